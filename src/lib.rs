@@ -1,0 +1,10 @@
+//! unikai: a Kubernetes scheduler for AI workloads in one process. `docs/ARCHITECTURE.md` is the map of the house.
+
+pub mod api;
+pub mod cli;
+pub mod components;
+#[cfg(feature = "devcluster")]
+pub mod devcluster;
+pub mod engine;
+pub mod mirror;
+pub mod operator;

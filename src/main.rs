@@ -1,0 +1,5 @@
+//! The `unikai` binary: everything is in the library.
+
+fn main() -> std::process::ExitCode {
+    unikai::cli::main()
+}
