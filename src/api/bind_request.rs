@@ -1,0 +1,149 @@
+//! BindRequest (`scheduling.run.ai/v1alpha2`): the durable intent to run one pod on one node, for binds of several steps.
+
+use k8s_openapi::api::resource::v1::{AllocationResult, DeviceRequest};
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::lenient::{absent_as_default, null_as_default};
+use super::{QuantityMap, schema};
+
+/// Which pod goes where, and with which devices.
+#[derive(CustomResource, Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "scheduling.run.ai",
+    version = "v1alpha2",
+    kind = "BindRequest",
+    doc = "The intent to run one pod on one node.",
+    namespaced,
+    status = "BindRequestStatus",
+    schema = "disabled",
+    derive = "Default",
+    derive = "PartialEq",
+    printcolumn = r#"{"name": "Node", "type": "string", "jsonPath": ".spec.selectedNode"}"#,
+    printcolumn = r#"{"name": "Phase", "type": "string", "jsonPath": ".status.phase"}"#,
+    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase", remote = "Self")]
+pub struct BindRequestSpec {
+    /// The pod, in the namespace of this object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_name: Option<String>,
+    /// The node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selected_node: Option<String>,
+    /// How the pod uses GPUs: Regular, Fraction or MigInstance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub received_resource_type: Option<String>,
+    /// How many GPU devices the pod gets, and how much of each.
+    #[serde(default, rename = "receivedGPU", skip_serializing_if = "Option::is_none")]
+    pub received_gpu: Option<ReceivedGpu>,
+    /// The groups of pods that share a GPU with the pod, one per device.
+    #[serde(
+        default,
+        rename = "selectedGPUGroups",
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub selected_gpu_groups: Vec<String>,
+    /// The devices for the pod's resource claims.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
+    pub resource_claim_allocations: Vec<ResourceClaimAllocation>,
+    /// The devices for extended resources of the pod that the node serves by dynamic resource allocation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extended_resource_claim_allocation: Option<ExtendedResourceClaimAllocation>,
+    /// The NUMA zones that the kubelet is expected to use.
+    #[serde(
+        default,
+        rename = "predictedNUMAZones",
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub predicted_numa_zones: Vec<NumaZone>,
+    /// How many failed attempts are repeated; the first failure is final if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backoff_limit: Option<i32>,
+}
+
+absent_as_default!(BindRequestSpec);
+
+/// GPUs given to a pod.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReceivedGpu {
+    /// How many devices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<i64>,
+    /// How much of each, as a decimal number with two places.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub portion: Option<String>,
+}
+
+/// The devices for one of the pod's resource claims.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ResourceClaimAllocation {
+    /// The entry in the pod's spec.resourceClaims.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The devices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::allocation_result")]
+    pub allocation: Option<AllocationResult>,
+}
+
+/// The claim that serves the pod's extended resources.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ExtendedResourceClaimAllocation {
+    /// The devices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::allocation_result")]
+    pub allocation: Option<AllocationResult>,
+    /// The requests of the claim.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::device_requests")]
+    pub device_requests: Vec<DeviceRequest>,
+    /// Which container's resource is served by which request.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
+    pub container_mappings: Vec<ContainerMapping>,
+}
+
+/// A container's extended resource and the request that serves it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ContainerMapping {
+    /// The container.
+    pub container_name: String,
+    /// The extended resource.
+    pub resource_name: String,
+    /// The request of the claim.
+    pub request_name: String,
+}
+
+/// What the kubelet is expected to take from one NUMA zone.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NumaZone {
+    /// The zone, e.g. node-0.
+    pub zone: String,
+    /// The amounts taken from it.
+    #[serde(deserialize_with = "null_as_default")]
+    #[schemars(schema_with = "schema::quantity_map")]
+    pub amount: QuantityMap,
+}
+
+/// How far the bind has come.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BindRequestStatus {
+    /// Pending, Succeeded or Failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<String>,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// How many attempts have failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_attempts: Option<i32>,
+}

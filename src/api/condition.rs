@@ -1,0 +1,36 @@
+//! Kubernetes' standard condition, as Config and SchedulingShard report their state.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// One aspect of an object's state.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    /// Which aspect, e.g. `Ready`.
+    #[schemars(length(max = 316))]
+    #[schemars(regex(
+        pattern = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"
+    ))]
+    pub r#type: String,
+    /// Whether it holds: True, False or Unknown.
+    #[schemars(schema_with = "crate::api::schema::condition_status")]
+    pub status: String,
+    /// A single word for machines on why it does or does not.
+    #[schemars(
+        length(min = 1, max = 1024),
+        regex(pattern = r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")
+    )]
+    pub reason: String,
+    /// The same for people.
+    #[schemars(length(max = 32768))]
+    pub message: String,
+    /// When the status last changed.
+    #[schemars(schema_with = "crate::api::schema::date_time")]
+    pub last_transition_time: Time,
+    /// The generation of the object that the condition speaks of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::api::schema::generation")]
+    pub observed_generation: Option<i64>,
+}

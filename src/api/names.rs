@@ -1,0 +1,504 @@
+//! Every well-known name of the API, once: labels, annotations, conditions, reasons, objects, resources, environment.
+//!
+//! Names that users can change in Config are given here by their defaults. Absent: sentences; those live with who writes them.
+
+/// API groups of the product's own kinds.
+pub mod group {
+    /// Queue, PodGroup, BindRequest.
+    pub const SCHEDULING: &str = "scheduling.run.ai";
+    /// Topology, Config, SchedulingShard.
+    pub const KAI: &str = "kai.scheduler";
+}
+
+/// Labels of pods and workloads.
+pub mod label {
+    /// The workload's queue (default key; Config may name another).
+    pub const QUEUE: &str = "kai.scheduler/queue";
+    /// The node pool of a node, queue, pod, PodGroup or bind request (default key; Config may name another).
+    pub const NODE_POOL: &str = "kai.scheduler/node-pool";
+    /// The leaf sub-group of a pod.
+    pub const SUBGROUP_NAME: &str = "kai.scheduler/subgroup-name";
+    /// An integer; pods with greater ones come first inside their group.
+    pub const TASK_PRIORITY: &str = "kai.scheduler/task-priority";
+    /// `preemptible` or `non-preemptible`, on owners and pods.
+    pub const PREEMPTIBILITY: &str = "kai.scheduler/preemptibility";
+    /// The PriorityClass of a workload, on owners and pods.
+    pub const PRIORITY_CLASS_NAME: &str = "priorityClassName";
+    /// A legacy source of the queue's name, on owners and pods.
+    pub const PROJECT: &str = "project";
+    /// The user, on owners and pods; copied to the PodGroup. Also an annotation.
+    pub const USER: &str = "user";
+    /// The sharing group of a pod with a part of one GPU, and of reservation pods.
+    pub const GPU_GROUP: &str = "runai-gpu-group";
+    /// The prefix of one label per device on pods with parts of several GPUs; the group follows and is the value too.
+    pub const GPU_GROUP_PREFIX: &str = "runai-gpu-group/";
+    /// The node of a bind request.
+    pub const SELECTED_NODE: &str = "selected-node";
+    /// Marks reservation and scaling pods, and the product's webhook configurations.
+    pub const APP: &str = "app";
+    /// The value of [`APP`] on scaling pods.
+    pub const SCALING_POD_APP: &str = "scaling-pod";
+    /// The pod that a scaling pod stands for.
+    pub const SHARED_GPU_POD_NAME: &str = "shared-gpu-pod-name";
+    /// Its namespace.
+    pub const SHARED_GPU_POD_NAMESPACE: &str = "shared-gpu-pod-namespace";
+    /// Selects ServiceMonitors for usage accounting.
+    pub const ACCOUNTING: &str = "kai.scheduler/accounting";
+    /// Marks our own objects with who manages them.
+    pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+    /// The application that an object belongs to.
+    pub const APP_NAME: &str = "app.kubernetes.io/name";
+    /// The part of the application that an object belongs to.
+    pub const APP_COMPONENT: &str = "app.kubernetes.io/component";
+    /// The version of an application, e.g. on a ClusterPolicy.
+    pub const APP_VERSION: &str = "app.kubernetes.io/version";
+    /// The name of a namespace, on each namespace.
+    pub const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+    /// The prefix of the labels that set a namespace's pod security level.
+    pub const POD_SECURITY_PREFIX: &str = "pod-security.kubernetes.io/";
+    /// ClusterRoles with this label set to `true` add their rules to what the operator may read of owner kinds.
+    pub const AGGREGATE_TO_OWNERS: &str = "unikai.dev/aggregate-to-owners";
+}
+
+/// Labels of nodes, read only.
+pub mod node_label {
+    /// MiB per GPU, as GPU feature discovery writes it; values from 1,048,576 on are bytes.
+    pub const GPU_MEMORY: &str = "nvidia.com/gpu.memory";
+    /// How many physical GPUs the node has.
+    pub const GPU_COUNT: &str = "nvidia.com/gpu.count";
+    /// The GPU's product name.
+    pub const GPU_PRODUCT: &str = "nvidia.com/gpu.product";
+    /// `mixed`, `single` or else none, on nodes with MIG.
+    pub const MIG_STRATEGY: &str = "nvidia.com/mig.strategy";
+    /// The prefix of AMD's memory size; the size follows.
+    pub const AMD_VRAM_PREFIX: &str = "beta.amd.com/gpu.vram.";
+    /// The node runs pods without GPU, where node scheduling is restricted.
+    pub const CPU_WORKER: &str = "node-role.kubernetes.io/cpu-worker";
+    /// The node runs pods with GPU, where node scheduling is restricted.
+    pub const GPU_WORKER: &str = "node-role.kubernetes.io/gpu-worker";
+    /// Whether the node has MIG enabled.
+    pub const MIG_ENABLED: &str = "node-role.kubernetes.io/mig-enabled";
+    /// Fake GPUs, for tests.
+    pub const FAKE_GPU: &str = "run.ai/fake.gpu";
+    /// The node has more than one NUMA zone with memory.
+    pub const MEMORY_NUMA: &str = "feature.node.kubernetes.io/memory-numa";
+    /// The node's host name.
+    pub const HOSTNAME: &str = "kubernetes.io/hostname";
+}
+
+/// Annotations of pods.
+pub mod annotation {
+    /// The pod's PodGroup, in its namespace.
+    pub const POD_GROUP_NAME: &str = "pod-group-name";
+    /// `true` on a pod or any of its owners: make no PodGroup for it.
+    pub const SKIP_POD_GROUPER: &str = "kai.scheduler/skip-podgrouper";
+    /// A Go duration, on owners or pods: becomes the PodGroup's preemption delay.
+    pub const PREEMPTION_DELAY: &str = "kai.scheduler/preemption-delay";
+    /// A Go duration, on owners or pods: becomes the PodGroup's staleness grace period.
+    pub const STALENESS_GRACE_PERIOD: &str = "kai.scheduler/staleness-grace-period";
+    /// The portion of one GPU that a pod asks for.
+    pub const GPU_FRACTION: &str = "gpu-fraction";
+    /// The MiB of GPU memory that a pod asks for.
+    pub const GPU_MEMORY: &str = "gpu-memory";
+    /// Of how many GPUs it asks for that much.
+    pub const GPU_FRACTION_NUM_DEVICES: &str = "gpu-fraction-num-devices";
+    /// The container that gets them.
+    pub const GPU_FRACTION_CONTAINER_NAME: &str = "gpu-fraction-container-name";
+    /// Whether the pod uses NVIDIA's multi-process service.
+    pub const MPS: &str = "mps";
+    /// How a bound pod uses GPUs; see [`super::received_resource_type`].
+    pub const RECEIVED_RESOURCE_TYPE: &str = "received-resource-type";
+    /// The name prefix of the ConfigMaps of a pod that shares a GPU.
+    pub const SHARED_GPU_CONFIG_MAP: &str = "runai/shared-gpu-configmap";
+    /// The prefix of a legacy way to ask for MIG instances; the profile follows.
+    pub const MIG_PREFIX: &str = "nvidia.com/mig-";
+    /// The NUMA zones that the kubelet is expected to use, as JSON.
+    pub const NUMA_PLACEMENT_PREDICTED: &str = "kai.scheduler/numa-placement-predicted";
+    /// The NUMA zones that the kubelet did use, as JSON.
+    pub const NUMA_PLACEMENT_OBSERVED: &str = "kai.scheduler/numa-placement-observed";
+    /// The UUID of the GPU that a reservation pod holds.
+    pub const RESERVED_GPU: &str = "run.ai/reserve_for_gpu_index";
+    /// The user, on owners and pods; copied to the PodGroup.
+    pub const USER: &str = "user";
+
+    /// The Topology of a workload.
+    pub const TOPOLOGY: &str = "kai.scheduler/topology";
+    /// The level inside one domain of which it must run.
+    pub const TOPOLOGY_REQUIRED: &str = "kai.scheduler/topology-required-placement";
+    /// The level inside one domain of which it should run.
+    pub const TOPOLOGY_PREFERRED: &str = "kai.scheduler/topology-preferred-placement";
+    /// How many pods form a segment of the workload.
+    pub const SEGMENT_SIZE: &str = "kai.scheduler/segment-size";
+    /// The level inside one domain of which each segment must run.
+    pub const SEGMENT_TOPOLOGY_REQUIRED: &str = "kai.scheduler/segment-topology-required-placement";
+    /// The level inside one domain of which each segment should run.
+    pub const SEGMENT_TOPOLOGY_PREFERRED: &str = "kai.scheduler/segment-topology-preferred-placement";
+    /// How many pods of a Job must run together.
+    pub const BATCH_MIN_MEMBER: &str = "kai.scheduler/batch-min-member";
+
+    /// On PodGroups: the object at the top of the workload, as YAML.
+    pub const TOP_OWNER_METADATA: &str = "kai.scheduler/top-owner-metadata";
+    /// On PodGroups: since when the running gang has been below its minimum (RFC 3339).
+    pub const STALE_TIMESTAMP: &str = "kai.scheduler/stale-podgroup-timestamp";
+    /// On PodGroups: when the group last got its first pods (RFC 3339).
+    pub const LAST_START_TIMESTAMP: &str = "kai.scheduler/last-start-timestamp";
+    /// On PodGroups: when a pod of the group was last evicted for others (RFC 3339).
+    pub const LAST_EVICTION_TIMESTAMP: &str = "kai.scheduler/last-eviction-timestamp";
+
+    /// On topologies: where they were migrated from.
+    pub const MIGRATED_FROM: &str = "kai.scheduler/migrated-from";
+    /// On reservation pods: keeps Karpenter from disrupting them.
+    pub const KARPENTER_DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
+    /// On resource claims made for extended resources.
+    pub const EXTENDED_RESOURCE_CLAIM: &str = "resource.kubernetes.io/extended-resource-claim";
+    /// On a Prometheus that accounting no longer uses: since when (RFC 3339).
+    pub const PROMETHEUS_DEPRECATED_AT: &str = "kai/deprecation-timestamp";
+    /// What kubectl last applied.
+    pub const KUBECTL_LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+    /// Helm: what becomes of an object when its release goes.
+    pub const HELM_RESOURCE_POLICY: &str = "helm.sh/resource-policy";
+    /// Argo CD: options of an object.
+    pub const ARGO_SYNC_OPTIONS: &str = "argocd.argoproj.io/sync-options";
+    /// Whether a Service is scraped.
+    pub const PROMETHEUS_SCRAPE: &str = "prometheus.io/scrape";
+
+    /// On eviction events: how many pods the decision evicted.
+    pub const NUM_EVICTED_PODS: &str = "num-evicted-pods";
+    /// On eviction events: the workload they were evicted for.
+    pub const EVICTOR_NAME: &str = "evictor-pod-group-name";
+    /// On eviction events: its namespace.
+    pub const EVICTOR_NAMESPACE: &str = "evictor-pod-group-namespace";
+    /// On eviction events: the action that decided.
+    pub const EVICTOR_ACTION: &str = "evictor-action-type";
+}
+
+/// Labels and annotations of other products that tell how pods belong together.
+pub mod third_party {
+    /// Kubeflow: `master` and `launcher` come first.
+    pub const KUBEFLOW_JOB_ROLE: &str = "training.kubeflow.org/job-role";
+    /// Kubeflow: the job of a pod.
+    pub const KUBEFLOW_JOB_NAME: &str = "training.kubeflow.org/job-name";
+    /// Kubeflow: the kind of replica.
+    pub const KUBEFLOW_REPLICA_TYPE: &str = "training.kubeflow.org/replica-type";
+    /// Kubeflow: the number of the replica.
+    pub const KUBEFLOW_REPLICA_INDEX: &str = "training.kubeflow.org/replica-index";
+    /// Ray: `head` or `worker`.
+    pub const RAY_NODE_TYPE: &str = "ray.io/node-type";
+    /// Ray: the group of workers, or `headgroup`.
+    pub const RAY_GROUP: &str = "ray.io/group";
+    /// Ray, on the owner: the PriorityClass.
+    pub const RAY_PRIORITY_CLASS_NAME: &str = "ray.io/priority-class-name";
+    /// Spark: the application's id.
+    pub const SPARK_APP_SELECTOR: &str = "spark-app-selector";
+    /// Spark: the application's name.
+    pub const SPARK_APP_NAME: &str = "spark-app-name";
+    /// Knative: the revision of a pod.
+    pub const KNATIVE_REVISION: &str = "serving.knative.dev/revision";
+    /// Knative, annotation: how many pods a revision has at least.
+    pub const KNATIVE_MIN_SCALE: &str = "autoscaling.knative.dev/min-scale";
+    /// JobSet: the replicated job of a pod.
+    pub const JOBSET_REPLICATED_JOB: &str = "jobset.sigs.k8s.io/replicatedjob-name";
+    /// JobSet: the number of the job.
+    pub const JOBSET_JOB_INDEX: &str = "jobset.sigs.k8s.io/job-index";
+    /// LeaderWorkerSet: the number of the group.
+    pub const LWS_GROUP_INDEX: &str = "leaderworkerset.sigs.k8s.io/group-index";
+    /// LeaderWorkerSet: the number in the group; 0 is the leader.
+    pub const LWS_WORKER_INDEX: &str = "leaderworkerset.sigs.k8s.io/worker-index";
+    /// LeaderWorkerSet, annotation: how many pods a group has.
+    pub const LWS_SIZE: &str = "leaderworkerset.sigs.k8s.io/size";
+    /// Grove: the gang of a pod.
+    pub const GROVE_POD_GANG: &str = "grove.io/podgang";
+    /// Grove, annotation: the Topology of a gang.
+    pub const GROVE_TOPOLOGY: &str = "grove.io/topology-name";
+    /// Karta: the group of the kind that the object describes.
+    pub const KARTA_GROUP: &str = "run.ai/karta-group";
+    /// Karta: the version of the kind.
+    pub const KARTA_VERSION: &str = "run.ai/karta-version";
+    /// Karta: the kind.
+    pub const KARTA_KIND: &str = "run.ai/karta-kind";
+}
+
+/// Values of [`annotation::RECEIVED_RESOURCE_TYPE`] and of a bind request's `receivedResourceType`.
+pub mod received_resource_type {
+    /// Whole GPUs, or none.
+    pub const REGULAR: &str = "Regular";
+    /// Parts of GPUs.
+    pub const FRACTION: &str = "Fraction";
+    /// MIG instances.
+    pub const MIG_INSTANCE: &str = "MigInstance";
+}
+
+/// Values of a workload's preemptibility.
+pub mod preemptibility {
+    /// May be evicted for others.
+    pub const PREEMPTIBLE: &str = "preemptible";
+    /// May not; counts against its queue's quota.
+    pub const NON_PREEMPTIBLE: &str = "non-preemptible";
+}
+
+/// Phases of a bind request.
+pub mod bind_phase {
+    /// Not yet done.
+    pub const PENDING: &str = "Pending";
+    /// Done.
+    pub const SUCCEEDED: &str = "Succeeded";
+    /// Could not be done.
+    pub const FAILED: &str = "Failed";
+}
+
+/// Condition types.
+pub mod condition {
+    /// Of pods: whether a node was found.
+    pub const POD_SCHEDULED: &str = "PodScheduled";
+    /// Of pods: whether the bind was carried out.
+    pub const POD_BOUND: &str = "PodBound";
+    /// Of pods: about to be evicted.
+    pub const DISRUPTION_TARGET: &str = "DisruptionTarget";
+    /// Of PodGroups, per node pool: could not be scheduled.
+    pub const UNSCHEDULABLE_ON_NODE_POOL: &str = "UnschedulableOnNodePool";
+    /// Of queues: the parent does not exist, or the queue is above itself.
+    pub const ORPHAN: &str = "Orphan";
+    /// Of queues: holds more than its quota.
+    pub const OVER_QUOTA: &str = "OverQuota";
+    /// Of Config and shards: settings are being taken over.
+    pub const RECONCILING: &str = "Reconciling";
+    /// Of Config and shards: what is needed from outside is there.
+    pub const DEPENDENCIES_FULFILLED: &str = "DependenciesFulfilled";
+    /// Of Config and shards: what the product needs in the API server is written.
+    pub const DEPLOYED: &str = "Deployed";
+    /// Of Config and shards: all enabled parts run.
+    pub const AVAILABLE: &str = "Available";
+    /// Of Config and shards: the same, for scripts that wait.
+    pub const READY: &str = "Ready";
+    /// Of Config: an external Prometheus answers.
+    pub const PROMETHEUS_AVAILABLE: &str = "PrometheusAvailable";
+}
+
+/// Reasons of events and conditions.
+pub mod reason {
+    /// Pod event: a node was chosen.
+    pub const SCHEDULED: &str = "Scheduled";
+    /// Pod event: the bind was not begun.
+    pub const FAILED_BINDING: &str = "FailedBinding";
+    /// Pod event: waits for evicted pods to go.
+    pub const PIPELINED: &str = "Pipelined";
+    /// Event and condition: no room.
+    pub const UNSCHEDULABLE: &str = "Unschedulable";
+    /// PodGroup event: pods are missing.
+    pub const NOT_READY: &str = "NotReady";
+    /// PodGroup event: the running gang is below its minimum.
+    pub const STALE_JOB: &str = "StaleJob";
+    /// PodGroup event: a pod was evicted.
+    pub const EVICT: &str = "Evict";
+    /// Pod event and condition: the bind was carried out.
+    pub const BOUND: &str = "Bound";
+    /// Pod event and condition: the bind failed.
+    pub const BINDING_ERROR: &str = "BindingError";
+    /// Pod event: the pod could not be grouped.
+    pub const POD_GROUPER_WARNING: &str = "PodGrouperWarning";
+    /// Condition [`super::condition::DISRUPTION_TARGET`]: evicted by the scheduler.
+    pub const PREEMPTION_BY_SCHEDULER: &str = "PreemptionByScheduler";
+    /// PodGroup: the queue's quota does not hold the workload.
+    pub const NON_PREEMPTIBLE_OVER_QUOTA: &str = "NonPreemptibleOverQuota";
+    /// PodGroup: the queue's limit does not hold the workload.
+    pub const OVER_LIMIT: &str = "OverLimit";
+    /// PodGroup: there is no such queue.
+    pub const QUEUE_DOES_NOT_EXIST: &str = "QueueDoesNotExist";
+    /// PodGroup: pods do not fit.
+    pub const POD_SCHEDULING_ERRORS: &str = "PodSchedulingErrors";
+    /// PodGroup: may not cause evictions yet.
+    pub const PREEMPTION_DELAY_NOT_ELAPSED: &str = "PreemptionDelayNotElapsed";
+    /// PodGroup: no topology domain holds the workload. With blanks; the text is part of the API.
+    pub const NOT_ENOUGH_RESOURCES: &str = "Not enough resources for the workload";
+
+    /// Config and shards, condition Reconciling: begun.
+    pub const RECONCILING: &str = "reconciling";
+    /// Config and shards, condition Reconciling: ended.
+    pub const RECONCILED: &str = "reconciled";
+    /// Config and shards, condition DependenciesFulfilled: true.
+    pub const DEPENDENCIES_FULFILLED: &str = "dependencies_fulfilled";
+    /// Config and shards, condition DependenciesFulfilled: false.
+    pub const DEPENDENCIES_MISSING: &str = "dependencies_missing";
+    /// Config and shards, condition Deployed.
+    pub const DEPLOYED: &str = "deployed";
+    /// Config and shards, condition Available.
+    pub const AVAILABLE: &str = "available";
+    /// Config and shards, condition Ready: true.
+    pub const READY: &str = "ready";
+    /// Config and shards, condition Ready: false.
+    pub const READY_NOT: &str = "not_ready";
+    /// Config, condition PrometheusAvailable: true.
+    pub const PROMETHEUS_CONNECTED: &str = "prometheus_connected";
+    /// Config, condition PrometheusAvailable: false.
+    pub const PROMETHEUS_CONNECTION_FAILED: &str = "prometheus_connection_failed";
+}
+
+/// Resource names.
+pub mod resource {
+    /// CPU, in cores.
+    pub const CPU: &str = "cpu";
+    /// Memory, in bytes.
+    pub const MEMORY: &str = "memory";
+    /// Pods.
+    pub const PODS: &str = "pods";
+    /// Local disk, in bytes.
+    pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
+    /// NVIDIA GPUs.
+    pub const NVIDIA_GPU: &str = "nvidia.com/gpu";
+    /// AMD GPUs.
+    pub const AMD_GPU: &str = "amd.com/gpu";
+    /// The prefix of NVIDIA MIG instances; the profile follows.
+    pub const NVIDIA_MIG_PREFIX: &str = "nvidia.com/mig-";
+    /// GPU memory asked for, in MiB, in status sums only.
+    pub const GPU_MEMORY: &str = "run.ai/gpu.memory";
+    /// The prefix of extended resources that name a device class; the class follows.
+    pub const DEVICE_CLASS_PREFIX: &str = "deviceclass.resource.kubernetes.io/";
+}
+
+/// Names of objects that the product reads, makes or is made of.
+pub mod object {
+    /// The scheduler that pods name.
+    pub const SCHEDULER_NAME: &str = "kai-scheduler";
+    /// The product's own namespace.
+    pub const NAMESPACE: &str = "kai-scheduler";
+    /// The namespace of reservation pods, and the value of their label `app`.
+    pub const RESERVATION_NAMESPACE: &str = "kai-resource-reservation";
+    /// The service account of reservation pods.
+    pub const RESERVATION_SERVICE_ACCOUNT: &str = "kai-resource-reservation";
+    /// The value of the label `app` on reservation pods.
+    pub const RESERVATION_APP: &str = "kai-resource-reservation";
+    /// The prefix of a reservation pod's name; 16 hexadecimal digits follow.
+    pub const RESERVATION_POD_PREFIX: &str = "gpu-reservation-";
+    /// The container of a reservation pod.
+    pub const RESERVATION_CONTAINER: &str = "resource-reservation";
+    /// The namespace of scaling pods, and their service account.
+    pub const SCALE_ADJUST_NAMESPACE: &str = "kai-scale-adjust";
+    /// The one Config that is acted upon.
+    pub const CONFIG: &str = "kai-config";
+    /// The shard that exists from the start.
+    pub const DEFAULT_SHARD: &str = "default";
+    /// The name of the node pool of objects without the label.
+    pub const DEFAULT_NODE_POOL: &str = "default";
+    /// The top queue that exists from the start.
+    pub const DEFAULT_PARENT_QUEUE: &str = "default-parent-queue";
+    /// The queue of workloads that name none.
+    pub const DEFAULT_QUEUE: &str = "default-queue";
+    /// The leaf of a PodGroup without sub-groups.
+    pub const DEFAULT_SUBGROUP: &str = "default";
+    /// The mutating webhook configuration for pods.
+    pub const MUTATING_WEBHOOK: &str = "mutating-kai-admission";
+    /// The validating webhook configuration for pods and topologies.
+    pub const VALIDATING_WEBHOOK: &str = "validating-kai-admission";
+    /// The prefix of the validating webhook configuration for queues; the version follows.
+    pub const QUEUE_WEBHOOK_PREFIX: &str = "kai-queue-validation-";
+    /// The validating webhook configuration for queues.
+    pub const QUEUE_WEBHOOK: &str = "kai-queue-validation-v2";
+    /// The prefix of the validating webhook configuration for PodGroups; the version follows.
+    pub const POD_GROUP_WEBHOOK_PREFIX: &str = "kai-podgroup-validation-";
+    /// The validating webhook configuration for PodGroups.
+    pub const POD_GROUP_WEBHOOK: &str = "kai-podgroup-validation-v2alpha2";
+    /// The operator: its Deployment, Service, service account and ClusterRole.
+    pub const OPERATOR: &str = "unikai";
+    /// The secret with the certificates of the webhooks.
+    pub const WEBHOOK_SECRET: &str = "unikai-webhook-tls";
+    /// The name of the lease of the default shard; other shards append their partition label value.
+    pub const LEASE: &str = "kai-scheduler";
+    /// The source of the grouper's events.
+    pub const GROUPER_EVENT_SOURCE: &str = "pod-grouper";
+    /// The source of the binder's events.
+    pub const BINDER_EVENT_SOURCE: &str = "binder";
+}
+
+/// Leases that KAI's own components hold; while one is held, KAI is at work in the cluster.
+pub mod kai_lease {
+    /// The operator.
+    pub const OPERATOR: &str = "41fce092.run.ai";
+    /// The binder.
+    pub const BINDER: &str = "2ad35f9c.kai.scheduler";
+    /// The pod grouper.
+    pub const POD_GROUPER: &str = "54dff599.kai.scheduler";
+    /// The PodGroup controller.
+    pub const POD_GROUP_CONTROLLER: &str = "o1x22tjj.kai.scheduler";
+    /// The queue controller.
+    pub const QUEUE_CONTROLLER: &str = "ov3xj497.kai.scheduler";
+    /// Admission.
+    pub const ADMISSION: &str = "ojptxr84.kai.scheduler";
+    /// The node-scale adjuster.
+    pub const NODE_SCALE_ADJUSTER: &str = "7n7h49uc.kai.scheduler";
+}
+
+/// Paths and names of webhooks.
+pub mod webhook {
+    /// Mutates pods.
+    pub const MUTATE_POD_PATH: &str = "/mutate--v1-pod";
+    /// Validates pods.
+    pub const VALIDATE_POD_PATH: &str = "/validate--v1-pod";
+    /// Validates topologies.
+    pub const VALIDATE_TOPOLOGY_PATH: &str = "/validate-kai-scheduler-v1alpha1-topology";
+    /// Validates queues.
+    pub const VALIDATE_QUEUE_PATH: &str = "/validate-scheduling-run-ai-v2-queue";
+    /// Validates PodGroups.
+    pub const VALIDATE_POD_GROUP_PATH: &str = "/validate-scheduling-run-ai-v2alpha2-podgroup";
+    /// The webhook for queues.
+    pub const QUEUE_NAME: &str = "queue-validation.kai.scheduler";
+    /// The webhook for PodGroups.
+    pub const POD_GROUP_NAME: &str = "podgroup-validation.kai.scheduler";
+    /// The condition that lets only our pods through.
+    pub const MATCH_CONDITION: &str = "scheduler-name-match";
+}
+
+/// Secrets that KAI keeps webhook certificates in.
+pub mod kai_secret {
+    /// Of the pod and topology webhooks.
+    pub const ADMISSION: &str = "kai-admission-webhook-tls-secret";
+    /// Of the queue webhook.
+    pub const QUEUE: &str = "queue-webhook-tls-secret";
+    /// Of the PodGroup webhook.
+    pub const POD_GROUP: &str = "podgroup-webhook-tls-secret";
+}
+
+/// PriorityClasses that are there from the start.
+pub mod priority_class {
+    /// Training: preemptible.
+    pub const TRAIN: &str = "train";
+    /// The value of [`TRAIN`].
+    pub const TRAIN_VALUE: i32 = 50;
+    /// Interactive work that may be evicted.
+    pub const BUILD_PREEMPTIBLE: &str = "build-preemptible";
+    /// The value of [`BUILD_PREEMPTIBLE`].
+    pub const BUILD_PREEMPTIBLE_VALUE: i32 = 75;
+    /// Interactive work: non-preemptible.
+    pub const BUILD: &str = "build";
+    /// The value of [`BUILD`].
+    pub const BUILD_VALUE: i32 = 100;
+    /// Serving: non-preemptible.
+    pub const INFERENCE: &str = "inference";
+    /// The value of [`INFERENCE`].
+    pub const INFERENCE_VALUE: i32 = 125;
+    /// Workloads of this value and above are non-preemptible unless they say otherwise.
+    pub const NON_PREEMPTIBLE_FROM: i32 = 100;
+    /// The value of workloads whose class does not exist, where no class is the global default.
+    pub const FALLBACK_VALUE: i32 = 50;
+}
+
+/// Environment variables.
+pub mod env {
+    /// In pods that we create: their own name.
+    pub const POD_NAME: &str = "POD_NAME";
+    /// In pods that we create: their own namespace.
+    pub const POD_NAMESPACE: &str = "POD_NAMESPACE";
+    /// The GPUs that a container sees.
+    pub const NVIDIA_VISIBLE_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
+    /// The portion of a GPU that a container has; deprecated.
+    pub const RUNAI_NUM_OF_GPUS: &str = "RUNAI_NUM_OF_GPUS";
+    /// The portion of a GPU that a container has.
+    pub const GPU_PORTION: &str = "GPU_PORTION";
+    /// The GPU memory that HAMi-core allows a container.
+    pub const CUDA_DEVICE_MEMORY_LIMIT: &str = "CUDA_DEVICE_MEMORY_LIMIT";
+}
+
+/// Finalizers.
+pub mod finalizer {
+    /// On allocated resource claims.
+    pub const DELETE_PROTECTION: &str = "resource.kubernetes.io/delete-protection";
+}

@@ -1,0 +1,164 @@
+//! Queue (`scheduling.run.ai/v2`): who may use how much of the cluster. Queues form a tree; workloads run in its leaves.
+//!
+//! Absent: what an amount means to the scheduler. The numbers here keep the units of the API (GPUs, millicores, megabytes).
+
+use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::duration::{self, DurationError};
+use super::lenient::{absent_as_default, null_as_default};
+use super::{QuantityMap, schema};
+
+/// What a queue is entitled to and where it hangs in the tree.
+#[derive(CustomResource, Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "scheduling.run.ai",
+    version = "v2",
+    kind = "Queue",
+    doc = "A share of the cluster. Queues form a tree; workloads run in its leaves.",
+    status = "QueueStatus",
+    schema = "disabled",
+    derive = "Default",
+    derive = "PartialEq",
+    printcolumn = r#"{"name": "Priority", "type": "string", "jsonPath": ".spec.priority"}"#,
+    printcolumn = r#"{"name": "Parent", "type": "string", "jsonPath": ".spec.parentQueue"}"#,
+    printcolumn = r#"{"name": "Children", "type": "string", "jsonPath": ".status.childQueues"}"#,
+    printcolumn = r#"{"name": "DisplayName", "type": "string", "jsonPath": ".spec.displayName"}"#,
+    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase", remote = "Self")]
+pub struct QueueSpec {
+    /// Name shown in messages and metrics; the object's name if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub display_name: Option<String>,
+    /// The queue above this one; a top-level queue if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_queue: Option<String>,
+    /// Queues of higher priority are served first and reclaimed from last; 100 if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i64>,
+    /// How long a workload runs before workloads of the same queue may preempt it, e.g. 10m; inherited if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::go_duration")]
+    pub preempt_min_runtime: Option<String>,
+    /// How long a workload runs before other queues may reclaim its resources, e.g. 1h30m; inherited if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::go_duration")]
+    pub reclaim_min_runtime: Option<String>,
+    /// The queue's share of each resource.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<QueueResources>,
+}
+
+absent_as_default!(QueueSpec);
+
+impl QueueSpec {
+    /// The minimum runtime before preemption.
+    ///
+    /// # Errors
+    /// If the text is not a Go duration.
+    pub fn preempt_min_runtime(&self) -> Result<Option<SignedDuration>, DurationError> {
+        self.preempt_min_runtime.as_deref().map(duration::parse_go).transpose()
+    }
+
+    /// The minimum runtime before reclaim.
+    ///
+    /// # Errors
+    /// If the text is not a Go duration.
+    pub fn reclaim_min_runtime(&self) -> Result<Option<SignedDuration>, DurationError> {
+        self.reclaim_min_runtime.as_deref().map(duration::parse_go).transpose()
+    }
+}
+
+/// The three resources that queues divide.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct QueueResources {
+    /// GPUs; fractions are allowed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<QueueResource>,
+    /// CPU in millicores (1000 = one core).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<QueueResource>,
+    /// Memory in megabytes of 10^6 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<QueueResource>,
+}
+
+/// A queue's share of one resource; -1 means unlimited, an absent number means 0.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct QueueResource {
+    /// The guaranteed amount.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota: Option<f64>,
+    /// The weight by which surplus is divided among queues; 0 gets none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub over_quota_weight: Option<f64>,
+    /// The hard cap. 0 or absent: nothing may run that requests the resource; -1: no cap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<f64>,
+}
+
+/// What the queue holds now.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct QueueStatus {
+    /// Aspects of the queue's state.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<QueueCondition>,
+    /// The queues whose parent this queue is.
+    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
+    pub child_queues: Vec<String>,
+    /// What the workloads of this queue and of the queues below it hold.
+    #[serde(
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "QuantityMap::is_empty"
+    )]
+    #[schemars(schema_with = "schema::quantity_map")]
+    pub allocated: QuantityMap,
+    /// The part of it held by non-preemptible workloads.
+    #[serde(
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "QuantityMap::is_empty"
+    )]
+    #[schemars(schema_with = "schema::quantity_map")]
+    pub allocated_non_preemptible: QuantityMap,
+    /// What the workloads of this queue and of the queues below it ask for.
+    #[serde(
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "QuantityMap::is_empty"
+    )]
+    #[schemars(schema_with = "schema::quantity_map")]
+    pub requested: QuantityMap,
+}
+
+/// One aspect of a queue's state.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct QueueCondition {
+    /// Which aspect, e.g. `Orphan`.
+    pub r#type: String,
+    /// Whether it holds: True, False or Unknown.
+    pub status: String,
+    /// When it was last looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::date_time")]
+    pub last_probe_time: Option<Time>,
+    /// When the status last changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::date_time")]
+    pub last_transition_time: Option<Time>,
+    /// A single word for machines on why it does or does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The same for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
