@@ -1,0 +1,224 @@
+//! An in-memory Kubernetes API server over HTTPS, for the demo, the simulator and the tests. kube-rs clients and kubectl work
+//! against it unmodified. Knows nothing of `world`: no controller runs in here, so deletions leave dependents to a garbage
+//! collector, and namespaces their content to a namespace controller, as with any bare API server.
+//!
+//! Absent: server-side apply (415), answers in protobuf (JSON instead), logs, exec and port-forward (501), quotas, authorization (everybody may
+//! do everything), conversion webhooks, and every kind that is not in `registry/builtin.rs` (404).
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::Context;
+use serde_json::json;
+use tokio::task::JoinHandle;
+
+mod admission;
+pub mod audit;
+pub mod cel;
+pub mod clock;
+mod cluster;
+mod convert;
+pub mod crd;
+mod defaults;
+mod discovery;
+pub mod faults;
+pub mod identity;
+pub mod openapi;
+pub mod patch;
+mod present;
+mod protobuf;
+mod registry;
+mod request;
+mod rest;
+pub mod schema;
+mod selector;
+mod server;
+mod status;
+mod store;
+mod strategy;
+pub mod table;
+mod tls;
+mod validation;
+mod watch;
+pub mod webhook;
+
+pub use audit::{Audit, Write};
+pub use clock::Clock;
+pub use faults::{Effect, Faults, Match, RuleId, Times};
+pub use identity::Identity;
+
+use cluster::Cluster;
+
+/// How a server is started.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where to listen; port 0 takes a free one.
+    pub bind: SocketAddr,
+    /// The time stamped on objects.
+    pub clock: Clock,
+    /// Past events kept per resource, for watches that start from an older revision.
+    pub history: usize,
+    /// Time between bookmarks on a watch that asks for them.
+    pub bookmark_every: Duration,
+}
+
+impl Default for Options {
+    /// A free port of the loopback address, the system's time.
+    fn default() -> Self {
+        Options {
+            bind: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
+            clock: Clock::system(),
+            history: 20_000,
+            bookmark_every: Duration::from_secs(15),
+        }
+    }
+}
+
+/// The API server; see [`ApiServer::start`].
+#[derive(Debug)]
+pub struct ApiServer;
+
+impl ApiServer {
+    /// Starts a server that holds the namespaces and system objects of a new cluster.
+    ///
+    /// # Errors
+    /// When the address cannot be bound or no certificate can be made.
+    pub async fn start(options: Options) -> anyhow::Result<RunningServer> {
+        let listener = TcpListener::bind(options.bind).with_context(|| format!("cannot listen on {}", options.bind))?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let certificates = tls::make(address.ip()).context("cannot make certificates")?;
+        let cluster = Arc::new(Cluster::new(options.clock, options.history, options.bookmark_every));
+        let handle = axum_server::Handle::new();
+        let serving = tokio::spawn(server::listen(
+            listener,
+            certificates.server,
+            cluster.clone(),
+            handle.clone(),
+        ));
+        let server = RunningServer {
+            url: format!("https://{address}"),
+            ca_pem: certificates.ca_pem,
+            cluster,
+            handle,
+            serving,
+        };
+        server
+            .bootstrap()
+            .await
+            .context("cannot make the objects of a new cluster")?;
+        Ok(server)
+    }
+}
+
+/// A server that is up, and the handles on it. It ends when this is dropped or [`RunningServer::shutdown`] is called.
+#[derive(Debug)]
+pub struct RunningServer {
+    url: String,
+    ca_pem: String,
+    cluster: Arc<Cluster>,
+    handle: axum_server::Handle<SocketAddr>,
+    serving: JoinHandle<std::io::Result<()>>,
+}
+
+impl RunningServer {
+    /// `https://127.0.0.1:PORT`.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The authority that clients must trust, PEM.
+    #[must_use]
+    pub fn ca_pem(&self) -> &str {
+        &self.ca_pem
+    }
+
+    /// A kubeconfig file for an identity, which becomes known by this.
+    #[must_use]
+    pub fn kubeconfig(&self, identity: &Identity) -> String {
+        identity::kubeconfig(
+            &self.url,
+            &self.ca_pem,
+            &identity.user,
+            &self.cluster.tokens.issue(identity),
+        )
+    }
+
+    /// A client that acts as an identity.
+    ///
+    /// # Errors
+    /// When the client's TLS cannot be set up.
+    pub async fn client(&self, identity: &Identity) -> anyhow::Result<kube::Client> {
+        let kubeconfig = kube::config::Kubeconfig::from_yaml(&self.kubeconfig(identity))?;
+        let config =
+            kube::Config::from_custom_kubeconfig(kubeconfig, &kube::config::KubeConfigOptions::default()).await?;
+        Ok(kube::Client::try_from(config)?)
+    }
+
+    /// Injects faults.
+    #[must_use]
+    pub fn faults(&self) -> &Faults {
+        &self.cluster.faults
+    }
+
+    /// The clock that stamps objects.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.cluster.clock
+    }
+
+    /// The log of writes.
+    #[must_use]
+    pub fn audit(&self) -> &Audit {
+        &self.cluster.audit
+    }
+
+    /// Tells where a port of a Service is, for webhooks that name a Service.
+    pub fn map_service(&self, namespace: &str, name: &str, port: u16, address: SocketAddr) {
+        self.cluster.map_service(namespace, name, port, address);
+    }
+
+    /// Stops serving at once and waits for the end.
+    pub async fn shutdown(mut self) {
+        self.handle.shutdown();
+        if let Ok(Err(error)) = (&mut self.serving).await {
+            tracing::error!(%error, "api server ended with an error");
+        }
+    }
+
+    /// Makes what every new cluster holds, in the name of the system.
+    async fn bootstrap(&self) -> anyhow::Result<()> {
+        use k8s_openapi::api::{
+            core::v1::{Namespace, ServiceAccount},
+            scheduling::v1::PriorityClass,
+        };
+        use kube::{Api, api::PostParams};
+        let client = self
+            .client(&Identity::user("system:apiserver", &["system:masters"]))
+            .await?;
+        let create = PostParams::default();
+        for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
+            let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}}))?;
+            Api::all(client.clone()).create(&create, &namespace).await?;
+            let account: ServiceAccount = serde_json::from_value(json!({"metadata": {"name": "default"}}))?;
+            Api::namespaced(client.clone(), name).create(&create, &account).await?;
+        }
+        for (name, value) in admission::SYSTEM_PRIORITY_CLASSES {
+            let class: PriorityClass = serde_json::from_value(json!({"metadata": {"name": name}, "value": value}))?;
+            Api::all(client.clone()).create(&create, &class).await?;
+        }
+        self.cluster.audit.clear();
+        Ok(())
+    }
+}
+
+impl Drop for RunningServer {
+    fn drop(&mut self) {
+        self.handle.shutdown();
+        self.serving.abort();
+    }
+}

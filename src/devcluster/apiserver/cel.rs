@@ -1,0 +1,132 @@
+//! CEL expressions: validation rules of custom resources and match conditions of webhooks, compiled once. The language is
+//! the `cel` crate's, with its string, list and math extensions. Absent: the cost budget, the authorizer, and types for
+//! quantities, addresses and URLs; an expression that needs them does not compile.
+
+mod analysis;
+#[cfg(test)]
+mod tests;
+mod values;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+
+use serde_json::Value;
+
+use super::schema::{JsonType, Node};
+use analysis::Analysis;
+
+/// A variable that an expression may use.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Variable<'a> {
+    /// Its name.
+    pub name: &'static str,
+    /// The schema of its value, where there is one: fields that it lacks are then errors at compile time.
+    pub shape: Option<&'a Node>,
+}
+
+/// A compiled expression.
+#[derive(Debug)]
+pub(super) struct Expression {
+    program: cel::Program,
+    /// Which part of each variable the expression reads.
+    reads: BTreeMap<String, analysis::Reads>,
+    static_type: Option<JsonType>,
+}
+
+static ENVIRONMENT: LazyLock<Arc<cel::Env>> = LazyLock::new(|| {
+    let mut environment = cel::Env::stdlib();
+    for extension in [cel::extensions::strings, cel::extensions::lists, cel::extensions::math] {
+        environment
+            .add_extension(extension)
+            .expect("the extensions do not collide");
+    }
+    Arc::new(environment)
+});
+
+impl Expression {
+    /// Compiles `text`, which may use `variables`; the error is for people.
+    pub fn compile(text: &str, variables: &[Variable<'_>]) -> Result<Self, String> {
+        let program = ENVIRONMENT
+            .compile(text)
+            .map_err(|error| format!("compilation failed: {error}"))?;
+        let analysis = Analysis::of(program.expression(), variables);
+        if let Some(error) = analysis.errors.first() {
+            return Err(format!("compilation failed: ERROR: <input>: {error}"));
+        }
+        Ok(Self {
+            reads: analysis.reads,
+            static_type: analysis.result,
+            program,
+        })
+    }
+
+    /// Whether the expression reads that variable.
+    pub fn uses(&self, variable: &str) -> bool {
+        self.reads.contains_key(variable)
+    }
+
+    /// The type of the result, where the schema tells.
+    pub fn static_type(&self) -> Option<JsonType> {
+        self.static_type
+    }
+
+    /// Evaluates a match condition on untyped values.
+    pub fn matches(&self, variables: &[(&str, &Value)]) -> Result<bool, String> {
+        let mut context = cel::Context::with_env(Arc::clone(&ENVIRONMENT));
+        for (name, value) in variables {
+            if let Some(reads) = self.reads.get(*name) {
+                context.add_variable_from_value(*name, values::to_cel(value, None, reads));
+            }
+        }
+        self.boolean(&context)
+    }
+
+    /// Evaluates a rule on a value and its earlier self; with `optional_old`, `oldSelf` is an optional.
+    pub fn check(&self, node: &Node, value: &Value, old: Option<&Value>, optional_old: bool) -> Result<bool, String> {
+        self.boolean(&self.context(node, value, old, optional_old))
+    }
+
+    /// Evaluates a message on a value and its earlier self.
+    pub fn text(&self, node: &Node, value: &Value, old: Option<&Value>) -> Result<String, String> {
+        match self.evaluate(&self.context(node, value, old, false))? {
+            cel::Value::String(text) => Ok(text.to_string()),
+            other => Err(format!("expression must evaluate to string, not {}", other.type_of())),
+        }
+    }
+
+    fn context(
+        &self,
+        node: &Node,
+        value: &Value,
+        old: Option<&Value>,
+        optional_old: bool,
+    ) -> cel::Context<'static, 'static> {
+        let mut context = cel::Context::with_env(Arc::clone(&ENVIRONMENT));
+        if let Some(reads) = self.reads.get("self") {
+            context.add_variable_from_value("self", values::to_cel(value, Some(node), reads));
+        }
+        if let Some(reads) = self.reads.get("oldSelf") {
+            let old = old.map(|old| values::to_cel(old, Some(node), reads));
+            match (old, optional_old) {
+                (Some(old), false) => context.add_variable_from_value("oldSelf", old),
+                (old, true) => values::add_optional(&mut context, "oldSelf", old),
+                (None, false) => {}
+            }
+        }
+        context
+    }
+
+    fn boolean(&self, context: &cel::Context<'_, '_>) -> Result<bool, String> {
+        match self.evaluate(context)? {
+            cel::Value::Bool(answer) => Ok(answer),
+            other => Err(format!("expression must evaluate to bool, not {}", other.type_of())),
+        }
+    }
+
+    fn evaluate(&self, context: &cel::Context<'_, '_>) -> Result<cel::Value, String> {
+        self.program.execute(context).map_err(|error| match error {
+            cel::ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),
+            other => other.to_string(),
+        })
+    }
+}
