@@ -1,0 +1,124 @@
+//! Registration, silence and removal of Node objects.
+
+use k8s_openapi::api::core::v1::{Node, Taint};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+use super::Shared;
+use super::node::{GPU_RESOURCE, NodeSpec, silent_conditions};
+
+/// The taints that the node life-cycle controller and the API server put on nodes that are not known to be ready.
+pub(super) const NOT_READY_TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+
+/// Creates the Node object, or makes the existing one this node's, and reports it Ready.
+pub(super) async fn register(shared: &Shared, spec: &NodeSpec, index: usize) -> kube::Result<Node> {
+    let nodes: Api<Node> = Api::all(shared.client.clone());
+    let wanted = spec.object(index, shared.clock.now());
+    let node = match nodes.create(&PostParams::default(), &wanted).await {
+        Ok(node) => node,
+        Err(kube::Error::Api(status)) if status.code == 409 => adopt(&nodes, spec, &wanted).await?,
+        Err(error) => return Err(error),
+    };
+    let node = if node.status.as_ref().and_then(|status| status.allocatable.as_ref()) == Some(&spec.allocatable())
+        && is_ready(&node)
+    {
+        node
+    } else {
+        let mut status = json!(spec.status(index, shared.clock.now()));
+        if spec.gpus == 0 {
+            status["capacity"][GPU_RESOURCE] = Value::Null;
+            status["allocatable"][GPU_RESOURCE] = Value::Null;
+        }
+        nodes
+            .patch_status(
+                &spec.name,
+                &PatchParams::default(),
+                &Patch::Merge(json!({"status": status})),
+            )
+            .await?
+    };
+    let node = without_not_ready_taints(&nodes, node).await?;
+    shared.nodes.observe(node.clone());
+    Ok(node)
+}
+
+/// Gives an existing Node object this node's labels, and its taints where it asks for some.
+async fn adopt(nodes: &Api<Node>, spec: &NodeSpec, wanted: &Node) -> kube::Result<Node> {
+    let mut patch = json!({"metadata": {"labels": wanted.metadata.labels}});
+    if !spec.taints.is_empty() {
+        patch["spec"] = json!({"taints": spec.taints});
+    }
+    nodes
+        .patch(&spec.name, &PatchParams::default(), &Patch::Merge(patch))
+        .await
+}
+
+/// Takes away the taints that a ready node does not have. The node life-cycle controller does so too, where there is one.
+pub(super) async fn without_not_ready_taints(nodes: &Api<Node>, node: Node) -> kube::Result<Node> {
+    let taints = node
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.taints.as_deref())
+        .unwrap_or_default();
+    let kept: Vec<&Taint> = taints
+        .iter()
+        .filter(|taint| !NOT_READY_TAINTS.contains(&taint.key.as_str()))
+        .collect();
+    if kept.len() == taints.len() {
+        return Ok(node);
+    }
+    patch_taints(nodes, &node, &kept).await
+}
+
+/// Replaces all taints, if the node is still the one that was read.
+async fn patch_taints(nodes: &Api<Node>, node: &Node, taints: &[&Taint]) -> kube::Result<Node> {
+    let taints = (!taints.is_empty()).then_some(taints);
+    let patch = json!({"metadata": {"resourceVersion": node.metadata.resource_version}, "spec": {"taints": taints}});
+    let name = node.metadata.name.as_deref().unwrap_or_default();
+    nodes.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await
+}
+
+/// Marks a node as one whose kubelet no longer speaks, as the node life-cycle controller does.
+pub(super) async fn silence(shared: &Shared, name: &str) -> kube::Result<()> {
+    let nodes: Api<Node> = Api::all(shared.client.clone());
+    let status = json!({"status": {"conditions": silent_conditions(shared.clock.now())}});
+    let node = nodes
+        .patch_status(name, &PatchParams::default(), &Patch::Merge(status))
+        .await?;
+    let present = node
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.taints.as_deref())
+        .unwrap_or_default();
+    let unreachable = ["NoSchedule", "NoExecute"].map(|effect| Taint {
+        key: NOT_READY_TAINTS[1].to_owned(),
+        effect: effect.to_owned(),
+        ..Taint::default()
+    });
+    let kept = present
+        .iter()
+        .filter(|taint| !NOT_READY_TAINTS.contains(&taint.key.as_str()));
+    let taints: Vec<&Taint> = kept.chain(&unreachable).collect();
+    let node = patch_taints(&nodes, &node, &taints).await?;
+    shared.nodes.observe(node);
+    Ok(())
+}
+
+/// Deletes the Node object; its pods follow by garbage collection.
+pub(super) async fn delete(shared: &Shared, name: &str) -> kube::Result<()> {
+    let nodes: Api<Node> = Api::all(shared.client.clone());
+    match nodes.delete(name, &DeleteParams::default()).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether the node's kubelet reports it Ready.
+pub(super) fn is_ready(node: &Node) -> bool {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions
+        .into_iter()
+        .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
