@@ -1,0 +1,211 @@
+//! Floor 2: the pure scheduler. `Engine::apply` takes events, `Engine::cycle` gives decisions; no I/O, clock, async or Kubernetes types, no randomness,
+//! no iteration over unordered maps: the same events lead to the same decisions.
+//!
+//! Decided binds and evictions are assumed at once: the next cycle counts with them, whether the watch has shown them or not.
+
+pub mod actions;
+pub mod decision;
+pub mod explain;
+pub mod fairshare;
+pub mod input;
+pub mod model;
+pub mod placement;
+pub mod policy;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use actions::session::Session;
+use decision::{Decisions, GroupReport, ReasonCode};
+use explain::report::{Findings, report};
+use fairshare::divide::divide_tree;
+use fairshare::tree::schedulable_queue;
+use input::{Event, Time};
+use model::Model;
+use model::ids::GangId;
+use policy::{ActionKind, Plugin, Policy};
+
+/// Why the engine wants to be asked again at some instant although nothing changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WakeReason {
+    /// A broken gang's grace period ends.
+    StaleGang,
+    /// A terminating pod counts as stuck from then on.
+    StuckPod,
+    /// A preemption delay ends.
+    PreemptionDelay,
+    /// A pod whose bind failed may be tried again.
+    BindRetry,
+    /// A minimum run time ends.
+    MinRuntime,
+}
+
+/// The scheduler for one node pool.
+pub struct Engine {
+    policy: Policy,
+    model: Model,
+    /// What was last reported about each gang.
+    reported: BTreeMap<GangId, GroupReport>,
+    /// Gangs that are broken.
+    stale: BTreeSet<GangId>,
+    /// Instants at which something ends that holds decisions back.
+    wake: BTreeSet<(Time, WakeReason)>,
+}
+
+impl Engine {
+    /// An engine that knows nothing yet.
+    #[must_use]
+    pub fn new(policy: Policy) -> Self {
+        let model = Model::new(policy.stuck_after);
+        Self {
+            policy,
+            model,
+            reported: BTreeMap::new(),
+            stale: BTreeSet::new(),
+            wake: BTreeSet::new(),
+        }
+    }
+
+    /// Changes the settings; the next cycle looks at everything anew.
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.policy = policy;
+        self.model.settings_changed(self.policy.stuck_after);
+    }
+
+    /// Takes in one change. Never fails: what cannot be used (a queue below itself, an unknown parent) is explained by the reports of the groups
+    /// that it hits.
+    pub fn apply(&mut self, event: Event, now: Time) {
+        self.model.apply(event, now);
+    }
+
+    /// Decides everything that can be decided now, and assumes it. Costs next to nothing if nothing changed.
+    pub fn cycle(&mut self, now: Time) -> Decisions {
+        let mut decisions = Decisions::default();
+        self.model.pass_time(now);
+        while let Some(&(at, _)) = self.wake.first()
+            && at <= now
+        {
+            self.wake.pop_first();
+            self.model.dirty = true;
+        }
+        if !std::mem::take(&mut self.model.dirty) {
+            return decisions;
+        }
+        self.model.prepare(&self.policy);
+        let k = self.k_value();
+        divide_tree(&mut self.model, k);
+        let mut session = Session::new(&mut self.model, &self.policy, now);
+        for &action in &self.policy.actions {
+            match action {
+                ActionKind::Allocate => session.allocate(),
+                ActionKind::StaleGangEviction => session.evict_stale(&mut self.stale),
+                ActionKind::Consolidation | ActionKind::Reclaim | ActionKind::Preempt => {
+                    session.evict_for_others(action);
+                }
+            }
+        }
+        for &gang in &self.stale {
+            if let Some(until) = session.stale_until(gang).filter(|until| *until > now) {
+                self.wake.insert((until, WakeReason::StaleGang));
+            }
+        }
+        self.wake.extend(
+            session
+                .wait_until
+                .iter()
+                .map(|until| (*until, WakeReason::PreemptionDelay)),
+        );
+        let findings = std::mem::take(&mut session.findings);
+        Self::tell(&mut self.reported, &session, &findings, &mut decisions);
+        session.finish(&mut decisions);
+        self.model.dirty = !decisions.evict.is_empty();
+        decisions
+    }
+
+    /// When to call [`Engine::cycle`] again even if no event arrives.
+    #[must_use]
+    pub fn next_wakeup(&self, now: Time) -> Option<(Time, WakeReason)> {
+        if self.model.dirty {
+            return Some((now, WakeReason::BindRetry));
+        }
+        let (stuck, retry) = self.model.timers();
+        let timers = [
+            stuck.map(|at| (at, WakeReason::StuckPod)),
+            retry.map(|at| (at, WakeReason::BindRetry)),
+            self.wake.first().copied(),
+        ];
+        timers.into_iter().flatten().min()
+    }
+
+    /// The model, for tests and reports.
+    #[must_use]
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    fn k_value(&self) -> i64 {
+        let found = self.policy.plugins.iter().find_map(|plugin| match plugin {
+            Plugin::Proportion { k_value, .. } => Some(*k_value),
+            _ => None,
+        });
+        found.unwrap_or(0)
+    }
+
+    /// Reports on gangs that wait, where the report is new, and on those that no longer do.
+    fn tell(
+        reported: &mut BTreeMap<GangId, GroupReport>,
+        session: &Session,
+        findings: &BTreeMap<GangId, Findings>,
+        decisions: &mut Decisions,
+    ) {
+        let nothing = Findings::default();
+        for &gang in &session.model.pending {
+            let standing = Self::standing_reason(session, gang);
+            let findings = standing.as_ref().or_else(|| findings.get(&gang)).unwrap_or(&nothing);
+            let Some(report) = report(session.model, session.policy, gang, findings) else {
+                continue;
+            };
+            if reported.get(&gang) != Some(&report) {
+                decisions.unschedulable.push(report.clone());
+                reported.insert(gang, report);
+            }
+        }
+        let over: Vec<_> = reported
+            .keys()
+            .copied()
+            .filter(|gang| !session.model.pending.contains(gang))
+            .collect();
+        for gang in over {
+            if let Some(report) = reported.remove(&gang) {
+                decisions.cleared.push(report.group);
+            }
+        }
+        decisions
+            .unschedulable
+            .sort_by(|left, right| left.group.cmp(&right.group));
+        decisions.cleared.sort();
+    }
+
+    /// What keeps a gang from being tried at all.
+    fn standing_reason(session: &Session, gang: GangId) -> Option<Findings> {
+        let entry = &session.model.gangs[gang];
+        let name = &entry.input.as_ref()?.queue;
+        let mut findings = Findings::default();
+        if let Some(what) = &entry.broken {
+            let message = format!("The sub-groups contradict each other: {what}");
+            findings.add(ReasonCode::PodSchedulingErrors, message, None);
+        } else if schedulable_queue(session.model, gang).is_none() {
+            let exists = entry.queue.is_some_and(|queue| session.model.queues[queue].valid);
+            let message = if exists {
+                format!("Queue '{name}' has queues below it and takes no workloads itself; name one of those")
+            } else {
+                format!("Queue '{name}' does not exist")
+            };
+            findings.add(ReasonCode::QueueDoesNotExist, message, None);
+        } else {
+            return None;
+        }
+        Some(findings)
+    }
+}

@@ -1,0 +1,8 @@
+//! What a cycle does, in the policy's order.
+
+pub mod allocate;
+pub mod place;
+pub mod session;
+pub mod skip;
+pub mod stale;
+pub mod victims;

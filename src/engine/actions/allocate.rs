@@ -1,0 +1,50 @@
+//! Allocate: places what fits, in the order of queues and jobs. Nobody is evicted. A gang that fits only once others have left is planned as a whole. A
+//! job that fails does not hold up the jobs behind it.
+
+use crate::engine::model::task::Status;
+use crate::engine::policy::ActionKind;
+
+use super::place::Mode;
+use super::session::Session;
+
+impl Session<'_> {
+    /// Runs the action.
+    pub fn allocate(&mut self) {
+        self.hopeless.clear();
+        let mut jobs = self.pending_jobs(ActionKind::Allocate, |_, _| true);
+        while let Some(job) = jobs.pop(self.model) {
+            let tasks = job.tasks.unwrap_or_default();
+            let started = self.runs(job.gang);
+            let mark = self.model.mark();
+            if !self.place(job.gang, &tasks, Mode::Real) {
+                continue;
+            }
+            let waits = self.wait_as_one(job.gang, mark);
+            self.commit();
+            if !waits && !started {
+                self.started(job.gang);
+            }
+            if self.model.gangs[job.gang].with(Status::Pending) > 0
+                && let Some(next) = self.pending_job(job.gang)
+            {
+                jobs.push(self.model, next);
+            }
+        }
+    }
+
+    /// Some pod of it holds a place already.
+    fn runs(&self, gang: crate::engine::model::ids::GangId) -> bool {
+        let gang = &self.model.gangs[gang];
+        [Status::Allocated, Status::Binding, Status::Bound, Status::Running]
+            .into_iter()
+            .any(|status| gang.with(status) > 0)
+    }
+
+    fn started(&mut self, gang: crate::engine::model::ids::GangId) {
+        let now = self.now;
+        if let Some(input) = &mut self.model.gangs[gang].input {
+            input.last_start = Some(now);
+            self.timed.insert(gang);
+        }
+    }
+}

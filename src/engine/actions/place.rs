@@ -1,0 +1,226 @@
+//! Placing the next pods of one gang, all or none.
+
+use std::sync::Arc;
+
+use crate::engine::decision::ReasonCode;
+use crate::engine::explain::refusal::{PodProblem, examine, too_large};
+use crate::engine::fairshare::gates;
+use crate::engine::fairshare::{largest_gpu, wanted};
+use crate::engine::model::class::NodeSet;
+use crate::engine::model::gang::{Kind, Member};
+use crate::engine::model::ids::{GangId, NodeId, TaskId};
+use crate::engine::model::task::Place;
+use crate::engine::placement::choose::{Context, best_node};
+use crate::engine::placement::filter::fits_now;
+use crate::engine::placement::gpu;
+
+use super::session::Session;
+
+/// For real, or to see what would be.
+#[derive(Clone, Copy, Debug)]
+pub enum Mode<'a> {
+    /// Pods are placed now where they fit now; findings are noted.
+    Real,
+    /// Pods are only planned, on these nodes.
+    Simulate(&'a NodeSet),
+}
+
+impl Session<'_> {
+    /// Places pods of a gang, all or none. On failure the model is as before.
+    pub fn place(&mut self, gang: GangId, tasks: &[TaskId], mode: Mode) -> bool {
+        if tasks.is_empty() || self.gate_closed(gang, tasks, mode) {
+            return false;
+        }
+        self.work.groups_tried += 1;
+        for &task in tasks {
+            let class = self.model.tasks[task].class;
+            self.model.refresh_class(class);
+        }
+        self.place_member(gang, 0, tasks, mode)
+    }
+
+    /// The queue has no room for all of it.
+    fn gate_closed(&mut self, gang: GangId, tasks: &[TaskId], mode: Mode) -> bool {
+        let entry = &self.model.gangs[gang];
+        let (Some(queue), Some(input)) = (entry.queue, &entry.input) else {
+            return true;
+        };
+        if !self.rules.shares {
+            return false;
+        }
+        let preemptible = input.preemptible;
+        let asked = wanted(self.model, tasks, largest_gpu(self.model));
+        let Some(closed) = gates::check(self.model, queue, preemptible, &asked) else {
+            return false;
+        };
+        if matches!(mode, Mode::Real) {
+            let message = gates::message(self.model, closed, &asked);
+            let figures = gates::figures(self.model, closed, &asked, preemptible);
+            self.note(gang).add(closed.code, message, Some(figures));
+        }
+        true
+    }
+
+    fn place_member(&mut self, gang: GangId, member: Member, tasks: &[TaskId], mode: Mode) -> bool {
+        if tasks.is_empty() {
+            return true;
+        }
+        let mark = self.model.mark();
+        let placed = match &self.model.gangs[gang].tree[member as usize].kind {
+            Kind::Pods(_) => self.place_pods(gang, tasks, mode),
+            Kind::Set { .. } => {
+                let entry = &self.model.gangs[gang];
+                let order = entry.in_order(member, &entry.active());
+                order.into_iter().all(|below| {
+                    let theirs = self.tasks_under(gang, below, tasks);
+                    self.place_member(gang, below, &theirs, mode)
+                })
+            }
+        };
+        if !placed {
+            self.rollback(mark);
+        }
+        placed
+    }
+
+    fn tasks_under(&self, gang: GangId, member: Member, tasks: &[TaskId]) -> Vec<TaskId> {
+        let tree = &self.model.gangs[gang].tree;
+        let under = |task: &TaskId| {
+            let own = self.model.tasks[*task].member;
+            std::iter::successors(own, |at| tree[*at as usize].parent).any(|at| at == member)
+        };
+        tasks.iter().copied().filter(under).collect()
+    }
+
+    fn place_pods(&mut self, gang: GangId, tasks: &[TaskId], mode: Mode) -> bool {
+        for (placed, &task) in tasks.iter().enumerate() {
+            if let Err(problem) = self.place_task(task, mode) {
+                if let (Some(problem), Mode::Real) = (problem, mode) {
+                    let mut findings = std::mem::take(self.note(gang));
+                    findings.pod_failed(self.model, task, placed, &problem);
+                    *self.note(gang) = findings;
+                }
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Places one pod. On failure says why, where anybody wants to know.
+    fn place_task(&mut self, task: TaskId, mode: Mode) -> Result<(), Option<Arc<PodProblem>>> {
+        if let Some(text) = too_large(self.model, self.policy, task) {
+            return Err(Some(Arc::new(PodProblem {
+                headline: Some(text),
+                ..PodProblem::default()
+            })));
+        }
+        let real = matches!(mode, Mode::Real);
+        let pod = &self.model.tasks[task];
+        let kind = (pod.class, pod.shape);
+        let lasting = self.model.shapes[pod.shape].gpu.memory == 0;
+        if real && let Some(problem) = self.hopeless.get(kind) {
+            return Err(Some(problem.clone()));
+        }
+        let among = match mode {
+            Mode::Real => None,
+            Mode::Simulate(nodes) => Some(nodes),
+        };
+        let context = Context {
+            policy: self.policy,
+            scorers: &self.scorers,
+            among,
+        };
+        if let Some(node) = best_node(self.model, context, task, &mut self.work) {
+            self.assign(task, node, real);
+            return Ok(());
+        }
+        if !real {
+            return Err(None);
+        }
+        let problem = Arc::new(examine(self.model, self.policy, task));
+        if lasting {
+            self.hopeless.add(self.model.mark(), kind, problem.clone());
+        }
+        Err(Some(problem))
+    }
+
+    /// Puts a pod on a node that suits it: now if it may and can, else as soon as there is room.
+    fn assign(&mut self, task: TaskId, node: NodeId, real: bool) {
+        let shape = &self.model.shapes[self.model.tasks[task].shape];
+        let (groups, now) = if shape.shared {
+            let choice = gpu::choose(self.model, task, &self.model.nodes[node], self.scorers.gpus)
+                .expect("the node suits the pod");
+            if !real && self.stays(task, node, &choice) {
+                self.model.unevict(task);
+                return;
+            }
+            let now = real && !choice.wait;
+            (gpu::open(self.model, task, node, &choice), now)
+        } else {
+            if !real && self.evicted_from(task, node) {
+                self.model.unevict(task);
+                return;
+            }
+            (
+                smallvec::SmallVec::new(),
+                real && fits_now(&self.model.nodes[node], shape),
+            )
+        };
+        let place = Place { node, groups };
+        if now {
+            self.model.allocate(task, place);
+        } else {
+            self.model.pipeline(task, place);
+        }
+    }
+
+    fn evicted_from(&self, task: TaskId, node: NodeId) -> bool {
+        let state = &self.model.tasks[task].state;
+        state.evicted_from.is_some() && state.hold.as_ref().is_some_and(|hold| hold.node == node)
+    }
+
+    /// A pod evicted from this node would get back the very GPUs that it has: those it joins are its own, and any new one may as well be one that it alone
+    /// leaves.
+    fn stays(&self, task: TaskId, node: NodeId, choice: &gpu::Choice) -> bool {
+        if !self.evicted_from(task, node) {
+            return false;
+        }
+        let Some(hold) = &self.model.tasks[task].state.hold else {
+            return false;
+        };
+        let gpus = &self.model.nodes[node].groups;
+        let own_free = hold
+            .groups
+            .iter()
+            .filter(|group| gpus[usize::from(**group)].all_leaving())
+            .count();
+        choice.joined.iter().all(|group| hold.groups.contains(group))
+            && choice.fresh <= own_free
+            && choice.joined.len() + choice.fresh == hold.groups.len()
+    }
+
+    /// A gang got something that it must wait for, and without that its minimum is not met: all of it waits.
+    pub fn wait_as_one(&mut self, gang: GangId, mark: crate::engine::model::Mark) -> bool {
+        use crate::engine::model::task::{State, Status};
+        if self.model.gangs[gang].with(Status::Pipelined) == 0 || self.whole_without_plans(gang) {
+            return false;
+        }
+        let tasks: Vec<TaskId> = self.model.changed_since(mark).collect();
+        for task in tasks {
+            let state = &self.model.tasks[task].state;
+            if state.status == Status::Allocated && self.model.tasks[task].gang == Some(gang) {
+                let state = State {
+                    plan: state.hold.clone(),
+                    ..State::nowhere(Status::Pipelined)
+                };
+                self.model.set_state(task, state);
+            }
+        }
+        true
+    }
+
+    /// Records that nothing but a reason came of a gang.
+    pub fn refuse(&mut self, gang: GangId, code: ReasonCode, message: String) {
+        self.note(gang).add(code, message, None);
+    }
+}

@@ -1,0 +1,326 @@
+//! One cycle's work on the model: the settings, what was found, what was decided.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::engine::decision::{Bind, Decisions, Eviction, GroupTimes, Pipeline, Work};
+use crate::engine::explain::refusal::PodProblem;
+use crate::engine::explain::report::{Findings, pod_ref};
+use crate::engine::fairshare::order::Rules;
+use crate::engine::fairshare::tree::{Job, JobTree, Purpose};
+use crate::engine::fairshare::{smallest_gpu, wanted};
+use crate::engine::input::{GPU, GpuKind, GroupKey, Name, Time, WHOLE};
+use crate::engine::model::ids::{ClassId, GangId, ShapeId, TaskId};
+use crate::engine::model::resources::GPUS;
+use crate::engine::model::task::{Assumed, Place, State, Status};
+use crate::engine::model::{Mark, Model};
+use crate::engine::placement::score::Scorers;
+use crate::engine::policy::{ActionKind, Policy};
+
+/// Who evicted a pod, for whom, and what to tell.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    /// The action.
+    pub action: ActionKind,
+    /// The group that gets the place.
+    pub for_group: Option<GroupKey>,
+    /// What to tell.
+    pub message: String,
+}
+
+/// Pods of a kind that fitted nowhere, while nothing was freed since.
+#[derive(Debug, Default)]
+pub struct Hopeless {
+    kinds: BTreeMap<(ClassId, ShapeId), Arc<PodProblem>>,
+    since: Vec<(Mark, (ClassId, ShapeId))>,
+}
+
+impl Hopeless {
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Forgets what was found after a mark, because it is taken back.
+    pub fn rolled_back(&mut self, mark: Mark) {
+        while let Some((found, kind)) = self.since.last().copied()
+            && found > mark
+        {
+            self.since.pop();
+            self.kinds.remove(&kind);
+        }
+    }
+
+    /// What is placed now stays, so what was found holds from here on.
+    pub fn committed(&mut self) {
+        self.since.clear();
+    }
+
+    /// Remembers a kind.
+    pub fn add(&mut self, mark: Mark, kind: (ClassId, ShapeId), problem: Arc<PodProblem>) {
+        self.kinds.insert(kind, problem);
+        self.since.push((mark, kind));
+    }
+
+    /// What was found about a kind.
+    #[must_use]
+    pub fn get(&self, kind: (ClassId, ShapeId)) -> Option<&Arc<PodProblem>> {
+        self.kinds.get(&kind)
+    }
+}
+
+/// A cycle under way.
+pub struct Session<'a> {
+    /// The cluster.
+    pub model: &'a mut Model,
+    /// The settings.
+    pub policy: &'a Policy,
+    /// Now.
+    pub now: Time,
+    /// Rules of order.
+    pub rules: Rules,
+    /// Preferences among nodes.
+    pub scorers: Scorers,
+    /// What was found, per gang.
+    pub findings: BTreeMap<GangId, Findings>,
+    /// Kinds of pods that fit nowhere at present.
+    pub hopeless: Hopeless,
+    /// Verdicts on evicted pods.
+    pub verdicts: BTreeMap<TaskId, Verdict>,
+    /// Gangs with a new timestamp.
+    pub timed: BTreeSet<GangId>,
+    /// Instants at which something ends that holds evictions back.
+    pub wait_until: BTreeSet<Time>,
+    /// Steps.
+    pub work: Work,
+}
+
+impl<'a> Session<'a> {
+    /// A cycle on a prepared model.
+    pub fn new(model: &'a mut Model, policy: &'a Policy, now: Time) -> Self {
+        Self {
+            rules: Rules::of(policy),
+            scorers: Scorers::of(policy),
+            model,
+            policy,
+            now,
+            findings: BTreeMap::new(),
+            hopeless: Hopeless::default(),
+            verdicts: BTreeMap::new(),
+            timed: BTreeSet::new(),
+            wait_until: BTreeSet::new(),
+            work: Work::default(),
+        }
+    }
+
+    /// A pending gang as a job in line, with what it asks for next; `None` if nothing of it can be placed.
+    #[must_use]
+    pub fn pending_job(&self, gang: GangId) -> Option<Job> {
+        let tasks = self.model.next_chunk(gang, self.now);
+        if tasks.is_empty() {
+            return None;
+        }
+        let amount = wanted(self.model, &tasks, smallest_gpu(self.model));
+        let entry = &self.model.gangs[gang];
+        let order = self.rules.job(entry, entry.stage(&entry.active()));
+        Some(Job {
+            order,
+            gang,
+            amount,
+            tasks: Some(tasks),
+        })
+    }
+
+    /// All pending gangs that are ready and meet a condition, in line.
+    #[must_use]
+    pub fn pending_jobs(&self, action: ActionKind, meets: impl Fn(&Self, GangId) -> bool) -> JobTree {
+        let mut tree = JobTree::new(self.rules, Purpose::Serve);
+        for &gang in &self.model.pending {
+            let entry = &self.model.gangs[gang];
+            let open = entry.input.as_ref().is_some_and(|input| !input.backed_off) && entry.broken.is_none();
+            if open
+                && entry.ready()
+                && meets(self, gang)
+                && let Some(job) = self.pending_job(gang)
+            {
+                tree.push(self.model, job);
+            }
+        }
+        if let Some((_, most)) = self.policy.queue_depth.iter().find(|(of, _)| *of == action) {
+            tree.cap(*most);
+        }
+        tree
+    }
+
+    /// Notes about a gang, to be added to.
+    pub fn note(&mut self, gang: GangId) -> &mut Findings {
+        self.findings.entry(gang).or_default()
+    }
+
+    /// Takes everything back since a mark.
+    pub fn rollback(&mut self, mark: Mark) {
+        self.model.rollback(mark);
+        self.hopeless.rolled_back(mark);
+    }
+
+    /// Keeps everything.
+    pub fn commit(&mut self) {
+        self.model.commit();
+        self.hopeless.committed();
+    }
+
+    /// Turns what was decided into decisions, and the model's states into what is assumed from now on.
+    pub fn finish(&mut self, decisions: &mut Decisions) {
+        self.hold_back_parts();
+        let mut seen = BTreeSet::new();
+        for task in std::mem::take(&mut self.model.decided) {
+            if seen.insert(task) {
+                self.finish_task(task, decisions);
+            }
+        }
+        for &gang in &self.timed {
+            let gang = &self.model.gangs[gang];
+            if let Some(input) = &gang.input {
+                decisions.times.push(GroupTimes {
+                    group: gang.key.clone(),
+                    stale_since: input.stale_since,
+                    last_start: input.last_start,
+                    last_eviction: input.last_eviction,
+                });
+            }
+        }
+        decisions.times.sort_by(|left, right| left.group.cmp(&right.group));
+        decisions.work = self.work;
+    }
+
+    /// A gang placed in this cycle that lost a part of it again to a later action is not bound in part: the rest waits with it.
+    fn hold_back_parts(&mut self) {
+        let fresh: BTreeSet<TaskId> = self.model.decided.iter().copied().collect();
+        let placed: Vec<TaskId> = fresh
+            .into_iter()
+            .filter(|task| self.model.tasks[*task].state.status == Status::Allocated)
+            .collect();
+        let gangs: BTreeSet<GangId> = placed.iter().filter_map(|task| self.model.tasks[*task].gang).collect();
+        let broken: BTreeSet<GangId> = gangs
+            .into_iter()
+            .filter(|gang| !self.whole_without_plans(*gang))
+            .collect();
+        for task in placed {
+            if self.model.tasks[task].gang.is_some_and(|gang| broken.contains(&gang)) {
+                let plan = self.model.tasks[task].state.hold.clone();
+                self.model.settle(
+                    task,
+                    State {
+                        plan,
+                        ..State::nowhere(Status::Pipelined)
+                    },
+                );
+            }
+        }
+    }
+
+    /// Its minimum is met by pods that do not wait for a place.
+    #[must_use]
+    pub fn whole_without_plans(&self, gang: GangId) -> bool {
+        let gang = &self.model.gangs[gang];
+        gang.satisfied(0, &gang.per_member(|pods| pods.active() - pods.with(Status::Pipelined)))
+    }
+
+    fn finish_task(&mut self, id: TaskId, decisions: &mut Decisions) {
+        let task = &self.model.tasks[id];
+        let real = task.assumed == Assumed::Bound || task.input.status != crate::engine::input::PodStatus::Pending;
+        let state = task.state.clone();
+        if state.status == Status::Allocated {
+            decisions.bind.extend(self.bind(id));
+            self.model.settle(
+                id,
+                State {
+                    status: Status::Binding,
+                    ..state
+                },
+            );
+            self.model.tasks[id].assumed = Assumed::Bound;
+            return;
+        }
+        if let Some(place) = state.plan.as_ref().filter(|_| state.status == Status::Pipelined) {
+            decisions.pipeline.extend(self.pipeline(id, place));
+        }
+        if !matches!(state.status, Status::Pipelined | Status::Releasing) {
+            return;
+        }
+        if state.hold.is_some() && real {
+            decisions.evict.extend(self.eviction(id));
+            self.model.settle(
+                id,
+                State {
+                    status: Status::Releasing,
+                    plan: None,
+                    ..state
+                },
+            );
+            self.model.tasks[id].assumed = Assumed::Evicted;
+        } else {
+            self.model.settle(id, State::nowhere(Status::Pending));
+        }
+    }
+
+    fn group_of(&self, id: TaskId) -> Option<GroupKey> {
+        self.model.tasks[id].gang.map(|gang| self.model.gangs[gang].key.clone())
+    }
+
+    fn group_names(&self, place: &Place) -> Vec<Name> {
+        let node = &self.model.nodes[place.node];
+        place
+            .groups
+            .iter()
+            .map(|group| node.groups[usize::from(*group)].name.clone())
+            .collect()
+    }
+
+    fn bind(&self, id: TaskId) -> Option<Bind> {
+        let task = &self.model.tasks[id];
+        let place = task.state.hold.as_ref()?;
+        let (node, shape) = (&self.model.nodes[place.node], &self.model.shapes[task.shape]);
+        let (received, gpu_count, gpu_portion) = match shape.gpu.kind {
+            GpuKind::Fraction | GpuKind::Memory => (
+                GpuKind::Fraction,
+                shape.gpu.count,
+                shape.device_portion(node.gpu_memory()),
+            ),
+            GpuKind::Mig => (GpuKind::Mig, 0, 0),
+            GpuKind::Regular => {
+                let count = (shape.vector.get(GPUS) - shape.gpu.dra * GPU) / GPU;
+                (GpuKind::Regular, count, if count > 0 { WHOLE } else { 0 })
+            }
+        };
+        Some(Bind {
+            pod: pod_ref(self.model, id),
+            group: self.group_of(id)?,
+            node: node.name.clone(),
+            received,
+            gpu_count,
+            gpu_portion,
+            gpu_groups: self.group_names(place),
+        })
+    }
+
+    fn pipeline(&self, id: TaskId, place: &Place) -> Option<Pipeline> {
+        Some(Pipeline {
+            pod: pod_ref(self.model, id),
+            group: self.group_of(id)?,
+            node: self.model.nodes[place.node].name.clone(),
+            gpu_groups: self.group_names(place),
+        })
+    }
+
+    fn eviction(&self, id: TaskId) -> Option<Eviction> {
+        let verdict = self.verdicts.get(&id)?;
+        Some(Eviction {
+            pod: pod_ref(self.model, id),
+            group: self.group_of(id)?,
+            action: verdict.action,
+            for_group: verdict.for_group.clone(),
+            message: verdict.message.clone(),
+        })
+    }
+}

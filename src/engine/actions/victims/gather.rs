@@ -1,0 +1,203 @@
+//! Gathering victims from the worst on: worst queue, worst job in it, what that job can best do without.
+
+use std::collections::BTreeSet;
+
+use crate::engine::fairshare::order::Rules;
+use crate::engine::fairshare::tree::{Job, JobTree, Purpose};
+use crate::engine::model::Model;
+use crate::engine::model::class::NodeSet;
+use crate::engine::model::gang::Gang;
+use crate::engine::model::ids::{GangId, NodeId, TaskId};
+use crate::engine::model::resources::{Shared, add};
+
+use super::bounds::{asked_gpus, first_fit, free_gpus, held_gpus};
+use super::{Batch, Search, node_of};
+use crate::engine::actions::session::Session;
+
+/// Victims so far, and those still to come.
+pub struct Gathering {
+    /// Pods to place.
+    pub pods: Vec<TaskId>,
+    /// Victims that earlier probes needed.
+    pub recorded: Vec<Batch>,
+    /// Victims gathered since.
+    pub potential: Vec<Batch>,
+    rules: Rules,
+    taken: BTreeSet<TaskId>,
+    rest: JobTree,
+    /// Free GPUs per node position, with all victims so far gone.
+    capacity: Vec<i64>,
+    needs: Vec<i64>,
+    /// If all needs are equal: how many of them the capacities hold.
+    slots: Option<i64>,
+    nodes: NodeSet,
+}
+
+impl Session<'_> {
+    /// Starts gathering for the first `count` pods.
+    pub fn gather(&self, search: &Search, count: usize, recorded: &[Batch]) -> Gathering {
+        let pods = search.chunk[..count].to_vec();
+        let mut rest = JobTree::new(self.rules, Purpose::Rob);
+        for &gang in &search.eligible {
+            let entry = &self.model.gangs[gang];
+            let tasks: Vec<TaskId> = entry
+                .tasks
+                .iter()
+                .copied()
+                .filter(|task| evictable(self.model, *task))
+                .collect();
+            if !tasks.is_empty() {
+                rest.push(self.model, victim_job(self.model, self.rules, gang, tasks));
+            }
+        }
+        let mut capacity = vec![0; self.model.nodes.slots()];
+        for &id in &self.model.by_name {
+            capacity[id.at()] = free_gpus(&self.model.nodes[id], self.model);
+        }
+        let needs: Vec<i64> = pods.iter().map(|task| asked_gpus(self.model, *task)).collect();
+        let mut gathering = Gathering {
+            taken: recorded.iter().flat_map(|batch| batch.tasks.iter().copied()).collect(),
+            pods,
+            recorded: recorded.to_vec(),
+            potential: Vec::new(),
+            rules: self.rules,
+            rest,
+            capacity,
+            slots: None,
+            needs,
+            nodes: search.feasible.clone(),
+        };
+        gathering.count_slots();
+        for batch in recorded {
+            gathering.free(self.model, batch);
+        }
+        gathering
+    }
+}
+
+/// A pod that eviction would remove from somewhere.
+fn evictable(model: &Model, task: TaskId) -> bool {
+    let task = &model.tasks[task];
+    task.member.is_some() && task.state.status.active_allocated()
+}
+
+fn victim_job(model: &Model, rules: Rules, gang: GangId, tasks: Vec<TaskId>) -> Job {
+    let entry = &model.gangs[gang];
+    let stage = entry.stage(&active_of(model, entry, &tasks));
+    Job {
+        order: rules.job(entry, stage),
+        gang,
+        amount: plain_amount(model, &tasks),
+        tasks: Some(tasks),
+    }
+}
+
+fn plain_amount(model: &Model, tasks: &[TaskId]) -> Shared {
+    let mut sum = [0; 3];
+    for task in tasks {
+        add(&mut sum, &model.shapes[model.tasks[*task].shape].quota, 1);
+    }
+    sum
+}
+
+fn active_of(model: &Model, gang: &Gang, tasks: &[TaskId]) -> Vec<usize> {
+    let mut active = vec![0; gang.tree.len()];
+    for task in tasks {
+        if let Some(member) = model.tasks[*task].member {
+            active[member as usize] += 1;
+        }
+    }
+    active
+}
+
+impl Gathering {
+    fn count_slots(&mut self) {
+        let size = self.needs[0];
+        if size > 0 && self.needs.iter().all(|need| *need == size) {
+            self.slots = Some(self.capacity.iter().map(|free| (free / size).max(0)).sum());
+        }
+    }
+
+    /// Counts a batch as gone.
+    fn free(&mut self, model: &Model, batch: &Batch) {
+        for &task in &batch.tasks {
+            let Some(node) = node_of(model, task) else { continue };
+            self.nodes.add(node.at());
+            let size = self.needs[0];
+            let capacity = &mut self.capacity[node.at()];
+            let before = *capacity;
+            *capacity += held_gpus(model, task);
+            if let Some(slots) = &mut self.slots {
+                *slots += (*capacity / size).max(0) - (before / size).max(0);
+            }
+        }
+    }
+
+    /// Takes the next victims. False if there are none left.
+    pub fn step(&mut self, model: &Model) -> bool {
+        while let Some(job) = self.rest.pop(model) {
+            let tasks = job.tasks.unwrap_or_default();
+            let gang = &model.gangs[job.gang];
+            let remaining: BTreeSet<TaskId> = tasks.iter().copied().collect();
+            let pods_of = |member| -> Vec<TaskId> {
+                let pods = gang.pods(member).map(|pods| &*pods.tasks).unwrap_or_default();
+                pods.iter().copied().filter(|task| remaining.contains(task)).collect()
+            };
+            let chunk = gang.evict_chunk(&active_of(model, gang, &tasks), &pods_of);
+            let known = chunk.iter().any(|task| self.taken.contains(task));
+            let gone = |task: &TaskId| {
+                if known {
+                    self.taken.contains(task)
+                } else {
+                    chunk.contains(task)
+                }
+            };
+            let left: Vec<TaskId> = tasks.iter().copied().filter(|task| !gone(task)).collect();
+            if !left.is_empty() {
+                self.rest.give_back(model, job.gang, &plain_amount(model, &left));
+                self.rest.push(model, victim_job(model, self.rules, job.gang, left));
+            }
+            if !known {
+                let batch = Batch {
+                    gang: job.gang,
+                    tasks: chunk,
+                };
+                self.free(model, &batch);
+                self.potential.push(batch);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Whether the pods could find room with all victims so far gone, if only GPUs and node affinity counted.
+    #[must_use]
+    pub fn passes(&self, model: &Model) -> bool {
+        let gpus = match self.slots {
+            Some(slots) => slots >= self.needs.len() as i64,
+            None => self.needs.iter().all(|need| *need <= 0) || first_fit(&self.needs, self.capacity.clone()),
+        };
+        gpus && self.pods.iter().all(|task| self.affinity_met(model, *task))
+    }
+
+    fn affinity_met(&self, model: &Model, task: TaskId) -> bool {
+        let constraints = &model.classes[model.tasks[task].class].constraints;
+        (constraints.selector.is_empty() && constraints.required.is_none())
+            || model
+                .by_name
+                .iter()
+                .any(|id| self.nodes.has(id.at()) && constraints.selects(&model.nodes[*id]))
+    }
+
+    /// GPUs free on a node once all victims so far are gone.
+    #[must_use]
+    pub fn capacity(&self, node: NodeId) -> i64 {
+        self.capacity[node.at()]
+    }
+
+    /// GPUs that the pods ask for: together, and the smallest need.
+    #[must_use]
+    pub fn demand(&self) -> (i64, i64) {
+        (self.needs.iter().sum(), self.needs.iter().copied().min().unwrap_or(0))
+    }
+}

@@ -1,0 +1,203 @@
+//! What the engine decides in one cycle: plain data, names and uids, nothing to look up.
+
+use super::input::{GpuKind, GroupKey, Name, Time};
+use super::policy::ActionKind;
+
+/// A pod, by everything that callers use to find it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodRef {
+    /// Its uid.
+    pub uid: Name,
+    /// Its namespace.
+    pub namespace: Name,
+    /// Its name.
+    pub name: Name,
+}
+
+/// The net decisions of one cycle, in the order in which they were made. A pod is at most once in each list; one that is moved is in `evict` and
+/// in `pipeline`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Decisions {
+    /// Pods to bind now.
+    pub bind: Vec<Bind>,
+    /// Pods to delete.
+    pub evict: Vec<Eviction>,
+    /// Pods that have a place as soon as what is leaving it has left. Assumed for this cycle only.
+    pub pipeline: Vec<Pipeline>,
+    /// Pod groups with pending pods that found no place, and why. A group is listed again only when its report changed.
+    pub unschedulable: Vec<GroupReport>,
+    /// Pod groups that have nothing pending any more: what `unschedulable` said about them is over.
+    pub cleared: Vec<GroupKey>,
+    /// Timestamps on pod groups to write down.
+    pub times: Vec<GroupTimes>,
+    /// What the cycle cost, in counted steps.
+    pub work: Work,
+}
+
+impl Decisions {
+    /// Nothing decided, nothing to tell.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bind.is_empty()
+            && self.evict.is_empty()
+            && self.pipeline.is_empty()
+            && self.unschedulable.is_empty()
+            && self.cleared.is_empty()
+            && self.times.is_empty()
+    }
+}
+
+/// A pod gets a node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bind {
+    /// The pod.
+    pub pod: PodRef,
+    /// Its pod group.
+    pub group: GroupKey,
+    /// The node.
+    pub node: Name,
+    /// How its GPUs are given. `Regular` also for pods without GPUs; shared GPUs are `Fraction`, also when asked for by memory.
+    pub received: GpuKind,
+    /// GPU devices.
+    pub gpu_count: i64,
+    /// Portion of each device in billionths (a whole device: 1,000,000,000).
+    pub gpu_portion: i64,
+    /// For shared GPUs: the group of each device, new or joined.
+    pub gpu_groups: Vec<Name>,
+}
+
+/// A pod must leave.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Eviction {
+    /// The pod.
+    pub pod: PodRef,
+    /// Its pod group.
+    pub group: GroupKey,
+    /// The action that decided it.
+    pub action: ActionKind,
+    /// The pod group that gets its place; `None` for stale gangs.
+    pub for_group: Option<GroupKey>,
+    /// One sentence or a few for the event and the pod's condition.
+    pub message: String,
+}
+
+/// A pod waits for a place that is being vacated.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pipeline {
+    /// The pod.
+    pub pod: PodRef,
+    /// Its pod group.
+    pub group: GroupKey,
+    /// The node.
+    pub node: Name,
+    /// For shared GPUs: the group of each device.
+    pub gpu_groups: Vec<Name>,
+}
+
+/// Why a pod group waits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GroupReport {
+    /// The group.
+    pub group: GroupKey,
+    /// Too few pods exist for it to start; nothing was tried, and only an event says so.
+    pub not_ready: bool,
+    /// Some of its pods have a place already: no condition is written on the group, only the event.
+    pub partly_runs: bool,
+    /// Each reason found, in order.
+    pub reasons: Vec<Reason>,
+    /// All reasons in one text, as the condition on the pod group says it.
+    pub message: String,
+    /// The text for each pending pod. Empty if pods are not to be marked.
+    pub pods: Vec<(PodRef, String)>,
+}
+
+/// One reason, with its text.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reason {
+    /// What kind.
+    pub code: ReasonCode,
+    /// The text.
+    pub message: String,
+    /// The queue's figures, where a queue is the reason.
+    pub queue: Option<Box<QueueFigures>>,
+}
+
+/// Kinds of reasons. [`ReasonCode::as_str`] gives the word in a pod group's condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ReasonCode {
+    /// A non-preemptible workload would pass a queue's quota.
+    NonPreemptibleOverQuota,
+    /// A queue's limit would be passed.
+    OverLimit,
+    /// The queue is not there.
+    QueueDoesNotExist,
+    /// Pods fit on no node.
+    PodSchedulingErrors,
+    /// The workload may not evict others yet.
+    PreemptionDelayNotElapsed,
+    /// No topology domain has room.
+    NotEnoughResources,
+}
+
+impl ReasonCode {
+    /// The word, as KAI writes it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NonPreemptibleOverQuota => "NonPreemptibleOverQuota",
+            Self::OverLimit => "OverLimit",
+            Self::QueueDoesNotExist => "QueueDoesNotExist",
+            Self::PodSchedulingErrors => "PodSchedulingErrors",
+            Self::PreemptionDelayNotElapsed => "PreemptionDelayNotElapsed",
+            Self::NotEnoughResources => "Not enough resources for the workload",
+        }
+    }
+}
+
+/// Amounts of the three shared resources: milli-cores, bytes, millionths of a GPU. `None` = unlimited.
+pub type Figures = [Option<i64>; 3];
+
+/// A queue's side of a refusal.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QueueFigures {
+    /// The queue's name.
+    pub name: Name,
+    /// What all its workloads ask for.
+    pub requested: Figures,
+    /// Its quota.
+    pub deserved: Figures,
+    /// What its workloads hold.
+    pub allocated: Figures,
+    /// What its non-preemptible workloads hold.
+    pub allocated_non_preemptible: Figures,
+    /// Its limit.
+    pub limit: Figures,
+    /// What the pod group asks for.
+    pub group_requested: Figures,
+    /// The same if the pod group is non-preemptible, else zeros.
+    pub group_requested_non_preemptible: Figures,
+}
+
+/// Timestamps of a pod group after a cycle; written as annotations if they differ from what is there.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GroupTimes {
+    /// The group.
+    pub group: GroupKey,
+    /// Since when its gang is broken.
+    pub stale_since: Option<Time>,
+    /// When it last began to run.
+    pub last_start: Option<Time>,
+    /// When it was last evicted.
+    pub last_eviction: Option<Time>,
+}
+
+/// Counted steps of a cycle: bounds and tests look at these, never at a clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Pod groups tried.
+    pub groups_tried: u64,
+    /// Nodes tested for a pod.
+    pub nodes_tested: u64,
+    /// Candidate victim sets simulated.
+    pub candidates_simulated: u64,
+}

@@ -1,0 +1,4 @@
+//! Why not: reasons as data, and KAI's words for them.
+
+pub mod refusal;
+pub mod report;

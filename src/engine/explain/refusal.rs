@@ -1,0 +1,319 @@
+//! Why one pod does not fit: a count per reason over the nodes that refuse it.
+
+use std::collections::BTreeMap;
+
+use crate::engine::fairshare::gates;
+use crate::engine::input::{GPU, GpuKind};
+use crate::engine::model::Model;
+use crate::engine::model::ids::{NodeId, TaskId};
+use crate::engine::model::resources::{CPU, GPUS, MEMORY, PODS, mig_slices};
+use crate::engine::placement::filter;
+use crate::engine::policy::Policy;
+
+/// A reason of a node. Its text is [`Refusal::text`].
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Refusal {
+    /// Cordoned.
+    Unschedulable,
+    /// Its conditions say so.
+    NotReady,
+    /// Too few GPUs.
+    Gpus,
+    /// Its GPUs are too small.
+    GpuMemory,
+    /// Too little cpu.
+    Cpu,
+    /// Too little memory.
+    Memory,
+    /// Too little of another resource, by name.
+    Other(String),
+    /// Too few instances of a MIG profile, by name.
+    Mig(String),
+    /// No pod slot is left.
+    PodSlots,
+    /// A taint is not tolerated.
+    Taint,
+    /// Node selector or affinity.
+    Affinity,
+    /// A host port is taken.
+    Ports,
+    /// The kind of GPU request does not go with the node; a sentence.
+    Kind(String),
+    /// A queue's gate; a sentence.
+    Gate(String),
+    /// Reserved for other pods; a sentence.
+    Reserved(String),
+}
+
+impl Refusal {
+    /// KAI's words.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let enough = |what: &str| format!("node(s) didn't have enough resources: {what}");
+        match self {
+            Self::Unschedulable => "node is unschedulable".to_owned(),
+            Self::NotReady => "node has NotReady condition".to_owned(),
+            Self::Gpus => enough("GPUs"),
+            Self::GpuMemory => enough("GPU memory"),
+            Self::Cpu => enough("CPU cores"),
+            Self::Memory => enough("memory"),
+            Self::Other(name) => enough(name),
+            Self::Mig(profile) => format!("node(s) didn't have enough of mig profile: {profile}"),
+            Self::PodSlots => "node(s) pod number exceeded".to_owned(),
+            Self::Taint => "node(s) had untolerated taint(s)".to_owned(),
+            Self::Affinity => "node(s) didn't match Pod's node affinity/selector".to_owned(),
+            Self::Ports => "node(s) didn't have free ports for the requested pod ports".to_owned(),
+            Self::Kind(text) | Self::Gate(text) | Self::Reserved(text) => text.clone(),
+        }
+    }
+}
+
+/// Why a pod fits nowhere.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodProblem {
+    /// Said instead of "no nodes with enough resources were found".
+    pub headline: Option<String>,
+    /// Reasons and how many nodes gave them.
+    pub counts: BTreeMap<Refusal, usize>,
+}
+
+impl PodProblem {
+    /// KAI's words.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let headline = self
+            .headline
+            .as_deref()
+            .unwrap_or("no nodes with enough resources were found");
+        let mut lines: Vec<_> = self
+            .counts
+            .iter()
+            .map(|(reason, count)| format!("{count} {}", reason.text()))
+            .collect();
+        lines.sort();
+        let lines = lines.join(". \n");
+        if lines.is_empty() {
+            format!("{headline}.")
+        } else {
+            format!("{headline}: {lines}.")
+        }
+    }
+}
+
+/// Asks every node why it refuses a pod.
+pub fn examine(model: &Model, policy: &Policy, task: TaskId) -> PodProblem {
+    let mut counts = BTreeMap::new();
+    for &id in &model.by_name {
+        for reason in refusals(model, policy, task, id) {
+            *counts.entry(reason).or_insert(0) += 1;
+        }
+    }
+    PodProblem { headline: None, counts }
+}
+
+/// Why a node refuses a pod; empty if it does not.
+#[must_use]
+pub fn refusals(model: &Model, policy: &Policy, task: TaskId, id: NodeId) -> Vec<Refusal> {
+    let pod = &model.tasks[task];
+    let (node, shape, constraints) = (
+        &model.nodes[id],
+        &model.shapes[pod.shape],
+        &model.classes[pod.class].constraints,
+    );
+    if !filter::fits_later(node, shape) {
+        return shortages(model, task, id);
+    }
+    if let Some((closed, amount)) = filter::closed_gate(model, task, node).filter(|_| shape.gpu.memory > 0) {
+        let details = gates::message(model, closed, &amount);
+        return vec![Refusal::Gate(format!(
+            "node does not have enough capacity. Reason: {}, Details: {details}",
+            closed.code.as_str()
+        ))];
+    }
+    if !filter::node_kind_allows(node, shape) {
+        return vec![Refusal::Kind(kind_text(model, task, id))];
+    }
+    let input = node.input.as_ref();
+    if shape.gpu.memory > 0 && input.is_none_or(|input| input.gpu_memory.is_none()) {
+        return vec![Refusal::Kind(format!(
+            "node is not a gpu node or the gpu memory count on the node was not synced yet, task: <{}/{}>, node: <{}>",
+            pod.input.namespace, pod.input.name, node.name
+        ))];
+    }
+    if !filter::slots_suffice(node, shape) {
+        return vec![Refusal::PodSlots];
+    }
+    let mut conditions = Vec::new();
+    if input.is_some_and(|input| input.unschedulable) {
+        conditions.push(Refusal::Unschedulable);
+    }
+    if input.is_some_and(|input| !input.ready) {
+        conditions.push(Refusal::NotReady);
+    }
+    if !conditions.is_empty() {
+        return conditions;
+    }
+    if !constraints.tolerates(node) {
+        return vec![Refusal::Taint];
+    }
+    if !constraints.selects(node) {
+        return vec![Refusal::Affinity];
+    }
+    if !constraints.ports.is_empty() && !filter::ports_free(model, task, node) {
+        return vec![Refusal::Ports];
+    }
+    if policy.restrict_nodes && !filter::worker_label_fits(policy, node, shape) {
+        let kind = if shape.cpu_only { "cpu" } else { "gpu" };
+        return vec![Refusal::Reserved(format!(
+            "{kind} task: <{}/{}> can't run on non {kind} nodes, node: <{}>",
+            pod.input.namespace, pod.input.name, node.name
+        ))];
+    }
+    Vec::new()
+}
+
+fn kind_text(model: &Model, task: TaskId, id: NodeId) -> String {
+    let (shape, node) = (&model.shapes[model.tasks[task].shape], &model.nodes[id]);
+    if shape.gpu.legacy_mig {
+        return format!("Legacy MIG jobs cannot be scheduled on node {}", node.name);
+    }
+    if shape.shared && node.input.as_ref().is_some_and(|input| input.dra_gpus) {
+        return "fractional/shared GPU pods are not yet supported on DRA-only nodes".to_owned();
+    }
+    if shape.gpu.kind == GpuKind::Mig && node.input.as_ref().is_some_and(|input| !input.mig) {
+        return "MIG job cannot be scheduled on non-MIG node".to_owned();
+    }
+    match shape.gpu.kind {
+        GpuKind::Mig => "only whole gpu jobs can run on a node with MigStrategy='single'",
+        GpuKind::Regular => "non MIG jobs cant run on a node with MigStrategy='mixed'",
+        GpuKind::Fraction | GpuKind::Memory => "only whole gpu jobs can run on a node with MigStrategy='single'",
+    }
+    .to_owned()
+}
+
+/// What a node has too little of.
+fn shortages(model: &Model, task: TaskId, id: NodeId) -> Vec<Refusal> {
+    let (shape, node) = (&model.shapes[model.tasks[task].shape], &model.nodes[id]);
+    let free = |position: usize| node.idle.get(position) - node.planned.get(position);
+    let mut reasons = Vec::new();
+    for (name, amount) in &shape.gpu.mig {
+        let position = (PODS + 1..).find(|at| model.resources.name(*at) == name);
+        if position.is_none_or(|at| free(at) < *amount) {
+            reasons.push(Refusal::Mig(name.to_string()));
+        }
+    }
+    let gpus = if shape.gpu.memory > 0 {
+        shape.accepted(node.gpu_memory())[GPUS]
+    } else {
+        shape.vector.get(GPUS)
+    };
+    if shape.gpu.mig.is_empty() && gpus > free(GPUS).max(0) {
+        reasons.push(Refusal::Gpus);
+    } else if shape.gpu.memory > node.gpu_memory() {
+        reasons.push(Refusal::GpuMemory);
+    } else if shape.shared && reasons.is_empty() && shape.vector.fits(&node.future, true) && free(GPUS) < GPU {
+        reasons.push(Refusal::Gpus);
+    }
+    if shape.vector.get(CPU) > free(CPU) {
+        reasons.push(Refusal::Cpu);
+    }
+    if shape.vector.get(MEMORY) > free(MEMORY) {
+        reasons.push(Refusal::Memory);
+    }
+    for (position, amount) in shape.vector.iter().skip(PODS) {
+        let name = model.resources.name(position);
+        if amount > 0 && amount > free(position) && mig_slices(name) == 0 {
+            reasons.push(Refusal::Other(name.to_string()));
+        }
+    }
+    reasons
+}
+
+/// What makes a pod hopeless whatever happens in the cluster: something that it needs is missing, or no node is large enough.
+#[must_use]
+pub fn impossible(model: &Model, policy: &Policy, task: TaskId) -> Option<String> {
+    let pod = &model.tasks[task];
+    if let Some(text) = &model.classes[pod.class].constraints.blocked {
+        return Some(text.to_string());
+    }
+    let shape = &model.shapes[pod.shape];
+    let short = |position: &usize| {
+        shape.vector.get(*position) > 0 && shape.vector.get(*position) > model.largest.get(*position)
+    };
+    let all = shape.vector.iter().count();
+    let position = [GPUS, CPU, MEMORY]
+        .into_iter()
+        .chain(PODS..all)
+        .find(|position| short(position))?;
+    let name = model.resources.name(position);
+    let (item, unit) = match position {
+        GPUS => ("GPU", ""),
+        CPU => ("CPU", " cores"),
+        MEMORY => ("memory", " GB"),
+        _ => (&**name, ""),
+    };
+    let most = if position > MEMORY && position != GPUS {
+        0
+    } else {
+        model.largest.get(position)
+    };
+    let pool = &policy.node_pool;
+    let tail = if most <= 0 {
+        format!("No node in the {pool} node-pool has {item} resources")
+    } else {
+        let most = gates::readable(most, position);
+        format!("Max {item} resources available in a single node in the {pool} node-pool is topped at {most}{unit}")
+    };
+    Some(format!(
+        "The pod {}/{} requires {}. {tail}",
+        pod.input.namespace,
+        pod.input.name,
+        requirements(model, task)
+    ))
+}
+
+/// [`impossible`] as an attempt to place the pod words it.
+#[must_use]
+pub fn too_large(model: &Model, policy: &Policy, task: TaskId) -> Option<String> {
+    let text = impossible(model, policy, task)?;
+    let pod = &model.tasks[task].input;
+    let check = if pod.blocked.is_some() {
+        "ConfigMap"
+    } else {
+        "MaxNodePoolResources"
+    };
+    Some(format!(
+        "Scheduling conditions were not met for pod {}/{}:\n{check}: {text}.\n",
+        pod.namespace, pod.name
+    ))
+}
+
+fn requirements(model: &Model, task: TaskId) -> String {
+    let shape = &model.shapes[model.tasks[task].shape];
+    let show = |position: usize| gates::readable(shape.vector.get(position), position);
+    let mut text = format!(
+        "GPU: {}, CPU: {} (cores), memory: {} (GB)",
+        show(GPUS),
+        show(CPU),
+        show(MEMORY)
+    );
+    let rest: Vec<_> = shape
+        .vector
+        .iter()
+        .skip(PODS)
+        .filter(|(_, amount)| *amount != 0)
+        .collect();
+    for &(position, amount) in &rest {
+        let name = model.resources.name(position);
+        if !name.starts_with("nvidia.com/mig-") {
+            text += &format!(", {name}: {amount}");
+        }
+    }
+    for &(position, amount) in &rest {
+        let name = model.resources.name(position);
+        if name.starts_with("nvidia.com/mig-") {
+            text += &format!(", mig {name}: {amount}");
+        }
+    }
+    text
+}

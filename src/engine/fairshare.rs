@@ -1,0 +1,36 @@
+//! Who may have how much: division of the cluster over the queue tree, the order of queues and jobs, limits and quotas.
+
+pub mod divide;
+pub mod gates;
+pub mod min_runtime;
+pub mod order;
+pub mod reclaim;
+pub mod tree;
+
+use super::model::Model;
+use super::model::resources::Shared;
+
+/// Smaller and larger MiB per GPU in the cluster, as divisors for requests by memory.
+#[must_use]
+pub fn smallest_gpu(model: &Model) -> Option<i64> {
+    model.gpu_memory.map(|(least, _)| least)
+}
+
+/// See [`smallest_gpu`].
+#[must_use]
+pub fn largest_gpu(model: &Model) -> Option<i64> {
+    model.gpu_memory.map(|(_, most)| most)
+}
+
+/// What tasks ask for together while pending.
+pub fn wanted(model: &Model, tasks: &[super::model::ids::TaskId], divisor: Option<i64>) -> Shared {
+    let mut sum = [0; 3];
+    let mut memory = 0;
+    for &task in tasks {
+        let shape = &model.shapes[model.tasks[task].shape];
+        super::model::resources::add(&mut sum, &shape.quota, 1);
+        memory += shape.memory_sum();
+    }
+    sum[super::model::resources::GPUS] += super::model::shape::memory_as_gpus(memory, divisor);
+    sum
+}

@@ -1,0 +1,227 @@
+//! Division of a resource among sibling queues: quotas first, then what is left by weight, band by band of queue priority, in whole units; then the
+//! units that rounding left over. Exact integers throughout.
+
+use std::cmp::Reverse;
+
+use crate::engine::input::{GPU, Name, Time};
+use crate::engine::model::Model;
+use crate::engine::model::ids::QueueId;
+use crate::engine::model::resources::{GPUS, Shared};
+use crate::engine::model::shape::memory_as_gpus;
+
+/// Parts in which usage is counted (billionths), reduced to millionths for the arithmetic.
+const USAGE: i128 = 1_000;
+const MILLION: i128 = 1_000_000;
+
+/// A queue's stake in one resource.
+#[derive(Clone, Debug)]
+pub struct Stake {
+    /// What it deserves; `None` = all.
+    pub quota: Option<i64>,
+    /// What it may never pass.
+    pub limit: Option<i64>,
+    /// Weight for what is over, in millionths.
+    pub weight: i64,
+    /// What it holds or waits for.
+    pub request: i64,
+    /// Band.
+    pub priority: i64,
+    /// Age and name break ties.
+    pub created: Time,
+    /// See `created`.
+    pub name: Name,
+    /// Historical usage in billionths.
+    pub usage: i64,
+    /// The result.
+    pub fair: i64,
+}
+
+impl Stake {
+    /// What it could use.
+    fn want(&self) -> i64 {
+        self.limit.map_or(self.request, |limit| limit.min(self.request))
+    }
+}
+
+/// Divides `total` among siblings in units of `unit`, with `k` (millionths) as the weight of historical usage. Returns what is left.
+pub fn divide(total: i64, unit: i64, k: i64, stakes: &mut [Stake]) -> i64 {
+    let mut left = total;
+    for stake in &mut *stakes {
+        stake.fair = stake.quota.unwrap_or(total).min(stake.want());
+        left -= stake.fair;
+    }
+    if left <= 0 {
+        return left;
+    }
+    over_quota(left, unit, k, stakes)
+}
+
+/// Divides what is over the quotas.
+pub fn over_quota(mut left: i64, unit: i64, k: i64, stakes: &mut [Stake]) -> i64 {
+    let mut bands: Vec<i64> = stakes.iter().map(|stake| stake.priority).collect();
+    bands.sort_unstable_by_key(|band| Reverse(*band));
+    bands.dedup();
+    let mut notes = vec![None; stakes.len()];
+    for &band in &bands {
+        left = rounds(left, unit, k, band, stakes, &mut notes);
+    }
+    for &band in &bands {
+        let mut lucky: Vec<usize> = (0..stakes.len())
+            .filter(|&at| stakes[at].priority == band && notes[at].is_some())
+            .collect();
+        lucky.sort_by(|&one, &other| {
+            let fraction = |at: usize| -> Fraction { notes[at].expect("only noted ones are here") };
+            (fraction(other).cmp(fraction(one)))
+                .then_with(|| stakes[one].created.cmp(&stakes[other].created))
+                .then_with(|| stakes[one].name.cmp(&stakes[other].name))
+        });
+        for at in lucky {
+            let room = stakes[at].want() - stakes[at].fair;
+            let gift = unit.min(left).min(room).max(0);
+            stakes[at].fair += gift;
+            left -= gift;
+        }
+    }
+    left
+}
+
+/// A part of a unit.
+#[derive(Clone, Copy, Debug)]
+struct Fraction {
+    over: i128,
+    under: i128,
+}
+
+impl Fraction {
+    fn cmp(self, other: Self) -> std::cmp::Ordering {
+        compare_products(self.over, other.under, other.over, self.under)
+    }
+}
+
+/// Compares a·b with c·d where the products may not fit: by whole parts first, then by what is left.
+fn compare_products(a: i128, b: i128, c: i128, d: i128) -> std::cmp::Ordering {
+    match (a.checked_mul(b), c.checked_mul(d)) {
+        (Some(left), Some(right)) => left.cmp(&right),
+        // Both factors are non-negative here; halve the precision rather than overflow.
+        _ => ((a >> 32) * (b >> 32)).cmp(&((c >> 32) * (d >> 32))),
+    }
+}
+
+/// The rounds of one band.
+fn rounds(mut left: i64, unit: i64, k: i64, band: i64, stakes: &mut [Stake], notes: &mut [Option<Fraction>]) -> i64 {
+    loop {
+        let pot = i128::from(left);
+        let open = |stake: &Stake| stake.priority == band && stake.want() > stake.fair;
+        let weights: i128 = stakes
+            .iter()
+            .filter(|stake| open(stake))
+            .map(|stake| i128::from(stake.weight))
+            .sum();
+        if weights == 0 {
+            return left;
+        }
+        let portion = |stake: &Stake| -> i128 {
+            if stake.usage == 0 {
+                return i128::from(stake.weight) * (MILLION + i128::from(k));
+            }
+            let normal = i128::from(stake.weight) * (MILLION + i128::from(k));
+            (normal - i128::from(k) * (i128::from(stake.usage) / USAGE) * weights / MILLION).max(0)
+        };
+        let portions: Vec<i128> = stakes
+            .iter()
+            .map(|stake| if open(stake) { portion(stake) } else { 0 })
+            .collect();
+        let sum: i128 = portions.iter().sum();
+        if sum == 0 {
+            return left;
+        }
+        let mut again = false;
+        for (at, stake) in stakes.iter_mut().enumerate() {
+            if portions[at] == 0 || stake.weight == 0 {
+                continue;
+            }
+            let need = stake.want() - stake.fair;
+            // part = pot * portion / sum, kept as a fraction.
+            let offered = pot * portions[at];
+            let gift = if i128::from(need) * sum <= offered {
+                again |= i128::from(need) * sum < offered;
+                notes[at] = None;
+                need
+            } else {
+                let units = offered / (sum * i128::from(unit));
+                let rest = offered - units * sum * i128::from(unit);
+                notes[at] = (rest > 0).then_some(Fraction {
+                    over: rest,
+                    under: sum * i128::from(unit),
+                });
+                i64::try_from(units).unwrap_or(i64::MAX) * unit
+            };
+            stake.fair += gift;
+            left -= gift;
+            if left == 0 {
+                return 0;
+            }
+        }
+        if !again || left <= 0 {
+            return left;
+        }
+    }
+}
+
+/// Computes every queue's fair share, from the cluster's total down.
+pub fn divide_tree(model: &mut Model, k: i64) {
+    let all: Vec<_> = model.queues.ids().collect();
+    for id in all {
+        model.queues[id].fair = [0; 3];
+    }
+    let mut waiting = vec![(model.top_queues(), model.total)];
+    while let Some((siblings, total)) = waiting.pop() {
+        divide_level(model, &siblings, total, k);
+        for id in siblings {
+            let queue = &model.queues[id];
+            if !queue.children.is_empty() {
+                waiting.push((queue.children.clone(), queue.fair));
+            }
+        }
+    }
+}
+
+fn divide_level(model: &mut Model, siblings: &[QueueId], total: Shared, k: i64) {
+    let divisor = super::smallest_gpu(model);
+    for (resource, &total) in total.iter().enumerate() {
+        let mut stakes: Vec<Stake> = siblings
+            .iter()
+            .filter_map(|&id| stake(model, id, resource, divisor))
+            .collect();
+        let unit = if resource == GPUS { GPU } else { 1 };
+        divide(total, unit, k, &mut stakes);
+        for (&id, stake) in siblings.iter().zip(&stakes) {
+            model.queues[id].fair[resource] = stake.fair;
+        }
+    }
+}
+
+fn stake(model: &Model, id: QueueId, resource: usize, divisor: Option<i64>) -> Option<Stake> {
+    let queue = &model.queues[id];
+    let input = queue.input.as_ref()?;
+    let share = queue.share(resource);
+    let by_memory = if resource == GPUS {
+        memory_as_gpus(queue.wanted_memory, divisor)
+    } else {
+        0
+    };
+    Some(Stake {
+        quota: share.quota,
+        limit: share.limit,
+        weight: share.weight,
+        request: queue.wanted[resource] + by_memory,
+        priority: input.priority,
+        created: input.created,
+        name: queue.name.clone(),
+        usage: queue.usage[resource],
+        fair: 0,
+    })
+}
+
+#[cfg(test)]
+mod tests;

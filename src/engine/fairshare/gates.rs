@@ -1,0 +1,138 @@
+//! The two gates that no placement passes: a queue's limit, and a queue's quota for non-preemptible work. Both at every level, from the leaf up.
+
+use crate::engine::decision::{Figures, QueueFigures, ReasonCode};
+use crate::engine::input::GPU;
+use crate::engine::model::Model;
+use crate::engine::model::ids::QueueId;
+use crate::engine::model::queue::Queue;
+use crate::engine::model::resources::{GPUS, Shared};
+
+use super::smallest_gpu;
+
+/// A gate that is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Closed {
+    /// `OverLimit` or `NonPreemptibleOverQuota`.
+    pub code: ReasonCode,
+    /// The queue.
+    pub queue: QueueId,
+    /// The resource.
+    pub resource: usize,
+}
+
+/// The first limit that `asked` on top of what is allocated would pass.
+#[must_use]
+pub fn over_limit(model: &Model, queue: QueueId, asked: &Shared) -> Option<Closed> {
+    closed(model, queue, asked, ReasonCode::OverLimit, |queue, resource| {
+        queue
+            .share(resource)
+            .limit
+            .map(|limit| limit - queue.allocated[resource])
+    })
+}
+
+/// The first quota that `asked` on top of what is non-preemptible would pass.
+#[must_use]
+pub fn over_quota(model: &Model, queue: QueueId, asked: &Shared) -> Option<Closed> {
+    closed(
+        model,
+        queue,
+        asked,
+        ReasonCode::NonPreemptibleOverQuota,
+        |queue, resource| {
+            queue
+                .share(resource)
+                .quota
+                .map(|quota| quota - queue.non_preemptible[resource])
+        },
+    )
+}
+
+/// Both gates.
+#[must_use]
+pub fn check(model: &Model, queue: QueueId, preemptible: bool, asked: &Shared) -> Option<Closed> {
+    over_limit(model, queue, asked).or_else(|| {
+        if preemptible {
+            None
+        } else {
+            over_quota(model, queue, asked)
+        }
+    })
+}
+
+fn closed(
+    model: &Model,
+    queue: QueueId,
+    asked: &Shared,
+    code: ReasonCode,
+    room: impl Fn(&Queue, usize) -> Option<i64>,
+) -> Option<Closed> {
+    model.path_up(queue).find_map(|id| {
+        let queue = &model.queues[id];
+        let full = |resource: &usize| {
+            asked[*resource] > 0 && room(queue, *resource).is_some_and(|room| room < asked[*resource])
+        };
+        (0..3).find(full).map(|resource| Closed {
+            code,
+            queue: id,
+            resource,
+        })
+    })
+}
+
+/// What the gate says, as KAI words it.
+#[must_use]
+pub fn message(model: &Model, closed: Closed, asked: &Shared) -> String {
+    let queue = &model.queues[closed.queue];
+    let name = queue.input.as_ref().map_or(&queue.name, |input| &input.display);
+    let resource = closed.resource;
+    let show = |amount: Option<i64>| amount.map_or_else(|| "Unlimited".to_owned(), |amount| readable(amount, resource));
+    let share = queue.share(resource);
+    let (asked, held) = (show(Some(asked[resource])), show(Some(queue.allocated[resource])));
+    if closed.code == ReasonCode::OverLimit {
+        let (what, unit) = [("CPU cores", "cores"), ("memory", "GB"), ("GPUs", "GPUs")][resource];
+        let limit = show(share.limit);
+        return format!(
+            "{name} quota has reached the allowable limit of {what}. Limit is {limit} {unit}, currently {held} {unit} allocated and workload requested {asked} {unit}"
+        );
+    }
+    let (what, unit) = [("CPU cores", "cores"), ("GB memory", "GB"), ("GPUs", "GPUs")][resource];
+    let (quota, held) = (show(share.quota), show(Some(queue.non_preemptible[resource])));
+    format!(
+        "Non-preemptible workload is over quota. Workload requested {asked} {what}, but {name} quota is {quota} {unit}, while {held} {unit} are already allocated for non-preemptible pods. Use a preemptible workload to go over quota."
+    )
+}
+
+/// The queue's figures at a refusal.
+#[must_use]
+pub fn figures(model: &Model, closed: Closed, asked: &Shared, preemptible: bool) -> QueueFigures {
+    let queue = &model.queues[closed.queue];
+    let some = |amounts: &Shared| -> Figures { amounts.map(Some) };
+    let mut requested = queue.wanted;
+    requested[GPUS] += crate::engine::model::shape::memory_as_gpus(queue.wanted_memory, smallest_gpu(model));
+    QueueFigures {
+        name: queue.name.clone(),
+        requested: some(&requested),
+        deserved: [0, 1, 2].map(|resource| queue.share(resource).quota),
+        allocated: some(&queue.allocated),
+        allocated_non_preemptible: some(&queue.non_preemptible),
+        limit: [0, 1, 2].map(|resource| queue.share(resource).limit),
+        group_requested: some(asked),
+        group_requested_non_preemptible: some(if preemptible { &[0; 3] } else { asked }),
+    }
+}
+
+/// An amount in cores, GB or GPUs, with at most three decimals.
+#[must_use]
+pub fn readable(amount: i64, resource: usize) -> String {
+    let per_thousandth = [1, 1_000_000, GPU / 1000][resource];
+    thousandths(amount / per_thousandth)
+}
+
+/// A number of thousandths as a decimal without trailing zeros.
+#[must_use]
+pub fn thousandths(amount: i64) -> String {
+    let (sign, amount) = if amount < 0 { ("-", -amount) } else { ("", amount) };
+    let text = format!("{sign}{}.{:03}", amount / 1000, amount % 1000);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}

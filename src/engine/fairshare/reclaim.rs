@@ -1,0 +1,178 @@
+//! Who may take from whom: a queue reclaims within its fair share, from branches that hold more than theirs, or more than their quota while it is below its
+//! own; and it never ends up better off than those it took from.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::engine::model::Model;
+use crate::engine::model::ids::QueueId;
+use crate::engine::model::resources::{Shared, add, plus};
+
+/// What queues hold at some instant.
+#[derive(Clone, Debug, Default)]
+pub struct Holdings(BTreeMap<QueueId, (Shared, Shared)>);
+
+impl Holdings {
+    /// What they hold now.
+    #[must_use]
+    pub fn now(model: &Model) -> Self {
+        Self(
+            model
+                .queues
+                .iter()
+                .map(|(id, queue)| (id, (queue.allocated, queue.non_preemptible)))
+                .collect(),
+        )
+    }
+
+    fn of(&self, queue: QueueId) -> Shared {
+        self.0.get(&queue).map_or([0; 3], |(allocated, _)| *allocated)
+    }
+
+    fn non_preemptible(&self, queue: QueueId) -> Shared {
+        self.0.get(&queue).map_or([0; 3], |(_, amount)| *amount)
+    }
+
+    fn take(&mut self, model: &Model, leaf: QueueId, amount: &Shared) {
+        for queue in model.path_up(leaf) {
+            if let Some((allocated, _)) = self.0.get_mut(&queue) {
+                add(allocated, amount, -1);
+            }
+        }
+    }
+}
+
+fn within(amount: &Shared, bound: impl Fn(usize) -> Option<i64>) -> bool {
+    (0..3).all(|resource| bound(resource).is_none_or(|bound| amount[resource] <= bound))
+}
+
+fn within_quota(model: &Model, queue: QueueId, amount: &Shared) -> bool {
+    within(amount, |resource| model.queues[queue].share(resource).quota)
+}
+
+fn within_allocatable(model: &Model, queue: QueueId, amount: &Shared) -> bool {
+    within(amount, |resource| model.queues[queue].allocatable(resource))
+}
+
+/// The siblings at which the paths to two leaf queues part: (the first leaf's side, the second's).
+#[must_use]
+pub fn parting(model: &Model, one: QueueId, other: QueueId) -> Option<(QueueId, QueueId)> {
+    let down = |leaf: QueueId| {
+        let mut path: Vec<_> = model.path_up(leaf).collect();
+        path.reverse();
+        path
+    };
+    down(one)
+        .into_iter()
+        .zip(down(other))
+        .find(|(left, right)| left != right)
+}
+
+/// Whether a job may reclaim at all: its queue stays within its fair share, and non-preemptible work within the quota.
+#[must_use]
+pub fn may_reclaim(model: &Model, leaf: QueueId, job: &Shared, preemptible: bool) -> bool {
+    let queue = &model.queues[leaf];
+    let after = plus(&queue.allocated, job);
+    (0..3).all(|resource| after[resource] <= queue.fair[resource])
+        && (preemptible || within_quota(model, leaf, &plus(&queue.non_preemptible, job)))
+}
+
+/// Whether a victim's queue can be a donor for a job at all.
+#[must_use]
+pub fn may_donate(model: &Model, reclaimer: QueueId, victim: QueueId, job: &Shared) -> bool {
+    let Some((ours, theirs)) = parting(model, reclaimer, victim) else {
+        return false;
+    };
+    let donor = &model.queues[theirs];
+    if !within_quota(model, ours, &plus(&model.queues[ours].allocated, job)) {
+        return !within_allocatable(model, theirs, &donor.allocated);
+    }
+    let involved = || {
+        (0..3)
+            .filter(|&resource| job[resource] > 0)
+            .filter_map(|resource| Some((donor.allocated[resource], donor.share(resource).quota?)))
+    };
+    involved().any(|(held, quota)| held > quota) || involved().all(|(held, quota)| held >= quota)
+}
+
+/// What a set of victims takes from one leaf queue: bundles that go one after the other.
+#[derive(Clone, Debug)]
+pub struct Loss {
+    /// The leaf queue.
+    pub leaf: QueueId,
+    /// Bundles, in order.
+    pub bundles: Vec<Shared>,
+}
+
+/// A job that reclaims.
+#[derive(Clone, Copy, Debug)]
+pub struct Claim {
+    /// Its leaf queue.
+    pub leaf: QueueId,
+    /// What it asks for.
+    pub job: Shared,
+    /// Its kind.
+    pub preemptible: bool,
+    /// Factor on its saturation, in millionths.
+    pub multiplier: i64,
+}
+
+/// Whether the losses are legitimate. `held` is what queues held before.
+#[must_use]
+pub fn legitimate(model: &Model, held: &Holdings, claim: &Claim, losses: &[Loss]) -> bool {
+    let mut rest = held.clone();
+    for loss in losses {
+        let Some((ours, theirs)) = parting(model, claim.leaf, loss.leaf) else {
+            return false;
+        };
+        let guaranteed = within_quota(model, ours, &plus(&held.of(ours), &claim.job));
+        for bundle in &loss.bundles {
+            let left = rest.of(theirs);
+            let over_share = !within_allocatable(model, theirs, &left);
+            let over_quota = guaranteed && !within_quota(model, theirs, &left);
+            if !over_share && !over_quota {
+                return false;
+            }
+            rest.take(model, loss.leaf, bundle);
+        }
+    }
+    model
+        .path_up(claim.leaf)
+        .all(|queue| stays_inside(model, &rest, claim, losses, queue))
+}
+
+/// One queue of the reclaiming branch against its siblings that lost something.
+fn stays_inside(model: &Model, rest: &Holdings, claim: &Claim, losses: &[Loss], queue: QueueId) -> bool {
+    if !claim.preemptible && !within_quota(model, queue, &plus(&rest.non_preemptible(queue), &claim.job)) {
+        return false;
+    }
+    let after = plus(&rest.of(queue), &claim.job);
+    let mut lost: BTreeMap<QueueId, BTreeSet<usize>> = BTreeMap::new();
+    for loss in losses {
+        let sibling = model
+            .path_up(loss.leaf)
+            .find(|at| *at != queue && model.queues[*at].parent == model.queues[queue].parent);
+        let Some(sibling) = sibling.filter(|_| !model.path_up(loss.leaf).any(|at| at == queue)) else {
+            continue;
+        };
+        let involved = lost.entry(sibling).or_default();
+        for bundle in &loss.bundles {
+            involved.extend((0..3).filter(|&resource| bundle[resource] > 0));
+        }
+    }
+    lost.iter().all(|(&sibling, involved)| {
+        let resources = (0..3).filter(|resource| involved.contains(resource) || claim.job[*resource] > 0);
+        resources.into_iter().all(|resource| {
+            let (ours, theirs) = (&model.queues[queue], &model.queues[sibling]);
+            let (amount, fair) = (i128::from(after[resource]), i128::from(ours.fair[resource]));
+            let (their_amount, their_fair) = (
+                i128::from(rest.of(sibling)[resource]),
+                i128::from(theirs.fair[resource]),
+            );
+            let over = amount > fair;
+            // multiplier · amount / fair ≥ their amount / their fair
+            let not_less =
+                fair == 0 || i128::from(claim.multiplier) * amount * their_fair >= 1_000_000 * their_amount * fair;
+            !(over && their_fair > 0 && not_less)
+        })
+    })
+}

@@ -1,0 +1,422 @@
+//! What the engine is told: plain data about nodes, queues, pod groups and pods, one event per change.
+//!
+//! No Kubernetes types, no strings left to parse except names. Amounts are exact integers in the units that each field states. An event about
+//! an object replaces all that was known about it. Events may come in any order: a pod before its node, a group before its queue.
+
+use std::sync::Arc;
+
+/// An object's name. Cheap to clone.
+pub type Name = Arc<str>;
+
+/// Millionths of a GPU that make one whole GPU; the unit of every GPU amount in accounting.
+pub const GPU: i64 = 1_000_000;
+
+/// Billionths that make the portion 1, a whole device.
+pub const WHOLE: i64 = 1_000_000_000;
+
+/// An instant: milliseconds since the Unix epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(pub i64);
+
+/// A length of time in milliseconds.
+pub type Millis = i64;
+
+/// Something that changed outside.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A node appeared or changed.
+    Node(Box<NodeInput>),
+    /// A node is gone; pods on it stay until their own events.
+    NodeGone(Name),
+    /// A queue appeared or changed.
+    Queue(Box<QueueInput>),
+    /// A queue is gone.
+    QueueGone(Name),
+    /// A pod group appeared or changed.
+    Group(Box<GroupInput>),
+    /// A pod group is gone; its pods stay as pods of no group until it comes back.
+    GroupGone(GroupKey),
+    /// A pod appeared or changed, as the API server shows it. What the engine assumes about it (a decided bind or eviction) stays assumed
+    /// until the pod shows it, or until `Unbound` or `Unevicted`.
+    Pod(Box<PodInput>),
+    /// A pod is gone.
+    PodGone(Name),
+    /// A decided bind did not happen: the pod (by uid) is pending again, and is not tried before the given instant.
+    Unbound {
+        /// The pod's uid.
+        pod: Name,
+        /// Not tried before this instant.
+        retry_at: Option<Time>,
+    },
+    /// A decided eviction did not happen: the pod (by uid) is as its last `Pod` event says.
+    Unevicted {
+        /// The pod's uid.
+        pod: Name,
+    },
+    /// A topology appeared or changed.
+    Topology(TopologyInput),
+    /// A topology is gone.
+    TopologyGone(Name),
+    /// Historical usage per queue: (queue, cpu, memory, gpu) as parts per billion of the cluster. Replaces what was known.
+    Usage(Vec<(Name, [i64; 3])>),
+}
+
+/// Identity of a pod group.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupKey {
+    /// Its namespace.
+    pub namespace: Name,
+    /// Its name.
+    pub name: Name,
+}
+
+/// A node as far as scheduling sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeInput {
+    /// Its name.
+    pub name: Name,
+    /// Its labels, sorted by key.
+    pub labels: Vec<(Name, Name)>,
+    /// Its taints.
+    pub taints: Vec<Taint>,
+    /// `spec.unschedulable`.
+    pub unschedulable: bool,
+    /// False if the Ready condition is present and not True, or a pressure or network condition is present and not False.
+    pub ready: bool,
+    /// What pods may use: cpu, memory, whole GPUs (all vendors, and devices of resource slices), and the rest by name.
+    pub allocatable: Amounts,
+    /// Largest number of pods; 0 if the node states none.
+    pub pods: i64,
+    /// MiB of memory per GPU, cleaned (a multiple of 100); `None` if unknown.
+    pub gpu_memory: Option<i64>,
+    /// Physical GPU count for sharing, if the label states one.
+    pub gpu_count: Option<i64>,
+    /// GPUs come from resource slices (dynamic resource allocation).
+    pub dra_gpus: bool,
+    /// Multi-instance GPUs are on.
+    pub mig: bool,
+}
+
+/// Amounts of resources, exact.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Amounts {
+    /// Milli-cores.
+    pub cpu: i64,
+    /// Bytes.
+    pub memory: i64,
+    /// Whole GPUs in millionths ([`GPU`]). On a pod: see [`GpuRequest`], this stays 0.
+    pub gpu: i64,
+    /// Everything else by name: storage in bytes, MIG profiles in instances, extended resources in thousandths. No zeros, no duplicates.
+    pub other: Vec<(Name, i64)>,
+}
+
+/// What a taint or toleration does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TaintEffect {
+    /// Keeps pods away.
+    NoSchedule,
+    /// Better not.
+    PreferNoSchedule,
+    /// Keeps pods away and evicts.
+    NoExecute,
+}
+
+/// A taint on a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taint {
+    /// Its key.
+    pub key: Name,
+    /// Its value, possibly empty.
+    pub value: Name,
+    /// What it does.
+    pub effect: TaintEffect,
+}
+
+/// A toleration of a pod.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Toleration {
+    /// `None`: every key (only with `exists`).
+    pub key: Option<Name>,
+    /// Operator `Exists`: the value does not matter.
+    pub exists: bool,
+    /// The value to equal.
+    pub value: Name,
+    /// `None`: every effect.
+    pub effect: Option<TaintEffect>,
+}
+
+/// Operators of node selector requirements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SelectorOp {
+    /// The label's value is listed.
+    In,
+    /// The label is absent or its value is not listed.
+    NotIn,
+    /// The label is there.
+    Exists,
+    /// The label is not there.
+    DoesNotExist,
+    /// The label is a number above the one listed.
+    Gt,
+    /// The label is a number below the one listed.
+    Lt,
+}
+
+/// One requirement on a node's labels (or, in `fields`, on `metadata.name`).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeRequirement {
+    /// The label's key.
+    pub key: Name,
+    /// How to compare.
+    pub op: SelectorOp,
+    /// What to compare with.
+    pub values: Vec<Name>,
+}
+
+/// Requirements that must all hold. A term without any requirement matches no node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeTerm {
+    /// On labels.
+    pub labels: Vec<NodeRequirement>,
+    /// On `metadata.name`.
+    pub fields: Vec<NodeRequirement>,
+}
+
+/// A queue.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QueueInput {
+    /// Its name, which is its identity.
+    pub name: Name,
+    /// What messages call it: the display name, or the name.
+    pub display: Name,
+    /// The parent queue; `None` for a top queue.
+    pub parent: Option<Name>,
+    /// Higher goes first. Default 100.
+    pub priority: i64,
+    /// Creation time.
+    pub created: Time,
+    /// Milli-cores.
+    pub cpu: Share,
+    /// Bytes.
+    pub memory: Share,
+    /// Millionths of a GPU.
+    pub gpu: Share,
+    /// Minimum run time before preemption, if the queue sets one.
+    pub preempt_min_runtime: Option<Millis>,
+    /// Minimum run time before reclaim, if the queue sets one.
+    pub reclaim_min_runtime: Option<Millis>,
+}
+
+/// A queue's settings for one resource, in that resource's unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Share {
+    /// What it deserves; `None` = unlimited.
+    pub quota: Option<i64>,
+    /// What it may never pass; `None` = no limit. `Some(0)`: nothing may run.
+    pub limit: Option<i64>,
+    /// Weight in sharing what is over, in millionths; 0 = receives none.
+    pub weight: i64,
+}
+
+/// A pod group.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GroupInput {
+    /// Its identity.
+    pub key: GroupKey,
+    /// Its uid.
+    pub uid: Name,
+    /// The queue it names.
+    pub queue: Name,
+    /// Its priority, resolved from the priority class.
+    pub priority: i64,
+    /// Whether it may be a victim, resolved.
+    pub preemptible: bool,
+    /// `spec.minMember`; `None` = 1.
+    pub min_member: Option<i64>,
+    /// `spec.minSubGroup` of the root.
+    pub min_sub_group: Option<i64>,
+    /// `spec.subGroups`, in order.
+    pub sub_groups: Vec<SubGroupInput>,
+    /// `spec.topologyConstraint`.
+    pub topology: Option<TopologyConstraint>,
+    /// Creation time.
+    pub created: Time,
+    /// When it last began to run.
+    pub last_start: Option<Time>,
+    /// When it was last evicted.
+    pub last_eviction: Option<Time>,
+    /// Since when its gang is broken.
+    pub stale_since: Option<Time>,
+    /// `spec.preemptionDelay`.
+    pub preemption_delay: Option<Millis>,
+    /// `spec.stalenessGracePeriod`; `None` = the policy's.
+    pub staleness_grace: Option<Millis>,
+    /// `spec.markUnschedulable` (absent = true).
+    pub mark_unschedulable: bool,
+    /// `spec.schedulingBackoff` is 1: messages name the node pool.
+    pub back_off: bool,
+    /// Marked unschedulable under back-off: not tried, until this is false again.
+    pub backed_off: bool,
+}
+
+/// A sub-group of a pod group.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SubGroupInput {
+    /// Its name.
+    pub name: Name,
+    /// Its parent's name; `None` = the root.
+    pub parent: Option<Name>,
+    /// `minMember` (absent = 0).
+    pub min_member: Option<i64>,
+    /// `minSubGroup`.
+    pub min_sub_group: Option<i64>,
+    /// Its own topology constraint.
+    pub topology: Option<TopologyConstraint>,
+}
+
+/// A topology constraint, levels as node label keys (aliases resolved).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TopologyConstraint {
+    /// The topology's name.
+    pub topology: Name,
+    /// All pods within one domain of this level.
+    pub required: Option<Name>,
+    /// Better within one domain of this level.
+    pub preferred: Option<Name>,
+}
+
+/// A topology: levels from the widest to the narrowest, as node label keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopologyInput {
+    /// Its name.
+    pub name: Name,
+    /// Node label keys.
+    pub levels: Vec<Name>,
+}
+
+/// A pod's state as its object shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PodStatus {
+    /// Waits for a node.
+    Pending,
+    /// Pending with scheduling gates.
+    Gated,
+    /// A bind is under way (a bind request that has not failed).
+    Binding,
+    /// Has a node, does not run yet.
+    Bound,
+    /// Runs.
+    Running,
+    /// Is being deleted (phase Pending or Running).
+    Releasing,
+    /// Ended well.
+    Succeeded,
+    /// Failed.
+    Failed,
+    /// Phase unknown.
+    Unknown,
+}
+
+/// How a GPU was asked for, or given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum GpuKind {
+    /// Whole devices, or none.
+    #[default]
+    Regular,
+    /// A portion of each of `count` devices.
+    Fraction,
+    /// An amount of memory on each of `count` devices.
+    Memory,
+    /// Instances of multi-instance GPU profiles.
+    Mig,
+}
+
+/// The GPU part of a pod's request.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GpuRequest {
+    /// What is asked for.
+    pub kind: GpuKind,
+    /// Devices.
+    pub count: i64,
+    /// Portion of each device in billionths ([`WHOLE`] = a whole device). 0 for memory requests.
+    pub portion: i64,
+    /// MiB on each device; 0 unless asked for by memory.
+    pub memory: i64,
+    /// GPUs in resource claims.
+    pub dra: i64,
+    /// MIG instances by profile resource name, e.g. `nvidia.com/mig-1g.5gb`.
+    pub mig: Vec<(Name, i64)>,
+    /// The MIG profile came from an annotation (old style).
+    pub legacy_mig: bool,
+}
+
+/// A host port that a pod wants.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostPort {
+    /// Host address; empty or `0.0.0.0` = all.
+    pub ip: Name,
+    /// `TCP`, `UDP` or `SCTP`.
+    pub protocol: Name,
+    /// The port.
+    pub port: i32,
+}
+
+/// A pod.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PodInput {
+    /// Its uid, which is its identity.
+    pub uid: Name,
+    /// Its namespace.
+    pub namespace: Name,
+    /// Its name.
+    pub name: Name,
+    /// Creation time.
+    pub created: Time,
+    /// The pod group it belongs to, whether known yet or not.
+    pub group: Option<GroupKey>,
+    /// The sub-group label.
+    pub sub_group: Option<Name>,
+    /// Its state.
+    pub status: PodStatus,
+    /// For `Releasing` with phase Running: the deletion timestamp (the end of the grace period).
+    pub releasing_since: Option<Time>,
+    /// The node it is on or being bound to.
+    pub node: Option<Name>,
+    /// Belongs to another scheduler: its resources are not the queues' to share (set also for pods of no scheduler of ours).
+    pub foreign: bool,
+    /// A utility pod of this system (GPU reservation, scaling pod): never taken out of what the queues share.
+    pub utility: bool,
+    /// A GPU reservation pod: its GPU belongs to the sharing books, not to itself.
+    pub reservation: bool,
+    /// Requests of all containers, native sidecars, init containers and overhead, without GPUs and without the pod itself.
+    pub request: Amounts,
+    /// The GPU part of the request.
+    pub gpu: GpuRequest,
+    /// How its GPUs were given, for a pod on a node.
+    pub received: Option<GpuKind>,
+    /// The shared GPU groups that it uses, for a pod on a node.
+    pub gpu_groups: Vec<Name>,
+    /// Label `kai.scheduler/task-priority`: order within its group, higher first, before those without.
+    pub task_priority: Option<i64>,
+    /// Label `training.kubeflow.org/job-role` is `master` or `launcher`.
+    pub kubeflow_master: bool,
+    /// Label `ray.io/node-type` is `head`.
+    pub ray_head: bool,
+    /// The node nominated in its status.
+    pub nominated_node: Option<Name>,
+    /// Node selector, sorted by key.
+    pub node_selector: Vec<(Name, Name)>,
+    /// Required node affinity: any of these terms. `None`: no requirement.
+    pub affinity_required: Option<Vec<NodeTerm>>,
+    /// Preferred node affinity: (weight, term).
+    pub affinity_preferred: Vec<(i32, NodeTerm)>,
+    /// Tolerations.
+    pub tolerations: Vec<Toleration>,
+    /// Host ports.
+    pub host_ports: Vec<HostPort>,
+    /// Why this pod can be placed nowhere at present, found outside the engine (an object that it needs is missing). Whole sentence.
+    pub blocked: Option<Name>,
+    /// Further parts of the pod that bear on where it may run (volumes, pod affinity, topology spread, priority class), as one opaque text;
+    /// pods that differ here are never taken for equals.
+    pub constraints: Option<Name>,
+}

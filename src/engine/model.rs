@@ -1,0 +1,342 @@
+//! The cluster as the scheduler sees it: dense arenas, changed in place.
+//!
+//! Where a task is lives in its [`State`] and nowhere else. Node books, gang counters and queue counters are sums over states, kept by the one function that
+//! changes a state, [`Model::set_state`]. It also writes the old state to a log, so that what-if work can be taken back exactly: [`Model::mark`], then
+//! [`Model::rollback`] or [`Model::commit`].
+
+pub mod apply;
+pub mod arena;
+pub mod check;
+pub mod class;
+pub mod gang;
+pub mod ids;
+pub mod index;
+pub mod node;
+pub mod prepare;
+pub mod queue;
+pub mod resources;
+pub mod shape;
+pub mod task;
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::engine::input::{Amounts, GpuRequest, GroupKey, Name, Time};
+
+use arena::Arena;
+use class::{Class, Constraints};
+use gang::Gang;
+use ids::{ClassId, GangId, NodeId, QueueId, ShapeId, TaskId};
+use index::NodeIndex;
+use node::{Node, Weight};
+use queue::Queue;
+use resources::{ResourceNames, Resources, Shared, add};
+use shape::Shape;
+use task::{Place, State, Status, Task};
+
+/// Everything known.
+#[derive(Debug, Default)]
+pub struct Model {
+    /// Nodes.
+    pub nodes: Arena<NodeId, Node>,
+    /// Pods.
+    pub tasks: Arena<TaskId, Task>,
+    /// Pod groups.
+    pub gangs: Arena<GangId, Gang>,
+    /// Queues.
+    pub queues: Arena<QueueId, Queue>,
+    /// Classes of static constraints.
+    pub classes: Arena<ClassId, Class>,
+    /// Requests.
+    pub shapes: Arena<ShapeId, Shape>,
+    /// Names of resources.
+    pub resources: ResourceNames,
+    node_ids: HashMap<Name, NodeId>,
+    task_ids: HashMap<Name, TaskId>,
+    gang_ids: HashMap<GroupKey, GangId>,
+    queue_ids: HashMap<Name, QueueId>,
+    class_ids: HashMap<Constraints, ClassId>,
+    shape_ids: HashMap<(Amounts, GpuRequest), ShapeId>,
+    /// Nodes in score order.
+    pub index: NodeIndex,
+    /// Gangs with pending pods.
+    pub pending: BTreeSet<GangId>,
+    /// Gangs with a changed pod or settings since the last cycle.
+    pub changed_gangs: BTreeSet<GangId>,
+    /// Something that decisions depend on changed.
+    pub dirty: bool,
+    /// Nodes changed in more than their books: order, class bits, totals and extremes are out of date.
+    nodes_stale: bool,
+    /// What the top queues share is out of date.
+    totals_stale: bool,
+    /// The queue tree or its counters are out of date.
+    queues_stale: bool,
+    /// Counts changes of nodes.
+    generation: u64,
+    /// What the top queues share.
+    pub total: Shared,
+    /// Smallest and largest known MiB per GPU.
+    pub gpu_memory: Option<(i64, i64)>,
+    /// The largest amount of each resource on one node.
+    pub largest: Resources,
+    /// Nodes in name order.
+    pub by_name: Vec<NodeId>,
+    /// Instants at which pods count as stuck.
+    stuck_at: BTreeSet<(Time, TaskId)>,
+    /// Instants at which pods may be tried again.
+    retry_at: BTreeSet<(Time, TaskId)>,
+    stuck_after: i64,
+    log: Vec<(TaskId, State)>,
+    /// Tasks whose state was changed by a committed statement in this cycle, in order.
+    pub decided: Vec<TaskId>,
+}
+
+/// A position in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark(usize);
+
+impl Model {
+    /// A model without anything.
+    #[must_use]
+    pub fn new(stuck_after: i64) -> Self {
+        Self {
+            stuck_after,
+            dirty: true,
+            nodes_stale: true,
+            totals_stale: true,
+            queues_stale: true,
+            ..Self::default()
+        }
+    }
+
+    /// Here and now.
+    #[must_use]
+    pub fn mark(&self) -> Mark {
+        Mark(self.log.len())
+    }
+
+    /// Takes back everything since a mark.
+    pub fn rollback(&mut self, mark: Mark) {
+        while self.log.len() > mark.0 {
+            let (task, old) = self.log.pop().expect("longer than the mark");
+            self.exchange(task, old);
+        }
+    }
+
+    /// Keeps everything so far.
+    pub fn commit(&mut self) {
+        for (id, _) in std::mem::take(&mut self.log) {
+            self.decided.push(id);
+            let task = &mut self.tasks[id];
+            if task.state.evicted_from.take().is_some()
+                && let (Some(gang), Some(member)) = (task.gang, task.member)
+                && let Some(pods) = self.gangs[gang].pods_mut(member)
+            {
+                pods.evicted_now -= 1;
+            }
+        }
+    }
+
+    /// Tasks changed since a mark, in order, each time it was changed.
+    pub fn changed_since(&self, mark: Mark) -> impl Iterator<Item = TaskId> + '_ {
+        self.log[mark.0..].iter().map(|(task, _)| *task)
+    }
+
+    /// Changes where a task is, and all that follows from it. Can be taken back.
+    pub fn set_state(&mut self, task: TaskId, state: State) {
+        let old = self.exchange(task, state);
+        self.log.push((task, old));
+    }
+
+    /// Changes a state for good, outside any statement.
+    pub fn settle(&mut self, task: TaskId, state: State) {
+        debug_assert!(self.log.is_empty(), "nothing is settled while a statement is open");
+        self.exchange(task, state);
+    }
+
+    fn exchange(&mut self, task: TaskId, state: State) -> State {
+        self.account(task, -1);
+        let old = std::mem::replace(&mut self.tasks[task].state, state);
+        self.account(task, 1);
+        old
+    }
+
+    /// Adds or takes away all that follows from a task's state.
+    fn account(&mut self, id: TaskId, sign: i64) {
+        self.account_nodes(id, sign);
+        let task = &self.tasks[id];
+        let (Some(gang_id), Some(member)) = (task.gang, task.member) else {
+            return;
+        };
+        let (status, evicted_now) = (task.state.status, task.state.evicted_from.is_some());
+        let shift = |count: &mut u32| *count = count.wrapping_add_signed(sign as i32);
+        let gang = &mut self.gangs[gang_id];
+        if let Some(pods) = gang.pods_mut(member) {
+            shift(&mut pods.counts[status as usize]);
+            if evicted_now {
+                shift(&mut pods.evicted_now);
+            }
+        }
+        if status == Status::Pending {
+            if sign > 0 {
+                self.pending.insert(gang_id);
+            } else if gang.with(Status::Pending) == 0 {
+                self.pending.remove(&gang_id);
+            }
+        }
+        self.changed_gangs.insert(gang_id);
+        self.charge(id, sign);
+    }
+
+    fn account_nodes(&mut self, id: TaskId, sign: i64) {
+        let task = &self.tasks[id];
+        let shape = &self.shapes[task.shape];
+        let reservation = task.input.reservation;
+        let places = [
+            task.state.hold.as_ref().map(|place| {
+                (
+                    place,
+                    if task.state.leaving {
+                        Weight::Leaving
+                    } else {
+                        Weight::Staying
+                    },
+                )
+            }),
+            task.state.plan.as_ref().map(|place| (place, Weight::Planned)),
+        ];
+        for (place, weight) in places.into_iter().flatten() {
+            let node = &mut self.nodes[place.node];
+            node.account(id, shape, &place.groups, reservation, weight, sign);
+            if task.input.foreign && !task.input.utility && weight != Weight::Planned {
+                add(&mut node.foreign, &shape.quota, sign);
+                self.totals_stale = true;
+            }
+            self.index.update(place.node, node);
+        }
+    }
+
+    /// Charges a task to its queue and all above, according to its state.
+    fn charge(&mut self, id: TaskId, sign: i64) {
+        let task = &self.tasks[id];
+        let Some(gang) = task.gang.map(|gang| &self.gangs[gang]) else {
+            return;
+        };
+        let (Some(queue), Some(input), Some(_)) = (gang.queue, &gang.input, task.member) else {
+            return;
+        };
+        if self.queues_stale {
+            return;
+        }
+        let status = task.state.status;
+        let (held, memory) = if status.active_allocated() {
+            (Some(self.accepted(id)), 0)
+        } else if status == Status::Pending {
+            (None, self.shapes[task.shape].memory_sum())
+        } else {
+            return;
+        };
+        let wanted = held.unwrap_or(self.shapes[task.shape].quota);
+        let preemptible = input.preemptible;
+        let mut next = Some(queue);
+        while let Some(id) = next {
+            let queue = &mut self.queues[id];
+            if let Some(held) = &held {
+                add(&mut queue.allocated, held, sign);
+                if !preemptible {
+                    add(&mut queue.non_preemptible, held, sign);
+                }
+            }
+            add(&mut queue.wanted, &wanted, sign);
+            queue.wanted_memory += sign * memory;
+            next = queue.parent;
+        }
+    }
+
+    /// What a task counts in its queue where it is, or where it will be.
+    #[must_use]
+    pub fn accepted(&self, id: TaskId) -> Shared {
+        let task = &self.tasks[id];
+        let shape = &self.shapes[task.shape];
+        let place = task.state.plan.as_ref().or(task.state.hold.as_ref());
+        match place.map(|place| &self.nodes[place.node]) {
+            Some(node) if node.input.is_some() => shape.accepted(node.gpu_memory()),
+            Some(_) | None => shape.quota,
+        }
+    }
+
+    /// Whether a task wants a place: pending and not waiting for a retry, or evicted in the open statement.
+    #[must_use]
+    pub fn wants_place(&self, id: TaskId, now: Time) -> bool {
+        let task = &self.tasks[id];
+        match task.state.status {
+            Status::Pending => task.retry_at.is_none_or(|at| at <= now),
+            _ => task.state.evicted_from.is_some() && task.state.plan.is_none(),
+        }
+    }
+
+    /// Active pods of each pod set of a gang, and the pods to place next.
+    #[must_use]
+    pub fn next_chunk(&self, gang: GangId, now: Time) -> Vec<TaskId> {
+        let gang = &self.gangs[gang];
+        let take = |member, most: usize| -> Vec<TaskId> {
+            let pods = gang.pods(member).expect("only pod sets are asked for pods");
+            if pods.with(Status::Pending) == 0 && pods.evicted_now == 0 {
+                return Vec::new();
+            }
+            pods.tasks
+                .iter()
+                .copied()
+                .filter(|&task| self.wants_place(task, now))
+                .take(most)
+                .collect()
+        };
+        gang.chunk(&gang.active(), &take)
+    }
+
+    /// Puts a task on a node now. Can be taken back.
+    pub fn allocate(&mut self, task: TaskId, place: Place) {
+        self.set_state(task, State::on(Status::Allocated, place));
+    }
+
+    /// Plans a task for a node. Can be taken back.
+    pub fn pipeline(&mut self, task: TaskId, place: Place) {
+        let old = &self.tasks[task].state;
+        let state = State {
+            status: Status::Pipelined,
+            evicted_from: old.evicted_from,
+            hold: old.hold.clone(),
+            leaving: old.leaving,
+            plan: Some(place),
+        };
+        self.set_state(task, state);
+    }
+
+    /// Evicts a task. Can be taken back.
+    pub fn evict(&mut self, task: TaskId) {
+        let old = &self.tasks[task].state;
+        let state = State {
+            status: Status::Releasing,
+            evicted_from: Some(old.status),
+            hold: old.hold.clone(),
+            leaving: old.hold.is_some(),
+            plan: None,
+        };
+        self.set_state(task, state);
+    }
+
+    /// Takes an eviction of the open statement back: the task stays where it is. Can be taken back itself.
+    pub fn unevict(&mut self, task: TaskId) {
+        let old = &self.tasks[task].state;
+        let status = old
+            .evicted_from
+            .expect("only what was evicted in this statement is taken back");
+        let state = State {
+            status,
+            evicted_from: None,
+            hold: old.hold.clone(),
+            leaving: false,
+            plan: None,
+        };
+        self.set_state(task, state);
+    }
+}

@@ -1,0 +1,517 @@
+//! Events change the model in place. They may come in any order: what is named before it is known gets an empty entry that its own event fills.
+
+use std::collections::BTreeSet;
+
+use smallvec::SmallVec;
+
+use crate::engine::input::{Event, GroupInput, GroupKey, Name, NodeInput, PodInput, PodStatus, QueueInput, Time};
+
+use super::Model;
+use super::class::{Class, Constraints, NodeSet};
+use super::gang::Gang;
+use super::ids::{ClassId, GangId, NodeId, QueueId, ShapeId, TaskId};
+use super::node::Node;
+use super::queue::Queue;
+use super::resources::{CPU, GPUS, MEMORY, PODS, Resources};
+use super::shape::Shape;
+use super::task::{Assumed, Place, State, Status, Task, TaskOrder, shown};
+
+impl Model {
+    /// Takes in one change.
+    pub fn apply(&mut self, event: Event, now: Time) {
+        match event {
+            Event::Node(input) => self.apply_node(input),
+            Event::NodeGone(name) => self.node_gone(&name),
+            Event::Queue(input) => self.apply_queue(input),
+            Event::QueueGone(name) => self.queue_gone(&name),
+            Event::Group(input) => self.apply_group(input),
+            Event::GroupGone(key) => self.group_gone(&key),
+            Event::Pod(input) => self.apply_pod(input, now),
+            Event::PodGone(uid) => self.pod_gone(&uid),
+            Event::Unbound { pod, retry_at } => self.unbound(&pod, retry_at, now),
+            Event::Unevicted { pod } => self.unevicted(&pod, now),
+            Event::Topology(_) | Event::TopologyGone(_) => {}
+            Event::Usage(usage) => self.apply_usage(usage),
+        }
+    }
+
+    fn apply_node(&mut self, input: Box<NodeInput>) {
+        let id = self.node_id(&input.name);
+        if self.nodes[id].input.as_ref() == Some(&input) {
+            return;
+        }
+        let mut allocatable = Resources::default();
+        allocatable.set(CPU, input.allocatable.cpu);
+        allocatable.set(MEMORY, input.allocatable.memory);
+        allocatable.set(GPUS, input.allocatable.gpu);
+        allocatable.set(PODS, input.pods);
+        for (name, amount) in &input.allocatable.other {
+            let position = self.resources.position(name);
+            allocatable.bump(position, *amount);
+        }
+        self.change_node(id, |node| {
+            node.set_allocatable(allocatable);
+            node.input = Some(input);
+        });
+    }
+
+    fn node_gone(&mut self, name: &Name) {
+        let Some(&id) = self.node_ids.get(name) else { return };
+        self.change_node(id, |node| {
+            node.set_allocatable(Resources::default());
+            node.input = None;
+        });
+        self.drop_empty_node(id);
+    }
+
+    /// Changes a node while nothing is on it, because what pods weigh depends on it.
+    fn change_node(&mut self, id: NodeId, change: impl FnOnce(&mut Node)) {
+        self.index.stop();
+        let tasks = self.nodes[id].tasks.clone();
+        for &task in &tasks {
+            self.account(task, -1);
+        }
+        change(&mut self.nodes[id]);
+        for &task in &tasks {
+            self.account(task, 1);
+        }
+        self.nodes_stale = true;
+        self.dirty = true;
+    }
+
+    fn drop_empty_node(&mut self, id: NodeId) {
+        let node = &self.nodes[id];
+        if node.input.is_none() && node.tasks.is_empty() && node.coming.is_empty() {
+            self.node_ids.remove(&node.name);
+            self.nodes.remove(id);
+            self.index.stop();
+            self.nodes_stale = true;
+        }
+    }
+
+    fn apply_queue(&mut self, input: Box<QueueInput>) {
+        let id = self.queue_id(&input.name);
+        let old = self.queues[id].input.as_ref();
+        if old == Some(&input) {
+            return;
+        }
+        self.queues_stale |= old.is_none_or(|old| old.parent != input.parent);
+        self.queues[id].input = Some(input);
+        self.dirty = true;
+    }
+
+    fn queue_gone(&mut self, name: &Name) {
+        let Some(&id) = self.queue_ids.get(name) else { return };
+        self.queues[id].input = None;
+        self.queues_stale = true;
+        self.dirty = true;
+    }
+
+    fn apply_group(&mut self, input: Box<GroupInput>) {
+        let id = self.gang_id(&input.key);
+        let old = self.gangs[id].input.as_deref();
+        if old == Some(&*input) {
+            return;
+        }
+        self.changed_gangs.insert(id);
+        if old.is_some_and(|old| same_but_times(old, &input)) {
+            self.gangs[id].input = Some(input);
+            return;
+        }
+        let queue = self.queue_id(&input.queue);
+        self.change_gang(id, |gang| {
+            gang.queue = Some(queue);
+            gang.input = Some(input);
+        });
+    }
+
+    fn group_gone(&mut self, key: &GroupKey) {
+        let Some(&id) = self.gang_ids.get(key) else { return };
+        self.change_gang(id, |gang| {
+            gang.queue = None;
+            gang.input = None;
+        });
+        self.drop_empty_gang(id);
+    }
+
+    /// Changes a gang while no pod counts in it, and plants its tree anew.
+    fn change_gang(&mut self, id: GangId, change: impl FnOnce(&mut Gang)) {
+        let tasks = self.gangs[id].tasks.clone();
+        for &task in &tasks {
+            self.account(task, -1);
+            self.tasks[task].member = None;
+        }
+        self.pending.remove(&id);
+        let gang = &mut self.gangs[id];
+        change(gang);
+        gang.plant();
+        for &task in &tasks {
+            self.join_pod_set(task);
+            self.account(task, 1);
+        }
+        self.dirty = true;
+    }
+
+    fn drop_empty_gang(&mut self, id: GangId) {
+        let gang = &self.gangs[id];
+        if gang.input.is_none() && gang.tasks.is_empty() {
+            self.gang_ids.remove(&gang.key);
+            self.gangs.remove(id);
+        }
+    }
+
+    /// Finds a task's pod set and its place in there.
+    fn join_pod_set(&mut self, id: TaskId) {
+        let task = &self.tasks[id];
+        let Some(gang_id) = task.gang else { return };
+        let member = self.gangs[gang_id].pod_set(task.input.sub_group.as_ref());
+        if let Some(member) = member {
+            let tasks = &self.tasks;
+            let pods = self.gangs[gang_id].pods_mut(member).expect("pod_set gives pod sets");
+            let position = pods
+                .tasks
+                .partition_point(|other| tasks[*other].order < tasks[id].order);
+            pods.tasks.insert(position, id);
+        }
+        self.tasks[id].member = member;
+    }
+
+    fn apply_pod(&mut self, input: Box<PodInput>, now: Time) {
+        let known = self.task_ids.get(&input.uid).copied();
+        if let Some(id) = known {
+            if self.tasks[id].input == input {
+                return;
+            }
+            if self.only_progress(id, &input, now) {
+                self.tasks[id].input = input;
+                return;
+            }
+        }
+        let assumed = known.and_then(|id| self.still_assumed(id, &input));
+        let retry_at = known.and_then(|id| self.tasks[id].retry_at);
+        if let Some(id) = known {
+            self.take_out(id);
+        }
+        self.dirty = true;
+        let shape = self.shape_id(&input);
+        let class = self.class_id(&input);
+        let gang = input.group.as_ref().map(|key| self.gang_id(key));
+        let status = shown(&input, now, self.stuck_after);
+        let order = TaskOrder {
+            kubeflow: u8::from(!input.kubeflow_master),
+            ray: u8::from(!input.ray_head),
+            // Wider than the label, so that every label comes before none.
+            priority: input.task_priority.map_or(i128::MAX, |priority| -i128::from(priority)),
+            created: input.created,
+            uid: input.uid.clone(),
+        };
+        let (assumed, state) = match assumed {
+            Some((assumed, state)) => (assumed, state),
+            None => (Assumed::Nothing, self.state_of(&input, status, shape)),
+        };
+        if status == Status::Releasing
+            && let Some(since) = input.releasing_since
+        {
+            let uid = input.uid.clone();
+            let task = Task {
+                input,
+                shape,
+                class,
+                gang,
+                member: None,
+                state,
+                order,
+                retry_at,
+                assumed,
+            };
+            let id = self.put_in(uid, task);
+            self.stuck_at.insert((Time(since.0 + self.stuck_after + 1), id));
+            return;
+        }
+        let uid = input.uid.clone();
+        self.put_in(
+            uid,
+            Task {
+                input,
+                shape,
+                class,
+                gang,
+                member: None,
+                state,
+                order,
+                retry_at,
+                assumed,
+            },
+        );
+    }
+
+    fn put_in(&mut self, uid: Name, task: Task) -> TaskId {
+        let gang = task.gang;
+        let id = self.tasks.insert(task);
+        self.task_ids.insert(uid, id);
+        if let Some(gang) = gang {
+            self.gangs[gang].tasks.push(id);
+            self.changed_gangs.insert(gang);
+            self.join_pod_set(id);
+        }
+        self.account(id, 1);
+        id
+    }
+
+    /// Takes a task out of everything and frees its slot.
+    fn take_out(&mut self, id: TaskId) {
+        self.account(id, -1);
+        let task = &self.tasks[id];
+        if let Some(gang_id) = task.gang {
+            let (member, tasks) = (task.member, &self.tasks);
+            let gang = &mut self.gangs[gang_id];
+            gang.tasks.retain(|&other| other != id);
+            if let Some(pods) = member.and_then(|member| gang.pods_mut(member)) {
+                let position = pods
+                    .tasks
+                    .partition_point(|other| tasks[*other].order < tasks[id].order);
+                debug_assert_eq!(pods.tasks[position], id);
+                pods.tasks.remove(position);
+            }
+            self.changed_gangs.insert(gang_id);
+        }
+        let task = self.tasks.remove(id).expect("it was there");
+        self.task_ids.remove(&task.input.uid);
+        self.stuck_at.retain(|(_, other)| *other != id);
+        self.retry_at.retain(|(_, other)| *other != id);
+        for place in [task.state.hold, task.state.plan].into_iter().flatten() {
+            if self.nodes[place.node].input.is_none() {
+                self.drop_empty_node(place.node);
+            }
+        }
+        if let Some(gang) = task.gang {
+            self.drop_empty_gang(gang);
+        }
+    }
+
+    fn pod_gone(&mut self, uid: &Name) {
+        if let Some(&id) = self.task_ids.get(uid) {
+            self.take_out(id);
+            self.dirty = true;
+        }
+    }
+
+    /// The change is only that the pod got where the model has it already.
+    fn only_progress(&mut self, id: TaskId, input: &PodInput, now: Time) -> bool {
+        let task = &self.tasks[id];
+        let old = &task.input;
+        let same = PodInput {
+            status: old.status,
+            node: old.node.clone(),
+            received: old.received,
+            gpu_groups: old.gpu_groups.clone(),
+            ..input.clone()
+        };
+        if same != **old || task.assumed == Assumed::Evicted {
+            return false;
+        }
+        let status = shown(input, now, self.stuck_after);
+        if !task.state.status.allocated() || !status.allocated() {
+            return false;
+        }
+        let Some(hold) = &task.state.hold else { return false };
+        let node = &self.nodes[hold.node];
+        let groups: Vec<_> = hold
+            .groups
+            .iter()
+            .map(|group| node.groups[usize::from(*group)].name.clone())
+            .collect();
+        if input.node.as_ref() != Some(&node.name)
+            || (self.shapes[task.shape].shared && !input.gpu_groups.is_empty() && groups != input.gpu_groups)
+        {
+            return false;
+        }
+        let state = State {
+            status,
+            ..task.state.clone()
+        };
+        self.settle(id, state);
+        self.tasks[id].assumed = Assumed::Nothing;
+        true
+    }
+
+    /// What stays assumed although a pod's object does not show it (yet).
+    fn still_assumed(&self, id: TaskId, input: &PodInput) -> Option<(Assumed, State)> {
+        let task = &self.tasks[id];
+        let kept = match task.assumed {
+            Assumed::Nothing => false,
+            Assumed::Bound => matches!(input.status, PodStatus::Pending) && input.node.is_none(),
+            Assumed::Evicted => matches!(
+                input.status,
+                PodStatus::Pending | PodStatus::Binding | PodStatus::Bound | PodStatus::Running
+            ),
+        };
+        kept.then(|| (task.assumed.clone(), task.state.clone()))
+    }
+
+    /// Where a pod is, as its object shows it.
+    fn state_of(&mut self, input: &PodInput, status: Status, shape: ShapeId) -> State {
+        let placed = status.active_used() || status == Status::Unknown;
+        let Some(name) = input.node.as_ref().filter(|_| placed) else {
+            return State::nowhere(status);
+        };
+        let node = self.node_id(name);
+        let mut groups = SmallVec::new();
+        if self.shapes[shape].shared {
+            let unique: BTreeSet<_> = input.gpu_groups.iter().collect();
+            groups.extend(unique.into_iter().map(|group| self.nodes[node].group(group)));
+        }
+        State::on(status, Place { node, groups })
+    }
+
+    fn unbound(&mut self, uid: &Name, retry_at: Option<Time>, _now: Time) {
+        let Some(&id) = self.task_ids.get(uid) else { return };
+        if self.tasks[id].assumed != Assumed::Bound {
+            return;
+        }
+        self.settle(id, State::nowhere(Status::Pending));
+        self.tasks[id].assumed = Assumed::Nothing;
+        self.tasks[id].retry_at = retry_at;
+        if let Some(at) = retry_at {
+            self.retry_at.insert((at, id));
+        }
+        self.dirty = true;
+    }
+
+    fn unevicted(&mut self, uid: &Name, now: Time) {
+        let Some(&id) = self.task_ids.get(uid) else { return };
+        if self.tasks[id].assumed != Assumed::Evicted {
+            return;
+        }
+        let status = shown(&self.tasks[id].input, now, self.stuck_after);
+        let state = State {
+            status,
+            evicted_from: None,
+            leaving: false,
+            plan: None,
+            hold: self.tasks[id].state.hold.clone(),
+        };
+        self.settle(id, state);
+        self.tasks[id].assumed = Assumed::Nothing;
+        self.dirty = true;
+    }
+
+    fn apply_usage(&mut self, usage: Vec<(Name, [i64; 3])>) {
+        let ids: Vec<_> = self.queues.ids().collect();
+        for id in ids {
+            self.queues[id].usage = [0; 3];
+        }
+        for (name, amount) in usage {
+            if let Some(&id) = self.queue_ids.get(&name) {
+                self.queues[id].usage = amount;
+            }
+        }
+        self.dirty = true;
+    }
+
+    /// Lets time pass: pods become stuck, pods may be tried again.
+    pub fn pass_time(&mut self, now: Time) {
+        while let Some(&(at, id)) = self.stuck_at.first()
+            && at <= now
+        {
+            self.stuck_at.pop_first();
+            if self.tasks[id].state.status == Status::Releasing {
+                let state = State {
+                    status: Status::Stuck,
+                    leaving: false,
+                    ..self.tasks[id].state.clone()
+                };
+                self.settle(id, state);
+                self.dirty = true;
+            }
+        }
+        while let Some(&(at, id)) = self.retry_at.first()
+            && at <= now
+        {
+            self.retry_at.pop_first();
+            self.tasks[id].retry_at = None;
+            self.dirty = true;
+        }
+    }
+
+    /// The next instants that [`Model::pass_time`] waits for: (stuck, retry).
+    #[must_use]
+    pub fn timers(&self) -> (Option<Time>, Option<Time>) {
+        (
+            self.stuck_at.first().map(|(at, _)| *at),
+            self.retry_at.first().map(|(at, _)| *at),
+        )
+    }
+
+    fn node_id(&mut self, name: &Name) -> NodeId {
+        if let Some(&id) = self.node_ids.get(name) {
+            return id;
+        }
+        let id = self.nodes.insert(Node::unknown(name.clone()));
+        self.node_ids.insert(name.clone(), id);
+        id
+    }
+
+    fn queue_id(&mut self, name: &Name) -> QueueId {
+        if let Some(&id) = self.queue_ids.get(name) {
+            return id;
+        }
+        let id = self.queues.insert(Queue::unknown(name.clone()));
+        self.queue_ids.insert(name.clone(), id);
+        id
+    }
+
+    fn gang_id(&mut self, key: &GroupKey) -> GangId {
+        if let Some(&id) = self.gang_ids.get(key) {
+            return id;
+        }
+        let id = self.gangs.insert(Gang::unknown(key.clone()));
+        self.gang_ids.insert(key.clone(), id);
+        id
+    }
+
+    fn shape_id(&mut self, input: &PodInput) -> ShapeId {
+        let key = (input.request.clone(), input.gpu.clone());
+        if let Some(&id) = self.shape_ids.get(&key) {
+            return id;
+        }
+        let id = self.shapes.insert(Shape::new(&key.0, &key.1, &mut self.resources));
+        self.shape_ids.insert(key, id);
+        id
+    }
+
+    fn class_id(&mut self, input: &PodInput) -> ClassId {
+        let constraints = Constraints::of(input);
+        if let Some(&id) = self.class_ids.get(&constraints) {
+            return id;
+        }
+        let id = self.classes.insert(Class {
+            constraints: constraints.clone(),
+            nodes: NodeSet::default(),
+            as_of: 0,
+        });
+        self.class_ids.insert(constraints, id);
+        id
+    }
+}
+
+fn same_but_times(old: &GroupInput, new: &GroupInput) -> bool {
+    let times = GroupInput {
+        last_start: old.last_start,
+        last_eviction: old.last_eviction,
+        stale_since: old.stale_since,
+        ..new.clone()
+    };
+    times == *old
+}
+
+impl Model {
+    /// Everything that depends on settings is out of date.
+    pub fn settings_changed(&mut self, stuck_after: i64) {
+        self.stuck_after = stuck_after;
+        self.nodes_stale = true;
+        self.queues_stale = true;
+        self.index.stop();
+        self.dirty = true;
+    }
+}

@@ -1,0 +1,180 @@
+//! What must always hold in a model, by name; and a fingerprint of its state.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use super::Model;
+use super::node::Tally;
+use super::resources::Resources;
+use super::task::{STATUSES, Status};
+
+/// A rule of the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rule {
+    /// M-1: no ready node gives more of a resource than it has to pods that it took in here.
+    NodeNotOverGiven,
+    /// M-2: no GPU is shared beyond its memory.
+    GpuNotOverGiven,
+    /// M-3: a gang's counters are those of its pods.
+    GangCountersTrue,
+    /// M-4: a queue's counters are the sum over its pods and the queues below.
+    QueueCountersTrue,
+    /// M-5: the set of gangs with pending pods is true.
+    PendingTrue,
+    /// M-6: a node's books are the sum over the places on it.
+    NodeBooksTrue,
+}
+
+impl Model {
+    /// Rules that do not hold, each with one example. Only what the engine itself placed is held against M-1 and M-2.
+    #[must_use]
+    pub fn broken_rules(&self) -> BTreeMap<Rule, String> {
+        let mut broken = BTreeMap::new();
+        self.check_nodes(&mut broken);
+        self.check_gangs(&mut broken);
+        self.check_queues(&mut broken);
+        broken
+    }
+
+    fn check_nodes(&self, broken: &mut BTreeMap<Rule, String>) {
+        for (_, node) in self.nodes.iter().filter(|(_, node)| node.input.is_some()) {
+            for (vector, what) in [(&node.idle, "now"), (&node.future, "later")] {
+                if let Some((position, amount)) = vector.iter().find(|(_, amount)| *amount < 0) {
+                    let name = self.resources.name(position);
+                    broken.insert(
+                        Rule::NodeNotOverGiven,
+                        format!("{} has {amount} of {name} {what}", node.name),
+                    );
+                }
+            }
+            let memory = node.gpu_memory();
+            if let Some(gpu) = node
+                .groups
+                .iter()
+                .find(|gpu| gpu.free_now(memory) < 0 || gpu.free_later(memory) < 0)
+            {
+                broken.insert(
+                    Rule::GpuNotOverGiven,
+                    format!("GPU group {} on {}", gpu.name, node.name),
+                );
+            }
+            let mut idle = node.allocatable.clone();
+            for &task in &node.tasks {
+                let task = &self.tasks[task];
+                let shape = &self.shapes[task.shape];
+                idle.add(&shape.vector, -1);
+                if shape.shared || task.input.reservation {
+                    idle.bump(super::resources::GPUS, shape.vector.get(super::resources::GPUS));
+                }
+            }
+            let held = |tally: Tally| tally.pods > 0;
+            let shared = node
+                .groups
+                .iter()
+                .filter(|gpu| held(gpu.staying) || held(gpu.leaving))
+                .count() as i64;
+            idle.bump(super::resources::GPUS, -shared * crate::engine::input::GPU);
+            if idle != node.idle {
+                broken.insert(
+                    Rule::NodeBooksTrue,
+                    format!("{}: {idle:?} against {:?}", node.name, node.idle),
+                );
+            }
+        }
+    }
+
+    fn check_gangs(&self, broken: &mut BTreeMap<Rule, String>) {
+        for (id, gang) in self.gangs.iter() {
+            for (member, pods) in gang.pod_sets() {
+                let mut counts = [0; STATUSES];
+                for &task in &pods.tasks {
+                    counts[self.tasks[task].state.status as usize] += 1;
+                }
+                if counts != pods.counts {
+                    let name = &gang.tree[member as usize].name;
+                    broken.insert(
+                        Rule::GangCountersTrue,
+                        format!("{:?} {name}: {counts:?} against {:?}", gang.key, pods.counts),
+                    );
+                }
+            }
+            if self.pending.contains(&id) != (gang.with(Status::Pending) > 0) {
+                broken.insert(Rule::PendingTrue, format!("{:?}", gang.key));
+            }
+        }
+    }
+
+    fn check_queues(&self, broken: &mut BTreeMap<Rule, String>) {
+        if self.queues_stale {
+            return;
+        }
+        let mut sums: BTreeMap<_, [i64; 3]> = self.queues.ids().map(|id| (id, [0; 3])).collect();
+        for (id, task) in self
+            .tasks
+            .iter()
+            .filter(|(_, task)| task.member.is_some() && task.state.status.active_allocated())
+        {
+            let mut at = task
+                .gang
+                .filter(|gang| self.gangs[*gang].input.is_some())
+                .and_then(|gang| self.gangs[gang].queue);
+            while let Some(queue) = at {
+                super::resources::add(sums.entry(queue).or_default(), &self.accepted(id), 1);
+                at = self.queues[queue].parent;
+            }
+        }
+        for (id, sum) in sums {
+            let queue = &self.queues[id];
+            if sum != queue.allocated {
+                broken.insert(
+                    Rule::QueueCountersTrue,
+                    format!("{}: {sum:?} against {:?}", queue.name, queue.allocated),
+                );
+            }
+        }
+    }
+
+    /// A number that tells states apart: where every pod is, every node's books, every counter.
+    #[must_use]
+    pub fn fingerprint(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        let amounts = |vector: &Resources| vector.iter().filter(|(_, amount)| *amount != 0).collect::<Vec<_>>();
+        for (id, task) in self.tasks.iter() {
+            (id, &task.state).hash(&mut hasher);
+        }
+        for (id, node) in self.nodes.iter() {
+            (
+                id,
+                amounts(&node.idle),
+                amounts(&node.future),
+                amounts(&node.planned),
+                &node.tasks,
+                &node.coming,
+            )
+                .hash(&mut hasher);
+            for gpu in node.groups.iter().filter(|gpu| gpu.used()) {
+                let tally = |tally: Tally| (tally.pods, tally.memory);
+                (&gpu.name, tally(gpu.staying), tally(gpu.leaving), tally(gpu.planned)).hash(&mut hasher);
+            }
+        }
+        for (id, queue) in self.queues.iter() {
+            (
+                id,
+                queue.allocated,
+                queue.non_preemptible,
+                queue.wanted,
+                queue.wanted_memory,
+            )
+                .hash(&mut hasher);
+        }
+        for (id, gang) in self.gangs.iter() {
+            let counts: Vec<_> = gang
+                .pod_sets()
+                .map(|(_, pods)| (pods.counts, pods.evicted_now))
+                .collect();
+            (id, counts).hash(&mut hasher);
+        }
+        self.pending.hash(&mut hasher);
+        hasher.finish()
+    }
+}

@@ -1,0 +1,144 @@
+//! Classes: pods whose static placement constraints are equal share one, with a bit per node that says whether the node meets them.
+
+use crate::engine::input::{
+    HostPort, Name, NodeRequirement, NodeTerm, PodInput, SelectorOp, Taint, TaintEffect, Toleration,
+};
+
+use super::node::Node;
+
+/// Static constraints.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Constraints {
+    /// Node selector.
+    pub selector: Vec<(Name, Name)>,
+    /// Required node affinity.
+    pub required: Option<Vec<NodeTerm>>,
+    /// Tolerations.
+    pub tolerations: Vec<Toleration>,
+    /// Host ports; not static, but they tell classes apart.
+    pub ports: Vec<HostPort>,
+    /// What else tells classes apart.
+    pub other: Option<Name>,
+    /// Found outside to fit nowhere.
+    pub blocked: Option<Name>,
+}
+
+impl Constraints {
+    /// Those of a pod.
+    #[must_use]
+    pub fn of(input: &PodInput) -> Self {
+        Self {
+            selector: input.node_selector.clone(),
+            required: input.affinity_required.clone(),
+            tolerations: input.tolerations.clone(),
+            ports: input.host_ports.clone(),
+            other: input.constraints.clone(),
+            blocked: input.blocked.clone(),
+        }
+    }
+
+    /// Node selector and required node affinity.
+    #[must_use]
+    pub fn selects(&self, node: &Node) -> bool {
+        let Some(input) = &node.input else { return false };
+        let label = |key: &Name| -> Option<&Name> {
+            let found = input.labels.binary_search_by(|(other, _)| other.cmp(key)).ok()?;
+            Some(&input.labels[found].1)
+        };
+        self.selector.iter().all(|(key, value)| label(key) == Some(value))
+            && self.required.as_ref().is_none_or(|terms| {
+                terms.iter().any(|term| {
+                    !(term.labels.is_empty() && term.fields.is_empty())
+                        && term
+                            .labels
+                            .iter()
+                            .all(|requirement| meets(requirement, label(&requirement.key)))
+                        && term
+                            .fields
+                            .iter()
+                            .all(|requirement| meets(requirement, Some(&node.name)))
+                })
+            })
+    }
+
+    /// All taints that keep pods away are tolerated.
+    #[must_use]
+    pub fn tolerates(&self, node: &Node) -> bool {
+        node.input.as_ref().is_some_and(|input| {
+            let hard = input
+                .taints
+                .iter()
+                .filter(|taint| taint.effect != TaintEffect::PreferNoSchedule);
+            hard.into_iter()
+                .all(|taint| self.tolerations.iter().any(|toleration| tolerates(toleration, taint)))
+        })
+    }
+}
+
+fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
+    toleration.effect.is_none_or(|effect| effect == taint.effect)
+        && toleration
+            .key
+            .as_ref()
+            .map_or(toleration.exists, |key| *key == taint.key)
+        && (toleration.exists || toleration.value == taint.value)
+}
+
+fn meets(requirement: &NodeRequirement, value: Option<&Name>) -> bool {
+    let listed = || value.is_some_and(|value| requirement.values.contains(value));
+    let numbers = || {
+        let asked: i64 = requirement.values.first()?.parse().ok()?;
+        Some((value?.parse::<i64>().ok()?, asked))
+    };
+    match requirement.op {
+        SelectorOp::In => listed(),
+        SelectorOp::NotIn => !listed(),
+        SelectorOp::Exists => value.is_some(),
+        SelectorOp::DoesNotExist => value.is_none(),
+        SelectorOp::Gt => numbers().is_some_and(|(have, asked)| have > asked),
+        SelectorOp::Lt => numbers().is_some_and(|(have, asked)| have < asked),
+    }
+}
+
+/// A set of nodes, one bit each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeSet(Vec<u64>);
+
+impl NodeSet {
+    /// Whether it holds the node at a position.
+    #[must_use]
+    pub fn has(&self, position: usize) -> bool {
+        self.0
+            .get(position / 64)
+            .is_some_and(|word| word >> (position % 64) & 1 == 1)
+    }
+
+    /// Adds the node at a position; false if it was there.
+    pub fn add(&mut self, position: usize) -> bool {
+        if self.0.len() <= position / 64 {
+            self.0.resize(position / 64 + 1, 0);
+        }
+        let bit = 1 << (position % 64);
+        let fresh = self.0[position / 64] & bit == 0;
+        self.0[position / 64] |= bit;
+        fresh
+    }
+
+    /// Takes the node at a position out.
+    pub fn take(&mut self, position: usize) {
+        if let Some(word) = self.0.get_mut(position / 64) {
+            *word &= !(1 << (position % 64));
+        }
+    }
+}
+
+/// A class.
+#[derive(Debug)]
+pub struct Class {
+    /// What its pods have in common.
+    pub constraints: Constraints,
+    /// Nodes that meet them: ready, selected, tolerated.
+    pub nodes: NodeSet,
+    /// State of the nodes for which `nodes` was computed.
+    pub as_of: u64,
+}

@@ -1,0 +1,481 @@
+//! Pod groups: the tree of sub-groups, what it needs, and which pods come next.
+//!
+//! Questions about the tree take the number of active pods per pod set as an argument, so that they can be asked about a gang as it is, about what
+//! is left of it, or about a part of it.
+
+use std::cmp::Ordering;
+
+use crate::engine::input::{GroupInput, GroupKey, Name, TopologyConstraint};
+
+use super::ids::{QueueId, TaskId};
+use super::task::{STATUSES, Status};
+
+/// Position of a member in a gang's tree; the root is 0.
+pub type Member = u32;
+
+/// A set or a pod set.
+#[derive(Debug)]
+pub struct TreeNode {
+    /// Its name; the root's is empty.
+    pub name: Name,
+    /// The set that it is in.
+    pub parent: Option<Member>,
+    /// What it is.
+    pub kind: Kind,
+    /// Its own topology constraint.
+    pub topology: Option<TopologyConstraint>,
+}
+
+/// What a member of a tree is.
+#[derive(Debug)]
+pub enum Kind {
+    /// Holds other members and needs a number of them.
+    Set {
+        /// How many of its members it needs.
+        need: usize,
+        /// Its members.
+        members: Vec<Member>,
+    },
+    /// Holds pods and needs a number of them.
+    Pods(PodSet),
+}
+
+/// Pods of one kind.
+#[derive(Debug, Default)]
+pub struct PodSet {
+    /// How many must be active.
+    pub min: usize,
+    /// All its pods, in task order.
+    pub tasks: Vec<TaskId>,
+    /// Pods by status.
+    pub counts: [u32; STATUSES],
+    /// Pods evicted in the cycle's open statement.
+    pub evicted_now: u32,
+}
+
+impl PodSet {
+    fn count(&self, of: impl Fn(Status) -> bool) -> usize {
+        ALL.iter()
+            .filter(|&&status| of(status))
+            .map(|&status| self.counts[status as usize] as usize)
+            .sum()
+    }
+
+    /// Pods of one status.
+    #[must_use]
+    pub fn with(&self, status: Status) -> usize {
+        self.counts[status as usize] as usize
+    }
+
+    /// Active pods.
+    #[must_use]
+    pub fn active(&self) -> usize {
+        self.count(Status::active_allocated)
+    }
+
+    /// Active pods and those that leave.
+    #[must_use]
+    pub fn active_used(&self) -> usize {
+        self.count(Status::active_used)
+    }
+
+    /// Pods that exist and can run.
+    #[must_use]
+    pub fn alive(&self) -> usize {
+        self.count(Status::alive)
+    }
+}
+
+const ALL: [Status; STATUSES] = [
+    Status::Pending,
+    Status::Gated,
+    Status::Allocated,
+    Status::Pipelined,
+    Status::Binding,
+    Status::Bound,
+    Status::Running,
+    Status::Releasing,
+    Status::Stuck,
+    Status::Succeeded,
+    Status::Failed,
+    Status::Unknown,
+];
+
+/// A pod group.
+#[derive(Debug)]
+pub struct Gang {
+    /// Its identity.
+    pub key: GroupKey,
+    /// What is known about it; `None` until its event arrives, or after it is gone.
+    pub input: Option<Box<GroupInput>>,
+    /// Its queue, known or not.
+    pub queue: Option<QueueId>,
+    /// Its tree. The root is the first.
+    pub tree: Vec<TreeNode>,
+    /// All its pods.
+    pub tasks: Vec<TaskId>,
+    /// Its sub-groups contradict each other: what is wrong.
+    pub broken: Option<String>,
+}
+
+/// How far a gang is, for its place in the order of jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// Its minimum is not met.
+    Below,
+    /// Exactly its minimum is met.
+    Exact,
+    /// More than its minimum runs.
+    Above,
+}
+
+impl Gang {
+    /// A gang of which only the name is known.
+    #[must_use]
+    pub fn unknown(key: GroupKey) -> Self {
+        let mut gang = Self {
+            key,
+            input: None,
+            queue: None,
+            tree: Vec::new(),
+            tasks: Vec::new(),
+            broken: None,
+        };
+        gang.plant();
+        gang
+    }
+
+    /// Builds the tree from the input. The pod sets are empty then.
+    pub fn plant(&mut self) {
+        self.broken = None;
+        let root = |need, members, topology| TreeNode {
+            name: Name::from(""),
+            parent: None,
+            kind: Kind::Set { need, members },
+            topology,
+        };
+        let simple = |min: usize, topology| {
+            let pods = TreeNode {
+                name: Name::from("default"),
+                parent: Some(0),
+                kind: Kind::Pods(PodSet {
+                    min,
+                    ..PodSet::default()
+                }),
+                topology: None,
+            };
+            vec![root(1, vec![1], topology), pods]
+        };
+        let Some(input) = self.input.as_deref() else {
+            self.tree = simple(1, None);
+            return;
+        };
+        match grow(input) {
+            Ok(Some(tree)) => self.tree = tree,
+            Ok(None) => self.tree = simple(count(input.min_member.unwrap_or(1)), input.topology.clone()),
+            Err(what) => {
+                self.tree = simple(count(input.min_member.unwrap_or(1)), input.topology.clone());
+                self.broken = Some(what);
+            }
+        }
+    }
+
+    /// The pod set of that sub-group label.
+    #[must_use]
+    pub fn pod_set(&self, sub_group: Option<&Name>) -> Option<Member> {
+        let wanted = sub_group.map_or("default", |name| &**name);
+        let found = self
+            .tree
+            .iter()
+            .position(|node| matches!(node.kind, Kind::Pods(_)) && &*node.name == wanted);
+        found.map(|position| position as Member)
+    }
+
+    /// The pods of a pod set.
+    #[must_use]
+    pub fn pods(&self, member: Member) -> Option<&PodSet> {
+        match &self.tree[member as usize].kind {
+            Kind::Pods(pods) => Some(pods),
+            Kind::Set { .. } => None,
+        }
+    }
+
+    /// The pods of a pod set, to change.
+    pub fn pods_mut(&mut self, member: Member) -> Option<&mut PodSet> {
+        match &mut self.tree[member as usize].kind {
+            Kind::Pods(pods) => Some(pods),
+            Kind::Set { .. } => None,
+        }
+    }
+
+    /// All pod sets.
+    pub fn pod_sets(&self) -> impl Iterator<Item = (Member, &PodSet)> {
+        (0..self.tree.len()).filter_map(|member| self.pods(member as Member).map(|pods| (member as Member, pods)))
+    }
+
+    /// Pods of one status, in all pod sets.
+    #[must_use]
+    pub fn with(&self, status: Status) -> usize {
+        self.pod_sets().map(|(_, pods)| pods.with(status)).sum()
+    }
+
+    /// Active pods per member; 0 for sets.
+    #[must_use]
+    pub fn active(&self) -> Vec<usize> {
+        self.per_member(PodSet::active)
+    }
+
+    /// A figure per pod set; 0 for sets.
+    pub fn per_member(&self, figure: impl Fn(&PodSet) -> usize) -> Vec<usize> {
+        (0..self.tree.len())
+            .map(|member| self.pods(member as Member).map_or(0, &figure))
+            .collect()
+    }
+
+    /// Whether a member has what it needs.
+    #[must_use]
+    pub fn satisfied(&self, member: Member, active: &[usize]) -> bool {
+        let (have, need) = self.have_and_need(member, active);
+        have >= need
+    }
+
+    /// Active pods and the minimum of a pod set; satisfied members and the need of a set.
+    #[must_use]
+    pub fn have_and_need(&self, member: Member, active: &[usize]) -> (usize, usize) {
+        match &self.tree[member as usize].kind {
+            Kind::Pods(pods) => (active[member as usize], pods.min),
+            Kind::Set { need, members } => (
+                members.iter().filter(|&&below| self.satisfied(below, active)).count(),
+                *need,
+            ),
+        }
+    }
+
+    /// Members of a set: those that lack something first, then the least over their need; by name where nothing else tells.
+    #[must_use]
+    pub fn in_order(&self, set: Member, active: &[usize]) -> Vec<Member> {
+        let Kind::Set { members, .. } = &self.tree[set as usize].kind else {
+            return Vec::new();
+        };
+        let mut order: Vec<_> = members
+            .iter()
+            .map(|&member| (self.have_and_need(member, active), member))
+            .collect();
+        order.sort_by(|left, right| {
+            by_need(left.0, right.0)
+                .then_with(|| self.tree[left.1 as usize].name.cmp(&self.tree[right.1 as usize].name))
+        });
+        order.into_iter().map(|(_, member)| member).collect()
+    }
+
+    /// Whether enough pods exist for the gang to start.
+    #[must_use]
+    pub fn ready(&self) -> bool {
+        self.satisfied(0, &self.per_member(|pods| pods.alive() - pods.with(Status::Gated)))
+    }
+
+    /// How far it is.
+    #[must_use]
+    pub fn stage(&self, active: &[usize]) -> Stage {
+        if !self.satisfied(0, active) {
+            Stage::Below
+        } else if self.surplus(0, active) {
+            Stage::Above
+        } else {
+            Stage::Exact
+        }
+    }
+
+    /// Whether something under a member is more than it needs.
+    #[must_use]
+    pub fn surplus(&self, member: Member, active: &[usize]) -> bool {
+        let (have, need) = self.have_and_need(member, active);
+        have > need
+            || match &self.tree[member as usize].kind {
+                Kind::Pods(_) => false,
+                Kind::Set { members, .. } => members.iter().any(|&below| self.surplus(below, active)),
+            }
+    }
+
+    /// Its gang is broken: something of it is there, nothing ended well, and what it needs is not met.
+    #[must_use]
+    pub fn stale(&self) -> bool {
+        let used = self.per_member(PodSet::active_used);
+        used.iter().sum::<usize>() > 0 && self.with(Status::Succeeded) == 0 && !self.satisfied(0, &used)
+    }
+
+    /// The pods to place next, all or none: what the gang lacks, or one more of something. `take(member, n)` gives up to n pods of a pod set that
+    /// want a place, best first.
+    pub fn chunk(&self, active: &[usize], take: &dyn Fn(Member, usize) -> Vec<TaskId>) -> Vec<TaskId> {
+        self.chunk_of(0, active, take)
+    }
+
+    fn chunk_of(&self, member: Member, active: &[usize], take: &dyn Fn(Member, usize) -> Vec<TaskId>) -> Vec<TaskId> {
+        let (have, need) = self.have_and_need(member, active);
+        if matches!(self.tree[member as usize].kind, Kind::Pods(_)) {
+            return take(member, if have >= need { 1 } else { need - have });
+        }
+        let order = self.in_order(member, active);
+        if have >= need {
+            let growth = order.iter().map(|&below| self.chunk_of(below, active, take));
+            return growth.into_iter().find(|tasks| !tasks.is_empty()).unwrap_or_default();
+        }
+        let mut chunk = Vec::new();
+        let mut lacking = need - have;
+        for below in order {
+            if lacking > 0 && !self.satisfied(below, active) && self.can_form(below, active, take) {
+                chunk.extend(self.chunk_of(below, active, take));
+                lacking -= 1;
+            }
+        }
+        if lacking > 0 { Vec::new() } else { chunk }
+    }
+
+    /// Whether enough pods want a place for a member to get what it needs.
+    fn can_form(&self, member: Member, active: &[usize], take: &dyn Fn(Member, usize) -> Vec<TaskId>) -> bool {
+        let (have, need) = self.have_and_need(member, active);
+        match &self.tree[member as usize].kind {
+            _ if have >= need => true,
+            Kind::Pods(_) => take(member, need - have).len() >= need - have,
+            Kind::Set { members, .. } => {
+                members
+                    .iter()
+                    .filter(|&&below| self.can_form(below, active, take))
+                    .count()
+                    >= need
+            }
+        }
+    }
+
+    /// The pods to evict next: one of what is more than needed, then whole members, then all. `last(member)` gives the active pods of a pod set in
+    /// task order.
+    pub fn evict_chunk(&self, active: &[usize], pods_of: &dyn Fn(Member) -> Vec<TaskId>) -> Vec<TaskId> {
+        let surplus = self.evict_surplus(0, active, pods_of);
+        if surplus.is_empty() {
+            self.all_below(0, pods_of)
+        } else {
+            surplus
+        }
+    }
+
+    fn evict_surplus(&self, member: Member, active: &[usize], pods_of: &dyn Fn(Member) -> Vec<TaskId>) -> Vec<TaskId> {
+        let (have, need) = self.have_and_need(member, active);
+        if matches!(self.tree[member as usize].kind, Kind::Pods(_)) {
+            return if have > need {
+                pods_of(member).last().copied().into_iter().collect()
+            } else {
+                Vec::new()
+            };
+        }
+        if have == 0 || !self.surplus(member, active) {
+            return Vec::new();
+        }
+        let mut order = self.in_order(member, active);
+        order.reverse();
+        for &below in &order {
+            let tasks = self.evict_surplus(below, active, pods_of);
+            if !tasks.is_empty() {
+                return tasks;
+            }
+        }
+        if have > need {
+            let whole = order
+                .iter()
+                .map(|&below| self.all_below(below, pods_of))
+                .find(|tasks| !tasks.is_empty());
+            return whole.unwrap_or_default();
+        }
+        Vec::new()
+    }
+
+    fn all_below(&self, member: Member, pods_of: &dyn Fn(Member) -> Vec<TaskId>) -> Vec<TaskId> {
+        match &self.tree[member as usize].kind {
+            Kind::Pods(_) => pods_of(member),
+            Kind::Set { members, .. } => members
+                .iter()
+                .flat_map(|&below| self.all_below(below, pods_of))
+                .collect(),
+        }
+    }
+}
+
+/// Order of two members by (what they have, what they need).
+fn by_need(left: (usize, usize), right: (usize, usize)) -> Ordering {
+    let lacks = |member: (usize, usize)| member.0 < member.1;
+    match (lacks(left), lacks(right)) {
+        (true, true) => Ordering::Equal,
+        (true, false) => Ordering::Less,
+        (false, true) => Ordering::Greater,
+        (false, false) => match (left.1, right.1) {
+            (0, 0) => left.0.cmp(&right.0),
+            (0, _) => Ordering::Greater,
+            (_, 0) => Ordering::Less,
+            (_, _) => (left.0 * right.1).cmp(&(right.0 * left.1)),
+        },
+    }
+}
+
+fn count(number: i64) -> usize {
+    usize::try_from(number).unwrap_or(0)
+}
+
+/// The tree of a group with sub-groups; `None` if no pod set hangs under the root.
+fn grow(input: &GroupInput) -> Result<Option<Vec<TreeNode>>, String> {
+    let subs = &input.sub_groups;
+    let position = |name: &Name| subs.iter().position(|sub| sub.name == *name);
+    for (at, sub) in subs.iter().enumerate() {
+        if position(&sub.name) != Some(at) {
+            return Err(format!("subgroup {} already exists", sub.name));
+        }
+        if let Some(parent) = &sub.parent
+            && position(parent).is_none()
+        {
+            return Err(format!("parent subgroup {parent} of {} not found", sub.name));
+        }
+    }
+    let children =
+        |of: Option<&Name>| -> Vec<usize> { (0..subs.len()).filter(|&at| subs[at].parent.as_ref() == of).collect() };
+    let top = children(None);
+    let mut tree = vec![TreeNode {
+        name: Name::from(""),
+        parent: None,
+        kind: Kind::Set {
+            need: input.min_sub_group.map_or(top.len(), count),
+            members: Vec::new(),
+        },
+        topology: input.topology.clone(),
+    }];
+    let mut waiting: Vec<(usize, Member)> = top.into_iter().rev().map(|at| (at, 0)).collect();
+    let mut pod_sets = 0;
+    while let Some((at, parent)) = waiting.pop() {
+        let sub = &subs[at];
+        let below = children(Some(&sub.name));
+        let member = tree.len() as Member;
+        if let Kind::Set { members, .. } = &mut tree[parent as usize].kind {
+            members.push(member);
+        }
+        let kind = if below.is_empty() {
+            pod_sets += 1;
+            Kind::Pods(PodSet {
+                min: count(sub.min_member.unwrap_or(0)),
+                ..PodSet::default()
+            })
+        } else {
+            Kind::Set {
+                need: sub.min_sub_group.map_or(below.len(), count),
+                members: Vec::new(),
+            }
+        };
+        waiting.extend(below.into_iter().rev().map(|at| (at, member)));
+        tree.push(TreeNode {
+            name: sub.name.clone(),
+            parent: Some(parent),
+            kind,
+            topology: sub.topology.clone(),
+        });
+    }
+    Ok((pod_sets > 0).then_some(tree))
+}
+
+#[cfg(test)]
+mod tests;

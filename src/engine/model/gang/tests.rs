@@ -1,0 +1,147 @@
+use super::{Gang, Member};
+use crate::engine::input::{GroupInput, SubGroupInput};
+use crate::engine::model::ids::TaskId;
+use crate::engine::tests::group;
+
+/// A gang of `subs` (see [`sub`]), with a need of the root.
+fn gang(need: Option<i64>, subs: &[&str]) -> Gang {
+    let input = GroupInput {
+        min_sub_group: need,
+        sub_groups: subs.iter().map(|text| sub(text)).collect(),
+        ..group("g", "q", 0)
+    };
+    let mut gang = Gang::unknown(input.key.clone());
+    gang.input = Some(Box::new(input));
+    gang.plant();
+    gang
+}
+
+/// `[parent.]name:min` or `[parent.]name/need`.
+fn sub(text: &str) -> SubGroupInput {
+    let (path, min) = text
+        .split_once(':')
+        .map_or((text, None), |(path, min)| (path, min.parse().ok()));
+    let (path, need) = path
+        .split_once('/')
+        .map_or((path, None), |(path, need)| (path, need.parse().ok()));
+    let (parent, name) = path
+        .split_once('.')
+        .map_or((None, path), |(parent, name)| (Some(parent.into()), name));
+    SubGroupInput {
+        name: name.into(),
+        parent,
+        min_member: min,
+        min_sub_group: need,
+        topology: None,
+    }
+}
+
+/// Pods of sub-groups as `a3 b1`: three of a, one of b.
+fn counts(gang: &Gang, text: &str) -> Vec<usize> {
+    let mut counts = vec![0; gang.tree.len()];
+    for word in text.split_whitespace() {
+        let (name, count) = word.split_at(1);
+        let member = gang.pod_set(Some(&name.into())).expect("a pod set");
+        counts[member as usize] = count.parse().expect("a count");
+    }
+    counts
+}
+
+fn words(gang: &Gang, tasks: &[TaskId]) -> String {
+    let name = |task: &TaskId| gang.tree[task.0 as usize / 100].name.to_string();
+    tasks.iter().map(name).collect::<Vec<_>>().join(" ")
+}
+
+fn pods(member: Member, count: usize) -> Vec<TaskId> {
+    (0..count).map(|number| TaskId(member * 100 + number as u32)).collect()
+}
+
+#[test]
+fn what_is_placed_next() {
+    /// (need of the root, sub-groups, active, pending, next)
+    type Row = (
+        Option<i64>,
+        &'static [&'static str],
+        &'static str,
+        &'static str,
+        &'static str,
+    );
+    let rows: &[Row] = &[
+        (None, &["a:2", "b:2"], "a2", "a1 b2", "b b"),
+        (None, &["a:2", "b:1"], "a1", "a4 b2", "a b"),
+        (None, &["a:1", "b:2"], "a2 b2", "a1 b3", "b"),
+        (Some(1), &["a:2", "b:2"], "", "a2 b2", "a a"),
+        (Some(1), &["a:2", "b:2"], "a2", "b2", "b b"),
+        (Some(0), &["a:2", "b:2"], "", "a2 b2", "a a"),
+        (Some(1), &["a:2", "b:2"], "", "a1 b2", "b b"),
+        (Some(2), &["a:2", "b:2", "c:2"], "c2", "a2 b2", "a a"),
+        (
+            None,
+            &["x/1", "x.a:1", "x.b:1", "y", "y.c:1", "y.d:1"],
+            "a1",
+            "b2 c2 d2",
+            "c d",
+        ),
+        (
+            None,
+            &["x/1", "x.a:1", "x.b:1", "y", "y.c:1", "y.d:1"],
+            "a2 b1 c1 d1",
+            "a2 c2",
+            "c",
+        ),
+    ];
+    for (need, subs, active, pending, next) in rows {
+        let gang = gang(*need, subs);
+        let waiting = counts(&gang, pending);
+        let take = |member: Member, most: usize| pods(member, waiting[member as usize].min(most));
+        let chunk = gang.chunk(&counts(&gang, active), &take);
+        assert_eq!(
+            words(&gang, &chunk),
+            *next,
+            "{need:?} of {subs:?}, active {active}, pending {pending}"
+        );
+    }
+}
+
+#[test]
+fn what_is_evicted_next() {
+    /// (need of the root, sub-groups, active, the first units)
+    type Row = (
+        Option<i64>,
+        &'static [&'static str],
+        &'static str,
+        &'static [&'static str],
+    );
+    let rows: &[Row] = &[
+        (None, &["a:2"], "a4", &["a", "a", "a a"]),
+        (None, &["a:1", "b:1"], "a2 b2", &["b", "a", "a b"]),
+        (Some(1), &["a:1", "b:1"], "a1 b1", &["b", "a"]),
+        (None, &["x/1", "x.a:2", "x.b:2"], "a2 b2", &["b b", "a a"]),
+        (
+            Some(1),
+            &["x", "x.a:1", "x.b:1", "y", "y.c:1", "y.d:1"],
+            "a1 b1 c1 d1",
+            &["c d", "a b"],
+        ),
+        (None, &["a:2"], "a1", &["a"]),
+    ];
+    for (need, subs, active, units) in rows {
+        let gang = gang(*need, subs);
+        let mut left = counts(&gang, active);
+        for unit in *units {
+            let chunk = gang.evict_chunk(&left, &|member| pods(member, left[member as usize]));
+            assert_eq!(words(&gang, &chunk), *unit, "{need:?} of {subs:?}, {active} at first");
+            for task in chunk {
+                left[task.0 as usize / 100] -= 1;
+            }
+        }
+    }
+}
+
+#[test]
+fn contradictory_sub_groups_are_named() {
+    let broken = |subs: &[&str]| gang(None, subs).broken;
+    assert_eq!(broken(&["a:1", "a:2"]).as_deref(), Some("subgroup a already exists"));
+    assert_eq!(broken(&["x.a:1"]).as_deref(), Some("parent subgroup x of a not found"));
+    assert_eq!(broken(&["x", "x.a:1"]), None);
+}

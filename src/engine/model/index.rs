@@ -1,0 +1,137 @@
+//! Nodes in the order in which placement prefers them, kept while their books change, so that a pod does not look at all nodes.
+//!
+//! Packing prefers little free capacity, spreading the largest free part. Either is one number per node and resource; the order is by that number, then by
+//! name.
+
+use std::collections::BTreeSet;
+
+use crate::engine::policy::Strategy;
+
+use super::arena::Arena;
+use super::ids::NodeId;
+use super::node::Node;
+use super::resources::{CPU, GPUS};
+
+/// Which list of nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// All, by GPUs.
+    Gpus,
+    /// Nodes without GPUs, by cpu.
+    CpuNodes,
+    /// Nodes with GPUs, by cpu.
+    GpuNodes,
+}
+
+/// The lists.
+#[derive(Debug, Default)]
+pub struct NodeIndex {
+    on: bool,
+    gpu: Strategy,
+    cpu: Strategy,
+    lists: [BTreeSet<(i64, u32)>; 3],
+    keys: Vec<Option<(i64, i64, u32, bool)>>,
+    by_rank: Vec<NodeId>,
+    /// Nodes with a GPU in shared use, by rank.
+    pub sharing: BTreeSet<u32>,
+}
+
+fn key(strategy: Strategy, node: &Node, resource: usize) -> i64 {
+    let free = node.future.get(resource);
+    match strategy {
+        Strategy::Binpack => free,
+        Strategy::Spread => {
+            let of = spread_base(node, resource);
+            if of == 0 {
+                0
+            } else {
+                -(free.saturating_mul(1 << 20) / of)
+            }
+        }
+    }
+}
+
+/// What free capacity is compared with when spreading.
+#[must_use]
+pub fn spread_base(node: &Node, resource: usize) -> i64 {
+    if resource == GPUS {
+        let stated = node.input.as_ref().and_then(|input| input.gpu_count);
+        stated.unwrap_or(node.allocatable.get(GPUS) / crate::engine::input::GPU)
+    } else {
+        node.allocatable.get(resource)
+    }
+}
+
+impl NodeIndex {
+    /// Builds the lists; ranks must be right.
+    pub fn rebuild(&mut self, gpu: Strategy, cpu: Strategy, nodes: &Arena<NodeId, Node>, by_name: &[NodeId]) {
+        *self = Self {
+            on: true,
+            gpu,
+            cpu,
+            by_rank: by_name.to_vec(),
+            ..Self::default()
+        };
+        self.keys.resize(nodes.slots(), None);
+        for &id in by_name {
+            self.update(id, &nodes[id]);
+        }
+    }
+
+    /// Switches the lists off until they are built again.
+    pub fn stop(&mut self) {
+        self.on = false;
+    }
+
+    /// Puts a node where its books say.
+    pub fn update(&mut self, id: NodeId, node: &Node) {
+        if !self.on || node.input.is_none() {
+            return;
+        }
+        let fresh = (
+            key(self.gpu, node, GPUS),
+            key(self.cpu, node, CPU),
+            node.rank,
+            node.cpu_only(),
+        );
+        let Some(slot) = self.keys.get_mut(id.at()) else { return };
+        let old = slot.replace(fresh);
+        if node.groups.iter().any(super::node::SharedGpu::used) {
+            self.sharing.insert(node.rank);
+        } else {
+            self.sharing.remove(&node.rank);
+        }
+        if old == Some(fresh) {
+            return;
+        }
+        if let Some((gpu, cpu, rank, cpu_only)) = old {
+            self.lists[Order::Gpus as usize].remove(&(gpu, rank));
+            self.lists[cpu_list(cpu_only) as usize].remove(&(cpu, rank));
+        }
+        let (gpu, cpu, rank, cpu_only) = fresh;
+        self.lists[Order::Gpus as usize].insert((gpu, rank));
+        self.lists[cpu_list(cpu_only) as usize].insert((cpu, rank));
+    }
+
+    /// Nodes in order. When packing, those with less than `least` free are left out.
+    pub fn walk(&self, order: Order, least: i64) -> impl Iterator<Item = NodeId> + '_ {
+        let strategy = if order == Order::Gpus { self.gpu } else { self.cpu };
+        let start = match strategy {
+            Strategy::Binpack => least,
+            Strategy::Spread => i64::MIN,
+        };
+        self.lists[order as usize]
+            .range((start, 0)..)
+            .map(|&(_, rank)| self.by_rank[rank as usize])
+    }
+
+    /// The node of a rank.
+    #[must_use]
+    pub fn at_rank(&self, rank: u32) -> NodeId {
+        self.by_rank[rank as usize]
+    }
+}
+
+fn cpu_list(cpu_only: bool) -> Order {
+    if cpu_only { Order::CpuNodes } else { Order::GpuNodes }
+}

@@ -1,0 +1,242 @@
+//! A node's books. Everything in them is a sum over the places of tasks, so the order of changes leaves no trace.
+
+use crate::engine::input::{GPU, Name, NodeInput};
+
+use super::ids::TaskId;
+use super::resources::{GPUS, Resources, Shared};
+use super::shape::{Shape, UNKNOWN_GPU_MEMORY};
+
+/// How a place weighs on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weight {
+    /// There to stay.
+    Staying,
+    /// There, and leaving.
+    Leaving,
+    /// Not there yet.
+    Planned,
+}
+
+/// Users of a shared GPU, of one kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// How many.
+    pub pods: i64,
+    /// MiB.
+    pub memory: i64,
+}
+
+/// A GPU that is shared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedGpu {
+    /// Its group's name.
+    pub name: Name,
+    /// Who stays.
+    pub staying: Tally,
+    /// Who leaves.
+    pub leaving: Tally,
+    /// Who will come.
+    pub planned: Tally,
+}
+
+impl SharedGpu {
+    fn tally(&mut self, weight: Weight) -> &mut Tally {
+        match weight {
+            Weight::Staying => &mut self.staying,
+            Weight::Leaving => &mut self.leaving,
+            Weight::Planned => &mut self.planned,
+        }
+    }
+
+    /// Whole GPUs that it takes: (now, later, only planned so far).
+    fn whole(&self) -> (i64, i64, i64) {
+        let now = i64::from(self.staying.pods + self.leaving.pods > 0);
+        let later = i64::from(self.staying.pods + self.planned.pods > 0);
+        (now, later, i64::from(now == 0 && later == 1))
+    }
+
+    /// Anybody uses it.
+    #[must_use]
+    pub fn used(&self) -> bool {
+        self.staying.pods + self.leaving.pods + self.planned.pods > 0
+    }
+
+    /// MiB in use by anybody.
+    #[must_use]
+    pub fn used_memory(&self) -> i64 {
+        self.staying.memory + self.leaving.memory + self.planned.memory
+    }
+
+    /// MiB free now, of `memory`.
+    #[must_use]
+    pub fn free_now(&self, memory: i64) -> i64 {
+        memory - self.staying.memory - self.leaving.memory
+    }
+
+    /// MiB free once who leaves has left and who is planned is there.
+    #[must_use]
+    pub fn free_later(&self, memory: i64) -> i64 {
+        memory - self.staying.memory - self.planned.memory
+    }
+
+    /// Everybody leaves: it counts as a whole GPU being released, not as shared.
+    #[must_use]
+    pub fn all_leaving(&self) -> bool {
+        self.staying.pods + self.planned.pods == 0
+    }
+}
+
+/// A node.
+#[derive(Debug)]
+pub struct Node {
+    /// Its name.
+    pub name: Name,
+    /// What is known about it; `None` until its event arrives, or after it is gone.
+    pub input: Option<Box<NodeInput>>,
+    /// Position in name order, up to date while a cycle decides.
+    pub rank: u32,
+    /// What pods may use.
+    pub allocatable: Resources,
+    /// Free now.
+    pub idle: Resources,
+    /// Free once who leaves has left and who is planned is there.
+    pub future: Resources,
+    /// Taken by who is planned.
+    pub planned: Resources,
+    /// GPUs in shared use, and some that were.
+    pub groups: Vec<SharedGpu>,
+    /// Pods on it, by id.
+    pub tasks: Vec<TaskId>,
+    /// Pods planned for it, by id.
+    pub coming: Vec<TaskId>,
+    /// Requests of pods of other schedulers.
+    pub foreign: Shared,
+}
+
+impl Node {
+    /// A node of which only the name is known.
+    #[must_use]
+    pub fn unknown(name: Name) -> Self {
+        Self {
+            name,
+            input: None,
+            rank: 0,
+            allocatable: Resources::default(),
+            idle: Resources::default(),
+            future: Resources::default(),
+            planned: Resources::default(),
+            groups: Vec::new(),
+            tasks: Vec::new(),
+            coming: Vec::new(),
+            foreign: [0; 3],
+        }
+    }
+
+    /// MiB per GPU.
+    #[must_use]
+    pub fn gpu_memory(&self) -> i64 {
+        self.input
+            .as_ref()
+            .and_then(|input| input.gpu_memory)
+            .unwrap_or(UNKNOWN_GPU_MEMORY)
+    }
+
+    /// Has no GPU of any kind.
+    #[must_use]
+    pub fn cpu_only(&self) -> bool {
+        self.allocatable.get(GPUS) <= 0 && !self.input.as_ref().is_some_and(|input| input.mig || input.dra_gpus)
+    }
+
+    /// Pods may be placed here at all.
+    #[must_use]
+    pub fn ready(&self) -> bool {
+        self.input
+            .as_ref()
+            .is_some_and(|input| input.ready && !input.unschedulable)
+    }
+
+    /// Sets what pods may use.
+    pub fn set_allocatable(&mut self, allocatable: Resources) {
+        self.idle.add(&self.allocatable, -1);
+        self.future.add(&self.allocatable, -1);
+        self.idle.add(&allocatable, 1);
+        self.future.add(&allocatable, 1);
+        self.allocatable = allocatable;
+    }
+
+    /// Adds (`sign` 1) or takes away (-1) the place of a task.
+    pub fn account(
+        &mut self,
+        task: TaskId,
+        shape: &Shape,
+        groups: &[u16],
+        reservation: bool,
+        weight: Weight,
+        sign: i64,
+    ) {
+        let list = if weight == Weight::Planned {
+            &mut self.coming
+        } else {
+            &mut self.tasks
+        };
+        match (list.binary_search(&task), sign > 0) {
+            (Err(position), true) => list.insert(position, task),
+            (Ok(position), false) => drop(list.remove(position)),
+            (Ok(_), true) | (Err(_), false) => unreachable!("a task has one place of a kind"),
+        }
+        let gpus = shape.vector.get(GPUS);
+        let skip = if shape.shared || reservation { gpus } else { 0 };
+        let (idle, future, planned) = match weight {
+            Weight::Staying => (-1, -1, 0),
+            Weight::Leaving => (-1, 0, 0),
+            Weight::Planned => (0, -1, 1),
+        };
+        for (vector, factor) in [
+            (&mut self.idle, idle),
+            (&mut self.future, future),
+            (&mut self.planned, planned),
+        ] {
+            if factor != 0 {
+                vector.add(&shape.vector, factor * sign);
+                if skip != 0 {
+                    vector.bump(GPUS, -factor * sign * skip);
+                }
+            }
+        }
+        let memory = shape.device_memory(self.gpu_memory());
+        for &group in groups {
+            self.account_group(group, memory, weight, sign);
+        }
+    }
+
+    fn account_group(&mut self, group: u16, memory: i64, weight: Weight, sign: i64) {
+        let gpu = &mut self.groups[usize::from(group)];
+        let before = gpu.whole();
+        let tally = gpu.tally(weight);
+        tally.pods += sign;
+        tally.memory += sign * memory;
+        let after = gpu.whole();
+        self.idle.bump(GPUS, (before.0 - after.0) * GPU);
+        self.future.bump(GPUS, (before.1 - after.1) * GPU);
+        self.planned.bump(GPUS, (after.2 - before.2) * GPU);
+    }
+
+    /// The position of a GPU group, new if it was never seen here.
+    pub fn group(&mut self, name: &Name) -> u16 {
+        let found = self.groups.iter().position(|gpu| gpu.name == *name);
+        let position = found.unwrap_or_else(|| {
+            let fresh = SharedGpu {
+                name: name.clone(),
+                staying: Tally::default(),
+                leaving: Tally::default(),
+                planned: Tally::default(),
+            };
+            self.groups.push(fresh);
+            self.groups.len() - 1
+        });
+        u16::try_from(position).expect("a node has fewer than 65536 GPU groups")
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,97 @@
+use super::{Node, Weight};
+use crate::engine::input::{Amounts, GPU, GpuKind, GpuRequest, WHOLE};
+use crate::engine::model::ids::TaskId;
+use crate::engine::model::resources::{CPU, GPUS, PODS, ResourceNames, Resources};
+use crate::engine::model::shape::Shape;
+use crate::engine::tests::node;
+
+fn half(cpu: i64, portion: i64) -> Shape {
+    let request = Amounts {
+        cpu,
+        memory: 1,
+        gpu: 0,
+        other: Vec::new(),
+    };
+    let gpu = GpuRequest {
+        kind: GpuKind::Fraction,
+        count: 1,
+        portion: portion * WHOLE / 10,
+        ..GpuRequest::default()
+    };
+    Shape::new(&request, &gpu, &mut ResourceNames::default())
+}
+
+fn one_gpu() -> Node {
+    let mut one = Node::unknown("n".into());
+    let mut allocatable = Resources::default();
+    allocatable.set(CPU, 8000);
+    allocatable.set(GPUS, GPU);
+    allocatable.set(PODS, 110);
+    one.set_allocatable(allocatable);
+    one.input = Some(Box::new(node("n", "1")));
+    one
+}
+
+/// (idle GPUs, GPUs being released, idle cpu).
+fn books(node: &Node) -> (i64, i64, i64) {
+    (
+        node.idle.get(GPUS) / GPU,
+        (node.future.get(GPUS) - node.idle.get(GPUS)) / GPU,
+        node.idle.get(CPU),
+    )
+}
+
+#[test]
+fn a_shared_gpu_is_released_only_as_a_whole() {
+    let mut node = one_gpu();
+    let group = node.group(&"g".into());
+    let (a, b, c) = (half(1000, 5), half(1000, 2), half(500, 5));
+    node.account(TaskId(1), &a, &[group], false, Weight::Leaving, 1);
+    assert_eq!(books(&node), (0, 1, 7000), "its only user leaves");
+    node.account(TaskId(2), &b, &[group], false, Weight::Staying, 1);
+    assert_eq!(books(&node), (0, 0, 6000), "somebody stays");
+    node.account(TaskId(3), &c, &[group], false, Weight::Planned, 1);
+    assert_eq!(books(&node), (0, 0, 6000));
+    let gpu = &node.groups[usize::from(group)];
+    assert_eq!(
+        (gpu.used_memory(), gpu.free_now(100), gpu.free_later(100)),
+        (120, 30, 30)
+    );
+    for (id, shape, weight) in [
+        (3, &c, Weight::Planned),
+        (2, &b, Weight::Staying),
+        (1, &a, Weight::Leaving),
+    ] {
+        node.account(TaskId(id), shape, &[group], false, weight, -1);
+    }
+    assert_eq!(books(&node), (1, 0, 8000));
+}
+
+#[test]
+fn a_plan_takes_the_gpu_that_is_being_released() {
+    let mut node = one_gpu();
+    let (old, new) = (node.group(&"old".into()), node.group(&"new".into()));
+    node.account(TaskId(1), &half(1000, 5), &[old], false, Weight::Leaving, 1);
+    node.account(TaskId(2), &half(500, 5), &[new], false, Weight::Planned, 1);
+    assert_eq!(books(&node), (0, 0, 7000));
+}
+
+#[test]
+fn a_reservation_pod_takes_no_gpu_itself() {
+    let mut node = one_gpu();
+    let request = Amounts {
+        cpu: 1000,
+        memory: 1,
+        gpu: 0,
+        other: Vec::new(),
+    };
+    let gpu = GpuRequest {
+        count: 1,
+        portion: WHOLE,
+        ..GpuRequest::default()
+    };
+    let shape = Shape::new(&request, &gpu, &mut ResourceNames::default());
+    node.account(TaskId(1), &shape, &[], true, Weight::Staying, 1);
+    assert_eq!(books(&node), (1, 0, 7000));
+    assert_eq!(node.idle.get(PODS), 109);
+}

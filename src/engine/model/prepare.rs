@@ -1,0 +1,190 @@
+//! What is derived from nodes and queues as a whole, brought up to date before a cycle decides.
+
+use crate::engine::input::GPU;
+use crate::engine::policy::{Plugin, Policy, Strategy};
+
+use super::Model;
+use super::class::NodeSet;
+use super::ids::{ClassId, QueueId, TaskId};
+use super::node::Node;
+use super::resources::{CPU, GPUS, MEMORY, Resources, Shared, add, mig_slices};
+
+impl Model {
+    /// Brings everything derived up to date.
+    pub fn prepare(&mut self, policy: &Policy) {
+        if self.nodes_stale {
+            self.order_nodes(policy);
+        }
+        if self.nodes_stale || self.totals_stale {
+            self.sum_up(policy);
+        }
+        self.nodes_stale = false;
+        self.totals_stale = false;
+        if self.queues_stale {
+            self.grow_queues(policy);
+        }
+    }
+
+    fn order_nodes(&mut self, policy: &Policy) {
+        self.generation += 1;
+        let mut by_name: Vec<_> = self
+            .nodes
+            .iter()
+            .filter(|(_, node)| node.input.is_some())
+            .map(|(id, _)| id)
+            .collect();
+        by_name.sort_by(|left, right| self.nodes[*left].name.cmp(&self.nodes[*right].name));
+        self.largest = Resources::default();
+        self.gpu_memory = None;
+        for (rank, &id) in by_name.iter().enumerate() {
+            let node = &mut self.nodes[id];
+            node.rank = rank as u32;
+            self.largest.raise(&node.allocatable);
+            if let Some(memory) = node.input.as_ref().and_then(|input| input.gpu_memory) {
+                let (least, most) = self.gpu_memory.unwrap_or((memory, memory));
+                self.gpu_memory = Some((least.min(memory), most.max(memory)));
+            }
+        }
+        let (gpu, cpu) = strategies(policy).unwrap_or_default();
+        self.by_name = by_name;
+        self.index.rebuild(gpu, cpu, &self.nodes, &self.by_name);
+    }
+
+    /// Sums up what the top queues share.
+    fn sum_up(&mut self, policy: &Policy) {
+        let mut total = [0; 3];
+        for &id in &self.by_name {
+            let node = &self.nodes[id];
+            if node.ready() {
+                add(&mut total, &self.offers(node, policy), 1);
+                add(&mut total, &node.foreign, -1);
+            }
+        }
+        self.total = total;
+    }
+
+    fn offers(&self, node: &Node, policy: &Policy) -> Shared {
+        let slices = node
+            .allocatable
+            .iter()
+            .map(|(at, amount)| mig_slices(self.resources.name(at)) * amount * GPU);
+        let mut gpus = node.allocatable.get(GPUS) + slices.sum::<i64>();
+        if policy.restrict_nodes && !has_label(node, &policy.gpu_worker_label) {
+            gpus = 0;
+        }
+        [node.allocatable.get(CPU), node.allocatable.get(MEMORY), gpus]
+    }
+
+    /// Builds the queue tree and counts everything in it anew.
+    fn grow_queues(&mut self, policy: &Policy) {
+        let ids: Vec<_> = self.queues.ids().collect();
+        for &id in &ids {
+            let parent = self.queues[id].input.as_ref().and_then(|input| input.parent.clone());
+            let parent_id = parent.as_ref().and_then(|name| self.queue_ids.get(name).copied());
+            let queue = &mut self.queues[id];
+            queue.children.clear();
+            queue.valid = queue.input.is_some() && (parent.is_none() || parent_id.is_some());
+            queue.parent = parent_id;
+            queue.allocated = [0; 3];
+            queue.non_preemptible = [0; 3];
+            queue.wanted = [0; 3];
+            queue.wanted_memory = 0;
+        }
+        let sound: Vec<bool> = ids.iter().map(|&id| self.reaches_top(id, ids.len())).collect();
+        for (&id, sound) in ids.iter().zip(sound) {
+            self.queues[id].valid = sound;
+            if !sound {
+                self.queues[id].parent = None;
+            } else if !policy.full_hierarchy {
+                self.flatten(id);
+            }
+        }
+        for &id in &ids {
+            if let Some(parent) = self.queues[id].parent {
+                self.queues[parent].children.push(id);
+            }
+        }
+        for &id in &ids {
+            let mut children = std::mem::take(&mut self.queues[id].children);
+            children.sort_by(|left, right| self.queues[*left].name.cmp(&self.queues[*right].name));
+            self.queues[id].children = children;
+        }
+        self.queues_stale = false;
+        let tasks: Vec<TaskId> = self.tasks.ids().collect();
+        for task in tasks {
+            self.charge(task, 1);
+        }
+    }
+
+    /// Two levels only: what has a parent hangs right below the (implied) root, top queues take no part.
+    fn flatten(&mut self, id: QueueId) {
+        let queue = &mut self.queues[id];
+        queue.valid = queue.parent.is_some();
+        queue.parent = None;
+    }
+
+    fn reaches_top(&self, id: QueueId, most: usize) -> bool {
+        let mut at = id;
+        for _ in 0..=most {
+            if !self.queues[at].valid {
+                return false;
+            }
+            match self.queues[at].parent {
+                Some(parent) => at = parent,
+                None => return true,
+            }
+        }
+        false
+    }
+
+    /// A queue and all above it, upwards.
+    pub fn path_up(&self, queue: QueueId) -> impl Iterator<Item = QueueId> + '_ {
+        std::iter::successors(Some(queue), |at| self.queues[*at].parent)
+    }
+
+    /// Top queues of the tree, by name.
+    #[must_use]
+    pub fn top_queues(&self) -> Vec<QueueId> {
+        let mut top: Vec<_> = self
+            .queues
+            .iter()
+            .filter(|(_, queue)| queue.valid && queue.parent.is_none())
+            .map(|(id, _)| id)
+            .collect();
+        top.sort_by(|left, right| self.queues[*left].name.cmp(&self.queues[*right].name));
+        top
+    }
+
+    /// Brings a class's bits up to date.
+    pub fn refresh_class(&mut self, id: ClassId) {
+        let class = &mut self.classes[id];
+        if class.as_of == self.generation {
+            return;
+        }
+        class.as_of = self.generation;
+        class.nodes = NodeSet::default();
+        for &node_id in &self.by_name {
+            let node = &self.nodes[node_id];
+            if node.ready() && class.constraints.selects(node) && class.constraints.tolerates(node) {
+                class.nodes.add(node_id.at());
+            }
+        }
+    }
+}
+
+/// Whether a node carries a label, whatever its value.
+#[must_use]
+pub fn has_label(node: &Node, key: &str) -> bool {
+    node.input
+        .as_ref()
+        .is_some_and(|input| input.labels.binary_search_by(|(other, _)| (**other).cmp(key)).is_ok())
+}
+
+/// How nodes are preferred, for GPUs and for cpu; `None` if nothing says so.
+#[must_use]
+pub fn strategies(policy: &Policy) -> Option<(Strategy, Strategy)> {
+    policy.plugins.iter().find_map(|plugin| match plugin {
+        Plugin::NodePlacement { gpu, cpu } => Some((*gpu, *cpu)),
+        _ => None,
+    })
+}

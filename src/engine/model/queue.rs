@@ -1,0 +1,77 @@
+//! Queues: their settings, their place in the tree, what they hold.
+
+use crate::engine::input::{Name, QueueInput, Share};
+
+use super::ids::QueueId;
+use super::resources::Shared;
+
+/// A queue. Its counters include all queues below it.
+#[derive(Debug)]
+pub struct Queue {
+    /// Its name.
+    pub name: Name,
+    /// What is known about it; `None` until its event arrives, or after it is gone.
+    pub input: Option<Box<QueueInput>>,
+    /// Its parent, if it has one and belongs to the tree.
+    pub parent: Option<QueueId>,
+    /// Queues right below it.
+    pub children: Vec<QueueId>,
+    /// Belongs to the tree: it and all above it exist, and it is not below itself.
+    pub valid: bool,
+    /// What its pods hold or will hold.
+    pub allocated: Shared,
+    /// The part of non-preemptible groups.
+    pub non_preemptible: Shared,
+    /// What its pods hold or wait for; GPUs asked for by memory are in `wanted_memory`.
+    pub wanted: Shared,
+    /// MiB of GPU memory that its pending pods ask for.
+    pub wanted_memory: i64,
+    /// Its fair share, as of the cycle's start.
+    pub fair: Shared,
+    /// Historical usage in billionths of the cluster.
+    pub usage: Shared,
+}
+
+impl Queue {
+    /// A queue of which only the name is known.
+    #[must_use]
+    pub fn unknown(name: Name) -> Self {
+        Self {
+            name,
+            input: None,
+            parent: None,
+            children: Vec::new(),
+            valid: false,
+            allocated: [0; 3],
+            non_preemptible: [0; 3],
+            wanted: [0; 3],
+            wanted_memory: 0,
+            fair: [0; 3],
+            usage: [0; 3],
+        }
+    }
+
+    /// Settings for a resource.
+    #[must_use]
+    pub fn share(&self, resource: usize) -> Share {
+        let Some(input) = &self.input else {
+            return Share::default();
+        };
+        [input.cpu, input.memory, input.gpu][resource]
+    }
+
+    /// What it may hold fairly: its quota or fair share, whichever is more, within its limit. `None` = unlimited.
+    #[must_use]
+    pub fn allocatable(&self, resource: usize) -> Option<i64> {
+        let share = self.share(resource);
+        let Some(quota) = share.quota else { return share.limit };
+        let fair = quota.max(self.fair[resource]);
+        Some(share.limit.map_or(fair, |limit| limit.min(fair)))
+    }
+
+    /// Has queues below it, so nothing is scheduled in it.
+    #[must_use]
+    pub fn leaf(&self) -> bool {
+        self.children.is_empty()
+    }
+}

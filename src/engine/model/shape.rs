@@ -1,0 +1,115 @@
+//! A pod's request as arithmetic needs it. Pods with equal requests share one shape.
+
+use crate::engine::input::{Amounts, GPU, GpuKind, GpuRequest, WHOLE};
+
+use super::resources::{CPU, GPUS, MEMORY, PODS, ResourceNames, Resources, Shared, mig_slices};
+
+/// Hundredths of a device in which portions are counted, as millionths of a GPU.
+const HUNDREDTH: i64 = GPU / 100;
+
+/// MiB assumed per GPU where a node does not say.
+pub const UNKNOWN_GPU_MEMORY: i64 = 100;
+
+/// A request.
+#[derive(Debug)]
+pub struct Shape {
+    /// What it takes from a node; for shared GPUs the GPU position holds the portions.
+    pub vector: Resources,
+    /// The GPU part.
+    pub gpu: GpuRequest,
+    /// What it counts in its queue; 0 GPUs for requests by memory, see [`Shape::memory_sum`].
+    pub quota: Shared,
+    /// Asks for portions of GPUs, by share or by memory.
+    pub shared: bool,
+    /// Asks for no kind of GPU.
+    pub cpu_only: bool,
+    /// A portion above a whole device or without devices: fits nowhere.
+    pub invalid: bool,
+    /// MIG profiles' GPU slices.
+    pub mig_gpus: i64,
+}
+
+impl Shape {
+    /// The shape of a request.
+    pub fn new(request: &Amounts, gpu: &GpuRequest, names: &mut ResourceNames) -> Self {
+        let mut vector = Resources::default();
+        vector.set(CPU, request.cpu);
+        vector.set(MEMORY, request.memory);
+        vector.set(PODS, 1);
+        let hundredths = (gpu.portion + WHOLE / 200) / (WHOLE / 100);
+        vector.set(GPUS, hundredths * gpu.count * HUNDREDTH + gpu.dra * GPU);
+        let mut mig_gpus = 0;
+        for (name, amount) in request.other.iter().chain(&gpu.mig) {
+            vector.bump(names.position(name), *amount);
+        }
+        for (name, amount) in &gpu.mig {
+            mig_gpus += mig_slices(name) * amount * GPU;
+        }
+        let shared = matches!(gpu.kind, GpuKind::Fraction | GpuKind::Memory);
+        let cpu_only = vector.get(GPUS) == 0 && !matches!(gpu.kind, GpuKind::Memory | GpuKind::Mig);
+        let quota = [request.cpu, request.memory, vector.get(GPUS) + mig_gpus];
+        let invalid = shared && (gpu.count < 1 || gpu.portion > WHOLE);
+        Self {
+            vector,
+            gpu: gpu.clone(),
+            quota,
+            shared,
+            cpu_only,
+            invalid,
+            mig_gpus,
+        }
+    }
+
+    /// MiB that it takes on each of its devices when a device has `memory` MiB.
+    #[must_use]
+    pub fn device_memory(&self, memory: i64) -> i64 {
+        if self.gpu.memory > 0 {
+            self.gpu.memory
+        } else {
+            let exact = i128::from(self.gpu.portion) * i128::from(memory) / i128::from(WHOLE);
+            i64::try_from(exact).unwrap_or(i64::MAX)
+        }
+    }
+
+    /// Portion of each device in billionths when a device has `memory` MiB; memory requests are rounded up to hundredths.
+    #[must_use]
+    pub fn device_portion(&self, memory: i64) -> i64 {
+        if self.gpu.memory > 0 {
+            (100 * self.gpu.memory + memory - 1) / memory * (WHOLE / 100)
+        } else {
+            self.gpu.portion
+        }
+    }
+
+    /// What it counts in its queue once it is on a node whose devices have `memory` MiB.
+    #[must_use]
+    pub fn accepted(&self, memory: i64) -> Shared {
+        let mut amount = self.quota;
+        if self.gpu.memory > 0 {
+            amount[GPUS] += self.device_portion(memory) / (WHOLE / GPU) * self.gpu.count;
+        }
+        amount
+    }
+
+    /// MiB asked for by memory, over all devices.
+    #[must_use]
+    pub fn memory_sum(&self) -> i64 {
+        self.gpu.memory * self.gpu.count
+    }
+
+    /// What it counts in its queue while pending, with `divisor` MiB per GPU (`None`: memory counts nothing).
+    #[must_use]
+    pub fn wanted(&self, divisor: Option<i64>) -> Shared {
+        let mut amount = self.quota;
+        amount[GPUS] += memory_as_gpus(self.memory_sum(), divisor);
+        amount
+    }
+}
+
+/// MiB as millionths of GPUs of `divisor` MiB.
+#[must_use]
+pub fn memory_as_gpus(memory: i64, divisor: Option<i64>) -> i64 {
+    divisor.map_or(0, |divisor| {
+        i64::try_from(i128::from(memory) * i128::from(GPU) / i128::from(divisor)).unwrap_or(i64::MAX)
+    })
+}

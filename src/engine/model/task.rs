@@ -1,0 +1,187 @@
+//! Pods as the model sees them: their request, their place, their state.
+
+use smallvec::SmallVec;
+
+use crate::engine::input::{Name, PodInput, PodStatus, Time};
+
+use super::ids::{ClassId, GangId, NodeId, ShapeId};
+
+/// A task's state. `Allocated` and `Pipelined` exist only while a cycle decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Status {
+    /// Waits for a node.
+    Pending,
+    /// Waits for its scheduling gates.
+    Gated,
+    /// Placed in this cycle.
+    Allocated,
+    /// Has a place as soon as another has left.
+    Pipelined,
+    /// A bind is under way.
+    Binding,
+    /// Has a node.
+    Bound,
+    /// Runs.
+    Running,
+    /// Leaves.
+    Releasing,
+    /// Should have left long ago; its place is not counted on.
+    Stuck,
+    /// Ended well.
+    Succeeded,
+    /// Failed.
+    Failed,
+    /// Unknown to the API server too.
+    Unknown,
+}
+
+/// Number of states.
+pub const STATUSES: usize = 12;
+
+impl Status {
+    /// Is on a node, or is meant for one.
+    #[must_use]
+    pub fn active_used(self) -> bool {
+        self.active_allocated() || matches!(self, Self::Releasing | Self::Stuck)
+    }
+
+    /// Counts for its gang's minimum, and may be a victim.
+    #[must_use]
+    pub fn active_allocated(self) -> bool {
+        self.allocated() || self == Self::Pipelined
+    }
+
+    /// Holds resources and does not leave.
+    #[must_use]
+    pub fn allocated(self) -> bool {
+        matches!(self, Self::Allocated | Self::Binding | Self::Bound | Self::Running)
+    }
+
+    /// Exists and can still run.
+    #[must_use]
+    pub fn alive(self) -> bool {
+        self.active_allocated() || matches!(self, Self::Pending | Self::Gated)
+    }
+}
+
+/// The GPU groups of a place, as positions in the node's list.
+pub type GroupList = SmallVec<[u16; 2]>;
+
+/// A place on a node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// The node.
+    pub node: NodeId,
+    /// Shared GPUs used there.
+    pub groups: GroupList,
+}
+
+/// Where a task is and what it does; everything in the model that depends on it is derived by `Model::set_state`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct State {
+    /// Its status.
+    pub status: Status,
+    /// Evicted in the open statement: the status before. Gone with the commit.
+    pub evicted_from: Option<Status>,
+    /// The place that it occupies.
+    pub hold: Option<Place>,
+    /// What it holds will be free soon.
+    pub leaving: bool,
+    /// The place that it will take.
+    pub plan: Option<Place>,
+}
+
+impl State {
+    /// Without any place.
+    #[must_use]
+    pub fn nowhere(status: Status) -> Self {
+        Self {
+            status,
+            evicted_from: None,
+            hold: None,
+            leaving: false,
+            plan: None,
+        }
+    }
+
+    /// On a node.
+    #[must_use]
+    pub fn on(status: Status, place: Place) -> Self {
+        Self {
+            status,
+            evicted_from: None,
+            hold: Some(place),
+            leaving: status == Status::Releasing,
+            plan: None,
+        }
+    }
+}
+
+/// What the engine has decided about a pod and the API server has not shown yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Assumed {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Bound to where its state says.
+    Bound,
+    /// Evicted.
+    Evicted,
+}
+
+/// Order among the pods of a pod set: masters, heads, task priority, age, uid.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TaskOrder {
+    /// 0 = kubeflow master.
+    pub kubeflow: u8,
+    /// 0 = ray head.
+    pub ray: u8,
+    /// Negated task priority; pods without one come last.
+    pub priority: i128,
+    /// Age.
+    pub created: Time,
+    /// Last resort.
+    pub uid: Name,
+}
+
+/// A pod.
+#[derive(Debug)]
+pub struct Task {
+    /// What is known about it.
+    pub input: Box<PodInput>,
+    /// Its request.
+    pub shape: ShapeId,
+    /// Its static constraints.
+    pub class: ClassId,
+    /// Its pod group, known or not.
+    pub gang: Option<GangId>,
+    /// Its pod set in the gang's tree; `None` if it names one that is not there.
+    pub member: Option<u32>,
+    /// Where it is.
+    pub state: State,
+    /// Its place among its like.
+    pub order: TaskOrder,
+    /// Not tried before this instant.
+    pub retry_at: Option<Time>,
+    /// What is assumed about it.
+    pub assumed: Assumed,
+}
+
+/// The status that a pod's object shows, as the model names it.
+#[must_use]
+pub fn shown(input: &PodInput, now: Time, stuck_after: i64) -> Status {
+    match input.status {
+        PodStatus::Pending => Status::Pending,
+        PodStatus::Gated => Status::Gated,
+        PodStatus::Binding => Status::Binding,
+        PodStatus::Bound => Status::Bound,
+        PodStatus::Running => Status::Running,
+        PodStatus::Releasing => match input.releasing_since {
+            Some(since) if now.0 - since.0 > stuck_after => Status::Stuck,
+            Some(_) | None => Status::Releasing,
+        },
+        PodStatus::Succeeded => Status::Succeeded,
+        PodStatus::Failed => Status::Failed,
+        PodStatus::Unknown => Status::Unknown,
+    }
+}

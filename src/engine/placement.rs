@@ -1,0 +1,6 @@
+//! Where a pod may go, and where it goes best.
+
+pub mod choose;
+pub mod filter;
+pub mod gpu;
+pub mod score;

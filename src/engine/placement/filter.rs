@@ -1,0 +1,158 @@
+//! Whether a pod fits a node: resources first, then rules.
+
+use crate::engine::fairshare::gates;
+use crate::engine::input::{GpuKind, WHOLE};
+use crate::engine::model::Model;
+use crate::engine::model::ids::{NodeId, TaskId};
+use crate::engine::model::node::{Node, SharedGpu};
+use crate::engine::model::prepare::has_label;
+use crate::engine::model::resources::{GPUS, PODS, Resources};
+use crate::engine::model::shape::Shape;
+use crate::engine::policy::Policy;
+
+/// Whether a shared GPU has room for `memory` more MiB once who leaves has left. A GPU that everybody leaves counts as a whole one instead.
+#[must_use]
+pub fn group_fits(gpu: &SharedGpu, of: i64, memory: i64) -> bool {
+    gpu.used() && !gpu.all_leaving() && gpu.free_later(of) >= memory
+}
+
+/// Shared GPUs of a node that have room for a request.
+pub fn fitting_groups<'a>(node: &'a Node, shape: &Shape) -> impl Iterator<Item = (u16, &'a SharedGpu)> + use<'a> {
+    let of = node.gpu_memory();
+    let memory = shape.device_memory(of);
+    let numbered = node.groups.iter().enumerate().map(|(at, gpu)| (at as u16, gpu));
+    numbered.filter(move |(_, gpu)| group_fits(gpu, of, memory))
+}
+
+/// Whether `available` (idle or future of the node) has what the request asks for.
+#[must_use]
+pub fn resources_fit(node: &Node, shape: &Shape, available: &Resources) -> bool {
+    if shape.invalid {
+        return false;
+    }
+    if !shape.shared {
+        return shape.vector.fits(available, false);
+    }
+    let whole = available.get(GPUS).div_euclid(crate::engine::input::GPU).max(0);
+    shape.vector.fits(available, true)
+        && shape.device_portion(node.gpu_memory()) <= WHOLE
+        && whole + fitting_groups(node, shape).count() as i64 >= shape.gpu.count
+}
+
+/// Fits without waiting for anybody to leave.
+#[must_use]
+pub fn fits_now(node: &Node, shape: &Shape) -> bool {
+    resources_fit(node, shape, &node.idle)
+}
+
+/// Fits once who leaves has left.
+#[must_use]
+pub fn fits_later(node: &Node, shape: &Shape) -> bool {
+    resources_fit(node, shape, &node.future)
+}
+
+/// Rules beside resources. The class's bits must be up to date.
+#[must_use]
+pub fn allowed(model: &Model, policy: &Policy, task: TaskId, id: NodeId) -> bool {
+    let pod = &model.tasks[task];
+    let (node, shape, class) = (&model.nodes[id], &model.shapes[pod.shape], &model.classes[pod.class]);
+    class.nodes.has(id.at())
+        && node_kind_allows(node, shape)
+        && (shape.gpu.memory == 0 || node.input.as_ref().is_some_and(|input| input.gpu_memory.is_some()))
+        && slots_suffice(node, shape)
+        && (class.constraints.ports.is_empty() || ports_free(model, task, node))
+        && (!policy.restrict_nodes || worker_label_fits(policy, node, shape))
+        && (shape.gpu.memory == 0 || gate_open(model, task, node))
+}
+
+/// Rules about kinds of GPU.
+#[must_use]
+pub fn node_kind_allows(node: &Node, shape: &Shape) -> bool {
+    let Some(input) = &node.input else { return false };
+    let strategy = || {
+        let found = input
+            .labels
+            .binary_search_by(|(key, _)| (**key).cmp("nvidia.com/mig.strategy"))
+            .ok();
+        found.map_or("", |at| &*input.labels[at].1)
+    };
+    if shape.gpu.legacy_mig {
+        return false;
+    }
+    if shape.cpu_only {
+        return true;
+    }
+    if shape.shared && input.dra_gpus || shape.gpu.kind == GpuKind::Mig && !input.mig {
+        return false;
+    }
+    !input.mig
+        || match strategy() {
+            "single" => shape.gpu.kind == GpuKind::Regular,
+            "mixed" => shape.gpu.kind == GpuKind::Mig,
+            _ => true,
+        }
+}
+
+/// A new shared GPU needs a slot for its reservation pod too.
+#[must_use]
+pub fn slots_suffice(node: &Node, shape: &Shape) -> bool {
+    if !shape.shared {
+        return true;
+    }
+    let joins = fitting_groups(node, shape).count() as i64 >= shape.gpu.count;
+    node.future.get(PODS) >= if joins { 1 } else { 2 }
+}
+
+/// No pod on the node, or coming to it, uses the host ports.
+#[must_use]
+pub fn ports_free(model: &Model, task: TaskId, node: &Node) -> bool {
+    let wanted = &model.tasks[task].input.host_ports;
+    node.tasks
+        .iter()
+        .chain(&node.coming)
+        .filter(|other| **other != task)
+        .all(|other| {
+            let taken = &model.tasks[*other].input.host_ports;
+            taken.iter().all(|taken| {
+                let everywhere = |ip: &str| ip.is_empty() || ip == "0.0.0.0";
+                wanted.iter().all(|port| {
+                    port.port != taken.port
+                        || port.protocol != taken.protocol
+                        || (port.ip != taken.ip && !everywhere(&port.ip) && !everywhere(&taken.ip))
+                })
+            })
+        })
+}
+
+/// Nodes are reserved for pods with or without GPUs.
+#[must_use]
+pub fn worker_label_fits(policy: &Policy, node: &Node, shape: &Shape) -> bool {
+    has_label(
+        node,
+        if shape.cpu_only {
+            &policy.cpu_worker_label
+        } else {
+            &policy.gpu_worker_label
+        },
+    )
+}
+
+/// Requests by memory count differently on each node: the queue's gates with the amount that it would be here.
+#[must_use]
+pub fn gate_open(model: &Model, task: TaskId, node: &Node) -> bool {
+    closed_gate(model, task, node).is_none()
+}
+
+/// See [`gate_open`].
+#[must_use]
+pub fn closed_gate(
+    model: &Model,
+    task: TaskId,
+    node: &Node,
+) -> Option<(gates::Closed, crate::engine::model::resources::Shared)> {
+    let pod = &model.tasks[task];
+    let gang = &model.gangs[pod.gang?];
+    let amount = model.shapes[pod.shape].accepted(node.gpu_memory());
+    let preemptible = gang.input.as_ref()?.preemptible;
+    gates::check(model, gang.queue?, preemptible, &amount).map(|closed| (closed, amount))
+}

@@ -1,0 +1,76 @@
+//! Which GPUs of a node a pod shares.
+
+use std::cmp::Reverse;
+
+use crate::engine::input::{GPU, Name};
+use crate::engine::model::Model;
+use crate::engine::model::ids::{NodeId, TaskId};
+use crate::engine::model::node::Node;
+use crate::engine::model::resources::GPUS;
+use crate::engine::model::task::GroupList;
+use crate::engine::placement::filter::{fits_now, fitting_groups};
+
+use super::score::GpuOrder;
+
+/// GPUs chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// Groups there are.
+    pub joined: GroupList,
+    /// Number of GPUs to open for sharing.
+    pub fresh: usize,
+    /// Some of it is free only once somebody has left.
+    pub wait: bool,
+}
+
+/// The best GPUs for a request, if there are enough.
+#[must_use]
+pub fn choose(model: &Model, task: TaskId, node: &Node, order: GpuOrder) -> Option<Choice> {
+    let shape = &model.shapes[model.tasks[task].shape];
+    let of = node.gpu_memory();
+    let memory = shape.device_memory(of);
+    let mut groups: Vec<_> = fitting_groups(node, shape).collect();
+    match order {
+        GpuOrder::Pack => groups.sort_by_key(|(_, gpu)| (Reverse(gpu.used_memory()), gpu.name.clone())),
+        GpuOrder::Spread => groups.sort_by_key(|(_, gpu)| (gpu.used_memory(), gpu.name.clone())),
+        GpuOrder::Any => groups.sort_by_key(|(_, gpu)| gpu.name.clone()),
+    }
+    let idle = node.idle.get(GPUS);
+    let released = node.future.get(GPUS) - idle;
+    let whole = usize::try_from(idle / GPU + released / GPU).unwrap_or(0);
+    let wanted = usize::try_from(shape.gpu.count).unwrap_or(0);
+    let (joined, fresh) = match order {
+        GpuOrder::Spread => (wanted.saturating_sub(whole), wanted.min(whole)),
+        GpuOrder::Pack | GpuOrder::Any => (wanted.min(groups.len()), wanted.saturating_sub(groups.len())),
+    };
+    if joined > groups.len() || fresh > whole || wanted == 0 {
+        return None;
+    }
+    let must_wait = groups[..joined]
+        .iter()
+        .any(|(_, gpu)| gpu.staying.pods + gpu.leaving.pods == 0 || gpu.free_now(of) < memory);
+    Some(Choice {
+        joined: groups[..joined].iter().map(|(at, _)| *at).collect(),
+        fresh,
+        wait: must_wait || !fits_now(node, shape),
+    })
+}
+
+/// Gives the chosen GPUs to a task: the groups that it joins and new ones, named after the pod.
+pub fn open(model: &mut Model, task: TaskId, id: NodeId, choice: &Choice) -> GroupList {
+    let mut groups = choice.joined.clone();
+    let uid = model.tasks[task].input.uid.clone();
+    let node = &mut model.nodes[id];
+    let mut number = 0;
+    for _ in 0..choice.fresh {
+        let name = loop {
+            let name = Name::from(format!("{uid}-{number}"));
+            number += 1;
+            if !node.groups.iter().any(|gpu| gpu.name == name && gpu.used()) {
+                break name;
+            }
+        };
+        groups.push(node.group(&name));
+    }
+    groups
+}

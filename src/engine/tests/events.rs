@@ -1,0 +1,193 @@
+//! Events and assumptions: what is decided stays assumed until the API server shows it or it is taken back.
+
+use super::scenario::{NOW, group, node, pod};
+use crate::engine::input::{Event, GroupInput, PodInput, PodStatus, QueueInput, Share, Time};
+use crate::engine::policy::{ActionKind, Policy};
+use crate::engine::{Engine, WakeReason};
+
+fn queue(name: &str) -> Event {
+    let all = Share {
+        quota: None,
+        limit: None,
+        weight: 1,
+    };
+    Event::Queue(Box::new(QueueInput {
+        name: name.into(),
+        display: name.into(),
+        parent: None,
+        priority: 100,
+        created: NOW,
+        cpu: all,
+        memory: all,
+        gpu: all,
+        preempt_min_runtime: None,
+        reclaim_min_runtime: None,
+    }))
+}
+
+/// One node with one GPU, one queue, one group with one pod that wants it.
+fn small_world() -> (Engine, GroupInput, PodInput) {
+    let mut engine = Engine::new(Policy {
+        actions: vec![ActionKind::Allocate, ActionKind::StaleGangEviction],
+        ..Policy::default()
+    });
+    let group = group("a", "q", 0);
+    let pod = pod(&group, 0, "1");
+    engine.apply(queue("q"), NOW);
+    engine.apply(Event::Node(Box::new(node("n0", "1"))), NOW);
+    engine.apply(Event::Group(Box::new(group.clone())), NOW);
+    engine.apply(Event::Pod(Box::new(pod.clone())), NOW);
+    (engine, group, pod)
+}
+
+#[test]
+fn a_decided_bind_is_assumed_until_the_pod_shows_it() {
+    let (mut engine, group, first) = small_world();
+    assert_eq!(engine.cycle(NOW).bind.len(), 1);
+    let mut relabelled = first.clone();
+    relabelled.task_priority = Some(1);
+    engine.apply(Event::Pod(Box::new(relabelled)), NOW);
+    let second = pod(&group, 1, "1");
+    engine.apply(Event::Pod(Box::new(second)), NOW);
+    assert!(
+        engine.cycle(NOW).bind.is_empty(),
+        "the only GPU is taken, whatever the pod's object still says"
+    );
+
+    let running = PodInput {
+        status: PodStatus::Running,
+        node: Some("n0".into()),
+        ..first
+    };
+    engine.apply(Event::Pod(Box::new(running)), NOW);
+    assert!(engine.cycle(NOW).bind.is_empty());
+    assert!(engine.model().broken_rules().is_empty());
+}
+
+#[test]
+fn a_failed_bind_is_tried_again_when_its_time_comes() {
+    let (mut engine, _, pod) = small_world();
+    assert_eq!(engine.cycle(NOW).bind.len(), 1);
+    let later = Time(NOW.0 + 5000);
+    engine.apply(
+        Event::Unbound {
+            pod: pod.uid,
+            retry_at: Some(later),
+        },
+        NOW,
+    );
+    assert!(engine.cycle(NOW).bind.is_empty());
+    assert_eq!(engine.next_wakeup(NOW), Some((later, WakeReason::BindRetry)));
+    assert_eq!(engine.cycle(later).bind.len(), 1);
+}
+
+#[test]
+fn a_bind_to_a_node_that_vanished_can_be_taken_back() {
+    let (mut engine, _, pod) = small_world();
+    assert_eq!(engine.cycle(NOW).bind.len(), 1);
+    engine.apply(Event::NodeGone("n0".into()), NOW);
+    assert!(engine.cycle(NOW).is_empty());
+    engine.apply(
+        Event::Unbound {
+            pod: pod.uid,
+            retry_at: None,
+        },
+        NOW,
+    );
+    engine.apply(Event::Node(Box::new(node("n1", "1"))), NOW);
+    let decisions = engine.cycle(NOW);
+    assert_eq!(
+        decisions.bind.iter().map(|bind| &*bind.node).collect::<Vec<_>>(),
+        ["n1"]
+    );
+}
+
+#[test]
+fn what_is_named_before_it_is_known_is_filled_in_later() {
+    let group = group("a", "q", 0);
+    let running = PodInput {
+        status: PodStatus::Running,
+        node: Some("n0".into()),
+        ..pod(&group, 0, "1")
+    };
+    let mut engine = Engine::new(Policy {
+        actions: vec![ActionKind::Allocate],
+        ..Policy::default()
+    });
+    engine.apply(Event::Pod(Box::new(running)), NOW);
+    engine.apply(Event::Pod(Box::new(pod(&group, 1, "1"))), NOW);
+    engine.apply(Event::Group(Box::new(group)), NOW);
+    engine.apply(Event::Node(Box::new(node("n0", "2"))), NOW);
+    assert!(engine.cycle(NOW).bind.is_empty(), "the queue is not known yet");
+    engine.apply(queue("q"), NOW);
+    assert_eq!(engine.cycle(NOW).bind.len(), 1);
+    assert!(engine.model().broken_rules().is_empty());
+}
+
+#[test]
+fn nothing_changed_nothing_done() {
+    let (mut engine, ..) = small_world();
+    engine.cycle(NOW);
+    engine.apply(queue("q"), NOW);
+    engine.apply(Event::Node(Box::new(node("n0", "1"))), NOW);
+    let decisions = engine.cycle(NOW);
+    assert!(decisions.is_empty());
+    assert_eq!(decisions.work.groups_tried, 0);
+    assert_eq!(engine.next_wakeup(NOW), None);
+}
+
+#[test]
+fn a_place_that_becomes_free_is_given_at_once() {
+    let (mut engine, group, first) = small_world();
+    engine.cycle(NOW);
+    engine.apply(Event::Pod(Box::new(pod(&group, 1, "1"))), NOW);
+    let report = engine.cycle(NOW).unschedulable;
+    assert_eq!(report.len(), 1);
+    assert!(report[0].partly_runs);
+    engine.apply(Event::PodGone(first.uid), NOW);
+    let decisions = engine.cycle(NOW);
+    assert_eq!(decisions.bind.len(), 1);
+    assert_eq!(decisions.cleared.len(), 1);
+}
+
+#[test]
+fn queues_below_themselves_are_as_if_not_there() {
+    let (mut engine, ..) = small_world();
+    for (name, parent) in [("q", "r"), ("r", "q")] {
+        let Event::Queue(mut input) = queue(name) else {
+            unreachable!("queue() makes queues")
+        };
+        input.parent = Some(parent.into());
+        engine.apply(Event::Queue(input), NOW);
+    }
+    let decisions = engine.cycle(NOW);
+    assert!(decisions.bind.is_empty());
+    assert_eq!(
+        decisions.unschedulable[0].message,
+        "QueueDoesNotExist: Queue 'q' does not exist."
+    );
+}
+
+#[test]
+fn a_broken_gang_has_a_deadline() {
+    let mut group = group("a", "q", 0);
+    group.min_member = Some(2);
+    let running = PodInput {
+        status: PodStatus::Running,
+        node: Some("n0".into()),
+        ..pod(&group, 0, "1")
+    };
+    let (mut engine, ..) = small_world();
+    engine.apply(Event::Group(Box::new(group)), NOW);
+    engine.apply(Event::Pod(Box::new(running)), NOW);
+    let decisions = engine.cycle(NOW);
+    assert_eq!(decisions.times[0].stale_since, Some(NOW));
+    let deadline = Time(NOW.0 + 60_000);
+    assert_eq!(engine.next_wakeup(NOW), Some((deadline, WakeReason::StaleGang)));
+    let decisions = engine.cycle(deadline);
+    assert_eq!(decisions.evict.len(), 1);
+    assert_eq!(
+        decisions.evict[0].message,
+        "Workload doesn't meet the minimum required number of pods (2), evicting remaining pod: ns/a-000"
+    );
+}

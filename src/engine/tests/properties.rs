@@ -1,0 +1,379 @@
+//! What holds for every cluster: properties over random ones.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::scenario::{NOW, group, node, pod};
+use crate::engine::Engine;
+use crate::engine::decision::{Decisions, Work};
+use crate::engine::input::{Event, GPU, GroupInput, PodInput, PodStatus, QueueInput, Share, Time};
+use crate::engine::model::ids::TaskId;
+use crate::engine::model::task::{Place, Status};
+use crate::engine::placement::choose::{Context, scan, walk};
+use crate::engine::placement::score::Scorers;
+use crate::engine::policy::{ActionKind, Policy};
+
+const ALL_ACTIONS: [ActionKind; 5] = [
+    ActionKind::Allocate,
+    ActionKind::Consolidation,
+    ActionKind::Reclaim,
+    ActionKind::Preempt,
+    ActionKind::StaleGangEviction,
+];
+
+/// A random cluster, small enough to be read when it fails.
+#[derive(Clone, Debug)]
+struct Cluster {
+    nodes: Vec<u8>,
+    queues: Vec<RandomQueue>,
+    jobs: Vec<RandomJob>,
+}
+
+#[derive(Clone, Debug)]
+struct RandomQueue {
+    quota: i8,
+    limit: i8,
+    weight: u8,
+    under: u8,
+}
+
+#[derive(Clone, Debug)]
+struct RandomJob {
+    queue: u8,
+    gpus: &'static str,
+    pods: u8,
+    min: u8,
+    priority: u8,
+    running_on: Option<u8>,
+}
+
+fn clusters() -> impl Strategy<Value = Cluster> {
+    let queue = (-1..6_i8, -1..8_i8, 0..3_u8, 0..3_u8).prop_map(|(quota, limit, weight, under)| RandomQueue {
+        quota,
+        limit,
+        weight,
+        under,
+    });
+    let sizes = prop::sample::select(vec!["0", "1", "1", "1", "2", "3", "0.5", "0.3", "40M"]);
+    let job = (0..4_u8, sizes, 1..4_u8, 0..4_u8, 0..3_u8, prop::option::of(0..6_u8)).prop_map(
+        |(queue, gpus, pods, min, priority, running_on)| RandomJob {
+            queue,
+            gpus,
+            pods,
+            min: min.min(pods),
+            priority,
+            running_on,
+        },
+    );
+    (
+        prop::collection::vec(1..5_u8, 1..4),
+        prop::collection::vec(queue, 4),
+        prop::collection::vec(job, 1..12),
+    )
+        .prop_map(|(nodes, queues, jobs)| Cluster { nodes, queues, jobs })
+}
+
+impl Cluster {
+    fn events(&self) -> Vec<Event> {
+        let mut events: Vec<Event> = Vec::new();
+        let mut free: Vec<i64> = Vec::new();
+        for (at, gpus) in self.nodes.iter().enumerate() {
+            events.push(Event::Node(Box::new(node(&format!("n{at}"), &gpus.to_string()))));
+            free.push(i64::from(*gpus));
+        }
+        for name in ["top-0", "top-1"] {
+            events.push(Event::Queue(Box::new(queue(
+                name,
+                None,
+                &RandomQueue {
+                    quota: 4,
+                    limit: -1,
+                    weight: 1,
+                    under: 0,
+                },
+            ))));
+        }
+        for (at, random) in self.queues.iter().enumerate() {
+            let parent = if random.under == 2 {
+                None
+            } else {
+                Some(format!("top-{}", random.under))
+            };
+            events.push(Event::Queue(Box::new(queue(
+                &format!("q{at}"),
+                parent.as_deref(),
+                random,
+            ))));
+        }
+        for (at, job) in self.jobs.iter().enumerate() {
+            events.extend(self.job_events(at, job, &mut free));
+        }
+        events
+    }
+
+    fn job_events(&self, at: usize, job: &RandomJob, free: &mut [i64]) -> Vec<Event> {
+        let mut group: GroupInput = group(&format!("j{at:02}"), &format!("q{}", job.queue), at);
+        group.priority = [50, 75, 100][usize::from(job.priority)];
+        group.preemptible = job.priority < 2;
+        group.min_member = Some(i64::from(job.min));
+        let mut events = vec![Event::Group(Box::new(group.clone()))];
+        for number in 0..usize::from(job.pods) {
+            let mut one = pod(&group, number, job.gpus);
+            if let Some(place) = job.running_on {
+                let place = usize::from(place) % free.len();
+                let needs = if one.gpu.kind == crate::engine::input::GpuKind::Regular {
+                    one.gpu.count
+                } else {
+                    1
+                };
+                if free[place] >= needs {
+                    free[place] -= needs;
+                    one.status = PodStatus::Running;
+                    one.node = Some(format!("n{place}").into());
+                    if one.gpu.kind != crate::engine::input::GpuKind::Regular {
+                        one.gpu_groups = vec![format!("g-{}", one.uid).into()];
+                    }
+                }
+            }
+            events.push(Event::Pod(Box::new(one)));
+        }
+        events
+    }
+}
+
+fn queue(name: &str, parent: Option<&str>, random: &RandomQueue) -> QueueInput {
+    let amount = |gpus: i8| (gpus >= 0).then(|| i64::from(gpus) * GPU);
+    let all = Share {
+        quota: None,
+        limit: None,
+        weight: 1_000_000,
+    };
+    QueueInput {
+        name: name.into(),
+        display: name.into(),
+        parent: parent.map(Into::into),
+        priority: 100,
+        created: Time(0),
+        cpu: all,
+        memory: all,
+        gpu: Share {
+            quota: amount(random.quota),
+            limit: amount(random.limit),
+            weight: i64::from(random.weight) * 1_000_000,
+        },
+        preempt_min_runtime: None,
+        reclaim_min_runtime: None,
+    }
+}
+
+fn engine(events: &[Event], actions: &[ActionKind]) -> Engine {
+    let mut engine = Engine::new(Policy {
+        actions: actions.to_vec(),
+        ..Policy::default()
+    });
+    for event in events {
+        engine.apply(event.clone(), NOW);
+    }
+    engine
+}
+
+/// The cluster's events after its decisions were carried out: bound pods run, evicted ones are gone.
+fn carried_out(events: &[Event], decisions: &Decisions) -> Vec<Event> {
+    let mut after = Vec::new();
+    for event in events {
+        let Event::Pod(pod) = event else {
+            after.push(event.clone());
+            continue;
+        };
+        if decisions.evict.iter().any(|eviction| eviction.pod.uid == pod.uid) {
+            after.push(Event::PodGone(pod.uid.clone()));
+        } else if let Some(bind) = decisions.bind.iter().find(|bind| bind.pod.uid == pod.uid) {
+            let pod = PodInput {
+                status: PodStatus::Running,
+                node: Some(bind.node.clone()),
+                gpu_groups: bind.gpu_groups.clone(),
+                received: Some(bind.received),
+                ..(**pod).clone()
+            };
+            after.push(Event::Pod(Box::new(pod)));
+        } else {
+            after.push(event.clone());
+        }
+    }
+    after
+}
+
+fn times(decisions: &Decisions, events: &mut [Event]) {
+    for event in events {
+        let Event::Group(group) = event else { continue };
+        if let Some(times) = decisions.times.iter().find(|times| times.group == group.key) {
+            (group.stale_since, group.last_start, group.last_eviction) =
+                (times.stale_since, times.last_start, times.last_eviction);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn decisions_keep_the_rules(cluster in clusters()) {
+        let events = cluster.events();
+        let mut engine = engine(&events, &ALL_ACTIONS);
+        engine.cycle(Time(0));
+        prop_assert!(engine.model().broken_rules().is_empty(), "{:?}", engine.model().broken_rules());
+    }
+
+    #[test]
+    fn gangs_run_whole_within_limits_and_quotas(cluster in clusters()) {
+        let events = cluster.events();
+        let mut before = engine(&events, &[]);
+        before.cycle(NOW);
+        let mut after = engine(&events, &ALL_ACTIONS);
+        let decisions = after.cycle(NOW);
+        for (id, gang) in after.model().gangs.iter() {
+            let binds = decisions.bind.iter().filter(|bind| bind.group == gang.key).count();
+            prop_assert!(binds == 0 || gang.satisfied(0, &gang.active()), "{:?} is bound in part", gang.key);
+            prop_assert!(after.model().gangs.contains(id));
+        }
+        let find = |name: &str| before.model().queues.iter().find(|(_, queue)| &*queue.name == name).map(|(_, queue)| (queue.allocated, queue.non_preemptible));
+        for (_, queue) in after.model().queues.iter() {
+            let (allocated, non_preemptible) = find(&queue.name).expect("the same queues");
+            for resource in 0..3 {
+                let share = queue.share(resource);
+                let grown = queue.allocated[resource] > allocated[resource];
+                prop_assert!(!grown || share.limit.is_none_or(|limit| queue.allocated[resource] <= limit), "{} passes its limit", queue.name);
+                let grown = queue.non_preemptible[resource] > non_preemptible[resource];
+                prop_assert!(!grown || share.quota.is_none_or(|quota| queue.non_preemptible[resource] <= quota), "{} passes its quota", queue.name);
+            }
+        }
+    }
+
+    #[test]
+    fn arrival_order_does_not_matter(cluster in clusters(), seed in prop::collection::vec(any::<u32>(), 64)) {
+        let events = cluster.events();
+        let mut shuffled: Vec<_> = events.iter().cloned().enumerate().collect();
+        shuffled.sort_by_key(|(at, _)| seed[at % seed.len()].wrapping_mul(1 + *at as u32));
+        let shuffled: Vec<_> = shuffled.into_iter().map(|(_, event)| event).collect();
+        let (one, other) = (engine(&events, &ALL_ACTIONS).cycle(NOW), engine(&shuffled, &ALL_ACTIONS).cycle(NOW));
+        prop_assert_eq!((&one.bind, &one.evict, &one.pipeline), (&other.bind, &other.evict, &other.pipeline));
+        prop_assert_eq!(&one.times, &other.times);
+        prop_assert_eq!(&one.unschedulable, &other.unschedulable);
+    }
+
+    #[test]
+    fn a_second_cycle_without_changes_decides_nothing(cluster in clusters()) {
+        let mut engine = engine(&cluster.events(), &[ActionKind::Allocate]);
+        engine.cycle(NOW);
+        prop_assert!(engine.cycle(NOW).is_empty());
+        engine.set_policy(Policy { actions: vec![ActionKind::Allocate], ..Policy::default() });
+        let again = engine.cycle(NOW);
+        prop_assert!(again.bind.is_empty() && again.evict.is_empty(), "{again:?}");
+    }
+
+    #[test]
+    fn a_model_changed_in_place_equals_one_built_anew(cluster in clusters(), gone in prop::collection::vec(any::<bool>(), 48)) {
+        let events = cluster.events();
+        let mut kept = engine(&events, &ALL_ACTIONS);
+        let first = kept.cycle(NOW);
+        let mut now = carried_out(&events, &first);
+        times(&first, &mut now);
+        for (event, gone) in now.iter_mut().zip(gone.iter().cycle()) {
+            if let Event::Pod(pod) = event && *gone {
+                *event = Event::PodGone(pod.uid.clone());
+            }
+        }
+        for event in &now {
+            kept.apply(event.clone(), NOW);
+        }
+        prop_assert!(kept.model().broken_rules().is_empty(), "{:?}", kept.model().broken_rules());
+        kept.set_policy(Policy { actions: ALL_ACTIONS.to_vec(), ..Policy::default() });
+        let mut anew = engine(&now, &ALL_ACTIONS);
+        let (kept, anew) = (kept.cycle(NOW), anew.cycle(NOW));
+        prop_assert_eq!((&kept.bind, &kept.evict, &kept.pipeline), (&anew.bind, &anew.evict, &anew.pipeline));
+    }
+
+    #[test]
+    fn what_is_taken_back_leaves_no_trace(cluster in clusters(), steps in prop::collection::vec((any::<u16>(), any::<u8>(), 0..4_u8), 1..30)) {
+        let mut engine = engine(&cluster.events(), &[]);
+        engine.cycle(NOW);
+        let model = &mut engine.model;
+        let before = model.fingerprint();
+        let mark = model.mark();
+        let tasks: Vec<TaskId> = model.tasks.ids().collect();
+        for (task, place, step) in steps.into_iter().filter(|_| !tasks.is_empty()) {
+            let task = tasks[usize::from(task) % tasks.len()];
+            let node = model.by_name[usize::from(place) % model.by_name.len()];
+            let mut groups = smallvec::SmallVec::new();
+            if model.shapes[model.tasks[task].shape].shared {
+                groups.push(model.nodes[node].group(&format!("g{}", place % 3).into()));
+            }
+            let status = model.tasks[task].state.status;
+            match (step, status) {
+                (0, Status::Pending) => model.allocate(task, Place { node, groups }),
+                (1, Status::Pending | Status::Releasing) => model.pipeline(task, Place { node, groups }),
+                (2, Status::Running | Status::Allocated | Status::Pipelined) => model.evict(task),
+                (3, Status::Releasing) if model.tasks[task].state.evicted_from.is_some() && model.tasks[task].state.hold.is_some() => model.unevict(task),
+                (_, _) => {}
+            }
+        }
+        model.rollback(mark);
+        prop_assert_eq!(before, model.fingerprint());
+        prop_assert!(model.broken_rules().is_empty(), "{:?}", model.broken_rules());
+    }
+
+    #[test]
+    fn the_index_finds_the_node_that_the_scores_name(cluster in clusters(), extra in prop::sample::select(vec!["0", "1", "2", "0.5", "0.3", "40M"])) {
+        let mut events = cluster.events();
+        let group = group("asking", "q0", 99);
+        let asking = pod(&group, 0, extra);
+        events.push(Event::Group(Box::new(group)));
+        events.push(Event::Pod(Box::new(asking.clone())));
+        let mut engine = engine(&events, &[]);
+        engine.cycle(NOW);
+        let (policy, model) = (&engine.policy, &mut engine.model);
+        let task = model.tasks.iter().find(|(_, task)| task.input.uid == asking.uid).map(|(id, _)| id).expect("it was added");
+        let class = model.tasks[task].class;
+        model.refresh_class(class);
+        let scorers = Scorers::of(policy);
+        let context = Context { policy, scorers: &scorers, among: None };
+        let mut work = Work::default();
+        let name = |id: Option<_>| id.map(|id| model.nodes[id].name.clone());
+        prop_assert_eq!(name(scan(model, context, task, &mut work)), name(walk(model, context, task, &mut work)));
+    }
+
+    #[test]
+    fn evictions_come_to_an_end(cluster in clusters()) {
+        let mut events = cluster.events();
+        let mut quiet = 0;
+        let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+        for _ in 0..12 {
+            let decisions = engine(&events, &ALL_ACTIONS).cycle(NOW);
+            quiet = if decisions.evict.is_empty() { quiet + 1 } else { 0 };
+            for eviction in &decisions.evict {
+                *seen.entry(eviction.pod.name.to_string()).or_insert(0) += 1;
+            }
+            events = replaced(&events, &decisions);
+        }
+        prop_assert!(quiet >= 2, "still evicting after twelve cycles: {seen:?}");
+    }
+}
+
+/// The next cycle's cluster: bound pods run, evicted ones wait again.
+fn replaced(events: &[Event], decisions: &Decisions) -> Vec<Event> {
+    let mut next = carried_out(events, decisions);
+    for (event, old) in next.iter_mut().zip(events) {
+        if let (Event::PodGone(_), Event::Pod(pod)) = (&*event, old) {
+            let pod = PodInput {
+                status: PodStatus::Pending,
+                node: None,
+                gpu_groups: Vec::new(),
+                received: None,
+                ..(**pod).clone()
+            };
+            *event = Event::Pod(Box::new(pod));
+        }
+    }
+    next
+}

@@ -1,0 +1,448 @@
+//! Scenarios as small tables, and the one function that runs them.
+//!
+//! A job is one line: `name queue pods… options`. Pods are `[sub-group:]KIND GPUS [xCOUNT] [@node,node…]` without spaces, e.g. `T1x4` (four pending pods of one
+//! GPU), `T2@n0` (running on n0), `a:0.5@n0/g` (half of GPU group g), `40Mx3` (40 MiB of GPU memory each), `60M*2` (on two devices). KIND is T (50), I (75), both
+//! preemptible, B (100) or F (125), not preemptible; the first one counts for the job. Jobs are listed oldest first.
+//! Options: `min=2`, `need=1` (sub-groups that the root needs), `subs=a:2,b:1` (minima), `subs=g/1,g.a:1` (a set that needs one, and a member of it),
+//! `prio=49`, `order=1,2` (task priorities), `terminating`, `stuck`, `failed=1`, `succeeded=1`, `stale=61`, `grace=10`, `delay=600`, `age=60`, `started=10`.
+//!
+//! What is wanted, per job: `B n0` bound, `P n0` planned, `R` evicted, `R P n0` moved, `-` pending still, `=` as it was; with counts where there are several: `2 R, =`.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use crate::engine::Engine;
+use crate::engine::decision::Decisions;
+use crate::engine::input::{
+    Amounts, Event, GPU, GpuKind, GpuRequest, GroupInput, GroupKey, Name, NodeInput, PodInput, PodStatus, QueueInput,
+    Share, SubGroupInput, Time, WHOLE,
+};
+use crate::engine::policy::{ActionKind, Policy};
+
+/// The instant at which everything happens.
+pub const NOW: Time = Time(1_000_000_000);
+
+/// A table entry.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    name: String,
+    /// GPUs per node, or `GPUs of MiB`.
+    nodes: BTreeMap<String, String>,
+    /// `quota [wWEIGHT] [LLIMIT] [pPRIORITY] [in PARENT]`, in GPUs; oldest first.
+    queues: Vec<String>,
+    jobs: Vec<String>,
+    #[serde(default)]
+    actions: Vec<String>,
+    want: BTreeMap<String, String>,
+    /// Text that must occur in the report about a job.
+    #[serde(default)]
+    says: BTreeMap<String, String>,
+}
+
+/// Runs every entry of a table and compares.
+pub fn check(table: &str) {
+    let scenarios: Vec<Scenario> = serde_yaml_ng::from_str(table).expect("a table of scenarios");
+    let mut wrong = Vec::new();
+    for scenario in scenarios {
+        let outcome = scenario.outcome();
+        for (job, wanted) in &scenario.want {
+            let got = outcome.jobs.get(job).map_or("no such job", String::as_str);
+            if got != wanted {
+                wrong.push(format!("{}: {job}: wanted `{wanted}`, got `{got}`", scenario.name));
+            }
+        }
+        for (job, text) in &scenario.says {
+            let got = outcome.reports.get(job).map_or("nothing", String::as_str);
+            if !got.contains(text) {
+                wrong.push(format!(
+                    "{}: {job}: wanted to read `{text}`, got `{got}`",
+                    scenario.name
+                ));
+            }
+        }
+        wrong.extend(outcome.broken.iter().map(|rule| format!("{}: {rule}", scenario.name)));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+struct Outcome {
+    jobs: BTreeMap<String, String>,
+    reports: BTreeMap<String, String>,
+    broken: Vec<String>,
+}
+
+impl Scenario {
+    fn policy(&self) -> Policy {
+        let named = self
+            .actions
+            .iter()
+            .map(|name| ActionKind::parse(name).expect("an action"));
+        let actions = if self.actions.is_empty() {
+            vec![ActionKind::Allocate]
+        } else {
+            named.collect()
+        };
+        Policy {
+            actions,
+            ..Policy::default()
+        }
+    }
+
+    /// All events of the scenario.
+    pub fn events(&self) -> Vec<Event> {
+        let mut events: Vec<Event> = self
+            .nodes
+            .iter()
+            .map(|(name, gpus)| Event::Node(Box::new(node(name, gpus))))
+            .collect();
+        events.push(Event::Queue(Box::new(queue("root", "-1 L-1", Time(0)))));
+        for (age, line) in self.queues.iter().enumerate() {
+            let (name, rest) = line.split_once(' ').expect("a queue is a name and a quota");
+            events.push(Event::Queue(Box::new(queue(name, rest, Time(age as i64)))));
+        }
+        for (age, line) in self.jobs.iter().enumerate() {
+            events.extend(job(line, age));
+        }
+        events
+    }
+
+    fn outcome(&self) -> Outcome {
+        let mut engine = Engine::new(self.policy());
+        let events = self.events();
+        for event in &events {
+            engine.apply(event.clone(), NOW);
+        }
+        let decisions = engine.cycle(NOW);
+        let broken = engine
+            .model()
+            .broken_rules()
+            .into_iter()
+            .map(|(rule, what)| format!("{rule:?}: {what}"))
+            .collect();
+        let reports = decisions
+            .unschedulable
+            .iter()
+            .map(|report| (report.group.name.to_string(), report.message.clone()))
+            .collect();
+        Outcome {
+            jobs: outcomes(&events, &decisions),
+            reports,
+            broken,
+        }
+    }
+}
+
+/// What became of each job, in words.
+fn outcomes(events: &[Event], decisions: &Decisions) -> BTreeMap<String, String> {
+    let mut words: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
+    for event in events {
+        let Event::Pod(pod) = event else { continue };
+        let bind = decisions
+            .bind
+            .iter()
+            .find(|bind| bind.pod.uid == pod.uid)
+            .map(|bind| format!("B {}", bind.node));
+        let plan = decisions
+            .pipeline
+            .iter()
+            .find(|plan| plan.pod.uid == pod.uid)
+            .map(|plan| format!("P {}", plan.node));
+        let evicted = decisions.evict.iter().any(|eviction| eviction.pod.uid == pod.uid);
+        let word = match (bind, plan, evicted) {
+            (Some(bind), None, false) => bind,
+            (None, Some(plan), false) => plan,
+            (None, Some(plan), true) => format!("R {plan}"),
+            (None, None, true) => "R".to_owned(),
+            (None, None, false) if pod.status == PodStatus::Pending => "-".to_owned(),
+            (None, None, false) => "=".to_owned(),
+            (bind, plan, evicted) => format!("contradiction: {bind:?} {plan:?} {evicted}"),
+        };
+        let job = pod.group.as_ref().expect("pods here have a group").name.to_string();
+        *words.entry(job).or_default().entry(word).or_insert(0) += 1;
+    }
+    let text = |(word, count): (&String, &usize)| {
+        if *count == 1 {
+            word.clone()
+        } else {
+            format!("{count} {word}")
+        }
+    };
+    words
+        .into_iter()
+        .map(|(job, words)| (job, words.iter().map(text).collect::<Vec<_>>().join(", ")))
+        .collect()
+}
+
+/// A node of `GPUs` or `GPUs of MiB`, with plenty of everything else.
+pub fn node(name: &str, gpus: &str) -> NodeInput {
+    let (gpus, memory) = gpus.split_once(" of ").unwrap_or((gpus, "100"));
+    let gpus: i64 = gpus.parse().expect("a number of GPUs");
+    NodeInput {
+        name: name.into(),
+        labels: vec![("kubernetes.io/hostname".into(), name.into())],
+        taints: Vec::new(),
+        unschedulable: false,
+        ready: true,
+        allocatable: Amounts {
+            cpu: 1_000_000,
+            memory: 1 << 50,
+            gpu: gpus * GPU,
+            other: Vec::new(),
+        },
+        pods: 110,
+        gpu_memory: Some(memory.parse().expect("MiB")),
+        gpu_count: Some(gpus),
+        dra_gpus: false,
+        mig: false,
+    }
+}
+
+fn queue(name: &str, text: &str, created: Time) -> QueueInput {
+    let gpus = |text: &str| -> Option<i64> {
+        (text != "-1").then(|| (text.parse::<f64>().expect("GPUs") * GPU as f64) as i64)
+    };
+    let mut gpu = Share {
+        quota: None,
+        limit: None,
+        weight: 0,
+    };
+    let mut parent = (name != "root").then(|| Name::from("root"));
+    let mut priority = 100;
+    let mut words = text.split_whitespace();
+    gpu.quota = gpus(words.next().expect("a quota"));
+    while let Some(word) = words.next() {
+        match word.split_at(1) {
+            ("w", weight) => gpu.weight = weight.parse::<i64>().expect("a weight") * 1_000_000,
+            ("L", limit) => gpu.limit = gpus(limit),
+            ("p", number) => priority = number.parse().expect("a priority"),
+            (_, _) => parent = words.next().map(Name::from),
+        }
+    }
+    let all = Share {
+        quota: None,
+        limit: None,
+        weight: 1_000_000,
+    };
+    let name: Name = name.into();
+    QueueInput {
+        display: name.clone(),
+        name,
+        parent,
+        priority,
+        created,
+        cpu: all,
+        memory: all,
+        gpu,
+        preempt_min_runtime: None,
+        reclaim_min_runtime: None,
+    }
+}
+
+/// A pod group with a pod that wants nothing but a slot.
+pub fn group(name: &str, queue: &str, age: usize) -> GroupInput {
+    GroupInput {
+        key: GroupKey {
+            namespace: "ns".into(),
+            name: name.into(),
+        },
+        uid: name.into(),
+        queue: queue.into(),
+        priority: 50,
+        preemptible: true,
+        min_member: None,
+        min_sub_group: None,
+        sub_groups: Vec::new(),
+        topology: None,
+        created: Time(NOW.0 - 100_000_000 + age as i64 * 1000),
+        last_start: None,
+        last_eviction: None,
+        stale_since: None,
+        preemption_delay: None,
+        staleness_grace: None,
+        mark_unschedulable: true,
+        back_off: false,
+        backed_off: false,
+    }
+}
+
+/// A pending pod of a group, asking for `gpus`.
+pub fn pod(group: &GroupInput, number: usize, gpus: &str) -> PodInput {
+    let name: Name = format!("{}-{number:03}", group.key.name).into();
+    PodInput {
+        uid: name.clone(),
+        namespace: group.key.namespace.clone(),
+        name,
+        created: Time(group.created.0 + number as i64),
+        group: Some(group.key.clone()),
+        sub_group: None,
+        status: PodStatus::Pending,
+        releasing_since: None,
+        node: None,
+        foreign: false,
+        utility: false,
+        reservation: false,
+        request: Amounts {
+            cpu: 1,
+            memory: 1,
+            gpu: 0,
+            other: Vec::new(),
+        },
+        gpu: gpu_request(gpus),
+        received: None,
+        gpu_groups: Vec::new(),
+        task_priority: None,
+        kubeflow_master: false,
+        ray_head: false,
+        nominated_node: None,
+        node_selector: Vec::new(),
+        affinity_required: None,
+        affinity_preferred: Vec::new(),
+        tolerations: Vec::new(),
+        host_ports: Vec::new(),
+        blocked: None,
+        constraints: None,
+    }
+}
+
+fn gpu_request(text: &str) -> GpuRequest {
+    let (text, count) = text
+        .split_once('*')
+        .map_or((text, 1), |(text, count)| (text, count.parse().expect("devices")));
+    if let Some(memory) = text.strip_suffix('M') {
+        return GpuRequest {
+            kind: GpuKind::Memory,
+            count,
+            memory: memory.parse().expect("MiB"),
+            ..GpuRequest::default()
+        };
+    }
+    if text.contains('.') {
+        let portion = (text.parse::<f64>().expect("a portion") * 1000.0).round() as i64 * (WHOLE / 1000);
+        return GpuRequest {
+            kind: GpuKind::Fraction,
+            count,
+            portion,
+            ..GpuRequest::default()
+        };
+    }
+    let count = text.parse().expect("GPUs");
+    GpuRequest {
+        count,
+        portion: if count > 0 { WHOLE } else { 0 },
+        ..GpuRequest::default()
+    }
+}
+
+fn job(line: &str, age: usize) -> Vec<Event> {
+    let mut words = line.split_whitespace();
+    let name = words.next().expect("a name");
+    let mut group = group(name, words.next().expect("a queue"), age);
+    let mut options = BTreeMap::new();
+    let mut items = Vec::new();
+    for word in words {
+        match word.split_once('=') {
+            Some((key, value)) => drop(options.insert(key, value)),
+            None if word == "terminating" || word == "stuck" => drop(options.insert(word, "")),
+            None => items.push(word),
+        }
+    }
+    let mut pods: Vec<PodInput> = Vec::new();
+    let mut kind = None;
+    for item in items {
+        kind = kind.or(add_pods(&mut pods, &group, item));
+    }
+    let (priority, preemptible) = match kind {
+        Some('B') => (100, false),
+        Some('F') => (125, false),
+        Some('I') => (75, true),
+        Some(_) | None => (50, true),
+    };
+    let number = |key: &str| options.get(key).map(|value| value.parse::<i64>().expect("a number"));
+    (group.priority, group.preemptible) = (number("prio").unwrap_or(priority), preemptible);
+    group.min_member = Some(number("min").unwrap_or(pods.len() as i64));
+    group.min_sub_group = number("need");
+    group.sub_groups = options
+        .get("subs")
+        .map_or_else(Vec::new, |subs| subs.split(',').map(sub_group).collect());
+    group.stale_since = number("stale").map(|seconds| Time(NOW.0 - seconds * 1000));
+    group.last_start = number("started").map(|seconds| Time(NOW.0 - seconds * 1000));
+    group.staleness_grace = number("grace").map(|seconds| seconds * 1000);
+    group.preemption_delay = number("delay").map(|seconds| seconds * 1000);
+    if let Some(seconds) = number("age") {
+        group.created = Time(NOW.0 - seconds * 1000);
+    }
+    for (pod, priority) in pods
+        .iter_mut()
+        .zip(options.get("order").map_or("", |order| order).split(','))
+    {
+        pod.task_priority = priority.parse().ok();
+    }
+    for (key, status) in [("failed", PodStatus::Failed), ("succeeded", PodStatus::Succeeded)] {
+        for _ in 0..number(key).unwrap_or(0) {
+            let mut ended = pod(&group, pods.len(), "0");
+            ended.status = status;
+            ended.sub_group = group.sub_groups.last().map(|sub| sub.name.clone());
+            pods.push(ended);
+        }
+    }
+    for pod in pods
+        .iter_mut()
+        .filter(|pod| pod.node.is_some() && (options.contains_key("terminating") || options.contains_key("stuck")))
+    {
+        pod.status = PodStatus::Releasing;
+        pod.releasing_since = Some(Time(NOW.0 - if options.contains_key("stuck") { 500_000 } else { 1000 }));
+    }
+    let mut events = vec![Event::Group(Box::new(group))];
+    events.extend(pods.into_iter().map(|pod| Event::Pod(Box::new(pod))));
+    events
+}
+
+fn add_pods(pods: &mut Vec<PodInput>, group: &GroupInput, item: &str) -> Option<char> {
+    let (sub, item) = item
+        .split_once(':')
+        .map_or((None, item), |(sub, item)| (Some(Name::from(sub)), item));
+    let kind = item.chars().next().filter(char::is_ascii_uppercase);
+    let item = item.trim_start_matches(|letter: char| letter.is_ascii_uppercase());
+    let (what, places) = item
+        .split_once('@')
+        .map_or((item, None), |(what, places)| (what, Some(places)));
+    let (gpus, count) = what
+        .split_once('x')
+        .map_or((what, 1), |(gpus, count)| (gpus, count.parse().expect("a count")));
+    let places: Vec<_> = places.map_or_else(Vec::new, |places| places.split(',').collect());
+    for at in 0..count.max(places.len()) {
+        let mut pod = pod(group, pods.len(), gpus);
+        pod.sub_group.clone_from(&sub);
+        if !places.is_empty() {
+            let (node, gpu) = places[at % places.len()]
+                .split_once('/')
+                .map_or((places[at % places.len()], None), |(node, gpu)| (node, Some(gpu)));
+            pod.status = PodStatus::Running;
+            pod.node = Some(node.into());
+            pod.gpu_groups = gpu.into_iter().map(Name::from).collect();
+        }
+        pods.push(pod);
+    }
+    kind
+}
+
+fn sub_group(text: &str) -> SubGroupInput {
+    let (path, min) = text
+        .split_once(':')
+        .map_or((text, None), |(path, min)| (path, min.parse().ok()));
+    let (path, need) = path
+        .split_once('/')
+        .map_or((path, None), |(path, need)| (path, need.parse().ok()));
+    let (parent, name) = path
+        .split_once('.')
+        .map_or((None, path), |(parent, name)| (Some(Name::from(parent)), name));
+    SubGroupInput {
+        name: name.into(),
+        parent,
+        min_member: min,
+        min_sub_group: need,
+        topology: None,
+    }
+}
