@@ -1,0 +1,634 @@
+//! Floor 3: Kubernetes objects → engine events. Pure and synchronous: no client, no clock, no tasks.
+//!
+//! A [`Mirror`] is told every change of every watched object and answers with what the engine must be told. It does the joins that
+//! span objects: priority classes → pod groups, bind requests → pods, topology aliases → pod groups, the shard's selector, and pods
+//! that the in-process grouper has grouped before their PodGroup exists in the API server. A change that does not alter what the
+//! engine sees (a heartbeat, a status) makes no event.
+//!
+//! An object that cannot be used in full is told of in [`Output::rejections`] and never stops anything.
+//!
+//! Absent: volumes, inter-pod affinity, topology spread, NUMA records and the allocation of resource claims. A pod that names a
+//! resource claim is held back with a reason, because nothing here could hand it its devices.
+
+pub mod bind_request;
+pub mod constraints;
+pub mod node;
+pub mod pod;
+pub mod pod_group;
+pub mod policy;
+pub mod priority;
+pub mod queue;
+pub mod requests;
+pub mod shard;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use kube::ResourceExt;
+
+use crate::api::names::{label, node_label, object};
+use crate::api::{BindRequest, PodGroup, Queue, Topology};
+use crate::engine::input::{Event, GroupKey, Name, NodeInput, PodInput, QueueInput};
+
+pub use shard::Shard;
+
+/// Which objects this mirror looks at, and under which names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Pods with this `spec.schedulerName` are ours to schedule.
+    pub scheduler_name: String,
+    /// Which nodes, queues and pod groups belong to this shard.
+    pub shard: Shard,
+    /// Only nodes with one of the two worker labels take part.
+    pub restrict_nodes: bool,
+    /// Label key of CPU worker nodes.
+    pub cpu_worker_label: String,
+    /// Label key of GPU worker nodes.
+    pub gpu_worker_label: String,
+    /// Label key of nodes with multi-instance GPUs.
+    pub mig_label: String,
+    /// Value of the label `app` on GPU reservation pods.
+    pub reservation_app: String,
+    /// Value of the label `app` on scaling pods.
+    pub scaling_app: String,
+    /// False: queues with a parent hang below one unlimited queue `default`, and no other queue exists.
+    pub full_hierarchy: bool,
+}
+
+impl Default for Settings {
+    /// KAI's defaults.
+    fn default() -> Self {
+        Self {
+            scheduler_name: object::SCHEDULER_NAME.to_owned(),
+            shard: Shard::default(),
+            restrict_nodes: false,
+            cpu_worker_label: node_label::CPU_WORKER.to_owned(),
+            gpu_worker_label: node_label::GPU_WORKER.to_owned(),
+            mig_label: node_label::MIG_ENABLED.to_owned(),
+            reservation_app: object::RESERVATION_APP.to_owned(),
+            scaling_app: label::SCALING_POD_APP.to_owned(),
+            full_hierarchy: true,
+        }
+    }
+}
+
+/// An object of a kind that the mirror reads. Shared with whoever watches.
+#[derive(Clone, Debug)]
+pub enum Object {
+    /// A pod, of any scheduler.
+    Pod(Arc<Pod>),
+    /// A node, of any shard.
+    Node(Arc<Node>),
+    /// A queue, of any shard.
+    Queue(Arc<Queue>),
+    /// A pod group, of any shard.
+    PodGroup(Arc<PodGroup>),
+    /// A bind request.
+    BindRequest(Arc<BindRequest>),
+    /// A priority class.
+    PriorityClass(Arc<PriorityClass>),
+    /// A topology.
+    Topology(Arc<Topology>),
+}
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// An object appeared or changed.
+    Applied(Object),
+    /// An object is gone; carries its last known state.
+    Deleted(Object),
+    /// The in-process grouper has found a pod's pod group. It counts until the API server shows otherwise: the pod's own annotation
+    /// wins over it, and a PodGroup object of that name over the one given here.
+    Grouped(Grouping),
+}
+
+/// A pod's place in a pod group, before either is written.
+#[derive(Clone, Debug)]
+pub struct Grouping {
+    /// The pod's namespace, which is also the pod group's.
+    pub namespace: String,
+    /// The pod's name.
+    pub pod: String,
+    /// The pod's uid.
+    pub uid: String,
+    /// The pod group as it is about to be written.
+    pub group: Arc<PodGroup>,
+    /// The sub-group that the pod belongs to.
+    pub sub_group: Option<String>,
+}
+
+/// What a change leads to.
+#[derive(Clone, Debug, Default)]
+pub struct Output {
+    /// For the engine, in this order.
+    pub events: Vec<Event>,
+    /// What could not be used.
+    pub rejections: Vec<Rejection>,
+}
+
+/// Part of an object, or all of it, that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// The object's kind.
+    pub kind: &'static str,
+    /// Its namespace; empty for cluster-scoped kinds.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// What is wrong.
+    pub problem: Problem,
+}
+
+impl fmt::Display for Rejection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            kind,
+            namespace,
+            name,
+            problem,
+        } = self;
+        let slash = if namespace.is_empty() { "" } else { "/" };
+        write!(f, "{kind} {namespace}{slash}{name}: {problem}")
+    }
+}
+
+/// What can be wrong with an object. The texts are for users.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    /// The object has no name, or a pod has no uid or namespace.
+    #[error("the object has no identity")]
+    NoIdentity,
+    /// A quantity cannot be read. On a pod: the pod is held back; on a node: the resource is left out.
+    #[error("{field}: quantity {value:?} of {resource} cannot be read")]
+    Quantity {
+        /// Where it stands.
+        field: &'static str,
+        /// Of which resource.
+        resource: String,
+        /// The text.
+        value: String,
+    },
+    /// An annotation or label has a value that is ignored.
+    #[error("{key}: value {value:?} is not {expected} and is ignored")]
+    Ignored {
+        /// Its key.
+        key: String,
+        /// Its value.
+        value: String,
+        /// What would be understood.
+        expected: &'static str,
+    },
+    /// Requests that contradict one another; the pod is held back.
+    #[error("{0}")]
+    Contradiction(&'static str),
+    /// A duration cannot be read and counts as absent.
+    #[error("{field}: {value:?} is not a duration such as 90s or 1h30m and is ignored")]
+    Duration {
+        /// Where it stands.
+        field: &'static str,
+        /// The text.
+        value: String,
+    },
+}
+
+/// The join of Kubernetes objects into engine events, for one shard.
+pub struct Mirror {
+    settings: Settings,
+    pods: HashMap<Box<str>, Arc<Pod>>,
+    nodes: HashMap<Box<str>, NodeInput>,
+    queues: HashMap<Box<str>, QueueInput>,
+    groups: BTreeMap<GroupKey, Known>,
+    memberships: HashMap<Box<str>, pod::Membership>,
+    /// Groupings of pods that the watch has not shown yet, by uid.
+    early: HashMap<Box<str>, Grouping>,
+    requests: bind_request::Requests,
+    classes: priority::Classes,
+    topologies: BTreeMap<Box<str>, Arc<Topology>>,
+    started: bool,
+}
+
+/// What is known about a pod group.
+#[derive(Default)]
+struct Known {
+    /// As the API server shows it.
+    real: Option<Arc<PodGroup>>,
+    /// As the grouper is about to write it.
+    draft: Option<Arc<PodGroup>>,
+    /// Pods that hold the draft.
+    drafted_by: usize,
+    /// The engine was told of it.
+    told: bool,
+}
+
+impl Known {
+    fn object(&self) -> Option<&Arc<PodGroup>> {
+        self.real.as_ref().or(self.draft.as_ref())
+    }
+}
+
+/// Groupings that may wait for their pods. More mean that the pods are gone; a lost one is found again by its annotation.
+const MAX_EARLY: usize = 16_384;
+
+impl Mirror {
+    /// A mirror that knows nothing yet.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            pods: HashMap::new(),
+            nodes: HashMap::new(),
+            queues: HashMap::new(),
+            groups: BTreeMap::new(),
+            memberships: HashMap::new(),
+            early: HashMap::new(),
+            requests: bind_request::Requests::default(),
+            classes: priority::Classes::default(),
+            topologies: BTreeMap::new(),
+            started: false,
+        }
+    }
+
+    /// Takes in one change and says what the engine must be told.
+    pub fn apply(&mut self, change: Change) -> Output {
+        let mut out = Output::default();
+        if !self.started {
+            self.started = true;
+            if !self.settings.full_hierarchy {
+                out.events.push(Event::Queue(Box::new(queue::flat_root())));
+            }
+        }
+        match change {
+            Change::Applied(Object::Pod(pod)) => self.pod_applied(pod, &mut out),
+            Change::Deleted(Object::Pod(pod)) => self.pod_deleted(&pod, &mut out),
+            Change::Applied(Object::Node(node)) => self.node_applied(&node, &mut out),
+            Change::Deleted(Object::Node(node)) => self.node_gone(&node.name_any(), &mut out),
+            Change::Applied(Object::Queue(queue)) => self.queue_applied(&queue, &mut out),
+            Change::Deleted(Object::Queue(queue)) => self.queue_gone(&queue.name_any(), &mut out),
+            Change::Applied(Object::PodGroup(group)) => self.group_applied(group, &mut out),
+            Change::Deleted(Object::PodGroup(group)) => self.group_deleted(&group, &mut out),
+            Change::Applied(Object::BindRequest(request)) => {
+                self.with_pod(&bind_request::pod_key(&request), &mut out, |mirror| {
+                    mirror.requests.put(request);
+                });
+            }
+            Change::Deleted(Object::BindRequest(request)) => {
+                self.with_pod(&bind_request::pod_key(&request), &mut out, |mirror| {
+                    mirror.requests.remove(&request);
+                });
+            }
+            Change::Applied(Object::PriorityClass(class)) => {
+                self.with_groups(&mut out, |_| true, |mirror| mirror.classes.put(&class));
+            }
+            Change::Deleted(Object::PriorityClass(class)) => {
+                self.with_groups(&mut out, |_| true, |mirror| mirror.classes.remove(&class.name_any()));
+            }
+            Change::Applied(Object::Topology(topology)) => self.topology_applied(topology, &mut out),
+            Change::Deleted(Object::Topology(topology)) => self.topology_deleted(&topology, &mut out),
+            Change::Grouped(grouping) => self.grouped(grouping, &mut out),
+        }
+        out
+    }
+
+    fn pod_applied(&mut self, pod: Arc<Pod>, out: &mut Output) {
+        let (Some(namespace), Some(name), Some(uid)) = (pod.namespace(), pod.metadata.name.clone(), pod.uid()) else {
+            return out.reject("Pod", pod.namespace(), &pod.name_any(), Problem::NoIdentity);
+        };
+        if pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Failed") {
+            return self.pod_deleted(&pod, out);
+        }
+        if let Some(early) = self.early.remove(uid.as_str()) {
+            self.join(early, out);
+        }
+        let key = object_key(&namespace, &name);
+        let old = self.pods.get(&key).cloned();
+        if let Some(old) = &old {
+            if old.uid().as_deref() != Some(uid.as_str()) {
+                self.pod_deleted(&old.clone(), out);
+            } else if old.resource_version().is_some() && old.resource_version() == pod.resource_version() {
+                return;
+            }
+        }
+        let new = self.read_pod(&key, &pod, Some(out));
+        let same = self
+            .pods
+            .get(&key)
+            .is_some_and(|old| self.read_pod(&key, old, None) == new);
+        self.pods.insert(key, pod);
+        if !same {
+            out.events.push(Event::Pod(Box::new(new)));
+        }
+    }
+
+    fn pod_deleted(&mut self, pod: &Pod, out: &mut Output) {
+        let (Some(namespace), Some(name), Some(uid)) = (
+            pod.namespace(),
+            pod.metadata.name.as_deref(),
+            pod.metadata.uid.as_deref(),
+        ) else {
+            return;
+        };
+        let key = object_key(&namespace, name);
+        self.early.remove(uid);
+        if self
+            .pods
+            .get(&key)
+            .is_some_and(|known| known.metadata.uid.as_deref() == Some(uid))
+        {
+            self.pods.remove(&key);
+            out.events.push(Event::PodGone(uid.into()));
+        }
+        if let Some(membership) = self.memberships.remove(uid) {
+            self.leave_draft(&membership.group, out);
+        }
+    }
+
+    fn read_pod(&self, key: &str, pod: &Pod, out: Option<&mut Output>) -> PodInput {
+        let request = self.requests.of(key, pod, |node| self.nodes.contains_key(node));
+        let membership = pod.metadata.uid.as_deref().and_then(|uid| self.memberships.get(uid));
+        let mut problems = Vec::new();
+        let input = pod::read(pod, request, membership, &self.settings, &mut problems);
+        if let Some(out) = out {
+            for problem in problems {
+                out.reject("Pod", Some(input.namespace.to_string()), &input.name, problem);
+            }
+        }
+        input
+    }
+
+    /// Makes a change on which one pod's input may depend, and tells of the pod if it did.
+    fn with_pod(&mut self, key: &str, out: &mut Output, change: impl FnOnce(&mut Self)) {
+        let pod = self.pods.get(key).cloned();
+        let before = pod.as_ref().map(|pod| self.read_pod(key, pod, None));
+        change(self);
+        let after = pod.as_ref().map(|pod| self.read_pod(key, pod, None));
+        if let Some(after) = after.filter(|after| before.as_ref() != Some(after)) {
+            out.events.push(Event::Pod(Box::new(after)));
+        }
+    }
+
+    fn node_applied(&mut self, node: &Node, out: &mut Output) {
+        let name = node.name_any();
+        let label = |key: &str| node.labels().contains_key(key);
+        let worker = label(&self.settings.cpu_worker_label) || label(&self.settings.gpu_worker_label);
+        if !self.settings.shard.selects(node) || (self.settings.restrict_nodes && !worker) {
+            return self.node_gone(&name, out);
+        }
+        let mut problems = Vec::new();
+        let input = node::read(node, &self.settings, &mut problems);
+        for problem in problems {
+            out.reject("Node", None, &name, problem);
+        }
+        if self.nodes.get(name.as_str()) == Some(&input) {
+            return;
+        }
+        out.events.push(Event::Node(Box::new(input.clone())));
+        self.with_requests_to(&name, out, |mirror| {
+            mirror.nodes.insert(name.as_str().into(), input);
+        });
+    }
+
+    fn node_gone(&mut self, name: &str, out: &mut Output) {
+        if self.nodes.contains_key(name) {
+            self.with_requests_to(name, out, |mirror| {
+                mirror.nodes.remove(name);
+            });
+            out.events.push(Event::NodeGone(name.into()));
+        }
+    }
+
+    /// Makes a change on which the pods with a bind request to the node may depend, and tells of those that did.
+    fn with_requests_to(&mut self, node: &str, out: &mut Output, change: impl FnOnce(&mut Self)) {
+        let keys = self.requests.pods_bound_for(node);
+        let read = |mirror: &Self| -> Vec<_> {
+            keys.iter()
+                .map(|key| mirror.pods.get(key).map(|pod| mirror.read_pod(key, pod, None)))
+                .collect()
+        };
+        let before = read(self);
+        change(self);
+        let after = read(self);
+        let changed = after.into_iter().zip(before).filter(|(after, before)| after != before);
+        out.events.extend(
+            changed
+                .filter_map(|(after, _)| after)
+                .map(|pod| Event::Pod(Box::new(pod))),
+        );
+    }
+
+    fn queue_applied(&mut self, queue: &Queue, out: &mut Output) {
+        let name = queue.name_any();
+        let mut problems = Vec::new();
+        let ours = Some(queue).filter(|queue| self.settings.shard.selects(*queue));
+        let read = ours.and_then(|queue| queue::read(queue, self.settings.full_hierarchy, &mut problems));
+        for problem in problems {
+            out.reject("Queue", None, &name, problem);
+        }
+        let Some(input) = read else {
+            return self.queue_gone(&name, out);
+        };
+        if self.queues.get(name.as_str()) != Some(&input) {
+            out.events.push(Event::Queue(Box::new(input.clone())));
+            self.queues.insert(name.into(), input);
+        }
+    }
+
+    fn queue_gone(&mut self, name: &str, out: &mut Output) {
+        if self.queues.remove(name).is_some() {
+            out.events.push(Event::QueueGone(name.into()));
+        }
+    }
+
+    fn group_applied(&mut self, group: Arc<PodGroup>, out: &mut Output) {
+        let Some(key) = pod_group::key(&group) else {
+            return out.reject("PodGroup", group.namespace(), &group.name_any(), Problem::NoIdentity);
+        };
+        self.with_group(&key, out, |known| known.real = Some(group));
+    }
+
+    fn group_deleted(&mut self, group: &PodGroup, out: &mut Output) {
+        if let Some(key) = pod_group::key(group) {
+            self.with_group(&key, out, |known| {
+                known.real = None;
+                known.draft = None;
+            });
+        }
+    }
+
+    /// Changes what is known of a group and tells of it if the engine would see a difference.
+    fn with_group(&mut self, key: &GroupKey, out: &mut Output, change: impl FnOnce(&mut Known)) {
+        let before = self.groups.get(key).and_then(|known| self.read_group(known, None));
+        let mut known = self.groups.remove(key).unwrap_or_default();
+        change(&mut known);
+        let after = self.read_group(&known, Some(out));
+        match after {
+            Some(after) if known.told && before.as_ref() == Some(&after) => {}
+            Some(after) => {
+                known.told = true;
+                out.events.push(Event::Group(Box::new(after)));
+            }
+            None if known.told => {
+                known.told = false;
+                out.events.push(Event::GroupGone(key.clone()));
+            }
+            None => {}
+        }
+        if known.object().is_some() || known.drafted_by > 0 {
+            self.groups.insert(key.clone(), known);
+        }
+    }
+
+    fn read_group(&self, known: &Known, out: Option<&mut Output>) -> Option<crate::engine::input::GroupInput> {
+        let group = known
+            .object()
+            .filter(|group| self.settings.shard.selects(group.as_ref()))?;
+        let mut problems = Vec::new();
+        let input = pod_group::read(
+            group,
+            &self.settings.shard,
+            &self.classes,
+            &self.topologies,
+            &mut problems,
+        )?;
+        if let Some(out) = out {
+            for problem in problems {
+                out.reject("PodGroup", group.namespace(), &input.key.name, problem);
+            }
+        }
+        Some(input)
+    }
+
+    /// Makes a change on which pod groups may depend, and tells of those that did.
+    fn with_groups(&mut self, out: &mut Output, concerned: impl Fn(&PodGroup) -> bool, change: impl FnOnce(&mut Self)) {
+        let read = |mirror: &Self| -> Vec<_> {
+            let known = mirror
+                .groups
+                .values()
+                .filter(|known| known.object().is_some_and(|group| concerned(group)));
+            known.map(|known| mirror.read_group(known, None)).collect()
+        };
+        let before = read(self);
+        change(self);
+        let changed = read(self)
+            .into_iter()
+            .zip(before)
+            .filter(|(after, before)| after != before);
+        out.events.extend(
+            changed
+                .filter_map(|(after, _)| after)
+                .map(|group| Event::Group(Box::new(group))),
+        );
+    }
+
+    fn topology_applied(&mut self, topology: Arc<Topology>, out: &mut Output) {
+        let name = topology.name_any();
+        let input = pod_group::read_topology(&topology);
+        if self
+            .topologies
+            .get(name.as_str())
+            .map(|known| pod_group::read_topology(known))
+            .as_ref()
+            != Some(&input)
+        {
+            out.events.push(Event::Topology(input));
+        }
+        let concerned = |group: &PodGroup| pod_group::names_topology(group, &name);
+        self.with_groups(out, concerned, |mirror| {
+            mirror.topologies.insert(name.as_str().into(), topology);
+        });
+    }
+
+    fn topology_deleted(&mut self, topology: &Topology, out: &mut Output) {
+        let name = topology.name_any();
+        if self.topologies.contains_key(name.as_str()) {
+            out.events.push(Event::TopologyGone(name.as_str().into()));
+            let concerned = |group: &PodGroup| pod_group::names_topology(group, &name);
+            self.with_groups(out, concerned, |mirror| {
+                mirror.topologies.remove(name.as_str());
+            });
+        }
+    }
+
+    fn grouped(&mut self, grouping: Grouping, out: &mut Output) {
+        let key = object_key(&grouping.namespace, &grouping.pod);
+        if self
+            .pods
+            .get(&key)
+            .is_some_and(|pod| pod.metadata.uid.as_deref() == Some(grouping.uid.as_str()))
+        {
+            let mut groups = Output::default();
+            self.with_pod(&key, out, |mirror| mirror.join(grouping, &mut groups));
+            groups.events.append(&mut out.events);
+            groups.rejections.append(&mut out.rejections);
+            *out = groups;
+        } else {
+            if self.early.len() >= MAX_EARLY {
+                self.early.clear();
+            }
+            self.early.insert(grouping.uid.as_str().into(), grouping);
+        }
+    }
+
+    /// Notes a pod's membership and its group's draft; telling of the pod is the caller's.
+    fn join(&mut self, grouping: Grouping, out: &mut Output) {
+        let group = GroupKey {
+            namespace: grouping.namespace.as_str().into(),
+            name: grouping.group.name_any().into(),
+        };
+        let membership = pod::Membership {
+            group: group.clone(),
+            sub_group: grouping.sub_group.map(Into::into),
+        };
+        let before = self.memberships.insert(grouping.uid.into(), membership);
+        let stays = before.as_ref().is_some_and(|before| before.group == group);
+        self.with_group(&group, out, |known| {
+            known.drafted_by += usize::from(!stays);
+            if known.real.is_none() {
+                known.draft = Some(grouping.group);
+            }
+        });
+        if let Some(before) = before.filter(|_| !stays) {
+            self.leave_draft(&before.group, out);
+        }
+    }
+
+    fn leave_draft(&mut self, group: &GroupKey, out: &mut Output) {
+        self.with_group(group, out, |known| {
+            known.drafted_by = known.drafted_by.saturating_sub(1);
+            if known.drafted_by == 0 {
+                known.draft = None;
+            }
+        });
+    }
+}
+
+impl Output {
+    fn reject(&mut self, kind: &'static str, namespace: Option<String>, name: &str, problem: Problem) {
+        self.rejections.push(Rejection {
+            kind,
+            namespace: namespace.unwrap_or_default(),
+            name: name.to_owned(),
+            problem,
+        });
+    }
+}
+
+/// `namespace/name`.
+fn object_key(namespace: &str, name: &str) -> Box<str> {
+    let mut key = String::with_capacity(namespace.len() + name.len() + 1);
+    key.push_str(namespace);
+    key.push('/');
+    key.push_str(name);
+    key.into_boxed_str()
+}
+
+/// A shared name out of a borrowed one.
+fn name(text: &str) -> Name {
+    Name::from(text)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,94 @@
+//! Bind requests → the pods that they bind. One counts if it has not failed for good, its node is in the shard, and it was made for
+//! this very pod (a left-over of a former pod of the same name is not).
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+
+use super::object_key;
+use crate::api::BindRequest;
+use crate::api::names::bind_phase;
+
+/// All bind requests, by the pod (`namespace/name`) that they are for.
+#[derive(Default)]
+pub struct Requests {
+    by_pod: HashMap<Box<str>, BTreeMap<String, Arc<BindRequest>>>,
+}
+
+impl Requests {
+    /// Notes a bind request.
+    pub fn put(&mut self, request: Arc<BindRequest>) {
+        self.by_pod
+            .entry(pod_key(&request))
+            .or_default()
+            .insert(request.name_any(), request);
+    }
+
+    /// Forgets a bind request.
+    pub fn remove(&mut self, request: &BindRequest) {
+        let key = pod_key(request);
+        if let Some(of_pod) = self.by_pod.get_mut(&key) {
+            of_pod.remove(&request.name_any());
+            if of_pod.is_empty() {
+                self.by_pod.remove(&key);
+            }
+        }
+    }
+
+    /// The bind request that counts for a pod, the last by name if there are several.
+    pub fn of(&self, key: &str, pod: &Pod, known_node: impl Fn(&str) -> bool) -> Option<&BindRequest> {
+        let mut of_pod = self.by_pod.get(key)?.values().rev();
+        of_pod
+            .find(|request| made_for(request, pod) && !failed(request) && node(request).is_some_and(&known_node))
+            .map(Arc::as_ref)
+    }
+
+    /// The pods with a bind request to a node, sorted.
+    #[must_use]
+    pub fn pods_bound_for(&self, name: &str) -> Vec<Box<str>> {
+        let bound = |of_pod: &BTreeMap<_, Arc<BindRequest>>| of_pod.values().any(|request| node(request) == Some(name));
+        let keys: BTreeSet<_> = self
+            .by_pod
+            .iter()
+            .filter(|(_, of_pod)| bound(of_pod))
+            .map(|(key, _)| key.clone())
+            .collect();
+        keys.into_iter().collect()
+    }
+}
+
+/// The pod that a bind request is for, as `namespace/name`.
+#[must_use]
+pub fn pod_key(request: &BindRequest) -> Box<str> {
+    object_key(
+        request.metadata.namespace.as_deref().unwrap_or_default(),
+        request.spec.pod_name.as_deref().unwrap_or_default(),
+    )
+}
+
+/// Failed with no attempts left.
+#[must_use]
+pub fn failed(request: &BindRequest) -> bool {
+    request.status.as_ref().is_some_and(|status| {
+        let attempts = status.failed_attempts.unwrap_or_default();
+        status.phase.as_deref() == Some(bind_phase::FAILED)
+            && request.spec.backoff_limit.is_none_or(|limit| attempts >= limit)
+    })
+}
+
+/// The node that a bind request chose.
+#[must_use]
+pub fn node(request: &BindRequest) -> Option<&str> {
+    request.spec.selected_node.as_deref().filter(|node| !node.is_empty())
+}
+
+fn made_for(request: &BindRequest, pod: &Pod) -> bool {
+    let mut owners = request
+        .owner_references()
+        .iter()
+        .filter(|owner| owner.kind == "Pod")
+        .peekable();
+    owners.peek().is_none() || owners.any(|owner| Some(&owner.uid) == pod.metadata.uid.as_ref())
+}

@@ -1,0 +1,67 @@
+//! Node objects → nodes.
+//!
+//! Absent: devices of resource slices and NUMA zones.
+
+use k8s_openapi::api::core::v1::Node;
+use kube::ResourceExt;
+
+use super::{Problem, Settings, constraints, name, requests};
+use crate::api::names::{node_label, resource};
+use crate::engine::input::NodeInput;
+
+/// Label values from here up are bytes, below MiB.
+const BYTES_FROM: i64 = 1 << 20;
+/// GPU memory is rounded down to a multiple of this many MiB.
+const MEMORY_STEP: i64 = 100;
+
+/// Reads a node. What cannot be read is left out and told of.
+pub fn read(node: &Node, settings: &Settings, problems: &mut Vec<Problem>) -> NodeInput {
+    let empty = std::collections::BTreeMap::new();
+    let status = node.status.as_ref();
+    let resources = status.and_then(|status| status.allocatable.as_ref()).unwrap_or(&empty);
+    let (allocatable, pods) = requests::allocatable(resources, problems);
+    let label = |key: &str| node.labels().get(key).map(String::as_str);
+    let has_mig = allocatable
+        .other
+        .iter()
+        .any(|(name, amount)| name.starts_with(resource::NVIDIA_MIG_PREFIX) && *amount > 0);
+    NodeInput {
+        name: name(&node.name_any()),
+        labels: node
+            .labels()
+            .iter()
+            .map(|(key, value)| (name(key), name(value)))
+            .collect(),
+        taints: constraints::taints(node),
+        unschedulable: node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true),
+        ready: ready(node),
+        allocatable,
+        pods,
+        gpu_memory: label(node_label::GPU_MEMORY).and_then(gpu_memory),
+        gpu_count: label(node_label::GPU_COUNT).and_then(|text| text.parse().ok()),
+        dra_gpus: false,
+        mig: label(&settings.mig_label).map_or(has_mig, |text| {
+            matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True")
+        }),
+    }
+}
+
+/// MiB per GPU: bytes made MiB, rounded down to a multiple of 100. `None`: not a number, or too little to be true.
+fn gpu_memory(text: &str) -> Option<i64> {
+    let value: i64 = text.parse().ok()?;
+    let mib = if value >= BYTES_FROM { value / BYTES_FROM } else { value };
+    Some(mib - mib.rem_euclid(MEMORY_STEP)).filter(|mib| *mib > 0)
+}
+
+/// Ready is not denied, and no pressure or network condition is raised or unknown. A node without conditions is ready.
+fn ready(node: &Node) -> bool {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().all(|condition| match condition.type_.as_str() {
+        "Ready" => condition.status == "True",
+        "MemoryPressure" | "DiskPressure" | "PIDPressure" | "NetworkUnavailable" => condition.status == "False",
+        _ => true,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,99 @@
+use super::*;
+use crate::engine::input::{GPU, Taint, TaintEffect};
+
+fn node(yaml: &str) -> NodeInput {
+    let node: Node = serde_yaml_ng::from_str(yaml).expect("a node");
+    let mut problems = Vec::new();
+    let read = read(&node, &Settings::default(), &mut problems);
+    assert_eq!(problems, []);
+    read
+}
+
+#[test]
+fn a_node_is_read_whole() {
+    let read = node(
+        "{metadata: {name: n1, labels: {nvidia.com/gpu.count: '8', nvidia.com/gpu.memory: '81920', zone: a}},
+          spec: {unschedulable: true, taints: [{key: gpu, value: 'yes', effect: NoSchedule}, {key: odd, effect: Sometimes}]},
+          status: {allocatable: {cpu: 64, memory: 1Ti, nvidia.com/gpu: 8, pods: 110}}}",
+    );
+    assert_eq!(
+        (&*read.name, read.labels.len(), read.unschedulable, read.ready),
+        ("n1", 3, true, true)
+    );
+    assert_eq!(
+        read.taints,
+        [Taint {
+            key: name("gpu"),
+            value: name("yes"),
+            effect: TaintEffect::NoSchedule
+        }]
+    );
+    assert_eq!(
+        (
+            read.allocatable.cpu,
+            read.allocatable.memory,
+            read.allocatable.gpu,
+            read.pods
+        ),
+        (64_000, 1 << 40, 8 * GPU, 110)
+    );
+    assert_eq!(
+        (read.gpu_memory, read.gpu_count, read.mig, read.dra_gpus),
+        (Some(81_900), Some(8), false, false)
+    );
+}
+
+#[test]
+fn gpu_memory_is_cleaned() {
+    let table = [
+        ("4096", Some(4000)),
+        ("4295000001", Some(4000)),
+        ("16384", Some(16_300)),
+        ("81559", Some(81_500)),
+        ("46068", Some(46_000)),
+        ("50", None),
+        ("-7", None),
+        ("lots", None),
+    ];
+    assert_eq!(
+        table.map(|(text, _)| gpu_memory(text)),
+        table.map(|(_, expected)| expected)
+    );
+}
+
+#[test]
+fn conditions_make_a_node_not_ready() {
+    let ready = |conditions: &str| {
+        node(&format!(
+            "{{metadata: {{name: n}}, status: {{conditions: [{conditions}]}}}}"
+        ))
+        .ready
+    };
+    assert!(ready(""));
+    assert!(ready(
+        "{type: Ready, status: 'True'}, {type: MemoryPressure, status: 'False'}, {type: Odd, status: 'True'}"
+    ));
+    assert!(!ready("{type: Ready, status: 'False'}"));
+    assert!(!ready("{type: Ready, status: Unknown}"));
+    assert!(!ready(
+        "{type: Ready, status: 'True'}, {type: DiskPressure, status: 'True'}"
+    ));
+    assert!(!ready(
+        "{type: Ready, status: 'True'}, {type: NetworkUnavailable, status: Unknown}"
+    ));
+}
+
+#[test]
+fn mig_follows_the_label_else_the_resources() {
+    let mig = |label: &str, count: u8| {
+        let labels = if label.is_empty() {
+            String::new()
+        } else {
+            format!("node-role.kubernetes.io/mig-enabled: '{label}'")
+        };
+        node(&format!("{{metadata: {{name: n, labels: {{{labels}}}}}, status: {{allocatable: {{nvidia.com/mig-1g.5gb: {count}}}}}}}")).mig
+    };
+    assert!(mig("", 1) && !mig("", 0));
+    assert!(mig("true", 0) && mig("1", 0));
+    assert!(!mig("false", 1) && !mig("maybe", 1));
+}

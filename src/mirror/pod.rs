@@ -1,0 +1,198 @@
+//! Pod objects → pods, joined with their bind request and with what the grouper said of them.
+
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
+
+use super::{Problem, Settings, bind_request, constraints, name, queue, requests};
+use crate::api::BindRequest;
+use crate::api::names::{annotation, label, received_resource_type, third_party};
+use crate::engine::input::{GpuKind, GroupKey, Name, PodInput, PodStatus, Time};
+
+/// A pod's place in a pod group as the grouper found it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Membership {
+    /// The pod group.
+    pub group: GroupKey,
+    /// The sub-group.
+    pub sub_group: Option<Name>,
+}
+
+/// Reads a pod. `request` is the bind request that counts for it. A pod of another scheduler belongs to no group of ours.
+pub fn read(
+    pod: &Pod,
+    request: Option<&BindRequest>,
+    membership: Option<&Membership>,
+    settings: &Settings,
+    problems: &mut Vec<Problem>,
+) -> PodInput {
+    let no_spec = PodSpec::default();
+    let spec = pod.spec.as_ref().unwrap_or(&no_spec);
+    let labelled = |key: &str| {
+        pod.metadata
+            .labels
+            .as_ref()
+            .and_then(|labels| labels.get(key))
+            .map(String::as_str)
+    };
+    let app = labelled(label::APP);
+    let (amounts, gpu) = requests::of_pod(pod, problems);
+    let finished = phase(pod) == "Succeeded";
+    let foreign = !finished && spec.scheduler_name.as_deref().unwrap_or_default() != settings.scheduler_name;
+    let (group, sub_group) = if foreign { (None, None) } else { place(pod, membership) };
+    let assigned = spec.node_name.as_deref().filter(|node| !node.is_empty());
+    PodInput {
+        uid: name(pod.metadata.uid.as_deref().unwrap_or_default()),
+        namespace: name(pod.metadata.namespace.as_deref().unwrap_or_default()),
+        name: name(pod.metadata.name.as_deref().unwrap_or_default()),
+        created: queue::created(pod),
+        group,
+        sub_group,
+        status: status(pod, assigned.is_some(), request.is_some()),
+        releasing_since: deletion(pod).filter(|_| phase(pod) == "Running"),
+        node: assigned.or_else(|| request.and_then(bind_request::node)).map(name),
+        foreign,
+        utility: app.is_some_and(|app| app == settings.reservation_app || app == settings.scaling_app),
+        reservation: app == Some(settings.reservation_app.as_str()),
+        request: amounts,
+        gpu,
+        received: received(pod, request),
+        gpu_groups: gpu_groups(pod, request),
+        task_priority: labelled(label::TASK_PRIORITY).map(|text| text.parse().unwrap_or(i64::MIN)),
+        kubeflow_master: matches!(labelled(third_party::KUBEFLOW_JOB_ROLE), Some("master" | "launcher")),
+        ray_head: labelled(third_party::RAY_NODE_TYPE) == Some("head"),
+        nominated_node: pod
+            .status
+            .as_ref()
+            .and_then(|status| status.nominated_node_name.as_deref())
+            .map(name),
+        node_selector: constraints::node_selector(spec),
+        affinity_required: constraints::required(spec),
+        affinity_preferred: constraints::preferred(spec),
+        tolerations: constraints::tolerations(spec),
+        host_ports: constraints::host_ports(spec),
+        blocked: blocked(spec, problems),
+        constraints: constraints::others(spec),
+    }
+}
+
+fn phase(pod: &Pod) -> &str {
+    pod.status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref())
+        .unwrap_or_default()
+}
+
+fn deletion(pod: &Pod) -> Option<Time> {
+    pod.metadata
+        .deletion_timestamp
+        .as_ref()
+        .map(|time| Time(time.0.as_millisecond()))
+}
+
+/// The pod group and sub-group: as the pod itself says, else as the grouper found.
+fn place(pod: &Pod, membership: Option<&Membership>) -> (Option<GroupKey>, Option<Name>) {
+    let label = pod
+        .metadata
+        .labels
+        .as_ref()
+        .and_then(|labels| labels.get(label::SUBGROUP_NAME));
+    let own = label.filter(|label| !label.is_empty()).map(|label| name(label));
+    let annotated = pod
+        .metadata
+        .annotations
+        .as_ref()
+        .and_then(|all| all.get(annotation::POD_GROUP_NAME));
+    match (annotated.filter(|group| !group.is_empty()), membership) {
+        (Some(group), _) => {
+            let namespace = name(pod.metadata.namespace.as_deref().unwrap_or_default());
+            (
+                Some(GroupKey {
+                    namespace,
+                    name: name(group),
+                }),
+                own,
+            )
+        }
+        (None, Some(found)) => (Some(found.group.clone()), own.or_else(|| found.sub_group.clone())),
+        (None, None) => (None, own),
+    }
+}
+
+/// A pod with a node whose phase is unknown still holds its node.
+fn status(pod: &Pod, assigned: bool, requested: bool) -> PodStatus {
+    let leaving = pod.metadata.deletion_timestamp.is_some();
+    let gated = || {
+        pod.spec
+            .as_ref()
+            .is_some_and(|spec| spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty()))
+    };
+    match phase(pod) {
+        "Succeeded" => PodStatus::Succeeded,
+        "Failed" => PodStatus::Failed,
+        "Running" | "Pending" if leaving => PodStatus::Releasing,
+        "Running" => PodStatus::Running,
+        "Pending" if assigned => PodStatus::Bound,
+        "Pending" if requested => PodStatus::Binding,
+        "Pending" if gated() => PodStatus::Gated,
+        "Pending" => PodStatus::Pending,
+        _ if assigned && leaving => PodStatus::Releasing,
+        _ if assigned => PodStatus::Running,
+        _ => PodStatus::Unknown,
+    }
+}
+
+fn received(pod: &Pod, request: Option<&BindRequest>) -> Option<GpuKind> {
+    let requested = request
+        .and_then(|request| request.spec.received_resource_type.as_deref())
+        .filter(|text| !text.is_empty());
+    let annotated = || {
+        pod.metadata
+            .annotations
+            .as_ref()
+            .and_then(|all| all.get(annotation::RECEIVED_RESOURCE_TYPE))
+            .map(String::as_str)
+    };
+    match requested.or_else(annotated)? {
+        received_resource_type::REGULAR => Some(GpuKind::Regular),
+        received_resource_type::FRACTION => Some(GpuKind::Fraction),
+        received_resource_type::MIG_INSTANCE => Some(GpuKind::Mig),
+        _ => None,
+    }
+}
+
+/// The shared GPUs: as the bind request says, else the pod's labels, the plain one and the prefixed ones, each once.
+fn gpu_groups(pod: &Pod, request: Option<&BindRequest>) -> Vec<Name> {
+    let requested = request
+        .map(|request| request.spec.selected_gpu_groups.as_slice())
+        .unwrap_or_default();
+    if !requested.is_empty() {
+        return requested.iter().map(|group| name(group)).collect();
+    }
+    let is_group = |key: &str| key == label::GPU_GROUP || key.starts_with(label::GPU_GROUP_PREFIX);
+    let labels = pod
+        .metadata
+        .labels
+        .iter()
+        .flatten()
+        .filter(|(key, value)| is_group(key) && !value.is_empty());
+    let mut groups = Vec::<Name>::new();
+    for (_, group) in labels {
+        if groups.iter().all(|known| **known != **group) {
+            groups.push(name(group));
+        }
+    }
+    groups
+}
+
+/// Why the pod can be placed nowhere whatever the nodes are.
+fn blocked(spec: &PodSpec, problems: &[Problem]) -> Option<Name> {
+    let fatal = problems.iter().find(|problem| match problem {
+        Problem::Quantity { .. } | Problem::Contradiction(_) => true,
+        Problem::NoIdentity | Problem::Ignored { .. } | Problem::Duration { .. } => false,
+    });
+    let claims = spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty());
+    let claims = claims.then(|| "pods with resource claims cannot be scheduled by this version".to_owned());
+    fatal.map(ToString::to_string).or(claims).map(Into::into)
+}
+
+#[cfg(test)]
+mod tests;

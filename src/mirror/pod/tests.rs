@@ -1,0 +1,247 @@
+use super::*;
+
+fn pod(yaml: &str) -> Pod {
+    serde_yaml_ng::from_str(yaml).expect("a pod")
+}
+
+fn plain(yaml: &str) -> PodInput {
+    read(&pod(yaml), None, None, &Settings::default(), &mut Vec::new())
+}
+
+/// A pod with a phase and whatever else, read with or without a bind request.
+fn status_of(phase: &str, metadata: &str, spec: &str, requested: bool) -> PodStatus {
+    let request: BindRequest =
+        serde_yaml_ng::from_str("{metadata: {name: p}, spec: {podName: p, selectedNode: n2}}").expect("a bind request");
+    let yaml =
+        format!("{{metadata: {{name: p, {metadata}}}, spec: {{containers: [], {spec}}}, status: {{phase: {phase}}}}}");
+    read(
+        &pod(&yaml),
+        requested.then_some(&request),
+        None,
+        &Settings::default(),
+        &mut Vec::new(),
+    )
+    .status
+}
+
+#[test]
+fn statuses_follow_phase_deletion_node_request_and_gates_in_this_order() {
+    let (leaving, node, gates) = (
+        "deletionTimestamp: '2026-01-01T00:00:00Z'",
+        "nodeName: n1",
+        "schedulingGates: [{name: g}]",
+    );
+    let table = [
+        ("Running", "", node, false, PodStatus::Running),
+        ("Running", leaving, node, false, PodStatus::Releasing),
+        ("Pending", leaving, "", false, PodStatus::Releasing),
+        ("Pending", "", node, true, PodStatus::Bound),
+        ("Pending", "", gates, true, PodStatus::Binding),
+        ("Pending", "", gates, false, PodStatus::Gated),
+        ("Pending", "", "", false, PodStatus::Pending),
+        ("Succeeded", leaving, "", false, PodStatus::Succeeded),
+        ("Failed", leaving, "", false, PodStatus::Failed),
+        ("Unknown", "", "", false, PodStatus::Unknown),
+        ("Unknown", "", node, false, PodStatus::Running),
+        ("Unknown", leaving, node, false, PodStatus::Releasing),
+        ("''", "", "", false, PodStatus::Unknown),
+    ];
+    for (phase, metadata, spec, requested, expected) in table {
+        assert_eq!(
+            status_of(phase, metadata, spec, requested),
+            expected,
+            "{phase} {metadata} {spec} {requested}"
+        );
+    }
+}
+
+#[test]
+fn only_a_running_pod_can_be_stuck_in_leaving() {
+    let since = |phase: &str| {
+        plain(&format!(
+            "{{metadata: {{name: p, deletionTimestamp: '2026-01-01T00:00:00Z'}}, status: {{phase: {phase}}}}}"
+        ))
+        .releasing_since
+    };
+    assert_eq!(
+        (since("Running"), since("Pending")),
+        (Some(Time(1_767_225_600_000)), None)
+    );
+}
+
+#[test]
+fn a_pod_is_read_whole() {
+    let read = plain(
+        "{metadata: {name: p, namespace: ns, uid: u1, creationTimestamp: '2026-01-01T00:00:00Z', annotations: {pod-group-name: g, received-resource-type: Fraction},
+            labels: {kai.scheduler/subgroup-name: workers, kai.scheduler/task-priority: '7', runai-gpu-group: a, runai-gpu-group/b: b, runai-gpu-group/a: a, ray.io/node-type: head}},
+          spec: {schedulerName: kai-scheduler, nodeName: n1, containers: []}, status: {phase: Running, nominatedNodeName: n2}}",
+    );
+    assert_eq!(
+        (&*read.uid, &*read.namespace, &*read.name, read.created),
+        ("u1", "ns", "p", Time(1_767_225_600_000))
+    );
+    assert_eq!(
+        read.group,
+        Some(GroupKey {
+            namespace: name("ns"),
+            name: name("g")
+        })
+    );
+    assert_eq!(
+        (
+            read.sub_group.as_deref(),
+            read.node.as_deref(),
+            read.nominated_node.as_deref()
+        ),
+        (Some("workers"), Some("n1"), Some("n2"))
+    );
+    assert_eq!(
+        (read.received, read.gpu_groups),
+        (Some(GpuKind::Fraction), vec![name("a"), name("b")])
+    );
+    assert_eq!(
+        (read.task_priority, read.ray_head, read.kubeflow_master),
+        (Some(7), true, false)
+    );
+    assert_eq!(
+        (read.foreign, read.utility, read.reservation, read.blocked),
+        (false, false, false, None)
+    );
+}
+
+#[test]
+fn prefixed_gpu_groups_count_without_the_plain_label() {
+    let read =
+        plain("{metadata: {name: p, labels: {runai-gpu-group/x: x, runai-gpu-group/y: y, runai-gpu-groups: no}}}");
+    assert_eq!(read.gpu_groups, [name("x"), name("y")]);
+}
+
+#[test]
+fn a_bind_request_gives_node_and_gpus_to_a_pod_that_has_none() {
+    let request: BindRequest = serde_yaml_ng::from_str(
+        "{metadata: {name: p}, spec: {podName: p, selectedNode: n2, receivedResourceType: Fraction, selectedGPUGroups: [g1]}}",
+    )
+    .expect("a bind request");
+    let read = |yaml: &str| read(&pod(yaml), Some(&request), None, &Settings::default(), &mut Vec::new());
+    let waiting =
+        read("{metadata: {name: p, labels: {runai-gpu-group: old}}, spec: {containers: []}, status: {phase: Pending}}");
+    assert_eq!(
+        (waiting.status, waiting.node.as_deref()),
+        (PodStatus::Binding, Some("n2"))
+    );
+    assert_eq!(
+        (waiting.received, waiting.gpu_groups),
+        (Some(GpuKind::Fraction), vec![name("g1")])
+    );
+    let running = read("{metadata: {name: p}, spec: {containers: [], nodeName: n1}, status: {phase: Running}}");
+    assert_eq!(
+        (running.status, running.node.as_deref()),
+        (PodStatus::Running, Some("n1"))
+    );
+}
+
+#[test]
+fn the_annotation_goes_before_what_the_grouper_found() {
+    let membership = Membership {
+        group: GroupKey {
+            namespace: name("ns"),
+            name: name("found"),
+        },
+        sub_group: Some(name("leaf")),
+    };
+    let read = |yaml: &str| {
+        let read = read(
+            &pod(yaml),
+            None,
+            Some(&membership),
+            &Settings::default(),
+            &mut Vec::new(),
+        );
+        (
+            read.group.map(|group| group.name.to_string()),
+            read.sub_group.map(|sub| sub.to_string()),
+        )
+    };
+    let ours = "spec: {schedulerName: kai-scheduler, containers: []}";
+    let place = |group: &str, sub: &str| (Some(group.to_owned()), Some(sub.to_owned()));
+    assert_eq!(
+        read(&format!("{{metadata: {{namespace: ns}}, {ours}}}")),
+        place("found", "leaf")
+    );
+    assert_eq!(
+        read(&format!(
+            "{{metadata: {{namespace: ns, labels: {{kai.scheduler/subgroup-name: own}}}}, {ours}}}"
+        )),
+        place("found", "own")
+    );
+    assert_eq!(
+        read(&format!(
+            "{{metadata: {{namespace: ns, annotations: {{pod-group-name: said}}}}, {ours}}}"
+        )),
+        (Some("said".to_owned()), None)
+    );
+    assert_eq!(
+        read("{metadata: {namespace: ns}, spec: {schedulerName: other, containers: []}}"),
+        (None, None)
+    );
+}
+
+#[test]
+fn pods_of_other_schedulers_are_foreign_and_utility_pods_are_marked() {
+    let foreign = plain(
+        "{metadata: {name: p, namespace: ns, annotations: {pod-group-name: g}}, spec: {schedulerName: default-scheduler, containers: []}}",
+    );
+    assert_eq!((foreign.foreign, foreign.group), (true, None));
+    let reservation = plain("{metadata: {name: p, labels: {app: kai-resource-reservation}}, spec: {containers: []}}");
+    assert_eq!(
+        (reservation.foreign, reservation.utility, reservation.reservation),
+        (true, true, true)
+    );
+    let scaling = plain("{metadata: {name: p, labels: {app: scaling-pod}}, spec: {containers: []}}");
+    assert_eq!((scaling.utility, scaling.reservation), (true, false));
+}
+
+#[test]
+fn a_finished_pod_keeps_its_group_although_its_spec_is_gone() {
+    let read = plain(
+        "{metadata: {name: p, namespace: ns, uid: u, annotations: {pod-group-name: g}}, status: {phase: Succeeded}}",
+    );
+    assert_eq!(
+        (read.status, read.group.is_some(), read.foreign),
+        (PodStatus::Succeeded, true, false)
+    );
+}
+
+#[test]
+fn pods_that_cannot_be_served_say_why() {
+    let blocked =
+        |metadata: &str, spec: &str| plain(&format!("{{metadata: {{name: p, {metadata}}}, spec: {{{spec}}}}}")).blocked;
+    assert_eq!(
+        blocked("", "containers: [], resourceClaims: [{name: gpu}]").as_deref(),
+        Some("pods with resource claims cannot be scheduled by this version")
+    );
+    let devices = "annotations: {gpu-fraction: '0.5', gpu-fraction-num-devices: '0'}";
+    assert_eq!(
+        blocked(devices, "containers: []").as_deref(),
+        Some("the pod asks for a share of no GPU: annotation gpu-fraction-num-devices must be above 0")
+    );
+    assert_eq!(blocked("annotations: {gpu-fraction: much}", "containers: []"), None);
+}
+
+#[test]
+fn odd_task_priorities_come_after_all_others() {
+    let priority = |text: &str| {
+        plain(&format!(
+            "{{metadata: {{name: p, labels: {{kai.scheduler/task-priority: '{text}'}}}}}}"
+        ))
+        .task_priority
+    };
+    assert_eq!(
+        (
+            priority("-3"),
+            priority("first"),
+            plain("{metadata: {name: p}}").task_priority
+        ),
+        (Some(-3), Some(i64::MIN), None)
+    );
+}

@@ -1,0 +1,209 @@
+//! Scheduler configuration and SchedulingShard → the engine's policy. All that is wrong is told at once, with its path; nothing bad is replaced.
+//!
+//! Absent: search budgets and garbage-collector settings, which KAI's engine needs and ours does not; they are accepted and not read.
+
+mod arguments;
+mod shard;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Deserialize;
+
+use crate::api::lenient::null_as_default;
+use crate::engine::policy::{ActionKind, Plugin, Policy};
+use arguments::Arguments;
+pub use shard::{effective, from_shard};
+
+/// The scheduler's configuration, as KAI's configuration file and snapshots hold it.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SchedulerConfig {
+    /// Action names in order, separated by commas. Empty: all.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub actions: String,
+    /// Plugins in order; the tiers are read as one list. Empty: the default plugins.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub tiers: Vec<Tier>,
+    /// Per action: how many pending groups of each queue are looked at.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub queue_depth_per_action: BTreeMap<String, i64>,
+}
+
+/// Some of the plugins.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct Tier {
+    /// In order.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub plugins: Vec<PluginEntry>,
+}
+
+/// A plugin that is on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct PluginEntry {
+    /// Its name.
+    pub name: String,
+    /// Its arguments.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub arguments: BTreeMap<String, String>,
+}
+
+/// A policy, and what of its source has no effect.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reading {
+    /// The policy.
+    pub policy: Policy,
+    /// What is understood to be meant for others, or does nothing here.
+    pub notes: Vec<Finding>,
+}
+
+/// Something about one field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The field's path.
+    pub path: String,
+    /// A sentence without its subject, such as `is not an action`.
+    pub says: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path, self.says)
+    }
+}
+
+/// What comes to light on the way.
+#[derive(Default)]
+struct Report {
+    errors: Vec<Finding>,
+    notes: Vec<Finding>,
+}
+
+impl Report {
+    fn error(&mut self, path: impl Into<String>, says: impl Into<String>) {
+        self.errors.push(Finding {
+            path: path.into(),
+            says: says.into(),
+        });
+    }
+
+    fn note(&mut self, path: impl Into<String>, says: impl Into<String>) {
+        self.notes.push(Finding {
+            path: path.into(),
+            says: says.into(),
+        });
+    }
+
+    fn finish(self, policy: Policy) -> Result<Reading, Vec<Finding>> {
+        if self.errors.is_empty() {
+            Ok(Reading {
+                policy,
+                notes: self.notes,
+            })
+        } else {
+            Err(self.errors)
+        }
+    }
+}
+
+/// Reads a scheduler configuration on top of `base`, which gives what the configuration does not say.
+///
+/// # Errors
+/// Everything that is wrong with it, by field.
+pub fn from_config(config: &SchedulerConfig, base: Policy) -> Result<Reading, Vec<Finding>> {
+    let mut report = Report::default();
+    let mut policy = base;
+    if !config.actions.trim().is_empty() {
+        policy.actions = actions("actions", &config.actions, &mut report);
+    }
+    if !config.tiers.is_empty() {
+        let entries = config.tiers.iter().enumerate().flat_map(|(tier, entries)| {
+            entries
+                .plugins
+                .iter()
+                .enumerate()
+                .map(move |(index, entry)| (format!("tiers[{tier}].plugins[{index}]"), entry))
+        });
+        policy.plugins = plugins(entries, &mut report);
+    }
+    if !config.queue_depth_per_action.is_empty() {
+        policy.queue_depth = queue_depth("queueDepthPerAction", &config.queue_depth_per_action, &mut report);
+    }
+    report.finish(policy)
+}
+
+fn actions(path: &str, list: &str, report: &mut Report) -> Vec<ActionKind> {
+    let mut actions = Vec::new();
+    for name in list.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+        match ActionKind::parse(name) {
+            Some(action) if actions.contains(&action) => report.error(path, format!("{name:?} is named twice")),
+            Some(action) => actions.push(action),
+            None => report.error(path, format!("{name:?} is not an action; use {}", all_actions())),
+        }
+    }
+    actions
+}
+
+fn all_actions() -> String {
+    let names: Vec<_> = Policy::default().actions.iter().map(|action| action.as_str()).collect();
+    names.join(", ")
+}
+
+fn queue_depth(path: &str, depths: &BTreeMap<String, i64>, report: &mut Report) -> Vec<(ActionKind, usize)> {
+    let mut read = Vec::new();
+    for (name, depth) in depths {
+        match (ActionKind::parse(name), usize::try_from(*depth)) {
+            (Some(action), Ok(depth)) if depth > 0 => read.push((action, depth)),
+            (Some(_), _) => report.error(format!("{path}.{name}"), format!("{depth} is not a number above 0")),
+            (None, _) => report.error(
+                format!("{path}.{name}"),
+                format!("{name:?} is not an action; use {}", all_actions()),
+            ),
+        }
+    }
+    read
+}
+
+fn plugins<'c>(entries: impl Iterator<Item = (String, &'c PluginEntry)>, report: &mut Report) -> Vec<Plugin> {
+    entries
+        .filter_map(|(path, entry)| plugin(&path, entry, report))
+        .collect()
+}
+
+/// A plugin by its name. Those that are for other programs or only for looking at the scheduler do nothing here.
+fn plugin(path: &str, entry: &PluginEntry, report: &mut Report) -> Option<Plugin> {
+    let mut arguments = Arguments::new(path, &entry.arguments, report);
+    let plugin = match entry.name.as_str() {
+        "predicates" => Plugin::Predicates,
+        "proportion" => arguments.proportion(),
+        "priority" => Plugin::Priority,
+        "elastic" => Plugin::Elastic,
+        "kubeflow" => Plugin::Kubeflow,
+        "ray" => Plugin::Ray,
+        "nodeavailability" => Plugin::NodeAvailability,
+        "gpusharingorder" => Plugin::GpuSharingOrder,
+        "gpupack" => Plugin::GpuPack,
+        "gpuspread" => Plugin::GpuSpread,
+        "resourcetype" => Plugin::ResourceType,
+        "subgrouporder" => Plugin::SubGroupOrder,
+        "taskorder" => Plugin::TaskOrder,
+        "nominatednode" => Plugin::NominatedNode,
+        "dynamicresources" => arguments.dynamic_resources(),
+        "podaffinity" => Plugin::PodAffinity,
+        "nodeplacement" => arguments.node_placement(),
+        "minruntime" => arguments.min_runtime(),
+        "topology" => Plugin::Topology,
+        "sg-nodelocalgreedy" => Plugin::NodeLocalGreedy,
+        "sg-multinodegang" => Plugin::MultiNodeGang,
+        "snapshot" | "reflectjoborder" => return None,
+        name => {
+            report.note(path, format!("plugin {name:?} is not known here and has no effect"));
+            return None;
+        }
+    };
+    arguments.finish();
+    Some(plugin)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,130 @@
+//! Plugin arguments: strings by name → typed values. What a plugin does not ask for is noted.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::SignedDuration;
+
+use super::Report;
+use crate::api::duration;
+use crate::engine::input::Millis;
+use crate::engine::policy::{Plugin, ResolveMethod, Strategy};
+
+/// Factors are in millionths.
+const MILLION: f64 = 1e6;
+
+/// The arguments of one plugin.
+pub struct Arguments<'a> {
+    path: &'a str,
+    given: &'a BTreeMap<String, String>,
+    asked: BTreeSet<&'static str>,
+    report: &'a mut Report,
+}
+
+impl<'a> Arguments<'a> {
+    /// The arguments of the plugin at `path`.
+    pub fn new(path: &'a str, given: &'a BTreeMap<String, String>, report: &'a mut Report) -> Self {
+        Self {
+            path,
+            given,
+            asked: BTreeSet::new(),
+            report,
+        }
+    }
+
+    /// Notes the arguments that nothing asked for.
+    pub fn finish(self) {
+        for name in self.given.keys().filter(|name| !self.asked.contains(name.as_str())) {
+            self.report.note(
+                format!("{}.arguments.{name}", self.path),
+                "this plugin has no such argument",
+            );
+        }
+    }
+
+    /// KAI's spelling of the saturation factor has a slip in it; the right spelling and the documented name are understood as well.
+    pub fn proportion(&mut self) -> Plugin {
+        let saturation = [
+            "relcaimerSaturationMultiplier",
+            "reclaimerSaturationMultiplier",
+            "reclaimerUtilizationMultiplier",
+        ];
+        let found = saturation.map(|name| self.factor(name));
+        Plugin::Proportion {
+            k_value: self.factor("kValue").unwrap_or(1_000_000).max(0),
+            saturation_multiplier: found.into_iter().flatten().next().unwrap_or(1_000_000).max(1_000_000),
+        }
+    }
+
+    pub fn node_placement(&mut self) -> Plugin {
+        Plugin::NodePlacement {
+            gpu: self.strategy("gpu"),
+            cpu: self.strategy("cpu"),
+        }
+    }
+
+    pub fn min_runtime(&mut self) -> Plugin {
+        let methods = [("lca", ResolveMethod::Lca), ("queue", ResolveMethod::Queue)];
+        Plugin::MinRuntime {
+            preempt: self.duration("defaultPreemptMinRuntime"),
+            reclaim: self.duration("defaultReclaimMinRuntime"),
+            resolve: self.choice("reclaimResolveMethod", methods),
+        }
+    }
+
+    /// The size of KAI's expression cache is understood and not needed.
+    pub fn dynamic_resources(&mut self) -> Plugin {
+        self.asked.insert("maxCelCacheEntries");
+        Plugin::DynamicResources
+    }
+
+    fn strategy(&mut self, name: &'static str) -> Strategy {
+        self.choice(name, [("binpack", Strategy::Binpack), ("spread", Strategy::Spread)])
+    }
+
+    fn choice<T: Copy + Default>(&mut self, name: &'static str, choices: [(&str, T); 2]) -> T {
+        let expected = format!("{} or {}", choices[0].0, choices[1].0);
+        self.read(name, &expected, |text| {
+            choices
+                .iter()
+                .find(|(choice, _)| *choice == text)
+                .map(|(_, value)| *value)
+        })
+        .unwrap_or_default()
+    }
+
+    fn factor(&mut self, name: &'static str) -> Option<i64> {
+        let factor = |text: &str| text.parse::<f64>().ok().filter(|factor| factor.is_finite());
+        let factor = self.read(name, "a number", factor)?;
+        #[expect(clippy::cast_possible_truncation, reason = "saturates, by definition of `as`")]
+        Some((factor * MILLION).round() as i64)
+    }
+
+    fn duration(&mut self, name: &'static str) -> Millis {
+        let parse = |text: &str| duration::parse_extended(text).ok();
+        self.read(name, "a duration such as 90s, 1h30m or 2d", parse)
+            .map_or(0, millis)
+            .max(0)
+    }
+
+    fn read<T>(&mut self, name: &'static str, expected: &str, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
+        self.asked.insert(name);
+        let text = self.given.get(name)?;
+        let value = parse(text);
+        if value.is_none() {
+            self.report.error(
+                format!("{}.arguments.{name}", self.path),
+                format!("{text:?} is not {expected}"),
+            );
+        }
+        value
+    }
+}
+
+/// Milliseconds, saturating.
+pub fn millis(duration: SignedDuration) -> Millis {
+    i64::try_from(duration.as_millis()).unwrap_or(if duration.is_negative() {
+        Millis::MIN
+    } else {
+        Millis::MAX
+    })
+}

@@ -1,0 +1,262 @@
+use super::*;
+use crate::api::shard::SchedulingShardSpec;
+use crate::engine::policy::{ResolveMethod, Strategy};
+
+fn config(yaml: &str) -> Result<Reading, Vec<String>> {
+    let config: SchedulerConfig = serde_yaml_ng::from_str(yaml).expect("a configuration");
+    from_config(&config, Policy::default()).map_err(texts)
+}
+
+fn shard(yaml: &str) -> Result<Reading, Vec<String>> {
+    let spec: SchedulingShardSpec = serde_yaml_ng::from_str(yaml).expect("a shard");
+    from_shard(&spec, Policy::default()).map_err(texts)
+}
+
+fn texts(findings: Vec<Finding>) -> Vec<String> {
+    findings.iter().map(ToString::to_string).collect()
+}
+
+/// (actions, plugin names) of a shard, in order.
+fn effective_of(yaml: &str) -> (String, Vec<String>) {
+    let config = effective(&serde_yaml_ng::from_str(yaml).expect("a shard"));
+    let plugins = config
+        .tiers
+        .into_iter()
+        .flat_map(|tier| tier.plugins)
+        .map(|plugin| plugin.name)
+        .collect();
+    (config.actions, plugins)
+}
+
+#[test]
+fn a_configuration_replaces_only_what_it_names() {
+    assert_eq!(
+        config("{}"),
+        Ok(Reading {
+            policy: Policy::default(),
+            notes: vec![]
+        })
+    );
+    let read = config("{actions: 'reclaim,allocate ', queueDepthPerAction: {allocate: 20}, tiers: null}")
+        .expect("a policy")
+        .policy;
+    assert_eq!(read.actions, [ActionKind::Reclaim, ActionKind::Allocate]);
+    assert_eq!(read.queue_depth, [(ActionKind::Allocate, 20)]);
+    assert_eq!(read.plugins, Policy::default().plugins);
+}
+
+#[test]
+fn plugins_come_in_order_of_tiers_with_typed_arguments() {
+    let read = config(
+        "tiers:
+         - plugins: [{name: proportion, arguments: {kValue: '0.5', relcaimerSaturationMultiplier: '1.25'}}, {name: snapshot}, {name: predicates}]
+         - plugins: [{name: nodeplacement, arguments: {gpu: spread}}, {name: minruntime, arguments: {defaultReclaimMinRuntime: 1d, defaultPreemptMinRuntime: -5s, reclaimResolveMethod: queue}}]",
+    )
+    .expect("a policy");
+    let expected = [
+        Plugin::Proportion {
+            k_value: 500_000,
+            saturation_multiplier: 1_250_000,
+        },
+        Plugin::Predicates,
+        Plugin::NodePlacement {
+            gpu: Strategy::Spread,
+            cpu: Strategy::Binpack,
+        },
+        Plugin::MinRuntime {
+            preempt: 0,
+            reclaim: 86_400_000,
+            resolve: ResolveMethod::Queue,
+        },
+    ];
+    assert_eq!((read.policy.plugins, read.notes), (expected.to_vec(), vec![]));
+}
+
+#[test]
+fn factors_stay_in_their_range_whatever_their_spelling() {
+    for name in [
+        "relcaimerSaturationMultiplier",
+        "reclaimerSaturationMultiplier",
+        "reclaimerUtilizationMultiplier",
+    ] {
+        let read = config(&format!(
+            "tiers: [{{plugins: [{{name: proportion, arguments: {{{name}: '2', kValue: '-1'}}}}]}}]"
+        ))
+        .expect("a policy");
+        assert_eq!(
+            read.policy.plugins,
+            [Plugin::Proportion {
+                k_value: 0,
+                saturation_multiplier: 2_000_000
+            }]
+        );
+    }
+    let read = config("tiers: [{plugins: [{name: proportion, arguments: {relcaimerSaturationMultiplier: '0.5'}}]}]")
+        .expect("a policy");
+    assert_eq!(
+        read.policy.plugins,
+        [Plugin::Proportion {
+            k_value: 1_000_000,
+            saturation_multiplier: 1_000_000
+        }]
+    );
+}
+
+#[test]
+fn all_errors_come_at_once_with_their_paths() {
+    let errors = config(
+        "actions: allocate, backfill, allocate
+queueDepthPerAction: {allocate: 0, backfill: 3}
+tiers: [{plugins: [{name: predicates}, {name: proportion, arguments: {kValue: high}}, {name: nodeplacement, arguments: {cpu: random}}]}]",
+    );
+    let all = "allocate, consolidation, reclaim, preempt, stalegangeviction";
+    let expected = [
+        format!("actions: \"backfill\" is not an action; use {all}"),
+        "actions: \"allocate\" is named twice".to_owned(),
+        "tiers[0].plugins[1].arguments.kValue: \"high\" is not a number".to_owned(),
+        "tiers[0].plugins[2].arguments.cpu: \"random\" is not binpack or spread".to_owned(),
+        "queueDepthPerAction.allocate: 0 is not a number above 0".to_owned(),
+        format!("queueDepthPerAction.backfill: \"backfill\" is not an action; use {all}"),
+    ];
+    assert_eq!(errors, Err(expected.to_vec()));
+}
+
+#[test]
+fn what_has_no_effect_is_noted() {
+    let read = config("tiers: [{plugins: [{name: mine}, {name: elastic, arguments: {speed: '9'}}, {name: dynamicresources, arguments: {maxCelCacheEntries: '5'}}]}]").expect("a policy");
+    assert_eq!(read.policy.plugins, [Plugin::Elastic, Plugin::DynamicResources]);
+    let expected = [
+        "tiers[0].plugins[0]: plugin \"mine\" is not known here and has no effect",
+        "tiers[0].plugins[1].arguments.speed: this plugin has no such argument",
+    ];
+    assert_eq!(texts(read.notes), expected);
+}
+
+#[test]
+fn an_empty_shard_has_the_default_order() {
+    let (actions, plugins) = effective_of("{}");
+    assert_eq!(actions, "allocate, consolidation, reclaim, preempt, stalegangeviction");
+    let expected = "predicates proportion priority nodeavailability resourcetype podaffinity elastic kubeflow ray subgrouporder taskorder nominatednode \
+                    dynamicresources minruntime topology snapshot sg-nodelocalgreedy sg-multinodegang gpupack nodeplacement gpusharingorder";
+    assert_eq!(plugins.join(" "), expected);
+}
+
+#[test]
+fn the_placement_strategy_chooses_plugins_and_actions() {
+    let tail = |yaml: &str| {
+        let (actions, plugins) = effective_of(yaml);
+        let from = plugins
+            .iter()
+            .position(|plugin| plugin == "sg-multinodegang")
+            .expect("the plugin is on");
+        (actions, plugins[from + 1..].join(" "))
+    };
+    let without = "allocate, reclaim, preempt, stalegangeviction".to_owned();
+    assert_eq!(
+        tail("placementStrategy: {gpu: spread}"),
+        (without.clone(), "gpuspread nodeplacement".to_owned())
+    );
+    assert_eq!(
+        tail("placementStrategy: {cpu: spread}"),
+        (without, "gpupack nodeplacement gpusharingorder".to_owned())
+    );
+    let both = tail(
+        "{placementStrategy: {gpu: spread}, plugins: {gpuspread: {enabled: false}, gpupack: {enabled: true}}, actions: {consolidation: {enabled: true}}}",
+    );
+    assert_eq!(
+        both,
+        (
+            "allocate, consolidation, reclaim, preempt, stalegangeviction".to_owned(),
+            "gpupack nodeplacement".to_owned()
+        )
+    );
+    let read = shard("placementStrategy: {gpu: spread, cpu: binpack}")
+        .expect("a policy")
+        .policy;
+    assert!(read.plugins.contains(&Plugin::NodePlacement {
+        gpu: Strategy::Spread,
+        cpu: Strategy::Binpack
+    }));
+}
+
+#[test]
+fn overrides_change_order_and_arguments_as_a_whole() {
+    let (actions, plugins) = effective_of(
+        "{actions: {preempt: {priority: 600}, consolidation: {enabled: false}}, plugins: {elastic: {enabled: false}, x: {}, mine: {priority: 1050}}}",
+    );
+    assert_eq!(actions, "preempt, allocate, reclaim, stalegangeviction");
+    assert!(!plugins.contains(&"elastic".to_owned()));
+    assert_eq!(plugins.last().map(String::as_str), Some("x"));
+    let at = |name: &str| plugins.iter().position(|plugin| plugin == name);
+    assert_eq!(
+        (at("mine"), at("subgrouporder")),
+        (at("ray").map(|ray| ray + 1), at("ray").map(|ray| ray + 2))
+    );
+    let k_value = |yaml: &str| {
+        let plugins = shard(yaml).expect("a policy").policy.plugins;
+        plugins.into_iter().find_map(|plugin| {
+            if let Plugin::Proportion { k_value, .. } = plugin {
+                Some(k_value)
+            } else {
+                None
+            }
+        })
+    };
+    assert_eq!(k_value("kValue: 1.5"), Some(1_500_000));
+    assert_eq!(
+        k_value("{kValue: 1.5, plugins: {proportion: {arguments: {kValue: '3.0'}}}}"),
+        Some(3_000_000)
+    );
+    assert_eq!(
+        k_value("{kValue: 1.5, plugins: {proportion: {arguments: {}}}}"),
+        Some(1_000_000)
+    );
+}
+
+#[test]
+fn minimum_runtimes_and_flags_reach_the_policy() {
+    let read = shard(
+        "{partitionLabelValue: pool-a, minRuntime: {preemptMinRuntime: 10m, reclaimMinRuntime: 1w},
+          args: {full-hierarchy-fairness: 'false', default-staleness-grace-period: -1s, stuck-in-releasing-threshold: 0s, max-consolidation-preemptees: '7', v: '5'}}",
+    )
+    .expect("a policy");
+    assert!(read.policy.plugins.contains(&Plugin::MinRuntime {
+        preempt: 600_000,
+        reclaim: 604_800_000,
+        resolve: ResolveMethod::Lca
+    }));
+    assert_eq!(
+        (
+            read.policy.full_hierarchy,
+            read.policy.staleness_grace,
+            read.policy.stuck_after
+        ),
+        (false, None, 120_000)
+    );
+    assert_eq!(
+        (read.policy.max_consolidation_victims, read.policy.node_pool.as_str()),
+        (Some(7), "pool-a")
+    );
+    assert_eq!(
+        texts(read.notes),
+        ["spec.args.v: this flag has no effect on decisions here"]
+    );
+}
+
+#[test]
+fn a_wrong_shard_is_refused_with_all_its_errors() {
+    let errors = shard(
+        "{placementStrategy: {gpu: scatter}, minRuntime: {reclaimMinRuntime: long}, queueDepthPerAction: {consolidation: 5}, actions: {backfill: {}, consolidation: {enabled: false}},
+          plugins: {minruntime: {arguments: {defaultPreemptMinRuntime: x}}}, args: {detailed-fit-errors: maybe, stuck-in-releasing-threshold: x}}",
+    );
+    let expected = [
+        "spec.placementStrategy.gpu: \"scatter\" is not binpack or spread",
+        "spec.minRuntime.reclaimMinRuntime: \"long\" is not a duration such as 90s, 1h30m or 2d",
+        "spec.actions: \"backfill\" is not an action; use allocate, consolidation, reclaim, preempt, stalegangeviction",
+        "spec.plugins.minruntime.arguments.defaultPreemptMinRuntime: \"x\" is not a duration such as 90s, 1h30m or 2d",
+        "spec.queueDepthPerAction.consolidation: \"consolidation\" is not among the shard's actions: allocate, reclaim, preempt, stalegangeviction, backfill",
+        "spec.args.detailed-fit-errors: \"maybe\" is not true or false",
+        "spec.args.stuck-in-releasing-threshold: \"x\" is not a duration such as 90s or 1h30m",
+    ];
+    assert_eq!(errors, Err(expected.map(ToOwned::to_owned).to_vec()));
+}

@@ -1,0 +1,300 @@
+//! What a pod asks for: containers, native sidecars, init containers and overhead summed up exactly, and the GPU part with its annotations.
+//!
+//! Absent: pod-level requests, resizes under way, limits and ephemeral containers. GPUs in overhead do not count.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Container, Pod};
+
+use super::{Problem, name};
+use crate::api::QuantityMap;
+use crate::api::names::{annotation, resource};
+use crate::api::quantity::Amount;
+use crate::engine::input::{Amounts, GPU, GpuKind, GpuRequest, WHOLE};
+
+/// How a resource name is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unit {
+    /// Milli-cores.
+    Cpu,
+    /// Bytes of memory.
+    Memory,
+    /// Whole devices, of all vendors together.
+    Gpu,
+    /// Instances of a multi-instance GPU profile.
+    Mig,
+    /// Bytes of storage.
+    Storage,
+    /// Thousandths of an extended resource.
+    Extended,
+    /// Not counted: pods, and names that mean nothing.
+    None,
+}
+
+impl Unit {
+    fn of(name: &str) -> Self {
+        match name {
+            resource::CPU => Self::Cpu,
+            resource::MEMORY => Self::Memory,
+            resource::NVIDIA_GPU | resource::AMD_GPU => Self::Gpu,
+            resource::EPHEMERAL_STORAGE | "storage" => Self::Storage,
+            _ if name.starts_with(resource::NVIDIA_MIG_PREFIX) => Self::Mig,
+            _ if name.contains('/') => Self::Extended,
+            _ if name.starts_with("hugepages-") || name.starts_with("attachable-volumes-") => Self::Extended,
+            _ => Self::None,
+        }
+    }
+
+    /// An amount in this unit, rounded away from zero.
+    fn count(self, amount: Amount) -> i64 {
+        match self {
+            Self::Cpu | Self::Extended => amount.milli(),
+            Self::Memory | Self::Gpu | Self::Mig | Self::Storage | Self::None => amount.units(),
+        }
+    }
+}
+
+/// Amounts by resource name in the steps of their unit; vendors' GPUs stay apart until they are added up.
+#[derive(Clone, Debug, Default)]
+struct Sum<'o>(BTreeMap<&'o str, i64>);
+
+impl<'o> Sum<'o> {
+    /// Adds up quantities per resource, then rounds once.
+    fn of(maps: impl Iterator<Item = &'o QuantityMap>, field: &'static str, problems: &mut Vec<Problem>) -> Self {
+        let mut exact = BTreeMap::<&str, Amount>::new();
+        for (resource, quantity) in maps.flatten() {
+            match Amount::of(quantity) {
+                Ok(amount) => {
+                    let sum = exact.entry(resource).or_default();
+                    *sum = sum.saturating_add(amount);
+                }
+                Err(_) => problems.push(Problem::Quantity {
+                    field,
+                    resource: resource.clone(),
+                    value: quantity.0.clone(),
+                }),
+            }
+        }
+        Self(
+            exact
+                .into_iter()
+                .map(|(resource, sum)| (resource, Unit::of(resource).count(sum)))
+                .collect(),
+        )
+    }
+
+    fn add(mut self, other: &Self) -> Self {
+        for (resource, amount) in &other.0 {
+            let sum = self.0.entry(resource).or_default();
+            *sum = sum.saturating_add(*amount);
+        }
+        self
+    }
+
+    fn max(mut self, other: &Self) -> Self {
+        for (resource, amount) in &other.0 {
+            let most = self.0.entry(resource).or_insert(*amount);
+            *most = (*most).max(*amount);
+        }
+        self
+    }
+}
+
+/// A node's resources: its amounts, and how many pods it takes.
+pub fn allocatable(resources: &QuantityMap, problems: &mut Vec<Problem>) -> (Amounts, i64) {
+    let sum = Sum::of(std::iter::once(resources), "status.allocatable", problems);
+    let pods = sum.0.get(resource::PODS).copied().unwrap_or_default();
+    let mut amounts = amounts(&sum);
+    amounts.gpu = gpus(&sum).saturating_mul(GPU);
+    amounts
+        .other
+        .extend(mig(&sum).map(|(profile, count)| (name(profile), count)));
+    amounts.other.sort();
+    (amounts, pods)
+}
+
+/// What a pod asks for: its amounts without GPUs, and its GPU request. Problems of the kind [`Problem::Quantity`] and
+/// [`Problem::Contradiction`] mean that the answer is not to be relied on.
+pub fn of_pod(pod: &Pod, problems: &mut Vec<Problem>) -> (Amounts, GpuRequest) {
+    let base = base(pod, problems);
+    (amounts(&base), gpu_request(pod, &base, problems))
+}
+
+/// The larger of what runs in the long run and what the init containers need on the way, with the sidecars that run by then.
+fn base<'o>(pod: &'o Pod, problems: &mut Vec<Problem>) -> Sum<'o> {
+    let Some(spec) = &pod.spec else { return Sum::default() };
+    let running = Sum::of(spec.containers.iter().filter_map(requests), "spec.containers", problems);
+    let (mut sidecars, mut peak) = (Sum::default(), Sum::default());
+    for container in spec.init_containers.iter().flatten() {
+        let own = Sum::of(requests(container).into_iter(), "spec.initContainers", problems);
+        if container.restart_policy.as_deref() == Some("Always") {
+            sidecars = sidecars.add(&own);
+        } else {
+            peak = peak.max(&own.add(&sidecars));
+        }
+    }
+    let mut overhead = Sum::of(spec.overhead.iter(), "spec.overhead", problems);
+    overhead
+        .0
+        .retain(|resource, _| !matches!(Unit::of(resource), Unit::Gpu | Unit::Mig));
+    running.add(&sidecars).max(&peak).add(&overhead)
+}
+
+fn requests(container: &Container) -> Option<&QuantityMap> {
+    container.resources.as_ref()?.requests.as_ref()
+}
+
+fn amounts(sum: &Sum) -> Amounts {
+    let mut amounts = Amounts::default();
+    for (resource, amount) in &sum.0 {
+        match Unit::of(resource) {
+            Unit::Cpu => amounts.cpu = *amount,
+            Unit::Memory => amounts.memory = *amount,
+            Unit::Storage | Unit::Extended if *amount != 0 => amounts.other.push((name(resource), *amount)),
+            Unit::Storage | Unit::Extended | Unit::Gpu | Unit::Mig | Unit::None => {}
+        }
+    }
+    amounts
+}
+
+fn gpus(sum: &Sum) -> i64 {
+    sum.0
+        .iter()
+        .filter(|(resource, _)| Unit::of(resource) == Unit::Gpu)
+        .fold(0, |gpus, (_, amount)| gpus.saturating_add(*amount))
+}
+
+fn mig<'s>(sum: &'s Sum) -> impl Iterator<Item = (&'s str, i64)> {
+    sum.0
+        .iter()
+        .filter(|(resource, amount)| Unit::of(resource) == Unit::Mig && **amount != 0)
+        .map(|(resource, amount)| (*resource, *amount))
+}
+
+/// The GPU part. The annotations for a share of a GPU replace what containers ask for, a fraction goes before memory, and MIG profiles
+/// in annotations (old style) replace everything.
+fn gpu_request(pod: &Pod, base: &Sum, problems: &mut Vec<Problem>) -> GpuRequest {
+    let annotations = pod.metadata.annotations.as_ref();
+    let given = |key: &str| annotations.and_then(|all| all.get(key)).map(String::as_str);
+    let whole = gpus(base);
+    let mut request = GpuRequest {
+        count: whole,
+        portion: if whole > 0 { WHOLE } else { 0 },
+        mig: mig(base).map(|(profile, count)| (name(profile), count)).collect(),
+        ..GpuRequest::default()
+    };
+    if let Some(share) = share(&given, problems) {
+        if !request.mig.is_empty() {
+            problems.push(Problem::Contradiction(
+                "the pod asks for a share of a GPU and for instances of a multi-instance GPU",
+            ));
+        }
+        request = share;
+    }
+    let legacy = legacy_mig(pod);
+    if !legacy.is_empty() {
+        request = GpuRequest {
+            mig: legacy,
+            legacy_mig: true,
+            ..GpuRequest::default()
+        };
+    }
+    if !request.mig.is_empty() {
+        if request.count > 0 {
+            problems.push(Problem::Contradiction(
+                "the pod asks for whole GPUs and for instances of a multi-instance GPU",
+            ));
+        }
+        request.kind = GpuKind::Mig;
+    }
+    request
+}
+
+/// A request for a share of one or several GPUs, by fraction or by memory.
+fn share<'o>(given: &impl Fn(&str) -> Option<&'o str>, problems: &mut Vec<Problem>) -> Option<GpuRequest> {
+    let memory = read(
+        given,
+        annotation::GPU_MEMORY,
+        "a whole number of MiB above 0",
+        problems,
+        |text| text.parse().ok().filter(|mib| *mib > 0),
+    );
+    let portion = read(
+        given,
+        annotation::GPU_FRACTION,
+        "a number above 0 and at most 1",
+        problems,
+        portion,
+    );
+    let mut request = match (portion, memory) {
+        (Some(portion), _) => GpuRequest {
+            kind: GpuKind::Fraction,
+            count: 1,
+            portion,
+            ..GpuRequest::default()
+        },
+        (None, Some(memory)) => GpuRequest {
+            kind: GpuKind::Memory,
+            count: 1,
+            memory,
+            ..GpuRequest::default()
+        },
+        (None, None) => return None,
+    };
+    if let Some(devices) = read(
+        given,
+        annotation::GPU_FRACTION_NUM_DEVICES,
+        "a whole number",
+        problems,
+        |text| text.parse::<i64>().ok(),
+    ) {
+        request.count = devices;
+        if devices <= 0 {
+            problems.push(Problem::Contradiction(
+                "the pod asks for a share of no GPU: annotation gpu-fraction-num-devices must be above 0",
+            ));
+        }
+    }
+    Some(request)
+}
+
+fn read<'o, T>(
+    given: &impl Fn(&str) -> Option<&'o str>,
+    key: &str,
+    expected: &'static str,
+    problems: &mut Vec<Problem>,
+    parse: impl Fn(&str) -> Option<T>,
+) -> Option<T> {
+    let text = given(key)?;
+    let value = parse(text);
+    if value.is_none() {
+        problems.push(Problem::Ignored {
+            key: key.to_owned(),
+            value: text.to_owned(),
+            expected,
+        });
+    }
+    value
+}
+
+/// A decimal number above 0 and at most 1, in billionths.
+fn portion(text: &str) -> Option<i64> {
+    let plain = text
+        .bytes()
+        .all(|byte| matches!(byte, b'0'..=b'9' | b'.' | b'+' | b'-' | b'e' | b'E'));
+    let amount = text.parse::<Amount>().ok().filter(|_| plain)?;
+    i64::try_from(amount.nanos())
+        .ok()
+        .filter(|portion| (1..=WHOLE).contains(portion))
+}
+
+fn legacy_mig(pod: &Pod) -> Vec<(crate::engine::input::Name, i64)> {
+    let all = pod.metadata.annotations.iter().flatten();
+    let profiles = all.filter(|(key, _)| key.starts_with(annotation::MIG_PREFIX));
+    profiles
+        .filter_map(|(key, value)| Some((name(key), value.parse().ok().filter(|count| *count > 0)?)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,221 @@
+use super::*;
+
+const GIB: i64 = 1 << 30;
+const GIGA: i64 = 1_000_000_000;
+const MIB: i64 = 1 << 20;
+
+fn pod(yaml: &str) -> Pod {
+    serde_yaml_ng::from_str(yaml).expect("a pod")
+}
+
+fn request(yaml: &str) -> (Amounts, GpuRequest, Vec<Problem>) {
+    let mut problems = Vec::new();
+    let (amounts, gpu) = of_pod(&pod(yaml), &mut problems);
+    (amounts, gpu, problems)
+}
+
+/// (milli-cores, bytes, GPUs)
+fn check_containers(spec: &str, expected: (i64, i64, i64)) {
+    let (amounts, gpu, problems) = request(&format!("spec: {spec}"));
+    assert_eq!((amounts.cpu, amounts.memory, gpu.count), expected, "{spec}");
+    assert_eq!(problems, [], "{spec}");
+}
+
+#[test]
+fn containers_add_up_and_init_containers_peak() {
+    check_containers(
+        "{containers: [{name: a, resources: {requests: {cpu: 1000m, memory: 1G}}}, {name: b, resources: {requests: {cpu: 2000m, memory: 1G}}}],
+          initContainers: [{name: s, restartPolicy: Always, resources: {requests: {cpu: 2000m, memory: 5G}}}, {name: i, resources: {requests: {cpu: 2000m, memory: 1G}}}]}",
+        (5000, 7 * GIGA, 0),
+    );
+    check_containers(
+        "{containers: [{name: a, resources: {requests: {cpu: 1000m, memory: 1G}}}, {name: b, resources: {requests: {cpu: 2000m, memory: 1G}}}],
+          initContainers: [{name: i, resources: {requests: {cpu: 2000m, memory: 5G}}}, {name: j, resources: {requests: {cpu: 2000m, memory: 1G}}}]}",
+        (3000, 5 * GIGA, 0),
+    );
+    check_containers(
+        "{containers: [{name: a, resources: {requests: {cpu: 4000m, memory: 8Gi}}}],
+          initContainers: [{name: s, restartPolicy: Always, resources: {requests: {cpu: 250m, memory: 256Mi}}}, {name: i, resources: {requests: {cpu: 500m, memory: 1G}}}]}",
+        (4250, 8 * GIB + 256 * MIB, 0),
+    );
+    check_containers(
+        "{containers: [{name: a, resources: {requests: {cpu: 1000m, memory: 1Gi}}}],
+          initContainers: [{name: s, restartPolicy: Always, resources: {requests: {cpu: 500m, memory: 256Mi}}}, {name: i, resources: {requests: {cpu: 5000m, memory: 1Gi}}}]}",
+        (5500, GIB + 256 * MIB, 0),
+    );
+    check_containers(
+        "{containers: [{name: a, resources: {requests: {cpu: 1000m}}}],
+          initContainers: [{name: i, resources: {requests: {cpu: 5000m}}}, {name: s, restartPolicy: Always, resources: {requests: {cpu: 500m}}}]}",
+        (5000, 0, 0),
+    );
+}
+
+#[test]
+fn sidecars_bring_their_gpus_and_overhead_brings_none() {
+    check_containers(
+        "{containers: [{name: a, resources: {requests: {cpu: 4000m, memory: 8Gi, nvidia.com/gpu: 2}}}],
+          initContainers: [{name: s, restartPolicy: Always, resources: {requests: {cpu: 250m, memory: 256Mi, nvidia.com/gpu: 1}}}]}",
+        (4250, 8 * GIB + 256 * MIB, 3),
+    );
+    check_containers(
+        "{containers: [{name: a, resources: {requests: {cpu: 1000m, memory: 1G, nvidia.com/gpu: 1}}}, {name: b, resources: {requests: {cpu: 2000m, memory: 1G}}}],
+          overhead: {cpu: 1000m, memory: 1G, nvidia.com/gpu: 1}}",
+        (4000, 3 * GIGA, 1),
+    );
+}
+
+#[test]
+fn quantities_are_added_before_they_are_rounded_and_vendors_are_one() {
+    check_containers(
+        "{containers: [{name: a, resources: {requests: {cpu: 500u, amd.com/gpu: 1}}}, {name: b, resources: {requests: {cpu: 500u, nvidia.com/gpu: 2}}}]}",
+        (1, 0, 3),
+    );
+    check_containers(
+        "{containers: [{name: a, resources: {requests: {nvidia.com/gpu: 0}}}]}",
+        (0, 0, 0),
+    );
+}
+
+#[test]
+fn every_resource_is_counted_in_its_unit_and_zeros_are_dropped() {
+    let (amounts, gpu, problems) = request(
+        "spec: {containers: [{name: a, resources: {requests: {ephemeral-storage: 1Ki, example.com/nic: 2, hugepages-2Mi: 4Mi, aliyun.com/gpu: 1,
+           nvidia.com/gpu.shared: 1, example.com/none: 0, odd: 5, pods: 7, nvidia.com/mig-1g.5gb: 2, nvidia.com/mig-2g.10gb: 0}}}]}",
+    );
+    let expected = [
+        ("aliyun.com/gpu", 1000),
+        ("ephemeral-storage", 1024),
+        ("example.com/nic", 2000),
+        ("hugepages-2Mi", 4 * MIB * 1000),
+        ("nvidia.com/gpu.shared", 1000),
+    ];
+    assert_eq!(
+        amounts.other,
+        expected.map(|(resource, amount)| (name(resource), amount))
+    );
+    assert_eq!(
+        (gpu.kind, gpu.count, gpu.mig),
+        (GpuKind::Mig, 0, vec![(name("nvidia.com/mig-1g.5gb"), 2)])
+    );
+    assert_eq!(problems, []);
+}
+
+#[test]
+fn what_cannot_be_read_is_told() {
+    let (amounts, _, problems) =
+        request("spec: {containers: [{name: a, resources: {requests: {cpu: lots, memory: 1Gi}}}]}");
+    assert_eq!((amounts.cpu, amounts.memory), (0, GIB));
+    assert_eq!(
+        problems.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        ["spec.containers: quantity \"lots\" of cpu cannot be read"]
+    );
+}
+
+/// (kind, devices, portion in thousandths, memory)
+fn check_annotations(annotations: &str, expected: (GpuKind, i64, i64, i64), told: usize) {
+    let (_, gpu, problems) = request(&format!(
+        "{{metadata: {{annotations: {{{annotations}}}}}, spec: {{containers: [{{name: a, resources: {{requests: {{nvidia.com/gpu: 2}}}}}}]}}}}"
+    ));
+    assert_eq!(
+        (gpu.kind, gpu.count, gpu.portion / (WHOLE / 1000), gpu.memory),
+        expected,
+        "{annotations}"
+    );
+    assert_eq!(problems.len(), told, "{annotations}: {problems:?}");
+}
+
+#[test]
+fn annotations_ask_for_shares_of_gpus() {
+    use GpuKind::{Fraction, Memory, Regular};
+    check_annotations("", (Regular, 2, 1000, 0), 0);
+    check_annotations("gpu-fraction: '0.5'", (Fraction, 1, 500, 0), 0);
+    check_annotations("gpu-fraction: '1'", (Fraction, 1, 1000, 0), 0);
+    check_annotations("gpu-fraction: '5e-1'", (Fraction, 1, 500, 0), 0);
+    check_annotations(
+        "gpu-fraction: '0.5', gpu-fraction-num-devices: '3'",
+        (Fraction, 3, 500, 0),
+        0,
+    );
+    check_annotations("gpu-memory: '1024'", (Memory, 1, 0, 1024), 0);
+    check_annotations(
+        "gpu-memory: '1024', gpu-fraction-num-devices: '2'",
+        (Memory, 2, 0, 1024),
+        0,
+    );
+    check_annotations("gpu-fraction: '0.5', gpu-memory: '1024'", (Fraction, 1, 500, 0), 0);
+    check_annotations("gpu-fraction-num-devices: '2'", (Regular, 2, 1000, 0), 0);
+}
+
+#[test]
+fn annotations_that_mean_nothing_are_ignored_and_told() {
+    use GpuKind::{Fraction, Memory, Regular};
+    for fraction in ["1.5", "0", "-0.5", "abc", "NaN", "inf", "500m", ""] {
+        check_annotations(&format!("gpu-fraction: '{fraction}'"), (Regular, 2, 1000, 0), 1);
+    }
+    for memory in ["2Gi", "-5", "0"] {
+        check_annotations(&format!("gpu-memory: '{memory}'"), (Regular, 2, 1000, 0), 1);
+    }
+    check_annotations(
+        "gpu-memory: '1024', gpu-fraction: '1.5', gpu-fraction-num-devices: '2'",
+        (Memory, 2, 0, 1024),
+        1,
+    );
+    check_annotations(
+        "gpu-fraction: '0.25', gpu-fraction-num-devices: 'x'",
+        (Fraction, 1, 250, 0),
+        1,
+    );
+    check_annotations(
+        "gpu-fraction: '0.25', gpu-fraction-num-devices: '0'",
+        (Fraction, 0, 250, 0),
+        1,
+    );
+}
+
+#[test]
+fn mig_profiles_in_annotations_replace_everything() {
+    let (_, gpu, problems) = request(
+        "{metadata: {annotations: {nvidia.com/mig-1g.5gb: '2', nvidia.com/mig-2g.10gb: many}}, spec: {containers: [{name: a, resources: {requests: {nvidia.com/gpu: 1}}}]}}",
+    );
+    assert_eq!(
+        gpu,
+        GpuRequest {
+            kind: GpuKind::Mig,
+            mig: vec![(name("nvidia.com/mig-1g.5gb"), 2)],
+            legacy_mig: true,
+            ..GpuRequest::default()
+        }
+    );
+    assert_eq!(problems, []);
+}
+
+#[test]
+fn whole_gpus_beside_mig_profiles_contradict_one_another() {
+    let (_, _, problems) = request(
+        "spec: {containers: [{name: a, resources: {requests: {nvidia.com/gpu: 1, nvidia.com/mig-1g.5gb: 1}}}]}",
+    );
+    assert!(matches!(problems[..], [Problem::Contradiction(_)]), "{problems:?}");
+}
+
+#[test]
+fn a_node_adds_up_its_vendors_and_keeps_its_profiles() {
+    let resources = serde_yaml_ng::from_str(
+        "{cpu: 7500m, memory: 16Gi, pods: 110, nvidia.com/gpu: 8, amd.com/gpu: 2, nvidia.com/mig-1g.5gb: 3, a.b/c: 1}",
+    );
+    let mut problems = Vec::new();
+    let (amounts, pods) = allocatable(&resources.expect("resources"), &mut problems);
+    let other = vec![(name("a.b/c"), 1000), (name("nvidia.com/mig-1g.5gb"), 3)];
+    assert_eq!(
+        (amounts, pods),
+        (
+            Amounts {
+                cpu: 7500,
+                memory: 16 * GIB,
+                gpu: 10 * GPU,
+                other
+            },
+            110
+        )
+    );
+    assert_eq!(problems, []);
+}

@@ -1,0 +1,357 @@
+//! The joins: what a change of one object means for others, and which changes mean nothing.
+
+mod history;
+
+use serde::de::DeserializeOwned;
+
+use super::*;
+use crate::engine::input::{PodInput, PodStatus};
+
+/// A mirror and short ways to tell it things in YAML.
+struct World(Mirror);
+
+impl World {
+    fn new(settings: Settings) -> Self {
+        Self(Mirror::new(settings))
+    }
+
+    fn apply(&mut self, object: Object) -> Vec<Event> {
+        self.0.apply(Change::Applied(object)).events
+    }
+
+    fn delete(&mut self, object: Object) -> Vec<Event> {
+        self.0.apply(Change::Deleted(object)).events
+    }
+}
+
+impl Default for World {
+    fn default() -> Self {
+        Self::new(Settings::default())
+    }
+}
+
+fn read<K: DeserializeOwned>(yaml: &str) -> Arc<K> {
+    Arc::new(serde_yaml_ng::from_str(yaml).unwrap_or_else(|error| panic!("{yaml}: {error}")))
+}
+
+fn pod(uid: &str, metadata: &str) -> Object {
+    let spec = "{schedulerName: kai-scheduler, containers: []}";
+    Object::Pod(read(&format!(
+        "{{metadata: {{name: p, namespace: ns, uid: {uid}, {metadata}}}, spec: {spec}, status: {{phase: Pending}}}}"
+    )))
+}
+
+fn node(name: &str, rest: &str) -> Object {
+    Object::Node(read(&format!("{{metadata: {{name: {name}{rest}}}}}")))
+}
+
+fn group(metadata: &str, spec: &str) -> Object {
+    Object::PodGroup(read(&format!(
+        "{{metadata: {{name: g, namespace: ns, {metadata}}}, spec: {{{spec}}}}}"
+    )))
+}
+
+fn class(value: i32) -> Object {
+    Object::PriorityClass(read(&format!("{{metadata: {{name: train}}, value: {value}}}")))
+}
+
+fn bind_request(owner: &str, node: &str) -> Object {
+    let owners = if owner.is_empty() {
+        String::new()
+    } else {
+        format!(", ownerReferences: [{{apiVersion: v1, kind: Pod, name: p, uid: {owner}}}]")
+    };
+    Object::BindRequest(read(&format!(
+        "{{metadata: {{name: p, namespace: ns{owners}}}, spec: {{podName: p, selectedNode: {node}}}}}"
+    )))
+}
+
+fn grouping(uid: &str, group: &str, sub_group: Option<&str>) -> Change {
+    Change::Grouped(Grouping {
+        namespace: "ns".to_owned(),
+        pod: "p".to_owned(),
+        uid: uid.to_owned(),
+        group: read(&format!(
+            "{{metadata: {{name: {group}, namespace: ns}}, spec: {{queue: drafted}}}}"
+        )),
+        sub_group: sub_group.map(ToOwned::to_owned),
+    })
+}
+
+/// Events in a word each: what, of whom, and what matters in these tests.
+fn words(events: &[Event]) -> Vec<String> {
+    let pod = |pod: &PodInput| {
+        let place = pod.group.as_ref().map_or("-", |group| &*group.name);
+        format!(
+            "pod {} {:?} in {place} on {}",
+            pod.uid,
+            pod.status,
+            pod.node.as_deref().unwrap_or("-")
+        )
+    };
+    let word = |event: &Event| match event {
+        Event::Node(node) => format!("node {}", node.name),
+        Event::NodeGone(name) => format!("node {name} gone"),
+        Event::Queue(queue) => format!("queue {}", queue.name),
+        Event::QueueGone(name) => format!("queue {name} gone"),
+        Event::Group(group) => format!("group {} in {} at {}", group.key.name, group.queue, group.priority),
+        Event::GroupGone(key) => format!("group {} gone", key.name),
+        Event::Pod(input) => pod(input),
+        Event::PodGone(uid) => format!("pod {uid} gone"),
+        Event::Topology(topology) => format!("topology {}", topology.name),
+        Event::TopologyGone(name) => format!("topology {name} gone"),
+        Event::Unbound { .. } | Event::Unevicted { .. } | Event::Usage(_) => panic!("not the mirror's: {event:?}"),
+    };
+    events.iter().map(word).collect()
+}
+
+#[track_caller]
+fn check(events: &[Event], expected: &[&str]) {
+    assert_eq!(words(events), expected);
+}
+
+#[test]
+fn a_change_that_scheduling_does_not_see_makes_no_event() {
+    let mut world = World::default();
+    check(&world.apply(pod("u", "")), &["pod u Pending in - on -"]);
+    check(&world.apply(pod("u", "annotations: {note: hello}")), &[]);
+    check(
+        &world.apply(pod("u", "annotations: {pod-group-name: g}")),
+        &["pod u Pending in g on -"],
+    );
+    check(&world.apply(node("n", "")), &["node n"]);
+    check(&world.apply(node("n", ", annotations: {heartbeat: now}")), &[]);
+    check(&world.apply(group("", "queue: q")), &["group g in q at 50"]);
+    check(&world.apply(group("annotations: {note: hello}", "queue: q")), &[]);
+    let queue = |status: &str| {
+        Object::Queue(read(&format!(
+            "{{metadata: {{name: q}}, spec: {{}}, status: {{{status}}}}}"
+        )))
+    };
+    check(&world.apply(queue("")), &["queue q"]);
+    check(&world.apply(queue("allocated: {cpu: 1}")), &[]);
+    check(&world.delete(queue("")), &["queue q gone"]);
+}
+
+#[test]
+fn a_pod_that_fails_or_comes_back_under_its_name_is_gone() {
+    let mut world = World::default();
+    world.apply(pod("u1", ""));
+    check(
+        &world.apply(pod("u2", "")),
+        &["pod u1 gone", "pod u2 Pending in - on -"],
+    );
+    check(&world.delete(pod("u1", "")), &[]);
+    let failed = Object::Pod(read(
+        "{metadata: {name: p, namespace: ns, uid: u2}, status: {phase: Failed}}",
+    ));
+    check(&world.apply(failed.clone()), &["pod u2 gone"]);
+    check(&world.apply(failed), &[]);
+}
+
+#[test]
+fn a_group_follows_its_priority_class() {
+    let mut world = World::default();
+    check(
+        &world.apply(group("", "queue: q, priorityClassName: train")),
+        &["group g in q at 50"],
+    );
+    check(&world.apply(class(70)), &["group g in q at 70"]);
+    check(&world.apply(class(70)), &[]);
+    check(&world.delete(class(70)), &["group g in q at 50"]);
+}
+
+#[test]
+fn a_group_follows_the_aliases_of_its_topology() {
+    let mut world = World::default();
+    world.apply(group(
+        "",
+        "queue: q, topologyConstraint: {topology: net, requiredTopologyLevel: rack}",
+    ));
+    let topology = |label: &str| {
+        Object::Topology(read(&format!(
+            "{{metadata: {{name: net}}, spec: {{levels: [{{nodeLabel: {label}, alias: rack}}]}}}}"
+        )))
+    };
+    check(&world.apply(topology("a")), &["topology net", "group g in q at 50"]);
+    check(&world.apply(topology("a")), &[]);
+    check(
+        &world.delete(topology("a")),
+        &["topology net gone", "group g in q at 50"],
+    );
+}
+
+#[test]
+fn a_pod_follows_its_bind_request_while_the_node_is_known() {
+    let mut world = World::default();
+    world.apply(pod("u", ""));
+    check(&world.apply(bind_request("u", "n")), &[]);
+    check(&world.apply(node("n", "")), &["node n", "pod u Binding in - on n"]);
+    check(&world.apply(node("n", ", labels: {a: b}")), &["node n"]);
+    check(
+        &world.delete(node("n", "")),
+        &["pod u Pending in - on -", "node n gone"],
+    );
+    check(&world.apply(node("n", "")), &["node n", "pod u Binding in - on n"]);
+    check(&world.delete(bind_request("u", "n")), &["pod u Pending in - on -"]);
+}
+
+#[test]
+fn a_bind_request_of_a_former_pod_or_one_that_failed_does_not_count() {
+    let mut world = World::default();
+    world.apply(node("n", ""));
+    world.apply(pod("u", ""));
+    check(&world.apply(bind_request("former", "n")), &[]);
+    check(&world.apply(bind_request("", "n")), &["pod u Binding in - on n"]);
+    let status = |attempts: u8, limit: &str| {
+        let yaml = format!(
+            "{{metadata: {{name: p, namespace: ns}}, spec: {{podName: p, selectedNode: n{limit}}}, status: {{phase: Failed, failedAttempts: {attempts}}}}}"
+        );
+        Object::BindRequest(read(&yaml))
+    };
+    check(&world.apply(status(0, "")), &["pod u Pending in - on -"]);
+    check(
+        &world.apply(status(2, ", backoffLimit: 5")),
+        &["pod u Binding in - on n"],
+    );
+    check(
+        &world.apply(status(5, ", backoffLimit: 5")),
+        &["pod u Pending in - on -"],
+    );
+}
+
+#[test]
+fn a_grouping_counts_until_the_api_server_shows_the_real_thing() {
+    let mut world = World::default();
+    world.apply(pod("u", ""));
+    check(
+        &world.0.apply(grouping("u", "g", None)).events,
+        &["group g in drafted at 50", "pod u Pending in g on -"],
+    );
+    check(&world.apply(group("", "queue: real")), &["group g in real at 50"]);
+    check(
+        &world.0.apply(grouping("u", "g", Some("leaf"))).events,
+        &["pod u Pending in g on -"],
+    );
+    check(
+        &world.apply(pod(
+            "u",
+            "annotations: {pod-group-name: g}, labels: {kai.scheduler/subgroup-name: leaf}",
+        )),
+        &[],
+    );
+    check(&world.delete(pod("u", "")), &["pod u gone"]);
+    check(&world.delete(group("", "queue: real")), &["group g gone"]);
+}
+
+#[test]
+fn a_grouping_may_come_before_its_pod() {
+    let mut world = World::default();
+    check(&world.0.apply(grouping("u", "g", None)).events, &[]);
+    check(
+        &world.apply(pod("u", "")),
+        &["group g in drafted at 50", "pod u Pending in g on -"],
+    );
+    check(&world.0.apply(grouping("later", "h", None)).events, &[]);
+}
+
+#[test]
+fn a_draft_leaves_with_its_last_pod() {
+    let mut world = World::default();
+    world.apply(pod("u", ""));
+    world.0.apply(grouping("u", "g", None));
+    check(
+        &world.0.apply(grouping("u", "h", None)).events,
+        &["group h in drafted at 50", "group g gone", "pod u Pending in h on -"],
+    );
+    check(&world.delete(pod("u", "")), &["pod u gone", "group h gone"]);
+    assert!(world.0.groups.is_empty() && world.0.memberships.is_empty());
+}
+
+#[test]
+fn a_shard_sees_its_own_nodes_queues_and_groups_only() {
+    let shard = Shard {
+        key: "pool".to_owned(),
+        value: "a".to_owned(),
+    };
+    let mut world = World::new(Settings {
+        shard,
+        ..Settings::default()
+    });
+    check(&world.apply(node("n", ", labels: {pool: b}")), &[]);
+    check(&world.apply(node("n", ", labels: {pool: a}")), &["node n"]);
+    check(&world.apply(node("n", "")), &["node n gone"]);
+    check(&world.apply(group("labels: {pool: b}", "queue: q")), &[]);
+    check(
+        &world.apply(group("labels: {pool: a}", "queue: q")),
+        &["group g in q at 50"],
+    );
+    check(&world.apply(group("", "queue: q")), &["group g gone"]);
+    let queue = |labels: &str| {
+        Object::Queue(read(&format!(
+            "{{metadata: {{name: q, labels: {{{labels}}}}}, spec: {{}}}}"
+        )))
+    };
+    check(&world.apply(queue("pool: a")), &["queue q"]);
+    check(&world.apply(queue("")), &["queue q gone"]);
+}
+
+#[test]
+fn restricted_scheduling_sees_worker_nodes_only() {
+    let mut world = World::new(Settings {
+        restrict_nodes: true,
+        ..Settings::default()
+    });
+    check(&world.apply(node("n", "")), &[]);
+    check(
+        &world.apply(node("n", ", labels: {node-role.kubernetes.io/gpu-worker: 'false'}")),
+        &["node n"],
+    );
+    check(
+        &world.apply(node("c", ", labels: {node-role.kubernetes.io/cpu-worker: ''}")),
+        &["node c"],
+    );
+}
+
+#[test]
+fn a_flat_hierarchy_brings_its_own_root() {
+    let mut world = World::new(Settings {
+        full_hierarchy: false,
+        ..Settings::default()
+    });
+    let queue = |name: &str, parent: &str| {
+        Object::Queue(read(&format!(
+            "{{metadata: {{name: {name}}}, spec: {{parentQueue: '{parent}'}}}}"
+        )))
+    };
+    check(&world.apply(queue("top", "")), &["queue default"]);
+    check(&world.apply(queue("leaf", "top")), &["queue leaf"]);
+}
+
+#[test]
+fn bad_objects_are_told_of_and_stop_nothing() {
+    let mut world = World::default();
+    let nameless = world.0.apply(Change::Applied(Object::Pod(read("{metadata: {}}"))));
+    assert_eq!((nameless.events.len(), nameless.rejections.len()), (0, 1));
+    let odd = world.0.apply(Change::Applied(Object::Node(read(
+        "{metadata: {name: n}, status: {allocatable: {cpu: lots, pods: 5}}}",
+    ))));
+    check(&odd.events, &["node n"]);
+    let told: Vec<_> = odd.rejections.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        told,
+        ["Node n: status.allocatable: quantity \"lots\" of cpu cannot be read"]
+    );
+    let pod = world
+        .0
+        .apply(Change::Applied(pod("u", "annotations: {gpu-fraction: half}")));
+    let told: Vec<_> = pod.rejections.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        told,
+        ["Pod ns/p: gpu-fraction: value \"half\" is not a number above 0 and at most 1 and is ignored"]
+    );
+    let Some(Event::Pod(input)) = pod.events.first() else {
+        panic!("{:?}", pod.events)
+    };
+    assert_eq!(input.status, PodStatus::Pending);
+}
