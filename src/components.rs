@@ -1,0 +1,173 @@
+//! Floor 4: the components. Each is a task with a typed inbox and outbox; they know the bus, not one another.
+//!
+//! A component is started by its `run` function, which ends with `Ok` when `Context::shutdown` is cancelled and its work in
+//! flight is done, and with an error when it cannot go on. The operator joins all of them. What a component is given beside
+//! its inbox and outbox is the same for all: a [`Context`]. Nothing here decides where a pod runs.
+
+pub mod admission;
+mod agenda;
+pub mod binder;
+pub mod bus;
+pub mod events;
+pub mod grouper;
+pub mod grouping;
+mod patch;
+pub mod podgroups;
+mod pods;
+mod quantities;
+pub mod queues;
+pub mod readiness;
+mod retry;
+pub mod scheduler;
+pub mod watches;
+
+use std::sync::Arc;
+
+use kube::Client;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tracing::{Instrument, info_span};
+
+use crate::engine::policy::Policy;
+use crate::mirror;
+use bus::{Bus, Inboxes};
+use readiness::Readiness;
+use watches::Stores;
+
+/// What every component is given beside its inbox and outbox.
+#[derive(Clone)]
+pub struct Context {
+    /// For reads and watches: always allowed.
+    pub reads: Client,
+    /// For every write that only the leader may do. Its requests pass the fence, so a write that would leave after the lease's
+    /// validity is refused before it is sent.
+    pub writes: Client,
+    /// What the user configured.
+    pub settings: Arc<Settings>,
+    /// True while this process holds the lease. Components check it before each write.
+    pub leading: watch::Receiver<bool>,
+    /// Cancelled when the process is to end: stop taking work, finish what is in flight, return.
+    pub shutdown: CancellationToken,
+    /// Where a component says what it still waits for.
+    pub readiness: Readiness,
+    /// Turns for writes that nobody waits for (pod groups, statuses, events). Bindings do not take turns here.
+    pub background: Arc<Semaphore>,
+}
+
+/// Background writes at the same time: enough to keep up with a thousand bindings a second, too few to stand in their way.
+pub const BACKGROUND_WRITES: usize = 8;
+
+impl Context {
+    /// Whether this process holds the lease right now.
+    #[must_use]
+    pub fn is_leading(&self) -> bool {
+        *self.leading.borrow()
+    }
+}
+
+/// A component that runs: its name and its end.
+pub type Running = (&'static str, JoinHandle<Result<(), Error>>);
+
+/// Starts every component that lives off the watches, on the current runtime. The handles are to be joined: a component that ends
+/// before shutdown is asked for is a failure of the process.
+#[must_use]
+pub fn start(
+    context: &Context,
+    stores: &Arc<Stores>,
+    (bus, inboxes): (Bus, Inboxes),
+    mirror: mirror::Settings,
+    policy: Policy,
+) -> Vec<Running> {
+    let (context, stores) = (|| context.clone(), || Arc::clone(stores));
+    vec![
+        spawn("events", context(), events::run(context(), inboxes.events, stores())),
+        spawn("queues", context(), queues::run(context(), inboxes.queues, stores())),
+        spawn(
+            "podgroups",
+            context(),
+            podgroups::run(context(), inboxes.podgroups, stores(), bus.clone()),
+        ),
+        spawn("binder", context(), binder::run(context(), inboxes.binder, bus.clone())),
+        spawn(
+            "scheduler",
+            context(),
+            scheduler::run(context(), inboxes.scheduler, stores(), bus.clone(), mirror, policy),
+        ),
+        spawn(
+            "grouper",
+            context(),
+            grouper::run(context(), inboxes.grouper, stores(), bus.clone()),
+        ),
+        spawn("watches", context(), watches::run(context(), stores(), bus)),
+    ]
+}
+
+/// Runs a component in a task and a span of its own. That a peer is gone is no error once shutdown has begun.
+fn spawn<F>(name: &'static str, context: Context, component: F) -> Running
+where
+    F: Future<Output = Result<(), Error>> + Send + 'static,
+{
+    let component = async move {
+        match component.await {
+            Err(Error::Closed) if context.shutdown.is_cancelled() => Ok(()),
+            ended => ended,
+        }
+    };
+    (name, tokio::spawn(component.instrument(info_span!("component", name))))
+}
+
+/// What the components need to know of the configuration.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Pods with this `spec.schedulerName` are ours.
+    pub scheduler_name: String,
+    /// Label that names a workload's queue.
+    pub queue_label_key: String,
+    /// Label that names a node pool; empty turns node pools off.
+    pub node_pool_label_key: String,
+    /// This shard's node pool; `None` is the default shard.
+    pub node_pool: Option<String>,
+    /// Queue of workloads that name none.
+    pub default_queue: String,
+    /// Pods of a Job keep a pod group named after the pod, if one exists from an older release of KAI.
+    pub search_legacy_pod_groups: bool,
+    /// Conditions and events list every node instead of counts per reason.
+    pub detailed_fit_errors: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            scheduler_name: "kai-scheduler".to_owned(),
+            queue_label_key: "kai.scheduler/queue".to_owned(),
+            node_pool_label_key: "kai.scheduler/node-pool".to_owned(),
+            node_pool: None,
+            default_queue: "default-queue".to_owned(),
+            search_legacy_pod_groups: true,
+            detailed_fit_errors: false,
+        }
+    }
+}
+
+/// Why a component cannot go on. Each ends the process.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Another component has ended, so that messages to it go nowhere.
+    #[error("the component at the other end of the bus is gone")]
+    Closed,
+    /// A task or thread of the component panicked.
+    #[error("{task} panicked: {panic}")]
+    Panicked {
+        /// Which one.
+        task: &'static str,
+        /// What it said.
+        panic: String,
+    },
+    /// An address cannot be listened on any more.
+    #[error("cannot serve the webhooks")]
+    Listener(#[source] std::io::Error),
+    /// The operating system gave no thread.
+    #[error("cannot start the scheduler's thread")]
+    Thread(#[source] std::io::Error),
+}

@@ -1,0 +1,148 @@
+//! Admission: the webhooks that look at objects before the API server takes them.
+//!
+//! - `review` is the question and the answer; `pods`, `queues`, `pod_groups`, `topologies` are the rules, pure functions;
+//! - `lookups` finds out what the rules must know of the cluster;
+//! - `certificates` decides which certificate is issued and served when, `configurations` what the API server is told of the
+//!   webhooks; `keeper` watches and writes both;
+//! - `server` listens.
+//!
+//! Every replica serves; only the leader writes, except for the very first certificate, which whoever comes first makes.
+//! Pods of other schedulers never get here: the API server is told not to ask about them.
+
+pub mod certificates;
+pub mod configurations;
+pub mod keeper;
+pub mod lookups;
+pub mod pod_groups;
+pub mod pods;
+pub mod queues;
+pub mod review;
+mod server;
+pub mod topologies;
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use configurations::Target;
+use keeper::Published;
+use lookups::Lookups;
+use server::Webhooks;
+
+use super::watches::Stores;
+use super::{Context, Error};
+use crate::api::names::object;
+
+/// What is done about the queues of pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum QueueLabels {
+    /// Every pod is given the label of its queue, and one whose queue cannot run it is refused.
+    Enforce,
+    /// Every pod is given the label of its queue; who creates one whose queue cannot run it is warned.
+    Warn,
+    /// Nothing; a pod whose queue cannot run it waits, and its condition and an event say why.
+    Off,
+}
+
+/// What becomes of requests while no webhook answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum FailurePolicy {
+    /// They are refused; only those that concern us.
+    Fail,
+    /// They pass unseen.
+    Ignore,
+}
+
+impl FailurePolicy {
+    /// As the API writes it.
+    #[must_use]
+    pub fn as_api(self) -> &'static str {
+        match self {
+            Self::Fail => "Fail",
+            Self::Ignore => "Ignore",
+        }
+    }
+}
+
+/// What the webhooks are to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Our namespace: pods in it are let be, and the certificate is stored in it.
+    pub namespace: String,
+    /// Pods with this `spec.schedulerName` are ours.
+    pub scheduler_name: String,
+    /// The label that names a pod's queue.
+    pub queue_label_key: String,
+    /// What is done about the queues of pods.
+    pub queue_labels: QueueLabels,
+    /// Whether pods may share GPUs.
+    pub gpu_sharing: bool,
+    /// The runtime class of pods that share a GPU; empty for none.
+    pub gpu_fraction_runtime_class: String,
+    /// Whether containers are kept from choosing GPUs by themselves.
+    pub block_nvidia_visible_devices: bool,
+    /// What becomes of requests while no webhook answers.
+    pub failure_policy: FailurePolicy,
+    /// Where to listen.
+    pub address: SocketAddr,
+    /// Where the API server finds us; `None`: at the address that was bound, as in an embedded cluster.
+    pub target: Option<Target>,
+}
+
+/// Serves the webhooks on `listener` until `end`, and keeps the certificates and configurations until shutdown.
+///
+/// # Errors
+/// When the listener breaks.
+pub async fn run(
+    context: Context,
+    settings: Settings,
+    listener: TcpListener,
+    stores: Arc<Stores>,
+    end: CancellationToken,
+) -> Result<(), Error> {
+    let address = listener.local_addr().map_err(Error::Listener)?;
+    let target = settings
+        .target
+        .clone()
+        .unwrap_or_else(|| Target::Url(format!("https://{address}")));
+    let (tls, served) = watch::channel(None);
+    let (bundle, trusted) = watch::channel(None);
+    let certificates = keeper::keep_certificates(
+        context.clone(),
+        settings.namespace.clone(),
+        names(&settings, &target),
+        Published { tls, bundle },
+    );
+    let configurations = keeper::keep_configurations(context.clone(), settings.clone(), target, trusted);
+    let readiness = context.readiness.handle("webhooks", "no certificate yet");
+    let webhooks = Arc::new(Webhooks {
+        lookups: Lookups::new(&context, stores),
+        settings,
+    });
+    // The certificate may still be needed when nothing is kept any more, so the server is what ends last.
+    let (served, (), ()) = tokio::join!(
+        server::serve(listener, served, webhooks, readiness, end),
+        keeper::named("certificates", certificates),
+        keeper::named("configurations", configurations),
+    );
+    served.map_err(Error::Listener)
+}
+
+/// The names by which the API server reaches us.
+fn names(settings: &Settings, target: &Target) -> Vec<String> {
+    let (name, namespace) = (object::OPERATOR, &settings.namespace);
+    let mut names = vec![
+        format!("{name}.{namespace}.svc"),
+        format!("{name}.{namespace}.svc.cluster.local"),
+    ];
+    match target {
+        Target::Url(url) => names.extend(url.parse().ok().as_ref().and_then(certificates::host)),
+        Target::Service { name, namespace } if name != object::OPERATOR || *namespace != settings.namespace => {
+            names.push(format!("{name}.{namespace}.svc"));
+        }
+        Target::Service { .. } => {}
+    }
+    names
+}

@@ -1,0 +1,145 @@
+use rustls::RootCertStore;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::pki_types::{ServerName, UnixTime};
+
+use super::*;
+
+fn day(day: i64) -> Timestamp {
+    Timestamp::from_second(1_700_000_000 + day * 86_400).unwrap()
+}
+
+fn names() -> Vec<String> {
+    ["unikai.kai-scheduler.svc", "192.0.2.7"].map(str::to_owned).into()
+}
+
+/// The API server's side: does a client that trusts the bundle accept what is served?
+fn accepted(trusted: &str, served: &Pair, name: &str, now: Timestamp) -> Result<(), String> {
+    let mut roots = RootCertStore::empty();
+    for authority in CertificateDer::pem_slice_iter(trusted.as_bytes()) {
+        roots.add(authority.unwrap()).unwrap();
+    }
+    let provider = Arc::new(crypto::ring::default_provider());
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
+        .build()
+        .unwrap();
+    let certificate = CertificateDer::from_pem_slice(served.certificate.as_bytes()).unwrap();
+    let name = ServerName::try_from(name.to_owned()).unwrap();
+    let now = UnixTime::since_unix_epoch(Duration::from_secs(now.as_second().unsigned_abs()));
+    verifier
+        .verify_server_cert(&certificate, &[], &name, &[], now)
+        .map(|_| ())
+        .map_err(|error| error.to_string())
+}
+
+/// Follows the plan until it says to keep what there is.
+fn settle(mut pairs: Pairs, now: Timestamp) -> (Pairs, Timestamp) {
+    for _ in 0..3 {
+        match pairs.plan(&names(), now).unwrap() {
+            Plan::Keep(next) => return (pairs, next),
+            Plan::Store(better) => pairs = better,
+        }
+    }
+    panic!("the plan does not settle: {pairs:?}");
+}
+
+#[test]
+fn a_first_pair_is_trusted_for_all_of_its_names() {
+    let (pairs, _) = settle(Pairs::default(), day(0));
+    let served = pairs.served(day(0)).unwrap();
+    for name in names() {
+        accepted(&pairs.bundle(), served, &name, day(0)).unwrap();
+    }
+    accepted(&pairs.bundle(), served, "example.org", day(0)).unwrap_err();
+    server_config(served).unwrap();
+}
+
+#[test]
+fn over_two_years_no_moment_breaks_a_connection() {
+    let (mut pairs, mut next) = settle(Pairs::default(), day(0));
+    let mut history = vec![(day(0), pairs.clone())];
+    while next < day(730) {
+        let now = next;
+        let (settled, then) = settle(pairs.clone(), now);
+        (pairs, next) = (settled, then);
+        history.push((now, pairs.clone()));
+        // An API server, and another replica, may be half an hour behind.
+        let behind = history
+            .iter()
+            .rev()
+            .find(|(since, _)| *since + SignedDuration::from_mins(30) <= now);
+        let behind = &behind.unwrap_or(&history[0]).1;
+        for trusted in [behind, &pairs] {
+            for served in [behind, &pairs] {
+                let pair = served.served(now).unwrap();
+                accepted(&trusted.bundle(), pair, "192.0.2.7", now).unwrap_or_else(|error| panic!("at {now}: {error}"));
+            }
+        }
+        assert!(pairs.pairs.len() <= 2, "old authorities are dropped");
+    }
+    let issued: std::collections::BTreeSet<Timestamp> = history
+        .iter()
+        .flat_map(|(_, pairs)| pairs.pairs.iter().map(|pair| pair.issued_at))
+        .collect();
+    assert_eq!(issued.len(), 1 + 730 / 60);
+}
+
+#[test]
+fn a_new_pair_is_served_when_it_has_been_trusted_for_the_overlap() {
+    let (first, _) = settle(Pairs::default(), day(0));
+    let (both, _) = settle(first.clone(), day(60));
+    assert_eq!(both.pairs.len(), 2);
+    assert_eq!(both.served(day(60)), Some(&first.pairs[0]));
+    assert_eq!(both.served(day(60) + OVERLAP), Some(&both.pairs[1]));
+}
+
+#[test]
+fn other_names_or_a_long_sleep_make_a_new_pair_at_once() {
+    let (first, _) = settle(Pairs::default(), day(0));
+    let other = vec!["other.example".to_owned()];
+    let Plan::Store(renamed) = first.plan(&other, day(1)).unwrap() else {
+        panic!("kept")
+    };
+    accepted(
+        &renamed.bundle(),
+        renamed.served(day(1)).unwrap(),
+        "other.example",
+        day(1),
+    )
+    .unwrap();
+
+    let Plan::Store(late) = first.plan(&names(), day(200)).unwrap() else {
+        panic!("kept")
+    };
+    accepted(&late.bundle(), late.served(day(200)).unwrap(), "192.0.2.7", day(200)).unwrap();
+}
+
+#[test]
+fn what_is_stored_comes_back_and_what_is_broken_is_left_out() {
+    let (first, _) = settle(Pairs::default(), day(0));
+    let (both, _) = settle(first, day(60));
+    let mut data = both.to_data();
+    assert_eq!(Pairs::from_data(&data), both);
+
+    let key = format!("{}.tls.key", both.pairs[0].issued_at.as_second());
+    data.insert(key, b"nonsense".to_vec());
+    assert_eq!(Pairs::from_data(&data).pairs, both.pairs[1..]);
+    assert_eq!(Pairs::from_data(&BTreeMap::new()), Pairs::default());
+}
+
+#[test]
+fn the_key_is_not_printed() {
+    let (pairs, _) = settle(Pairs::default(), day(0));
+    assert!(!format!("{pairs:?}").contains("PRIVATE"));
+}
+
+#[test]
+fn hosts_of_urls() {
+    for (url, expected) in [
+        ("https://192.0.2.7:9443", "192.0.2.7"),
+        ("https://[::1]:9443/x", "::1"),
+        ("https://unikai.example:9443", "unikai.example"),
+    ] {
+        assert_eq!(host(&url.parse().unwrap()).as_deref(), Some(expected));
+    }
+}

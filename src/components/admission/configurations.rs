@@ -1,0 +1,323 @@
+//! The webhook configurations: what the API server is told of the webhooks, and how that is kept true.
+//!
+//! Names and rules are KAI's, so that an installation of it is taken over in place. What others add is kept: labels,
+//! annotations, timeouts, and terms of the namespace selector, which some clouds insert. Absent: the watching and writing.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::{
+    MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference,
+    ValidatingWebhook, ValidatingWebhookConfiguration, WebhookClientConfig,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
+
+use super::Settings;
+use crate::api::names::{group, label, object, webhook};
+
+/// Where the API server finds the webhooks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// Behind a Service in our namespace.
+    Service {
+        /// The Service.
+        name: String,
+        /// Its namespace.
+        namespace: String,
+    },
+    /// At a URL, without a path.
+    Url(String),
+}
+
+/// What is to be registered.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Desired {
+    /// The one configuration of mutating webhooks.
+    pub mutating: MutatingWebhookConfiguration,
+    /// The configurations of validating webhooks.
+    pub validating: Vec<ValidatingWebhookConfiguration>,
+}
+
+/// What is to be registered for webhooks at `target` that authorities in `bundle` vouch for.
+#[must_use]
+pub fn desired(settings: &Settings, target: &Target, bundle: &str) -> Desired {
+    let client = |path: &str| client_config(target, path, bundle);
+    let pods = |operations: &[&str]| rule("", "v1", "pods", "Namespaced", operations);
+    let pod_webhook = format!("admission.{}.svc", settings.namespace);
+    let common = Common::new(settings);
+
+    let mutate = MutatingWebhook {
+        name: pod_webhook.clone(),
+        client_config: client(webhook::MUTATE_POD_PATH),
+        rules: Some(vec![pods(&["CREATE"])]),
+        reinvocation_policy: Some("IfNeeded".to_owned()),
+        failure_policy: Some(common.failure_policy.clone()),
+        side_effects: "None".to_owned(),
+        admission_review_versions: vec!["v1".to_owned()],
+        match_conditions: Some(vec![scheduler_matches(settings)]),
+        namespace_selector: Some(other_namespaces(settings)),
+        ..MutatingWebhook::default()
+    };
+    let validate_pods = ValidatingWebhook {
+        match_conditions: Some(vec![scheduler_matches(settings)]),
+        namespace_selector: Some(other_namespaces(settings)),
+        ..common.validating(
+            pod_webhook,
+            client(webhook::VALIDATE_POD_PATH),
+            pods(&["CREATE", "UPDATE"]),
+        )
+    };
+    let validate = |name: &str, path: &str, group: &str, version: &str, resource: &str, scope: &str| {
+        common.validating(
+            name.to_owned(),
+            client(path),
+            rule(group, version, resource, scope, &["CREATE", "UPDATE"]),
+        )
+    };
+    let topologies = validate(
+        &format!("topology.admission.{}.svc", settings.namespace),
+        webhook::VALIDATE_TOPOLOGY_PATH,
+        group::KAI,
+        "v1alpha1",
+        "topologies",
+        "Cluster",
+    );
+    let queues = validate(
+        webhook::QUEUE_NAME,
+        webhook::VALIDATE_QUEUE_PATH,
+        group::SCHEDULING,
+        "v2",
+        "queues",
+        "Cluster",
+    );
+    let pod_groups = validate(
+        webhook::POD_GROUP_NAME,
+        webhook::VALIDATE_POD_GROUP_PATH,
+        group::SCHEDULING,
+        "v2alpha2",
+        "podgroups",
+        "Namespaced",
+    );
+
+    Desired {
+        mutating: MutatingWebhookConfiguration {
+            metadata: metadata(object::MUTATING_WEBHOOK, "admission"),
+            webhooks: Some(vec![mutate]),
+        },
+        validating: vec![
+            validating(object::VALIDATING_WEBHOOK, "admission", vec![validate_pods, topologies]),
+            validating(object::QUEUE_WEBHOOK, "queue-controller", vec![queues]),
+            validating(object::POD_GROUP_WEBHOOK, "podgroup-controller", vec![pod_groups]),
+        ],
+    }
+}
+
+/// What the validating webhooks have in common.
+struct Common {
+    failure_policy: String,
+}
+
+impl Common {
+    fn new(settings: &Settings) -> Self {
+        Self {
+            failure_policy: settings.failure_policy.as_api().to_owned(),
+        }
+    }
+
+    fn validating(
+        &self,
+        name: String,
+        client_config: WebhookClientConfig,
+        rule: RuleWithOperations,
+    ) -> ValidatingWebhook {
+        ValidatingWebhook {
+            name,
+            client_config,
+            rules: Some(vec![rule]),
+            failure_policy: Some(self.failure_policy.clone()),
+            side_effects: "None".to_owned(),
+            admission_review_versions: vec!["v1".to_owned()],
+            ..ValidatingWebhook::default()
+        }
+    }
+}
+
+fn metadata(name: &str, app: &str) -> ObjectMeta {
+    let labels = [(label::APP, app), (label::MANAGED_BY, object::OPERATOR)];
+    ObjectMeta {
+        name: Some(name.to_owned()),
+        labels: Some(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into()),
+        ..ObjectMeta::default()
+    }
+}
+
+fn validating(name: &str, app: &str, webhooks: Vec<ValidatingWebhook>) -> ValidatingWebhookConfiguration {
+    ValidatingWebhookConfiguration {
+        metadata: metadata(name, app),
+        webhooks: Some(webhooks),
+    }
+}
+
+fn client_config(target: &Target, path: &str, bundle: &str) -> WebhookClientConfig {
+    let ca_bundle = Some(ByteString(bundle.as_bytes().to_vec()));
+    match target {
+        Target::Url(url) => {
+            let url = Some(format!("{}{path}", url.trim_end_matches('/')));
+            WebhookClientConfig {
+                ca_bundle,
+                url,
+                service: None,
+            }
+        }
+        Target::Service { name, namespace } => {
+            let service = ServiceReference {
+                name: name.clone(),
+                namespace: namespace.clone(),
+                path: Some(path.to_owned()),
+                port: Some(443),
+            };
+            WebhookClientConfig {
+                ca_bundle,
+                url: None,
+                service: Some(service),
+            }
+        }
+    }
+}
+
+fn rule(group: &str, version: &str, resource: &str, scope: &str, operations: &[&str]) -> RuleWithOperations {
+    RuleWithOperations {
+        api_groups: Some(vec![group.to_owned()]),
+        api_versions: Some(vec![version.to_owned()]),
+        resources: Some(vec![resource.to_owned()]),
+        scope: Some(scope.to_owned()),
+        operations: Some(operations.iter().map(|&operation| operation.to_owned()).collect()),
+    }
+}
+
+/// The API server asks about the pods of our scheduler only: trouble with us is nobody else's.
+fn scheduler_matches(settings: &Settings) -> MatchCondition {
+    MatchCondition {
+        name: webhook::MATCH_CONDITION.to_owned(),
+        expression: format!("object.spec.schedulerName == '{}'", settings.scheduler_name),
+    }
+}
+
+fn other_namespaces(settings: &Settings) -> LabelSelector {
+    LabelSelector {
+        match_expressions: Some(vec![LabelSelectorRequirement {
+            key: label::NAMESPACE_NAME.to_owned(),
+            operator: "NotIn".to_owned(),
+            values: Some(vec!["kube-system".to_owned(), settings.namespace.clone()]),
+        }]),
+        match_labels: None,
+    }
+}
+
+/// A kind of webhook configuration, for the reconciler.
+pub trait Configuration: Clone + PartialEq {
+    /// `self` as it is to be, given what lives in the API server: ours where we say something, theirs where we do not.
+    #[must_use]
+    fn onto(&self, live: &Self) -> Self;
+}
+
+impl Configuration for MutatingWebhookConfiguration {
+    fn onto(&self, live: &Self) -> Self {
+        let merge = |ours: &MutatingWebhook, theirs: &MutatingWebhook| MutatingWebhook {
+            timeout_seconds: ours.timeout_seconds.or(theirs.timeout_seconds),
+            match_policy: ours.match_policy.clone().or_else(|| theirs.match_policy.clone()),
+            namespace_selector: selector(ours.namespace_selector.as_ref(), theirs.namespace_selector.as_ref()),
+            object_selector: selector(ours.object_selector.as_ref(), theirs.object_selector.as_ref()),
+            ..ours.clone()
+        };
+        let webhooks = merged(
+            self.webhooks.as_deref(),
+            live.webhooks.as_deref(),
+            |webhook| &webhook.name,
+            merge,
+        );
+        Self {
+            metadata: merged_metadata(&self.metadata, &live.metadata),
+            webhooks,
+        }
+    }
+}
+
+impl Configuration for ValidatingWebhookConfiguration {
+    fn onto(&self, live: &Self) -> Self {
+        let merge = |ours: &ValidatingWebhook, theirs: &ValidatingWebhook| ValidatingWebhook {
+            timeout_seconds: ours.timeout_seconds.or(theirs.timeout_seconds),
+            match_policy: ours.match_policy.clone().or_else(|| theirs.match_policy.clone()),
+            namespace_selector: selector(ours.namespace_selector.as_ref(), theirs.namespace_selector.as_ref()),
+            object_selector: selector(ours.object_selector.as_ref(), theirs.object_selector.as_ref()),
+            ..ours.clone()
+        };
+        let webhooks = merged(
+            self.webhooks.as_deref(),
+            live.webhooks.as_deref(),
+            |webhook| &webhook.name,
+            merge,
+        );
+        Self {
+            metadata: merged_metadata(&self.metadata, &live.metadata),
+            webhooks,
+        }
+    }
+}
+
+fn merged<W: Clone>(
+    ours: Option<&[W]>,
+    theirs: Option<&[W]>,
+    name: impl Fn(&W) -> &String,
+    merge: impl Fn(&W, &W) -> W,
+) -> Option<Vec<W>> {
+    let live = |ours: &W| {
+        theirs
+            .unwrap_or_default()
+            .iter()
+            .find(|theirs| name(theirs) == name(ours))
+    };
+    Some(
+        ours?
+            .iter()
+            .map(|ours| live(ours).map_or_else(|| ours.clone(), |theirs| merge(ours, theirs)))
+            .collect(),
+    )
+}
+
+fn merged_metadata(ours: &ObjectMeta, live: &ObjectMeta) -> ObjectMeta {
+    let mut merged = live.clone();
+    let add = |theirs: &mut Option<BTreeMap<String, String>>, ours: Option<&BTreeMap<String, String>>| {
+        if let Some(ours) = ours {
+            theirs.get_or_insert_default().extend(ours.clone());
+        }
+    };
+    add(&mut merged.labels, ours.labels.as_ref());
+    add(&mut merged.annotations, ours.annotations.as_ref());
+    merged
+}
+
+/// Our terms, and those of theirs whose keys we do not use.
+fn selector(ours: Option<&LabelSelector>, theirs: Option<&LabelSelector>) -> Option<LabelSelector> {
+    let Some(theirs) = theirs else { return ours.cloned() };
+    let Some(ours) = ours else { return Some(theirs.clone()) };
+    let own = ours.match_expressions.iter().flatten();
+    let uses = |key: &String| ours.match_expressions.iter().flatten().any(|term| term.key == *key);
+    let foreign = theirs
+        .match_expressions
+        .iter()
+        .flatten()
+        .filter(|term| !uses(&term.key));
+    let mut labels = theirs.match_labels.clone();
+    if let Some(own) = &ours.match_labels {
+        labels.get_or_insert_default().extend(own.clone());
+    }
+    let terms: Vec<LabelSelectorRequirement> = own.chain(foreign).cloned().collect();
+    Some(LabelSelector {
+        match_expressions: Some(terms).filter(|terms| !terms.is_empty()),
+        match_labels: labels,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,149 @@
+use std::net::SocketAddr;
+
+use serde_json::json;
+
+use super::*;
+use crate::components::admission::{FailurePolicy, QueueLabels};
+
+fn settings() -> Settings {
+    Settings {
+        namespace: "kai-scheduler".to_owned(),
+        scheduler_name: "kai-scheduler".to_owned(),
+        queue_label_key: "kai.scheduler/queue".to_owned(),
+        queue_labels: QueueLabels::Enforce,
+        gpu_sharing: true,
+        gpu_fraction_runtime_class: "nvidia".to_owned(),
+        block_nvidia_visible_devices: false,
+        failure_policy: FailurePolicy::Fail,
+        address: SocketAddr::from(([127, 0, 0, 1], 9443)),
+        target: None,
+    }
+}
+
+fn by_service(bundle: &str) -> Desired {
+    let target = Target::Service {
+        name: "unikai".to_owned(),
+        namespace: "kai-scheduler".to_owned(),
+    };
+    desired(&settings(), &target, bundle)
+}
+
+#[test]
+fn the_api_server_asks_about_pods_of_our_scheduler_only() {
+    insta::assert_yaml_snapshot!(by_service("PEM").mutating, @r#"
+    apiVersion: admissionregistration.k8s.io/v1
+    kind: MutatingWebhookConfiguration
+    metadata:
+      labels:
+        app: admission
+        app.kubernetes.io/managed-by: unikai
+      name: mutating-kai-admission
+    webhooks:
+      - admissionReviewVersions:
+          - v1
+        clientConfig:
+          caBundle: UEVN
+          service:
+            name: unikai
+            namespace: kai-scheduler
+            path: /mutate--v1-pod
+            port: 443
+        failurePolicy: Fail
+        matchConditions:
+          - expression: "object.spec.schedulerName == 'kai-scheduler'"
+            name: scheduler-name-match
+        name: admission.kai-scheduler.svc
+        namespaceSelector:
+          matchExpressions:
+            - key: kubernetes.io/metadata.name
+              operator: NotIn
+              values:
+                - kube-system
+                - kai-scheduler
+        reinvocationPolicy: IfNeeded
+        rules:
+          - apiGroups:
+              - ""
+            apiVersions:
+              - v1
+            operations:
+              - CREATE
+            resources:
+              - pods
+            scope: Namespaced
+        sideEffects: None
+    "#);
+}
+
+#[test]
+fn queues_pod_groups_and_topologies_are_asked_about_under_the_names_of_kai() {
+    let rows: Vec<String> = by_service("PEM")
+        .validating
+        .iter()
+        .flat_map(|configuration| {
+            let name = configuration.metadata.name.clone().unwrap();
+            configuration.webhooks.clone().unwrap().into_iter().map(move |webhook| {
+                let rule = &webhook.rules.as_ref().unwrap()[0];
+                let list = |list: &Option<Vec<String>>| list.clone().unwrap().join(",");
+                let path = webhook.client_config.service.unwrap().path.unwrap();
+                let what = [list(&rule.api_groups), list(&rule.api_versions), list(&rule.resources)].join("/");
+                format!("{name} {} {path} {what} {}", webhook.name, list(&rule.operations))
+            })
+        })
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            "validating-kai-admission admission.kai-scheduler.svc /validate--v1-pod /v1/pods CREATE,UPDATE",
+            "validating-kai-admission topology.admission.kai-scheduler.svc /validate-kai-scheduler-v1alpha1-topology kai.scheduler/v1alpha1/topologies CREATE,UPDATE",
+            "kai-queue-validation-v2 queue-validation.kai.scheduler /validate-scheduling-run-ai-v2-queue scheduling.run.ai/v2/queues CREATE,UPDATE",
+            "kai-podgroup-validation-v2alpha2 podgroup-validation.kai.scheduler /validate-scheduling-run-ai-v2alpha2-podgroup scheduling.run.ai/v2alpha2/podgroups CREATE,UPDATE",
+        ]
+    );
+}
+
+#[test]
+fn outside_of_the_cluster_the_url_is_registered() {
+    let Desired { mutating, .. } = desired(&settings(), &Target::Url("https://192.0.2.7:9443/".to_owned()), "PEM");
+    let client = &mutating.webhooks.unwrap()[0].client_config;
+    assert_eq!(client.url.as_deref(), Some("https://192.0.2.7:9443/mutate--v1-pod"));
+    assert_eq!(client.service, None);
+}
+
+/// What an API server makes of our object: fills in its defaults, and a cloud adds a term.
+fn as_stored(ours: &MutatingWebhookConfiguration) -> MutatingWebhookConfiguration {
+    let mut stored = serde_json::to_value(ours).unwrap();
+    stored["metadata"]["resourceVersion"] = json!("7");
+    stored["metadata"]["annotations"] = json!({"cloud.example/touched": "yes"});
+    let webhook = &mut stored["webhooks"][0];
+    webhook["timeoutSeconds"] = json!(10);
+    webhook["matchPolicy"] = json!("Equivalent");
+    webhook["objectSelector"] = json!({});
+    let terms = webhook["namespaceSelector"]["matchExpressions"].as_array_mut().unwrap();
+    terms.push(json!({"key": "control-plane", "operator": "DoesNotExist"}));
+    serde_json::from_value(stored).unwrap()
+}
+
+#[test]
+fn what_others_add_is_kept_and_what_is_right_is_not_written_again() {
+    let ours = by_service("PEM").mutating;
+    let live = as_stored(&ours);
+    assert_eq!(ours.onto(&live), live);
+}
+
+#[test]
+fn what_was_tampered_with_is_put_right() {
+    let ours = by_service("NEW").mutating;
+    let mut tampered = as_stored(&by_service("OLD").mutating);
+    let webhooks = tampered.webhooks.as_mut().unwrap();
+    webhooks[0].match_conditions = None;
+    webhooks.push(MutatingWebhook {
+        name: "stranger.example".to_owned(),
+        ..webhooks[0].clone()
+    });
+
+    let repaired = ours.onto(&tampered);
+
+    assert_eq!(repaired, as_stored(&ours));
+    assert_eq!(repaired.onto(&tampered).onto(&repaired), repaired);
+}

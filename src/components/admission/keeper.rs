@@ -1,0 +1,349 @@
+//! Keeps what the webhooks need in the API server: the certificates in a Secret, and the configurations that tell the API server
+//! of the webhooks. Both are watched, so that damage is repaired when it is done, and nothing is written when nothing is wrong.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::PostParams;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Resource, ResourceExt};
+use rustls::ServerConfig;
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use super::Settings;
+use super::certificates::{self, Pairs, Plan};
+use super::configurations::{self, Configuration, Target};
+use crate::api::names::{label, object};
+use crate::components::Context;
+
+/// Before a write that failed is tried again.
+const RETRY: Duration = Duration::from_secs(2);
+/// The longest sleep: clocks are set, and machines are suspended.
+const SLEEP_MAX: Duration = Duration::from_secs(600);
+
+/// What the other parts of admission go by.
+#[derive(Debug)]
+pub struct Published {
+    /// What to serve with.
+    pub tls: watch::Sender<Option<Arc<ServerConfig>>>,
+    /// Which authorities to trust, as PEM.
+    pub bundle: watch::Sender<Option<String>>,
+}
+
+/// Keeps the certificates for `names` until shutdown, and publishes them.
+pub async fn keep_certificates(context: Context, namespace: String, names: Vec<String>, published: Published) {
+    let mut keeper = CertificateKeeper {
+        context,
+        namespace,
+        names,
+        published,
+        secret: None,
+        served: None,
+    };
+    let shutdown = keeper.context.shutdown.clone();
+    shutdown.run_until_cancelled(keeper.run()).await;
+}
+
+struct CertificateKeeper {
+    context: Context,
+    namespace: String,
+    names: Vec<String>,
+    published: Published,
+    secret: Option<Secret>,
+    /// The certificate that is served.
+    served: Option<String>,
+}
+
+impl CertificateKeeper {
+    async fn run(&mut self) {
+        let api: Api<Secret> = Api::namespaced(self.context.reads.clone(), &self.namespace);
+        let mut events = watch_named(api, Some(object::WEBHOOK_SECRET));
+        let mut leading = self.context.leading.clone();
+        let mut synced = false;
+        let mut sleep = SLEEP_MAX;
+        loop {
+            tokio::select! {
+                Some(event) = events.next() => match event {
+                    Ok(watcher::Event::Init) => self.secret = None,
+                    Ok(watcher::Event::InitApply(secret) | watcher::Event::Apply(secret)) => self.secret = Some(secret),
+                    Ok(watcher::Event::InitDone) => synced = true,
+                    Ok(watcher::Event::Delete(_)) => self.secret = None,
+                    Err(error) => warn!(%error, secret = object::WEBHOOK_SECRET, "the webhooks' certificate cannot be watched; trying again"),
+                },
+                Ok(()) = leading.changed() => {}
+                () = tokio::time::sleep(sleep) => {}
+            }
+            if synced {
+                sleep = self.step().await;
+            }
+        }
+    }
+
+    /// Does what is to be done now; answers when to look again.
+    async fn step(&mut self) -> Duration {
+        let now = Timestamp::now();
+        let pairs = Pairs::from_data(&data_of(self.secret.as_ref()));
+        self.publish(&pairs, now);
+        match pairs.plan(&self.names, now) {
+            Ok(Plan::Keep(until)) => {
+                let span = Duration::try_from(until.duration_since(now)).unwrap_or_default();
+                span.clamp(Duration::from_secs(1), SLEEP_MAX)
+            }
+            Ok(Plan::Store(next)) => {
+                self.store(&next).await;
+                RETRY
+            }
+            Err(error) => {
+                warn!(%error, "no certificate for the webhooks could be issued");
+                RETRY
+            }
+        }
+    }
+
+    /// Writes the Secret: anyone the first one, then only the leader. Either way the API server sees to it that the first to
+    /// come wins, and the watch brings what was written.
+    async fn store(&mut self, pairs: &Pairs) {
+        let how = PostParams::default();
+        let data = pairs
+            .to_data()
+            .into_iter()
+            .map(|(key, value)| (key, ByteString(value)))
+            .collect();
+        let written = match &self.secret {
+            None => {
+                let api: Api<Secret> = Api::namespaced(self.context.reads.clone(), &self.namespace);
+                let secret = Secret {
+                    metadata: self.metadata(),
+                    data: Some(data),
+                    type_: Some("Opaque".to_owned()),
+                    ..Secret::default()
+                };
+                api.create(&how, &secret).await
+            }
+            Some(_) if !self.context.is_leading() => return,
+            Some(live) => {
+                let api: Api<Secret> = Api::namespaced(self.context.writes.clone(), &self.namespace);
+                api.replace(
+                    object::WEBHOOK_SECRET,
+                    &how,
+                    &Secret {
+                        data: Some(data),
+                        ..live.clone()
+                    },
+                )
+                .await
+            }
+        };
+        match written {
+            Ok(secret) => {
+                info!(secret = object::WEBHOOK_SECRET, "webhook certificate stored");
+                self.publish(&Pairs::from_data(&data_of(Some(&secret))), Timestamp::now());
+                self.secret = Some(secret);
+            }
+            Err(error) if is_conflict(&error) => {}
+            Err(error) => {
+                warn!(%error, ns = self.namespace, "the webhooks' certificate cannot be stored; trying again");
+            }
+        }
+    }
+
+    fn publish(&mut self, pairs: &Pairs, now: Timestamp) {
+        let Some(served) = pairs.served(now) else { return };
+        self.published.bundle.send_if_modified(|bundle| {
+            let next = Some(pairs.bundle());
+            let changed = *bundle != next;
+            *bundle = next;
+            changed
+        });
+        if self.served.as_ref() == Some(&served.certificate) {
+            return;
+        }
+        match certificates::server_config(served) {
+            Ok(config) => {
+                self.served = Some(served.certificate.clone());
+                self.published.tls.send_replace(Some(config));
+            }
+            Err(error) => warn!(%error, "the webhooks' certificate cannot be served"),
+        }
+    }
+
+    fn metadata(&self) -> ObjectMeta {
+        ObjectMeta {
+            name: Some(object::WEBHOOK_SECRET.to_owned()),
+            namespace: Some(self.namespace.clone()),
+            labels: Some(BTreeMap::from([(
+                label::MANAGED_BY.to_owned(),
+                object::OPERATOR.to_owned(),
+            )])),
+            ..ObjectMeta::default()
+        }
+    }
+}
+
+fn data_of(secret: Option<&Secret>) -> BTreeMap<String, Vec<u8>> {
+    let data = secret.and_then(|secret| secret.data.as_ref());
+    data.into_iter()
+        .flatten()
+        .map(|(key, value)| (key.clone(), value.0.clone()))
+        .collect()
+}
+
+/// Keeps the webhook configurations until shutdown, while this process leads.
+pub async fn keep_configurations(
+    context: Context,
+    settings: Settings,
+    target: Target,
+    mut bundle: watch::Receiver<Option<String>>,
+) {
+    let readiness = context
+        .readiness
+        .handle("webhook-configurations", "not registered with the API server yet");
+    let mut mutating = Live::<MutatingWebhookConfiguration>::new(&context);
+    let mut validating = Live::<ValidatingWebhookConfiguration>::new(&context);
+    let mut leading = context.leading.clone();
+    let mut retry = None;
+    let keep = async {
+        loop {
+            tokio::select! {
+                () = mutating.changed() => {}
+                () = validating.changed() => {}
+                Ok(()) = bundle.changed() => {}
+                Ok(()) = leading.changed() => {}
+                () = sleep_or_wait(retry.take()) => {}
+            }
+            let Some(pem) = bundle.borrow_and_update().clone() else {
+                continue;
+            };
+            if !(mutating.synced && validating.synced) {
+                continue;
+            }
+            let desired = configurations::desired(&settings, &target, &pem);
+            let mut right = mutating.reconcile(&context, &desired.mutating).await;
+            for configuration in &desired.validating {
+                right &= validating.reconcile(&context, configuration).await;
+            }
+            if right {
+                readiness.ready();
+            } else if context.is_leading() {
+                retry = Some(RETRY);
+            }
+        }
+    };
+    context.shutdown.run_until_cancelled(keep).await;
+}
+
+async fn sleep_or_wait(span: Option<Duration>) {
+    match span {
+        Some(span) => tokio::time::sleep(span).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The configurations of one kind, as last seen.
+struct Live<K> {
+    events: BoxStream<'static, watcher::Result<watcher::Event<K>>>,
+    objects: BTreeMap<String, K>,
+    synced: bool,
+}
+
+impl<K> Live<K>
+where
+    K: Configuration
+        + Resource<DynamicType = ()>
+        + DeserializeOwned
+        + serde::Serialize
+        + std::fmt::Debug
+        + Send
+        + 'static,
+    K: Resource<Scope = k8s_openapi::ClusterResourceScope>,
+{
+    fn new(context: &Context) -> Self {
+        let api: Api<K> = Api::all(context.reads.clone());
+        Self {
+            events: watch_named(api, None),
+            objects: BTreeMap::new(),
+            synced: false,
+        }
+    }
+
+    /// Returns when something may have changed.
+    async fn changed(&mut self) {
+        match self.events.next().await {
+            Some(Ok(watcher::Event::Init)) => self.objects.clear(),
+            Some(Ok(watcher::Event::InitApply(found) | watcher::Event::Apply(found))) => {
+                self.objects.insert(found.name_any(), found);
+            }
+            Some(Ok(watcher::Event::InitDone)) => self.synced = true,
+            Some(Ok(watcher::Event::Delete(gone))) => {
+                self.objects.remove(&gone.name_any());
+            }
+            Some(Err(error)) => {
+                warn!(%error, kind = %K::kind(&()), "webhook configurations cannot be watched; trying again");
+            }
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Makes the configuration what it is to be, if this process leads. Answers whether it is; to a process that does not lead,
+    /// what it is to be is the leader's business, as long as there is one.
+    async fn reconcile(&mut self, context: &Context, desired: &K) -> bool {
+        let name = desired.name_any();
+        let live = self.objects.get(&name);
+        let wanted = live.map_or_else(|| desired.clone(), |live| desired.onto(live));
+        if live == Some(&wanted) {
+            return true;
+        }
+        if !context.is_leading() {
+            return live.is_some();
+        }
+        let (api, how) = (Api::<K>::all(context.writes.clone()), PostParams::default());
+        let written = if live.is_some() {
+            api.replace(&name, &how, &wanted).await
+        } else {
+            api.create(&how, &wanted).await
+        };
+        match written {
+            Ok(written) => {
+                info!(name, kind = %K::kind(&()), "webhook configuration written");
+                let right = desired.onto(&written) == written;
+                self.objects.insert(name, written);
+                right
+            }
+            Err(error) if is_conflict(&error) => false,
+            Err(error) => {
+                warn!(%error, name, "the webhook configuration cannot be written; trying again");
+                false
+            }
+        }
+    }
+}
+
+fn watch_named<K>(api: Api<K>, name: Option<&str>) -> BoxStream<'static, watcher::Result<watcher::Event<K>>>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
+{
+    let config = watcher::Config::default();
+    let config = name.map_or(config.clone(), |name| config.fields(&format!("metadata.name={name}")));
+    watcher(api, config).default_backoff().boxed()
+}
+
+/// Someone else was faster; the watch tells what they did.
+fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409)
+}
+
+/// Spans `future` with the task's name.
+pub fn named(name: &'static str, future: impl Future<Output = ()>) -> impl Future<Output = ()> {
+    tracing::Instrument::instrument(future, tracing::info_span!("admission", task = name))
+}

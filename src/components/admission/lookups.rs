@@ -1,0 +1,133 @@
+//! What the rules must know of the cluster: the queues, and the queue that a new pod will run in, as the grouper will see it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, Client};
+use tracing::debug;
+
+use super::pods::queue_label::{Source, Tree, Workload};
+use crate::api::Queue;
+use crate::api::names::annotation;
+use crate::components::grouping::owners::{Chain, Owners};
+use crate::components::grouping::rules::{self, Input};
+use crate::components::grouping::{Known, left_alone, names_foreign_group};
+use crate::components::watches::Stores;
+use crate::components::{Context, Settings};
+
+/// How long a webhook waits for the owners of a pod. Past it the pod is taken for its own owner: late is worse than unlabelled.
+const OWNERS_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Answers from the watches' stores, and from the API server where those may be behind.
+pub struct Lookups {
+    stores: Arc<Stores>,
+    reads: Client,
+    owners: Owners,
+    settings: Arc<Settings>,
+}
+
+impl Lookups {
+    /// Looks things up through the context's client.
+    #[must_use]
+    pub fn new(context: &Context, stores: Arc<Stores>) -> Self {
+        Self {
+            stores,
+            reads: context.reads.clone(),
+            owners: Owners::new(context.reads.clone()),
+            settings: Arc::clone(&context.settings),
+        }
+    }
+
+    /// All queues, as last seen.
+    #[must_use]
+    pub fn tree(&self) -> Tree {
+        let queues = self.stores.queues.list();
+        queues
+            .iter()
+            .map(|queue| {
+                (
+                    queue.metadata.name.clone().unwrap_or_default(),
+                    queue.spec.parent_queue.clone(),
+                )
+            })
+            .collect()
+    }
+
+    /// The queue that a pod will run in. `None` where that is not ours to say: the pod belongs to a group that others made,
+    /// or the cluster does not answer.
+    pub async fn workload(&self, pod: &Pod) -> Option<Workload> {
+        let (queue, source) = self.queue(pod).await?;
+        let mut tree = self.tree();
+        if !tree.contains(&queue) {
+            // Perhaps it was created a moment ago.
+            let found = Api::<Queue>::all(self.reads.clone()).get_opt(&queue).await;
+            match found {
+                Ok(Some(found)) => tree.insert(queue.clone(), found.spec.parent_queue),
+                Ok(None) => {}
+                Err(error) => {
+                    debug!(%error, queue, "the queue of a new pod cannot be looked up");
+                    return None;
+                }
+            }
+        }
+        Some(Workload { queue, source, tree })
+    }
+
+    async fn queue(&self, pod: &Pod) -> Option<(String, Source)> {
+        if left_alone(pod) {
+            return self.queue_of_group(pod);
+        }
+        let chain = match tokio::time::timeout(OWNERS_TIMEOUT, self.owners.chain(pod)).await {
+            Ok(Ok(Chain::Owned(chain))) => chain,
+            Ok(Ok(Chain::OptedOut)) => return self.queue_of_group(pod),
+            Ok(Err(error)) => {
+                debug!(%error, "the owners of a new pod cannot be looked up");
+                Vec::new()
+            }
+            Err(_elapsed) => Vec::new(),
+        };
+        if chain.is_empty() && names_foreign_group(pod) {
+            return self.queue_of_group(pod);
+        }
+        let cluster = Known {
+            stores: &self.stores,
+            queue_label_key: &self.settings.queue_label_key,
+        };
+        let queue_of = |pod: &Pod| {
+            let input = Input {
+                pod,
+                chain: &chain,
+                settings: &self.settings,
+                cluster: &cluster,
+            };
+            rules::group(&input).ok()?.group.spec.queue
+        };
+        let queue = queue_of(pod)?;
+        let source = if queue == self.settings.default_queue {
+            Source::Default
+        } else if queue_of(&without_label(pod, &self.settings.queue_label_key)).as_ref() == Some(&queue) {
+            Source::Surroundings
+        } else {
+            Source::Pod
+        };
+        Some((queue, source))
+    }
+
+    fn queue_of_group(&self, pod: &Pod) -> Option<(String, Source)> {
+        let group = pod.metadata.annotations.as_ref()?.get(annotation::POD_GROUP_NAME)?;
+        let group = self.stores.pod_groups.get(pod.metadata.namespace.as_deref()?, group)?;
+        Some((
+            group.spec.queue.clone().filter(|queue| !queue.is_empty())?,
+            Source::Surroundings,
+        ))
+    }
+}
+
+fn without_label(pod: &Pod, key: &str) -> Pod {
+    let mut pod = pod.clone();
+    if let Some(labels) = &mut pod.metadata.labels {
+        labels.remove(key);
+    }
+    pod
+}

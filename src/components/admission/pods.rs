@@ -1,0 +1,146 @@
+//! Pods of our scheduler: what is written into them and what is refused. One file per rule; here they stand in their order,
+//! and the first that objects decides. Pure: what a rule must know of the cluster comes in as [`Workload`].
+//!
+//! Absent: the opt-in limit of GPU memory by HAMi-core.
+
+pub mod device_access;
+pub mod gpu_sharing;
+pub mod queue_label;
+pub mod runtime_class;
+
+use k8s_openapi::api::core::v1::{Container, Pod};
+
+use super::Settings;
+use super::review::{Operation, Request, Verdict};
+use crate::api::names::annotation;
+use queue_label::Workload;
+
+/// What a pod's creation changes in the pod. `random` names its config maps, where it needs any.
+#[must_use]
+pub fn mutate(request: &Request, workload: Option<&Workload>, settings: &Settings, random: &str) -> Verdict {
+    let pod = match ours(request, settings) {
+        Ok(Some(pod)) => pod,
+        Ok(None) => return Verdict::allow(),
+        Err(verdict) => return verdict,
+    };
+    let before = pod.clone();
+    let rules = || -> Result<Pod, String> {
+        let mut pod = pod;
+        namespace(&mut pod, &request.namespace)?;
+        gpu_sharing::mutate(&mut pod, random)?;
+        if settings.block_nvidia_visible_devices {
+            device_access::mutate(&mut pod)?;
+        }
+        runtime_class::mutate(&mut pod, &settings.gpu_fraction_runtime_class);
+        if let Some(workload) = workload {
+            queue_label::mutate(&mut pod, workload, settings);
+        }
+        Ok(pod)
+    };
+    match rules() {
+        Ok(after) => Verdict {
+            patch: Some(difference(&before, &after)),
+            ..Verdict::allow()
+        },
+        Err(message) => Verdict::deny(message),
+    }
+}
+
+/// What is wrong with a pod. On update only what the update changes is looked at, so that a changed setting never makes a
+/// pod that exists unchangeable.
+#[must_use]
+pub fn validate(request: &Request, workload: Option<&Workload>, settings: &Settings) -> Verdict {
+    let pod = match ours(request, settings) {
+        Ok(Some(pod)) => pod,
+        Ok(None) => return Verdict::allow(),
+        Err(verdict) => return verdict,
+    };
+    let old: Option<Pod> = serde_json::from_value(request.old_object.clone()).ok();
+    let rules = || -> Result<(), String> {
+        gpu_sharing::validate(&pod, old.as_ref(), settings.gpu_sharing)?;
+        if settings.block_nvidia_visible_devices {
+            device_access::validate(&pod, old.as_ref())?;
+        }
+        Ok(())
+    };
+    if let Err(message) = rules() {
+        return Verdict::deny(message);
+    }
+    match workload.filter(|_| request.operation == Operation::Create) {
+        Some(workload) => queue_label::validate(workload, settings),
+        None => Verdict::allow(),
+    }
+}
+
+/// The pod, if it is there and ours.
+///
+/// # Errors
+/// The verdict on a pod that cannot be read.
+pub fn ours(request: &Request, settings: &Settings) -> Result<Option<Pod>, Verdict> {
+    if request.object.is_null() {
+        return Ok(None);
+    }
+    if request
+        .object
+        .pointer("/spec/schedulerName")
+        .and_then(|name| name.as_str())
+        != Some(&settings.scheduler_name)
+    {
+        return Ok(None);
+    }
+    match serde_json::from_value(request.object.clone()) {
+        Ok(pod) => Ok(Some(pod)),
+        Err(error) => Err(Verdict::unreadable(format!("the pod cannot be read: {error}"))),
+    }
+}
+
+/// The namespace of the request, which some clients leave out of the object.
+fn namespace(pod: &mut Pod, namespace: &str) -> Result<(), String> {
+    match pod.metadata.namespace.as_deref() {
+        None | Some("") => pod.metadata.namespace = Some(namespace.to_owned()),
+        Some(own) if own != namespace && !namespace.is_empty() => {
+            return Err(format!(
+                "error: the namespace from the provided object {own} does not match the namespace {namespace}"
+            ));
+        }
+        Some(_) => {}
+    }
+    Ok(())
+}
+
+/// The rules work on a typed pod; the difference of two typed pods touches nothing that the type does not know.
+fn difference(before: &Pod, after: &Pod) -> json_patch::Patch {
+    let json = |pod: &Pod| serde_json::to_value(pod).expect("a pod is JSON");
+    json_patch::diff(&json(before), &json(after))
+}
+
+/// The value of an annotation.
+pub(super) fn annotation_of<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
+    pod.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+/// Whether the pod asks for a part of a GPU, whatever it says about it.
+pub(super) fn is_fractional(pod: &Pod) -> bool {
+    annotation_of(pod, annotation::GPU_FRACTION).is_some() || annotation_of(pod, annotation::GPU_MEMORY).is_some()
+}
+
+/// Init containers, then regular ones.
+pub(super) fn containers(pod: &Pod) -> impl Iterator<Item = &Container> {
+    let spec = pod.spec.as_ref();
+    let init = spec
+        .and_then(|spec| spec.init_containers.as_deref())
+        .unwrap_or_default();
+    init.iter()
+        .chain(spec.map(|spec| spec.containers.as_slice()).unwrap_or_default())
+}
+
+/// Init containers, then regular ones, to be changed.
+pub(super) fn containers_mut(pod: &mut Pod) -> impl Iterator<Item = &mut Container> {
+    pod.spec
+        .as_mut()
+        .into_iter()
+        .flat_map(|spec| spec.init_containers.iter_mut().flatten().chain(&mut spec.containers))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,312 @@
+//! Pods that ask for a part of a GPU: which requests make sense, and the references to the config maps through which the
+//! binder tells the container, once it has chosen a GPU, which one it is.
+//!
+//! ```yaml
+//! # Pod train-0, owned by Job train, annotation gpu-fraction: "0.5", one container
+//! #   annotation runai/shared-gpu-configmap: train-x2b4c6d-shared-gpu
+//! #   container 0: NVIDIA_VISIBLE_DEVICES, RUNAI_NUM_OF_GPUS, GPU_PORTION from config map train-x2b4c6d-shared-gpu-0
+//! #   envFrom config map train-x2b4c6d-shared-gpu-0-evar, volume train-x2b4c6d-shared-gpu-0-vol
+//! ```
+
+use k8s_openapi::api::core::v1::{
+    ConfigMapEnvSource, ConfigMapKeySelector, ConfigMapVolumeSource, Container, EnvFromSource, EnvVar, EnvVarSource,
+    Pod, Volume,
+};
+
+use super::{annotation_of, containers, is_fractional};
+use crate::api::names::{annotation, env, resource};
+
+/// The characters of a random suffix: none that reads as another, no vowel that makes a word.
+const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+/// How many of them.
+const RANDOM_LENGTH: usize = 7;
+/// The longest name of a volume.
+const NAME_LENGTH_MAX: usize = 63;
+
+/// A random suffix from random bytes.
+#[must_use]
+pub fn random_suffix(bytes: [u8; 16]) -> String {
+    bytes
+        .iter()
+        .take(RANDOM_LENGTH)
+        .map(|byte| char::from(ALPHABET[usize::from(*byte) % ALPHABET.len()]))
+        .collect()
+}
+
+/// Puts the references into the pod. Doing so twice changes nothing more.
+///
+/// # Errors
+/// When the pod names a container that it does not have.
+pub fn mutate(pod: &mut Pod, random: &str) -> Result<(), String> {
+    if !is_fractional(pod) || pod.spec.as_ref().is_none_or(|spec| spec.containers.is_empty()) {
+        return Ok(());
+    }
+    let place = fraction_place(pod)?;
+    let prefix = prefix(pod, place, random);
+    let token = match place {
+        Place::Init(index) => format!("i{index}"),
+        Place::Regular(index) => index.to_string(),
+    };
+    let capabilities = format!("{prefix}-{token}");
+    let direct = format!("{capabilities}-evar");
+    let volume = volume_name(&format!("{capabilities}-vol"));
+
+    let spec = pod.spec.as_mut().expect("a pod with containers has a spec");
+    let container = match place {
+        Place::Init(index) => &mut spec.init_containers.as_mut().expect("the place was found there")[index],
+        Place::Regular(index) => &mut spec.containers[index],
+    };
+    refer(container, &capabilities, &direct);
+    let volumes = spec.volumes.get_or_insert_default();
+    volumes.retain(|other| other.name != volume);
+    volumes.push(Volume {
+        name: volume,
+        config_map: Some(ConfigMapVolumeSource {
+            name: capabilities,
+            ..ConfigMapVolumeSource::default()
+        }),
+        ..Volume::default()
+    });
+    pod.metadata
+        .annotations
+        .get_or_insert_default()
+        .insert(annotation::SHARED_GPU_CONFIG_MAP.to_owned(), prefix);
+    Ok(())
+}
+
+/// Refuses requests that make no sense. Requests that a pod already had are let be.
+///
+/// # Errors
+/// What is wrong, for the user.
+pub fn validate(pod: &Pod, old: Option<&Pod>, enabled: bool) -> Result<(), String> {
+    if old.is_some_and(|old| request_of(old) == request_of(pod)) {
+        return Ok(());
+    }
+    let Request {
+        fraction,
+        memory,
+        devices,
+        mps,
+        whole,
+    } = request_of(pod);
+    if !enabled && (fraction.is_some() || memory.is_some()) {
+        let (ns, name) = (
+            pod.metadata.namespace.as_deref(),
+            pod.metadata.name.as_deref().or(pod.metadata.generate_name.as_deref()),
+        );
+        let pod = format!("{}/{}", ns.unwrap_or_default(), name.unwrap_or_default());
+        return Err(format!(
+            "attempting to create a pod {pod} with gpu sharing request, while GPU sharing is disabled"
+        ));
+    }
+    let rules: [(bool, &str); 6] = [
+        (
+            fraction.is_none() && memory.is_none() && mps == Some("true"),
+            "MPS is only supported with GPU fraction request",
+        ),
+        (
+            fraction.is_some() && whole,
+            "cannot have both GPU fraction request and whole GPU resource request/limit",
+        ),
+        (
+            memory.is_some() && (fraction.is_some() || whole),
+            "cannot request both GPU and GPU memory",
+        ),
+        (
+            devices.is_some() && fraction.is_none() && memory.is_none(),
+            "cannot request multiple fractional devices without specifying fraction portion or gpu-memory",
+        ),
+        (
+            !memory.is_none_or(is_positive_integer),
+            "gpu-memory annotation value must be a positive integer greater than 0",
+        ),
+        (
+            fraction.is_some_and(|text| !matches!(parse_fraction(text), Fraction::Valid | Fraction::OddlyWritten)),
+            "gpu-fraction annotation value must be a positive number smaller than 1.0",
+        ),
+    ];
+    if let Some((_, message)) = rules.iter().find(|(broken, _)| *broken) {
+        return Err((*message).to_owned());
+    }
+    if let Some(text) = fraction.filter(|text| parse_fraction(text) == Fraction::OddlyWritten) {
+        return Err(format!(
+            "gpu-fraction annotation value must be a float written with a decimal point or a scientific notation .given value: {text}"
+        ));
+    }
+    if !devices.is_none_or(is_positive_integer) {
+        return Err("fraction count annotation value must be a positive integer greater than 0".to_owned());
+    }
+    Ok(())
+}
+
+/// The container that gets the part of a GPU; `None` for pods that ask for none.
+///
+/// # Errors
+/// When the pod names a container that it does not have.
+pub fn fraction_container(pod: &Pod) -> Result<Option<&Container>, String> {
+    let Some(spec) = pod
+        .spec
+        .as_ref()
+        .filter(|spec| is_fractional(pod) && !spec.containers.is_empty())
+    else {
+        return Ok(None);
+    };
+    Ok(match fraction_place(pod)? {
+        Place::Init(index) => spec
+            .init_containers
+            .as_ref()
+            .and_then(|containers| containers.get(index)),
+        Place::Regular(index) => spec.containers.get(index),
+    })
+}
+
+/// Where the container stands that gets the part of a GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Init(usize),
+    Regular(usize),
+}
+
+fn fraction_place(pod: &Pod) -> Result<Place, String> {
+    let Some(name) = annotation_of(pod, annotation::GPU_FRACTION_CONTAINER_NAME) else {
+        return Ok(Place::Regular(0));
+    };
+    let spec = pod.spec.as_ref();
+    let position = |containers: &[Container]| containers.iter().position(|container| container.name == name);
+    let init = spec
+        .and_then(|spec| spec.init_containers.as_deref())
+        .and_then(position)
+        .map(Place::Init);
+    init.or_else(|| spec.and_then(|spec| position(&spec.containers)).map(Place::Regular))
+        .ok_or_else(|| {
+            format!("failed to get fraction container ref: container with name {name} not found for fraction request")
+        })
+}
+
+/// The prefix of the names of the pod's config maps. What a template brings along would be shared by all of its pods, so it
+/// counts only on a pod that nobody owns.
+fn prefix(pod: &Pod, place: Place, random: &str) -> String {
+    let owner = pod.metadata.owner_references.as_ref().and_then(|owners| owners.first());
+    let given = annotation_of(pod, annotation::SHARED_GPU_CONFIG_MAP).filter(|given| !given.is_empty());
+    let own = |given: &&str| {
+        owner.is_none_or(|owner| given.starts_with(&base(&owner.name, place)) && given.ends_with("-shared-gpu"))
+    };
+    if let Some(given) = given.filter(own) {
+        return given.to_owned();
+    }
+    let names = [
+        owner.map(|owner| &owner.name),
+        pod.metadata.name.as_ref(),
+        pod.metadata.generate_name.as_ref(),
+    ];
+    let name = names
+        .into_iter()
+        .flatten()
+        .find(|name| !name.is_empty())
+        .map_or("pod", String::as_str);
+    format!("{}-{random}-shared-gpu", base(name, place))
+}
+
+/// As much of a name as leaves room for all that is put behind it.
+fn base(name: &str, place: Place) -> String {
+    let (Place::Init(index) | Place::Regular(index)) = place;
+    let room = NAME_LENGTH_MAX - 13 - 10 - index.to_string().len() - 1 - 5;
+    let kept: String = name.chars().take(room).collect();
+    kept.trim_end_matches(['.', '-']).to_owned()
+}
+
+/// A config map's name as the name of a volume, which may hold less.
+fn volume_name(text: &str) -> String {
+    let mut name = String::with_capacity(text.len());
+    for character in text.to_lowercase().chars() {
+        let allowed = character.is_ascii_lowercase() || character.is_ascii_digit() || character == '-';
+        if allowed {
+            name.push(character);
+        } else if !name.ends_with('\0') {
+            name.push('\0');
+        }
+    }
+    name.replace('\0', "-").trim_matches('-').to_owned()
+}
+
+fn refer(container: &mut Container, capabilities: &str, direct: &str) {
+    let variables = [env::NVIDIA_VISIBLE_DEVICES, env::RUNAI_NUM_OF_GPUS, env::GPU_PORTION];
+    let list = container.env.get_or_insert_default();
+    list.retain(|variable| !variables.contains(&variable.name.as_str()));
+    list.extend(variables.map(|name| EnvVar {
+        name: name.to_owned(),
+        value: None,
+        value_from: Some(EnvVarSource {
+            config_map_key_ref: Some(ConfigMapKeySelector {
+                name: capabilities.to_owned(),
+                key: name.to_owned(),
+                optional: None,
+            }),
+            ..EnvVarSource::default()
+        }),
+    }));
+    let sources = container.env_from.get_or_insert_default();
+    if !sources
+        .iter()
+        .any(|source| source.config_map_ref.as_ref().is_some_and(|map| map.name == direct))
+    {
+        let source = ConfigMapEnvSource {
+            name: direct.to_owned(),
+            optional: Some(false),
+        };
+        sources.push(EnvFromSource {
+            config_map_ref: Some(source),
+            ..EnvFromSource::default()
+        });
+    }
+}
+
+/// What a pod says about the GPUs it wants.
+#[derive(Debug, PartialEq, Eq)]
+struct Request<'a> {
+    fraction: Option<&'a str>,
+    memory: Option<&'a str>,
+    devices: Option<&'a str>,
+    mps: Option<&'a str>,
+    /// Whether a container limits whole GPUs, to whatever amount.
+    whole: bool,
+}
+
+fn request_of(pod: &Pod) -> Request<'_> {
+    Request {
+        fraction: annotation_of(pod, annotation::GPU_FRACTION),
+        memory: annotation_of(pod, annotation::GPU_MEMORY),
+        devices: annotation_of(pod, annotation::GPU_FRACTION_NUM_DEVICES),
+        mps: annotation_of(pod, annotation::MPS),
+        whole: containers(pod).any(|container| {
+            let limits = container
+                .resources
+                .as_ref()
+                .and_then(|resources| resources.limits.as_ref());
+            limits.is_some_and(|limits| limits.contains_key(resource::NVIDIA_GPU))
+        }),
+    }
+}
+
+fn is_positive_integer(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u64>().is_ok_and(|number| number > 0)
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Fraction {
+    Valid,
+    /// A number below one that no quantity is written like: hexadecimal, or not a number at all.
+    OddlyWritten,
+    Invalid,
+}
+
+fn parse_fraction(text: &str) -> Fraction {
+    let lower = text.trim_start_matches(['+', '-']).to_ascii_lowercase();
+    if lower == "nan" || (lower.starts_with("0x") && lower.contains('p') && !text.starts_with('-')) {
+        return Fraction::OddlyWritten;
+    }
+    match text.parse::<f64>() {
+        Ok(portion) if portion > 0.0 && portion < 1.0 => Fraction::Valid,
+        Ok(_) | Err(_) => Fraction::Invalid,
+    }
+}

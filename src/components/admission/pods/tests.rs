@@ -1,0 +1,449 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::components::admission::{FailurePolicy, QueueLabels};
+use queue_label::{Source, Tree};
+
+fn settings() -> Settings {
+    Settings {
+        namespace: "kai-scheduler".to_owned(),
+        scheduler_name: "kai-scheduler".to_owned(),
+        queue_label_key: "kai.scheduler/queue".to_owned(),
+        queue_labels: QueueLabels::Enforce,
+        gpu_sharing: true,
+        gpu_fraction_runtime_class: "nvidia".to_owned(),
+        block_nvidia_visible_devices: false,
+        failure_policy: FailurePolicy::Fail,
+        address: ([127, 0, 0, 1], 9443).into(),
+        target: None,
+    }
+}
+
+/// A pod with one container, as far as these words say more: annotations `key=value`, and `limit=NAME:AMOUNT`.
+fn pod(words: &[&str]) -> Value {
+    let mut pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "train-0", "namespace": "team", "annotations": {}},
+        "spec": {"schedulerName": "kai-scheduler", "containers": [{"name": "main", "image": "ubuntu"}]},
+    });
+    for word in words {
+        let (key, value) = word.split_once('=').unwrap();
+        if key == "limit" {
+            let (name, amount) = value.split_once(':').unwrap();
+            pod["spec"]["containers"][0]["resources"]["limits"][name] = json!(amount);
+        } else {
+            pod["metadata"]["annotations"][key] = json!(value);
+        }
+    }
+    pod
+}
+
+fn create(object: &Value) -> Request {
+    serde_json::from_value(json!({"uid": "u", "namespace": "team", "operation": "CREATE", "object": object})).unwrap()
+}
+
+fn update(old: &Value, object: &Value) -> Request {
+    serde_json::from_value(
+        json!({"uid": "u", "namespace": "team", "operation": "UPDATE", "object": object, "oldObject": old}),
+    )
+    .unwrap()
+}
+
+/// The pod after mutation, as the API server makes it from the patch.
+fn mutated(object: &Value, workload: Option<&Workload>, settings: &Settings) -> Value {
+    let verdict = mutate(&create(object), workload, settings, "x2b4c6d");
+    assert_eq!(verdict.denial, None);
+    let mut after = object.clone();
+    json_patch::patch(&mut after, &verdict.patch.unwrap_or_default()).unwrap();
+    after
+}
+
+fn denial(verdict: Verdict) -> Option<String> {
+    verdict.denial.map(|denial| denial.message)
+}
+
+#[test]
+fn pods_of_other_schedulers_are_left_alone() {
+    let mut other = pod(&["gpu-fraction=7"]);
+    other["spec"]["schedulerName"] = json!("default-scheduler");
+    let workload = workload("missing", Source::Pod);
+    assert_eq!(
+        mutate(&create(&other), Some(&workload), &settings(), "x"),
+        Verdict::allow()
+    );
+    assert_eq!(
+        validate(&create(&other), Some(&workload), &settings()),
+        Verdict::allow()
+    );
+}
+
+#[test]
+fn a_plain_pod_is_not_changed() {
+    let plain = pod(&["limit=nvidia.com/gpu:1"]);
+    assert_eq!(mutated(&plain, None, &settings()), plain);
+}
+
+#[test]
+fn a_pod_that_cannot_be_read_is_a_bad_request() {
+    let mut odd = pod(&[]);
+    odd["spec"]["containers"] = json!("none");
+    assert_eq!(mutate(&create(&odd), None, &settings(), "x").denial.unwrap().code, 400);
+}
+
+#[test]
+fn the_namespace_is_that_of_the_request() {
+    let mut bare = pod(&[]);
+    bare["metadata"].as_object_mut().unwrap().remove("namespace");
+    assert_eq!(mutated(&bare, None, &settings())["metadata"]["namespace"], "team");
+    bare["metadata"]["namespace"] = json!("other");
+    assert_eq!(
+        denial(mutate(&create(&bare), None, &settings(), "x")).as_deref(),
+        Some("error: the namespace from the provided object other does not match the namespace team")
+    );
+}
+
+#[test]
+fn requests_for_parts_of_gpus_make_sense() {
+    const TWICE: &str = "cannot request both GPU and GPU memory";
+    const MEMORY: &str = "gpu-memory annotation value must be a positive integer greater than 0";
+    const FRACTION: &str = "gpu-fraction annotation value must be a positive number smaller than 1.0";
+    const COUNT: &str = "fraction count annotation value must be a positive integer greater than 0";
+    const WRITTEN: &str = "gpu-fraction annotation value must be a float written with a decimal point or a scientific notation .given value: ";
+    let odd = |text: &str| format!("{WRITTEN}{text}");
+    for (words, expected) in [
+        (&["gpu-fraction=0.5"] as &[&str], ""),
+        (&["gpu-fraction=5e-1"], ""),
+        (&["gpu-fraction=.5"], ""),
+        (&["gpu-fraction=1.2e-10"], ""),
+        (&["gpu-fraction=1"], FRACTION),
+        (&["gpu-fraction=1.0"], FRACTION),
+        (&["gpu-fraction=1.5"], FRACTION),
+        (&["gpu-fraction=-1"], FRACTION),
+        (&["gpu-fraction=0"], FRACTION),
+        (&["gpu-fraction=Inf"], FRACTION),
+        (&["gpu-fraction=500m"], FRACTION),
+        (&["gpu-fraction=50%"], FRACTION),
+        (&["gpu-fraction="], FRACTION),
+        (&["gpu-fraction=NaN"], &odd("NaN")),
+        (&["gpu-fraction=0x1p-1"], &odd("0x1p-1")),
+        (
+            &["gpu-fraction=0.5", "limit=nvidia.com/gpu:0"],
+            "cannot have both GPU fraction request and whole GPU resource request/limit",
+        ),
+        (&["gpu-fraction=0.5", "gpu-memory=1024"], TWICE),
+        (&["gpu-memory=1024", "limit=nvidia.com/gpu:1"], TWICE),
+        (&["gpu-memory=2000"], ""),
+        (&["gpu-memory=0"], MEMORY),
+        (&["gpu-memory=-5"], MEMORY),
+        (&["gpu-memory=+5"], MEMORY),
+        (&["gpu-memory=1.5"], MEMORY),
+        (&["gpu-memory=3Gi"], MEMORY),
+        (
+            &["gpu-fraction-num-devices=2"],
+            "cannot request multiple fractional devices without specifying fraction portion or gpu-memory",
+        ),
+        (&["gpu-fraction-num-devices=2", "gpu-memory=1000"], ""),
+        (&["gpu-fraction=0.5", "gpu-fraction-num-devices=0"], COUNT),
+        (&["gpu-fraction=0.2", "gpu-fraction-num-devices=1.2"], COUNT),
+        (
+            &["mps=true", "limit=nvidia.com/gpu:1"],
+            "MPS is only supported with GPU fraction request",
+        ),
+        (&["mps=true", "gpu-fraction=0.5"], ""),
+        (&["limit=nvidia.com/gpu:2"], ""),
+    ] {
+        let found = denial(validate(&create(&pod(words)), None, &settings())).unwrap_or_default();
+        assert_eq!(found, expected, "{words:?}");
+    }
+}
+
+#[test]
+fn gpu_sharing_can_be_off_without_touching_pods_that_exist() {
+    let off = Settings {
+        gpu_sharing: false,
+        ..settings()
+    };
+    let old = pod(&["gpu-fraction=0.5"]);
+    let refused = "attempting to create a pod team/train-0 with gpu sharing request, while GPU sharing is disabled";
+    assert_eq!(denial(validate(&create(&old), None, &off)).as_deref(), Some(refused));
+
+    let mut labelled = old.clone();
+    labelled["metadata"]["labels"] = json!({"team": "a"});
+    assert_eq!(validate(&update(&old, &labelled), None, &off), Verdict::allow());
+    labelled["metadata"]["annotations"]["gpu-fraction"] = json!("0.7");
+    assert_eq!(
+        denial(validate(&update(&old, &labelled), None, &off)).as_deref(),
+        Some(refused)
+    );
+}
+
+#[test]
+fn a_pod_that_shares_a_gpu_refers_to_the_config_maps_of_the_binder() {
+    let mut owned = pod(&["gpu-fraction=0.5"]);
+    owned["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "j"}]);
+    let after = mutated(&owned, None, &settings());
+
+    assert_eq!(
+        after["metadata"]["annotations"]["runai/shared-gpu-configmap"],
+        "train-x2b4c6d-shared-gpu"
+    );
+    assert_eq!(after["spec"]["runtimeClassName"], "nvidia");
+    let container = &after["spec"]["containers"][0];
+    let map = "train-x2b4c6d-shared-gpu-0";
+    let from = |key: &str| json!({"name": key, "valueFrom": {"configMapKeyRef": {"name": map, "key": key}}});
+    assert_eq!(
+        container["env"],
+        json!([
+            from("NVIDIA_VISIBLE_DEVICES"),
+            from("RUNAI_NUM_OF_GPUS"),
+            from("GPU_PORTION")
+        ])
+    );
+    assert_eq!(
+        container["envFrom"],
+        json!([{"configMapRef": {"name": format!("{map}-evar"), "optional": false}}])
+    );
+    assert_eq!(
+        after["spec"]["volumes"],
+        json!([{"name": format!("{map}-vol"), "configMap": {"name": map}}])
+    );
+
+    assert_eq!(
+        mutated(&after, None, &settings()),
+        after,
+        "asked again, nothing changes"
+    );
+}
+
+#[test]
+fn config_maps_are_named_after_owner_pod_or_prefix_and_fit() {
+    let prefix = |object: &Value| {
+        let after = mutated(object, None, &settings());
+        let names = [
+            after["metadata"]["annotations"]["runai/shared-gpu-configmap"].clone(),
+            after["spec"]["volumes"][0]["name"].clone(),
+        ];
+        names.map(|name| name.as_str().unwrap().to_owned())
+    };
+    let mut dotted = pod(&["gpu-memory=100"]);
+    dotted["metadata"]["name"] = json!("test.pod");
+    assert_eq!(
+        prefix(&dotted),
+        ["test.pod-x2b4c6d-shared-gpu", "test-pod-x2b4c6d-shared-gpu-0-vol"]
+    );
+
+    dotted["metadata"]["annotations"]["runai/shared-gpu-configmap"] = json!("test_pod.config@1");
+    assert_eq!(
+        prefix(&dotted),
+        ["test_pod.config@1", "test-pod-config-1-0-vol"],
+        "a bare pod may bring its own"
+    );
+
+    let mut generated = pod(&["gpu-memory=100"]);
+    generated["metadata"] = json!({"generateName": "job-", "annotations": {"gpu-memory": "100"}});
+    assert_eq!(prefix(&generated)[0], "job-x2b4c6d-shared-gpu");
+
+    let mut owned = pod(&["gpu-memory=100", "runai/shared-gpu-configmap=of-the-template"]);
+    let long = format!("{}.b-and-more", "a".repeat(32));
+    owned["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "X", "name": long, "uid": "j"}]);
+    let [name, volume] = prefix(&owned);
+    assert_eq!(
+        name,
+        format!("{}-x2b4c6d-shared-gpu", "a".repeat(32)),
+        "a template's prefix would be shared by its pods"
+    );
+    assert!(volume.len() <= 63 && name.len() + "-0-evar".len() <= 63);
+}
+
+#[test]
+fn the_named_container_gets_the_gpu() {
+    let mut several = pod(&["gpu-fraction=0.5", "gpu-fraction-container-name=gpu"]);
+    several["spec"]["containers"] = json!([{"name": "side"}, {"name": "gpu"}]);
+    let after = mutated(&several, None, &settings());
+    assert_eq!(after["spec"]["containers"][0], json!({"name": "side"}));
+    assert_eq!(after["spec"]["volumes"][0]["name"], "train-0-x2b4c6d-shared-gpu-1-vol");
+
+    several["spec"]["initContainers"] = json!([{"name": "gpu"}]);
+    let after = mutated(&several, None, &settings());
+    assert_eq!(
+        after["spec"]["volumes"][0]["name"], "train-0-x2b4c6d-shared-gpu-i0-vol",
+        "init containers come first"
+    );
+
+    several["metadata"]["annotations"]["gpu-fraction-container-name"] = json!("nobody");
+    assert_eq!(
+        denial(mutate(&create(&several), None, &settings(), "x")).as_deref(),
+        Some("failed to get fraction container ref: container with name nobody not found for fraction request")
+    );
+}
+
+#[test]
+fn a_runtime_class_of_the_pods_own_is_kept_and_none_is_set_where_none_is_wanted() {
+    let mut own = pod(&["gpu-fraction=0.5"]);
+    own["spec"]["runtimeClassName"] = json!("mine");
+    assert_eq!(mutated(&own, None, &settings())["spec"]["runtimeClassName"], "mine");
+    let none = Settings {
+        gpu_fraction_runtime_class: String::new(),
+        ..settings()
+    };
+    assert_eq!(
+        mutated(&pod(&["gpu-fraction=0.5"]), None, &none)["spec"].get("runtimeClassName"),
+        None
+    );
+}
+
+#[test]
+fn containers_without_a_gpu_see_none_and_those_with_one_do_not_choose() {
+    let blocked = Settings {
+        block_nvidia_visible_devices: true,
+        ..settings()
+    };
+    let mut mixed = pod(&[]);
+    let all = json!([{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]);
+    mixed["spec"]["containers"] = json!([
+        {"name": "cpu", "env": all},
+        {"name": "bare"},
+        {"name": "gpu", "resources": {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}}},
+        {"name": "claims", "resources": {"claims": [{"name": "device"}]}},
+    ]);
+    let after = mutated(&mixed, None, &blocked);
+    let void = json!([{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]);
+    let env: Vec<&Value> = after["spec"]["containers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|container| &container["env"])
+        .collect();
+    assert_eq!(env, [&void, &void, &Value::Null, &Value::Null]);
+
+    let mut greedy = after.clone();
+    greedy["spec"]["containers"][2]["env"] = all;
+    assert_eq!(
+        denial(validate(&create(&greedy), None, &blocked)).as_deref(),
+        Some(
+            "container gpu has an environment variable NVIDIA_VISIBLE_DEVICES defined with a value of all. This is forbidden due to conflicts with Nvidia's device plugin. The only values that are allowed are 'void' or 'none'"
+        )
+    );
+    assert_eq!(
+        validate(&update(&greedy, &greedy), None, &blocked),
+        Verdict::allow(),
+        "it was there before the rule"
+    );
+    assert_eq!(validate(&create(&after), None, &blocked), Verdict::allow());
+}
+
+fn workload(queue: &str, source: Source) -> Workload {
+    let queues = [
+        ("default", ""),
+        ("test", "default"),
+        ("default-parent-queue", ""),
+        ("default-queue", "default-parent-queue"),
+    ];
+    let tree = queues
+        .iter()
+        .map(|(name, parent)| ((*name).to_owned(), Some((*parent).to_owned())))
+        .collect();
+    Workload {
+        queue: queue.to_owned(),
+        source,
+        tree,
+    }
+}
+
+fn with(queue_labels: QueueLabels) -> Settings {
+    Settings {
+        queue_labels,
+        ..settings()
+    }
+}
+
+#[test]
+fn every_pod_shows_its_queue_unless_that_is_off() {
+    let label = |object: &Value, queue: &str, mode: QueueLabels| {
+        mutated(object, Some(&workload(queue, Source::Default)), &with(mode))["metadata"]["labels"]["kai.scheduler/queue"].clone()
+    };
+    let bare = pod(&[]);
+    assert_eq!(label(&bare, "default-queue", QueueLabels::Enforce), "default-queue");
+    assert_eq!(label(&bare, "default-queue", QueueLabels::Warn), "default-queue");
+    assert_eq!(label(&bare, "default-queue", QueueLabels::Off), Value::Null);
+    let mut labelled = bare.clone();
+    labelled["metadata"]["labels"] = json!({"kai.scheduler/queue": "test"});
+    assert_eq!(label(&labelled, "other", QueueLabels::Enforce), "test");
+    labelled["metadata"]["labels"] = json!({"kai.scheduler/queue": ""});
+    assert_eq!(
+        label(&labelled, "test", QueueLabels::Enforce),
+        "test",
+        "an empty label names nothing"
+    );
+}
+
+#[test]
+fn a_queue_that_cannot_run_the_pod_is_refused_with_a_sentence_that_says_what_to_do() {
+    let found = |queue: &str, source: Source| denial(queue_label::validate(&workload(queue, source), &settings()));
+    assert_eq!(found("test", Source::Pod), None);
+    assert_eq!(
+        found("tset", Source::Pod).as_deref(),
+        Some(
+            "queue \"tset\" does not exist. Set the label kai.scheduler/queue to one of: default-queue, test; or create the queue"
+        )
+    );
+    assert_eq!(
+        found("default", Source::Pod).as_deref(),
+        Some(
+            "queue \"default\" is the parent of other queues; workloads run in queues without children. Set the label kai.scheduler/queue to test, or create the queue"
+        )
+    );
+    assert_eq!(
+        found("gone", Source::Surroundings).as_deref(),
+        Some(
+            "queue \"gone\", which the pod's workload, project or namespace names, does not exist. Set the label kai.scheduler/queue to one of: default-queue, test; or create the queue"
+        )
+    );
+    let none = Workload {
+        queue: "default-queue".to_owned(),
+        source: Source::Default,
+        tree: Tree::default(),
+    };
+    assert_eq!(
+        denial(queue_label::validate(&none, &settings())).as_deref(),
+        Some(
+            "queue \"default-queue\", where pods run that name none, does not exist. There is no queue to run in: create one, and name it in the label kai.scheduler/queue"
+        )
+    );
+}
+
+#[test]
+fn many_queues_make_no_long_sentence() {
+    let tree = (0..40).map(|number| (format!("q{number:02}"), None)).collect();
+    let lost = Workload {
+        queue: "x".to_owned(),
+        source: Source::Pod,
+        tree,
+    };
+    assert_eq!(
+        denial(queue_label::validate(&lost, &settings())).as_deref(),
+        Some(
+            "queue \"x\" does not exist. Set the label kai.scheduler/queue to one of: q00, q01, q02, q03, q04, and 35 more (kubectl get queues); or create the queue"
+        )
+    );
+}
+
+#[test]
+fn the_setting_decides_between_refusal_warning_and_silence() {
+    let lost = workload("tset", Source::Pod);
+    let object = pod(&[]);
+    let verdict = |mode: QueueLabels| validate(&create(&object), Some(&lost), &with(mode));
+    assert!(!verdict(QueueLabels::Enforce).is_allowed());
+    let warned = verdict(QueueLabels::Warn);
+    assert!(
+        warned.is_allowed() && warned.warnings[0].starts_with("queue \"tset\" does not exist."),
+        "{warned:?}"
+    );
+    assert_eq!(verdict(QueueLabels::Off), Verdict::allow());
+    assert_eq!(
+        validate(&update(&object, &object), Some(&lost), &settings()),
+        Verdict::allow(),
+        "the queue of a pod that exists is settled"
+    );
+}

@@ -1,0 +1,263 @@
+//! One binding or eviction, from the first request to a certain end.
+
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::{Binding, ObjectReference, Pod};
+use kube::Api;
+use kube::api::{DeleteParams, ObjectMeta, PostParams, Preconditions};
+use serde_json::Value;
+use tokio::time::{sleep, timeout};
+use tracing::debug;
+
+use crate::components::bus::{Bind, Evict, PodRef, Step};
+use crate::components::retry::{Backoff, Failure, failure};
+use crate::components::{Context, pods};
+
+/// No answer by then counts as lost.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Requests for one job before it counts as failed.
+const TRIES: u32 = 5;
+/// Wait before the same request is sent again: first and longest.
+const AGAIN: Backoff = Backoff {
+    first: Duration::from_millis(50),
+    longest: Duration::from_secs(1),
+};
+/// The longest wait that a server may ask for.
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+
+/// How a job ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// As ordered.
+    Done,
+    /// Events have overtaken the order: the pod is gone, was re-created, is being deleted, or is bound elsewhere. The watch shows it.
+    Overtaken,
+    /// Not done, and why.
+    Failed(String),
+}
+
+impl Ending {
+    /// For metrics.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Overtaken => "overtaken",
+            Self::Failed(_) => "failed",
+        }
+    }
+}
+
+/// How a job ended, and what it showed of the server.
+#[derive(Debug)]
+pub struct Report {
+    /// The end.
+    pub ending: Ending,
+    /// A request was sent.
+    pub tried: bool,
+    /// How long each answered request took.
+    pub answers: Vec<Duration>,
+    /// Requests that the server refused for lack of capacity, or did not answer.
+    pub refusals: u32,
+    /// How long the server asked to be left alone.
+    pub pause: Option<Duration>,
+}
+
+impl Report {
+    fn new(ending: Ending) -> Self {
+        Self {
+            ending,
+            tried: true,
+            answers: Vec::new(),
+            refusals: 0,
+            pause: None,
+        }
+    }
+
+    /// A job that was given up before its first request.
+    #[must_use]
+    pub fn not_tried(why: &str) -> Self {
+        Self {
+            tried: false,
+            ..Self::new(Ending::Failed(why.to_owned()))
+        }
+    }
+}
+
+/// What a look at a pod shows.
+enum Seen {
+    Unbound,
+    Bound,
+    Overtaken,
+}
+
+/// What one job needs.
+pub struct Attempt {
+    /// Clients and settings.
+    pub context: Context,
+}
+
+impl Attempt {
+    /// Binds a pod.
+    pub async fn bind(&self, bind: &Bind) -> Report {
+        if let Some(step) = bind.steps.first() {
+            return Report::new(Ending::Failed(refusal(*step).to_owned()));
+        }
+        let pod = &bind.placement.pod;
+        let api: Api<Pod> = Api::namespaced(self.context.writes.clone(), &pod.namespace);
+        let body = binding(bind);
+        let post = || async {
+            let params = PostParams::default();
+            api.create_subresource::<Binding, Value>("binding", &pod.name, &params, &body)
+                .await
+                .map(drop)
+        };
+        self.until_certain(pod, Some(&bind.placement.node), post).await
+    }
+
+    /// Deletes a pod, with the grace period that it asks for itself.
+    pub async fn evict(&self, evict: &Evict) -> Report {
+        let pod = &evict.pod;
+        let api: Api<Pod> = Api::namespaced(self.context.writes.clone(), &pod.namespace);
+        let preconditions = Preconditions {
+            uid: Some(pod.uid.to_string()),
+            resource_version: None,
+        };
+        let params = DeleteParams {
+            preconditions: Some(preconditions),
+            ..DeleteParams::default()
+        };
+        let delete = || async { api.delete(&pod.name, &params).await.map(drop) };
+        self.until_certain(pod, None, delete).await
+    }
+
+    /// Sends the request until it is certain that it was carried out, cannot be, or is not needed any more.
+    async fn until_certain<F>(&self, pod: &PodRef, node: Option<&str>, request: impl Fn() -> F) -> Report
+    where
+        F: Future<Output = Result<(), kube::Error>>,
+    {
+        let mut report = Report::new(Ending::Failed("no answer from the api server".to_owned()));
+        for tries in 1..=TRIES {
+            let sent = Instant::now();
+            let answer = timeout(TIMEOUT, request()).await;
+            let (failure, why, pause) = match answer {
+                Ok(Ok(())) => {
+                    report.answers.push(sent.elapsed());
+                    report.ending = Ending::Done;
+                    return report;
+                }
+                Ok(Err(error)) => (failure(&error), error.to_string(), asked_pause(&error)),
+                Err(_) => (
+                    Failure::Unknown,
+                    format!("no answer after {} s", TIMEOUT.as_secs()),
+                    None,
+                ),
+            };
+            debug!(ns = %pod.namespace, name = %pod.name, error = why, tries, "request failed");
+            report.ending = Ending::Failed(why);
+            match failure {
+                Failure::Gone => {
+                    report.ending = Ending::Overtaken;
+                    return report;
+                }
+                Failure::Refused => return report,
+                Failure::Conflict => match self.look(pod, node).await {
+                    Some(Seen::Bound) => {
+                        return Report {
+                            ending: Ending::Done,
+                            ..report
+                        };
+                    }
+                    Some(Seen::Overtaken) => {
+                        return Report {
+                            ending: Ending::Overtaken,
+                            ..report
+                        };
+                    }
+                    // Refused although nothing stands in the way that we can see, e.g. scheduling gates.
+                    Some(Seen::Unbound) | None => return report,
+                },
+                Failure::Busy => {
+                    report.refusals += 1;
+                    report.pause = pause.map(|pause| pause.min(PAUSE_MAX));
+                    sleep(report.pause.unwrap_or_else(|| AGAIN.wait(tries))).await;
+                }
+                Failure::Unknown => {
+                    report.refusals += 1;
+                    sleep(AGAIN.wait(tries)).await;
+                    match self.look(pod, node).await {
+                        Some(Seen::Bound) => {
+                            return Report {
+                                ending: Ending::Done,
+                                ..report
+                            };
+                        }
+                        Some(Seen::Overtaken) => {
+                            return Report {
+                                ending: Ending::Overtaken,
+                                ..report
+                            };
+                        }
+                        Some(Seen::Unbound) | None => {}
+                    }
+                }
+            }
+            if !self.context.is_leading() {
+                return report;
+            }
+        }
+        report
+    }
+
+    /// Reads the pod from the API server; `None` if that fails, too.
+    async fn look(&self, pod: &PodRef, node: Option<&str>) -> Option<Seen> {
+        let api: Api<Pod> = Api::namespaced(self.context.reads.clone(), &pod.namespace);
+        let seen = timeout(TIMEOUT, api.get_opt(&pod.name)).await.ok()?.ok()?;
+        let Some(seen) = seen.filter(|seen| seen.metadata.uid.as_deref() == Some(&*pod.uid)) else {
+            return Some(Seen::Overtaken);
+        };
+        let bound_to = seen.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+        Some(match node {
+            Some(node) if bound_to == Some(node) => Seen::Bound,
+            Some(_) if pods::is_bound(&seen) => Seen::Overtaken,
+            Some(_) | None if seen.metadata.deletion_timestamp.is_some() => Seen::Overtaken,
+            Some(_) | None => Seen::Unbound,
+        })
+    }
+}
+
+/// The Binding object: where the pod goes, and the annotations that the API server copies into the pod.
+fn binding(bind: &Bind) -> Binding {
+    let pod = &bind.placement.pod;
+    Binding {
+        metadata: ObjectMeta {
+            name: Some(pod.name.to_string()),
+            namespace: Some(pod.namespace.to_string()),
+            uid: Some(pod.uid.to_string()),
+            annotations: Some(bind.annotations.clone()),
+            ..ObjectMeta::default()
+        },
+        target: ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Node".to_owned()),
+            name: Some(bind.placement.node.to_string()),
+            ..ObjectReference::default()
+        },
+    }
+}
+
+/// Why a pod is not bound that needs more than a binding.
+fn refusal(step: Step) -> &'static str {
+    match step {
+        Step::GpuShare => "shared GPUs are not supported yet; ask for whole GPUs",
+        Step::Volumes => "persistent volume claims are not supported yet",
+        Step::Claims => "resource claims are not supported yet",
+    }
+}
+
+/// The wait that the server asks for.
+fn asked_pause(error: &kube::Error) -> Option<Duration> {
+    let kube::Error::Api(status) = error else { return None };
+    let seconds = status.details.as_ref().map(|details| details.retry_after_seconds)?;
+    (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)))
+}

@@ -1,0 +1,95 @@
+//! How many requests may be under way: more while answers come quickly, fewer at once when the server says or shows that it has
+//! too much to do. Additive increase, multiplicative decrease. Pure.
+
+use std::time::Duration;
+
+/// Requests under way at the start: enough for a burst to begin well.
+const START: f64 = 32.0;
+/// Always allowed.
+const LOWEST: f64 = 2.0;
+/// Never more: a larger number only moves the queue into the API server.
+const HIGHEST: f64 = 192.0;
+/// What is left after the server has refused.
+const AFTER_REFUSAL: f64 = 0.5;
+/// What is left after a slow answer.
+const AFTER_SLOW: f64 = 0.97;
+/// An answer is slow when it takes this many times as long as they do at best, and this much longer.
+const SLOW: (f64, Duration) = (8.0, Duration::from_millis(50));
+
+/// The number of requests that may be under way.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit {
+    allowed: f64,
+    best: Option<Duration>,
+}
+
+impl Default for Limit {
+    fn default() -> Self {
+        Self {
+            allowed: START,
+            best: None,
+        }
+    }
+}
+
+impl Limit {
+    /// Whether one more may start.
+    #[must_use]
+    pub fn admits(&self, under_way: usize) -> bool {
+        f64::from(u32::try_from(under_way).unwrap_or(u32::MAX)) + 1.0 <= self.allowed
+    }
+
+    /// A request was answered after that time.
+    pub fn answered(&mut self, latency: Duration) {
+        // The best case drifts upwards slowly, so that one lucky answer does not count for ever.
+        let best = self.best.map_or(latency, |best| latency.min(best.mul_f64(1.001)));
+        self.best = Some(best);
+        let slow = best.mul_f64(SLOW.0) + SLOW.1;
+        let next = if latency > slow {
+            self.allowed * AFTER_SLOW
+        } else {
+            self.allowed + 1.0 / self.allowed
+        };
+        self.allowed = next.clamp(LOWEST, HIGHEST);
+    }
+
+    /// The server had too much to do, or did not answer.
+    pub fn refused(&mut self) {
+        self.allowed = (self.allowed * AFTER_REFUSAL).max(LOWEST);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn allowed(limit: &Limit) -> usize {
+        (0..).find(|under_way| !limit.admits(*under_way)).unwrap()
+    }
+
+    #[test]
+    fn grows_while_answers_are_quick_and_halves_on_refusal() {
+        let mut limit = Limit::default();
+        assert_eq!(allowed(&limit), 32);
+        for _ in 0..32 * 20 {
+            limit.answered(Duration::from_millis(2));
+        }
+        assert!((45..=60).contains(&allowed(&limit)), "{limit:?}");
+        limit.refused();
+        assert!((22..=30).contains(&allowed(&limit)), "{limit:?}");
+    }
+
+    #[test]
+    fn slow_answers_shrink_it_but_never_to_nothing() {
+        let mut limit = Limit::default();
+        limit.answered(Duration::from_millis(2));
+        for _ in 0..1000 {
+            limit.answered(Duration::from_secs(2));
+        }
+        assert!(allowed(&limit) < 32, "{limit:?}");
+        for _ in 0..1000 {
+            limit.refused();
+        }
+        assert_eq!(allowed(&limit), 2);
+    }
+}

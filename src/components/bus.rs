@@ -1,0 +1,386 @@
+//! The bus: the table of contents of the process. Every message that one component sends another is an enum here, with who
+//! sends it, who receives it, the bound of its channel and the arithmetic behind the bound. Channels are plain bounded tokio
+//! channels. There is no generic event bus and no subscription at run time.
+//!
+//! ```text
+//! watches   ──Change──────────────▶ scheduler, grouper, podgroups, queues   awaited
+//! grouper   ──Grouping────────────▶ scheduler                               kept in an outbox until there is room
+//! scheduler ──BindOrder───────────▶ binder                                  awaited, never long: the binder's loop only queues
+//! binder    ──Outcome─────────────▶ scheduler                               awaited by the binder's workers, not by its loop
+//! scheduler ──Waiting, Cleared────▶ podgroups                               awaited, never long: kept latest per group
+//! scheduler ──Times, Waiting──────▶ grouper                                 awaited, never long: kept latest per group
+//! podgroups ──Usage───────────────▶ queues                                  awaited, never long: kept latest per group
+//! all       ──Note────────────────▶ events                                  dropped and counted when full
+//! ```
+//!
+//! No deadlock, because no cycle of sends is awaited all the way: the loops of binder and grouper take from their inboxes
+//! without ever waiting for the scheduler or for the API server; work that waits runs in tasks of its own. Data lives in shared objects (`Arc`), so a message is a few words.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use tokio::sync::mpsc;
+
+use crate::api::quantity::Amount;
+use crate::api::{BindRequest, PodGroup, Queue, Topology};
+use crate::components::Error;
+pub use crate::engine::decision::{Bind as Placement, GroupReport, GroupTimes, PodRef};
+pub use crate::engine::input::GroupKey;
+
+/// Scheduler inbox. A relist of 16,000 pods fits without stalling the watch; a message is below 128 bytes, so 2 MiB at most.
+/// Overflow is awaited: the model must see every change.
+pub const SCHEDULER_INBOX: usize = 16_384;
+/// Inboxes of grouper, podgroups and queues: the burst of one gang of 4,096 pods, or as many batches from cycles. Overflow is
+/// awaited.
+pub const CHANGES_INBOX: usize = 4_096;
+/// Binder inbox, in batches. A cycle sends one batch; 64 cycles ahead of a loop that only queues is plenty. Awaited.
+pub const BINDER_INBOX: usize = 64;
+/// Events waiting to be written: two for each pod of a 4,096-pod burst. What does not fit is dropped and counted; events are
+/// a courtesy and are never worth delaying a binding.
+pub const EVENTS_INBOX: usize = 8_192;
+
+/// The kinds that are watched, one watch each for the whole process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// Pods, of all schedulers: the others' pods use up nodes too.
+    Pod,
+    /// Nodes.
+    Node,
+    /// Namespaces.
+    Namespace,
+    /// Priority classes.
+    PriorityClass,
+    /// Queues.
+    Queue,
+    /// Pod groups.
+    PodGroup,
+    /// Bind requests.
+    BindRequest,
+    /// Topologies.
+    Topology,
+}
+
+impl Kind {
+    /// Every kind, in the order in which they are started.
+    pub const ALL: [Self; 8] = [
+        Self::Namespace,
+        Self::PriorityClass,
+        Self::Node,
+        Self::Queue,
+        Self::Topology,
+        Self::PodGroup,
+        Self::BindRequest,
+        Self::Pod,
+    ];
+
+    /// The plural name, as in `kubectl get`.
+    #[must_use]
+    pub fn plural(self) -> &'static str {
+        match self {
+            Self::Pod => "pods",
+            Self::Node => "nodes",
+            Self::Namespace => "namespaces",
+            Self::PriorityClass => "priorityclasses",
+            Self::Queue => "queues",
+            Self::PodGroup => "podgroups",
+            Self::BindRequest => "bindrequests",
+            Self::Topology => "topologies",
+        }
+    }
+}
+
+/// A watched object. Shared: the watch, its store and all subscribers hold the same allocation.
+#[derive(Clone, Debug)]
+pub enum Object {
+    /// A pod, without managed fields.
+    Pod(Arc<Pod>),
+    /// A node, without managed fields and image list.
+    Node(Arc<Node>),
+    /// A namespace.
+    Namespace(Arc<Namespace>),
+    /// A priority class.
+    PriorityClass(Arc<PriorityClass>),
+    /// A queue.
+    Queue(Arc<Queue>),
+    /// A pod group.
+    PodGroup(Arc<PodGroup>),
+    /// A bind request.
+    BindRequest(Arc<BindRequest>),
+    /// A topology.
+    Topology(Arc<Topology>),
+}
+
+/// **watches → scheduler, grouper, podgroups, queues**: something changed in the API server. For one object the changes come
+/// in order; an object that vanished while a watch was down is reported as deleted. Awaited.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// Appeared or changed.
+    Applied(Object),
+    /// Gone; carries the last known state.
+    Deleted(Object),
+    /// Every object of the kind has been reported once. Sent again after each relist.
+    Synced(Kind),
+}
+
+/// **grouper → scheduler**: which pod group a pod belongs to, before either is written to the API server. Kept in the
+/// grouper's outbox until there is room.
+#[derive(Clone, Debug)]
+pub struct Grouping {
+    /// The pod.
+    pub pod: PodRef,
+    /// The pod group as it is or is about to be in the API server.
+    pub group: Arc<PodGroup>,
+    /// The sub-group that the pod belongs to.
+    pub subgroup: Option<String>,
+}
+
+/// **everyone → scheduler**.
+#[derive(Clone, Debug)]
+pub enum ToScheduler {
+    /// From watches.
+    Change(Change),
+    /// From the grouper.
+    Grouped(Grouping),
+    /// From the binder.
+    Outcome(Outcome),
+}
+
+/// One pod to be bound.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bind {
+    /// Which pod goes where, and what it receives.
+    pub placement: Placement,
+    /// What the binding writes into the pod's annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// What must be done before the pod can be bound.
+    pub steps: Vec<Step>,
+}
+
+/// What a pod needs besides the binding itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Step {
+    /// A share of a GPU, which a reservation pod holds.
+    GpuShare,
+    /// Volumes that are bound late.
+    Volumes,
+    /// Resource claims.
+    Claims,
+}
+
+/// One pod to be evicted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Evict {
+    /// The pod.
+    pub pod: PodRef,
+    /// Its pod group, which the event is about.
+    pub group: GroupKey,
+    /// The sentence of the event.
+    pub message: String,
+    /// Annotations of the event: action, preemptor, number of pods.
+    pub details: BTreeMap<String, String>,
+}
+
+/// **scheduler → binder**: what a cycle decided. Awaited; the binder's loop only queues it.
+#[derive(Clone, Debug, Default)]
+pub struct BindOrder {
+    /// Pods to bind, members of a gang next to each other, in the order of the decision.
+    pub binds: Vec<Bind>,
+    /// Pods to evict. They go first: what waits for them is not among `binds`.
+    pub evictions: Vec<Evict>,
+}
+
+/// **binder → scheduler**: how an order ended. Awaited by the worker that carried it out. What needs no answer, because the
+/// watch shows it anyway, has none: pods that are bound, gone, re-created or bound elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The pod is not bound and waits again; the assumption is to be undone.
+    NotBound {
+        /// The pod.
+        pod: PodRef,
+        /// Do not try again before.
+        retry_at: Timestamp,
+    },
+    /// The pod is not being evicted; the assumption is to be undone.
+    NotEvicted {
+        /// The pod.
+        pod: PodRef,
+    },
+}
+
+/// **scheduler → grouper**: when a pod group last began to run, was evicted, or broke; the grouper writes it into the pod
+/// group's annotations, for the next leader. Awaited.
+pub type Times = GroupTimes;
+
+/// **watches and scheduler → grouper**.
+#[derive(Clone, Debug)]
+pub enum ToGrouper {
+    /// From watches: pods, pod groups, priority classes, namespaces.
+    Change(Change),
+    /// From the scheduler.
+    Times(Vec<Times>),
+    /// From the scheduler, after a cycle: pod groups whose pods found no place.
+    Waiting(Vec<GroupKey>),
+}
+
+/// **watches and scheduler → podgroups**.
+#[derive(Clone, Debug)]
+pub enum ToPodGroups {
+    /// From watches: pods, pod groups, priority classes.
+    Change(Change),
+    /// From the scheduler, after a cycle: pod groups whose pods found no place, and why. For each group the latest counts.
+    Waiting(Vec<GroupReport>),
+    /// From the scheduler, after a cycle: pod groups with nothing pending any more.
+    Cleared(Vec<GroupKey>),
+}
+
+/// **podgroups → queues**: what a pod group asks for and has, as its status says or is about to say. The latest counts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Usage {
+    /// The pod group.
+    pub group: GroupKey,
+    /// Its queue; `None` when the pod group is gone.
+    pub queue: Option<String>,
+    /// Requested by pods that are not finished.
+    pub requested: Amounts,
+    /// Held by pods that run or are bound.
+    pub allocated: Amounts,
+    /// The part of `allocated` that cannot be preempted.
+    pub allocated_non_preemptible: Amounts,
+}
+
+/// Exact amounts by resource name.
+pub type Amounts = BTreeMap<String, Amount>;
+
+/// **watches and podgroups → queues**.
+#[derive(Clone, Debug)]
+pub enum ToQueues {
+    /// From watches: queues.
+    Change(Change),
+    /// From podgroups.
+    Usage(Vec<Usage>),
+    /// From podgroups: every pod group has been counted once.
+    UsageComplete,
+}
+
+/// Whether an event reports the normal course or a problem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Severity {
+    /// `Normal`.
+    Normal,
+    /// `Warning`.
+    Warning,
+}
+
+/// Which object an event is about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Subject {
+    /// A pod.
+    Pod(PodRef),
+    /// A pod group.
+    PodGroup(GroupKey),
+}
+
+/// **everyone → events**: something a user should be able to read. Dropped and counted when the inbox is full.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// The object it is about.
+    pub subject: Subject,
+    /// Normal or warning.
+    pub severity: Severity,
+    /// The word.
+    pub reason: &'static str,
+    /// The sentence.
+    pub message: String,
+    /// Which component says so (the event's source).
+    pub source: String,
+    /// Annotations of the Event object.
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// The sending ends of all inboxes.
+#[derive(Clone, Debug)]
+pub struct Bus {
+    /// To the scheduler.
+    pub scheduler: mpsc::Sender<ToScheduler>,
+    /// To the grouper.
+    pub grouper: mpsc::Sender<ToGrouper>,
+    /// To the binder.
+    pub binder: mpsc::Sender<BindOrder>,
+    /// To podgroups.
+    pub podgroups: mpsc::Sender<ToPodGroups>,
+    /// To queues.
+    pub queues: mpsc::Sender<ToQueues>,
+    /// To events.
+    pub events: Notes,
+}
+
+/// The receiving ends, one for each component.
+#[derive(Debug)]
+pub struct Inboxes {
+    /// The scheduler's.
+    pub scheduler: mpsc::Receiver<ToScheduler>,
+    /// The grouper's.
+    pub grouper: mpsc::Receiver<ToGrouper>,
+    /// The binder's.
+    pub binder: mpsc::Receiver<BindOrder>,
+    /// Of podgroups.
+    pub podgroups: mpsc::Receiver<ToPodGroups>,
+    /// Of queues.
+    pub queues: mpsc::Receiver<ToQueues>,
+    /// Of events.
+    pub events: mpsc::Receiver<Note>,
+}
+
+/// Makes every channel of the process.
+#[must_use]
+pub fn channels() -> (Bus, Inboxes) {
+    let (scheduler, scheduler_inbox) = mpsc::channel(SCHEDULER_INBOX);
+    let (grouper, grouper_inbox) = mpsc::channel(CHANGES_INBOX);
+    let (binder, binder_inbox) = mpsc::channel(BINDER_INBOX);
+    let (podgroups, podgroups_inbox) = mpsc::channel(CHANGES_INBOX);
+    let (queues, queues_inbox) = mpsc::channel(CHANGES_INBOX);
+    let (events, events_inbox) = mpsc::channel(EVENTS_INBOX);
+    let bus = Bus {
+        scheduler,
+        grouper,
+        binder,
+        podgroups,
+        queues,
+        events: Notes { sender: events },
+    };
+    let inboxes = Inboxes {
+        scheduler: scheduler_inbox,
+        grouper: grouper_inbox,
+        binder: binder_inbox,
+        podgroups: podgroups_inbox,
+        queues: queues_inbox,
+        events: events_inbox,
+    };
+    (bus, inboxes)
+}
+
+/// The way to the events component: never waits.
+#[derive(Clone, Debug)]
+pub struct Notes {
+    sender: mpsc::Sender<Note>,
+}
+
+impl Notes {
+    /// Sends a note, or counts it as dropped when too many wait already.
+    pub fn send(&self, note: Note) {
+        if self.sender.try_send(note).is_err() {
+            metrics::counter!("unikai_events_dropped_total").increment(1);
+        }
+    }
+}
+
+/// Sends, waiting for room.
+///
+/// # Errors
+/// If the receiver is gone.
+pub async fn deliver<T>(to: &mpsc::Sender<T>, message: T) -> Result<(), Error> {
+    to.send(message).await.map_err(|_| Error::Closed)
+}

@@ -1,0 +1,164 @@
+//! Writes Events: what a user sees under `kubectl describe`. A courtesy, and treated as one: never awaited, dropped and counted
+//! when too many come, the same sentence about the same object written once and then counted up rarely.
+
+mod digest;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use kube::{Api, Resource};
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use tracing::debug;
+
+use crate::api::PodGroup;
+use crate::components::bus::{GroupKey, Note, Severity, Subject};
+use crate::components::watches::Stores;
+use crate::components::{Context, Error};
+use digest::{Digest, Write};
+
+/// How often, and how far apart, it is looked whether a pod group has been created.
+const CREATION_LOOKS: u32 = 20;
+const CREATION_LOOK_AFTER: Duration = Duration::from_millis(100);
+/// Writes under way; beyond that the inbox fills.
+const WRITES_MAX: usize = 64;
+
+/// Writes events until shutdown.
+///
+/// # Errors
+/// If every other component is gone, or a task of this one panicked.
+pub async fn run(context: Context, mut inbox: mpsc::Receiver<Note>, stores: Arc<Stores>) -> Result<(), Error> {
+    let mut digest = Digest::default();
+    let mut writes = JoinSet::new();
+    loop {
+        tokio::select! {
+            () = context.shutdown.cancelled() => return Ok(()),
+            note = inbox.recv(), if writes.len() < WRITES_MAX => {
+                let note = note.ok_or(Error::Closed)?;
+                // Replicas see the same things; only the leader says so.
+                if context.is_leading()
+                    && let Some(write) = digest.take(&note, Instant::now())
+                {
+                    writes.spawn(send(context.clone(), Arc::clone(&stores), note, write));
+                }
+            }
+            Some(ended) = writes.join_next() => {
+                ended.map_err(|panic| Error::Panicked { task: "event write", panic: panic.to_string() })?;
+            }
+        }
+    }
+}
+
+async fn send(context: Context, stores: Arc<Stores>, note: Note, write: Write) {
+    if let Subject::PodGroup(group) = &note.subject {
+        until_created(&stores, group).await;
+    }
+    let _turn = context.background.acquire().await;
+    let (namespace, name) = match &note.subject {
+        Subject::Pod(pod) => (&pod.namespace, &pod.name),
+        Subject::PodGroup(group) => (&group.namespace, &group.name),
+    };
+    let api: Api<Event> = Api::namespaced(context.writes.clone(), namespace);
+    let result = match write {
+        Write::New { id } => api
+            .create(&PostParams::default(), &event(&note, &stores, &id))
+            .await
+            .map(drop),
+        Write::Again { id, count } => {
+            let patch = json!({"count": count, "lastTimestamp": Time(Timestamp::now())});
+            api.patch(&event_name(name, &id), &PatchParams::default(), &Patch::Merge(patch))
+                .await
+                .map(drop)
+        }
+    };
+    if let Err(error) = result {
+        metrics::counter!("unikai_events_failed_total").increment(1);
+        debug!(ns = %namespace, name = %name, reason = note.reason, %error, "event not written");
+    }
+}
+
+/// A pod group is talked about before it is written; its event needs its UID, or `kubectl describe` does not show it.
+async fn until_created(stores: &Stores, group: &GroupKey) {
+    for _ in 0..CREATION_LOOKS {
+        if stores.pod_groups.get(&group.namespace, &group.name).is_some() {
+            return;
+        }
+        sleep(CREATION_LOOK_AFTER).await;
+    }
+}
+
+/// The object's name, shortened so that the event's name is valid, and an id.
+fn event_name(name: &str, id: &str) -> String {
+    let end = name
+        .char_indices()
+        .map(|(at, _)| at)
+        .take_while(|at| *at <= 230)
+        .last()
+        .unwrap_or_default();
+    let name = if name.len() > 230 {
+        name[..end].trim_end_matches(['-', '.'])
+    } else {
+        name
+    };
+    format!("{name}.{id}")
+}
+
+fn event(note: &Note, stores: &Stores, id: &str) -> Event {
+    let about = about(&note.subject, stores);
+    let now = Time(Timestamp::now());
+    Event {
+        metadata: ObjectMeta {
+            name: Some(event_name(about.name.as_deref().unwrap_or_default(), id)),
+            namespace: about.namespace.clone(),
+            annotations: Some(note.annotations.clone()).filter(|annotations| !annotations.is_empty()),
+            ..ObjectMeta::default()
+        },
+        involved_object: about,
+        type_: Some(match note.severity {
+            Severity::Normal => "Normal".to_owned(),
+            Severity::Warning => "Warning".to_owned(),
+        }),
+        reason: Some(note.reason.to_owned()),
+        message: Some(note.message.clone()),
+        source: Some(EventSource {
+            component: Some(note.source.clone()),
+            host: None,
+        }),
+        reporting_component: Some(note.source.clone()),
+        reporting_instance: Some(String::new()),
+        first_timestamp: Some(now.clone()),
+        last_timestamp: Some(now),
+        count: Some(1),
+        ..Event::default()
+    }
+}
+
+fn about(subject: &Subject, stores: &Stores) -> ObjectReference {
+    match subject {
+        Subject::Pod(pod) => ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            namespace: Some(pod.namespace.to_string()),
+            name: Some(pod.name.to_string()),
+            uid: Some(pod.uid.to_string()),
+            ..ObjectReference::default()
+        },
+        Subject::PodGroup(group) => ObjectReference {
+            api_version: Some(PodGroup::api_version(&()).into_owned()),
+            kind: Some("PodGroup".to_owned()),
+            namespace: Some(group.namespace.to_string()),
+            name: Some(group.name.to_string()),
+            uid: stores
+                .pod_groups
+                .get(&group.namespace, &group.name)
+                .and_then(|group| group.metadata.uid.clone()),
+            ..ObjectReference::default()
+        },
+    }
+}

@@ -1,0 +1,168 @@
+//! Which notes become writes: a new sentence at once, a repeated one rarely, and never too many about one object. Pure.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use crate::components::bus::{Note, Subject};
+
+/// A repeated sentence is counted up at most this often.
+const REPEAT: Duration = Duration::from_secs(300);
+/// Events about one object in a burst; after it one for each [`REFILL`].
+const BURST: u32 = 25;
+/// Time after which one more event about the object is allowed.
+const REFILL: Duration = Duration::from_secs(300);
+/// Sentences and objects that are remembered; when there are more, those not heard of for [`REPEAT`] are forgotten.
+const REMEMBERED: usize = 8_192;
+
+/// What is to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// A new event.
+    New {
+        /// The part of its name that tells events of one object apart.
+        id: String,
+    },
+    /// An existing one is counted up.
+    Again {
+        /// As it was named.
+        id: String,
+        /// How often the sentence was said, in all.
+        count: i32,
+    },
+}
+
+/// A sentence that was said.
+#[derive(Debug)]
+struct Said {
+    message: String,
+    id: String,
+    count: i32,
+    written: Instant,
+}
+
+/// How many more events about an object.
+#[derive(Debug)]
+struct Allowance {
+    left: u32,
+    since: Instant,
+}
+
+/// What was said lately.
+#[derive(Debug, Default)]
+pub struct Digest {
+    said: HashMap<(Subject, &'static str), Said>,
+    allowances: HashMap<Subject, Allowance>,
+}
+
+impl Digest {
+    /// Takes in a note; says whether and what to write.
+    pub fn take(&mut self, note: &Note, now: Instant) -> Option<Write> {
+        self.forget_old(now);
+        let key = (note.subject.clone(), note.reason);
+        if let Some(said) = self.said.get_mut(&key).filter(|said| said.message == note.message) {
+            said.count = said.count.saturating_add(1);
+            if now.duration_since(said.written) < REPEAT {
+                return None;
+            }
+            said.written = now;
+            return Some(Write::Again {
+                id: said.id.clone(),
+                count: said.count,
+            });
+        }
+        if !self.allow(&note.subject, now) {
+            metrics::counter!("unikai_events_suppressed_total").increment(1);
+            return None;
+        }
+        let id = uuid::Uuid::new_v4().simple().to_string()[..16].to_owned();
+        self.said.insert(
+            key,
+            Said {
+                message: note.message.clone(),
+                id: id.clone(),
+                count: 1,
+                written: now,
+            },
+        );
+        Some(Write::New { id })
+    }
+
+    fn allow(&mut self, subject: &Subject, now: Instant) -> bool {
+        let allowance = self.allowances.entry(subject.clone()).or_insert(Allowance {
+            left: BURST,
+            since: now,
+        });
+        let refills = now.duration_since(allowance.since).as_secs() / REFILL.as_secs();
+        if refills > 0 {
+            allowance.left = allowance
+                .left
+                .saturating_add(u32::try_from(refills).unwrap_or(BURST))
+                .min(BURST);
+            allowance.since = now;
+        }
+        let allowed = allowance.left > 0;
+        allowance.left = allowance.left.saturating_sub(1);
+        allowed
+    }
+
+    fn forget_old(&mut self, now: Instant) {
+        if self.said.len() > REMEMBERED {
+            self.said.retain(|_, said| now.duration_since(said.written) < REPEAT);
+        }
+        if self.allowances.len() > REMEMBERED {
+            self.allowances
+                .retain(|_, allowance| now.duration_since(allowance.since) < REFILL);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::components::bus::{GroupKey, Severity};
+
+    fn note(message: &str) -> Note {
+        Note {
+            subject: Subject::PodGroup(GroupKey {
+                namespace: "ns".into(),
+                name: "pg".into(),
+            }),
+            severity: Severity::Normal,
+            reason: "Unschedulable",
+            message: message.to_owned(),
+            source: "kai-scheduler".to_owned(),
+            annotations: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn the_same_sentence_is_written_once_and_counted_up_rarely() {
+        let (mut digest, start) = (Digest::default(), Instant::now());
+        let Some(Write::New { id }) = digest.take(&note("no GPUs"), start) else {
+            panic!("the first is written")
+        };
+        for second in 1..300 {
+            assert_eq!(digest.take(&note("no GPUs"), start + Duration::from_secs(second)), None);
+        }
+        let again = digest.take(&note("no GPUs"), start + Duration::from_secs(300));
+        assert_eq!(again, Some(Write::Again { id, count: 301 }));
+        assert!(
+            matches!(digest.take(&note("no CPU"), start), Some(Write::New { .. })),
+            "a new sentence is written at once"
+        );
+    }
+
+    #[test]
+    fn an_object_that_is_talked_about_all_the_time_gets_a_burst_and_then_few() {
+        let (mut digest, start) = (Digest::default(), Instant::now());
+        let written = |digest: &mut Digest, from: usize, at: Instant| {
+            (from..from + 100)
+                .filter(|n| digest.take(&note(&format!("{n}")), at).is_some())
+                .count()
+        };
+        assert_eq!(written(&mut digest, 0, start), 25);
+        assert_eq!(written(&mut digest, 100, start + Duration::from_secs(301)), 1);
+    }
+}

@@ -1,0 +1,292 @@
+//! Pods to pod groups. Every pod of our scheduler belongs to a group, which its owners decide; the scheduler is told at once, and
+//! the PodGroup object is written beside, off the critical path.
+//!
+//! - `grouping` (shared with admission) reads who owns a pod and says what group that makes; `merge` says what becomes of a group
+//!   that exists;
+//! - `book` remembers what was found, `desk` writes: PodGroups shortly after, and the annotation of pods that still wait then
+//!   (a pod that is bound at once gets it with its binding).
+//!
+//! What is absent: groups made by others. Pods annotated `kai.scheduler/skip-podgrouper`, and ownerless pods that name a group
+//! of their own, are left alone.
+
+mod book;
+mod desk;
+pub mod merge;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::Pod;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::sleep_until;
+use tracing::debug;
+
+use crate::components::bus::{
+    Bus, Change, GroupKey, Grouping, Kind, Note, Object, Severity, Subject, ToGrouper, ToScheduler,
+};
+use crate::components::grouping::owners::{Chain, OwnerError, Owners};
+use crate::components::grouping::rules::{self, Grouped, Input};
+use crate::components::grouping::{Known, left_alone, names_foreign_group};
+use crate::components::retry::Backoff;
+use crate::components::watches::Stores;
+use crate::components::{Context, Error, pods};
+use book::Book;
+use desk::Desk;
+
+/// Wait before a pod whose owners cannot be read is tried again: first and longest.
+const RETRY: Backoff = Backoff {
+    first: Duration::from_secs(1),
+    longest: Duration::from_secs(60),
+};
+/// Wait before the pods of a deleted pod group are grouped again: whoever deleted it usually deletes them, too.
+const AFTER_DELETION: Duration = Duration::from_secs(1);
+/// Kinds that must be listed before the first pod is grouped.
+const NEEDED: [Kind; 4] = [Kind::Pod, Kind::PodGroup, Kind::PriorityClass, Kind::Namespace];
+
+/// Groups pods until shutdown.
+///
+/// # Errors
+/// If another component is gone, or a task of this one panicked.
+pub async fn run(
+    context: Context,
+    mut inbox: mpsc::Receiver<ToGrouper>,
+    stores: Arc<Stores>,
+    bus: Bus,
+) -> Result<(), Error> {
+    let mut leading = context.leading.clone();
+    let mut grouper = Grouper::new(context.clone(), stores, bus.clone());
+    loop {
+        let wake = grouper.next_wakeup().map(tokio::time::Instant::from_std);
+        tokio::select! {
+            () = context.shutdown.cancelled() => return Ok(()),
+            message = inbox.recv() => match message {
+                Some(ToGrouper::Change(change)) => grouper.change(change),
+                Some(ToGrouper::Times(times)) => grouper.desk.times(times),
+                Some(ToGrouper::Waiting(groups)) => grouper.waiting(&groups),
+                None => return Err(Error::Closed),
+            },
+            room = bus.scheduler.reserve(), if !grouper.outbox.is_empty() => {
+                let grouping = grouper.outbox.pop_front();
+                room.map_err(|_| Error::Closed)?.send(ToScheduler::Grouped(grouping.expect("checked not to be empty")));
+            }
+            Some(walked) = grouper.walks.join_next() => grouper.walked(joined("owner walk", walked)?),
+            Some(written) = grouper.desk.writes.join_next() => grouper.desk.written(joined("pod group write", written)?),
+            _ = leading.changed() => grouper.desk.leading_changed(&grouper.book),
+            () = sleep_until(wake.unwrap_or_else(far_future)), if wake.is_some() => grouper.wake(),
+        }
+    }
+}
+
+fn far_future() -> tokio::time::Instant {
+    tokio::time::Instant::now() + Duration::from_secs(86_400)
+}
+
+fn joined<T>(task: &'static str, ended: Result<T, tokio::task::JoinError>) -> Result<T, Error> {
+    ended.map_err(|panic| Error::Panicked {
+        task,
+        panic: panic.to_string(),
+    })
+}
+
+/// The end of an owner walk.
+struct Walked {
+    uid: String,
+    version: u64,
+    chain: Result<Chain, OwnerError>,
+}
+
+struct Grouper {
+    context: Context,
+    stores: Arc<Stores>,
+    bus: Bus,
+    owners: Arc<Owners>,
+    book: Book,
+    desk: Desk,
+    walks: JoinSet<Walked>,
+    outbox: VecDeque<Grouping>,
+    missing: Vec<Kind>,
+}
+
+impl Grouper {
+    fn new(context: Context, stores: Arc<Stores>, bus: Bus) -> Self {
+        Self {
+            owners: Arc::new(Owners::new(context.reads.clone())),
+            desk: Desk::new(context.clone(), Arc::clone(&stores), bus.clone()),
+            context,
+            stores,
+            bus,
+            book: Book::default(),
+            walks: JoinSet::new(),
+            outbox: VecDeque::new(),
+            missing: NEEDED.to_vec(),
+        }
+    }
+
+    fn change(&mut self, change: Change) {
+        match change {
+            Change::Applied(Object::Pod(pod)) if pods::is_ours(&pod, &self.context.settings) => self.pod(pod),
+            Change::Deleted(Object::Pod(pod)) => {
+                if let Some(group) = self.book.forget(&pod) {
+                    self.desk.drop_group(&group);
+                }
+            }
+            Change::Deleted(Object::PodGroup(group)) => {
+                let key = pods::group_key(&group.metadata);
+                self.desk.drop_group(&key);
+                self.book.retry_members(&key, Instant::now() + AFTER_DELETION);
+            }
+            Change::Applied(Object::PodGroup(group)) => self.desk.group_seen(&group),
+            Change::Synced(kind) => self.synced(kind),
+            Change::Applied(_) | Change::Deleted(_) => {}
+        }
+    }
+
+    /// The pods of these groups will wait for a while: others should see which group they belong to.
+    fn waiting(&mut self, groups: &[GroupKey]) {
+        for group in groups {
+            self.desk.mark_soon(self.book.members(group));
+        }
+    }
+
+    /// Nothing is grouped before everything that grouping looks at has been listed.
+    fn synced(&mut self, kind: Kind) {
+        let before = self.missing.len();
+        self.missing.retain(|missing| *missing != kind);
+        if before > 0 && self.missing.is_empty() {
+            for uid in self.book.waiting() {
+                self.group(&uid);
+            }
+        }
+    }
+
+    fn pod(&mut self, pod: Arc<Pod>) {
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        if self.book.record(pod) && self.missing.is_empty() {
+            self.group(&uid);
+        }
+    }
+
+    /// Finds the group of a pod anew.
+    fn group(&mut self, uid: &str) {
+        let Some(entry) = self.book.get(uid) else { return };
+        let pod = Arc::clone(&entry.pod);
+        if pods::is_finished(&pod) || left_alone(&pod) {
+            return;
+        }
+        if let Some(key) = self.settled(&pod) {
+            self.book.assign(uid, key, None);
+            return;
+        }
+        let version = entry.version;
+        match self.owners.remembered(&pod) {
+            Some(chain) => self.walked(Walked {
+                uid: uid.to_owned(),
+                version,
+                chain: Ok(chain),
+            }),
+            None => {
+                let (owners, uid) = (Arc::clone(&self.owners), uid.to_owned());
+                self.walks.spawn(async move {
+                    Walked {
+                        uid,
+                        version,
+                        chain: owners.chain(&pod).await,
+                    }
+                });
+            }
+        }
+    }
+
+    /// A bound pod whose group exists is not looked at again, so that a restart amid many running pods reads no owners.
+    fn settled(&self, pod: &Pod) -> Option<GroupKey> {
+        let key = pods::annotated_group(pod)?;
+        let exists = self.stores.pod_groups.get(&key.namespace, &key.name).is_some();
+        (pods::is_bound(pod) && exists).then_some(key)
+    }
+
+    fn walked(&mut self, walked: Walked) {
+        let Some(entry) = self
+            .book
+            .get(&walked.uid)
+            .filter(|entry| entry.version == walked.version)
+        else {
+            return;
+        };
+        let chain = match walked.chain {
+            Ok(Chain::Owned(chain)) => chain,
+            Ok(Chain::OptedOut) => return,
+            Err(error) => return self.failed(&walked.uid, &error.to_string()),
+        };
+        let settings = &self.context.settings;
+        let cluster = Known {
+            stores: &self.stores,
+            queue_label_key: &settings.queue_label_key,
+        };
+        let pod = Arc::clone(&entry.pod);
+        let input = Input {
+            pod: &pod,
+            chain: &chain,
+            settings,
+            cluster: &cluster,
+        };
+        if chain.is_empty() && names_foreign_group(&pod) {
+            return;
+        }
+        match rules::group(&input) {
+            Ok(grouped) => self.grouped(&walked.uid, &pod, grouped),
+            Err(error) => self.failed(&walked.uid, &error.to_string()),
+        }
+    }
+
+    /// Tells the scheduler, and leaves the writing to the desk.
+    fn grouped(&mut self, uid: &str, pod: &Pod, grouped: Grouped) {
+        let key = pods::group_key(&grouped.group.metadata);
+        self.book.assign(uid, key.clone(), grouped.subgroup.clone());
+        let group = self.desk.desire(&key, &grouped.group);
+        debug!(ns = %key.namespace, name = pod.metadata.name, gang = %key.name, "pod grouped");
+        if !pods::is_bound(pod) {
+            self.desk.mark_late(uid);
+        }
+        self.outbox.push_back(Grouping {
+            pod: pods::reference(pod),
+            group,
+            subgroup: grouped.subgroup,
+        });
+    }
+
+    /// Says so on the pod, and tries again later, unless the pod is going away anyway.
+    fn failed(&mut self, uid: &str, reason: &str) {
+        let Some(entry) = self.book.get_mut(uid) else { return };
+        if entry.pod.metadata.deletion_timestamp.is_some() {
+            return;
+        }
+        entry.attempts += 1;
+        let (pod, wait) = (pods::reference(&entry.pod), RETRY.wait(entry.attempts));
+        self.book.retry(uid, Instant::now() + wait);
+        self.bus.events.send(Note {
+            subject: Subject::Pod(pod),
+            severity: Severity::Warning,
+            reason: "PodGrouperWarning",
+            message: reason.to_owned(),
+            source: "pod-grouper".to_owned(),
+            annotations: std::collections::BTreeMap::new(),
+        });
+    }
+
+    fn next_wakeup(&self) -> Option<Instant> {
+        [self.book.next_retry(), self.desk.next_due()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn wake(&mut self) {
+        let now = Instant::now();
+        for uid in self.book.due(now) {
+            self.group(&uid);
+        }
+        self.desk.work(now, &self.book);
+    }
+}

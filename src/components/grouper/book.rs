@@ -1,0 +1,184 @@
+//! What the grouper remembers of pods: which are to be looked at, which belong to which group, which failed and when to try
+//! again. Pure: no clock, no client.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Instant;
+
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::api::names::annotation;
+use crate::components::bus::GroupKey;
+use crate::components::pods;
+
+/// One pod.
+#[derive(Debug)]
+pub struct Entry {
+    /// As last seen.
+    pub pod: Arc<Pod>,
+    /// Grows whenever something changes that grouping looks at; an owner walk of an older version does not count.
+    pub version: u64,
+    /// Its group, once found.
+    pub group: Option<GroupKey>,
+    /// Its sub-group, if it has one.
+    pub subgroup: Option<String>,
+    /// Failures in a row.
+    pub attempts: u32,
+    fingerprint: u64,
+}
+
+/// All pods of our scheduler, by UID.
+#[derive(Debug, Default)]
+pub struct Book {
+    pods: HashMap<String, Entry>,
+    members: HashMap<GroupKey, BTreeSet<String>>,
+    retries: BTreeMap<(Instant, String), ()>,
+    versions: u64,
+}
+
+impl Book {
+    /// Takes in a pod; true if it must be grouped (anew).
+    pub fn record(&mut self, pod: Arc<Pod>) -> bool {
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        let known = self.pods.get(&uid);
+        let fingerprint = fingerprint(&pod, known.and_then(|entry| entry.group.as_ref()));
+        if let Some(entry) = self.pods.get_mut(&uid)
+            && entry.fingerprint == fingerprint
+        {
+            entry.pod = pod;
+            return false;
+        }
+        self.versions += 1;
+        let earlier = self.pods.remove(&uid);
+        let (group, subgroup) = earlier.map(|entry| (entry.group, entry.subgroup)).unwrap_or_default();
+        self.pods.insert(
+            uid,
+            Entry {
+                pod,
+                version: self.versions,
+                group,
+                subgroup,
+                attempts: 0,
+                fingerprint,
+            },
+        );
+        true
+    }
+
+    /// The pod is gone. Returns its group if it was the last member.
+    pub fn forget(&mut self, pod: &Pod) -> Option<GroupKey> {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        let group = self.pods.remove(uid)?.group?;
+        self.leave(uid, &group);
+        (!self.members.contains_key(&group)).then_some(group)
+    }
+
+    /// The pod belongs to the group.
+    pub fn assign(&mut self, uid: &str, group: GroupKey, subgroup: Option<String>) {
+        let Some(entry) = self.pods.get_mut(uid) else { return };
+        entry.attempts = 0;
+        entry.subgroup = subgroup;
+        let previous = entry.group.replace(group.clone());
+        entry.fingerprint = fingerprint(&entry.pod, Some(&group));
+        if let Some(previous) = previous.filter(|previous| *previous != group) {
+            self.leave(uid, &previous);
+        }
+        self.members.entry(group).or_default().insert(uid.to_owned());
+    }
+
+    fn leave(&mut self, uid: &str, group: &GroupKey) {
+        if let Some(members) = self.members.get_mut(group) {
+            members.remove(uid);
+            if members.is_empty() {
+                self.members.remove(group);
+            }
+        }
+    }
+
+    /// The pod of that UID.
+    pub fn get(&self, uid: &str) -> Option<&Entry> {
+        self.pods.get(uid)
+    }
+
+    /// The pod of that UID, to change.
+    pub fn get_mut(&mut self, uid: &str) -> Option<&mut Entry> {
+        self.pods.get_mut(uid)
+    }
+
+    /// The UIDs of the group's members.
+    pub fn members(&self, group: &GroupKey) -> impl Iterator<Item = String> {
+        self.members.get(group).into_iter().flatten().cloned()
+    }
+
+    /// Whether the group has members.
+    pub fn has_members(&self, group: &GroupKey) -> bool {
+        self.members.contains_key(group)
+    }
+
+    /// All pods, in order of creation.
+    pub fn waiting(&self) -> Vec<String> {
+        let created = |entry: &Entry| entry.pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        let mut all: Vec<_> = self.pods.iter().map(|(uid, entry)| (created(entry), uid)).collect();
+        all.sort_unstable();
+        all.into_iter().map(|(_, uid)| uid.clone()).collect()
+    }
+
+    /// Looks at the pod again at the instant.
+    pub fn retry(&mut self, uid: &str, at: Instant) {
+        self.retries.insert((at, uid.to_owned()), ());
+    }
+
+    /// Looks at all members of the group again at the instant, unless they are being deleted by then.
+    pub fn retry_members(&mut self, group: &GroupKey, at: Instant) {
+        for uid in self.members.get(group).into_iter().flatten() {
+            self.retries.insert((at, uid.clone()), ());
+        }
+    }
+
+    /// When the next pod is to be looked at again.
+    pub fn next_retry(&self) -> Option<Instant> {
+        self.retries.first_key_value().map(|((at, _), ())| *at)
+    }
+
+    /// The pods to be looked at again by now, and not being deleted.
+    pub fn due(&mut self, now: Instant) -> Vec<String> {
+        let mut due = Vec::new();
+        while let Some(((at, _), ())) = self.retries.first_key_value()
+            && *at <= now
+            && let Some(((_, uid), ())) = self.retries.pop_first()
+        {
+            let stays = |entry: &Entry| entry.pod.metadata.deletion_timestamp.is_none();
+            if self.pods.get(&uid).is_some_and(stays) && !due.contains(&uid) {
+                due.push(uid);
+            }
+        }
+        due
+    }
+}
+
+/// Everything about a pod that its grouping depends on. What we write ourselves is left out.
+fn fingerprint(pod: &Pod, group: Option<&GroupKey>) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let meta = &pod.metadata;
+    meta.labels.hash(&mut hasher);
+    for (key, value) in meta.annotations.iter().flatten() {
+        let ours = match key.as_str() {
+            annotation::POD_GROUP_NAME => group.is_some_and(|group| &*group.name == value),
+            annotation::RECEIVED_RESOURCE_TYPE => true,
+            _ => false,
+        };
+        if !ours {
+            (key, value).hash(&mut hasher);
+        }
+    }
+    for owner in meta.owner_references.iter().flatten() {
+        (&owner.uid, owner.controller).hash(&mut hasher);
+    }
+    pods::is_finished(pod).hash(&mut hasher);
+    pod.spec
+        .as_ref()
+        .and_then(|spec| spec.priority_class_name.as_deref())
+        .hash(&mut hasher);
+    hasher.finish()
+}

@@ -1,0 +1,344 @@
+//! Where the grouper's writing is done: PodGroup objects, and the annotation of pods that still wait. Off the critical path:
+//! a write starts a little later, so that bindings go first and changes in quick succession become one; a bounded number is
+//! under way; nothing is written that would change nothing, and nothing at all unless this process leads.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::json;
+use tokio::task::JoinSet;
+use tracing::{debug, warn};
+
+use super::book::Book;
+use super::merge::{merge, set_times};
+use crate::api::PodGroup;
+use crate::api::names::{annotation, label};
+use crate::components::agenda::Agenda;
+use crate::components::bus::{Bus, GroupKey, Note, Severity, Subject, Times};
+use crate::components::patch::merge_diff;
+use crate::components::retry::{Backoff, Failure, failure};
+use crate::components::watches::Stores;
+use crate::components::{Context, pods};
+
+/// A PodGroup is written this long after it is known: long enough that the bindings of the same burst are under way.
+const WRITE_AFTER: Duration = Duration::from_millis(50);
+/// A pod that the scheduler found no place for gets its annotation in a write of its own, this long after.
+const MARK_SOON: Duration = Duration::from_millis(300);
+/// A pod that still waits by then gets it, too, whatever it waits for.
+const MARK_LATE: Duration = Duration::from_secs(10);
+/// Wait before a failed write is tried again: first and longest.
+const RETRY: Backoff = Backoff {
+    first: Duration::from_millis(200),
+    longest: Duration::from_secs(60),
+};
+
+/// What is to be true of one pod group.
+#[derive(Default)]
+struct Wish {
+    /// As its workload asks; `None` for groups made by others.
+    desired: Option<PodGroup>,
+    /// The scheduler's timestamps.
+    times: Option<Times>,
+    /// As the API server answered our last write, until the watch shows it.
+    written: Option<Arc<PodGroup>>,
+    failures: u32,
+}
+
+/// The end of a write.
+pub enum Written {
+    /// Of a pod group, with what the API server has now; `None` if there was nothing to write after all.
+    Group(GroupKey, Result<Option<Arc<PodGroup>>, kube::Error>),
+    /// Of the annotation of the pod of that UID.
+    Pod(String, Result<(), kube::Error>),
+}
+
+/// See the module.
+pub struct Desk {
+    context: Context,
+    stores: Arc<Stores>,
+    bus: Bus,
+    wishes: HashMap<GroupKey, Wish>,
+    agenda: Agenda<GroupKey>,
+    /// Pods, by UID, that are to name their group, if they still wait when the time comes.
+    marks: Agenda<String>,
+    /// Writes under way; the owner of the desk joins them.
+    pub writes: JoinSet<Written>,
+}
+
+impl Desk {
+    /// An empty desk.
+    pub fn new(context: Context, stores: Arc<Stores>, bus: Bus) -> Self {
+        Self {
+            context,
+            stores,
+            bus,
+            wishes: HashMap::new(),
+            agenda: Agenda::default(),
+            marks: Agenda::default(),
+            writes: JoinSet::new(),
+        }
+    }
+
+    /// A workload wants this group. Returns the group as it is going to be: what exists keeps its queue.
+    pub fn desire(&mut self, key: &GroupKey, desired: &PodGroup) -> Arc<PodGroup> {
+        let existing = self.existing(key);
+        let earlier = self.wishes.get(key).and_then(|wish| wish.desired.clone());
+        let merged = merge(
+            existing.as_deref().or(earlier.as_ref()),
+            desired,
+            &self.context.settings,
+        );
+        self.wishes.entry(key.clone()).or_default().desired = Some(merged.clone());
+        self.queue_if_needed(key);
+        Arc::new(merged)
+    }
+
+    /// The scheduler's timestamps of groups.
+    pub fn times(&mut self, times: Vec<Times>) {
+        for times in times {
+            let key = times.group.clone();
+            self.wishes.entry(key.clone()).or_default().times = Some(times);
+            self.queue_if_needed(&key);
+        }
+    }
+
+    /// The watch shows the group.
+    pub fn group_seen(&mut self, group: &PodGroup) {
+        let key = pods::group_key(&group.metadata);
+        if let Some(wish) = self.wishes.get_mut(&key)
+            && wish.written.as_ref().is_none_or(|written| is_as_new(group, written))
+        {
+            wish.written = None;
+            self.queue_if_needed(&key);
+        }
+    }
+
+    /// The group was deleted (its pods, if they stay, will ask for it again), or its last pod is gone.
+    pub fn drop_group(&mut self, key: &GroupKey) {
+        self.wishes.remove(key);
+    }
+
+    /// Has the pod name its group, unless it is bound by then (its binding says it, too).
+    pub fn mark_late(&mut self, uid: &str) {
+        self.marks.plan(&uid.to_owned(), Instant::now() + MARK_LATE);
+    }
+
+    /// The same for pods that are known to wait.
+    pub fn mark_soon(&mut self, uids: impl Iterator<Item = String>) {
+        for uid in uids {
+            self.marks.plan(&uid, Instant::now() + MARK_SOON);
+        }
+    }
+
+    /// A new leader looks at everything anew.
+    pub fn leading_changed(&mut self, book: &Book) {
+        let mut keys: Vec<_> = self.wishes.keys().cloned().collect();
+        keys.sort_unstable();
+        for key in keys {
+            self.queue_if_needed(&key);
+        }
+        let unbound = |uid: &String| book.get(uid).is_some_and(|entry| !pods::is_bound(&entry.pod));
+        self.mark_soon(book.waiting().into_iter().filter(unbound));
+    }
+
+    /// When there is something to do next.
+    pub fn next_due(&self) -> Option<Instant> {
+        [self.agenda.next(), self.marks.next()].into_iter().flatten().min()
+    }
+
+    /// Starts the writes whose time has come.
+    pub fn work(&mut self, now: Instant, book: &Book) {
+        for key in self.agenda.start_due(now) {
+            if !self.write(&key, book) {
+                self.agenda.finish(&key);
+            }
+        }
+        for uid in self.marks.start_due(now) {
+            if !self.mark(&uid, book) {
+                self.marks.finish(&uid);
+            }
+        }
+    }
+
+    fn existing(&self, key: &GroupKey) -> Option<Arc<PodGroup>> {
+        let written = self.wishes.get(key).and_then(|wish| wish.written.clone());
+        written.or_else(|| self.stores.pod_groups.get(&key.namespace, &key.name))
+    }
+
+    /// The group as it should be in the API server, if it is not so yet.
+    fn target(&self, key: &GroupKey) -> Option<(Option<Arc<PodGroup>>, PodGroup)> {
+        let wish = self.wishes.get(key)?;
+        let existing = self.existing(key);
+        let mut target = match (&existing, &wish.desired) {
+            (existing, Some(desired)) => merge(existing.as_deref(), desired, &self.context.settings),
+            (Some(existing), None) => PodGroup::clone(existing),
+            (None, None) => return None,
+        };
+        if let Some(times) = &wish.times {
+            set_times(&mut target, times);
+        }
+        (existing.as_deref() != Some(&target)).then_some((existing, target))
+    }
+
+    fn queue_if_needed(&mut self, key: &GroupKey) {
+        if self.context.is_leading() && self.target(key).is_some() {
+            self.queue(key, WRITE_AFTER);
+        }
+    }
+
+    fn queue(&mut self, key: &GroupKey, after: Duration) {
+        self.agenda.plan(key, Instant::now() + after);
+    }
+
+    /// Starts the write of a group; false if there is nothing to write after all.
+    fn write(&mut self, key: &GroupKey, book: &Book) -> bool {
+        if !self.context.is_leading() {
+            return false;
+        }
+        let Some((existing, target)) = self.target(key) else {
+            return false;
+        };
+        if existing.is_none() && !book.has_members(key) {
+            return false;
+        }
+        let (context, key) = (self.context.clone(), key.clone());
+        self.writes.spawn(async move {
+            let _turn = context.background.acquire().await;
+            let api: Api<PodGroup> = Api::namespaced(context.writes.clone(), &key.namespace);
+            let result = match &existing {
+                None => api.create(&PostParams::default(), &target).await.map(Some),
+                Some(existing) => match merge_diff(existing.as_ref(), &target) {
+                    None => Ok(None),
+                    Some(patch) => api
+                        .patch(&key.name, &PatchParams::default(), &Patch::Merge(patch))
+                        .await
+                        .map(Some),
+                },
+            };
+            Written::Group(key, result.map(|group| group.map(trimmed)))
+        });
+        true
+    }
+
+    /// Takes the answer to a write.
+    pub fn written(&mut self, written: Written) {
+        match written {
+            Written::Group(key, result) => self.group_written(&key, result),
+            Written::Pod(uid, result) => self.pod_written(&uid, result),
+        }
+    }
+
+    fn pod_written(&mut self, uid: &str, result: Result<(), kube::Error>) {
+        let uid = uid.to_owned();
+        self.marks.finish(&uid);
+        let Err(error) = result else { return };
+        match failure(&error) {
+            Failure::Busy | Failure::Unknown => self.marks.plan(&uid, Instant::now() + MARK_LATE),
+            // Gone, re-created, or bound meanwhile: its next state is looked at when the watch shows it.
+            Failure::Gone | Failure::Conflict | Failure::Refused => {
+                debug!(uid, %error, "pod not annotated with its group");
+            }
+        }
+    }
+
+    fn group_written(&mut self, key: &GroupKey, result: Result<Option<Arc<PodGroup>>, kube::Error>) {
+        self.agenda.finish(key);
+        let Some(wish) = self.wishes.get_mut(key) else { return };
+        match result {
+            Ok(group) => {
+                wish.failures = 0;
+                wish.written = group;
+                self.queue_if_needed(key);
+            }
+            Err(error) => self.failed(key, &error),
+        }
+    }
+
+    fn failed(&mut self, key: &GroupKey, error: &kube::Error) {
+        let Some(wish) = self.wishes.get_mut(key) else { return };
+        wish.failures += 1;
+        let wait = RETRY.wait(wish.failures);
+        match failure(error) {
+            // Created by somebody else meanwhile, or deleted: the watch is about to show it.
+            Failure::Conflict | Failure::Gone => wish.written = None,
+            Failure::Busy | Failure::Unknown => {
+                debug!(ns = %key.namespace, name = %key.name, %error, "pod group not written");
+            }
+            Failure::Refused => self.refused(key, error),
+        }
+        if self.context.is_leading() {
+            self.queue(key, wait);
+        }
+    }
+
+    /// The API server will not have the group: its user must know.
+    fn refused(&self, key: &GroupKey, error: &kube::Error) {
+        warn!(ns = %key.namespace, name = %key.name, %error, "pod group refused by the api server");
+        self.bus.events.send(Note {
+            subject: Subject::PodGroup(key.clone()),
+            severity: Severity::Warning,
+            reason: "PodGrouperWarning",
+            message: error.to_string(),
+            source: "pod-grouper".to_owned(),
+            annotations: std::collections::BTreeMap::new(),
+        });
+    }
+
+    /// Starts to write into a pod which group it belongs to; false if it says so, or does not wait any more.
+    fn mark(&mut self, uid: &str, book: &Book) -> bool {
+        let Some(entry) = book.get(uid) else { return false };
+        let (pod, Some(group)) = (&entry.pod, entry.group.clone()) else {
+            return false;
+        };
+        let leaf = pod
+            .metadata
+            .labels
+            .as_ref()
+            .and_then(|labels| labels.get(label::SUBGROUP_NAME));
+        let named = pods::annotated_group(pod).as_ref() == Some(&group);
+        let placed = entry.subgroup.is_none() || leaf == entry.subgroup.as_ref();
+        let late = pods::is_bound(pod) || pod.metadata.deletion_timestamp.is_some();
+        if (named && placed) || late || !self.context.is_leading() {
+            return false;
+        }
+        let mut metadata = json!({"uid": uid, "annotations": {annotation::POD_GROUP_NAME: &*group.name}});
+        if let Some(subgroup) = &entry.subgroup {
+            metadata["labels"] = json!({label::SUBGROUP_NAME: subgroup});
+        }
+        let (name, uid) = (pod.metadata.name.clone().unwrap_or_default(), uid.to_owned());
+        let context = self.context.clone();
+        self.writes.spawn(async move {
+            let _turn = context.background.acquire().await;
+            let api: Api<Pod> = Api::namespaced(context.writes.clone(), &group.namespace);
+            let patch = Patch::Merge(json!({"metadata": metadata}));
+            let result = api.patch(&name, &PatchParams::default(), &patch).await;
+            Written::Pod(uid, result.map(drop))
+        });
+        true
+    }
+}
+
+/// As the watch would show it.
+fn trimmed(mut group: PodGroup) -> Arc<PodGroup> {
+    group.metadata.managed_fields = None;
+    Arc::new(group)
+}
+
+/// Whether the state that the watch shows is at least as new as the one that was written. Resource versions that are no
+/// numbers cannot be compared; then what the watch shows counts.
+fn is_as_new(seen: &PodGroup, written: &PodGroup) -> bool {
+    let version = |group: &PodGroup| {
+        group
+            .metadata
+            .resource_version
+            .as_deref()
+            .and_then(|text| text.parse::<u64>().ok())
+    };
+    version(seen)
+        .zip(version(written))
+        .is_none_or(|(seen, written)| seen >= written)
+}

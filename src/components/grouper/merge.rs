@@ -1,0 +1,88 @@
+//! What becomes of a pod group that exists when its workload asks for something else.
+//!
+//! The queue, the node pool and what administrators set by hand stay; the rest follows the workload. Labels and annotations are
+//! added or replaced, never removed.
+
+use std::collections::BTreeMap;
+
+use crate::api::PodGroup;
+use crate::api::names::annotation;
+use crate::components::Settings;
+use crate::components::bus::Times;
+
+/// The pod group as it should be: `desired` laid over `existing`.
+#[must_use]
+pub fn merge(existing: Option<&PodGroup>, desired: &PodGroup, settings: &Settings) -> PodGroup {
+    let Some(existing) = existing else {
+        return desired.clone();
+    };
+    let mut merged = existing.clone();
+    merged.spec.min_member = desired.spec.min_member;
+    merged.spec.min_sub_group = desired.spec.min_sub_group;
+    merged
+        .spec
+        .priority_class_name
+        .clone_from(&desired.spec.priority_class_name);
+    merged.spec.preemptibility.clone_from(&desired.spec.preemptibility);
+    merged.spec.preemption_delay.clone_from(&desired.spec.preemption_delay);
+    merged
+        .spec
+        .staleness_grace_period
+        .clone_from(&desired.spec.staleness_grace_period);
+    merged.spec.sub_groups.clone_from(&desired.spec.sub_groups);
+    if desired
+        .spec
+        .topology_constraint
+        .as_ref()
+        .is_some_and(|constraint| constraint.topology.is_some())
+    {
+        merged
+            .spec
+            .topology_constraint
+            .clone_from(&desired.spec.topology_constraint);
+    }
+    merged
+        .metadata
+        .owner_references
+        .clone_from(&desired.metadata.owner_references);
+    let frozen = [&settings.queue_label_key, &settings.node_pool_label_key];
+    let labels = merged.metadata.labels.get_or_insert_default();
+    for (key, value) in desired.metadata.labels.iter().flatten() {
+        let keep = (frozen[0] == key && labels.contains_key(key)) || frozen[1] == key;
+        if !keep {
+            labels.insert(key.clone(), value.clone());
+        }
+    }
+    let annotations = merged.metadata.annotations.get_or_insert_default();
+    annotations.extend(desired.metadata.annotations.clone().unwrap_or_default());
+    drop_empty(&mut merged.metadata.labels);
+    drop_empty(&mut merged.metadata.annotations);
+    merged
+}
+
+/// Writes the scheduler's timestamps into the group's annotations.
+pub fn set_times(group: &mut PodGroup, times: &Times) {
+    let annotations = group.metadata.annotations.get_or_insert_default();
+    let stamps = [
+        (annotation::STALE_TIMESTAMP, times.stale_since),
+        (annotation::LAST_START_TIMESTAMP, times.last_start),
+        (annotation::LAST_EVICTION_TIMESTAMP, times.last_eviction),
+    ];
+    for (key, time) in stamps {
+        let stamp = time.and_then(|time| jiff::Timestamp::from_millisecond(time.0).ok());
+        match stamp {
+            Some(stamp) => annotations.insert(key.to_owned(), stamp.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()),
+            None => annotations.remove(key),
+        };
+    }
+    drop_empty(&mut group.metadata.annotations);
+}
+
+fn drop_empty(map: &mut Option<BTreeMap<String, String>>) {
+    if map.as_ref().is_some_and(BTreeMap::is_empty) {
+        *map = None;
+    }
+}
+
+#[cfg(test)]
+mod tests;

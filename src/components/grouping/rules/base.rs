@@ -1,0 +1,188 @@
+//! The base of all rules: one group per top owner, named after it, that one pod alone may start.
+
+use std::collections::BTreeMap;
+
+use kube::api::ObjectMeta;
+
+use super::{Grouped, Input, RuleError, inherit};
+use crate::api::names::{annotation, label, third_party};
+use crate::api::pod_group::{PodGroup, PodGroupSpec, TopologyConstraint};
+use crate::components::grouping::workload::Workload;
+
+/// What a rule gives the base to work with.
+pub struct Base<'a> {
+    /// The object that the group is about.
+    pub top: &'a Workload,
+    /// Whose labels and annotations decide priority, preemptibility and the two durations, from the nearest to the pod up.
+    pub owners: &'a [&'a Workload],
+    /// Priority class if nobody names one.
+    pub fallback_class: &'a str,
+}
+
+/// One group per top owner, minimum 1. Also for every kind that no rule knows.
+///
+/// ```yaml
+/// # StatefulSet db with uid s1, three pods  →  one pod group pg-db-s1, minMember 1, priority class train
+/// ```
+#[expect(clippy::unnecessary_wraps, reason = "the signature of a rule")]
+pub fn default_rule(input: &Input, top: &Workload) -> Result<Grouped, RuleError> {
+    let owners: Vec<&Workload> = if input.chain.is_empty() {
+        vec![top]
+    } else {
+        input.chain.iter().collect()
+    };
+    Ok(build(
+        input,
+        &Base {
+            top,
+            owners: &owners,
+            fallback_class: "train",
+        },
+    ))
+}
+
+/// A pod that nobody owns, or that another pod owns: it joins the group of the pod on top.
+///
+/// Pods of Spark applications carry the application's id, which names their common group.
+#[expect(clippy::unnecessary_wraps, reason = "the signature of a rule")]
+pub fn pod(input: &Input, top: &Workload) -> Result<Grouped, RuleError> {
+    let mut grouped = build(
+        input,
+        &Base {
+            top,
+            owners: &[top],
+            fallback_class: "train",
+        },
+    );
+    let label = |key: &str| {
+        input
+            .pod
+            .metadata
+            .labels
+            .as_ref()
+            .and_then(|labels| labels.get(key))
+            .filter(|v| !v.is_empty())
+    };
+    if let (Some(_), Some(application)) = (
+        label(third_party::SPARK_APP_NAME),
+        label(third_party::SPARK_APP_SELECTOR),
+    ) {
+        grouped.group.metadata.name = Some(application.clone());
+    }
+    Ok(grouped)
+}
+
+/// The pod group of the default rule, for rules to change.
+pub fn build(input: &Input, base: &Base) -> Grouped {
+    let top = base.top;
+    let metadata = ObjectMeta {
+        name: Some(format!("pg-{}-{}", top.name, top.uid)),
+        namespace: input.pod.metadata.namespace.clone(),
+        labels: Some(labels(input, top)).filter(|labels| !labels.is_empty()),
+        annotations: Some(annotations(input, top)),
+        owner_references: Some(vec![top.owner_reference()]),
+        ..ObjectMeta::default()
+    };
+    let spec = PodGroupSpec {
+        min_member: Some(1),
+        queue: Some(inherit::queue(input, top)),
+        priority_class_name: Some(inherit::priority_class(input, base)),
+        preemptibility: inherit::preemptibility(input, base),
+        preemption_delay: inherit::preemption_delay(input, base),
+        staleness_grace_period: inherit::staleness_grace_period(input, base),
+        topology_constraint: topology(top),
+        ..PodGroupSpec::default()
+    };
+    Grouped {
+        group: PodGroup {
+            metadata,
+            spec,
+            status: None,
+        },
+        subgroup: None,
+    }
+}
+
+/// All labels of the owner, and the pod's `user`.
+fn labels(input: &Input, top: &Workload) -> BTreeMap<String, String> {
+    let mut labels = top.labels.clone();
+    let of_pod = input.pod.metadata.labels.as_ref();
+    if let Some(user) = of_pod.and_then(|labels| labels.get(label::USER)) {
+        labels.entry(label::USER.to_owned()).or_insert_with(|| user.clone());
+    }
+    let node_pool = &input.settings.node_pool_label_key;
+    if let Some(pool) = of_pod
+        .and_then(|labels| labels.get(node_pool))
+        .filter(|_| !node_pool.is_empty())
+    {
+        labels.entry(node_pool.clone()).or_insert_with(|| pool.clone());
+    }
+    labels
+}
+
+/// Annotations that say who manages the owner, or what the scheduler did with a pod: they are not the group's.
+fn stays_with_owner(key: &str) -> bool {
+    let prefixes = [
+        "kubectl.kubernetes.io/",
+        "meta.helm.sh/",
+        "argocd.argoproj.io/",
+        "deployment.kubernetes.io/",
+    ];
+    let own = [annotation::POD_GROUP_NAME, annotation::RECEIVED_RESOURCE_TYPE];
+    prefixes.iter().any(|prefix| key.starts_with(prefix)) || own.contains(&key)
+}
+
+/// The owner's annotations, the pod's `user`, and who the owner is.
+fn annotations(input: &Input, top: &Workload) -> BTreeMap<String, String> {
+    let mut annotations = BTreeMap::from([(annotation::TOP_OWNER_METADATA.to_owned(), describe(top))]);
+    if let Some(user) = input
+        .pod
+        .metadata
+        .annotations
+        .as_ref()
+        .and_then(|annotations| annotations.get(label::USER))
+    {
+        annotations.insert(label::USER.to_owned(), user.clone());
+    }
+    let inherited = top.annotations.iter().filter(|(key, _)| !stays_with_owner(key));
+    annotations.extend(inherited.map(|(key, value)| (key.clone(), value.clone())));
+    annotations
+}
+
+/// The owner as YAML, in the form that tools around KAI read: a value is quoted only where YAML would not take it for text.
+fn describe(top: &Workload) -> String {
+    let fields = [
+        ("name", &top.name),
+        ("uid", &top.uid),
+        ("group", &top.group),
+        ("version", &top.version),
+        ("kind", &top.kind),
+    ];
+    fields
+        .iter()
+        .map(|(key, value)| format!("{key}: {}\n", scalar(value)))
+        .collect()
+}
+
+fn scalar(text: &str) -> String {
+    let words = ["y", "n", "yes", "no", "on", "off"];
+    let is_word = words.contains(&text.to_ascii_lowercase().as_str());
+    let plain = serde_yaml_ng::from_str::<serde_yaml_ng::Value>(text).is_ok_and(|value| value.as_str() == Some(text));
+    let is_date = text.len() >= 10 && text.parse::<jiff::civil::Date>().is_ok();
+    if plain && !is_word && !is_date {
+        text.to_owned()
+    } else {
+        format!("{text:?}")
+    }
+}
+
+/// The owner's wishes for nearness, as they stand.
+fn topology(top: &Workload) -> Option<TopologyConstraint> {
+    let annotation = |key: &str| top.annotations.get(key).filter(|value| !value.is_empty()).cloned();
+    let constraint = TopologyConstraint {
+        topology: annotation(annotation::TOPOLOGY),
+        required_topology_level: annotation(annotation::TOPOLOGY_REQUIRED),
+        preferred_topology_level: annotation(annotation::TOPOLOGY_PREFERRED),
+    };
+    Some(constraint).filter(|constraint| *constraint != TopologyConstraint::default())
+}

@@ -1,0 +1,121 @@
+//! What a pod group takes over from its owners and its pod: queue, priority class, preemptibility, durations.
+
+use jiff::SignedDuration;
+use tracing::warn;
+
+use super::Input;
+use super::base::Base;
+use crate::api::duration;
+use crate::api::names::{annotation, label};
+use crate::components::grouping::workload::Workload;
+
+fn pod_label<'a>(input: &'a Input, key: &str) -> Option<&'a str> {
+    let labels = input.pod.metadata.labels.as_ref()?;
+    labels.get(key).map(String::as_str)
+}
+
+/// The queue: the owner's label, the pod's label, the project (with the node pool, if the pod names one), the namespace's
+/// label, the default queue. An empty label is no label.
+pub fn queue(input: &Input, top: &Workload) -> String {
+    let settings = input.settings;
+    let key = &settings.queue_label_key;
+    if let Some(queue) = top
+        .label(key)
+        .or_else(|| pod_label(input, key).filter(|queue| !queue.is_empty()))
+    {
+        return queue.to_owned();
+    }
+    let project = top
+        .labels
+        .get(label::PROJECT)
+        .map(String::as_str)
+        .or_else(|| pod_label(input, label::PROJECT));
+    if let Some(project) = project.filter(|project| !project.is_empty()) {
+        let pool = pod_label(input, &settings.node_pool_label_key).filter(|_| !settings.node_pool_label_key.is_empty());
+        return pool.map_or_else(|| project.to_owned(), |pool| format!("{project}-{pool}"));
+    }
+    let namespace = input.pod.metadata.namespace.as_deref().unwrap_or_default();
+    input
+        .cluster
+        .namespace_queue(namespace)
+        .unwrap_or_else(|| settings.default_queue.clone())
+}
+
+/// The priority class: for each owner upwards its label, else the pod's label, else the pod's spec; the first that exists.
+/// A label that names no class hides the pod's for that owner.
+pub fn priority_class(input: &Input, base: &Base) -> String {
+    let of_pod = || {
+        let label = pod_label(input, label::PRIORITY_CLASS_NAME);
+        label.or_else(|| {
+            input
+                .pod
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.priority_class_name.as_deref())
+        })
+    };
+    let named = base.owners.iter().filter_map(|owner| {
+        let label = owner.labels.get(label::PRIORITY_CLASS_NAME).map(String::as_str);
+        label.or_else(of_pod).filter(|name| !name.is_empty())
+    });
+    let mut named = named.filter(|name| input.cluster.has_priority_class(name));
+    named.next().unwrap_or(base.fallback_class).to_owned()
+}
+
+/// Preemptibility: the first owner's or the pod's label that is valid. An empty label ends the search without an answer.
+pub fn preemptibility(input: &Input, base: &Base) -> Option<String> {
+    let owners = base
+        .owners
+        .iter()
+        .filter_map(|owner| owner.labels.get(label::PREEMPTIBILITY).map(String::as_str));
+    for value in owners.chain(pod_label(input, label::PREEMPTIBILITY)) {
+        match value {
+            "preemptible" | "non-preemptible" => return Some(value.to_owned()),
+            "" => return None,
+            _ => warn!(
+                owner = base.top.name,
+                value, "preemptibility label is neither preemptible nor non-preemptible"
+            ),
+        }
+    }
+    None
+}
+
+/// How long the group waits before it may evict others; negative values do not count.
+pub fn preemption_delay(input: &Input, base: &Base) -> Option<String> {
+    duration_annotation(input, base, annotation::PREEMPTION_DELAY, |delay| !delay.is_negative())
+}
+
+/// How long the group may run below its minimum; negative is for ever.
+pub fn staleness_grace_period(input: &Input, base: &Base) -> Option<String> {
+    duration_annotation(input, base, annotation::STALENESS_GRACE_PERIOD, |_| true)
+}
+
+/// The first valid duration among the owners' annotations and the pod's, in canonical form.
+fn duration_annotation(
+    input: &Input,
+    base: &Base,
+    key: &str,
+    allowed: impl Fn(&SignedDuration) -> bool,
+) -> Option<String> {
+    let owners = base.owners.iter().filter_map(|owner| owner.annotations.get(key));
+    let pod = input
+        .pod
+        .metadata
+        .annotations
+        .as_ref()
+        .and_then(|annotations| annotations.get(key));
+    let mut valid = owners.chain(pod).filter_map(|text| match duration::parse_go(text) {
+        Ok(duration) if allowed(&duration) => Some(duration),
+        Ok(_) | Err(_) => {
+            warn!(
+                owner = base.top.name,
+                annotation = key,
+                value = text,
+                "annotation is not a usable duration"
+            );
+            None
+        }
+    });
+    valid.next().map(duration::format_go)
+}

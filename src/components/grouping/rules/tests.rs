@@ -1,0 +1,335 @@
+//! Each case is YAML in, YAML out: a pod, its owners bottom-up, and the pod group that they make.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::*;
+use crate::components::grouping::workload::Workload;
+
+/// What the cases know of the cluster: classes named `known-…` exist, the namespace `labelled` names a queue, and there is one
+/// pod group of an older release.
+struct World;
+
+impl Cluster for World {
+    fn has_priority_class(&self, name: &str) -> bool {
+        name.starts_with("known-")
+    }
+
+    fn has_pod_group(&self, _: &str, name: &str) -> bool {
+        name == "pg-old-U"
+    }
+
+    fn namespace_queue(&self, namespace: &str) -> Option<String> {
+        (namespace == "labelled").then(|| "of-namespace".to_owned())
+    }
+}
+
+/// Groups the pod of `case`, which is named `p` with uid `u` in namespace `ns` unless it says otherwise. Each owner is
+/// `{kind: group/version/Kind, …metadata}`, with name `o` and uid `U` by default.
+fn grouped(case: &str) -> Result<Grouped, RuleError> {
+    let case: Value = serde_yaml_ng::from_str(case).unwrap();
+    let mut pod = case["pod"].clone();
+    for (key, default) in [("name", "p"), ("uid", "u"), ("namespace", "ns")] {
+        if pod["metadata"][key].is_null() {
+            pod["metadata"][key] = default.into();
+        }
+    }
+    let pod: Pod = serde_json::from_value(pod).unwrap();
+    let owners = case["owners"].as_array().cloned().unwrap_or_default();
+    let chain: Vec<Workload> = owners.iter().map(owner).collect();
+    group(&Input {
+        pod: &pod,
+        chain: &chain,
+        settings: &Settings::default(),
+        cluster: &World,
+    })
+}
+
+fn owner(owner: &Value) -> Workload {
+    let (api_version, kind) = owner["kind"].as_str().unwrap().rsplit_once('/').unwrap();
+    let mut meta = owner.clone();
+    for (key, default) in [("name", "o"), ("uid", "U")] {
+        if meta[key].is_null() {
+            meta[key] = default.into();
+        }
+    }
+    Workload::new(api_version, kind, &serde_json::from_value(meta).unwrap())
+}
+
+/// Checks name, owner, and those fields of the spec that `expected` names.
+#[track_caller]
+fn check(case: &str, name: &str, owned_by: &str, expected: &str) {
+    let found = grouped(case).unwrap().group;
+    assert_eq!(found.metadata.name.as_deref(), Some(name));
+    assert_eq!(found.metadata.namespace.as_deref(), Some("ns"));
+    let owners = found.metadata.owner_references.unwrap();
+    assert_eq!(
+        owners
+            .iter()
+            .map(|o| format!("{}/{}/{}", o.api_version, o.kind, o.name))
+            .collect::<Vec<_>>(),
+        [owned_by]
+    );
+    let expected: Value = serde_yaml_ng::from_str(expected).unwrap();
+    let spec = serde_json::to_value(found.spec).unwrap();
+    for (field, value) in expected.as_object().into_iter().flatten() {
+        assert_eq!(spec.get(field).unwrap_or(&Value::Null), value, "{field} of {name}");
+    }
+}
+
+#[test]
+fn a_bare_pod_is_its_own_group() {
+    let expected =
+        "{minMember: 1, queue: default-queue, priorityClassName: train, preemptibility: null, subGroups: null}";
+    check("pod: {metadata: {name: a}}", "pg-a-u", "v1/Pod/a", expected);
+}
+
+#[test]
+fn a_pod_owned_by_a_pod_joins_its_group() {
+    check(
+        "{pod: {}, owners: [{kind: v1/Pod, name: parent}]}",
+        "pg-parent-U",
+        "v1/Pod/parent",
+        "{minMember: 1}",
+    );
+}
+
+#[test]
+fn spark_pods_share_the_group_of_their_application() {
+    let labels = "{spark-app-name: pi, spark-app-selector: spark-abc}";
+    check(
+        &format!("pod: {{metadata: {{labels: {labels}}}}}"),
+        "spark-abc",
+        "v1/Pod/p",
+        "{minMember: 1}",
+    );
+}
+
+#[test]
+fn each_pod_of_a_deployment_is_a_group() {
+    let labels = "{kai.scheduler/queue: team-a, kai.scheduler/preemptibility: preemptible}";
+    let owners = format!("[{{kind: apps/v1/ReplicaSet}}, {{kind: apps/v1/Deployment, name: web, labels: {labels}}}]");
+    check(
+        &format!("{{pod: {{metadata: {{name: web-6d-abc, uid: u1}}}}, owners: {owners}}}"),
+        "pg-web-6d-abc-u1",
+        "v1/Pod/web-6d-abc",
+        "{minMember: 1, queue: team-a, priorityClassName: inference, preemptibility: preemptible}",
+    );
+}
+
+#[test]
+fn replica_sets_stateful_sets_and_unknown_kinds_are_one_group_each() {
+    for kind in [
+        "apps/v1/ReplicaSet",
+        "apps/v1/StatefulSet",
+        "example.com/v1beta3/Whatever",
+    ] {
+        let case = format!("{{pod: {{}}, owners: [{{kind: {kind}, name: db}}]}}");
+        check(
+            &case,
+            "pg-db-U",
+            &format!("{kind}/db"),
+            "{minMember: 1, priorityClassName: train}",
+        );
+    }
+}
+
+#[test]
+fn nearness_comes_from_the_owner() {
+    let annotations = "{kai.scheduler/topology: net, kai.scheduler/topology-required-placement: rack}";
+    check(
+        &format!("{{pod: {{}}, owners: [{{kind: apps/v1/StatefulSet, name: db, annotations: {annotations}}}]}}"),
+        "pg-db-U",
+        "apps/v1/StatefulSet/db",
+        "topologyConstraint: {topology: net, requiredTopologyLevel: rack}",
+    );
+}
+
+#[test]
+fn a_job_is_one_group_of_the_size_that_it_asks_for() {
+    let job = |annotations: &str| {
+        format!("{{pod: {{}}, owners: [{{kind: batch/v1/Job, name: j, annotations: {annotations}}}]}}")
+    };
+    check(&job("{}"), "pg-j-U", "batch/v1/Job/j", "{minMember: 1}");
+    check(
+        &job(r#"{kai.scheduler/batch-min-member: "3"}"#),
+        "pg-j-U",
+        "batch/v1/Job/j",
+        "{minMember: 3}",
+    );
+    check(
+        &job(r#"{kai.scheduler/batch-min-member: "0"}"#),
+        "pg-j-U",
+        "batch/v1/Job/j",
+        "{minMember: 0}",
+    );
+    for wrong in ["1.5", "", "many"] {
+        let error = grouped(&job(&format!("{{kai.scheduler/batch-min-member: {wrong:?}}}"))).unwrap_err();
+        assert!(
+            error.to_string().starts_with("invalid min-member annotation value: "),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_pod_stays_in_the_group_that_an_older_release_made_for_it() {
+    let annotations = r#"{kai.scheduler/batch-min-member: "3"}"#;
+    let case = format!(
+        "{{pod: {{metadata: {{name: old}}}}, owners: [{{kind: batch/v1/Job, name: j, annotations: {annotations}}}]}}"
+    );
+    check(&case, "pg-old-U", "batch/v1/Job/j", "{minMember: 1}");
+}
+
+#[test]
+fn each_run_of_a_cron_job_is_grouped_like_a_job() {
+    let job = r#"{kind: batch/v1/Job, name: cron-1, uid: J, annotations: {kai.scheduler/batch-min-member: "3"}}"#;
+    let case = format!("{{pod: {{}}, owners: [{job}, {{kind: batch/v1/CronJob, name: cron}}]}}");
+    check(&case, "pg-cron-1-J", "batch/v1/Job/cron-1", "{minMember: 3}");
+}
+
+#[test]
+fn the_queue_is_found_in_order() {
+    let check = |namespace: &str, owner: &str, pod: &str, expected: &str| {
+        let case = format!(
+            "{{pod: {{metadata: {{namespace: {namespace}, labels: {pod}}}}}, owners: [{{kind: x/v1/X, labels: {owner}}}]}}"
+        );
+        let queue = grouped(&case).unwrap().group.spec.queue;
+        assert_eq!(queue.as_deref(), Some(expected), "owner {owner}, pod {pod}");
+    };
+    check("ns", "{kai.scheduler/queue: a}", "{kai.scheduler/queue: b}", "a");
+    check("ns", "{}", "{kai.scheduler/queue: b, project: p}", "b");
+    check("ns", "{project: p}", "{kai.scheduler/node-pool: np}", "p-np");
+    check("ns", r#"{project: ""}"#, "{project: p}", "default-queue");
+    check("ns", r#"{kai.scheduler/queue: ""}"#, "{kai.scheduler/queue: b}", "b");
+    check("ns", "{}", "{}", "default-queue");
+    check("labelled", "{}", "{}", "of-namespace");
+    check("labelled", "{}", "{kai.scheduler/queue: b}", "b");
+}
+
+#[test]
+fn the_priority_class_is_the_first_that_exists() {
+    let check = |owners: &str, pod: &str, expected: &str| {
+        let case = format!("{{pod: {pod}, owners: {owners}}}");
+        let class = grouped(&case).unwrap().group.spec.priority_class_name;
+        assert_eq!(class.as_deref(), Some(expected), "owners {owners}, pod {pod}");
+    };
+    let spec = "{spec: {priorityClassName: known-spec, containers: []}}";
+    let label = "{metadata: {labels: {priorityClassName: known-low}}}";
+    check(
+        "[{kind: x/v1/X, labels: {priorityClassName: known-hi}}]",
+        spec,
+        "known-hi",
+    );
+    check("[{kind: x/v1/X}]", spec, "known-spec");
+    check("[{kind: x/v1/X, labels: {priorityClassName: bogus}}]", label, "train");
+    check(
+        "[{kind: apps/v1/ReplicaSet}, {kind: x/v1/X, labels: {priorityClassName: known-hi}}]",
+        label,
+        "known-low",
+    );
+    check(
+        "[{kind: apps/v1/ReplicaSet}, {kind: x/v1/X, labels: {priorityClassName: known-hi}}]",
+        "{}",
+        "known-hi",
+    );
+}
+
+#[test]
+fn preemptibility_is_the_first_valid_label() {
+    let check = |owner: &str, pod: &str, expected: Option<&str>| {
+        let key = "kai.scheduler/preemptibility";
+        let labels = |value: &str| {
+            if value == "-" {
+                "{}".to_owned()
+            } else {
+                format!("{{{key}: {value:?}}}")
+            }
+        };
+        let case = format!(
+            "{{pod: {{metadata: {{labels: {}}}}}, owners: [{{kind: x/v1/X, labels: {}}}]}}",
+            labels(pod),
+            labels(owner)
+        );
+        assert_eq!(
+            grouped(&case).unwrap().group.spec.preemptibility.as_deref(),
+            expected,
+            "owner {owner}, pod {pod}"
+        );
+    };
+    check("non-preemptible", "preemptible", Some("non-preemptible"));
+    check("invalid-value", "preemptible", Some("preemptible"));
+    check("", "preemptible", None);
+    check("-", "preemptible", Some("preemptible"));
+    check("-", "Preemptible", None);
+    check("-", "-", None);
+}
+
+#[test]
+fn the_preemption_delay_is_the_first_valid_annotation_in_canonical_form() {
+    let check = |owner: &str, pod: &str, expected: Option<&str>| {
+        let key = "kai.scheduler/preemption-delay";
+        let annotations = |value: &str| {
+            if value == "-" {
+                "{}".to_owned()
+            } else {
+                format!("{{{key}: {value:?}}}")
+            }
+        };
+        let case = format!(
+            "{{pod: {{metadata: {{annotations: {}}}}}, owners: [{{kind: x/v1/X, annotations: {}}}]}}",
+            annotations(pod),
+            annotations(owner)
+        );
+        assert_eq!(
+            grouped(&case).unwrap().group.spec.preemption_delay.as_deref(),
+            expected,
+            "owner {owner}, pod {pod}"
+        );
+    };
+    check("5m", "-", Some("5m0s"));
+    check("-", "90s", Some("1m30s"));
+    check("1h", "5m", Some("1h0m0s"));
+    check("abc", "30s", Some("30s"));
+    check("-", "0", Some("0s"));
+    check("-", "5", None);
+    check("-", "-3m", None);
+}
+
+#[test]
+fn labels_and_annotations_of_the_owner_are_the_groups_but_not_those_of_its_tools() {
+    let case = r#"
+        pod: {metadata: {labels: {user: ann, x: "1"}, annotations: {user: ben}}}
+        owners:
+          - kind: scheduling.run.ai/v2alpha2/hantar
+            name: bla
+            uid: "1"
+            labels: {team: t}
+            annotations:
+              note: n
+              kubectl.kubernetes.io/last-applied-configuration: "{}"
+              argocd.argoproj.io/tracking-id: t
+    "#;
+    let meta = grouped(case).unwrap().group.metadata;
+    let keys =
+        |map: Option<std::collections::BTreeMap<String, String>>| map.unwrap().into_keys().collect::<BTreeSet<_>>();
+    let annotations = meta.annotations.clone().unwrap();
+    assert_eq!(keys(meta.labels), BTreeSet::from(["team", "user"].map(String::from)));
+    assert_eq!(
+        keys(meta.annotations),
+        BTreeSet::from(["note", "user", "kai.scheduler/top-owner-metadata"].map(String::from))
+    );
+    let expected = "name: bla\nuid: \"1\"\ngroup: scheduling.run.ai\nversion: v2alpha2\nkind: hantar\n";
+    assert_eq!(annotations["kai.scheduler/top-owner-metadata"], expected);
+}
+
+#[test]
+fn a_bare_pods_top_owner_is_the_pod_itself() {
+    let group = grouped("pod: {metadata: {name: yes}}").unwrap().group;
+    let expected = "name: \"yes\"\nuid: u\ngroup: \"\"\nversion: v1\nkind: Pod\n";
+    assert_eq!(
+        group.metadata.annotations.unwrap()["kai.scheduler/top-owner-metadata"],
+        expected
+    );
+}

@@ -1,0 +1,88 @@
+//! An object that owns pods, reduced to what grouping reads. A pod that nobody owns is its own workload.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+
+/// An owner of pods, or a pod that is its own owner.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Workload {
+    /// API group; empty for the core group.
+    pub group: String,
+    /// API version without the group.
+    pub version: String,
+    /// Kind.
+    pub kind: String,
+    /// Name.
+    pub name: String,
+    /// UID.
+    pub uid: String,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// Who owns it.
+    pub owners: Vec<OwnerReference>,
+}
+
+impl Workload {
+    /// The workload of that kind with that metadata.
+    #[must_use]
+    pub fn new(api_version: &str, kind: &str, meta: &ObjectMeta) -> Self {
+        let (group, version) = split_api_version(api_version);
+        Self {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            kind: kind.to_owned(),
+            name: meta.name.clone().unwrap_or_default(),
+            uid: meta.uid.clone().unwrap_or_default(),
+            labels: meta.labels.clone().unwrap_or_default(),
+            annotations: meta.annotations.clone().unwrap_or_default(),
+            owners: meta.owner_references.clone().unwrap_or_default(),
+        }
+    }
+
+    /// A pod as its own workload.
+    #[must_use]
+    pub fn of_pod(pod: &Pod) -> Self {
+        Self::new("v1", "Pod", &pod.metadata)
+    }
+
+    /// `group/version`, or `version` in the core group.
+    #[must_use]
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            self.version.clone()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
+    }
+
+    /// A reference to it, as an owner of a pod group.
+    #[must_use]
+    pub fn owner_reference(&self) -> OwnerReference {
+        OwnerReference {
+            api_version: self.api_version(),
+            kind: self.kind.clone(),
+            name: self.name.clone(),
+            uid: self.uid.clone(),
+            ..OwnerReference::default()
+        }
+    }
+
+    /// The label's value, if there is one and it is not empty.
+    #[must_use]
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.labels
+            .get(key)
+            .map(String::as_str)
+            .filter(|value| !value.is_empty())
+    }
+}
+
+/// `apps/v1` → (`apps`, `v1`); `v1` → (``, `v1`).
+#[must_use]
+pub fn split_api_version(api_version: &str) -> (&str, &str) {
+    api_version.split_once('/').unwrap_or(("", api_version))
+}

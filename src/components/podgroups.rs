@@ -1,0 +1,392 @@
+//! What users are told about their workloads: the status of PodGroups (what their pods ask for and hold, why they wait), the
+//! `PodScheduled` condition of pods that cannot run, and the events that go with both.
+//!
+//! Everything is computed from the watched pods and the scheduler's reports, the latest of which counts; it is written when it
+//! differs from what is there, one patch per object, by the leader. What is absent: finding out why something cannot run.
+
+mod conditions;
+pub mod ledger;
+mod sentences;
+mod status;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::Pod;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::sleep_until;
+use tracing::{debug, warn};
+
+use crate::api::names::reason;
+use crate::components::agenda::Agenda;
+use crate::components::bus::{Bus, Change, GroupKey, GroupReport, Kind, Note, Object, Severity, Subject};
+use crate::components::bus::{ToPodGroups, ToQueues, deliver};
+use crate::components::retry::{Backoff, Failure, failure};
+use crate::components::watches::Stores;
+use crate::components::{Context, Error, pods};
+use ledger::Ledger;
+use sentences::Sentences;
+
+/// Sums are written this long after they changed: the pods of a gang change together.
+const SUMS_AFTER: Duration = Duration::from_millis(200);
+/// What a user waits to read is written soon, but not before a gang whose pods are just being created has had its chance.
+const REASONS_AFTER: Duration = Duration::from_millis(150);
+/// Wait before a failed write is tried again: first and longest.
+const RETRY: Backoff = Backoff {
+    first: Duration::from_millis(200),
+    longest: Duration::from_secs(60),
+};
+/// Messages taken in before usage is passed on.
+const MESSAGES_AT_ONCE: usize = 1_024;
+
+/// Keeps statuses and conditions until shutdown.
+///
+/// # Errors
+/// If another component is gone, or a task of this one panicked.
+pub async fn run(
+    context: Context,
+    mut inbox: mpsc::Receiver<ToPodGroups>,
+    stores: Arc<Stores>,
+    bus: Bus,
+) -> Result<(), Error> {
+    let mut leading = context.leading.clone();
+    let mut statuses = PodGroups::new(context.clone(), stores, bus);
+    let mut messages = Vec::new();
+    loop {
+        let wake = statuses.agenda.next();
+        let at = wake.unwrap_or_else(Instant::now).into();
+        tokio::select! {
+            () = context.shutdown.cancelled() => return Ok(()),
+            received = inbox.recv_many(&mut messages, MESSAGES_AT_ONCE) => {
+                if received == 0 {
+                    return Err(Error::Closed);
+                }
+                messages.drain(..).for_each(|message| statuses.take(message));
+                statuses.pass_usage_on().await?;
+            }
+            Some(written) = statuses.writes.join_next() => {
+                let written = written.map_err(|panic| Error::Panicked { task: "status write", panic: panic.to_string() })?;
+                statuses.written(written);
+            }
+            changed = leading.changed() => {
+                changed.map_err(|_| Error::Closed)?;
+                statuses.leading_changed();
+            }
+            () = sleep_until(at), if wake.is_some() => statuses.write_due(),
+        }
+    }
+}
+
+/// An object whose status we write.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Target {
+    Group(GroupKey),
+    /// By UID.
+    Pod(Arc<str>),
+}
+
+/// The end of a write.
+struct Written {
+    target: Target,
+    result: Result<(), kube::Error>,
+}
+
+struct PodGroups {
+    context: Context,
+    stores: Arc<Stores>,
+    bus: Bus,
+    ledger: Ledger,
+    /// The latest report about each group that waits.
+    reports: HashMap<GroupKey, GroupReport>,
+    /// Groups with a report that no event has told yet.
+    news: BTreeSet<GroupKey>,
+    /// Groups of which the scheduler said that nothing waits any more.
+    cleared: BTreeSet<GroupKey>,
+    sentences: Sentences,
+    agenda: Agenda<Target>,
+    failures: HashMap<Target, u32>,
+    writes: JoinSet<Written>,
+    /// Groups whose usage the queues do not know yet.
+    usage: BTreeSet<GroupKey>,
+    missing: Vec<Kind>,
+    /// The queues know the usage of every group that there was at the start.
+    complete: bool,
+}
+
+impl PodGroups {
+    fn new(context: Context, stores: Arc<Stores>, bus: Bus) -> Self {
+        Self {
+            context,
+            stores,
+            bus,
+            ledger: Ledger::default(),
+            reports: HashMap::new(),
+            news: BTreeSet::new(),
+            cleared: BTreeSet::new(),
+            sentences: Sentences::default(),
+            agenda: Agenda::default(),
+            failures: HashMap::new(),
+            writes: JoinSet::new(),
+            usage: BTreeSet::new(),
+            missing: vec![Kind::Pod, Kind::PodGroup, Kind::PriorityClass],
+            complete: false,
+        }
+    }
+
+    fn take(&mut self, message: ToPodGroups) {
+        match message {
+            ToPodGroups::Change(Change::Applied(Object::Pod(pod))) => self.pod(&pod),
+            ToPodGroups::Change(Change::Deleted(Object::Pod(pod))) => {
+                let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+                let changed = self.ledger.remove(uid);
+                self.sentences.forget(uid);
+                self.sums_changed(changed);
+            }
+            ToPodGroups::Change(Change::Applied(Object::PodGroup(group))) => {
+                let key = pods::group_key(&group.metadata);
+                self.sums_changed(vec![key.clone()]);
+                if self.reports.contains_key(&key) {
+                    self.plan(Target::Group(key), REASONS_AFTER);
+                }
+            }
+            ToPodGroups::Change(Change::Deleted(Object::PodGroup(group))) => {
+                let key = pods::group_key(&group.metadata);
+                self.reports.remove(&key);
+                self.news.remove(&key);
+                self.cleared.remove(&key);
+                self.failures.remove(&Target::Group(key.clone()));
+                self.usage.insert(key);
+            }
+            ToPodGroups::Change(
+                Change::Applied(Object::PriorityClass(_)) | Change::Deleted(Object::PriorityClass(_)),
+            ) => {
+                self.everything_changed();
+            }
+            ToPodGroups::Change(Change::Synced(kind)) => self.synced(kind),
+            ToPodGroups::Change(Change::Applied(_) | Change::Deleted(_)) => {}
+            ToPodGroups::Waiting(reports) => reports.into_iter().for_each(|report| self.waiting(report)),
+            ToPodGroups::Cleared(groups) => groups.into_iter().for_each(|group| self.cleared(group)),
+        }
+    }
+
+    /// Nothing is written before everything has been counted; then every status is looked at.
+    fn synced(&mut self, kind: Kind) {
+        let before = self.missing.len();
+        self.missing.retain(|missing| *missing != kind);
+        if before > 0 && self.missing.is_empty() {
+            self.everything_changed();
+        }
+    }
+
+    fn pod(&mut self, pod: &Pod) {
+        if !pods::is_ours(pod, &self.context.settings) {
+            return;
+        }
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+        let node = node.and_then(|node| self.stores.nodes.get("", node));
+        let changed = self.ledger.put(pod, node.as_deref());
+        self.sums_changed(changed);
+        let uid: Arc<str> = pod.metadata.uid.as_deref().unwrap_or_default().into();
+        if pods::is_bound(pod) {
+            self.sentences.forget(&uid);
+        } else if self.sentences.about(&uid).is_some() {
+            self.plan(Target::Pod(uid), REASONS_AFTER);
+        }
+    }
+
+    fn sums_changed(&mut self, groups: Vec<GroupKey>) {
+        for group in groups {
+            self.usage.insert(group.clone());
+            self.plan(Target::Group(group), SUMS_AFTER);
+        }
+    }
+
+    /// A group cannot run: its condition, its pods' conditions, and events.
+    fn waiting(&mut self, report: GroupReport) {
+        let key = report.group.clone();
+        self.cleared.remove(&key);
+        self.news.insert(key.clone());
+        for pod in self.sentences.replace(&key, &report.pods) {
+            self.plan(Target::Pod(pod), REASONS_AFTER);
+        }
+        self.reports.insert(key.clone(), report);
+        self.plan(Target::Group(key), REASONS_AFTER);
+    }
+
+    fn cleared(&mut self, key: GroupKey) {
+        self.reports.remove(&key);
+        self.news.remove(&key);
+        // Pods that are bound now have their condition from the API server.
+        let _ = self.sentences.replace(&key, &[]);
+        self.cleared.insert(key.clone());
+        self.plan(Target::Group(key), SUMS_AFTER);
+    }
+
+    fn note_report(&self, report: &GroupReport) {
+        let note = |subject, severity, reason, message: &str| Note {
+            subject,
+            severity,
+            reason,
+            message: message.to_owned(),
+            source: self.context.settings.scheduler_name.clone(),
+            annotations: std::collections::BTreeMap::new(),
+        };
+        let word = if report.not_ready {
+            reason::NOT_READY
+        } else {
+            reason::UNSCHEDULABLE
+        };
+        self.bus.events.send(note(
+            Subject::PodGroup(report.group.clone()),
+            Severity::Normal,
+            word,
+            &report.message,
+        ));
+        for (pod, message) in &report.pods {
+            self.bus.events.send(note(
+                Subject::Pod(pod.clone()),
+                Severity::Warning,
+                reason::UNSCHEDULABLE,
+                message,
+            ));
+        }
+    }
+
+    fn plan(&mut self, target: Target, after: Duration) {
+        if self.context.is_leading() {
+            self.agenda.plan(&target, Instant::now() + after);
+        }
+    }
+
+    /// A new leader looks at every status.
+    fn leading_changed(&mut self) {
+        self.agenda.clear();
+        self.everything_changed();
+        for uid in self.sentences.pods() {
+            self.plan(Target::Pod(uid), REASONS_AFTER);
+        }
+    }
+
+    fn everything_changed(&mut self) {
+        let groups = self.stores.pod_groups.list();
+        self.sums_changed(groups.iter().map(|group| pods::group_key(&group.metadata)).collect());
+    }
+
+    /// Tells the queues what changed since the last time, once everything has been counted.
+    async fn pass_usage_on(&mut self) -> Result<(), Error> {
+        if !self.missing.is_empty() || (self.usage.is_empty() && self.complete) {
+            return Ok(());
+        }
+        let usage = std::mem::take(&mut self.usage).into_iter();
+        let usage = usage.map(|key| {
+            let group = self.stores.pod_groups.get(&key.namespace, &key.name);
+            status::usage(key.clone(), group.as_deref(), self.ledger.sums(&key), &self.stores)
+        });
+        deliver(&self.bus.queues, ToQueues::Usage(usage.collect())).await?;
+        if !self.complete {
+            self.complete = true;
+            deliver(&self.bus.queues, ToQueues::UsageComplete).await?;
+        }
+        Ok(())
+    }
+
+    fn write_due(&mut self) {
+        for target in self.agenda.start_due(Instant::now()) {
+            let ready = self.missing.is_empty() && self.context.is_leading();
+            let started = ready
+                && match &target {
+                    Target::Group(key) => self.write_group(key),
+                    Target::Pod(uid) => self.write_pod(uid),
+                };
+            if !started {
+                self.agenda.finish(&target);
+            }
+        }
+    }
+
+    /// Starts the write of a group's status; false if it is as it should be.
+    fn write_group(&mut self, key: &GroupKey) -> bool {
+        if self.news.remove(key)
+            && let Some(report) = self.reports.get(key)
+        {
+            self.note_report(report);
+        }
+        let Some(group) = self.stores.pod_groups.get(&key.namespace, &key.name) else {
+            return false;
+        };
+        let finding = match self.reports.get(key) {
+            Some(report) => status::Finding::Waits(report),
+            None if self.cleared.contains(key) => status::Finding::Cleared,
+            None => status::Finding::Unknown,
+        };
+        let target = status::target(
+            &group,
+            &self.ledger.sums(key),
+            finding,
+            &self.stores,
+            &self.context.settings,
+        );
+        let Some(patch) = status::patch(&group, &target) else {
+            return false;
+        };
+        let context = self.context.clone();
+        let key = key.clone();
+        self.writes.spawn(async move {
+            let result = status::write_group(&context, &key, patch).await;
+            Written {
+                target: Target::Group(key),
+                result,
+            }
+        });
+        true
+    }
+
+    /// Starts the write of a pod's condition; false if it says so already, or is not to say so any more.
+    fn write_pod(&mut self, uid: &Arc<str>) -> bool {
+        let Some((pod, message)) = self.sentences.about(uid) else {
+            return false;
+        };
+        let Some(seen) = self.stores.pods.get(&pod.namespace, &pod.name) else {
+            return false;
+        };
+        if seen.metadata.uid.as_deref() != Some(&**uid) || pods::is_bound(&seen) || pods::is_finished(&seen) {
+            return false;
+        }
+        let Some(patch) = status::pod_patch(&seen, message) else {
+            return false;
+        };
+        let (context, pod) = (self.context.clone(), pod.clone());
+        self.writes.spawn(async move {
+            let result = status::write_pod(&context, &pod, patch).await;
+            Written {
+                target: Target::Pod(pod.uid),
+                result,
+            }
+        });
+        true
+    }
+
+    fn written(&mut self, written: Written) {
+        let target = written.target;
+        self.agenda.finish(&target);
+        let Err(error) = written.result else {
+            self.failures.remove(&target);
+            return;
+        };
+        let failures = self.failures.entry(target.clone()).or_default();
+        *failures += 1;
+        let wait = RETRY.wait(*failures);
+        match failure(&error) {
+            // Deleted, or changed meanwhile: the watch shows it, and what is still to be written is written then.
+            Failure::Gone => {
+                self.failures.remove(&target);
+                return;
+            }
+            Failure::Conflict | Failure::Busy | Failure::Unknown => debug!(?target, %error, "status not written"),
+            Failure::Refused => warn!(?target, %error, "status refused by the api server"),
+        }
+        self.plan(target, wait);
+    }
+}

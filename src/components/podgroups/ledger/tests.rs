@@ -1,0 +1,135 @@
+use k8s_openapi::api::core::v1::{Node, Pod};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::components::quantities::quantities;
+
+fn pod(uid: &str, phase: &str, node: Option<&str>, annotations: Value, gpus: u32) -> Pod {
+    let mut annotations = annotations;
+    annotations["pod-group-name"] = json!("pg");
+    let requests = json!({"cpu": "500m", "memory": "1Gi", "nvidia.com/gpu": gpus.to_string()});
+    serde_json::from_value(json!({
+        "metadata": {"namespace": "ns", "name": uid, "uid": uid, "annotations": annotations},
+        "spec": {"nodeName": node, "containers": [{"name": "c", "resources": {"requests": requests}}]},
+        "status": {"phase": phase},
+    }))
+    .unwrap()
+}
+
+fn key() -> GroupKey {
+    GroupKey {
+        namespace: "ns".into(),
+        name: "pg".into(),
+    }
+}
+
+fn show(amounts: &Amounts) -> String {
+    quantities(amounts)
+        .iter()
+        .map(|(name, quantity)| format!("{name}={}", quantity.0))
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+#[test]
+fn sums_follow_each_pod_and_return_to_nothing() {
+    let mut ledger = Ledger::default();
+    assert_eq!(ledger.put(&pod("a", "Running", Some("n"), json!({}), 2), None), [key()]);
+    assert_eq!(ledger.put(&pod("b", "Pending", None, json!({}), 1), None), [key()]);
+    let sums = ledger.sums(&key());
+    assert_eq!(show(&sums.requested), "cpu=1 memory=2Gi nvidia.com/gpu=3");
+    assert_eq!(show(&sums.allocated), "cpu=500m memory=1Gi nvidia.com/gpu=2");
+    assert_eq!(sums.waiting, 1);
+    assert!(
+        ledger.put(&pod("b", "Pending", None, json!({}), 1), None).is_empty(),
+        "nothing changed"
+    );
+    assert_eq!(
+        ledger.put(&pod("a", "Succeeded", Some("n"), json!({}), 2), None),
+        [key()]
+    );
+    assert_eq!(show(&ledger.sums(&key()).allocated), "");
+    ledger.remove("a");
+    ledger.remove("b");
+    assert_eq!(ledger.sums(&key()), Sums::default());
+    assert!(ledger.sums.is_empty() && ledger.parts.is_empty());
+}
+
+#[test]
+fn a_bound_pod_holds_what_it_asks_for_before_it_runs() {
+    let mut ledger = Ledger::default();
+    ledger.put(&pod("a", "Pending", Some("n"), json!({}), 1), None);
+    let sums = ledger.sums(&key());
+    assert_eq!(sums.requested, sums.allocated);
+    assert_eq!(sums.waiting, 0);
+}
+
+#[test]
+fn shared_gpus_count_by_their_portion_on_each_device() {
+    let check = |annotations: Value, labels: Value, requested: &str, allocated: &str| {
+        let node: Node = serde_json::from_value(json!({"metadata": {"labels": labels}})).unwrap();
+        let part = part(&pod("a", "Running", Some("n"), annotations.clone(), 0), Some(&node));
+        let gpu = |amounts: &Amounts| {
+            let gpus = amounts
+                .clone()
+                .into_iter()
+                .filter(|(name, _)| name.contains("gpu"))
+                .collect();
+            show(&gpus)
+        };
+        assert_eq!(
+            (gpu(&part.requested).as_str(), gpu(&part.allocated).as_str()),
+            (requested, allocated),
+            "{annotations}"
+        );
+    };
+    let nvidia = json!({"nvidia.com/gpu.memory": "4000"});
+    let amd = json!({"beta.amd.com/gpu.vram.16G": "1"});
+    let got = "Fraction";
+    check(
+        json!({"gpu-fraction": "0.4", "received-resource-type": got}),
+        nvidia.clone(),
+        "nvidia.com/gpu=400m",
+        "nvidia.com/gpu=400m",
+    );
+    check(
+        json!({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2", "received-resource-type": got}),
+        nvidia.clone(),
+        "nvidia.com/gpu=1",
+        "nvidia.com/gpu=1",
+    );
+    check(
+        json!({"gpu-memory": "2000", "received-resource-type": got}),
+        nvidia.clone(),
+        "run.ai/gpu.memory=2k",
+        "nvidia.com/gpu=500m",
+    );
+    check(
+        json!({"gpu-memory": "4000", "received-resource-type": got}),
+        amd,
+        "run.ai/gpu.memory=4k",
+        "nvidia.com/gpu=250m",
+    );
+    check(
+        json!({"gpu-fraction": "nonsense", "received-resource-type": got}),
+        nvidia.clone(),
+        "",
+        "",
+    );
+    check(json!({"gpu-fraction": "0.4"}), nvidia, "nvidia.com/gpu=400m", "");
+}
+
+#[test]
+fn a_pod_that_changes_its_group_is_counted_there_only() {
+    let mut ledger = Ledger::default();
+    let mut pod = pod("a", "Running", Some("n"), json!({}), 1);
+    ledger.put(&pod, None);
+    pod.metadata
+        .annotations
+        .as_mut()
+        .unwrap()
+        .insert("pod-group-name".to_owned(), "other".to_owned());
+    let changed = ledger.put(&pod, None);
+    assert_eq!(changed.len(), 2);
+    assert_eq!(ledger.sums(&key()), Sums::default());
+}

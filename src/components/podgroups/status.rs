@@ -1,0 +1,173 @@
+//! What a status is to be, whether it is so already, and the patch that makes it so.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, PodCondition};
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+
+use super::conditions::{self, advance, node_pool};
+use super::ledger::Sums;
+use crate::api::PodGroup;
+use crate::api::names::{condition, priority_class, reason};
+use crate::api::pod_group::{PodGroupStatus, ResourcesStatus};
+use crate::components::bus::{Amounts, GroupKey, GroupReport, PodRef, Usage};
+use crate::components::patch::merge_diff;
+use crate::components::quantities::{quantities, same_amounts};
+use crate::components::watches::Stores;
+use crate::components::{Context, Settings};
+
+/// What is known of a group's chances.
+pub enum Finding<'a> {
+    /// It waits, and why.
+    Waits(&'a GroupReport),
+    /// The scheduler found nothing waiting.
+    Cleared,
+    /// The scheduler has not said anything.
+    Unknown,
+}
+
+/// The status that the group should have.
+#[must_use]
+pub fn target(group: &PodGroup, sums: &Sums, finding: Finding, stores: &Stores, settings: &Settings) -> PodGroupStatus {
+    let mut status = group.status.clone().unwrap_or_default();
+    let held = if is_preemptible(group, stores) {
+        Amounts::new()
+    } else {
+        sums.allocated.clone()
+    };
+    let resources = ResourcesStatus {
+        allocated: quantities(&sums.allocated),
+        allocated_non_preemptible: quantities(&held),
+        requested: quantities(&sums.requested),
+    };
+    let same = status
+        .resources_status
+        .as_ref()
+        .map_or(resources == ResourcesStatus::default(), |is| equal(is, &resources));
+    if !same {
+        status.resources_status = Some(resources);
+    }
+    match finding {
+        Finding::Waits(report) if !report.partly_runs && !report.not_ready => {
+            let new = conditions::condition(report, node_pool(group, settings));
+            if let Some(conditions) = advance(&status.scheduling_conditions, new, Timestamp::now()) {
+                status.scheduling_conditions = conditions;
+            }
+        }
+        Finding::Cleared => status.scheduling_conditions.clear(),
+        Finding::Unknown if sums.waiting == 0 => status.scheduling_conditions.clear(),
+        Finding::Waits(_) | Finding::Unknown => {}
+    }
+    status
+}
+
+/// Equal in value, however they are written.
+fn equal(a: &ResourcesStatus, b: &ResourcesStatus) -> bool {
+    same_amounts(&a.allocated, &b.allocated)
+        && same_amounts(&a.allocated_non_preemptible, &b.allocated_non_preemptible)
+        && same_amounts(&a.requested, &b.requested)
+}
+
+/// The patch of the group's status, if it differs.
+#[must_use]
+pub fn patch(group: &PodGroup, target: &PodGroupStatus) -> Option<Value> {
+    let is = group.status.clone().unwrap_or_default();
+    merge_diff(&is, target).map(|status| json!({"status": status}))
+}
+
+/// The explicit word, else the priority: below 100 is preemptible.
+fn is_preemptible(group: &PodGroup, stores: &Stores) -> bool {
+    match group.spec.preemptibility.as_deref() {
+        Some("preemptible") => true,
+        Some("non-preemptible") => false,
+        Some(_) | None => priority(group, stores) < priority_class::NON_PREEMPTIBLE_FROM,
+    }
+}
+
+fn priority(group: &PodGroup, stores: &Stores) -> i32 {
+    let class = group
+        .spec
+        .priority_class_name
+        .as_deref()
+        .and_then(|name| stores.priority_classes.get("", name));
+    let class = class.or_else(|| {
+        let classes = stores.priority_classes.list();
+        classes.into_iter().find(|class| class.global_default == Some(true))
+    });
+    class.map_or(priority_class::FALLBACK_VALUE, |class| class.value)
+}
+
+/// What the queues are told about a group.
+#[must_use]
+pub fn usage(key: GroupKey, group: Option<&PodGroup>, sums: Sums, stores: &Stores) -> Usage {
+    let held = group.is_some_and(|group| !is_preemptible(group, stores));
+    Usage {
+        group: key,
+        queue: group.map(|group| group.spec.queue.clone().unwrap_or_default()),
+        requested: sums.requested,
+        allocated_non_preemptible: if held { sums.allocated.clone() } else { Amounts::new() },
+        allocated: sums.allocated,
+    }
+}
+
+/// The patch that says on a pod why it cannot run, if the pod does not say so. It carries the pod's resource version, so that it
+/// never lands on a pod that has been bound meanwhile.
+#[must_use]
+pub fn pod_patch(pod: &Pod, message: &str) -> Option<Value> {
+    let existing = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_deref())
+        .unwrap_or_default();
+    let existing = existing
+        .iter()
+        .find(|existing| existing.type_ == condition::POD_SCHEDULED);
+    let says = |condition: &PodCondition| {
+        condition.status == "False"
+            && condition.reason.as_deref() == Some(reason::UNSCHEDULABLE)
+            && condition.message.as_deref() == Some(message)
+    };
+    if existing.is_some_and(says) {
+        return None;
+    }
+    let since = existing
+        .filter(|condition| condition.status == "False")
+        .and_then(|condition| condition.last_transition_time.clone());
+    let since = since.map_or_else(Timestamp::now, |time| time.0);
+    Some(json!({
+        "metadata": {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version},
+        "status": {"conditions": [{
+            "type": condition::POD_SCHEDULED,
+            "status": "False",
+            "reason": reason::UNSCHEDULABLE,
+            "message": message,
+            "lastProbeTime": null,
+            "lastTransitionTime": since.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        }]},
+    }))
+}
+
+/// Writes a group's status.
+///
+/// # Errors
+/// Those of the client.
+pub async fn write_group(context: &Context, key: &GroupKey, patch: Value) -> Result<(), kube::Error> {
+    let _turn = context.background.acquire().await;
+    let api: Api<PodGroup> = Api::namespaced(context.writes.clone(), &key.namespace);
+    api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(patch))
+        .await
+        .map(drop)
+}
+
+/// Writes a pod's condition.
+///
+/// # Errors
+/// Those of the client.
+pub async fn write_pod(context: &Context, pod: &PodRef, patch: Value) -> Result<(), kube::Error> {
+    let _turn = context.background.acquire().await;
+    let api: Api<Pod> = Api::namespaced(context.writes.clone(), &pod.namespace);
+    api.patch_status(&pod.name, &PatchParams::default(), &Patch::Strategic(patch))
+        .await
+        .map(drop)
+}

@@ -1,0 +1,76 @@
+//! Questions about pods that several components ask.
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::Settings;
+use super::bus::{GroupKey, PodRef};
+use crate::api::names::annotation;
+
+/// Whether our scheduler is asked to run the pod.
+#[must_use]
+pub fn is_ours(pod: &Pod, settings: &Settings) -> bool {
+    pod.spec
+        .as_ref()
+        .is_some_and(|spec| spec.scheduler_name.as_deref() == Some(settings.scheduler_name.as_str()))
+}
+
+/// The pod's phase; empty if it has none yet.
+#[must_use]
+pub fn phase(pod: &Pod) -> &str {
+    pod.status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref())
+        .unwrap_or_default()
+}
+
+/// Whether it ran to its end.
+#[must_use]
+pub fn is_finished(pod: &Pod) -> bool {
+    matches!(phase(pod), "Succeeded" | "Failed")
+}
+
+/// Whether it has a node.
+#[must_use]
+pub fn is_bound(pod: &Pod) -> bool {
+    pod.spec
+        .as_ref()
+        .is_some_and(|spec| spec.node_name.as_deref().is_some_and(|node| !node.is_empty()))
+}
+
+/// The pod group that the pod's annotation names.
+#[must_use]
+pub fn annotated_group(pod: &Pod) -> Option<GroupKey> {
+    let name = pod
+        .metadata
+        .annotations
+        .as_ref()?
+        .get(annotation::POD_GROUP_NAME)
+        .filter(|name| !name.is_empty())?;
+    Some(GroupKey {
+        namespace: pod.metadata.namespace.as_deref().unwrap_or_default().into(),
+        name: name.as_str().into(),
+    })
+}
+
+/// Namespace and name of an object as a pod group's key.
+#[must_use]
+pub fn group_key(meta: &ObjectMeta) -> GroupKey {
+    let text = |field: &Option<String>| field.as_deref().unwrap_or_default().into();
+    GroupKey {
+        namespace: text(&meta.namespace),
+        name: text(&meta.name),
+    }
+}
+
+/// The pod as the bus names it.
+#[must_use]
+pub fn reference(pod: &Pod) -> PodRef {
+    let text = |field: &Option<String>| field.as_deref().unwrap_or_default().into();
+    let meta = &pod.metadata;
+    PodRef {
+        uid: text(&meta.uid),
+        namespace: text(&meta.namespace),
+        name: text(&meta.name),
+    }
+}

@@ -1,0 +1,241 @@
+//! The status of queues: their children, and what the workloads in and below them ask for and hold; and the same as metrics.
+//!
+//! The figures come from the podgroups component, not from PodGroup statuses, so a queue is right as soon as its pods are. One
+//! patch per queue that changed, after a burst, by the leader. Absent: validation of queues, which is admission's.
+
+mod tree;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::sleep_until;
+use tracing::{debug, warn};
+
+use crate::api::names::resource;
+use crate::api::queue::QueueStatus;
+use crate::api::{QuantityMap, Queue};
+use crate::components::agenda::Agenda;
+use crate::components::bus::{Amounts, Change, Kind, Object, ToQueues};
+use crate::components::patch::merge_diff;
+use crate::components::quantities::{quantities, same_amounts};
+use crate::components::retry::{Backoff, Failure, failure};
+use crate::components::watches::Stores;
+use crate::components::{Context, Error};
+use tree::Tree;
+
+/// A status is written this long after it changed: the workloads of a burst change together.
+const AFTER: Duration = Duration::from_millis(250);
+/// Wait before a failed write is tried again: first and longest.
+const RETRY: Backoff = Backoff {
+    first: Duration::from_millis(200),
+    longest: Duration::from_secs(60),
+};
+
+/// Keeps the status of queues until shutdown.
+///
+/// # Errors
+/// If another component is gone, or a task of this one panicked.
+pub async fn run(context: Context, mut inbox: mpsc::Receiver<ToQueues>, stores: Arc<Stores>) -> Result<(), Error> {
+    let mut leading = context.leading.clone();
+    let mut queues = Queues::new(context.clone(), stores);
+    loop {
+        let wake = queues.agenda.next();
+        let at = wake.unwrap_or_else(Instant::now).into();
+        tokio::select! {
+            () = context.shutdown.cancelled() => return Ok(()),
+            message = inbox.recv() => queues.take(message.ok_or(Error::Closed)?),
+            Some(written) = queues.writes.join_next() => {
+                let (name, result) =
+                    written.map_err(|panic| Error::Panicked { task: "queue status write", panic: panic.to_string() })?;
+                queues.written(name, result);
+            }
+            changed = leading.changed() => {
+                changed.map_err(|_| Error::Closed)?;
+                queues.everything_changed();
+            }
+            () = sleep_until(at), if wake.is_some() => queues.write_due(),
+        }
+    }
+}
+
+struct Queues {
+    context: Context,
+    stores: Arc<Stores>,
+    tree: Tree,
+    agenda: Agenda<String>,
+    failures: HashMap<String, u32>,
+    writes: JoinSet<(String, Result<(), kube::Error>)>,
+    /// All queues and the usage of all pod groups have come; before, every figure would be too small.
+    listed: bool,
+    counted: bool,
+}
+
+impl Queues {
+    fn new(context: Context, stores: Arc<Stores>) -> Self {
+        Self {
+            context,
+            stores,
+            tree: Tree::default(),
+            agenda: Agenda::default(),
+            failures: HashMap::new(),
+            writes: JoinSet::new(),
+            listed: false,
+            counted: false,
+        }
+    }
+
+    fn take(&mut self, message: ToQueues) {
+        let changed = match message {
+            ToQueues::Change(Change::Applied(Object::Queue(queue))) => {
+                let name = queue.metadata.name.clone().unwrap_or_default();
+                metrics_of_spec(&name, &queue);
+                let mut changed = self.tree.put(&name, queue.spec.parent_queue.as_deref());
+                changed.insert(name);
+                changed
+            }
+            ToQueues::Change(Change::Deleted(Object::Queue(queue))) => {
+                self.tree.remove(queue.metadata.name.as_deref().unwrap_or_default())
+            }
+            ToQueues::Change(Change::Synced(Kind::Queue)) => {
+                self.listed = true;
+                return self.everything_changed();
+            }
+            ToQueues::UsageComplete => {
+                self.counted = true;
+                return self.everything_changed();
+            }
+            ToQueues::Usage(usage) => usage.into_iter().flat_map(|usage| self.tree.count(usage)).collect(),
+            ToQueues::Change(Change::Applied(_) | Change::Deleted(_) | Change::Synced(_)) => return,
+        };
+        for name in changed {
+            self.plan(&name, AFTER);
+        }
+    }
+
+    fn everything_changed(&mut self) {
+        for name in self.tree.queues() {
+            self.plan(&name, AFTER);
+        }
+    }
+
+    fn plan(&mut self, name: &str, after: Duration) {
+        if self.listed && self.counted {
+            self.agenda.plan(&name.to_owned(), Instant::now() + after);
+        }
+    }
+
+    fn write_due(&mut self) {
+        for name in self.agenda.start_due(Instant::now()) {
+            if !self.write(&name) {
+                self.agenda.finish(&name);
+            }
+        }
+    }
+
+    /// Starts the write of a status; false if it is as it should be, or not ours to write.
+    fn write(&mut self, name: &str) -> bool {
+        let Some(queue) = self.stores.queues.get("", name) else {
+            return false;
+        };
+        let target = self.target(&queue);
+        metrics_of_status(name, &queue, &target);
+        let is = queue.status.clone().unwrap_or_default();
+        let Some(patch) = merge_diff(&is, &target).filter(|_| self.context.is_leading()) else {
+            return false;
+        };
+        let (context, name) = (self.context.clone(), name.to_owned());
+        self.writes.spawn(async move {
+            let _turn = context.background.acquire().await;
+            let api: Api<Queue> = Api::all(context.writes.clone());
+            let patch = Patch::Merge(json!({"status": patch}));
+            let result = api.patch_status(&name, &PatchParams::default(), &patch).await;
+            (name, result.map(drop))
+        });
+        true
+    }
+
+    /// The status as it should be; figures that are equal in value stay as they are written.
+    fn target(&self, queue: &Queue) -> QueueStatus {
+        let name = queue.metadata.name.as_deref().unwrap_or_default();
+        let totals = self.tree.totals(name);
+        let mut status = queue.status.clone().unwrap_or_default();
+        status.child_queues = self.tree.children(name);
+        let set = |is: &mut QuantityMap, should: &Amounts| {
+            let should = quantities(should);
+            if !same_amounts(is, &should) {
+                *is = should;
+            }
+        };
+        set(&mut status.requested, &totals.requested);
+        set(&mut status.allocated, &totals.allocated);
+        set(&mut status.allocated_non_preemptible, &totals.allocated_non_preemptible);
+        status
+    }
+
+    fn written(&mut self, name: String, result: Result<(), kube::Error>) {
+        self.agenda.finish(&name);
+        let Err(error) = result else {
+            self.failures.remove(&name);
+            return;
+        };
+        let failures = self.failures.entry(name.clone()).or_default();
+        *failures += 1;
+        let wait = RETRY.wait(*failures);
+        match failure(&error) {
+            Failure::Gone => {
+                self.failures.remove(&name);
+                return;
+            }
+            Failure::Conflict | Failure::Busy | Failure::Unknown => {
+                debug!(queue = name, %error, "queue status not written");
+            }
+            Failure::Refused => warn!(queue = name, %error, "queue status refused by the api server"),
+        }
+        self.plan(&name, wait);
+    }
+}
+
+fn labels(name: &str, queue: &Queue) -> [(&'static str, String); 3] {
+    let display = queue.spec.display_name.clone().unwrap_or_default();
+    [
+        ("queue_name", name.to_owned()),
+        ("queue_metadata_name", name.to_owned()),
+        ("queue_display_name", display),
+    ]
+}
+
+/// Thousandths are scaled for CPU, megabytes for memory; unlimited stays -1.
+fn scaled(value: f64, factor: f64) -> f64 {
+    if value < 0.0 { -1.0 } else { value * factor }
+}
+
+fn metrics_of_spec(name: &str, queue: &Queue) {
+    let labels = labels(name, queue);
+    let resources = queue.spec.resources.unwrap_or_default();
+    let quota = |of: Option<crate::api::queue::QueueResource>| of.and_then(|of| of.quota).unwrap_or_default();
+    metrics::gauge!("kai_queue_info", &labels).set(1.0);
+    metrics::gauge!("kai_queue_deserved_gpus", &labels).set(quota(resources.gpu));
+    metrics::gauge!("kai_queue_quota_cpu_cores", &labels).set(scaled(quota(resources.cpu), 1e-3));
+    metrics::gauge!("kai_queue_quota_memory_bytes", &labels).set(scaled(quota(resources.memory), 1e6));
+}
+
+fn metrics_of_status(name: &str, queue: &Queue, status: &QueueStatus) {
+    let labels = labels(name, queue);
+    let milli = |key: &str| {
+        let amount = status
+            .allocated
+            .get(key)
+            .and_then(|quantity| crate::api::quantity::Amount::of(quantity).ok());
+        amount.unwrap_or_default().nanos() as f64 / 1e9
+    };
+    let gpu = status.allocated.keys().find(|key| key.ends_with("/gpu")).cloned();
+    metrics::gauge!("kai_queue_allocated_gpus", &labels).set(gpu.map_or(0.0, |key| milli(&key)));
+    metrics::gauge!("kai_queue_allocated_cpu_cores", &labels).set(milli(resource::CPU));
+    metrics::gauge!("kai_queue_allocated_memory_bytes", &labels).set(milli(resource::MEMORY));
+}

@@ -1,0 +1,154 @@
+//! What the workloads of each queue, and of the queues below it, ask for and hold. Kept by difference: a change costs the depth
+//! of the tree. Queues in a loop of parents count for themselves only. Pure.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use crate::api::quantity::Amount;
+use crate::components::bus::{Amounts, GroupKey, Usage};
+use crate::components::quantities::combine;
+
+/// The three sums of a queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Asked for.
+    pub requested: Amounts,
+    /// Held.
+    pub allocated: Amounts,
+    /// Held and not preemptible.
+    pub allocated_non_preemptible: Amounts,
+}
+
+impl Totals {
+    fn add(&mut self, other: &Self, operation: fn(Amount, Amount) -> Amount) {
+        combine(&mut self.requested, &other.requested, operation);
+        combine(&mut self.allocated, &other.allocated, operation);
+        combine(
+            &mut self.allocated_non_preemptible,
+            &other.allocated_non_preemptible,
+            operation,
+        );
+    }
+}
+
+/// Queues, their parents, and what is counted in them.
+#[derive(Debug, Default)]
+pub struct Tree {
+    parents: BTreeMap<String, Option<String>>,
+    usage: HashMap<GroupKey, (String, Totals)>,
+    own: BTreeMap<String, Totals>,
+    totals: BTreeMap<String, Totals>,
+}
+
+impl Tree {
+    /// A queue appeared or changed. Returns the queues whose status may differ now.
+    pub fn put(&mut self, name: &str, parent: Option<&str>) -> BTreeSet<String> {
+        let parent = parent.filter(|parent| !parent.is_empty()).map(ToOwned::to_owned);
+        if self.parents.get(name) == Some(&parent) {
+            return BTreeSet::new();
+        }
+        let mut changed = self.up_from(name);
+        self.parents.insert(name.to_owned(), parent);
+        changed.extend(self.up_from(name));
+        self.count_anew();
+        changed
+    }
+
+    /// A queue is gone. Returns the queues whose status may differ now.
+    pub fn remove(&mut self, name: &str) -> BTreeSet<String> {
+        let mut changed = self.up_from(name);
+        changed.remove(name);
+        self.parents.remove(name);
+        self.count_anew();
+        changed
+    }
+
+    /// What a pod group asks for and holds. Returns the queues whose status differs now.
+    pub fn count(&mut self, usage: Usage) -> BTreeSet<String> {
+        let (key, queue) = (usage.group, usage.queue);
+        let totals = Totals {
+            requested: usage.requested,
+            allocated: usage.allocated,
+            allocated_non_preemptible: usage.allocated_non_preemptible,
+        };
+        let new = queue.map(|queue| (queue, totals));
+        if self.usage.get(&key) == new.as_ref() {
+            return BTreeSet::new();
+        }
+        let mut changed = BTreeSet::new();
+        if let Some((queue, totals)) = self.usage.remove(&key) {
+            changed.extend(self.book(&queue, &totals, Amount::saturating_sub));
+        }
+        if let Some((queue, totals)) = new {
+            changed.extend(self.book(&queue, &totals, Amount::saturating_add));
+            self.usage.insert(key, (queue, totals));
+        }
+        changed
+    }
+
+    /// The sums of a queue and all below it.
+    #[must_use]
+    pub fn totals(&self, name: &str) -> Totals {
+        self.totals.get(name).cloned().unwrap_or_default()
+    }
+
+    /// The queues directly below, in order of name.
+    #[must_use]
+    pub fn children(&self, name: &str) -> Vec<String> {
+        let below = |parent: &Option<String>| parent.as_deref() == Some(name);
+        self.parents
+            .iter()
+            .filter(|(_, parent)| below(parent))
+            .map(|(child, _)| child.clone())
+            .collect()
+    }
+
+    /// Every queue.
+    #[must_use]
+    pub fn queues(&self) -> Vec<String> {
+        self.parents.keys().cloned().collect()
+    }
+
+    /// Adds to, or takes from, a queue and those above it.
+    fn book(&mut self, queue: &str, totals: &Totals, operation: fn(Amount, Amount) -> Amount) -> BTreeSet<String> {
+        self.own.entry(queue.to_owned()).or_default().add(totals, operation);
+        let chain = self.chain(queue);
+        for name in &chain {
+            self.totals.entry(name.clone()).or_default().add(totals, operation);
+        }
+        chain.into_iter().collect()
+    }
+
+    /// The queue and those above it; only itself if they form a loop.
+    fn chain(&self, queue: &str) -> Vec<String> {
+        let mut chain = vec![queue.to_owned()];
+        let mut above = self.parents.get(queue).cloned().flatten();
+        while let Some(name) = above.filter(|name| self.parents.contains_key(name)) {
+            if chain.contains(&name) {
+                chain.truncate(1);
+                return chain;
+            }
+            above = self.parents.get(&name).cloned().flatten();
+            chain.push(name);
+        }
+        chain
+    }
+
+    /// The queue, its parent and all above.
+    fn up_from(&self, queue: &str) -> BTreeSet<String> {
+        let parent = self.parents.get(queue).cloned().flatten();
+        self.chain(queue).into_iter().chain(parent).collect()
+    }
+
+    fn count_anew(&mut self) {
+        self.totals.clear();
+        for (queue, own) in std::mem::take(&mut self.own) {
+            for name in self.chain(&queue) {
+                self.totals.entry(name).or_default().add(&own, Amount::saturating_add);
+            }
+            self.own.insert(queue, own);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

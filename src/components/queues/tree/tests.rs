@@ -1,0 +1,114 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn usage(group: &str, queue: Option<&str>, gpus: i64) -> Usage {
+    let amounts = if gpus == 0 {
+        Amounts::new()
+    } else {
+        Amounts::from([("gpu".to_owned(), Amount::from_units(gpus))])
+    };
+    Usage {
+        group: GroupKey {
+            namespace: "ns".into(),
+            name: group.into(),
+        },
+        queue: queue.map(ToOwned::to_owned),
+        requested: amounts.clone(),
+        allocated: amounts,
+        allocated_non_preemptible: Amounts::new(),
+    }
+}
+
+fn gpus(tree: &Tree, queue: &str) -> i64 {
+    tree.totals(queue)
+        .allocated
+        .get("gpu")
+        .map_or(0, |amount| amount.units())
+}
+
+#[test]
+fn totals_go_up_the_tree_and_follow_moves() {
+    let mut tree = Tree::default();
+    tree.put("top", None);
+    tree.put("mid", Some("top"));
+    tree.put("leaf", Some("mid"));
+    tree.put("other", Some("top"));
+    assert_eq!(
+        tree.count(usage("g", Some("leaf"), 4)),
+        BTreeSet::from(["leaf", "mid", "top"].map(String::from))
+    );
+    assert!(tree.count(usage("g", Some("leaf"), 4)).is_empty(), "nothing changed");
+    assert_eq!(
+        ["leaf", "mid", "other", "top"].map(|queue| gpus(&tree, queue)),
+        [4, 4, 0, 4]
+    );
+    tree.count(usage("g", Some("other"), 3));
+    assert_eq!(
+        ["leaf", "mid", "other", "top"].map(|queue| gpus(&tree, queue)),
+        [0, 0, 3, 3]
+    );
+    tree.put("other", Some("mid"));
+    assert_eq!(
+        ["leaf", "mid", "other", "top"].map(|queue| gpus(&tree, queue)),
+        [0, 3, 3, 3]
+    );
+    tree.count(usage("g", None, 0));
+    assert_eq!(["leaf", "mid", "other", "top"].map(|queue| gpus(&tree, queue)), [0; 4]);
+    assert_eq!(tree.children("mid"), ["leaf", "other"]);
+}
+
+#[test]
+fn a_loop_of_queues_counts_nothing_twice() {
+    let mut tree = Tree::default();
+    tree.put("self", Some("self"));
+    tree.put("a", Some("b"));
+    tree.put("b", Some("a"));
+    tree.put("below", Some("a"));
+    tree.count(usage("g", Some("self"), 1));
+    tree.count(usage("h", Some("a"), 2));
+    tree.count(usage("i", Some("below"), 4));
+    assert_eq!(
+        ["self", "a", "b", "below"].map(|queue| gpus(&tree, queue)),
+        [1, 2, 0, 4]
+    );
+    tree.put("b", None);
+    assert_eq!(
+        ["self", "a", "b", "below"].map(|queue| gpus(&tree, queue)),
+        [1, 6, 6, 4]
+    );
+}
+
+#[test]
+fn usage_of_a_queue_that_comes_later_is_not_lost() {
+    let mut tree = Tree::default();
+    tree.count(usage("g", Some("late"), 2));
+    tree.put("top", None);
+    let changed = tree.put("late", Some("top"));
+    assert_eq!(changed, BTreeSet::from(["late", "top"].map(String::from)));
+    assert_eq!((gpus(&tree, "late"), gpus(&tree, "top")), (2, 2));
+    tree.remove("late");
+    assert_eq!(gpus(&tree, "top"), 0);
+}
+
+proptest! {
+    /// However queues and usage change, the totals kept by difference are those counted from nothing.
+    #[test]
+    fn differences_add_up(steps in prop::collection::vec((0..3u8, 0..5usize, 0..6usize, 0..9i64), 1..60)) {
+        let names = ["a", "b", "c", "d", "e"];
+        let mut tree = Tree::default();
+        for (what, one, other, amount) in steps {
+            match what {
+                0 => { tree.put(names[one], names.get(other).copied()); }
+                1 => { tree.remove(names[one]); }
+                _ => { tree.count(usage(&format!("g{one}"), names.get(other).copied(), amount)); }
+            }
+            let kept = tree.totals.clone();
+            tree.count_anew();
+            let nonzero = |totals: &BTreeMap<String, Totals>| -> BTreeMap<String, Totals> {
+                totals.iter().filter(|(_, totals)| **totals != Totals::default()).map(|(n, t)| (n.clone(), t.clone())).collect()
+            };
+            prop_assert_eq!(nonzero(&kept), nonzero(&tree.totals));
+        }
+    }
+}

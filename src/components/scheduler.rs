@@ -1,0 +1,270 @@
+//! Owns the mirror and the engine, on a thread of its own: takes in what changed, and when something did, asks the engine what
+//! is to be done and passes the decisions on.
+//!
+//! Everything that waits in the inbox is taken in before a cycle, and cycles keep a small distance, so that a burst costs few of
+//! them and a single pod none of it. A process that does not lead keeps its model warm and decides nothing. What is absent:
+//! any rule of scheduling, and any request to the API server.
+
+mod orders;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::sleep_until;
+use tracing::{debug, info, info_span, warn};
+
+use crate::components::bus::{Bus, Change, Kind, Object, Outcome, ToGrouper, ToPodGroups, ToScheduler, deliver};
+use crate::components::readiness::Handle;
+use crate::components::watches::Stores;
+use crate::components::{Context, Error};
+use crate::engine::Engine;
+use crate::engine::decision::Decisions;
+use crate::engine::input::{Event, Time};
+use crate::engine::policy::Policy;
+use crate::mirror::{self, Mirror};
+
+/// Pause after a cycle that took longer than [`CHEAP`], so that what comes meanwhile is decided together.
+const DISTANCE: Duration = Duration::from_millis(1);
+/// A cycle this short is worth no pause.
+const CHEAP: Duration = Duration::from_micros(300);
+/// Messages taken in before it is looked whether a cycle is due.
+const MESSAGES_AT_ONCE: usize = 4_096;
+/// A wake-up further away than this is looked at again then.
+const LONGEST_SLEEP: Duration = Duration::from_secs(3_600);
+
+/// Schedules until shutdown.
+///
+/// # Errors
+/// If another component is gone, the thread cannot be started, or it panicked.
+pub async fn run(
+    context: Context,
+    inbox: mpsc::Receiver<ToScheduler>,
+    stores: Arc<Stores>,
+    bus: Bus,
+    mirror: mirror::Settings,
+    policy: Policy,
+) -> Result<(), Error> {
+    let readiness = context
+        .readiness
+        .handle("scheduler", "waits for the first list of every kind");
+    let mut scheduler = Scheduler {
+        mirror: Mirror::new(mirror),
+        engine: Engine::new(policy),
+        missing: Kind::ALL.to_vec(),
+        changed: false,
+        not_before: Instant::now(),
+        context,
+        stores,
+        bus,
+        readiness,
+    };
+    let (ended, end) = oneshot::channel();
+    let thread = std::thread::Builder::new().name("scheduler".to_owned()).spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build()
+            .map_err(Error::Thread);
+        let result = runtime.and_then(|runtime| runtime.block_on(scheduler.work(inbox)));
+        // The receiver only goes when the process does.
+        let _ = ended.send(result);
+    });
+    let thread = thread.map_err(Error::Thread)?;
+    match end.await {
+        Ok(result) => result,
+        Err(_) => {
+            let panic = thread.join().err().and_then(|panic| panic.downcast::<String>().ok());
+            Err(Error::Panicked {
+                task: "scheduler",
+                panic: panic.map_or_else(|| "see the log".to_owned(), |text| *text),
+            })
+        }
+    }
+}
+
+struct Scheduler {
+    mirror: Mirror,
+    engine: Engine,
+    /// Kinds whose first list has not come.
+    missing: Vec<Kind>,
+    /// The engine was told something since its last cycle.
+    changed: bool,
+    /// No cycle before.
+    not_before: Instant,
+    context: Context,
+    stores: Arc<Stores>,
+    bus: Bus,
+    readiness: Handle,
+}
+
+fn now() -> Time {
+    Time(Timestamp::now().as_millisecond())
+}
+
+impl Scheduler {
+    async fn work(&mut self, mut inbox: mpsc::Receiver<ToScheduler>) -> Result<(), Error> {
+        let _span = info_span!("scheduler").entered();
+        let mut leading = self.context.leading.clone();
+        let shutdown = self.context.shutdown.clone();
+        let mut messages = Vec::new();
+        loop {
+            let wake = self.next_cycle();
+            let at = wake.unwrap_or_else(|| Instant::now() + LONGEST_SLEEP);
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => return Ok(()),
+                changed = leading.changed() => {
+                    changed.map_err(|_| Error::Closed)?;
+                    self.changed = true;
+                    info!(leading = *leading.borrow_and_update(), "leadership changed");
+                }
+                () = sleep_until(at.into()), if wake.is_some() => self.cycle().await?,
+                received = inbox.recv_many(&mut messages, MESSAGES_AT_ONCE) => {
+                    if received == 0 {
+                        return Err(Error::Closed);
+                    }
+                    messages.drain(..).for_each(|message| self.take(message));
+                }
+            }
+        }
+    }
+
+    /// When the next cycle is to begin: soon if something changed, else when the engine asks for it, or not at all.
+    fn next_cycle(&self) -> Option<Instant> {
+        if !self.missing.is_empty() || !self.context.is_leading() {
+            return None;
+        }
+        if self.changed {
+            return Some(self.not_before);
+        }
+        let (Time(at), reason) = self.engine.next_wakeup(now())?;
+        let wait = u64::try_from(at.saturating_sub(now().0)).unwrap_or_default();
+        debug!(?reason, wait_ms = wait, "asleep");
+        Some(Instant::now() + Duration::from_millis(wait).clamp(DISTANCE, LONGEST_SLEEP))
+    }
+
+    fn take(&mut self, message: ToScheduler) {
+        match message {
+            ToScheduler::Change(Change::Applied(object)) => {
+                if let Some(object) = mirrored(object) {
+                    self.mirror(mirror::Change::Applied(object));
+                }
+            }
+            ToScheduler::Change(Change::Deleted(object)) => {
+                if let Some(object) = mirrored(object) {
+                    self.mirror(mirror::Change::Deleted(object));
+                }
+            }
+            ToScheduler::Change(Change::Synced(kind)) => self.synced(kind),
+            ToScheduler::Grouped(grouping) => self.mirror(mirror::Change::Grouped(mirror::Grouping {
+                namespace: grouping.pod.namespace.to_string(),
+                pod: grouping.pod.name.to_string(),
+                uid: grouping.pod.uid.to_string(),
+                group: grouping.group,
+                sub_group: grouping.subgroup,
+            })),
+            ToScheduler::Outcome(Outcome::NotBound { pod, retry_at }) => {
+                let retry_at = Some(Time(retry_at.as_millisecond()));
+                self.tell(Event::Unbound { pod: pod.uid, retry_at });
+            }
+            ToScheduler::Outcome(Outcome::NotEvicted { pod }) => self.tell(Event::Unevicted { pod: pod.uid }),
+        }
+    }
+
+    fn synced(&mut self, kind: Kind) {
+        if self.missing.is_empty() {
+            return;
+        }
+        self.missing.retain(|missing| *missing != kind);
+        if self.missing.is_empty() {
+            self.changed = true;
+            self.readiness.ready();
+            info!("everything is listed; scheduling can begin");
+        }
+    }
+
+    fn mirror(&mut self, change: mirror::Change) {
+        let output = self.mirror.apply(change);
+        for rejection in output.rejections {
+            let (kind, ns, name) = (rejection.kind, rejection.namespace, rejection.name);
+            metrics::counter!("unikai_objects_rejected_total", "kind" => kind).increment(1);
+            warn!(kind, ns, name, error = %rejection.problem, "part of an object cannot be used");
+        }
+        for event in output.events {
+            self.tell(event);
+        }
+    }
+
+    fn tell(&mut self, event: Event) {
+        self.engine.apply(event, now());
+        self.changed = true;
+    }
+
+    async fn cycle(&mut self) -> Result<(), Error> {
+        let begin = Instant::now();
+        self.changed = false;
+        let decisions = self.engine.cycle(now());
+        let took = begin.elapsed();
+        self.not_before = if took > CHEAP {
+            Instant::now() + DISTANCE
+        } else {
+            Instant::now()
+        };
+        metrics::gauge!("kai_e2e_scheduling_latency_milliseconds").set(took.as_secs_f64() * 1e3);
+        metrics::counter!("unikai_cycles_total").increment(1);
+        if decisions.is_empty() {
+            return Ok(());
+        }
+        debug!(
+            bind = decisions.bind.len(),
+            evict = decisions.evict.len(),
+            pipeline = decisions.pipeline.len(),
+            unschedulable = decisions.unschedulable.len(),
+            took_us = took.as_micros(),
+            "decided"
+        );
+        self.pass_on(decisions).await
+    }
+
+    /// Bindings first: they are what users wait for.
+    async fn pass_on(&mut self, mut decisions: Decisions) -> Result<(), Error> {
+        let order = orders::order(&mut decisions, &self.stores);
+        if !order.binds.is_empty() || !order.evictions.is_empty() {
+            deliver(&self.bus.binder, order).await?;
+        }
+        for note in orders::pipelined(&decisions.pipeline, &self.context.settings) {
+            self.bus.events.send(note);
+        }
+        if !decisions.unschedulable.is_empty() {
+            let groups = decisions
+                .unschedulable
+                .iter()
+                .map(|report| report.group.clone())
+                .collect();
+            deliver(&self.bus.grouper, ToGrouper::Waiting(groups)).await?;
+            deliver(&self.bus.podgroups, ToPodGroups::Waiting(decisions.unschedulable)).await?;
+        }
+        if !decisions.cleared.is_empty() {
+            deliver(&self.bus.podgroups, ToPodGroups::Cleared(decisions.cleared)).await?;
+        }
+        if !decisions.times.is_empty() {
+            deliver(&self.bus.grouper, ToGrouper::Times(decisions.times)).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The object as the mirror takes it; `None` for kinds that it does not look at.
+fn mirrored(object: Object) -> Option<mirror::Object> {
+    match object {
+        Object::Pod(pod) => Some(mirror::Object::Pod(pod)),
+        Object::Node(node) => Some(mirror::Object::Node(node)),
+        Object::Queue(queue) => Some(mirror::Object::Queue(queue)),
+        Object::PodGroup(group) => Some(mirror::Object::PodGroup(group)),
+        Object::BindRequest(request) => Some(mirror::Object::BindRequest(request)),
+        Object::PriorityClass(class) => Some(mirror::Object::PriorityClass(class)),
+        Object::Topology(topology) => Some(mirror::Object::Topology(topology)),
+        Object::Namespace(_) => None,
+    }
+}

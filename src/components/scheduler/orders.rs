@@ -1,0 +1,95 @@
+//! Decisions of the engine as orders and notes on the bus. Pure.
+
+use std::collections::{BTreeMap, HashMap};
+
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::api::names::{annotation, reason, received_resource_type};
+use crate::components::Settings;
+use crate::components::bus::{Bind, BindOrder, Evict, GroupKey, Note, Placement, Severity, Step, Subject};
+use crate::components::watches::Stores;
+use crate::engine::decision::{Decisions, Eviction, Pipeline};
+use crate::engine::input::GpuKind;
+
+/// What the binder is to do. Takes the binds and evictions out of the decisions.
+pub fn order(decisions: &mut Decisions, stores: &Stores) -> BindOrder {
+    let binds = std::mem::take(&mut decisions.bind);
+    let evictions = std::mem::take(&mut decisions.evict);
+    let mut sizes: HashMap<GroupKey, usize> = HashMap::new();
+    for eviction in &evictions {
+        *sizes.entry(eviction.group.clone()).or_default() += 1;
+    }
+    BindOrder {
+        binds: binds.into_iter().map(|placement| bind(placement, stores)).collect(),
+        evictions: evictions.into_iter().map(|eviction| evict(eviction, &sizes)).collect(),
+    }
+}
+
+fn bind(placement: Placement, stores: &Stores) -> Bind {
+    let received = match placement.received {
+        GpuKind::Regular => received_resource_type::REGULAR,
+        GpuKind::Fraction | GpuKind::Memory => received_resource_type::FRACTION,
+        GpuKind::Mig => received_resource_type::MIG_INSTANCE,
+    };
+    let annotations = BTreeMap::from([
+        (annotation::RECEIVED_RESOURCE_TYPE.to_owned(), received.to_owned()),
+        (annotation::POD_GROUP_NAME.to_owned(), placement.group.name.to_string()),
+    ]);
+    let pod = stores.pods.get(&placement.pod.namespace, &placement.pod.name);
+    let mut steps = pod.map(|pod| steps(&pod)).unwrap_or_default();
+    if matches!(placement.received, GpuKind::Fraction | GpuKind::Memory) {
+        steps.insert(0, Step::GpuShare);
+    }
+    Bind {
+        placement,
+        annotations,
+        steps,
+    }
+}
+
+/// What the pod needs beside a binding, by its own spec.
+fn steps(pod: &Pod) -> Vec<Step> {
+    let Some(spec) = &pod.spec else { return Vec::new() };
+    let late = |volume: &k8s_openapi::api::core::v1::Volume| {
+        volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some()
+    };
+    let volumes = spec.volumes.iter().flatten().any(late).then_some(Step::Volumes);
+    let claims = spec.resource_claims.iter().flatten().next().map(|_| Step::Claims);
+    volumes.into_iter().chain(claims).collect()
+}
+
+fn evict(eviction: Eviction, sizes: &HashMap<GroupKey, usize>) -> Evict {
+    let evicted = sizes.get(&eviction.group).copied().unwrap_or(1);
+    let mut details = BTreeMap::from([
+        (annotation::NUM_EVICTED_PODS.to_owned(), evicted.to_string()),
+        (
+            annotation::EVICTOR_ACTION.to_owned(),
+            eviction.action.as_str().to_owned(),
+        ),
+    ]);
+    if let Some(evictor) = &eviction.for_group {
+        details.insert(annotation::EVICTOR_NAME.to_owned(), evictor.name.to_string());
+        details.insert(annotation::EVICTOR_NAMESPACE.to_owned(), evictor.namespace.to_string());
+    }
+    Evict {
+        pod: eviction.pod,
+        group: eviction.group,
+        message: eviction.message,
+        details,
+    }
+}
+
+/// Events for pods that wait for a place that is being vacated.
+pub fn pipelined<'a>(pipeline: &'a [Pipeline], settings: &'a Settings) -> impl Iterator<Item = Note> + 'a {
+    pipeline.iter().map(|pipeline| Note {
+        subject: Subject::Pod(pipeline.pod.clone()),
+        severity: Severity::Normal,
+        reason: reason::PIPELINED,
+        message: format!(
+            "Pod {}/{} was pipelined to node {}",
+            pipeline.pod.namespace, pipeline.pod.name, pipeline.node
+        ),
+        source: settings.scheduler_name.clone(),
+        annotations: BTreeMap::new(),
+    })
+}

@@ -1,0 +1,88 @@
+//! What differs between the watched kinds: their type, their place in the store and on the bus, and what can be thrown away.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use kube::Resource;
+use serde::de::DeserializeOwned;
+
+use super::{Feed, Store, Stores, watch};
+use crate::api::{BindRequest, PodGroup, Queue, Topology};
+use crate::components::Error;
+use crate::components::bus::{Kind, Object};
+
+/// `kubectl apply` keeps the whole manifest here; nobody below needs it.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// A kind that is watched.
+pub trait Watched: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static {
+    /// Which one.
+    const KIND: Kind;
+    /// As an object on the bus.
+    fn object(object: Arc<Self>) -> Object;
+    /// Its store.
+    fn store(stores: &Stores) -> &Store<Self>;
+    /// Drops what is large and never read.
+    fn trim(&mut self) {
+        self.meta_mut().managed_fields = None;
+        self.trim_more();
+    }
+    /// What is large and never read in this kind only.
+    fn trim_more(&mut self) {}
+}
+
+macro_rules! watched {
+    ($kind:ident, $store:ident $(, $trim:item)?) => {
+        impl Watched for $kind {
+            const KIND: Kind = Kind::$kind;
+            fn object(object: Arc<Self>) -> Object {
+                Object::$kind(object)
+            }
+            fn store(stores: &Stores) -> &Store<Self> {
+                &stores.$store
+            }
+            $($trim)?
+        }
+    };
+}
+
+watched!(Namespace, namespaces);
+watched!(PriorityClass, priority_classes);
+watched!(Queue, queues);
+watched!(PodGroup, pod_groups);
+watched!(BindRequest, bind_requests);
+watched!(Topology, topologies);
+watched!(
+    Node,
+    nodes,
+    fn trim_more(&mut self) {
+        if let Some(status) = &mut self.status {
+            status.images = None;
+        }
+    }
+);
+watched!(
+    Pod,
+    pods,
+    fn trim_more(&mut self) {
+        if let Some(annotations) = &mut self.metadata.annotations {
+            annotations.remove(LAST_APPLIED);
+        }
+    }
+);
+
+/// Watches the kind until a subscriber is gone.
+pub(super) async fn start(kind: Kind, feed: Feed) -> Result<(), Error> {
+    match kind {
+        Kind::Pod => watch::<Pod>(feed).await,
+        Kind::Node => watch::<Node>(feed).await,
+        Kind::Namespace => watch::<Namespace>(feed).await,
+        Kind::PriorityClass => watch::<PriorityClass>(feed).await,
+        Kind::Queue => watch::<Queue>(feed).await,
+        Kind::PodGroup => watch::<PodGroup>(feed).await,
+        Kind::BindRequest => watch::<BindRequest>(feed).await,
+        Kind::Topology => watch::<Topology>(feed).await,
+    }
+}

@@ -1,0 +1,144 @@
+//! The last known state of every watched object, for look-ups from any task. Written by the watches only.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+
+use crate::api::{BindRequest, PodGroup, Queue, Topology};
+
+/// Namespace and name; the namespace is empty for cluster-scoped objects.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    /// Namespace, or empty.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+impl Key {
+    /// The key of an object.
+    #[must_use]
+    pub fn of(meta: &ObjectMeta) -> Self {
+        Self {
+            namespace: meta.namespace.clone().unwrap_or_default(),
+            name: meta.name.clone().unwrap_or_default(),
+        }
+    }
+}
+
+type Objects<K> = HashMap<String, HashMap<String, Arc<K>>>;
+
+/// All objects of one kind, as last seen.
+#[derive(Debug)]
+pub struct Store<K> {
+    objects: RwLock<Objects<K>>,
+}
+
+impl<K> Default for Store<K> {
+    fn default() -> Self {
+        Self {
+            objects: RwLock::default(),
+        }
+    }
+}
+
+impl<K> Store<K> {
+    fn read(&self) -> RwLockReadGuard<'_, Objects<K>> {
+        self.objects.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The object of that namespace (empty for cluster-scoped kinds) and name.
+    #[must_use]
+    pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
+        self.read()
+            .get(namespace)
+            .and_then(|objects| objects.get(name))
+            .cloned()
+    }
+
+    /// Every object, in order of namespace and name.
+    #[must_use]
+    pub fn list(&self) -> Vec<Arc<K>> {
+        let objects = self.read();
+        let mut all: Vec<_> = objects
+            .iter()
+            .flat_map(|(ns, named)| named.iter().map(move |(name, k)| ((ns, name), k)))
+            .collect();
+        all.sort_unstable_by_key(|(key, _)| *key);
+        all.into_iter().map(|(_, object)| Arc::clone(object)).collect()
+    }
+
+    /// How many objects there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.read().values().map(HashMap::len).sum()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Removes and returns the objects whose key is not to be kept.
+    pub(super) fn retain(&self, keep: impl Fn(&Key) -> bool) -> Vec<Arc<K>> {
+        let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
+        let mut gone = Vec::new();
+        for (namespace, named) in objects.iter_mut() {
+            let mut key = Key {
+                namespace: namespace.clone(),
+                name: String::new(),
+            };
+            named.retain(|name, object| {
+                key.name.clone_from(name);
+                let keep = keep(&key);
+                if !keep {
+                    gone.push((key.clone(), Arc::clone(object)));
+                }
+                keep
+            });
+        }
+        gone.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        gone.into_iter().map(|(_, object)| object).collect()
+    }
+
+    /// Removes and returns the object.
+    pub(super) fn remove(&self, key: &Key) -> Option<Arc<K>> {
+        let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
+        objects.get_mut(&key.namespace)?.remove(&key.name)
+    }
+}
+
+impl<K: Resource> Store<K> {
+    /// Puts an object in; returns the one it replaces.
+    pub fn insert(&self, object: Arc<K>) -> Option<Arc<K>> {
+        let key = Key::of(object.meta());
+        let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
+        objects.entry(key.namespace).or_default().insert(key.name, object)
+    }
+}
+
+/// The stores of all watched kinds.
+#[derive(Debug, Default)]
+pub struct Stores {
+    /// Pods.
+    pub pods: Store<Pod>,
+    /// Nodes.
+    pub nodes: Store<Node>,
+    /// Namespaces.
+    pub namespaces: Store<Namespace>,
+    /// Priority classes.
+    pub priority_classes: Store<PriorityClass>,
+    /// Queues.
+    pub queues: Store<Queue>,
+    /// Pod groups.
+    pub pod_groups: Store<PodGroup>,
+    /// Bind requests.
+    pub bind_requests: Store<BindRequest>,
+    /// Topologies.
+    pub topologies: Store<Topology>,
+}

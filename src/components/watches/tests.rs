@@ -1,0 +1,216 @@
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use http::{Request, Response};
+use kube::client::Body;
+use kube::runtime::watcher::Event;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::api::Queue;
+use crate::components::bus::{self, Object};
+use crate::components::readiness::Readiness;
+
+fn queue(name: &str, uid: &str, version: &str, spec: Value) -> Guarded<Queue> {
+    let meta = json!({"name": name, "uid": uid, "resourceVersion": version});
+    serde_json::from_value(json!({"metadata": meta, "spec": spec})).unwrap()
+}
+
+fn good(name: &str, version: &str) -> Guarded<Queue> {
+    queue(name, &format!("uid-{name}"), version, json!({}))
+}
+
+/// What the events do to a watch, one line for each change.
+struct Watch {
+    stores: Stores,
+    readiness: Readiness,
+    handle: Handle,
+}
+
+impl Watch {
+    fn new() -> Self {
+        let readiness = Readiness::default();
+        let handle = readiness.handle("watch-queues", "first list");
+        Self {
+            stores: Stores::default(),
+            readiness,
+            handle,
+        }
+    }
+
+    fn run(&self, events: Vec<Event<Guarded<Queue>>>) -> Vec<String> {
+        let mut state = State::<Queue>::new(&self.stores.queues, &self.handle);
+        events
+            .into_iter()
+            .flat_map(|event| state.advance(event))
+            .map(|change| line(&change))
+            .collect()
+    }
+}
+
+fn line(change: &Change) -> String {
+    let name = |object: &Object| match object {
+        Object::Queue(queue) => format!(
+            "{}@{}",
+            queue.metadata.name.clone().unwrap(),
+            queue.metadata.uid.clone().unwrap()
+        ),
+        other => panic!("not a queue: {other:?}"),
+    };
+    match change {
+        Change::Applied(object) => format!("applied {}", name(object)),
+        Change::Deleted(object) => format!("deleted {}", name(object)),
+        Change::Synced(kind) => format!("synced {}", kind.plural()),
+    }
+}
+
+#[test]
+fn a_relist_reports_what_vanished_and_nothing_that_stayed() {
+    let watch = Watch::new();
+    let first = vec![
+        Event::Init,
+        Event::InitApply(good("a", "1")),
+        Event::InitApply(good("b", "2")),
+        Event::InitDone,
+    ];
+    assert!(!watch.readiness.is_ready());
+    assert_eq!(
+        watch.run(first),
+        ["applied a@uid-a", "applied b@uid-b", "synced queues"]
+    );
+    assert!(watch.readiness.is_ready());
+    let again = vec![
+        Event::Init,
+        Event::InitApply(good("b", "2")),
+        Event::InitApply(good("c", "3")),
+        Event::InitDone,
+    ];
+    assert_eq!(
+        watch.run(again),
+        ["applied c@uid-c", "deleted a@uid-a", "synced queues"]
+    );
+    assert_eq!(watch.stores.queues.len(), 2);
+}
+
+#[test]
+fn a_recreated_object_is_another_one() {
+    let watch = Watch::new();
+    let old = queue("a", "old", "1", json!({}));
+    let new = queue("a", "new", "9", json!({}));
+    assert_eq!(
+        watch.run(vec![Event::Apply(old), Event::Apply(new)]),
+        ["applied a@old", "deleted a@old", "applied a@new"]
+    );
+}
+
+#[test]
+fn an_object_that_does_not_decode_is_passed_over_and_its_last_version_stays() {
+    let watch = Watch::new();
+    let bad = || queue("a", "uid-a", "2", json!({"priority": "high"}));
+    assert!(bad().0.is_err());
+    let list = vec![
+        Event::Init,
+        Event::InitApply(bad()),
+        Event::InitApply(good("b", "1")),
+        Event::InitDone,
+    ];
+    assert_eq!(watch.run(list), ["applied b@uid-b", "synced queues"]);
+    assert_eq!(
+        watch.run(vec![Event::Apply(good("a", "3")), Event::Apply(bad())]),
+        ["applied a@uid-a"]
+    );
+    assert!(watch.stores.queues.get("", "a").is_some());
+    let list = vec![Event::Init, Event::InitApply(bad()), Event::InitDone];
+    assert_eq!(watch.run(list), ["deleted b@uid-b", "synced queues"]);
+    assert_eq!(watch.run(vec![Event::Delete(bad())]), ["deleted a@uid-a"]);
+}
+
+/// A client whose every request is answered by the function.
+fn client(answer: impl Fn(&Request<Body>) -> (u16, Value) + Clone + Send + 'static) -> Client {
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (code, body) = answer(&request);
+        let response = Response::builder()
+            .status(code)
+            .header("content-type", "application/json");
+        let response = response.body(Body::from(serde_json::to_vec(&body).unwrap())).unwrap();
+        async move { Ok::<_, Infallible>(response) }
+    });
+    Client::new(service, "default")
+}
+
+fn feed(client: Client) -> (Feed, Readiness, Arc<Stores>, bus::Inboxes) {
+    let (bus, inboxes) = bus::channels();
+    let (readiness, stores) = (Readiness::default(), Arc::new(Stores::default()));
+    let handle = readiness.handle("watch-queues", "first list");
+    (
+        Feed {
+            client,
+            stores: Arc::clone(&stores),
+            bus,
+            readiness: handle,
+        },
+        readiness,
+        stores,
+        inboxes,
+    )
+}
+
+#[tokio::test]
+async fn one_malformed_object_never_stops_a_watch() {
+    let items = json!([
+        {"metadata": {"name": "bad", "uid": "1"}, "spec": {"resources": "all of them"}},
+        {"metadata": {"name": "good", "uid": "2"}, "spec": {"priority": 7}},
+    ]);
+    let client = client(move |_| {
+        (
+            200,
+            json!({"kind": "QueueList", "apiVersion": "v1", "metadata": {"resourceVersion": "5"}, "items": items}),
+        )
+    });
+    let (feed, _, stores, mut inboxes) = feed(client);
+    let watching = tokio::spawn(watch::<Queue>(feed));
+    let first = inboxes.scheduler.recv().await;
+    assert!(
+        matches!(first, Some(ToScheduler::Change(Change::Applied(Object::Queue(queue)))) if queue.spec.priority == Some(7))
+    );
+    assert!(matches!(
+        inboxes.scheduler.recv().await,
+        Some(ToScheduler::Change(Change::Synced(Kind::Queue)))
+    ));
+    assert_eq!(stores.queues.len(), 1);
+    watching.abort();
+}
+
+#[tokio::test]
+async fn a_kind_that_is_not_installed_yet_is_named_and_waited_for() {
+    let (asked, installed) = (Arc::new(std::sync::atomic::AtomicU32::new(0)), 3);
+    let client = client({
+        let asked = Arc::clone(&asked);
+        move |_| {
+            if asked.fetch_add(1, std::sync::atomic::Ordering::SeqCst) < installed {
+                (
+                    404,
+                    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "no such kind", "reason": "NotFound", "code": 404}),
+                )
+            } else {
+                (
+                    200,
+                    json!({"kind": "QueueList", "apiVersion": "v1", "metadata": {"resourceVersion": "5"}, "items": []}),
+                )
+            }
+        }
+    });
+    let (feed, readiness, _, mut inboxes) = feed(client);
+    let watching = tokio::spawn(watch::<Queue>(feed));
+    while asked.load(std::sync::atomic::Ordering::SeqCst) < 2 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let reason = "the API server does not know this kind: its CRD is not installed";
+    assert_eq!(readiness.waiting(), [("watch-queues".to_owned(), reason.to_owned())]);
+    assert!(matches!(
+        inboxes.scheduler.recv().await,
+        Some(ToScheduler::Change(Change::Synced(Kind::Queue)))
+    ));
+    assert!(readiness.is_ready());
+    watching.abort();
+}
