@@ -1,0 +1,113 @@
+//! The fence: whoever does not hold the lease writes nothing.
+//!
+//! A [`Fence`] knows until when the lease is certainly ours. [`FenceLayer`] refuses a mutating request unless the fence is open,
+//! each time the request is driven on and not only when it is made; [`stream`] sees to it that what a process had under way
+//! when it was stopped does not leave when it wakes up. The clock is the monotonic one, which goes on while the process is
+//! stopped. What has reached the network cannot be called back: that is what the time between the end of the fence and the
+//! end of the lease is for.
+
+pub mod stream;
+
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::{Method, Request};
+use tower::{BoxError, Layer, Service};
+
+/// Until when this process may write. Clones share the state.
+#[derive(Clone, Debug, Default)]
+pub struct Fence {
+    open_until: Arc<Mutex<Option<Instant>>>,
+}
+
+impl Fence {
+    /// A fence that starts closed.
+    #[must_use]
+    pub fn closed() -> Self {
+        Self::default()
+    }
+
+    /// Opens it until the instant, or keeps it open until then.
+    pub fn extend(&self, until: Instant) {
+        *self.lock() = Some(until);
+    }
+
+    /// Closes it at once.
+    pub fn close(&self) {
+        *self.lock() = None;
+    }
+
+    /// Whether a write may leave at the instant.
+    #[must_use]
+    pub fn is_open(&self, now: Instant) -> bool {
+        self.lock().is_some_and(|until| now < until)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
+        self.open_until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A write that was not sent, because the lease was not certainly ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not sent: this process does not hold the lease")]
+pub struct Fenced;
+
+/// Puts a fence around a client's service.
+#[derive(Clone, Debug)]
+pub struct FenceLayer(pub Fence);
+
+impl<S> Layer<S> for FenceLayer {
+    type Service = FencedService<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        FencedService {
+            fence: self.0.clone(),
+            inner,
+        }
+    }
+}
+
+/// A service whose mutating requests pass a fence.
+#[derive(Clone, Debug)]
+pub struct FencedService<S> {
+    fence: Fence,
+    inner: S,
+}
+
+impl<S, B> Service<Request<B>> for FencedService<S>
+where
+    S: Service<Request<B>>,
+    S::Future: Send + 'static,
+    S::Response: 'static,
+    S::Error: Into<BoxError>,
+{
+    type Response = S::Response;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<S::Response, BoxError>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let mutating = !matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+        let fence = self.fence.clone();
+        let mut sent = Box::pin(self.inner.call(request));
+        poll_fn(move |cx| {
+            if mutating && !fence.is_open(Instant::now()) {
+                metrics::counter!("unikai_fenced_writes_total").increment(1);
+                return Poll::Ready(Err(Fenced.into()));
+            }
+            sent.as_mut().poll(cx).map_err(Into::into)
+        })
+        .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,148 @@
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures::future::{self, Ready};
+use futures::task::noop_waker_ref;
+
+use super::*;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Counts the requests that reach it and answers them at once.
+#[derive(Clone, Default)]
+struct Server(Arc<AtomicUsize>);
+
+impl Service<Request<()>> for Server {
+    type Response = ();
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _request: Request<()>) -> Self::Future {
+        let count = Arc::clone(&self.0);
+        // Nothing leaves before the future is driven, as with a real connection.
+        async move {
+            count.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+fn request(method: &Method) -> Request<()> {
+    Request::builder()
+        .method(method)
+        .uri("/api/v1/namespaces/team/pods/a/binding")
+        .body(())
+        .unwrap()
+}
+
+/// Sends one request through the fence and says whether it reached the server.
+async fn reaches(fence: &Fence, method: &Method) -> bool {
+    let server = Server::default();
+    let answer = FenceLayer(fence.clone())
+        .layer(server.clone())
+        .call(request(method))
+        .await;
+    let reached = server.0.load(Ordering::SeqCst) == 1;
+    assert_eq!(answer.is_ok(), reached);
+    assert!(answer.is_ok() || answer.unwrap_err().is::<Fenced>());
+    reached
+}
+
+async fn writes_that_reach(fence: &Fence) -> usize {
+    let mut count = 0;
+    for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
+        count += usize::from(reaches(fence, &method).await);
+    }
+    count
+}
+
+#[tokio::test]
+async fn nothing_is_written_before_the_lease_is_held() {
+    let fence = Fence::closed();
+    assert_eq!(writes_that_reach(&fence).await, 0);
+    assert!(reaches(&fence, &Method::GET).await);
+}
+
+#[tokio::test]
+async fn the_holder_writes_until_the_lease_may_have_passed_on() {
+    let fence = Fence::closed();
+    let now = Instant::now();
+    fence.extend(now + HOUR);
+    assert_eq!(writes_that_reach(&fence).await, 4);
+    assert!(fence.is_open(now + HOUR - Duration::from_millis(1)));
+    assert!(!fence.is_open(now + HOUR));
+}
+
+#[tokio::test]
+async fn a_process_that_slept_past_its_lease_writes_nothing_more() {
+    let fence = Fence::closed();
+    fence.extend(Instant::now());
+    assert_eq!(writes_that_reach(&fence).await, 0);
+    assert!(reaches(&fence, &Method::GET).await, "reads pass");
+}
+
+#[tokio::test]
+async fn what_was_under_way_when_the_process_was_stopped_does_not_leave() {
+    let fence = Fence::closed();
+    fence.extend(Instant::now() + HOUR);
+    let server = Server::default();
+    let mut under_way = FenceLayer(fence.clone())
+        .layer(server.clone())
+        .call(request(&Method::POST));
+
+    // Made while the fence was open, driven when it no longer is.
+    fence.extend(Instant::now());
+    let answer = under_way.poll_unpin(&mut Context::from_waker(noop_waker_ref()));
+
+    assert!(matches!(answer, Poll::Ready(Err(error)) if error.is::<Fenced>()));
+    assert_eq!(server.0.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn the_answer_to_a_write_that_left_in_time_comes_through() {
+    let fence = Fence::closed();
+    fence.extend(Instant::now() + HOUR);
+    let echo = tower::service_fn(|_: Request<()>| -> Ready<Result<u8, BoxError>> { future::ready(Ok(7)) });
+    assert_eq!(
+        FenceLayer(fence)
+            .layer(echo)
+            .call(request(&Method::POST))
+            .await
+            .unwrap(),
+        7
+    );
+}
+
+#[tokio::test]
+async fn nothing_leaves_a_connection_once_the_fence_is_closed() {
+    use hyper_util::rt::TokioIo;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    let fence = Fence::closed();
+    fence.extend(Instant::now() + HOUR);
+    let (near, mut far) = tokio::io::duplex(64);
+    let mut near = TokioIo::new(stream::FencedStream {
+        inner: TokioIo::new(near),
+        fence: fence.clone(),
+    });
+    near.write_all(b"bind").await.unwrap();
+    fence.extend(Instant::now());
+    let refused = near.write_all(b"more").await.unwrap_err();
+    assert!(refused.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<Fenced>), "{refused}");
+
+    far.write_all(b"done").await.unwrap();
+    let mut answer = [0; 4];
+    near.read_exact(&mut answer)
+        .await
+        .expect("what was sent in time is still answered");
+    drop(near);
+    let mut sent = String::new();
+    far.read_to_string(&mut sent).await.unwrap();
+    assert_eq!((sent.as_str(), &answer), ("bind", b"done"));
+}

@@ -1,0 +1,418 @@
+//! Leader election on a Lease.
+//!
+//! One process at a time leads: the one whose name stands in the Lease and who renewed it in time. The rules are those of
+//! Kubernetes' own components, so the two can be read side by side: a Lease is free when nobody holds it, or when it has not
+//! changed for its duration *as this process has watched it* (the holder's clock is never trusted). Beyond them, a standby
+//! watches the Lease instead of asking for it, so that it leads within milliseconds of a release, and every renewal opens
+//! the [`Fence`] from before it was sent until the renewal deadline.
+//!
+//! Absent: what leading means. Whoever is concerned listens to the watch channel.
+
+mod record;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::PostParams;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use super::fence::Fence;
+use record::{Free, Observed};
+
+/// Which Lease, and how fast. What is a flag here is a flag of every Kubernetes component that elects a leader.
+#[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
+#[command(next_help_heading = "Leader election")]
+#[group(skip)]
+pub struct Args {
+    /// Namespace of the Lease, of the certificate and of the webhook Service
+    #[arg(long, env = "UNIKAI_NAMESPACE", value_name = "NAMESPACE", default_value = crate::api::names::object::NAMESPACE)]
+    pub namespace: String,
+
+    /// Name of the Lease; processes that share it share the work
+    #[arg(long, env = "UNIKAI_LEASE_NAME", value_name = "NAME", default_value = crate::api::names::object::LEASE)]
+    pub lease_name: String,
+
+    /// How long a standby waits after the last sign of life of a leader that did not say goodbye, in seconds
+    #[arg(long, env = "UNIKAI_LEASE_DURATION", value_name = "SECONDS", default_value = "15", value_parser = seconds)]
+    pub lease_duration: Duration,
+
+    /// How long a leader that cannot renew goes on, in seconds; less than the duration
+    #[arg(long, env = "UNIKAI_LEASE_RENEW_DEADLINE", value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    pub lease_renew_deadline: Duration,
+
+    /// How long between two renewals, in seconds; less than the deadline
+    #[arg(long, env = "UNIKAI_LEASE_RETRY_PERIOD", value_name = "SECONDS", default_value = "2", value_parser = seconds)]
+    pub lease_retry_period: Duration,
+
+    /// Name of this process in the Lease [default: host name and a random suffix]
+    #[arg(long, env = "UNIKAI_IDENTITY", value_name = "NAME")]
+    pub identity: Option<String>,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+/// Which Lease, in whose name, and how fast.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Params {
+    /// Namespace of the Lease.
+    pub namespace: String,
+    /// Name of the Lease.
+    pub name: String,
+    /// This process, different from every other.
+    pub identity: String,
+    /// After this long without a change a standby takes the Lease.
+    pub duration: Duration,
+    /// After this long without a renewal the leader stops leading; the fence is open as long.
+    pub renew_deadline: Duration,
+    /// Between two renewals, and between two tries.
+    pub retry_period: Duration,
+}
+
+/// What is known of the election, for the state page.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Status {
+    /// This process.
+    pub identity: String,
+    /// Whether it leads.
+    pub leading: bool,
+    /// Who is named in the Lease, as last seen.
+    pub holder: Option<String>,
+    /// How often the Lease has changed hands.
+    pub transitions: i32,
+}
+
+/// Why leading ended.
+#[derive(Debug, PartialEq, Eq)]
+enum End {
+    Released,
+    Lost(&'static str),
+}
+
+/// Takes part in the election.
+pub struct Elector {
+    api: Api<Lease>,
+    params: Params,
+    fence: Fence,
+    status: Arc<watch::Sender<Status>>,
+    leading: watch::Sender<bool>,
+    events: BoxStream<'static, watcher::Result<watcher::Event<Lease>>>,
+    observed: Option<Observed>,
+    synced: bool,
+}
+
+impl Elector {
+    /// Prepares to take part; nothing is asked of the API server before [`Elector::run`]. `client` must not be fenced.
+    #[must_use]
+    pub fn new(client: &Client, params: Params, fence: Fence, leading: watch::Sender<bool>) -> Self {
+        let api = Api::namespaced(client.clone(), &params.namespace);
+        let only = watcher::Config::default().fields(&format!("metadata.name={}", params.name));
+        let status = Status {
+            identity: params.identity.clone(),
+            ..Status::default()
+        };
+        Self {
+            events: watcher(api.clone(), only).default_backoff().boxed(),
+            api,
+            params,
+            fence,
+            status: Arc::new(watch::Sender::new(status)),
+            leading,
+            observed: None,
+            synced: false,
+        }
+    }
+
+    /// What is known of the election, as it changes.
+    #[must_use]
+    pub fn status(&self) -> watch::Receiver<Status> {
+        self.status.subscribe()
+    }
+
+    /// Takes part until `release`, then gives the Lease up if it is held. Trouble with the API server is waited out.
+    pub async fn run(mut self, release: CancellationToken) {
+        while let Some(until) = self.stand_by(&release).await {
+            self.set_leading(true);
+            info!(lease = self.params.name, identity = self.params.identity, "leading");
+            let end = self.lead(until, &release).await;
+            self.fence.close();
+            self.set_leading(false);
+            match end {
+                End::Released => return self.give_up().await,
+                End::Lost(reason) => warn!(lease = self.params.name, reason, "no longer leading"),
+            }
+        }
+    }
+
+    /// Waits for the Lease to be free and takes it. Answers until when it may be counted on, or `None` on release.
+    async fn stand_by(&mut self, release: &CancellationToken) -> Option<Instant> {
+        let mut not_before = Instant::now();
+        loop {
+            let free = if self.synced {
+                Free::of(self.observed.as_ref(), Instant::now())
+            } else {
+                Free::Unknown
+            };
+            let attempt = match free {
+                Free::Now => Some(not_before),
+                Free::At(instant) => Some(instant.max(not_before)),
+                Free::Unknown => None,
+            };
+            let now = Instant::now();
+            if attempt.is_some_and(|at| at <= now) {
+                match self.take().await {
+                    Ok(Some(until)) => return Some(until),
+                    Ok(None) => {}
+                    Err(error) => self.explain(&error),
+                }
+                not_before = Instant::now() + jittered(self.params.retry_period);
+                continue;
+            }
+            tokio::select! {
+                biased;
+                () = release.cancelled() => return None,
+                event = self.events.next() => {
+                    // A Lease that was just given up is taken at once, whatever was to be waited for.
+                    if self.observe(event) && Free::of(self.observed.as_ref(), Instant::now()) == Free::Now {
+                        not_before = Instant::now();
+                    }
+                }
+                () = sleep_until(attempt) => {}
+            }
+        }
+    }
+
+    /// Renews until that fails for too long, someone else holds the Lease, or `release`.
+    async fn lead(&mut self, mut until: Instant, release: &CancellationToken) -> End {
+        let mut renew_at = Instant::now() + self.params.retry_period;
+        loop {
+            tokio::select! {
+                biased;
+                () = release.cancelled() => return End::Released,
+                event = self.events.next() => {
+                    let own = self.observed.as_ref().map_or(0, Observed::transitions);
+                    if self.observe(event) && self.passed_on(own) {
+                        return End::Lost("another process holds the lease, or it was deleted");
+                    }
+                    continue;
+                }
+                () = sleep_until(Some(renew_at.min(until))) => {}
+            }
+            let now = Instant::now();
+            if now >= until {
+                return End::Lost("the lease could not be renewed in time");
+            }
+            match tokio::time::timeout(until - now, self.renew()).await {
+                Ok(Ok(Some(extended))) => until = extended,
+                Ok(Ok(None)) => return End::Lost("another process holds the lease"),
+                Ok(Err(error)) => warn!(%error, "the lease was not renewed; trying again"),
+                Err(_elapsed) => {}
+            }
+            renew_at = Instant::now() + jittered(self.params.retry_period);
+        }
+    }
+
+    /// Whether the Lease, as watched, is no longer the one that was taken as its `own`-th change of hands. What the watch
+    /// still had to tell of the time before does not count.
+    fn passed_on(&self, own: i32) -> bool {
+        self.observed
+            .as_ref()
+            .is_none_or(|seen| seen.transitions() > own && !seen.held_by(&self.params.identity))
+    }
+
+    /// Writes this process into the Lease. `None`: it is not free, or someone else was faster.
+    async fn take(&mut self) -> kube::Result<Option<Instant>> {
+        if self.observed.as_ref().is_some_and(|seen| seen.holder().is_some()) {
+            // A holder that is taken for dead is looked at once more: this process may be the one that slept, and it is not to
+            // write, not even in vain.
+            let now = self.api.get_opt(&self.params.name).await?;
+            self.see(now);
+            if Free::of(self.observed.as_ref(), Instant::now()) != Free::Now {
+                return Ok(None);
+            }
+        }
+        let sent = Instant::now();
+        let written = match &self.observed {
+            None => match self
+                .api
+                .create(&PostParams::default(), &record::created(&self.params, Timestamp::now()))
+                .await
+            {
+                Err(error) if code(&error) == Some(404) => return Err(error),
+                written => written,
+            },
+            Some(seen) => {
+                let lease = record::taken(seen.lease(), &self.params, Timestamp::now());
+                self.api
+                    .replace(&self.params.name, &PostParams::default(), &lease)
+                    .await
+            }
+        };
+        self.written(written, sent).await
+    }
+
+    /// Renews the Lease. `None`: it is no longer ours.
+    async fn renew(&mut self) -> kube::Result<Option<Instant>> {
+        loop {
+            let Some(seen) = self
+                .observed
+                .as_ref()
+                .filter(|seen| seen.held_by(&self.params.identity))
+            else {
+                return Ok(None);
+            };
+            let lease = record::renewed(seen.lease(), Timestamp::now());
+            let sent = Instant::now();
+            let written = self
+                .api
+                .replace(&self.params.name, &PostParams::default(), &lease)
+                .await;
+            if let Some(until) = self.written(written, sent).await? {
+                return Ok(Some(until));
+            }
+            // A conflict: `observed` is fresh now. Someone touched the Lease, and it may still be ours.
+        }
+    }
+
+    /// Takes in the answer to a write that left at `sent`. After a conflict, looks what the Lease says.
+    async fn written(&mut self, answer: kube::Result<Lease>, sent: Instant) -> kube::Result<Option<Instant>> {
+        match answer {
+            Ok(lease) => {
+                let until = sent + self.params.renew_deadline;
+                self.fence.extend(until);
+                self.see(Some(lease));
+                Ok(Some(until))
+            }
+            Err(error) if matches!(code(&error), Some(404 | 409)) => {
+                let now = self.api.get_opt(&self.params.name).await?;
+                self.see(now);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Empties the Lease, so that a standby need not wait.
+    async fn give_up(&mut self) {
+        let Some(seen) = self
+            .observed
+            .as_ref()
+            .filter(|seen| seen.held_by(&self.params.identity))
+        else {
+            return;
+        };
+        let lease = record::released(seen.lease(), Timestamp::now());
+        let how = PostParams::default();
+        let released = self.api.replace(&self.params.name, &how, &lease);
+        match tokio::time::timeout(self.params.retry_period, released).await {
+            Ok(Ok(_)) => info!(lease = self.params.name, "lease released"),
+            Ok(Err(error)) => warn!(%error, "the lease was not released; a standby waits until it has run out"),
+            Err(_elapsed) => warn!("the lease was not released in time; a standby waits until it has run out"),
+        }
+    }
+
+    /// Takes in an event of the watch. False: it said nothing of the Lease.
+    fn observe(&mut self, event: Option<watcher::Result<watcher::Event<Lease>>>) -> bool {
+        match event {
+            Some(Ok(watcher::Event::Init)) => return false,
+            Some(Ok(watcher::Event::InitDone)) => self.synced = true,
+            Some(Ok(watcher::Event::InitApply(lease) | watcher::Event::Apply(lease))) => self.see(Some(lease)),
+            Some(Ok(watcher::Event::Delete(_))) => self.see(None),
+            Some(Err(error)) => {
+                debug!(%error, "the watch of the lease failed; it is tried again");
+                return false;
+            }
+            None => return false,
+        }
+        true
+    }
+
+    fn see(&mut self, lease: Option<Lease>) {
+        match lease {
+            Some(lease) => match &mut self.observed {
+                Some(seen) => seen.update(lease, Instant::now()),
+                none => *none = Some(Observed::new(lease, Instant::now())),
+            },
+            None => self.observed = None,
+        }
+        let (holder, transitions) = self
+            .observed
+            .as_ref()
+            .map_or((None, 0), |seen| (seen.holder().map(str::to_owned), seen.transitions()));
+        self.status.send_if_modified(|status| {
+            let changed = (&status.holder, status.transitions) != (&holder, transitions);
+            (status.holder, status.transitions) = (holder, transitions);
+            changed
+        });
+    }
+
+    fn set_leading(&self, leading: bool) {
+        metrics::gauge!("unikai_leader").set(f64::from(u8::from(leading)));
+        self.status.send_modify(|status| status.leading = leading);
+        self.leading.send_replace(leading);
+    }
+
+    fn explain(&self, error: &kube::Error) {
+        let lease = self.params.name.as_str();
+        match code(error) {
+            Some(403) => {
+                warn!(%error, lease, "not allowed to take the lease; `unikai manifests` prints the rights that are needed");
+            }
+            Some(404) => warn!(
+                ns = self.params.namespace,
+                lease, "the lease's namespace does not exist; `unikai manifests` prints it"
+            ),
+            _ => warn!(%error, lease, "the lease was not taken; trying again"),
+        }
+    }
+}
+
+fn code(error: &kube::Error) -> Option<u16> {
+    match error {
+        kube::Error::Api(status) => Some(status.code),
+        _ => None,
+    }
+}
+
+async fn sleep_until(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => tokio::time::sleep_until(instant.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Between 1 and 1.2 times the period, so that several standbys do not try in step.
+fn jittered(period: Duration) -> Duration {
+    let drawn = uuid::Uuid::new_v4().as_u128() % 1000;
+    period.mul_f64(1.0 + drawn as f64 / 5000.0)
+}
+
+/// The name of this process in the Lease if no flag gives one: the host's name, and a random part, because a container
+/// that starts again keeps its host name.
+#[must_use]
+pub fn identity() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = host.trim();
+    let host = if host.is_empty() { "unikai" } else { host };
+    format!("{host}_{}", uuid::Uuid::new_v4())
+}
+
+/// Whether a Lease in the API server has the name of anyone in it; for tools and tests.
+#[must_use]
+pub fn holder(lease: &Lease) -> Option<&str> {
+    record::holder(lease)
+}
+
+#[cfg(test)]
+mod tests;

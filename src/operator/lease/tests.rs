@@ -1,0 +1,101 @@
+use kube::ResourceExt;
+
+use super::record::{created, released, renewed, taken};
+use super::*;
+
+fn params(identity: &str) -> Params {
+    Params {
+        namespace: "kai-scheduler".to_owned(),
+        name: "kai-scheduler".to_owned(),
+        identity: identity.to_owned(),
+        duration: Duration::from_secs(15),
+        renew_deadline: Duration::from_secs(10),
+        retry_period: Duration::from_secs(2),
+    }
+}
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_700_000_000 + second).unwrap()
+}
+
+fn version(mut lease: Lease, version: u64) -> Lease {
+    lease.metadata.resource_version = Some(version.to_string());
+    lease
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn a_lease_that_does_not_exist_is_free() {
+    assert_eq!(Free::of(None, Instant::now()), Free::Now);
+}
+
+#[test]
+fn a_held_lease_is_free_when_it_has_not_changed_for_its_duration() {
+    let start = Instant::now();
+    // The holder's clock is an hour behind; that must not matter.
+    let mut seen = Observed::new(version(created(&params("a"), at(-3600)), 1), start);
+    assert_eq!(Free::of(Some(&seen), start), Free::At(start + 15 * SECOND));
+
+    let renewal = version(renewed(seen.lease(), at(-3590)), 2);
+    seen.update(renewal, start + 10 * SECOND);
+    assert_eq!(
+        Free::of(Some(&seen), start + 16 * SECOND),
+        Free::At(start + 25 * SECOND)
+    );
+    assert_eq!(Free::of(Some(&seen), start + 25 * SECOND), Free::Now);
+}
+
+#[test]
+fn a_label_is_no_sign_of_life_and_an_old_version_none_either() {
+    let start = Instant::now();
+    let first = version(created(&params("a"), at(0)), 5);
+    let mut seen = Observed::new(first.clone(), start);
+
+    let mut labelled = version(first.clone(), 6);
+    labelled.labels_mut().insert("team".to_owned(), "infra".to_owned());
+    seen.update(labelled, start + 5 * SECOND);
+    seen.update(version(renewed(&first, at(1)), 4), start + 6 * SECOND);
+
+    assert_eq!(Free::of(Some(&seen), start + 7 * SECOND), Free::At(start + 15 * SECOND));
+    assert_eq!(seen.lease().metadata.resource_version.as_deref(), Some("6"));
+}
+
+#[test]
+fn a_released_lease_is_free_at_once_and_counts_the_change_of_hands() {
+    let now = Instant::now();
+    let first = created(&params("a"), at(0));
+    let given_up = released(&first, at(3));
+    assert_eq!(holder(&given_up), None);
+    assert_eq!(Free::of(Some(&Observed::new(given_up.clone(), now)), now), Free::Now);
+
+    let second = taken(&given_up, &params("b"), at(4));
+    let spec = second.spec.as_ref().unwrap();
+    assert_eq!(holder(&second), Some("b"));
+    assert_eq!(
+        (spec.lease_transitions, spec.lease_duration_seconds),
+        (Some(1), Some(15))
+    );
+}
+
+#[test]
+fn part_seconds_round_up_in_the_lease() {
+    let params = Params {
+        duration: Duration::from_millis(1500),
+        ..params("a")
+    };
+    assert_eq!(created(&params, at(0)).spec.unwrap().lease_duration_seconds, Some(2));
+}
+
+#[test]
+fn jitter_only_lengthens() {
+    for _ in 0..100 {
+        let drawn = jittered(SECOND);
+        assert!(drawn >= SECOND && drawn <= SECOND.mul_f64(1.2), "{drawn:?}");
+    }
+}
+
+#[test]
+fn every_process_has_a_name_of_its_own() {
+    assert_ne!(identity(), identity());
+}

@@ -1,0 +1,311 @@
+//! What the user can set, from flags and environment: read strictly, all errors at once, nothing replaced.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use crate::api::names::{label, object};
+use crate::components;
+use crate::components::admission::configurations::Target;
+use crate::components::admission::{self, FailurePolicy, QueueLabels};
+
+use super::{http, lease};
+
+/// Flags of scheduling.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Scheduling")]
+pub struct SchedulingArgs {
+    /// Schedule the pods that name this scheduler
+    #[arg(long, env = "UNIKAI_SCHEDULER_NAME", value_name = "NAME", default_value = object::SCHEDULER_NAME)]
+    pub scheduler_name: String,
+
+    /// Label of pods and workloads that names their queue
+    #[arg(long, env = "UNIKAI_QUEUE_LABEL_KEY", value_name = "LABEL", default_value = label::QUEUE)]
+    pub queue_label_key: String,
+
+    /// Label of nodes and queues that names their node pool; empty: there are no pools
+    #[arg(long, env = "UNIKAI_NODE_POOL_LABEL_KEY", value_name = "LABEL", default_value = label::NODE_POOL)]
+    pub node_pool_label_key: String,
+
+    /// Schedule this node pool only [default: nodes without the label]
+    #[arg(long, env = "UNIKAI_NODE_POOL", value_name = "NAME")]
+    pub node_pool: Option<String>,
+
+    /// Queue of workloads that name none
+    #[arg(long, env = "UNIKAI_DEFAULT_QUEUE", value_name = "QUEUE", default_value = object::DEFAULT_QUEUE)]
+    pub default_queue: String,
+
+    /// Create the default queue and its parent where they do not exist
+    #[arg(long, env = "UNIKAI_CREATE_DEFAULT_QUEUES", value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    pub create_default_queues: bool,
+
+    /// In conditions and events, list every node with what it lacks, instead of counting nodes by reason
+    #[arg(long, env = "UNIKAI_DETAILED_FIT_ERRORS", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    pub detailed_fit_errors: bool,
+}
+
+/// Flags of the webhooks.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Admission")]
+pub struct AdmissionArgs {
+    /// Where to serve the webhooks over HTTPS
+    #[arg(
+        long,
+        env = "UNIKAI_WEBHOOK_ADDRESS",
+        value_name = "ADDRESS",
+        default_value = "0.0.0.0:9443"
+    )]
+    pub webhook_address: SocketAddr,
+
+    /// Where the API server reaches the webhooks, as in `https://192.0.2.7:9443`, when unikai runs outside of the cluster
+    /// [default: the Service `unikai` in our namespace]
+    #[arg(long, env = "UNIKAI_WEBHOOK_URL", value_name = "URL")]
+    pub webhook_url: Option<http_types::Uri>,
+
+    /// What to do about the queues of pods: `enforce` labels every pod with its queue and refuses pods whose queue does not
+    /// exist or has children, `warn` warns instead of refusing, `off` leaves pods alone and explains while they wait
+    #[arg(long, env = "UNIKAI_QUEUE_LABELS", value_name = "MODE", default_value = "enforce")]
+    pub queue_labels: QueueLabels,
+
+    /// What becomes of requests that concern us while no webhook answers
+    #[arg(
+        long,
+        env = "UNIKAI_WEBHOOK_FAILURE_POLICY",
+        value_name = "POLICY",
+        default_value = "fail"
+    )]
+    pub webhook_failure_policy: FailurePolicy,
+
+    /// Admit pods that ask for a part of a GPU
+    #[arg(long, env = "UNIKAI_GPU_SHARING", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    pub gpu_sharing: bool,
+
+    /// Runtime class of pods that ask for a part of a GPU; empty: leave it alone
+    #[arg(
+        long,
+        env = "UNIKAI_GPU_FRACTION_RUNTIME_CLASS_NAME",
+        value_name = "CLASS",
+        default_value = "nvidia"
+    )]
+    pub gpu_fraction_runtime_class_name: String,
+
+    /// Keep containers from choosing GPUs by themselves with NVIDIA_VISIBLE_DEVICES
+    #[arg(long, env = "UNIKAI_BLOCK_NVIDIA_VISIBLE_DEVICES", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    pub block_nvidia_visible_devices: bool,
+}
+
+use ::http as http_types;
+
+/// All flags of the operator.
+#[derive(Debug, Clone, clap::Args)]
+#[group(skip)]
+pub struct Args {
+    /// Scheduling.
+    #[command(flatten)]
+    pub scheduling: SchedulingArgs,
+    /// The webhooks.
+    #[command(flatten)]
+    pub admission: AdmissionArgs,
+    /// The HTTP server.
+    #[command(flatten)]
+    pub http: http::Args,
+    /// Leader election.
+    #[command(flatten)]
+    pub lease: lease::Args,
+}
+
+/// What the operator goes by, checked.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Of all components.
+    pub components: components::Settings,
+    /// Of the webhooks.
+    pub admission: admission::Settings,
+    /// Of leader election.
+    pub lease: lease::Params,
+    /// Where to serve health, metrics and state.
+    pub http_address: SocketAddr,
+    /// Whether missing default queues are created.
+    pub create_default_queues: bool,
+}
+
+/// Settings that do not make sense, all of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Invalid(pub Vec<String>);
+
+impl std::error::Error for Invalid {}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.join("\n       "))
+    }
+}
+
+impl Settings {
+    /// For an operator in the process that embeds it, beside a cluster of its own: free ports of the loopback address, webhooks
+    /// registered by the URL that results, short times of leader election.
+    #[must_use]
+    pub fn embedded() -> Self {
+        let args = <Embedded as clap::Parser>::parse_from(["unikai"]).args;
+        let mut settings = Self::try_from(args).expect("the defaults are valid");
+        let free = SocketAddr::from(([127, 0, 0, 1], 0));
+        (settings.http_address, settings.admission.address) = (free, free);
+        settings.admission.target = None;
+        settings
+    }
+}
+
+/// Parses nothing: the defaults.
+#[derive(clap::Parser)]
+struct Embedded {
+    #[command(flatten)]
+    args: Args,
+}
+
+impl TryFrom<Args> for Settings {
+    type Error = Invalid;
+
+    fn try_from(args: Args) -> Result<Self, Invalid> {
+        let wrong = problems(&args);
+        if !wrong.is_empty() {
+            return Err(Invalid(wrong));
+        }
+        let Args {
+            scheduling,
+            admission,
+            http,
+            lease,
+        } = args;
+        let target = match &admission.webhook_url {
+            Some(url) => Target::Url(url.to_string().trim_end_matches('/').to_owned()),
+            None => Target::Service {
+                name: object::OPERATOR.to_owned(),
+                namespace: lease.namespace.clone(),
+            },
+        };
+        Ok(Self {
+            admission: admission::Settings {
+                namespace: lease.namespace.clone(),
+                scheduler_name: scheduling.scheduler_name.clone(),
+                queue_label_key: scheduling.queue_label_key.clone(),
+                queue_labels: admission.queue_labels,
+                gpu_sharing: admission.gpu_sharing,
+                gpu_fraction_runtime_class: admission.gpu_fraction_runtime_class_name,
+                block_nvidia_visible_devices: admission.block_nvidia_visible_devices,
+                failure_policy: admission.webhook_failure_policy,
+                address: admission.webhook_address,
+                target: Some(target),
+            },
+            lease: lease::Params {
+                identity: lease.identity.unwrap_or_else(lease::identity),
+                namespace: lease.namespace,
+                name: lease.lease_name,
+                duration: lease.lease_duration,
+                renew_deadline: lease.lease_renew_deadline,
+                retry_period: lease.lease_retry_period,
+            },
+            http_address: http.http_address,
+            create_default_queues: scheduling.create_default_queues,
+            components: components::Settings {
+                scheduler_name: scheduling.scheduler_name,
+                queue_label_key: scheduling.queue_label_key,
+                node_pool_label_key: scheduling.node_pool_label_key,
+                node_pool: scheduling.node_pool.filter(|pool| !pool.is_empty()),
+                default_queue: scheduling.default_queue,
+                detailed_fit_errors: scheduling.detailed_fit_errors,
+                ..components::Settings::default()
+            },
+        })
+    }
+}
+
+/// Everything that is wrong, each with the flag's name.
+fn problems(args: &Args) -> Vec<String> {
+    let Args {
+        scheduling,
+        admission,
+        lease,
+        ..
+    } = args;
+    let mut wrong = Vec::new();
+    let mut check = |right: bool, message: String| {
+        if !right {
+            wrong.push(message);
+        }
+    };
+    for (flag, name) in [
+        ("--scheduler-name", &scheduling.scheduler_name),
+        ("--default-queue", &scheduling.default_queue),
+        ("--namespace", &lease.namespace),
+        ("--lease-name", &lease.lease_name),
+    ] {
+        check(
+            is_name(name),
+            format!("{flag} {name:?}: not a name of Kubernetes (lower-case letters, digits, '-' and '.', at most 253)"),
+        );
+    }
+    let keys = [
+        ("--queue-label-key", &scheduling.queue_label_key),
+        ("--node-pool-label-key", &scheduling.node_pool_label_key),
+    ];
+    for (flag, key) in keys {
+        let optional = flag == "--node-pool-label-key" && key.is_empty();
+        check(
+            optional || is_label_key(key),
+            format!("{flag} {key:?}: not a label key, such as example.com/queue"),
+        );
+    }
+    if let Some(pool) = scheduling.node_pool.as_deref().filter(|pool| !pool.is_empty()) {
+        check(is_label_word(pool), format!("--node-pool {pool:?}: not a label value"));
+        let keyed = !scheduling.node_pool_label_key.is_empty();
+        check(keyed, "--node-pool: needs --node-pool-label-key".to_owned());
+    }
+    if let Some(url) = &admission.webhook_url {
+        let right = url.scheme_str() == Some("https") && url.host().is_some() && matches!(url.path(), "" | "/");
+        check(right, format!("--webhook-url {url}: not of the form https://HOST:PORT"));
+    }
+    let class = &admission.gpu_fraction_runtime_class_name;
+    check(
+        class.is_empty() || is_name(class),
+        format!("--gpu-fraction-runtime-class-name {class:?}: not a name of Kubernetes"),
+    );
+    let (duration, deadline, retry) = (
+        lease.lease_duration,
+        lease.lease_renew_deadline,
+        lease.lease_retry_period,
+    );
+    check(
+        deadline < duration,
+        format!("--lease-renew-deadline {deadline:?}: must be less than --lease-duration {duration:?}"),
+    );
+    check(
+        retry < deadline,
+        format!("--lease-retry-period {retry:?}: must be less than --lease-renew-deadline {deadline:?}"),
+    );
+    check(!retry.is_zero(), "--lease-retry-period: must be more than 0".to_owned());
+    if let Some(identity) = &lease.identity {
+        check(!identity.is_empty(), "--identity: must not be empty".to_owned());
+    }
+    wrong
+}
+
+fn is_name(text: &str) -> bool {
+    let inside = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
+    let ends = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    !text.is_empty() && text.len() <= 253 && text.chars().all(inside) && text.starts_with(ends) && text.ends_with(ends)
+}
+
+fn is_label_key(text: &str) -> bool {
+    match text.split_once('/') {
+        Some((prefix, name)) => is_name(prefix) && is_label_word(name),
+        None => is_label_word(text),
+    }
+}
+
+fn is_label_word(text: &str) -> bool {
+    let inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let ends = |c: char| c.is_ascii_alphanumeric();
+    !text.is_empty() && text.len() <= 63 && text.chars().all(inside) && text.starts_with(ends) && text.ends_with(ends)
+}
+
+#[cfg(test)]
+mod tests;

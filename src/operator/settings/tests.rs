@@ -1,0 +1,81 @@
+use std::time::Duration;
+
+use clap::Parser;
+
+use super::*;
+
+fn parse(flags: &[&str]) -> Result<Settings, Vec<String>> {
+    let args = Embedded::try_parse_from(["unikai"].iter().chain(flags))
+        .expect("the flags parse")
+        .args;
+    Settings::try_from(args).map_err(|Invalid(wrong)| wrong)
+}
+
+#[test]
+fn the_defaults_are_those_of_kai() {
+    let settings = parse(&[]).unwrap();
+    assert_eq!(settings.components.scheduler_name, "kai-scheduler");
+    assert_eq!(settings.components.queue_label_key, "kai.scheduler/queue");
+    assert_eq!(settings.components.default_queue, "default-queue");
+    assert_eq!(settings.components.node_pool, None);
+    assert_eq!(settings.admission.queue_labels, QueueLabels::Enforce);
+    assert_eq!(settings.lease.namespace, "kai-scheduler");
+    let times = [
+        settings.lease.duration,
+        settings.lease.renew_deadline,
+        settings.lease.retry_period,
+    ];
+    assert_eq!(times, [15, 10, 2].map(Duration::from_secs));
+    let service = Target::Service {
+        name: "unikai".to_owned(),
+        namespace: "kai-scheduler".to_owned(),
+    };
+    assert_eq!(settings.admission.target, Some(service));
+}
+
+#[test]
+fn all_that_is_wrong_is_said_at_once_with_the_flag() {
+    let wrong = parse(&[
+        "--scheduler-name=It's",
+        "--queue-label-key=a b",
+        "--node-pool-label-key=",
+        "--node-pool=blue",
+        "--webhook-url=http://example.org/x",
+        "--lease-duration=5",
+        "--lease-renew-deadline=5",
+        "--lease-retry-period=0.0",
+        "--identity=",
+    ])
+    .unwrap_err();
+    assert_eq!(
+        wrong,
+        [
+            "--scheduler-name \"It's\": not a name of Kubernetes (lower-case letters, digits, '-' and '.', at most 253)",
+            "--queue-label-key \"a b\": not a label key, such as example.com/queue",
+            "--node-pool: needs --node-pool-label-key",
+            "--webhook-url http://example.org/x: not of the form https://HOST:PORT",
+            "--lease-renew-deadline 5s: must be less than --lease-duration 5s",
+            "--lease-retry-period: must be more than 0",
+            "--identity: must not be empty",
+        ]
+    );
+}
+
+#[test]
+fn a_url_takes_the_place_of_the_service() {
+    let settings = parse(&["--webhook-url=https://192.0.2.7:9443/"]).unwrap();
+    assert_eq!(
+        settings.admission.target,
+        Some(Target::Url("https://192.0.2.7:9443".to_owned()))
+    );
+}
+
+#[test]
+fn an_embedded_operator_takes_free_ports_and_registers_them() {
+    let settings = Settings::embedded();
+    assert_eq!(
+        (settings.http_address.port(), settings.admission.address.port()),
+        (0, 0)
+    );
+    assert_eq!(settings.admission.target, None);
+}

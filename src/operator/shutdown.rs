@@ -1,0 +1,32 @@
+//! How the process ends: the first SIGTERM or SIGINT asks it to finish, the second ends it on the spot.
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+/// The exit status of a process that was told twice to end.
+const ABORTED: i32 = 130;
+
+/// Cancels the token at the first signal and ends the process at the second. Never returns.
+///
+/// # Errors
+/// When the signals cannot be listened to.
+pub async fn on_signal(shutdown: CancellationToken) -> std::io::Result<std::convert::Infallible> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    loop {
+        let name = tokio::select! {
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
+        };
+        if shutdown.is_cancelled() {
+            warn!(signal = name, "told again to end: not finishing what is under way");
+            std::process::exit(ABORTED);
+        }
+        info!(
+            signal = name,
+            "finishing what is under way; another signal ends the process at once"
+        );
+        shutdown.cancel();
+    }
+}

@@ -1,0 +1,117 @@
+//! Logs on standard error, as text or JSON lines, and spans to an OpenTelemetry collector where one is named. Knows nothing
+//! of metrics: those are in the HTTP server's room.
+
+use std::io::IsTerminal;
+
+use anyhow::Context;
+use opentelemetry::trace::TracerProvider;
+use opentelemetry_otlp::WithExportConfig;
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::runtime::Tokio;
+use opentelemetry_sdk::trace::SdkTracerProvider;
+use opentelemetry_sdk::trace::span_processor_with_async_runtime::BatchSpanProcessor;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer};
+
+/// Flags of logging and tracing, the same for every subcommand.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Logging")]
+#[group(skip)]
+pub struct Args {
+    /// What to log: error, warn, info, debug, trace, or per module as in `info,unikai::engine=debug`
+    /// [default: info for `run`, warn for the others]
+    #[arg(long, env = "UNIKAI_LOG", value_name = "FILTER", global = true)]
+    log_level: Option<String>,
+
+    /// How to write log lines, which go to standard error
+    #[arg(
+        long,
+        env = "UNIKAI_LOG_FORMAT",
+        value_name = "FORMAT",
+        default_value = "text",
+        global = true
+    )]
+    log_format: Format,
+
+    /// Send spans to this OpenTelemetry collector, as in `http://collector:4318` (OTLP over HTTP, no TLS) [default: send none]
+    #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_name = "URL", global = true)]
+    otlp_endpoint: Option<String>,
+}
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// One line per event, for people.
+    Text,
+    /// One JSON object per event, for log stores.
+    Json,
+}
+
+/// Keeps the export of spans alive; sends what is left when dropped.
+#[must_use]
+#[derive(Debug)]
+pub struct Guard {
+    spans: Option<SdkTracerProvider>,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some(provider) = self.spans.take()
+            && let Err(error) = provider.shutdown()
+        {
+            eprintln!("warning: the last spans were not sent: {error}");
+        }
+    }
+}
+
+/// Starts logging for the whole process; call once, inside a tokio runtime. `level` applies where no flag says otherwise.
+///
+/// # Errors
+/// When the filter does not parse, the exporter cannot be built, or logging has been started before.
+pub fn start(args: &Args, level: &str) -> anyhow::Result<Guard> {
+    let filter = args.log_level.as_deref().unwrap_or(level);
+    let filter = EnvFilter::try_new(filter)
+        .with_context(|| format!("--log-level {filter}"))?
+        // Whoever made a request says what its failure means; the client would call every one an error, a conflict too.
+        .add_directive("kube_client::client::builder=off".parse()?);
+    let spans = args
+        .otlp_endpoint
+        .as_deref()
+        .filter(|url| !url.is_empty())
+        .map(span_exporter)
+        .transpose()?;
+    let export = spans
+        .as_ref()
+        .map(|provider| tracing_opentelemetry::layer().with_tracer(provider.tracer("unikai")));
+    tracing_subscriber::registry()
+        .with(filter)
+        .with(lines(args.log_format))
+        .with(export)
+        .try_init()?;
+    Ok(Guard { spans })
+}
+
+fn lines<S>(format: Format) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: tracing::Subscriber + for<'a> LookupSpan<'a>,
+{
+    let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    match format {
+        Format::Text => layer.with_ansi(std::io::stderr().is_terminal()).boxed(),
+        Format::Json => layer.json().flatten_event(true).boxed(),
+    }
+}
+
+fn span_exporter(url: &str) -> anyhow::Result<SdkTracerProvider> {
+    let exporter = opentelemetry_otlp::SpanExporter::builder()
+        .with_http()
+        .with_endpoint(format!("{}/v1/traces", url.trim_end_matches('/')))
+        .build()
+        .with_context(|| format!("--otlp-endpoint {url}"))?;
+    Ok(SdkTracerProvider::builder()
+        .with_span_processor(BatchSpanProcessor::builder(exporter, Tokio).build())
+        .with_resource(Resource::builder().with_service_name("unikai").build())
+        .build())
+}
