@@ -1,0 +1,102 @@
+//! Floor 6: the command line, one file per subcommand. Each has its own `Args` and a `run` that answers with the exit
+//! status; what goes wrong is an `anyhow` error that is printed here, once, with its chain of causes.
+
+pub mod crds;
+#[cfg(feature = "devcluster")]
+pub mod demo;
+#[cfg(feature = "devcluster")]
+pub mod dev;
+pub mod manifests;
+pub mod output;
+pub mod replay;
+pub mod run;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::operator::telemetry;
+
+/// A Kubernetes scheduler for AI workloads: gangs, queues with quotas and fair share, shared GPUs, topology.
+#[derive(Debug, Parser)]
+#[command(name = "unikai", version, max_term_width = 110, propagate_version = true, after_help = EXAMPLES)]
+struct Cli {
+    #[command(flatten)]
+    telemetry: telemetry::Args,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  unikai demo                                   see it work in seconds; needs no cluster
+  unikai dev                                    a cluster on this machine with unikai in it, for kubectl
+  unikai run --kubeconfig ~/.kube/config \\
+      --webhook-url https://192.0.2.7:9443      schedule for a cluster from outside of it
+  unikai manifests | kubectl apply -f -         install it into a cluster
+
+`unikai help COMMAND` says more about each.";
+
+/// What the binary can do.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the operator: scheduler, webhooks and controllers, for the cluster that this process is in or a kubeconfig names
+    Run(Box<run::Args>),
+    /// Run a cluster on this machine, with GPU nodes and the operator in it, and wait for kubectl
+    #[cfg(feature = "devcluster")]
+    Dev(dev::Args),
+    /// Show the scheduler at work in a cluster on this machine, explain what happened, and leave
+    #[cfg(feature = "devcluster")]
+    Demo(demo::Args),
+    /// Print the CustomResourceDefinitions as YAML
+    Crds(crds::Args),
+    /// Print all that a cluster needs to run the operator, as YAML
+    Manifests(manifests::Args),
+    /// Print what the scheduler decides for a snapshot of a cluster
+    Replay(replay::Args),
+}
+
+impl Command {
+    /// What is logged where no flag says otherwise: a service tells what it does, a tool only what is wrong.
+    fn log_level(&self) -> &'static str {
+        match self {
+            Command::Run(_) => "info",
+            #[cfg(feature = "devcluster")]
+            Command::Dev(_) | Command::Demo(_) => "warn",
+            Command::Crds(_) | Command::Manifests(_) | Command::Replay(_) => "warn",
+        }
+    }
+}
+
+/// Parses the arguments and runs the chosen subcommand. The status is 2 for arguments that do not parse and 1 for a
+/// subcommand that failed.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match start(cli) {
+        Ok(status) => status,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(cli: Cli) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let _entered = runtime.enter();
+    let _telemetry = telemetry::start(&cli.telemetry, cli.command.log_level())?;
+    match cli.command {
+        Command::Run(args) => runtime.block_on(Box::pin(run::run(*args))),
+        #[cfg(feature = "devcluster")]
+        Command::Dev(args) => runtime.block_on(Box::pin(dev::run(args))),
+        #[cfg(feature = "devcluster")]
+        Command::Demo(args) => runtime.block_on(Box::pin(demo::run(args))),
+        Command::Crds(args) => crds::run(args),
+        Command::Manifests(args) => manifests::run(args),
+        Command::Replay(args) => replay::run(args),
+    }
+}
+
+#[cfg(test)]
+mod tests;

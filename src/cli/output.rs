@@ -1,0 +1,31 @@
+//! How generated YAML leaves the binary: as a stream of documents, or as files.
+
+use std::io::Write;
+use std::path::Path;
+
+use anyhow::Context;
+
+/// Prints files as one stream of YAML documents or, where there is a folder, writes them into it and prints their paths.
+///
+/// # Errors
+/// When a file cannot be written. A reader that closes the stream early is no error.
+pub fn emit(files: &[(String, String)], dir: Option<&Path>) -> anyhow::Result<()> {
+    let Some(dir) = dir else {
+        let stream = files
+            .iter()
+            .map(|(_, text)| text.as_str())
+            .collect::<Vec<_>>()
+            .join("---\n");
+        return match std::io::stdout().write_all(stream.as_bytes()) {
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+            written => written.context("standard output"),
+        };
+    };
+    std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
+    for (name, text) in files {
+        let path = dir.join(name);
+        std::fs::write(&path, text).with_context(|| path.display().to_string())?;
+        println!("{}", path.display());
+    }
+    Ok(())
+}

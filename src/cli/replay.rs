@@ -1,0 +1,108 @@
+//! `unikai replay`: prints what the scheduler decides for a snapshot of a cluster, in one cycle.
+
+mod render;
+mod snapshot;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use jiff::Timestamp;
+
+use crate::engine::Engine;
+use crate::engine::decision::Decisions;
+use crate::engine::input::Time;
+use crate::mirror::Mirror;
+use snapshot::Snapshot;
+
+/// Arguments of `unikai replay`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Snapshots as KAI's scheduler hands them out (`/get-snapshot`): zip files, or the JSON in them
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+
+    /// The instant to decide at, as 2026-01-31T12:00:00Z; else the one that the file names, else this moment
+    #[arg(long, value_name = "TIME")]
+    now: Option<Timestamp>,
+
+    /// How to print the decisions: for people, or one line of JSON per file
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+/// How to print.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// For people.
+    Table,
+    /// One line of JSON per file.
+    Json,
+}
+
+/// What became of one file.
+struct Replayed {
+    decisions: Decisions,
+    /// Engine time in milliseconds, from the model being complete to the decisions being complete.
+    cycle_ms: f64,
+    /// Milliseconds from the decoded objects to the complete model.
+    build_ms: f64,
+    /// What could not be used.
+    notes: Vec<String>,
+}
+
+/// Runs the subcommand. The status is 1 if a file could not be read; the others are decided all the same.
+///
+/// # Errors
+/// When standard output is gone.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let mut out = std::io::stdout().lock();
+    let mut status = ExitCode::SUCCESS;
+    for file in &args.files {
+        let name = file.display().to_string();
+        let replayed = replay(file, args.now);
+        if replayed.is_err() {
+            status = ExitCode::FAILURE;
+        }
+        match args.output {
+            Format::Json => writeln!(out, "{}", render::json(&name, &replayed))?,
+            Format::Table => write!(out, "{}", render::table(&name, &replayed))?,
+        }
+        out.flush()?;
+    }
+    Ok(status)
+}
+
+fn replay(file: &Path, now: Option<Timestamp>) -> anyhow::Result<Replayed> {
+    let Snapshot {
+        settings,
+        policy,
+        changes,
+        now: file_now,
+        mut notes,
+    } = snapshot::read(file)?;
+    let now = Time(now.or(file_now).unwrap_or_else(Timestamp::now).as_millisecond());
+    let start = Instant::now();
+    let mut mirror = Mirror::new(settings);
+    let mut engine = Engine::new(policy);
+    for change in changes {
+        let output = mirror.apply(change);
+        for event in output.events {
+            engine.apply(event, now);
+        }
+        notes.extend(output.rejections.iter().map(ToString::to_string));
+    }
+    let built = Instant::now();
+    let decisions = engine.cycle(now);
+    let cycle_ms = built.elapsed().as_secs_f64() * 1e3;
+    Ok(Replayed {
+        decisions,
+        cycle_ms,
+        build_ms: (built - start).as_secs_f64() * 1e3,
+        notes,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+//! Decisions as one line of JSON, or as text for people.
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+
+use super::Replayed;
+use crate::api::names::received_resource_type;
+use crate::engine::decision::{Decisions, PodRef};
+use crate::engine::input::{GpuKind, GroupKey, Name};
+
+/// The answer for one file as one line of JSON.
+pub fn json(file: &str, replayed: &anyhow::Result<Replayed>) -> Value {
+    match replayed {
+        Ok(Replayed {
+            decisions,
+            cycle_ms,
+            build_ms,
+            ..
+        }) => json!({
+            "file": file,
+            "ms": cycle_ms,
+            "buildMs": build_ms,
+            "bind": decisions.bind.iter().map(|bind| json!({
+                "pod": pod(&bind.pod),
+                "node": *bind.node,
+                "gpuGroups": names(&bind.gpu_groups),
+                "resourceType": resource_type(bind.received),
+            })).collect::<Vec<_>>(),
+            "evict": decisions.evict.iter().map(|evict| json!({
+                "pod": pod(&evict.pod),
+                "action": evict.action.as_str(),
+                "for": evict.for_group.as_ref().map(group),
+            })).collect::<Vec<_>>(),
+            "pipeline": decisions.pipeline.iter().map(|pipeline| json!({
+                "pod": pod(&pipeline.pod),
+                "node": *pipeline.node,
+                "gpuGroups": names(&pipeline.gpu_groups),
+            })).collect::<Vec<_>>(),
+            "unschedulable": decisions.unschedulable.iter().filter(|report| !report.not_ready).map(|report| json!({
+                "podGroup": group(&report.group),
+                "reasons": report.reasons.iter().map(|reason| reason.code.as_str()).collect::<Vec<_>>(),
+                "message": report.message,
+            })).collect::<Vec<_>>(),
+        }),
+        Err(error) => json!({"file": file, "error": format!("{error:#}")}),
+    }
+}
+
+/// The answer for one file for people.
+pub fn table(file: &str, replayed: &anyhow::Result<Replayed>) -> String {
+    let mut text = String::new();
+    match replayed {
+        Ok(replayed) => {
+            let Decisions {
+                bind,
+                evict,
+                pipeline,
+                unschedulable,
+                ..
+            } = &replayed.decisions;
+            let counts = format!(
+                "{} to bind, {} to evict, {} waiting for room",
+                bind.len(),
+                evict.len(),
+                pipeline.len()
+            );
+            line(
+                &mut text,
+                &format!("{file}: {counts}, {} unschedulable", unschedulable.len()),
+            );
+            sections(&mut text, &replayed.decisions);
+            for note in &replayed.notes {
+                line(&mut text, &format!("  note  {note}"));
+            }
+            let (model, decisions) = (replayed.build_ms, replayed.cycle_ms);
+            line(
+                &mut text,
+                &format!("  model in {model:.2} ms, decisions in {decisions:.2} ms"),
+            );
+        }
+        Err(error) => line(&mut text, &format!("{file}: error: {error:#}")),
+    }
+    text
+}
+
+fn sections(text: &mut String, decisions: &Decisions) {
+    let on = |groups: &[Name]| {
+        if groups.is_empty() {
+            String::new()
+        } else {
+            format!(" on GPU {}", names(groups).join(", "))
+        }
+    };
+    for bind in &decisions.bind {
+        line(
+            text,
+            &format!("  bind  {} to {}{}", pod(&bind.pod), bind.node, on(&bind.gpu_groups)),
+        );
+    }
+    for evict in &decisions.evict {
+        let why = evict
+            .for_group
+            .as_ref()
+            .map(|group_key| format!(" for {}", group(group_key)))
+            .unwrap_or_default();
+        line(
+            text,
+            &format!("  evict {} ({}{why})", pod(&evict.pod), evict.action.as_str()),
+        );
+    }
+    for pipeline in &decisions.pipeline {
+        line(
+            text,
+            &format!(
+                "  wait  {} for {}{}",
+                pod(&pipeline.pod),
+                pipeline.node,
+                on(&pipeline.gpu_groups)
+            ),
+        );
+    }
+    for report in &decisions.unschedulable {
+        line(
+            text,
+            &format!("  none  {}: {}", group(&report.group), report.message.trim_end()),
+        );
+    }
+}
+
+fn line(text: &mut String, line: &str) {
+    writeln!(text, "{line}").expect("writing to a string does not fail");
+}
+
+fn pod(pod: &PodRef) -> String {
+    format!("{}/{}", pod.namespace, pod.name)
+}
+
+fn group(group: &GroupKey) -> String {
+    format!("{}/{}", group.namespace, group.name)
+}
+
+fn names(names: &[Name]) -> Vec<&str> {
+    names.iter().map(|name| &**name).collect()
+}
+
+fn resource_type(kind: GpuKind) -> &'static str {
+    match kind {
+        GpuKind::Regular => received_resource_type::REGULAR,
+        GpuKind::Fraction | GpuKind::Memory => received_resource_type::FRACTION,
+        GpuKind::Mig => received_resource_type::MIG_INSTANCE,
+    }
+}

@@ -1,0 +1,202 @@
+//! KAI snapshots: a zip with one member, or the JSON in it → settings, policy and the objects as changes.
+//!
+//! Absent, null and empty lists are the same; an object that does not decode is noted and left out. Absent: objects that decisions do not
+//! read yet (volumes, claims, slices, device classes, NUMA zones), and the server's version and discovery.
+
+use std::io::{Cursor, Read};
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+use jiff::Timestamp;
+use kube::Resource;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::api::lenient::{self, null_as_default};
+use crate::engine::policy::Policy;
+use crate::mirror::policy::{self, SchedulerConfig};
+use crate::mirror::{Change, Object, Settings, Shard};
+
+/// The member of a snapshot zip.
+const MEMBER: &str = "snapshot.json";
+
+/// A snapshot, ready to be fed to a mirror.
+pub struct Snapshot {
+    /// What the mirror looks at.
+    pub settings: Settings,
+    /// How to decide.
+    pub policy: Policy,
+    /// All objects, each once, what is depended on first.
+    pub changes: Vec<Change>,
+    /// The instant that the file names.
+    pub now: Option<Timestamp>,
+    /// What could not be used.
+    pub notes: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct File {
+    now: Option<Timestamp>,
+    #[serde(default, deserialize_with = "null_as_default")]
+    config: SchedulerConfig,
+    scheduler_params: Option<Parameters>,
+    #[serde(default, deserialize_with = "null_as_default")]
+    raw_objects: RawObjects,
+}
+
+/// The scheduler's parameters. KAI leaves out what is false, 0 or empty.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Parameters {
+    scheduler_name: String,
+    restrict_scheduling_nodes: bool,
+    partition_params: Option<Partition>,
+    max_number_consolidation_preemptees: i64,
+    full_hierarchy_fairness: bool,
+    allow_consolidating_reclaim: bool,
+    /// Nanoseconds.
+    global_default_staleness_grace_period: i64,
+    /// Nanoseconds.
+    stuck_in_releasing_threshold: i64,
+    detailed_fit_errors: bool,
+}
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Self {
+            scheduler_name: Settings::default().scheduler_name,
+            restrict_scheduling_nodes: false,
+            partition_params: None,
+            max_number_consolidation_preemptees: 0,
+            full_hierarchy_fairness: false,
+            allow_consolidating_reclaim: false,
+            global_default_staleness_grace_period: 0,
+            stuck_in_releasing_threshold: 0,
+            detailed_fit_errors: false,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Partition {
+    #[serde(default)]
+    node_pool_label_key: String,
+    #[serde(default)]
+    node_pool_label_value: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawObjects {
+    pods: Option<Vec<Value>>,
+    nodes: Option<Vec<Value>>,
+    queues: Option<Vec<Value>>,
+    pod_groups: Option<Vec<Value>>,
+    bind_requests: Option<Vec<Value>>,
+    priority_classes: Option<Vec<Value>>,
+    topologies: Option<Vec<Value>>,
+}
+
+/// Reads a snapshot.
+///
+/// # Errors
+/// If the file cannot be read, is no snapshot, or its configuration is wrong.
+pub fn read(file: &Path) -> anyhow::Result<Snapshot> {
+    let bytes = std::fs::read(file).context("the file cannot be read")?;
+    let bytes = if bytes.starts_with(b"PK") { unzip(bytes)? } else { bytes };
+    let file: File = serde_json::from_slice(&bytes).context("this is not a snapshot")?;
+    drop(bytes);
+    let mut notes = Vec::new();
+    let changes = changes(file.raw_objects, &mut notes);
+    let (settings, base) = parameters(file.scheduler_params);
+    let reading = policy::from_config(&file.config, base).map_err(|errors| {
+        let all: Vec<_> = errors.iter().map(|error| format!("config.{error}")).collect();
+        anyhow::anyhow!("the configuration is wrong: {}", all.join("; "))
+    })?;
+    notes.extend(reading.notes.iter().map(|note| format!("config.{note}")));
+    Ok(Snapshot {
+        settings,
+        policy: reading.policy,
+        changes,
+        now: file.now,
+        notes,
+    })
+}
+
+fn unzip(bytes: Vec<u8>) -> anyhow::Result<Vec<u8>> {
+    let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).context("the zip archive is damaged")?;
+    let mut member = archive
+        .by_name(MEMBER)
+        .with_context(|| format!("the zip archive has no {MEMBER}"))?;
+    let mut json = Vec::new();
+    member
+        .read_to_end(&mut json)
+        .with_context(|| format!("{MEMBER} in the zip archive is damaged"))?;
+    Ok(json)
+}
+
+/// Settings and policy from the scheduler's parameters; the defaults where there are none at all.
+fn parameters(given: Option<Parameters>) -> (Settings, Policy) {
+    let Some(given) = given else {
+        return (Settings::default(), Policy::default());
+    };
+    let usual = Policy::default();
+    let shard = given.partition_params.map(|partition| Shard {
+        key: partition.node_pool_label_key,
+        value: partition.node_pool_label_value,
+    });
+    let settings = Settings {
+        scheduler_name: given.scheduler_name,
+        shard: shard.unwrap_or_default(),
+        restrict_nodes: given.restrict_scheduling_nodes,
+        full_hierarchy: given.full_hierarchy_fairness,
+        ..Settings::default()
+    };
+    let millis = |nanos: i64| nanos / 1_000_000;
+    let policy = Policy {
+        full_hierarchy: given.full_hierarchy_fairness,
+        consolidating_reclaim: given.allow_consolidating_reclaim,
+        max_consolidation_victims: usize::try_from(given.max_number_consolidation_preemptees).ok(),
+        staleness_grace: Some(given.global_default_staleness_grace_period)
+            .filter(|grace| *grace >= 0)
+            .map(millis),
+        stuck_after: if given.stuck_in_releasing_threshold > 0 {
+            millis(given.stuck_in_releasing_threshold)
+        } else {
+            usual.stuck_after
+        },
+        restrict_nodes: given.restrict_scheduling_nodes,
+        node_pool: settings.shard.pool().to_owned(),
+        detailed_errors: given.detailed_fit_errors,
+        ..usual
+    };
+    (settings, policy)
+}
+
+fn changes(raw: RawObjects, notes: &mut Vec<String>) -> Vec<Change> {
+    let mut changes = Vec::new();
+    take(raw.priority_classes, Object::PriorityClass, &mut changes, notes);
+    take(raw.topologies, Object::Topology, &mut changes, notes);
+    take(raw.queues, Object::Queue, &mut changes, notes);
+    take(raw.nodes, Object::Node, &mut changes, notes);
+    take(raw.bind_requests, Object::BindRequest, &mut changes, notes);
+    take(raw.pod_groups, Object::PodGroup, &mut changes, notes);
+    take(raw.pods, Object::Pod, &mut changes, notes);
+    changes
+}
+
+fn take<K>(list: Option<Vec<Value>>, object: fn(Arc<K>) -> Object, changes: &mut Vec<Change>, notes: &mut Vec<String>)
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned,
+{
+    for value in list.into_iter().flatten() {
+        match lenient::decode::<K>(value) {
+            Ok(decoded) => changes.push(Change::Applied(object(Arc::new(decoded)))),
+            Err(rejection) => notes.push(rejection.to_string()),
+        }
+    }
+}

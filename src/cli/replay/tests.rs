@@ -1,0 +1,141 @@
+use std::io::{Cursor, Write};
+
+use serde_json::{Value, json};
+
+use super::*;
+
+const NOW: &str = "2026-01-01T00:00:00Z";
+
+/// One node with two GPUs, one queue, one pod that fits and one that does not.
+fn cluster() -> Value {
+    let free = json!({"quota": -1, "limit": -1, "overQuotaWeight": 1});
+    let group = |name: &str| json!({"metadata": {"name": name, "namespace": "ns", "uid": name}, "spec": {"queue": "q", "minMember": 1}});
+    let pod = |name: &str, gpus: &str| {
+        json!({
+            "metadata": {"name": name, "namespace": "ns", "uid": name, "annotations": {"pod-group-name": name}},
+            "spec": {"schedulerName": "kai-scheduler", "containers": [{"name": "c", "resources": {"requests": {"nvidia.com/gpu": gpus}}}]},
+            "status": {"phase": "Pending"},
+        })
+    };
+    json!({
+        "config": {"actions": "allocate", "tiers": null},
+        "schedulerParams": {"schedulerName": "kai-scheduler", "partitionParams": {}, "fullHierarchyFairness": true},
+        "rawObjects": {
+            "nodes": [{"metadata": {"name": "n", "uid": "n"}, "status": {"allocatable": {"cpu": "8", "memory": "8Gi", "nvidia.com/gpu": "2", "pods": "10"}}}],
+            "queues": [
+                {"metadata": {"name": "all", "uid": "all"}, "spec": {"resources": {"cpu": free, "memory": free, "gpu": free}}},
+                {"metadata": {"name": "q", "uid": "q"}, "spec": {"parentQueue": "all", "resources": {"cpu": free, "memory": free, "gpu": free}}},
+            ],
+            "podGroups": [group("small"), group("large")],
+            "pods": [pod("small", "1"), pod("large", "4"), {"metadata": {"name": 7}}],
+            "bindRequests": null,
+            "topologies": [],
+        },
+    })
+}
+
+fn answer(bytes: &[u8]) -> anyhow::Result<Replayed> {
+    let mut file = tempfile::NamedTempFile::new().expect("a file");
+    file.write_all(bytes).expect("a written file");
+    replay(file.path(), Some(NOW.parse().expect("a time")))
+}
+
+fn zipped(member: &str, content: &[u8]) -> Vec<u8> {
+    let mut archive = zip::ZipWriter::new(Cursor::new(Vec::new()));
+    archive
+        .start_file(member, zip::write::SimpleFileOptions::default())
+        .expect("a member");
+    archive.write_all(content).expect("a written member");
+    archive.finish().expect("an archive").into_inner()
+}
+
+/// The decisions alone, as JSON.
+fn decided(replayed: &anyhow::Result<Replayed>) -> Value {
+    let mut all = render::json("f", replayed);
+    let object = all.as_object_mut().expect("an object");
+    assert!(
+        object.remove("ms").is_some_and(|ms| ms.is_number())
+            && object.remove("buildMs").is_some_and(|ms| ms.is_number())
+    );
+    all
+}
+
+#[test]
+fn a_snapshot_is_decided_and_what_cannot_be_read_is_left_out() {
+    let replayed = answer(cluster().to_string().as_bytes());
+    let decided = decided(&replayed);
+    assert_eq!(decided["file"], "f");
+    assert_eq!(
+        decided["bind"],
+        json!([{"pod": "ns/small", "node": "n", "gpuGroups": [], "resourceType": "Regular"}])
+    );
+    assert_eq!((&decided["evict"], &decided["pipeline"]), (&json!([]), &json!([])));
+    assert_eq!(decided["unschedulable"][0]["podGroup"], "ns/large");
+    assert_eq!(decided["unschedulable"][0]["reasons"], json!(["PodSchedulingErrors"]));
+    let notes = replayed.expect("an answer").notes;
+    assert!(matches!(&notes[..], [note] if note.starts_with("Pod ")), "{notes:?}");
+}
+
+#[test]
+fn the_zip_of_a_snapshot_gives_the_same_answer() {
+    let json = cluster().to_string();
+    let zip = zipped("snapshot.json", json.as_bytes());
+    assert_eq!(decided(&answer(&zip)), decided(&answer(json.as_bytes())));
+}
+
+#[test]
+fn an_empty_snapshot_decides_nothing() {
+    let nothing = json!({"file": "f", "bind": [], "evict": [], "pipeline": [], "unschedulable": []});
+    for text in [
+        "{}",
+        "{\"config\": null, \"rawObjects\": null}",
+        "{\"rawObjects\": {\"pods\": null, \"nodes\": []}, \"discovery\": null}",
+    ] {
+        assert_eq!(decided(&answer(text.as_bytes())), nothing, "{text}");
+    }
+}
+
+#[test]
+fn a_file_that_is_no_snapshot_says_so() {
+    let error = |bytes: &[u8]| {
+        render::json("f", &answer(bytes))["error"]
+            .as_str()
+            .expect("an error")
+            .to_owned()
+    };
+    assert!(error(b"kind: Pod").starts_with("this is not a snapshot: "));
+    assert!(error(b"PK\x03\x04 and no more").starts_with("the zip archive is damaged: "));
+    assert!(error(&zipped("other.json", b"{}")).starts_with("the zip archive has no snapshot.json"));
+    let wrong = error(br#"{"config": {"actions": "allocate, dance", "queueDepthPerAction": {"reclaim": -1}}}"#);
+    assert_eq!(
+        wrong,
+        "the configuration is wrong: config.actions: \"dance\" is not an action; use allocate, consolidation, reclaim, preempt, stalegangeviction; \
+         config.queueDepthPerAction.reclaim: -1 is not a number above 0"
+    );
+    let missing = render::json("f", &replay(Path::new("/nowhere/at/all"), None));
+    assert!(
+        missing["error"]
+            .as_str()
+            .is_some_and(|error| error.starts_with("the file cannot be read: "))
+    );
+}
+
+#[test]
+fn people_read_a_table() {
+    let mut replayed = answer(cluster().to_string().as_bytes()).expect("an answer");
+    (replayed.cycle_ms, replayed.build_ms) = (1.0, 2.0);
+    replayed.notes = vec!["a note".to_owned()];
+    let text = render::table("f", &Ok(replayed));
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(
+        lines[0],
+        "f: 1 to bind, 0 to evict, 0 waiting for room, 1 unschedulable"
+    );
+    assert_eq!(lines[1], "  bind  ns/small to n");
+    assert!(lines[2].starts_with("  none  ns/large: "), "{}", lines[2]);
+    assert_eq!(
+        lines[lines.len() - 2..],
+        ["  note  a note", "  model in 2.00 ms, decisions in 1.00 ms"]
+    );
+    assert_eq!(render::table("g", &Err(anyhow::anyhow!("no"))), "g: error: no\n");
+}
