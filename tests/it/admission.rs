@@ -1,0 +1,228 @@
+//! The webhooks as users meet them: over HTTPS, called by an API server, with the operator's own certificates.
+
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
+use serde_json::json;
+use unikai::api::{PodGroup, Queue};
+use unikai::components::admission::QueueLabels;
+use unikai::operator::settings::Settings;
+
+use crate::support::{Cluster, eventually, refusal};
+
+const QUEUE: &str = "kai.scheduler/queue";
+
+fn with(queue_labels: QueueLabels) -> Settings {
+    let mut settings = Settings::embedded();
+    settings.admission.queue_labels = queue_labels;
+    settings
+}
+
+/// A cluster with an operator and the queues of the quick start.
+async fn quick_start(settings: Settings) -> (Cluster, unikai::operator::Running) {
+    let cluster = Cluster::start().await;
+    let operator = cluster.ready_operator(settings).await;
+    cluster.queue("default", None).await;
+    cluster.queue("test", Some("default")).await;
+    eventually("the default queue is there", async || {
+        Api::<Queue>::all(cluster.admin.clone())
+            .get_opt("default-queue")
+            .await
+            .unwrap()
+    })
+    .await;
+    (cluster, operator)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_pod_shows_the_queue_that_it_runs_in() {
+    let (cluster, _operator) = quick_start(Settings::embedded()).await;
+    cluster.namespace("labelled", json!({QUEUE: "test"})).await;
+    let label = async |namespace: &str, name: &str, metadata| {
+        let pod = cluster.pod(namespace, name, metadata).await.unwrap();
+        pod.labels().get(QUEUE).cloned()
+    };
+
+    assert_eq!(label("team", "bare", json!({})).await.as_deref(), Some("default-queue"));
+    assert_eq!(
+        label("team", "own", json!({"labels": {QUEUE: "test"}}))
+            .await
+            .as_deref(),
+        Some("test")
+    );
+    assert_eq!(
+        label("team", "project", json!({"labels": {"project": "test"}}))
+            .await
+            .as_deref(),
+        Some("test")
+    );
+    assert_eq!(
+        label("labelled", "by-namespace", json!({})).await.as_deref(),
+        Some("test")
+    );
+
+    let owner: ReplicaSet = serde_json::from_value(json!({
+        "metadata": {"name": "web", "labels": {QUEUE: "test"}},
+        "spec": {"replicas": 0, "selector": {"matchLabels": {"app": "web"}},
+            "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}},
+    }))
+    .unwrap();
+    let owner = Api::<ReplicaSet>::namespaced(cluster.admin.clone(), "team")
+        .create(&PostParams::default(), &owner)
+        .await
+        .unwrap();
+    let reference =
+        json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": owner.uid(), "controller": true}]);
+    assert_eq!(
+        label("team", "owned", json!({"ownerReferences": reference}))
+            .await
+            .as_deref(),
+        Some("test")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_that_cannot_run_a_pod_is_refused_with_advice() {
+    let (cluster, _operator) = quick_start(Settings::embedded()).await;
+    let named = |queue: &str| json!({"labels": {QUEUE: queue}});
+    assert_eq!(
+        refusal(cluster.pod("team", "a", named("tset")).await),
+        "admission webhook \"admission.kai-scheduler.svc\" denied the request: queue \"tset\" does not exist. Set the label kai.scheduler/queue to one of: default-queue, test; or create the queue"
+    );
+    assert_eq!(
+        refusal(cluster.pod("team", "b", named("default")).await),
+        "admission webhook \"admission.kai-scheduler.svc\" denied the request: queue \"default\" is the parent of other queues; workloads run in queues without children. Set the label kai.scheduler/queue to test, or create the queue"
+    );
+
+    cluster.queue("tset", Some("default")).await;
+    cluster
+        .pod("team", "a", named("tset"))
+        .await
+        .expect("a queue counts from the moment it exists");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_labels_are_not_enforced_pods_pass() {
+    for mode in [QueueLabels::Warn, QueueLabels::Off] {
+        let (cluster, _operator) = quick_start(with(mode)).await;
+        let lost = cluster
+            .pod("team", "lost", json!({"labels": {QUEUE: "tset"}}))
+            .await
+            .unwrap();
+        assert_eq!(lost.labels().get(QUEUE).map(String::as_str), Some("tset"));
+        let bare = cluster.pod("team", "bare", json!({})).await.unwrap();
+        let expected = (mode == QueueLabels::Warn).then_some("default-queue");
+        assert_eq!(bare.labels().get(QUEUE).map(String::as_str), expected, "{mode:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_of_others_and_of_the_system_are_never_asked_about() {
+    let (cluster, operator) = quick_start(Settings::embedded()).await;
+    let nowhere = json!({"labels": {QUEUE: "tset"}});
+    cluster
+        .pod("kube-system", "a", nowhere.clone())
+        .await
+        .expect("kube-system is left alone");
+    // Without the operator our pods wait, and all others go on.
+    drop(operator);
+    let foreign = json!({"metadata": {"name": "foreign"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    let foreign = serde_json::from_value(foreign).unwrap();
+    cluster
+        .pods("team")
+        .create(&PostParams::default(), &foreign)
+        .await
+        .expect("pods of others do not depend on us");
+    let refused = refusal(cluster.pod("team", "ours", json!({})).await);
+    assert!(refused.contains("failed calling webhook"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn queues_pod_groups_and_topologies_are_checked() {
+    let (cluster, _operator) = quick_start(Settings::embedded()).await;
+    let queues: Api<Queue> = Api::all(cluster.admin.clone());
+    let empty = serde_json::from_value(json!({"metadata": {"name": "empty"}, "spec": {}})).unwrap();
+    assert_eq!(
+        refusal(queues.create(&PostParams::default(), &empty).await),
+        "admission webhook \"queue-validation.kai.scheduler\" denied the request: resources must be specified"
+    );
+    let below_itself = Patch::Merge(json!({"spec": {"parentQueue": "test"}}));
+    assert_eq!(
+        refusal(queues.patch("default", &PatchParams::default(), &below_itself).await),
+        "admission webhook \"queue-validation.kai.scheduler\" denied the request: a queue cannot be below itself: default → test → default. Choose another parentQueue"
+    );
+
+    let groups: Api<PodGroup> = Api::namespaced(cluster.admin.clone(), "team");
+    let twice = json!({"metadata": {"name": "g"}, "spec": {"subGroups": [{"name": "a", "minMember": 1}, {"name": "a", "minMember": 1}]}});
+    assert_eq!(
+        refusal(
+            groups
+                .create(&PostParams::default(), &serde_json::from_value(twice).unwrap())
+                .await
+        ),
+        "admission webhook \"podgroup-validation.kai.scheduler\" denied the request: duplicate subgroup name a"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_deleted_or_damaged_is_put_right_and_nothing_is_written_otherwise() {
+    let (cluster, _operator) = quick_start(Settings::embedded()).await;
+    let mutating: Api<MutatingWebhookConfiguration> = Api::all(cluster.admin.clone());
+    let validating: Api<ValidatingWebhookConfiguration> = Api::all(cluster.admin.clone());
+    let good = mutating.get("mutating-kai-admission").await.unwrap().webhooks;
+
+    let damage = Patch::Merge(json!({"webhooks": [], "metadata": {"annotations": {"theirs": "kept"}}}));
+    mutating
+        .patch("mutating-kai-admission", &PatchParams::default(), &damage)
+        .await
+        .unwrap();
+    validating
+        .delete("kai-queue-validation-v2", &DeleteParams::default())
+        .await
+        .unwrap();
+
+    eventually("the mutating webhook is back", async || {
+        let live = mutating.get("mutating-kai-admission").await.unwrap();
+        (live.webhooks == good).then(|| assert_eq!(live.annotations().get("theirs").map(String::as_str), Some("kept")))
+    })
+    .await;
+    eventually("the queue webhook is back", async || {
+        validating.get_opt("kai-queue-validation-v2").await.unwrap()
+    })
+    .await;
+
+    let operator = unikai::devcluster::apiserver::Identity::operator();
+    let written = |resource: &str| {
+        let writes = cluster.server.audit().writes_of(&operator);
+        writes.iter().filter(|write| write.resource == resource).count()
+    };
+    // Mutating: created, repaired. Validating: three created, one of them again. A write is logged once it is answered.
+    let counts = || ["mutating", "validating"].map(|kind| written(&format!("{kind}webhookconfigurations")));
+    eventually("all writes are logged", async || (counts() == [2, 4]).then_some(())).await;
+    assert_eq!(written("secrets"), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_certificate_is_replaced_and_the_webhooks_go_on() {
+    let (cluster, _operator) = quick_start(Settings::embedded()).await;
+    let secrets: Api<Secret> = Api::namespaced(cluster.admin.clone(), "kai-scheduler");
+    let before = secrets.get("unikai-webhook-tls").await.unwrap();
+    secrets
+        .delete("unikai-webhook-tls", &DeleteParams::default())
+        .await
+        .unwrap();
+    eventually("another certificate is stored", async || {
+        secrets
+            .get_opt("unikai-webhook-tls")
+            .await
+            .unwrap()
+            .filter(|now| now.uid() != before.uid())
+    })
+    .await;
+    eventually("pods are labelled", async || {
+        cluster.pod("team", "after", json!({})).await.ok()
+    })
+    .await;
+}

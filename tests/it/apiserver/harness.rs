@@ -1,0 +1,324 @@
+//! One test body, two servers: the embedded one, and a real one that is started once per test run.
+
+use std::{
+    io::Write,
+    net::TcpListener,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::Duration,
+};
+
+use kube::{
+    Client, Config,
+    client::Body,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+use unikai::devcluster::apiserver::{ApiServer, Identity, Options, RunningServer};
+
+/// How long anything may take before a test gives up.
+pub const DEADLINE: Duration = Duration::from_secs(60);
+
+/// A server to test against, with a namespace of the test's own.
+pub struct Cluster {
+    pub client: Client,
+    pub kubeconfig: PathBuf,
+    pub namespace: String,
+    pub real: bool,
+    _server: Option<RunningServer>,
+    _folder: Option<tempfile::TempDir>,
+}
+
+/// An answer: status code and body.
+#[derive(Debug)]
+pub struct Answer {
+    pub code: u16,
+    pub body: Value,
+    pub warnings: Vec<String>,
+}
+
+impl Answer {
+    /// The message of a `Status`.
+    pub fn message(&self) -> &str {
+        self.body["message"].as_str().unwrap_or_default()
+    }
+
+    /// Code, reason and message of a refusal.
+    pub fn refusal(&self) -> (u16, &str, &str) {
+        (
+            self.code,
+            self.body["reason"].as_str().unwrap_or_default(),
+            self.message(),
+        )
+    }
+
+    /// The body of an answer that must be a success.
+    #[track_caller]
+    pub fn ok(self) -> Value {
+        assert!((200..300).contains(&self.code), "{}: {}", self.code, self.body);
+        self.body
+    }
+
+    /// `metadata.resourceVersion`.
+    pub fn revision(&self) -> String {
+        self.body["metadata"]["resourceVersion"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    }
+}
+
+/// Runs a test against each server there is.
+pub async fn on_each(test: impl AsyncFn(&Cluster)) {
+    let folder = tempfile::tempdir().unwrap();
+    let server = ApiServer::start(Options::default()).await.unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    std::fs::write(&kubeconfig, server.kubeconfig(&Identity::admin())).unwrap();
+    test(&cluster(kubeconfig, false, Some(server), Some(folder)).await).await;
+    if let Some(kubeconfig) = real_server().await {
+        test(&cluster(kubeconfig.clone(), true, None, None).await).await;
+    }
+}
+
+async fn cluster(
+    kubeconfig: PathBuf,
+    real: bool,
+    server: Option<RunningServer>,
+    folder: Option<tempfile::TempDir>,
+) -> Cluster {
+    let client = client_of(&std::fs::read_to_string(&kubeconfig).unwrap()).await;
+    let namespace = format!("t-{}", uuid::Uuid::new_v4().simple());
+    let cluster = Cluster {
+        client,
+        kubeconfig,
+        namespace,
+        real,
+        _server: server,
+        _folder: folder,
+    };
+    cluster
+        .post("/api/v1/namespaces", &json!({"metadata": {"name": cluster.namespace}}))
+        .await
+        .ok();
+    // No controller makes it on either server.
+    cluster
+        .post(
+            &cluster.core("serviceaccounts"),
+            &json!({"metadata": {"name": "default"}}),
+        )
+        .await
+        .ok();
+    cluster
+}
+
+/// A client that shows refusals as they come, without retries of its own.
+pub async fn client_of(kubeconfig: &str) -> Client {
+    let kubeconfig = Kubeconfig::from_yaml(kubeconfig).unwrap();
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .unwrap();
+    config.default_retry = false;
+    Client::try_from(config).unwrap()
+}
+
+impl Cluster {
+    /// The path of a core resource in the test's namespace.
+    pub fn core(&self, resource: &str) -> String {
+        format!("/api/v1/namespaces/{}/{resource}", self.namespace)
+    }
+
+    /// The path of a resource of a group in the test's namespace.
+    pub fn group(&self, group_version: &str, resource: &str) -> String {
+        format!("/apis/{group_version}/namespaces/{}/{resource}", self.namespace)
+    }
+
+    /// Sends a request as it is.
+    pub async fn send(&self, method: &str, path: &str, content_type: &str, body: Vec<u8>) -> Answer {
+        send(&self.client, method, path, content_type, "application/json", body).await
+    }
+
+    pub async fn get(&self, path: &str) -> Answer {
+        self.send("GET", path, "", Vec::new()).await
+    }
+
+    pub async fn get_as(&self, path: &str, accept: &str) -> Answer {
+        send(&self.client, "GET", path, "", accept, Vec::new()).await
+    }
+
+    pub async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.send("POST", path, "application/json", body.to_string().into_bytes())
+            .await
+    }
+
+    pub async fn put(&self, path: &str, body: &Value) -> Answer {
+        self.send("PUT", path, "application/json", body.to_string().into_bytes())
+            .await
+    }
+
+    /// A JSON merge patch.
+    pub async fn merge(&self, path: &str, body: &Value) -> Answer {
+        self.send(
+            "PATCH",
+            path,
+            "application/merge-patch+json",
+            body.to_string().into_bytes(),
+        )
+        .await
+    }
+
+    /// A strategic merge patch.
+    pub async fn strategic(&self, path: &str, body: &Value) -> Answer {
+        self.send(
+            "PATCH",
+            path,
+            "application/strategic-merge-patch+json",
+            body.to_string().into_bytes(),
+        )
+        .await
+    }
+
+    pub async fn delete(&self, path: &str) -> Answer {
+        self.send("DELETE", path, "", Vec::new()).await
+    }
+
+    /// Gets until the answer is right.
+    pub async fn wait_for(&self, path: &str, right: impl Fn(&Answer) -> bool) -> Answer {
+        let deadline = tokio::time::Instant::now() + DEADLINE;
+        loop {
+            let answer = self.get(path).await;
+            if right(&answer) {
+                return answer;
+            }
+            assert!(tokio::time::Instant::now() < deadline, "{path} stays {answer:?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// Sends a request and reads the whole answer.
+pub async fn send(
+    client: &Client,
+    method: &str,
+    path: &str,
+    content_type: &str,
+    accept: &str,
+    body: Vec<u8>,
+) -> Answer {
+    try_send(client, method, path, content_type, accept, body)
+        .await
+        .unwrap()
+}
+
+/// The same, where the connection may break.
+pub async fn try_send(
+    client: &Client,
+    method: &str,
+    path: &str,
+    content_type: &str,
+    accept: &str,
+    body: Vec<u8>,
+) -> Result<Answer, kube::Error> {
+    let mut request = http::Request::builder()
+        .method(method)
+        .uri(path)
+        .header("accept", accept);
+    if !content_type.is_empty() {
+        request = request.header("content-type", content_type);
+    }
+    let response = client.send(request.body(Body::from(body)).unwrap()).await?;
+    let code = response.status().as_u16();
+    let warnings = response
+        .headers()
+        .get_all("warning")
+        .iter()
+        .map(|value| value.to_str().unwrap().to_owned())
+        .collect();
+    let bytes = response.into_body().collect_bytes().await?;
+    let body = serde_json::from_slice(&bytes).unwrap_or_else(|_| json!(String::from_utf8_lossy(&bytes)));
+    Ok(Answer { code, body, warnings })
+}
+
+/// The kubeconfig of the real server of this test run, if its binaries are there.
+async fn real_server() -> Option<&'static PathBuf> {
+    static REAL: OnceCell<Option<PathBuf>> = OnceCell::const_new();
+    REAL.get_or_init(own_real_server).await.as_ref()
+}
+
+/// The kubeconfig of a real server of the caller's own, if its binaries are there: for tests that would get in the way of others.
+pub async fn own_real_server() -> Option<PathBuf> {
+    let assets = PathBuf::from(std::env::var_os("KUBEBUILDER_ASSETS")?);
+    let kubeconfig = start_real(&assets);
+    wait_until_ready(&kubeconfig).await;
+    Some(kubeconfig)
+}
+
+/// Starts etcd and kube-apiserver under a shell that ends them, and takes their data away, when this process is gone: its standard input closes then.
+fn start_real(assets: &Path) -> PathBuf {
+    let folder = tempfile::tempdir().unwrap().keep();
+    let [etcd, peer, port] = free_ports();
+    let key = rcgen::KeyPair::generate().unwrap();
+    std::fs::write(folder.join("sa.key"), key.serialize_pem()).unwrap();
+    std::fs::write(folder.join("sa.pub"), key.public_key_pem()).unwrap();
+    std::fs::write(folder.join("tokens.csv"), "t-admin,admin,u1,\"system:masters\"\n").unwrap();
+    let kubeconfig = folder.join("kubeconfig");
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "real",
+        "clusters": [{"name": "real", "cluster": {"server": format!("https://127.0.0.1:{port}"), "insecure-skip-tls-verify": true}}],
+        "users": [{"name": "admin", "user": {"token": "t-admin"}}],
+        "contexts": [{"name": "real", "context": {"cluster": "real", "user": "admin"}}],
+    });
+    std::fs::write(&kubeconfig, serde_yaml_ng::to_string(&config).unwrap()).unwrap();
+    let (at, assets) = (folder.display(), assets.display());
+    let script = format!(
+        r"
+        {assets}/etcd --data-dir {at}/etcd --unsafe-no-fsync --log-level warn \
+            --listen-client-urls http://127.0.0.1:{etcd} --advertise-client-urls http://127.0.0.1:{etcd} \
+            --listen-peer-urls http://127.0.0.1:{peer} --initial-advertise-peer-urls http://127.0.0.1:{peer} \
+            --initial-cluster default=http://127.0.0.1:{peer} >{at}/etcd.log 2>&1 </dev/null &
+        etcd=$!
+        {assets}/kube-apiserver --etcd-servers=http://127.0.0.1:{etcd} --bind-address=127.0.0.1 --advertise-address=127.0.0.1 \
+            --secure-port={port} --cert-dir={at}/pki --service-cluster-ip-range=10.200.0.0/16 --service-account-issuer=https://real \
+            --service-account-key-file={at}/sa.pub --service-account-signing-key-file={at}/sa.key \
+            --token-auth-file={at}/tokens.csv --authorization-mode=RBAC --endpoint-reconciler-type=none >{at}/apiserver.log 2>&1 </dev/null &
+        server=$!
+        cat >/dev/null
+        kill -KILL $server $etcd; wait; rm -rf {at}
+        "
+    );
+    let mut shell = Command::new("sh")
+        .arg("-c")
+        .arg(script)
+        .stdin(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    let mut stdin = shell.stdin.take().unwrap();
+    stdin.write_all(b"\n").unwrap();
+    // Both live as long as this process.
+    std::mem::forget((stdin, shell));
+    kubeconfig
+}
+
+fn free_ports() -> [u16; 3] {
+    let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    listeners.map(|listener| listener.local_addr().unwrap().port())
+}
+
+async fn wait_until_ready(kubeconfig: &Path) {
+    let client = client_of(&std::fs::read_to_string(kubeconfig).unwrap()).await;
+    let deadline = tokio::time::Instant::now() + 2 * DEADLINE;
+    loop {
+        let ready = try_send(&client, "GET", "/readyz", "", "", Vec::new()).await;
+        if ready.is_ok_and(|answer| answer.code == 200) {
+            return;
+        }
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "the real API server does not come up: see apiserver.log beside {kubeconfig:?}"
+        );
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+use std::os::unix::process::CommandExt as _;

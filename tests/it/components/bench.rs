@@ -1,0 +1,313 @@
+//! An embedded cluster with the components running against it.
+
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Once};
+use std::time::Duration;
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Pod, PodCondition};
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::{Api, Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use unikai::api::{Queue, crds};
+use unikai::components::bus::channels;
+use unikai::components::readiness::Readiness;
+use unikai::components::watches::Stores;
+use unikai::components::{BACKGROUND_WRITES, Context, Running, Settings, start};
+use unikai::devcluster::apiserver::{ApiServer, Identity, Options, RunningServer, Write};
+use unikai::devcluster::world::{NodeSpec, World, WorldHandle, WorldOptions};
+use unikai::engine::policy::Policy;
+use unikai::mirror;
+
+/// Nothing that is waited for takes longer.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Between two looks.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// No write for so long is silence: longer than every delay of coalescing.
+const SILENCE: Duration = Duration::from_millis(1_500);
+
+/// The cluster, and the components.
+pub struct Bench {
+    pub server: RunningServer,
+    pub world: WorldHandle,
+    admin: Client,
+    context: Context,
+    leading: watch::Sender<bool>,
+    running: Vec<Running>,
+}
+
+impl Bench {
+    /// A cluster with these nodes, the queues `default` and `test` below it, and components that lead.
+    pub async fn start(nodes: Vec<NodeSpec>) -> Self {
+        let mut bench = Self::start_following(nodes).await;
+        bench.lead();
+        bench
+    }
+
+    /// The same with components that do not lead yet.
+    pub async fn start_following(nodes: Vec<NodeSpec>) -> Self {
+        watch_for_errors();
+        let server = ApiServer::start(Options::default()).await.unwrap();
+        let admin = server.client(&Identity::admin()).await.unwrap();
+        install(&admin).await;
+        let options = WorldOptions {
+            nodes,
+            controllers: false,
+            ..WorldOptions::default()
+        };
+        let world = World::start(admin.clone(), options).await.unwrap();
+        let (leading, is_leading) = watch::channel(false);
+        let client = server.client(&Identity::operator()).await.unwrap();
+        let context = Context {
+            reads: client.clone(),
+            writes: client,
+            settings: Arc::new(Settings::default()),
+            leading: is_leading,
+            shutdown: CancellationToken::new(),
+            readiness: Readiness::default(),
+            background: Arc::new(Semaphore::new(BACKGROUND_WRITES)),
+        };
+        let running = start(
+            &context,
+            &Arc::new(Stores::default()),
+            channels(),
+            mirror::Settings::default(),
+            Policy::default(),
+        );
+        Self {
+            server,
+            world,
+            admin,
+            context,
+            leading,
+            running,
+        }
+    }
+
+    pub fn lead(&mut self) {
+        self.leading.send_replace(true);
+    }
+
+    pub async fn create<K>(&self, object: &K) -> K
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
+    {
+        Api::namespaced(self.admin.clone(), "default")
+            .create(&PostParams::default(), object)
+            .await
+            .unwrap()
+    }
+
+    /// A Job with these annotations, as an owner.
+    pub async fn create_job(&self, name: &str, annotations: Value) -> OwnerReference {
+        let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
+        let job = json!({
+            "metadata": {"name": name, "annotations": annotations, "labels": {"kai.scheduler/queue": "test"}},
+            "spec": {"template": template},
+        });
+        let job: Job = self.create(&serde_json::from_value(job).unwrap()).await;
+        job.controller_owner_ref(&()).unwrap()
+    }
+
+    pub async fn delete<K>(&self, namespace: &str, name: &str)
+    where
+        K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        Api::<K>::namespaced(self.admin.clone(), namespace)
+            .delete(name, &DeleteParams::default())
+            .await
+            .unwrap();
+    }
+
+    /// The object as it is.
+    pub async fn get<K: Looked>(&self, namespace: &str, name: &str) -> K {
+        self.find(namespace, name)
+            .await
+            .unwrap_or_else(|| panic!("there is no {namespace}/{name}"))
+    }
+
+    async fn find<K: Looked>(&self, namespace: &str, name: &str) -> Option<K> {
+        let params = ListParams::default().fields(&format!("metadata.name={name}"));
+        let found = Api::<K>::all(self.admin.clone()).list(&params).await.unwrap();
+        found
+            .into_iter()
+            .find(|object| object.meta().namespace.as_deref().unwrap_or_default() == namespace)
+    }
+
+    /// Waits until the object is as described, and returns it.
+    pub async fn until<K: Looked>(&self, what: &str, namespace: &str, name: &str, is_so: impl Fn(&K) -> bool) -> K {
+        let mut last = None;
+        let looked = tokio::time::timeout(PATIENCE, async {
+            loop {
+                last = self.find::<K>(namespace, name).await;
+                match &last {
+                    Some(object) if is_so(object) => return object.clone(),
+                    Some(_) | None => tokio::time::sleep(LOOK_AGAIN).await,
+                }
+            }
+        })
+        .await;
+        looked.unwrap_or_else(|_| panic!("waited in vain until {what}; last seen: {last:#?}"))
+    }
+
+    /// Waits until the objects of a namespace are as described.
+    pub async fn until_list<K: Looked>(&self, what: &str, namespace: &str, is_so: impl Fn(&[K]) -> bool) {
+        let looked = tokio::time::timeout(PATIENCE, async {
+            loop {
+                let all = Api::<K>::all(self.admin.clone())
+                    .list(&ListParams::default())
+                    .await
+                    .unwrap()
+                    .items;
+                let of = |object: &K| object.meta().namespace.as_deref().unwrap_or_default() == namespace;
+                let here: Vec<K> = all.into_iter().filter(of).collect();
+                if is_so(&here) {
+                    return;
+                }
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+        })
+        .await;
+        assert!(looked.is_ok(), "waited in vain until {what}");
+    }
+
+    /// What the operator wrote.
+    pub fn writes(&self) -> Vec<Write> {
+        self.server.audit().writes_of(&Identity::operator())
+    }
+
+    /// Waits until every kind has been listed.
+    pub async fn until_synced(&self) {
+        let ready = tokio::time::timeout(PATIENCE, async {
+            while !self.context.readiness.is_ready() {
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+        });
+        assert!(ready.await.is_ok(), "not ready: {:?}", self.context.readiness.waiting());
+    }
+
+    /// Waits until the operator has written nothing for a while.
+    pub async fn until_quiet(&self) {
+        let quiet = tokio::time::timeout(PATIENCE, async {
+            loop {
+                let before = self.writes().len();
+                tokio::time::sleep(SILENCE).await;
+                if self.writes().len() == before {
+                    return;
+                }
+            }
+        });
+        assert!(
+            quiet.await.is_ok(),
+            "writes do not end: {:?}",
+            self.writes().iter().rev().take(10).collect::<Vec<_>>()
+        );
+    }
+
+    /// Ends the components and sees that each ended well.
+    pub async fn stop(self) {
+        self.context.shutdown.cancel();
+        for (name, handle) in self.running {
+            let ended = tokio::time::timeout(PATIENCE, handle).await;
+            ended
+                .unwrap_or_else(|_| panic!("{name} does not end"))
+                .unwrap()
+                .unwrap_or_else(|e| panic!("{name}: {e}"));
+        }
+        assert_eq!(ERRORS.load(Ordering::SeqCst), 0, "something was logged as an error");
+    }
+}
+
+/// A kind that tests look at.
+pub trait Looked: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned {}
+
+impl<K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned> Looked for K {}
+
+/// The kinds, queues and classes that a cluster has before its first workload.
+async fn install(admin: &Client) {
+    for crd in crds::all() {
+        Api::all(admin.clone())
+            .create(&PostParams::default(), &crd)
+            .await
+            .unwrap();
+    }
+    for (name, value) in [("train", 50), ("build", 100), ("inference", 125)] {
+        let class: PriorityClass = serde_json::from_value(json!({"metadata": {"name": name}, "value": value})).unwrap();
+        Api::all(admin.clone())
+            .create(&PostParams::default(), &class)
+            .await
+            .unwrap();
+    }
+    let unlimited = json!({"quota": -1, "limit": -1, "overQuotaWeight": 1});
+    let resources = json!({"gpu": unlimited, "cpu": unlimited, "memory": unlimited});
+    for (name, parent) in [("default", None), ("test", Some("default"))] {
+        let spec = json!({"parentQueue": parent, "resources": resources});
+        let queue: Queue = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
+        let created = tokio::time::timeout(PATIENCE, async {
+            while Api::<Queue>::all(admin.clone())
+                .create(&PostParams::default(), &queue)
+                .await
+                .is_err()
+            {
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+        });
+        created.await.expect("queues are served");
+    }
+}
+
+/// A pod of the queue `test` with these requests (which are its limits, too).
+pub fn pod(name: &str, resources: Value) -> Pod {
+    let container = json!({"name": "main", "image": "i", "resources": {"requests": resources, "limits": resources}});
+    serde_json::from_value(json!({
+        "metadata": {"name": name, "labels": {"kai.scheduler/queue": "test"}},
+        "spec": {"schedulerName": "kai-scheduler", "restartPolicy": "Never", "containers": [container]},
+    }))
+    .unwrap()
+}
+
+/// The pod's phase.
+pub fn phase(pod: &Pod) -> &str {
+    pod.status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref())
+        .unwrap_or_default()
+}
+
+/// The pod's condition of that type.
+pub fn condition(pod: &Pod, of: &str) -> Option<PodCondition> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    conditions.iter().find(|condition| condition.type_ == of).cloned()
+}
+
+static ERRORS: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts what any component logs as an error. `RUST_LOG` shows the log.
+fn watch_for_errors() {
+    static ONCE: Once = Once::new();
+    struct Count;
+    impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Count {
+        fn on_event(&self, event: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
+            if *event.metadata().level() == tracing::Level::ERROR && event.metadata().target().starts_with("unikai") {
+                ERRORS.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    }
+    ONCE.call_once(|| {
+        let filter = tracing_subscriber::EnvFilter::from_default_env();
+        let log = tracing_subscriber::fmt::layer().with_test_writer();
+        let log = tracing_subscriber::Layer::with_filter(log, filter);
+        // Another family of tests may have set one up.
+        let _ = tracing_subscriber::registry().with(Count).with(log).try_init();
+    });
+}

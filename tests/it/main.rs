@@ -1,0 +1,14 @@
+//! The one integration-test binary; each module is a family of scenarios.
+
+mod admission;
+mod apiserver;
+mod components;
+mod crd_behaviour;
+mod crds;
+mod leadership;
+mod manifests;
+mod operator;
+mod support;
+mod tidy;
+mod webhooks;
+mod world;

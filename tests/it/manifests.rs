@@ -1,0 +1,310 @@
+//! `manifests/`: up to date, in step with the code's names, and granting no more than is needed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Namespace, Service};
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use unikai::api::names::{label, node_label, object, priority_class};
+use unikai::cli::{crds, manifests};
+
+use crate::crds::assert_folder_holds;
+
+#[test]
+fn the_folder_holds_what_the_binary_generates() {
+    assert_folder_holds("manifests", &manifests::files(manifests::DEFAULT_IMAGE), "manifests");
+}
+
+#[test]
+fn definitions_are_those_of_crds() {
+    let in_manifests: Vec<_> = manifests::files("any")
+        .into_iter()
+        .filter(|(name, _)| name.starts_with("10-"))
+        .collect();
+    let in_crds: Vec<_> = crds::files()
+        .into_iter()
+        .map(|(name, text)| (format!("10-{name}"), text))
+        .collect();
+    assert_eq!(in_manifests, in_crds);
+}
+
+#[test]
+fn every_object_fits_into_the_annotation_of_kubectl_apply() {
+    let largest = documents()
+        .iter()
+        .map(|document| document.to_string().len())
+        .max()
+        .unwrap();
+    assert!(largest < 200 * 1024, "{largest} bytes; kubectl can apply up to 262144");
+}
+
+#[test]
+fn what_an_object_needs_comes_before_it() {
+    let kinds: Vec<String> = documents()
+        .iter()
+        .map(|document| document["kind"].as_str().unwrap().to_owned())
+        .collect();
+    let mut order = kinds.clone();
+    order.dedup();
+    insta::assert_snapshot!(order.join("\n"));
+}
+
+#[test]
+fn the_image_can_be_named() {
+    let files = manifests::files("registry.example.com/unikai@sha256:0123");
+    assert!(
+        files
+            .iter()
+            .any(|(_, text)| text.contains("image: registry.example.com/unikai@sha256:0123\n"))
+    );
+    assert!(files.iter().all(|(_, text)| !text.contains("${")));
+}
+
+#[test]
+fn names_are_those_that_the_code_uses() {
+    let namespaces: Vec<_> = all::<Namespace>("Namespace")
+        .into_iter()
+        .map(|namespace| namespace.metadata.name.unwrap())
+        .collect();
+    assert_eq!(namespaces, [object::NAMESPACE, object::RESERVATION_NAMESPACE]);
+
+    let classes: BTreeMap<_, _> = all::<PriorityClass>("PriorityClass")
+        .into_iter()
+        .map(|class| (class.metadata.name.unwrap(), class.value))
+        .collect();
+    assert_eq!(
+        classes,
+        [
+            (priority_class::TRAIN, priority_class::TRAIN_VALUE),
+            (
+                priority_class::BUILD_PREEMPTIBLE,
+                priority_class::BUILD_PREEMPTIBLE_VALUE
+            ),
+            (priority_class::BUILD, priority_class::BUILD_VALUE),
+            (priority_class::INFERENCE, priority_class::INFERENCE_VALUE),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
+    );
+
+    let named: BTreeSet<_> = cluster_role("unikai")
+        .into_iter()
+        .flat_map(|rule| rule.resource_names.unwrap_or_default())
+        .collect();
+    assert_eq!(
+        named,
+        [
+            object::MUTATING_WEBHOOK,
+            object::VALIDATING_WEBHOOK,
+            object::QUEUE_WEBHOOK,
+            object::POD_GROUP_WEBHOOK
+        ]
+        .map(str::to_owned)
+        .into()
+    );
+    let secrets: Vec<_> = role()
+        .into_iter()
+        .flat_map(|rule| rule.resource_names.unwrap_or_default())
+        .collect();
+    assert_eq!(secrets, [object::WEBHOOK_SECRET]);
+
+    let aggregated: Vec<_> = all::<ClusterRole>("ClusterRole")
+        .into_iter()
+        .filter(|role| {
+            role.metadata
+                .labels
+                .as_ref()
+                .is_some_and(|labels| labels.contains_key(label::AGGREGATE_TO_OWNERS))
+        })
+        .map(|role| role.metadata.name.unwrap())
+        .collect();
+    assert_eq!(aggregated, ["unikai-owners-known"]);
+}
+
+#[test]
+fn the_service_finds_the_pods_and_their_ports() {
+    let deployment = one::<Deployment>("Deployment");
+    let template = deployment.spec.as_ref().unwrap().template.clone();
+    let labels = template.metadata.unwrap().labels.unwrap();
+    let ports: BTreeMap<String, i32> = template.spec.unwrap().containers[0]
+        .ports
+        .iter()
+        .flatten()
+        .map(|port| (port.name.clone().unwrap(), port.container_port))
+        .collect();
+    assert_eq!(ports, [("http".to_owned(), 8080), ("webhook".to_owned(), 9443)].into());
+
+    let service = one::<Service>("Service");
+    assert_eq!(service.metadata.name.as_deref(), Some(object::OPERATOR));
+    let spec = service.spec.unwrap();
+    assert!(
+        spec.selector
+            .unwrap()
+            .iter()
+            .all(|(key, value)| labels.get(key) == Some(value))
+    );
+    for port in spec.ports.unwrap() {
+        let Some(k8s_openapi::apimachinery::pkg::util::intstr::IntOrString::String(target)) = port.target_port else {
+            panic!("{port:?}");
+        };
+        assert!(ports.contains_key(&target), "{target}");
+    }
+    let topology_key = deployment
+        .spec
+        .unwrap()
+        .template
+        .spec
+        .unwrap()
+        .affinity
+        .unwrap()
+        .pod_anti_affinity
+        .unwrap();
+    let terms = topology_key
+        .preferred_during_scheduling_ignored_during_execution
+        .unwrap();
+    assert_eq!(terms[0].pod_affinity_term.topology_key, node_label::HOSTNAME);
+}
+
+/// Pod Security Admission's restricted profile, as far as a pod without volumes can break it.
+#[test]
+fn the_pod_is_restricted() {
+    let pod = one::<Deployment>("Deployment").spec.unwrap().template.spec.unwrap();
+    assert_eq!(
+        (pod.host_network, pod.host_pid, pod.host_ipc, pod.volumes),
+        (None, None, None, None)
+    );
+    let security = pod.security_context.unwrap();
+    assert_eq!(security.run_as_non_root, Some(true));
+    assert_eq!(security.seccomp_profile.unwrap().type_, "RuntimeDefault");
+    for container in pod.containers {
+        let security = container.security_context.unwrap();
+        assert_eq!(security.allow_privilege_escalation, Some(false));
+        assert_eq!(security.read_only_root_filesystem, Some(true));
+        assert_eq!(security.capabilities.unwrap().drop.unwrap(), ["ALL"]);
+        let limits = container.resources.unwrap().limits.unwrap();
+        assert_eq!(
+            limits.keys().collect::<Vec<_>>(),
+            ["memory"],
+            "a CPU limit slows scheduling down"
+        );
+    }
+}
+
+#[test]
+fn rights_are_few() {
+    let everything = [cluster_role("unikai"), cluster_role("unikai-owners-known"), role()].concat();
+    for rule in &everything {
+        let texts = [&rule.api_groups, &rule.resources, &rule.non_resource_urls]
+            .into_iter()
+            .flatten()
+            .flatten()
+            .chain(&rule.verbs);
+        for text in texts {
+            assert!(!text.contains('*'), "a wildcard in {rule:?}");
+        }
+        assert!(
+            !rule
+                .verbs
+                .iter()
+                .any(|verb| ["escalate", "bind", "impersonate", "deletecollection"].contains(&&**verb)),
+            "{rule:?}"
+        );
+    }
+    assert!(
+        cluster_role("unikai-owners-known")
+            .iter()
+            .all(|rule| rule.verbs == ["get"]),
+        "owners are only read"
+    );
+
+    let writes: BTreeSet<String> = cluster_role("unikai")
+        .iter()
+        .flat_map(|rule| {
+            let verbs = rule
+                .verbs
+                .iter()
+                .filter(|verb| !["get", "list", "watch"].contains(&&***verb))
+                .cloned()
+                .collect::<Vec<_>>();
+            let names = rule
+                .resource_names
+                .as_ref()
+                .map(|names| format!(" {names:?}"))
+                .unwrap_or_default();
+            let resources = rule.resources.clone().unwrap_or_default();
+            resources
+                .into_iter()
+                .filter(|_| !verbs.is_empty())
+                .map(|resource| format!("{resource}: {}{names}", verbs.join(" ")))
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    insta::assert_snapshot!(writes.into_iter().collect::<Vec<_>>().join("\n"));
+}
+
+#[test]
+fn secrets_are_out_of_reach_of_the_cluster_role() {
+    for rule in [cluster_role("unikai"), cluster_role("unikai-owners-known")].concat() {
+        for resource in rule.resources.unwrap_or_default() {
+            assert!(
+                !["secrets", "configmaps", "serviceaccounts", "deployments/scale"].contains(&&*resource),
+                "{resource}"
+            );
+        }
+    }
+}
+
+fn documents() -> Vec<Value> {
+    manifests::files(manifests::DEFAULT_IMAGE)
+        .iter()
+        .flat_map(|(_, text)| serde_yaml_ng::Deserializer::from_str(text))
+        .map(|document| Value::deserialize(document).unwrap())
+        .collect()
+}
+
+/// All objects of a kind, read strictly: what the type does not know is a mistake in the manifest.
+fn all<K: DeserializeOwned + serde::Serialize>(kind: &str) -> Vec<K> {
+    documents()
+        .into_iter()
+        .filter(|document| document["kind"] == kind)
+        .map(|document| {
+            let typed: K = serde_json::from_value(document.clone()).unwrap();
+            let written = serde_json::to_value(&typed).unwrap();
+            assert_eq!(
+                without_empty_rules(written),
+                document,
+                "a field that {kind} does not have"
+            );
+            typed
+        })
+        .collect()
+}
+
+/// An aggregated role is written without rules, since the API server fills them in.
+fn without_empty_rules(mut document: Value) -> Value {
+    if document["rules"] == json!([]) {
+        document.as_object_mut().unwrap().remove("rules");
+    }
+    document
+}
+
+fn one<K: DeserializeOwned + serde::Serialize>(kind: &str) -> K {
+    let mut objects = all(kind);
+    assert_eq!(objects.len(), 1, "{kind}");
+    objects.remove(0)
+}
+
+fn cluster_role(name: &str) -> Vec<PolicyRule> {
+    let role = all::<ClusterRole>("ClusterRole")
+        .into_iter()
+        .find(|role| role.metadata.name.as_deref() == Some(name));
+    role.unwrap().rules.unwrap_or_default()
+}
+
+fn role() -> Vec<PolicyRule> {
+    one::<Role>("Role").rules.unwrap_or_default()
+}

@@ -1,0 +1,7 @@
+//! The whole operator as its own process, against the embedded cluster over HTTPS: journeys of users, faults of the API
+//! server, and the deaths of the process.
+
+mod crash;
+mod faults;
+mod journeys;
+mod lab;

@@ -1,0 +1,156 @@
+//! What a user of KAI does on the first day, step by step.
+
+use k8s_openapi::api::core::v1::Event;
+use kube::api::{Api, ListParams};
+use serde_json::json;
+use unikai::devcluster::world::NodeSpec;
+
+use super::lab::{Lab, TEAM, eventually, gang, pod};
+
+fn two_gpu_nodes() -> Vec<NodeSpec> {
+    vec![
+        NodeSpec::gpu("gpu-1", 8),
+        NodeSpec::gpu("gpu-2", 8),
+        NodeSpec::cpu("cpu-1"),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_run_where_they_belong() {
+    let lab = Lab::start(two_gpu_nodes()).await;
+    let operator = lab.replica("one").await;
+    lab.create(pod("cpu-only-pod", 0)).await.unwrap();
+    lab.create(pod("gpu-pod", 1)).await.unwrap();
+    assert_eq!(
+        lab.runs("cpu-only-pod").await,
+        "cpu-1",
+        "a pod without GPUs keeps off the GPU nodes"
+    );
+    assert!(lab.runs("gpu-pod").await.starts_with("gpu-"));
+    lab.assert_safe().await;
+
+    eventually("the queue shows what its pods hold", async || {
+        let queue = lab.queues().get("test").await.map_err(|e| e.to_string())?;
+        let allocated = queue.status.map(|s| s.allocated).unwrap_or_default();
+        let gpus = allocated.get("nvidia.com/gpu").map(|q| q.0.clone());
+        (gpus.as_deref() == Some("1"))
+            .then_some(())
+            .ok_or_else(|| format!("{allocated:?}"))
+    })
+    .await;
+    operator.assert_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_without_a_queue_runs_in_the_default_queue_and_shows_it() {
+    let lab = Lab::start(two_gpu_nodes()).await;
+    let _operator = lab.replica("one").await;
+    let mut nameless = pod("nameless", 0);
+    nameless["metadata"]["labels"] = json!({});
+    let created = lab.create(nameless).await.unwrap();
+    assert_eq!(created.metadata.labels.unwrap()["kai.scheduler/queue"], "default-queue");
+    lab.runs("nameless").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_queue_is_refused_with_advice() {
+    let lab = Lab::start(two_gpu_nodes()).await;
+    let _operator = lab.replica("one").await;
+    for (queue, says) in [
+        ("nosuch", "does not exist"),
+        ("default", "is the parent of other queues"),
+    ] {
+        let mut wrong = pod("wrong", 0);
+        wrong["metadata"]["labels"] = json!({"kai.scheduler/queue": queue});
+        let error = lab.create(wrong).await.unwrap_err().to_string();
+        assert!(error.contains(says) && error.contains("test"), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_enforcement_a_wrong_queue_is_explained() {
+    let lab = Lab::start(two_gpu_nodes()).await;
+    let _operator = lab.replica_with("one", &["--queue-labels", "off"]).await;
+    let mut wrong = pod("wrong", 0);
+    wrong["metadata"]["labels"] = json!({"kai.scheduler/queue": "nosuch"});
+    lab.create(wrong).await.unwrap();
+    assert!(
+        lab.unschedulable("wrong")
+            .await
+            .contains("Queue 'nosuch' does not exist")
+    );
+    eventually("an event says so too", async || {
+        let events = Api::<Event>::namespaced(lab.client.clone(), TEAM)
+            .list(&ListParams::default())
+            .await;
+        let events = events.map_err(|e| e.to_string())?;
+        let found = events.iter().find(|e| {
+            e.involved_object.name.as_deref() == Some("wrong") && e.reason.as_deref() == Some("Unschedulable")
+        });
+        found
+            .map(|_| ())
+            .ok_or_else(|| format!("{} events", events.items.len()))
+    })
+    .await;
+    // The queue comes after all: the pod is not to wait for anything else.
+    lab.apply(&super::lab::queue("nosuch", Some("default"))).await;
+    lab.runs("wrong").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gang_starts_whole_or_waits_whole_and_says_why() {
+    let lab = Lab::start(two_gpu_nodes()).await;
+    let operator = lab.replica("one").await;
+    lab.create(pod("blocker", 1)).await.unwrap();
+    lab.runs("blocker").await;
+    lab.create(gang("train", 2, 8)).await.unwrap();
+    let waiting = eventually("both pods exist", async || {
+        let pods: Vec<_> = lab
+            .all_pods()
+            .await
+            .into_iter()
+            .filter_map(|p| p.metadata.name)
+            .collect();
+        let members: Vec<_> = pods.into_iter().filter(|p| p.starts_with("train-")).collect();
+        (members.len() == 2)
+            .then_some(members.clone())
+            .ok_or_else(|| format!("{members:?}"))
+    })
+    .await;
+    for member in &waiting {
+        let why = lab.unschedulable(member).await;
+        assert!(why.contains("GPU"), "{why}");
+    }
+    lab.running(1).await;
+
+    lab.delete_pod("blocker").await;
+    for member in &waiting {
+        lab.runs(member).await;
+    }
+    lab.assert_safe().await;
+    operator.assert_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_cluster_is_left_alone() {
+    let lab = Lab::start(two_gpu_nodes()).await;
+    let operator = lab.replica("one").await;
+    operator.leads().await;
+    lab.create(pod("lone", 1)).await.unwrap();
+    lab.runs("lone").await;
+    // Let what is off the critical path settle: two looks a second apart that show the same number of writes.
+    let mut before = usize::MAX;
+    eventually("writes settle", async || {
+        let now = lab.writes_of(&operator).len();
+        let settled = now == before;
+        before = now;
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        settled.then_some(()).ok_or_else(|| format!("{now} writes"))
+    })
+    .await;
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    let writes = lab.writes_of(&operator);
+    assert_eq!(writes.len(), before, "{writes:#?}");
+    let binding = writes.iter().filter(|w| w.contains("pods/binding")).count();
+    assert_eq!(binding, 1);
+}

@@ -1,0 +1,390 @@
+//! The house rules that a compiler does not know, as tests. Each message says what to do instead.
+//!
+//! What is absent: rules of taste. A rule stands here when breaking it has cost somebody a day.
+
+mod source;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use source::{File, rust_files, text_files};
+
+/// Lines that a file may have.
+const LINES_MAX: usize = 800;
+
+/// Files that are longer, and how long they were when they came here. They may shrink, and leave the list; none may grow.
+const LONG_FILES: &[(&str, usize)] = &[];
+
+/// Components, in `src/components/`: they know the bus and the shared tools, never one another.
+const COMPONENTS: &[&str] = &[
+    "admission",
+    "binder",
+    "events",
+    "grouper",
+    "podgroups",
+    "queues",
+    "scaleup",
+    "scheduler",
+];
+
+/// What components share.
+const SHARED_BY_COMPONENTS: &[&str] = &[
+    "agenda",
+    "bus",
+    "grouping",
+    "patch",
+    "pods",
+    "quantities",
+    "readiness",
+    "retry",
+    "watches",
+];
+
+#[test]
+fn a_room_uses_only_the_floors_below() {
+    let rooms = rooms();
+    let mut broken = Vec::new();
+    for file in rust_files("src").iter().filter(|file| file.path != "src/lib.rs") {
+        let name = room_of(&file.path);
+        let room = rooms.get(&*name).unwrap_or_else(|| {
+            panic!(
+                "{}: the table in docs/ARCHITECTURE.md has no room `{name}`; add it, or move the file",
+                file.path
+            )
+        });
+        for (line, used) in file.used_modules() {
+            let Some(below) = rooms.get(&*used) else { continue };
+            if below.row != room.row && below.floor >= room.floor {
+                broken.push(format!(
+                    "{}:{line}: `{name}` (floor {}) uses `{used}` (floor {}); move what both need to a floor below, or pass it in",
+                    file.path, room.floor, below.floor
+                ));
+            }
+        }
+    }
+    assert_none(&broken);
+}
+
+#[test]
+fn components_do_not_know_one_another() {
+    let mut broken = Vec::new();
+    for file in rust_files("src/components") {
+        let name = file
+            .path
+            .trim_start_matches("src/components/")
+            .split(['/', '.'])
+            .next()
+            .unwrap_or_default();
+        if !COMPONENTS.contains(&name) && !SHARED_BY_COMPONENTS.contains(&name) {
+            broken.push(format!(
+                "{}: say in tests/it/tidy.rs whether `{name}` is a component or shared by them",
+                file.path
+            ));
+        }
+        for (line, used) in file.used_under("components") {
+            if COMPONENTS.contains(&&*used) && used != name {
+                broken.push(format!(
+                    "{}:{line}: uses the component `{used}`; send it a message over components/bus.rs",
+                    file.path
+                ));
+            }
+        }
+    }
+    assert_none(&broken);
+}
+
+#[test]
+fn the_two_halves_of_the_dev_cluster_do_not_know_one_another() {
+    let mut broken = Vec::new();
+    for (half, other) in [("world", "apiserver"), ("apiserver", "world")] {
+        for file in rust_files(&format!("src/devcluster/{half}")) {
+            for (line, used) in file.used_under("devcluster") {
+                if used == other {
+                    broken.push(format!(
+                        "{}:{line}: uses devcluster::{other}; talk to it over HTTP",
+                        file.path
+                    ));
+                }
+            }
+        }
+    }
+    assert_none(&broken);
+}
+
+#[test]
+fn the_engine_is_pure() {
+    const BANNED: &[(&str, &str)] = &[
+        ("Instant", "take `now` as an argument"),
+        ("SystemTime", "take `now` as an argument"),
+        ("Timestamp::now", "take `now` as an argument"),
+        ("Zoned::now", "take `now` as an argument"),
+        ("tokio", "the engine is synchronous; the component that owns it waits"),
+        ("async", "the engine is synchronous; the component that owns it waits"),
+        ("kube", "the mirror turns Kubernetes objects into events"),
+        ("k8s_openapi", "the mirror turns Kubernetes objects into events"),
+        ("rand", "break ties by id"),
+        ("std::fs", "the engine does no I/O"),
+        ("std::net", "the engine does no I/O"),
+        ("std::env", "settings come in as policy"),
+        ("std::thread", "the component that owns the engine has the thread"),
+    ];
+    let mut broken = Vec::new();
+    for file in engine() {
+        for (banned, instead) in BANNED {
+            for line in file.lines_with(banned) {
+                broken.push(format!("{}:{line}: `{banned}` in the engine; {instead}", file.path));
+            }
+        }
+    }
+    assert_none(&broken);
+}
+
+#[test]
+fn the_engine_walks_no_unordered_map() {
+    const WALKS: &[&str] = &[
+        "iter",
+        "iter_mut",
+        "keys",
+        "values",
+        "values_mut",
+        "into_iter",
+        "into_keys",
+        "into_values",
+        "drain",
+        "retain",
+    ];
+    let files = engine();
+    let hashed: BTreeSet<String> = files.iter().flat_map(File::hashed_names).collect();
+    let mut broken = Vec::new();
+    for file in &files {
+        for name in &hashed {
+            let walks = WALKS.iter().map(|walk| format!("{name}.{walk}(")).chain([
+                format!("in {name} {{"),
+                format!("in &{name} {{"),
+                format!("in &mut {name} {{"),
+                format!("in self.{name} {{"),
+                format!("in &self.{name} {{"),
+                format!("in &mut self.{name} {{"),
+            ]);
+            for walk in walks {
+                for line in file.lines_with(&walk) {
+                    broken.push(format!(
+                        "{}:{line}: `{walk}` walks a hash map, whose order differs from run to run; use a BTreeMap, or a Vec by id, \
+                         and the hash map only to look up",
+                        file.path
+                    ));
+                }
+            }
+        }
+    }
+    assert_none(&broken);
+}
+
+#[test]
+fn every_file_is_part_of_the_crate() {
+    let mut broken = Vec::new();
+    for (folder, roots) in [
+        ("src", &["src/lib.rs", "src/main.rs"][..]),
+        ("tests", &["tests/it/main.rs"]),
+    ] {
+        let files: BTreeMap<String, File> = rust_files(folder)
+            .into_iter()
+            .map(|file| (file.path.clone(), file))
+            .collect();
+        let mut reached = BTreeSet::new();
+        let mut open: Vec<String> = roots.iter().map(|root| (*root).to_owned()).collect();
+        while let Some(path) = open.pop() {
+            let Some(file) = files.get(&path) else { continue };
+            if reached.insert(path) {
+                open.extend(file.declared_files());
+            }
+        }
+        broken.extend(
+            files
+                .keys()
+                .filter(|path| !reached.contains(*path))
+                .map(|path| format!("{path}: no `mod` declares it, so it is never compiled; declare or delete it")),
+        );
+        broken.extend(
+            files
+                .keys()
+                .filter(|path| path.ends_with("/mod.rs"))
+                .map(|path| format!("{path}: write foo.rs beside foo/ instead of foo/mod.rs")),
+        );
+    }
+    assert_none(&broken);
+}
+
+#[test]
+fn files_are_short() {
+    let long: BTreeMap<_, _> = LONG_FILES.iter().copied().collect();
+    let mut broken = Vec::new();
+    for file in rust_files("src")
+        .into_iter()
+        .chain(rust_files("tests"))
+        .chain(rust_files("benches"))
+    {
+        let lines = file.text.lines().count();
+        match long.get(&*file.path) {
+            Some(allowed) if lines > *allowed => {
+                broken.push(format!(
+                    "{}: {lines} lines, and may only shrink from {allowed}; give a part a file of its own",
+                    file.path
+                ));
+            }
+            Some(_) if lines <= LINES_MAX => {
+                broken.push(format!(
+                    "{}: {lines} lines, no longer long; strike it from LONG_FILES",
+                    file.path
+                ));
+            }
+            None if lines > LINES_MAX => {
+                broken.push(format!(
+                    "{}: {lines} lines, more than {LINES_MAX}; give a part a file of its own",
+                    file.path
+                ));
+            }
+            Some(_) | None => {}
+        }
+    }
+    let paths: BTreeSet<_> = rust_files("src")
+        .into_iter()
+        .chain(rust_files("tests"))
+        .map(|file| file.path)
+        .collect();
+    broken.extend(
+        long.keys()
+            .filter(|path| !paths.contains(**path))
+            .map(|path| format!("{path}: gone; strike it from LONG_FILES")),
+    );
+    assert_none(&broken);
+}
+
+#[test]
+fn every_module_says_what_it_is() {
+    let broken: Vec<_> = rust_files("src")
+        .into_iter()
+        .filter(|file| !file.is_test() && !file.text.starts_with("//!"))
+        .map(|file| {
+            format!(
+                "{}: begin with a `//!` paragraph: what the module does, and what it leaves to others",
+                file.path
+            )
+        })
+        .collect();
+    assert_none(&broken);
+}
+
+#[test]
+fn nothing_is_left_lying_about() {
+    let mut broken = Vec::new();
+    for file in rust_files("src")
+        .into_iter()
+        .chain(rust_files("tests"))
+        .chain(rust_files("benches"))
+    {
+        for (left, instead) in [
+            ("todo!(", "build it, or leave it out"),
+            ("unimplemented!(", "build it, or leave it out"),
+            ("dbg!(", "delete it"),
+            ("unsafe", "there is none in this house"),
+        ] {
+            for line in file.lines_with(left) {
+                broken.push(format!("{}:{line}: `{left}`; {instead}", file.path));
+            }
+        }
+        // The one print outside the command line: what is wrong with telemetry cannot be told by it.
+        let may_print = file.is_test()
+            || ["src/cli", "benches/", "src/operator/telemetry.rs"]
+                .iter()
+                .any(|path| file.path.starts_with(path));
+        for print in ["println!(", "eprintln!(", "print!(", "eprint!("] {
+            for line in file.lines_with(print).into_iter().filter(|_| !may_print) {
+                broken.push(format!(
+                    "{}:{line}: `{print}` outside src/cli/; log with tracing, or return what is to be printed",
+                    file.path
+                ));
+            }
+        }
+    }
+    assert_none(&broken);
+}
+
+#[test]
+fn texts_stand_alone() {
+    // Written in halves, since this file is read too.
+    let banned = [
+        (
+            concat!("../", "shared"),
+            "the product needs nothing beside its repository; say it here",
+        ),
+        (concat!("/work", "/"), "a path of one machine; make it relative"),
+        (concat!("TO", "DO"), "do it, or open an issue"),
+        (concat!("FIX", "ME"), "fix it, or open an issue"),
+        (concat!("XX", "X"), "say what is meant, or delete it"),
+    ];
+    let mut broken = Vec::new();
+    for (path, text) in text_files() {
+        for (number, line) in text.lines().enumerate() {
+            for (word, instead) in &banned {
+                if line.contains(word) {
+                    broken.push(format!("{path}:{}: `{word}`; {instead}", number + 1));
+                }
+            }
+        }
+    }
+    assert_none(&broken);
+}
+
+/// Where a room stands in the table of `docs/ARCHITECTURE.md`. Rooms of one row belong together.
+struct Room {
+    floor: u32,
+    row: usize,
+}
+
+/// The rooms by name, from the rows `| floor | rooms | what they do |`.
+fn rooms() -> BTreeMap<String, Room> {
+    let map = std::fs::read_to_string(source::root().join("docs/ARCHITECTURE.md")).unwrap();
+    let mut rooms = BTreeMap::new();
+    for (row, line) in map.lines().enumerate() {
+        let mut cells = line.split('|').map(str::trim).skip(1);
+        let (Some(floor), Some(names)) = (cells.next().and_then(|cell| cell.parse().ok()), cells.next()) else {
+            continue;
+        };
+        for name in names.split('`').skip(1).step_by(2) {
+            let name = name.trim_end_matches('/').trim_end_matches(".rs").to_owned();
+            rooms.insert(name, Room { floor, row });
+        }
+    }
+    assert!(
+        rooms.len() >= 7,
+        "the table of floors in docs/ARCHITECTURE.md cannot be read: {:?}",
+        rooms.keys()
+    );
+    rooms
+}
+
+/// The room of a file: `engine` for `src/engine.rs` and all below `src/engine/`.
+fn room_of(path: &str) -> String {
+    path.trim_start_matches("src/")
+        .split('/')
+        .next()
+        .unwrap_or_default()
+        .trim_end_matches(".rs")
+        .to_owned()
+}
+
+fn engine() -> Vec<File> {
+    let mut files = rust_files("src/engine");
+    files.extend(
+        rust_files("src")
+            .into_iter()
+            .filter(|file| file.path == "src/engine.rs"),
+    );
+    files.retain(|file| !file.is_test());
+    assert!(!files.is_empty());
+    files
+}
+
+fn assert_none(broken: &[String]) {
+    assert!(broken.is_empty(), "\n{}\n", broken.join("\n"));
+}
