@@ -1,4 +1,5 @@
 //! Why not: reasons as data, and KAI's words for them.
 
+pub mod domains;
 pub mod refusal;
 pub mod report;

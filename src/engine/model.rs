@@ -17,8 +17,9 @@ pub mod queue;
 pub mod resources;
 pub mod shape;
 pub mod task;
+pub mod topology;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::engine::input::{Amounts, GpuRequest, GroupKey, Name, Time};
 
@@ -32,6 +33,7 @@ use queue::Queue;
 use resources::{ResourceNames, Resources, Shared, add};
 use shape::Shape;
 use task::{Place, State, Status, Task};
+use topology::Topology;
 
 /// Everything known.
 #[derive(Debug, Default)]
@@ -56,6 +58,8 @@ pub struct Model {
     queue_ids: HashMap<Name, QueueId>,
     class_ids: HashMap<Constraints, ClassId>,
     shape_ids: HashMap<(Amounts, GpuRequest), ShapeId>,
+    /// Topologies by name.
+    pub topologies: BTreeMap<Name, Topology>,
     /// Nodes in score order.
     pub index: NodeIndex,
     /// Gangs with pending pods.
@@ -66,6 +70,8 @@ pub struct Model {
     pub dirty: bool,
     /// Nodes changed in more than their books: order, class bits, totals and extremes are out of date.
     nodes_stale: bool,
+    /// Topologies changed, or nodes did: their trees are out of date.
+    topologies_stale: bool,
     /// What the top queues share is out of date.
     totals_stale: bool,
     /// The queue tree or its counters are out of date.
@@ -262,6 +268,13 @@ impl Model {
             Some(node) if node.input.is_some() => shape.accepted(node.gpu_memory()),
             Some(_) | None => shape.quota,
         }
+    }
+
+    /// The node on which a task is, or will be.
+    #[must_use]
+    pub fn node_of(&self, id: TaskId) -> Option<NodeId> {
+        let state = &self.tasks[id].state;
+        state.plan.as_ref().or(state.hold.as_ref()).map(|place| place.node)
     }
 
     /// Whether a task wants a place: pending and not waiting for a retry, or evicted in the open statement.

@@ -1,6 +1,8 @@
 //! Where a pod may go, and where it goes best.
 
 pub mod choose;
+pub mod domains;
 pub mod filter;
 pub mod gpu;
+pub mod preferred;
 pub mod score;

@@ -2,7 +2,7 @@
 
 mod events;
 mod properties;
-mod scenario;
+pub mod scenario;
 mod tables;
 
 pub(in crate::engine) use scenario::{group, node};

@@ -6,13 +6,17 @@ use crate::engine::decision::ReasonCode;
 use crate::engine::explain::refusal::{PodProblem, examine, too_large};
 use crate::engine::fairshare::gates;
 use crate::engine::fairshare::{largest_gpu, wanted};
+use crate::engine::input::Name;
 use crate::engine::model::class::NodeSet;
 use crate::engine::model::gang::{Kind, Member};
 use crate::engine::model::ids::{GangId, NodeId, TaskId};
 use crate::engine::model::task::Place;
-use crate::engine::placement::choose::{Context, best_node};
+use crate::engine::placement::choose::{Context, Scope, best_node};
+use crate::engine::placement::domains::{Domains, Question, Refused, domains};
 use crate::engine::placement::filter::fits_now;
 use crate::engine::placement::gpu;
+use crate::engine::placement::preferred::Preferred;
+use crate::engine::policy::Plugin;
 
 use super::session::Session;
 
@@ -36,7 +40,14 @@ impl Session<'_> {
             let class = self.model.tasks[task].class;
             self.model.refresh_class(class);
         }
-        self.place_member(gang, 0, tasks, mode)
+        let scope = Scope {
+            among: match mode {
+                Mode::Real => None,
+                Mode::Simulate(nodes) => Some(nodes),
+            },
+            preferred: None,
+        };
+        self.place_member(gang, 0, tasks, mode, scope)
     }
 
     /// The queue has no room for all of it.
@@ -61,40 +72,103 @@ impl Session<'_> {
         true
     }
 
-    fn place_member(&mut self, gang: GangId, member: Member, tasks: &[TaskId], mode: Mode) -> bool {
+    /// Places a member's pods in the first domain that takes them, if a topology says where they must be or had better be.
+    fn place_member(&mut self, gang: GangId, member: Member, tasks: &[TaskId], mode: Mode, scope: Scope) -> bool {
         if tasks.is_empty() {
             return true;
         }
+        let found = match self.domains_of(gang, member, tasks, scope) {
+            Ok(None) => return self.place_in(gang, member, tasks, mode, scope),
+            Ok(Some(found)) => found,
+            Err(refused) => {
+                if matches!(mode, Mode::Real) {
+                    let mut findings = std::mem::take(self.note(gang));
+                    findings.domains_refused(self.model, gang, member, tasks.len(), &refused);
+                    *self.note(gang) = findings;
+                }
+                return false;
+            }
+        };
+        let (topology, domains) = found;
+        let preferred = (!domains.preferred.is_empty())
+            .then(|| Preferred::of(&self.model.topologies[&topology], &domains.preferred));
+        for &domain in &domains.order {
+            let nodes = self.model.topologies[&topology].node_set(domain, scope.among);
+            let inside = Scope {
+                among: Some(&nodes),
+                preferred: preferred.as_ref().or(scope.preferred),
+            };
+            if self.place_in(gang, member, tasks, mode, inside) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// The domains that a member's pods may go to. Pods of it that hold a place bind the others to their domain.
+    fn domains_of(
+        &self,
+        gang: GangId,
+        member: Member,
+        tasks: &[TaskId],
+        scope: Scope,
+    ) -> Result<Option<(Name, Domains)>, Refused> {
+        let entry = &self.model.gangs[gang];
+        let Some(constraint) = &entry.tree[member as usize].topology else {
+            return Ok(None);
+        };
+        if !self.policy.plugins.contains(&Plugin::Topology) {
+            return Ok(None);
+        }
+        let placed = entry.tasks.iter().filter(|task| {
+            let task = &self.model.tasks[**task];
+            task.state.status.active_allocated() && task.member.is_some_and(|own| entry.is_under(own, member))
+        });
+        let with: Vec<NodeId> = placed.filter_map(|task| self.model.node_of(*task)).collect();
+        let question = Question {
+            constraint,
+            tasks,
+            with: &with,
+            among: scope.among,
+        };
+        domains(self.model, &question)
+    }
+
+    fn place_in(&mut self, gang: GangId, member: Member, tasks: &[TaskId], mode: Mode, scope: Scope) -> bool {
         let mark = self.model.mark();
         let placed = match &self.model.gangs[gang].tree[member as usize].kind {
-            Kind::Pods(_) => self.place_pods(gang, tasks, mode),
+            Kind::Pods(_) => self.place_pods(gang, tasks, mode, scope),
             Kind::Set { .. } => {
                 let entry = &self.model.gangs[gang];
                 let order = entry.in_order(member, &entry.active());
                 order.into_iter().all(|below| {
                     let theirs = self.tasks_under(gang, below, tasks);
-                    self.place_member(gang, below, &theirs, mode)
+                    self.place_member(gang, below, &theirs, mode, scope)
                 })
             }
         };
         if !placed {
             self.rollback(mark);
+            if let Some(preferred) = scope.preferred {
+                preferred.forget();
+            }
         }
         placed
     }
 
     fn tasks_under(&self, gang: GangId, member: Member, tasks: &[TaskId]) -> Vec<TaskId> {
-        let tree = &self.model.gangs[gang].tree;
+        let entry = &self.model.gangs[gang];
         let under = |task: &TaskId| {
-            let own = self.model.tasks[*task].member;
-            std::iter::successors(own, |at| tree[*at as usize].parent).any(|at| at == member)
+            self.model.tasks[*task]
+                .member
+                .is_some_and(|own| entry.is_under(own, member))
         };
         tasks.iter().copied().filter(under).collect()
     }
 
-    fn place_pods(&mut self, gang: GangId, tasks: &[TaskId], mode: Mode) -> bool {
+    fn place_pods(&mut self, gang: GangId, tasks: &[TaskId], mode: Mode, scope: Scope) -> bool {
         for (placed, &task) in tasks.iter().enumerate() {
-            if let Err(problem) = self.place_task(task, mode) {
+            if let Err(problem) = self.place_task(task, mode, scope) {
                 if let (Some(problem), Mode::Real) = (problem, mode) {
                     let mut findings = std::mem::take(self.note(gang));
                     findings.pod_failed(self.model, task, placed, &problem);
@@ -107,7 +181,7 @@ impl Session<'_> {
     }
 
     /// Places one pod. On failure says why, where anybody wants to know.
-    fn place_task(&mut self, task: TaskId, mode: Mode) -> Result<(), Option<Arc<PodProblem>>> {
+    fn place_task(&mut self, task: TaskId, mode: Mode, scope: Scope) -> Result<(), Option<Arc<PodProblem>>> {
         if let Some(text) = too_large(self.model, self.policy, task) {
             return Err(Some(Arc::new(PodProblem {
                 headline: Some(text),
@@ -121,14 +195,10 @@ impl Session<'_> {
         if real && let Some(problem) = self.hopeless.get(kind) {
             return Err(Some(problem.clone()));
         }
-        let among = match mode {
-            Mode::Real => None,
-            Mode::Simulate(nodes) => Some(nodes),
-        };
         let context = Context {
             policy: self.policy,
             scorers: &self.scorers,
-            among,
+            scope,
         };
         if let Some(node) = best_node(self.model, context, task, &mut self.work) {
             self.assign(task, node, real);
@@ -137,8 +207,8 @@ impl Session<'_> {
         if !real {
             return Err(None);
         }
-        let problem = Arc::new(examine(self.model, self.policy, task));
-        if lasting {
+        let problem = Arc::new(examine(self.model, self.policy, task, scope.among));
+        if lasting && scope.among.is_none() {
             self.hopeless.add(self.model.mark(), kind, problem.clone());
         }
         Err(Some(problem))

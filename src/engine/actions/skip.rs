@@ -2,13 +2,21 @@
 
 use std::collections::BTreeMap;
 
+use crate::engine::input::TopologyConstraint;
 use crate::engine::model::Model;
 use crate::engine::model::ids::{ClassId, GangId, QueueId, TaskId};
 use crate::engine::model::resources::Resources;
 use crate::engine::model::task::Status;
 
-/// What makes jobs comparable: kind and rank of the gang, what it needs and has, the classes of its waiting pods.
-type Signature = (Option<QueueId>, i64, bool, Vec<(usize, usize)>, Vec<ClassId>);
+/// What makes jobs comparable: kind and rank of the gang, what it needs and has, the topologies that bind it, the classes of its waiting pods.
+type Signature = (
+    Option<QueueId>,
+    i64,
+    bool,
+    Vec<(usize, usize)>,
+    Vec<Option<TopologyConstraint>>,
+    Vec<ClassId>,
+);
 
 /// Jobs that failed in this action.
 #[derive(Debug, Default)]
@@ -55,7 +63,8 @@ fn signature(model: &Model, table: Option<QueueId>, gang: GangId) -> Signature {
     let needs = entry.pod_sets().map(|(_, pods)| (pods.min, pods.active())).collect();
     let mut classes: Vec<ClassId> = waiting(model, gang).map(|task| model.tasks[task].class).collect();
     classes.sort_unstable();
-    (table, priority, preemptible, needs, classes)
+    let topologies = entry.tree.iter().map(|member| member.topology.clone()).collect();
+    (table, priority, preemptible, needs, topologies, classes)
 }
 
 fn requests(model: &Model, gang: GangId) -> Vec<(Resources, i64)> {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crate::engine::fairshare::gates;
 use crate::engine::input::{GPU, GpuKind};
 use crate::engine::model::Model;
+use crate::engine::model::class::NodeSet;
 use crate::engine::model::ids::{NodeId, TaskId};
 use crate::engine::model::resources::{CPU, GPUS, MEMORY, PODS, mig_slices};
 use crate::engine::placement::filter;
@@ -100,10 +101,14 @@ impl PodProblem {
     }
 }
 
-/// Asks every node why it refuses a pod.
-pub fn examine(model: &Model, policy: &Policy, task: TaskId) -> PodProblem {
+/// Asks every node in question (`None` = all) why it refuses a pod.
+pub fn examine(model: &Model, policy: &Policy, task: TaskId, among: Option<&NodeSet>) -> PodProblem {
     let mut counts = BTreeMap::new();
-    for &id in &model.by_name {
+    for &id in model
+        .by_name
+        .iter()
+        .filter(|id| among.is_none_or(|set| set.has(id.at())))
+    {
         for reason in refusals(model, policy, task, id) {
             *counts.entry(reason).or_insert(0) += 1;
         }

@@ -15,6 +15,7 @@ use super::queue::Queue;
 use super::resources::{CPU, GPUS, MEMORY, PODS, Resources};
 use super::shape::Shape;
 use super::task::{Assumed, Place, State, Status, Task, TaskOrder, shown};
+use super::topology::Topology;
 
 impl Model {
     /// Takes in one change.
@@ -30,7 +31,14 @@ impl Model {
             Event::PodGone(uid) => self.pod_gone(&uid),
             Event::Unbound { pod, retry_at } => self.unbound(&pod, retry_at, now),
             Event::Unevicted { pod } => self.unevicted(&pod, now),
-            Event::Topology(_) | Event::TopologyGone(_) => {}
+            Event::Topology(input) => {
+                self.topologies.insert(input.name, Topology::new(input.levels));
+                self.topologies_changed();
+            }
+            Event::TopologyGone(name) => {
+                self.topologies.remove(&name);
+                self.topologies_changed();
+            }
             Event::Usage(usage) => self.apply_usage(usage),
         }
     }
@@ -76,6 +84,11 @@ impl Model {
             self.account(task, 1);
         }
         self.nodes_stale = true;
+        self.dirty = true;
+    }
+
+    fn topologies_changed(&mut self) {
+        self.topologies_stale = true;
         self.dirty = true;
     }
 

@@ -40,12 +40,9 @@ impl Constraints {
     /// Node selector and required node affinity.
     #[must_use]
     pub fn selects(&self, node: &Node) -> bool {
-        let Some(input) = &node.input else { return false };
-        let label = |key: &Name| -> Option<&Name> {
-            let found = input.labels.binary_search_by(|(other, _)| other.cmp(key)).ok()?;
-            Some(&input.labels[found].1)
-        };
-        self.selector.iter().all(|(key, value)| label(key) == Some(value))
+        let label = |key: &Name| node.label(key);
+        node.input.is_some()
+            && self.selector.iter().all(|(key, value)| label(key) == Some(value))
             && self.required.as_ref().is_none_or(|terms| {
                 terms.iter().any(|term| {
                     !(term.labels.is_empty() && term.fields.is_empty())
@@ -122,6 +119,21 @@ impl NodeSet {
         let fresh = self.0[position / 64] & bit == 0;
         self.0[position / 64] |= bit;
         fresh
+    }
+
+    /// Positions in it, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        self.0.iter().enumerate().flat_map(|(at, &word)| {
+            std::iter::successors(Some(word), |rest| Some(rest & (rest - 1)))
+                .take_while(|rest| *rest != 0)
+                .map(move |rest| at * 64 + rest.trailing_zeros() as usize)
+        })
+    }
+
+    /// How many it holds.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
     /// Takes the node at a position out.

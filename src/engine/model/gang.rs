@@ -191,6 +191,12 @@ impl Gang {
         found.map(|position| position as Member)
     }
 
+    /// Whether a member is another one or below it.
+    #[must_use]
+    pub fn is_under(&self, member: Member, other: Member) -> bool {
+        std::iter::successors(Some(member), |at| self.tree[*at as usize].parent).any(|at| at == other)
+    }
+
     /// The pods of a pod set.
     #[must_use]
     pub fn pods(&self, member: Member) -> Option<&PodSet> {

@@ -141,6 +141,14 @@ impl Node {
             .unwrap_or(UNKNOWN_GPU_MEMORY)
     }
 
+    /// The value of a label.
+    #[must_use]
+    pub fn label(&self, key: &str) -> Option<&Name> {
+        let labels = &self.input.as_ref()?.labels;
+        let found = labels.binary_search_by(|(other, _)| (**other).cmp(key)).ok()?;
+        Some(&labels[found].1)
+    }
+
     /// Has no GPU of any kind.
     #[must_use]
     pub fn cpu_only(&self) -> bool {

@@ -18,7 +18,13 @@ impl Model {
         if self.nodes_stale || self.totals_stale {
             self.sum_up(policy);
         }
+        if self.nodes_stale || self.topologies_stale {
+            for topology in self.topologies.values_mut() {
+                topology.grow(&self.nodes, &self.by_name);
+            }
+        }
         self.nodes_stale = false;
+        self.topologies_stale = false;
         self.totals_stale = false;
         if self.queues_stale {
             self.grow_queues(policy);
@@ -175,9 +181,7 @@ impl Model {
 /// Whether a node carries a label, whatever its value.
 #[must_use]
 pub fn has_label(node: &Node, key: &str) -> bool {
-    node.input
-        .as_ref()
-        .is_some_and(|input| input.labels.binary_search_by(|(other, _)| (**other).cmp(key)).is_ok())
+    node.label(key).is_some()
 }
 
 /// How nodes are preferred, for GPUs and for cpu; `None` if nothing says so.

@@ -13,8 +13,9 @@ use crate::engine::model::index::Order;
 use crate::engine::model::resources::{CPU, GPUS};
 use crate::engine::policy::Policy;
 
-use super::filter::{allowed, fits_later, fits_now};
+use super::filter::{allowed, fits_later, fits_now, fitting_groups};
 use super::gpu;
+use super::preferred::Preferred;
 use super::score::Scorers;
 
 /// What placement needs to know beside the model.
@@ -24,37 +25,120 @@ pub struct Context<'a> {
     pub policy: &'a Policy,
     /// Which preferences count.
     pub scorers: &'a Scorers,
+    /// Where it looks.
+    pub scope: Scope<'a>,
+}
+
+/// Where a pod may go.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Scope<'a> {
     /// The nodes in question; `None` = all.
     pub among: Option<&'a NodeSet>,
+    /// Groups of nodes, the best first; nodes in none of them are not in question.
+    pub preferred: Option<&'a Preferred>,
+}
+
+impl Scope<'_> {
+    fn has(&self, id: NodeId) -> bool {
+        self.among.is_none_or(|set| set.has(id.at()))
+    }
+
+    /// Its nodes.
+    fn nodes(&self, model: &Model) -> Vec<NodeId> {
+        match self.among {
+            Some(set) => set.iter().map(NodeId::of).collect(),
+            None => model.by_name.clone(),
+        }
+    }
 }
 
 /// Whether a pod can go to a node, now or later.
 fn suits(model: &Model, context: Context, task: TaskId, id: NodeId, work: &mut Work) -> bool {
     work.nodes_tested += 1;
     let (node, shape) = (&model.nodes[id], &model.shapes[model.tasks[task].shape]);
-    context.among.is_none_or(|set| set.has(id.at()))
+    context.scope.has(id)
         && fits_later(node, shape)
         && allowed(model, context.policy, task, id)
         && (!shape.shared || gpu::choose(model, task, node, context.scorers.gpus).is_some())
 }
+
+/// One in so many nodes in question: fewer are looked at one by one, more by the index.
+const FEW: usize = 16;
 
 /// The best node for a pod, if it fits any. The pod's class must be up to date.
 #[must_use]
 pub fn best_node(model: &Model, context: Context, task: TaskId, work: &mut Work) -> Option<NodeId> {
     let scorers = context.scorers;
     let indexed = scorers.availability && scorers.resource_type && scorers.placement.is_some();
-    if indexed && model.tasks[task].input.nominated_node.is_none() {
-        walk(model, context, task, work)
-    } else {
-        scan(model, context, task, work)
+    if !indexed || model.tasks[task].input.nominated_node.is_some() {
+        return scan(model, context, task, work);
     }
+    if let Some(preferred) = context.scope.preferred {
+        return best_of_groups(model, context, preferred, task, work);
+    }
+    match context.scope.among {
+        Some(among) if among.count() * FEW < model.by_name.len() => {
+            let nodes: Vec<NodeId> = among.iter().map(NodeId::of).collect();
+            pick(model, context, &nodes, task, work)
+        }
+        Some(_) | None => walk(model, context, task, work),
+    }
+}
+
+/// Group after group.
+fn best_of_groups(
+    model: &Model,
+    context: Context,
+    preferred: &Preferred,
+    task: TaskId,
+    work: &mut Work,
+) -> Option<NodeId> {
+    let pod = &model.tasks[task];
+    let kind = (pod.class, pod.shape);
+    let groups = preferred.groups().enumerate().skip(preferred.first_open(kind));
+    for (at, group) in groups {
+        let found = if group.len() * FEW < model.by_name.len() {
+            pick(model, context, group, task, work)
+        } else {
+            let mut nodes = NodeSet::default();
+            for id in group.iter().filter(|id| context.scope.has(**id)) {
+                nodes.add(id.at());
+            }
+            let scope = Scope {
+                among: Some(&nodes),
+                preferred: None,
+            };
+            walk(model, Context { scope, ..context }, task, work)
+        };
+        if found.is_some() {
+            preferred.note_open(kind, at);
+            return found;
+        }
+    }
+    None
 }
 
 /// By the plain definition: all nodes in order of score.
 #[must_use]
 pub fn scan(model: &Model, context: Context, task: TaskId, work: &mut Work) -> Option<NodeId> {
-    let order = context.scorers.rank(model, task, context.among);
+    let nodes = context.scope.nodes(model);
+    let order = context.scorers.rank(model, task, &nodes, context.scope.preferred);
     order.into_iter().find(|id| suits(model, context, task, *id, work))
+}
+
+/// The best of a few nodes that rank alike by topology: those that suit are scored.
+fn pick(model: &Model, context: Context, nodes: &[NodeId], task: TaskId, work: &mut Work) -> Option<NodeId> {
+    let mut fitting = Vec::new();
+    for &id in nodes {
+        if suits(model, context, task, id, work) {
+            fitting.push(id);
+        }
+    }
+    match &*fitting {
+        [] => None,
+        [only] => Some(*only),
+        _ => context.scorers.rank(model, task, &fitting, None).first().copied(),
+    }
 }
 
 /// By the index.
@@ -83,6 +167,9 @@ pub fn walk(model: &Model, context: Context, task: TaskId, work: &mut Work) -> O
     for &(order, least) in lists {
         let mut first_later = None;
         for id in model.index.walk(order, least) {
+            if !context.scope.has(id) {
+                continue;
+            }
             let now = fits_now(&model.nodes[id], shape);
             if (now || (later.is_none() && first_later.is_none())) && suits(model, context, task, id, work) {
                 if now {
@@ -99,20 +186,10 @@ pub fn walk(model: &Model, context: Context, task: TaskId, work: &mut Work) -> O
 /// Nodes with a GPU in shared use that has room, best first.
 fn sharing_nodes(model: &Model, context: Context, task: TaskId) -> Vec<NodeId> {
     let shape = &model.shapes[model.tasks[task].shape];
-    let mut set = NodeSet::default();
-    let mut any = false;
-    for &rank in &model.index.sharing {
-        let id = model.index.at_rank(rank);
-        if context.among.is_none_or(|set| set.has(id.at()))
-            && super::filter::fitting_groups(&model.nodes[id], shape).next().is_some()
-        {
-            set.add(id.at());
-            any = true;
-        }
-    }
-    if any {
-        context.scorers.rank(model, task, Some(&set))
-    } else {
-        Vec::new()
-    }
+    let ranks = model.index.sharing.iter();
+    let with_room: Vec<NodeId> = ranks
+        .map(|rank| model.index.at_rank(*rank))
+        .filter(|id| context.scope.has(*id) && fitting_groups(&model.nodes[*id], shape).next().is_some())
+        .collect();
+    context.scorers.rank(model, task, &with_room, None)
 }

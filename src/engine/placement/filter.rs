@@ -69,13 +69,7 @@ pub fn allowed(model: &Model, policy: &Policy, task: TaskId, id: NodeId) -> bool
 #[must_use]
 pub fn node_kind_allows(node: &Node, shape: &Shape) -> bool {
     let Some(input) = &node.input else { return false };
-    let strategy = || {
-        let found = input
-            .labels
-            .binary_search_by(|(key, _)| (**key).cmp("nvidia.com/mig.strategy"))
-            .ok();
-        found.map_or("", |at| &*input.labels[at].1)
-    };
+    let strategy = || node.label("nvidia.com/mig.strategy").map_or("", |value| &**value);
     if shape.gpu.legacy_mig {
         return false;
     }

@@ -1,9 +1,10 @@
 //! How well a node suits a pod: a sum of terms in steps that hardly ever overlap. This is the plain definition; `choose` finds the same winner without
 //! looking at all nodes.
 
+use std::cmp::{Ordering, Reverse};
+
 use crate::engine::input::GPU;
 use crate::engine::model::Model;
-use crate::engine::model::class::NodeSet;
 use crate::engine::model::ids::{NodeId, TaskId};
 use crate::engine::model::index::spread_base;
 use crate::engine::model::node::Node;
@@ -13,6 +14,7 @@ use crate::engine::model::shape::Shape;
 use crate::engine::policy::{Plugin, Policy, Strategy};
 
 use super::filter::{fits_now, fitting_groups};
+use super::preferred::Preferred;
 
 /// Order of GPUs on a node for sharing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +25,30 @@ pub enum GpuOrder {
     Spread,
     /// Used ones first, no order among them.
     Any,
+}
+
+/// A score: the sum of the terms of 100,000 and more, and of those below, which together stay under 100,000. Between them, the order of preferred groups
+/// of nodes, of which many may share a step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Score {
+    steps: i64,
+    group: Reverse<u32>,
+    fine: f64,
+}
+
+impl Eq for Score {}
+
+impl Ord for Score {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let steps = (self.steps, self.group).cmp(&(other.steps, other.group));
+        steps.then(self.fine.total_cmp(&other.fine))
+    }
+}
+
+impl PartialOrd for Score {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 /// Which terms count.
@@ -63,23 +89,14 @@ impl Scorers {
         }
     }
 
-    /// All nodes of `among` (`None` = all), best first; equal ones by name.
+    /// The nodes, best first; equal ones by name.
     #[must_use]
-    pub fn rank(&self, model: &Model, task: TaskId, among: Option<&NodeSet>) -> Vec<NodeId> {
-        let shape = &model.shapes[model.tasks[task].shape];
-        let nodes: Vec<NodeId> = model
-            .by_name
-            .iter()
-            .copied()
-            .filter(|id| among.is_none_or(|set| set.has(id.at())))
-            .collect();
-        let range = self.range(model, shape, &nodes);
-        let mut scored: Vec<(f64, NodeId)> = nodes
-            .into_iter()
-            .map(|id| (self.score(model, task, id, range), id))
-            .collect();
-        scored.sort_by(|left, right| right.0.total_cmp(&left.0));
-        scored.into_iter().map(|(_, id)| id).collect()
+    pub fn rank(&self, model: &Model, task: TaskId, nodes: &[NodeId], preferred: Option<&Preferred>) -> Vec<NodeId> {
+        let range = self.range(model, &model.shapes[model.tasks[task].shape], nodes);
+        let score = |&id: &NodeId| Some((self.score(model, task, id, range, preferred)?, model.nodes[id].rank, id));
+        let mut scored: Vec<_> = nodes.iter().filter_map(score).collect();
+        scored.sort_unstable_by(|left, right| right.0.cmp(&left.0).then(left.1.cmp(&right.1)));
+        scored.into_iter().map(|(_, _, id)| id).collect()
     }
 
     fn resource(shape: &Shape) -> usize {
@@ -97,23 +114,36 @@ impl Scorers {
         free.fold((i64::MAX, 0), |(least, most), free| (least.min(free), most.max(free)))
     }
 
-    fn score(&self, model: &Model, task: TaskId, id: NodeId, range: (i64, i64)) -> f64 {
+    /// `None`: the node is in none of the preferred groups, and does not count.
+    fn score(
+        &self,
+        model: &Model,
+        task: TaskId,
+        id: NodeId,
+        range: (i64, i64),
+        preferred: Option<&Preferred>,
+    ) -> Option<Score> {
         let pod = &model.tasks[task];
         let (node, shape) = (&model.nodes[id], &model.shapes[pod.shape]);
-        let mut score = self.placement_term(node, shape, range);
+        let (step, group) = preferred.map_or(Some((0, 0)), |preferred| preferred.rank(id))?;
+        let mut score = Score {
+            steps: step * 100_000,
+            group: Reverse(group),
+            fine: self.placement_term(node, shape, range),
+        };
         if self.resource_type && shape.cpu_only && node.cpu_only() {
-            score += 10.0;
+            score.fine += 10.0;
         }
         if self.availability && fits_now(node, shape) {
-            score += 1000.0;
+            score.fine += 1000.0;
         }
         if self.sharing && fitting_groups(node, shape).next().is_some() {
-            score += 10_000.0;
+            score.fine += 10_000.0;
         }
         if self.nominated && pod.input.nominated_node.as_ref() == Some(&node.name) {
-            score += 10_000_000.0;
+            score.steps += 10_000_000;
         }
-        score
+        Some(score)
     }
 
     fn placement_term(&self, node: &Node, shape: &Shape, (least, most): (i64, i64)) -> f64 {

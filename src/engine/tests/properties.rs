@@ -10,7 +10,7 @@ use crate::engine::decision::{Decisions, Work};
 use crate::engine::input::{Event, GPU, GroupInput, PodInput, PodStatus, QueueInput, Share, Time};
 use crate::engine::model::ids::TaskId;
 use crate::engine::model::task::{Place, Status};
-use crate::engine::placement::choose::{Context, scan, walk};
+use crate::engine::placement::choose::{Context, Scope, scan, walk};
 use crate::engine::placement::score::Scorers;
 use crate::engine::policy::{ActionKind, Policy};
 
@@ -337,7 +337,7 @@ proptest! {
         let class = model.tasks[task].class;
         model.refresh_class(class);
         let scorers = Scorers::of(policy);
-        let context = Context { policy, scorers: &scorers, among: None };
+        let context = Context { policy, scorers: &scorers, scope: Scope::default() };
         let mut work = Work::default();
         let name = |id: Option<_>| id.map(|id| model.nodes[id].name.clone());
         prop_assert_eq!(name(scan(model, context, task, &mut work)), name(walk(model, context, task, &mut work)));

@@ -4,7 +4,7 @@
 //! GPU), `T2@n0` (running on n0), `a:0.5@n0/g` (half of GPU group g), `40Mx3` (40 MiB of GPU memory each), `60M*2` (on two devices). KIND is T (50), I (75), both
 //! preemptible, B (100) or F (125), not preemptible; the first one counts for the job. Jobs are listed oldest first.
 //! Options: `min=2`, `need=1` (sub-groups that the root needs), `subs=a:2,b:1` (minima), `subs=g/1,g.a:1` (a set that needs one, and a member of it),
-//! `prio=49`, `order=1,2` (task priorities), `terminating`, `stuck`, `failed=1`, `succeeded=1`, `stale=61`, `grace=10`, `delay=600`, `age=60`, `started=10`.
+//! `topo=net:rack:` (topology, required level, preferred level), `topo.a=net::rack` (of a sub-group), `prio=49`, `order=1,2` (task priorities), `terminating`, `stuck`, `failed=1`, `succeeded=1`, `stale=61`, `grace=10`, `delay=600`, `age=60`, `started=10`.
 //!
 //! What is wanted, per job: `B n0` bound, `P n0` planned, `R` evicted, `R P n0` moved, `-` pending still, `=` as it was; with counts where there are several: `2 R, =`.
 
@@ -16,7 +16,7 @@ use crate::engine::Engine;
 use crate::engine::decision::Decisions;
 use crate::engine::input::{
     Amounts, Event, GPU, GpuKind, GpuRequest, GroupInput, GroupKey, Name, NodeInput, PodInput, PodStatus, QueueInput,
-    Share, SubGroupInput, Time, WHOLE,
+    Share, SubGroupInput, Time, TopologyConstraint, TopologyInput, WHOLE,
 };
 use crate::engine::policy::{ActionKind, Policy};
 
@@ -28,8 +28,11 @@ pub const NOW: Time = Time(1_000_000_000);
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
     name: String,
-    /// GPUs per node, or `GPUs of MiB`.
+    /// GPUs per node, or `GPUs of MiB`; labels behind it as `key=value`.
     nodes: BTreeMap<String, String>,
+    /// Levels by topology, as label keys from the widest on.
+    #[serde(default)]
+    topologies: BTreeMap<String, Vec<String>>,
     /// `quota [wWEIGHT] [LLIMIT] [pPRIORITY] [in PARENT]`, in GPUs; oldest first.
     queues: Vec<String>,
     jobs: Vec<String>,
@@ -97,6 +100,12 @@ impl Scenario {
             .iter()
             .map(|(name, gpus)| Event::Node(Box::new(node(name, gpus))))
             .collect();
+        events.extend(self.topologies.iter().map(|(name, levels)| {
+            Event::Topology(TopologyInput {
+                name: name.as_str().into(),
+                levels: levels.iter().map(|level| level.as_str().into()).collect(),
+            })
+        }));
         events.push(Event::Queue(Box::new(queue("root", "-1 L-1", Time(0)))));
         for (age, line) in self.queues.iter().enumerate() {
             let (name, rest) = line.split_once(' ').expect("a queue is a name and a quota");
@@ -175,13 +184,18 @@ fn outcomes(events: &[Event], decisions: &Decisions) -> BTreeMap<String, String>
         .collect()
 }
 
-/// A node of `GPUs` or `GPUs of MiB`, with plenty of everything else.
-pub fn node(name: &str, gpus: &str) -> NodeInput {
-    let (gpus, memory) = gpus.split_once(" of ").unwrap_or((gpus, "100"));
+/// A node of `GPUs` or `GPUs of MiB`, with plenty of everything else, and with the labels behind.
+pub fn node(name: &str, text: &str) -> NodeInput {
+    let words = text.split_whitespace().filter_map(|word| word.split_once('='));
+    let mut labels: Vec<(Name, Name)> = words.map(|(key, value)| (key.into(), value.into())).collect();
+    labels.push(("kubernetes.io/hostname".into(), name.into()));
+    labels.sort();
+    let size: Vec<&str> = text.split_whitespace().take_while(|word| !word.contains('=')).collect();
+    let (gpus, memory) = (size[0], *size.get(2).unwrap_or(&"100"));
     let gpus: i64 = gpus.parse().expect("a number of GPUs");
     NodeInput {
         name: name.into(),
-        labels: vec![("kubernetes.io/hostname".into(), name.into())],
+        labels,
         taints: Vec::new(),
         unschedulable: false,
         ready: true,
@@ -366,6 +380,10 @@ fn job(line: &str, age: usize) -> Vec<Event> {
     group.sub_groups = options
         .get("subs")
         .map_or_else(Vec::new, |subs| subs.split(',').map(sub_group).collect());
+    group.topology = options.get("topo").map(|text| constraint(text));
+    for sub in &mut group.sub_groups {
+        sub.topology = options.get(&*format!("topo.{}", sub.name)).map(|text| constraint(text));
+    }
     group.stale_since = number("stale").map(|seconds| Time(NOW.0 - seconds * 1000));
     group.last_start = number("started").map(|seconds| Time(NOW.0 - seconds * 1000));
     group.staleness_grace = number("grace").map(|seconds| seconds * 1000);
@@ -397,6 +415,17 @@ fn job(line: &str, age: usize) -> Vec<Event> {
     let mut events = vec![Event::Group(Box::new(group))];
     events.extend(pods.into_iter().map(|pod| Event::Pod(Box::new(pod))));
     events
+}
+
+fn constraint(text: &str) -> TopologyConstraint {
+    let mut parts = text.split(':').map(Name::from);
+    let topology = parts.next().expect("a topology");
+    let mut level = || parts.next().filter(|level| !level.is_empty());
+    TopologyConstraint {
+        topology,
+        required: level(),
+        preferred: level(),
+    }
 }
 
 fn add_pods(pods: &mut Vec<PodInput>, group: &GroupInput, item: &str) -> Option<char> {

@@ -26,3 +26,8 @@ fn preempt() {
 fn stale_gangs() {
     check(include_str!("tables/stale.yaml"));
 }
+
+#[test]
+fn topology() {
+    check(include_str!("tables/topology.yaml"));
+}

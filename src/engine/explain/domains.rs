@@ -1,0 +1,90 @@
+//! Why no domain of a topology takes the pods of a gang's member, in KAI's words.
+
+use crate::engine::decision::ReasonCode;
+use crate::engine::fairshare::gates::readable;
+use crate::engine::model::Model;
+use crate::engine::model::gang::{Gang, Kind, Member};
+use crate::engine::model::ids::GangId;
+use crate::engine::model::resources::{CPU, GPUS, MEMORY};
+use crate::engine::placement::domains::{Lack, Refused};
+
+use super::report::Findings;
+
+impl Findings {
+    /// Adds why no domain takes the `wanted` pods of a member.
+    pub fn domains_refused(&mut self, model: &Model, gang: GangId, member: Member, wanted: usize, refused: &Refused) {
+        let gang = &model.gangs[gang];
+        let Some(constraint) = &gang.tree[member as usize].topology else {
+            return;
+        };
+        let topology = &constraint.topology;
+        let failed = format!(
+            "topology {topology}, requirement {} couldn't be satisfied for {}",
+            constraint.required.as_deref().unwrap_or_default(),
+            job(gang, member)
+        );
+        let message = match refused {
+            Refused::NoTopology => format!("Requested topology {topology} does not exist"),
+            Refused::NoLevel { required, level } => format!(
+                "topology constraint error: {} specified '{level}' as the {} topology constraint level, but the topology tree '{topology}' does not contain a level with this name",
+                subject(gang, member),
+                if *required { "required" } else { "preferred" }
+            ),
+            Refused::Everything(domain) => {
+                let place = domain.as_deref().unwrap_or("the cluster");
+                format!("{failed}: not enough resources in {place} to allocate the job")
+            }
+            Refused::Each(domains) => {
+                for lack in domains {
+                    self.add(ReasonCode::NotEnoughResources, lacking(model, lack, wanted), None);
+                }
+                failed
+            }
+        };
+        self.add(ReasonCode::PodSchedulingErrors, message, None);
+    }
+}
+
+fn lacking(model: &Model, lack: &Lack, wanted: usize) -> String {
+    let domain = &lack.domain;
+    if let Some(slots) = lack.slots {
+        return format!("node-group {domain} can allocate only {slots} of {wanted} required pods");
+    }
+    let each = lack.short.iter().map(|&(position, asked, free)| {
+        let item = match position {
+            CPU => "CPU cores",
+            MEMORY => "memory",
+            GPUS => "GPUs",
+            _ => &**model.resources.name(position),
+        };
+        let show = |amount: i64| {
+            if position <= GPUS {
+                readable(amount, position)
+            } else {
+                amount.to_string()
+            }
+        };
+        let (asked, free) = (show(asked), show(free));
+        format!("{domain} didn't have enough resources: {item}, requested: {asked}, available: {free}")
+    });
+    each.collect::<Vec<_>>().join(", ")
+}
+
+fn job(gang: &Gang, member: Member) -> String {
+    let name = &gang.tree[member as usize].name;
+    let sub = if name.is_empty() || &**name == "default" {
+        String::new()
+    } else {
+        format!(", subgroup {name}")
+    };
+    format!("job <{}/{}>{sub}", gang.key.namespace, gang.key.name)
+}
+
+fn subject(gang: &Gang, member: Member) -> String {
+    let node = &gang.tree[member as usize];
+    if node.parent.is_none() || (matches!(node.kind, Kind::Pods(_)) && &*node.name == "default") {
+        "workload".to_owned()
+    } else {
+        format!("sub-group {}", node.name)
+    }
+}

@@ -1,0 +1,397 @@
+//! Which domains of a topology may take pods of a gang, and in which order they are tried.
+//!
+//! First the domains of the preferred level, then wider ones up to the required level (or the whole topology); within a level the fullest that still
+//! has room goes first. Room is counted, not proven: placing the pods decides. Where pods spill over several preferred domains, the roomiest come first.
+
+use std::cmp::{Ordering, Reverse};
+
+use smallvec::SmallVec;
+
+use crate::engine::input::{GPU, Name, TopologyConstraint};
+use crate::engine::model::Model;
+use crate::engine::model::class::NodeSet;
+use crate::engine::model::ids::{NodeId, ShapeId, TaskId};
+use crate::engine::model::node::Node;
+use crate::engine::model::resources::{GPUS, PODS};
+use crate::engine::model::topology::Topology;
+
+/// What is asked of a topology.
+pub struct Question<'a> {
+    /// The constraint.
+    pub constraint: &'a TopologyConstraint,
+    /// Pods to place.
+    pub tasks: &'a [TaskId],
+    /// Nodes of pods that are placed already and must stay together with these.
+    pub with: &'a [NodeId],
+    /// Nodes in question; `None` = all.
+    pub among: Option<&'a NodeSet>,
+}
+
+/// Domains to try.
+#[derive(Debug, Default)]
+pub struct Domains {
+    /// In this order.
+    pub order: Vec<usize>,
+    /// Domains of the preferred level, from the fullest to the roomiest.
+    pub preferred: Vec<usize>,
+}
+
+/// Why no domain can be tried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// There is no such topology.
+    NoTopology,
+    /// A level is not in the topology, or the preferred one is wider than the required one.
+    NoLevel {
+        /// Named as the required level.
+        required: bool,
+        /// Its name.
+        level: Name,
+    },
+    /// All that is in question lies in one domain (`None`: the whole topology), and that has no room.
+    Everything(Option<Name>),
+    /// No domain of the required level has room.
+    Each(Vec<Lack>),
+}
+
+/// What a domain lacks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lack {
+    /// The domain.
+    pub domain: Name,
+    /// Pods that it has room for, where they could be counted.
+    pub slots: Option<i64>,
+    /// Resources that are short: position, asked, free.
+    pub short: Vec<(usize, i64, i64)>,
+}
+
+/// What the pods ask for together.
+struct Need {
+    count: i64,
+    /// Position, sum and largest, for each resource asked for beside the pod itself.
+    asked: SmallVec<[(usize, i64, i64); 4]>,
+    /// All pods ask for the same kinds of resources, so that room can be counted in pods.
+    alike: bool,
+    /// All ask for parts of GPUs.
+    shared: bool,
+    /// Some asks for a part of a GPU.
+    fractions: bool,
+    shapes: SmallVec<[ShapeId; 2]>,
+}
+
+/// What a domain has.
+#[derive(Clone, Default)]
+struct Room {
+    /// For each resource asked for.
+    free: SmallVec<[i64; 4]>,
+    /// Pods.
+    slots: i64,
+}
+
+impl Need {
+    fn of(model: &Model, tasks: &[TaskId]) -> Self {
+        let mut shapes: SmallVec<[(ShapeId, i64); 2]> = SmallVec::new();
+        for &task in tasks {
+            let shape = model.tasks[task].shape;
+            match shapes.iter_mut().find(|(known, _)| *known == shape) {
+                Some((_, count)) => *count += 1,
+                None => shapes.push((shape, 1)),
+            }
+        }
+        let mut asked: SmallVec<[(usize, i64, i64); 4]> = SmallVec::new();
+        for &(id, count) in &shapes {
+            for (position, amount) in model.shapes[id]
+                .vector
+                .iter()
+                .filter(|(at, amount)| *at != PODS && *amount > 0)
+            {
+                let sum = amount.saturating_mul(count);
+                match asked.iter_mut().find(|(known, ..)| *known == position) {
+                    Some((_, total, most)) => (*total, *most) = (total.saturating_add(sum), (*most).max(amount)),
+                    None => asked.push((position, sum, amount)),
+                }
+            }
+        }
+        asked.sort_unstable();
+        let alike = |position: usize| {
+            let asks = |(id, _): &(ShapeId, i64)| {
+                let shape = &model.shapes[*id];
+                let claimed = if position == GPUS { shape.gpu.dra * GPU } else { 0 };
+                shape.vector.get(position) > claimed
+            };
+            shapes.iter().all(asks) || !shapes.iter().any(asks)
+        };
+        let kind = |id: &ShapeId| &model.shapes[*id];
+        let plain = |position: &usize| *position >= GPUS;
+        let shapes: SmallVec<[ShapeId; 2]> = shapes.iter().map(|(id, _)| *id).collect();
+        Self {
+            count: tasks.len() as i64,
+            alike: asked.iter().map(|(position, ..)| *position).filter(plain).all(alike),
+            shared: shapes.iter().map(kind).all(|shape| shape.shared),
+            fractions: shapes.iter().map(kind).any(|shape| shape.shared),
+            asked,
+            shapes,
+        }
+    }
+
+    /// Pods of the largest kind that a node has room for. Parts of shared GPUs are counted device by device.
+    fn slots(&self, model: &Model, node: &Node) -> i64 {
+        if self.asked.is_empty() && !self.fractions {
+            return self.count;
+        }
+        let plain = self.asked.iter().filter(|(at, ..)| !(self.shared && *at == GPUS));
+        let each = plain.map(|(at, _, most)| node.future.get(*at) / most);
+        let slots = each.fold(node.future.get(PODS), i64::min).max(0);
+        if slots == 0 || !self.shared {
+            return slots;
+        }
+        let of = node.gpu_memory();
+        let kind = |id: &ShapeId| &model.shapes[*id];
+        let part = self
+            .shapes
+            .iter()
+            .map(|id| kind(id).device_memory(of))
+            .max()
+            .unwrap_or(0)
+            .max(1);
+        let devices = self
+            .shapes
+            .iter()
+            .map(|id| kind(id).gpu.count)
+            .max()
+            .unwrap_or(1)
+            .max(1);
+        let used = node.groups.iter().filter(|gpu| gpu.used() && !gpu.all_leaving());
+        let parts: i64 = used.map(|gpu| gpu.free_later(of).max(0) / part).sum();
+        let whole = (node.future.get(GPUS) / GPU).max(0);
+        slots.min((parts + whole.saturating_mul(of / part)) / devices)
+    }
+
+    fn room(&self, model: &Model, nodes: &[NodeId]) -> Room {
+        let mut room = Room {
+            free: self.asked.iter().map(|_| 0).collect(),
+            slots: 0,
+        };
+        for node in nodes.iter().map(|id| &model.nodes[*id]) {
+            for (free, (position, ..)) in room.free.iter_mut().zip(&self.asked) {
+                *free += node.future.get(*position);
+                if *position == GPUS && self.fractions {
+                    let of = node.gpu_memory();
+                    let used = node.groups.iter().filter(|gpu| gpu.used() && !gpu.all_leaving());
+                    *free += used.map(|gpu| gpu.free_later(of).max(0) * GPU / of).sum::<i64>();
+                }
+            }
+            if self.alike {
+                room.slots += self.slots(model, node);
+            }
+        }
+        room
+    }
+
+    fn fits(&self, room: &Room) -> bool {
+        if self.alike {
+            room.slots >= self.count
+        } else {
+            self.asked.iter().zip(&room.free).all(|((_, sum, _), free)| sum <= free)
+        }
+    }
+
+    /// How much of a domain the pods would take.
+    fn share(&self, room: &Room) -> Share {
+        let each = self.asked.iter().zip(&room.free).map(|((_, sum, _), &free)| {
+            if free > 0 {
+                Share { asked: *sum, free }
+            } else {
+                Share { asked: 1000, free: 1 }
+            }
+        });
+        each.max().unwrap_or(Share { asked: 0, free: 1 })
+    }
+
+    fn lack(&self, room: &Room, domain: &Name) -> Lack {
+        let each = self.asked.iter().zip(&room.free);
+        let short = each.filter(|((_, sum, _), free)| sum > free);
+        Lack {
+            domain: domain.clone(),
+            slots: self.alike.then_some(room.slots),
+            short: short
+                .map(|((position, sum, _), free)| (*position, *sum, *free))
+                .collect(),
+        }
+    }
+}
+
+/// An exact quotient.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Share {
+    asked: i64,
+    free: i64,
+}
+
+impl Ord for Share {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let product = |left: i64, right: i64| i128::from(left) * i128::from(right);
+        product(self.asked, other.free).cmp(&product(other.asked, self.free))
+    }
+}
+
+impl PartialOrd for Share {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// The domains to try. `None`: the constraint asks for nothing.
+///
+/// # Errors
+/// If no domain can take the pods.
+pub fn domains(model: &Model, question: &Question) -> Result<Option<(Name, Domains)>, Refused> {
+    let constraint = question.constraint;
+    if constraint.required.is_none() && constraint.preferred.is_none() {
+        return Ok(None);
+    }
+    let topology = model.topologies.get(&constraint.topology).ok_or(Refused::NoTopology)?;
+    let (required, preferred) = levels(topology, constraint)?;
+    let finest = preferred.or(required).unwrap_or(0);
+    let top = topology.common_domain(question.among, finest);
+    let need = Need::of(model, question.tasks);
+    let survey = Survey::of(model, topology, &need, top, finest);
+    if !need.fits(survey.room(top)) {
+        return Err(Refused::Everything(
+            (top != 0).then(|| topology.domains[top].name.clone()),
+        ));
+    }
+    let sorted = survey.sorted();
+    let level = |domain: &usize| topology.domains[*domain].level;
+    let homes: Option<Vec<usize>> = required.filter(|_| !question.with.is_empty()).map(|required| {
+        let home = |node: &NodeId| topology.domain_of(*node, required);
+        question.with.iter().filter_map(home).collect()
+    });
+    let at_home = |domain: usize| {
+        let up = std::iter::successors(Some(domain), |&at| (at != 0).then(|| topology.domains[at].parent));
+        homes
+            .as_ref()
+            .is_none_or(|homes| up.into_iter().any(|at| homes.contains(&at)))
+    };
+    let widest = required.unwrap_or(0);
+    let in_question = |domain: &&usize| level(domain) >= widest && at_home(**domain);
+    let mut order: Vec<usize> = sorted
+        .iter()
+        .filter(in_question)
+        .copied()
+        .filter(|domain| need.fits(survey.room(*domain)))
+        .collect();
+    if order.is_empty() {
+        let widest = sorted
+            .iter()
+            .filter(in_question)
+            .filter(|domain| level(domain) == widest);
+        let lack = |domain: &usize| need.lack(survey.room(*domain), &topology.domains[*domain].name);
+        return Err(Refused::Each(widest.map(lack).collect()));
+    }
+    order.sort_by_key(|domain| Reverse(level(domain)));
+    let preferred = preferred.map_or_else(Vec::new, |preferred| {
+        sorted
+            .iter()
+            .copied()
+            .filter(|domain| level(domain) == preferred)
+            .collect()
+    });
+    Ok(Some((constraint.topology.clone(), Domains { order, preferred })))
+}
+
+/// The required and the preferred level by number.
+fn levels(topology: &Topology, constraint: &TopologyConstraint) -> Result<(Option<usize>, Option<usize>), Refused> {
+    let find = |level: &Option<Name>, required: bool| match level {
+        None => Ok(None),
+        Some(name) => match topology.level(name) {
+            Some(level) => Ok(Some(level)),
+            None => Err(Refused::NoLevel {
+                required,
+                level: name.clone(),
+            }),
+        },
+    };
+    let (required, preferred) = (find(&constraint.required, true)?, find(&constraint.preferred, false)?);
+    match (&constraint.preferred, preferred) {
+        (Some(name), Some(level)) if required.is_some_and(|required| level < required) => Err(Refused::NoLevel {
+            required: false,
+            level: name.clone(),
+        }),
+        _ => Ok((required, preferred)),
+    }
+}
+
+/// Room in a domain and in those below it, down to a level.
+struct Survey<'a> {
+    topology: &'a Topology,
+    need: &'a Need,
+    top: usize,
+    finest: usize,
+    /// By position behind `top`.
+    rooms: Vec<Room>,
+}
+
+impl<'a> Survey<'a> {
+    fn of(model: &Model, topology: &'a Topology, need: &'a Need, top: usize, finest: usize) -> Self {
+        let below = &topology.domains[top + 1..];
+        let inner = below
+            .iter()
+            .take_while(|domain| domain.level > topology.domains[top].level)
+            .count();
+        let mut rooms = vec![Room::default(); inner + 1];
+        for domain in (top..=top + inner).rev() {
+            let entry = &topology.domains[domain];
+            if entry.level > finest {
+                continue;
+            }
+            let counted = entry.level == finest || entry.children.is_empty();
+            rooms[domain - top] = if counted {
+                need.room(model, topology.nodes_of(domain))
+            } else {
+                let mut sum = need.room(model, &[]);
+                for room in entry.children.iter().map(|child| &rooms[child - top]) {
+                    sum.slots += room.slots;
+                    for (mine, theirs) in sum.free.iter_mut().zip(&room.free) {
+                        *mine += theirs;
+                    }
+                }
+                sum
+            };
+        }
+        Self {
+            topology,
+            need,
+            top,
+            finest,
+            rooms,
+        }
+    }
+
+    fn room(&self, domain: usize) -> &Room {
+        &self.rooms[domain - self.top]
+    }
+
+    /// All surveyed domains, wider ones before those in them, those in one domain from the fullest to the roomiest.
+    fn sorted(&self) -> Vec<usize> {
+        let mut sorted = Vec::new();
+        let mut open = vec![self.top];
+        while let Some(domain) = open.pop() {
+            sorted.push(domain);
+            let entry = &self.topology.domains[domain];
+            if entry.level < self.finest {
+                let mut children: Vec<(Share, usize)> = entry
+                    .children
+                    .iter()
+                    .map(|&child| (self.need.share(self.room(child)), child))
+                    .collect();
+                children.sort_by_key(|(share, _)| Reverse(*share));
+                open.extend(children.into_iter().rev().map(|(_, child)| child));
+            }
+        }
+        sorted
+    }
+}
+
+#[cfg(test)]
+mod tests;

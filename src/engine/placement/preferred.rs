@@ -1,0 +1,73 @@
+//! Domains that pods of a gang had better gather in: the roomiest first, so that a gang that fills more than one touches few.
+
+use std::cell::Cell;
+use std::ops::Range;
+
+use crate::engine::model::ids::{ClassId, NodeId, ShapeId};
+use crate::engine::model::topology::Topology;
+
+/// Steps in which preference is scored.
+const STEPS: usize = 10;
+
+/// Groups of nodes, the best first.
+#[derive(Debug, Default)]
+pub struct Preferred {
+    nodes: Vec<NodeId>,
+    groups: Vec<Range<usize>>,
+    /// Group of each node, by the node's position.
+    group_of: Vec<Option<u32>>,
+    /// Pods of this kind fit in none of the groups before this one.
+    full: Cell<Option<(ClassId, ShapeId, usize)>>,
+}
+
+impl Preferred {
+    /// From domains of one level, the best last.
+    #[must_use]
+    pub fn of(topology: &Topology, domains: &[usize]) -> Self {
+        let mut preferred = Self::default();
+        for &domain in domains.iter().rev() {
+            let start = preferred.nodes.len();
+            for &node in topology.nodes_of(domain) {
+                preferred.nodes.push(node);
+                if preferred.group_of.len() <= node.at() {
+                    preferred.group_of.resize(node.at() + 1, None);
+                }
+                preferred.group_of[node.at()] = Some(preferred.groups.len() as u32);
+            }
+            preferred.groups.push(start..preferred.nodes.len());
+        }
+        preferred
+    }
+
+    /// The groups.
+    pub fn groups(&self) -> impl Iterator<Item = &[NodeId]> {
+        self.groups.iter().map(|group| &self.nodes[group.clone()])
+    }
+
+    /// A node's score in steps of the topology's weight, and the place of its group; `None` if it is in none.
+    #[must_use]
+    pub fn rank(&self, node: NodeId) -> Option<(i64, u32)> {
+        let group = self.group_of.get(node.at()).copied().flatten()?;
+        let behind = self.groups.len() - group as usize;
+        Some(((STEPS * behind / self.groups.len()) as i64, group))
+    }
+
+    /// The first group that is not known to be full for a kind of pod.
+    #[must_use]
+    pub fn first_open(&self, kind: (ClassId, ShapeId)) -> usize {
+        match self.full.get() {
+            Some((class, shape, first)) if (class, shape) == kind => first,
+            Some(_) | None => 0,
+        }
+    }
+
+    /// Notes the first group with room for a kind of pod. Holds while nothing is freed.
+    pub fn note_open(&self, kind: (ClassId, ShapeId), first: usize) {
+        self.full.set(Some((kind.0, kind.1, first)));
+    }
+
+    /// Something was freed.
+    pub fn forget(&self) {
+        self.full.set(None);
+    }
+}
