@@ -83,6 +83,10 @@ pub struct Settings {
     pub gpu_fraction_runtime_class: String,
     /// Whether containers are kept from choosing GPUs by themselves.
     pub block_nvidia_visible_devices: bool,
+    /// Whether containers that share a GPU learn the memory that HAMi-core is to hold them to.
+    pub hami_core: bool,
+    /// Whether a queue that promises more than its parent has draws warnings, and its parent must exist.
+    pub validate_queue_quotas: bool,
     /// What becomes of requests while no webhook answers.
     pub failure_policy: FailurePolicy,
     /// Where to listen.

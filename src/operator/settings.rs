@@ -91,6 +91,14 @@ pub struct AdmissionArgs {
     /// Keep containers from choosing GPUs by themselves with NVIDIA_VISIBLE_DEVICES
     #[arg(long, env = "UNIKAI_BLOCK_NVIDIA_VISIBLE_DEVICES", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     pub block_nvidia_visible_devices: bool,
+
+    /// Tell containers that share a GPU the memory limit that the HAMi-core library in them enforces
+    #[arg(long, env = "UNIKAI_HAMI_CORE", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    pub hami_core: bool,
+
+    /// Warn of queues that promise more than their parent has, and refuse queues whose parent does not exist
+    #[arg(long, env = "UNIKAI_VALIDATE_QUEUE_QUOTAS", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    pub validate_queue_quotas: bool,
 }
 
 use ::http as http_types;
@@ -191,6 +199,8 @@ impl TryFrom<Args> for Settings {
                 gpu_sharing: admission.gpu_sharing,
                 gpu_fraction_runtime_class: admission.gpu_fraction_runtime_class_name,
                 block_nvidia_visible_devices: admission.block_nvidia_visible_devices,
+                hami_core: admission.hami_core,
+                validate_queue_quotas: admission.validate_queue_quotas,
                 failure_policy: admission.webhook_failure_policy,
                 address: admission.webhook_address,
                 target: Some(target),

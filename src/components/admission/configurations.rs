@@ -67,36 +67,34 @@ pub fn desired(settings: &Settings, target: &Target, bundle: &str) -> Desired {
             pods(&["CREATE", "UPDATE"]),
         )
     };
-    let validate = |name: &str, path: &str, group: &str, version: &str, resource: &str, scope: &str| {
-        common.validating(
-            name.to_owned(),
-            client(path),
-            rule(group, version, resource, scope, &["CREATE", "UPDATE"]),
-        )
-    };
+    let validate =
+        |name: &str, path: &str, rule: RuleWithOperations| common.validating(name.to_owned(), client(path), rule);
     let topologies = validate(
         &format!("topology.admission.{}.svc", settings.namespace),
         webhook::VALIDATE_TOPOLOGY_PATH,
-        group::KAI,
-        "v1alpha1",
-        "topologies",
-        "Cluster",
+        rule(group::KAI, "v1alpha1", "topologies", "Cluster", &["CREATE", "UPDATE"]),
     );
     let queues = validate(
         webhook::QUEUE_NAME,
         webhook::VALIDATE_QUEUE_PATH,
-        group::SCHEDULING,
-        "v2",
-        "queues",
-        "Cluster",
+        rule(
+            group::SCHEDULING,
+            "v2",
+            "queues",
+            "Cluster",
+            &["CREATE", "UPDATE", "DELETE"],
+        ),
     );
     let pod_groups = validate(
         webhook::POD_GROUP_NAME,
         webhook::VALIDATE_POD_GROUP_PATH,
-        group::SCHEDULING,
-        "v2alpha2",
-        "podgroups",
-        "Namespaced",
+        rule(
+            group::SCHEDULING,
+            "v2alpha2",
+            "podgroups",
+            "Namespaced",
+            &["CREATE", "UPDATE"],
+        ),
     );
 
     Desired {

@@ -54,6 +54,12 @@ impl Lookups {
             .collect()
     }
 
+    /// A queue, as last seen.
+    #[must_use]
+    pub fn queue_named(&self, name: &str) -> Option<Arc<Queue>> {
+        self.stores.queues.get("", name)
+    }
+
     /// The queue that a pod will run in. `None` where that is not ours to say: the pod belongs to a group that others made,
     /// or the cluster does not answer.
     pub async fn workload(&self, pod: &Pod) -> Option<Workload> {

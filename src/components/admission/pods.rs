@@ -1,10 +1,9 @@
 //! Pods of our scheduler: what is written into them and what is refused. One file per rule; here they stand in their order,
 //! and the first that objects decides. Pure: what a rule must know of the cluster comes in as [`Workload`].
-//!
-//! Absent: the opt-in limit of GPU memory by HAMi-core.
 
 pub mod device_access;
 pub mod gpu_sharing;
+pub mod hami_core;
 pub mod queue_label;
 pub mod runtime_class;
 
@@ -28,6 +27,9 @@ pub fn mutate(request: &Request, workload: Option<&Workload>, settings: &Setting
         let mut pod = pod;
         namespace(&mut pod, &request.namespace)?;
         gpu_sharing::mutate(&mut pod, random)?;
+        if settings.hami_core {
+            hami_core::mutate(&mut pod)?;
+        }
         if settings.block_nvidia_visible_devices {
             device_access::mutate(&mut pod)?;
         }

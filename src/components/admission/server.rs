@@ -113,7 +113,8 @@ async fn validate_pod(State(webhooks): State<Arc<Webhooks>>, body: Bytes) -> Res
 
 async fn validate_queue(State(webhooks): State<Arc<Webhooks>>, body: Bytes) -> Response {
     answer("validate-queue", &body, async |request| {
-        queues::validate(request, &webhooks.lookups.tree())
+        let find = |name: &str| webhooks.lookups.queue_named(name);
+        queues::validate(request, &find, webhooks.settings.validate_queue_quotas)
     })
     .await
 }

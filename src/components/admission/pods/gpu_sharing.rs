@@ -43,11 +43,7 @@ pub fn mutate(pod: &mut Pod, random: &str) -> Result<(), String> {
     }
     let place = fraction_place(pod)?;
     let prefix = prefix(pod, place, random);
-    let token = match place {
-        Place::Init(index) => format!("i{index}"),
-        Place::Regular(index) => index.to_string(),
-    };
-    let capabilities = format!("{prefix}-{token}");
+    let capabilities = capabilities(&prefix, place);
     let direct = format!("{capabilities}-evar");
     let volume = volume_name(&format!("{capabilities}-vol"));
 
@@ -160,6 +156,29 @@ pub fn fraction_container(pod: &Pod) -> Result<Option<&Container>, String> {
     })
 }
 
+/// The same container, to be changed, with the name of its config map, once [`mutate`] has chosen it.
+///
+/// # Errors
+/// When the pod names a container that it does not have.
+pub(super) fn fraction_container_mut(pod: &mut Pod) -> Result<Option<(&mut Container, String)>, String> {
+    let prefix = annotation_of(pod, annotation::SHARED_GPU_CONFIG_MAP).map(str::to_owned);
+    let Some(prefix) = prefix.filter(|_| is_fractional(pod)) else {
+        return Ok(None);
+    };
+    let place = fraction_place(pod)?;
+    let Some(spec) = &mut pod.spec else {
+        return Ok(None);
+    };
+    let container = match place {
+        Place::Init(index) => spec
+            .init_containers
+            .as_mut()
+            .and_then(|containers| containers.get_mut(index)),
+        Place::Regular(index) => spec.containers.get_mut(index),
+    };
+    Ok(container.map(|container| (container, capabilities(&prefix, place))))
+}
+
 /// Where the container stands that gets the part of a GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
@@ -181,6 +200,14 @@ fn fraction_place(pod: &Pod) -> Result<Place, String> {
         .ok_or_else(|| {
             format!("failed to get fraction container ref: container with name {name} not found for fraction request")
         })
+}
+
+/// The name of the config map that says which GPU the container got.
+fn capabilities(prefix: &str, place: Place) -> String {
+    match place {
+        Place::Init(index) => format!("{prefix}-i{index}"),
+        Place::Regular(index) => format!("{prefix}-{index}"),
+    }
 }
 
 /// The prefix of the names of the pod's config maps. What a template brings along would be shared by all of its pods, so it

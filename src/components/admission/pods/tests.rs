@@ -13,6 +13,8 @@ fn settings() -> Settings {
         gpu_sharing: true,
         gpu_fraction_runtime_class: "nvidia".to_owned(),
         block_nvidia_visible_devices: false,
+        hami_core: false,
+        validate_queue_quotas: false,
         failure_policy: FailurePolicy::Fail,
         address: ([127, 0, 0, 1], 9443).into(),
         target: None,

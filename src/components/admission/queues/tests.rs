@@ -4,15 +4,17 @@ use super::*;
 use crate::components::admission::review::Denial;
 
 fn check(name: &str, spec: Value, others: &[(&str, &str)]) -> Result<(), String> {
-    let tree = others
-        .iter()
-        .map(|(name, parent)| ((*name).to_owned(), Some((*parent).to_owned())))
-        .collect();
+    let find = |name: &str| {
+        let (_, parent) = others.iter().find(|(other, _)| *other == name)?;
+        Some(Arc::new(queue(
+            json!({"metadata": {"name": name}, "spec": {"parentQueue": parent}}),
+        )))
+    };
     let object =
         json!({"apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": {"name": name}, "spec": spec});
     let request =
         serde_json::from_value(json!({"uid": "u", "operation": "UPDATE", "name": name, "object": object})).unwrap();
-    match validate(&request, &tree).denial {
+    match validate(&request, &find, false).denial {
         None => Ok(()),
         Some(Denial { code, message }) => Err(format!("{code}: {message}")),
     }
@@ -56,5 +58,96 @@ fn it_is_not_below_itself() {
         check("d", below("x"), &others),
         Ok(()),
         "a circle above is not this queue's doing, and ends the walk"
+    );
+}
+
+fn queue(mut object: Value) -> Queue {
+    object["apiVersion"] = json!("scheduling.run.ai/v2");
+    object["kind"] = json!("Queue");
+    serde_json::from_value(object).unwrap()
+}
+
+/// Of CPU, GPU and memory.
+fn quotas(cpu: f64, gpu: f64, memory: f64) -> Value {
+    json!({"cpu": {"quota": cpu}, "gpu": {"quota": gpu}, "memory": {"quota": memory}})
+}
+
+fn warnings(operation: &str, object: &Value, old: &Value, others: &[Value]) -> Verdict {
+    let request = json!({"uid": "u", "operation": operation, "object": object, "oldObject": old});
+    let find = |name: &str| {
+        let other = others.iter().find(|other| other["metadata"]["name"] == json!(name))?;
+        Some(Arc::new(queue(other.clone())))
+    };
+    let mut request: Request = serde_json::from_value(request).unwrap();
+    for object in [&mut request.object, &mut request.old_object] {
+        if !object.is_null() {
+            object["apiVersion"] = json!("scheduling.run.ai/v2");
+            object["kind"] = json!("Queue");
+        }
+    }
+    validate(&request, &find, true)
+}
+
+#[test]
+fn a_queue_that_is_promised_more_than_its_parent_has_draws_warnings() {
+    let parent = json!({"metadata": {"name": "dad"}, "spec": {"resources": quotas(10_000.0, 2.0, 1_000.0)}, "status": {"childQueues": ["kid", "sib"]}});
+    let sibling =
+        json!({"metadata": {"name": "sib"}, "spec": {"parentQueue": "dad", "resources": quotas(6_000.0, 0.0, 0.0)}});
+    let kid =
+        |resources: Value| json!({"metadata": {"name": "kid"}, "spec": {"parentQueue": "dad", "resources": resources}});
+    let others = [parent, sibling];
+    let told = |resources| warnings("CREATE", &kid(resources), &Value::Null, &others);
+    assert_eq!(told(quotas(4_000.0, 2.0, 1_000.0)), Verdict::allow());
+    assert_eq!(
+        told(quotas(5_000.0, 3.0, 1_000.0)).warnings,
+        [
+            "total children CPU quota (11000) exceeds parent queue dad CPU quota (10000)",
+            "child queue GPU quota (3.00) exceeds parent queue dad GPU quota (2.00)",
+        ]
+    );
+    assert_eq!(
+        told(quotas(0.0, 0.0, -1.0)).warnings,
+        ["child queue Memory quota (unlimited) exceeds parent queue dad Memory quota (1000)"]
+    );
+    let orphan = json!({"metadata": {"name": "kid"}, "spec": {"parentQueue": "nobody", "resources": {}}});
+    let denial = warnings("CREATE", &orphan, &Value::Null, &others).denial.unwrap();
+    assert_eq!(
+        denial.message,
+        "queue kid: its parent queue nobody does not exist. Create nobody first, or choose another parentQueue"
+    );
+}
+
+#[test]
+fn a_queue_that_is_lowered_below_its_children_draws_warnings() {
+    let child =
+        json!({"metadata": {"name": "leaf"}, "spec": {"parentQueue": "mid", "resources": quotas(9_000.0, 5.0, 10.0)}});
+    let mid = |resources: Value| json!({"metadata": {"name": "mid"}, "spec": {"resources": resources}, "status": {"childQueues": ["leaf"]}});
+    let lowered = warnings(
+        "UPDATE",
+        &mid(quotas(8_000.0, 5.0, 10.0)),
+        &mid(json!({})),
+        std::slice::from_ref(&child),
+    );
+    assert_eq!(
+        lowered.warnings,
+        [
+            "child queue leaf CPU quota (9000) exceeds parent CPU quota (8000)",
+            "total children CPU quota (9000) exceeds parent CPU quota (8000)",
+        ]
+    );
+    let unlimited = warnings("UPDATE", &mid(quotas(-1.0, -1.0, -1.0)), &mid(json!({})), &[child]);
+    assert_eq!(unlimited, Verdict::allow());
+}
+
+#[test]
+fn a_queue_with_children_does_not_go() {
+    let queue = |children: Value| json!({"metadata": {"name": "dad"}, "spec": {"resources": {}}, "status": {"childQueues": children}});
+    let denial = warnings("DELETE", &Value::Null, &queue(json!(["a", "b"])), &[])
+        .denial
+        .unwrap();
+    assert_eq!(denial.message, "cannot delete queue dad: it has child queues [a b]");
+    assert_eq!(
+        warnings("DELETE", &Value::Null, &queue(json!([])), &[]),
+        Verdict::allow()
     );
 }

@@ -1,0 +1,205 @@
+//! `unikai review`: what the webhooks would say to objects, without a cluster.
+
+mod case;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use serde_json::{Value, json};
+
+use crate::components::admission::review::{Request, Verdict};
+use crate::components::admission::{Settings, pod_groups, pods, queues, topologies};
+use case::{Case, Kind};
+
+/// The random part of generated names, so that the answer to one question is always the same.
+const RANDOM: &str = "xxxxxxx";
+
+/// Arguments of `unikai review`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Manifests (each object is taken as being created, and may rely on the others), or admission requests as the API
+    /// server sends them (AdmissionReview)
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+
+    /// Admit pods that ask for a part of a GPU
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    gpu_sharing: bool,
+
+    /// How to print the answers: for people, or one line of JSON per request
+    #[arg(short, long, value_enum, default_value_t = Format::Text)]
+    output: Format,
+}
+
+/// How to print.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// For people: what is denied, warned of and changed.
+    Text,
+    /// One line of JSON per request.
+    Json,
+}
+
+/// What became of a request.
+struct Reviewed {
+    verdict: Verdict,
+    /// The object after mutation, without what is empty.
+    object: Option<Value>,
+}
+
+/// Runs the subcommand. The status is 1 if a file could not be read or, for people, if a request is denied.
+///
+/// # Errors
+/// When standard output is gone.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let mut out = std::io::stdout().lock();
+    let mut status = ExitCode::SUCCESS;
+    for file in &args.files {
+        let name = file.display().to_string();
+        let cases = match cases(file, &args) {
+            Ok(cases) => cases,
+            Err(error) => {
+                status = ExitCode::FAILURE;
+                match args.output {
+                    Format::Json => writeln!(out, "{}", json!({"file": name, "error": format!("{error:#}")}))?,
+                    Format::Text => writeln!(out, "{name}: {error:#}")?,
+                }
+                continue;
+            }
+        };
+        for case in cases {
+            let reviewed = review(&case);
+            match args.output {
+                Format::Json => writeln!(out, "{}", line(&name, &reviewed))?,
+                Format::Text => {
+                    if !reviewed.verdict.is_allowed() {
+                        status = ExitCode::FAILURE;
+                    }
+                    write!(out, "{}", text(&case, &reviewed))?;
+                }
+            }
+        }
+        out.flush()?;
+    }
+    Ok(status)
+}
+
+fn cases(file: &Path, args: &Args) -> anyhow::Result<Vec<Case>> {
+    let text = std::fs::read_to_string(file).context("it cannot be read")?;
+    case::read(&text, args.gpu_sharing)
+}
+
+/// Asks the rules as the API server does: first those that change the object, then those that judge the result.
+fn review(case: &Case) -> Reviewed {
+    let Case {
+        kind,
+        request,
+        settings,
+        queues,
+    } = case;
+    let verdict = match kind {
+        Kind::Pod => return review_pod(request, settings),
+        Kind::Queue => {
+            let find = |name: &str| queues.get(name).cloned();
+            queues::validate(request, &find, settings.validate_queue_quotas)
+        }
+        Kind::PodGroup => pod_groups::validate(request),
+        Kind::Topology => topologies::validate(request),
+    };
+    Reviewed { verdict, object: None }
+}
+
+fn review_pod(request: &Request, settings: &Settings) -> Reviewed {
+    use crate::components::admission::review::Operation;
+    let mut request = request.clone();
+    if request.operation == Operation::Delete {
+        return Reviewed {
+            verdict: Verdict::allow(),
+            object: None,
+        };
+    }
+    let mut warnings = Vec::new();
+    let creation = request.operation == Operation::Create;
+    if creation {
+        let mutated = pods::mutate(&request, None, settings, RANDOM);
+        if !mutated.is_allowed() {
+            return Reviewed {
+                verdict: mutated,
+                object: None,
+            };
+        }
+        warnings = mutated.warnings;
+        if let Some(patch) = mutated.patch {
+            json_patch::patch(&mut request.object, &patch).expect("the patch was made from this object");
+        }
+    }
+    let judged = pods::validate(&request, None, settings);
+    let verdict = Verdict {
+        warnings: warnings.into_iter().chain(judged.warnings.clone()).collect(),
+        ..judged
+    };
+    let object = (creation && verdict.is_allowed()).then(|| lean(request.object));
+    Reviewed { verdict, object }
+}
+
+/// Without nulls and empty maps, lists and texts: they say what their absence says.
+fn lean(value: Value) -> Value {
+    let empty = |value: &Value| match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
+    };
+    match value {
+        Value::Object(fields) => {
+            let fields = fields.into_iter().map(|(key, value)| (key, lean(value)));
+            Value::Object(fields.filter(|(_, value)| !empty(value)).collect())
+        }
+        Value::Array(items) => Value::Array(items.into_iter().map(lean).collect()),
+        other => other,
+    }
+}
+
+fn line(file: &str, reviewed: &Reviewed) -> Value {
+    let Reviewed { verdict, object } = reviewed;
+    let (code, message) = match &verdict.denial {
+        Some(denial) => (denial.code, denial.message.as_str()),
+        None => (200, ""),
+    };
+    let mut line = json!({
+        "file": file,
+        "allowed": verdict.is_allowed(),
+        "code": code,
+        "message": message,
+        "warnings": verdict.warnings,
+    });
+    if let Some(object) = object {
+        line["object"] = object.clone();
+    }
+    line
+}
+
+fn text(case: &Case, reviewed: &Reviewed) -> String {
+    let Reviewed { verdict, object } = reviewed;
+    let name = &case.request.name;
+    let mut text = match &verdict.denial {
+        Some(denial) => format!("{} {name}: denied: {}\n", case.kind.name(), denial.message),
+        None => format!("{} {name}: allowed\n", case.kind.name()),
+    };
+    for warning in &verdict.warnings {
+        text += &format!("  warning: {warning}\n");
+    }
+    if let Some(after) = object {
+        let changes = json_patch::diff(&lean(case.request.object.clone()), after);
+        for change in &changes.0 {
+            text += &format!("  {change}\n");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+//! The questions in a file: an admission request with what is around it, or the objects of a manifest.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+
+use crate::api::Queue;
+use crate::api::names;
+use crate::components::admission::review::Request;
+use crate::components::admission::{FailurePolicy, QueueLabels, Settings};
+
+/// One question.
+pub struct Case {
+    /// What it is about.
+    pub kind: Kind,
+    /// The request.
+    pub request: Request,
+    /// What the rules go by.
+    pub settings: Settings,
+    /// The queues around it.
+    pub queues: BTreeMap<String, Arc<Queue>>,
+}
+
+/// The kinds that webhooks look at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Pod,
+    Queue,
+    PodGroup,
+    Topology,
+}
+
+impl Kind {
+    const ALL: [Self; 4] = [Self::Pod, Self::Queue, Self::PodGroup, Self::Topology];
+
+    /// As the API writes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pod => "Pod",
+            Self::Queue => "Queue",
+            Self::PodGroup => "PodGroup",
+            Self::Topology => "Topology",
+        }
+    }
+
+    fn of(name: &Value) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| name == kind.name())
+    }
+}
+
+/// Reads the questions: a JSON object with a `request` (and perhaps `settings` and `objects`), or else YAML manifests.
+pub fn read(text: &str, gpu_sharing: bool) -> anyhow::Result<Vec<Case>> {
+    if let Ok(question @ Value::Object(_)) = serde_json::from_str::<Value>(text)
+        && question.get("request").is_some()
+    {
+        return Ok(vec![one(question, gpu_sharing)?]);
+    }
+    let mut objects = Vec::new();
+    for document in serde_yaml_ng::Deserializer::from_str(text) {
+        let object = Value::deserialize(document).context("neither YAML nor JSON")?;
+        match object["items"].as_array() {
+            Some(items) => objects.extend(items.iter().cloned()),
+            None if object.is_null() => {}
+            None => objects.push(object),
+        }
+    }
+    let queues = queues(&objects)?;
+    let asked = objects
+        .into_iter()
+        .filter_map(|object| Some((Kind::of(&object["kind"])?, object)));
+    let cases = asked.map(|(kind, object)| {
+        Ok(Case {
+            kind,
+            request: creation(object)?,
+            settings: settings(&json!({"gpuSharingEnabled": gpu_sharing})),
+            queues: queues.clone(),
+        })
+    });
+    cases.collect()
+}
+
+fn one(mut question: Value, gpu_sharing: bool) -> anyhow::Result<Case> {
+    let given = question.get("settings").cloned();
+    let objects = question["objects"].as_array().cloned().unwrap_or_default();
+    let mut request = question["request"].take();
+    let Some(kind) = Kind::of(&request["kind"]["kind"]) else {
+        bail!("no webhook looks at {}", request["kind"]["kind"]);
+    };
+    if request.get("uid").is_none() {
+        request["uid"] = json!("");
+    }
+    let about = if request["object"].is_null() {
+        "oldObject"
+    } else {
+        "object"
+    };
+    for field in ["name", "namespace"] {
+        if request.get(field).is_none_or(Value::is_null) {
+            request[field] = json!(request[about]["metadata"][field].as_str().unwrap_or_default());
+        }
+    }
+    Ok(Case {
+        kind,
+        request: Request::deserialize(request).context("request")?,
+        settings: settings(&given.unwrap_or_else(|| json!({"gpuSharingEnabled": gpu_sharing}))),
+        queues: queues(&objects)?,
+    })
+}
+
+fn creation(object: Value) -> anyhow::Result<Request> {
+    let name = object["metadata"]["name"]
+        .as_str()
+        .or(object["metadata"]["generateName"].as_str());
+    let namespace = object["metadata"]["namespace"].as_str();
+    let request = json!({
+        "uid": "", "operation": "CREATE",
+        "name": name.unwrap_or_default(), "namespace": namespace.unwrap_or_default(),
+        "object": object,
+    });
+    Request::deserialize(request).context("an object")
+}
+
+fn queues(objects: &[Value]) -> anyhow::Result<BTreeMap<String, Arc<Queue>>> {
+    let queues = objects
+        .iter()
+        .filter(|object| Kind::of(&object["kind"]) == Some(Kind::Queue));
+    let named = queues.map(|object| {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        let queue = Queue::deserialize(object).with_context(|| format!("Queue {name}"))?;
+        Ok((name, Arc::new(queue)))
+    });
+    named.collect()
+}
+
+/// The settings of the webhooks, under the names of KAI's flags; absent ones are off, as in KAI. The queues of pods are the
+/// business of a live cluster.
+fn settings(given: &Value) -> Settings {
+    let on = |name: &str| given[name].as_bool().unwrap_or(false);
+    let text = |name: &str, default: &str| given[name].as_str().unwrap_or(default).to_owned();
+    Settings {
+        namespace: names::object::NAMESPACE.to_owned(),
+        scheduler_name: text("schedulerName", names::object::SCHEDULER_NAME),
+        queue_label_key: names::label::QUEUE.to_owned(),
+        queue_labels: QueueLabels::Off,
+        gpu_sharing: on("gpuSharingEnabled"),
+        gpu_fraction_runtime_class: text("gpuFractionRuntimeClassName", "nvidia"),
+        block_nvidia_visible_devices: on("blockNvidiaVisibleDevices"),
+        hami_core: on("hamiCoreEnabled"),
+        validate_queue_quotas: on("enableQuotaValidation"),
+        failure_policy: FailurePolicy::Fail,
+        address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        target: None,
+    }
+}
