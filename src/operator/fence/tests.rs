@@ -134,7 +134,12 @@ async fn nothing_leaves_a_connection_once_the_fence_is_closed() {
     near.write_all(b"bind").await.unwrap();
     fence.extend(Instant::now());
     let refused = near.write_all(b"more").await.unwrap_err();
-    assert!(refused.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<Fenced>), "{refused}");
+    assert!(
+        refused
+            .get_ref()
+            .is_some_and(<dyn std::error::Error + Send + Sync>::is::<Fenced>),
+        "{refused}"
+    );
 
     far.write_all(b"done").await.unwrap();
     let mut answer = [0; 4];
