@@ -9,6 +9,7 @@ pub mod dev;
 pub mod manifests;
 pub mod output;
 pub mod replay;
+mod review;
 pub mod run;
 
 use std::process::ExitCode;
@@ -55,6 +56,8 @@ enum Command {
     Manifests(manifests::Args),
     /// Print what the scheduler decides for a snapshot of a cluster
     Replay(replay::Args),
+    /// Print what the webhooks would say to manifests or to admission requests
+    Review(review::Args),
 }
 
 impl Command {
@@ -64,7 +67,7 @@ impl Command {
             Command::Run(_) => "info",
             #[cfg(feature = "devcluster")]
             Command::Dev(_) | Command::Demo(_) => "warn",
-            Command::Crds(_) | Command::Manifests(_) | Command::Replay(_) => "warn",
+            Command::Crds(_) | Command::Manifests(_) | Command::Replay(_) | Command::Review(_) => "warn",
         }
     }
 }
@@ -95,6 +98,7 @@ fn start(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Crds(args) => crds::run(args),
         Command::Manifests(args) => manifests::run(args),
         Command::Replay(args) => replay::run(args),
+        Command::Review(args) => review::run(args),
     }
 }
 

@@ -1,0 +1,303 @@
+//! A cluster to measure on: an API server, embedded or real, what `manifests/` installs, and nodes with simulated kubelets.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use kube::api::{ApiResource, DynamicObject, PostParams};
+use kube::core::GroupVersionKind;
+use kube::{Api, Client};
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+use unikai::devcluster::apiserver::{ApiServer, Identity, Options, RunningServer};
+use unikai::devcluster::world::{NodeSpec, World, WorldHandle, WorldOptions};
+
+use crate::process::free_ports;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Where everything is put: the default queues of a quick start and a namespace.
+const SETTING: &str = "
+apiVersion: v1
+kind: Namespace
+metadata: {name: load}
+---
+apiVersion: scheduling.run.ai/v2
+kind: Queue
+metadata: {name: default}
+spec: {resources: {cpu: {quota: -1, limit: -1, overQuotaWeight: 1}, gpu: {quota: -1, limit: -1, overQuotaWeight: 1}, memory: {quota: -1, limit: -1, overQuotaWeight: 1}}}
+---
+apiVersion: scheduling.run.ai/v2
+kind: Queue
+metadata: {name: test}
+spec: {parentQueue: default, resources: {cpu: {quota: -1, limit: -1, overQuotaWeight: 1}, gpu: {quota: -1, limit: -1, overQuotaWeight: 1}, memory: {quota: -1, limit: -1, overQuotaWeight: 1}}}
+";
+
+/// A cluster; all of it ends when dropped.
+pub struct Cluster {
+    /// A client of the administrator.
+    pub admin: Client,
+    server: Server,
+    dir: tempfile::TempDir,
+    _world: WorldHandle,
+}
+
+enum Server {
+    Embedded(RunningServer),
+    Real {
+        _control_plane: ControlPlane,
+        audit: PathBuf,
+        since: Mutex<u64>,
+    },
+}
+
+impl Cluster {
+    /// On the API server of this crate.
+    pub async fn embedded(nodes: usize) -> anyhow::Result<Self> {
+        let dir = tempfile::tempdir()?;
+        let server = ApiServer::start(Options::default()).await?;
+        std::fs::write(
+            dir.path().join("admin.kubeconfig"),
+            server.kubeconfig(&Identity::admin()),
+        )?;
+        std::fs::write(
+            dir.path().join("operator.kubeconfig"),
+            server.kubeconfig(&Identity::operator()),
+        )?;
+        Self::furnish(dir, Server::Embedded(server), nodes, true).await
+    }
+
+    /// The folder with etcd and kube-apiserver, if there is one.
+    pub fn assets() -> Option<PathBuf> {
+        std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from)
+    }
+
+    /// On etcd and kube-apiserver.
+    pub async fn real(assets: &Path, nodes: usize) -> anyhow::Result<Self> {
+        let dir = tempfile::tempdir()?;
+        let control_plane = ControlPlane::start(assets, dir.path())?;
+        let client = client_of(&dir.path().join("admin.kubeconfig")).await?;
+        let deadline = Instant::now() + PATIENCE;
+        while client
+            .request_text(http::Request::get("/readyz").body(Vec::new())?)
+            .await
+            .is_err()
+        {
+            if Instant::now() > deadline {
+                bail!("kube-apiserver does not come up");
+            }
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        let audit = dir.path().join("audit.log");
+        let server = Server::Real {
+            _control_plane: control_plane,
+            audit,
+            since: Mutex::new(0),
+        };
+        Self::furnish(dir, server, nodes, false).await
+    }
+
+    async fn furnish(dir: tempfile::TempDir, server: Server, nodes: usize, controllers: bool) -> anyhow::Result<Self> {
+        let admin = client_of(&dir.path().join("admin.kubeconfig")).await?;
+        for (name, yaml) in unikai::cli::manifests::files("unikai:bench") {
+            if !name.contains("operator.yaml") {
+                apply(&admin, &yaml).await.context(name)?;
+            }
+        }
+        apply(&admin, SETTING).await?;
+        let nodes = (0..nodes).map(|i| NodeSpec::gpu(format!("node-{i:04}"), 8)).collect();
+        let options = WorldOptions {
+            nodes,
+            controllers,
+            ..WorldOptions::default()
+        };
+        let world = World::start(admin.clone(), options).await?;
+        Ok(Self {
+            admin,
+            server,
+            dir,
+            _world: world,
+        })
+    }
+
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn admin_kubeconfig(&self) -> PathBuf {
+        self.dir().join("admin.kubeconfig")
+    }
+
+    pub fn operator_kubeconfig(&self) -> PathBuf {
+        self.dir().join("operator.kubeconfig")
+    }
+
+    /// Counts writes from now on.
+    pub fn forget_writes(&self) {
+        match &self.server {
+            Server::Embedded(server) => server.audit().clear(),
+            Server::Real { audit, since, .. } => {
+                *since.lock().expect("offset") = std::fs::metadata(audit).map_or(0, |m| m.len());
+            }
+        }
+    }
+
+    /// What the operator wrote, by the API server's own log: verb, resource and status code, and how often.
+    pub fn operator_writes(&self) -> BTreeMap<String, usize> {
+        let operator = Identity::operator();
+        let mut counts = BTreeMap::new();
+        let mut count = |verb: &str, resource: &str, subresource: &str, code: u64| {
+            let slash = if subresource.is_empty() { "" } else { "/" };
+            *counts
+                .entry(format!("{verb} {resource}{slash}{subresource} {code}"))
+                .or_default() += 1;
+        };
+        match &self.server {
+            Server::Embedded(server) => {
+                for w in server.audit().writes_of(&operator) {
+                    count(&w.verb, &w.resource, &w.subresource, w.code.into());
+                }
+            }
+            Server::Real { audit, since, .. } => {
+                for entry in entries(audit, *since.lock().expect("offset")) {
+                    if entry["user"]["username"] == json!(operator.user) {
+                        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+                        let object = &entry["objectRef"];
+                        count(
+                            &text(&entry["verb"]),
+                            &text(&object["resource"]),
+                            &text(&object["subresource"]),
+                            entry["responseStatus"]["code"].as_u64().unwrap_or(0),
+                        );
+                    }
+                }
+            }
+        }
+        counts
+    }
+}
+
+fn entries(audit: &Path, since: u64) -> Vec<Value> {
+    use std::io::{Seek as _, SeekFrom};
+    let Ok(mut file) = std::fs::File::open(audit) else {
+        return Vec::new();
+    };
+    if file.seek(SeekFrom::Start(since)).is_err() {
+        return Vec::new();
+    }
+    let lines = BufReader::new(file).lines().map_while(Result::ok);
+    lines.filter_map(|line| serde_json::from_str(&line).ok()).collect()
+}
+
+async fn client_of(kubeconfig: &Path) -> anyhow::Result<Client> {
+    let kubeconfig = kube::config::Kubeconfig::read_from(kubeconfig)?;
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &kube::config::KubeConfigOptions::default()).await?;
+    Ok(Client::try_from(config)?)
+}
+
+/// Creates every document of a YAML text; a CRD may need a moment until its kind is served.
+async fn apply(client: &Client, yaml: &str) -> anyhow::Result<()> {
+    for document in serde_yaml_ng::Deserializer::from_str(yaml) {
+        let object = Value::deserialize(document)?;
+        if object.is_null() {
+            continue;
+        }
+        let object: DynamicObject = serde_json::from_value(object)?;
+        let types = object.types.clone().context("apiVersion and kind")?;
+        let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(&types)?);
+        let api: Api<DynamicObject> = match &object.metadata.namespace {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+            None => Api::all_with(client.clone(), &resource),
+        };
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match api.create(&PostParams::default(), &object).await {
+                Ok(_) => break,
+                Err(kube::Error::Api(status)) if status.code == 409 => break,
+                Err(kube::Error::Api(status)) if status.code == 404 && Instant::now() < deadline => {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+                Err(error) => return Err(error).context(types.kind),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// etcd and kube-apiserver under a shell that ends them when its standard input closes: also when this process is killed.
+struct ControlPlane {
+    shell: Child,
+}
+
+impl ControlPlane {
+    fn start(assets: &Path, dir: &Path) -> anyhow::Result<Self> {
+        let [etcd, peer, port] = free_ports()?;
+        let key = rcgen::KeyPair::generate()?;
+        std::fs::write(dir.join("sa.key"), key.serialize_pem())?;
+        std::fs::write(dir.join("sa.pub"), key.public_key_pem())?;
+        let operator = Identity::operator();
+        std::fs::write(
+            dir.join("tokens.csv"),
+            format!(
+                "t-admin,admin,u1,\"system:masters\"\nt-operator,{},u2,\"{}\"\n",
+                operator.user,
+                operator.groups.join(",")
+            ),
+        )?;
+        for who in ["admin", "operator"] {
+            let config = json!({
+                "apiVersion": "v1", "kind": "Config", "current-context": "real",
+                "clusters": [{"name": "real", "cluster": {"server": format!("https://127.0.0.1:{port}"), "insecure-skip-tls-verify": true}}],
+                "users": [{"name": who, "user": {"token": format!("t-{who}")}}],
+                "contexts": [{"name": "real", "context": {"cluster": "real", "user": who}}],
+            });
+            std::fs::write(
+                dir.join(format!("{who}.kubeconfig")),
+                serde_yaml_ng::to_string(&config)?,
+            )?;
+        }
+        let policy = json!({
+            "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived", "ResponseStarted"],
+            "rules": [{"level": "None", "verbs": ["get", "list", "watch"]}, {"level": "Metadata"}],
+        });
+        std::fs::write(dir.join("audit.yaml"), serde_yaml_ng::to_string(&policy)?)?;
+        let (at, assets) = (dir.display(), assets.display());
+        // No controller manager, so no service accounts for pods to be given.
+        let script = format!(
+            r"
+            {assets}/etcd --data-dir {at}/etcd --unsafe-no-fsync --log-level warn \
+                --listen-client-urls http://127.0.0.1:{etcd} --advertise-client-urls http://127.0.0.1:{etcd} \
+                --listen-peer-urls http://127.0.0.1:{peer} --initial-advertise-peer-urls http://127.0.0.1:{peer} \
+                --initial-cluster default=http://127.0.0.1:{peer} >{at}/etcd.log 2>&1 </dev/null &
+            etcd=$!
+            {assets}/kube-apiserver --etcd-servers=http://127.0.0.1:{etcd} --bind-address=127.0.0.1 --advertise-address=127.0.0.1 \
+                --secure-port={port} --cert-dir={at}/pki --service-cluster-ip-range=10.200.0.0/16 --service-account-issuer=https://real \
+                --service-account-key-file={at}/sa.pub --service-account-signing-key-file={at}/sa.key --token-auth-file={at}/tokens.csv \
+                --authorization-mode=RBAC --endpoint-reconciler-type=none --disable-admission-plugins=ServiceAccount \
+                --audit-policy-file={at}/audit.yaml --audit-log-path={at}/audit.log --audit-log-maxsize=2000 \
+                >{at}/apiserver.log 2>&1 </dev/null &
+            server=$!
+            cat >/dev/null
+            kill -KILL $server $etcd; wait
+            "
+        );
+        let shell = Command::new("sh")
+            .arg("-c")
+            .arg(script)
+            .stdin(Stdio::piped())
+            .spawn()
+            .context("sh")?;
+        Ok(Self { shell })
+    }
+}
+
+impl Drop for ControlPlane {
+    fn drop(&mut self) {
+        drop(self.shell.stdin.take());
+        let _ = self.shell.wait();
+    }
+}
