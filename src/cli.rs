@@ -6,6 +6,7 @@ pub mod crds;
 pub mod demo;
 #[cfg(feature = "devcluster")]
 pub mod dev;
+pub mod group;
 pub mod manifests;
 pub mod output;
 pub mod replay;
@@ -58,6 +59,8 @@ enum Command {
     Replay(replay::Args),
     /// Print what the webhooks would say to manifests or to admission requests
     Review(review::Args),
+    /// Print the pod groups that workloads would make
+    Group(group::Args),
 }
 
 impl Command {
@@ -67,7 +70,8 @@ impl Command {
             Command::Run(_) => "info",
             #[cfg(feature = "devcluster")]
             Command::Dev(_) | Command::Demo(_) => "warn",
-            Command::Crds(_) | Command::Manifests(_) | Command::Replay(_) | Command::Review(_) => "warn",
+            Command::Crds(_) | Command::Manifests(_) => "warn",
+            Command::Replay(_) | Command::Review(_) | Command::Group(_) => "warn",
         }
     }
 }
@@ -99,6 +103,7 @@ fn start(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Manifests(args) => manifests::run(args),
         Command::Replay(args) => replay::run(args),
         Command::Review(args) => review::run(args),
+        Command::Group(args) => group::run(args),
     }
 }
 

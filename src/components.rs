@@ -21,6 +21,7 @@ mod retry;
 pub mod scheduler;
 pub mod watches;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube::Client;
@@ -132,6 +133,18 @@ pub struct Settings {
     pub default_queue: String,
     /// Pods of a Job keep a pod group named after the pod, if one exists from an older release of KAI.
     pub search_legacy_pod_groups: bool,
+    /// A Knative revision is one group; else each of its pods is.
+    pub knative_gangs: bool,
+    /// Kinds without a rule are grouped by the Karta that describes them.
+    pub kartas: bool,
+    /// Group as KAI does also where more is possible: annotations that only we know, versions and wrappers that KAI does not.
+    pub exactly_as_kai: bool,
+    /// The ConfigMap with priority classes and preemptibility by kind of workload: namespace and name.
+    pub default_priorities: Option<(String, String)>,
+    /// Pods must carry these labels to be grouped.
+    pub pod_labels: BTreeMap<String, String>,
+    /// Namespaces must carry these labels for their pods to be grouped.
+    pub namespace_labels: BTreeMap<String, String>,
     /// Conditions and events list every node instead of counts per reason.
     pub detailed_fit_errors: bool,
 }
@@ -145,6 +158,12 @@ impl Default for Settings {
             node_pool: None,
             default_queue: "default-queue".to_owned(),
             search_legacy_pod_groups: true,
+            knative_gangs: true,
+            kartas: true,
+            exactly_as_kai: false,
+            default_priorities: None,
+            pod_labels: BTreeMap::new(),
+            namespace_labels: BTreeMap::new(),
             detailed_fit_errors: false,
         }
     }

@@ -135,6 +135,14 @@ pub mod annotation {
     pub const SEGMENT_TOPOLOGY_PREFERRED: &str = "kai.scheduler/segment-topology-preferred-placement";
     /// How many pods of a Job must run together.
     pub const BATCH_MIN_MEMBER: &str = "kai.scheduler/batch-min-member";
+    /// How many pods of a workload of any kind start together.
+    pub const MIN_MEMBER: &str = "kai.scheduler/min-member";
+    /// The parts of a workload with their minima: `leader=1,worker=3`.
+    pub const SUBGROUPS: &str = "kai.scheduler/subgroups";
+    /// The pod label whose value names the pod's part.
+    pub const SUBGROUP_LABEL: &str = "kai.scheduler/subgroup-label";
+    /// The pod label that counts the workload's pods.
+    pub const POD_INDEX_LABEL: &str = "kai.scheduler/pod-index-label";
 
     /// On PodGroups: the object at the top of the workload, as YAML.
     pub const TOP_OWNER_METADATA: &str = "kai.scheduler/top-owner-metadata";
@@ -174,6 +182,10 @@ pub mod annotation {
 
 /// Labels and annotations of other products that tell how pods belong together.
 pub mod third_party {
+    /// Counts the pods of an Indexed Job.
+    pub const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
+    /// Counts the pods of a StatefulSet.
+    pub const POD_INDEX: &str = "apps.kubernetes.io/pod-index";
     /// Kubeflow: `master` and `launcher` come first.
     pub const KUBEFLOW_JOB_ROLE: &str = "training.kubeflow.org/job-role";
     /// Kubeflow: the job of a pod.

@@ -26,9 +26,9 @@ use tracing::debug;
 use crate::components::bus::{
     Bus, Change, GroupKey, Grouping, Kind, Note, Object, Severity, Subject, ToGrouper, ToScheduler,
 };
-use crate::components::grouping::owners::{Chain, OwnerError, Owners};
-use crate::components::grouping::rules::{self, Grouped, Input};
-use crate::components::grouping::{Known, left_alone, names_foreign_group};
+use crate::components::grouping::owners::Owners;
+use crate::components::grouping::rules::Grouped;
+use crate::components::grouping::{Failed, Found, Known, left_alone};
 use crate::components::retry::Backoff;
 use crate::components::watches::Stores;
 use crate::components::{Context, Error, pods};
@@ -94,7 +94,7 @@ fn joined<T>(task: &'static str, ended: Result<T, tokio::task::JoinError>) -> Re
 struct Walked {
     uid: String,
     version: u64,
-    chain: Result<Chain, OwnerError>,
+    found: Result<Found, Failed>,
 }
 
 struct Grouper {
@@ -112,7 +112,10 @@ struct Grouper {
 impl Grouper {
     fn new(context: Context, stores: Arc<Stores>, bus: Bus) -> Self {
         Self {
-            owners: Arc::new(Owners::new(context.reads.clone())),
+            owners: Arc::new(Owners::new(
+                context.reads.clone(),
+                context.settings.default_priorities.clone(),
+            )),
             desk: Desk::new(context.clone(), Arc::clone(&stores), bus.clone()),
             context,
             stores,
@@ -180,22 +183,31 @@ impl Grouper {
             return;
         }
         let version = entry.version;
-        match self.owners.remembered(&pod) {
-            Some(chain) => self.walked(Walked {
+        if let Some(found) = self.known().remembered(&pod) {
+            return self.walked(Walked {
                 uid: uid.to_owned(),
                 version,
-                chain: Ok(chain),
-            }),
-            None => {
-                let (owners, uid) = (Arc::clone(&self.owners), uid.to_owned());
-                self.walks.spawn(async move {
-                    Walked {
-                        uid,
-                        version,
-                        chain: owners.chain(&pod).await,
-                    }
-                });
-            }
+                found: Ok(found),
+            });
+        }
+        let (stores, owners) = (Arc::clone(&self.stores), Arc::clone(&self.owners));
+        let (settings, uid) = (Arc::clone(&self.context.settings), uid.to_owned());
+        self.walks.spawn(async move {
+            let known = Known {
+                stores: &stores,
+                owners: &owners,
+                settings: &settings,
+            };
+            let found = known.resolve(&pod).await;
+            Walked { uid, version, found }
+        });
+    }
+
+    fn known(&self) -> Known<'_> {
+        Known {
+            stores: &self.stores,
+            owners: &self.owners,
+            settings: &self.context.settings,
         }
     }
 
@@ -214,28 +226,10 @@ impl Grouper {
         else {
             return;
         };
-        let chain = match walked.chain {
-            Ok(Chain::Owned(chain)) => chain,
-            Ok(Chain::OptedOut) => return,
-            Err(error) => return self.failed(&walked.uid, &error.to_string()),
-        };
-        let settings = &self.context.settings;
-        let cluster = Known {
-            stores: &self.stores,
-            queue_label_key: &settings.queue_label_key,
-        };
         let pod = Arc::clone(&entry.pod);
-        let input = Input {
-            pod: &pod,
-            chain: &chain,
-            settings,
-            cluster: &cluster,
-        };
-        if chain.is_empty() && names_foreign_group(&pod) {
-            return;
-        }
-        match rules::group(&input) {
-            Ok(grouped) => self.grouped(&walked.uid, &pod, grouped),
+        match walked.found {
+            Ok(Found::LeftAlone) => {}
+            Ok(Found::Group(grouped, _)) => self.grouped(&walked.uid, &pod, *grouped),
             Err(error) => self.failed(&walked.uid, &error.to_string()),
         }
     }

@@ -1,22 +1,42 @@
 //! Which pod group a pod belongs to: who owns it, and what the rule for that kind of workload says. The grouper acts on the answer;
 //! admission asks beforehand, for the queue. What is absent: any write, and what becomes of a pod group that exists.
 
+pub mod defaults;
+pub mod fields;
+pub mod karta;
 pub mod owners;
 pub mod rules;
 pub mod workload;
 
-use k8s_openapi::api::core::v1::Pod;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::Value;
+use tracing::warn;
+
+use crate::api::PodGroup;
 use crate::api::names::{annotation, third_party};
 use crate::components::watches::Stores;
-use rules::Cluster;
+use crate::components::{Settings, pods};
+use defaults::Defaults;
+use karta::Karta;
+use owners::{Chain, OwnerError, Owners};
+use rules::{Cluster, Grouped, Input, KindName, Reference, RuleError};
+use workload::Workload;
 
-/// The cluster as the watches know it.
+/// A rule that asks for more objects than this goes round in circles.
+const QUESTIONS_MAX: usize = 16;
+
+/// The cluster as the watches know it, and what was read beside.
+#[derive(Clone, Copy)]
 pub struct Known<'a> {
     /// What the watches saw.
     pub stores: &'a Stores,
-    /// The label of a namespace that names the queue of its workloads.
-    pub queue_label_key: &'a str,
+    /// What was read.
+    pub owners: &'a Owners,
+    /// The configuration.
+    pub settings: &'a Settings,
 }
 
 impl Cluster for Known<'_> {
@@ -24,15 +44,157 @@ impl Cluster for Known<'_> {
         self.stores.priority_classes.get("", name).is_some()
     }
 
-    fn has_pod_group(&self, namespace: &str, name: &str) -> bool {
-        self.stores.pod_groups.get(namespace, name).is_some()
+    fn pod_group(&self, namespace: &str, name: &str) -> Option<Arc<PodGroup>> {
+        self.stores.pod_groups.get(namespace, name)
     }
 
     fn namespace_queue(&self, namespace: &str) -> Option<String> {
         let namespace = self.stores.namespaces.get("", namespace)?;
-        let label = namespace.metadata.labels.as_ref()?.get(self.queue_label_key)?;
+        let label = namespace
+            .metadata
+            .labels
+            .as_ref()?
+            .get(&self.settings.queue_label_key)?;
         Some(label.clone()).filter(|queue| !queue.is_empty())
     }
+
+    fn pods(&self, namespace: &str, labels: &[(&str, &str)]) -> Vec<Arc<Pod>> {
+        self.stores.pods.select(namespace, |pod| {
+            pods::is_ours(pod, self.settings) && carries(pod, labels)
+        })
+    }
+
+    fn object(&self, wanted: &Reference) -> Result<Arc<Workload>, RuleError> {
+        self.owners.object(wanted)
+    }
+
+    fn kartas(&self, kind: &KindName) -> Result<Arc<Vec<Karta>>, RuleError> {
+        self.owners.kartas(kind)
+    }
+
+    fn defaults(&self) -> Result<Arc<Defaults>, RuleError> {
+        self.owners.defaults()
+    }
+}
+
+/// Whether the pod has all of these labels.
+#[must_use]
+pub fn carries(pod: &Pod, wanted: &[(&str, &str)]) -> bool {
+    let labels = pod.metadata.labels.as_ref();
+    wanted.iter().all(|(key, value)| {
+        labels
+            .and_then(|labels| labels.get(*key))
+            .is_some_and(|found| found == value)
+    })
+}
+
+/// The definitions among the objects that are valid and about the kind.
+#[must_use]
+pub fn valid_kartas(objects: impl Iterator<Item = Value>, kind: &KindName) -> Vec<Karta> {
+    let read = |object: Value| match Karta::read(&object, kind) {
+        Ok(karta) => karta,
+        Err(reason) => {
+            let name = object.pointer("/metadata/name").and_then(Value::as_str);
+            warn!(name, reason, "Karta passed over");
+            None
+        }
+    };
+    objects.filter_map(read).collect()
+}
+
+/// What became of a pod.
+#[derive(Clone, Debug)]
+pub enum Found {
+    /// Its group, and the owners that made it.
+    Group(Box<Grouped>, Vec<Arc<Workload>>),
+    /// It is not ours to group.
+    LeftAlone,
+}
+
+/// Why a pod has no group.
+#[derive(Debug, thiserror::Error)]
+pub enum Failed {
+    /// Its owners are not known.
+    #[error(transparent)]
+    Owner(#[from] OwnerError),
+    /// Its workload makes no sense.
+    #[error(transparent)]
+    Rule(#[from] RuleError),
+}
+
+impl Known<'_> {
+    /// The group of a pod, if everything is remembered that it depends on: no request is made.
+    #[must_use]
+    pub fn remembered(&self, pod: &Pod) -> Option<Found> {
+        match self.owners.remembered(pod)? {
+            Chain::OptedOut => Some(Found::LeftAlone),
+            Chain::Owned(chain) => {
+                let found = self.group(pod, chain).ok()?;
+                let Found::Group(grouped, chain) = &found else {
+                    return Some(found);
+                };
+                // A pod without a place in the tree may be one that its owner only just asked for: the owner is read again.
+                if grouped.subgroup.is_none() && !grouped.group.spec.sub_groups.is_empty() && !chain.is_empty() {
+                    self.owners.forget(chain);
+                    return None;
+                }
+                Some(found)
+            }
+        }
+    }
+
+    /// The group of a pod, with as many requests as it takes.
+    ///
+    /// # Errors
+    /// If its owners are not found, or its workload makes no sense. What was read is read again next time.
+    pub async fn resolve(&self, pod: &Pod) -> Result<Found, Failed> {
+        let chain = match self.owners.chain(pod).await? {
+            Chain::OptedOut => return Ok(Found::LeftAlone),
+            Chain::Owned(chain) => chain,
+        };
+        for _ in 0..QUESTIONS_MAX {
+            match self.group(pod, chain.clone()) {
+                Err(RuleError::Unknown(wanted)) => match self.owners.fetch(&wanted).await {
+                    Ok(()) => {}
+                    Err(error) => return self.refused(&chain, error),
+                },
+                Err(error) => return self.refused(&chain, error),
+                Ok(found) => return Ok(found),
+            }
+        }
+        self.refused(&chain, RuleError::Workload("the rule asks without end".to_owned()))
+    }
+
+    fn refused(&self, chain: &[Arc<Workload>], error: RuleError) -> Result<Found, Failed> {
+        self.owners.forget(chain);
+        Err(error.into())
+    }
+
+    fn group(&self, pod: &Pod, chain: Vec<Arc<Workload>>) -> Result<Found, RuleError> {
+        if chain.is_empty() && names_foreign_group(pod) {
+            return Ok(Found::LeftAlone);
+        }
+        let grouped = rules::group(&Input {
+            pod,
+            chain: &chain,
+            settings: self.settings,
+            cluster: self,
+        })?;
+        Ok(Found::Group(Box::new(grouped), chain))
+    }
+}
+
+/// Whether the pod is one that we group: it names our scheduler, and carries the labels that the configuration asks for, as does
+/// its namespace.
+#[must_use]
+pub fn is_addressed(pod: &Pod, namespace: Option<&Workload>, settings: &Settings) -> bool {
+    let has_all = |labels: Option<&BTreeMap<String, String>>, wanted: &BTreeMap<String, String>| {
+        let has = |key: &String, value: &String| labels.and_then(|labels| labels.get(key)) == Some(value);
+        wanted.iter().all(|(key, value)| has(key, value))
+    };
+    pods::is_ours(pod, settings)
+        && has_all(pod.metadata.labels.as_ref(), &settings.pod_labels)
+        && has_all(namespace.map(|namespace| &namespace.labels), &settings.namespace_labels)
 }
 
 /// The pod's own annotation keeps the grouper away.

@@ -12,7 +12,7 @@ use crate::api::Queue;
 use crate::api::names::annotation;
 use crate::components::grouping::owners::{Chain, Owners};
 use crate::components::grouping::rules::{self, Input};
-use crate::components::grouping::{Known, left_alone, names_foreign_group};
+use crate::components::grouping::{Found, Known, left_alone};
 use crate::components::watches::Stores;
 use crate::components::{Context, Settings};
 
@@ -34,7 +34,7 @@ impl Lookups {
         Self {
             stores,
             reads: context.reads.clone(),
-            owners: Owners::new(context.reads.clone()),
+            owners: Owners::new(context.reads.clone(), context.settings.default_priorities.clone()),
             settings: Arc::clone(&context.settings),
         }
     }
@@ -84,35 +84,44 @@ impl Lookups {
         if left_alone(pod) {
             return self.queue_of_group(pod);
         }
-        let chain = match tokio::time::timeout(OWNERS_TIMEOUT, self.owners.chain(pod)).await {
-            Ok(Ok(Chain::Owned(chain))) => chain,
-            Ok(Ok(Chain::OptedOut)) => return self.queue_of_group(pod),
-            Ok(Err(error)) => {
-                debug!(%error, "the owners of a new pod cannot be looked up");
-                Vec::new()
-            }
-            Err(_elapsed) => Vec::new(),
+        let known = Known {
+            stores: &self.stores,
+            owners: &self.owners,
+            settings: &self.settings,
         };
-        if chain.is_empty() && names_foreign_group(pod) {
+        let walk = async {
+            let chain = self.owners.chain(pod).await;
+            (chain, known.resolve(pod).await)
+        };
+        let (chain, found) = match tokio::time::timeout(OWNERS_TIMEOUT, walk).await {
+            Ok((Ok(Chain::Owned(chain)), found)) => (chain, found),
+            Ok((Ok(Chain::OptedOut), _)) => return self.queue_of_group(pod),
+            Ok((Err(error), _)) => {
+                debug!(%error, "the owners of a new pod cannot be looked up");
+                (Vec::new(), known.resolve(&without_owners(pod)).await)
+            }
+            Err(_elapsed) => (Vec::new(), known.resolve(&without_owners(pod)).await),
+        };
+        if let Ok(Found::LeftAlone) = found {
             return self.queue_of_group(pod);
         }
-        let cluster = Known {
-            stores: &self.stores,
-            queue_label_key: &self.settings.queue_label_key,
-        };
         let queue_of = |pod: &Pod| {
             let input = Input {
                 pod,
                 chain: &chain,
                 settings: &self.settings,
-                cluster: &cluster,
+                cluster: &known,
             };
-            rules::group(&input).ok()?.group.spec.queue
+            // A workload that cannot be grouped yet names its queue all the same.
+            rules::group(&input)
+                .ok()
+                .and_then(|grouped| grouped.group.spec.queue)
+                .unwrap_or_else(|| rules::queue(&input))
         };
-        let queue = queue_of(pod)?;
+        let queue = queue_of(pod);
         let source = if queue == self.settings.default_queue {
             Source::Default
-        } else if queue_of(&without_label(pod, &self.settings.queue_label_key)).as_ref() == Some(&queue) {
+        } else if queue_of(&without_label(pod, &self.settings.queue_label_key)) == queue {
             Source::Surroundings
         } else {
             Source::Pod
@@ -128,6 +137,12 @@ impl Lookups {
             Source::Surroundings,
         ))
     }
+}
+
+fn without_owners(pod: &Pod) -> Pod {
+    let mut pod = pod.clone();
+    pod.metadata.owner_references = None;
+    pod
 }
 
 fn without_label(pod: &Pod, key: &str) -> Pod {

@@ -1,38 +1,134 @@
 //! From a pod and its owners to its pod group: pure functions, one file per family of workloads, one table that lists them.
 //!
+//! A rule that needs to know of another object (the cluster of a Ray job, the revision of a Knative service) asks the
+//! [`Cluster`]; where the answer is not at hand, the rule ends with [`RuleError::Unknown`], and runs again once it is.
 //! What is absent: reading owners (`owners`), and what becomes of an existing pod group (`merge`).
 
 mod apps;
 mod base;
 mod batch;
+mod grove;
 mod inherit;
+mod jobset;
+mod karta;
+mod knative;
+mod kubeflow;
+mod leader_worker_set;
+mod mpi;
+mod own;
+mod pytorch;
+mod ray;
+mod runai;
+mod segments;
+mod skip;
+mod small;
+mod tree;
+
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 
+use super::defaults::Defaults;
+use super::karta::Karta;
 use super::workload::Workload;
 use crate::api::PodGroup;
 use crate::components::Settings;
 
 /// What a rule may look at.
+#[derive(Clone, Copy)]
 pub struct Input<'a> {
     /// The pod.
     pub pod: &'a Pod,
     /// Its owners that could be read, from the direct one to the top; empty if the pod is its own top owner.
-    pub chain: &'a [Workload],
+    pub chain: &'a [Arc<Workload>],
     /// The configuration.
     pub settings: &'a Settings,
     /// What is known of the cluster.
     pub cluster: &'a dyn Cluster,
 }
 
+impl Input<'_> {
+    /// The pod's namespace.
+    fn namespace(&self) -> &str {
+        self.pod.metadata.namespace.as_deref().unwrap_or_default()
+    }
+
+    /// The pod's name.
+    fn pod_name(&self) -> &str {
+        self.pod.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// A label of the pod.
+    fn label(&self, key: &str) -> Option<&str> {
+        self.pod.metadata.labels.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// An annotation of the pod.
+    fn annotation(&self, key: &str) -> Option<&str> {
+        self.pod.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+    }
+}
+
 /// The few facts about the cluster that rules ask for.
 pub trait Cluster {
     /// Whether a priority class of that name exists.
     fn has_priority_class(&self, name: &str) -> bool;
-    /// Whether a pod group of that name exists in that namespace.
-    fn has_pod_group(&self, namespace: &str, name: &str) -> bool;
+    /// The pod group of that name.
+    fn pod_group(&self, namespace: &str, name: &str) -> Option<Arc<PodGroup>>;
     /// The queue that the namespace names for its workloads.
     fn namespace_queue(&self, namespace: &str) -> Option<String>;
+    /// Our scheduler's pods of the namespace that carry all of these labels.
+    fn pods(&self, namespace: &str, labels: &[(&str, &str)]) -> Vec<Arc<Pod>>;
+    /// Another object.
+    ///
+    /// # Errors
+    /// If it is not there, may not be read, or is not known yet.
+    fn object(&self, wanted: &Reference) -> Result<Arc<Workload>, RuleError>;
+    /// The valid definitions for a kind.
+    ///
+    /// # Errors
+    /// If they are not known yet.
+    fn kartas(&self, kind: &KindName) -> Result<Arc<Vec<Karta>>, RuleError>;
+    /// The administrator's defaults per kind.
+    ///
+    /// # Errors
+    /// If they are not known yet.
+    fn defaults(&self) -> Result<Arc<Defaults>, RuleError>;
+}
+
+/// An object by its name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Reference {
+    /// `group/version`, or `version` in the core group.
+    pub api_version: String,
+    /// Kind.
+    pub kind: String,
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+/// A kind by its full name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct KindName {
+    /// API group; empty for the core group.
+    pub group: String,
+    /// API version without the group.
+    pub version: String,
+    /// Kind.
+    pub kind: String,
+}
+
+/// Something that a rule needs to know and that has to be read first.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Wanted {
+    /// An object.
+    Object(Reference),
+    /// The definitions for a kind.
+    Kartas(KindName),
+    /// The defaults per kind.
+    Defaults,
 }
 
 /// What a rule found.
@@ -42,52 +138,178 @@ pub struct Grouped {
     pub group: PodGroup,
     /// The sub-group that the pod belongs to.
     pub subgroup: Option<String>,
+    /// The rule, for people.
+    pub rule: String,
 }
 
-/// Why a rule has no answer. The sentence is the user's event.
+/// Why a rule has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
-    /// The gang size of a Job is no number.
-    #[error("invalid min-member annotation value: {value:?} of {kind} {name} is not a whole number")]
-    MinMember {
-        /// Kind of the workload.
-        kind: String,
-        /// Its name.
-        name: String,
-        /// What the annotation says.
-        value: String,
-    },
+    /// The workload asks for something that makes no sense, or is not complete yet. The sentence is the user's event.
+    #[error("{0}")]
+    Workload(String),
+    /// Something must be read first.
+    #[error("{0:?} is not known yet")]
+    Unknown(Wanted),
+}
+
+/// An error that says what is wrong with the workload.
+fn wrong<T>(sentence: impl Into<String>) -> Result<T, RuleError> {
+    Err(RuleError::Workload(sentence.into()))
 }
 
 type Rule = fn(&Input, &Workload) -> Result<Grouped, RuleError>;
 
-/// Which rule groups the pods of which top owner, by API group and kind. What is not listed goes by the default rule.
-const TABLE: &[(&str, &str, Rule)] = &[
-    ("", "Pod", base::pod),
-    ("apps", "Deployment", apps::deployment),
-    ("apps", "ReplicaSet", base::default_rule),
-    ("apps", "StatefulSet", base::default_rule),
-    ("batch", "Job", batch::job),
-    ("batch", "CronJob", batch::cron_job),
+/// One line of the table.
+struct Row {
+    group: &'static str,
+    /// The versions known to fit; empty is all.
+    versions: &'static [&'static str],
+    kind: &'static str,
+    /// What the rule is called.
+    name: &'static str,
+    rule: Rule,
+}
+
+const fn row(
+    group: &'static str,
+    versions: &'static [&'static str],
+    kind: &'static str,
+    name: &'static str,
+    rule: Rule,
+) -> Row {
+    Row {
+        group,
+        versions,
+        kind,
+        name,
+        rule,
+    }
+}
+
+/// The name of the base rule in the table.
+const BASE: &str = "one group per owner";
+
+/// Which rule groups the pods of which top owner. What is not listed goes by a Karta, or by the base rule.
+#[rustfmt::skip]
+const TABLE: &[Row] = &[
+    row("", &["v1"], "Pod", "pod", base::pod),
+    row("apps", &["v1"], "Deployment", "one group per pod", apps::deployment),
+    row("apps", &["v1"], "ReplicaSet", BASE, own::base),
+    row("apps", &["v1"], "StatefulSet", BASE, own::base),
+    row("batch", &["v1"], "Job", "one group per job", batch::job),
+    row("batch", &["v1"], "CronJob", "one group per run", batch::cron_job),
+    row("jobset.x-k8s.io", &["v1alpha2"], "JobSet", "job set", jobset::job_set),
+    row("leaderworkerset.x-k8s.io", &["v1"], "LeaderWorkerSet", "one group per leader", leader_worker_set::group),
+    row("kubeflow.org", &["v1"], "TFJob", "all replicas", kubeflow::tf_job),
+    row("kubeflow.org", &["v1"], "XGBoostJob", "all replicas", kubeflow::xgboost_job),
+    row("kubeflow.org", &["v1"], "JAXJob", "all replicas", kubeflow::jax_job),
+    row("kubeflow.org", &["v1", "v2beta1"], "MPIJob", "MPI", mpi::job),
+    row("kubeflow.org", &["v1"], "PyTorchJob", "PyTorch", pytorch::job),
+    row("kubeflow.org", &["v1beta1"], "Notebook", "notebook", small::notebook),
+    row("kubeflow.org", &["v1alpha1"], "ScheduledWorkflow", BASE, own::base),
+    row("trainer.kubeflow.org", &["v1alpha1"], "TrainJob", "passed over", skip::top_owner),
+    row("ray.io", &["v1", "v1alpha1"], "RayCluster", "Ray", ray::cluster),
+    row("ray.io", &["v1", "v1alpha1"], "RayJob", "Ray", ray::job),
+    row("ray.io", &["v1", "v1alpha1"], "RayService", "Ray", ray::service),
+    row("serving.knative.dev", &["v1"], "Service", "Knative", knative::service),
+    row("argoproj.io", &["v1alpha1"], "Workflow", "passed over", skip::top_owner),
+    row("tekton.dev", &["v1"], "PipelineRun", BASE, own::base),
+    row("tekton.dev", &["v1"], "TaskRun", BASE, own::base),
+    row("machinelearning.seldon.io", &["v1", "v1alpha2"], "SeldonDeployment", BASE, own::base),
+    row("kubevirt.io", &["v1"], "VirtualMachineInstance", BASE, own::base),
+    row("workspace.devfile.io", &["v1alpha2"], "DevWorkspace", BASE, own::base),
+    row("amlarc.azureml.com", &["v1alpha1"], "AmlJob", "Azure ML", small::aml_job),
+    row("egx.nvidia.io", &["v1"], "SPOTRequest", "SPOT request", small::spot_request),
+    row("run.ai", &["v1"], "RunaiJob", "Run:ai job", runai::job),
+    row("run.ai", &[], "TrainingWorkload", "passed over", skip::top_owner),
+    row("run.ai", &[], "InteractiveWorkload", "passed over", skip::top_owner),
+    row("run.ai", &[], "DistributedWorkload", "passed over", skip::top_owner),
+    row("run.ai", &[], "InferenceWorkload", "passed over", skip::top_owner),
+    row("run.ai", &[], "DistributedInferenceWorkload", "passed over", skip::top_owner),
+    row("grove.io", &["v1alpha1"], "PodGangSet", "Grove", grove::pod_clique_set),
+    row("grove.io", &["v1alpha1"], "PodCliqueSet", "Grove", grove::pod_clique_set),
+    row("nvidia.com", &[], "DynamoGraphDeployment", "passed over", skip::top_owner),
 ];
 
 /// Groups a pod.
 ///
 /// # Errors
-/// If the workload asks for something that makes no sense.
+/// If the workload asks for something that makes no sense, or something must be read first.
 pub fn group(input: &Input) -> Result<Grouped, RuleError> {
-    let own;
-    let top = match input.chain.last() {
-        Some(top) => top,
-        None => {
-            own = Workload::of_pod(input.pod);
-            &own
-        }
-    };
-    let rule = TABLE
+    let grouped = match input.chain.last() {
+        Some(top) => for_top(input, top),
+        None => for_top(input, &Workload::of_pod(input.pod)),
+    }?;
+    tree::check(&grouped.group)?;
+    Ok(grouped)
+}
+
+/// The queue that the pod's top owner, the pod itself or its namespace names.
+pub fn queue(input: &Input) -> String {
+    match input.chain.last() {
+        Some(top) => inherit::queue(input, top),
+        None => inherit::queue(input, &Workload::of_pod(input.pod)),
+    }
+}
+
+/// Groups by the rule for the top owner.
+fn for_top(input: &Input, top: &Workload) -> Result<Grouped, RuleError> {
+    if let Some(row) = find(input.settings, top) {
+        let grouped = (row.rule)(input, top)?;
+        return Ok(Grouped {
+            rule: format!("{} ({})", row.name, top.kind) + &joined(&grouped.rule),
+            ..grouped
+        });
+    }
+    if let Some(grouped) = karta::by_definition(input, top)? {
+        return Ok(grouped);
+    }
+    let known_below = input
+        .chain
         .iter()
-        .find(|(group, kind, _)| *group == top.group && *kind == top.kind);
-    rule.map_or(base::default_rule as Rule, |(_, _, rule)| *rule)(input, top)
+        .rev()
+        .skip(1)
+        .any(|owner| makes_gangs(input.settings, owner));
+    if known_below && !input.settings.exactly_as_kai {
+        let grouped = skip::top_owner(input, top)?;
+        return Ok(Grouped {
+            rule: format!("unknown kind, passed over ({})", top.kind) + &joined(&grouped.rule),
+            ..grouped
+        });
+    }
+    let grouped = own::base(input, top)?;
+    Ok(Grouped {
+        rule: format!("{BASE} ({})", top.kind) + &joined(&grouped.rule),
+        ..grouped
+    })
+}
+
+fn joined(rule: &str) -> String {
+    if rule.is_empty() {
+        String::new()
+    } else {
+        format!(", {rule}")
+    }
+}
+
+/// The line of the table for the kind. A version that the table does not know is taken for one that it knows, since the fields
+/// that rules read outlive versions.
+fn find(settings: &Settings, workload: &Workload) -> Option<&'static Row> {
+    TABLE.iter().find(|row| {
+        let version_fits = row.versions.is_empty() || row.versions.contains(&&*workload.version);
+        row.group == workload.group && row.kind == workload.kind && (version_fits || !settings.exactly_as_kai)
+    })
+}
+
+/// Whether the kind has a rule of its own, beyond a group per owner or per pod.
+fn makes_gangs(settings: &Settings, owner: &Workload) -> bool {
+    find(settings, owner).is_some_and(|row| row.name != BASE && !matches!(row.kind, "Pod" | "Deployment"))
+}
+
+/// The kinds of the table, for those who ask for the right to read them.
+pub fn known_kinds() -> impl Iterator<Item = (&'static str, &'static str)> {
+    TABLE.iter().map(|row| (row.group, row.kind))
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::api::DynamicObject;
+use serde_json::Value;
 
 /// An owner of pods, or a pod that is its own owner.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,6 +26,8 @@ pub struct Workload {
     pub annotations: BTreeMap<String, String>,
     /// Who owns it.
     pub owners: Vec<OwnerReference>,
+    /// The whole object, for rules that count replicas; null where only the metadata is known.
+    pub body: Value,
 }
 
 impl Workload {
@@ -40,7 +44,21 @@ impl Workload {
             labels: meta.labels.clone().unwrap_or_default(),
             annotations: meta.annotations.clone().unwrap_or_default(),
             owners: meta.owner_references.clone().unwrap_or_default(),
+            body: Value::Null,
         }
+    }
+
+    /// An object as the API server gave it, without what is large and never read.
+    #[must_use]
+    pub fn of_object(api_version: &str, kind: &str, mut object: DynamicObject) -> Self {
+        object.metadata.managed_fields = None;
+        let mut workload = Self::new(api_version, kind, &object.metadata);
+        let built_in = matches!(&*workload.group, "" | "apps" | "batch");
+        if let Some(template) = object.data.pointer_mut("/spec/template").filter(|_| built_in) {
+            template.as_object_mut().map(|template| template.remove("spec"));
+        }
+        workload.body = serde_json::to_value(object).unwrap_or_default();
+        workload
     }
 
     /// A pod as its own workload.
@@ -59,7 +77,7 @@ impl Workload {
         }
     }
 
-    /// A reference to it, as an owner of a pod group.
+    /// As the owner of a pod group.
     #[must_use]
     pub fn owner_reference(&self) -> OwnerReference {
         OwnerReference {
@@ -78,6 +96,22 @@ impl Workload {
             .get(key)
             .map(String::as_str)
             .filter(|value| !value.is_empty())
+    }
+
+    /// The annotation's value.
+    #[must_use]
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.annotations.get(key).map(String::as_str)
+    }
+
+    /// Takes over the labels and annotations of the object above where it has none of that key.
+    pub fn inherit(&mut self, above: &Self) {
+        for (key, value) in &above.labels {
+            self.labels.entry(key.clone()).or_insert_with(|| value.clone());
+        }
+        for (key, value) in &above.annotations {
+            self.annotations.entry(key.clone()).or_insert_with(|| value.clone());
+        }
     }
 }
 

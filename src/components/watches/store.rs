@@ -72,6 +72,16 @@ impl<K> Store<K> {
         all.into_iter().map(|(_, object)| Arc::clone(object)).collect()
     }
 
+    /// The objects of a namespace that fit, in order of name.
+    #[must_use]
+    pub fn select(&self, namespace: &str, fits: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
+        let objects = self.read();
+        let named = objects.get(namespace).into_iter().flatten();
+        let mut found: Vec<_> = named.filter(|(_, object)| fits(object)).collect();
+        found.sort_unstable_by_key(|(name, _)| *name);
+        found.into_iter().map(|(_, object)| Arc::clone(object)).collect()
+    }
+
     /// How many objects there are.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -35,7 +35,7 @@ fn cluster(objects: &[(&str, Value)]) -> (Owners, Arc<AtomicUsize>) {
             Ok::<_, Infallible>(response.body(Body::from(serde_json::to_vec(&body).unwrap())).unwrap())
         }
     });
-    (Owners::new(Client::new(service, "ns")), reads)
+    (Owners::new(Client::new(service, "ns"), None), reads)
 }
 
 fn status(code: u16, reason: &str) -> Value {

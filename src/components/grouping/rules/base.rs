@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use kube::api::ObjectMeta;
 
-use super::{Grouped, Input, RuleError, inherit};
-use crate::api::names::{annotation, label, third_party};
+use super::{Grouped, Input, RuleError, inherit, wrong};
+use crate::api::names::{annotation, label, priority_class, third_party};
 use crate::api::pod_group::{PodGroup, PodGroupSpec, TopologyConstraint};
 use crate::components::grouping::workload::Workload;
 
@@ -24,56 +24,65 @@ pub struct Base<'a> {
 /// ```yaml
 /// # StatefulSet db with uid s1, three pods  →  one pod group pg-db-s1, minMember 1, priority class train
 /// ```
-#[expect(clippy::unnecessary_wraps, reason = "the signature of a rule")]
 pub fn default_rule(input: &Input, top: &Workload) -> Result<Grouped, RuleError> {
     let owners: Vec<&Workload> = if input.chain.is_empty() {
         vec![top]
     } else {
-        input.chain.iter().collect()
+        input.chain.iter().map(AsRef::as_ref).collect()
     };
-    Ok(build(
+    build(
         input,
         &Base {
             top,
             owners: &owners,
-            fallback_class: "train",
+            fallback_class: priority_class::TRAIN,
         },
-    ))
+    )
 }
 
 /// A pod that nobody owns, or that another pod owns: it joins the group of the pod on top.
 ///
 /// Pods of Spark applications carry the application's id, which names their common group.
-#[expect(clippy::unnecessary_wraps, reason = "the signature of a rule")]
 pub fn pod(input: &Input, top: &Workload) -> Result<Grouped, RuleError> {
-    let mut grouped = build(
-        input,
-        &Base {
-            top,
-            owners: &[top],
-            fallback_class: "train",
-        },
-    );
-    let label = |key: &str| {
-        input
-            .pod
-            .metadata
-            .labels
-            .as_ref()
-            .and_then(|labels| labels.get(key))
-            .filter(|v| !v.is_empty())
-    };
-    if let (Some(_), Some(application)) = (
-        label(third_party::SPARK_APP_NAME),
-        label(third_party::SPARK_APP_SELECTOR),
-    ) {
-        grouped.group.metadata.name = Some(application.clone());
+    let mut grouped = of_owner(input, top, priority_class::TRAIN)?;
+    let application = input
+        .label(third_party::SPARK_APP_SELECTOR)
+        .filter(|_| input.label(third_party::SPARK_APP_NAME).is_some());
+    if let Some(application) = application {
+        if application.is_empty() {
+            return wrong(format!(
+                "label {} of a Spark pod is empty",
+                third_party::SPARK_APP_SELECTOR
+            ));
+        }
+        // Executors without an owner must not take the group away from the driver, whose end it goes by.
+        let driver = input
+            .cluster
+            .pod_group(input.namespace(), application)
+            .and_then(|group| group.metadata.owner_references.clone())
+            .filter(|owners| input.chain.is_empty() && !owners.is_empty());
+        if let Some(owners) = driver {
+            grouped.group.metadata.owner_references = Some(owners);
+        }
+        grouped.group.metadata.name = Some(application.to_owned());
     }
     Ok(grouped)
 }
 
+/// The pod group of the default rule, for rules that look at one owner only.
+pub fn of_owner(input: &Input, top: &Workload, fallback_class: &str) -> Result<Grouped, RuleError> {
+    build(
+        input,
+        &Base {
+            top,
+            owners: &[top],
+            fallback_class,
+        },
+    )
+}
+
 /// The pod group of the default rule, for rules to change.
-pub fn build(input: &Input, base: &Base) -> Grouped {
+pub fn build(input: &Input, base: &Base) -> Result<Grouped, RuleError> {
     let top = base.top;
     let metadata = ObjectMeta {
         name: Some(format!("pg-{}-{}", top.name, top.uid)),
@@ -86,36 +95,40 @@ pub fn build(input: &Input, base: &Base) -> Grouped {
     let spec = PodGroupSpec {
         min_member: Some(1),
         queue: Some(inherit::queue(input, top)),
-        priority_class_name: Some(inherit::priority_class(input, base)),
-        preemptibility: inherit::preemptibility(input, base),
+        priority_class_name: Some(inherit::priority_class(input, base)?),
+        preemptibility: inherit::preemptibility(input, base)?,
         preemption_delay: inherit::preemption_delay(input, base),
         staleness_grace_period: inherit::staleness_grace_period(input, base),
-        topology_constraint: topology(top),
+        topology_constraint: topology(|key| top.annotation(key)),
         ..PodGroupSpec::default()
     };
-    Grouped {
+    Ok(Grouped {
         group: PodGroup {
             metadata,
             spec,
             status: None,
         },
         subgroup: None,
-    }
+        rule: String::new(),
+    })
+}
+
+/// Makes the group one of this pod alone, owned by it.
+pub fn per_pod(input: &Input, grouped: &mut Grouped) {
+    let pod = Workload::of_pod(input.pod);
+    grouped.group.metadata.name = Some(format!("pg-{}-{}", pod.name, pod.uid));
+    grouped.group.metadata.owner_references = Some(vec![pod.owner_reference()]);
 }
 
 /// All labels of the owner, and the pod's `user`.
 fn labels(input: &Input, top: &Workload) -> BTreeMap<String, String> {
     let mut labels = top.labels.clone();
-    let of_pod = input.pod.metadata.labels.as_ref();
-    if let Some(user) = of_pod.and_then(|labels| labels.get(label::USER)) {
-        labels.entry(label::USER.to_owned()).or_insert_with(|| user.clone());
+    if let Some(user) = input.label(label::USER) {
+        labels.entry(label::USER.to_owned()).or_insert_with(|| user.to_owned());
     }
     let node_pool = &input.settings.node_pool_label_key;
-    if let Some(pool) = of_pod
-        .and_then(|labels| labels.get(node_pool))
-        .filter(|_| !node_pool.is_empty())
-    {
-        labels.entry(node_pool.clone()).or_insert_with(|| pool.clone());
+    if let Some(pool) = input.label(node_pool).filter(|_| !node_pool.is_empty()) {
+        labels.entry(node_pool.clone()).or_insert_with(|| pool.to_owned());
     }
     labels
 }
@@ -135,16 +148,11 @@ fn stays_with_owner(key: &str) -> bool {
 /// The owner's annotations, the pod's `user`, and who the owner is.
 fn annotations(input: &Input, top: &Workload) -> BTreeMap<String, String> {
     let mut annotations = BTreeMap::from([(annotation::TOP_OWNER_METADATA.to_owned(), describe(top))]);
-    if let Some(user) = input
-        .pod
-        .metadata
-        .annotations
-        .as_ref()
-        .and_then(|annotations| annotations.get(label::USER))
-    {
-        annotations.insert(label::USER.to_owned(), user.clone());
+    if let Some(user) = input.annotation(annotation::USER) {
+        annotations.insert(annotation::USER.to_owned(), user.to_owned());
     }
-    let inherited = top.annotations.iter().filter(|(key, _)| !stays_with_owner(key));
+    let all = input.settings.exactly_as_kai;
+    let inherited = top.annotations.iter().filter(|(key, _)| all || !stays_with_owner(key));
     annotations.extend(inherited.map(|(key, value)| (key.clone(), value.clone())));
     annotations
 }
@@ -176,13 +184,13 @@ fn scalar(text: &str) -> String {
     }
 }
 
-/// The owner's wishes for nearness, as they stand.
-fn topology(top: &Workload) -> Option<TopologyConstraint> {
-    let annotation = |key: &str| top.annotations.get(key).filter(|value| !value.is_empty()).cloned();
+/// Wishes for nearness, as annotations state them.
+pub fn topology<'a>(stated_by: impl Fn(&'static str) -> Option<&'a str>) -> Option<TopologyConstraint> {
+    let stated = |key| stated_by(key).filter(|value| !value.is_empty()).map(ToOwned::to_owned);
     let constraint = TopologyConstraint {
-        topology: annotation(annotation::TOPOLOGY),
-        required_topology_level: annotation(annotation::TOPOLOGY_REQUIRED),
-        preferred_topology_level: annotation(annotation::TOPOLOGY_PREFERRED),
+        topology: stated(annotation::TOPOLOGY),
+        required_topology_level: stated(annotation::TOPOLOGY_REQUIRED),
+        preferred_topology_level: stated(annotation::TOPOLOGY_PREFERRED),
     };
     Some(constraint).filter(|constraint| *constraint != TopologyConstraint::default())
 }

@@ -3,16 +3,11 @@
 use jiff::SignedDuration;
 use tracing::warn;
 
-use super::Input;
 use super::base::Base;
+use super::{Input, RuleError};
 use crate::api::duration;
-use crate::api::names::{annotation, label};
+use crate::api::names::{annotation, label, preemptibility};
 use crate::components::grouping::workload::Workload;
-
-fn pod_label<'a>(input: &'a Input, key: &str) -> Option<&'a str> {
-    let labels = input.pod.metadata.labels.as_ref()?;
-    labels.get(key).map(String::as_str)
-}
 
 /// The queue: the owner's label, the pod's label, the project (with the node pool, if the pod names one), the namespace's
 /// label, the default queue. An empty label is no label.
@@ -21,7 +16,7 @@ pub fn queue(input: &Input, top: &Workload) -> String {
     let key = &settings.queue_label_key;
     if let Some(queue) = top
         .label(key)
-        .or_else(|| pod_label(input, key).filter(|queue| !queue.is_empty()))
+        .or_else(|| input.label(key).filter(|queue| !queue.is_empty()))
     {
         return queue.to_owned();
     }
@@ -29,9 +24,11 @@ pub fn queue(input: &Input, top: &Workload) -> String {
         .labels
         .get(label::PROJECT)
         .map(String::as_str)
-        .or_else(|| pod_label(input, label::PROJECT));
+        .or_else(|| input.label(label::PROJECT));
     if let Some(project) = project.filter(|project| !project.is_empty()) {
-        let pool = pod_label(input, &settings.node_pool_label_key).filter(|_| !settings.node_pool_label_key.is_empty());
+        let pool = input
+            .label(&settings.node_pool_label_key)
+            .filter(|_| !settings.node_pool_label_key.is_empty());
         return pool.map_or_else(|| project.to_owned(), |pool| format!("{project}-{pool}"));
     }
     let namespace = input.pod.metadata.namespace.as_deref().unwrap_or_default();
@@ -42,43 +39,54 @@ pub fn queue(input: &Input, top: &Workload) -> String {
 }
 
 /// The priority class: for each owner upwards its label, else the pod's label, else the pod's spec; the first that exists.
-/// A label that names no class hides the pod's for that owner.
-pub fn priority_class(input: &Input, base: &Base) -> String {
+/// A label that names no class hides the pod's for that owner. Then what the administrator named for the owner's kind.
+pub fn priority_class(input: &Input, base: &Base) -> Result<String, RuleError> {
     let of_pod = || {
-        let label = pod_label(input, label::PRIORITY_CLASS_NAME);
-        label.or_else(|| {
-            input
-                .pod
-                .spec
-                .as_ref()
-                .and_then(|spec| spec.priority_class_name.as_deref())
-        })
+        let spec = input.pod.spec.as_ref();
+        input
+            .label(label::PRIORITY_CLASS_NAME)
+            .or_else(|| spec.and_then(|spec| spec.priority_class_name.as_deref()))
     };
+    let exists = |name: &&str| !name.is_empty() && input.cluster.has_priority_class(name);
     let named = base.owners.iter().filter_map(|owner| {
         let label = owner.labels.get(label::PRIORITY_CLASS_NAME).map(String::as_str);
-        label.or_else(of_pod).filter(|name| !name.is_empty())
+        label.or_else(of_pod)
     });
-    let mut named = named.filter(|name| input.cluster.has_priority_class(name));
-    named.next().unwrap_or(base.fallback_class).to_owned()
+    if let Some(class) = named.into_iter().find(exists) {
+        return Ok(class.to_owned());
+    }
+    let defaults = input.cluster.defaults()?;
+    let of_kind = base.owners.iter().filter_map(|owner| defaults.get(owner));
+    let class = of_kind.map(|entry| entry.priority_class.as_str()).find(exists);
+    Ok(class.unwrap_or(base.fallback_class).to_owned())
 }
 
-/// Preemptibility: the first owner's or the pod's label that is valid. An empty label ends the search without an answer.
-pub fn preemptibility(input: &Input, base: &Base) -> Option<String> {
+/// Preemptibility: the first owner's or the pod's label that is valid, then what the administrator named for the owner's kind.
+/// An empty label ends the search without an answer.
+pub fn preemptibility(input: &Input, base: &Base) -> Result<Option<String>, RuleError> {
     let owners = base
         .owners
         .iter()
         .filter_map(|owner| owner.labels.get(label::PREEMPTIBILITY).map(String::as_str));
-    for value in owners.chain(pod_label(input, label::PREEMPTIBILITY)) {
+    for value in owners.chain(input.label(label::PREEMPTIBILITY)) {
         match value {
-            "preemptible" | "non-preemptible" => return Some(value.to_owned()),
-            "" => return None,
+            "" => return Ok(None),
+            value if is_preemptibility(value) => return Ok(Some(value.to_owned())),
             _ => warn!(
                 owner = base.top.name,
                 value, "preemptibility label is neither preemptible nor non-preemptible"
             ),
         }
     }
-    None
+    let defaults = input.cluster.defaults()?;
+    let of_kind = base.owners.iter().filter_map(|owner| defaults.get(owner));
+    let mut stated = of_kind.map(|entry| entry.preemptibility.to_ascii_lowercase());
+    Ok(stated.find(|value| is_preemptibility(value)))
+}
+
+/// Whether it is one of the two words for it.
+pub fn is_preemptibility(value: &str) -> bool {
+    [preemptibility::PREEMPTIBLE, preemptibility::NON_PREEMPTIBLE].contains(&value)
 }
 
 /// How long the group waits before it may evict others; negative values do not count.

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::*;
-use crate::components::grouping::workload::Workload;
 
 /// What the cases know of the cluster: classes named `known-…` exist, the namespace `labelled` names a queue, and there is one
 /// pod group of an older release.
@@ -16,8 +15,24 @@ impl Cluster for World {
         name.starts_with("known-")
     }
 
-    fn has_pod_group(&self, _: &str, name: &str) -> bool {
-        name == "pg-old-U"
+    fn pod_group(&self, _: &str, name: &str) -> Option<Arc<PodGroup>> {
+        (name == "pg-old-U").then(Arc::default)
+    }
+
+    fn pods(&self, _: &str, _: &[(&str, &str)]) -> Vec<Arc<Pod>> {
+        Vec::new()
+    }
+
+    fn object(&self, wanted: &Reference) -> Result<Arc<Workload>, RuleError> {
+        wrong(format!("no {} {}", wanted.kind, wanted.name))
+    }
+
+    fn kartas(&self, _: &KindName) -> Result<Arc<Vec<Karta>>, RuleError> {
+        Ok(Arc::default())
+    }
+
+    fn defaults(&self) -> Result<Arc<Defaults>, RuleError> {
+        Ok(Arc::default())
     }
 
     fn namespace_queue(&self, namespace: &str) -> Option<String> {
@@ -37,7 +52,7 @@ fn grouped(case: &str) -> Result<Grouped, RuleError> {
     }
     let pod: Pod = serde_json::from_value(pod).unwrap();
     let owners = case["owners"].as_array().cloned().unwrap_or_default();
-    let chain: Vec<Workload> = owners.iter().map(owner).collect();
+    let chain: Vec<Arc<Workload>> = owners.iter().map(|given| Arc::new(owner(given))).collect();
     group(&Input {
         pod: &pod,
         chain: &chain,

@@ -1,0 +1,78 @@
+//! `unikai group`: prints the pod groups that pods and their owners would make, and which rule made each. A dry run on files; no
+//! cluster is needed.
+
+mod files;
+mod imagine;
+mod read;
+mod render;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use files::Files;
+
+/// Arguments of `unikai group`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Manifests of workloads and pods, as YAML or JSON; or scenarios of the form {config, objects, pods}
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+
+    /// Group as KAI does also where more is possible
+    #[arg(long)]
+    as_kai: bool,
+
+    /// How to print the groups: for people, or one line of JSON per file
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    output: Format,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  unikai group job.yaml                    the group that the workload's pods would make; pods that are not in the file
+                                           are made up, one or more for each part of the workload
+  kubectl get rayclusters,pods -n team \\
+      -o yaml | unikai group /dev/stdin    the groups of what runs now";
+
+/// How to print.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// For people.
+    Table,
+    /// One line of JSON per file.
+    Json,
+}
+
+/// Runs the subcommand. The status is 1 if a file could not be read; the others are grouped all the same.
+///
+/// # Errors
+/// When standard output is gone.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let mut out = std::io::stdout().lock();
+    let mut status = ExitCode::SUCCESS;
+    for file in &args.files {
+        let name = file.display().to_string();
+        let grouped = read::read(file, args.as_kai).map(|scenario| {
+            let passes = scenario.passes;
+            let mut files = Files::new(scenario);
+            for _ in 0..passes {
+                files.group_all();
+            }
+            files
+        });
+        if grouped.is_err() {
+            status = ExitCode::FAILURE;
+        }
+        match args.output {
+            Format::Json => writeln!(out, "{}", render::json(&name, &grouped))?,
+            Format::Table => write!(out, "{}", render::table(&name, &grouped))?,
+        }
+        out.flush()?;
+    }
+    Ok(status)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,325 @@
+//! A cluster of files: what the operator asks the API server, answered from objects in memory.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use serde_json::Value;
+
+use super::read::{Scenario, text_at};
+use crate::api::PodGroup;
+use crate::api::names::{annotation, label};
+use crate::components::grouper::merge::merge;
+use crate::components::grouping::defaults::Defaults;
+use crate::components::grouping::karta::Karta;
+use crate::components::grouping::owners::{Chain, OwnerError, Walk};
+use crate::components::grouping::rules::{self, Cluster, Grouped, Input, KindName, Reference, RuleError};
+use crate::components::grouping::workload::{Workload, split_api_version};
+use crate::components::grouping::{self, Failed};
+
+/// Kinds that no namespace holds.
+pub const CLUSTER_SCOPED: &[&str] = &["Namespace", "PriorityClass", "Node", "Karta", "Topology", "Queue"];
+
+/// What was written into a pod.
+#[derive(Debug, Default)]
+pub struct Written {
+    /// Annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// The files of one scenario, and what grouping made of them.
+pub struct Files {
+    scenario: Scenario,
+    owners: HashMap<(String, String, String, String), Arc<Workload>>,
+    kartas: Vec<Value>,
+    pods: Vec<Arc<Pod>>,
+    /// All pod groups, by namespace and name.
+    pub groups: BTreeMap<(String, String), Arc<PodGroup>>,
+    /// The rule that made each.
+    pub rules: BTreeMap<(String, String), String>,
+    /// What was written into which pod, by `namespace/name`.
+    pub written: BTreeMap<String, Written>,
+    /// Which pods failed, and why.
+    pub errors: Vec<(String, String)>,
+}
+
+impl Files {
+    /// The cluster that the scenario describes.
+    pub fn new(scenario: Scenario) -> Self {
+        let mut files = Self {
+            owners: HashMap::new(),
+            kartas: Vec::new(),
+            pods: Vec::new(),
+            groups: BTreeMap::new(),
+            rules: BTreeMap::new(),
+            written: BTreeMap::new(),
+            errors: Vec::new(),
+            scenario,
+        };
+        let pods = std::mem::take(&mut files.scenario.pods);
+        for pod in pods {
+            files.learn_owner(&pod);
+            let name = format!(
+                "{}/{}",
+                text_at(&pod, "/metadata/namespace"),
+                text_at(&pod, "/metadata/name")
+            );
+            match serde_json::from_value(pod) {
+                Ok(pod) => files.pods.push(Arc::new(pod)),
+                Err(error) => files.errors.push((name, error.to_string())),
+            }
+        }
+        for object in std::mem::take(&mut files.scenario.objects) {
+            match &*text_at(&object, "/kind") {
+                "Karta" => files.kartas.push(object),
+                "PodGroup" => {
+                    let key = (
+                        text_at(&object, "/metadata/namespace"),
+                        text_at(&object, "/metadata/name"),
+                    );
+                    match serde_json::from_value(object) {
+                        Ok(group) => drop(files.groups.insert(key, Arc::new(group))),
+                        Err(error) => files.errors.push((key.1, error.to_string())),
+                    }
+                }
+                _ => files.learn_owner(&object),
+            }
+        }
+        files
+    }
+
+    fn learn_owner(&mut self, object: &Value) {
+        let Ok(parsed) = serde_json::from_value(object.clone()) else {
+            return;
+        };
+        let (api_version, kind) = (text_at(object, "/apiVersion"), text_at(object, "/kind"));
+        let workload = Workload::of_object(&api_version, &kind, parsed);
+        let place = (
+            text_at(object, "/metadata/namespace"),
+            text_at(object, "/metadata/name"),
+        );
+        self.owners
+            .insert((api_version, kind, place.0, place.1), Arc::new(workload));
+    }
+
+    /// Groups every pod once, in order.
+    pub fn group_all(&mut self) {
+        for index in 0..self.pods.len() {
+            let pod = Arc::clone(&self.pods[index]);
+            let name = format!(
+                "{}/{}",
+                pod.metadata.namespace.as_deref().unwrap_or_default(),
+                pod.metadata.name.as_deref().unwrap_or_default()
+            );
+            self.written.entry(name.clone()).or_default();
+            match self.group(&pod) {
+                Ok(Some(grouped)) => self.keep(index, &name, grouped),
+                Ok(None) => {}
+                Err(error) => self.errors.push((name, error.to_string())),
+            }
+        }
+    }
+
+    fn group(&self, pod: &Pod) -> Result<Option<Grouped>, Failed> {
+        let settings = &self.scenario.settings;
+        if !grouping::is_addressed(pod, self.namespace(pod).as_deref(), settings) || grouping::left_alone(pod) {
+            return Ok(None);
+        }
+        let annotations = pod.metadata.annotations.as_ref();
+        let is_named = annotations.is_some_and(|annotations| annotations.contains_key(annotation::POD_GROUP_NAME));
+        let mut walk = Walk::from(pod);
+        if walk.next()?.is_none() && is_named && settings.exactly_as_kai {
+            return Ok(None);
+        }
+        while let Some(owner) = walk.next()? {
+            match self.read(pod, owner)? {
+                Some(owner) => walk.take(owner)?,
+                None => break,
+            }
+        }
+        let Chain::Owned(chain) = walk.end() else {
+            return Ok(None);
+        };
+        if chain.is_empty() && grouping::names_foreign_group(pod) && !settings.exactly_as_kai {
+            return Ok(None);
+        }
+        let input = Input {
+            pod,
+            chain: &chain,
+            settings,
+            cluster: self,
+        };
+        Ok(Some(rules::group(&input)?))
+    }
+
+    /// Writes what a pod's grouping found, as the operator would.
+    fn keep(&mut self, index: usize, name: &str, grouped: Grouped) {
+        let meta = &grouped.group.metadata;
+        let key = (
+            meta.namespace.clone().unwrap_or_default(),
+            meta.name.clone().unwrap_or_default(),
+        );
+        let existing = self.groups.get(&key).map(AsRef::as_ref);
+        let merged = merge(existing, &grouped.group, &self.scenario.settings);
+        self.groups.insert(key.clone(), Arc::new(merged));
+        self.rules.insert(key.clone(), grouped.rule);
+        let pod = Arc::make_mut(&mut self.pods[index]);
+        let written = self.written.entry(name.to_owned()).or_default();
+        let write = |into: &mut Option<BTreeMap<String, String>>,
+                     written: &mut BTreeMap<String, String>,
+                     key: &str,
+                     value: String| {
+            let values = into.get_or_insert_default();
+            if values.get(key) != Some(&value) {
+                written.insert(key.to_owned(), value.clone());
+                values.insert(key.to_owned(), value);
+            }
+        };
+        write(
+            &mut pod.metadata.annotations,
+            &mut written.annotations,
+            annotation::POD_GROUP_NAME,
+            key.1,
+        );
+        if let Some(subgroup) = grouped.subgroup {
+            write(
+                &mut pod.metadata.labels,
+                &mut written.labels,
+                label::SUBGROUP_NAME,
+                subgroup,
+            );
+        }
+        let pod = serde_json::to_value(&*pod).unwrap_or_default();
+        self.learn_owner(&with_kind(pod));
+    }
+
+    fn namespace(&self, pod: &Pod) -> Option<Arc<Workload>> {
+        let name = pod.metadata.namespace.clone().unwrap_or_default();
+        self.find("v1", "Namespace", "", &name)
+    }
+
+    fn find(&self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Option<Arc<Workload>> {
+        let at = |namespace: &str| {
+            let key = (
+                api_version.to_owned(),
+                kind.to_owned(),
+                namespace.to_owned(),
+                name.to_owned(),
+            );
+            self.owners.get(&key).cloned()
+        };
+        at(namespace).or_else(|| at(""))
+    }
+
+    /// The owner; `None` if it may not be read.
+    fn read(&self, pod: &Pod, owner: &OwnerReference) -> Result<Option<Arc<Workload>>, OwnerError> {
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let not_found = |cause: String| OwnerError::NotFound {
+            kind: owner.kind.clone(),
+            namespace: namespace.to_owned(),
+            name: owner.name.clone(),
+            uid: owner.uid.clone(),
+            cause,
+        };
+        match self.look_up(&owner.api_version, &owner.kind, namespace, &owner.name) {
+            Answer::Forbidden => Ok(None),
+            Answer::Missing(cause) => Err(not_found(cause)),
+            Answer::Found(found) if found.uid == owner.uid => Ok(Some(found)),
+            Answer::Found(_) => Err(not_found(format!("Owner resource with uid {} not found", owner.uid))),
+        }
+    }
+
+    fn look_up(&self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Answer {
+        let (group, version) = split_api_version(api_version);
+        let listed = |kinds: &[super::read::KindPattern]| kinds.iter().any(|listed| listed.fits(group, version, kind));
+        if listed(&self.scenario.unknown) {
+            return Answer::Missing(format!("no matches for kind {kind:?} in version {api_version:?}"));
+        }
+        if listed(&self.scenario.forbidden) {
+            return Answer::Forbidden;
+        }
+        match self.find(api_version, kind, namespace, name) {
+            Some(found) => Answer::Found(found),
+            None => Answer::Missing(format!("{kind} {name:?} not found")),
+        }
+    }
+}
+
+enum Answer {
+    Found(Arc<Workload>),
+    Forbidden,
+    Missing(String),
+}
+
+/// A pod as an object: its type does not say what it is.
+fn with_kind(mut pod: Value) -> Value {
+    pod["apiVersion"] = "v1".into();
+    pod["kind"] = "Pod".into();
+    pod
+}
+
+impl Cluster for Files {
+    fn has_priority_class(&self, name: &str) -> bool {
+        self.scenario.assume_classes || self.find("scheduling.k8s.io/v1", "PriorityClass", "", name).is_some()
+    }
+
+    fn pod_group(&self, namespace: &str, name: &str) -> Option<Arc<PodGroup>> {
+        self.groups.get(&(namespace.to_owned(), name.to_owned())).cloned()
+    }
+
+    fn namespace_queue(&self, namespace: &str) -> Option<String> {
+        if self.scenario.settings.exactly_as_kai {
+            return None;
+        }
+        let namespace = self.find("v1", "Namespace", "", namespace)?;
+        namespace
+            .label(&self.scenario.settings.queue_label_key)
+            .map(ToOwned::to_owned)
+    }
+
+    fn pods(&self, namespace: &str, labels: &[(&str, &str)]) -> Vec<Arc<Pod>> {
+        let settings = &self.scenario.settings;
+        let fits = |pod: &&Arc<Pod>| {
+            let ours = grouping::is_addressed(pod, self.namespace(pod).as_deref(), settings);
+            pod.metadata.namespace.as_deref() == Some(namespace) && ours && grouping::carries(pod, labels)
+        };
+        self.pods.iter().filter(fits).cloned().collect()
+    }
+
+    fn object(&self, wanted: &Reference) -> Result<Arc<Workload>, RuleError> {
+        let Reference {
+            api_version,
+            kind,
+            namespace,
+            name,
+        } = wanted;
+        let said = |cause: String| RuleError::Workload(format!("failed to get {kind} {namespace}/{name}: {cause}"));
+        match self.look_up(api_version, kind, namespace, name) {
+            Answer::Found(found) => Ok(found),
+            Answer::Forbidden => Err(said("forbidden".to_owned())),
+            Answer::Missing(cause) => Err(said(cause)),
+        }
+    }
+
+    fn kartas(&self, kind: &KindName) -> Result<Arc<Vec<Karta>>, RuleError> {
+        let stamped = |karta: &&Value| {
+            let labels = karta.pointer("/metadata/labels").cloned().unwrap_or_default();
+            let stamp = |key: &str| labels.get(key).and_then(Value::as_str).map(ToOwned::to_owned);
+            use crate::api::names::third_party::{KARTA_GROUP, KARTA_KIND, KARTA_VERSION};
+            stamp(KARTA_GROUP).as_ref() == Some(&kind.group)
+                && stamp(KARTA_VERSION).as_ref() == Some(&kind.version)
+                && stamp(KARTA_KIND).as_ref() == Some(&kind.kind)
+        };
+        let stamped = self.kartas.iter().filter(stamped).cloned();
+        Ok(Arc::new(grouping::valid_kartas(stamped, kind)))
+    }
+
+    fn defaults(&self) -> Result<Arc<Defaults>, RuleError> {
+        let map = self.scenario.settings.default_priorities.as_ref();
+        let map = map.and_then(|(namespace, name)| self.find("v1", "ConfigMap", namespace, name));
+        Ok(Arc::new(map.map(|map| Defaults::of(&map)).unwrap_or_default()))
+    }
+}

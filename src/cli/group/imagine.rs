@@ -1,0 +1,161 @@
+//! Pods that a workload would make, for manifests without them: at least one for each of its parts, with the labels that its
+//! controller would give them.
+
+use serde_json::{Map, Value, json};
+
+use super::read::text_at;
+use crate::api::names::third_party as key;
+use crate::components::grouping::rules::known_kinds;
+
+/// How many pods of one part are imagined.
+const PODS_MAX: i64 = 3;
+
+/// A pod that the workload would make: the end of its name, its labels, and the template that it is made from.
+struct Part<'a> {
+    suffix: String,
+    labels: Vec<(&'static str, String)>,
+    template: Option<&'a Value>,
+}
+
+/// The pods of the workload; none if it is not of a kind that makes pods.
+pub fn pods(owner: &Value) -> Vec<Value> {
+    let (api_version, kind) = (text_at(owner, "/apiVersion"), text_at(owner, "/kind"));
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    let is_known = known_kinds().any(|known| known == (group, &*kind));
+    if kind == "Pod" || !is_known {
+        return Vec::new();
+    }
+    parts(owner, &kind).into_iter().map(|part| pod(owner, part)).collect()
+}
+
+fn parts<'a>(owner: &'a Value, kind: &str) -> Vec<Part<'a>> {
+    match kind {
+        "JobSet" => job_set(owner),
+        "LeaderWorkerSet" => leader_and_worker(owner),
+        "PyTorchJob" => replicas(owner, "/spec/pytorchReplicaSpecs"),
+        "TFJob" => replicas(owner, "/spec/tfReplicaSpecs"),
+        "XGBoostJob" => replicas(owner, "/spec/xgbReplicaSpecs"),
+        "JAXJob" => replicas(owner, "/spec/jaxReplicaSpecs"),
+        "MPIJob" => replicas(owner, "/spec/mpiReplicaSpecs"),
+        "RayCluster" => ray(owner),
+        _ => vec![Part {
+            suffix: "0".to_owned(),
+            labels: Vec::new(),
+            template: owner.pointer("/spec/template"),
+        }],
+    }
+}
+
+fn job_set(owner: &Value) -> Vec<Part<'_>> {
+    let jobs = owner.pointer("/spec/replicatedJobs").and_then(Value::as_array);
+    let mut parts = Vec::new();
+    for job in jobs.into_iter().flatten() {
+        let (name, replicas) = (text_at(job, "/name"), number(job, "/replicas", 1));
+        parts.extend((0..replicas.min(PODS_MAX)).map(|index| Part {
+            suffix: format!("{name}-{index}-0"),
+            labels: vec![
+                (key::JOBSET_REPLICATED_JOB, name.clone()),
+                (key::JOBSET_JOB_INDEX, index.to_string()),
+            ],
+            template: job.pointer("/template/spec/template"),
+        }));
+    }
+    parts
+}
+
+fn leader_and_worker(owner: &Value) -> Vec<Part<'_>> {
+    let size = number(owner, "/spec/leaderWorkerTemplate/size", 1);
+    let template = |index: i64| {
+        let leader = owner
+            .pointer("/spec/leaderWorkerTemplate/leaderTemplate")
+            .filter(|_| index == 0);
+        leader.or_else(|| owner.pointer("/spec/leaderWorkerTemplate/workerTemplate"))
+    };
+    let part = |index: i64| Part {
+        suffix: format!("0-{index}"),
+        labels: vec![
+            (key::LWS_GROUP_INDEX, "0".to_owned()),
+            (key::LWS_WORKER_INDEX, index.to_string()),
+        ],
+        template: template(index),
+    };
+    (0..size.min(PODS_MAX)).map(part).collect()
+}
+
+fn replicas<'a>(owner: &'a Value, pointer: &str) -> Vec<Part<'a>> {
+    let mut parts = Vec::new();
+    for (kind, spec) in owner.pointer(pointer).and_then(Value::as_object).into_iter().flatten() {
+        let kind = kind.to_ascii_lowercase();
+        parts.extend((0..number(spec, "/replicas", 1).min(PODS_MAX)).map(|index| Part {
+            suffix: format!("{kind}-{index}"),
+            labels: vec![
+                (key::KUBEFLOW_JOB_NAME, text_at(owner, "/metadata/name")),
+                (key::KUBEFLOW_JOB_ROLE, kind.clone()),
+                (key::KUBEFLOW_REPLICA_TYPE, kind.clone()),
+                (key::KUBEFLOW_REPLICA_INDEX, index.to_string()),
+            ],
+            template: spec.get("template"),
+        }));
+    }
+    parts
+}
+
+fn ray(owner: &Value) -> Vec<Part<'_>> {
+    let head = owner.pointer("/spec/headGroupSpec/template");
+    let groups = owner.pointer("/spec/workerGroupSpecs").and_then(Value::as_array);
+    let workers = groups.into_iter().flatten().enumerate().map(|(index, group)| {
+        let name = text_at(group, "/groupName");
+        let name = if name.is_empty() {
+            format!("worker-group-{index}")
+        } else {
+            name
+        };
+        (name, group.get("template"))
+    });
+    let part = |(name, template): (String, Option<&'_ Value>)| (name, template.cloned());
+    let all = std::iter::once(("headgroup".to_owned(), head)).chain(workers);
+    all.map(|(name, template)| Part {
+        suffix: part((name.clone(), None)).0,
+        labels: vec![(key::RAY_GROUP, name)],
+        template,
+    })
+    .collect()
+}
+
+fn number(value: &Value, pointer: &str, default: i64) -> i64 {
+    value.pointer(pointer).and_then(Value::as_i64).unwrap_or(default)
+}
+
+fn pod(owner: &Value, part: Part) -> Value {
+    let of_template = |field: &str| {
+        let found = part
+            .template
+            .and_then(|template| template.pointer(&format!("/metadata/{field}")));
+        found.and_then(Value::as_object).cloned().unwrap_or_default()
+    };
+    let mut labels: Map<String, Value> = of_template("labels");
+    labels.extend(part.labels.iter().map(|(key, value)| ((*key).to_owned(), json!(value))));
+    let class = part
+        .template
+        .and_then(|template| template.pointer("/spec/priorityClassName"));
+    let name = format!("{}-{}", text_at(owner, "/metadata/name"), part.suffix);
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": text_at(owner, "/metadata/namespace"),
+            "uid": format!("uid-of-pod-{name}"),
+            "labels": labels,
+            "annotations": of_template("annotations"),
+            "ownerReferences": [{
+                "apiVersion": owner["apiVersion"],
+                "kind": owner["kind"],
+                "name": owner["metadata"]["name"],
+                "uid": owner["metadata"]["uid"],
+                "controller": true,
+            }],
+        },
+        "spec": {"containers": [], "priorityClassName": class},
+    })
+}

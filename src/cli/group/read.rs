@@ -1,0 +1,229 @@
+//! Files to objects: scenarios as they are, manifests completed with what an API server would add.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use anyhow::{Context, bail, ensure};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::imagine;
+use crate::api::names::object::SCHEDULER_NAME;
+use crate::components::Settings;
+
+/// What is to be grouped.
+pub struct Scenario {
+    /// How.
+    pub settings: Settings,
+    /// Everything but pods.
+    pub objects: Vec<Value>,
+    /// The pods, in the order in which they come.
+    pub pods: Vec<Value>,
+    /// How often all pods come.
+    pub passes: usize,
+    /// Kinds that may not be read.
+    pub forbidden: Vec<KindPattern>,
+    /// Kinds that are not served.
+    pub unknown: Vec<KindPattern>,
+    /// Whether priority classes that no file defines are taken to exist.
+    pub assume_classes: bool,
+}
+
+/// A kind, in one version or in all.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct KindPattern {
+    #[serde(default)]
+    group: String,
+    kind: String,
+    #[serde(default)]
+    version: Option<String>,
+}
+
+impl KindPattern {
+    /// Whether the kind is meant.
+    pub fn fits(&self, group: &str, version: &str, kind: &str) -> bool {
+        let version_fits = self.version.as_deref().is_none_or(|wanted| wanted == version);
+        self.group == group && self.kind == kind && version_fits
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Config {
+    scheduler_name: Option<String>,
+    node_pool_label_key: Option<String>,
+    queue_label_key: Option<String>,
+    search_for_legacy_pod_groups: Option<bool>,
+    knative_gang_schedule: Option<bool>,
+    generic_karta_fallback: Option<bool>,
+    default_priorities_config_map_name: Option<String>,
+    default_priorities_config_map_namespace: Option<String>,
+    pod_label_selector: BTreeMap<String, String>,
+    namespace_label_selector: BTreeMap<String, String>,
+    forbidden: Vec<KindPattern>,
+    unknown_kinds: Vec<KindPattern>,
+    karta_installed: Option<bool>,
+    passes: Option<usize>,
+}
+
+#[derive(Deserialize)]
+struct Form {
+    #[serde(default)]
+    config: Config,
+    #[serde(default)]
+    objects: Vec<Value>,
+    pods: Vec<Value>,
+}
+
+/// Reads a file.
+///
+/// # Errors
+/// If it holds neither a scenario nor manifests.
+pub fn read(path: &Path, as_kai: bool) -> anyhow::Result<Scenario> {
+    let text = std::fs::read_to_string(path).context("cannot be read")?;
+    if let Ok(value) = serde_json::from_str::<Value>(&text)
+        && value.get("kind").is_none()
+        && value.get("pods").is_some()
+    {
+        return Ok(scenario(
+            serde_json::from_value(value).context("not of the form of a scenario")?,
+        ));
+    }
+    manifests(&text, as_kai)
+}
+
+/// KAI's answer to a scenario is known, so that it is grouped exactly as KAI does.
+fn scenario(form: Form) -> Scenario {
+    let Form { config, objects, pods } = form;
+    let defaults = Settings::default();
+    let installed = config.karta_installed.unwrap_or(true);
+    let map = config
+        .default_priorities_config_map_namespace
+        .filter(|text| !text.is_empty());
+    let map = map.zip(
+        config
+            .default_priorities_config_map_name
+            .filter(|text| !text.is_empty()),
+    );
+    let or = |given: Option<String>, default: String| given.unwrap_or(default);
+    Scenario {
+        settings: Settings {
+            scheduler_name: or(config.scheduler_name, defaults.scheduler_name.clone()),
+            queue_label_key: or(config.queue_label_key, defaults.queue_label_key.clone()),
+            node_pool_label_key: or(config.node_pool_label_key, defaults.node_pool_label_key.clone()),
+            search_legacy_pod_groups: config.search_for_legacy_pod_groups.unwrap_or(true),
+            knative_gangs: config.knative_gang_schedule.unwrap_or(true),
+            kartas: config.generic_karta_fallback.unwrap_or(true) && installed,
+            exactly_as_kai: true,
+            default_priorities: map,
+            pod_labels: config.pod_label_selector,
+            namespace_labels: config.namespace_label_selector,
+            ..defaults
+        },
+        objects,
+        pods,
+        passes: config.passes.unwrap_or(1),
+        forbidden: config.forbidden,
+        unknown: config.unknown_kinds,
+        assume_classes: false,
+    }
+}
+
+fn manifests(text: &str, as_kai: bool) -> anyhow::Result<Scenario> {
+    let mut objects = Vec::new();
+    for document in serde_yaml_ng::Deserializer::from_str(text) {
+        let value = Value::deserialize(document).context("not YAML")?;
+        match value.get("items").and_then(Value::as_array) {
+            Some(items) => objects.extend(items.iter().cloned()),
+            None if value.is_null() => {}
+            None => objects.push(value),
+        }
+    }
+    for object in &objects {
+        let named = ["/apiVersion", "/kind", "/metadata/name"];
+        let named = named
+            .iter()
+            .all(|pointer| object.pointer(pointer).is_some_and(Value::is_string));
+        ensure!(
+            named,
+            "not a manifest: an object lacks apiVersion, kind or metadata.name"
+        );
+    }
+    complete(&mut objects);
+    let owned: BTreeSet<String> = objects
+        .iter()
+        .flat_map(owners)
+        .map(|owner| text_at(owner, "/uid"))
+        .collect();
+    let imagined: Vec<Value> = objects
+        .iter()
+        .filter(|object| !owned.contains(&text_at(object, "/metadata/uid")))
+        .flat_map(imagine::pods)
+        .collect();
+    let (mut pods, objects): (Vec<Value>, Vec<Value>) = objects
+        .into_iter()
+        .partition(|object| text_at(object, "/kind") == "Pod");
+    pods.extend(imagined);
+    for pod in &mut pods {
+        pod["spec"]["schedulerName"] = json!(SCHEDULER_NAME);
+    }
+    if pods.is_empty() {
+        bail!("holds no pods, and no workload of a kind that makes some");
+    }
+    Ok(Scenario {
+        settings: Settings {
+            exactly_as_kai: as_kai,
+            ..Settings::default()
+        },
+        objects,
+        pods,
+        passes: 1,
+        forbidden: Vec::new(),
+        unknown: Vec::new(),
+        assume_classes: true,
+    })
+}
+
+/// Adds namespaces and UIDs where manifests have none.
+fn complete(objects: &mut [Value]) {
+    for object in &mut *objects {
+        let (name, kind) = (text_at(object, "/metadata/name"), text_at(object, "/kind"));
+        let metadata = &mut object["metadata"];
+        if metadata["uid"].is_null() {
+            metadata["uid"] = json!(format!("uid-of-{}-{name}", kind.to_ascii_lowercase()));
+        }
+        if metadata["namespace"].is_null() && !super::files::CLUSTER_SCOPED.contains(&&*kind) {
+            metadata["namespace"] = json!("default");
+        }
+    }
+    let uids: BTreeMap<(String, String), String> = objects
+        .iter()
+        .map(|object| {
+            let key = (text_at(object, "/kind"), text_at(object, "/metadata/name"));
+            (key, text_at(object, "/metadata/uid"))
+        })
+        .collect();
+    for object in objects {
+        let listed = object
+            .pointer_mut("/metadata/ownerReferences")
+            .and_then(Value::as_array_mut);
+        for owner in listed.into_iter().flatten().filter(|owner| owner["uid"].is_null()) {
+            let uid = uids.get(&(text_at(owner, "/kind"), text_at(owner, "/name")));
+            owner["uid"] = json!(uid.cloned().unwrap_or_default());
+        }
+    }
+}
+
+fn owners(object: &Value) -> impl Iterator<Item = &Value> {
+    let listed = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    listed.into_iter().flatten()
+}
+
+/// The text at the pointer, or none.
+pub fn text_at(value: &Value, pointer: &str) -> String {
+    value
+        .pointer(pointer)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned()
+}

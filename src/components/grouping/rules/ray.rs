@@ -1,0 +1,142 @@
+//! Ray clusters, and the jobs and services that make them: the head and the worker groups are sub-groups.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::base::{self, of_owner, per_pod};
+use super::tree::{as_name, leaf, near};
+use super::{Grouped, Input, Reference, RuleError, wrong};
+use crate::api::names::{annotation, priority_class, third_party};
+use crate::api::pod_group::{SubGroup, TopologyConstraint};
+use crate::components::grouping::fields;
+use crate::components::grouping::workload::Workload;
+
+const HEAD: &str = "headgroup";
+
+/// A cluster by itself.
+///
+/// ```yaml
+/// # gpu: replicas 4, minReplicas 2, numOfHosts 2; cpu: replicas 3   →   minMember 8: headgroup 1, gpu 4, cpu 3
+/// ```
+pub fn cluster(input: &Input, top: &Workload) -> Result<Grouped, RuleError> {
+    counted(input, top, &top.body)
+}
+
+/// A job: its cluster is counted.
+pub fn job(input: &Input, top: &Workload) -> Result<Grouped, RuleError> {
+    counted(input, top, &made_by(input, top, &[&["status", "rayClusterName"]])?.body)
+}
+
+/// A service: the cluster that serves is counted, or the first one while none does.
+pub fn service(input: &Input, top: &Workload) -> Result<Grouped, RuleError> {
+    let paths: [&[&str]; 2] = [
+        &["status", "activeServiceStatus", "rayClusterName"],
+        &["status", "pendingServiceStatus", "rayClusterName"],
+    ];
+    counted(input, top, &made_by(input, top, &paths)?.body)
+}
+
+/// The cluster that the object made, by the first path that is there.
+fn made_by(input: &Input, top: &Workload, paths: &[&[&str]]) -> Result<Arc<Workload>, RuleError> {
+    for path in paths {
+        let Some(name) = fields::text(&top.body, path)? else {
+            continue;
+        };
+        if name.is_empty() {
+            break;
+        }
+        return input.cluster.object(&Reference {
+            api_version: top.api_version(),
+            kind: "RayCluster".to_owned(),
+            namespace: input.namespace().to_owned(),
+            name: name.to_owned(),
+        });
+    }
+    let (namespace, name, kind) = (input.namespace(), &top.name, &top.kind);
+    wrong(format!(
+        "failed to extract rayClusterName for {namespace}/{name} of kind {kind}. Please make sure that the ray-operator is up"
+    ))
+}
+
+fn counted(input: &Input, top: &Workload, cluster: &Value) -> Result<Grouped, RuleError> {
+    let mut grouped = of_owner(input, top, priority_class::TRAIN)?;
+    if let Some(class) = top.labels.get(third_party::RAY_PRIORITY_CLASS_NAME) {
+        grouped.group.spec.priority_class_name = Some(class.clone());
+    }
+    let groups = groups(cluster)?;
+    let total = groups.iter().filter_map(|group| group.min_member).sum();
+    grouped.group.spec.min_member = Some(total);
+    let existing = grouped.group.metadata.name.as_deref();
+    let existing = existing.and_then(|name| input.cluster.pod_group(input.namespace(), name));
+    if existing.is_some_and(|group| group.spec.sub_groups.is_empty()) {
+        // Grouped by an older release; it stays as it is.
+        return Ok(grouped);
+    }
+    let own = input.label(third_party::RAY_GROUP).map(as_name);
+    grouped.subgroup = own.filter(|own| groups.iter().any(|group| group.name == *own));
+    if grouped.subgroup.is_none() && !input.settings.exactly_as_kai {
+        // A submitter, or a pod of a group that is not in the specification: the cluster does not wait for it.
+        per_pod(input, &mut grouped);
+        grouped.group.spec.min_member = Some(1);
+        return Ok(grouped);
+    }
+    grouped.group.spec.sub_groups = groups;
+    Ok(grouped)
+}
+
+fn groups(cluster: &Value) -> Result<Vec<SubGroup>, RuleError> {
+    let head = fields::value(cluster, &["spec", "headGroupSpec"])?;
+    let head_topology = head.map(|head| topology(head, "headGroupSpec")).transpose()?;
+    let mut groups = vec![near(head_topology.flatten(), leaf(HEAD, 1))];
+    let workers = fields::list(cluster, &["spec", "workerGroupSpecs"])?;
+    for (index, spec) in workers.into_iter().flatten().enumerate() {
+        if !spec.is_object() {
+            return wrong(format!("workerGroupSpecs[{index}] is no object"));
+        }
+        let Some(size) = size(spec)? else { continue };
+        let stated = fields::text(spec, &["groupName"])?.filter(|name| !name.is_empty());
+        let name = stated.map_or_else(|| format!("worker-group-{index}"), ToOwned::to_owned);
+        let nearness = topology(spec, &format!("workerGroupSpecs.{name}"))?;
+        groups.push(near(nearness, leaf(as_name(&name), size)));
+    }
+    Ok(groups)
+}
+
+/// The pods of a group that start together; none if it has no pods at all.
+fn size(spec: &Value) -> Result<Option<i32>, RuleError> {
+    let suspended = |key| fields::boolean(spec, &[key]);
+    if suspended("suspended")?.unwrap_or(false) || suspended("suspend")?.unwrap_or(false) {
+        return Ok(None);
+    }
+    let replicas = fields::integer(spec, &["replicas"])?;
+    let min = fields::integer(spec, &["minReplicas"])?.unwrap_or(0);
+    let hosts = fields::integer(spec, &["numOfHosts"])?.unwrap_or(1);
+    let replicas = match replicas {
+        // Ray itself lifts too few to the minimum.
+        None => min.max(0),
+        Some(replicas) if min > replicas => {
+            return wrong(format!(
+                "ray-cluster replicas for a workerGroupsSpec can't be less than minReplicas. replicas: {replicas}, minReplicas: {min}"
+            ));
+        }
+        Some(replicas) => replicas,
+    };
+    if min == 0 && replicas == 0 {
+        return Ok(None);
+    }
+    Ok(Some((if min > 0 { min } else { replicas }).saturating_mul(hosts)))
+}
+
+fn topology(spec: &Value, place: &str) -> Result<Option<TopologyConstraint>, RuleError> {
+    let annotation = |key: &'static str| fields::text(spec, &["template", "metadata", "annotations", key]);
+    let wish = base::topology(|key| annotation(key).ok().flatten());
+    let wish = wish.filter(|wish| wish.required_topology_level.is_some() || wish.preferred_topology_level.is_some());
+    match wish {
+        Some(wish) if wish.topology.is_none() => wrong(format!(
+            "topology annotation ({}) is required for {place} since it asks for a placement",
+            annotation::TOPOLOGY
+        )),
+        wish => Ok(wish),
+    }
+}

@@ -1,0 +1,114 @@
+//! Sub-groups: making them, and whether a tree of them can be.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{RuleError, wrong};
+use crate::api::PodGroup;
+use crate::api::pod_group::{SubGroup, TopologyConstraint};
+
+/// More sub-groups than this are a mistake in a manifest, not a workload.
+pub const MAX: usize = 10_000;
+
+/// A leaf, which holds pods.
+pub fn leaf(name: impl Into<String>, min_member: i32) -> SubGroup {
+    SubGroup {
+        name: name.into(),
+        min_member: Some(min_member),
+        ..SubGroup::default()
+    }
+}
+
+/// An inner node, which holds sub-groups.
+pub fn inner(name: impl Into<String>, min_sub_group: i32) -> SubGroup {
+    SubGroup {
+        name: name.into(),
+        min_sub_group: Some(min_sub_group),
+        ..SubGroup::default()
+    }
+}
+
+/// The same below a parent.
+pub fn below(parent: &str, group: SubGroup) -> SubGroup {
+    SubGroup {
+        parent: Some(parent.to_owned()),
+        ..group
+    }
+}
+
+/// The same near one another.
+pub fn near(constraint: Option<TopologyConstraint>, group: SubGroup) -> SubGroup {
+    SubGroup {
+        topology_constraint: constraint,
+        ..group
+    }
+}
+
+/// A number as the API counts.
+pub fn count(number: usize) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}
+
+/// Whether the API server will have the group: sizes are not negative, names are unique and of the form that it asks for.
+pub fn check(group: &PodGroup) -> Result<(), RuleError> {
+    let spec = &group.spec;
+    if spec.min_member.is_some_and(|size| size < 0) {
+        return wrong("the workload asks for a gang of less than no pods");
+    }
+    if spec.sub_groups.len() > 2 * MAX + 2 {
+        return wrong(format!(
+            "the workload asks for {} sub-groups, which is more than {MAX}",
+            spec.sub_groups.len()
+        ));
+    }
+    let mut names = BTreeSet::new();
+    for group in &spec.sub_groups {
+        if !is_name(&group.name) {
+            return wrong(format!(
+                "{:?} cannot be a sub-group: it is not a name of lower-case letters, digits and '-'",
+                group.name
+            ));
+        }
+        if !names.insert(&*group.name) {
+            return wrong(format!(
+                "two parts of the workload make the same sub-group {}",
+                group.name
+            ));
+        }
+        if group.min_member.is_some_and(|size| size < 0) {
+            return wrong(format!("sub-group {} asks for less than no pods", group.name));
+        }
+    }
+    let orphan = spec.sub_groups.iter().find_map(|group| {
+        let parent = group.parent.as_deref()?;
+        (!names.contains(parent)).then_some((&group.name, parent))
+    });
+    match orphan {
+        Some((name, parent)) => wrong(format!("sub-group {name} is below {parent}, which there is not")),
+        None => Ok(()),
+    }
+}
+
+/// Whether the API server takes it for the name of a sub-group.
+pub fn is_name(text: &str) -> bool {
+    let inside = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    !text.is_empty() && text.chars().all(inside) && !text.starts_with('-') && !text.ends_with('-')
+}
+
+/// The text as a name that the API server takes: `GPU_A100.x` is `gpu-a100-x`.
+pub fn as_name(text: &str) -> String {
+    let lower = text.to_ascii_lowercase();
+    let name: String = lower
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+        .collect();
+    name.trim_matches('-').to_owned()
+}
+
+/// How many children each inner node really has.
+pub fn children(groups: &[SubGroup]) -> BTreeMap<&str, i32> {
+    let mut children = BTreeMap::new();
+    for parent in groups.iter().filter_map(|group| group.parent.as_deref()) {
+        *children.entry(parent).or_insert(0) += 1;
+    }
+    children
+}
