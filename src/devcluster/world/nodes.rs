@@ -56,27 +56,38 @@ async fn adopt(nodes: &Api<Node>, spec: &NodeSpec, wanted: &Node) -> kube::Resul
 
 /// Takes away the taints that a ready node does not have. The node life-cycle controller does so too, where there is one.
 pub(super) async fn without_not_ready_taints(nodes: &Api<Node>, node: Node) -> kube::Result<Node> {
-    let taints = node
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.taints.as_deref())
-        .unwrap_or_default();
-    let kept: Vec<&Taint> = taints
-        .iter()
-        .filter(|taint| !NOT_READY_TAINTS.contains(&taint.key.as_str()))
-        .collect();
-    if kept.len() == taints.len() {
-        return Ok(node);
-    }
-    patch_taints(nodes, &node, &kept).await
+    change_taints(nodes, node, |taints| {
+        let kept = taints.iter().filter(|taint| !is_not_ready(taint));
+        kept.cloned().collect()
+    })
+    .await
 }
 
-/// Replaces all taints, if the node is still the one that was read.
-async fn patch_taints(nodes: &Api<Node>, node: &Node, taints: &[&Taint]) -> kube::Result<Node> {
-    let taints = (!taints.is_empty()).then_some(taints);
-    let patch = json!({"metadata": {"resourceVersion": node.metadata.resource_version}, "spec": {"taints": taints}});
-    let name = node.metadata.name.as_deref().unwrap_or_default();
-    nodes.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await
+fn is_not_ready(taint: &Taint) -> bool {
+    NOT_READY_TAINTS.contains(&taint.key.as_str())
+}
+
+/// Replaces all taints. Others write them too, so the change is made anew to what they wrote in the meantime.
+async fn change_taints(
+    nodes: &Api<Node>,
+    mut node: Node,
+    change: impl Fn(&[Taint]) -> Vec<Taint>,
+) -> kube::Result<Node> {
+    let name = node.metadata.name.clone().unwrap_or_default();
+    loop {
+        let present = node.spec.as_ref().and_then(|spec| spec.taints.as_deref());
+        let wanted = change(present.unwrap_or_default());
+        if wanted == present.unwrap_or_default() {
+            return Ok(node);
+        }
+        let taints = (!wanted.is_empty()).then_some(wanted);
+        let patch =
+            json!({"metadata": {"resourceVersion": node.metadata.resource_version}, "spec": {"taints": taints}});
+        match nodes.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => node = nodes.get(&name).await?,
+            patched => return patched,
+        }
+    }
 }
 
 /// Marks a node as one whose kubelet no longer speaks, as the node life-cycle controller does.
@@ -86,21 +97,16 @@ pub(super) async fn silence(shared: &Shared, name: &str) -> kube::Result<()> {
     let node = nodes
         .patch_status(name, &PatchParams::default(), &Patch::Merge(status))
         .await?;
-    let present = node
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.taints.as_deref())
-        .unwrap_or_default();
     let unreachable = ["NoSchedule", "NoExecute"].map(|effect| Taint {
         key: NOT_READY_TAINTS[1].to_owned(),
         effect: effect.to_owned(),
         ..Taint::default()
     });
-    let kept = present
-        .iter()
-        .filter(|taint| !NOT_READY_TAINTS.contains(&taint.key.as_str()));
-    let taints: Vec<&Taint> = kept.chain(&unreachable).collect();
-    let node = patch_taints(&nodes, &node, &taints).await?;
+    let node = change_taints(&nodes, node, |taints| {
+        let kept = taints.iter().filter(|taint| !is_not_ready(taint));
+        kept.chain(&unreachable).cloned().collect()
+    })
+    .await?;
     shared.nodes.observe(node);
     Ok(())
 }
