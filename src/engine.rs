@@ -20,6 +20,7 @@ use actions::session::Session;
 use decision::{Decisions, GroupReport, ReasonCode};
 use explain::report::{Findings, report};
 use fairshare::divide::divide_tree;
+use fairshare::lines::Lines;
 use fairshare::tree::schedulable_queue;
 use input::{Event, Time};
 use model::Model;
@@ -45,12 +46,16 @@ pub enum WakeReason {
 pub struct Engine {
     policy: Policy,
     model: Model,
+    lines: Lines,
     /// What was last reported about each gang.
     reported: BTreeMap<GangId, GroupReport>,
     /// Gangs that are broken.
     stale: BTreeSet<GangId>,
     /// Instants at which something ends that holds decisions back.
     wake: BTreeSet<(Time, WakeReason)>,
+    /// Victims are searched step by step, as the search is defined.
+    #[cfg(test)]
+    plainly: bool,
 }
 
 impl Engine {
@@ -61,9 +66,12 @@ impl Engine {
         Self {
             policy,
             model,
+            lines: Lines::default(),
             reported: BTreeMap::new(),
             stale: BTreeSet::new(),
             wake: BTreeSet::new(),
+            #[cfg(test)]
+            plainly: false,
         }
     }
 
@@ -71,6 +79,7 @@ impl Engine {
     pub fn set_policy(&mut self, policy: Policy) {
         self.policy = policy;
         self.model.settings_changed(self.policy.stuck_after);
+        self.lines.clear(&mut self.model);
     }
 
     /// Takes in one change. Never fails: what cannot be used (a queue below itself, an unknown parent) is explained by the reports of the groups
@@ -95,7 +104,11 @@ impl Engine {
         self.model.prepare(&self.policy);
         let k = self.k_value();
         divide_tree(&mut self.model, k);
-        let mut session = Session::new(&mut self.model, &self.policy, now);
+        let mut session = Session::new(&mut self.model, &mut self.lines, &self.policy, now);
+        #[cfg(test)]
+        {
+            session.plainly = self.plainly;
+        }
         for &action in &self.policy.actions {
             match action {
                 ActionKind::Allocate => session.allocate(),

@@ -1,5 +1,7 @@
 //! What the engine decides in one cycle: plain data, names and uids, nothing to look up.
 
+use std::sync::Arc;
+
 use super::input::{GpuKind, GroupKey, Name, Time};
 use super::policy::ActionKind;
 
@@ -77,8 +79,50 @@ pub struct Eviction {
     pub action: ActionKind,
     /// The pod group that gets its place; `None` for stale gangs.
     pub for_group: Option<GroupKey>,
-    /// One sentence or a few for the event and the pod's condition.
-    pub message: String,
+    /// The reason; [`Eviction::message`] says it for the event and the pod's condition.
+    pub why: Why,
+}
+
+/// Why a pod is evicted.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Why {
+    /// A workload of higher priority needs its place.
+    Preempted,
+    /// It is moved, so that another fits.
+    Moved,
+    /// A queue takes back what it may have; the two queues, where they are known.
+    Reclaimed(Option<Arc<Sides>>),
+    /// Its gang lacks pods.
+    Broken {
+        /// Pods that its pod set needs.
+        min: usize,
+        /// The pod set's name, unless it is the only one.
+        sub_group: Option<Name>,
+    },
+}
+
+/// Two queues between which something changes hands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sides {
+    /// The one that loses.
+    pub theirs: Side,
+    /// The one that wins.
+    pub ours: Side,
+}
+
+/// A queue's figures before an eviction: cpu, memory, GPUs; `None` = unlimited.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Side {
+    /// What messages call it.
+    pub queue: Name,
+    /// What it holds.
+    pub used: [i64; 3],
+    /// What it deserves.
+    pub quota: [Option<i64>; 3],
+    /// Its fair share.
+    pub fair: [i64; 3],
+    /// Its priority.
+    pub priority: i64,
 }
 
 /// A pod waits for a place that is being vacated.

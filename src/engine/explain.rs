@@ -1,5 +1,6 @@
 //! Why not: reasons as data, and KAI's words for them.
 
 pub mod domains;
+pub mod eviction;
 pub mod refusal;
 pub mod report;

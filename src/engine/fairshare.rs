@@ -2,6 +2,7 @@
 
 pub mod divide;
 pub mod gates;
+pub mod lines;
 pub mod min_runtime;
 pub mod order;
 pub mod reclaim;

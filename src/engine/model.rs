@@ -65,7 +65,9 @@ pub struct Model {
     /// Gangs with pending pods.
     pub pending: BTreeSet<GangId>,
     /// Gangs with a changed pod or settings since the last cycle.
-    pub changed_gangs: BTreeSet<GangId>,
+    pub changed_gangs: Vec<GangId>,
+    /// Gangs that may have to move in the lines of their queues. See `fairshare::lines`.
+    pub moved: Vec<GangId>,
     /// Something that decisions depend on changed.
     pub dirty: bool,
     /// Nodes changed in more than their books: order, class bits, totals and extremes are out of date.
@@ -130,9 +132,13 @@ impl Model {
 
     /// Keeps everything so far.
     pub fn commit(&mut self) {
-        for (id, _) in std::mem::take(&mut self.log) {
-            self.decided.push(id);
-            let task = &mut self.tasks[id];
+        let log = std::mem::take(&mut self.log);
+        for (id, _) in &log {
+            self.decided.push(*id);
+            if let Some(gang) = self.tasks[*id].gang {
+                self.gang_changed(gang);
+            }
+            let task = &mut self.tasks[*id];
             if task.state.evicted_from.take().is_some()
                 && let (Some(gang), Some(member)) = (task.gang, task.member)
                 && let Some(pods) = self.gangs[gang].pods_mut(member)
@@ -140,6 +146,25 @@ impl Model {
                 pods.evicted_now -= 1;
             }
         }
+        self.log = log;
+        self.log.clear();
+    }
+
+    /// A gang's pods or settings changed for good.
+    pub(super) fn gang_changed(&mut self, gang: GangId) {
+        if self.moved.last() != Some(&gang) {
+            self.moved.push(gang);
+        }
+        if self.changed_gangs.last() != Some(&gang) {
+            self.changed_gangs.push(gang);
+        }
+    }
+
+    /// Where the open statement took anything from or put anything: nodes, some of them several times.
+    pub fn nodes_in_log(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let states = self.log.iter().flat_map(|(task, old)| [old, &self.tasks[*task].state]);
+        let places = states.flat_map(|state| [state.hold.as_ref(), state.plan.as_ref()]);
+        places.flatten().map(|place| place.node)
     }
 
     /// Tasks changed since a mark, in order, each time it was changed.
@@ -157,6 +182,9 @@ impl Model {
     pub fn settle(&mut self, task: TaskId, state: State) {
         debug_assert!(self.log.is_empty(), "nothing is settled while a statement is open");
         self.exchange(task, state);
+        if let Some(gang) = self.tasks[task].gang {
+            self.gang_changed(gang);
+        }
     }
 
     fn exchange(&mut self, task: TaskId, state: State) -> State {
@@ -189,7 +217,6 @@ impl Model {
                 self.pending.remove(&gang_id);
             }
         }
-        self.changed_gangs.insert(gang_id);
         self.charge(id, sign);
     }
 
@@ -256,6 +283,12 @@ impl Model {
             queue.wanted_memory += sign * memory;
             next = queue.parent;
         }
+    }
+
+    /// A task's gang.
+    #[must_use]
+    pub fn gangs_of(&self, task: TaskId) -> Option<&Gang> {
+        self.tasks[task].gang.map(|gang| &self.gangs[gang])
     }
 
     /// What a task counts in its queue where it is, or where it will be.

@@ -72,9 +72,10 @@ fn evict(eviction: Eviction, sizes: &HashMap<GroupKey, usize>) -> Evict {
         details.insert(annotation::EVICTOR_NAMESPACE.to_owned(), evictor.namespace.to_string());
     }
     Evict {
+        message: eviction.message(),
         pod: eviction.pod,
         group: eviction.group,
-        message: eviction.message,
+
         details,
     }
 }

@@ -1,6 +1,7 @@
 //! Allocate: places what fits, in the order of queues and jobs. Nobody is evicted. A gang that fits only once others have left is planned as a whole. A
 //! job that fails does not hold up the jobs behind it.
 
+use crate::engine::fairshare::tree::Pick;
 use crate::engine::model::task::Status;
 use crate::engine::policy::ActionKind;
 
@@ -11,9 +12,11 @@ impl Session<'_> {
     /// Runs the action.
     pub fn allocate(&mut self) {
         self.hopeless.clear();
-        let mut jobs = self.pending_jobs(ActionKind::Allocate, |_, _| true);
-        while let Some(job) = jobs.pop(self.model) {
-            let tasks = job.tasks.unwrap_or_default();
+        let all = |_| Pick::Take;
+        let mut jobs = self.pending_tree(ActionKind::Allocate);
+        jobs.add_lines(self.view(&all), |_| true);
+        while let Some(job) = jobs.pop(self.view(&all)) {
+            let tasks = self.model.next_chunk(job.gang, self.now);
             let started = self.runs(job.gang);
             let mark = self.model.mark();
             if !self.place(job.gang, &tasks, Mode::Real) {
@@ -25,9 +28,9 @@ impl Session<'_> {
                 self.started(job.gang);
             }
             if self.model.gangs[job.gang].with(Status::Pending) > 0
-                && let Some(next) = self.pending_job(job.gang)
+                && let Some(next) = self.waiting_job(job.gang)
             {
-                jobs.push(self.model, next);
+                jobs.push(self.view(&all), next);
             }
         }
     }

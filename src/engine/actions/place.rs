@@ -200,11 +200,21 @@ impl Session<'_> {
             scorers: &self.scorers,
             scope,
         };
+        if !real && self.lost_kinds.iter().any(|(_, lost)| *lost == kind) {
+            return Err(None);
+        }
         if let Some(node) = best_node(self.model, context, task, &mut self.work) {
             self.assign(task, node, real);
             return Ok(());
         }
         if !real {
+            if self
+                .model
+                .gangs_of(task)
+                .is_none_or(|gang| gang.tree.iter().all(|member| member.topology.is_none()))
+            {
+                self.lost_kinds.push((self.model.mark(), kind));
+            }
             return Err(None);
         }
         let problem = Arc::new(examine(self.model, self.policy, task, scope.among));

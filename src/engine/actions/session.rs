@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::engine::decision::{Bind, Decisions, Eviction, GroupTimes, Pipeline, Work};
+use crate::engine::decision::{Bind, Decisions, Eviction, GroupTimes, Pipeline, Why, Work};
 use crate::engine::explain::refusal::PodProblem;
 use crate::engine::explain::report::{Findings, pod_ref};
+use crate::engine::fairshare::lines::Lines;
 use crate::engine::fairshare::order::Rules;
-use crate::engine::fairshare::tree::{Job, JobTree, Purpose};
-use crate::engine::fairshare::{smallest_gpu, wanted};
+use crate::engine::fairshare::tree::{Job, JobTree, Pick, Purpose, View};
 use crate::engine::input::{GPU, GpuKind, GroupKey, Name, Time, WHOLE};
 use crate::engine::model::ids::{ClassId, GangId, ShapeId, TaskId};
 use crate::engine::model::resources::GPUS;
@@ -17,6 +17,9 @@ use crate::engine::model::{Mark, Model};
 use crate::engine::placement::score::Scorers;
 use crate::engine::policy::{ActionKind, Policy};
 
+use super::victims::probe::Spots;
+use super::victims::room::Rooms;
+
 /// Who evicted a pod, for whom, and what to tell.
 #[derive(Clone, Debug)]
 pub struct Verdict {
@@ -24,8 +27,8 @@ pub struct Verdict {
     pub action: ActionKind,
     /// The group that gets the place.
     pub for_group: Option<GroupKey>,
-    /// What to tell.
-    pub message: String,
+    /// The reason.
+    pub why: Why,
 }
 
 /// Pods of a kind that fitted nowhere, while nothing was freed since.
@@ -91,15 +94,34 @@ pub struct Session<'a> {
     pub timed: BTreeSet<GangId>,
     /// Instants at which something ends that holds evictions back.
     pub wait_until: BTreeSet<Time>,
+    /// Who stands in line.
+    pub lines: &'a mut Lines,
+    /// How much room there is.
+    pub rooms: Rooms,
+    /// Kinds of pods that found no place in the simulation under way: nothing becomes free in it any more.
+    pub lost_kinds: Vec<(Mark, (ClassId, ShapeId))>,
+    /// See [`Spots`].
+    pub spots: Spots,
+    /// Searches go step by step, as they are defined.
+    #[cfg(test)]
+    pub plainly: bool,
     /// Steps.
     pub work: Work,
 }
 
 impl<'a> Session<'a> {
     /// A cycle on a prepared model.
-    pub fn new(model: &'a mut Model, policy: &'a Policy, now: Time) -> Self {
+    pub fn new(model: &'a mut Model, lines: &'a mut Lines, policy: &'a Policy, now: Time) -> Self {
+        let rules = Rules::of(policy);
+        lines.update(model, rules, now);
         Self {
-            rules: Rules::of(policy),
+            rules,
+            lines,
+            rooms: Rooms::default(),
+            lost_kinds: Vec::new(),
+            spots: Spots::new(),
+            #[cfg(test)]
+            plainly: false,
             scorers: Scorers::of(policy),
             model,
             policy,
@@ -113,43 +135,37 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// A pending gang as a job in line, with what it asks for next; `None` if nothing of it can be placed.
+    /// What a tree of jobs looks at.
     #[must_use]
-    pub fn pending_job(&self, gang: GangId) -> Option<Job> {
-        let tasks = self.model.next_chunk(gang, self.now);
-        if tasks.is_empty() {
-            return None;
+    pub fn view<'v>(&'v self, pick: &'v dyn Fn(GangId) -> Pick) -> View<'v> {
+        View {
+            model: self.model,
+            lines: self.lines,
+            pick,
         }
-        let amount = wanted(self.model, &tasks, smallest_gpu(self.model));
-        let entry = &self.model.gangs[gang];
-        let order = self.rules.job(entry, entry.stage(&entry.active()));
+    }
+
+    /// A tree for those who wait, as deep as the policy wants an action to look. It has no lines yet.
+    #[must_use]
+    pub fn pending_tree(&self, action: ActionKind) -> JobTree {
+        let tree = JobTree::new(self.rules, Purpose::Serve);
+        match self.policy.queue_depth.iter().find(|(of, _)| *of == action) {
+            Some((_, most)) => tree.at_most(*most),
+            None => tree,
+        }
+    }
+
+    /// A gang as it waits, to be put in line again.
+    #[must_use]
+    pub fn waiting_job(&self, gang: GangId) -> Option<Job> {
+        let (_, order, amount) = self.lines.waiting(gang)?;
+        let order = order.clone();
         Some(Job {
             order,
             gang,
             amount,
-            tasks: Some(tasks),
+            tasks: None,
         })
-    }
-
-    /// All pending gangs that are ready and meet a condition, in line.
-    #[must_use]
-    pub fn pending_jobs(&self, action: ActionKind, meets: impl Fn(&Self, GangId) -> bool) -> JobTree {
-        let mut tree = JobTree::new(self.rules, Purpose::Serve);
-        for &gang in &self.model.pending {
-            let entry = &self.model.gangs[gang];
-            let open = entry.input.as_ref().is_some_and(|input| !input.backed_off) && entry.broken.is_none();
-            if open
-                && entry.ready()
-                && meets(self, gang)
-                && let Some(job) = self.pending_job(gang)
-            {
-                tree.push(self.model, job);
-            }
-        }
-        if let Some((_, most)) = self.policy.queue_depth.iter().find(|(of, _)| *of == action) {
-            tree.cap(*most);
-        }
-        tree
     }
 
     /// Notes about a gang, to be added to.
@@ -161,12 +177,17 @@ impl<'a> Session<'a> {
     pub fn rollback(&mut self, mark: Mark) {
         self.model.rollback(mark);
         self.hopeless.rolled_back(mark);
+        while self.lost_kinds.last().is_some_and(|(found, _)| *found > mark) {
+            self.lost_kinds.pop();
+        }
     }
 
     /// Keeps everything.
     pub fn commit(&mut self) {
+        self.rooms.touch(self.model.nodes_in_log());
         self.model.commit();
         self.hopeless.committed();
+        self.lines.update(self.model, self.rules, self.now);
     }
 
     /// Turns what was decided into decisions, and the model's states into what is assumed from now on.
@@ -320,7 +341,7 @@ impl<'a> Session<'a> {
             group: self.group_of(id)?,
             action: verdict.action,
             for_group: verdict.for_group.clone(),
-            message: verdict.message.clone(),
+            why: verdict.why.clone(),
         })
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::engine::decision::Why;
 use crate::engine::input::Time;
 use crate::engine::model::ids::{GangId, TaskId};
 use crate::engine::policy::ActionKind;
@@ -12,7 +13,10 @@ impl Session<'_> {
     /// Brings the set of broken gangs and their timestamps up to date.
     fn watch_stale(&mut self, stale: &mut BTreeSet<GangId>) {
         let now = self.now;
-        for id in std::mem::take(&mut self.model.changed_gangs) {
+        let mut changed = std::mem::take(&mut self.model.changed_gangs);
+        changed.sort_unstable();
+        changed.dedup();
+        for id in changed {
             if !self.model.gangs.contains(id) {
                 stale.remove(&id);
                 continue;
@@ -54,34 +58,29 @@ impl Session<'_> {
                 continue;
             }
             let gang = &self.model.gangs[id];
-            let mut doomed: Vec<(TaskId, String)> = Vec::new();
+            let mut doomed: Vec<(TaskId, Why)> = Vec::new();
             for (member, pods) in gang.pod_sets() {
                 let name = &gang.tree[member as usize].name;
-                let of = if gang.pod_sets().count() == 1 && &**name == "default" {
-                    String::new()
-                } else {
-                    format!(" in sub-group {name}")
-                };
+                let only = gang.pod_sets().count() == 1 && &**name == "default";
                 for &task in &pods.tasks {
                     let entry = &self.model.tasks[task];
                     if entry.state.status.active_allocated() && entry.state.hold.is_some() {
-                        let pod = &entry.input;
-                        let message = format!(
-                            "Workload doesn't meet the minimum required number of pods ({}){of}, evicting remaining pod: {}/{}",
-                            pods.min, pod.namespace, pod.name
-                        );
-                        doomed.push((task, message));
+                        let why = Why::Broken {
+                            min: pods.min,
+                            sub_group: (!only).then(|| name.clone()),
+                        };
+                        doomed.push((task, why));
                     }
                 }
             }
-            for (task, message) in doomed {
+            for (task, why) in doomed {
                 self.model.evict(task);
                 self.verdicts.insert(
                     task,
                     Verdict {
                         action: ActionKind::StaleGangEviction,
                         for_group: None,
-                        message,
+                        why,
                     },
                 );
             }

@@ -4,24 +4,29 @@
 //! order of queues and jobs, and the judge agrees. The answer is defined step by step: two generators, tried in order; for each a sequence of
 //! probes over the first 1, 2, 4 … pods, then bisection, each probe starting from the victims that the last solved one needed; in a probe, victims are
 //! gathered from the worst on, and each state of that gathering yields candidates, of which the first that works wins.
+//!
+//! `plain`, in tests only, does just that. What runs gives the same answer without looking at what cannot succeed: see `room`, `search` and `probe`.
 
 pub mod bounds;
-pub mod gather;
-pub mod generate;
 pub mod judge;
+#[cfg(test)]
+mod plain;
+pub mod probe;
+pub mod room;
+pub mod search;
 pub mod simulate;
 
 use std::collections::BTreeSet;
 
 use crate::engine::decision::ReasonCode;
 use crate::engine::fairshare::reclaim::Holdings;
-use crate::engine::fairshare::tree::schedulable_queue;
+use crate::engine::fairshare::tree::{Job, JobTree, Pick, schedulable_queue};
 use crate::engine::model::Mark;
-use crate::engine::model::class::NodeSet;
 use crate::engine::model::ids::{GangId, NodeId, QueueId, TaskId};
 use crate::engine::policy::{ActionKind, Plugin};
 
 use super::session::Session;
+use search::Search;
 
 /// Pods that are evicted together.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +35,70 @@ pub struct Batch {
     pub gang: GangId,
     /// The pods.
     pub tasks: Vec<TaskId>,
+}
+
+/// A set of victims to try.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Recorded victims and some of the potential ones.
+    pub batches: Vec<Batch>,
+}
+
+impl Candidate {
+    /// All victims, each once, in the order in which they were gathered.
+    #[must_use]
+    pub fn in_order(&self) -> Vec<TaskId> {
+        let all = self.batches.iter().flat_map(|batch| batch.tasks.iter().copied());
+        if let [only] = &*self.batches {
+            return only.tasks.clone();
+        }
+        let mut seen = BTreeSet::new();
+        all.filter(|task| seen.insert(*task)).collect()
+    }
+
+    /// All victims, each once, by id.
+    #[must_use]
+    pub fn victims(&self) -> Vec<TaskId> {
+        let mut all: Vec<TaskId> = self
+            .batches
+            .iter()
+            .flat_map(|batch| batch.tasks.iter().copied())
+            .collect();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+}
+
+/// Candidates that failed: number of pods, and victims.
+#[derive(Debug, Default)]
+pub struct Tried(BTreeSet<(usize, Vec<TaskId>)>);
+
+impl Tried {
+    /// It failed before.
+    #[must_use]
+    pub fn has(&self, count: usize, candidate: &Candidate) -> bool {
+        !self.0.is_empty() && self.0.contains(&(count, candidate.victims()))
+    }
+
+    /// Remembers a failure.
+    pub fn add(&mut self, count: usize, candidate: &Candidate) {
+        self.0.insert((count, candidate.victims()));
+    }
+}
+
+/// What is asked: who needs victims, and for what.
+pub struct Case {
+    /// The action.
+    pub action: ActionKind,
+    /// The preemptor.
+    pub gang: GangId,
+    /// Its queue.
+    pub queue: QueueId,
+    /// Its next pods.
+    pub chunk: Vec<TaskId>,
+    /// What queues held before.
+    pub held: Holdings,
 }
 
 /// How candidates are made from the victims gathered so far.
@@ -41,26 +110,6 @@ pub enum Generator {
     MultiNode,
 }
 
-/// A search for one preemptor.
-pub struct Search {
-    /// The action.
-    pub action: ActionKind,
-    /// The preemptor.
-    pub gang: GangId,
-    /// Its queue.
-    pub queue: QueueId,
-    /// Its next pods.
-    pub chunk: Vec<TaskId>,
-    /// Gangs that may be victims.
-    pub eligible: Vec<GangId>,
-    /// Nodes on which its pods may be placed without victims.
-    pub feasible: NodeSet,
-    /// What queues held before.
-    pub held: Holdings,
-    /// Candidates that failed: number of pods, and victims.
-    pub failed: BTreeSet<(usize, Vec<TaskId>)>,
-}
-
 impl Session<'_> {
     /// Runs one of the three actions.
     pub fn evict_for_others(&mut self, action: ActionKind) {
@@ -68,19 +117,20 @@ impl Session<'_> {
             return;
         }
         let generators = self.generators();
-        let mut jobs = self.pending_jobs(action, |session, gang| session.may_trigger(action, gang));
         self.note_delays(action);
+        let mut jobs = self.line_up(action);
         let mut skips = super::skip::Skips::default();
-        while let Some(job) = jobs.pop(self.model) {
+        while let Some(job) = self.next_preemptor(&mut jobs, action) {
             let Some(queue) = schedulable_queue(self.model, job.gang) else {
                 continue;
             };
-            let tasks = job.tasks.unwrap_or_default();
+            let tasks = self.model.next_chunk(job.gang, self.now);
             let preemptible = self.model.gangs[job.gang]
                 .input
                 .as_ref()
                 .is_some_and(|input| input.preemptible);
-            if action == ActionKind::Reclaim && !self.may_reclaim(queue, &job.amount, preemptible) {
+            if tasks.is_empty() || (action == ActionKind::Reclaim && !self.may_reclaim(queue, &job.amount, preemptible))
+            {
                 continue;
             }
             let table = if action == ActionKind::Consolidation {
@@ -91,11 +141,43 @@ impl Session<'_> {
             if skips.certain_to_fail(self.model, table, job.gang) || self.is_impossible(job.gang, &tasks) {
                 continue;
             }
-            let promising = self.promising(action, job.gang, queue, &tasks, preemptible);
-            if promising && self.solve(action, job.gang, queue, tasks, &generators) {
+            if !self.promising(action, queue, &tasks, preemptible) {
+                continue;
+            }
+            if let Some(answer) = self.solve(action, job.gang, queue, tasks, &generators) {
+                self.hold_places(&mut jobs, action, answer.mark);
+                self.keep(&answer);
                 jobs.recount();
             } else {
                 skips.failed(self.model, table, job.gang);
+            }
+        }
+    }
+
+    /// The jobs that an action tries, in line.
+    fn line_up(&self, action: ActionKind) -> JobTree {
+        let mut jobs = self.pending_tree(action);
+        jobs.add_lines(self.view(&|gang| self.pick_preemptor(action, gang)), |_| true);
+        jobs
+    }
+
+    fn next_preemptor(&self, jobs: &mut JobTree, action: ActionKind) -> Option<Job> {
+        jobs.pop(self.view(&|gang| self.pick_preemptor(action, gang)))
+    }
+
+    fn pick_preemptor(&self, action: ActionKind, gang: GangId) -> Pick {
+        let input = self.model.gangs[gang].input.as_ref();
+        let suits = input.is_some_and(|input| action != ActionKind::Consolidation || input.preemptible)
+            && self.delayed_until(gang).is_none_or(|until| until <= self.now);
+        if suits { Pick::Take } else { Pick::Pass }
+    }
+
+    /// Gangs that lose pods keep their places among those to be tried: the order of an action is that of its start.
+    fn hold_places(&self, jobs: &mut JobTree, action: ActionKind, mark: Mark) {
+        let pick = |gang| self.pick_preemptor(action, gang);
+        for task in self.model.changed_since(mark) {
+            if let Some(gang) = self.model.tasks[task].gang {
+                jobs.hold(self.view(&pick), gang);
             }
         }
     }
@@ -107,14 +189,6 @@ impl Session<'_> {
             _ => None,
         };
         self.policy.plugins.iter().filter_map(of).collect()
-    }
-
-    fn may_trigger(&self, action: ActionKind, gang: GangId) -> bool {
-        let Some(input) = &self.model.gangs[gang].input else {
-            return false;
-        };
-        (action != ActionKind::Consolidation || input.preemptible)
-            && self.delayed_until(gang).is_none_or(|until| until <= self.now)
     }
 
     /// Something that a pod needs is missing for good: no eviction helps.
@@ -131,13 +205,13 @@ impl Session<'_> {
             "Resources were not found for pod {}/{} due to: {text}",
             pod.namespace, pod.name
         );
-        if !self.note(gang).reasons.iter().any(|reason| reason.message == message) {
+        if !self.note(gang).says(&message) {
             self.refuse(gang, ReasonCode::PodSchedulingErrors, message);
         }
         true
     }
 
-    /// Searches, and keeps the answer if there is one.
+    /// Searches. The answer's changes are in the model, from the mark on.
     fn solve(
         &mut self,
         action: ActionKind,
@@ -145,41 +219,46 @@ impl Session<'_> {
         queue: QueueId,
         chunk: Vec<TaskId>,
         generators: &[Generator],
-    ) -> bool {
-        let mut search = Search {
+    ) -> Option<Answer> {
+        let case = Case {
             action,
             gang,
             queue,
-            eligible: self.eligible_victims(action, gang, queue, &chunk),
-            feasible: self.feasible_nodes(gang),
             held: Holdings::now(self.model),
-            failed: BTreeSet::new(),
             chunk,
         };
-        if search.eligible.is_empty() {
-            return false;
+        #[cfg(test)]
+        if self.plainly {
+            return self.solve_plainly(case, generators);
         }
-        let messages = self.messages(&search);
-        for &generator in generators {
-            if let Some((mark, victims)) = self.run_probes(&mut search, generator) {
-                self.keep(&search, mark, &victims, &messages);
-                return true;
-            }
-        }
-        false
+        let mut search = self.begin(case)?;
+        let found = generators
+            .iter()
+            .find_map(|&generator| self.run_probes(&mut search, generator));
+        found.map(|(mark, victims)| Answer {
+            case: search.case,
+            mark,
+            victims,
+        })
     }
 
     /// The probes of one generator. The answer's changes are in the model, from the mark on.
     fn run_probes(&mut self, search: &mut Search, generator: Generator) -> Option<(Mark, Vec<Batch>)> {
-        let all = search.chunk.len();
+        let all = search.case.chunk.len();
+        let before = self.active_used(search.case.gang);
         let mut recorded: Vec<Batch> = Vec::new();
         let (mut solved, mut failed) = (0, all + 1);
         let mut next = 1;
         while next > solved && next < failed {
             match self.probe(search, generator, next, &recorded) {
-                Some((mark, victims)) => {
+                Some((mark, candidate)) => {
+                    let tried = candidate.batches.len();
+                    recorded = self.needed(candidate);
+                    // The last probe would try these very victims once more, and find the same.
+                    if next == all && recorded.len() == tried && search.even.is_some() {
+                        return self.complete(&search.case, before, mark, recorded);
+                    }
                     self.rollback(mark);
-                    recorded = victims;
                     solved = next;
                 }
                 None => failed = next,
@@ -193,74 +272,48 @@ impl Session<'_> {
         if solved == 0 {
             return None;
         }
-        let before = self.active_used(search.gang);
-        let (mark, victims) = self.probe(search, generator, all, &recorded)?;
-        let gang = &self.model.gangs[search.gang];
-        if gang.satisfied(0, &gang.active()) && self.active_used(search.gang) > before {
+        let (mark, candidate) = self.probe(search, generator, all, &recorded)?;
+        let victims = self.needed(candidate);
+        self.complete(&search.case, before, mark, victims)
+    }
+
+    /// The batches that lost a pod.
+    fn needed(&self, candidate: Candidate) -> Vec<Batch> {
+        let lost = |batch: &Batch| batch.tasks.iter().any(|task| self.lost(*task));
+        candidate.batches.into_iter().filter(lost).collect()
+    }
+
+    /// The gang has what it needs, and more than before.
+    fn complete(&mut self, case: &Case, before: usize, mark: Mark, victims: Vec<Batch>) -> Option<(Mark, Vec<Batch>)> {
+        let gang = &self.model.gangs[case.gang];
+        if gang.satisfied(0, &gang.active()) && self.active_used(case.gang) > before {
             return Some((mark, victims));
         }
         self.rollback(mark);
         None
     }
 
-    fn active_used(&self, gang: GangId) -> usize {
+    pub(super) fn active_used(&self, gang: GangId) -> usize {
         self.model.gangs[gang]
             .pod_sets()
             .map(|(_, pods)| pods.active_used())
             .sum()
     }
 
-    /// Tries to place the first `count` pods. On success the changes stay in the model from the mark on, and the batches that lost a pod come back.
-    fn probe(
-        &mut self,
-        search: &mut Search,
-        generator: Generator,
-        count: usize,
-        recorded: &[Batch],
-    ) -> Option<(Mark, Vec<Batch>)> {
-        let mut gathering = self.gather(search, count, recorded);
-        loop {
-            if gathering.passes(self.model) {
-                for candidate in generate::candidates(self.model, search, &gathering, generator) {
-                    let tasks = candidate.victims();
-                    if tasks.is_empty() || search.failed.contains(&(count, tasks.clone())) {
-                        continue;
-                    }
-                    if let Some(mark) = self.simulate(search, count, &candidate) {
-                        let kept = candidate
-                            .batches
-                            .into_iter()
-                            .filter(|batch| batch.tasks.iter().any(|task| self.lost(*task)));
-                        return Some((mark, kept.collect()));
-                    }
-                    search.failed.insert((count, tasks));
-                }
-            }
-            if !gathering.step(self.model) {
-                return None;
-            }
-        }
-    }
-
     /// A pod that was evicted has not got its place back.
     pub fn lost(&self, task: TaskId) -> bool {
         self.model.tasks[task].state.evicted_from.is_some()
     }
+}
 
-    /// Nodes with something free for the preemptor: any, unless all its pods need GPUs.
-    fn feasible_nodes(&self, gang: GangId) -> NodeSet {
-        let any = self.model.gangs[gang]
-            .tasks
-            .iter()
-            .any(|task| self.model.shapes[self.model.tasks[*task].shape].cpu_only);
-        let mut set = NodeSet::default();
-        for &id in &self.model.by_name {
-            if any || bounds::free_gpus(&self.model.nodes[id], self.model) > 0 {
-                set.add(id.at());
-            }
-        }
-        set
-    }
+/// What a search found.
+pub struct Answer {
+    /// What was asked.
+    pub case: Case,
+    /// Where its changes begin.
+    pub mark: Mark,
+    /// The batches that lost a pod.
+    pub victims: Vec<Batch>,
 }
 
 /// The node on which a pod is, or will be.

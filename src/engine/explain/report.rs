@@ -16,82 +16,136 @@ use super::refusal::PodProblem;
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
     /// Reasons for the whole gang.
-    pub reasons: Vec<Reason>,
+    found: Vec<Found>,
     /// Reasons for single pods.
     pub pods: BTreeMap<TaskId, Arc<PodProblem>>,
+}
+
+/// A reason for a gang.
+#[derive(Clone, Debug)]
+enum Found {
+    /// Said.
+    Said(Reason),
+    /// A pod fitted nowhere; to be said if somebody asks.
+    NoPlace {
+        /// The pod.
+        task: TaskId,
+        /// Pods of its pod set that found a place before.
+        placed: usize,
+        /// Its gang had what it needs.
+        growing: bool,
+        /// Why.
+        problem: Arc<PodProblem>,
+    },
 }
 
 impl Findings {
     /// Adds a reason for the gang.
     pub fn add(&mut self, code: ReasonCode, message: String, queue: Option<QueueFigures>) {
-        self.reasons.push(Reason {
+        self.found.push(Found::Said(Reason {
             code,
             message,
             queue: queue.map(Box::new),
-        });
+        }));
+    }
+
+    /// Whether a reason was added in these words.
+    #[must_use]
+    pub fn says(&self, message: &str) -> bool {
+        let said = |found: &Found| matches!(found, Found::Said(reason) if reason.message == message);
+        self.found.iter().any(said)
+    }
+
+    /// Whether a reason of that kind was added.
+    #[must_use]
+    pub fn names(&self, code: ReasonCode) -> bool {
+        let named = |found: &Found| matches!(found, Found::Said(reason) if reason.code == code);
+        self.found.iter().any(named)
+    }
+
+    /// The reasons in words.
+    #[must_use]
+    pub fn reasons(&self, model: &Model) -> Vec<Reason> {
+        let say = |found: &Found| match found {
+            Found::Said(reason) => Some(reason.clone()),
+            Found::NoPlace {
+                task,
+                placed,
+                growing,
+                problem,
+            } => Some(Reason {
+                code: ReasonCode::PodSchedulingErrors,
+                message: no_place(model, *task, *placed, *growing, problem)?,
+                queue: None,
+            }),
+        };
+        self.found.iter().filter_map(say).collect()
     }
 
     /// Adds what was found when a pod fitted nowhere, `placed` pods of its pod set after the attempt began.
     pub fn pod_failed(&mut self, model: &Model, task: TaskId, placed: usize, problem: &Arc<PodProblem>) {
         self.pods.insert(task, problem.clone());
         let pod = &model.tasks[task];
-        let Some(gang) = pod.gang.map(|gang| &model.gangs[gang]) else {
-            return;
-        };
-        let Some((name, pods)) = pod
-            .member
-            .and_then(|member| Some((&gang.tree[member as usize].name, gang.pods(member)?)))
-        else {
-            return;
-        };
-        let due = problem.text();
-        let single = gang.pod_sets().all(|(_, pods)| pods.min <= 1);
-        let message = if single || pods.active_used() >= pods.min {
-            format!(
-                "Resources were not found for pod {}/{} due to: {due}",
-                pod.input.namespace, pod.input.name
-            )
-        } else if gang.pod_sets().count() == 1 && &**name == "default" {
-            format!(
-                "Resources were found for {placed} pods while {} are required for gang scheduling. Additional pods cannot be scheduled due to: {due}",
-                pods.min
-            )
-        } else {
-            format!(
-                "Resources were found for {placed} pods from all sub-groups while sub-group {name} requires {} pods for gang scheduling. Additional pods cannot be scheduled in this sub-group due to: {due}",
-                pods.min
-            )
-        };
-        self.add(ReasonCode::PodSchedulingErrors, message, None);
+        let pods = pod.member.and_then(|member| model.gangs_of(task)?.pods(member));
+        self.found.push(Found::NoPlace {
+            task,
+            placed,
+            growing: pods.is_some_and(|pods| pods.active_used() >= pods.min),
+            problem: problem.clone(),
+        });
     }
+}
 
-    /// All reasons in one text.
-    #[must_use]
-    pub fn message(&self) -> String {
-        let headline = match &*self.reasons {
-            [only] => only.code.as_str(),
-            _ => "Unable to schedule podgroup",
-        };
-        let mut distinct: BTreeMap<&str, usize> = BTreeMap::new();
-        for reason in &self.reasons {
-            *distinct.entry(&reason.message).or_insert(0) += 1;
-        }
-        if distinct.is_empty() {
-            return headline.to_owned();
-        }
-        let mut lines: Vec<_> = distinct
-            .into_iter()
-            .map(|(text, count)| {
-                if count > 1 {
-                    format!("{count} {text}")
-                } else {
-                    text.to_owned()
-                }
-            })
-            .collect();
-        lines.sort();
-        format!("{headline}: {}.", lines.join(". \n"))
+fn no_place(model: &Model, task: TaskId, placed: usize, growing: bool, problem: &PodProblem) -> Option<String> {
+    let pod = &model.tasks[task];
+    let gang = model.gangs_of(task)?;
+    let member = pod.member?;
+    let (name, pods) = (&gang.tree[member as usize].name, gang.pods(member)?);
+    let due = problem.text();
+    let single = gang.pod_sets().all(|(_, pods)| pods.min <= 1);
+    Some(if single || growing {
+        format!(
+            "Resources were not found for pod {}/{} due to: {due}",
+            pod.input.namespace, pod.input.name
+        )
+    } else if gang.pod_sets().count() == 1 && &**name == "default" {
+        format!(
+            "Resources were found for {placed} pods while {} are required for gang scheduling. Additional pods cannot be scheduled due to: {due}",
+            pods.min
+        )
+    } else {
+        format!(
+            "Resources were found for {placed} pods from all sub-groups while sub-group {name} requires {} pods for gang scheduling. Additional pods cannot be scheduled in this sub-group due to: {due}",
+            pods.min
+        )
+    })
+}
+
+/// All reasons in one text.
+fn message(reasons: &[Reason]) -> String {
+    let headline = match reasons {
+        [only] => only.code.as_str(),
+        _ => "Unable to schedule podgroup",
+    };
+    let mut distinct: BTreeMap<&str, usize> = BTreeMap::new();
+    for reason in reasons {
+        *distinct.entry(&reason.message).or_insert(0) += 1;
     }
+    if distinct.is_empty() {
+        return headline.to_owned();
+    }
+    let mut lines: Vec<_> = distinct
+        .into_iter()
+        .map(|(text, count)| {
+            if count > 1 {
+                format!("{count} {text}")
+            } else {
+                text.to_owned()
+            }
+        })
+        .collect();
+    lines.sort();
+    format!("{headline}: {}.", lines.join(". \n"))
 }
 
 /// A pod as decisions name it.
@@ -125,10 +179,11 @@ pub fn report(model: &Model, policy: &Policy, id: GangId, findings: &Findings) -
             pods: Vec::new(),
         });
     }
-    let message = findings.message();
+    let reasons = findings.reasons(model);
+    let message = message(&reasons);
     let own = |task: TaskId| match findings.pods.get(&task) {
         Some(problem) => problem.text(),
-        None if findings.reasons.is_empty() => "Unable to schedule pod".to_owned(),
+        None if reasons.is_empty() => "Unable to schedule pod".to_owned(),
         None => message.clone(),
     };
     let waiting = gang
@@ -147,7 +202,7 @@ pub fn report(model: &Model, policy: &Policy, id: GangId, findings: &Findings) -
         group: gang.key.clone(),
         not_ready: false,
         partly_runs: gang.active().iter().sum::<usize>() > 0,
-        reasons: findings.reasons.clone(),
+        reasons,
         message: format!("{prefix}{message}"),
         pods,
     })

@@ -5,36 +5,38 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::engine::model::Model;
 use crate::engine::model::ids::QueueId;
-use crate::engine::model::resources::{Shared, add, plus};
+use crate::engine::model::resources::{GPUS, Shared, add, plus};
+
+use super::lines::Lines;
 
 /// What queues hold at some instant.
 #[derive(Clone, Debug, Default)]
-pub struct Holdings(BTreeMap<QueueId, (Shared, Shared)>);
+pub struct Holdings(Vec<(Shared, Shared)>);
 
 impl Holdings {
     /// What they hold now.
     #[must_use]
     pub fn now(model: &Model) -> Self {
-        Self(
-            model
-                .queues
-                .iter()
-                .map(|(id, queue)| (id, (queue.allocated, queue.non_preemptible)))
-                .collect(),
-        )
+        let mut held = vec![([0; 3], [0; 3]); model.queues.slots()];
+        for (id, queue) in model.queues.iter() {
+            held[id.at()] = (queue.allocated, queue.non_preemptible);
+        }
+        Self(held)
     }
 
-    fn of(&self, queue: QueueId) -> Shared {
-        self.0.get(&queue).map_or([0; 3], |(allocated, _)| *allocated)
+    /// What a queue held.
+    #[must_use]
+    pub fn of(&self, queue: QueueId) -> Shared {
+        self.0.get(queue.at()).map_or([0; 3], |(allocated, _)| *allocated)
     }
 
     fn non_preemptible(&self, queue: QueueId) -> Shared {
-        self.0.get(&queue).map_or([0; 3], |(_, amount)| *amount)
+        self.0.get(queue.at()).map_or([0; 3], |(_, amount)| *amount)
     }
 
     fn take(&mut self, model: &Model, leaf: QueueId, amount: &Shared) {
         for queue in model.path_up(leaf) {
-            if let Some((allocated, _)) = self.0.get_mut(&queue) {
+            if let Some((allocated, _)) = self.0.get_mut(queue.at()) {
                 add(allocated, amount, -1);
             }
         }
@@ -92,6 +94,42 @@ pub fn may_donate(model: &Model, reclaimer: QueueId, victim: QueueId, job: &Shar
             .filter_map(|resource| Some((donor.allocated[resource], donor.share(resource).quota?)))
     };
     involved().any(|(held, quota)| held > quota) || involved().all(|(held, quota)| held >= quota)
+}
+
+/// The most GPUs that a job can take from all donors together; `None` if something else than GPUs is over a donor's bounds, which then proves nothing.
+///
+/// A donor gives bundle after bundle as long as it is over its share, or over its quota while the reclaimer's side stays within its own. So it gives
+/// less than what it is over, and one bundle more.
+#[must_use]
+pub fn most_taken(
+    model: &Model,
+    lines: &Lines,
+    reclaimer: QueueId,
+    job: &Shared,
+    donates: impl Fn(QueueId) -> bool,
+) -> Option<i64> {
+    let mut largest: BTreeMap<(QueueId, QueueId), i64> = BTreeMap::new();
+    for (leaf, line) in lines.queues().filter(|(leaf, _)| donates(*leaf)) {
+        let most = largest.entry(parting(model, reclaimer, leaf)?).or_insert(0);
+        *most = line.largest_victim().max(*most);
+    }
+    let mut sum: i64 = 0;
+    for ((ours, theirs), bundle) in largest {
+        let donor = &model.queues[theirs];
+        let guaranteed = within_quota(model, ours, &plus(&model.queues[ours].allocated, job));
+        let bound = |resource| {
+            let quota = donor.share(resource).quota.filter(|_| guaranteed);
+            donor.allocatable(resource).into_iter().chain(quota).min()
+        };
+        let over = |resource: usize| bound(resource).map_or(0, |bound| donor.allocated[resource] - bound);
+        if (0..3).any(|resource| resource != GPUS && over(resource) > 0) {
+            return None;
+        }
+        if over(GPUS) > 0 {
+            sum = sum.saturating_add(over(GPUS) - 1).saturating_add(bundle);
+        }
+    }
+    Some(sum)
 }
 
 /// What a set of victims takes from one leaf queue: bundles that go one after the other.

@@ -1,15 +1,19 @@
-//! Jobs waiting for their turn: a heap of jobs per leaf queue, a heap of queues per level. The best job is that of the best queue, level by level.
+//! Jobs waiting for their turn: the lines of leaf queues below a heap of queues per level. The best job is that of the best queue, level by level.
 //!
 //! A queue's place depends on its own counters and its best job alone, so only the queues above a popped or pushed job move. They are at the top of their
-//! heaps when a job is popped, and are put in their place again before the next pop.
+//! heaps when a job is popped, and are put in their place again before the next pop. The lines themselves are read, never changed: the tree remembers how far
+//! it got in each, and what was put in line beside.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use crate::engine::model::Model;
+use crate::engine::model::class::NodeSet;
 use crate::engine::model::ids::{GangId, QueueId, TaskId};
 use crate::engine::model::resources::{Shared, add, plus};
 
+use super::lines::{Lines, Standing};
 use super::order::{Contender, JobOrder, Rules, by_age, compare_queues};
 
 /// A job in line.
@@ -21,17 +25,39 @@ pub struct Job {
     pub gang: GangId,
     /// What it asks for (pending jobs) or holds (victims).
     pub amount: Shared,
-    /// The pods that are meant, where not simply the gang's next ones.
+    /// The pods that are meant, where it was put in line beside.
     pub tasks: Option<Vec<TaskId>>,
 }
 
 /// Whether jobs are served or robbed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Best first.
+    /// Those who wait, best first.
     Serve,
-    /// Worst first.
+    /// Those who hold something, worst first.
     Rob,
+}
+
+/// What to do with a gang found in a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pick {
+    /// It takes part.
+    Take,
+    /// It does not.
+    Pass,
+    /// Neither does any behind it.
+    End,
+}
+
+/// What the tree looks at.
+#[derive(Clone, Copy)]
+pub struct View<'a> {
+    /// The cluster.
+    pub model: &'a Model,
+    /// Its lines.
+    pub lines: &'a Lines,
+    /// Which gangs take part.
+    pub pick: &'a dyn Fn(GangId) -> Pick,
 }
 
 /// The tree.
@@ -39,17 +65,27 @@ pub enum Purpose {
 pub struct JobTree {
     rules: Rules,
     purpose: Purpose,
+    /// How many jobs of each line take part.
+    most: usize,
+    /// Of jobs in a line that ask for the same, one after the other, only the first is given.
+    skim: bool,
     leaves: BTreeMap<QueueId, Leaf>,
     /// Queues with jobs under each inner queue; `None` is the top. Empty until the first pop.
     levels: BTreeMap<Option<QueueId>, Level>,
     built: bool,
-    len: usize,
+    /// Gangs taken from their lines.
+    seen: NodeSet,
 }
 
-/// Jobs of a leaf queue, best first.
-#[derive(Debug, Default)]
+/// How far a line was walked, and who was put in line beside.
+#[derive(Debug)]
 struct Leaf {
-    jobs: BTreeMap<(JobOrder, u32), Job>,
+    /// Where the rest of the line begins, or ends when robbing.
+    rest: Bound<JobOrder>,
+    /// The next of the line.
+    next: Option<(JobOrder, Standing)>,
+    taken: usize,
+    beside: BTreeMap<JobOrder, Job>,
     /// What victims taken so far hold.
     popped: Shared,
 }
@@ -63,55 +99,123 @@ struct Level {
 }
 
 impl JobTree {
-    /// An empty tree.
+    /// An empty tree, to be given lines.
     #[must_use]
     pub fn new(rules: Rules, purpose: Purpose) -> Self {
         Self {
             rules,
             purpose,
+            most: usize::MAX,
+            skim: false,
             leaves: BTreeMap::new(),
             levels: BTreeMap::new(),
             built: false,
-            len: 0,
+            seen: NodeSet::default(),
         }
     }
 
-    /// Jobs in line.
+    /// Only so many jobs of each line take part, the best ones.
     #[must_use]
-    pub fn len(&self) -> usize {
-        self.len
+    pub fn at_most(mut self, most: usize) -> Self {
+        self.most = most;
+        self
     }
 
-    /// Nothing in line.
+    /// Jobs of a line that cannot change anybody's turn are left out.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
+    pub fn skimming(mut self) -> Self {
+        self.skim = true;
+        self
     }
 
-    /// Puts a job in line; ignored if its queue takes no jobs.
-    pub fn push(&mut self, model: &Model, job: Job) {
-        let Some(queue) = schedulable_queue(model, job.gang) else {
+    /// Adds the lines of the queues that meet a condition.
+    pub fn add_lines(&mut self, view: View, meets: impl Fn(QueueId) -> bool) {
+        for (queue, line) in view.lines.queues() {
+            let empty = match self.purpose {
+                Purpose::Serve => line.waiting.is_empty(),
+                Purpose::Rob => line.victims.is_empty(),
+            };
+            if !empty && open(view.model, queue) && meets(queue) {
+                self.leaves.insert(queue, Leaf::new(Bound::Unbounded));
+                self.advance(view, queue);
+            }
+        }
+    }
+
+    /// Finds the next of a line.
+    fn advance(&mut self, view: View, queue: QueueId) {
+        let (Some(leaf), Some(line)) = (self.leaves.get_mut(&queue), view.lines.of(queue)) else {
+            return;
+        };
+        leaf.next = None;
+        if leaf.taken >= self.most {
+            return;
+        }
+        let seen = &self.seen;
+        let mut found = None;
+        let mut look = |(order, standing): (&JobOrder, &Standing)| {
+            if seen.has(standing.gang.at()) {
+                return false;
+            }
+            match (view.pick)(standing.gang) {
+                Pick::Take => found = Some((order.clone(), *standing)),
+                Pick::Pass => return false,
+                Pick::End => {}
+            }
+            true
+        };
+        match self.purpose {
+            Purpose::Serve => line
+                .waiting
+                .range((leaf.rest.as_ref(), Bound::Unbounded))
+                .any(&mut look),
+            Purpose::Rob => line
+                .victims
+                .range((Bound::Unbounded, leaf.rest.as_ref()))
+                .rev()
+                .any(&mut look),
+        };
+        leaf.next = found;
+    }
+
+    /// Puts a job in line beside; ignored if its queue takes no jobs.
+    pub fn push(&mut self, view: View, job: Job) {
+        let Some(queue) = schedulable_queue(view.model, job.gang) else {
             return;
         };
         if self.built {
-            self.freshen(model, None);
+            self.freshen(view.model, None);
         }
-        let leaf = self.leaves.entry(queue).or_default();
-        leaf.jobs.insert((job.order.clone(), job.gang.0), job);
-        self.len += 1;
+        let leaf = self
+            .leaves
+            .entry(queue)
+            .or_insert_with(|| Leaf::new(Bound::Excluded(job.order.clone())));
+        leaf.beside.insert(job.order.clone(), job);
         if self.built {
-            self.moved(model, queue);
+            self.moved(view.model, queue);
         }
     }
 
-    /// Keeps only the `most` best jobs of each queue.
-    pub fn cap(&mut self, most: usize) {
-        for leaf in self.leaves.values_mut() {
-            while leaf.jobs.len() > most {
-                leaf.jobs.pop_last();
-                self.len -= 1;
-            }
+    /// A gang that is still in its line stays where it is there, whatever becomes of it.
+    pub fn hold(&mut self, view: View, gang: GangId) {
+        if self.seen.has(gang.at()) || (view.pick)(gang) != Pick::Take {
+            return;
         }
+        let Some((queue, order, amount)) = view.lines.waiting(gang) else {
+            return;
+        };
+        let Some(leaf) = self.leaves.get_mut(&queue) else {
+            return;
+        };
+        let job = Job {
+            order: order.clone(),
+            gang,
+            amount,
+            tasks: None,
+        };
+        leaf.beside.insert(order.clone(), job);
+        self.seen.add(gang.at());
+        self.advance(view, queue);
     }
 
     /// Counters of queues changed that no popped job belongs to: all are compared anew.
@@ -120,7 +224,8 @@ impl JobTree {
     }
 
     /// Takes the next job.
-    pub fn pop(&mut self, model: &Model) -> Option<Job> {
+    pub fn pop(&mut self, view: View) -> Option<Job> {
+        let model = view.model;
         if !self.built {
             self.build(model);
         }
@@ -129,18 +234,13 @@ impl JobTree {
         while let Some(level) = self.levels.get(&Some(at)) {
             at = *level.heap.first()?;
         }
+        let job = self.take(view, at)?;
         let leaf = self.leaves.get_mut(&at)?;
-        let (_, job) = match self.purpose {
-            Purpose::Serve => leaf.jobs.pop_first()?,
-            Purpose::Rob => leaf.jobs.pop_last()?,
-        };
         if self.purpose == Purpose::Rob {
             add(&mut leaf.popped, &job.amount, 1);
         }
-        self.len -= 1;
-        let mut gone = leaf.jobs.is_empty();
-        let path: Vec<QueueId> = model.path_up(at).collect();
-        for queue in path {
+        let mut gone = leaf.next.is_none() && leaf.beside.is_empty();
+        for queue in model.path_up(at) {
             let parent = model.queues[queue].parent;
             let Some(level) = self.levels.get_mut(&parent) else {
                 break;
@@ -160,6 +260,33 @@ impl JobTree {
         Some(job)
     }
 
+    /// Takes the first of a leaf, from its line or from beside.
+    fn take(&mut self, view: View, queue: QueueId) -> Option<Job> {
+        let leaf = self.leaves.get_mut(&queue)?;
+        if leaf.line_first(self.purpose) {
+            let (order, Standing { gang, amount }) = leaf.next.take()?;
+            leaf.taken += 1;
+            leaf.rest = Bound::Excluded(order.clone());
+            if self.skim {
+                leaf.skim(view.lines, queue, &order, &amount);
+            }
+            self.seen.add(gang.at());
+            self.advance(view, queue);
+            let tasks = None;
+            return Some(Job {
+                order,
+                gang,
+                amount,
+                tasks,
+            });
+        }
+        let (_, job) = match self.purpose {
+            Purpose::Serve => leaf.beside.pop_first()?,
+            Purpose::Rob => leaf.beside.pop_last()?,
+        };
+        Some(job)
+    }
+
     /// A victim's amount was less than announced, because only part of it was taken.
     pub fn give_back(&mut self, model: &Model, gang: GangId, amount: &Shared) {
         if let Some(queue) = schedulable_queue(model, gang)
@@ -174,12 +301,15 @@ impl JobTree {
         self.levels.clear();
         self.built = true;
         let mut members: BTreeMap<(usize, Option<QueueId>), Vec<QueueId>> = BTreeMap::new();
-        for (leaf, _) in self.leaves.iter().filter(|(_, leaf)| !leaf.jobs.is_empty()) {
-            let path: Vec<QueueId> = model.path_up(*leaf).collect();
-            for (height, queue) in path.iter().rev().enumerate() {
-                let siblings = members.entry((height, model.queues[*queue].parent)).or_default();
-                if !siblings.contains(queue) {
-                    siblings.push(*queue);
+        let filled = |leaf: &Leaf| leaf.next.is_some() || !leaf.beside.is_empty();
+        for (leaf, _) in self.leaves.iter().filter(|(_, leaf)| filled(leaf)) {
+            let depth = model.path_up(*leaf).count();
+            for (above, queue) in model.path_up(*leaf).enumerate() {
+                let siblings = members
+                    .entry((depth - 1 - above, model.queues[queue].parent))
+                    .or_default();
+                if !siblings.contains(&queue) {
+                    siblings.push(queue);
                 }
             }
         }
@@ -191,7 +321,6 @@ impl JobTree {
             }
         }
     }
-
     fn enter(&mut self, model: &Model, parent: Option<QueueId>, queue: QueueId) {
         let level = self.levels.entry(parent).or_default();
         level.heap.push(queue);
@@ -292,28 +421,80 @@ impl JobTree {
             at = *level.heap.first()?;
         }
         let leaf = self.leaves.get(&at)?;
+        let next = leaf.first_amount(self.purpose)?;
         Some(match self.purpose {
             Purpose::Serve => Contender {
                 queue,
-                job: leaf.jobs.first_key_value()?.1.amount,
+                job: next,
                 victims: [0; 3],
             },
-            Purpose::Rob => {
-                let next = leaf.jobs.last_key_value()?.1.amount;
-                Contender {
-                    queue,
-                    job: [0; 3],
-                    victims: plus(&leaf.popped, &next),
-                }
-            }
+            Purpose::Rob => Contender {
+                queue,
+                job: [0; 3],
+                victims: plus(&leaf.popped, &next),
+            },
         })
+    }
+}
+
+impl Leaf {
+    fn new(rest: Bound<JobOrder>) -> Self {
+        Self {
+            rest,
+            next: None,
+            taken: 0,
+            beside: BTreeMap::new(),
+            popped: [0; 3],
+        }
+    }
+
+    /// Whether the line's next comes before who was put in line beside.
+    fn line_first(&self, purpose: Purpose) -> bool {
+        let Some((order, _)) = &self.next else { return false };
+        match purpose {
+            Purpose::Serve => self.beside.first_key_value().is_none_or(|(other, _)| order <= other),
+            Purpose::Rob => self.beside.last_key_value().is_none_or(|(other, _)| order >= other),
+        }
+    }
+
+    fn first_amount(&self, purpose: Purpose) -> Option<Shared> {
+        if self.line_first(purpose) {
+            return self.next.as_ref().map(|(_, standing)| standing.amount);
+        }
+        let beside = match purpose {
+            Purpose::Serve => self.beside.first_key_value(),
+            Purpose::Rob => self.beside.last_key_value(),
+        };
+        beside.map(|(_, job)| job.amount)
+    }
+
+    /// Passes over those who ask for the same as the one just taken: they would be taken next, one after the other, and nothing else would move.
+    fn skim(&mut self, lines: &Lines, queue: QueueId, after: &JobOrder, amount: &Shared) {
+        let unlike = lines.of(queue).and_then(|line| line.next_unlike(after, amount));
+        let beside = self.beside.first_key_value().map(|(order, _)| order);
+        let stop = match (unlike, beside) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        // Nobody unlike is left: the rest of the line would only be drained.
+        self.rest = match stop {
+            Some(order) => Bound::Included(order.clone()),
+            None => {
+                self.taken = usize::MAX;
+                return;
+            }
+        };
     }
 }
 
 /// The leaf queue in which a gang's pods are scheduled, if there is one.
 #[must_use]
 pub fn schedulable_queue(model: &Model, gang: GangId) -> Option<QueueId> {
-    let id = model.gangs[gang].queue?;
+    model.gangs[gang].queue.filter(|queue| open(model, *queue))
+}
+
+/// Takes jobs.
+fn open(model: &Model, id: QueueId) -> bool {
     let queue = &model.queues[id];
-    (queue.valid && queue.leaf()).then_some(id)
+    queue.valid && queue.leaf()
 }

@@ -82,6 +82,9 @@ impl Model {
         change(&mut self.nodes[id]);
         for &task in &tasks {
             self.account(task, 1);
+            if let Some(gang) = self.tasks[task].gang {
+                self.gang_changed(gang);
+            }
         }
         self.nodes_stale = true;
         self.dirty = true;
@@ -126,9 +129,9 @@ impl Model {
         if old == Some(&*input) {
             return;
         }
-        self.changed_gangs.insert(id);
         if old.is_some_and(|old| same_but_times(old, &input)) {
             self.gangs[id].input = Some(input);
+            self.gang_changed(id);
             return;
         }
         let queue = self.queue_id(&input.queue);
@@ -162,6 +165,7 @@ impl Model {
             self.join_pod_set(task);
             self.account(task, 1);
         }
+        self.gang_changed(id);
         self.dirty = true;
     }
 
@@ -264,7 +268,7 @@ impl Model {
         self.task_ids.insert(uid, id);
         if let Some(gang) = gang {
             self.gangs[gang].tasks.push(id);
-            self.changed_gangs.insert(gang);
+            self.gang_changed(gang);
             self.join_pod_set(id);
         }
         self.account(id, 1);
@@ -286,7 +290,7 @@ impl Model {
                 debug_assert_eq!(pods.tasks[position], id);
                 pods.tasks.remove(position);
             }
-            self.changed_gangs.insert(gang_id);
+            self.gang_changed(gang_id);
         }
         let task = self.tasks.remove(id).expect("it was there");
         self.task_ids.remove(&task.input.uid);
@@ -443,6 +447,9 @@ impl Model {
         {
             self.retry_at.pop_first();
             self.tasks[id].retry_at = None;
+            if let Some(gang) = self.tasks[id].gang {
+                self.gang_changed(gang);
+            }
             self.dirty = true;
         }
     }

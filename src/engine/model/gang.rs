@@ -225,6 +225,12 @@ impl Gang {
         self.pod_sets().map(|(_, pods)| pods.with(status)).sum()
     }
 
+    /// Some pod of it waits for a place.
+    #[must_use]
+    pub fn waits(&self) -> bool {
+        self.pod_sets().any(|(_, pods)| pods.with(Status::Pending) > 0)
+    }
+
     /// Active pods per member; 0 for sets.
     #[must_use]
     pub fn active(&self) -> Vec<usize> {

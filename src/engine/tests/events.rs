@@ -187,7 +187,7 @@ fn a_broken_gang_has_a_deadline() {
     let decisions = engine.cycle(deadline);
     assert_eq!(decisions.evict.len(), 1);
     assert_eq!(
-        decisions.evict[0].message,
+        decisions.evict[0].message(),
         "Workload doesn't meet the minimum required number of pods (2), evicting remaining pod: ns/a-000"
     );
 }

@@ -49,6 +49,10 @@ struct RandomJob {
 }
 
 fn clusters() -> impl Strategy<Value = Cluster> {
+    clusters_of(1..12)
+}
+
+fn clusters_of(jobs: std::ops::Range<usize>) -> impl Strategy<Value = Cluster> {
     let queue = (-1..6_i8, -1..8_i8, 0..3_u8, 0..3_u8).prop_map(|(quota, limit, weight, under)| RandomQueue {
         quota,
         limit,
@@ -69,7 +73,7 @@ fn clusters() -> impl Strategy<Value = Cluster> {
     (
         prop::collection::vec(1..5_u8, 1..4),
         prop::collection::vec(queue, 4),
-        prop::collection::vec(job, 1..12),
+        prop::collection::vec(job, jobs),
     )
         .prop_map(|(nodes, queues, jobs)| Cluster { nodes, queues, jobs })
 }
@@ -121,7 +125,7 @@ impl Cluster {
         for number in 0..usize::from(job.pods) {
             let mut one = pod(&group, number, job.gpus);
             if let Some(place) = job.running_on {
-                let place = usize::from(place) % free.len();
+                let place = (usize::from(place) + if place % 2 == 0 { number } else { 0 }) % free.len();
                 let needs = if one.gpu.kind == crate::engine::input::GpuKind::Regular {
                     one.gpu.count
                 } else {
@@ -358,6 +362,28 @@ proptest! {
         }
         prop_assert!(quiet >= 2, "still evicting after twelve cycles: {seen:?}");
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn searches_find_what_the_plain_search_finds(cluster in clusters_of(4..24)) {
+        let events = cluster.events();
+        let (mut fast, mut plain) = (engine(&events, &ALL_ACTIONS), engine(&events, &ALL_ACTIONS));
+        plain.plainly = true;
+        let (fast, plain) = (fast.cycle(NOW), plain.cycle(NOW));
+        prop_assert_eq!(sorted(&fast.evict), sorted(&plain.evict));
+        prop_assert_eq!(sorted(&fast.pipeline), sorted(&plain.pipeline));
+        prop_assert_eq!(&fast.bind, &plain.bind);
+        prop_assert!(fast.work.candidates_simulated <= plain.work.candidates_simulated);
+    }
+}
+
+fn sorted<T: std::fmt::Debug>(decided: &[T]) -> Vec<String> {
+    let mut lines: Vec<String> = decided.iter().map(|one| format!("{one:?}")).collect();
+    lines.sort();
+    lines
 }
 
 /// The next cycle's cluster: bound pods run, evicted ones wait again.

@@ -1,23 +1,20 @@
 //! Who may be a victim, whether a search is worth it, whether a solution is acceptable, and what to tell those evicted.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use crate::engine::decision::ReasonCode;
-use crate::engine::explain::refusal::impossible;
-use crate::engine::fairshare::gates::{over_quota, readable, thousandths};
-use crate::engine::fairshare::min_runtime::{elastic, protected_until};
-use crate::engine::fairshare::reclaim::{Claim, Loss, legitimate, may_donate, may_reclaim};
-use crate::engine::fairshare::tree::{Job, JobTree, Purpose, schedulable_queue};
+use crate::engine::decision::{ReasonCode, Side, Sides, Why};
+use crate::engine::fairshare::gates::{over_quota, thousandths};
+use crate::engine::fairshare::min_runtime::protected_until;
+use crate::engine::fairshare::reclaim::{Claim, Loss, legitimate, may_reclaim, parting};
 use crate::engine::fairshare::{largest_gpu, smallest_gpu, wanted};
 use crate::engine::input::Time;
-use crate::engine::model::Mark;
 use crate::engine::model::ids::{GangId, QueueId, TaskId};
 use crate::engine::model::resources::{Shared, add};
 use crate::engine::policy::{ActionKind, Plugin};
 
-use super::bounds::{asked_gpus, free_gpus};
-use super::generate::Candidate;
-use super::{Batch, Search};
+use super::bounds::asked_gpus;
+use super::{Answer, Candidate, Case};
 use crate::engine::actions::session::{Session, Verdict};
 
 impl Session<'_> {
@@ -48,12 +45,7 @@ impl Session<'_> {
             };
             let delay = input.preemption_delay.unwrap_or(0);
             self.wait_until.insert(until);
-            let noted = self
-                .note(gang)
-                .reasons
-                .iter()
-                .any(|reason| reason.code == ReasonCode::PreemptionDelayNotElapsed);
-            if !noted {
+            if !self.note(gang).names(ReasonCode::PreemptionDelayNotElapsed) {
                 let message = format!(
                     "Workload is within its preemption delay window ({}) and may not trigger evictions before {}",
                     duration(delay),
@@ -65,14 +57,7 @@ impl Session<'_> {
     }
 
     /// Cheap tests before a search.
-    pub fn promising(
-        &self,
-        action: ActionKind,
-        gang: GangId,
-        queue: QueueId,
-        tasks: &[TaskId],
-        preemptible: bool,
-    ) -> bool {
+    pub fn promising(&mut self, action: ActionKind, queue: QueueId, tasks: &[TaskId], preemptible: bool) -> bool {
         match action {
             ActionKind::Preempt => {
                 let asked = wanted(self.model, tasks, largest_gpu(self.model));
@@ -80,101 +65,26 @@ impl Session<'_> {
             }
             ActionKind::Consolidation => {
                 let asked: i64 = tasks.iter().map(|task| asked_gpus(self.model, *task)).sum();
-                let ready = self
-                    .model
-                    .by_name
-                    .iter()
-                    .map(|id| &self.model.nodes[*id])
-                    .filter(|node| node.ready());
-                asked <= ready.map(|node| free_gpus(node, self.model).max(0)).sum()
+                self.rooms.update(self.model);
+                asked <= self.rooms.ready_sum
             }
-            ActionKind::Reclaim => tasks
-                .iter()
-                .all(|task| impossible(self.model, self.policy, *task).is_none()),
-            ActionKind::Allocate | ActionKind::StaleGangEviction => self.model.gangs[gang].input.is_some(),
+            ActionKind::Reclaim | ActionKind::Allocate | ActionKind::StaleGangEviction => true,
         }
     }
 
-    /// Gangs that may be victims.
-    pub fn eligible_victims(
-        &mut self,
-        action: ActionKind,
-        gang: GangId,
-        queue: QueueId,
-        chunk: &[TaskId],
-    ) -> Vec<GangId> {
-        let priority = |gang: GangId| self.model.gangs[gang].input.as_ref().map_or(0, |input| input.priority);
-        let job = wanted(self.model, chunk, smallest_gpu(self.model));
-        let mut donors: BTreeMap<QueueId, bool> = BTreeMap::new();
-        let mut found = Vec::new();
-        for (id, entry) in self.model.gangs.iter() {
-            let preemptible = entry.input.as_ref().is_some_and(|input| input.preemptible);
-            let Some(theirs) = schedulable_queue(self.model, id).filter(|_| preemptible && id != gang) else {
-                continue;
-            };
-            if entry.pod_sets().all(|(_, pods)| pods.active() == 0) {
-                continue;
-            }
-            let eligible = match action {
-                ActionKind::Consolidation => true,
-                ActionKind::Preempt => theirs == queue && priority(id) < priority(gang) && self.unprotected(id, None),
-                ActionKind::Reclaim => {
-                    theirs != queue
-                        && *donors
-                            .entry(theirs)
-                            .or_insert_with(|| may_donate(self.model, queue, theirs, &job))
-                        && self.unprotected(id, Some(queue))
-                }
-                ActionKind::Allocate | ActionKind::StaleGangEviction => false,
-            };
-            if eligible {
-                found.push(id);
-            }
-        }
-        match self.policy.max_consolidation_victims {
-            Some(most) if action == ActionKind::Consolidation && found.len() > most + 1 => self.worst(found, most + 1),
-            Some(_) | None => found,
-        }
-    }
-
-    /// The worst of some gangs.
-    fn worst(&self, gangs: Vec<GangId>, most: usize) -> Vec<GangId> {
-        let mut tree = JobTree::new(self.rules, Purpose::Rob);
-        for gang in gangs {
-            let entry = &self.model.gangs[gang];
-            tree.push(
-                self.model,
-                Job {
-                    order: self.rules.job(entry, entry.stage(&entry.active())),
-                    gang,
-                    amount: [0; 3],
-                    tasks: None,
-                },
-            );
-        }
-        std::iter::from_fn(|| tree.pop(self.model))
-            .take(most)
-            .map(|job| job.gang)
-            .collect()
-    }
-
-    fn unprotected(&self, victim: GangId, reclaimer: Option<QueueId>) -> bool {
-        let entry = &self.model.gangs[victim];
-        elastic(entry) || !self.protected(victim, reclaimer)
-    }
-
-    fn protected(&self, victim: GangId, reclaimer: Option<QueueId>) -> bool {
+    /// A victim's minimum run time is not over.
+    pub fn protected(&self, victim: GangId, reclaimer: Option<QueueId>) -> bool {
         protected_until(self.model, self.policy, &self.model.gangs[victim], reclaimer)
             .is_some_and(|until| until > self.now)
     }
 
     /// Whether what a candidate led to is acceptable.
-    pub fn acceptable(&self, search: &Search, pods: &[TaskId], candidate: &Candidate) -> bool {
-        match search.action {
+    pub fn acceptable(&self, case: &Case, pods: &[TaskId], candidate: &Candidate) -> bool {
+        match case.action {
             ActionKind::Consolidation => candidate.victims().into_iter().all(|task| !self.left_out(task)),
             ActionKind::Preempt => self.minimum_runtimes_kept(candidate, None),
             ActionKind::Reclaim => {
-                self.minimum_runtimes_kept(candidate, Some(search.queue)) && self.fair(search, pods, candidate)
+                self.minimum_runtimes_kept(candidate, Some(case.queue)) && self.fair(case, pods, candidate)
             }
             ActionKind::Allocate | ActionKind::StaleGangEviction => false,
         }
@@ -197,7 +107,7 @@ impl Session<'_> {
     }
 
     /// The rules of reclaim.
-    fn fair(&self, search: &Search, pods: &[TaskId], candidate: &Candidate) -> bool {
+    fn fair(&self, case: &Case, pods: &[TaskId], candidate: &Candidate) -> bool {
         let mut by_gang: Vec<(GangId, Vec<TaskId>)> = Vec::new();
         for batch in &candidate.batches {
             let counts = |task: &TaskId| !self.policy.consolidating_reclaim || self.left_out(*task);
@@ -224,15 +134,15 @@ impl Session<'_> {
             _ => None,
         });
         let claim = Claim {
-            leaf: search.queue,
+            leaf: case.queue,
             job: wanted(self.model, pods, smallest_gpu(self.model)),
-            preemptible: self.model.gangs[search.gang]
+            preemptible: self.model.gangs[case.gang]
                 .input
                 .as_ref()
                 .is_some_and(|input| input.preemptible),
             multiplier: multiplier.unwrap_or(1_000_000),
         };
-        legitimate(self.model, &search.held, &claim, &losses)
+        legitimate(self.model, &case.held, &claim, &losses)
     }
 
     /// Pods beyond the minimum one by one, then all others together.
@@ -267,23 +177,29 @@ impl Session<'_> {
         node.map_or(shape.quota, |node| shape.accepted(node.gpu_memory()))
     }
 
-    /// Keeps the answer of a search.
-    pub fn keep(&mut self, search: &Search, mark: Mark, victims: &[Batch], messages: &Messages) {
+    /// Keeps an answer.
+    pub fn keep(&mut self, answer: &Answer) {
         let now = self.now;
-        let for_group = self.model.gangs[search.gang].key.clone();
-        debug_assert!(self.model.changed_since(mark).next().is_some());
-        for batch in victims {
+        let case = &answer.case;
+        let for_group = self.model.gangs[case.gang].key.clone();
+        let mut sides: Vec<(QueueId, Arc<Sides>)> = Vec::new();
+        debug_assert!(self.model.changed_since(answer.mark).next().is_some());
+        for batch in &answer.victims {
             let lost: Vec<TaskId> = batch.tasks.iter().copied().filter(|task| self.lost(*task)).collect();
+            let told = self.sides(case, batch.gang, &mut sides);
             for task in lost {
-                let message = messages.about(self, search, task);
-                self.verdicts.insert(
-                    task,
-                    Verdict {
-                        action: search.action,
-                        for_group: Some(for_group.clone()),
-                        message,
+                let verdict = Verdict {
+                    action: case.action,
+                    for_group: Some(for_group.clone()),
+                    why: match case.action {
+                        ActionKind::Consolidation => Why::Moved,
+                        ActionKind::Preempt => Why::Preempted,
+                        ActionKind::Reclaim | ActionKind::Allocate | ActionKind::StaleGangEviction => {
+                            Why::Reclaimed(told.clone())
+                        }
                     },
-                );
+                };
+                self.verdicts.insert(task, verdict);
             }
             if let Some(input) = &mut self.model.gangs[batch.gang].input {
                 input.last_eviction = Some(now);
@@ -293,69 +209,33 @@ impl Session<'_> {
         self.commit();
     }
 
-    /// Descriptions of all queues before anything was evicted.
-    pub fn messages(&self, search: &Search) -> Messages {
-        let describe = |id: QueueId| {
-            let queue = &self.model.queues[id];
-            let Some(input) = &queue.input else {
-                return String::new();
-            };
-            let amounts = |amount: [Option<i64>; 3]| {
-                let show = |resource: usize| {
-                    amount[resource].map_or_else(|| "Unlimited".to_owned(), |amount| readable(amount, resource))
-                };
-                format!("<GPU: {}, CPU: {} (cores), memory: {} (GB)>", show(2), show(0), show(1))
-            };
-            format!(
-                "{} uses {} with a quota of {}, fair-share of {} and queue priority of <{}>.",
-                input.display,
-                amounts(queue.allocated.map(Some)),
-                amounts([0, 1, 2].map(|resource| queue.share(resource).quota)),
-                amounts(queue.fair.map(Some)),
-                input.priority
-            )
-        };
-        let wants = search.action == ActionKind::Reclaim;
-        let queues = if wants {
-            self.model.queues.ids().map(|id| (id, describe(id))).collect()
-        } else {
-            BTreeMap::new()
-        };
-        Messages { queues }
-    }
-}
-
-/// What to tell victims.
-pub struct Messages {
-    queues: BTreeMap<QueueId, String>,
-}
-
-impl Messages {
-    fn about(&self, session: &Session, search: &Search, task: TaskId) -> String {
-        let model = &session.model;
-        let pod = &model.tasks[task].input;
-        let (namespace, name) = (&pod.namespace, &pod.name);
-        let preemptor = &model.gangs[search.gang].key;
-        let by = format!("{}/{}", preemptor.namespace, preemptor.name);
-        match search.action {
-            ActionKind::Preempt => format!("Pod {namespace}/{name} was preempted by higher priority workload {by}"),
-            ActionKind::Consolidation => {
-                format!(
-                    "Pod {namespace}/{name} was preempted and rescheduled due to bin packing (resource consolidation) procedure"
-                )
-            }
-            ActionKind::Reclaim | ActionKind::Allocate | ActionKind::StaleGangEviction => {
-                let first = format!("Pod {namespace}/{name} was preempted by workload {by}.");
-                let sides = model.tasks[task]
-                    .gang
-                    .and_then(|gang| model.gangs[gang].queue)
-                    .and_then(|victim| {
-                        let (ours, theirs) = crate::engine::fairshare::reclaim::parting(model, search.queue, victim)?;
-                        Some((self.queues.get(&theirs)?, self.queues.get(&ours)?))
-                    });
-                sides.map_or_else(|| first.clone(), |(theirs, ours)| format!("{first}\n{theirs}\n{ours}"))
-            }
+    /// The two queues between which a victim's pods change hands, as they were before.
+    fn sides(&self, case: &Case, victim: GangId, known: &mut Vec<(QueueId, Arc<Sides>)>) -> Option<Arc<Sides>> {
+        if case.action != ActionKind::Reclaim {
+            return None;
         }
+        let theirs = self.model.gangs[victim].queue?;
+        if let Some((_, sides)) = known.iter().find(|(queue, _)| *queue == theirs) {
+            return Some(sides.clone());
+        }
+        let (ours, donor) = parting(self.model, case.queue, theirs)?;
+        let side = |id: QueueId| {
+            let queue = &self.model.queues[id];
+            let input = queue.input.as_ref()?;
+            Some(Side {
+                queue: input.display.clone(),
+                used: case.held.of(id),
+                quota: [0, 1, 2].map(|resource| queue.share(resource).quota),
+                fair: queue.fair,
+                priority: input.priority,
+            })
+        };
+        let sides = Arc::new(Sides {
+            theirs: side(donor)?,
+            ours: side(ours)?,
+        });
+        known.push((theirs, sides.clone()));
+        Some(sides)
     }
 }
 

@@ -1,28 +1,35 @@
 //! Trying a candidate: its victims are evicted, then the preemptor and the victims are placed in the real order of queues and jobs. Who outranks the
 //! preemptor gets its place back first.
 
-use std::collections::BTreeSet;
+use std::collections::VecDeque;
 
-use crate::engine::fairshare::tree::{Job, JobTree, Purpose};
+use crate::engine::fairshare::tree::{Job, JobTree, Pick, Purpose, schedulable_queue};
 use crate::engine::fairshare::{smallest_gpu, wanted};
 use crate::engine::model::Mark;
+use crate::engine::model::class::NodeSet;
 use crate::engine::model::gang::Stage;
-use crate::engine::model::ids::{GangId, TaskId};
+use crate::engine::model::ids::{GangId, QueueId, TaskId};
 use crate::engine::model::task::Status;
 
-use super::generate::Candidate;
-use super::{Search, node_of};
+use super::{Candidate, Case, node_of};
 use crate::engine::actions::place::Mode;
 use crate::engine::actions::session::Session;
 
 impl Session<'_> {
     /// On success the changes stay in the model from the mark on.
-    pub fn simulate(&mut self, search: &Search, count: usize, candidate: &Candidate) -> Option<Mark> {
+    pub fn simulate(&mut self, case: &Case, anywhere: bool, count: usize, candidate: &Candidate) -> Option<Mark> {
         self.work.candidates_simulated += 1;
         let mark = self.model.mark();
-        let pods = &search.chunk[..count];
-        let mut nodes = search.feasible.clone();
-        let mut victims: BTreeSet<GangId> = BTreeSet::new();
+        let pods = &case.chunk[..count];
+        let mut nodes = if anywhere {
+            self.model.by_name.iter().fold(NodeSet::default(), |mut all, node| {
+                all.add(node.at());
+                all
+            })
+        } else {
+            self.rooms.some.clone()
+        };
+        let mut victims: Vec<GangId> = Vec::new();
         for task in candidate.in_order() {
             if let Some(node) = node_of(self.model, task) {
                 nodes.add(node.at());
@@ -30,79 +37,111 @@ impl Session<'_> {
             victims.extend(self.model.tasks[task].gang);
             self.model.evict(task);
         }
-        let mut jobs = self.everybody_in_line(search, pods, &victims);
-        let mut open = victims.len() + 1;
-        let mut placed = false;
-        while open > 0
-            && let Some(job) = jobs.pop(self.model)
-        {
-            if job.gang == search.gang {
-                open -= 1;
-                placed = self.place(job.gang, pods, Mode::Simulate(&nodes));
-                if !placed {
-                    break;
-                }
-            } else if victims.contains(&job.gang) {
-                open -= 1;
-                self.place(job.gang, &job.tasks.unwrap_or_default(), Mode::Simulate(&nodes));
-            }
-        }
-        if placed && self.acceptable(search, pods, candidate) {
+        victims.sort_unstable();
+        victims.dedup();
+        self.lost_kinds.clear();
+        let placed = self.place_in_order(case, pods, &victims, &nodes);
+        self.lost_kinds.clear();
+        if placed && self.acceptable(case, pods, candidate) {
             return Some(mark);
         }
         self.rollback(mark);
         None
     }
 
-    /// The preemptor, the victims, and all who wait: they are not placed, but their claims decide which queue is next.
-    fn everybody_in_line(&self, search: &Search, pods: &[TaskId], victims: &BTreeSet<GangId>) -> JobTree {
-        let mut jobs = JobTree::new(self.rules, Purpose::Serve);
-        for &gang in self
-            .model
-            .pending
-            .iter()
-            .filter(|gang| **gang != search.gang && !victims.contains(gang))
-        {
-            let entry = &self.model.gangs[gang];
-            if entry.ready()
-                && entry.input.as_ref().is_some_and(|input| !input.backed_off)
-                && let Some(job) = self.pending_job(gang)
-            {
-                jobs.push(self.model, job);
+    /// Places the preemptor and the victims in the order of queues and jobs. All others who wait are not placed, but their claims decide which queue is
+    /// next. False if the preemptor finds no place.
+    fn place_in_order(&mut self, case: &Case, pods: &[TaskId], victims: &[GangId], nodes: &NodeSet) -> bool {
+        let mut jobs: Vec<(QueueId, Job)> = Vec::with_capacity(victims.len() + 1);
+        for &gang in victims {
+            if let Some(queue) = schedulable_queue(self.model, gang) {
+                jobs.push((queue, self.victim_in_line(gang)));
             }
         }
-        for &gang in victims {
-            let tasks = self.evicted_chunk(gang);
-            let amount = wanted(self.model, &tasks, smallest_gpu(self.model));
-            let entry = &self.model.gangs[gang];
-            jobs.push(
-                self.model,
-                Job {
-                    order: self.rules.job(entry, entry.stage(&entry.active())),
-                    gang,
-                    amount,
-                    tasks: Some(tasks),
-                },
-            );
+        jobs.push((case.queue, self.preemptor_in_line(case, pods)));
+        jobs.sort_by(|left, right| (left.0, &left.1.order).cmp(&(right.0, &right.1.order)));
+        let mut placed = false;
+        let mut jobs = VecDeque::from(jobs);
+        let mut contested = self.contested(&jobs, victims, case.gang);
+        let others = |gang: GangId| {
+            let takes_part = gang == case.gang || victims.binary_search(&gang).is_ok();
+            if takes_part { Pick::Pass } else { Pick::Take }
+        };
+        while !jobs.is_empty() {
+            let several = jobs.front().map(|(queue, _)| *queue) != jobs.back().map(|(queue, _)| *queue);
+            let next = match &mut contested {
+                // Among jobs of one queue their own order decides.
+                Some(tree) if several => {
+                    let Some(job) = tree.pop(self.view(&others)) else { break };
+                    let Some(at) = jobs.iter().position(|(_, other)| other.gang == job.gang) else {
+                        continue;
+                    };
+                    jobs.remove(at)
+                }
+                Some(_) | None => jobs.pop_front(),
+            };
+            let Some((_, next)) = next else { break };
+            let own = next.gang == case.gang;
+            let tasks = if own {
+                pods
+            } else {
+                next.tasks.as_deref().unwrap_or_default()
+            };
+            let done = self.place(next.gang, tasks, Mode::Simulate(nodes));
+            if own && !done {
+                return false;
+            }
+            placed |= own;
         }
-        let amount = wanted(self.model, pods, smallest_gpu(self.model));
-        let order = self
-            .rules
-            .job(&self.model.gangs[search.gang], self.partial_stage(search.gang, pods));
-        jobs.push(
-            self.model,
-            Job {
-                order,
-                gang: search.gang,
-                amount,
-                tasks: None,
-            },
-        );
-        jobs
+        placed
+    }
+
+    /// The tree in which jobs of different queues take turns; `None` if all are of one queue. Queues at the top below which nobody takes part change
+    /// nobody's turn.
+    fn contested(&self, jobs: &VecDeque<(QueueId, Job)>, victims: &[GangId], preemptor: GangId) -> Option<JobTree> {
+        let (first, last) = (jobs.front()?.0, jobs.back()?.0);
+        if first == last {
+            return None;
+        }
+        let top = |queue: QueueId| self.model.path_up(queue).last();
+        let mut tops: Vec<_> = jobs.iter().map(|(queue, _)| top(*queue)).collect();
+        tops.dedup();
+        let pick = |gang: GangId| {
+            let takes_part = gang == preemptor || victims.binary_search(&gang).is_ok();
+            if takes_part { Pick::Pass } else { Pick::Take }
+        };
+        let view = self.view(&pick);
+        let mut tree = JobTree::new(self.rules, Purpose::Serve).skimming();
+        tree.add_lines(view, |queue| tops.contains(&top(queue)));
+        for (_, job) in jobs {
+            tree.push(view, job.clone());
+        }
+        Some(tree)
+    }
+
+    fn victim_in_line(&self, gang: GangId) -> Job {
+        let tasks = self.evicted_chunk(gang);
+        let entry = &self.model.gangs[gang];
+        Job {
+            order: self.rules.job(entry, entry.stage(&entry.active())),
+            gang,
+            amount: wanted(self.model, &tasks, smallest_gpu(self.model)),
+            tasks: Some(tasks),
+        }
+    }
+
+    fn preemptor_in_line(&self, case: &Case, pods: &[TaskId]) -> Job {
+        let stage = self.partial_stage(case.gang, pods);
+        Job {
+            order: self.rules.job(&self.model.gangs[case.gang], stage),
+            gang: case.gang,
+            amount: wanted(self.model, pods, smallest_gpu(self.model)),
+            tasks: None,
+        }
     }
 
     /// What a victim gets back at most: its next pods, the evicted ones first.
-    fn evicted_chunk(&self, gang: GangId) -> Vec<TaskId> {
+    pub(super) fn evicted_chunk(&self, gang: GangId) -> Vec<TaskId> {
         let entry = &self.model.gangs[gang];
         let take = |member, most: usize| -> Vec<TaskId> {
             let pods = entry.pods(member).map(|pods| &*pods.tasks).unwrap_or_default();
@@ -118,7 +157,7 @@ impl Session<'_> {
     }
 
     /// How far a gang is that consists of its active pods and some of the waiting ones.
-    fn partial_stage(&self, gang: GangId, pods: &[TaskId]) -> Stage {
+    pub(super) fn partial_stage(&self, gang: GangId, pods: &[TaskId]) -> Stage {
         let entry = &self.model.gangs[gang];
         let mut stage = Stage::Exact;
         for (member, set) in entry.pod_sets() {

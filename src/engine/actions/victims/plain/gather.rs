@@ -3,16 +3,18 @@
 use std::collections::BTreeSet;
 
 use crate::engine::fairshare::order::Rules;
-use crate::engine::fairshare::tree::{Job, JobTree, Purpose};
 use crate::engine::model::Model;
 use crate::engine::model::class::NodeSet;
 use crate::engine::model::gang::Gang;
 use crate::engine::model::ids::{GangId, NodeId, TaskId};
-use crate::engine::model::resources::{Shared, add};
+use crate::engine::model::resources::{GPUS, Shared, add};
 
-use super::bounds::{asked_gpus, first_fit, free_gpus, held_gpus};
-use super::{Batch, Search, node_of};
+use super::Search;
+use super::tree::{Job, JobTree, Purpose};
 use crate::engine::actions::session::Session;
+use crate::engine::actions::victims::bounds::{asked_gpus, first_fit};
+use crate::engine::actions::victims::room::free_gpus;
+use crate::engine::actions::victims::{Batch, node_of};
 
 /// Victims so far, and those still to come.
 pub struct Gathering {
@@ -36,7 +38,7 @@ pub struct Gathering {
 impl Session<'_> {
     /// Starts gathering for the first `count` pods.
     pub fn gather(&self, search: &Search, count: usize, recorded: &[Batch]) -> Gathering {
-        let pods = search.chunk[..count].to_vec();
+        let pods = search.case.chunk[..count].to_vec();
         let mut rest = JobTree::new(self.rules, Purpose::Rob);
         for &gang in &search.eligible {
             let entry = &self.model.gangs[gang];
@@ -126,7 +128,7 @@ impl Gathering {
             let size = self.needs[0];
             let capacity = &mut self.capacity[node.at()];
             let before = *capacity;
-            *capacity += held_gpus(model, task);
+            *capacity += model.accepted(task)[GPUS];
             if let Some(slots) = &mut self.slots {
                 *slots += (*capacity / size).max(0) - (before / size).max(0);
             }

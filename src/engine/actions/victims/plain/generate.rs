@@ -3,38 +3,11 @@
 use std::collections::BTreeSet;
 
 use crate::engine::model::Model;
-use crate::engine::model::ids::{GangId, NodeId, TaskId};
+use crate::engine::model::ids::{GangId, NodeId};
 
+use super::Search;
 use super::gather::Gathering;
-use super::{Batch, Generator, Search, node_of};
-
-/// A set of victims to try.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Candidate {
-    /// Recorded victims and some of the potential ones.
-    pub batches: Vec<Batch>,
-}
-
-impl Candidate {
-    /// All victims, each once, in the order in which they were gathered.
-    #[must_use]
-    pub fn in_order(&self) -> Vec<TaskId> {
-        let mut seen = BTreeSet::new();
-        let all = self.batches.iter().flat_map(|batch| batch.tasks.iter().copied());
-        all.filter(|task| seen.insert(*task)).collect()
-    }
-
-    /// All victims, each once, by id.
-    #[must_use]
-    pub fn victims(&self) -> Vec<TaskId> {
-        let set: BTreeSet<TaskId> = self
-            .batches
-            .iter()
-            .flat_map(|batch| batch.tasks.iter().copied())
-            .collect();
-        set.into_iter().collect()
-    }
-}
+use crate::engine::actions::victims::{Batch, Candidate, Generator, node_of};
 
 /// Candidates of a state, in order.
 #[must_use]

@@ -1,0 +1,243 @@
+//! How much room there is: free GPUs per node, and how many pods of a kind each node could still take. One table per question, filled once in a cycle and
+//! then kept up to date for the nodes that decisions touched.
+
+use crate::engine::input::GPU;
+use crate::engine::model::Model;
+use crate::engine::model::class::NodeSet;
+use crate::engine::model::ids::{ClassId, NodeId, ShapeId, TaskId};
+use crate::engine::model::node::{Node, SharedGpu};
+use crate::engine::model::resources::{CPU, GPUS, MEMORY, PODS, mig_slices};
+use crate::engine::placement::filter::node_kind_allows;
+
+/// Cpu, memory, GPUs of all kinds (millionths) and pod slots.
+pub type Room = [i64; 4];
+
+/// GPUs of a node that are free, or will be: whole ones, parts of shared ones, MIG slices. In millionths.
+#[must_use]
+pub fn free_gpus(node: &Node, model: &Model) -> i64 {
+    let of = node.gpu_memory();
+    let shared = node.groups.iter().filter(|gpu| gpu.used() && !gpu.all_leaving());
+    let parts: i64 = shared.map(|gpu| gpu.free_later(of).max(0) * GPU / of).sum();
+    let others = node.future.iter().skip(PODS + 1).filter(|(_, amount)| *amount > 0);
+    let slices: i64 = others
+        .map(|(at, amount)| mig_slices(model.resources.name(at)) * amount * GPU)
+        .sum();
+    node.future.get(GPUS) + parts + slices
+}
+
+/// What is free on a node, or will be.
+#[must_use]
+pub fn free(model: &Model, node: NodeId) -> Room {
+    let node = &model.nodes[node];
+    let future = &node.future;
+    [
+        future.get(CPU),
+        future.get(MEMORY),
+        free_gpus(node, model),
+        future.get(PODS),
+    ]
+}
+
+/// What a pod's going would free.
+#[must_use]
+pub fn freed_by(model: &Model, task: TaskId) -> Room {
+    let shape = &model.shapes[model.tasks[task].shape];
+    let gpus = model.accepted(task)[GPUS];
+    [shape.vector.get(CPU), shape.vector.get(MEMORY), gpus, 1]
+}
+
+/// Adds one room to another.
+pub fn grow(room: &mut Room, by: &Room) {
+    for (mine, theirs) in room.iter_mut().zip(by) {
+        *mine += theirs;
+    }
+}
+
+/// The pods that a table counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// So many GPUs, on any node, whatever else is asked for.
+    Gpus(i64),
+    /// Pods of a class and shape.
+    Pods(ClassId, ShapeId),
+}
+
+impl Kind {
+    /// What one pod asks for; never more than it really does.
+    fn ask(self, model: &Model) -> Room {
+        match self {
+            Self::Gpus(gpus) => [0, 0, gpus, 0],
+            Self::Pods(_, shape) => {
+                let shape = &model.shapes[shape];
+                let vector = &shape.vector;
+                // Parts of GPUs are rounded when they are counted, so they prove nothing here.
+                let gpus = if shape.shared { 0 } else { shape.quota[GPUS] };
+                [vector.get(CPU), vector.get(MEMORY), gpus, 1]
+            }
+        }
+    }
+
+    /// Pods may be on the node at all. The class must be up to date.
+    fn allowed(self, model: &Model, node: NodeId) -> bool {
+        match self {
+            Self::Gpus(_) => true,
+            Self::Pods(class, shape) => {
+                model.classes[class].nodes.has(node.at()) && node_kind_allows(&model.nodes[node], &model.shapes[shape])
+            }
+        }
+    }
+}
+
+fn copies(ask: &Room, room: &Room) -> i64 {
+    let each = ask.iter().zip(room).filter(|(ask, _)| **ask > 0);
+    each.map(|(ask, room)| room.max(&0) / ask).min().unwrap_or(0)
+}
+
+/// What rounding may hide on a node with shared GPUs, in millionths of a GPU.
+fn slack(model: &Model, node: NodeId) -> i64 {
+    let node = &model.nodes[node];
+    if node.groups.iter().any(SharedGpu::used) {
+        (node.tasks.len() + node.coming.len()) as i64 * (GPU / 100)
+    } else {
+        0
+    }
+}
+
+/// How many pods of a kind fit, per node and in all, as far as the main resources tell.
+#[derive(Debug)]
+struct Slots {
+    kind: Kind,
+    ask: Room,
+    upto: usize,
+    per_node: Vec<i64>,
+    sum: i64,
+}
+
+/// All tables.
+#[derive(Debug, Default)]
+pub struct Rooms {
+    touched: Vec<NodeId>,
+    upto: usize,
+    built: bool,
+    rooms: Vec<Room>,
+    /// Nodes with free GPUs.
+    pub some: NodeSet,
+    /// Free GPUs of nodes that have any.
+    pub sum: i64,
+    /// The same, of nodes that take pods.
+    pub ready_sum: i64,
+    slots: Vec<Slots>,
+}
+
+impl Rooms {
+    /// Something on these nodes changed for good.
+    pub fn touch(&mut self, nodes: impl Iterator<Item = NodeId>) {
+        if self.built {
+            self.touched.extend(nodes);
+        }
+    }
+
+    /// Brings free amounts up to date.
+    pub fn update(&mut self, model: &Model) {
+        if !self.built {
+            self.built = true;
+            self.rooms = vec![[0; 4]; model.nodes.slots()];
+            for &node in &model.by_name {
+                self.look_at(model, node);
+            }
+        }
+        while let Some(&node) = self.touched.get(self.upto) {
+            self.upto += 1;
+            if model.nodes[node].input.is_some() {
+                self.look_at(model, node);
+            }
+        }
+    }
+
+    fn look_at(&mut self, model: &Model, node: NodeId) {
+        let fresh = free(model, node);
+        let old = std::mem::replace(&mut self.rooms[node.at()], fresh);
+        let more = fresh[GPUS].max(0) - old[GPUS].max(0);
+        self.sum += more;
+        if model.nodes[node].ready() {
+            self.ready_sum += more;
+        }
+        if fresh[GPUS] > 0 {
+            self.some.add(node.at());
+        } else {
+            self.some.take(node.at());
+        }
+    }
+
+    /// What is free on a node.
+    #[must_use]
+    pub fn of(&self, node: NodeId) -> &Room {
+        &self.rooms[node.at()]
+    }
+
+    /// The table for a kind of pods, up to date. After [`Rooms::update`].
+    pub fn table(&mut self, model: &Model, kind: Kind) -> usize {
+        let at = self
+            .slots
+            .iter()
+            .position(|slots| slots.kind == kind)
+            .unwrap_or_else(|| {
+                let mut slots = Slots {
+                    kind,
+                    ask: kind.ask(model),
+                    upto: self.touched.len(),
+                    per_node: vec![0; self.rooms.len()],
+                    sum: 0,
+                };
+                for &node in &model.by_name {
+                    slots.look_at(model, &self.rooms, node);
+                }
+                self.slots.push(slots);
+                self.slots.len() - 1
+            });
+        let slots = &mut self.slots[at];
+        while let Some(&node) = self.touched.get(slots.upto) {
+            slots.upto += 1;
+            if model.nodes[node].input.is_some() {
+                slots.look_at(model, &self.rooms, node);
+            }
+        }
+        at
+    }
+
+    /// Pods that fit, over all nodes.
+    #[must_use]
+    pub fn fitting(&self, table: usize) -> i64 {
+        self.slots[table].sum
+    }
+
+    /// How many more pods fit on a node once that much more is free there.
+    #[must_use]
+    pub fn gain(&self, model: &Model, table: usize, node: NodeId, freed: &Room) -> i64 {
+        let slots = &self.slots[table];
+        if !slots.kind.allowed(model, node) {
+            return 0;
+        }
+        let mut room = self.rooms[node.at()];
+        grow(&mut room, freed);
+        slots.copies(model, node, room) - slots.per_node[node.at()]
+    }
+}
+
+impl Slots {
+    fn copies(&self, model: &Model, node: NodeId, mut room: Room) -> i64 {
+        if self.ask[GPUS] > 0 && matches!(self.kind, Kind::Pods(..)) {
+            room[GPUS] += slack(model, node);
+        }
+        copies(&self.ask, &room)
+    }
+
+    fn look_at(&mut self, model: &Model, rooms: &[Room], node: NodeId) {
+        let fresh = if self.kind.allowed(model, node) {
+            self.copies(model, node, rooms[node.at()])
+        } else {
+            0
+        };
+        self.sum += fresh - std::mem::replace(&mut self.per_node[node.at()], fresh);
+    }
+}

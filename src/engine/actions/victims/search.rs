@@ -1,0 +1,259 @@
+//! One search: its preemptor, the order in which victims would be gathered, and what can be said before anything is tried.
+
+use crate::engine::actions::session::Session;
+use crate::engine::fairshare::lines::evictable;
+use crate::engine::fairshare::min_runtime::{elastic, protected_until};
+use crate::engine::fairshare::order::Rules;
+use crate::engine::fairshare::reclaim::{may_donate, most_taken};
+use crate::engine::fairshare::tree::{Job, JobTree, Pick, Purpose, View};
+use crate::engine::fairshare::{smallest_gpu, wanted};
+use crate::engine::model::Model;
+use crate::engine::model::gang::Gang;
+use crate::engine::model::ids::{GangId, QueueId, TaskId};
+use crate::engine::model::resources::{GPUS, Shared, add};
+use crate::engine::policy::ActionKind;
+
+use super::room::Kind;
+use super::{Batch, Case, Tried};
+
+/// A search for one preemptor.
+pub struct Search {
+    /// What is asked.
+    pub case: Case,
+    /// Candidates that failed.
+    pub failed: Tried,
+    /// Some pod of it needs no GPU: any node will do.
+    pub anywhere: bool,
+    /// Who would be taken, in order.
+    pub sequence: Sequence,
+    /// The kinds of its pods, each with the table that counts them; and per pod its kind.
+    pub kinds: Vec<usize>,
+    /// See `kinds`.
+    pub kind_of: Vec<usize>,
+    /// The table for the pods' GPUs, if all ask for the same number, and that is not 0.
+    pub even: Option<usize>,
+}
+
+/// Victims from the worst on: worst queue, worst job in it, what that job can best do without. Gathered as far as somebody asked.
+pub struct Sequence {
+    /// Victims so far.
+    pub batches: Vec<Batch>,
+    rest: JobTree,
+    donors: Vec<bool>,
+    most: usize,
+    gangs: Vec<GangId>,
+}
+
+impl Session<'_> {
+    /// Prepares a search; `None` if there is no victim at all, or if no set of victims can do.
+    pub fn begin(&mut self, case: Case) -> Option<Search> {
+        let Case {
+            action, gang, queue, ..
+        } = case;
+        let chunk = &case.chunk;
+        let job = wanted(self.model, chunk, smallest_gpu(self.model));
+        let sequence = self.sequence(action, gang, queue, &job)?;
+        self.rooms.update(self.model);
+        let mut kinds = Vec::new();
+        let mut kind_of = Vec::with_capacity(chunk.len());
+        let mut anywhere = false;
+        let mut sizes = Vec::new();
+        for &task in chunk {
+            let pod = &self.model.tasks[task];
+            let (class, shape) = (pod.class, pod.shape);
+            self.model.refresh_class(class);
+            let table = self.rooms.table(self.model, Kind::Pods(class, shape));
+            if !kinds.contains(&table) {
+                kinds.push(table);
+                sizes.push(self.model.shapes[shape].quota[GPUS]);
+            }
+            kind_of.push(table);
+        }
+        for task in &self.model.gangs[gang].tasks {
+            anywhere |= self.model.shapes[self.model.tasks[*task].shape].cpu_only;
+        }
+        sizes.dedup();
+        let even = match *sizes {
+            [size] if size > 0 => Some(self.rooms.table(self.model, Kind::Gpus(size))),
+            _ => None,
+        };
+        let search = Search {
+            case,
+            failed: Tried::default(),
+            anywhere,
+            sequence,
+            kinds,
+            kind_of,
+            even,
+        };
+        (!self.beyond_reach(&search)).then_some(search)
+    }
+
+    /// No victims that the rules of reclaim allow would free as many GPUs as the pods need.
+    fn beyond_reach(&self, search: &Search) -> bool {
+        if search.case.action != ActionKind::Reclaim {
+            return false;
+        }
+        let job = wanted(self.model, &search.case.chunk, None);
+        let lacking = job[GPUS] - self.rooms.sum;
+        if lacking <= 0 {
+            return false;
+        }
+        let claim = wanted(self.model, &search.case.chunk, smallest_gpu(self.model));
+        let donors = |queue: QueueId| search.sequence.donors.get(queue.at()).copied().unwrap_or(false);
+        most_taken(self.model, self.lines, search.case.queue, &claim, donors).is_some_and(|most| most < lacking)
+    }
+
+    /// Who may be taken, to be gathered from the worst on; `None` if nobody.
+    fn sequence(&mut self, action: ActionKind, gang: GangId, queue: QueueId, job: &Shared) -> Option<Sequence> {
+        let mut donors = vec![false; self.model.queues.slots()];
+        for (theirs, line) in self.lines.queues() {
+            donors[theirs.at()] = !line.victims.is_empty()
+                && match action {
+                    ActionKind::Consolidation => true,
+                    ActionKind::Preempt => theirs == queue,
+                    ActionKind::Reclaim => theirs != queue && may_donate(self.model, queue, theirs, job),
+                    ActionKind::Allocate | ActionKind::StaleGangEviction => false,
+                };
+        }
+        let most = match self.policy.max_consolidation_victims {
+            Some(most) if action == ActionKind::Consolidation => most + 1,
+            Some(_) | None => usize::MAX,
+        };
+        let mut rest = JobTree::new(self.rules, Purpose::Rob);
+        let pick = |victim| self.pick_victim(action, gang, queue, victim);
+        let view = View {
+            model: self.model,
+            lines: self.lines,
+            pick: &pick,
+        };
+        rest.add_lines(view, |theirs| donors[theirs.at()]);
+        let mut sequence = Sequence {
+            batches: Vec::new(),
+            rest,
+            donors,
+            most,
+            gangs: Vec::new(),
+        };
+        sequence.step(view, self.rules).then_some(sequence)
+    }
+
+    /// Whether a gang in a donor's line may be a victim.
+    fn pick_victim(&self, action: ActionKind, preemptor: GangId, queue: QueueId, victim: GangId) -> Pick {
+        if victim == preemptor {
+            return Pick::Pass;
+        }
+        let priority = |gang: GangId| self.model.gangs[gang].input.as_ref().map_or(0, |input| input.priority);
+        let unprotected = |reclaimer| {
+            let entry = &self.model.gangs[victim];
+            let until = protected_until(self.model, self.policy, entry, reclaimer);
+            until.is_none_or(|until| until <= self.now) || elastic(entry)
+        };
+        let takes = match action {
+            ActionKind::Preempt if priority(victim) >= priority(preemptor) => {
+                // The line is ordered by priority: whoever follows has no less.
+                return if self.rules.priority { Pick::End } else { Pick::Pass };
+            }
+            ActionKind::Preempt => unprotected(None),
+            ActionKind::Reclaim => unprotected(Some(queue)),
+            ActionKind::Consolidation | ActionKind::Allocate | ActionKind::StaleGangEviction => true,
+        };
+        if takes { Pick::Take } else { Pick::Pass }
+    }
+
+    /// Makes sure that a search's sequence has a batch at a position; false if there are not so many.
+    pub fn gathered(&self, search: &mut Search, at: usize) -> bool {
+        let Case {
+            action, gang, queue, ..
+        } = search.case;
+        let pick = |victim| self.pick_victim(action, gang, queue, victim);
+        let view = View {
+            model: self.model,
+            lines: self.lines,
+            pick: &pick,
+        };
+        while search.sequence.batches.len() <= at {
+            if !search.sequence.step(view, self.rules) {
+                return false;
+            }
+        }
+        true
+    }
+}
+
+impl Sequence {
+    /// Gathers the next victims. False if there are none left.
+    fn step(&mut self, view: View, rules: Rules) -> bool {
+        let model = view.model;
+        loop {
+            let Some(job) = self.rest.pop(view) else { return false };
+            let gang = &model.gangs[job.gang];
+            if job.tasks.is_none() {
+                if self.gangs.len() >= self.most {
+                    continue;
+                }
+                if self.most < usize::MAX {
+                    self.gangs.push(job.gang);
+                }
+            }
+            let tasks = job.tasks.unwrap_or_else(|| evictable(model, gang).collect());
+            let chunk = next_chunk(model, gang, &tasks);
+            if chunk.len() < tasks.len() {
+                let left: Vec<TaskId> = tasks.iter().copied().filter(|task| !chunk.contains(task)).collect();
+                self.rest.give_back(model, job.gang, &requests(model, &left));
+                self.rest.push(view, victim_job(model, rules, job.gang, left));
+            }
+            if !chunk.is_empty() {
+                self.batches.push(Batch {
+                    gang: job.gang,
+                    tasks: chunk,
+                });
+                return true;
+            }
+        }
+    }
+}
+
+/// What a gang of which these pods are left can best do without.
+fn next_chunk(model: &Model, gang: &Gang, tasks: &[TaskId]) -> Vec<TaskId> {
+    if let [only] = tasks {
+        return vec![*only];
+    }
+    let mut left = tasks.to_vec();
+    left.sort_unstable();
+    let pods_of = |member| -> Vec<TaskId> {
+        let pods = gang.pods(member).map(|pods| &*pods.tasks).unwrap_or_default();
+        let here = pods.iter().copied();
+        here.filter(|task| left.binary_search(task).is_ok()).collect()
+    };
+    gang.evict_chunk(&active_of(model, gang, tasks), &pods_of)
+}
+
+fn victim_job(model: &Model, rules: Rules, gang: GangId, tasks: Vec<TaskId>) -> Job {
+    let entry = &model.gangs[gang];
+    let stage = entry.stage(&active_of(model, entry, &tasks));
+    Job {
+        order: rules.job(entry, stage),
+        gang,
+        amount: requests(model, &tasks),
+        tasks: Some(tasks),
+    }
+}
+
+fn requests(model: &Model, tasks: &[TaskId]) -> Shared {
+    let mut sum = [0; 3];
+    for task in tasks {
+        add(&mut sum, &model.shapes[model.tasks[*task].shape].quota, 1);
+    }
+    sum
+}
+
+fn active_of(model: &Model, gang: &Gang, tasks: &[TaskId]) -> Vec<usize> {
+    let mut active = vec![0; gang.tree.len()];
+    for task in tasks {
+        if let Some(member) = model.tasks[*task].member {
+            active[member as usize] += 1;
+        }
+    }
+    active
+}

@@ -1,0 +1,52 @@
+//! Why a pod is evicted, in KAI's words.
+
+use crate::engine::decision::{Eviction, Side, Why};
+use crate::engine::fairshare::gates::readable;
+
+impl Eviction {
+    /// One sentence or a few for the event and the pod's condition.
+    #[must_use]
+    pub fn message(&self) -> String {
+        let pod = format!("{}/{}", self.pod.namespace, self.pod.name);
+        let by = self.for_group.as_ref();
+        let by = by.map_or_else(String::new, |group| format!("{}/{}", group.namespace, group.name));
+        match &self.why {
+            Why::Preempted => format!("Pod {pod} was preempted by higher priority workload {by}"),
+            Why::Moved => {
+                format!("Pod {pod} was preempted and rescheduled due to bin packing (resource consolidation) procedure")
+            }
+            Why::Reclaimed(sides) => {
+                let first = format!("Pod {pod} was preempted by workload {by}.");
+                match sides.as_deref() {
+                    Some(sides) => format!("{first}\n{}\n{}", describe(&sides.theirs), describe(&sides.ours)),
+                    None => first,
+                }
+            }
+            Why::Broken { min, sub_group } => {
+                let of = sub_group
+                    .as_ref()
+                    .map_or_else(String::new, |name| format!(" in sub-group {name}"));
+                format!(
+                    "Workload doesn't meet the minimum required number of pods ({min}){of}, evicting remaining pod: {pod}"
+                )
+            }
+        }
+    }
+}
+
+fn describe(side: &Side) -> String {
+    let amounts = |amount: [Option<i64>; 3]| {
+        let show = |resource: usize| {
+            amount[resource].map_or_else(|| "Unlimited".to_owned(), |amount| readable(amount, resource))
+        };
+        format!("<GPU: {}, CPU: {} (cores), memory: {} (GB)>", show(2), show(0), show(1))
+    };
+    format!(
+        "{} uses {} with a quota of {}, fair-share of {} and queue priority of <{}>.",
+        side.queue,
+        amounts(side.used.map(Some)),
+        amounts(side.quota),
+        amounts(side.fair.map(Some)),
+        side.priority
+    )
+}

@@ -1,0 +1,216 @@
+//! Who stands in line, per leaf queue: gangs with pods to place, and gangs that hold something a victim could give. Kept in order while gangs change, so that
+//! no action sorts anything.
+//!
+//! The lines show the model as it was when they were last brought up to date; what-if work in between does not move anybody.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use crate::engine::input::Time;
+use crate::engine::model::Model;
+use crate::engine::model::gang::Gang;
+use crate::engine::model::ids::{GangId, QueueId, TaskId};
+use crate::engine::model::resources::{GPUS, Shared, add};
+
+use super::order::{JobOrder, Rules};
+use super::{smallest_gpu, wanted};
+
+/// A gang in a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// The gang.
+    pub gang: GangId,
+    /// What its next pods ask for; of a victim: what its pods hold.
+    pub amount: Shared,
+}
+
+/// The two lines of a leaf queue.
+#[derive(Debug, Default)]
+pub struct Line {
+    /// Gangs with pods to place, best first.
+    pub waiting: BTreeMap<JobOrder, Standing>,
+    /// The same by amount.
+    by_amount: BTreeMap<Shared, BTreeSet<JobOrder>>,
+    /// Preemptible gangs with active pods, best first.
+    pub victims: BTreeMap<JobOrder, Standing>,
+    /// How many victims hold how many GPUs.
+    sizes: BTreeMap<i64, usize>,
+}
+
+impl Line {
+    /// Where the next gang in the line is that asks for something else than `amount`.
+    #[must_use]
+    pub fn next_unlike(&self, after: &JobOrder, amount: &Shared) -> Option<&JobOrder> {
+        let others = self.by_amount.iter().filter(|(other, _)| *other != amount);
+        others
+            .filter_map(|(_, set)| set.range((Bound::Excluded(after), Bound::Unbounded)).next())
+            .min()
+    }
+
+    /// The most GPUs that one victim holds.
+    #[must_use]
+    pub fn largest_victim(&self) -> i64 {
+        self.sizes.last_key_value().map_or(0, |(gpus, _)| *gpus)
+    }
+}
+
+/// Where a gang stands.
+#[derive(Debug, Default)]
+struct Entry {
+    queue: Option<QueueId>,
+    waiting: Option<(JobOrder, Shared)>,
+    victim: Option<(JobOrder, i64)>,
+}
+
+/// All lines.
+#[derive(Debug, Default)]
+pub struct Lines {
+    lines: Vec<Line>,
+    entries: Vec<Entry>,
+    divisor: Option<i64>,
+}
+
+impl Lines {
+    /// The lines of a queue.
+    #[must_use]
+    pub fn of(&self, queue: QueueId) -> Option<&Line> {
+        self.lines.get(queue.at())
+    }
+
+    /// Where a gang waits, and what it asks for.
+    #[must_use]
+    pub fn waiting(&self, gang: GangId) -> Option<(QueueId, &JobOrder, Shared)> {
+        let entry = self.entries.get(gang.at())?;
+        let (order, amount) = entry.waiting.as_ref()?;
+        Some((entry.queue?, order, *amount))
+    }
+
+    /// All queues with lines, empty ones too.
+    pub fn queues(&self) -> impl Iterator<Item = (QueueId, &Line)> {
+        let numbered = self.lines.iter().enumerate();
+        numbered.map(|(at, line)| (QueueId::of(at), line))
+    }
+
+    /// Starts anew, because the rules changed.
+    pub fn clear(&mut self, model: &mut Model) {
+        *self = Self::default();
+        model.moved = model.gangs.ids().collect();
+    }
+
+    /// Puts every gang that changed where it belongs.
+    pub fn update(&mut self, model: &mut Model, rules: Rules, now: Time) {
+        let divisor = smallest_gpu(model);
+        if self.divisor != divisor {
+            self.divisor = divisor;
+            model.moved = model.gangs.ids().collect();
+        }
+        let mut moved = std::mem::take(&mut model.moved);
+        if moved.len() > 1 {
+            moved.sort_unstable();
+            moved.dedup();
+        }
+        for &gang in &moved {
+            self.put(model, rules, gang, now);
+        }
+        moved.clear();
+        model.moved = moved;
+    }
+
+    fn put(&mut self, model: &Model, rules: Rules, id: GangId, now: Time) {
+        if self.entries.len() <= id.at() {
+            self.entries.resize_with(id.at() + 1, Entry::default);
+        }
+        let fresh = if model.gangs.contains(id) {
+            entry(model, rules, id, now)
+        } else {
+            Entry::default()
+        };
+        let old = std::mem::replace(&mut self.entries[id.at()], fresh);
+        if let Some(line) = old.queue.and_then(|queue| self.lines.get_mut(queue.at())) {
+            leave(line, old);
+        }
+        let fresh = &self.entries[id.at()];
+        let Some(queue) = fresh.queue else { return };
+        if self.lines.len() <= queue.at() {
+            self.lines.resize_with(queue.at() + 1, Line::default);
+        }
+        let line = &mut self.lines[queue.at()];
+        if let Some((order, amount)) = &fresh.waiting {
+            let standing = Standing {
+                gang: id,
+                amount: *amount,
+            };
+            line.waiting.insert(order.clone(), standing);
+            line.by_amount.entry(*amount).or_default().insert(order.clone());
+        }
+        if let Some((order, gpus)) = &fresh.victim {
+            let amount = held(model, &model.gangs[id]);
+            line.victims.insert(order.clone(), Standing { gang: id, amount });
+            *line.sizes.entry(*gpus).or_insert(0) += 1;
+        }
+    }
+}
+
+fn leave(line: &mut Line, old: Entry) {
+    if let Some((order, amount)) = old.waiting {
+        line.waiting.remove(&order);
+        if let Some(set) = line.by_amount.get_mut(&amount) {
+            set.remove(&order);
+            if set.is_empty() {
+                line.by_amount.remove(&amount);
+            }
+        }
+    }
+    if let Some((order, gpus)) = old.victim {
+        line.victims.remove(&order);
+        if let Some(count) = line.sizes.get_mut(&gpus) {
+            *count -= 1;
+            if *count == 0 {
+                line.sizes.remove(&gpus);
+            }
+        }
+    }
+}
+
+fn entry(model: &Model, rules: Rules, id: GangId, now: Time) -> Entry {
+    let gang = &model.gangs[id];
+    let (Some(queue), Some(input)) = (gang.queue, &gang.input) else {
+        return Entry::default();
+    };
+    let active = gang.active();
+    let order = || rules.job(gang, gang.stage(&active));
+    let holds = input.preemptible && active.iter().any(|count| *count > 0);
+    let victim = holds.then(|| {
+        let gpus = evictable(model, gang).map(|task| model.accepted(task)[GPUS]).sum();
+        (order(), gpus)
+    });
+    let mut waiting = None;
+    if gang.waits() && !input.backed_off && gang.broken.is_none() && gang.ready() {
+        let tasks = model.next_chunk(id, now);
+        if !tasks.is_empty() {
+            waiting = Some((order(), wanted(model, &tasks, smallest_gpu(model))));
+        }
+    }
+    Entry {
+        queue: Some(queue),
+        waiting,
+        victim,
+    }
+}
+
+/// Pods of a gang that eviction would remove from somewhere.
+pub fn evictable<'a>(model: &'a Model, gang: &'a Gang) -> impl Iterator<Item = TaskId> + 'a {
+    gang.tasks.iter().copied().filter(|task| {
+        let task = &model.tasks[*task];
+        task.member.is_some() && task.state.status.active_allocated()
+    })
+}
+
+/// What pods of a gang hold, as far as their requests say it.
+fn held(model: &Model, gang: &Gang) -> Shared {
+    let mut sum = [0; 3];
+    for task in evictable(model, gang) {
+        add(&mut sum, &model.shapes[model.tasks[task].shape].quota, 1);
+    }
+    sum
+}
