@@ -208,11 +208,11 @@ impl Session<'_> {
             return Ok(());
         }
         if !real {
-            if self
+            let everywhere = self
                 .model
                 .gangs_of(task)
-                .is_none_or(|gang| gang.tree.iter().all(|member| member.topology.is_none()))
-            {
+                .is_none_or(|gang| gang.tree.iter().all(|member| member.topology.is_none()));
+            if lasting && everywhere {
                 self.lost_kinds.push((self.model.mark(), kind));
             }
             return Err(None);
