@@ -34,6 +34,15 @@ struct Bound {
     more: Notify,
 }
 
+/// How long it took from before the request that creates a pod.
+#[derive(Clone, Copy)]
+pub struct Times {
+    /// Until it was answered, webhooks included.
+    pub created: Duration,
+    /// Until the pod was seen bound.
+    pub bound: Duration,
+}
+
 /// What came of a burst.
 pub struct Burst {
     pub bound: usize,
@@ -113,11 +122,13 @@ impl Load {
     }
 
     /// Creates pods one after another, each when the one before is bound and the cluster is quiet again.
-    pub async fn serial(&self, scheduler: &str, name: &str, count: usize) -> anyhow::Result<Vec<Duration>> {
+    pub async fn serial(&self, scheduler: &str, name: &str, count: usize) -> anyhow::Result<Vec<Times>> {
         let mut latencies = Vec::with_capacity(count);
         for i in 0..count {
             let (pod, asked) = self.create(scheduler, format!("{name}-{i:05}"), 0).await?;
-            latencies.push(self.bound_at(&pod).await? - asked);
+            let created = asked.elapsed();
+            let bound = self.bound_at(&pod).await? - asked;
+            latencies.push(Times { created, bound });
             tokio::time::sleep(SETTLE).await;
         }
         Ok(latencies)

@@ -111,17 +111,15 @@ async fn one_by_one(load: &Load, beside: bool) -> anyhow::Result<()> {
             kube.extend(load.serial(KUBE, &format!("one-kube-{i}"), 1).await?);
         }
     }
-    println!(
-        "{OURS:<18} {} pods one by one: created → bound {}",
-        ours.len(),
-        Latencies::of(ours)
-    );
-    if beside {
-        println!(
-            "{KUBE:<18} {} pods one by one: created → bound {}",
-            kube.len(),
-            Latencies::of(kube)
-        );
+    for (scheduler, times) in [(OURS, ours), (KUBE, kube)] {
+        if !times.is_empty() {
+            println!(
+                "{scheduler:<18} {} pods one by one: created → bound {}, of which the creation {}",
+                times.len(),
+                Latencies::of(times.iter().map(|t| t.bound).collect()),
+                Latencies::of(times.iter().map(|t| t.created).collect()),
+            );
+        }
     }
     load.clean().await
 }

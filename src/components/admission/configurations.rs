@@ -12,8 +12,8 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
 
-use super::Settings;
-use crate::api::names::{group, label, object, webhook};
+use super::{QueueLabels, Settings};
+use crate::api::names::{annotation, group, label, object, webhook};
 
 /// Where the API server finds the webhooks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,12 +54,12 @@ pub fn desired(settings: &Settings, target: &Target, bundle: &str) -> Desired {
         failure_policy: Some(common.failure_policy.clone()),
         side_effects: "None".to_owned(),
         admission_review_versions: vec!["v1".to_owned()],
-        match_conditions: Some(vec![scheduler_matches(settings)]),
+        match_conditions: Some(vec![scheduler_matches(settings), something_to_write(settings)]),
         namespace_selector: Some(other_namespaces(settings)),
         ..MutatingWebhook::default()
     };
     let validate_pods = ValidatingWebhook {
-        match_conditions: Some(vec![scheduler_matches(settings)]),
+        match_conditions: Some(vec![scheduler_matches(settings), by_others(settings)]),
         namespace_selector: Some(other_namespaces(settings)),
         ..common.validating(
             pod_webhook,
@@ -198,6 +198,41 @@ fn scheduler_matches(settings: &Settings) -> MatchCondition {
     MatchCondition {
         name: webhook::MATCH_CONDITION.to_owned(),
         expression: format!("object.spec.schedulerName == '{}'", settings.scheduler_name),
+    }
+}
+
+/// What the operator itself writes has been thought about already: asking it again costs each write a round trip.
+fn by_others(settings: &Settings) -> MatchCondition {
+    MatchCondition {
+        name: "not-by-the-operator".to_owned(),
+        expression: format!(
+            "request.userInfo.username != 'system:serviceaccount:{}:{}'",
+            settings.namespace,
+            object::OPERATOR
+        ),
+    }
+}
+
+/// Most pods name their queue and ask for no part of a GPU. There is nothing to write into those, and so nothing to ask.
+fn something_to_write(settings: &Settings) -> MatchCondition {
+    let metadata = |map: &str, key: &str| format!("(has(object.metadata.{map}) && '{key}' in object.metadata.{map})");
+    let mut reasons = vec![
+        metadata("annotations", annotation::GPU_FRACTION),
+        metadata("annotations", annotation::GPU_MEMORY),
+    ];
+    if settings.queue_labels != QueueLabels::Off {
+        let key = &settings.queue_label_key;
+        reasons.push(format!(
+            "!({} && object.metadata.labels['{key}'] != '')",
+            metadata("labels", key)
+        ));
+    }
+    if settings.block_nvidia_visible_devices {
+        reasons = vec!["true".to_owned()];
+    }
+    MatchCondition {
+        name: "something-to-write".to_owned(),
+        expression: reasons.join(" || "),
     }
 }
 

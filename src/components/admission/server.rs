@@ -10,6 +10,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
+use axum_server::accept::NoDelayAcceptor;
 use axum_server::tls_rustls::RustlsConfig;
 use rustls::ServerConfig;
 use tokio::sync::watch;
@@ -57,6 +58,7 @@ pub async fn serve(
     let address = listener.local_addr()?;
     let router = router(webhooks).into_make_service();
     let server = axum_server::from_tcp_rustls(listener, config.clone())?
+        .map(|acceptor| acceptor.acceptor(NoDelayAcceptor::new()))
         .handle(handle.clone())
         .serve(router);
     let keep_certificate = async {

@@ -3,7 +3,7 @@ use std::net::SocketAddr;
 use serde_json::json;
 
 use super::*;
-use crate::components::admission::{FailurePolicy, QueueLabels};
+use crate::components::admission::FailurePolicy;
 
 fn settings() -> Settings {
     Settings {
@@ -54,6 +54,8 @@ fn the_api_server_asks_about_pods_of_our_scheduler_only() {
         matchConditions:
           - expression: "object.spec.schedulerName == 'kai-scheduler'"
             name: scheduler-name-match
+          - expression: "(has(object.metadata.annotations) && 'gpu-fraction' in object.metadata.annotations) || (has(object.metadata.annotations) && 'gpu-memory' in object.metadata.annotations) || !((has(object.metadata.labels) && 'kai.scheduler/queue' in object.metadata.labels) && object.metadata.labels['kai.scheduler/queue'] != '')"
+            name: something-to-write
         name: admission.kai-scheduler.svc
         namespaceSelector:
           matchExpressions:
@@ -148,4 +150,20 @@ fn what_was_tampered_with_is_put_right() {
 
     assert_eq!(repaired, as_stored(&ours));
     assert_eq!(repaired.onto(&tampered).onto(&repaired), repaired);
+}
+
+#[test]
+fn the_pods_that_have_nothing_to_be_written_are_not_asked_about() {
+    let condition = |settings: &Settings| something_to_write(settings).expression;
+    assert!(condition(&settings()).contains("kai.scheduler/queue"));
+    let off = Settings {
+        queue_labels: QueueLabels::Off,
+        ..settings()
+    };
+    assert!(!condition(&off).contains("kai.scheduler/queue"));
+    let devices = Settings {
+        block_nvidia_visible_devices: true,
+        ..settings()
+    };
+    assert_eq!(condition(&devices), "true", "any container may be given the variable");
 }
