@@ -174,6 +174,7 @@ fn pod(group: &GroupKey, pod: &str) -> PodInput {
         namespace: name("bench"),
         name: name(pod),
         created: NOW,
+        labels: Vec::new(),
         group: Some(group.clone()),
         sub_group: None,
         status: PodStatus::Pending,
@@ -205,6 +206,7 @@ fn pod(group: &GroupKey, pod: &str) -> PodInput {
         affinity_preferred: Vec::new(),
         tolerations: Vec::new(),
         host_ports: Vec::new(),
+        relations: None,
         blocked: None,
         constraints: None,
     }

@@ -7,7 +7,7 @@
 //!
 //! An object that cannot be used in full is told of in [`Output::rejections`] and never stops anything.
 //!
-//! Absent: volumes, inter-pod affinity, topology spread, NUMA records and the allocation of resource claims. A pod that names a
+//! Absent: volumes, NUMA records and the allocation of resource claims. A pod that names a
 //! resource claim is held back with a reason, because nothing here could hand it its devices.
 
 pub mod bind_request;
@@ -18,6 +18,7 @@ pub mod pod_group;
 pub mod policy;
 pub mod priority;
 pub mod queue;
+pub mod relations;
 pub mod requests;
 pub mod shard;
 
@@ -25,7 +26,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::ResourceExt;
 
@@ -92,6 +93,8 @@ pub enum Object {
     PriorityClass(Arc<PriorityClass>),
     /// A topology.
     Topology(Arc<Topology>),
+    /// A namespace.
+    Namespace(Arc<Namespace>),
 }
 
 /// What happened.
@@ -208,6 +211,7 @@ pub struct Mirror {
     requests: bind_request::Requests,
     classes: priority::Classes,
     topologies: BTreeMap<Box<str>, Arc<Topology>>,
+    namespaces: relations::Namespaces,
     started: bool,
 }
 
@@ -248,6 +252,7 @@ impl Mirror {
             requests: bind_request::Requests::default(),
             classes: priority::Classes::default(),
             topologies: BTreeMap::new(),
+            namespaces: relations::Namespaces::default(),
             started: false,
         }
     }
@@ -288,6 +293,13 @@ impl Mirror {
             }
             Change::Applied(Object::Topology(topology)) => self.topology_applied(topology, &mut out),
             Change::Deleted(Object::Topology(topology)) => self.topology_deleted(&topology, &mut out),
+            Change::Applied(Object::Namespace(namespace)) if self.namespaces.has(&namespace) => {}
+            Change::Applied(Object::Namespace(namespace)) => {
+                self.with_pods_that_select_namespaces(&mut out, |mirror| mirror.namespaces.put(&namespace));
+            }
+            Change::Deleted(Object::Namespace(namespace)) => {
+                self.with_pods_that_select_namespaces(&mut out, |mirror| mirror.namespaces.remove(&namespace));
+            }
             Change::Grouped(grouping) => self.grouped(grouping, &mut out),
         }
         out
@@ -350,7 +362,14 @@ impl Mirror {
         let request = self.requests.of(key, pod, |node| self.nodes.contains_key(node));
         let membership = pod.metadata.uid.as_deref().and_then(|uid| self.memberships.get(uid));
         let mut problems = Vec::new();
-        let input = pod::read(pod, request, membership, &self.settings, &mut problems);
+        let input = pod::read(
+            pod,
+            request,
+            membership,
+            &self.settings,
+            &self.namespaces,
+            &mut problems,
+        );
         if let Some(out) = out {
             for problem in problems {
                 out.reject("Pod", Some(input.namespace.to_string()), &input.name, problem);
@@ -368,6 +387,14 @@ impl Mirror {
         if let Some(after) = after.filter(|after| before.as_ref() != Some(after)) {
             out.events.push(Event::Pod(Box::new(after)));
         }
+    }
+
+    /// Changes what is known of namespaces, and tells of the pods that select others by namespace labels if they see a difference.
+    fn with_pods_that_select_namespaces(&mut self, out: &mut Output, change: impl FnOnce(&mut Self)) {
+        let concerned = self.pods.iter().filter(|(_, pod)| relations::selects_namespaces(pod));
+        let mut keys: Vec<Box<str>> = concerned.map(|(key, _)| key.clone()).collect();
+        keys.sort_unstable();
+        self.with_these_pods(&keys, out, change);
     }
 
     fn node_applied(&mut self, node: &Node, out: &mut Output) {
@@ -403,6 +430,11 @@ impl Mirror {
     /// Makes a change on which the pods with a bind request to the node may depend, and tells of those that did.
     fn with_requests_to(&mut self, node: &str, out: &mut Output, change: impl FnOnce(&mut Self)) {
         let keys = self.requests.pods_bound_for(node);
+        self.with_these_pods(&keys, out, change);
+    }
+
+    /// Makes a change on which some pods may depend, and tells of those that did.
+    fn with_these_pods(&mut self, keys: &[Box<str>], out: &mut Output, change: impl FnOnce(&mut Self)) {
         let read = |mirror: &Self| -> Vec<_> {
             keys.iter()
                 .map(|key| mirror.pods.get(key).map(|pod| mirror.read_pod(key, pod, None)))

@@ -361,6 +361,54 @@ pub struct HostPort {
     pub port: i32,
 }
 
+/// Pods by their labels and namespaces.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodSelector {
+    /// Requirements on labels, of which all must hold; `None` selects no pod.
+    pub labels: Option<Vec<NodeRequirement>>,
+    /// Their namespaces, sorted; `None` = any.
+    pub namespaces: Option<Vec<Name>>,
+}
+
+/// Pods, and the node label at whose values they are near one another.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodTerm {
+    /// The pods.
+    pub pods: PodSelector,
+    /// A node label's key.
+    pub key: Name,
+}
+
+/// A limit on how unevenly pods may lie over the values of a node label.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Spread {
+    /// The pods.
+    pub pods: PodSelector,
+    /// A node label's key.
+    pub key: Name,
+    /// Largest difference to the value with the fewest pods.
+    pub max_skew: i64,
+    /// With fewer values than these, the fewest pods count as none.
+    pub min_domains: i64,
+    /// Only nodes that the pod's node selector and affinity allow count.
+    pub honor_affinity: bool,
+    /// Only nodes whose taints the pod tolerates count.
+    pub honor_taints: bool,
+}
+
+/// Where a pod must or had better be, as seen from other pods.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Relations {
+    /// Must be near a pod that all of these select, by each label.
+    pub near: Vec<PodTerm>,
+    /// Must not be near any of these.
+    pub apart: Vec<PodTerm>,
+    /// Had better be near these; with a negative weight, had better not.
+    pub preferred: Vec<(i32, PodTerm)>,
+    /// Must be spread.
+    pub spread: Vec<Spread>,
+}
+
 /// A pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodInput {
@@ -372,6 +420,8 @@ pub struct PodInput {
     pub name: Name,
     /// Creation time.
     pub created: Time,
+    /// Its labels, sorted by key.
+    pub labels: Vec<(Name, Name)>,
     /// The pod group it belongs to, whether known yet or not.
     pub group: Option<GroupKey>,
     /// The sub-group label.
@@ -414,9 +464,11 @@ pub struct PodInput {
     pub tolerations: Vec<Toleration>,
     /// Host ports.
     pub host_ports: Vec<HostPort>,
+    /// Affinity and anti-affinity to other pods, and spreading; `None` if it asks for none.
+    pub relations: Option<Arc<Relations>>,
     /// Why this pod can be placed nowhere at present, found outside the engine (an object that it needs is missing). Whole sentence.
     pub blocked: Option<Name>,
-    /// Further parts of the pod that bear on where it may run (volumes, pod affinity, topology spread, priority class), as one opaque text;
+    /// Further parts of the pod that bear on where it may run (volumes, priority class), as one opaque text;
     /// pods that differ here are never taken for equals.
     pub constraints: Option<Name>,
 }

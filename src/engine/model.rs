@@ -14,6 +14,7 @@ pub mod index;
 pub mod node;
 pub mod prepare;
 pub mod queue;
+pub mod relations;
 pub mod resources;
 pub mod shape;
 pub mod task;
@@ -30,6 +31,7 @@ use ids::{ClassId, GangId, NodeId, QueueId, ShapeId, TaskId};
 use index::NodeIndex;
 use node::{Node, Weight};
 use queue::Queue;
+use relations::{Neighbours, Presence};
 use resources::{ResourceNames, Resources, Shared, add};
 use shape::Shape;
 use task::{Place, State, Status, Task};
@@ -60,6 +62,8 @@ pub struct Model {
     shape_ids: HashMap<(Amounts, GpuRequest), ShapeId>,
     /// Topologies by name.
     pub topologies: BTreeMap<Name, Topology>,
+    /// Who is near whom.
+    pub neighbours: Neighbours,
     /// Nodes in score order.
     pub index: NodeIndex,
     /// Gangs with pending pods.
@@ -245,7 +249,47 @@ impl Model {
                 self.totals_stale = true;
             }
             self.index.update(place.node, node);
+            let asked = self.classes[task.class].asked.as_ref();
+            if !self.neighbours.stale && (asked.is_some() || !task.counted.is_empty()) {
+                let presence = Presence {
+                    counted: &task.counted,
+                    asked,
+                    leaving: weight == Weight::Leaving,
+                };
+                self.neighbours.account(presence, place.node, sign);
+            }
         }
+    }
+
+    /// Counts anew who is near whom, and finds the counters that each pod belongs to.
+    fn count_neighbours(&mut self) {
+        self.neighbours.restart(&self.nodes);
+        let ids: Vec<TaskId> = self.tasks.ids().collect();
+        for id in ids {
+            self.tasks[id].counted = self.neighbours.counted(&self.tasks[id].input);
+        }
+        self.neighbours = self.neighbours_counted_anew();
+    }
+
+    /// Who is near whom, counted from the places of all pods.
+    #[must_use]
+    pub fn neighbours_counted_anew(&self) -> Neighbours {
+        let mut neighbours = self.neighbours.clone();
+        neighbours.restart(&self.nodes);
+        for (_, task) in self.tasks.iter() {
+            let places = [(&task.state.hold, task.state.leaving), (&task.state.plan, false)];
+            for (place, leaving) in places {
+                if let Some(place) = place {
+                    let presence = Presence {
+                        counted: &task.counted,
+                        asked: self.classes[task.class].asked.as_ref(),
+                        leaving,
+                    };
+                    neighbours.account(presence, place.node, 1);
+                }
+            }
+        }
+        neighbours
     }
 
     /// Charges a task to its queue and all above, according to its state.

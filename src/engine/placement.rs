@@ -1,8 +1,10 @@
 //! Where a pod may go, and where it goes best.
 
+pub mod bounds;
 pub mod choose;
 pub mod domains;
 pub mod filter;
 pub mod gpu;
+pub mod neighbours;
 pub mod preferred;
 pub mod score;

@@ -123,6 +123,8 @@ pub enum Plugin {
     },
     /// Topology constraints.
     Topology,
+    /// Pods' own topology spread constraints.
+    TopologySpread,
     /// Node-local victim sets.
     NodeLocalGreedy,
     /// Growing victim sets for gangs over several nodes.
@@ -199,6 +201,7 @@ impl Default for Policy {
                     resolve: ResolveMethod::Lca,
                 },
                 Plugin::Topology,
+                Plugin::TopologySpread,
                 Plugin::NodeLocalGreedy,
                 Plugin::MultiNodeGang,
             ],

@@ -1,6 +1,6 @@
 //! Where a pod may go as its spec says: node selector, node affinity, tolerations, host ports; and a node's taints.
 //!
-//! Absent: inter-pod affinity and topology spread constraints.
+//! Absent: inter-pod affinity and topology spread constraints, which `relations` reads.
 
 use k8s_openapi::api::core::v1::{self, NodeSelectorRequirement, NodeSelectorTerm, PodSpec};
 
@@ -156,8 +156,7 @@ pub fn host_ports(spec: &PodSpec) -> Vec<HostPort> {
     ports.filter_map(read).collect()
 }
 
-/// Everything else that makes pods differ in where they may run, as one text: priority, inter-pod affinity, topology spread and volumes (without
-/// their names). `None` if there is nothing.
+/// Everything else that makes pods differ in where they may run, as one text: priority and volumes (without their names). `None` if there is nothing.
 #[must_use]
 pub fn others(spec: &PodSpec) -> Option<Name> {
     let volumes = spec
@@ -171,16 +170,12 @@ pub fn others(spec: &PodSpec) -> Option<Name> {
             ..volume.clone()
         })
         .collect();
-    let affinity = spec.affinity.as_ref();
-    let near = affinity.and_then(|affinity| affinity.pod_affinity.as_ref());
-    let apart = affinity.and_then(|affinity| affinity.pod_anti_affinity.as_ref());
-    let spread = spec.topology_spread_constraints.as_deref().unwrap_or_default();
     let class = spec.priority_class_name.as_deref().unwrap_or_default();
-    if volumes.is_empty() && near.is_none() && apart.is_none() && spread.is_empty() {
+    if volumes.is_empty() {
         return (!class.is_empty() || spec.priority.is_some())
             .then(|| format!("{class} {}", spec.priority.unwrap_or_default()).into());
     }
-    let all = serde_json::json!([class, spec.priority, near, apart, spread, volumes]);
+    let all = serde_json::json!([class, spec.priority, volumes]);
     Some(all.to_string().into())
 }
 

@@ -1,7 +1,10 @@
 //! Pod objects → pods, joined with their bind request and with what the grouper said of them.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 
+use super::relations::{self, Namespaces};
 use super::{Problem, Settings, bind_request, constraints, name, queue, requests};
 use crate::api::BindRequest;
 use crate::api::names::{annotation, label, received_resource_type, third_party};
@@ -22,6 +25,7 @@ pub fn read(
     request: Option<&BindRequest>,
     membership: Option<&Membership>,
     settings: &Settings,
+    namespaces: &Namespaces,
     problems: &mut Vec<Problem>,
 ) -> PodInput {
     let no_spec = PodSpec::default();
@@ -44,6 +48,7 @@ pub fn read(
         namespace: name(pod.metadata.namespace.as_deref().unwrap_or_default()),
         name: name(pod.metadata.name.as_deref().unwrap_or_default()),
         created: queue::created(pod),
+        labels: labels(pod),
         group,
         sub_group,
         status: status(pod, assigned.is_some(), request.is_some()),
@@ -69,9 +74,15 @@ pub fn read(
         affinity_preferred: constraints::preferred(spec),
         tolerations: constraints::tolerations(spec),
         host_ports: constraints::host_ports(spec),
+        relations: relations::read(pod, spec, namespaces).map(Arc::new),
         blocked: blocked(spec, problems),
         constraints: constraints::others(spec),
     }
+}
+
+fn labels(pod: &Pod) -> Vec<(Name, Name)> {
+    let labels = pod.metadata.labels.iter().flatten();
+    labels.map(|(key, value)| (name(key), name(value))).collect()
 }
 
 fn phase(pod: &Pod) -> &str {

@@ -238,7 +238,7 @@ fn a_grouping_counts_until_the_api_server_shows_the_real_thing() {
             "u",
             "annotations: {pod-group-name: g}, labels: {kai.scheduler/subgroup-name: leaf}",
         )),
-        &[],
+        &["pod u Pending in g on -"],
     );
     check(&world.delete(pod("u", "")), &["pod u gone"]);
     check(&world.delete(group("", "queue: real")), &["group g gone"]);

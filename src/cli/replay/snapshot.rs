@@ -99,6 +99,7 @@ struct RawObjects {
     bind_requests: Option<Vec<Value>>,
     priority_classes: Option<Vec<Value>>,
     topologies: Option<Vec<Value>>,
+    namespaces: Option<Vec<Value>>,
 }
 
 /// Reads a snapshot.
@@ -181,6 +182,7 @@ fn changes(raw: RawObjects, notes: &mut Vec<String>) -> Vec<Change> {
     let mut changes = Vec::new();
     take(raw.priority_classes, Object::PriorityClass, &mut changes, notes);
     take(raw.topologies, Object::Topology, &mut changes, notes);
+    take(raw.namespaces, Object::Namespace, &mut changes, notes);
     take(raw.queues, Object::Queue, &mut changes, notes);
     take(raw.nodes, Object::Node, &mut changes, notes);
     take(raw.bind_requests, Object::BindRequest, &mut changes, notes);

@@ -10,11 +10,12 @@ use crate::engine::input::Name;
 use crate::engine::model::class::NodeSet;
 use crate::engine::model::gang::{Kind, Member};
 use crate::engine::model::ids::{GangId, NodeId, TaskId};
-use crate::engine::model::task::Place;
+use crate::engine::model::task::{Place, Status};
 use crate::engine::placement::choose::{Context, Scope, best_node};
 use crate::engine::placement::domains::{Domains, Question, Refused, domains};
 use crate::engine::placement::filter::fits_now;
 use crate::engine::placement::gpu;
+use crate::engine::placement::neighbours::{Spreading, concerned};
 use crate::engine::placement::preferred::Preferred;
 use crate::engine::policy::Plugin;
 
@@ -191,14 +192,20 @@ impl Session<'_> {
         let real = matches!(mode, Mode::Real);
         let pod = &self.model.tasks[task];
         let kind = (pod.class, pod.shape);
-        let lasting = self.model.shapes[pod.shape].gpu.memory == 0;
-        if real && let Some(problem) = self.hopeless.get(kind) {
+        let lasting = self.model.shapes[pod.shape].gpu.memory == 0 && !concerned(self.model, task);
+        if real
+            && lasting
+            && let Some(problem) = self.hopeless.get(kind)
+        {
             return Err(Some(problem.clone()));
         }
+        let spreads = self.policy.plugins.contains(&Plugin::TopologySpread);
+        let spreading = spreads.then(|| Spreading::of(self.model, task)).flatten();
         let context = Context {
             policy: self.policy,
             scorers: &self.scorers,
             scope,
+            spreading: spreading.as_ref(),
         };
         if !real && self.lost_kinds.iter().any(|(_, lost)| *lost == kind) {
             return Err(None);
@@ -217,7 +224,7 @@ impl Session<'_> {
             }
             return Err(None);
         }
-        let problem = Arc::new(examine(self.model, self.policy, task, scope.among));
+        let problem = Arc::new(examine(self.model, context, task));
         if lasting && scope.among.is_none() {
             self.hopeless.add(self.model.mark(), kind, problem.clone());
         }
@@ -254,9 +261,11 @@ impl Session<'_> {
         }
     }
 
+    /// The open statement evicted it from this node. A pod that lost a mere plan has been evicted before, and for good.
     fn evicted_from(&self, task: TaskId, node: NodeId) -> bool {
         let state = &self.model.tasks[task].state;
-        state.evicted_from.is_some() && state.hold.as_ref().is_some_and(|hold| hold.node == node)
+        state.evicted_from.is_some_and(|status| status != Status::Pipelined)
+            && state.hold.as_ref().is_some_and(|hold| hold.node == node)
     }
 
     /// A pod evicted from this node would get back the very GPUs that it has: those it joins are its own, and any new one may as well be one that it alone
@@ -281,7 +290,7 @@ impl Session<'_> {
 
     /// A gang got something that it must wait for, and without that its minimum is not met: all of it waits.
     pub fn wait_as_one(&mut self, gang: GangId, mark: crate::engine::model::Mark) -> bool {
-        use crate::engine::model::task::{State, Status};
+        use crate::engine::model::task::State;
         if self.model.gangs[gang].with(Status::Pipelined) == 0 || self.whole_without_plans(gang) {
             return false;
         }

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use crate::engine::fairshare::gates;
 use crate::engine::input::{GPU, GpuKind};
 use crate::engine::model::Model;
-use crate::engine::model::class::NodeSet;
 use crate::engine::model::ids::{NodeId, TaskId};
 use crate::engine::model::resources::{CPU, GPUS, MEMORY, PODS, mig_slices};
+use crate::engine::placement::choose::Context;
 use crate::engine::placement::filter;
+use crate::engine::placement::neighbours::{self, Clash};
 use crate::engine::policy::Policy;
 
 /// A reason of a node. Its text is [`Refusal::text`].
@@ -38,6 +39,8 @@ pub enum Refusal {
     Affinity,
     /// A host port is taken.
     Ports,
+    /// Pods that are there already.
+    Neighbours(Clash),
     /// The kind of GPU request does not go with the node; a sentence.
     Kind(String),
     /// A queue's gate; a sentence.
@@ -64,6 +67,14 @@ impl Refusal {
             Self::Taint => "node(s) had untolerated taint(s)".to_owned(),
             Self::Affinity => "node(s) didn't match Pod's node affinity/selector".to_owned(),
             Self::Ports => "node(s) didn't have free ports for the requested pod ports".to_owned(),
+            Self::Neighbours(clash) => match clash {
+                Clash::Near => "node(s) didn't match pod affinity rules",
+                Clash::Apart => "node(s) didn't match pod anti-affinity rules",
+                Clash::Shunned => "node(s) didn't satisfy existing pods anti-affinity rules",
+                Clash::SpreadLabel => "node(s) didn't match pod topology spread constraints (missing required label)",
+                Clash::Spread => "node(s) didn't match pod topology spread constraints",
+            }
+            .to_owned(),
             Self::Kind(text) | Self::Gate(text) | Self::Reserved(text) => text.clone(),
         }
     }
@@ -101,15 +112,11 @@ impl PodProblem {
     }
 }
 
-/// Asks every node in question (`None` = all) why it refuses a pod.
-pub fn examine(model: &Model, policy: &Policy, task: TaskId, among: Option<&NodeSet>) -> PodProblem {
+/// Asks every node in question why it refuses a pod.
+pub fn examine(model: &Model, context: Context, task: TaskId) -> PodProblem {
     let mut counts = BTreeMap::new();
-    for &id in model
-        .by_name
-        .iter()
-        .filter(|id| among.is_none_or(|set| set.has(id.at())))
-    {
-        for reason in refusals(model, policy, task, id) {
+    for &id in model.by_name.iter().filter(|id| context.scope.has(**id)) {
+        for reason in refusals(model, context, task, id) {
             *counts.entry(reason).or_insert(0) += 1;
         }
     }
@@ -118,7 +125,8 @@ pub fn examine(model: &Model, policy: &Policy, task: TaskId, among: Option<&Node
 
 /// Why a node refuses a pod; empty if it does not.
 #[must_use]
-pub fn refusals(model: &Model, policy: &Policy, task: TaskId, id: NodeId) -> Vec<Refusal> {
+pub fn refusals(model: &Model, context: Context, task: TaskId, id: NodeId) -> Vec<Refusal> {
+    let policy = context.policy;
     let pod = &model.tasks[task];
     let (node, shape, constraints) = (
         &model.nodes[id],
@@ -166,6 +174,10 @@ pub fn refusals(model: &Model, policy: &Policy, task: TaskId, id: NodeId) -> Vec
     }
     if !constraints.ports.is_empty() && !filter::ports_free(model, task, node) {
         return vec![Refusal::Ports];
+    }
+    let clash = neighbours::clash(model, task, id).or_else(|| context.spreading?.clash(model, id));
+    if let Some(clash) = clash {
+        return vec![Refusal::Neighbours(clash)];
     }
     if policy.restrict_nodes && !filter::worker_label_fits(policy, node, shape) {
         let kind = if shape.cpu_only { "cpu" } else { "gpu" };

@@ -12,6 +12,7 @@ use super::gang::Gang;
 use super::ids::{ClassId, GangId, NodeId, QueueId, ShapeId, TaskId};
 use super::node::Node;
 use super::queue::Queue;
+use super::relations::Counters;
 use super::resources::{CPU, GPUS, MEMORY, PODS, Resources};
 use super::shape::Shape;
 use super::task::{Assumed, Place, State, Status, Task, TaskOrder, shown};
@@ -75,6 +76,7 @@ impl Model {
     /// Changes a node while nothing is on it, because what pods weigh depends on it.
     fn change_node(&mut self, id: NodeId, change: impl FnOnce(&mut Node)) {
         self.index.stop();
+        self.neighbours.stale = true;
         let tasks = self.nodes[id].tasks.clone();
         for &task in &tasks {
             self.account(task, -1);
@@ -100,6 +102,7 @@ impl Model {
         if node.input.is_none() && node.tasks.is_empty() && node.coming.is_empty() {
             self.node_ids.remove(&node.name);
             self.nodes.remove(id);
+            self.neighbours.stale = true;
             self.index.stop();
             self.nodes_stale = true;
         }
@@ -199,11 +202,12 @@ impl Model {
             if self.tasks[id].input == input {
                 return;
             }
-            if self.only_progress(id, &input, now) {
+            if self.only_labels(id, &input) || self.only_progress(id, &input, now) {
                 self.tasks[id].input = input;
                 return;
             }
         }
+        let class = self.class_id(&input);
         let assumed = known.and_then(|id| self.still_assumed(id, &input));
         let retry_at = known.and_then(|id| self.tasks[id].retry_at);
         if let Some(id) = known {
@@ -211,7 +215,11 @@ impl Model {
         }
         self.dirty = true;
         let shape = self.shape_id(&input);
-        let class = self.class_id(&input);
+        let counted = if self.neighbours.stale {
+            Counters::new()
+        } else {
+            self.neighbours.counted(&input)
+        };
         let gang = input.group.as_ref().map(|key| self.gang_id(key));
         let status = shown(&input, now, self.stuck_after);
         let order = TaskOrder {
@@ -234,6 +242,7 @@ impl Model {
                 input,
                 shape,
                 class,
+                counted,
                 gang,
                 member: None,
                 state,
@@ -252,6 +261,7 @@ impl Model {
                 input,
                 shape,
                 class,
+                counted,
                 gang,
                 member: None,
                 state,
@@ -293,6 +303,7 @@ impl Model {
             self.gang_changed(gang_id);
         }
         let task = self.tasks.remove(id).expect("it was there");
+        self.leave_class(task.class);
         self.task_ids.remove(&task.input.uid);
         self.stuck_at.retain(|(_, other)| *other != id);
         self.retry_at.retain(|(_, other)| *other != id);
@@ -313,12 +324,35 @@ impl Model {
         }
     }
 
+    /// The change is in labels that mean nothing to other pods.
+    fn only_labels(&self, id: TaskId, input: &PodInput) -> bool {
+        let old = &self.tasks[id].input;
+        let labels = old.labels.clone();
+        old.labels != input.labels
+            && self.same_relatives(id, input)
+            && PodInput {
+                labels,
+                ..input.clone()
+            } == **old
+    }
+
+    /// With its labels as they are now, a pod is to other pods what it was.
+    fn same_relatives(&self, id: TaskId, input: &PodInput) -> bool {
+        self.neighbours.is_empty()
+            || (!self.neighbours.stale && self.neighbours.counted(input) == self.tasks[id].counted)
+    }
+
     /// The change is only that the pod got where the model has it already.
     fn only_progress(&mut self, id: TaskId, input: &PodInput, now: Time) -> bool {
         let task = &self.tasks[id];
         let old = &task.input;
         let same = PodInput {
             status: old.status,
+            labels: if self.same_relatives(id, input) {
+                old.labels.clone()
+            } else {
+                input.labels.clone()
+            },
             node: old.node.clone(),
             received: old.received,
             gpu_groups: old.gpu_groups.clone(),
@@ -500,18 +534,42 @@ impl Model {
         id
     }
 
+    /// The class of a pod, which counts in it from here on.
     fn class_id(&mut self, input: &PodInput) -> ClassId {
         let constraints = Constraints::of(input);
         if let Some(&id) = self.class_ids.get(&constraints) {
+            self.classes[id].pods += 1;
             return id;
         }
+        let asked = constraints
+            .relations
+            .as_ref()
+            .map(|relations| self.neighbours.ask(relations));
         let id = self.classes.insert(Class {
             constraints: constraints.clone(),
             nodes: NodeSet::default(),
             as_of: 0,
+            asked,
+            pods: 1,
         });
         self.class_ids.insert(constraints, id);
         id
+    }
+}
+
+impl Model {
+    /// A pod of a class is gone; the class goes with its last pod.
+    fn leave_class(&mut self, id: ClassId) {
+        let class = &mut self.classes[id];
+        class.pods -= 1;
+        if class.pods == 0
+            && let Some(class) = self.classes.remove(id)
+        {
+            self.class_ids.remove(&class.constraints);
+            if let Some(asked) = &class.asked {
+                self.neighbours.release(asked);
+            }
+        }
     }
 }
 

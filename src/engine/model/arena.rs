@@ -24,11 +24,12 @@ slots!(
     super::ids::GangId,
     super::ids::QueueId,
     super::ids::ClassId,
-    super::ids::ShapeId
+    super::ids::ShapeId,
+    super::ids::CounterId
 );
 
 /// Things by id.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Arena<I, T> {
     items: Vec<Option<T>>,
     free: Vec<usize>,

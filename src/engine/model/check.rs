@@ -23,6 +23,8 @@ pub enum Rule {
     PendingTrue,
     /// M-6: a node's books are the sum over the places on it.
     NodeBooksTrue,
+    /// M-7: who is near whom is what the places of pods say.
+    NeighboursTrue,
 }
 
 impl Model {
@@ -33,6 +35,9 @@ impl Model {
         self.check_nodes(&mut broken);
         self.check_gangs(&mut broken);
         self.check_queues(&mut broken);
+        if !self.neighbours.stale && !self.neighbours_counted_anew().figures().eq(self.neighbours.figures()) {
+            broken.insert(Rule::NeighboursTrue, format!("{:?}", self.neighbours));
+        }
         broken
     }
 
@@ -175,6 +180,9 @@ impl Model {
             (id, counts).hash(&mut hasher);
         }
         self.pending.hash(&mut hasher);
+        for figures in self.neighbours.figures() {
+            figures.hash(&mut hasher);
+        }
         hasher.finish()
     }
 }

@@ -1,10 +1,13 @@
 //! Classes: pods whose static placement constraints are equal share one, with a bit per node that says whether the node meets them.
 
+use std::sync::Arc;
+
 use crate::engine::input::{
-    HostPort, Name, NodeRequirement, NodeTerm, PodInput, SelectorOp, Taint, TaintEffect, Toleration,
+    HostPort, Name, NodeRequirement, NodeTerm, PodInput, Relations, SelectorOp, Taint, TaintEffect, Toleration,
 };
 
 use super::node::Node;
+use super::relations::Asked;
 
 /// Static constraints.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -17,6 +20,8 @@ pub struct Constraints {
     pub tolerations: Vec<Toleration>,
     /// Host ports; not static, but they tell classes apart.
     pub ports: Vec<HostPort>,
+    /// Relations to other pods; not static either.
+    pub relations: Option<Arc<Relations>>,
     /// What else tells classes apart.
     pub other: Option<Name>,
     /// Found outside to fit nowhere.
@@ -32,6 +37,7 @@ impl Constraints {
             required: input.affinity_required.clone(),
             tolerations: input.tolerations.clone(),
             ports: input.host_ports.clone(),
+            relations: input.relations.clone(),
             other: input.constraints.clone(),
             blocked: input.blocked.clone(),
         }
@@ -81,7 +87,9 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
         && (toleration.exists || toleration.value == taint.value)
 }
 
-fn meets(requirement: &NodeRequirement, value: Option<&Name>) -> bool {
+/// Whether a label's value meets a requirement.
+#[must_use]
+pub fn meets(requirement: &NodeRequirement, value: Option<&Name>) -> bool {
     let listed = || value.is_some_and(|value| requirement.values.contains(value));
     let numbers = || {
         let asked: i64 = requirement.values.first()?.parse().ok()?;
@@ -124,7 +132,7 @@ impl NodeSet {
     /// Positions in it, ascending.
     pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         self.0.iter().enumerate().flat_map(|(at, &word)| {
-            std::iter::successors(Some(word), |rest| Some(rest & (rest - 1)))
+            std::iter::successors(Some(word), |rest| Some(rest & rest.wrapping_sub(1)))
                 .take_while(|rest| *rest != 0)
                 .map(move |rest| at * 64 + rest.trailing_zeros() as usize)
         })
@@ -153,4 +161,8 @@ pub struct Class {
     pub nodes: NodeSet,
     /// State of the nodes for which `nodes` was computed.
     pub as_of: u64,
+    /// Where the relations are counted.
+    pub asked: Option<Asked>,
+    /// Its pods.
+    pub pods: usize,
 }

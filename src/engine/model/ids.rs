@@ -35,4 +35,6 @@ ids! {
     ClassId,
     /// A request that many pods share.
     ShapeId,
+    /// A count of pods by a node label.
+    CounterId,
 }

@@ -23,6 +23,9 @@ impl Model {
                 topology.grow(&self.nodes, &self.by_name);
             }
         }
+        if self.neighbours.stale && !self.neighbours.is_empty() {
+            self.count_neighbours();
+        }
         self.nodes_stale = false;
         self.topologies_stale = false;
         self.totals_stale = false;

@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 use crate::engine::input::{Name, PodInput, PodStatus, Time};
 
 use super::ids::{ClassId, GangId, NodeId, ShapeId};
+use super::relations::Counters;
 
 /// A task's state. `Allocated` and `Pipelined` exist only while a cycle decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -153,6 +154,8 @@ pub struct Task {
     pub shape: ShapeId,
     /// Its static constraints.
     pub class: ClassId,
+    /// Counters of pods to which it belongs.
+    pub counted: Counters,
     /// Its pod group, known or not.
     pub gang: Option<GangId>,
     /// Its pod set in the gang's tree; `None` if it names one that is not there.

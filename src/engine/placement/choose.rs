@@ -15,6 +15,7 @@ use crate::engine::policy::Policy;
 
 use super::filter::{allowed, fits_later, fits_now, fitting_groups};
 use super::gpu;
+use super::neighbours::{self, Spreading};
 use super::preferred::Preferred;
 use super::score::Scorers;
 
@@ -27,6 +28,8 @@ pub struct Context<'a> {
     pub scorers: &'a Scorers,
     /// Where it looks.
     pub scope: Scope<'a>,
+    /// How the pods lie among which the pod must be spread.
+    pub spreading: Option<&'a Spreading>,
 }
 
 /// Where a pod may go.
@@ -39,7 +42,9 @@ pub struct Scope<'a> {
 }
 
 impl Scope<'_> {
-    fn has(&self, id: NodeId) -> bool {
+    /// Whether a node is in question.
+    #[must_use]
+    pub fn has(&self, id: NodeId) -> bool {
         self.among.is_none_or(|set| set.has(id.at()))
     }
 
@@ -59,6 +64,9 @@ fn suits(model: &Model, context: Context, task: TaskId, id: NodeId, work: &mut W
     context.scope.has(id)
         && fits_later(node, shape)
         && allowed(model, context.policy, task, id)
+        && context
+            .spreading
+            .is_none_or(|spreading| spreading.clash(model, id).is_none())
         && (!shape.shared || gpu::choose(model, task, node, context.scorers.gpus).is_some())
 }
 
@@ -70,7 +78,9 @@ const FEW: usize = 16;
 pub fn best_node(model: &Model, context: Context, task: TaskId, work: &mut Work) -> Option<NodeId> {
     let scorers = context.scorers;
     let indexed = scorers.availability && scorers.resource_type && scorers.placement.is_some();
-    if !indexed || model.tasks[task].input.nominated_node.is_some() {
+    let special = model.tasks[task].input.nominated_node.is_some()
+        || (scorers.pod_affinity && neighbours::has_preferences(model, task));
+    if !indexed || special {
         return scan(model, context, task, work);
     }
     if let Some(preferred) = context.scope.preferred {
@@ -95,7 +105,9 @@ fn best_of_groups(
 ) -> Option<NodeId> {
     let pod = &model.tasks[task];
     let kind = (pod.class, pod.shape);
-    let groups = preferred.groups().enumerate().skip(preferred.first_open(kind));
+    let lasting = !neighbours::concerned(model, task);
+    let first = if lasting { preferred.first_open(kind) } else { 0 };
+    let groups = preferred.groups().enumerate().skip(first);
     for (at, group) in groups {
         let found = if group.len() * FEW < model.by_name.len() {
             pick(model, context, group, task, work)
@@ -111,7 +123,9 @@ fn best_of_groups(
             walk(model, Context { scope, ..context }, task, work)
         };
         if found.is_some() {
-            preferred.note_open(kind, at);
+            if lasting {
+                preferred.note_open(kind, at);
+            }
             return found;
         }
     }

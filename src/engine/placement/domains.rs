@@ -11,9 +11,9 @@ use crate::engine::input::{GPU, Name, TopologyConstraint};
 use crate::engine::model::Model;
 use crate::engine::model::class::NodeSet;
 use crate::engine::model::ids::{NodeId, ShapeId, TaskId};
-use crate::engine::model::node::Node;
-use crate::engine::model::resources::{GPUS, PODS};
-use crate::engine::model::topology::Topology;
+use crate::engine::model::node::{Node, SharedGpu};
+use crate::engine::model::resources::{GPUS, PODS, Resources};
+use crate::engine::model::topology::{Domain, Topology};
 
 /// What is asked of a topology.
 pub struct Question<'a> {
@@ -77,6 +77,8 @@ struct Need {
     /// Some asks for a part of a GPU.
     fractions: bool,
     shapes: SmallVec<[ShapeId; 2]>,
+    /// Nodes count as if nobody were there.
+    empty: bool,
 }
 
 /// What a domain has.
@@ -131,7 +133,18 @@ impl Need {
             fractions: shapes.iter().map(kind).any(|shape| shape.shared),
             asked,
             shapes,
+            empty: false,
         }
+    }
+
+    fn free<'n>(&self, node: &'n Node) -> &'n Resources {
+        if self.empty { &node.allocatable } else { &node.future }
+    }
+
+    /// GPUs of a node in shared use that stay so.
+    fn shared_gpus<'n>(&self, node: &'n Node) -> impl Iterator<Item = &'n SharedGpu> + use<'n> {
+        let groups = if self.empty { &[] } else { &*node.groups };
+        groups.iter().filter(|gpu| gpu.used() && !gpu.all_leaving())
     }
 
     /// Pods of the largest kind that a node has room for. Parts of shared GPUs are counted device by device.
@@ -140,8 +153,8 @@ impl Need {
             return self.count;
         }
         let plain = self.asked.iter().filter(|(at, ..)| !(self.shared && *at == GPUS));
-        let each = plain.map(|(at, _, most)| node.future.get(*at) / most);
-        let slots = each.fold(node.future.get(PODS), i64::min).max(0);
+        let each = plain.map(|(at, _, most)| self.free(node).get(*at) / most);
+        let slots = each.fold(self.free(node).get(PODS), i64::min).max(0);
         if slots == 0 || !self.shared {
             return slots;
         }
@@ -161,9 +174,8 @@ impl Need {
             .max()
             .unwrap_or(1)
             .max(1);
-        let used = node.groups.iter().filter(|gpu| gpu.used() && !gpu.all_leaving());
-        let parts: i64 = used.map(|gpu| gpu.free_later(of).max(0) / part).sum();
-        let whole = (node.future.get(GPUS) / GPU).max(0);
+        let parts: i64 = self.shared_gpus(node).map(|gpu| gpu.free_later(of).max(0) / part).sum();
+        let whole = (self.free(node).get(GPUS) / GPU).max(0);
         slots.min((parts + whole.saturating_mul(of / part)) / devices)
     }
 
@@ -174,11 +186,13 @@ impl Need {
         };
         for node in nodes.iter().map(|id| &model.nodes[*id]) {
             for (free, (position, ..)) in room.free.iter_mut().zip(&self.asked) {
-                *free += node.future.get(*position);
+                *free += self.free(node).get(*position);
                 if *position == GPUS && self.fractions {
                     let of = node.gpu_memory();
-                    let used = node.groups.iter().filter(|gpu| gpu.used() && !gpu.all_leaving());
-                    *free += used.map(|gpu| gpu.free_later(of).max(0) * GPU / of).sum::<i64>();
+                    *free += self
+                        .shared_gpus(node)
+                        .map(|gpu| gpu.free_later(of).max(0) * GPU / of)
+                        .sum::<i64>();
                 }
             }
             if self.alike {
@@ -298,6 +312,34 @@ pub fn domains(model: &Model, question: &Question) -> Result<Option<(Name, Domai
             .collect()
     });
     Ok(Some((constraint.topology.clone(), Domains { order, preferred })))
+}
+
+/// Whether no domain of the required level could take the pods even if it were empty.
+#[must_use]
+pub fn never_room(model: &Model, question: &Question) -> bool {
+    let constraint = question.constraint;
+    let found = model.topologies.get(&constraint.topology).and_then(|topology| {
+        let (required, _) = levels(topology, constraint).ok()?;
+        Some((topology, required?))
+    });
+    let Some((topology, required)) = found else {
+        return false;
+    };
+    let need = Need {
+        empty: true,
+        ..Need::of(model, question.tasks)
+    };
+    let homes: Vec<_> = question
+        .with
+        .iter()
+        .filter_map(|node| topology.domain_of(*node, required))
+        .collect();
+    let fitting = |(at, domain): (usize, &Domain)| {
+        domain.level == required
+            && (question.with.is_empty() || homes.contains(&at))
+            && need.fits(&need.room(model, topology.nodes_of(at)))
+    };
+    !topology.domains.iter().enumerate().any(fitting)
 }
 
 /// The required and the preferred level by number.

@@ -10,6 +10,8 @@ use crate::engine::model::resources::{GPUS, PODS, Resources};
 use crate::engine::model::shape::Shape;
 use crate::engine::policy::Policy;
 
+use super::neighbours;
+
 /// Whether a shared GPU has room for `memory` more MiB once who leaves has left. A GPU that everybody leaves counts as a whole one instead.
 #[must_use]
 pub fn group_fits(gpu: &SharedGpu, of: i64, memory: i64) -> bool {
@@ -61,6 +63,7 @@ pub fn allowed(model: &Model, policy: &Policy, task: TaskId, id: NodeId) -> bool
         && (shape.gpu.memory == 0 || node.input.as_ref().is_some_and(|input| input.gpu_memory.is_some()))
         && slots_suffice(node, shape)
         && (class.constraints.ports.is_empty() || ports_free(model, task, node))
+        && neighbours::clash(model, task, id).is_none()
         && (!policy.restrict_nodes || worker_label_fits(policy, node, shape))
         && (shape.gpu.memory == 0 || gate_open(model, task, node))
 }

@@ -14,6 +14,7 @@ use crate::engine::model::shape::Shape;
 use crate::engine::policy::{Plugin, Policy, Strategy};
 
 use super::filter::{fits_now, fitting_groups};
+use super::neighbours;
 use super::preferred::Preferred;
 
 /// Order of GPUs on a node for sharing.
@@ -62,6 +63,8 @@ pub struct Scorers {
     pub sharing: bool,
     /// 10,000,000 for the nominated node.
     pub nominated: bool,
+    /// 1,000,000 times the weights by which other pods speak for the node.
+    pub pod_affinity: bool,
     /// 0 to 9, or 0 to 1: packing or spreading, for GPUs and cpu.
     pub placement: Option<(Strategy, Strategy)>,
     /// Order of GPUs.
@@ -80,6 +83,7 @@ impl Scorers {
             resource_type: has(|plugin| matches!(plugin, Plugin::ResourceType)),
             sharing: has(|plugin| matches!(plugin, Plugin::GpuSharingOrder)),
             nominated: has(|plugin| matches!(plugin, Plugin::NominatedNode)),
+            pod_affinity: has(|plugin| matches!(plugin, Plugin::PodAffinity)),
             placement: strategies(policy),
             gpus: match (pack, spread) {
                 (true, false) => GpuOrder::Pack,
@@ -131,6 +135,9 @@ impl Scorers {
             group: Reverse(group),
             fine: self.placement_term(node, shape, range),
         };
+        if self.pod_affinity {
+            score.steps += neighbours::preference(model, task, id).saturating_mul(1_000_000);
+        }
         if self.resource_type && shape.cpu_only && node.cpu_only() {
             score.fine += 10.0;
         }

@@ -191,3 +191,17 @@ fn a_broken_gang_has_a_deadline() {
         "Workload doesn't meet the minimum required number of pods (2), evicting remaining pod: ns/a-000"
     );
 }
+
+#[test]
+fn a_label_that_means_nothing_to_other_pods_decides_nothing_anew() {
+    let group = group("g", "q", 0);
+    let mut waiting = pod(&group, 0, "4");
+    let mut engine = Engine::new(Policy::default());
+    engine.apply(Event::Node(Box::new(node("n0", "1"))), NOW);
+    engine.apply(Event::Group(Box::new(group)), NOW);
+    engine.apply(Event::Pod(Box::new(waiting.clone())), NOW);
+    engine.cycle(NOW);
+    waiting.labels.push(("x".into(), "y".into()));
+    engine.apply(Event::Pod(Box::new(waiting)), NOW);
+    assert_eq!(engine.next_wakeup(NOW), None);
+}

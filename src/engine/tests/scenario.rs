@@ -4,21 +4,23 @@
 //! GPU), `T2@n0` (running on n0), `a:0.5@n0/g` (half of GPU group g), `40Mx3` (40 MiB of GPU memory each), `60M*2` (on two devices). KIND is T (50), I (75), both
 //! preemptible, B (100) or F (125), not preemptible; the first one counts for the job. Jobs are listed oldest first.
 //! Options: `min=2`, `need=1` (sub-groups that the root needs), `subs=a:2,b:1` (minima), `subs=g/1,g.a:1` (a set that needs one, and a member of it),
-//! `topo=net:rack:` (topology, required level, preferred level), `topo.a=net::rack` (of a sub-group), `prio=49`, `order=1,2` (task priorities), `terminating`, `stuck`, `failed=1`, `succeeded=1`, `stale=61`, `grace=10`, `delay=600`, `age=60`, `started=10`.
+//! `near=zone`, `apart=zone`, `likes=zone`, `spread=zone` (among the job's own pods, by a node label), `topo=net:rack:` (topology, required level, preferred level), `topo.a=net::rack` (of a sub-group), `prio=49`, `order=1,2` (task priorities), `terminating`, `stuck`, `failed=1`, `succeeded=1`, `stale=61`, `grace=10`, `delay=600`, `age=60`, `started=10`.
 //!
 //! What is wanted, per job: `B n0` bound, `P n0` planned, `R` evicted, `R P n0` moved, `-` pending still, `=` as it was; with counts where there are several: `2 R, =`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Deserialize;
 
 use crate::engine::Engine;
 use crate::engine::decision::Decisions;
 use crate::engine::input::{
-    Amounts, Event, GPU, GpuKind, GpuRequest, GroupInput, GroupKey, Name, NodeInput, PodInput, PodStatus, QueueInput,
-    Share, SubGroupInput, Time, TopologyConstraint, TopologyInput, WHOLE,
+    Amounts, Event, GPU, GpuKind, GpuRequest, GroupInput, GroupKey, Name, NodeInput, NodeRequirement, PodInput,
+    PodSelector, PodStatus, PodTerm, QueueInput, Relations, SelectorOp, Share, Spread, SubGroupInput, Time,
+    TopologyConstraint, TopologyInput, WHOLE,
 };
-use crate::engine::policy::{ActionKind, Policy};
+use crate::engine::policy::{ActionKind, Plugin, Policy};
 
 /// The instant at which everything happens.
 pub const NOW: Time = Time(1_000_000_000);
@@ -87,10 +89,12 @@ impl Scenario {
         } else {
             named.collect()
         };
-        Policy {
+        let mut policy = Policy {
             actions,
             ..Policy::default()
-        }
+        };
+        policy.plugins.push(Plugin::PodAffinity);
+        policy
     }
 
     /// All events of the scenario.
@@ -289,6 +293,7 @@ pub fn pod(group: &GroupInput, number: usize, gpus: &str) -> PodInput {
         namespace: group.key.namespace.clone(),
         name,
         created: Time(group.created.0 + number as i64),
+        labels: vec![("app".into(), group.key.name.clone())],
         group: Some(group.key.clone()),
         sub_group: None,
         status: PodStatus::Pending,
@@ -316,6 +321,7 @@ pub fn pod(group: &GroupInput, number: usize, gpus: &str) -> PodInput {
         tolerations: Vec::new(),
         host_ports: Vec::new(),
         blocked: None,
+        relations: None,
         constraints: None,
     }
 }
@@ -397,6 +403,9 @@ fn job(line: &str, age: usize) -> Vec<Event> {
     {
         pod.task_priority = priority.parse().ok();
     }
+    for pod in &mut pods {
+        pod.relations = relations(&pod.labels, &options);
+    }
     for (key, status) in [("failed", PodStatus::Failed), ("succeeded", PodStatus::Succeeded)] {
         for _ in 0..number(key).unwrap_or(0) {
             let mut ended = pod(&group, pods.len(), "0");
@@ -415,6 +424,38 @@ fn job(line: &str, age: usize) -> Vec<Event> {
     let mut events = vec![Event::Group(Box::new(group))];
     events.extend(pods.into_iter().map(|pod| Event::Pod(Box::new(pod))));
     events
+}
+
+/// What a job's pods ask about one another.
+fn relations(labels: &[(Name, Name)], options: &BTreeMap<&str, &str>) -> Option<Arc<Relations>> {
+    let listed = |(key, value): &(Name, Name)| NodeRequirement {
+        key: key.clone(),
+        op: SelectorOp::In,
+        values: vec![value.clone()],
+    };
+    let pods = PodSelector {
+        labels: Some(labels.iter().map(listed).collect()),
+        namespaces: Some(vec!["ns".into()]),
+    };
+    let term = |key: &&str| PodTerm {
+        pods: pods.clone(),
+        key: (*key).into(),
+    };
+    let spread = |key: &&str| Spread {
+        pods: pods.clone(),
+        key: (*key).into(),
+        max_skew: 1,
+        min_domains: 1,
+        honor_affinity: true,
+        honor_taints: false,
+    };
+    let all = Relations {
+        near: options.get("near").map(term).into_iter().collect(),
+        apart: options.get("apart").map(term).into_iter().collect(),
+        preferred: options.get("likes").map(|key| (10, term(key))).into_iter().collect(),
+        spread: options.get("spread").map(spread).into_iter().collect(),
+    };
+    (all != Relations::default()).then(|| Arc::new(all))
 }
 
 fn constraint(text: &str) -> TopologyConstraint {

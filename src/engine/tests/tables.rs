@@ -31,3 +31,8 @@ fn stale_gangs() {
 fn topology() {
     check(include_str!("tables/topology.yaml"));
 }
+
+#[test]
+fn relations_between_pods() {
+    check(include_str!("tables/relations.yaml"));
+}

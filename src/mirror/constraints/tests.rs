@@ -105,12 +105,10 @@ fn host_ports_are_found_everywhere_and_all_ports_with_host_network() {
 
 #[test]
 fn pods_that_differ_elsewhere_are_told_apart() {
-    let spread = "topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule}]";
     let texts = [
         "",
         "priorityClassName: train",
         "priorityClassName: train, priority: 5",
-        spread,
         "volumes: [{name: data, emptyDir: {}}]",
     ];
     let others: Vec<_> = texts.iter().map(|text| others(&spec(text))).collect();

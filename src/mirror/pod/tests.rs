@@ -5,7 +5,14 @@ fn pod(yaml: &str) -> Pod {
 }
 
 fn plain(yaml: &str) -> PodInput {
-    read(&pod(yaml), None, None, &Settings::default(), &mut Vec::new())
+    read(
+        &pod(yaml),
+        None,
+        None,
+        &Settings::default(),
+        &Namespaces::default(),
+        &mut Vec::new(),
+    )
 }
 
 /// A pod with a phase and whatever else, read with or without a bind request.
@@ -19,6 +26,7 @@ fn status_of(phase: &str, metadata: &str, spec: &str, requested: bool) -> PodSta
         requested.then_some(&request),
         None,
         &Settings::default(),
+        &Namespaces::default(),
         &mut Vec::new(),
     )
     .status
@@ -122,7 +130,16 @@ fn a_bind_request_gives_node_and_gpus_to_a_pod_that_has_none() {
         "{metadata: {name: p}, spec: {podName: p, selectedNode: n2, receivedResourceType: Fraction, selectedGPUGroups: [g1]}}",
     )
     .expect("a bind request");
-    let read = |yaml: &str| read(&pod(yaml), Some(&request), None, &Settings::default(), &mut Vec::new());
+    let read = |yaml: &str| {
+        read(
+            &pod(yaml),
+            Some(&request),
+            None,
+            &Settings::default(),
+            &Namespaces::default(),
+            &mut Vec::new(),
+        )
+    };
     let waiting =
         read("{metadata: {name: p, labels: {runai-gpu-group: old}}, spec: {containers: []}, status: {phase: Pending}}");
     assert_eq!(
@@ -155,6 +172,7 @@ fn the_annotation_goes_before_what_the_grouper_found() {
             None,
             Some(&membership),
             &Settings::default(),
+            &Namespaces::default(),
             &mut Vec::new(),
         );
         (

@@ -11,6 +11,7 @@ use crate::engine::fairshare::{largest_gpu, smallest_gpu, wanted};
 use crate::engine::input::Time;
 use crate::engine::model::ids::{GangId, QueueId, TaskId};
 use crate::engine::model::resources::{Shared, add};
+use crate::engine::placement::bounds::never_fits;
 use crate::engine::policy::{ActionKind, Plugin};
 
 use super::bounds::asked_gpus;
@@ -58,6 +59,13 @@ impl Session<'_> {
 
     /// Cheap tests before a search.
     pub fn promising(&mut self, action: ActionKind, queue: QueueId, tasks: &[TaskId], preemptible: bool) -> bool {
+        for task in tasks {
+            self.model.refresh_class(self.model.tasks[*task].class);
+        }
+        let gang = tasks.first().and_then(|task| self.model.tasks[*task].gang);
+        if gang.is_some_and(|gang| never_fits(self.model, self.policy, gang, tasks)) {
+            return false;
+        }
         match action {
             ActionKind::Preempt => {
                 let asked = wanted(self.model, tasks, largest_gpu(self.model));

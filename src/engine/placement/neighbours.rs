@@ -1,0 +1,233 @@
+//! Whether the pods that are there already allow another one on a node, as kube-scheduler judges it; and how much they want it there.
+//!
+//! A pod that is being moved does not count for or against itself.
+
+use std::collections::BTreeMap;
+
+use crate::engine::model::Model;
+use crate::engine::model::ids::{CounterId, NodeId, TaskId};
+use crate::engine::model::relations::Asked;
+
+/// Which relation does not hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Clash {
+    /// No pod is near that must be.
+    Near,
+    /// A pod is near that must not be.
+    Apart,
+    /// A pod is near that must not have this one near.
+    Shunned,
+    /// The node lacks a label by which to spread.
+    SpreadLabel,
+    /// Too many pods are at this value already.
+    Spread,
+}
+
+/// Relations to other pods make a difference for this pod: where they are can allow what it forbade before, so what was found out about it does not last.
+#[must_use]
+pub fn concerned(model: &Model, task: TaskId) -> bool {
+    let task = &model.tasks[task];
+    !task.counted.is_empty() || model.classes[task.class].asked.is_some()
+}
+
+/// What a pod itself adds to a counter at a value, where it is.
+fn own(model: &Model, task: TaskId, counter: CounterId, value: u32) -> i64 {
+    let state = &model.tasks[task].state;
+    let places = state.hold.iter().chain(&state.plan);
+    places
+        .filter(|place| model.neighbours.value(counter, place.node) == Some(value))
+        .count() as i64
+}
+
+/// Counted pods near a node, without the pod itself.
+fn others(model: &Model, task: TaskId, counter: CounterId, value: u32) -> i64 {
+    let all = model.neighbours.pods(counter, value);
+    if all > 0 && model.tasks[task].counted.contains(&counter) {
+        all - own(model, task, counter, value)
+    } else {
+        all
+    }
+}
+
+/// Affinity and anti-affinity, of the pod and of those that are there. `None`: nothing is against it.
+#[must_use]
+pub fn clash(model: &Model, task: TaskId, node: NodeId) -> Option<Clash> {
+    let pod = &model.tasks[task];
+    let asked = model.classes[pod.class].asked.as_ref();
+    let value = |counter: CounterId| model.neighbours.value(counter, node);
+    if let Some(asked) = asked {
+        if !asked.near.is_empty() && !near(model, task, node, asked) {
+            return Some(Clash::Near);
+        }
+        let hit = |counter: &&CounterId| value(**counter).is_some_and(|at| others(model, task, **counter, at) > 0);
+        if asked.apart.iter().any(|counter| hit(&counter)) {
+            return Some(Clash::Apart);
+        }
+    }
+    let shunned = pod.counted.iter().filter(|counter| model.neighbours.shunned(**counter));
+    let shunned = shunned.into_iter().any(|&counter| {
+        value(counter).is_some_and(|at| {
+            let all = model.neighbours.apart(counter, at);
+            let mine = asked.is_some_and(|asked| asked.apart.contains(&counter));
+            all > 0 && all > if mine { own(model, task, counter, at) } else { 0 }
+        })
+    });
+    shunned.then_some(Clash::Shunned)
+}
+
+/// A pod that must be near its like may be the first of them.
+fn near(model: &Model, task: TaskId, node: NodeId, asked: &Asked) -> bool {
+    let mut all_there = true;
+    for &counter in &asked.near {
+        let Some(value) = model.neighbours.value(counter, node) else {
+            return false;
+        };
+        all_there &= others(model, task, counter, value) > 0;
+    }
+    all_there || (asked.near.iter().all(|counter| nobody_else(model, task, *counter)) && itself(model, task, asked))
+}
+
+fn nobody_else(model: &Model, task: TaskId, counter: CounterId) -> bool {
+    let state = &model.tasks[task].state;
+    let places = state.hold.iter().chain(&state.plan);
+    let mine = if model.tasks[task].counted.contains(&counter) {
+        places
+            .filter(|place| model.neighbours.value(counter, place.node).is_some())
+            .count() as i64
+    } else {
+        0
+    };
+    model.neighbours.total(counter) == mine
+}
+
+fn itself(model: &Model, task: TaskId, asked: &Asked) -> bool {
+    asked
+        .near
+        .iter()
+        .all(|counter| model.tasks[task].counted.contains(counter))
+}
+
+/// Whether preferences among pods make a difference for a pod at present.
+#[must_use]
+pub fn has_preferences(model: &Model, task: TaskId) -> bool {
+    let pod = &model.tasks[task];
+    let asks = model.classes[pod.class].asked.as_ref().is_some_and(|asked| {
+        let preferred = &mut asked.preferred.iter();
+        preferred.any(|(counter, _)| model.neighbours.total(*counter) > 0)
+    });
+    asks || pod.counted.iter().any(|counter| model.neighbours.wanted(*counter))
+}
+
+/// The sum of weights that speak for a node.
+#[must_use]
+pub fn preference(model: &Model, task: TaskId, node: NodeId) -> i64 {
+    let pod = &model.tasks[task];
+    let asked = model.classes[pod.class].asked.as_ref();
+    let value = |counter: CounterId| model.neighbours.value(counter, node);
+    let mine = asked
+        .iter()
+        .flat_map(|asked| &asked.preferred)
+        .filter_map(|&(counter, weight)| Some(weight * others(model, task, counter, value(counter)?)));
+    let theirs = pod.counted.iter().filter_map(|&counter| {
+        let at = value(counter)?;
+        let own_weight: i64 = asked
+            .iter()
+            .flat_map(|asked| &asked.preferred)
+            .filter(|(other, _)| *other == counter)
+            .map(|(_, weight)| *weight)
+            .sum();
+        let mine = if own_weight == 0 {
+            0
+        } else {
+            own_weight * own(model, task, counter, at)
+        };
+        Some(model.neighbours.weight(counter, at) - mine)
+    });
+    mine.sum::<i64>() + theirs.sum::<i64>()
+}
+
+/// How pods lie over the values of one label.
+#[derive(Clone, Debug)]
+struct Lay {
+    by_label: CounterId,
+    pods: BTreeMap<u32, i64>,
+    /// Most pods that a value may have.
+    most: i64,
+}
+
+/// How the pods of a pod's spread constraints lie over nodes, at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Spreading {
+    lays: Vec<Lay>,
+}
+
+impl Spreading {
+    /// `None`: the pod asks for no spreading.
+    #[must_use]
+    pub fn of(model: &Model, task: TaskId) -> Option<Self> {
+        let pod = &model.tasks[task];
+        let class = &model.classes[pod.class];
+        let asked = class.asked.as_ref().filter(|asked| !asked.spread.is_empty())?;
+        let constraints = &class.constraints.relations.as_ref()?.spread;
+        let mut lays: Vec<Lay> = asked
+            .spread
+            .iter()
+            .map(|(by_label, _)| Lay {
+                by_label: *by_label,
+                pods: BTreeMap::new(),
+                most: 0,
+            })
+            .collect();
+        let staying = pod
+            .state
+            .hold
+            .as_ref()
+            .filter(|_| !pod.state.leaving)
+            .map(|place| place.node);
+        for &id in &model.by_name {
+            let values = asked
+                .spread
+                .iter()
+                .map(|(by_label, _)| model.neighbours.value(*by_label, id));
+            let Some(values) = values.collect::<Option<Vec<u32>>>() else {
+                continue;
+            };
+            let node = &model.nodes[id];
+            let (mut selected, mut tolerated) = (None, None);
+            for (at, constraint) in constraints.iter().enumerate() {
+                let counts = (!constraint.honor_affinity
+                    || *selected.get_or_insert_with(|| class.constraints.selects(node)))
+                    && (!constraint.honor_taints
+                        || *tolerated.get_or_insert_with(|| class.constraints.tolerates(node)));
+                if counts {
+                    let by_node = asked.spread[at].1;
+                    let mine = i64::from(staying == Some(id) && pod.counted.contains(&by_node));
+                    *lays[at].pods.entry(values[at]).or_insert(0) += model.neighbours.staying(by_node, id.0) - mine;
+                }
+            }
+        }
+        for ((lay, constraint), (by_label, _)) in lays.iter_mut().zip(constraints).zip(&asked.spread) {
+            let fewest = if (lay.pods.len() as i64) < constraint.min_domains {
+                0
+            } else {
+                lay.pods.values().copied().min().unwrap_or(0)
+            };
+            lay.most = fewest + constraint.max_skew - i64::from(pod.counted.contains(by_label));
+        }
+        Some(Self { lays })
+    }
+
+    /// Whether a node may take one more pod.
+    #[must_use]
+    pub fn clash(&self, model: &Model, node: NodeId) -> Option<Clash> {
+        self.lays
+            .iter()
+            .find_map(|lay| match model.neighbours.value(lay.by_label, node) {
+                None => Some(Clash::SpreadLabel),
+                Some(value) => (lay.pods.get(&value).copied().unwrap_or(0) > lay.most).then_some(Clash::Spread),
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests;

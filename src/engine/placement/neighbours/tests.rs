@@ -1,0 +1,659 @@
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::engine::Engine;
+use crate::engine::input::{
+    Event, Name, NodeRequirement, PodInput, PodSelector, PodStatus, PodTerm, Relations, SelectorOp, Spread,
+};
+use crate::engine::policy::Policy;
+use crate::engine::tests::scenario::{NOW, group, node, pod};
+
+/// `app=a`, `app!=a`, `app in a|b`, `app notin a|b`, `app`, `!app`; several with commas; empty: all pods; `-`: none. `in NAMESPACE,…` or `anywhere` before a colon.
+fn selector(text: &str) -> PodSelector {
+    let (place, text) = text.split_once(": ").unwrap_or(("in ns", text));
+    let namespaces = place
+        .strip_prefix("in ")
+        .map(|names| names.split(',').map(Name::from).collect());
+    let requirement = |text: &str| {
+        let values = |text: &str| text.split('|').map(Name::from).collect();
+        let (key, op, values) = if let Some((key, list)) = text.split_once(" notin ") {
+            (key, SelectorOp::NotIn, values(list))
+        } else if let Some((key, list)) = text.split_once(" in ") {
+            (key, SelectorOp::In, values(list))
+        } else if let Some((key, value)) = text.split_once("!=") {
+            (key, SelectorOp::NotIn, values(value))
+        } else if let Some((key, value)) = text.split_once('=') {
+            (key, SelectorOp::In, values(value))
+        } else if let Some(key) = text.strip_prefix('!') {
+            (key, SelectorOp::DoesNotExist, Vec::new())
+        } else {
+            (text, SelectorOp::Exists, Vec::new())
+        };
+        NodeRequirement {
+            key: key.into(),
+            op,
+            values,
+        }
+    };
+    let labels = (text != "-").then(|| {
+        text.split(',')
+            .filter(|part| !part.is_empty())
+            .map(requirement)
+            .collect()
+    });
+    PodSelector { labels, namespaces }
+}
+
+/// `near app=a by zone`, `apart …`, `likes 5 …`, `spread 1 app=a by zone [min 3] [any nodes] [tolerated]`, joined by `;`.
+fn relations(text: &str) -> Relations {
+    let mut all = Relations::default();
+    for part in text.split(';').map(str::trim).filter(|part| !part.is_empty()) {
+        let (verb, rest) = part.split_once(' ').unwrap();
+        let (number, rest) = match rest.split_once(' ').map(|(word, rest)| (word.parse::<i32>(), rest)) {
+            Some((Ok(number), rest)) => (number, rest),
+            _ => (1, rest),
+        };
+        let (pods, key) = rest.split_once("by ").unwrap();
+        let mut words = key.split_whitespace();
+        let term = PodTerm {
+            pods: selector(pods.trim()),
+            key: words.next().unwrap().into(),
+        };
+        let options: Vec<_> = words.collect();
+        let min = options
+            .iter()
+            .position(|word| *word == "min")
+            .map_or("1", |at| options[at + 1]);
+        match verb {
+            "near" => all.near.push(term),
+            "apart" => all.apart.push(term),
+            "likes" => all.preferred.push((number, term)),
+            "spread" => all.spread.push(Spread {
+                pods: term.pods,
+                key: term.key,
+                max_skew: i64::from(number),
+                min_domains: min.parse().unwrap(),
+                honor_affinity: !options.contains(&"any"),
+                honor_taints: options.contains(&"tolerated"),
+            }),
+            _ => panic!("{verb}"),
+        }
+    }
+    all
+}
+
+/// A pod with `labels` (`a=1 b=2`, in another namespace with `other/` before) and relations.
+fn made(number: usize, labels: &str, text: &str) -> PodInput {
+    let (namespace, labels) = labels.split_once('/').unwrap_or(("ns", labels));
+    let mut made = pod(&group("g", "q", number), number, "0");
+    made.namespace = namespace.into();
+    let pairs = labels.split_whitespace().map(|pair| pair.split_once('=').unwrap());
+    made.labels = pairs.map(|(key, value)| (key.into(), value.into())).collect();
+    made.labels.sort();
+    let all = relations(text);
+    made.relations = (all != Relations::default()).then(|| Arc::new(all));
+    made
+}
+
+/// A model of nodes, pods that run, and one that waits.
+fn cluster(nodes: &[(&str, &str)], running: &[(&str, &str, &str)], waiting: PodInput) -> (Model, TaskId) {
+    let mut engine = Engine::new(Policy {
+        actions: Vec::new(),
+        ..Policy::default()
+    });
+    let uid = waiting.uid.clone();
+    for (name, labels) in nodes {
+        engine.apply(Event::Node(Box::new(node(name, &format!("1 {labels}")))), NOW);
+    }
+    for (number, (on, labels, text)) in running.iter().enumerate() {
+        let mut pod = made(number, labels, text);
+        let leaving = on.ends_with('!');
+        pod.status = if leaving {
+            PodStatus::Releasing
+        } else {
+            PodStatus::Running
+        };
+        pod.node = Some(on.trim_end_matches('!').into());
+        engine.apply(Event::Pod(Box::new(pod)), NOW);
+    }
+    engine.apply(Event::Pod(Box::new(waiting)), NOW);
+    engine.cycle(NOW);
+    let model = engine.model;
+    assert!(model.broken_rules().is_empty(), "{:?}", model.broken_rules());
+    let task = model.tasks.iter().find(|(_, task)| task.input.uid == uid).unwrap().0;
+    (model, task)
+}
+
+const NODES: [(&str, &str); 4] = [
+    ("n0", "zone=a rack=1"),
+    ("n1", "zone=a rack=2"),
+    ("n2", "zone=b rack=1"),
+    ("n3", ""),
+];
+
+/// A letter per node: free, near, apart, shunned, label missing, too many.
+fn verdicts(nodes: &[(&str, &str)], running: &[(&str, &str, &str)], labels: &str, text: &str) -> String {
+    let (model, task) = cluster(nodes, running, made(99, labels, text));
+    let spreading = Spreading::of(&model, task);
+    let letter = |id: NodeId| {
+        let clash = clash(&model, task, id).or_else(|| spreading.as_ref()?.clash(&model, id));
+        match clash {
+            None => '.',
+            Some(Clash::Near) => 'N',
+            Some(Clash::Apart) => 'A',
+            Some(Clash::Shunned) => 'S',
+            Some(Clash::SpreadLabel) => 'L',
+            Some(Clash::Spread) => 'X',
+        }
+    };
+    model.by_name.iter().map(|id| letter(*id)).collect()
+}
+
+const fn a(on: &str) -> (&str, &str, &str) {
+    (on, "app=a", "")
+}
+
+/// What it shows; pods that run (node, labels, relations); the waiting pod's labels and relations; verdicts.
+type Case = (
+    &'static str,
+    &'static [(&'static str, &'static str, &'static str)],
+    &'static str,
+    &'static str,
+    &'static str,
+);
+
+#[test]
+fn affinity_and_anti_affinity() {
+    const CASES: &[Case] = &[
+        ("no relations", &[a("n0")], "app=a", "", "...."),
+        (
+            "near a pod in its zone",
+            &[a("n0")],
+            "app=b",
+            "near app=a by zone",
+            "..NN",
+        ),
+        (
+            "near a pod in its rack",
+            &[a("n0")],
+            "app=b",
+            "near app=a by rack",
+            ".N.N",
+        ),
+        (
+            "near a pod on a node without the label",
+            &[a("n3")],
+            "app=b",
+            "near app=a by zone",
+            "NNNN",
+        ),
+        ("near nobody", &[], "app=b", "near app=a by zone", "NNNN"),
+        ("the first of its kind", &[], "app=a", "near app=a by zone", "...N"),
+        (
+            "not the first of its kind",
+            &[a("n2")],
+            "app=a",
+            "near app=a by zone",
+            "NN.N",
+        ),
+        (
+            "its kind where no label is",
+            &[a("n3")],
+            "app=a",
+            "near app=a by zone",
+            "...N",
+        ),
+        (
+            "the first by two labels",
+            &[],
+            "app=a",
+            "near app=a by zone; near app=a by rack",
+            "...N",
+        ),
+        (
+            "near by two labels",
+            &[a("n0")],
+            "app=a",
+            "near app=a by zone; near app=a by rack",
+            ".NNN",
+        ),
+        (
+            "both terms must select the same pod",
+            &[("n0", "app=a", ""), ("n0", "tier=x", "")],
+            "app=b",
+            "near app=a by zone; near tier=x by zone",
+            "NNNN",
+        ),
+        (
+            "one pod that both terms select",
+            &[("n0", "app=a tier=x", "")],
+            "app=b",
+            "near app=a by zone; near tier=x by zone",
+            "..NN",
+        ),
+        ("not near", &[a("n0")], "app=b", "apart app=a by zone", "AA.."),
+        (
+            "not near by host",
+            &[a("n0")],
+            "app=b",
+            "apart app=a by kubernetes.io/hostname",
+            "A...",
+        ),
+        ("not near nobody", &[], "app=a", "apart app=a by zone", "...."),
+        (
+            "not near, either term",
+            &[a("n0"), ("n2", "app=c", "")],
+            "app=b",
+            "apart app=a by rack; apart app=c by zone",
+            "A.A.",
+        ),
+        (
+            "shunned by a pod",
+            &[("n0", "app=a", "apart app=b by zone")],
+            "app=b",
+            "",
+            "SS..",
+        ),
+        (
+            "shunned, but it is another pod that is meant",
+            &[("n0", "app=a", "apart app=b by zone")],
+            "app=c",
+            "",
+            "....",
+        ),
+        (
+            "shunned by host",
+            &[("n3", "", "apart app by kubernetes.io/hostname")],
+            "app=b",
+            "",
+            "...S",
+        ),
+        (
+            "apart from its like",
+            &[("n0", "app=a", "apart app=a by zone")],
+            "app=a",
+            "apart app=a by zone",
+            "AA..",
+        ),
+        (
+            "a pod that leaves still counts",
+            &[("n0!", "app=a", "")],
+            "app=b",
+            "apart app=a by zone",
+            "AA..",
+        ),
+        (
+            "another namespace does not count",
+            &[("n0", "other/app=a", "")],
+            "app=b",
+            "apart app=a by zone",
+            "....",
+        ),
+        (
+            "a named namespace counts",
+            &[("n0", "other/app=a", "")],
+            "app=b",
+            "apart in other,x: app=a by zone",
+            "AA..",
+        ),
+        (
+            "any namespace counts",
+            &[("n0", "other/app=a", "")],
+            "app=b",
+            "near anywhere: app=a by zone",
+            "..NN",
+        ),
+        (
+            "shunned across namespaces",
+            &[("n0", "other/", "apart in ns: app=b by zone")],
+            "app=b",
+            "",
+            "SS..",
+        ),
+        ("all pods", &[("n0", "", "")], "", "apart by zone", "AA.."),
+        ("no pods", &[a("n0")], "", "apart - by zone", "...."),
+        ("in a list", &[a("n0")], "", "apart app in b|a by rack", "A.A."),
+        (
+            "not in a list",
+            &[a("n0"), ("n1", "app=c", "")],
+            "",
+            "apart app notin b|a by rack",
+            ".A..",
+        ),
+        (
+            "not equal, which pods without the label are",
+            &[("n1", "", "")],
+            "",
+            "apart app!=a by rack",
+            ".A..",
+        ),
+        ("with a label", &[a("n0")], "", "apart app by rack", "A.A."),
+        (
+            "without a label",
+            &[a("n0"), ("n1", "x=y", "")],
+            "",
+            "apart !app by rack",
+            ".A..",
+        ),
+        (
+            "affinity goes before anti-affinity",
+            &[a("n0")],
+            "",
+            "near app=a by zone; apart app=a by rack",
+            "A.NN",
+        ),
+    ];
+    for (what, running, labels, text, wanted) in CASES {
+        assert_eq!(verdicts(&NODES, running, labels, text), *wanted, "{what}");
+    }
+}
+
+#[test]
+fn spreading() {
+    const CASES: &[Case] = &[
+        ("the first pod", &[], "app=a", "spread 1 app=a by zone", "...L"),
+        (
+            "the second goes to the other zone",
+            &[a("n0")],
+            "app=a",
+            "spread 1 app=a by zone",
+            "XX.L",
+        ),
+        (
+            "the third goes anywhere",
+            &[a("n0"), a("n2")],
+            "app=a",
+            "spread 1 app=a by zone",
+            "...L",
+        ),
+        ("a skew of two", &[a("n0")], "app=a", "spread 2 app=a by zone", "...L"),
+        (
+            "beyond a skew of two",
+            &[a("n0"), a("n1")],
+            "app=a",
+            "spread 2 app=a by zone",
+            "XX.L",
+        ),
+        (
+            "a pod that does not select itself",
+            &[a("n0")],
+            "app=b",
+            "spread 1 app=a by zone",
+            "...L",
+        ),
+        (
+            "a pod that does not select itself, one more",
+            &[a("n0"), a("n0")],
+            "app=b",
+            "spread 1 app=a by zone",
+            "XX.L",
+        ),
+        (
+            "other pods do not count",
+            &[("n0", "app=b", "")],
+            "app=a",
+            "spread 1 app=a by zone",
+            "...L",
+        ),
+        (
+            "other namespaces do not count",
+            &[("n0", "other/app=a", "")],
+            "app=a",
+            "spread 1 app=a by zone",
+            "...L",
+        ),
+        (
+            "pods that leave do not count",
+            &[("n0!", "app=a", "")],
+            "app=a",
+            "spread 1 app=a by zone",
+            "...L",
+        ),
+        (
+            "pods on nodes without the label do not count",
+            &[a("n3")],
+            "app=a",
+            "spread 1 app=a by zone",
+            "...L",
+        ),
+        (
+            "by host",
+            &[a("n0")],
+            "app=a",
+            "spread 1 app=a by kubernetes.io/hostname",
+            "X...",
+        ),
+        (
+            "by host, all but one",
+            &[a("n0"), a("n1"), a("n2")],
+            "app=a",
+            "spread 1 app=a by kubernetes.io/hostname",
+            "XXX.",
+        ),
+        ("by rack", &[a("n0")], "app=a", "spread 1 app=a by rack", "X.XL"),
+        (
+            "two constraints",
+            &[a("n0")],
+            "app=a",
+            "spread 1 app=a by zone; spread 1 app=a by rack",
+            "XXXL",
+        ),
+        (
+            "two constraints: nodes that lack one label count for neither",
+            &[a("n0"), a("n3")],
+            "app=a",
+            "spread 2 app=a by zone; spread 1 app=a by kubernetes.io/hostname",
+            "X..L",
+        ),
+        (
+            "too few zones",
+            &[a("n0"), a("n2")],
+            "app=a",
+            "spread 1 app=a by zone min 3",
+            "XXXL",
+        ),
+        (
+            "enough zones",
+            &[a("n0"), a("n2")],
+            "app=a",
+            "spread 1 app=a by zone min 2",
+            "...L",
+        ),
+        (
+            "too few zones, but none taken",
+            &[],
+            "app=a",
+            "spread 1 app=a by zone min 3",
+            "...L",
+        ),
+        (
+            "all pods of the namespace",
+            &[("n0", "x=y", "")],
+            "app=a",
+            "spread 1 by zone",
+            "XX.L",
+        ),
+        (
+            "a selector that selects nothing",
+            &[a("n0"), a("n0")],
+            "app=a",
+            "spread 1 - by zone",
+            "...L",
+        ),
+        (
+            "a label that no node has",
+            &[],
+            "app=a",
+            "spread 1 app=a by row",
+            "LLLL",
+        ),
+    ];
+    for (what, running, labels, text, wanted) in CASES {
+        assert_eq!(verdicts(&NODES, running, labels, text), *wanted, "{what}");
+    }
+}
+
+#[test]
+fn nodes_that_the_pod_may_not_use_do_not_count_unless_it_says_so() {
+    let selected = |text: &str| {
+        let mut waiting = made(99, "app=a", text);
+        waiting.node_selector = vec![("rack".into(), "1".into())];
+        let running = [("n1", "app=a", ""), ("n1", "app=a", "")];
+        let (model, task) = cluster(&NODES, &running, waiting);
+        let spreading = Spreading::of(&model, task).unwrap();
+        let free = |id: &&NodeId| spreading.clash(&model, **id).is_none();
+        model.by_name.iter().filter(free).count()
+    };
+    assert_eq!(selected("spread 1 app=a by zone"), 3);
+    assert_eq!(selected("spread 1 app=a by zone any nodes"), 1);
+}
+
+#[test]
+fn preferences_add_up_over_both_sides() {
+    let scores = |running: &[(&str, &str, &str)], labels: &str, text: &str| -> Vec<i64> {
+        let (model, task) = cluster(&NODES, running, made(99, labels, text));
+        let ids = model.by_name.iter();
+        let scores: Vec<i64> = ids.map(|id| preference(&model, task, *id)).collect();
+        assert!(has_preferences(&model, task) || scores.iter().all(|score| *score == 0));
+        scores
+    };
+    let a = ("n0", "app=a", "");
+    assert_eq!(scores(&[a], "app=b", "likes 10 app=a by zone"), [10, 10, 0, 0]);
+    assert_eq!(scores(&[a, a], "app=b", "likes 10 app=a by zone"), [20, 20, 0, 0]);
+    assert_eq!(scores(&[a], "app=b", "likes -10 app=a by rack"), [-10, 0, -10, 0]);
+    assert_eq!(
+        scores(&[("n0", "app=a", "likes 5 app=b by zone")], "app=b", ""),
+        [5, 5, 0, 0]
+    );
+    assert_eq!(
+        scores(
+            &[("n0", "app=a", "likes 10 app=a by zone")],
+            "app=a",
+            "likes 10 app=a by zone"
+        ),
+        [20, 20, 0, 0]
+    );
+    assert_eq!(
+        scores(
+            &[("n0", "app=a", "likes -7 app=b by rack")],
+            "app=b",
+            "likes 2 app=a by zone"
+        ),
+        [-5, 2, -7, 0]
+    );
+    assert_eq!(
+        scores(&[("n0", "app=a", "near app=b by zone")], "app=b", ""),
+        [0, 0, 0, 0]
+    );
+}
+
+/// What kube-scheduler's rules say, looking at every pod.
+fn reference(model: &Model, task: TaskId, node: NodeId) -> Option<Clash> {
+    let selects = |selector: &PodSelector, pod: &PodInput| {
+        let meets = |one: &NodeRequirement| {
+            let value = pod
+                .labels
+                .iter()
+                .find(|(key, _)| *key == one.key)
+                .map(|(_, value)| value);
+            match one.op {
+                SelectorOp::In => value.is_some_and(|value| one.values.contains(value)),
+                SelectorOp::NotIn => value.is_none_or(|value| !one.values.contains(value)),
+                SelectorOp::Exists => value.is_some(),
+                SelectorOp::DoesNotExist => value.is_none(),
+                SelectorOp::Gt | SelectorOp::Lt => unreachable!(),
+            }
+        };
+        selector
+            .namespaces
+            .as_ref()
+            .is_none_or(|all| all.contains(&pod.namespace))
+            && selector.labels.as_ref().is_some_and(|all| all.iter().all(meets))
+    };
+    let label = |id: NodeId, key: &Name| model.nodes[id].label(key);
+    let together = |other: NodeId, key: &Name| label(node, key).is_some() && label(node, key) == label(other, key);
+    let placed: Vec<(NodeId, &PodInput)> = model
+        .tasks
+        .iter()
+        .filter(|(id, _)| *id != task)
+        .filter_map(|(_, other)| Some((other.state.hold.as_ref()?.node, &*other.input)))
+        .collect();
+    let pod = &model.tasks[task].input;
+    let none = Relations::default();
+    let own = pod.relations.as_deref().unwrap_or(&none);
+    let matching: Vec<_> = placed
+        .iter()
+        .filter(|(_, other)| own.near.iter().all(|term| selects(&term.pods, other)))
+        .collect();
+    let found = own
+        .near
+        .iter()
+        .all(|term| matching.iter().any(|(at, _)| together(*at, &term.key)));
+    let labelled = own.near.iter().all(|term| label(node, &term.key).is_some());
+    let nobody = own
+        .near
+        .iter()
+        .all(|term| !matching.iter().any(|(at, _)| label(*at, &term.key).is_some()));
+    let first = nobody && own.near.iter().all(|term| selects(&term.pods, pod));
+    if !(own.near.is_empty() || labelled && (found || first)) {
+        return Some(Clash::Near);
+    }
+    let hit = |term: &PodTerm| {
+        placed
+            .iter()
+            .any(|(at, other)| selects(&term.pods, other) && together(*at, &term.key))
+    };
+    if own.apart.iter().any(hit) {
+        return Some(Clash::Apart);
+    }
+    let shuns = |(at, other): &(NodeId, &PodInput)| {
+        let apart = other.relations.as_ref().map(|all| &all.apart);
+        let mut apart = apart.into_iter().flatten();
+        apart.any(|term| selects(&term.pods, pod) && together(*at, &term.key))
+    };
+    placed.iter().any(shuns).then_some(Clash::Shunned)
+}
+
+fn random_pod() -> impl Strategy<Value = (usize, &'static str, String)> {
+    let labels = prop::sample::select(vec!["", "app=a", "app=b", "app=a tier=x", "other/app=a", "tier=x"]);
+    let selector = prop::sample::select(vec![
+        "app=a",
+        "app=b",
+        "tier=x",
+        "app",
+        "!app",
+        "app!=a",
+        "",
+        "-",
+        "anywhere: app=a",
+        "in other: app=a",
+    ]);
+    let verb = prop::sample::select(vec!["near", "apart", "likes 3"]);
+    let key = prop::sample::select(vec!["zone", "rack", "kubernetes.io/hostname"]);
+    let relation = (verb, selector, key).prop_map(|(verb, selector, key)| format!("{verb} {selector} by {key}"));
+    (0..5_usize, labels, prop::collection::vec(relation, 0..3))
+        .prop_map(|(on, labels, all)| (on, labels, all.join(";")))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// The counters say what looking at every pod says.
+    #[test]
+    fn as_if_all_pods_were_looked_at(pods in prop::collection::vec(random_pod(), 1..12), waiting in random_pod()) {
+        let names = ["n0", "n1", "n2", "n3", "n4"];
+        let nodes = [("n0", "zone=a rack=1"), ("n1", "zone=a rack=2"), ("n2", "zone=b rack=1"), ("n3", "rack=2"), ("n4", "zone=b")];
+        let running: Vec<(&str, &str, &str)> = pods.iter().map(|(on, labels, text)| (names[*on], *labels, text.as_str())).collect();
+        let (model, task) = cluster(&nodes, &running, made(99, waiting.1, &waiting.2));
+        for &id in &model.by_name {
+            prop_assert_eq!(clash(&model, task, id), reference(&model, task, id), "{}", model.nodes[id].name);
+        }
+        // A pod that runs judges its own place as if it were not there.
+        let mine = model.tasks.iter().find(|(_, other)| other.state.hold.is_some()).unwrap().0;
+        for &id in &model.by_name {
+            prop_assert_eq!(clash(&model, mine, id), reference(&model, mine, id), "itself on {}", model.nodes[id].name);
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! What a pod's spec says about other pods: inter-pod affinity and anti-affinity, topology spread constraints.
+//!
+//! Namespace selectors are resolved here, to the names of the namespaces that they select at present. Absent: spread constraints that are mere wishes.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Namespace, Pod, PodAffinityTerm, PodSpec, TopologySpreadConstraint};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::ResourceExt;
+
+use super::name;
+use crate::engine::input::{Name, NodeRequirement, PodSelector, PodTerm, Relations, SelectorOp, Spread};
+
+/// The labels of all namespaces.
+#[derive(Debug, Default)]
+pub struct Namespaces(BTreeMap<Box<str>, BTreeMap<String, String>>);
+
+impl Namespaces {
+    /// Whether a namespace is known with these labels.
+    #[must_use]
+    pub fn has(&self, namespace: &Namespace) -> bool {
+        self.0.get(namespace.name_any().as_str()) == Some(namespace.labels())
+    }
+
+    /// Notes a namespace.
+    pub fn put(&mut self, namespace: &Namespace) {
+        self.0.insert(namespace.name_any().into(), namespace.labels().clone());
+    }
+
+    /// Forgets a namespace.
+    pub fn remove(&mut self, namespace: &Namespace) {
+        self.0.remove(namespace.name_any().as_str());
+    }
+
+    fn selected(&self, requirements: &[NodeRequirement]) -> impl Iterator<Item = Name> {
+        let meets = |labels: &BTreeMap<String, String>| {
+            requirements.iter().all(|requirement| {
+                let value = labels.get(&*requirement.key);
+                let listed = value.is_some_and(|value| requirement.values.iter().any(|one| **one == **value));
+                match requirement.op {
+                    SelectorOp::In => listed,
+                    SelectorOp::NotIn => !listed,
+                    SelectorOp::Exists => value.is_some(),
+                    SelectorOp::DoesNotExist => value.is_none(),
+                    SelectorOp::Gt | SelectorOp::Lt => false,
+                }
+            })
+        };
+        let selected = self.0.iter().filter(move |(_, labels)| meets(labels));
+        selected.map(|(namespace, _)| name(namespace))
+    }
+}
+
+/// Whether labels of namespaces bear on a pod.
+#[must_use]
+pub fn selects_namespaces(pod: &Pod) -> bool {
+    let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref());
+    let Some(affinity) = affinity else { return false };
+    let near = affinity.pod_affinity.as_ref().map(|near| {
+        (
+            &near.required_during_scheduling_ignored_during_execution,
+            &near.preferred_during_scheduling_ignored_during_execution,
+        )
+    });
+    let apart = affinity.pod_anti_affinity.as_ref().map(|apart| {
+        (
+            &apart.required_during_scheduling_ignored_during_execution,
+            &apart.preferred_during_scheduling_ignored_during_execution,
+        )
+    });
+    [near, apart].into_iter().flatten().any(|(required, preferred)| {
+        let preferred = preferred.iter().flatten().map(|one| &one.pod_affinity_term);
+        let mut all = required.iter().flatten().chain(preferred);
+        all.any(|term| term.namespace_selector.is_some())
+    })
+}
+
+/// The relations of a pod; `None` if it has none.
+#[must_use]
+pub fn read(pod: &Pod, spec: &PodSpec, namespaces: &Namespaces) -> Option<Relations> {
+    let mut relations = Relations::default();
+    let term = |term: &PodAffinityTerm| read_term(term, pod, namespaces);
+    if let Some(near) = spec
+        .affinity
+        .as_ref()
+        .and_then(|affinity| affinity.pod_affinity.as_ref())
+    {
+        let required = near
+            .required_during_scheduling_ignored_during_execution
+            .iter()
+            .flatten();
+        relations.near = required.map(term).collect();
+        let preferred = near
+            .preferred_during_scheduling_ignored_during_execution
+            .iter()
+            .flatten();
+        let preferred = preferred.map(|one| (one.weight, term(&one.pod_affinity_term)));
+        relations.preferred.extend(preferred);
+    }
+    if let Some(apart) = spec
+        .affinity
+        .as_ref()
+        .and_then(|affinity| affinity.pod_anti_affinity.as_ref())
+    {
+        let required = apart
+            .required_during_scheduling_ignored_during_execution
+            .iter()
+            .flatten();
+        relations.apart = required.map(term).collect();
+        let preferred = apart
+            .preferred_during_scheduling_ignored_during_execution
+            .iter()
+            .flatten();
+        let preferred = preferred.map(|one| (-one.weight, term(&one.pod_affinity_term)));
+        relations.preferred.extend(preferred);
+    }
+    let spread = spec.topology_spread_constraints.iter().flatten();
+    relations.spread = spread.filter_map(|constraint| read_spread(constraint, pod)).collect();
+    (relations != Relations::default()).then_some(relations)
+}
+
+/// A term without namespaces and without a selector of them speaks of the pod's own namespace.
+fn read_term(term: &PodAffinityTerm, pod: &Pod, namespaces: &Namespaces) -> PodTerm {
+    let mut named: Vec<Name> = term
+        .namespaces
+        .iter()
+        .flatten()
+        .map(|namespace| name(namespace))
+        .collect();
+    let mut any = false;
+    match &term.namespace_selector {
+        None if named.is_empty() => named.push(name(pod.metadata.namespace.as_deref().unwrap_or_default())),
+        None => {}
+        Some(selector) => match requirements(selector) {
+            Some(requirements) if requirements.is_empty() => any = true,
+            Some(requirements) => named.extend(namespaces.selected(&requirements)),
+            None => {}
+        },
+    }
+    named.sort_unstable();
+    named.dedup();
+    PodTerm {
+        pods: PodSelector {
+            labels: term.label_selector.as_ref().and_then(requirements),
+            namespaces: (!any).then_some(named),
+        },
+        key: name(&term.topology_key),
+    }
+}
+
+fn read_spread(constraint: &TopologySpreadConstraint, pod: &Pod) -> Option<Spread> {
+    if constraint.when_unsatisfiable != "DoNotSchedule" {
+        return None;
+    }
+    let mut labels = constraint.label_selector.as_ref().and_then(requirements);
+    let own = pod.metadata.labels.as_ref();
+    for key in constraint.match_label_keys.iter().flatten() {
+        if let (Some(labels), Some(value)) = (&mut labels, own.and_then(|own| own.get(key))) {
+            labels.push(listed(key, value));
+        }
+    }
+    Some(Spread {
+        pods: PodSelector {
+            labels,
+            namespaces: Some(vec![name(pod.metadata.namespace.as_deref().unwrap_or_default())]),
+        },
+        key: name(&constraint.topology_key),
+        max_skew: i64::from(constraint.max_skew),
+        min_domains: i64::from(constraint.min_domains.unwrap_or(1)),
+        honor_affinity: constraint.node_affinity_policy.as_deref() != Some("Ignore"),
+        honor_taints: constraint.node_taints_policy.as_deref() == Some("Honor"),
+    })
+}
+
+fn listed(key: &str, value: &str) -> NodeRequirement {
+    NodeRequirement {
+        key: name(key),
+        op: SelectorOp::In,
+        values: vec![name(value)],
+    }
+}
+
+/// A label selector's requirements. `None`, which selects nothing: it holds an operator that does not exist.
+fn requirements(selector: &LabelSelector) -> Option<Vec<NodeRequirement>> {
+    let equal = selector
+        .match_labels
+        .iter()
+        .flatten()
+        .map(|(key, value)| Some(listed(key, value)));
+    let expressions = selector.match_expressions.iter().flatten().map(|expression| {
+        let op = match expression.operator.as_str() {
+            "In" => SelectorOp::In,
+            "NotIn" => SelectorOp::NotIn,
+            "Exists" => SelectorOp::Exists,
+            "DoesNotExist" => SelectorOp::DoesNotExist,
+            _ => return None,
+        };
+        Some(NodeRequirement {
+            key: name(&expression.key),
+            op,
+            values: expression.values.iter().flatten().map(|value| name(value)).collect(),
+        })
+    });
+    equal.chain(expressions).collect()
+}
+
+#[cfg(test)]
+mod tests;
