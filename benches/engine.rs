@@ -20,8 +20,8 @@ const NOW: Time = Time(1_767_225_600_000);
 fn main() {
     let only: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
     println!(
-        "{:<16} {:>10} {:>10} {:>10}  decided",
-        "shape:nodes", "build ms", "cycle ms", "idle µs"
+        "{:<20} {:>10} {:>10} {:>10} {:>8}  decided",
+        "shape:nodes", "build ms", "cycle ms", "idle µs", "MiB"
     );
     for nodes in [100, 500, 5_000, 10_000] {
         for (name, gang, queues) in [("fill", 1, 1), ("fill-100q", 1, 100), ("gangs", 16, 10)] {
@@ -31,14 +31,147 @@ fn main() {
             }
         }
     }
+    for nodes in [100, 500, 5_000] {
+        for eviction in EVICTIONS {
+            let shape = format!("{}:{nodes}", eviction.name);
+            if only.is_empty() || only.contains(&shape) {
+                measure_eviction(&shape, nodes, eviction);
+            }
+        }
+    }
+}
+
+/// Jobs that wait beside a full cluster.
+struct Waiting {
+    jobs: usize,
+    pods: usize,
+    gpus: i64,
+}
+
+/// What waits in queue 1 while single-GPU jobs of queue 0 hold the whole cluster.
+struct Eviction {
+    name: &'static str,
+    /// Quotas in GPUs.
+    quotas: fn(nodes: usize) -> [usize; 2],
+    waiting: fn(nodes: usize) -> Waiting,
+}
+
+fn all_mine(nodes: usize) -> [usize; 2] {
+    [0, GPUS_PER_NODE * nodes]
+}
+
+fn gang_of_ten(_: usize) -> Waiting {
+    Waiting {
+        jobs: 1,
+        pods: 10,
+        gpus: 8,
+    }
+}
+
+const EVICTIONS: &[Eviction] = &[
+    Eviction {
+        name: "reclaim-one",
+        quotas: all_mine,
+        waiting: |_| Waiting {
+            jobs: 1,
+            pods: 1,
+            gpus: 1,
+        },
+    },
+    Eviction {
+        name: "reclaim-many",
+        quotas: all_mine,
+        waiting: |nodes| Waiting {
+            jobs: GPUS_PER_NODE * nodes,
+            pods: 1,
+            gpus: 1,
+        },
+    },
+    Eviction {
+        name: "reclaim-large",
+        quotas: all_mine,
+        waiting: |nodes| Waiting {
+            jobs: 1,
+            pods: nodes / 2,
+            gpus: 8,
+        },
+    },
+    Eviction {
+        name: "hopeless",
+        quotas: |nodes| [GPUS_PER_NODE * nodes - 79, 80],
+        waiting: gang_of_ten,
+    },
+    Eviction {
+        name: "hopeful",
+        quotas: |nodes| [GPUS_PER_NODE * nodes - 80, 80],
+        waiting: gang_of_ten,
+    },
+];
+
+/// One cycle on a full cluster in which somebody waits for others to leave.
+fn measure_eviction(shape: &str, nodes: usize, eviction: &Eviction) {
+    let mut events: Vec<Event> = (0..nodes).map(|i| Event::Node(Box::new(node(i)))).collect();
+    events.push(Event::Queue(Box::new(queue("root", None))));
+    for (at, quota) in (eviction.quotas)(nodes).into_iter().enumerate() {
+        let mut queue = queue(&format!("queue-{at}"), Some("root"));
+        queue.gpu.quota = Some(quota as i64 * GPU);
+        queue.gpu.weight = 0;
+        events.push(Event::Queue(Box::new(queue)));
+    }
+    for at in 0..GPUS_PER_NODE * nodes {
+        let mut job = workload("runs", 1, 1, at);
+        if let Some(Event::Pod(pod)) = job.last_mut() {
+            pod.status = PodStatus::Running;
+            pod.node = Some(name(&format!("node-{:05}", at % nodes)));
+        }
+        events.extend(job);
+    }
+    let waiting = (eviction.waiting)(nodes);
+    for at in 0..waiting.jobs {
+        let mut job = workload("waits", waiting.pods, 1, at * waiting.pods);
+        for event in &mut job {
+            match event {
+                Event::Group(group) => group.queue = name("queue-1"),
+                Event::Pod(pod) => pod.gpu.count = waiting.gpus,
+                _ => {}
+            }
+        }
+        events.extend(job);
+    }
+    let mut engine = Engine::new(Policy::default());
+    let (build, ()) = timed(|| {
+        for event in events {
+            engine.apply(event, NOW);
+        }
+    });
+    let (cycle, decisions) = timed(|| engine.cycle(NOW));
+    println!(
+        "{shape:<20} {:>10.2} {:>10.2} {:>10} {:>8}  {}; {} candidates simulated",
+        ms(build),
+        ms(cycle),
+        "",
+        "",
+        counts(&decisions),
+        decisions.work.candidates_simulated,
+    );
+}
+
+/// Memory of this process in MiB, as the kernel counts it; 0 where it does not tell.
+fn memory() -> f64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: Option<f64> = statm.split_whitespace().nth(1).and_then(|pages| pages.parse().ok());
+    pages.unwrap_or(0.0) * 4096.0 / f64::from(1 << 20)
 }
 
 /// Fills an empty cluster with single-GPU pods in gangs of `gang`, then runs a cycle without changes, then adds one pod
 /// more than fits.
 fn measure(shape: &str, nodes: usize, gang: usize, queues: usize) {
+    let before = memory();
     let mut engine = Engine::new(Policy::default());
+    let events = cluster(nodes, gang, queues);
+    let with_events = memory();
     let (build, ()) = timed(|| {
-        for event in cluster(nodes, gang, queues) {
+        for event in events {
             engine.apply(event, NOW);
         }
     });
@@ -51,10 +184,11 @@ fn measure(shape: &str, nodes: usize, gang: usize, queues: usize) {
         engine.cycle(NOW)
     });
     println!(
-        "{shape:<16} {:>10.2} {:>10.2} {:>10.1}  {}; again: {}; one pod more in {:.3} ms: {}",
+        "{shape:<20} {:>10.2} {:>10.2} {:>10.1} {:>8.0}  {}; again: {}; one pod more in {:.3} ms: {}",
         ms(build),
         ms(cycle),
         ms(idle) * 1e3,
+        memory().max(with_events) - before,
         counts(&decisions),
         counts(&again),
         ms(one_more),
