@@ -98,6 +98,13 @@ struct Scheduler {
     readiness: Handle,
 }
 
+/// Waits until then. tokio's timer counts in milliseconds, and would have what is due already wait for its next tick.
+async fn until(at: Instant) {
+    if at > Instant::now() {
+        sleep_until(at.into()).await;
+    }
+}
+
 fn now() -> Time {
     Time(Timestamp::now().as_millisecond())
 }
@@ -119,7 +126,7 @@ impl Scheduler {
                     self.changed = true;
                     info!(leading = *leading.borrow_and_update(), "leadership changed");
                 }
-                () = sleep_until(at.into()), if wake.is_some() => self.cycle().await?,
+                () = until(at), if wake.is_some() => self.cycle().await?,
                 received = inbox.recv_many(&mut messages, MESSAGES_AT_ONCE) => {
                     if received == 0 {
                         return Err(Error::Closed);

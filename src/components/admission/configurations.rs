@@ -59,7 +59,11 @@ pub fn desired(settings: &Settings, target: &Target, bundle: &str) -> Desired {
         ..MutatingWebhook::default()
     };
     let validate_pods = ValidatingWebhook {
-        match_conditions: Some(vec![scheduler_matches(settings), by_others(settings)]),
+        match_conditions: Some(vec![
+            scheduler_matches(settings),
+            by_others(settings),
+            something_to_check(settings),
+        ]),
         namespace_selector: Some(other_namespaces(settings)),
         ..common.validating(
             pod_webhook,
@@ -215,24 +219,49 @@ fn by_others(settings: &Settings) -> MatchCondition {
 
 /// Most pods name their queue and ask for no part of a GPU. There is nothing to write into those, and so nothing to ask.
 fn something_to_write(settings: &Settings) -> MatchCondition {
-    let metadata = |map: &str, key: &str| format!("(has(object.metadata.{map}) && '{key}' in object.metadata.{map})");
-    let mut reasons = vec![
-        metadata("annotations", annotation::GPU_FRACTION),
-        metadata("annotations", annotation::GPU_MEMORY),
-    ];
+    let mut reasons = shares(&[annotation::GPU_FRACTION, annotation::GPU_MEMORY]);
     if settings.queue_labels != QueueLabels::Off {
         let key = &settings.queue_label_key;
         reasons.push(format!(
             "!({} && object.metadata.labels['{key}'] != '')",
-            metadata("labels", key)
+            has("labels", key)
         ));
     }
-    if settings.block_nvidia_visible_devices {
-        reasons = vec!["true".to_owned()];
+    any("something-to-write", reasons, settings)
+}
+
+/// A pod that asks for no part of a GPU can only be wrong about its queue, and only when it is new.
+fn something_to_check(settings: &Settings) -> MatchCondition {
+    let mut reasons = shares(&[
+        annotation::GPU_FRACTION,
+        annotation::GPU_MEMORY,
+        annotation::GPU_FRACTION_NUM_DEVICES,
+        annotation::MPS,
+    ]);
+    if settings.queue_labels != QueueLabels::Off {
+        reasons.push("request.operation == 'CREATE'".to_owned());
     }
+    any("something-to-check", reasons, settings)
+}
+
+fn shares(annotations: &[&str]) -> Vec<String> {
+    annotations.iter().map(|key| has("annotations", key)).collect()
+}
+
+fn has(map: &str, key: &str) -> String {
+    format!("(has(object.metadata.{map}) && '{key}' in object.metadata.{map})")
+}
+
+fn any(name: &str, reasons: Vec<String>, settings: &Settings) -> MatchCondition {
+    // Any container may bring the variable that is not to be.
+    let always = settings.block_nvidia_visible_devices;
     MatchCondition {
-        name: "something-to-write".to_owned(),
-        expression: reasons.join(" || "),
+        name: name.to_owned(),
+        expression: if always {
+            "true".to_owned()
+        } else {
+            reasons.join(" || ")
+        },
     }
 }
 

@@ -155,15 +155,22 @@ fn what_was_tampered_with_is_put_right() {
 #[test]
 fn the_pods_that_have_nothing_to_be_written_are_not_asked_about() {
     let condition = |settings: &Settings| something_to_write(settings).expression;
+    let check = |settings: &Settings| something_to_check(settings).expression;
     assert!(condition(&settings()).contains("kai.scheduler/queue"));
+    assert!(check(&settings()).contains("'CREATE'"));
     let off = Settings {
         queue_labels: QueueLabels::Off,
         ..settings()
     };
     assert!(!condition(&off).contains("kai.scheduler/queue"));
+    assert!(
+        !check(&off).contains("'CREATE'"),
+        "a plain pod can be no more wrong than that"
+    );
     let devices = Settings {
         block_nvidia_visible_devices: true,
         ..settings()
     };
+    assert_eq!(check(&devices), "true");
     assert_eq!(condition(&devices), "true", "any container may be given the variable");
 }
