@@ -154,14 +154,10 @@ impl Scheduler {
     fn take(&mut self, message: ToScheduler) {
         match message {
             ToScheduler::Change(Change::Applied(object)) => {
-                if let Some(object) = mirrored(object) {
-                    self.mirror(mirror::Change::Applied(object));
-                }
+                self.mirror(mirror::Change::Applied(mirrored(object)));
             }
             ToScheduler::Change(Change::Deleted(object)) => {
-                if let Some(object) = mirrored(object) {
-                    self.mirror(mirror::Change::Deleted(object));
-                }
+                self.mirror(mirror::Change::Deleted(mirrored(object)));
             }
             ToScheduler::Change(Change::Synced(kind)) => self.synced(kind),
             ToScheduler::Grouped(grouping) => self.mirror(mirror::Change::Grouped(mirror::Grouping {
@@ -262,16 +258,16 @@ impl Scheduler {
     }
 }
 
-/// The object as the mirror takes it; `None` for kinds that it does not look at.
-fn mirrored(object: Object) -> Option<mirror::Object> {
+/// The object as the mirror takes it.
+fn mirrored(object: Object) -> mirror::Object {
     match object {
-        Object::Pod(pod) => Some(mirror::Object::Pod(pod)),
-        Object::Node(node) => Some(mirror::Object::Node(node)),
-        Object::Queue(queue) => Some(mirror::Object::Queue(queue)),
-        Object::PodGroup(group) => Some(mirror::Object::PodGroup(group)),
-        Object::BindRequest(request) => Some(mirror::Object::BindRequest(request)),
-        Object::PriorityClass(class) => Some(mirror::Object::PriorityClass(class)),
-        Object::Topology(topology) => Some(mirror::Object::Topology(topology)),
-        Object::Namespace(_) => None,
+        Object::Pod(pod) => mirror::Object::Pod(pod),
+        Object::Node(node) => mirror::Object::Node(node),
+        Object::Queue(queue) => mirror::Object::Queue(queue),
+        Object::PodGroup(group) => mirror::Object::PodGroup(group),
+        Object::BindRequest(request) => mirror::Object::BindRequest(request),
+        Object::PriorityClass(class) => mirror::Object::PriorityClass(class),
+        Object::Topology(topology) => mirror::Object::Topology(topology),
+        Object::Namespace(namespace) => mirror::Object::Namespace(namespace),
     }
 }
