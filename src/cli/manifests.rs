@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::{crds, output};
+use crate::components::grouping::readable::OWNERS;
 
 /// The image that the manifests name where no other is asked for.
 pub const DEFAULT_IMAGE: &str = concat!("unikai:", env!("CARGO_PKG_VERSION"));
@@ -46,13 +47,28 @@ pub fn files(image: &str) -> Vec<(String, String)> {
             "20-priority-classes.yaml",
             include_str!("manifests/priority-classes.yaml"),
         ),
-        file("30-rbac.yaml", include_str!("manifests/rbac.yaml")),
+        file(
+            "30-rbac.yaml",
+            &include_str!("manifests/rbac.yaml").replace("${OWNERS}", &owners()),
+        ),
         file(
             "40-operator.yaml",
             &include_str!("manifests/operator.yaml").replace("${IMAGE}", &quoted(image)),
         ),
     ]);
     files
+}
+
+/// The rules of the role that reads the owners of pods.
+fn owners() -> String {
+    let rule = |(group, plurals): &(&str, &[&str])| {
+        let group = if group.is_empty() { "\"\"" } else { group };
+        format!(
+            "- apiGroups: [{group}]\n  resources: [{}]\n  verbs: [get]\n",
+            plurals.join(", ")
+        )
+    };
+    OWNERS.iter().map(rule).collect()
 }
 
 /// A text as YAML, in quotes if it needs them.

@@ -17,18 +17,19 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 use tracing::debug;
 
+use crate::api::names::label;
 use crate::components::bus::{
     Bus, Change, GroupKey, Grouping, Kind, Note, Object, Severity, Subject, ToGrouper, ToScheduler,
 };
 use crate::components::grouping::owners::Owners;
 use crate::components::grouping::rules::Grouped;
-use crate::components::grouping::{Failed, Found, Known, left_alone};
+use crate::components::grouping::{Failed, Found, Known, is_addressed, left_alone};
 use crate::components::retry::Backoff;
 use crate::components::watches::Stores;
 use crate::components::{Context, Error, pods};
@@ -141,8 +142,22 @@ impl Grouper {
                 self.book.retry_members(&key, Instant::now() + AFTER_DELETION);
             }
             Change::Applied(Object::PodGroup(group)) => self.desk.group_seen(&group),
+            Change::Applied(Object::Namespace(namespace)) => self.namespace(&namespace),
             Change::Synced(kind) => self.synced(kind),
             Change::Applied(_) | Change::Deleted(_) => {}
+        }
+    }
+
+    /// A namespace whose labels have changed may have come to those whose pods are ours to group.
+    fn namespace(&mut self, namespace: &Namespace) {
+        if self.context.settings.namespace_labels.is_empty() || !self.missing.is_empty() {
+            return;
+        }
+        for uid in self
+            .book
+            .ungrouped(namespace.metadata.name.as_deref().unwrap_or_default())
+        {
+            self.group(&uid);
         }
     }
 
@@ -175,10 +190,11 @@ impl Grouper {
     fn group(&mut self, uid: &str) {
         let Some(entry) = self.book.get(uid) else { return };
         let pod = Arc::clone(&entry.pod);
-        if pods::is_finished(&pod) || left_alone(&pod) {
+        if pods::is_finished(&pod) || left_alone(&pod) || !self.is_addressed(&pod) {
             return;
         }
-        if let Some(key) = self.settled(&pod) {
+        let is_new = entry.group.is_none();
+        if let Some(key) = self.settled(&pod).filter(|_| is_new) {
             self.book.assign(uid, key, None);
             return;
         }
@@ -211,11 +227,22 @@ impl Grouper {
         }
     }
 
-    /// A bound pod whose group exists is not looked at again, so that a restart amid many running pods reads no owners.
+    fn is_addressed(&self, pod: &Pod) -> bool {
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let namespace = self.stores.namespaces.get("", namespace);
+        let labels = namespace
+            .as_ref()
+            .and_then(|namespace| namespace.metadata.labels.as_ref());
+        is_addressed(pod, labels, &self.context.settings)
+    }
+
+    /// A bound pod whose group exists is not grouped when it is first seen, so that a restart amid many running pods reads no owners.
     fn settled(&self, pod: &Pod) -> Option<GroupKey> {
         let key = pods::annotated_group(pod)?;
-        let exists = self.stores.pod_groups.get(&key.namespace, &key.name).is_some();
-        (pods::is_bound(pod) && exists).then_some(key)
+        let group = self.stores.pod_groups.get(&key.namespace, &key.name)?;
+        let labels = pod.metadata.labels.as_ref();
+        let is_placed = labels.is_some_and(|labels| labels.contains_key(label::SUBGROUP_NAME));
+        (pods::is_bound(pod) && (is_placed || group.spec.sub_groups.is_empty())).then_some(key)
     }
 
     fn walked(&mut self, walked: Walked) {
@@ -240,7 +267,7 @@ impl Grouper {
         self.book.assign(uid, key.clone(), grouped.subgroup.clone());
         let group = self.desk.desire(&key, &grouped.group);
         debug!(ns = %key.namespace, name = pod.metadata.name, gang = %key.name, "pod grouped");
-        if !pods::is_bound(pod) {
+        if !pods::is_bound(pod) || !desk::is_placed(pod, grouped.subgroup.as_deref()) {
             self.desk.mark_late(uid);
         }
         self.outbox.push_back(Grouping {

@@ -5,6 +5,7 @@ pub mod defaults;
 pub mod fields;
 pub mod karta;
 pub mod owners;
+pub mod readable;
 pub mod rules;
 pub mod workload;
 
@@ -134,8 +135,8 @@ impl Known<'_> {
                     return Some(found);
                 };
                 // A pod without a place in the tree may be one that its owner only just asked for: the owner is read again.
-                if grouped.subgroup.is_none() && !grouped.group.spec.sub_groups.is_empty() && !chain.is_empty() {
-                    self.owners.forget(chain);
+                let misplaced = grouped.subgroup.is_none() && !grouped.group.spec.sub_groups.is_empty();
+                if misplaced && self.owners.doubt(chain) {
                     return None;
                 }
                 Some(found)
@@ -166,7 +167,7 @@ impl Known<'_> {
     }
 
     fn refused(&self, chain: &[Arc<Workload>], error: RuleError) -> Result<Found, Failed> {
-        self.owners.forget(chain);
+        self.owners.doubt(chain);
         Err(error.into())
     }
 
@@ -184,17 +185,17 @@ impl Known<'_> {
     }
 }
 
-/// Whether the pod is one that we group: it names our scheduler, and carries the labels that the configuration asks for, as does
-/// its namespace.
+/// Whether the pod is one that we group: it names our scheduler, and it and its namespace carry the labels that the configuration
+/// asks for.
 #[must_use]
-pub fn is_addressed(pod: &Pod, namespace: Option<&Workload>, settings: &Settings) -> bool {
+pub fn is_addressed(pod: &Pod, namespace: Option<&BTreeMap<String, String>>, settings: &Settings) -> bool {
     let has_all = |labels: Option<&BTreeMap<String, String>>, wanted: &BTreeMap<String, String>| {
         let has = |key: &String, value: &String| labels.and_then(|labels| labels.get(key)) == Some(value);
         wanted.iter().all(|(key, value)| has(key, value))
     };
     pods::is_ours(pod, settings)
         && has_all(pod.metadata.labels.as_ref(), &settings.pod_labels)
-        && has_all(namespace.map(|namespace| &namespace.labels), &settings.namespace_labels)
+        && has_all(namespace, &settings.namespace_labels)
 }
 
 /// The pod's own annotation keeps the grouper away.

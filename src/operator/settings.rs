@@ -1,5 +1,7 @@
 //! What the user can set, from flags and environment: read strictly, all errors at once, nothing replaced.
 
+mod grouping;
+
 use std::fmt;
 use std::net::SocketAddr;
 
@@ -9,6 +11,7 @@ use crate::components::admission::configurations::Target;
 use crate::components::admission::{self, FailurePolicy, QueueLabels};
 
 use super::{http, lease};
+use grouping::GroupingArgs;
 
 /// Flags of scheduling.
 #[derive(Debug, Clone, clap::Args)]
@@ -110,6 +113,9 @@ pub struct Args {
     /// Scheduling.
     #[command(flatten)]
     pub scheduling: SchedulingArgs,
+    /// Grouping.
+    #[command(flatten)]
+    pub grouping: GroupingArgs,
     /// The webhooks.
     #[command(flatten)]
     pub admission: AdmissionArgs,
@@ -179,6 +185,7 @@ impl TryFrom<Args> for Settings {
         }
         let Args {
             scheduling,
+            grouping,
             admission,
             http,
             lease,
@@ -222,7 +229,7 @@ impl TryFrom<Args> for Settings {
                 node_pool: scheduling.node_pool.filter(|pool| !pool.is_empty()),
                 default_queue: scheduling.default_queue,
                 detailed_fit_errors: scheduling.detailed_fit_errors,
-                ..components::Settings::default()
+                ..grouping.settings()
             },
         })
     }

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::Value;
 
 use super::read::{Scenario, text_at};
@@ -13,7 +12,7 @@ use crate::api::names::{annotation, label};
 use crate::components::grouper::merge::merge;
 use crate::components::grouping::defaults::Defaults;
 use crate::components::grouping::karta::Karta;
-use crate::components::grouping::owners::{Chain, OwnerError, Walk};
+use crate::components::grouping::owners::{Chain, Walk};
 use crate::components::grouping::rules::{self, Cluster, Grouped, Input, KindName, Reference, RuleError};
 use crate::components::grouping::workload::{Workload, split_api_version};
 use crate::components::grouping::{self, Failed};
@@ -125,9 +124,10 @@ impl Files {
 
     fn group(&self, pod: &Pod) -> Result<Option<Grouped>, Failed> {
         let settings = &self.scenario.settings;
-        if !grouping::is_addressed(pod, self.namespace(pod).as_deref(), settings) || grouping::left_alone(pod) {
+        if !grouping::is_addressed(pod, self.namespace_labels(pod).as_ref(), settings) || grouping::left_alone(pod) {
             return Ok(None);
         }
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let annotations = pod.metadata.annotations.as_ref();
         let is_named = annotations.is_some_and(|annotations| annotations.contains_key(annotation::POD_GROUP_NAME));
         let mut walk = Walk::from(pod);
@@ -135,9 +135,14 @@ impl Files {
             return Ok(None);
         }
         while let Some(owner) = walk.next()? {
-            match self.read(pod, owner)? {
-                Some(owner) => walk.take(owner)?,
-                None => break,
+            match self.look_up(&owner.api_version, &owner.kind, namespace, &owner.name) {
+                Answer::Forbidden => break,
+                Answer::Missing(cause) => return Err(walk.not_found(owner, cause).into()),
+                Answer::Found(found) if found.uid == owner.uid => walk.take(found)?,
+                Answer::Found(_) => {
+                    let cause = format!("Owner resource with uid {} not found", owner.uid);
+                    return Err(walk.not_found(owner, cause).into());
+                }
             }
         }
         let Chain::Owned(chain) = walk.end() else {
@@ -196,9 +201,9 @@ impl Files {
         self.learn_owner(&with_kind(pod));
     }
 
-    fn namespace(&self, pod: &Pod) -> Option<Arc<Workload>> {
+    fn namespace_labels(&self, pod: &Pod) -> Option<BTreeMap<String, String>> {
         let name = pod.metadata.namespace.clone().unwrap_or_default();
-        self.find("v1", "Namespace", "", &name)
+        Some(self.find("v1", "Namespace", "", &name)?.labels.clone())
     }
 
     fn find(&self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Option<Arc<Workload>> {
@@ -212,24 +217,6 @@ impl Files {
             self.owners.get(&key).cloned()
         };
         at(namespace).or_else(|| at(""))
-    }
-
-    /// The owner; `None` if it may not be read.
-    fn read(&self, pod: &Pod, owner: &OwnerReference) -> Result<Option<Arc<Workload>>, OwnerError> {
-        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-        let not_found = |cause: String| OwnerError::NotFound {
-            kind: owner.kind.clone(),
-            namespace: namespace.to_owned(),
-            name: owner.name.clone(),
-            uid: owner.uid.clone(),
-            cause,
-        };
-        match self.look_up(&owner.api_version, &owner.kind, namespace, &owner.name) {
-            Answer::Forbidden => Ok(None),
-            Answer::Missing(cause) => Err(not_found(cause)),
-            Answer::Found(found) if found.uid == owner.uid => Ok(Some(found)),
-            Answer::Found(_) => Err(not_found(format!("Owner resource with uid {} not found", owner.uid))),
-        }
     }
 
     fn look_up(&self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Answer {
@@ -283,7 +270,7 @@ impl Cluster for Files {
     fn pods(&self, namespace: &str, labels: &[(&str, &str)]) -> Vec<Arc<Pod>> {
         let settings = &self.scenario.settings;
         let fits = |pod: &&Arc<Pod>| {
-            let ours = grouping::is_addressed(pod, self.namespace(pod).as_deref(), settings);
+            let ours = grouping::is_addressed(pod, self.namespace_labels(pod).as_ref(), settings);
             pod.metadata.namespace.as_deref() == Some(namespace) && ours && grouping::carries(pod, labels)
         };
         self.pods.iter().filter(fits).cloned().collect()

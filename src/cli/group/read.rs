@@ -185,7 +185,7 @@ fn manifests(text: &str, as_kai: bool) -> anyhow::Result<Scenario> {
 }
 
 /// Adds namespaces and UIDs where manifests have none.
-fn complete(objects: &mut [Value]) {
+pub fn complete(objects: &mut [Value]) {
     for object in &mut *objects {
         let (name, kind) = (text_at(object, "/metadata/name"), text_at(object, "/kind"));
         let metadata = &mut object["metadata"];

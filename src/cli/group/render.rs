@@ -117,5 +117,8 @@ fn near(constraint: Option<&TopologyConstraint>) -> Option<String> {
         level("preferred", &constraint.preferred_topology_level),
     ];
     let levels: Vec<String> = levels.into_iter().flatten().collect();
-    Some(format!("{topology} ({})", levels.join(", ")))
+    Some(match levels.is_empty() {
+        true => topology.to_owned(),
+        false => format!("{topology} ({})", levels.join(", ")),
+    })
 }

@@ -1,1 +1,125 @@
+//! What each kind of workload becomes. A family is a YAML file of cases, and its snapshot is what `unikai group` prints for them.
+//!
+//! In the cases, `owner: group/version/Kind/name` stands for an owner reference; namespaces and UIDs are added.
 
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::files::Files;
+use super::read::{self, Scenario};
+use super::render;
+use crate::components::Settings;
+
+/// Groups the pods of every case of the family.
+fn grouped(cases: &str) -> String {
+    let documents = serde_yaml_ng::Deserializer::from_str(cases);
+    let cases = documents.map(|document| Value::deserialize(document).expect("YAML"));
+    cases.map(|case| one(&case)).collect::<Vec<_>>().join("\n")
+}
+
+fn one(case: &Value) -> String {
+    let objects = |key: &str| case[key].as_array().cloned().unwrap_or_default();
+    let (mut all, first_pod) = (objects("objects"), objects("objects").len());
+    all.extend(objects("pods"));
+    all.iter_mut().for_each(expand);
+    read::complete(&mut all);
+    let pods = all.split_off(first_pod);
+    let config = &case["config"];
+    let map = config["defaults"]
+        .as_str()
+        .map(|name| ("default".to_owned(), name.to_owned()));
+    let is_on = |key: &str| config[key].as_bool().unwrap_or(true);
+    let scenario = Scenario {
+        settings: Settings {
+            default_priorities: map,
+            knative_gangs: is_on("knativeGangs"),
+            search_legacy_pod_groups: is_on("legacy"),
+            ..Settings::default()
+        },
+        objects: all,
+        pods,
+        passes: 1,
+        forbidden: serde_json::from_value(config["forbidden"].clone()).unwrap_or_default(),
+        unknown: Vec::new(),
+        assume_classes: case["classes"].is_null(),
+    };
+    let mut files = Files::new(scenario);
+    files.group_all();
+    render::table(case["about"].as_str().expect("what it is about"), &Ok(files))
+}
+
+/// Writes out what cases abbreviate.
+fn expand(object: &mut Value) {
+    let fields = object.as_object_mut().expect("an object");
+    let kind = fields.remove("kind").unwrap_or(json!("v1/Pod"));
+    let (api_version, kind) = kind.as_str().expect("text").rsplit_once('/').expect("version/Kind");
+    let mut metadata = json!({});
+    for key in ["name", "uid", "labels", "annotations", "deletionTimestamp"] {
+        if let Some(value) = fields.remove(key) {
+            metadata[key] = value;
+        }
+    }
+    let owners = fields.remove("owners").unwrap_or_default();
+    let owners = owners.as_array().cloned().unwrap_or_default();
+    let owners: Vec<Value> = owners
+        .into_iter()
+        .chain(fields.remove("owner"))
+        .map(|owner| reference(&owner))
+        .collect();
+    metadata["ownerReferences"] = json!(owners);
+    fields.insert("apiVersion".to_owned(), json!(api_version));
+    fields.insert("kind".to_owned(), json!(kind));
+    fields.insert("metadata".to_owned(), metadata);
+    if kind == "Pod" {
+        let spec = fields.entry("spec").or_insert_with(|| json!({}));
+        spec["schedulerName"] = json!("kai-scheduler");
+        spec["containers"] = json!([]);
+    }
+}
+
+fn reference(owner: &Value) -> Value {
+    let (kind, name) = owner.as_str().expect("text").rsplit_once('/').expect("a name");
+    let (api_version, kind) = kind.rsplit_once('/').expect("a kind");
+    json!({"apiVersion": api_version, "kind": kind, "name": name})
+}
+
+macro_rules! families {
+    ($($family:ident),+ $(,)?) => {
+        $(#[test]
+        fn $family() {
+            insta::assert_snapshot!(grouped(include_str!(concat!("tests/", stringify!($family), ".yaml"))));
+        })+
+    };
+}
+
+families!(
+    owners,
+    pods,
+    jobs,
+    job_sets,
+    leader_worker_sets,
+    kubeflow,
+    pytorch,
+    ray,
+    knative,
+    grove,
+    passed_over,
+    small,
+    own_words,
+    kartas
+);
+
+#[test]
+fn a_manifest_without_pods_is_grouped_with_imagined_ones() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let job = "{apiVersion: batch/v1, kind: Job, metadata: {name: j, annotations: {kai.scheduler/min-member: '2'}}}";
+    let set = "{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, metadata: {name: js}, spec: {replicatedJobs: [
+        {name: w, replicas: 2, template: {spec: {parallelism: 3}}}]}}";
+    std::fs::write(file.path(), format!("{job}\n---\n{set}\n")).expect("written");
+    let mut files = Files::new(read::read(file.path(), false).expect("manifests"));
+    files.group_all();
+    insta::assert_snapshot!(render::table("a file", &Ok(files)));
+    std::fs::write(file.path(), "just a text").expect("written");
+    let error = read::read(file.path(), false).err().expect("no manifest").to_string();
+    assert!(error.contains("not a manifest"), "{error}");
+}

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use k8s_openapi::api::core::v1::Pod;
 
-use crate::api::names::annotation;
+use crate::api::names::{annotation, label};
 use crate::components::bus::GroupKey;
 use crate::components::pods;
 
@@ -124,6 +124,18 @@ impl Book {
         all.into_iter().map(|(_, uid)| uid.clone()).collect()
     }
 
+    /// The pods of a namespace that have no group.
+    pub fn ungrouped(&self, namespace: &str) -> Vec<String> {
+        let is_there = |entry: &Entry| entry.pod.metadata.namespace.as_deref() == Some(namespace);
+        let pods = self
+            .pods
+            .iter()
+            .filter(|(_, entry)| entry.group.is_none() && is_there(entry));
+        let mut uids: Vec<String> = pods.map(|(uid, _)| uid.clone()).collect();
+        uids.sort_unstable();
+        uids
+    }
+
     /// Looks at the pod again at the instant.
     pub fn retry(&mut self, uid: &str, at: Instant) {
         self.retries.insert((at, uid.to_owned()), ());
@@ -161,7 +173,11 @@ impl Book {
 fn fingerprint(pod: &Pod, group: Option<&GroupKey>) -> u64 {
     let mut hasher = DefaultHasher::new();
     let meta = &pod.metadata;
-    meta.labels.hash(&mut hasher);
+    for (key, value) in meta.labels.iter().flatten() {
+        if key != label::SUBGROUP_NAME {
+            (key, value).hash(&mut hasher);
+        }
+    }
     for (key, value) in meta.annotations.iter().flatten() {
         let ours = match key.as_str() {
             annotation::POD_GROUP_NAME => group.is_some_and(|group| &*group.name == value),

@@ -13,7 +13,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
-use super::book::Book;
+use super::book::{Book, Entry};
 use super::merge::{merge, set_times};
 use crate::api::PodGroup;
 use crate::api::names::{annotation, label};
@@ -141,8 +141,12 @@ impl Desk {
         for key in keys {
             self.queue_if_needed(&key);
         }
-        let unbound = |uid: &String| book.get(uid).is_some_and(|entry| !pods::is_bound(&entry.pod));
-        self.mark_soon(book.waiting().into_iter().filter(unbound));
+        let unmarked = |uid: &String| {
+            let is_so =
+                |entry: &Entry| !pods::is_bound(&entry.pod) || !is_placed(&entry.pod, entry.subgroup.as_deref());
+            book.get(uid).is_some_and(is_so)
+        };
+        self.mark_soon(book.waiting().into_iter().filter(unmarked));
     }
 
     /// When there is something to do next.
@@ -294,14 +298,10 @@ impl Desk {
         let (pod, Some(group)) = (&entry.pod, entry.group.clone()) else {
             return false;
         };
-        let leaf = pod
-            .metadata
-            .labels
-            .as_ref()
-            .and_then(|labels| labels.get(label::SUBGROUP_NAME));
         let named = pods::annotated_group(pod).as_ref() == Some(&group);
-        let placed = entry.subgroup.is_none() || leaf == entry.subgroup.as_ref();
-        let late = pods::is_bound(pod) || pod.metadata.deletion_timestamp.is_some();
+        let placed = is_placed(pod, entry.subgroup.as_deref());
+        // A binding names the group, and cannot name the sub-group: a bound pod must be told that, too.
+        let late = (pods::is_bound(pod) && placed) || pod.metadata.deletion_timestamp.is_some();
         if (named && placed) || late || !self.context.is_leading() {
             return false;
         }
@@ -320,6 +320,13 @@ impl Desk {
         });
         true
     }
+}
+
+/// Whether the pod names its sub-group, if it has one.
+pub fn is_placed(pod: &Pod, subgroup: Option<&str>) -> bool {
+    let labels = pod.metadata.labels.as_ref();
+    let named = labels.and_then(|labels| labels.get(label::SUBGROUP_NAME));
+    subgroup.is_none() || named.map(String::as_str) == subgroup
 }
 
 /// As the watch would show it.

@@ -24,6 +24,8 @@ use crate::api::names::{annotation, third_party};
 
 /// How long an owner that was read counts as read.
 const FRESH: Duration = Duration::from_secs(30);
+/// How long it does if reading it failed, or made no sense: a burst of its pods is one read also then.
+const DOUBTFUL: Duration = Duration::from_secs(1);
 /// More owners than this above one another are a loop or a mistake.
 const DEPTH_MAX: usize = 16;
 /// Owners read at the same time.
@@ -81,6 +83,8 @@ pub enum OwnerError {
 enum Read {
     Object(Arc<Workload>),
     Forbidden,
+    /// It was not found, and why.
+    Failed(String),
 }
 
 /// An object, and its place among the remembered ones.
@@ -118,8 +122,11 @@ impl<K: Clone + Eq + Hash, T> Remembered<K, T> {
         slot
     }
 
-    fn forget(&self, key: &K) {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    /// The object is read again when it is asked for next, unless that was just done; whether it will be.
+    fn doubt(&self, key: &K) -> bool {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_old = slots.get(key).is_some_and(|(since, _)| since.elapsed() >= DOUBTFUL);
+        is_old && slots.remove(key).is_some()
     }
 }
 
@@ -158,6 +165,7 @@ impl Owners {
         while let Some(owner) = walk.next().ok()? {
             match self.owners.slot(&owner.uid).get()? {
                 Read::Forbidden => break,
+                Read::Failed(_) => return None,
                 Read::Object(read) => walk.take(Arc::clone(read)).ok()?,
             }
         }
@@ -171,20 +179,24 @@ impl Owners {
     pub async fn chain(&self, pod: &Pod) -> Result<Chain, OwnerError> {
         let mut walk = Walk::from(pod);
         while let Some(owner) = walk.next()? {
+            if let Some(Read::Failed(_)) = self.owners.slot(&owner.uid).get() {
+                self.owners.doubt(&owner.uid);
+            }
             let slot = self.owners.slot(&owner.uid);
-            match slot.get_or_try_init(|| self.read(walk.namespace, owner)).await? {
+            match slot.get_or_init(|| self.read(walk.namespace, owner)).await {
                 Read::Forbidden => break,
+                Read::Failed(cause) => return Err(walk.not_found(owner, cause.clone())),
                 Read::Object(read) => walk.take(Arc::clone(read))?,
             }
         }
         Ok(walk.end())
     }
 
-    /// Reads these owners again next time: one of them did not make sense, or may have changed since.
-    pub fn forget(&self, chain: &[Arc<Workload>]) {
-        for owner in chain {
-            self.owners.forget(&owner.uid);
-        }
+    /// Reads these owners again next time: one of them did not make sense, or may have changed since. False if all of them were
+    /// just read.
+    pub fn doubt(&self, chain: &[Arc<Workload>]) -> bool {
+        let doubted = chain.iter().filter(|owner| self.owners.doubt(&owner.uid));
+        doubted.count() > 0
     }
 
     /// What is remembered of another object.
@@ -295,27 +307,19 @@ impl Owners {
         }
     }
 
-    async fn read(&self, namespace: &str, owner: &OwnerReference) -> Result<Read, OwnerError> {
-        let not_found = |cause: String| OwnerError::NotFound {
-            kind: owner.kind.clone(),
-            namespace: namespace.to_owned(),
-            name: owner.name.clone(),
-            uid: owner.uid.clone(),
-            cause,
-        };
+    async fn read(&self, namespace: &str, owner: &OwnerReference) -> Read {
         let _permit = self.reads.acquire().await;
-        let api = match self.api(&owner.api_version, &owner.kind, namespace).await {
-            Ok(api) => api,
-            Err(error) if is_forbidden(&error) => return Ok(Read::Forbidden),
-            Err(error) => return Err(not_found(error.to_string())),
+        let found = match self.api(&owner.api_version, &owner.kind, namespace).await {
+            Ok(api) => api.get(&owner.name).await,
+            Err(error) => Err(error),
         };
-        match api.get(&owner.name).await {
-            Ok(object) if object.metadata.uid.as_deref() == Some(&owner.uid) => Ok(Read::Object(Arc::new(
-                Workload::of_object(&owner.api_version, &owner.kind, object),
-            ))),
-            Ok(_) => Err(not_found(format!("Owner resource with uid {} not found", owner.uid))),
-            Err(error) if is_forbidden(&error) => Ok(Read::Forbidden),
-            Err(error) => Err(not_found(error.to_string())),
+        match found {
+            Ok(object) if object.metadata.uid.as_deref() == Some(&owner.uid) => {
+                Read::Object(Arc::new(Workload::of_object(&owner.api_version, &owner.kind, object)))
+            }
+            Ok(_) => Read::Failed(format!("Owner resource with uid {} not found", owner.uid)),
+            Err(error) if is_forbidden(&error) => Read::Forbidden,
+            Err(error) => Read::Failed(error.to_string()),
         }
     }
 
@@ -401,6 +405,18 @@ impl<'a> Walk<'a> {
         self.next = next.cloned();
         self.chain.push(owner);
         Ok(())
+    }
+
+    /// What to say of an owner that is not there.
+    #[must_use]
+    pub fn not_found(&self, owner: &OwnerReference, cause: String) -> OwnerError {
+        OwnerError::NotFound {
+            kind: owner.kind.clone(),
+            namespace: self.namespace.to_owned(),
+            name: owner.name.clone(),
+            uid: owner.uid.clone(),
+            cause,
+        }
     }
 
     /// Where the walk ended: at the top, or below an owner that may not be read.

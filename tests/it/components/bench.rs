@@ -9,8 +9,10 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
 use kube::{Api, Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -117,6 +119,57 @@ impl Bench {
         });
         let job: Job = self.create(&serde_json::from_value(job).unwrap()).await;
         job.controller_owner_ref(&()).unwrap()
+    }
+
+    /// An object of any kind, as an owner.
+    pub async fn create_owner(&self, object: Value) -> OwnerReference {
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        let types = object.types.clone().unwrap();
+        let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(&types).unwrap());
+        let api: Api<DynamicObject> = match &object.metadata.namespace {
+            Some(namespace) => Api::namespaced_with(self.admin.clone(), namespace, &resource),
+            None => Api::all_with(self.admin.clone(), &resource),
+        };
+        let created = api.create(&PostParams::default(), &object).await.unwrap();
+        OwnerReference {
+            controller: Some(true),
+            ..created.controller_owner_ref(&resource).unwrap()
+        }
+    }
+
+    /// Makes an object the owner of one that exists.
+    pub async fn own(&self, api_version: &str, kind: &str, name: &str, owner: &OwnerReference) {
+        let (group, version) = api_version.split_once('/').unwrap();
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        let api: Api<DynamicObject> = Api::namespaced_with(self.admin.clone(), "default", &resource);
+        let patch = Patch::Merge(json!({"metadata": {"ownerReferences": [owner]}}));
+        api.patch(name, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    /// Serves a kind of somebody else's with an open schema.
+    pub async fn serve(&self, group: &str, version: &str, kind: &str) {
+        let (singular, plural) = (kind.to_lowercase(), format!("{}s", kind.to_lowercase()));
+        let open = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+        let crd = json!({
+            "metadata": {"name": format!("{plural}.{group}")},
+            "spec": {
+                "group": group, "scope": "Namespaced", "names": {"kind": kind, "plural": plural, "singular": singular},
+                "versions": [{"name": version, "served": true, "storage": true, "schema": open}],
+            },
+        });
+        let crd: CustomResourceDefinition = serde_json::from_value(crd).unwrap();
+        Api::all(self.admin.clone())
+            .create(&PostParams::default(), &crd)
+            .await
+            .unwrap();
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        let served = tokio::time::timeout(PATIENCE, async {
+            let api = Api::<DynamicObject>::all_with(self.admin.clone(), &resource);
+            while api.list(&ListParams::default()).await.is_err() {
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+        });
+        served.await.expect("the kind is served");
     }
 
     pub async fn delete<K>(&self, namespace: &str, name: &str)

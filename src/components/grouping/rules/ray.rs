@@ -64,7 +64,7 @@ fn counted(input: &Input, top: &Workload, cluster: &Value) -> Result<Grouped, Ru
     if let Some(class) = top.labels.get(third_party::RAY_PRIORITY_CLASS_NAME) {
         grouped.group.spec.priority_class_name = Some(class.clone());
     }
-    let groups = groups(cluster)?;
+    let groups = groups(input, cluster)?;
     let total = groups.iter().filter_map(|group| group.min_member).sum();
     grouped.group.spec.min_member = Some(total);
     let existing = grouped.group.metadata.name.as_deref();
@@ -79,13 +79,14 @@ fn counted(input: &Input, top: &Workload, cluster: &Value) -> Result<Grouped, Ru
         // A submitter, or a pod of a group that is not in the specification: the cluster does not wait for it.
         per_pod(input, &mut grouped);
         grouped.group.spec.min_member = Some(1);
+        grouped.rule = "a pod of none of its groups".to_owned();
         return Ok(grouped);
     }
     grouped.group.spec.sub_groups = groups;
     Ok(grouped)
 }
 
-fn groups(cluster: &Value) -> Result<Vec<SubGroup>, RuleError> {
+fn groups(input: &Input, cluster: &Value) -> Result<Vec<SubGroup>, RuleError> {
     let head = fields::value(cluster, &["spec", "headGroupSpec"])?;
     let head_topology = head.map(|head| topology(head, "headGroupSpec")).transpose()?;
     let mut groups = vec![near(head_topology.flatten(), leaf(HEAD, 1))];
@@ -94,7 +95,7 @@ fn groups(cluster: &Value) -> Result<Vec<SubGroup>, RuleError> {
         if !spec.is_object() {
             return wrong(format!("workerGroupSpecs[{index}] is no object"));
         }
-        let Some(size) = size(spec)? else { continue };
+        let Some(size) = size(input, spec)? else { continue };
         let stated = fields::text(spec, &["groupName"])?.filter(|name| !name.is_empty());
         let name = stated.map_or_else(|| format!("worker-group-{index}"), ToOwned::to_owned);
         let nearness = topology(spec, &format!("workerGroupSpecs.{name}"))?;
@@ -104,7 +105,7 @@ fn groups(cluster: &Value) -> Result<Vec<SubGroup>, RuleError> {
 }
 
 /// The pods of a group that start together; none if it has no pods at all.
-fn size(spec: &Value) -> Result<Option<i32>, RuleError> {
+fn size(input: &Input, spec: &Value) -> Result<Option<i32>, RuleError> {
     let suspended = |key| fields::boolean(spec, &[key]);
     if suspended("suspended")?.unwrap_or(false) || suspended("suspend")?.unwrap_or(false) {
         return Ok(None);
@@ -112,16 +113,13 @@ fn size(spec: &Value) -> Result<Option<i32>, RuleError> {
     let replicas = fields::integer(spec, &["replicas"])?;
     let min = fields::integer(spec, &["minReplicas"])?.unwrap_or(0);
     let hosts = fields::integer(spec, &["numOfHosts"])?.unwrap_or(1);
-    let replicas = match replicas {
-        // Ray itself lifts too few to the minimum.
-        None => min.max(0),
-        Some(replicas) if min > replicas => {
-            return wrong(format!(
-                "ray-cluster replicas for a workerGroupsSpec can't be less than minReplicas. replicas: {replicas}, minReplicas: {min}"
-            ));
-        }
-        Some(replicas) => replicas,
-    };
+    if let Some(replicas) = replicas.filter(|replicas| min > *replicas && input.settings.exactly_as_kai) {
+        return wrong(format!(
+            "ray-cluster replicas for a workerGroupsSpec can't be less than minReplicas. replicas: {replicas}, minReplicas: {min}"
+        ));
+    }
+    // Ray itself lifts too few to the minimum.
+    let replicas = replicas.unwrap_or(0).max(min);
     if min == 0 && replicas == 0 {
         return Ok(None);
     }

@@ -1,0 +1,46 @@
+//! The kinds that may stand above a pod, as the API serves them: what the grouper asks for the right to read. An owner that it may
+//! not read ends the walk below it.
+
+/// API group and plural names.
+#[rustfmt::skip]
+pub const OWNERS: &[(&str, &[&str])] = &[
+    ("", &["replicationcontrollers"]),
+    ("amlarc.azureml.com", &["amljobs"]),
+    ("apps", &["daemonsets", "deployments", "replicasets", "statefulsets"]),
+    ("argoproj.io", &["workflows"]),
+    ("batch", &["cronjobs", "jobs"]),
+    ("egx.nvidia.io", &["spotrequests"]),
+    ("grove.io", &["podcliques", "podcliquescalinggroups", "podcliquesets", "podgangsets"]),
+    ("jobset.x-k8s.io", &["jobsets"]),
+    ("kubeflow.org", &["jaxjobs", "mpijobs", "notebooks", "pytorchjobs", "scheduledworkflows", "tfjobs", "xgboostjobs"]),
+    ("kubevirt.io", &["virtualmachineinstances", "virtualmachines"]),
+    ("leaderworkerset.x-k8s.io", &["leaderworkersets"]),
+    ("machinelearning.seldon.io", &["seldondeployments"]),
+    ("nvidia.com", &["dynamocomponentdeployments", "dynamographdeployments"]),
+    ("ray.io", &["rayclusters", "rayjobs", "rayservices"]),
+    ("run.ai", &["distributedinferenceworkloads", "distributedworkloads", "inferenceworkloads", "interactiveworkloads", "runaijobs",
+                 "trainingworkloads"]),
+    ("scheduler.grove.io", &["podgangs"]),
+    ("serving.knative.dev", &["configurations", "revisions", "services"]),
+    ("tekton.dev", &["pipelineruns", "taskruns"]),
+    ("trainer.kubeflow.org", &["trainjobs"]),
+    ("workspace.devfile.io", &["devworkspaces"]),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::components::grouping::rules::known_kinds;
+
+    #[test]
+    fn every_kind_with_a_rule_can_be_read() {
+        for (group, kind) in known_kinds().filter(|(_, kind)| *kind != "Pod") {
+            let plural = format!("{}s", kind.to_ascii_lowercase());
+            let listed = OWNERS.iter().find(|(listed, _)| *listed == group);
+            assert!(
+                listed.is_some_and(|(_, plurals)| plurals.contains(&&*plural)),
+                "{plural}.{group}"
+            );
+        }
+    }
+}

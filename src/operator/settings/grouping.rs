@@ -1,0 +1,91 @@
+//! Flags of grouping: which pods, and by which rules.
+
+use std::collections::BTreeMap;
+
+use crate::components::Settings;
+
+/// Flags of grouping.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Grouping")]
+pub struct GroupingArgs {
+    /// Group only pods with all of these labels
+    #[arg(long, env = "UNIKAI_POD_LABEL_SELECTOR", value_name = "KEY=VALUE,…", value_delimiter = ',', value_parser = pair)]
+    pub pod_label_selector: Vec<(String, String)>,
+
+    /// Group only pods of namespaces with all of these labels
+    #[arg(long, env = "UNIKAI_NAMESPACE_LABEL_SELECTOR", value_name = "KEY=VALUE,…", value_delimiter = ',', value_parser = pair)]
+    pub namespace_label_selector: Vec<(String, String)>,
+
+    /// ConfigMap that names priority classes and preemptibility by kind of workload
+    #[arg(
+        long,
+        env = "UNIKAI_DEFAULT_PRIORITIES_CONFIGMAP",
+        value_name = "NAMESPACE/NAME",
+        value_parser = place
+    )]
+    pub default_priorities_configmap: Option<(String, String)>,
+
+    /// Keep pods in the groups that older releases of KAI made for them
+    #[arg(long, env = "UNIKAI_SEARCH_LEGACY_POD_GROUPS", value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    pub search_legacy_pod_groups: bool,
+
+    /// Start the pods of a Knative revision together, as many as its minimum scale
+    #[arg(long, env = "UNIKAI_KNATIVE_GANGS", value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    pub knative_gangs: bool,
+
+    /// Group kinds without a rule by the Karta that describes them
+    #[arg(long, env = "UNIKAI_KARTAS", value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
+    pub kartas: bool,
+
+    /// Group as KAI does also where more is possible: annotations, versions and wrappers that KAI does not know
+    #[arg(long, env = "UNIKAI_GROUP_AS_KAI", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    pub group_as_kai: bool,
+}
+
+impl GroupingArgs {
+    /// The components' settings as far as these flags go.
+    pub fn settings(self) -> Settings {
+        let all = |pairs: Vec<(String, String)>| pairs.into_iter().collect::<BTreeMap<_, _>>();
+        Settings {
+            pod_labels: all(self.pod_label_selector),
+            namespace_labels: all(self.namespace_label_selector),
+            default_priorities: self.default_priorities_configmap,
+            search_legacy_pod_groups: self.search_legacy_pod_groups,
+            knative_gangs: self.knative_gangs,
+            kartas: self.kartas,
+            exactly_as_kai: self.group_as_kai,
+            ..Settings::default()
+        }
+    }
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    split(text, '=').ok_or_else(|| "not of the form KEY=VALUE".to_owned())
+}
+
+fn place(text: &str) -> Result<(String, String), String> {
+    split(text, '/').ok_or_else(|| "not of the form NAMESPACE/NAME".to_owned())
+}
+
+fn split(text: &str, at: char) -> Option<(String, String)> {
+    let (left, right) = text.split_once(at)?;
+    let (left, right) = (left.trim(), right.trim());
+    (!left.is_empty() && !right.contains(at)).then(|| (left.to_owned(), right.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_and_places_are_read_strictly() {
+        assert_eq!(pair("a.b/c=d"), Ok(("a.b/c".to_owned(), "d".to_owned())));
+        assert_eq!(place("ns/map"), Ok(("ns".to_owned(), "map".to_owned())));
+        for wrong in ["a", "=b", ""] {
+            assert!(pair(wrong).is_err(), "{wrong}");
+        }
+        for wrong in ["map", "/map", "a/b/c"] {
+            assert!(place(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! Workloads of every family on the embedded cluster: from the owner object and its pods to a gang that runs. Their own controllers
+//! are not there; the tests make the pods as they would.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use serde_json::{Value, json};
+use unikai::api::PodGroup;
+use unikai::devcluster::apiserver::{Effect, Match, Times};
+use unikai::devcluster::world::NodeSpec;
+
+use super::bench::{self, Bench, pod};
+
+/// An object in the namespace of the tests, in queue `test`.
+fn owner(api_version: &str, kind: &str, name: &str, more: &Value) -> Value {
+    let mut object = json!({
+        "apiVersion": api_version, "kind": kind,
+        "metadata": {"name": name, "namespace": "default", "labels": {"kai.scheduler/queue": "test"}},
+    });
+    for (key, value) in more.as_object().into_iter().flatten() {
+        object[key.as_str()] = value.clone();
+    }
+    object
+}
+
+/// The same below another object.
+fn below(parent: &OwnerReference, mut object: Value) -> Value {
+    object["metadata"]["ownerReferences"] = json!([parent]);
+    object
+}
+
+/// A pod that needs a whole node.
+fn member(name: &str, owner: &OwnerReference, labels: &[(&str, &str)]) -> Pod {
+    let mut member = pod(name, json!({"nvidia.com/gpu": "8"}));
+    member.metadata.owner_references = Some(vec![owner.clone()]);
+    let own = member.metadata.labels.get_or_insert_default();
+    own.extend(
+        labels
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned())),
+    );
+    member
+}
+
+impl Bench {
+    /// Makes the pods with one node too few for them: none runs. Then with all nodes: all run, in that group and these parts.
+    async fn runs_as_gang(&self, group: &str, pods: &[(Pod, Option<&str>)]) -> PodGroup {
+        let names: Vec<String> = pods.iter().filter_map(|(pod, _)| pod.metadata.name.clone()).collect();
+        for (pod, _) in pods {
+            self.create(pod).await;
+        }
+        for index in 1..pods.len() {
+            self.world
+                .add_node(NodeSpec::gpu(format!("{group}-{index}"), 8))
+                .await
+                .unwrap();
+        }
+        let waits = |found: &PodGroup| {
+            found
+                .status
+                .as_ref()
+                .is_some_and(|status| !status.scheduling_conditions.is_empty())
+        };
+        self.until("the group waits", "default", group, waits).await;
+        for name in &names {
+            assert_eq!(
+                bench::phase(&self.get::<Pod>("default", name).await),
+                "Pending",
+                "{name} of {group}"
+            );
+        }
+        self.world
+            .add_node(NodeSpec::gpu(format!("{group}-0"), 8))
+            .await
+            .unwrap();
+        for (name, (_, part)) in names.iter().zip(pods) {
+            let pod: Pod = self
+                .until("it runs", "default", name, |pod: &Pod| bench::phase(pod) == "Running")
+                .await;
+            assert_eq!(pod.metadata.annotations.unwrap()["pod-group-name"], group);
+            let labels = pod.metadata.labels.unwrap_or_default();
+            assert_eq!(
+                labels.get("kai.scheduler/subgroup-name").map(String::as_str),
+                *part,
+                "{name}"
+            );
+        }
+        let found: PodGroup = self.get("default", group).await;
+        assert_eq!(found.spec.queue.as_deref(), Some("test"), "{group}");
+        found
+    }
+}
+
+/// The sub-groups of a group, with their minima.
+fn parts(group: &PodGroup) -> BTreeMap<&str, (Option<i32>, Option<i32>)> {
+    let parts = group.spec.sub_groups.iter();
+    parts
+        .map(|part| (&*part.name, (part.min_member, part.min_sub_group)))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kubeflow_jobs_start_whole() {
+    let bench = Bench::start(Vec::new()).await;
+    for kind in ["PyTorchJob", "TFJob", "MPIJob"] {
+        bench
+            .serve("kubeflow.org", if kind == "MPIJob" { "v2beta1" } else { "v1" }, kind)
+            .await;
+    }
+    let replicas = json!({"Master": {"replicas": 1}, "Worker": {"replicas": 2}});
+    let spec = json!({"spec": {"pytorchReplicaSpecs": replicas}});
+    let job = bench
+        .create_owner(owner("kubeflow.org/v1", "PyTorchJob", "pt", &spec))
+        .await;
+    let kind = "training.kubeflow.org/replica-type";
+    let pods = [
+        (member("pt-master-0", &job, &[(kind, "master")]), Some("master")),
+        (member("pt-worker-0", &job, &[(kind, "worker")]), Some("worker")),
+        (member("pt-worker-1", &job, &[(kind, "worker")]), Some("worker")),
+    ];
+    let group = bench.runs_as_gang(&format!("pg-pt-{}", job.uid), &pods).await;
+    assert_eq!(
+        parts(&group),
+        [("master", (Some(1), None)), ("worker", (Some(2), None))].into()
+    );
+
+    let spec = json!({"spec": {"tfReplicaSpecs": {"PS": {"replicas": 1}, "Worker": {"replicas": 1}}}});
+    let job = bench.create_owner(owner("kubeflow.org/v1", "TFJob", "tf", &spec)).await;
+    let pods = [
+        (member("tf-ps-0", &job, &[]), None),
+        (member("tf-worker-0", &job, &[]), None),
+    ];
+    let group = bench.runs_as_gang(&format!("pg-tf-{}", job.uid), &pods).await;
+    assert_eq!(group.spec.min_member, Some(2));
+
+    let spec = json!({"spec": {"mpiReplicaSpecs": {"Launcher": {"replicas": 1}, "Worker": {"replicas": 1}}}});
+    let job = bench
+        .create_owner(owner("kubeflow.org/v2beta1", "MPIJob", "mpi", &spec))
+        .await;
+    let launcher = json!({"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}});
+    let launcher = below(&job, owner("batch/v1", "Job", "mpi-launcher", &launcher));
+    let launcher = bench.create_owner(launcher).await;
+    let pods = [
+        (member("mpi-launcher-x", &launcher, &[]), None),
+        (member("mpi-worker-0", &job, &[]), None),
+    ];
+    bench.runs_as_gang(&format!("pg-mpi-{}", job.uid), &pods).await;
+    bench.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ray_job_starts_once_its_cluster_is_known() {
+    let bench = Bench::start(Vec::new()).await;
+    bench.serve("ray.io", "v1", "RayCluster").await;
+    bench.serve("ray.io", "v1", "RayJob").await;
+    let job = json!({"status": {"rayClusterName": "ray-1"}});
+    let job = bench.create_owner(owner("ray.io/v1", "RayJob", "ray", &job)).await;
+    let spec = json!({"spec": {"workerGroupSpecs": [{"groupName": "GPU.large", "replicas": 4, "minReplicas": 2}]}});
+    let cluster = below(&job, owner("ray.io/v1", "RayCluster", "ray-1", &spec));
+    let cluster = bench.create_owner(cluster).await;
+    let group = "ray.io/group";
+    let pods = [
+        (member("ray-head", &cluster, &[(group, "headgroup")]), Some("headgroup")),
+        (
+            member("ray-worker-0", &cluster, &[(group, "GPU.large")]),
+            Some("gpu-large"),
+        ),
+        (
+            member("ray-worker-1", &cluster, &[(group, "GPU.large")]),
+            Some("gpu-large"),
+        ),
+    ];
+    let group = bench.runs_as_gang(&format!("pg-ray-{}", job.uid), &pods).await;
+    assert_eq!(
+        parts(&group),
+        [("headgroup", (Some(1), None)), ("gpu-large", (Some(2), None))].into()
+    );
+    bench.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_set_under_a_workflow_starts_whole() {
+    let bench = Bench::start(Vec::new()).await;
+    bench.serve("argoproj.io", "v1alpha1", "Workflow").await;
+    bench.serve("jobset.x-k8s.io", "v1alpha2", "JobSet").await;
+    let flow = bench
+        .create_owner(owner("argoproj.io/v1alpha1", "Workflow", "flow", &json!({})))
+        .await;
+    let spec = json!({"spec": {"replicatedJobs": [{"name": "node", "replicas": 2, "template": {"spec": {"parallelism": 1}}}]}});
+    let mut set = below(&flow, owner("jobset.x-k8s.io/v1alpha2", "JobSet", "js", &spec));
+    set["metadata"]["labels"] = json!({});
+    let set = bench.create_owner(set).await;
+    let template = json!({"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}});
+    let mut pods = Vec::new();
+    for index in ["0", "1"] {
+        let job = below(&set, owner("batch/v1", "Job", &format!("js-node-{index}"), &template));
+        let job = bench.create_owner(job).await;
+        let labels = [
+            ("jobset.sigs.k8s.io/replicatedjob-name", "node"),
+            ("jobset.sigs.k8s.io/job-index", index),
+        ];
+        let part = if index == "0" {
+            "node-replica-0"
+        } else {
+            "node-replica-1"
+        };
+        pods.push((member(&format!("js-node-{index}-0"), &job, &labels), Some(part)));
+    }
+    // The workflow names the queue, and the pods do not.
+    for (pod, _) in &mut pods {
+        pod.metadata
+            .labels
+            .get_or_insert_default()
+            .remove("kai.scheduler/queue");
+    }
+    let group = bench.runs_as_gang(&format!("pg-js-{}", set.uid), &pods).await;
+    assert_eq!(group.spec.min_sub_group, Some(1));
+    bench.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_and_its_workers_start_together() {
+    let bench = Bench::start(Vec::new()).await;
+    bench.serve("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet").await;
+    let spec = json!({"spec": {"leaderWorkerTemplate": {"size": 2, "workerTemplate": {}}}});
+    let set = bench
+        .create_owner(owner("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "lws", &spec))
+        .await;
+    let labels = |index| {
+        [
+            ("leaderworkerset.sigs.k8s.io/group-index", "0"),
+            ("leaderworkerset.sigs.k8s.io/worker-index", index),
+        ]
+    };
+    let pods = [
+        (member("lws-0", &set, &labels("0")), Some("leader")),
+        (member("lws-0-1", &set, &labels("1")), Some("workers")),
+    ];
+    bench.runs_as_gang(&format!("pg-lws-{}-group-0", set.uid), &pods).await;
+    bench.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_knative_revision_starts_with_its_minimum() {
+    let bench = Bench::start(Vec::new()).await;
+    bench.serve("serving.knative.dev", "v1", "Service").await;
+    bench.serve("serving.knative.dev", "v1", "Revision").await;
+    let service = bench
+        .create_owner(owner("serving.knative.dev/v1", "Service", "llm", &json!({})))
+        .await;
+    let mut revision = below(
+        &service,
+        owner("serving.knative.dev/v1", "Revision", "llm-1", &json!({})),
+    );
+    revision["metadata"]["annotations"] = json!({"autoscaling.knative.dev/min-scale": "2"});
+    let revision = bench.create_owner(revision).await;
+    let labels = [("serving.knative.dev/revision", "llm-1")];
+    let pods = [
+        (member("llm-1-a", &revision, &labels), None),
+        (member("llm-1-b", &revision, &labels), None),
+    ];
+    let group = bench.runs_as_gang(&format!("pg-llm-1-{}", revision.uid), &pods).await;
+    assert_eq!(group.spec.priority_class_name.as_deref(), Some("inference"));
+    bench.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn workloads_that_make_no_sense_are_told_so_and_disturb_nobody() {
+    let bench = Bench::start(vec![NodeSpec::gpu("n1", 8)]).await;
+    bench.serve("kubeflow.org", "v1", "PyTorchJob").await;
+    bench.serve("example.com", "v1", "Vault").await;
+    bench.serve("example.com", "v1", "Ring").await;
+    let worker = |size: &str| {
+        json!({"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 20_000, "template": {"metadata": {
+            "annotations": {"kai.scheduler/segment-size": size}}}}}}})
+    };
+    let many = bench
+        .create_owner(owner("kubeflow.org/v1", "PyTorchJob", "many", &worker("1")))
+        .await;
+    let text = bench
+        .create_owner(owner("kubeflow.org/v1", "PyTorchJob", "text", &worker("two")))
+        .await;
+    let empty = bench
+        .create_owner(owner("kubeflow.org/v1", "PyTorchJob", "empty", &json!({"spec": "?"})))
+        .await;
+    let ring = bench
+        .create_owner(owner("example.com/v1", "Ring", "a", &json!({})))
+        .await;
+    let mut circle = ring.clone();
+    let other = bench
+        .create_owner(below(&ring, owner("example.com/v1", "Ring", "b", &json!({}))))
+        .await;
+    (circle.uid, circle.name) = (other.uid.clone(), other.name.clone());
+    bench.own("example.com/v1", "Ring", "a", &other).await;
+    let gone = OwnerReference {
+        uid: "nobody".to_owned(),
+        name: "gone".to_owned(),
+        ..many.clone()
+    };
+    let labels = [
+        ("training.kubeflow.org/replica-type", "worker"),
+        ("training.kubeflow.org/replica-index", "0"),
+    ];
+    let wrong = [
+        ("many", &many, "greater than max allowed segmentation 10000"),
+        ("text", &text, "invalid segment size"),
+        ("empty", &empty, "is not an object"),
+        ("ring", &circle, "form a loop"),
+        ("gone", &gone, "failed to find PyTorchJob"),
+    ];
+    for (name, owner, _) in &wrong {
+        bench.create(&member(name, owner, &labels)).await;
+    }
+    let vault = bench
+        .create_owner(owner("example.com/v1", "Vault", "s", &json!({})))
+        .await;
+    let refused = Effect::Refuse {
+        code: 403,
+        retry_after: None,
+    };
+    bench
+        .server
+        .faults()
+        .add(Match::verb_on("get", "vaults"), refused, Times::Always);
+    bench.create(&member("alone", &vault, &[])).await;
+    let alone: Pod = bench
+        .until(
+            "a pod under an unreadable owner runs",
+            "default",
+            "alone",
+            |pod: &Pod| bench::phase(pod) == "Running",
+        )
+        .await;
+    let named = alone.metadata.annotations.unwrap()["pod-group-name"].clone();
+    assert_eq!(named, format!("pg-alone-{}", alone.metadata.uid.unwrap()));
+    bench
+        .until_list("each of the others is told why", "default", |events: &[Event]| {
+            wrong.iter().all(|(name, _, says)| {
+                events.iter().any(|event| {
+                    event.involved_object.name.as_deref() == Some(*name)
+                        && event.reason.as_deref() == Some("PodGrouperWarning")
+                        && event.message.as_ref().is_some_and(|message| message.contains(says))
+                })
+            })
+        })
+        .await;
+    bench.stop().await;
+}
