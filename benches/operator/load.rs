@@ -74,7 +74,7 @@ impl fmt::Display for Latencies {
 }
 
 impl Load {
-    pub async fn start(client: Client) -> anyhow::Result<Self> {
+    pub fn start(client: Client) -> Self {
         let pods: Api<Pod> = Api::namespaced(client, NAMESPACE);
         let bound = Arc::new(Bound::default());
         let config = kube::runtime::watcher::Config::default();
@@ -92,7 +92,7 @@ impl Load {
                 }
             }
         });
-        Ok(Self { pods, bound, watch })
+        Self { pods, bound, watch }
     }
 
     /// Creates pods as fast as the API server takes them and waits until all are bound.

@@ -51,7 +51,7 @@ async fn measure(cluster: Cluster, pods: usize, beside: Option<std::path::PathBu
         Some(binary) => Some(Process::kube_scheduler(binary, &cluster)?),
         None => None,
     };
-    let load = Load::start(cluster.admin.clone()).await?;
+    let load = Load::start(cluster.admin.clone());
     // Both schedulers are warm, and out of their start-up, before anything is measured.
     load.serial(OURS, "warm-up", 5).await?;
     if kube_scheduler.is_some() {
