@@ -1,18 +1,19 @@
 //! The simulated world, held to the behaviour of real kubelets and controllers, on devcluster and on a real API server.
 
 mod dev;
+mod registration;
 mod stage;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node, Pod, Taint};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node, Pod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, PostParams, PropagationPolicy};
 use kube::core::DynamicObject;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
-use unikai::devcluster::apiserver::{ApiServer, Effect, Identity, Match, Options, RunningServer, Times};
-use unikai::devcluster::world::{NodeSpec, World, WorldOptions};
+use unikai::devcluster::apiserver::{ApiServer, Identity, Options, RunningServer};
+use unikai::devcluster::world::NodeSpec;
 
 use crate::apiserver::harness::own_real_server;
 use stage::{Stage, condition, connect, eventually, is_ready, node_of, phase};
@@ -66,42 +67,6 @@ scenarios! {
     custom_resources_are_collected,
     a_namespace_goes_with_all_in_it,
     a_refused_pod_is_told_of,
-}
-
-/// The node life-cycle controller of a real cluster takes taints off the same nodes at the same time.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_registers_though_others_write_it_meanwhile() {
-    let server = ApiServer::start(Options::default())
-        .await
-        .expect("the API server starts");
-    let client = server.client(&Identity::admin()).await.expect("a client");
-    let taint = |key: &str, effect: &str| Taint {
-        key: key.to_owned(),
-        effect: effect.to_owned(),
-        ..Taint::default()
-    };
-    let mut node = NodeSpec::gpu("contested", 8);
-    node.taints = vec![
-        taint("node.kubernetes.io/not-ready", "NoSchedule"),
-        taint("team", "NoSchedule"),
-    ];
-    let conflict = Effect::Refuse {
-        code: 409,
-        retry_after: None,
-    };
-    let rule = server
-        .faults()
-        .add(Match::verb_on("patch", "nodes"), conflict, Times::Next(2));
-    let options = WorldOptions {
-        nodes: vec![node],
-        ..WorldOptions::default()
-    };
-    let world = World::start(client.clone(), options).await.expect("the node registers");
-    assert_eq!(server.faults().struck(rule), 2);
-    let registered = Api::<Node>::all(client).get("contested").await.expect("the node");
-    let taints = registered.spec.and_then(|spec| spec.taints).expect("taints");
-    assert_eq!(taints, [taint("team", "NoSchedule")]);
-    world.shutdown().await;
 }
 
 async fn devcluster(name: &str) -> (RunningServer, Stage) {

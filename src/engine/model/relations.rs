@@ -87,7 +87,7 @@ pub struct Presence<'a> {
 pub struct Neighbours {
     keys: Vec<Key>,
     counters: Arena<CounterId, Counter>,
-    ids: HashMap<Subject, CounterId>,
+    by_subject: HashMap<Subject, CounterId>,
     /// Counters whose pods have one of some values of a label.
     by_label: HashMap<Name, HashMap<Name, Vec<CounterId>>>,
     /// All other counters.
@@ -105,7 +105,7 @@ impl Neighbours {
     /// There is nothing to count.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.ids.is_empty()
+        self.by_subject.is_empty()
     }
 
     /// The counters for a class, new ones where needed.
@@ -151,7 +151,7 @@ impl Neighbours {
             counter.users -= 1;
             self.unused += usize::from(counter.users == 0);
         }
-        if self.unused > 64 + SLACK * (self.ids.len() - self.unused) {
+        if self.unused > 64 + SLACK * (self.by_subject.len() - self.unused) {
             let unused: Vec<CounterId> = self
                 .counters
                 .iter()
@@ -160,7 +160,7 @@ impl Neighbours {
                 .collect();
             for id in unused {
                 let counter = self.counters.remove(id).expect("it was just seen");
-                self.ids.remove(&counter.subject);
+                self.by_subject.remove(&counter.subject);
             }
             self.unused = 0;
             self.stale = true;
@@ -168,7 +168,7 @@ impl Neighbours {
     }
 
     fn counter(&mut self, subject: Subject) -> CounterId {
-        if let Some(&id) = self.ids.get(&subject) {
+        if let Some(&id) = self.by_subject.get(&subject) {
             return id;
         }
         let key = self
@@ -188,7 +188,7 @@ impl Neighbours {
             ..Counter::default()
         });
         self.unused += 1;
-        self.ids.insert(subject, id);
+        self.by_subject.insert(subject, id);
         self.stale = true;
         id
     }
@@ -223,14 +223,14 @@ impl Neighbours {
     /// Empties all counters, and sorts nodes by their labels as they are now.
     pub fn restart(&mut self, nodes: &Arena<NodeId, Node>) {
         for key in &mut self.keys {
-            let mut known: HashMap<&Name, u32> = HashMap::new();
+            let mut seen: HashMap<&Name, u32> = HashMap::new();
             key.values = vec![None; nodes.slots()];
             for (id, node) in nodes.iter().filter(|(_, node)| node.input.is_some()) {
                 key.values[id.at()] = match &key.label {
                     None => Some(id.0),
                     Some(label) => node.label(label).map(|value| {
-                        let next = known.len() as u32;
-                        *known.entry(value).or_insert(next)
+                        let next = seen.len() as u32;
+                        *seen.entry(value).or_insert(next)
                     }),
                 };
             }

@@ -75,16 +75,14 @@ impl Bench {
             .await
             .unwrap();
         for (name, (_, part)) in names.iter().zip(pods) {
-            let pod: Pod = self
-                .until("it runs", "default", name, |pod: &Pod| bench::phase(pod) == "Running")
-                .await;
+            let placed = |pod: &Pod| {
+                let labels = pod.metadata.labels.clone().unwrap_or_default();
+                let named = labels.get("kai.scheduler/subgroup-name").map(String::as_str);
+                bench::phase(pod) == "Running" && named == *part
+            };
+            // A binding carries no labels: the part is written once the pod is bound.
+            let pod: Pod = self.until("it runs and names its part", "default", name, placed).await;
             assert_eq!(pod.metadata.annotations.unwrap()["pod-group-name"], group);
-            let labels = pod.metadata.labels.unwrap_or_default();
-            assert_eq!(
-                labels.get("kai.scheduler/subgroup-name").map(String::as_str),
-                *part,
-                "{name}"
-            );
         }
         let found: PodGroup = self.get("default", group).await;
         assert_eq!(found.spec.queue.as_deref(), Some("test"), "{group}");

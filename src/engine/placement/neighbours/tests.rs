@@ -145,7 +145,7 @@ fn verdicts(nodes: &[(&str, &str)], running: &[(&str, &str, &str)], labels: &str
             Some(Clash::Apart) => 'A',
             Some(Clash::Shunned) => 'S',
             Some(Clash::SpreadLabel) => 'L',
-            Some(Clash::Spread) => 'X',
+            Some(Clash::Spread) => 'x',
         }
     };
     model.by_name.iter().map(|id| letter(*id)).collect()
@@ -359,7 +359,7 @@ fn spreading() {
             &[a("n0")],
             "app=a",
             "spread 1 app=a by zone",
-            "XX.L",
+            "xx.L",
         ),
         (
             "the third goes anywhere",
@@ -374,7 +374,7 @@ fn spreading() {
             &[a("n0"), a("n1")],
             "app=a",
             "spread 2 app=a by zone",
-            "XX.L",
+            "xx.L",
         ),
         (
             "a pod that does not select itself",
@@ -388,7 +388,7 @@ fn spreading() {
             &[a("n0"), a("n0")],
             "app=b",
             "spread 1 app=a by zone",
-            "XX.L",
+            "xx.L",
         ),
         (
             "other pods do not count",
@@ -423,36 +423,36 @@ fn spreading() {
             &[a("n0")],
             "app=a",
             "spread 1 app=a by kubernetes.io/hostname",
-            "X...",
+            "x...",
         ),
         (
             "by host, all but one",
             &[a("n0"), a("n1"), a("n2")],
             "app=a",
             "spread 1 app=a by kubernetes.io/hostname",
-            "XXX.",
+            "xxx.",
         ),
-        ("by rack", &[a("n0")], "app=a", "spread 1 app=a by rack", "X.XL"),
+        ("by rack", &[a("n0")], "app=a", "spread 1 app=a by rack", "x.xL"),
         (
             "two constraints",
             &[a("n0")],
             "app=a",
             "spread 1 app=a by zone; spread 1 app=a by rack",
-            "XXXL",
+            "xxxL",
         ),
         (
             "two constraints: nodes that lack one label count for neither",
             &[a("n0"), a("n3")],
             "app=a",
             "spread 2 app=a by zone; spread 1 app=a by kubernetes.io/hostname",
-            "X..L",
+            "x..L",
         ),
         (
             "too few zones",
             &[a("n0"), a("n2")],
             "app=a",
             "spread 1 app=a by zone min 3",
-            "XXXL",
+            "xxxL",
         ),
         (
             "enough zones",
@@ -473,7 +473,7 @@ fn spreading() {
             &[("n0", "x=y", "")],
             "app=a",
             "spread 1 by zone",
-            "XX.L",
+            "xx.L",
         ),
         (
             "a selector that selects nothing",
