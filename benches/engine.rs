@@ -249,6 +249,7 @@ fn node(index: usize) -> NodeInput {
         gpu_count: Some(GPUS_PER_NODE as i64),
         dra_gpus: false,
         mig: false,
+        numa: None,
     }
 }
 
@@ -341,6 +342,7 @@ fn pod(group: &GroupKey, pod: &str) -> PodInput {
         tolerations: Vec::new(),
         host_ports: Vec::new(),
         relations: None,
+        numa: None,
         blocked: None,
         constraints: None,
     }

@@ -13,6 +13,7 @@ pub mod crds;
 pub mod duration;
 pub mod lenient;
 pub mod names;
+pub mod numa;
 pub mod pod_group;
 pub mod quantity;
 pub mod queue;
@@ -26,6 +27,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 pub use bind_request::BindRequest;
 pub use config::Config;
+pub use numa::NodeResourceTopology;
 pub use pod_group::PodGroup;
 pub use queue::Queue;
 pub use shard::SchedulingShard;

@@ -7,12 +7,13 @@
 //!
 //! An object that cannot be used in full is told of in [`Output::rejections`] and never stops anything.
 //!
-//! Absent: volumes, NUMA records and the allocation of resource claims. A pod that names a
+//! Absent: volumes and the allocation of resource claims. A pod that names a
 //! resource claim is held back with a reason, because nothing here could hand it its devices.
 
 pub mod bind_request;
 pub mod constraints;
 pub mod node;
+pub mod numa;
 pub mod pod;
 pub mod pod_group;
 pub mod policy;
@@ -31,8 +32,8 @@ use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::ResourceExt;
 
 use crate::api::names::{label, node_label, object};
-use crate::api::{BindRequest, PodGroup, Queue, Topology};
-use crate::engine::input::{Event, GroupKey, Name, NodeInput, PodInput, QueueInput};
+use crate::api::{BindRequest, NodeResourceTopology, PodGroup, Queue, Topology};
+use crate::engine::input::{Event, GroupKey, Name, NodeInput, NumaInput, PodInput, QueueInput};
 
 pub use shard::Shard;
 
@@ -55,6 +56,8 @@ pub struct Settings {
     pub reservation_app: String,
     /// Value of the label `app` on scaling pods.
     pub scaling_app: String,
+    /// The kubelets' alignment to NUMA zones is to be foreseen, without these resources.
+    pub numa: Option<Vec<String>>,
     /// False: queues with a parent hang below one unlimited queue `default`, and no other queue exists.
     pub full_hierarchy: bool,
 }
@@ -71,6 +74,7 @@ impl Default for Settings {
             mig_label: node_label::MIG_ENABLED.to_owned(),
             reservation_app: object::RESERVATION_APP.to_owned(),
             scaling_app: label::SCALING_POD_APP.to_owned(),
+            numa: None,
             full_hierarchy: true,
         }
     }
@@ -95,6 +99,8 @@ pub enum Object {
     Topology(Arc<Topology>),
     /// A namespace.
     Namespace(Arc<Namespace>),
+    /// A node's NUMA zones.
+    NodeResourceTopology(Arc<NodeResourceTopology>),
 }
 
 /// What happened.
@@ -212,6 +218,7 @@ pub struct Mirror {
     classes: priority::Classes,
     topologies: BTreeMap<Box<str>, Arc<Topology>>,
     namespaces: relations::Namespaces,
+    zones: numa::Zones,
     started: bool,
 }
 
@@ -253,6 +260,7 @@ impl Mirror {
             classes: priority::Classes::default(),
             topologies: BTreeMap::new(),
             namespaces: relations::Namespaces::default(),
+            zones: numa::Zones::default(),
             started: false,
         }
     }
@@ -299,6 +307,14 @@ impl Mirror {
             }
             Change::Deleted(Object::Namespace(namespace)) => {
                 self.with_pods_that_select_namespaces(&mut out, |mirror| mirror.namespaces.remove(&namespace));
+            }
+            Change::Applied(Object::NodeResourceTopology(topology)) => {
+                let ignored = self.settings.numa.as_ref();
+                let zones = ignored.and_then(|ignored| numa::read(&topology, ignored));
+                self.zones_changed(&topology.name_any(), zones, &mut out);
+            }
+            Change::Deleted(Object::NodeResourceTopology(topology)) => {
+                self.zones_changed(&topology.name_any(), None, &mut out);
             }
             Change::Grouped(grouping) => self.grouped(grouping, &mut out),
         }
@@ -405,7 +421,8 @@ impl Mirror {
             return self.node_gone(&name, out);
         }
         let mut problems = Vec::new();
-        let input = node::read(node, &self.settings, &mut problems);
+        let mut input = node::read(node, &self.settings, &mut problems);
+        input.numa = self.zones.of(&name);
         for problem in problems {
             out.reject("Node", None, &name, problem);
         }
@@ -416,6 +433,17 @@ impl Mirror {
         self.with_requests_to(&name, out, |mirror| {
             mirror.nodes.insert(name.as_str().into(), input);
         });
+    }
+
+    fn zones_changed(&mut self, node: &str, zones: Option<NumaInput>, out: &mut Output) {
+        self.zones.put(node, zones);
+        let numa = self.zones.of(node);
+        if let Some(known) = self.nodes.get_mut(node)
+            && known.numa != numa
+        {
+            known.numa = numa;
+            out.events.push(Event::Node(Box::new(known.clone())));
+        }
     }
 
     fn node_gone(&mut self, name: &str, out: &mut Output) {

@@ -66,6 +66,8 @@ pub struct Bind {
     pub gpu_portion: i64,
     /// For shared GPUs: the group of each device, new or joined.
     pub gpu_groups: Vec<Name>,
+    /// NUMA zones that the kubelet is expected to use, with milli-cores and whole units of all else.
+    pub zones: Vec<(Name, Vec<(Name, i64)>)>,
 }
 
 /// A pod must leave.

@@ -95,6 +95,56 @@ pub struct NodeInput {
     pub dra_gpus: bool,
     /// Multi-instance GPUs are on.
     pub mig: bool,
+    /// NUMA zones, where the kubelet's alignment is to be foreseen.
+    pub numa: Option<Arc<NumaInput>>,
+}
+
+/// What a kubelet does about NUMA zones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum NumaPolicy {
+    /// Nothing.
+    None,
+    /// Aligns where it can.
+    BestEffort,
+    /// Refuses pods that need not span more zones than one of their requests must.
+    Restricted,
+    /// Refuses pods that do not fit into one zone.
+    SingleNode,
+}
+
+/// A node's NUMA zones. Amounts are milli-cores, and whole units of everything else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NumaInput {
+    /// What the kubelet does.
+    pub policy: NumaPolicy,
+    /// It looks at pods as a whole; else at containers one by one.
+    pub pod_scope: bool,
+    /// The zones, in order of their numbers.
+    pub zones: Vec<ZoneInput>,
+}
+
+/// A NUMA zone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ZoneInput {
+    /// Its name.
+    pub name: Name,
+    /// What pods may use of each resource that the kubelet aligns.
+    pub allocatable: Vec<(Name, i64)>,
+}
+
+/// What a pod asks of a kubelet that aligns, in the units of [`NumaInput`]. Cpu counts only where it is given out in whole cores.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodNuma {
+    /// Its quality of service is Guaranteed: cpu and memory are aligned too.
+    pub guaranteed: bool,
+    /// The pod as a whole.
+    pub whole: Vec<(Name, i64)>,
+    /// Containers that run together, in order.
+    pub together: Vec<Vec<(Name, i64)>>,
+    /// Init containers, each of which runs alone.
+    pub alone: Vec<Vec<(Name, i64)>>,
+    /// What it is recorded to use, by zone name, for a pod on a node.
+    pub record: Vec<(Name, Vec<(Name, i64)>)>,
 }
 
 /// Amounts of resources, exact.
@@ -464,6 +514,8 @@ pub struct PodInput {
     pub tolerations: Vec<Toleration>,
     /// Host ports.
     pub host_ports: Vec<HostPort>,
+    /// What it asks of a kubelet that aligns to NUMA zones, where that is to be foreseen.
+    pub numa: Option<Arc<PodNuma>>,
     /// Affinity and anti-affinity to other pods, and spreading; `None` if it asks for none.
     pub relations: Option<Arc<Relations>>,
     /// Why this pod can be placed nowhere at present, found outside the engine (an object that it needs is missing). Whole sentence.

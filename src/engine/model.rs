@@ -12,6 +12,7 @@ pub mod gang;
 pub mod ids;
 pub mod index;
 pub mod node;
+pub mod numa;
 pub mod prepare;
 pub mod queue;
 pub mod relations;
@@ -90,6 +91,10 @@ pub struct Model {
     pub gpu_memory: Option<(i64, i64)>,
     /// The largest amount of each resource on one node.
     pub largest: Resources,
+    /// Most NUMA zones on one node, of those where alignment is to be foreseen; 0 if there are none.
+    pub most_zones: usize,
+    /// Devices that some kubelet aligns.
+    pub zoned_devices: BTreeSet<Name>,
     /// Nodes in name order.
     pub by_name: Vec<NodeId>,
     /// Instants at which pods count as stuck.
@@ -247,6 +252,9 @@ impl Model {
             if task.input.foreign && !task.input.utility && weight != Weight::Planned {
                 add(&mut node.foreign, &shape.quota, sign);
                 self.totals_stale = true;
+            }
+            if let Some(ledger) = node.numa.as_mut().filter(|_| !place.zones.is_empty()) {
+                ledger.account(&place.zones, weight, sign);
             }
             self.index.update(place.node, node);
             let asked = self.classes[task.class].asked.as_ref();

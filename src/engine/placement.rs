@@ -6,5 +6,6 @@ pub mod domains;
 pub mod filter;
 pub mod gpu;
 pub mod neighbours;
+pub mod numa;
 pub mod preferred;
 pub mod score;

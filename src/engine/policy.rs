@@ -163,7 +163,7 @@ pub struct Policy {
 }
 
 impl Default for Policy {
-    /// KAI's defaults.
+    /// KAI's defaults, with preferences among pods and their own spreading on.
     fn default() -> Self {
         Self {
             actions: vec![
@@ -187,6 +187,7 @@ impl Default for Policy {
                 Plugin::GpuSharingOrder,
                 Plugin::GpuPack,
                 Plugin::ResourceType,
+                Plugin::PodAffinity,
                 Plugin::SubGroupOrder,
                 Plugin::TaskOrder,
                 Plugin::NominatedNode,

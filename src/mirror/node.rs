@@ -1,6 +1,6 @@
 //! Node objects → nodes.
 //!
-//! Absent: devices of resource slices and NUMA zones.
+//! Absent: devices of resource slices, and NUMA zones, which `numa` reads.
 
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
@@ -43,6 +43,7 @@ pub fn read(node: &Node, settings: &Settings, problems: &mut Vec<Problem>) -> No
         mig: label(&settings.mig_label).map_or(has_mig, |text| {
             matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True")
         }),
+        numa: None,
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 
 use super::relations::{self, Namespaces};
-use super::{Problem, Settings, bind_request, constraints, name, queue, requests};
+use super::{Problem, Settings, bind_request, constraints, name, numa, queue, requests};
 use crate::api::BindRequest;
 use crate::api::names::{annotation, label, received_resource_type, third_party};
 use crate::engine::input::{GpuKind, GroupKey, Name, PodInput, PodStatus, Time};
@@ -74,6 +74,10 @@ pub fn read(
         affinity_preferred: constraints::preferred(spec),
         tolerations: constraints::tolerations(spec),
         host_ports: constraints::host_ports(spec),
+        numa: settings
+            .numa
+            .is_some()
+            .then(|| Arc::new(numa::of_pod(pod, spec, request))),
         relations: relations::read(pod, spec, namespaces).map(Arc::new),
         blocked: blocked(spec, problems),
         constraints: constraints::others(spec),

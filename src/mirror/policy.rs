@@ -132,6 +132,16 @@ pub fn from_config(config: &SchedulerConfig, base: Policy) -> Result<Reading, Ve
     report.finish(policy)
 }
 
+/// What the plugin `numa` is to ignore, if it is on.
+#[must_use]
+pub fn numa(config: &SchedulerConfig) -> Option<Vec<String>> {
+    let mut plugins = config.tiers.iter().flat_map(|tier| &tier.plugins);
+    let numa = plugins.find(|plugin| plugin.name == "numa")?;
+    let ignored = numa.arguments.get("ignoreList").map(String::as_str).unwrap_or_default();
+    let names = ignored.split(',').map(str::trim).filter(|name| !name.is_empty());
+    Some(names.map(ToOwned::to_owned).collect())
+}
+
 fn actions(path: &str, list: &str, report: &mut Report) -> Vec<ActionKind> {
     let mut actions = Vec::new();
     for name in list.split(',').map(str::trim).filter(|name| !name.is_empty()) {
@@ -170,7 +180,7 @@ fn plugins<'c>(entries: impl Iterator<Item = (String, &'c PluginEntry)>, report:
         .collect()
 }
 
-/// A plugin by its name. Those that are for other programs or only for looking at the scheduler do nothing here.
+/// A plugin by its name. What `numa` asks for is done by the mirror. Those that are for other programs or only for looking at the scheduler do nothing here.
 fn plugin(path: &str, entry: &PluginEntry, report: &mut Report) -> Option<Plugin> {
     let mut arguments = Arguments::new(path, &entry.arguments, report);
     let plugin = match entry.name.as_str() {
@@ -197,6 +207,11 @@ fn plugin(path: &str, entry: &PluginEntry, report: &mut Report) -> Option<Plugin
         "sg-nodelocalgreedy" => Plugin::NodeLocalGreedy,
         "sg-multinodegang" => Plugin::MultiNodeGang,
         "snapshot" | "reflectjoborder" => return None,
+        "numa" => {
+            arguments.numa();
+            arguments.finish();
+            return None;
+        }
         name => {
             report.note(path, format!("plugin {name:?} is not known here and has no effect"));
             return None;

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::Replayed;
 use crate::api::names::received_resource_type;
+use crate::mirror::numa::zones;
 use crate::engine::decision::{Decisions, PodRef};
 use crate::engine::input::{GpuKind, GroupKey, Name};
 
@@ -26,6 +27,7 @@ pub fn json(file: &str, replayed: &anyhow::Result<Replayed>) -> Value {
                 "node": *bind.node,
                 "gpuGroups": names(&bind.gpu_groups),
                 "resourceType": resource_type(bind.received),
+                "numaZones": serde_json::to_value(zones(&bind.zones)).expect("zones are plain data"),
             })).collect::<Vec<_>>(),
             "evict": decisions.evict.iter().map(|evict| json!({
                 "pod": pod(&evict.pod),

@@ -100,6 +100,7 @@ struct RawObjects {
     priority_classes: Option<Vec<Value>>,
     topologies: Option<Vec<Value>>,
     namespaces: Option<Vec<Value>>,
+    node_resource_topologies: Option<Vec<Value>>,
 }
 
 /// Reads a snapshot.
@@ -113,7 +114,8 @@ pub fn read(file: &Path) -> anyhow::Result<Snapshot> {
     drop(bytes);
     let mut notes = Vec::new();
     let changes = changes(file.raw_objects, &mut notes);
-    let (settings, base) = parameters(file.scheduler_params);
+    let (mut settings, base) = parameters(file.scheduler_params);
+    settings.numa = policy::numa(&file.config);
     let reading = policy::from_config(&file.config, base).map_err(|errors| {
         let all: Vec<_> = errors.iter().map(|error| format!("config.{error}")).collect();
         anyhow::anyhow!("the configuration is wrong: {}", all.join("; "))
@@ -183,6 +185,12 @@ fn changes(raw: RawObjects, notes: &mut Vec<String>) -> Vec<Change> {
     take(raw.priority_classes, Object::PriorityClass, &mut changes, notes);
     take(raw.topologies, Object::Topology, &mut changes, notes);
     take(raw.namespaces, Object::Namespace, &mut changes, notes);
+    take(
+        raw.node_resource_topologies,
+        Object::NodeResourceTopology,
+        &mut changes,
+        notes,
+    );
     take(raw.queues, Object::Queue, &mut changes, notes);
     take(raw.nodes, Object::Node, &mut changes, notes);
     take(raw.bind_requests, Object::BindRequest, &mut changes, notes);

@@ -10,6 +10,7 @@ use crate::components::bus::{Bind, BindOrder, Evict, GroupKey, Note, Placement, 
 use crate::components::watches::Stores;
 use crate::engine::decision::{Decisions, Eviction, Pipeline};
 use crate::engine::input::GpuKind;
+use crate::mirror::numa;
 
 /// What the binder is to do. Takes the binds and evictions out of the decisions.
 pub fn order(decisions: &mut Decisions, stores: &Stores) -> BindOrder {
@@ -31,10 +32,15 @@ fn bind(placement: Placement, stores: &Stores) -> Bind {
         GpuKind::Fraction | GpuKind::Memory => received_resource_type::FRACTION,
         GpuKind::Mig => received_resource_type::MIG_INSTANCE,
     };
-    let annotations = BTreeMap::from([
+    let mut annotations = BTreeMap::from([
         (annotation::RECEIVED_RESOURCE_TYPE.to_owned(), received.to_owned()),
         (annotation::POD_GROUP_NAME.to_owned(), placement.group.name.to_string()),
     ]);
+    if !placement.zones.is_empty()
+        && let Ok(zones) = serde_json::to_string(&numa::zones(&placement.zones))
+    {
+        annotations.insert(annotation::NUMA_PLACEMENT_PREDICTED.to_owned(), zones);
+    }
     let pod = stores.pods.get(&placement.pod.namespace, &placement.pod.name);
     let mut steps = pod.map(|pod| steps(&pod)).unwrap_or_default();
     if matches!(placement.received, GpuKind::Fraction | GpuKind::Memory) {

@@ -10,12 +10,14 @@ use crate::engine::input::Name;
 use crate::engine::model::class::NodeSet;
 use crate::engine::model::gang::{Kind, Member};
 use crate::engine::model::ids::{GangId, NodeId, TaskId};
+use crate::engine::model::numa::ZoneShare;
 use crate::engine::model::task::{Place, Status};
 use crate::engine::placement::choose::{Context, Scope, best_node};
 use crate::engine::placement::domains::{Domains, Question, Refused, domains};
 use crate::engine::placement::filter::fits_now;
 use crate::engine::placement::gpu;
 use crate::engine::placement::neighbours::{Spreading, concerned};
+use crate::engine::placement::numa::{self, Fit};
 use crate::engine::placement::preferred::Preferred;
 use crate::engine::policy::Plugin;
 
@@ -234,30 +236,45 @@ impl Session<'_> {
     /// Puts a pod on a node that suits it: now if it may and can, else as soon as there is room.
     fn assign(&mut self, task: TaskId, node: NodeId, real: bool) {
         let shape = &self.model.shapes[self.model.tasks[task].shape];
-        let (groups, now) = if shape.shared {
-            let choice = gpu::choose(self.model, task, &self.model.nodes[node], self.scorers.gpus)
-                .expect("the node suits the pod");
-            if !real && self.stays(task, node, &choice) {
-                self.model.unevict(task);
-                return;
-            }
-            let now = real && !choice.wait;
-            (gpu::open(self.model, task, node, &choice), now)
-        } else {
-            if !real && self.evicted_from(task, node) {
-                self.model.unevict(task);
-                return;
-            }
-            (
-                smallvec::SmallVec::new(),
-                real && fits_now(&self.model.nodes[node], shape),
-            )
-        };
-        let place = Place { node, groups };
+        let choice = shape.shared.then(|| {
+            gpu::choose(self.model, task, &self.model.nodes[node], self.scorers.gpus).expect("the node suits the pod")
+        });
+        let now = real
+            && match &choice {
+                Some(choice) => !choice.wait,
+                None => fits_now(&self.model.nodes[node], shape),
+            };
+        let (zones, now) = self.zones(task, node, now);
+        let stays = !real
+            && self.evicted_from(task, node)
+            && self.model.tasks[task].state.hold.as_ref().is_some_and(|hold| hold.zones == zones)
+            && choice.as_ref().is_none_or(|choice| self.stays(task, node, choice));
+        if stays {
+            self.model.unevict(task);
+            return;
+        }
+        let groups = choice.map_or_else(smallvec::SmallVec::new, |choice| gpu::open(self.model, task, node, &choice));
+        let place = Place { node, groups, zones };
         if now {
             self.model.allocate(task, place);
         } else {
             self.model.pipeline(task, place);
+        }
+    }
+
+    /// The NUMA zones that the kubelet will use, and whether they are free now.
+    fn zones(&self, task: TaskId, node: NodeId, now: bool) -> (Vec<ZoneShare>, bool) {
+        let node = &self.model.nodes[node];
+        let Some(pod) = self.model.tasks[task].input.numa.as_ref().filter(|_| node.numa.is_some()) else {
+            return (Vec::new(), now);
+        };
+        let zones = |fit: Fit| match fit {
+            Fit::Zones(zones) => zones,
+            Fit::Unaligned | Fit::Refused => Vec::new(),
+        };
+        match numa::fit(node, pod, now) {
+            Fit::Refused if now => (zones(numa::fit(node, pod, false)), false),
+            fit => (zones(fit), now),
         }
     }
 
@@ -271,9 +288,6 @@ impl Session<'_> {
     /// A pod evicted from this node would get back the very GPUs that it has: those it joins are its own, and any new one may as well be one that it alone
     /// leaves.
     fn stays(&self, task: TaskId, node: NodeId, choice: &gpu::Choice) -> bool {
-        if !self.evicted_from(task, node) {
-            return false;
-        }
         let Some(hold) = &self.model.tasks[task].state.hold else {
             return false;
         };

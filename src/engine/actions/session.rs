@@ -11,6 +11,7 @@ use crate::engine::fairshare::order::Rules;
 use crate::engine::fairshare::tree::{Job, JobTree, Pick, Purpose, View};
 use crate::engine::input::{GPU, GpuKind, GroupKey, Name, Time, WHOLE};
 use crate::engine::model::ids::{ClassId, GangId, ShapeId, TaskId};
+use crate::engine::model::numa::{Ledger, ZoneShare};
 use crate::engine::model::resources::GPUS;
 use crate::engine::model::task::{Assumed, Place, State, Status};
 use crate::engine::model::{Mark, Model};
@@ -322,7 +323,17 @@ impl<'a> Session<'a> {
             gpu_count,
             gpu_portion,
             gpu_groups: self.group_names(place),
+            zones: self.zone_names(place),
         })
+    }
+
+    fn zone_names(&self, place: &Place) -> Vec<(Name, Vec<(Name, i64)>)> {
+        let ledger = self.model.nodes[place.node].numa.as_ref();
+        let named = |ledger: &Ledger| {
+            let zone = |share: &ZoneShare| (ledger.input.zones[share.zone].name.clone(), share.amounts.clone());
+            place.zones.iter().map(zone).collect()
+        };
+        ledger.map(named).unwrap_or_default()
     }
 
     fn pipeline(&self, id: TaskId, place: &Place) -> Option<Pipeline> {

@@ -10,6 +10,7 @@ use crate::engine::model::resources::{CPU, GPUS, MEMORY, PODS, mig_slices};
 use crate::engine::placement::choose::Context;
 use crate::engine::placement::filter;
 use crate::engine::placement::neighbours::{self, Clash};
+use crate::engine::placement::numa;
 use crate::engine::policy::Policy;
 
 /// A reason of a node. Its text is [`Refusal::text`].
@@ -41,6 +42,8 @@ pub enum Refusal {
     Ports,
     /// Pods that are there already.
     Neighbours(Clash),
+    /// Its kubelet would not align it to NUMA zones.
+    Numa,
     /// The kind of GPU request does not go with the node; a sentence.
     Kind(String),
     /// A queue's gate; a sentence.
@@ -75,6 +78,9 @@ impl Refusal {
                 Clash::Spread => "node(s) didn't match pod topology spread constraints",
             }
             .to_owned(),
+            Self::Numa => {
+                "node cannot NUMA-align the pod's resources under its Topology Manager policy".to_owned()
+            }
             Self::Kind(text) | Self::Gate(text) | Self::Reserved(text) => text.clone(),
         }
     }
@@ -185,6 +191,9 @@ pub fn refusals(model: &Model, context: Context, task: TaskId, id: NodeId) -> Ve
             "{kind} task: <{}/{}> can't run on non {kind} nodes, node: <{}>",
             pod.input.namespace, pod.input.name, node.name
         ))];
+    }
+    if !numa::allows(model, task, id) {
+        return vec![Refusal::Numa];
     }
     Vec::new()
 }

@@ -11,6 +11,7 @@ use super::class::{Class, Constraints, NodeSet};
 use super::gang::Gang;
 use super::ids::{ClassId, GangId, NodeId, QueueId, ShapeId, TaskId};
 use super::node::Node;
+use super::numa::{Ledger, ZoneShare};
 use super::queue::Queue;
 use super::relations::Counters;
 use super::resources::{CPU, GPUS, MEMORY, PODS, Resources};
@@ -60,6 +61,7 @@ impl Model {
         }
         self.change_node(id, |node| {
             node.set_allocatable(allocatable);
+            node.numa = input.numa.as_ref().map(Ledger::of);
             node.input = Some(input);
         });
     }
@@ -68,6 +70,7 @@ impl Model {
         let Some(&id) = self.node_ids.get(name) else { return };
         self.change_node(id, |node| {
             node.set_allocatable(Resources::default());
+            node.numa = None;
             node.input = None;
         });
         self.drop_empty_node(id);
@@ -83,6 +86,10 @@ impl Model {
         }
         change(&mut self.nodes[id]);
         for &task in &tasks {
+            let record = self.recorded_zones(id, &self.tasks[task].input);
+            if let Some(hold) = self.tasks[task].state.hold.as_mut().filter(|_| !record.is_empty()) {
+                hold.zones = record;
+            }
             self.account(task, 1);
             if let Some(gang) = self.tasks[task].gang {
                 self.gang_changed(gang);
@@ -412,7 +419,16 @@ impl Model {
             let unique: BTreeSet<_> = input.gpu_groups.iter().collect();
             groups.extend(unique.into_iter().map(|group| self.nodes[node].group(group)));
         }
-        State::on(status, Place { node, groups })
+        let zones = self.recorded_zones(node, input);
+        State::on(status, Place { node, groups, zones })
+    }
+
+    /// The NUMA zones of a node that a pod is recorded to use.
+    fn recorded_zones(&self, node: NodeId, input: &PodInput) -> Vec<ZoneShare> {
+        match (&self.nodes[node].numa, &input.numa) {
+            (Some(ledger), Some(numa)) => ledger.recorded(&numa.record),
+            _ => Vec::new(),
+        }
     }
 
     fn unbound(&mut self, uid: &Name, retry_at: Option<Time>, _now: Time) {

@@ -166,3 +166,6 @@ pub struct Class {
     /// Its pods.
     pub pods: usize,
 }
+
+#[cfg(test)]
+mod tests;

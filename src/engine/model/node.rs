@@ -3,6 +3,7 @@
 use crate::engine::input::{GPU, Name, NodeInput};
 
 use super::ids::TaskId;
+use super::numa::Ledger;
 use super::resources::{GPUS, Resources, Shared};
 use super::shape::{Shape, UNKNOWN_GPU_MEMORY};
 
@@ -105,6 +106,8 @@ pub struct Node {
     pub planned: Resources,
     /// GPUs in shared use, and some that were.
     pub groups: Vec<SharedGpu>,
+    /// NUMA zones, where alignment is to be foreseen.
+    pub numa: Option<Ledger>,
     /// Pods on it, by id.
     pub tasks: Vec<TaskId>,
     /// Pods planned for it, by id.
@@ -126,6 +129,7 @@ impl Node {
             future: Resources::default(),
             planned: Resources::default(),
             groups: Vec::new(),
+            numa: None,
             tasks: Vec::new(),
             coming: Vec::new(),
             foreign: [0; 3],

@@ -1,12 +1,15 @@
 //! What is derived from nodes and queues as a whole, brought up to date before a cycle decides.
 
-use crate::engine::input::GPU;
+use std::collections::BTreeSet;
+
+use crate::engine::input::{GPU, NumaPolicy};
 use crate::engine::policy::{Plugin, Policy, Strategy};
 
 use super::Model;
 use super::class::NodeSet;
 use super::ids::{ClassId, QueueId, TaskId};
 use super::node::Node;
+use super::numa::is_device;
 use super::resources::{CPU, GPUS, MEMORY, Resources, Shared, add, mig_slices};
 
 impl Model {
@@ -45,10 +48,18 @@ impl Model {
         by_name.sort_by(|left, right| self.nodes[*left].name.cmp(&self.nodes[*right].name));
         self.largest = Resources::default();
         self.gpu_memory = None;
+        (self.most_zones, self.zoned_devices) = (0, BTreeSet::new());
         for (rank, &id) in by_name.iter().enumerate() {
             let node = &mut self.nodes[id];
             node.rank = rank as u32;
             self.largest.raise(&node.allocatable);
+            if let Some(ledger) = &node.numa {
+                self.most_zones = self.most_zones.max(ledger.input.zones.len());
+                if ledger.input.policy != NumaPolicy::None {
+                    let devices = ledger.resources.iter().filter(|name| is_device(name));
+                    self.zoned_devices.extend(devices.cloned());
+                }
+            }
             if let Some(memory) = node.input.as_ref().and_then(|input| input.gpu_memory) {
                 let (least, most) = self.gpu_memory.unwrap_or((memory, memory));
                 self.gpu_memory = Some((least.min(memory), most.max(memory)));

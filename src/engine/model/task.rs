@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 use crate::engine::input::{Name, PodInput, PodStatus, Time};
 
 use super::ids::{ClassId, GangId, NodeId, ShapeId};
+use super::numa::ZoneShare;
 use super::relations::Counters;
 
 /// A task's state. `Allocated` and `Pipelined` exist only while a cycle decides.
@@ -75,6 +76,8 @@ pub struct Place {
     pub node: NodeId,
     /// Shared GPUs used there.
     pub groups: GroupList,
+    /// NUMA zones used there.
+    pub zones: Vec<ZoneShare>,
 }
 
 /// Where a task is and what it does; everything in the model that depends on it is derived by `Model::set_state`.

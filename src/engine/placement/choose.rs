@@ -16,6 +16,7 @@ use crate::engine::policy::Policy;
 use super::filter::{allowed, fits_later, fits_now, fitting_groups};
 use super::gpu;
 use super::neighbours::{self, Spreading};
+use super::numa;
 use super::preferred::Preferred;
 use super::score::Scorers;
 
@@ -79,6 +80,7 @@ pub fn best_node(model: &Model, context: Context, task: TaskId, work: &mut Work)
     let scorers = context.scorers;
     let indexed = scorers.availability && scorers.resource_type && scorers.placement.is_some();
     let special = model.tasks[task].input.nominated_node.is_some()
+        || numa::counts(model, task)
         || (scorers.pod_affinity && neighbours::has_preferences(model, task));
     if !indexed || special {
         return scan(model, context, task, work);

@@ -10,7 +10,7 @@ use crate::engine::model::resources::{GPUS, PODS, Resources};
 use crate::engine::model::shape::Shape;
 use crate::engine::policy::Policy;
 
-use super::neighbours;
+use super::{neighbours, numa};
 
 /// Whether a shared GPU has room for `memory` more MiB once who leaves has left. A GPU that everybody leaves counts as a whole one instead.
 #[must_use]
@@ -64,6 +64,7 @@ pub fn allowed(model: &Model, policy: &Policy, task: TaskId, id: NodeId) -> bool
         && slots_suffice(node, shape)
         && (class.constraints.ports.is_empty() || ports_free(model, task, node))
         && neighbours::clash(model, task, id).is_none()
+        && numa::allows(model, task, id)
         && (!policy.restrict_nodes || worker_label_fits(policy, node, shape))
         && (shape.gpu.memory == 0 || gate_open(model, task, node))
 }

@@ -23,11 +23,12 @@ pub enum Clash {
     Spread,
 }
 
-/// Relations to other pods make a difference for this pod: where they are can allow what it forbade before, so what was found out about it does not last.
+/// Relations to other pods or NUMA zones make a difference for this pod, so what was found out about it holds neither for others of its class nor for long.
 #[must_use]
 pub fn concerned(model: &Model, task: TaskId) -> bool {
     let task = &model.tasks[task];
-    !task.counted.is_empty() || model.classes[task.class].asked.is_some()
+    !task.counted.is_empty()
+        || (model.most_zones > 0 && task.input.numa.is_some()) || model.classes[task.class].asked.is_some()
 }
 
 /// What a pod itself adds to a counter at a value, where it is.

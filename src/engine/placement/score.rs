@@ -14,7 +14,7 @@ use crate::engine::model::shape::Shape;
 use crate::engine::policy::{Plugin, Policy, Strategy};
 
 use super::filter::{fits_now, fitting_groups};
-use super::neighbours;
+use super::{neighbours, numa};
 use super::preferred::Preferred;
 
 /// Order of GPUs on a node for sharing.
@@ -140,6 +140,9 @@ impl Scorers {
         }
         if self.resource_type && shape.cpu_only && node.cpu_only() {
             score.fine += 10.0;
+        }
+        if numa::counts(model, task) {
+            score.fine += numa::score(model, task, id);
         }
         if self.availability && fits_now(node, shape) {
             score.fine += 1000.0;

@@ -20,7 +20,7 @@ use crate::engine::input::{
     PodSelector, PodStatus, PodTerm, QueueInput, Relations, SelectorOp, Share, Spread, SubGroupInput, Time,
     TopologyConstraint, TopologyInput, WHOLE,
 };
-use crate::engine::policy::{ActionKind, Plugin, Policy};
+use crate::engine::policy::{ActionKind, Policy};
 
 /// The instant at which everything happens.
 pub const NOW: Time = Time(1_000_000_000);
@@ -89,12 +89,10 @@ impl Scenario {
         } else {
             named.collect()
         };
-        let mut policy = Policy {
+        Policy {
             actions,
             ..Policy::default()
-        };
-        policy.plugins.push(Plugin::PodAffinity);
-        policy
+        }
     }
 
     /// All events of the scenario.
@@ -214,7 +212,15 @@ pub fn node(name: &str, text: &str) -> NodeInput {
         gpu_count: Some(gpus),
         dra_gpus: false,
         mig: false,
+        numa: None,
     }
+}
+
+/// A top queue without limits.
+pub fn open_queue(name: &str) -> Event {
+    let mut open = queue(name, "-1 L-1", Time(0));
+    open.parent = None;
+    Event::Queue(Box::new(open))
 }
 
 fn queue(name: &str, text: &str, created: Time) -> QueueInput {
@@ -322,6 +328,7 @@ pub fn pod(group: &GroupInput, number: usize, gpus: &str) -> PodInput {
         host_ports: Vec::new(),
         blocked: None,
         relations: None,
+        numa: None,
         constraints: None,
     }
 }

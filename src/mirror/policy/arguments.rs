@@ -77,6 +77,11 @@ impl<'a> Arguments<'a> {
         Plugin::DynamicResources
     }
 
+    /// The list is read elsewhere; what is free in zones is always worked out from the records of pods.
+    pub fn numa(&mut self) {
+        self.asked.extend(["ignoreList", "reconstructAvailable"]);
+    }
+
     fn strategy(&mut self, name: &'static str) -> Strategy {
         self.choice(name, [("binpack", Strategy::Binpack), ("spread", Strategy::Spread)])
     }

@@ -1,0 +1,103 @@
+//! What is free in each NUMA zone of a node: now, and once who leaves has left and who is planned is there.
+
+use std::sync::Arc;
+
+use crate::engine::input::{Name, NumaInput};
+
+use super::node::Weight;
+
+/// A device, as opposed to what every pod uses.
+#[must_use]
+pub fn is_device(resource: &str) -> bool {
+    resource != "cpu" && resource != "memory" && !resource.starts_with("hugepages-")
+}
+
+/// What a pod takes from a zone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ZoneShare {
+    /// The zone, by number.
+    pub zone: usize,
+    /// Amounts by resource.
+    pub amounts: Vec<(Name, i64)>,
+}
+
+/// The zones of a node.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    /// What is known about them.
+    pub input: Arc<NumaInput>,
+    /// Resources that zones are known to have.
+    pub resources: Vec<Name>,
+    /// By zone and resource.
+    pub allocatable: Vec<Vec<i64>>,
+    /// Free now.
+    pub now: Vec<Vec<i64>>,
+    /// Free later.
+    pub later: Vec<Vec<i64>>,
+}
+
+impl Ledger {
+    /// The zones of an empty node.
+    #[must_use]
+    pub fn of(input: &Arc<NumaInput>) -> Self {
+        let mut resources: Vec<Name> = input
+            .zones
+            .iter()
+            .flat_map(|zone| zone.allocatable.iter().map(|(name, _)| name.clone()))
+            .collect();
+        resources.sort();
+        resources.dedup();
+        let amount = |zone: usize, name: &Name| {
+            let found = input.zones[zone].allocatable.iter().find(|(other, _)| other == name);
+            found.map_or(0, |(_, amount)| *amount)
+        };
+        let allocatable: Vec<Vec<i64>> = (0..input.zones.len())
+            .map(|zone| resources.iter().map(|name| amount(zone, name)).collect())
+            .collect();
+        Self {
+            input: input.clone(),
+            resources,
+            now: allocatable.clone(),
+            later: allocatable.clone(),
+            allocatable,
+        }
+    }
+
+    /// The position of a resource.
+    #[must_use]
+    pub fn resource(&self, name: &Name) -> Option<usize> {
+        self.resources.binary_search(name).ok()
+    }
+
+    /// Takes what a pod uses (`sign` 1), or gives it back (-1).
+    pub fn account(&mut self, shares: &[ZoneShare], weight: Weight, sign: i64) {
+        for share in shares {
+            for (name, amount) in &share.amounts {
+                let Some(at) = self.resource(name).filter(|_| share.zone < self.now.len()) else {
+                    continue;
+                };
+                if weight != Weight::Planned {
+                    self.now[share.zone][at] -= sign * amount;
+                }
+                if weight != Weight::Leaving {
+                    self.later[share.zone][at] -= sign * amount;
+                }
+            }
+        }
+    }
+
+    /// A recorded placement by zone names; nothing if it names a zone that is not there.
+    #[must_use]
+    pub fn recorded(&self, record: &[(Name, Vec<(Name, i64)>)]) -> Vec<ZoneShare> {
+        let share = |(zone, amounts): &(Name, Vec<(Name, i64)>)| {
+            let zone = self.input.zones.iter().position(|known| known.name == *zone)?;
+            Some(ZoneShare {
+                zone,
+                amounts: amounts.clone(),
+            })
+        };
+        let mut shares: Vec<ZoneShare> = record.iter().map(share).collect::<Option<_>>().unwrap_or_default();
+        shares.sort_by_key(|share| share.zone);
+        shares
+    }
+}

@@ -1,0 +1,208 @@
+//! NodeResourceTopology objects → a node's NUMA zones; pods → what their containers ask of the kubelet's topology manager, and the zones that they are
+//! recorded to use.
+//!
+//! A zone's free amounts are not read: they lag behind. What is free is what may be used less what the records of pods say.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+
+use super::name;
+use crate::api::bind_request::{BindRequest, NumaZone};
+use crate::api::names::annotation;
+use crate::api::numa::NodeResourceTopology;
+use crate::api::quantity::{Amount, Format};
+use crate::api::{QuantityMap, numa};
+use crate::engine::input::{Name, NumaInput, NumaPolicy, PodNuma, ZoneInput};
+
+/// Reads a node's zones, without the resources that are to be ignored. `None` if it has none.
+#[must_use]
+pub fn read(topology: &NodeResourceTopology, ignored: &[String]) -> Option<NumaInput> {
+    let mut zones: Vec<&numa::Zone> = topology.zones.iter().filter(|zone| zone.kind == "Node").collect();
+    zones.sort_by_key(|zone| (number(&zone.name).is_none(), number(&zone.name), &zone.name));
+    let zone = |zone: &&numa::Zone| ZoneInput {
+        name: name(&zone.name),
+        allocatable: zone
+            .resources
+            .iter()
+            .filter(|resource| !ignored.contains(&resource.name))
+            .filter_map(|resource| {
+                let amount = Amount::of(&resource.allocatable).ok()?;
+                Some((name(&resource.name), units(&resource.name, amount)))
+            })
+            .collect(),
+    };
+    let (policy, pod_scope) = policy(topology);
+    let zones: Vec<ZoneInput> = zones.iter().map(zone).collect();
+    (!zones.is_empty()).then_some(NumaInput {
+        policy,
+        pod_scope,
+        zones,
+    })
+}
+
+/// The number at the end of a name.
+fn number(text: &str) -> Option<u64> {
+    let digits = text.len() - text.bytes().rev().take_while(u8::is_ascii_digit).count();
+    text[digits..].parse().ok()
+}
+
+fn units(resource: &str, amount: Amount) -> i64 {
+    if resource == "cpu" {
+        amount.milli()
+    } else {
+        amount.units()
+    }
+}
+
+/// The kubelet's policy, and whether it looks at pods as a whole.
+fn policy(topology: &NodeResourceTopology) -> (NumaPolicy, bool) {
+    let attribute = |wanted: &str| {
+        let found = topology.attributes.iter().find(|attribute| attribute.name == wanted);
+        found.map(|attribute| attribute.value.as_str()).unwrap_or_default()
+    };
+    match attribute("topologyManagerPolicy") {
+        "" => match topology.topology_policies.first().map(String::as_str).unwrap_or_default() {
+            "SingleNUMANodePodLevel" => (NumaPolicy::SingleNode, true),
+            "SingleNUMANodeContainerLevel" => (NumaPolicy::SingleNode, false),
+            "RestrictedPodLevel" => (NumaPolicy::Restricted, true),
+            "Restricted" | "RestrictedContainerLevel" => (NumaPolicy::Restricted, false),
+            "BestEffortPodLevel" => (NumaPolicy::BestEffort, true),
+            "BestEffort" | "BestEffortContainerLevel" => (NumaPolicy::BestEffort, false),
+            _ => (NumaPolicy::None, false),
+        },
+        policy => {
+            let policy = match policy {
+                "single-numa-node" => NumaPolicy::SingleNode,
+                "restricted" => NumaPolicy::Restricted,
+                "best-effort" => NumaPolicy::BestEffort,
+                _ => NumaPolicy::None,
+            };
+            (policy, attribute("topologyManagerScope") == "pod")
+        }
+    }
+}
+
+/// What a pod asks for. `request` is the bind request that counts for it.
+#[must_use]
+pub fn of_pod(pod: &Pod, spec: &PodSpec, request: Option<&BindRequest>) -> PodNuma {
+    let class = pod.status.as_ref().and_then(|status| status.qos_class.as_deref());
+    let guaranteed = class == Some("Guaranteed");
+    let asked = |container: &Container| -> Vec<(Name, i64)> {
+        let requests = container.resources.as_ref().and_then(|resources| resources.requests.as_ref());
+        let amounts = requests.into_iter().flatten().filter_map(|(resource, quantity)| {
+            let amount = units(resource, Amount::of(quantity).ok()?);
+            let counts = resource != "cpu" || (guaranteed && amount % 1000 == 0);
+            (counts && amount > 0).then(|| (name(resource), amount))
+        });
+        amounts.collect()
+    };
+    let sidecar = |container: &Container| container.restart_policy.as_deref() == Some("Always");
+    let (mut together, mut alone) = (Vec::new(), Vec::new());
+    let (mut sidecars, mut peak) = (Vec::new(), Vec::new());
+    for container in spec.init_containers.iter().flatten() {
+        let own = asked(container);
+        if sidecar(container) {
+            sidecars = sum(&sidecars, &own);
+            together.push(own);
+        } else {
+            peak = larger(&peak, &sum(&own, &sidecars));
+            alone.push(own);
+        }
+    }
+    let mut running = sidecars;
+    for own in spec.containers.iter().map(asked) {
+        running = sum(&running, &own);
+        together.push(own);
+    }
+    PodNuma {
+        guaranteed,
+        whole: larger(&running, &peak),
+        together,
+        alone,
+        record: record(pod, request),
+    }
+}
+
+fn merge(left: &[(Name, i64)], right: &[(Name, i64)], join: fn(i64, i64) -> i64) -> Vec<(Name, i64)> {
+    let mut all = left.to_vec();
+    for (name, amount) in right {
+        match all.iter_mut().find(|(known, _)| known == name) {
+            Some((_, sum)) => *sum = join(*sum, *amount),
+            None => all.push((name.clone(), *amount)),
+        }
+    }
+    all
+}
+
+fn sum(left: &[(Name, i64)], right: &[(Name, i64)]) -> Vec<(Name, i64)> {
+    merge(left, right, i64::saturating_add)
+}
+
+fn larger(left: &[(Name, i64)], right: &[(Name, i64)]) -> Vec<(Name, i64)> {
+    merge(left, right, i64::max)
+}
+
+/// The zones that a pod uses: as seen on its node, else as its bind request says, else as was predicted when it was bound.
+fn record(pod: &Pod, request: Option<&BindRequest>) -> Vec<(Name, Vec<(Name, i64)>)> {
+    let annotated = |key: &str| -> Option<Vec<NumaZone>> {
+        let text = pod.metadata.annotations.as_ref()?.get(key)?;
+        serde_json::from_str(text).ok().filter(|zones: &Vec<NumaZone>| !zones.is_empty())
+    };
+    let requested = || {
+        let zones = &request?.spec.predicted_numa_zones;
+        (!zones.is_empty()).then(|| zones.clone())
+    };
+    let zones = annotated(annotation::NUMA_PLACEMENT_OBSERVED)
+        .or_else(requested)
+        .or_else(|| annotated(annotation::NUMA_PLACEMENT_PREDICTED));
+    let amounts = |amounts: &QuantityMap| -> Vec<(Name, i64)> {
+        let read = amounts
+            .iter()
+            .filter_map(|(resource, quantity)| Some((name(resource), units(resource, Amount::of(quantity).ok()?))));
+        read.collect()
+    };
+    let zones = zones.unwrap_or_default();
+    zones.iter().map(|zone| (name(&zone.zone), amounts(&zone.amount))).collect()
+}
+
+/// Zones as bind requests and annotations write them.
+#[must_use]
+pub fn zones(placed: &[(Name, Vec<(Name, i64)>)]) -> Vec<NumaZone> {
+    let quantity = |(resource, amount): &(Name, i64)| {
+        let amount = if **resource == *"cpu" {
+            Amount::from_milli(*amount)
+        } else {
+            Amount::from_units(*amount)
+        };
+        (resource.to_string(), amount.to_quantity(Format::DecimalSi))
+    };
+    let zone = |(zone, amounts): &(Name, Vec<(Name, i64)>)| NumaZone {
+        zone: zone.to_string(),
+        amount: amounts.iter().map(quantity).collect(),
+    };
+    placed.iter().map(zone).collect()
+}
+
+/// The zones of all nodes.
+#[derive(Debug, Default)]
+pub struct Zones(std::collections::BTreeMap<Box<str>, Arc<NumaInput>>);
+
+impl Zones {
+    /// Those of a node.
+    #[must_use]
+    pub fn of(&self, node: &str) -> Option<Arc<NumaInput>> {
+        self.0.get(node).cloned()
+    }
+
+    /// Notes a node's zones.
+    pub fn put(&mut self, node: &str, zones: Option<NumaInput>) {
+        match zones {
+            Some(zones) => drop(self.0.insert(node.into(), Arc::new(zones))),
+            None => drop(self.0.remove(node)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
