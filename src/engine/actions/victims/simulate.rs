@@ -1,8 +1,11 @@
 //! Trying a candidate: its victims are evicted, then the preemptor and the victims are placed in the real order of queues and jobs. Who outranks the
 //! preemptor gets its place back first.
 
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 
+use crate::engine::fairshare::lines::Line;
+use crate::engine::fairshare::order::{Contender, compare_queues};
 use crate::engine::fairshare::tree::{Job, JobTree, Pick, Purpose, schedulable_queue};
 use crate::engine::fairshare::{smallest_gpu, wanted};
 use crate::engine::model::Mark;
@@ -62,7 +65,11 @@ impl Session<'_> {
         jobs.sort_by(|left, right| (left.0, &left.1.order).cmp(&(right.0, &right.1.order)));
         let mut placed = false;
         let mut jobs = VecDeque::from(jobs);
-        let mut contested = self.contested(&jobs, victims, case.gang);
+        let mut contested = if self.put_first(case, &mut jobs) {
+            None
+        } else {
+            self.contested(&jobs, victims, case.gang)
+        };
         let others = |gang: GangId| {
             let takes_part = gang == case.gang || victims.binary_search(&gang).is_ok();
             if takes_part { Pick::Pass } else { Pick::Take }
@@ -94,6 +101,44 @@ impl Session<'_> {
             placed |= own;
         }
         placed
+    }
+
+    /// Puts the preemptor first, if its turn is plain to see: it heads its line, and its queue goes before the only other one, next to it in the tree.
+    fn put_first(&self, case: &Case, jobs: &mut VecDeque<(QueueId, Job)>) -> bool {
+        let Some(at) = jobs.iter().position(|(_, job)| job.gang == case.gang) else {
+            return false;
+        };
+        let mut others = jobs.iter().filter(|(queue, _)| *queue != case.queue);
+        let Some((other, head)) = others.next() else {
+            return false;
+        };
+        let alone = others.all(|(queue, _)| queue == other)
+            && jobs.iter().filter(|(queue, _)| *queue == case.queue).count() == 1;
+        let line = |queue: QueueId| self.lines.of(queue);
+        let quiet = line(*other).is_none_or(|line| line.waiting.is_empty());
+        let own = &jobs[at].1;
+        let ahead = |line: &Line| {
+            let first = line.waiting.first_key_value();
+            first.is_some_and(|(order, standing)| standing.gang != case.gang && *order < own.order)
+        };
+        let heads = line(case.queue).is_none_or(|line| !ahead(line));
+        let siblings = self.model.queues[case.queue].parent == self.model.queues[*other].parent;
+        if !(alone && quiet && heads && siblings && self.rules.shares) {
+            return false;
+        }
+        let contender = |queue: QueueId, job: &Job| Contender {
+            queue,
+            job: job.amount,
+            victims: [0; 3],
+        };
+        let order = compare_queues(self.model, &contender(case.queue, own), &contender(*other, head));
+        if order == Ordering::Less
+            && let Some(own) = jobs.remove(at)
+        {
+            jobs.push_front(own);
+            return true;
+        }
+        false
     }
 
     /// The tree in which jobs of different queues take turns; `None` if all are of one queue. Queues at the top below which nobody takes part change
