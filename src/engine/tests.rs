@@ -1,6 +1,7 @@
 //! Tests of the engine through its front door: events in, decisions out.
 
 mod events;
+mod growth;
 mod properties;
 pub mod scenario;
 mod tables;

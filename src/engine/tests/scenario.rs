@@ -223,7 +223,8 @@ pub fn open_queue(name: &str) -> Event {
     Event::Queue(Box::new(open))
 }
 
-fn queue(name: &str, text: &str, created: Time) -> QueueInput {
+/// A queue: `quota [wWEIGHT] [LLIMIT] [pPRIORITY] [in PARENT]`.
+pub fn queue(name: &str, text: &str, created: Time) -> QueueInput {
     let gpus = |text: &str| -> Option<i64> {
         (text != "-1").then(|| (text.parse::<f64>().expect("GPUs") * GPU as f64) as i64)
     };
