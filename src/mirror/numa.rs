@@ -62,7 +62,12 @@ fn policy(topology: &NodeResourceTopology) -> (NumaPolicy, bool) {
         found.map(|attribute| attribute.value.as_str()).unwrap_or_default()
     };
     match attribute("topologyManagerPolicy") {
-        "" => match topology.topology_policies.first().map(String::as_str).unwrap_or_default() {
+        "" => match topology
+            .topology_policies
+            .first()
+            .map(String::as_str)
+            .unwrap_or_default()
+        {
             "SingleNUMANodePodLevel" => (NumaPolicy::SingleNode, true),
             "SingleNUMANodeContainerLevel" => (NumaPolicy::SingleNode, false),
             "RestrictedPodLevel" => (NumaPolicy::Restricted, true),
@@ -89,7 +94,10 @@ pub fn of_pod(pod: &Pod, spec: &PodSpec, request: Option<&BindRequest>) -> PodNu
     let class = pod.status.as_ref().and_then(|status| status.qos_class.as_deref());
     let guaranteed = class == Some("Guaranteed");
     let asked = |container: &Container| -> Vec<(Name, i64)> {
-        let requests = container.resources.as_ref().and_then(|resources| resources.requests.as_ref());
+        let requests = container
+            .resources
+            .as_ref()
+            .and_then(|resources| resources.requests.as_ref());
         let amounts = requests.into_iter().flatten().filter_map(|(resource, quantity)| {
             let amount = units(resource, Amount::of(quantity).ok()?);
             let counts = resource != "cpu" || (guaranteed && amount % 1000 == 0);
@@ -147,7 +155,9 @@ fn larger(left: &[(Name, i64)], right: &[(Name, i64)]) -> Vec<(Name, i64)> {
 fn record(pod: &Pod, request: Option<&BindRequest>) -> Vec<(Name, Vec<(Name, i64)>)> {
     let annotated = |key: &str| -> Option<Vec<NumaZone>> {
         let text = pod.metadata.annotations.as_ref()?.get(key)?;
-        serde_json::from_str(text).ok().filter(|zones: &Vec<NumaZone>| !zones.is_empty())
+        serde_json::from_str(text)
+            .ok()
+            .filter(|zones: &Vec<NumaZone>| !zones.is_empty())
     };
     let requested = || {
         let zones = &request?.spec.predicted_numa_zones;
@@ -163,7 +173,10 @@ fn record(pod: &Pod, request: Option<&BindRequest>) -> Vec<(Name, Vec<(Name, i64
         read.collect()
     };
     let zones = zones.unwrap_or_default();
-    zones.iter().map(|zone| (name(&zone.zone), amounts(&zone.amount))).collect()
+    zones
+        .iter()
+        .map(|zone| (name(&zone.zone), amounts(&zone.amount)))
+        .collect()
 }
 
 /// Zones as bind requests and annotations write them.

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use super::Replayed;
 use crate::api::names::received_resource_type;
-use crate::mirror::numa::zones;
 use crate::engine::decision::{Decisions, PodRef};
 use crate::engine::input::{GpuKind, GroupKey, Name};
+use crate::mirror::numa::zones;
 
 /// The answer for one file as one line of JSON.
 pub fn json(file: &str, replayed: &anyhow::Result<Replayed>) -> Value {

@@ -247,13 +247,19 @@ impl Session<'_> {
         let (zones, now) = self.zones(task, node, now);
         let stays = !real
             && self.evicted_from(task, node)
-            && self.model.tasks[task].state.hold.as_ref().is_some_and(|hold| hold.zones == zones)
+            && self.model.tasks[task]
+                .state
+                .hold
+                .as_ref()
+                .is_some_and(|hold| hold.zones == zones)
             && choice.as_ref().is_none_or(|choice| self.stays(task, node, choice));
         if stays {
             self.model.unevict(task);
             return;
         }
-        let groups = choice.map_or_else(smallvec::SmallVec::new, |choice| gpu::open(self.model, task, node, &choice));
+        let groups = choice.map_or_else(smallvec::SmallVec::new, |choice| {
+            gpu::open(self.model, task, node, &choice)
+        });
         let place = Place { node, groups, zones };
         if now {
             self.model.allocate(task, place);
@@ -265,7 +271,12 @@ impl Session<'_> {
     /// The NUMA zones that the kubelet will use, and whether they are free now.
     fn zones(&self, task: TaskId, node: NodeId, now: bool) -> (Vec<ZoneShare>, bool) {
         let node = &self.model.nodes[node];
-        let Some(pod) = self.model.tasks[task].input.numa.as_ref().filter(|_| node.numa.is_some()) else {
+        let Some(pod) = self.model.tasks[task]
+            .input
+            .numa
+            .as_ref()
+            .filter(|_| node.numa.is_some())
+        else {
             return (Vec::new(), now);
         };
         let zones = |fit: Fit| match fit {

@@ -78,9 +78,7 @@ impl Refusal {
                 Clash::Spread => "node(s) didn't match pod topology spread constraints",
             }
             .to_owned(),
-            Self::Numa => {
-                "node cannot NUMA-align the pod's resources under its Topology Manager policy".to_owned()
-            }
+            Self::Numa => "node cannot NUMA-align the pod's resources under its Topology Manager policy".to_owned(),
             Self::Kind(text) | Self::Gate(text) | Self::Reserved(text) => text.clone(),
         }
     }

@@ -28,7 +28,8 @@ pub enum Clash {
 pub fn concerned(model: &Model, task: TaskId) -> bool {
     let task = &model.tasks[task];
     !task.counted.is_empty()
-        || (model.most_zones > 0 && task.input.numa.is_some()) || model.classes[task.class].asked.is_some()
+        || (model.most_zones > 0 && task.input.numa.is_some())
+        || model.classes[task.class].asked.is_some()
 }
 
 /// What a pod itself adds to a counter at a value, where it is.

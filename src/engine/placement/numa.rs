@@ -29,7 +29,9 @@ fn concerns(ledger: &Ledger, pod: &PodNuma) -> bool {
 /// What the kubelet will do with a pod that comes to the node now, or (`now` false) once who leaves has left.
 #[must_use]
 pub fn fit(node: &Node, pod: &PodNuma, now: bool) -> Fit {
-    let Some(ledger) = &node.numa else { return Fit::Unaligned };
+    let Some(ledger) = &node.numa else {
+        return Fit::Unaligned;
+    };
     if ledger.input.policy == NumaPolicy::None || !concerns(ledger, pod) {
         return Fit::Unaligned;
     }
@@ -67,7 +69,11 @@ pub fn fit(node: &Node, pod: &PodNuma, now: bool) -> Fit {
         }
     }
     let shares = used.into_iter().enumerate().filter(|(_, amounts)| !amounts.is_empty());
-    let named = |amounts: Need| amounts.into_iter().map(|(at, amount)| (ledger.resources[at].clone(), amount));
+    let named = |amounts: Need| {
+        amounts
+            .into_iter()
+            .map(|(at, amount)| (ledger.resources[at].clone(), amount))
+    };
     let share = |(zone, amounts)| ZoneShare {
         zone,
         amounts: named(amounts).collect(),
@@ -136,7 +142,11 @@ fn greedy(free: &[Vec<i64>], need: &Need) -> Option<Vec<usize>> {
     let mut rest = need.clone();
     let mut zones = Vec::new();
     while rest.iter().any(|(_, amount)| *amount > 0) {
-        let help = |zone: usize| -> i64 { rest.iter().map(|(at, amount)| (*amount).min(free[zone][*at]).max(0)).sum() };
+        let help = |zone: usize| -> i64 {
+            rest.iter()
+                .map(|(at, amount)| (*amount).min(free[zone][*at]).max(0))
+                .sum()
+        };
         let unused = (0..free.len()).filter(|zone| !zones.contains(zone));
         let best = unused.max_by_key(|zone| (help(*zone), std::cmp::Reverse(*zone)))?;
         if help(best) == 0 {
@@ -192,7 +202,9 @@ pub fn counts(model: &Model, task: TaskId) -> bool {
 #[must_use]
 pub fn score(model: &Model, task: TaskId, id: NodeId) -> f64 {
     let node = &model.nodes[id];
-    let Some(pod) = &model.tasks[task].input.numa else { return 0.0 };
+    let Some(pod) = &model.tasks[task].input.numa else {
+        return 0.0;
+    };
     let span = match &node.numa {
         None => model.most_zones,
         Some(ledger) if ledger.input.policy == NumaPolicy::None || !concerns(ledger, pod) => ledger.now.len(),

@@ -14,8 +14,8 @@ use crate::engine::model::shape::Shape;
 use crate::engine::policy::{Plugin, Policy, Strategy};
 
 use super::filter::{fits_now, fitting_groups};
-use super::{neighbours, numa};
 use super::preferred::Preferred;
+use super::{neighbours, numa};
 
 /// Order of GPUs on a node for sharing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

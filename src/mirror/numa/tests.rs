@@ -25,9 +25,18 @@ fn zones_come_in_order_of_their_numbers_without_what_is_ignored() {
     )
     .unwrap();
     assert_eq!((read.policy, read.pod_scope), (NumaPolicy::Restricted, true));
-    assert_eq!(read.zones.iter().map(|zone| &*zone.name).collect::<Vec<_>>(), ["node-2", "node-10", "extra"]);
-    assert_eq!(named(&read.zones[0].allocatable), [("cpu", 1500), ("nvidia.com/gpu", 2)]);
-    assert_eq!(super::read(&topology("{zones: [{name: socket-0, type: Socket}]}"), &[]), None);
+    assert_eq!(
+        read.zones.iter().map(|zone| &*zone.name).collect::<Vec<_>>(),
+        ["node-2", "node-10", "extra"]
+    );
+    assert_eq!(
+        named(&read.zones[0].allocatable),
+        [("cpu", 1500), ("nvidia.com/gpu", 2)]
+    );
+    assert_eq!(
+        super::read(&topology("{zones: [{name: socket-0, type: Socket}]}"), &[]),
+        None
+    );
 }
 
 #[test]
@@ -39,7 +48,12 @@ fn older_agents_name_policy_and_scope_in_one_word() {
         ("BestEffortPodLevel", (NumaPolicy::BestEffort, true)),
         ("None", (NumaPolicy::None, false)),
     ] {
-        let read = read(&topology(&format!("{{topologyPolicies: [{word}], zones: [{{name: a, type: Node}}]}}")), &[]);
+        let read = read(
+            &topology(&format!(
+                "{{topologyPolicies: [{word}], zones: [{{name: a, type: Node}}]}}"
+            )),
+            &[],
+        );
         let read = read.unwrap();
         assert_eq!((read.policy, read.pod_scope), wanted, "{word}");
     }
@@ -67,7 +81,10 @@ fn what_was_seen_goes_before_what_was_foreseen() {
         let pod = asked(&format!(
             "{{metadata: {{name: p, annotations: {{kai.scheduler/numa-placement-observed: '{observed}', kai.scheduler/numa-placement-predicted: '{predicted}'}}}}, spec: {{containers: []}}}}"
         ));
-        pod.record.iter().map(|(zone, amounts)| format!("{zone} {:?}", named(amounts))).collect::<Vec<_>>()
+        pod.record
+            .iter()
+            .map(|(zone, amounts)| format!("{zone} {:?}", named(amounts)))
+            .collect::<Vec<_>>()
     };
     let zone = |zone: &str| format!(r#"[{{"zone":"{zone}","amount":{{"cpu":"2"}}}}]"#);
     assert_eq!(record(&zone("a"), &zone("b")), [r#"a [("cpu", 2000)]"#]);
@@ -77,7 +94,13 @@ fn what_was_seen_goes_before_what_was_foreseen() {
 
 #[test]
 fn zones_are_written_as_they_are_read() {
-    let written = zones(&[("node-0".into(), vec![("cpu".into(), 3500), ("nvidia.com/gpu".into(), 2)])]);
+    let written = zones(&[(
+        "node-0".into(),
+        vec![("cpu".into(), 3500), ("nvidia.com/gpu".into(), 2)],
+    )]);
     let text = serde_json::to_string(&written).unwrap();
-    assert_eq!(text, r#"[{"zone":"node-0","amount":{"cpu":"3500m","nvidia.com/gpu":"2"}}]"#);
+    assert_eq!(
+        text,
+        r#"[{"zone":"node-0","amount":{"cpu":"3500m","nvidia.com/gpu":"2"}}]"#
+    );
 }

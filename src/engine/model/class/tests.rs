@@ -15,7 +15,12 @@ fn constraints(change: impl FnOnce(&mut PodInput)) -> Constraints {
 
 /// `zone in a|b`, `zone notin a|b`, `zone`, `!zone`, `size > 3`, `size < 3`.
 fn requirement(text: &str) -> NodeRequirement {
-    let values = |text: &str| text.split('|').filter(|value| !value.is_empty()).map(Name::from).collect();
+    let values = |text: &str| {
+        text.split('|')
+            .filter(|value| !value.is_empty())
+            .map(Name::from)
+            .collect()
+    };
     let words: Vec<_> = text.split_whitespace().collect();
     let (key, op, values) = match *words {
         [key, "in", list] => (key, SelectorOp::In, values(list)),
@@ -114,13 +119,17 @@ fn taints_and_tolerations() {
     };
     // `key=value`, `key` (exists), `*` (every key), with an effect behind a colon.
     let toleration = |text: &str| {
-        let (what, effect) = text.split_once(':').map_or((text, None), |(what, effect)| (what, Some(effect)));
+        let (what, effect) = text
+            .split_once(':')
+            .map_or((text, None), |(what, effect)| (what, Some(effect)));
         let effect = effect.map(|effect| match effect {
             "NoSchedule" => NoSchedule,
             "NoExecute" => NoExecute,
             _ => PreferNoSchedule,
         });
-        let (key, value) = what.split_once('=').map_or((what, None), |(key, value)| (key, Some(value)));
+        let (key, value) = what
+            .split_once('=')
+            .map_or((what, None), |(key, value)| (key, Some(value)));
         Toleration {
             key: (key != "*").then(|| key.into()),
             exists: value.is_none(),
@@ -158,7 +167,8 @@ fn taints_and_tolerations() {
         let mut tainted = labelled("");
         let text = format!("{taints:?} by {tolerations:?}");
         tainted.input.as_mut().unwrap().taints = taints;
-        let constraints = constraints(|pod| pod.tolerations = tolerations.iter().map(|text| toleration(text)).collect());
+        let constraints =
+            constraints(|pod| pod.tolerations = tolerations.iter().map(|text| toleration(text)).collect());
         assert_eq!(constraints.tolerates(&tainted), wanted, "{text}");
     }
 }

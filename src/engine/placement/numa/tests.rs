@@ -45,7 +45,11 @@ fn asks(text: &str) -> PodNuma {
             None => whole.push((name.clone(), *amount)),
         }
     }
-    let alone: Vec<_> = if init.is_empty() { Vec::new() } else { vec![amounts(init)] };
+    let alone: Vec<_> = if init.is_empty() {
+        Vec::new()
+    } else {
+        vec![amounts(init)]
+    };
     for (name, amount) in alone.iter().flatten() {
         match whole.iter_mut().find(|(known, _)| known == name) {
             Some((_, sum)) => *sum = (*sum).max(*amount),
@@ -80,10 +84,19 @@ fn verdict(input: NumaInput, taken: &str, pod: &PodNuma) -> String {
         Fit::Unaligned => "unaligned".to_owned(),
         Fit::Zones(zones) => {
             let share = |share: &ZoneShare| {
-                let amounts: Vec<_> = share.amounts.iter().map(|(name, amount)| format!("{name} {amount}")).collect();
+                let amounts: Vec<_> = share
+                    .amounts
+                    .iter()
+                    .map(|(name, amount)| format!("{name} {amount}"))
+                    .collect();
                 format!("{}:{}", share.zone, amounts.join(","))
             };
-            zones.iter().map(share).collect::<Vec<_>>().join(" ").replace("nvidia.com/", "")
+            zones
+                .iter()
+                .map(share)
+                .collect::<Vec<_>>()
+                .join(" ")
+                .replace("nvidia.com/", "")
         }
     }
 }
@@ -92,30 +105,135 @@ fn verdict(input: NumaInput, taken: &str, pod: &PodNuma) -> String {
 fn zones_are_chosen_as_the_kubelet_does() {
     use NumaPolicy::{BestEffort, None, Restricted, SingleNode};
     for (policy, pod_scope, node, taken, asked, wanted) in [
-        (SingleNode, true, "4 gpu 16 cpu|4 gpu 16 cpu", "", "2 gpu 4 cpu", "0:cpu 4000,gpu 2"),
-        (SingleNode, true, "4 gpu 16 cpu|4 gpu 16 cpu", "3 gpu", "2 gpu 4 cpu", "1:cpu 4000,gpu 2"),
+        (
+            SingleNode,
+            true,
+            "4 gpu 16 cpu|4 gpu 16 cpu",
+            "",
+            "2 gpu 4 cpu",
+            "0:cpu 4000,gpu 2",
+        ),
+        (
+            SingleNode,
+            true,
+            "4 gpu 16 cpu|4 gpu 16 cpu",
+            "3 gpu",
+            "2 gpu 4 cpu",
+            "1:cpu 4000,gpu 2",
+        ),
         (SingleNode, true, "4 gpu 16 cpu|4 gpu 16 cpu", "", "6 gpu", "refused"),
-        (SingleNode, true, "2 gpu 4 cpu|2 gpu 4 cpu", "", "3 gpu 6 cpu", "refused"),
+        (
+            SingleNode,
+            true,
+            "2 gpu 4 cpu|2 gpu 4 cpu",
+            "",
+            "3 gpu 6 cpu",
+            "refused",
+        ),
         (SingleNode, true, "4 gpu|16 cpu", "", "1 gpu 1 cpu", "refused"),
-        (SingleNode, false, "4 cpu|4 cpu", "", "3 cpu+3 cpu", "0:cpu 3000 1:cpu 3000"),
+        (
+            SingleNode,
+            false,
+            "4 cpu|4 cpu",
+            "",
+            "3 cpu+3 cpu",
+            "0:cpu 3000 1:cpu 3000",
+        ),
         (SingleNode, false, "4 cpu|4 cpu", "", "3 cpu+3 cpu+2 cpu", "refused"),
-        (SingleNode, true, "47 cpu 4 gpu|48 cpu 4 gpu", "", "44 cpu 1 gpu", "0:cpu 44000,gpu 1"),
-        (SingleNode, true, "47 cpu 4 gpu|48 cpu 4 gpu", "", "44 cpu 1 gpu+5 cpu", "refused"),
+        (
+            SingleNode,
+            true,
+            "47 cpu 4 gpu|48 cpu 4 gpu",
+            "",
+            "44 cpu 1 gpu",
+            "0:cpu 44000,gpu 1",
+        ),
+        (
+            SingleNode,
+            true,
+            "47 cpu 4 gpu|48 cpu 4 gpu",
+            "",
+            "44 cpu 1 gpu+5 cpu",
+            "refused",
+        ),
         (SingleNode, false, "4 cpu|4 cpu", "", "4 cpu then 2 cpu", "0:cpu 2000"),
         (SingleNode, false, "4 cpu|4 cpu", "", "5 cpu then 2 cpu", "refused"),
-        (Restricted, true, "4 gpu 16 cpu|4 gpu 16 cpu", "", "6 gpu 10 cpu", "refused"),
-        (Restricted, true, "4 gpu 16 cpu|4 gpu 16 cpu", "", "6 gpu 24 cpu", "0:cpu 16000,gpu 4 1:cpu 8000,gpu 2"),
-        (Restricted, true, "4 gpu 16 cpu|4 gpu 16 cpu", "", "2 gpu 8 cpu", "0:cpu 8000,gpu 2"),
-        (Restricted, true, "2 gpu 100 cpu|2 gpu 100 cpu", "", "4 gpu 1 cpu", "refused"),
+        (
+            Restricted,
+            true,
+            "4 gpu 16 cpu|4 gpu 16 cpu",
+            "",
+            "6 gpu 10 cpu",
+            "refused",
+        ),
+        (
+            Restricted,
+            true,
+            "4 gpu 16 cpu|4 gpu 16 cpu",
+            "",
+            "6 gpu 24 cpu",
+            "0:cpu 16000,gpu 4 1:cpu 8000,gpu 2",
+        ),
+        (
+            Restricted,
+            true,
+            "4 gpu 16 cpu|4 gpu 16 cpu",
+            "",
+            "2 gpu 8 cpu",
+            "0:cpu 8000,gpu 2",
+        ),
+        (
+            Restricted,
+            true,
+            "2 gpu 100 cpu|2 gpu 100 cpu",
+            "",
+            "4 gpu 1 cpu",
+            "refused",
+        ),
         (Restricted, true, "4 gpu|4 gpu", "1 gpu|1 gpu", "4 gpu", "refused"),
-        (Restricted, true, "4 gpu|4 gpu|4 gpu", "3 gpu", "6 gpu", "1:gpu 4 2:gpu 2"),
-        (Restricted, false, "4 gpu 8 cpu 16 mem|4 gpu 8 cpu 16 mem", "", "3 gpu 8 mem+3 gpu 8 mem", "0:gpu 3,memory 8589934592 1:gpu 3,memory 8589934592"),
-        (Restricted, true, "4 gpu 8 cpu 16 mem|4 gpu 8 cpu 16 mem", "", "3 gpu 8 mem+3 gpu 8 mem", "refused"),
+        (
+            Restricted,
+            true,
+            "4 gpu|4 gpu|4 gpu",
+            "3 gpu",
+            "6 gpu",
+            "1:gpu 4 2:gpu 2",
+        ),
+        (
+            Restricted,
+            false,
+            "4 gpu 8 cpu 16 mem|4 gpu 8 cpu 16 mem",
+            "",
+            "3 gpu 8 mem+3 gpu 8 mem",
+            "0:gpu 3,memory 8589934592 1:gpu 3,memory 8589934592",
+        ),
+        (
+            Restricted,
+            true,
+            "4 gpu 8 cpu 16 mem|4 gpu 8 cpu 16 mem",
+            "",
+            "3 gpu 8 mem+3 gpu 8 mem",
+            "refused",
+        ),
         (Restricted, true, "4 gpu|4 gpu", "", "3 gpu+3 gpu", "0:gpu 4 1:gpu 2"),
-        (Restricted, true, "4 gpu|4 gpu", "", "8 gpu then 2 gpu", "0:gpu 4 1:gpu 4"),
+        (
+            Restricted,
+            true,
+            "4 gpu|4 gpu",
+            "",
+            "8 gpu then 2 gpu",
+            "0:gpu 4 1:gpu 4",
+        ),
         (Restricted, true, "4 gpu|4 gpu", "", "2 cpu", ""),
         (Restricted, true, "4 gpu|4 gpu", "", "9 gpu", "refused"),
-        (BestEffort, true, "1 gpu|1 gpu|1 gpu|1 gpu", "", "2 gpu", "0:gpu 1 1:gpu 1"),
+        (
+            BestEffort,
+            true,
+            "1 gpu|1 gpu|1 gpu|1 gpu",
+            "",
+            "2 gpu",
+            "0:gpu 1 1:gpu 1",
+        ),
         (BestEffort, true, "1 gpu|1 gpu|1 gpu|1 gpu", "", "5 gpu", "unaligned"),
         (BestEffort, true, "1 gpu|3 gpu", "", "3 gpu", "1:gpu 3"),
         (None, true, "1 gpu|1 gpu", "", "2 gpu", "unaligned"),
@@ -124,13 +242,23 @@ fn zones_are_chosen_as_the_kubelet_does() {
         // Amounts are listed in the order of the pod's requests.
         let sorted = |text: String| -> String {
             let zone = |zone: &str| {
-                let Some((number, amounts)) = zone.split_once(':') else { return zone.to_owned() };
+                let Some((number, amounts)) = zone.split_once(':') else {
+                    return zone.to_owned();
+                };
                 let mut amounts: Vec<_> = amounts.split(',').collect();
                 amounts.sort_unstable();
                 format!("{number}:{}", amounts.join(","))
             };
-            let parts = text.replace("gpu ", "gpu_").replace("cpu ", "cpu_").replace("memory ", "memory_");
-            parts.split(' ').map(zone).collect::<Vec<_>>().join(" ").replace('_', " ")
+            let parts = text
+                .replace("gpu ", "gpu_")
+                .replace("cpu ", "cpu_")
+                .replace("memory ", "memory_");
+            parts
+                .split(' ')
+                .map(zone)
+                .collect::<Vec<_>>()
+                .join(" ")
+                .replace('_', " ")
         };
         let got = sorted(verdict(input, taken, &asks(asked)));
         assert_eq!(got, wanted, "{policy:?} {node} less {taken}: {asked}");
@@ -165,7 +293,13 @@ fn engine() -> Engine {
     engine
 }
 
-fn add(engine: &mut Engine, name: &str, age: usize, asked: &str, change: impl FnOnce(&mut crate::engine::input::PodInput)) {
+fn add(
+    engine: &mut Engine,
+    name: &str,
+    age: usize,
+    asked: &str,
+    change: impl FnOnce(&mut crate::engine::input::PodInput),
+) {
     let gang = group(name, "q", age);
     let mut added = pod(&gang, 0, "0");
     let mut numa = asks(asked);
@@ -185,10 +319,17 @@ fn pods_of_one_cycle_see_one_anothers_zones() {
         add(&mut engine, name, age, "3 cpu", |_| {});
     }
     let decisions = engine.cycle(NOW);
-    let bound: Vec<_> = decisions.bind.iter().map(|bind| (&*bind.pod.name, &*bind.zones[0].0)).collect();
+    let bound: Vec<_> = decisions
+        .bind
+        .iter()
+        .map(|bind| (&*bind.pod.name, &*bind.zones[0].0))
+        .collect();
     assert_eq!(bound, [("a-000", "zone-0"), ("b-000", "zone-1")]);
     let message = &decisions.unschedulable[0].message;
-    assert!(message.contains("1 node cannot NUMA-align the pod's resources"), "{message}");
+    assert!(
+        message.contains("1 node cannot NUMA-align the pod's resources"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -213,6 +354,9 @@ fn a_recorded_zone_is_taken_and_one_that_is_left_must_be_waited_for() {
     add(&mut engine, "a", 2, "4 cpu", |_| {});
     add(&mut engine, "b", 3, "4 cpu", |_| {});
     let decisions = engine.cycle(NOW);
-    assert_eq!(decisions.bind.iter().map(|bind| &*bind.zones[0].0).collect::<Vec<_>>(), ["zone-1"]);
+    assert_eq!(
+        decisions.bind.iter().map(|bind| &*bind.zones[0].0).collect::<Vec<_>>(),
+        ["zone-1"]
+    );
     assert_eq!(decisions.pipeline.len(), 1);
 }
