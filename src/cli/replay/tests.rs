@@ -67,7 +67,7 @@ fn a_snapshot_is_decided_and_what_cannot_be_read_is_left_out() {
     assert_eq!(decided["file"], "f");
     assert_eq!(
         decided["bind"],
-        json!([{"pod": "ns/small", "node": "n", "gpuGroups": [], "resourceType": "Regular"}])
+        json!([{"pod": "ns/small", "node": "n", "gpuGroups": [], "resourceType": "Regular", "numaZones": []}])
     );
     assert_eq!((&decided["evict"], &decided["pipeline"]), (&json!([]), &json!([])));
     assert_eq!(decided["unschedulable"][0]["podGroup"], "ns/large");
