@@ -112,13 +112,17 @@ impl Neighbours {
     pub fn ask(&mut self, relations: &Relations) -> Asked {
         let all: Vec<PodSelector> = relations.near.iter().map(|term| term.pods.clone()).collect();
         let own = |term: &PodTerm| (vec![term.pods.clone()], Some(term.key.clone()));
+        // A term given twice says nothing more, but would be counted twice.
+        let mut apart: Counters = relations.apart.iter().map(|term| self.counter(own(term))).collect();
+        apart.sort_unstable();
+        apart.dedup();
         let asked = Asked {
             near: relations
                 .near
                 .iter()
                 .map(|term| self.counter((all.clone(), Some(term.key.clone()))))
                 .collect(),
-            apart: relations.apart.iter().map(|term| self.counter(own(term))).collect(),
+            apart,
             preferred: relations
                 .preferred
                 .iter()

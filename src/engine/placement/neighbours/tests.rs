@@ -637,6 +637,19 @@ fn random_pod() -> impl Strategy<Value = (usize, &'static str, String)> {
         .prop_map(|(on, labels, all)| (on, labels, all.join(";")))
 }
 
+#[test]
+fn a_pod_that_says_twice_whom_it_avoids_does_not_shun_itself() {
+    let running = [("n0", "app=a", "apart app by zone;apart app by zone")];
+    let (model, _) = cluster(&[("n0", "zone=a")], &running, made(99, "", ""));
+    let mine = model
+        .tasks
+        .iter()
+        .find(|(_, other)| other.state.hold.is_some())
+        .unwrap()
+        .0;
+    assert_eq!(clash(&model, mine, model.by_name[0]), None);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
