@@ -10,6 +10,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use super::output::Format;
 use files::Files;
 
 /// Arguments of `unikai group`.
@@ -35,15 +36,6 @@ Examples:
                                            are made up, one or more for each part of the workload
   kubectl get rayclusters,pods -n team \\
       -o yaml | unikai group /dev/stdin    the groups of what runs now";
-
-/// How to print.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Format {
-    /// For people.
-    Table,
-    /// One line of JSON per file.
-    Json,
-}
 
 /// Runs the subcommand. The status is 1 if a file could not be read; the others are grouped all the same.
 ///

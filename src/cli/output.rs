@@ -1,9 +1,18 @@
-//! How generated YAML leaves the binary: as a stream of documents, or as files.
+//! How answers leave the binary: generated YAML as a stream of documents or as files, the rest in one of two formats.
 
 use std::io::Write;
 use std::path::Path;
 
 use anyhow::Context;
+
+/// How to print.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// For people.
+    Table,
+    /// One line of JSON per file.
+    Json,
+}
 
 /// Prints files as one stream of YAML documents or, where there is a folder, writes them into it and prints their paths.
 ///

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use jiff::Timestamp;
 
+use super::output::Format;
 use crate::engine::Engine;
 use crate::engine::decision::Decisions;
 use crate::engine::input::Time;
@@ -30,15 +31,6 @@ pub struct Args {
     /// How to print the decisions: for people, or one line of JSON per file
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
-}
-
-/// How to print.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Format {
-    /// For people.
-    Table,
-    /// One line of JSON per file.
-    Json,
 }
 
 /// What became of one file.

@@ -40,8 +40,7 @@ impl Lookups {
     }
 
     /// All queues, as last seen.
-    #[must_use]
-    pub fn tree(&self) -> Tree {
+    fn tree(&self) -> Tree {
         let queues = self.stores.queues.list();
         queues
             .iter()

@@ -240,7 +240,8 @@ fn victim_job(model: &Model, rules: Rules, gang: GangId, tasks: Vec<TaskId>) -> 
     }
 }
 
-fn requests(model: &Model, tasks: &[TaskId]) -> Shared {
+/// What pods ask for, in all.
+pub fn requests(model: &Model, tasks: &[TaskId]) -> Shared {
     let mut sum = [0; 3];
     for task in tasks {
         add(&mut sum, &model.shapes[model.tasks[*task].shape].quota, 1);
@@ -248,7 +249,8 @@ fn requests(model: &Model, tasks: &[TaskId]) -> Shared {
     sum
 }
 
-fn active_of(model: &Model, gang: &Gang, tasks: &[TaskId]) -> Vec<usize> {
+/// How many of these pods each member of the gang has.
+pub fn active_of(model: &Model, gang: &Gang, tasks: &[TaskId]) -> Vec<usize> {
     let mut active = vec![0; gang.tree.len()];
     for task in tasks {
         if let Some(member) = model.tasks[*task].member {

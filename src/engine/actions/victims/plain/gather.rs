@@ -5,15 +5,15 @@ use std::collections::BTreeSet;
 use crate::engine::fairshare::order::Rules;
 use crate::engine::model::Model;
 use crate::engine::model::class::NodeSet;
-use crate::engine::model::gang::Gang;
 use crate::engine::model::ids::{GangId, NodeId, TaskId};
-use crate::engine::model::resources::{GPUS, Shared, add};
+use crate::engine::model::resources::GPUS;
 
 use super::Search;
 use super::tree::{Job, JobTree, Purpose};
 use crate::engine::actions::session::Session;
 use crate::engine::actions::victims::bounds::{asked_gpus, first_fit};
 use crate::engine::actions::victims::room::free_gpus;
+use crate::engine::actions::victims::search::{active_of, requests};
 use crate::engine::actions::victims::{Batch, node_of};
 
 /// Victims so far, and those still to come.
@@ -89,27 +89,9 @@ fn victim_job(model: &Model, rules: Rules, gang: GangId, tasks: Vec<TaskId>) -> 
     Job {
         order: rules.job(entry, stage),
         gang,
-        amount: plain_amount(model, &tasks),
+        amount: requests(model, &tasks),
         tasks: Some(tasks),
     }
-}
-
-fn plain_amount(model: &Model, tasks: &[TaskId]) -> Shared {
-    let mut sum = [0; 3];
-    for task in tasks {
-        add(&mut sum, &model.shapes[model.tasks[*task].shape].quota, 1);
-    }
-    sum
-}
-
-fn active_of(model: &Model, gang: &Gang, tasks: &[TaskId]) -> Vec<usize> {
-    let mut active = vec![0; gang.tree.len()];
-    for task in tasks {
-        if let Some(member) = model.tasks[*task].member {
-            active[member as usize] += 1;
-        }
-    }
-    active
 }
 
 impl Gathering {
@@ -156,7 +138,7 @@ impl Gathering {
             };
             let left: Vec<TaskId> = tasks.iter().copied().filter(|task| !gone(task)).collect();
             if !left.is_empty() {
-                self.rest.give_back(model, job.gang, &plain_amount(model, &left));
+                self.rest.give_back(model, job.gang, &requests(model, &left));
                 self.rest.push(model, victim_job(model, self.rules, job.gang, left));
             }
             if !known {
