@@ -119,7 +119,8 @@ pub async fn run(
         names(&settings, &target),
         Published { tls, bundle },
     );
-    let configurations = keeper::keep_configurations(context.clone(), settings.clone(), target, trusted);
+    let configurations =
+        keeper::keep_configurations(context.clone(), settings.clone(), target, trusted, Arc::clone(&stores));
     let readiness = context.readiness.handle("webhooks", "no certificate yet");
     let webhooks = Arc::new(Webhooks {
         lookups: Lookups::new(&context, stores),

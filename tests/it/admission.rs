@@ -104,6 +104,60 @@ async fn a_queue_that_cannot_run_a_pod_is_refused_with_advice() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn nobody_is_asked_about_a_pod_that_names_a_queue_that_runs_pods() {
+    let (cluster, operator) = quick_start(Settings::embedded()).await;
+    let named = |queue: &str| json!({"labels": {QUEUE: queue}});
+    cluster.queue("brief", Some("default")).await;
+    let told = async |expected: &str| {
+        let configurations: Api<ValidatingWebhookConfiguration> = Api::all(cluster.admin.clone());
+        eventually("the API server is told of the queues", async || {
+            let conditions = configurations
+                .get("validating-kai-admission")
+                .await
+                .unwrap()
+                .webhooks
+                .unwrap()[0]
+                .match_conditions
+                .clone()
+                .unwrap();
+            conditions
+                .iter()
+                .any(|condition| condition.expression.contains(expected))
+                .then_some(())
+        })
+        .await;
+    };
+    told("in ['brief','default-queue','test']").await;
+    Api::<Queue>::all(cluster.admin.clone())
+        .delete("brief", &DeleteParams::default())
+        .await
+        .unwrap();
+    told("in ['default-queue','test']").await;
+    // An API server heeds a new configuration a little after it has stored it.
+    let attempts = std::sync::atomic::AtomicUsize::new(0);
+    let refused = eventually("its pods are asked about again", async || {
+        let attempt = attempts.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        cluster
+            .pod("team", &format!("late-{attempt}"), named("brief"))
+            .await
+            .err()
+    })
+    .await;
+    assert!(
+        refused.to_string().contains("queue \"brief\" does not exist"),
+        "{refused}"
+    );
+
+    operator.shut_down().await.unwrap();
+    cluster
+        .pod("team", "known", named("test"))
+        .await
+        .expect("no webhook is needed");
+    let refused = refusal(cluster.pod("team", "unknown", named("new")).await);
+    assert!(refused.contains("failed calling webhook"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn where_labels_are_not_enforced_pods_pass() {
     for mode in [QueueLabels::Warn, QueueLabels::Off] {
         let (cluster, _operator) = quick_start(with(mode)).await;
@@ -194,14 +248,15 @@ async fn what_is_deleted_or_damaged_is_put_right_and_nothing_is_written_otherwis
     .await;
 
     let operator = unikai::devcluster::apiserver::Identity::operator();
-    let written = |resource: &str| {
+    let written = |name: &str| {
         let writes = cluster.server.audit().writes_of(&operator);
-        writes.iter().filter(|write| write.resource == resource).count()
+        writes.iter().filter(|write| write.name == name).count()
     };
-    // Mutating: created, repaired. Validating: three created, one of them again. A write is logged once it is answered.
-    let counts = || ["mutating", "validating"].map(|kind| written(&format!("{kind}webhookconfigurations")));
-    eventually("all writes are logged", async || (counts() == [2, 4]).then_some(())).await;
-    assert_eq!(written("secrets"), 1);
+    // Created, repaired. A write is logged once it is answered.
+    let repaired = || ["mutating-kai-admission", "kai-queue-validation-v2"].map(written);
+    eventually("all writes are logged", async || (repaired() == [2, 2]).then_some(())).await;
+    assert_eq!(written("kai-podgroup-validation-v2alpha2"), 1);
+    assert_eq!(written("unikai-webhook-tls"), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,7 +3,7 @@
 //! Names and rules are KAI's, so that an installation of it is taken over in place. What others add is kept: labels,
 //! annotations, timeouts, and terms of the namespace selector, which some clouds insert. Absent: the watching and writing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
@@ -14,6 +14,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 
 use super::{QueueLabels, Settings};
 use crate::api::names::{annotation, group, label, object, webhook};
+
+/// How many queues a match condition names. The API server evaluates it for every pod of ours.
+const NAMED_QUEUES_MAX: usize = 500;
 
 /// Where the API server finds the webhooks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,9 +41,10 @@ pub struct Desired {
     pub validating: Vec<ValidatingWebhookConfiguration>,
 }
 
-/// What is to be registered for webhooks at `target` that authorities in `bundle` vouch for.
+/// What is to be registered for webhooks at `target` that authorities in `bundle` vouch for, while `leaves` are the queues that
+/// can run pods.
 #[must_use]
-pub fn desired(settings: &Settings, target: &Target, bundle: &str) -> Desired {
+pub fn desired(settings: &Settings, target: &Target, bundle: &str, leaves: &BTreeSet<String>) -> Desired {
     let client = |path: &str| client_config(target, path, bundle);
     let pods = |operations: &[&str]| rule("", "v1", "pods", "Namespaced", operations);
     let pod_webhook = format!("admission.{}.svc", settings.namespace);
@@ -62,7 +66,7 @@ pub fn desired(settings: &Settings, target: &Target, bundle: &str) -> Desired {
         match_conditions: Some(vec![
             scheduler_matches(settings),
             by_others(settings),
-            something_to_check(settings),
+            something_to_check(settings, leaves),
         ]),
         namespace_selector: Some(other_namespaces(settings)),
         ..common.validating(
@@ -230,8 +234,10 @@ fn something_to_write(settings: &Settings) -> MatchCondition {
     any("something-to-write", reasons, settings)
 }
 
-/// A pod that asks for no part of a GPU can only be wrong about its queue, and only when it is new.
-fn something_to_check(settings: &Settings) -> MatchCondition {
+/// A pod that asks for no part of a GPU can only be wrong about its queue, and only when it is new. One that names a queue that is
+/// known to run pods is right: nobody need be asked. The names may be out of date for a moment; then a pod of a new queue is
+/// asked about, and one of a queue that has just gone waits and says why, as if the queue had gone after it was created.
+fn something_to_check(settings: &Settings, leaves: &BTreeSet<String>) -> MatchCondition {
     let mut reasons = shares(&[
         annotation::GPU_FRACTION,
         annotation::GPU_MEMORY,
@@ -239,7 +245,17 @@ fn something_to_check(settings: &Settings) -> MatchCondition {
         annotation::MPS,
     ]);
     if settings.queue_labels != QueueLabels::Off {
-        reasons.push("request.operation == 'CREATE'".to_owned());
+        let names_one_of = |leaves: &BTreeSet<String>| {
+            let key = &settings.queue_label_key;
+            let names: Vec<_> = leaves.iter().map(|leaf| format!("'{leaf}'")).collect();
+            let label = has("labels", key);
+            format!("{label} && object.metadata.labels['{key}'] in [{}]", names.join(","))
+        };
+        reasons.push(if leaves.is_empty() || leaves.len() > NAMED_QUEUES_MAX {
+            "request.operation == 'CREATE'".to_owned()
+        } else {
+            format!("(request.operation == 'CREATE' && !({}))", names_one_of(leaves))
+        });
     }
     any("something-to-check", reasons, settings)
 }

@@ -1,7 +1,7 @@
 //! Keeps what the webhooks need in the API server: the certificates in a Secret, and the configurations that tell the API server
 //! of the webhooks. Both are watched, so that damage is repaired when it is done, and nothing is written when nothing is wrong.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,16 +19,21 @@ use kube::{Api, Resource, ResourceExt};
 use rustls::ServerConfig;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::Settings;
 use super::certificates::{self, Pairs, Plan};
 use super::configurations::{self, Configuration, Target};
+use super::lookups;
 use crate::api::names::{label, object};
 use crate::components::Context;
+use crate::components::watches::Stores;
 
 /// Before a write that failed is tried again.
 const RETRY: Duration = Duration::from_secs(2);
+/// Before a new queue is told to the API server: queues come many at a time, and many are given children first of all.
+const QUEUES_DELAY: Duration = Duration::from_secs(1);
 /// The longest sleep: clocks are set, and machines are suspended.
 const SLEEP_MAX: Duration = Duration::from_secs(600);
 
@@ -205,6 +210,7 @@ pub async fn keep_configurations(
     settings: Settings,
     target: Target,
     mut bundle: watch::Receiver<Option<String>>,
+    stores: Arc<Stores>,
 ) {
     let readiness = context
         .readiness
@@ -212,7 +218,10 @@ pub async fn keep_configurations(
     let mut mutating = Live::<MutatingWebhookConfiguration>::new(&context);
     let mut validating = Live::<ValidatingWebhookConfiguration>::new(&context);
     let mut leading = context.leading.clone();
-    let mut retry = None;
+    let mut queues = stores.queues.changes();
+    // The queues that the API server is not to ask about.
+    let mut told = BTreeSet::new();
+    let mut due = None;
     let keep = async {
         loop {
             tokio::select! {
@@ -220,15 +229,26 @@ pub async fn keep_configurations(
                 () = validating.changed() => {}
                 Ok(()) = bundle.changed() => {}
                 Ok(()) = leading.changed() => {}
-                () = sleep_or_wait(retry.take()) => {}
+                Ok(()) = queues.changed() => {
+                    let leaves = lookups::leaves(&stores);
+                    if leaves.is_superset(&told) {
+                        if leaves != told {
+                            due.get_or_insert_with(|| Instant::now() + QUEUES_DELAY);
+                        }
+                        continue;
+                    }
+                }
+                () = sleep_or_wait(due) => {}
             }
+            due = None;
             let Some(pem) = bundle.borrow_and_update().clone() else {
                 continue;
             };
             if !(mutating.synced && validating.synced) {
                 continue;
             }
-            let desired = configurations::desired(&settings, &target, &pem);
+            told = lookups::leaves(&stores);
+            let desired = configurations::desired(&settings, &target, &pem, &told);
             let mut right = mutating.reconcile(&context, &desired.mutating).await;
             for configuration in &desired.validating {
                 right &= validating.reconcile(&context, configuration).await;
@@ -236,16 +256,16 @@ pub async fn keep_configurations(
             if right {
                 readiness.ready();
             } else if context.is_leading() {
-                retry = Some(RETRY);
+                due = Some(Instant::now() + RETRY);
             }
         }
     };
     context.shutdown.run_until_cancelled(keep).await;
 }
 
-async fn sleep_or_wait(span: Option<Duration>) {
-    match span {
-        Some(span) => tokio::time::sleep(span).await,
+async fn sleep_or_wait(until: Option<Instant>) {
+    match until {
+        Some(until) => tokio::time::sleep_until(until).await,
         None => std::future::pending().await,
     }
 }

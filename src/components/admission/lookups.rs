@@ -1,5 +1,6 @@
 //! What the rules must know of the cluster: the queues, and the queue that a new pod will run in, as the grouper will see it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,20 +40,6 @@ impl Lookups {
         }
     }
 
-    /// All queues, as last seen.
-    fn tree(&self) -> Tree {
-        let queues = self.stores.queues.list();
-        queues
-            .iter()
-            .map(|queue| {
-                (
-                    queue.metadata.name.clone().unwrap_or_default(),
-                    queue.spec.parent_queue.clone(),
-                )
-            })
-            .collect()
-    }
-
     /// A queue, as last seen.
     #[must_use]
     pub fn queue_named(&self, name: &str) -> Option<Arc<Queue>> {
@@ -63,7 +50,7 @@ impl Lookups {
     /// or the cluster does not answer.
     pub async fn workload(&self, pod: &Pod) -> Option<Workload> {
         let (queue, source) = self.queue(pod).await?;
-        let mut tree = self.tree();
+        let mut tree = tree(&self.stores);
         if !tree.contains(&queue) {
             // Perhaps it was created a moment ago.
             let found = Api::<Queue>::all(self.reads.clone()).get_opt(&queue).await;
@@ -136,6 +123,22 @@ impl Lookups {
             Source::Surroundings,
         ))
     }
+}
+
+/// The queues that can run pods, as last seen.
+#[must_use]
+pub fn leaves(stores: &Stores) -> BTreeSet<String> {
+    tree(stores).leaves(None).into_iter().map(str::to_owned).collect()
+}
+
+/// All queues, as last seen.
+fn tree(stores: &Stores) -> Tree {
+    let queues = stores.queues.list();
+    let parent = |queue: &Queue| queue.spec.parent_queue.clone();
+    queues
+        .iter()
+        .map(|queue| (queue.metadata.name.clone().unwrap_or_default(), parent(queue)))
+        .collect()
 }
 
 fn without_owners(pod: &Pod) -> Pod {

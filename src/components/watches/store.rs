@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
+use tokio::sync::watch;
 
 use crate::api::{BindRequest, PodGroup, Queue, Topology};
 
@@ -36,12 +37,14 @@ type Objects<K> = HashMap<String, HashMap<String, Arc<K>>>;
 #[derive(Debug)]
 pub struct Store<K> {
     objects: RwLock<Objects<K>>,
+    changes: watch::Sender<()>,
 }
 
 impl<K> Default for Store<K> {
     fn default() -> Self {
         Self {
             objects: RwLock::default(),
+            changes: watch::Sender::default(),
         }
     }
 }
@@ -94,6 +97,12 @@ impl<K> Store<K> {
         self.len() == 0
     }
 
+    /// Tells when something has changed; many changes at once may be told as one.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+
     /// Removes and returns the objects whose key is not to be kept.
     pub(super) fn retain(&self, keep: impl Fn(&Key) -> bool) -> Vec<Arc<K>> {
         let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
@@ -112,6 +121,10 @@ impl<K> Store<K> {
                 keep
             });
         }
+        drop(objects);
+        if !gone.is_empty() {
+            self.changes.send_replace(());
+        }
         gone.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         gone.into_iter().map(|(_, object)| object).collect()
     }
@@ -119,7 +132,10 @@ impl<K> Store<K> {
     /// Removes and returns the object.
     pub(super) fn remove(&self, key: &Key) -> Option<Arc<K>> {
         let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
-        objects.get_mut(&key.namespace)?.remove(&key.name)
+        let gone = objects.get_mut(&key.namespace)?.remove(&key.name)?;
+        drop(objects);
+        self.changes.send_replace(());
+        Some(gone)
     }
 }
 
@@ -128,7 +144,10 @@ impl<K: Resource> Store<K> {
     pub fn insert(&self, object: Arc<K>) -> Option<Arc<K>> {
         let key = Key::of(object.meta());
         let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
-        objects.entry(key.namespace).or_default().insert(key.name, object)
+        let previous = objects.entry(key.namespace).or_default().insert(key.name, object);
+        drop(objects);
+        self.changes.send_replace(());
+        previous
     }
 }
 

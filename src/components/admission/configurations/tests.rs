@@ -22,12 +22,16 @@ fn settings() -> Settings {
     }
 }
 
+fn leaves<const N: usize>(names: [&str; N]) -> BTreeSet<String> {
+    names.map(str::to_owned).into()
+}
+
 fn by_service(bundle: &str) -> Desired {
     let target = Target::Service {
         name: "unikai".to_owned(),
         namespace: "kai-scheduler".to_owned(),
     };
-    desired(&settings(), &target, bundle)
+    desired(&settings(), &target, bundle, &leaves(["test"]))
 }
 
 #[test]
@@ -108,7 +112,12 @@ fn queues_pod_groups_and_topologies_are_asked_about_under_the_names_of_kai() {
 
 #[test]
 fn outside_of_the_cluster_the_url_is_registered() {
-    let Desired { mutating, .. } = desired(&settings(), &Target::Url("https://192.0.2.7:9443/".to_owned()), "PEM");
+    let Desired { mutating, .. } = desired(
+        &settings(),
+        &Target::Url("https://192.0.2.7:9443/".to_owned()),
+        "PEM",
+        &BTreeSet::new(),
+    );
     let client = &mutating.webhooks.unwrap()[0].client_config;
     assert_eq!(client.url.as_deref(), Some("https://192.0.2.7:9443/mutate--v1-pod"));
     assert_eq!(client.service, None);
@@ -155,7 +164,7 @@ fn what_was_tampered_with_is_put_right() {
 #[test]
 fn the_pods_that_have_nothing_to_be_written_are_not_asked_about() {
     let condition = |settings: &Settings| something_to_write(settings).expression;
-    let check = |settings: &Settings| something_to_check(settings).expression;
+    let check = |settings: &Settings| something_to_check(settings, &leaves(["test"])).expression;
     assert!(condition(&settings()).contains("kai.scheduler/queue"));
     assert!(check(&settings()).contains("'CREATE'"));
     let off = Settings {
@@ -173,4 +182,17 @@ fn the_pods_that_have_nothing_to_be_written_are_not_asked_about() {
     };
     assert_eq!(check(&devices), "true");
     assert_eq!(condition(&devices), "true", "any container may be given the variable");
+}
+
+#[test]
+fn a_pod_that_names_a_queue_that_runs_pods_is_not_asked_about() {
+    let check = |leaves: BTreeSet<String>| something_to_check(&settings(), &leaves).expression;
+    let queue = "object.metadata.labels['kai.scheduler/queue']";
+    assert!(check(leaves(["a", "b"])).contains(&format!("{queue} in ['a','b']")));
+    let many = (0..=NAMED_QUEUES_MAX).map(|queue| format!("queue-{queue}")).collect();
+    assert!(
+        !check(many).contains("queue-0"),
+        "a condition of that size costs more than the question"
+    );
+    assert!(!check(BTreeSet::new()).contains(queue), "no queue is known");
 }

@@ -48,8 +48,9 @@ impl Tree {
         self.parents.get(name)?.as_deref()
     }
 
-    /// The leaves below a queue, or of the whole tree.
-    fn leaves(&self, below: Option<&str>) -> Vec<&str> {
+    /// The leaves below a queue, or of the whole tree, in order of name.
+    #[must_use]
+    pub fn leaves(&self, below: Option<&str>) -> Vec<&str> {
         let is_leaf = |name: &&String| !self.is_parent(name);
         let is_below = |name: &&String| below.is_none_or(|top| self.is_below(name, top));
         self.parents
