@@ -22,7 +22,7 @@ use process::Process;
 const OURS: &str = "kai-scheduler";
 const KUBE: &str = "default-scheduler";
 /// Pods created one after another on the idle cluster, by each scheduler.
-const SERIAL: usize = 60;
+const SERIAL: usize = 100;
 /// How long the idle operator is watched.
 const IDLE: Duration = Duration::from_secs(10);
 

@@ -26,6 +26,9 @@ use digest::{Digest, Write};
 /// How often, and how far apart, it is looked whether a pod group has been created.
 const CREATION_LOOKS: u32 = 20;
 const CREATION_LOOK_AFTER: Duration = Duration::from_millis(100);
+/// How long an event stays behind what it tells of: a binding is on its way to all who watch, and the API server is not to be kept
+/// from that.
+const STAY_BEHIND: Duration = Duration::from_millis(20);
 /// Writes under way; beyond that the inbox fills.
 const WRITES_MAX: usize = 64;
 
@@ -56,6 +59,7 @@ pub async fn run(context: Context, mut inbox: mpsc::Receiver<Note>, stores: Arc<
 }
 
 async fn send(context: Context, stores: Arc<Stores>, note: Note, write: Write) {
+    sleep(STAY_BEHIND).await;
     if let Subject::PodGroup(group) = &note.subject {
         until_created(&stores, group).await;
     }
