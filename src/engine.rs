@@ -56,6 +56,8 @@ pub struct Engine {
     /// Victims are searched step by step, as the search is defined.
     #[cfg(test)]
     plainly: bool,
+    #[cfg(test)]
+    exhaustively: bool,
 }
 
 impl Engine {
@@ -72,6 +74,8 @@ impl Engine {
             wake: BTreeSet::new(),
             #[cfg(test)]
             plainly: false,
+            #[cfg(test)]
+            exhaustively: false,
         }
     }
 
@@ -108,6 +112,7 @@ impl Engine {
         #[cfg(test)]
         {
             session.plainly = self.plainly;
+            session.exhaustively = self.exhaustively;
         }
         for &action in &self.policy.actions {
             match action {

@@ -129,7 +129,15 @@ pub enum Plugin {
     NodeLocalGreedy,
     /// Growing victim sets for gangs over several nodes.
     MultiNodeGang,
+    /// Any set of victims, where the two above find none. `steps` bounds the work of a cycle.
+    Complete {
+        /// A look at how much room a set frees counts one, trying it out sixteen.
+        steps: usize,
+    },
 }
+
+/// Steps of [`Plugin::Complete`] in a cycle: 256 sets tried out.
+pub const COMPLETE_STEPS: usize = 4_096;
 
 /// Everything that steers the engine.
 #[derive(Clone, Debug, PartialEq)]
@@ -205,6 +213,7 @@ impl Default for Policy {
                 Plugin::TopologySpread,
                 Plugin::NodeLocalGreedy,
                 Plugin::MultiNodeGang,
+                Plugin::Complete { steps: COMPLETE_STEPS },
             ],
             queue_depth: Vec::new(),
             full_hierarchy: true,

@@ -206,6 +206,7 @@ fn plugin(path: &str, entry: &PluginEntry, report: &mut Report) -> Option<Plugin
         "podtopologyspread" => Plugin::TopologySpread,
         "sg-nodelocalgreedy" => Plugin::NodeLocalGreedy,
         "sg-multinodegang" => Plugin::MultiNodeGang,
+        "sg-complete" => arguments.complete(),
         "snapshot" | "reflectjoborder" => return None,
         "numa" => {
             arguments.numa();

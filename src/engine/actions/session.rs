@@ -16,7 +16,7 @@ use crate::engine::model::resources::GPUS;
 use crate::engine::model::task::{Assumed, Place, State, Status};
 use crate::engine::model::{Mark, Model};
 use crate::engine::placement::score::Scorers;
-use crate::engine::policy::{ActionKind, Policy};
+use crate::engine::policy::{ActionKind, Plugin, Policy};
 
 use super::victims::probe::Spots;
 use super::victims::room::Rooms;
@@ -73,6 +73,15 @@ impl Hopeless {
     }
 }
 
+/// What the last resort of victim searches may cost in a cycle.
+fn steps(policy: &Policy) -> usize {
+    let of = |plugin: &Plugin| match plugin {
+        Plugin::Complete { steps } => Some(*steps),
+        _ => None,
+    };
+    policy.plugins.iter().find_map(of).unwrap_or(0)
+}
+
 /// A cycle under way.
 pub struct Session<'a> {
     /// The cluster.
@@ -106,6 +115,11 @@ pub struct Session<'a> {
     /// Searches go step by step, as they are defined.
     #[cfg(test)]
     pub plainly: bool,
+    /// What the last resort answers is held to all sets of victims.
+    #[cfg(test)]
+    pub exhaustively: bool,
+    /// Steps that the last resort may still take.
+    pub steps_left: usize,
     /// Steps.
     pub work: Work,
 }
@@ -123,6 +137,9 @@ impl<'a> Session<'a> {
             spots: Spots::new(),
             #[cfg(test)]
             plainly: false,
+            #[cfg(test)]
+            exhaustively: false,
+            steps_left: steps(policy),
             scorers: Scorers::of(policy),
             model,
             policy,

@@ -6,8 +6,10 @@
 //! gathered from the worst on, and each state of that gathering yields candidates, of which the first that works wins.
 //!
 //! `plain`, in tests only, does just that. What runs gives the same answer without looking at what cannot succeed: see `room`, `search` and `probe`.
+//! Where there is none, `complete` looks through all sets of victims.
 
 pub mod bounds;
+mod complete;
 pub mod judge;
 #[cfg(test)]
 mod plain;
@@ -234,7 +236,12 @@ impl Session<'_> {
         let mut search = self.begin(case)?;
         let found = generators
             .iter()
-            .find_map(|&generator| self.run_probes(&mut search, generator));
+            .find_map(|&generator| self.run_probes(&mut search, generator))
+            .or_else(|| self.look_through(&mut search));
+        #[cfg(test)]
+        if self.exhaustively && found.is_none() {
+            self.assert_hopeless(&mut search);
+        }
         found.map(|(mark, victims)| Answer {
             case: search.case,
             mark,

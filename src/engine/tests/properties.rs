@@ -12,7 +12,7 @@ use crate::engine::model::ids::TaskId;
 use crate::engine::model::task::{Place, Status};
 use crate::engine::placement::choose::{Context, Scope, scan, walk};
 use crate::engine::placement::score::Scorers;
-use crate::engine::policy::{ActionKind, Policy};
+use crate::engine::policy::{ActionKind, Plugin, Policy};
 
 const ALL_ACTIONS: [ActionKind; 5] = [
     ActionKind::Allocate,
@@ -370,13 +370,37 @@ proptest! {
     #[test]
     fn searches_find_what_the_plain_search_finds(cluster in clusters_of(4..24)) {
         let events = cluster.events();
-        let (mut fast, mut plain) = (engine(&events, &ALL_ACTIONS), engine(&events, &ALL_ACTIONS));
+        let generators_only = || with_steps(engine(&events, &ALL_ACTIONS), 0);
+        let (mut fast, mut plain) = (generators_only(), generators_only());
         plain.plainly = true;
         let (fast, plain) = (fast.cycle(NOW), plain.cycle(NOW));
         prop_assert_eq!(sorted(&fast.evict), sorted(&plain.evict));
         prop_assert_eq!(sorted(&fast.pipeline), sorted(&plain.pipeline));
         prop_assert_eq!(&fast.bind, &plain.bind);
         prop_assert!(fast.work.candidates_simulated <= plain.work.candidates_simulated);
+    }
+}
+
+/// The default settings, with so many steps for the last resort.
+fn with_steps(mut engine: Engine, steps: usize) -> Engine {
+    let mut policy = engine.policy.clone();
+    policy
+        .plugins
+        .retain(|plugin| !matches!(plugin, Plugin::Complete { .. }));
+    policy.plugins.push(Plugin::Complete { steps });
+    engine.set_policy(policy);
+    engine
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn nobody_is_called_hopeless_whom_victims_could_help(cluster in clusters_of(3..12)) {
+        let mut engine = with_steps(engine(&cluster.events(), &ALL_ACTIONS), usize::MAX);
+        engine.exhaustively = true;
+        engine.cycle(NOW);
+        prop_assert!(engine.model().broken_rules().is_empty(), "{:?}", engine.model().broken_rules());
     }
 }
 

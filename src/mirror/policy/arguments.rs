@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use super::Report;
 use crate::api::duration;
 use crate::engine::input::Millis;
-use crate::engine::policy::{Plugin, ResolveMethod, Strategy};
+use crate::engine::policy::{COMPLETE_STEPS, Plugin, ResolveMethod, Strategy};
 
 /// Factors are in millionths.
 const MILLION: f64 = 1e6;
@@ -68,6 +68,13 @@ impl<'a> Arguments<'a> {
             preempt: self.duration("defaultPreemptMinRuntime"),
             reclaim: self.duration("defaultReclaimMinRuntime"),
             resolve: self.choice("reclaimResolveMethod", methods),
+        }
+    }
+
+    pub fn complete(&mut self) -> Plugin {
+        let steps = |text: &str| text.parse().ok();
+        Plugin::Complete {
+            steps: self.read("maxSteps", "a whole number", steps).unwrap_or(COMPLETE_STEPS),
         }
     }
 

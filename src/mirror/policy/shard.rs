@@ -32,6 +32,7 @@ const PLUGINS: &[(&str, i64)] = &[
     ("snapshot", 400),
     ("sg-nodelocalgreedy", 360),
     ("sg-multinodegang", 350),
+    ("sg-complete", 340),
     ("gpupack", 300),
     ("gpuspread", 300),
     ("nodeplacement", 200),

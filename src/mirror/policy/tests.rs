@@ -137,7 +137,7 @@ fn an_empty_shard_has_the_default_order() {
     let (actions, plugins) = effective_of("{}");
     assert_eq!(actions, "allocate, consolidation, reclaim, preempt, stalegangeviction");
     let expected = "predicates proportion priority nodeavailability resourcetype podaffinity elastic kubeflow ray subgrouporder taskorder nominatednode \
-                    dynamicresources minruntime topology podtopologyspread snapshot sg-nodelocalgreedy sg-multinodegang gpupack nodeplacement gpusharingorder";
+                    dynamicresources minruntime topology podtopologyspread snapshot sg-nodelocalgreedy sg-multinodegang sg-complete gpupack nodeplacement gpusharingorder";
     assert_eq!(plugins.join(" "), expected);
 }
 
@@ -147,7 +147,7 @@ fn the_placement_strategy_chooses_plugins_and_actions() {
         let (actions, plugins) = effective_of(yaml);
         let from = plugins
             .iter()
-            .position(|plugin| plugin == "sg-multinodegang")
+            .position(|plugin| plugin == "sg-complete")
             .expect("the plugin is on");
         (actions, plugins[from + 1..].join(" "))
     };

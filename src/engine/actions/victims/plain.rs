@@ -1,5 +1,6 @@
 //! The search as it is defined, step by step, for tests to compare with: every state of the gathering, every candidate, all who wait in every line.
 
+mod exhaustive;
 mod gather;
 mod generate;
 mod simulate;

@@ -1,0 +1,194 @@
+//! The last resort. Where both generators fail, all sets of victims are looked through, so that nobody waits whom victims could help.
+//!
+//! First all victims up to some rank are tried together, then sets by their size, the worst victims first. Sets that free too little room are passed
+//! over; the others are judged by the very simulation that judges the generators' candidates. Of what works as much is given back as can be. Steps
+//! are counted, and there are only so many in a cycle: in a large cluster, where sets are without number, this is an attempt, in a small one a proof.
+
+use crate::engine::actions::session::Session;
+use crate::engine::model::Mark;
+use crate::engine::model::gang::Gang;
+use crate::engine::model::ids::{NodeId, TaskId};
+
+use super::room::{Room, freed_by, grow};
+use super::search::{Search, active_of};
+use super::{Batch, Candidate, node_of};
+
+/// What a simulation counts, where a look at how much room there would be counts one.
+const SIMULATION: usize = 16;
+
+/// Positions in a search's sequence, ascending.
+type Set = Vec<usize>;
+
+impl Session<'_> {
+    /// Looks through the sets of victims. The answer's changes are in the model, from the mark on.
+    pub fn look_through(&mut self, search: &mut Search) -> Option<(Mark, Vec<Batch>)> {
+        if self.steps_left == 0 {
+            return None;
+        }
+        let mut all = 0;
+        while self.gathered(search, all) {
+            all += 1;
+        }
+        let found = self
+            .some_prefix(search, all)
+            .or_else(|| (1..=all).find_map(|size| self.some_set(search, &mut Vec::with_capacity(size), size, all)))?;
+        let set = self.trimmed(search, found);
+        #[cfg(test)]
+        if self.exhaustively {
+            self.assert_needed(search, &set);
+        }
+        let mark = self.works(search, &set)?;
+        let victims = self.needed(candidate(search, &set));
+        Some((mark, victims))
+    }
+
+    /// The first of ever longer beginnings of the sequence that works.
+    fn some_prefix(&mut self, search: &mut Search, all: usize) -> Option<Set> {
+        let beginning = |length: usize| -> Set { (0..length).collect() };
+        let (mut least, mut most) = (1, all + 1);
+        while least < most {
+            let middle = usize::midpoint(least, most);
+            if self.has_room(search, &beginning(middle.min(all))) {
+                most = middle;
+            } else {
+                least = middle + 1;
+            }
+        }
+        let mut length = least;
+        while length <= all {
+            let set = beginning(length);
+            if self.try_out(search, &set) {
+                return Some(set);
+            }
+            // The last one is all of them.
+            let next = length + (length - least).max(1);
+            length = if length < all { next.min(all) } else { next };
+        }
+        None
+    }
+
+    /// The first set that works of those that add so many victims to the chosen ones, all of them behind the last.
+    fn some_set(&mut self, search: &mut Search, chosen: &mut Set, more: usize, all: usize) -> Option<Set> {
+        let next = chosen.last().map_or(0, |last| last + 1);
+        if self.steps_left == 0 || next + more > all {
+            return None;
+        }
+        if more == 0 {
+            return self.try_out(search, chosen).then(|| chosen.clone());
+        }
+        let at_most: Set = chosen.iter().copied().chain(next..all).collect();
+        if !self.has_room(search, &at_most) {
+            return None;
+        }
+        for at in next..=all - more {
+            chosen.push(at);
+            let found = self.some_set(search, chosen, more - 1, all);
+            chosen.pop();
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
+    }
+
+    /// A set that works → one that works, and would not with any victim less. Larger parts are given back first.
+    fn trimmed(&mut self, search: &mut Search, mut set: Set) -> Set {
+        let mut width = set.len().div_ceil(2);
+        loop {
+            let before = set.len();
+            let mut end = set.len();
+            while end > 0 {
+                let start = end.saturating_sub(width);
+                let fewer: Set = set[..start].iter().chain(&set[end..]).copied().collect();
+                if self.has_room(search, &fewer)
+                    && let Some(mark) = self.works(search, &fewer)
+                {
+                    self.rollback(mark);
+                    set = fewer;
+                }
+                end = start;
+            }
+            if width == 1 && set.len() == before {
+                return set;
+            }
+            width = (width / 2).max(1);
+        }
+    }
+
+    /// Whether a set works that has not been seen to fail, as far as there are steps left.
+    fn try_out(&mut self, search: &mut Search, set: &Set) -> bool {
+        let count = search.case.chunk.len();
+        let tried = candidate(search, set);
+        if search.failed.has(count, &tried) || !self.has_room(search, set) || self.steps_left == 0 {
+            return false;
+        }
+        self.steps_left = self.steps_left.saturating_sub(SIMULATION);
+        if let Some(mark) = self.works(search, set) {
+            self.rollback(mark);
+            return true;
+        }
+        search.failed.add(count, &tried);
+        false
+    }
+
+    /// Evicts a set and places the gang, if that can be done.
+    pub(super) fn works(&mut self, search: &Search, set: &[usize]) -> Option<Mark> {
+        if set.is_empty() || !self.leaves_gangs_whole(search, set) {
+            return None;
+        }
+        let before = self.active_used(search.case.gang);
+        let count = search.case.chunk.len();
+        let mark = self.simulate(&search.case, search.anywhere, count, &candidate(search, set))?;
+        self.complete(&search.case, before, mark, Vec::new())
+            .map(|(mark, _)| mark)
+    }
+
+    /// No gang is left with fewer pods than it can do with, unless that is how its victims are gathered anyway.
+    fn leaves_gangs_whole(&self, search: &Search, set: &[usize]) -> bool {
+        let batches = &search.sequence.batches;
+        set.iter().all(|&at| {
+            let gang = batches[at].gang;
+            let mut of_gang = (0..at).filter(|earlier| batches[*earlier].gang == gang);
+            of_gang.all(|earlier| set.binary_search(&earlier).is_ok()) || {
+                let taken = set.iter().filter(|other| batches[**other].gang == gang);
+                let tasks: Vec<TaskId> = taken.flat_map(|other| batches[*other].tasks.iter().copied()).collect();
+                let entry: &Gang = &self.model.gangs[gang];
+                let lost = active_of(self.model, entry, &tasks);
+                let left: Vec<usize> = entry.active().iter().zip(lost).map(|(all, lost)| all - lost).collect();
+                entry.satisfied(0, &left)
+            }
+        })
+    }
+
+    /// Whether so many pods of each kind could fit with these victims gone, as far as the main resources tell.
+    fn has_room(&mut self, search: &Search, set: &[usize]) -> bool {
+        self.steps_left = self.steps_left.saturating_sub(1);
+        let mut freed: Vec<(NodeId, Room)> = Vec::new();
+        for &task in set.iter().flat_map(|at| &search.sequence.batches[*at].tasks) {
+            if let Some(node) = node_of(self.model, task) {
+                freed.push((node, freed_by(self.model, task)));
+            }
+        }
+        freed.sort_unstable_by_key(|(node, _)| *node);
+        freed.dedup_by(|(node, room), (kept, sum)| {
+            let same = node == kept;
+            if same {
+                grow(sum, room);
+            }
+            same
+        });
+        search.kinds.iter().all(|&table| {
+            let needed = search.kind_of.iter().filter(|kind| **kind == table).count() as i64;
+            let gains = freed
+                .iter()
+                .map(|(node, room)| self.rooms.gain(self.model, table, *node, room));
+            self.rooms.fitting(table) + gains.sum::<i64>() >= needed
+        })
+    }
+}
+
+fn candidate(search: &Search, set: &[usize]) -> Candidate {
+    Candidate {
+        batches: set.iter().map(|at| search.sequence.batches[*at].clone()).collect(),
+    }
+}
