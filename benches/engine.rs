@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use unikai::engine::Engine;
 use unikai::engine::decision::Decisions;
 use unikai::engine::input::{
-    Amounts, Event, GPU, GpuKind, GpuRequest, GroupInput, GroupKey, Name, NodeInput, PodInput, PodStatus, QueueInput,
-    Share, Time, WHOLE,
+    Amounts, Event, GPU, GpuKind, GpuRequest, GroupInput, GroupKey, Labels, Name, NodeInput, PodInput, PodStatus,
+    QueueInput, Share, Time, WHOLE,
 };
 use unikai::engine::policy::Policy;
 
@@ -309,7 +309,7 @@ fn pod(group: &GroupKey, pod: &str) -> PodInput {
         namespace: name("bench"),
         name: name(pod),
         created: NOW,
-        labels: Vec::new(),
+        labels: Labels::default(),
         group: Some(group.clone()),
         sub_group: None,
         status: PodStatus::Pending,

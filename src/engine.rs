@@ -116,8 +116,10 @@ impl Engine {
         }
         for &action in &self.policy.actions {
             match action {
-                ActionKind::Allocate => session.allocate(),
                 ActionKind::StaleGangEviction => session.evict_stale(&mut self.stale),
+                // Nobody waits, and the lines were left as they are.
+                _ if session.model.pending.is_empty() => {}
+                ActionKind::Allocate => session.allocate(),
                 ActionKind::Consolidation | ActionKind::Reclaim | ActionKind::Preempt => {
                     session.evict_for_others(action);
                 }

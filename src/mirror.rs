@@ -23,7 +23,7 @@ pub mod relations;
 pub mod requests;
 pub mod shard;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ use kube::ResourceExt;
 
 use crate::api::names::{label, node_label, object};
 use crate::api::{BindRequest, NodeResourceTopology, PodGroup, Queue, Topology};
-use crate::engine::input::{Event, GroupKey, Name, NodeInput, NumaInput, PodInput, QueueInput};
+use crate::engine::input::{Event, GroupKey, Name, NodeInput, NumaInput, PodInput, QueueInput, Table};
 
 pub use shard::Shard;
 
@@ -207,13 +207,13 @@ pub enum Problem {
 /// The join of Kubernetes objects into engine events, for one shard.
 pub struct Mirror {
     settings: Settings,
-    pods: HashMap<Box<str>, Arc<Pod>>,
-    nodes: HashMap<Box<str>, NodeInput>,
-    queues: HashMap<Box<str>, QueueInput>,
-    groups: BTreeMap<GroupKey, Known>,
-    memberships: HashMap<Box<str>, pod::Membership>,
+    pods: Table<Box<str>, Arc<Pod>>,
+    nodes: Table<Box<str>, NodeInput>,
+    queues: Table<Box<str>, QueueInput>,
+    groups: Table<GroupKey, Known>,
+    memberships: Table<Box<str>, pod::Membership>,
     /// Groupings of pods that the watch has not shown yet, by uid.
-    early: HashMap<Box<str>, Grouping>,
+    early: Table<Box<str>, Grouping>,
     requests: bind_request::Requests,
     classes: priority::Classes,
     topologies: BTreeMap<Box<str>, Arc<Topology>>,
@@ -250,12 +250,12 @@ impl Mirror {
     pub fn new(settings: Settings) -> Self {
         Self {
             settings,
-            pods: HashMap::new(),
-            nodes: HashMap::new(),
-            queues: HashMap::new(),
-            groups: BTreeMap::new(),
-            memberships: HashMap::new(),
-            early: HashMap::new(),
+            pods: Table::default(),
+            nodes: Table::default(),
+            queues: Table::default(),
+            groups: Table::default(),
+            memberships: Table::default(),
+            early: Table::default(),
             requests: bind_request::Requests::default(),
             classes: priority::Classes::default(),
             topologies: BTreeMap::new(),
@@ -322,44 +322,39 @@ impl Mirror {
     }
 
     fn pod_applied(&mut self, pod: Arc<Pod>, out: &mut Output) {
-        let (Some(namespace), Some(name), Some(uid)) = (pod.namespace(), pod.metadata.name.clone(), pod.uid()) else {
+        let Some((namespace, name, uid)) = identity(&pod) else {
             return out.reject("Pod", pod.namespace(), &pod.name_any(), Problem::NoIdentity);
         };
         if pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Failed") {
             return self.pod_deleted(&pod, out);
         }
-        if let Some(early) = self.early.remove(uid.as_str()) {
+        if let Some(early) = self.early.remove(uid) {
             self.join(early, out);
         }
-        let key = object_key(&namespace, &name);
-        let old = self.pods.get(&key).cloned();
-        if let Some(old) = &old {
-            if old.uid().as_deref() != Some(uid.as_str()) {
-                self.pod_deleted(&old.clone(), out);
-            } else if old.resource_version().is_some() && old.resource_version() == pod.resource_version() {
+        let key = object_key(namespace, name);
+        let mut old = self.pods.get(&key).cloned();
+        if let Some(known) = &old {
+            let version = &known.metadata.resource_version;
+            if known.metadata.uid.as_deref() != Some(uid) {
+                self.pod_deleted(known, out);
+                old = None;
+            } else if version.is_some() && *version == pod.metadata.resource_version {
                 return;
             }
         }
-        let new = self.read_pod(&key, &pod, Some(out));
-        let same = self
-            .pods
-            .get(&key)
-            .is_some_and(|old| self.read_pod(&key, old, None) == new);
+        let new = Box::new(self.read_pod(&key, &pod, Some(out)));
+        let same = old.is_some_and(|old| self.read_pod(&key, &old, None) == *new);
         self.pods.insert(key, pod);
         if !same {
-            out.events.push(Event::Pod(Box::new(new)));
+            out.events.push(Event::Pod(new));
         }
     }
 
     fn pod_deleted(&mut self, pod: &Pod, out: &mut Output) {
-        let (Some(namespace), Some(name), Some(uid)) = (
-            pod.namespace(),
-            pod.metadata.name.as_deref(),
-            pod.metadata.uid.as_deref(),
-        ) else {
+        let Some((namespace, name, uid)) = identity(pod) else {
             return;
         };
-        let key = object_key(&namespace, name);
+        let key = object_key(namespace, name);
         self.early.remove(uid);
         if self
             .pods
@@ -520,12 +515,12 @@ impl Mirror {
 
     /// Changes what is known of a group and tells of it if the engine would see a difference.
     fn with_group(&mut self, key: &GroupKey, out: &mut Output, change: impl FnOnce(&mut Known)) {
-        let before = self.groups.get(key).and_then(|known| self.read_group(known, None));
         let mut known = self.groups.remove(key).unwrap_or_default();
+        let before = self.read_group(&known, None).filter(|_| known.told);
         change(&mut known);
         let after = self.read_group(&known, Some(out));
         match after {
-            Some(after) if known.told && before.as_ref() == Some(&after) => {}
+            Some(after) if before.as_ref() == Some(&after) => {}
             Some(after) => {
                 known.told = true;
                 out.events.push(Event::Group(Box::new(after)));
@@ -563,11 +558,12 @@ impl Mirror {
 
     /// Makes a change on which pod groups may depend, and tells of those that did.
     fn with_groups(&mut self, out: &mut Output, concerned: impl Fn(&PodGroup) -> bool, change: impl FnOnce(&mut Self)) {
+        let concerned = |known: &Known| known.object().is_some_and(|group| concerned(group));
+        let concerned = self.groups.iter().filter(|(_, known)| concerned(known));
+        let mut keys: Vec<GroupKey> = concerned.map(|(key, _)| key.clone()).collect();
+        keys.sort_unstable();
         let read = |mirror: &Self| -> Vec<_> {
-            let known = mirror
-                .groups
-                .values()
-                .filter(|known| known.object().is_some_and(|group| concerned(group)));
+            let known = keys.iter().filter_map(|key| mirror.groups.get(key));
             known.map(|known| mirror.read_group(known, None)).collect()
         };
         let before = read(self);
@@ -674,6 +670,12 @@ impl Output {
             problem,
         });
     }
+}
+
+/// A pod's namespace, name and uid.
+fn identity(pod: &Pod) -> Option<(&str, &str, &str)> {
+    let meta = &pod.metadata;
+    Some((meta.namespace.as_deref()?, meta.name.as_deref()?, meta.uid.as_deref()?))
 }
 
 /// `namespace/name`.

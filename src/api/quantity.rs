@@ -11,6 +11,16 @@ use super::QuantityMap;
 
 /// Billionths in one.
 const NANOS: i128 = 1_000_000_000;
+/// Powers of ten: 0 to 18.
+const TEN_TO: [u64; 19] = {
+    let mut powers = [1; 19];
+    let mut at = 1;
+    while at < 19 {
+        powers[at] = powers[at - 1] * 10;
+        at += 1;
+    }
+    powers
+};
 /// The greatest amount that Kubernetes can hold; larger ones are cut down to it.
 const MAX: i128 = i64::MAX as i128 * NANOS;
 
@@ -127,6 +137,10 @@ impl Amount {
     }
 
     fn scaled(self, scale: i128) -> i64 {
+        // Sixty-four bits are divided much faster, and hold most amounts.
+        if let (Ok(nanos), Ok(scale)) = (i64::try_from(self.nanos), i64::try_from(scale)) {
+            return nanos / scale + if nanos % scale == 0 { 0 } else { nanos.signum() };
+        }
         let away = if self.nanos % scale == 0 {
             0
         } else {
@@ -287,6 +301,13 @@ impl Suffix {
 
 /// `whole.fraction` * 10^`ten_to` * 2^`two_to` in billionths, rounded up, at most [`MAX`].
 fn magnitude(whole: &str, fraction: &str, ten_to: i32, two_to: u32) -> i128 {
+    // Nearly all quantities are a few digits and a suffix: exact, far below the limits.
+    if fraction.is_empty() && whole.len() <= 9 && (-9..=9).contains(&ten_to) && two_to <= 40 {
+        let units = whole
+            .bytes()
+            .fold(0, |units, digit| units * 10 + i128::from(digit - b'0'));
+        return ((units * i128::from(TEN_TO[(ten_to + 9) as usize])) << two_to).min(MAX);
+    }
     let point = i64::try_from(whole.len())
         .unwrap_or(i64::MAX)
         .saturating_add(i64::from(ten_to));

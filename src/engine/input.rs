@@ -3,10 +3,14 @@
 //! No Kubernetes types, no strings left to parse except names. Amounts are exact integers in the units that each field states. An event about
 //! an object replaces all that was known about it. Events may come in any order: a pod before its node, a group before its queue.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// An object's name. Cheap to clone.
 pub type Name = Arc<str>;
+
+/// A hash table with a hasher for short keys. To look things up in, never to go through.
+pub type Table<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
 /// Millionths of a GPU that make one whole GPU; the unit of every GPU amount in accounting.
 pub const GPU: i64 = 1_000_000;
@@ -459,6 +463,40 @@ pub struct Relations {
     pub spread: Vec<Spread>,
 }
 
+/// A pod's labels, sorted by key, in one piece: most pods have some, and few are ever asked for them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Labels(Option<Name>);
+
+/// Stands behind each key and each value. No label holds it.
+const END: char = '\0';
+
+impl Labels {
+    /// Keys and values.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        let mut parts = self.0.as_deref().unwrap_or_default().split_terminator(END);
+        std::iter::from_fn(move || Some((parts.next()?, parts.next()?)))
+    }
+
+    /// The value of a key.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.iter().find(|(other, _)| *other == key).map(|(_, value)| value)
+    }
+}
+
+impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for Labels {
+    fn from_iter<T: IntoIterator<Item = (K, V)>>(labels: T) -> Self {
+        let mut text = String::new();
+        for (key, value) in labels {
+            for part in [key.as_ref(), value.as_ref()] {
+                text.push_str(part);
+                text.push(END);
+            }
+        }
+        Self((!text.is_empty()).then(|| text.into()))
+    }
+}
+
 /// A pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodInput {
@@ -470,8 +508,8 @@ pub struct PodInput {
     pub name: Name,
     /// Creation time.
     pub created: Time,
-    /// Its labels, sorted by key.
-    pub labels: Vec<(Name, Name)>,
+    /// Its labels.
+    pub labels: Labels,
     /// The pod group it belongs to, whether known yet or not.
     pub group: Option<GroupKey>,
     /// The sub-group label.

@@ -21,9 +21,9 @@ pub mod shape;
 pub mod task;
 pub mod topology;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::engine::input::{Amounts, GpuRequest, GroupKey, Name, Time};
+use crate::engine::input::{Amounts, GpuRequest, GroupKey, Name, Table, Time};
 
 use arena::Arena;
 use class::{Class, Constraints};
@@ -55,12 +55,12 @@ pub struct Model {
     pub shapes: Arena<ShapeId, Shape>,
     /// Names of resources.
     pub resources: ResourceNames,
-    node_ids: HashMap<Name, NodeId>,
-    task_ids: HashMap<Name, TaskId>,
-    gang_ids: HashMap<GroupKey, GangId>,
-    queue_ids: HashMap<Name, QueueId>,
-    class_ids: HashMap<Constraints, ClassId>,
-    shape_ids: HashMap<(Amounts, GpuRequest), ShapeId>,
+    node_ids: Table<Name, NodeId>,
+    task_ids: Table<Name, TaskId>,
+    gang_ids: Table<GroupKey, GangId>,
+    queue_ids: Table<Name, QueueId>,
+    class_ids: Table<Constraints, ClassId>,
+    shape_ids: Table<(Amounts, GpuRequest), ShapeId>,
     /// Topologies by name.
     pub topologies: BTreeMap<Name, Topology>,
     /// Who is near whom.

@@ -1,7 +1,7 @@
 //! Bind requests → the pods that they bind. One counts if it has not failed for good, its node is in the shard, and it was made for
 //! this very pod (a left-over of a former pod of the same name is not).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -10,11 +10,12 @@ use kube::ResourceExt;
 use super::object_key;
 use crate::api::BindRequest;
 use crate::api::names::bind_phase;
+use crate::engine::input::Table;
 
 /// All bind requests, by the pod (`namespace/name`) that they are for.
 #[derive(Default)]
 pub struct Requests {
-    by_pod: HashMap<Box<str>, BTreeMap<String, Arc<BindRequest>>>,
+    by_pod: Table<Box<str>, BTreeMap<String, Arc<BindRequest>>>,
 }
 
 impl Requests {

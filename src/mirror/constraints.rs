@@ -172,8 +172,11 @@ pub fn others(spec: &PodSpec) -> Option<Name> {
         .collect();
     let class = spec.priority_class_name.as_deref().unwrap_or_default();
     if volumes.is_empty() {
-        return (!class.is_empty() || spec.priority.is_some())
-            .then(|| format!("{class} {}", spec.priority.unwrap_or_default()).into());
+        return (!class.is_empty() || spec.priority.is_some()).then(|| {
+            [class, " ", &spec.priority.unwrap_or_default().to_string()]
+                .concat()
+                .into()
+        });
     }
     let all = serde_json::json!([class, spec.priority, volumes]);
     Some(all.to_string().into())

@@ -41,14 +41,19 @@ pub fn read(
     let (amounts, gpu) = requests::of_pod(pod, problems);
     let finished = phase(pod) == "Succeeded";
     let foreign = !finished && spec.scheduler_name.as_deref().unwrap_or_default() != settings.scheduler_name;
-    let (group, sub_group) = if foreign { (None, None) } else { place(pod, membership) };
+    let namespace = name(pod.metadata.namespace.as_deref().unwrap_or_default());
+    let (group, sub_group) = if foreign {
+        (None, None)
+    } else {
+        place(pod, &namespace, membership)
+    };
     let assigned = spec.node_name.as_deref().filter(|node| !node.is_empty());
     PodInput {
         uid: name(pod.metadata.uid.as_deref().unwrap_or_default()),
-        namespace: name(pod.metadata.namespace.as_deref().unwrap_or_default()),
+        namespace,
         name: name(pod.metadata.name.as_deref().unwrap_or_default()),
         created: queue::created(pod),
-        labels: labels(pod),
+        labels: pod.metadata.labels.iter().flatten().collect(),
         group,
         sub_group,
         status: status(pod, assigned.is_some(), request.is_some()),
@@ -84,11 +89,6 @@ pub fn read(
     }
 }
 
-fn labels(pod: &Pod) -> Vec<(Name, Name)> {
-    let labels = pod.metadata.labels.iter().flatten();
-    labels.map(|(key, value)| (name(key), name(value))).collect()
-}
-
 fn phase(pod: &Pod) -> &str {
     pod.status
         .as_ref()
@@ -104,7 +104,7 @@ fn deletion(pod: &Pod) -> Option<Time> {
 }
 
 /// The pod group and sub-group: as the pod itself says, else as the grouper found.
-fn place(pod: &Pod, membership: Option<&Membership>) -> (Option<GroupKey>, Option<Name>) {
+fn place(pod: &Pod, namespace: &Name, membership: Option<&Membership>) -> (Option<GroupKey>, Option<Name>) {
     let label = pod
         .metadata
         .labels
@@ -118,14 +118,11 @@ fn place(pod: &Pod, membership: Option<&Membership>) -> (Option<GroupKey>, Optio
         .and_then(|all| all.get(annotation::POD_GROUP_NAME));
     match (annotated.filter(|group| !group.is_empty()), membership) {
         (Some(group), _) => {
-            let namespace = name(pod.metadata.namespace.as_deref().unwrap_or_default());
-            (
-                Some(GroupKey {
-                    namespace,
-                    name: name(group),
-                }),
-                own,
-            )
+            let key = GroupKey {
+                namespace: namespace.clone(),
+                name: name(group),
+            };
+            (Some(key), own)
         }
         (None, Some(found)) => (Some(found.group.clone()), own.or_else(|| found.sub_group.clone())),
         (None, None) => (None, own),

@@ -2,9 +2,8 @@
 //!
 //! Absent: pod-level requests, resizes under way, limits and ephemeral containers. GPUs in overhead do not count.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::api::core::v1::{Container, Pod};
+use smallvec::SmallVec;
 
 use super::{Problem, name};
 use crate::api::QuantityMap;
@@ -54,18 +53,40 @@ impl Unit {
     }
 }
 
+/// Few things by resource name, sorted by it.
+#[derive(Clone, Debug)]
+struct ByName<'o, T>(SmallVec<[(&'o str, T); 4]>);
+
+impl<T> Default for ByName<'_, T> {
+    fn default() -> Self {
+        Self(SmallVec::new())
+    }
+}
+
+impl<'o, T> ByName<'o, T> {
+    /// The entry of a name, new if there is none.
+    fn entry(&mut self, name: &'o str, new: T) -> &mut T {
+        let found = self.0.binary_search_by(|(other, _)| (*other).cmp(name));
+        let at = found.unwrap_or_else(|at| {
+            self.0.insert(at, (name, new));
+            at
+        });
+        &mut self.0[at].1
+    }
+}
+
 /// Amounts by resource name in the steps of their unit; vendors' GPUs stay apart until they are added up.
 #[derive(Clone, Debug, Default)]
-struct Sum<'o>(BTreeMap<&'o str, i64>);
+struct Sum<'o>(ByName<'o, i64>);
 
 impl<'o> Sum<'o> {
     /// Adds up quantities per resource, then rounds once.
     fn of(maps: impl Iterator<Item = &'o QuantityMap>, field: &'static str, problems: &mut Vec<Problem>) -> Self {
-        let mut exact = BTreeMap::<&str, Amount>::new();
+        let mut exact = ByName::<Amount>::default();
         for (resource, quantity) in maps.flatten() {
             match Amount::of(quantity) {
                 Ok(amount) => {
-                    let sum = exact.entry(resource).or_default();
+                    let sum = exact.entry(resource, Amount::ZERO);
                     *sum = sum.saturating_add(amount);
                 }
                 Err(_) => problems.push(Problem::Quantity {
@@ -75,26 +96,30 @@ impl<'o> Sum<'o> {
                 }),
             }
         }
-        Self(
-            exact
-                .into_iter()
+        let counted = exact.0.into_iter();
+        Self(ByName(
+            counted
                 .map(|(resource, sum)| (resource, Unit::of(resource).count(sum)))
                 .collect(),
-        )
+        ))
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (&'o str, i64)> {
+        self.0.0.iter().copied()
     }
 
     fn add(mut self, other: &Self) -> Self {
-        for (resource, amount) in &other.0 {
-            let sum = self.0.entry(resource).or_default();
-            *sum = sum.saturating_add(*amount);
+        for (resource, amount) in other.iter() {
+            let sum = self.0.entry(resource, 0);
+            *sum = sum.saturating_add(amount);
         }
         self
     }
 
     fn max(mut self, other: &Self) -> Self {
-        for (resource, amount) in &other.0 {
-            let most = self.0.entry(resource).or_insert(*amount);
-            *most = (*most).max(*amount);
+        for (resource, amount) in other.iter() {
+            let most = self.0.entry(resource, amount);
+            *most = (*most).max(amount);
         }
         self
     }
@@ -103,7 +128,8 @@ impl<'o> Sum<'o> {
 /// A node's resources: its amounts, and how many pods it takes.
 pub fn allocatable(resources: &QuantityMap, problems: &mut Vec<Problem>) -> (Amounts, i64) {
     let sum = Sum::of(std::iter::once(resources), "status.allocatable", problems);
-    let pods = sum.0.get(resource::PODS).copied().unwrap_or_default();
+    let pods = sum.iter().find(|(resource, _)| *resource == resource::PODS);
+    let pods = pods.map_or(0, |(_, pods)| pods);
     let mut amounts = amounts(&sum);
     amounts.gpu = gpus(&sum).saturating_mul(GPU);
     amounts
@@ -136,7 +162,8 @@ fn base<'o>(pod: &'o Pod, problems: &mut Vec<Problem>) -> Sum<'o> {
     let mut overhead = Sum::of(spec.overhead.iter(), "spec.overhead", problems);
     overhead
         .0
-        .retain(|resource, _| !matches!(Unit::of(resource), Unit::Gpu | Unit::Mig));
+        .0
+        .retain(|(resource, _)| !matches!(Unit::of(resource), Unit::Gpu | Unit::Mig));
     running.add(&sidecars).max(&peak).add(&overhead)
 }
 
@@ -146,11 +173,11 @@ fn requests(container: &Container) -> Option<&QuantityMap> {
 
 fn amounts(sum: &Sum) -> Amounts {
     let mut amounts = Amounts::default();
-    for (resource, amount) in &sum.0 {
+    for (resource, amount) in sum.iter() {
         match Unit::of(resource) {
-            Unit::Cpu => amounts.cpu = *amount,
-            Unit::Memory => amounts.memory = *amount,
-            Unit::Storage | Unit::Extended if *amount != 0 => amounts.other.push((name(resource), *amount)),
+            Unit::Cpu => amounts.cpu = amount,
+            Unit::Memory => amounts.memory = amount,
+            Unit::Storage | Unit::Extended if amount != 0 => amounts.other.push((name(resource), amount)),
             Unit::Storage | Unit::Extended | Unit::Gpu | Unit::Mig | Unit::None => {}
         }
     }
@@ -158,17 +185,14 @@ fn amounts(sum: &Sum) -> Amounts {
 }
 
 fn gpus(sum: &Sum) -> i64 {
-    sum.0
-        .iter()
+    sum.iter()
         .filter(|(resource, _)| Unit::of(resource) == Unit::Gpu)
-        .fold(0, |gpus, (_, amount)| gpus.saturating_add(*amount))
+        .fold(0, |gpus, (_, amount)| gpus.saturating_add(amount))
 }
 
-fn mig<'s>(sum: &'s Sum) -> impl Iterator<Item = (&'s str, i64)> {
-    sum.0
-        .iter()
-        .filter(|(resource, amount)| Unit::of(resource) == Unit::Mig && **amount != 0)
-        .map(|(resource, amount)| (*resource, *amount))
+fn mig<'o>(sum: &Sum<'o>) -> impl Iterator<Item = (&'o str, i64)> {
+    sum.iter()
+        .filter(|(resource, amount)| Unit::of(resource) == Unit::Mig && *amount != 0)
 }
 
 /// The GPU part. The annotations for a share of a GPU replace what containers ask for, a fraction goes before memory, and MIG profiles

@@ -128,7 +128,10 @@ impl<'a> Session<'a> {
     /// A cycle on a prepared model.
     pub fn new(model: &'a mut Model, lines: &'a mut Lines, policy: &'a Policy, now: Time) -> Self {
         let rules = Rules::of(policy);
-        lines.update(model, rules, now);
+        // The lines are for those who wait.
+        if !model.pending.is_empty() {
+            lines.update(model, rules, now);
+        }
         Self {
             rules,
             lines,

@@ -299,7 +299,7 @@ impl Model {
         if let Some(gang_id) = task.gang {
             let (member, tasks) = (task.member, &self.tasks);
             let gang = &mut self.gangs[gang_id];
-            gang.tasks.retain(|&other| other != id);
+            gang.tasks.retain(|other| *other != id);
             if let Some(pods) = member.and_then(|member| gang.pods_mut(member)) {
                 let position = pods
                     .tasks

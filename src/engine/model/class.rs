@@ -46,9 +46,9 @@ impl Constraints {
     /// Node selector and required node affinity.
     #[must_use]
     pub fn selects(&self, node: &Node) -> bool {
-        let label = |key: &Name| node.label(key);
+        let label = |key: &Name| node.label(key).map(|value| &**value);
         node.input.is_some()
-            && self.selector.iter().all(|(key, value)| label(key) == Some(value))
+            && self.selector.iter().all(|(key, value)| label(key) == Some(&**value))
             && self.required.as_ref().is_none_or(|terms| {
                 terms.iter().any(|term| {
                     !(term.labels.is_empty() && term.fields.is_empty())
@@ -89,8 +89,8 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
 
 /// Whether a label's value meets a requirement.
 #[must_use]
-pub fn meets(requirement: &NodeRequirement, value: Option<&Name>) -> bool {
-    let listed = || value.is_some_and(|value| requirement.values.contains(value));
+pub fn meets(requirement: &NodeRequirement, value: Option<&str>) -> bool {
+    let listed = || value.is_some_and(|value| requirement.values.iter().any(|one| **one == *value));
     let numbers = || {
         let asked: i64 = requirement.values.first()?.parse().ok()?;
         Some((value?.parse::<i64>().ok()?, asked))

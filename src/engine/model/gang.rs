@@ -4,11 +4,22 @@
 //! is left of it, or about a part of it.
 
 use std::cmp::Ordering;
+use std::sync::LazyLock;
+
+use smallvec::SmallVec;
 
 use crate::engine::input::{GroupInput, GroupKey, Name, TopologyConstraint};
 
 use super::ids::{QueueId, TaskId};
 use super::task::{STATUSES, Status};
+
+/// Pods of a gang; few gangs have many.
+pub type Tasks = SmallVec<[TaskId; 4]>;
+
+/// The name of the root of every tree.
+static ROOT: LazyLock<Name> = LazyLock::new(|| Name::from(""));
+/// The name of the pod set of a gang without sub-groups.
+static DEFAULT: LazyLock<Name> = LazyLock::new(|| Name::from("default"));
 
 /// Position of a member in a gang's tree; the root is 0.
 pub type Member = u32;
@@ -46,7 +57,7 @@ pub struct PodSet {
     /// How many must be active.
     pub min: usize,
     /// All its pods, in task order.
-    pub tasks: Vec<TaskId>,
+    pub tasks: Tasks,
     /// Pods by status.
     pub counts: [u32; STATUSES],
     /// Pods evicted in the cycle's open statement.
@@ -113,7 +124,7 @@ pub struct Gang {
     /// Its tree. The root is the first.
     pub tree: Vec<TreeNode>,
     /// All its pods.
-    pub tasks: Vec<TaskId>,
+    pub tasks: Tasks,
     /// Its sub-groups contradict each other: what is wrong.
     pub broken: Option<String>,
 }
@@ -138,7 +149,7 @@ impl Gang {
             input: None,
             queue: None,
             tree: Vec::new(),
-            tasks: Vec::new(),
+            tasks: Tasks::new(),
             broken: None,
         };
         gang.plant();
@@ -149,14 +160,14 @@ impl Gang {
     pub fn plant(&mut self) {
         self.broken = None;
         let root = |need, members, topology| TreeNode {
-            name: Name::from(""),
+            name: ROOT.clone(),
             parent: None,
             kind: Kind::Set { need, members },
             topology,
         };
         let simple = |min: usize, topology| {
             let pods = TreeNode {
-                name: Name::from("default"),
+                name: DEFAULT.clone(),
                 parent: Some(0),
                 kind: Kind::Pods(PodSet {
                     min,
@@ -449,7 +460,7 @@ fn grow(input: &GroupInput) -> Result<Option<Vec<TreeNode>>, String> {
         |of: Option<&Name>| -> Vec<usize> { (0..subs.len()).filter(|&at| subs[at].parent.as_ref() == of).collect() };
     let top = children(None);
     let mut tree = vec![TreeNode {
-        name: Name::from(""),
+        name: ROOT.clone(),
         parent: None,
         kind: Kind::Set {
             need: input.min_sub_group.map_or(top.len(), count),

@@ -4,11 +4,11 @@
 //! Counters are kept while pods come and go, so that a node is judged by a few look-ups. Pods that leave count until they are gone. A counter that is
 //! new, or a node whose labels changed, makes all of it be counted anew before the next cycle decides.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
 
-use crate::engine::input::{Name, PodInput, PodSelector, PodTerm, Relations, SelectorOp};
+use crate::engine::input::{Name, PodInput, PodSelector, PodTerm, Relations, SelectorOp, Table};
 
 use super::arena::Arena;
 use super::class::meets;
@@ -87,9 +87,9 @@ pub struct Presence<'a> {
 pub struct Neighbours {
     keys: Vec<Key>,
     counters: Arena<CounterId, Counter>,
-    by_subject: HashMap<Subject, CounterId>,
+    by_subject: Table<Subject, CounterId>,
     /// Counters whose pods have one of some values of a label.
-    by_label: HashMap<Name, HashMap<Name, Vec<CounterId>>>,
+    by_label: Table<Name, Table<Name, Vec<CounterId>>>,
     /// All other counters.
     by_nothing: Vec<CounterId>,
     /// Counters that no class uses any more.
@@ -227,7 +227,7 @@ impl Neighbours {
     /// Empties all counters, and sorts nodes by their labels as they are now.
     pub fn restart(&mut self, nodes: &Arena<NodeId, Node>) {
         for key in &mut self.keys {
-            let mut seen: HashMap<&Name, u32> = HashMap::new();
+            let mut seen: Table<&Name, u32> = Table::default();
             key.values = vec![None; nodes.slots()];
             for (id, node) in nodes.iter().filter(|(_, node)| node.input.is_some()) {
                 key.values[id.at()] = match &key.label {
@@ -239,7 +239,7 @@ impl Neighbours {
                 };
             }
         }
-        (self.by_label, self.by_nothing) = (HashMap::new(), Vec::new());
+        (self.by_label, self.by_nothing) = (Table::default(), Vec::new());
         let ids: Vec<CounterId> = self.counters.ids().collect();
         for id in ids {
             let counter = &mut self.counters[id];
@@ -368,10 +368,6 @@ fn bump(map: &mut BTreeMap<u32, i64>, value: u32, amount: i64) {
 
 /// Whether a selector selects a pod.
 fn selects(selector: &PodSelector, pod: &PodInput) -> bool {
-    let label = |key: &Name| {
-        let found = pod.labels.binary_search_by(|(other, _)| other.cmp(key)).ok()?;
-        Some(&pod.labels[found].1)
-    };
     let Some(requirements) = &selector.labels else {
         return false;
     };
@@ -381,5 +377,5 @@ fn selects(selector: &PodSelector, pod: &PodInput) -> bool {
         .is_none_or(|namespaces| namespaces.binary_search(&pod.namespace).is_ok())
         && requirements
             .iter()
-            .all(|requirement| meets(requirement, label(&requirement.key)))
+            .all(|requirement| meets(requirement, pod.labels.get(&requirement.key)))
 }

@@ -1,10 +1,8 @@
 //! Vectors of resource amounts: one position per resource name, the four that every cluster has first.
 
-use std::collections::HashMap;
-
 use smallvec::SmallVec;
 
-use crate::engine::input::Name;
+use crate::engine::input::{Name, Table};
 
 /// Position of cpu, in milli-cores.
 pub const CPU: usize = 0;
@@ -83,14 +81,14 @@ impl PartialEq for Resources {
 #[derive(Debug)]
 pub struct ResourceNames {
     names: Vec<Name>,
-    positions: HashMap<Name, usize>,
+    positions: Table<Name, usize>,
 }
 
 impl Default for ResourceNames {
     fn default() -> Self {
         let mut names = Self {
             names: Vec::new(),
-            positions: HashMap::new(),
+            positions: Table::default(),
         };
         for name in ["cpu", "memory", "nvidia.com/gpu", "pods"] {
             names.position(&Name::from(name));

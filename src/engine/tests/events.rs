@@ -201,7 +201,7 @@ fn a_label_that_means_nothing_to_other_pods_decides_nothing_anew() {
     engine.apply(Event::Group(Box::new(group)), NOW);
     engine.apply(Event::Pod(Box::new(waiting.clone())), NOW);
     engine.cycle(NOW);
-    waiting.labels.push(("x".into(), "y".into()));
+    waiting.labels = [("x", "y")].into_iter().collect();
     engine.apply(Event::Pod(Box::new(waiting)), NOW);
     assert_eq!(engine.next_wakeup(NOW), None);
 }

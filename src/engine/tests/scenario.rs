@@ -16,7 +16,7 @@ use serde::Deserialize;
 use crate::engine::Engine;
 use crate::engine::decision::Decisions;
 use crate::engine::input::{
-    Amounts, Event, GPU, GpuKind, GpuRequest, GroupInput, GroupKey, Name, NodeInput, NodeRequirement, PodInput,
+    Amounts, Event, GPU, GpuKind, GpuRequest, GroupInput, GroupKey, Labels, Name, NodeInput, NodeRequirement, PodInput,
     PodSelector, PodStatus, PodTerm, QueueInput, Relations, SelectorOp, Share, Spread, SubGroupInput, Time,
     TopologyConstraint, TopologyInput, WHOLE,
 };
@@ -300,7 +300,7 @@ pub fn pod(group: &GroupInput, number: usize, gpus: &str) -> PodInput {
         namespace: group.key.namespace.clone(),
         name,
         created: Time(group.created.0 + number as i64),
-        labels: vec![("app".into(), group.key.name.clone())],
+        labels: std::iter::once(("app", &group.key.name)).collect(),
         group: Some(group.key.clone()),
         sub_group: None,
         status: PodStatus::Pending,
@@ -435,11 +435,11 @@ fn job(line: &str, age: usize) -> Vec<Event> {
 }
 
 /// What a job's pods ask about one another.
-fn relations(labels: &[(Name, Name)], options: &BTreeMap<&str, &str>) -> Option<Arc<Relations>> {
-    let listed = |(key, value): &(Name, Name)| NodeRequirement {
-        key: key.clone(),
+fn relations(labels: &Labels, options: &BTreeMap<&str, &str>) -> Option<Arc<Relations>> {
+    let listed = |(key, value): (&str, &str)| NodeRequirement {
+        key: key.into(),
         op: SelectorOp::In,
-        values: vec![value.clone()],
+        values: vec![value.into()],
     };
     let pods = PodSelector {
         labels: Some(labels.iter().map(listed).collect()),

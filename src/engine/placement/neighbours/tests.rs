@@ -90,8 +90,9 @@ fn made(number: usize, labels: &str, text: &str) -> PodInput {
     let mut made = pod(&group("g", "q", number), number, "0");
     made.namespace = namespace.into();
     let pairs = labels.split_whitespace().map(|pair| pair.split_once('=').unwrap());
-    made.labels = pairs.map(|(key, value)| (key.into(), value.into())).collect();
-    made.labels.sort();
+    let mut pairs: Vec<_> = pairs.collect();
+    pairs.sort_unstable();
+    made.labels = pairs.into_iter().collect();
     let all = relations(text);
     made.relations = (all != Relations::default()).then(|| Arc::new(all));
     made
@@ -553,11 +554,8 @@ fn preferences_add_up_over_both_sides() {
 fn reference(model: &Model, task: TaskId, node: NodeId) -> Option<Clash> {
     let selects = |selector: &PodSelector, pod: &PodInput| {
         let meets = |one: &NodeRequirement| {
-            let value = pod
-                .labels
-                .iter()
-                .find(|(key, _)| *key == one.key)
-                .map(|(_, value)| value);
+            let value = pod.labels.get(&one.key).map(Name::from);
+            let value = value.as_ref();
             match one.op {
                 SelectorOp::In => value.is_some_and(|value| one.values.contains(value)),
                 SelectorOp::NotIn => value.is_none_or(|value| !one.values.contains(value)),
