@@ -30,6 +30,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::ResourceExt;
+use smallvec::SmallVec;
 
 use crate::api::names::{label, node_label, object};
 use crate::api::{BindRequest, NodeResourceTopology, PodGroup, Queue, Topology};
@@ -133,8 +134,8 @@ pub struct Grouping {
 /// What a change leads to.
 #[derive(Clone, Debug, Default)]
 pub struct Output {
-    /// For the engine, in this order.
-    pub events: Vec<Event>,
+    /// For the engine, in this order. Mostly one.
+    pub events: SmallVec<[Event; 1]>,
     /// What could not be used.
     pub rejections: Vec<Rejection>,
 }

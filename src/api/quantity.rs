@@ -202,7 +202,8 @@ pub fn parse(text: &str) -> Result<(Amount, Format), QuantityError> {
         _ => (false, text),
     };
     let end = unsigned
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .bytes()
+        .position(|byte| !byte.is_ascii_digit() && byte != b'.')
         .unwrap_or(unsigned.len());
     let (number, suffix) = unsigned.split_at(end);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));

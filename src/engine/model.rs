@@ -196,6 +196,20 @@ impl Model {
         }
     }
 
+    /// What was allocated is being bound, for good. To its node, its queue and the order of gangs that is the same.
+    pub fn binding(&mut self, task: TaskId) {
+        debug_assert!(self.log.is_empty(), "nothing is settled while a statement is open");
+        let task = &mut self.tasks[task];
+        debug_assert_eq!(task.state.status, Status::Allocated);
+        task.state.status = Status::Binding;
+        if let (Some(gang), Some(member)) = (task.gang, task.member)
+            && let Some(pods) = self.gangs[gang].pods_mut(member)
+        {
+            pods.counts[Status::Allocated as usize] -= 1;
+            pods.counts[Status::Binding as usize] += 1;
+        }
+    }
+
     fn exchange(&mut self, task: TaskId, state: State) -> State {
         self.account(task, -1);
         let old = std::mem::replace(&mut self.tasks[task].state, state);

@@ -75,9 +75,9 @@ impl<'o, T> ByName<'o, T> {
     }
 }
 
-/// Amounts by resource name in the steps of their unit; vendors' GPUs stay apart until they are added up.
+/// Amounts by resource name, with their unit and in its steps; vendors' GPUs stay apart until they are added up.
 #[derive(Clone, Debug, Default)]
-struct Sum<'o>(ByName<'o, i64>);
+struct Sum<'o>(ByName<'o, (Unit, i64)>);
 
 impl<'o> Sum<'o> {
     /// Adds up quantities per resource, then rounds once.
@@ -96,29 +96,31 @@ impl<'o> Sum<'o> {
                 }),
             }
         }
-        let counted = exact.0.into_iter();
-        Self(ByName(
-            counted
-                .map(|(resource, sum)| (resource, Unit::of(resource).count(sum)))
-                .collect(),
-        ))
+        let counted = exact.0.into_iter().map(|(resource, sum)| {
+            let unit = Unit::of(resource);
+            (resource, (unit, unit.count(sum)))
+        });
+        Self(ByName(counted.collect()))
     }
 
-    fn iter(&self) -> impl Iterator<Item = (&'o str, i64)> {
-        self.0.0.iter().copied()
+    fn iter(&self) -> impl Iterator<Item = (&'o str, Unit, i64)> {
+        self.0
+            .0
+            .iter()
+            .map(|&(resource, (unit, amount))| (resource, unit, amount))
     }
 
     fn add(mut self, other: &Self) -> Self {
-        for (resource, amount) in other.iter() {
-            let sum = self.0.entry(resource, 0);
+        for (resource, unit, amount) in other.iter() {
+            let (_, sum) = self.0.entry(resource, (unit, 0));
             *sum = sum.saturating_add(amount);
         }
         self
     }
 
     fn max(mut self, other: &Self) -> Self {
-        for (resource, amount) in other.iter() {
-            let most = self.0.entry(resource, amount);
+        for (resource, unit, amount) in other.iter() {
+            let (_, most) = self.0.entry(resource, (unit, amount));
             *most = (*most).max(amount);
         }
         self
@@ -128,8 +130,8 @@ impl<'o> Sum<'o> {
 /// A node's resources: its amounts, and how many pods it takes.
 pub fn allocatable(resources: &QuantityMap, problems: &mut Vec<Problem>) -> (Amounts, i64) {
     let sum = Sum::of(std::iter::once(resources), "status.allocatable", problems);
-    let pods = sum.iter().find(|(resource, _)| *resource == resource::PODS);
-    let pods = pods.map_or(0, |(_, pods)| pods);
+    let pods = sum.iter().find(|(resource, ..)| *resource == resource::PODS);
+    let pods = pods.map_or(0, |(.., pods)| pods);
     let mut amounts = amounts(&sum);
     amounts.gpu = gpus(&sum).saturating_mul(GPU);
     amounts
@@ -163,7 +165,7 @@ fn base<'o>(pod: &'o Pod, problems: &mut Vec<Problem>) -> Sum<'o> {
     overhead
         .0
         .0
-        .retain(|(resource, _)| !matches!(Unit::of(resource), Unit::Gpu | Unit::Mig));
+        .retain(|(_, (unit, _))| !matches!(unit, Unit::Gpu | Unit::Mig));
     running.add(&sidecars).max(&peak).add(&overhead)
 }
 
@@ -173,8 +175,8 @@ fn requests(container: &Container) -> Option<&QuantityMap> {
 
 fn amounts(sum: &Sum) -> Amounts {
     let mut amounts = Amounts::default();
-    for (resource, amount) in sum.iter() {
-        match Unit::of(resource) {
+    for (resource, unit, amount) in sum.iter() {
+        match unit {
             Unit::Cpu => amounts.cpu = amount,
             Unit::Memory => amounts.memory = amount,
             Unit::Storage | Unit::Extended if amount != 0 => amounts.other.push((name(resource), amount)),
@@ -186,13 +188,14 @@ fn amounts(sum: &Sum) -> Amounts {
 
 fn gpus(sum: &Sum) -> i64 {
     sum.iter()
-        .filter(|(resource, _)| Unit::of(resource) == Unit::Gpu)
-        .fold(0, |gpus, (_, amount)| gpus.saturating_add(amount))
+        .filter(|(_, unit, _)| *unit == Unit::Gpu)
+        .fold(0, |gpus, (.., amount)| gpus.saturating_add(amount))
 }
 
 fn mig<'o>(sum: &Sum<'o>) -> impl Iterator<Item = (&'o str, i64)> {
     sum.iter()
-        .filter(|(resource, amount)| Unit::of(resource) == Unit::Mig && *amount != 0)
+        .filter(|(_, unit, amount)| *unit == Unit::Mig && *amount != 0)
+        .map(|(profile, _, count)| (profile, count))
 }
 
 /// The GPU part. The annotations for a share of a GPU replace what containers ask for, a fraction goes before memory, and MIG profiles

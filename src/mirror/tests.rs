@@ -16,11 +16,11 @@ impl World {
     }
 
     fn apply(&mut self, object: Object) -> Vec<Event> {
-        self.0.apply(Change::Applied(object)).events
+        self.0.apply(Change::Applied(object)).events.into_vec()
     }
 
     fn delete(&mut self, object: Object) -> Vec<Event> {
-        self.0.apply(Change::Deleted(object)).events
+        self.0.apply(Change::Deleted(object)).events.into_vec()
     }
 }
 

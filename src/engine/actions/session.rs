@@ -274,13 +274,7 @@ impl<'a> Session<'a> {
         let state = task.state.clone();
         if state.status == Status::Allocated {
             decisions.bind.extend(self.bind(id));
-            self.model.settle(
-                id,
-                State {
-                    status: Status::Binding,
-                    ..state
-                },
-            );
+            self.model.binding(id);
             self.model.tasks[id].assumed = Assumed::Bound;
             return;
         }

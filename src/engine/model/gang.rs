@@ -141,19 +141,17 @@ pub enum Stage {
 }
 
 impl Gang {
-    /// A gang of which only the name is known.
+    /// A gang of which only the name is known, without a tree.
     #[must_use]
     pub fn unknown(key: GroupKey) -> Self {
-        let mut gang = Self {
+        Self {
             key,
             input: None,
             queue: None,
             tree: Vec::new(),
             tasks: Tasks::new(),
             broken: None,
-        };
-        gang.plant();
-        gang
+        }
     }
 
     /// Builds the tree from the input. The pod sets are empty then.
