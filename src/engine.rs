@@ -17,7 +17,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use actions::session::Session;
-use decision::{Decisions, GroupReport, ReasonCode};
+use decision::{Decisions, Detail, GroupReport, ReasonCode};
 use explain::report::{Findings, report};
 use fairshare::divide::divide_tree;
 use fairshare::lines::Lines;
@@ -214,7 +214,7 @@ impl Engine {
         let mut findings = Findings::default();
         if let Some(what) = &entry.broken {
             let message = format!("The sub-groups contradict each other: {what}");
-            findings.add(ReasonCode::PodSchedulingErrors, message, None);
+            findings.add(ReasonCode::PodSchedulingErrors, message, Detail::Text);
         } else if schedulable_queue(session.model, gang).is_none() {
             let exists = entry.queue.is_some_and(|queue| session.model.queues[queue].valid);
             let message = if exists {
@@ -222,7 +222,7 @@ impl Engine {
             } else {
                 format!("Queue '{name}' does not exist")
             };
-            findings.add(ReasonCode::QueueDoesNotExist, message, None);
+            findings.add(ReasonCode::QueueDoesNotExist, message, Detail::Text);
         } else {
             return None;
         }

@@ -1,5 +1,6 @@
 //! `unikai replay`: prints what the scheduler decides for a snapshot of a cluster, in one cycle.
 
+mod explain;
 mod render;
 mod snapshot;
 
@@ -12,7 +13,7 @@ use jiff::Timestamp;
 
 use super::output::Format;
 use crate::engine::Engine;
-use crate::engine::decision::Decisions;
+use crate::engine::decision::{Decisions, QueueStanding};
 use crate::engine::input::Time;
 use crate::mirror::Mirror;
 use snapshot::Snapshot;
@@ -28,6 +29,10 @@ pub struct Args {
     #[arg(long, value_name = "TIME")]
     now: Option<Timestamp>,
 
+    /// Also print, for each pod group that waits, what holds it up at each level: its queues, the nodes, the domains of a topology
+    #[arg(long)]
+    explain: bool,
+
     /// How to print the decisions: for people, or one line of JSON per file
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
@@ -36,6 +41,8 @@ pub struct Args {
 /// What became of one file.
 struct Replayed {
     decisions: Decisions,
+    /// For each report of the decisions, where the queues stand; empty unless it is to be explained.
+    standings: Vec<Vec<QueueStanding>>,
     /// Engine time in milliseconds, from the model being complete to the decisions being complete.
     cycle_ms: f64,
     /// Milliseconds from the decoded objects to the complete model.
@@ -53,7 +60,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut status = ExitCode::SUCCESS;
     for file in &args.files {
         let name = file.display().to_string();
-        let replayed = replay(file, args.now);
+        let replayed = replay(file, args.now, args.explain);
         if replayed.is_err() {
             status = ExitCode::FAILURE;
         }
@@ -66,7 +73,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(status)
 }
 
-fn replay(file: &Path, now: Option<Timestamp>) -> anyhow::Result<Replayed> {
+fn replay(file: &Path, now: Option<Timestamp>, explain: bool) -> anyhow::Result<Replayed> {
     let Snapshot {
         settings,
         policy,
@@ -88,8 +95,11 @@ fn replay(file: &Path, now: Option<Timestamp>) -> anyhow::Result<Replayed> {
     let built = Instant::now();
     let decisions = engine.cycle(now);
     let cycle_ms = built.elapsed().as_secs_f64() * 1e3;
+    let reports = decisions.unschedulable.iter().filter(|_| explain);
+    let standings = reports.map(|report| engine.standing(&report.group)).collect();
     Ok(Replayed {
         decisions,
+        standings,
         cycle_ms,
         build_ms: (built - start).as_secs_f64() * 1e3,
         notes,

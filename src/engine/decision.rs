@@ -164,8 +164,73 @@ pub struct Reason {
     pub code: ReasonCode,
     /// The text.
     pub message: String,
-    /// The queue's figures, where a queue is the reason.
-    pub queue: Option<Box<QueueFigures>>,
+    /// The figures behind the text.
+    pub detail: Detail,
+}
+
+/// The level at which a pod group is held up, and the figures there.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Detail {
+    /// The text says it all.
+    Text,
+    /// A queue's limit or quota.
+    Queue(Box<QueueFigures>),
+    /// The nodes: a pod fits on none.
+    Nodes(Box<NodeFigures>),
+    /// A domain of a topology has too little room.
+    Domain(Box<DomainFigures>),
+}
+
+impl Detail {
+    /// The queue, where that is the level.
+    #[must_use]
+    pub fn queue(&self) -> Option<&QueueFigures> {
+        match self {
+            Self::Queue(figures) => Some(figures),
+            Self::Text | Self::Nodes(_) | Self::Domain(_) => None,
+        }
+    }
+}
+
+/// The nodes' side of a refusal.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeFigures {
+    /// The first pod that fitted nowhere.
+    pub pod: PodRef,
+    /// Its sub-group.
+    pub sub_group: Name,
+    /// Pods of the sub-group that found a place before.
+    pub placed: usize,
+    /// Pods that the sub-group needs.
+    pub required: usize,
+    /// What is wrong on all nodes alike, if anything is.
+    pub headline: Option<String>,
+    /// Why nodes refuse the pod, and how many do for that reason; a node may have several.
+    pub refusals: Vec<(String, usize)>,
+}
+
+/// A topology domain's side of a refusal.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DomainFigures {
+    /// The domain: the labels' values from the widest level on.
+    pub domain: Name,
+    /// Pods that are to be in it together.
+    pub required: usize,
+    /// Pods that it has room for, where they could be counted.
+    pub slots: Option<i64>,
+    /// What it has too little of.
+    pub short: Vec<Shortage>,
+}
+
+/// Too little of a resource. Cpu in milli-cores, memory in bytes, GPUs in millionths, others as they are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shortage {
+    /// The resource.
+    pub resource: Name,
+    /// What is asked for.
+    pub asked: i64,
+    /// What is free.
+    pub free: i64,
 }
 
 /// Kinds of reasons. [`ReasonCode::as_str`] gives the word in a pod group's condition.
@@ -198,6 +263,21 @@ impl ReasonCode {
             Self::NotEnoughResources => "Not enough resources for the workload",
         }
     }
+}
+
+/// What a queue holds, and what its share is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QueueStanding {
+    /// The queue's name.
+    pub queue: Name,
+    /// What its workloads hold.
+    pub allocated: [i64; 3],
+    /// Its fair share at present.
+    pub fair: [i64; 3],
+    /// Its quota.
+    pub quota: Figures,
+    /// Its limit.
+    pub limit: Figures,
 }
 
 /// Amounts of the three shared resources: milli-cores, bytes, millionths of a GPU. `None` = unlimited.

@@ -4,3 +4,4 @@ pub mod domains;
 pub mod eviction;
 pub mod refusal;
 pub mod report;
+mod standing;

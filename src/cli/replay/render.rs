@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use super::Replayed;
+use super::{Replayed, explain};
 use crate::api::names::received_resource_type;
 use crate::engine::decision::{Decisions, PodRef};
 use crate::engine::input::{GpuKind, GroupKey, Name};
@@ -15,6 +15,7 @@ pub fn json(file: &str, replayed: &anyhow::Result<Replayed>) -> Value {
     match replayed {
         Ok(Replayed {
             decisions,
+            standings,
             cycle_ms,
             build_ms,
             ..
@@ -39,11 +40,17 @@ pub fn json(file: &str, replayed: &anyhow::Result<Replayed>) -> Value {
                 "node": *pipeline.node,
                 "gpuGroups": names(&pipeline.gpu_groups),
             })).collect::<Vec<_>>(),
-            "unschedulable": decisions.unschedulable.iter().filter(|report| !report.not_ready).map(|report| json!({
-                "podGroup": group(&report.group),
-                "reasons": report.reasons.iter().map(|reason| reason.code.as_str()).collect::<Vec<_>>(),
-                "message": report.message,
-            })).collect::<Vec<_>>(),
+            "unschedulable": decisions.unschedulable.iter().enumerate().filter(|(_, report)| !report.not_ready).map(|(at, report)| {
+                let mut value = json!({
+                    "podGroup": group(&report.group),
+                    "reasons": report.reasons.iter().map(|reason| reason.code.as_str()).collect::<Vec<_>>(),
+                    "message": report.message,
+                });
+                if let Some(queues) = standings.get(at) {
+                    value["levels"] = explain::levels(report, queues);
+                }
+                value
+            }).collect::<Vec<_>>(),
         }),
         Err(error) => json!({"file": file, "error": format!("{error:#}")}),
     }
@@ -72,6 +79,12 @@ pub fn table(file: &str, replayed: &anyhow::Result<Replayed>) -> String {
                 &format!("{file}: {counts}, {} unschedulable", unschedulable.len()),
             );
             sections(&mut text, &replayed.decisions);
+            for (report, queues) in replayed.decisions.unschedulable.iter().zip(&replayed.standings) {
+                line(&mut text, &format!("  why   {}", group(&report.group)));
+                for level in explain::lines(report, queues) {
+                    line(&mut text, &format!("        {level}"));
+                }
+            }
             for note in &replayed.notes {
                 line(&mut text, &format!("  note  {note}"));
             }
@@ -134,7 +147,7 @@ fn line(text: &mut String, line: &str) {
     writeln!(text, "{line}").expect("writing to a string does not fail");
 }
 
-fn pod(pod: &PodRef) -> String {
+pub fn pod(pod: &PodRef) -> String {
     format!("{}/{}", pod.namespace, pod.name)
 }
 

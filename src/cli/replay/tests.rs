@@ -37,7 +37,7 @@ fn cluster() -> Value {
 fn answer(bytes: &[u8]) -> anyhow::Result<Replayed> {
     let mut file = tempfile::NamedTempFile::new().expect("a file");
     file.write_all(bytes).expect("a written file");
-    replay(file.path(), Some(NOW.parse().expect("a time")))
+    replay(file.path(), Some(NOW.parse().expect("a time")), true)
 }
 
 fn zipped(member: &str, content: &[u8]) -> Vec<u8> {
@@ -77,6 +77,31 @@ fn a_snapshot_is_decided_and_what_cannot_be_read_is_left_out() {
 }
 
 #[test]
+fn what_holds_a_group_up_is_told_level_by_level() {
+    let mut cluster = cluster();
+    cluster["rawObjects"]["pods"][1]["spec"]["containers"][0]["resources"]["requests"]["nvidia.com/gpu"] = json!("2");
+    let replayed = answer(cluster.to_string().as_bytes()).expect("an answer");
+    let report = &replayed.decisions.unschedulable[0];
+    assert_eq!(
+        explain::lines(report, &replayed.standings[0]),
+        [
+            "queue q holds, of its fair share: cpu 0 of 0 (quota unlimited, limit unlimited); memory 0 of 0 (quota unlimited, limit unlimited); gpu 2 of 2 (quota unlimited, limit unlimited)",
+            "queue all holds, of its fair share: cpu 0 of 0 (quota unlimited, limit unlimited); memory 0 of 0 (quota unlimited, limit unlimited); gpu 2 of 2 (quota unlimited, limit unlimited)",
+            "nodes for ns/small: 1 node(s) didn't have enough resources: GPUs",
+        ]
+    );
+    let levels = explain::levels(report, &replayed.standings[0]);
+    assert_eq!(levels[0]["allocated"], json!({"cpu": 0, "memory": 0, "gpu": 2_000_000}));
+    assert_eq!(
+        levels[2],
+        json!({
+            "level": "nodes", "pod": "ns/small", "subGroup": "default", "placed": 0, "required": 1, "headline": null,
+            "refusals": [{"why": "node(s) didn't have enough resources: GPUs", "nodes": 1}],
+        })
+    );
+}
+
+#[test]
 fn the_zip_of_a_snapshot_gives_the_same_answer() {
     let json = cluster().to_string();
     let zip = zipped("snapshot.json", json.as_bytes());
@@ -112,7 +137,7 @@ fn a_file_that_is_no_snapshot_says_so() {
         "the configuration is wrong: config.actions: \"dance\" is not an action; use allocate, consolidation, reclaim, preempt, stalegangeviction; \
          config.queueDepthPerAction.reclaim: -1 is not a number above 0"
     );
-    let missing = render::json("f", &replay(Path::new("/nowhere/at/all"), None));
+    let missing = render::json("f", &replay(Path::new("/nowhere/at/all"), None, false));
     assert!(
         missing["error"]
             .as_str()

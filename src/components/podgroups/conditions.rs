@@ -40,7 +40,7 @@ pub fn condition(report: &GroupReport, node_pool: String) -> SchedulingCondition
 }
 
 fn finding(finding: &Reason) -> UnschedulableReason {
-    let details = finding.queue.as_ref().map(|figures| UnschedulableDetails {
+    let details = finding.detail.queue().map(|figures| UnschedulableDetails {
         queue_details: Some(queue(figures)),
     });
     UnschedulableReason {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::engine::decision::ReasonCode;
+use crate::engine::decision::{Detail, ReasonCode};
 use crate::engine::explain::refusal::{PodProblem, examine, too_large};
 use crate::engine::fairshare::gates;
 use crate::engine::fairshare::{largest_gpu, wanted};
@@ -70,7 +70,8 @@ impl Session<'_> {
         if matches!(mode, Mode::Real) {
             let message = gates::message(self.model, closed, &asked);
             let figures = gates::figures(self.model, closed, &asked, preemptible);
-            self.note(gang).add(closed.code, message, Some(figures));
+            self.note(gang)
+                .add(closed.code, message, Detail::Queue(Box::new(figures)));
         }
         true
     }
@@ -335,6 +336,6 @@ impl Session<'_> {
 
     /// Records that nothing but a reason came of a gang.
     pub fn refuse(&mut self, gang: GangId, code: ReasonCode, message: String) {
-        self.note(gang).add(code, message, None);
+        self.note(gang).add(code, message, Detail::Text);
     }
 }

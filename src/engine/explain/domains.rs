@@ -1,6 +1,6 @@
 //! Why no domain of a topology takes the pods of a gang's member, in KAI's words.
 
-use crate::engine::decision::ReasonCode;
+use crate::engine::decision::{Detail, DomainFigures, ReasonCode, Shortage};
 use crate::engine::fairshare::gates::readable;
 use crate::engine::model::Model;
 use crate::engine::model::gang::{Gang, Kind, Member};
@@ -36,12 +36,31 @@ impl Findings {
             }
             Refused::Each(domains) => {
                 for lack in domains {
-                    self.add(ReasonCode::NotEnoughResources, lacking(model, lack, wanted), None);
+                    let figures = Box::new(figures(model, lack, wanted));
+                    self.add(
+                        ReasonCode::NotEnoughResources,
+                        lacking(model, lack, wanted),
+                        Detail::Domain(figures),
+                    );
                 }
                 failed
             }
         };
-        self.add(ReasonCode::PodSchedulingErrors, message, None);
+        self.add(ReasonCode::PodSchedulingErrors, message, Detail::Text);
+    }
+}
+
+fn figures(model: &Model, lack: &Lack, wanted: usize) -> DomainFigures {
+    let short = lack.short.iter().map(|&(position, asked, free)| Shortage {
+        resource: model.resources.name(position).clone(),
+        asked,
+        free,
+    });
+    DomainFigures {
+        domain: lack.domain.clone(),
+        required: wanted,
+        slots: lack.slots,
+        short: short.collect(),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::engine::decision::{GroupReport, PodRef, QueueFigures, Reason, ReasonCode};
+use crate::engine::decision::{Detail, GroupReport, NodeFigures, PodRef, Reason, ReasonCode};
 use crate::engine::model::Model;
 use crate::engine::model::gang::{Gang, PodSet};
 use crate::engine::model::ids::{GangId, TaskId};
@@ -41,12 +41,8 @@ enum Found {
 
 impl Findings {
     /// Adds a reason for the gang.
-    pub fn add(&mut self, code: ReasonCode, message: String, queue: Option<QueueFigures>) {
-        self.found.push(Found::Said(Reason {
-            code,
-            message,
-            queue: queue.map(Box::new),
-        }));
+    pub fn add(&mut self, code: ReasonCode, message: String, detail: Detail) {
+        self.found.push(Found::Said(Reason { code, message, detail }));
     }
 
     /// Whether a reason was added in these words.
@@ -76,7 +72,7 @@ impl Findings {
             } => Some(Reason {
                 code: ReasonCode::PodSchedulingErrors,
                 message: no_place(model, *task, *placed, *growing, problem)?,
-                queue: None,
+                detail: Detail::Nodes(Box::new(node_figures(model, *task, *placed, problem)?)),
             }),
         };
         self.found.iter().filter_map(say).collect()
@@ -94,6 +90,19 @@ impl Findings {
             problem: problem.clone(),
         });
     }
+}
+
+fn node_figures(model: &Model, task: TaskId, placed: usize, problem: &PodProblem) -> Option<NodeFigures> {
+    let (gang, member) = (model.gangs_of(task)?, model.tasks[task].member?);
+    let counts = problem.counts.iter();
+    Some(NodeFigures {
+        pod: pod_ref(model, task),
+        sub_group: gang.tree[member as usize].name.clone(),
+        placed,
+        required: gang.pods(member)?.min,
+        headline: problem.headline.clone(),
+        refusals: counts.map(|(refusal, nodes)| (refusal.text(), *nodes)).collect(),
+    })
 }
 
 fn no_place(model: &Model, task: TaskId, placed: usize, growing: bool, problem: &PodProblem) -> Option<String> {
