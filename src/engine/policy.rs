@@ -131,13 +131,13 @@ pub enum Plugin {
     MultiNodeGang,
     /// Any set of victims, where the two above find none. `steps` bounds the work of a cycle.
     Complete {
-        /// A look at how much room a set frees counts one, trying it out sixteen.
+        /// A pod counts one in a look at how much room a set of victims frees, and sixteen when the set is tried out.
         steps: usize,
     },
 }
 
-/// Steps of [`Plugin::Complete`] in a cycle: 256 sets tried out.
-pub const COMPLETE_STEPS: usize = 4_096;
+/// Steps of [`Plugin::Complete`] in a cycle: some hundred small sets tried out, in milliseconds.
+pub const COMPLETE_STEPS: usize = 32_768;
 
 /// Everything that steers the engine.
 #[derive(Clone, Debug, PartialEq)]

@@ -13,8 +13,8 @@ use super::room::{Room, freed_by, grow};
 use super::search::{Search, active_of};
 use super::{Batch, Candidate, node_of};
 
-/// What a simulation counts, where a look at how much room there would be counts one.
-const SIMULATION: usize = 16;
+/// What a pod counts in a simulation, where one counts in a look at how much room there would be.
+const SIMULATED: usize = 16;
 
 /// Positions in a search's sequence, ascending.
 type Set = Vec<usize>;
@@ -22,11 +22,9 @@ type Set = Vec<usize>;
 impl Session<'_> {
     /// Looks through the sets of victims. The answer's changes are in the model, from the mark on.
     pub fn look_through(&mut self, search: &mut Search) -> Option<(Mark, Vec<Batch>)> {
-        if self.steps_left == 0 {
-            return None;
-        }
         let mut all = 0;
-        while self.gathered(search, all) {
+        while self.steps_left > 0 && self.gathered(search, all) {
+            self.spend(search.sequence.batches[all].tasks.len());
             all += 1;
         }
         let found = self
@@ -40,6 +38,13 @@ impl Session<'_> {
         let mark = self.works(search, &set)?;
         let victims = self.needed(candidate(search, &set));
         Some((mark, victims))
+    }
+
+    /// Counts steps; false if there are too few left.
+    fn spend(&mut self, steps: usize) -> bool {
+        let enough = steps <= self.steps_left;
+        self.steps_left = self.steps_left.saturating_sub(steps);
+        enough
     }
 
     /// The first of ever longer beginnings of the sequence that works.
@@ -93,6 +98,8 @@ impl Session<'_> {
 
     /// A set that works → one that works, and would not with any victim less. Larger parts are given back first.
     fn trimmed(&mut self, search: &mut Search, mut set: Set) -> Set {
+        // What was found is good as it is, and worth some work.
+        self.steps_left = self.steps_left.saturating_mul(2);
         let mut width = set.len().div_ceil(2);
         loop {
             let before = set.len();
@@ -101,6 +108,7 @@ impl Session<'_> {
                 let start = end.saturating_sub(width);
                 let fewer: Set = set[..start].iter().chain(&set[end..]).copied().collect();
                 if self.has_room(search, &fewer)
+                    && self.spend(SIMULATED * pods_of(search, &fewer))
                     && let Some(mark) = self.works(search, &fewer)
                 {
                     self.rollback(mark);
@@ -119,10 +127,12 @@ impl Session<'_> {
     fn try_out(&mut self, search: &mut Search, set: &Set) -> bool {
         let count = search.case.chunk.len();
         let tried = candidate(search, set);
-        if search.failed.has(count, &tried) || !self.has_room(search, set) || self.steps_left == 0 {
+        let affordable = !search.failed.has(count, &tried)
+            && self.has_room(search, set)
+            && self.spend(SIMULATED * pods_of(search, set));
+        if !affordable {
             return false;
         }
-        self.steps_left = self.steps_left.saturating_sub(SIMULATION);
         if let Some(mark) = self.works(search, set) {
             self.rollback(mark);
             return true;
@@ -160,9 +170,11 @@ impl Session<'_> {
         })
     }
 
-    /// Whether so many pods of each kind could fit with these victims gone, as far as the main resources tell.
+    /// Whether so many pods of each kind could fit with these victims gone, as far as the main resources tell. Never, if that costs too many steps.
     fn has_room(&mut self, search: &Search, set: &[usize]) -> bool {
-        self.steps_left = self.steps_left.saturating_sub(1);
+        if !self.spend(pods_of(search, set)) {
+            return false;
+        }
         let mut freed: Vec<(NodeId, Room)> = Vec::new();
         for &task in set.iter().flat_map(|at| &search.sequence.batches[*at].tasks) {
             if let Some(node) = node_of(self.model, task) {
@@ -185,6 +197,12 @@ impl Session<'_> {
             self.rooms.fitting(table) + gains.sum::<i64>() >= needed
         })
     }
+}
+
+/// The victims of a set, and those that they are to make room for.
+fn pods_of(search: &Search, set: &[usize]) -> usize {
+    let victims = set.iter().map(|at| search.sequence.batches[*at].tasks.len());
+    victims.sum::<usize>() + search.case.chunk.len()
 }
 
 fn candidate(search: &Search, set: &[usize]) -> Candidate {
