@@ -375,7 +375,7 @@ impl Session<'_> {
         let mut more = 1;
         while least + more < nodes.len() {
             lengths.push(least + more);
-            more *= 2;
+            more = 2 * more + 1;
         }
         lengths.push(nodes.len());
         lengths.dedup();

@@ -118,7 +118,7 @@ fn multi_node(model: &Model, search: &Search, gathering: &Gathering) -> Vec<Cand
     let mut more = 1;
     while least + more < holding.len() {
         lengths.push(least + more);
-        more *= 2;
+        more = 2 * more + 1;
     }
     lengths.push(holding.len());
     lengths.dedup();
