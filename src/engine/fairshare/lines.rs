@@ -20,7 +20,7 @@ use super::{smallest_gpu, wanted};
 pub struct Standing {
     /// The gang.
     pub gang: GangId,
-    /// What its next pods ask for; of a victim: what its pods hold.
+    /// What its next pods ask for; of a victim: what it would give next.
     pub amount: Shared,
 }
 
@@ -144,7 +144,13 @@ impl Lines {
             line.by_amount.entry(*amount).or_default().insert(order.clone());
         }
         if let Some((order, gpus)) = &fresh.victim {
-            let amount = held(model, &model.gangs[id]);
+            let gang = &model.gangs[id];
+            let amount = if let [only] = *gang.tasks {
+                requests(model, &[only])
+            } else {
+                let tasks: Vec<TaskId> = evictable(model, gang).collect();
+                requests(model, &next_victims(model, gang, &tasks))
+            };
             line.victims.insert(order.clone(), Standing { gang: id, amount });
             *line.sizes.entry(*gpus).or_insert(0) += 1;
         }
@@ -206,11 +212,40 @@ pub fn evictable<'a>(model: &'a Model, gang: &'a Gang) -> impl Iterator<Item = T
     })
 }
 
-/// What pods of a gang hold, as far as their requests say it.
-fn held(model: &Model, gang: &Gang) -> Shared {
+/// What pods hold, as far as their requests say it.
+#[must_use]
+pub fn requests(model: &Model, tasks: &[TaskId]) -> Shared {
     let mut sum = [0; 3];
-    for task in evictable(model, gang) {
-        add(&mut sum, &model.shapes[model.tasks[task].shape].quota, 1);
+    for task in tasks {
+        add(&mut sum, &model.shapes[model.tasks[*task].shape].quota, 1);
     }
     sum
+}
+
+/// How many of these pods each member of the gang has.
+#[must_use]
+pub fn active_of(model: &Model, gang: &Gang, tasks: &[TaskId]) -> Vec<usize> {
+    let mut active = vec![0; gang.tree.len()];
+    for task in tasks {
+        if let Some(member) = model.tasks[*task].member {
+            active[member as usize] += 1;
+        }
+    }
+    active
+}
+
+/// The pods that a gang of which these are left can best do without: what it loses next. Its queue is robbed by that much, not by all that the gang holds.
+#[must_use]
+pub fn next_victims(model: &Model, gang: &Gang, tasks: &[TaskId]) -> Vec<TaskId> {
+    if let [only] = tasks {
+        return vec![*only];
+    }
+    let mut left = tasks.to_vec();
+    left.sort_unstable();
+    let pods_of = |member| -> Vec<TaskId> {
+        let pods = gang.pods(member).map(|pods| &*pods.tasks).unwrap_or_default();
+        let here = pods.iter().copied();
+        here.filter(|task| left.binary_search(task).is_ok()).collect()
+    };
+    gang.evict_chunk(&active_of(model, gang, tasks), &pods_of)
 }

@@ -23,7 +23,7 @@ pub struct Job {
     pub order: JobOrder,
     /// The gang.
     pub gang: GangId,
-    /// What it asks for (pending jobs) or holds (victims).
+    /// What it asks for (pending jobs), or would give next (victims).
     pub amount: Shared,
     /// The pods that are meant, where it was put in line beside.
     pub tasks: Option<Vec<TaskId>>,
@@ -285,15 +285,6 @@ impl JobTree {
             Purpose::Rob => leaf.beside.pop_last()?,
         };
         Some(job)
-    }
-
-    /// A victim's amount was less than announced, because only part of it was taken.
-    pub fn give_back(&mut self, model: &Model, gang: GangId, amount: &Shared) {
-        if let Some(queue) = schedulable_queue(model, gang)
-            && let Some(leaf) = self.leaves.get_mut(&queue)
-        {
-            add(&mut leaf.popped, amount, -1);
-        }
     }
 
     /// Builds all levels, from the bottom up.

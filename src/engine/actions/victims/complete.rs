@@ -5,12 +5,13 @@
 //! are counted, and there are only so many in a cycle: in a large cluster, where sets are without number, this is an attempt, in a small one a proof.
 
 use crate::engine::actions::session::Session;
+use crate::engine::fairshare::lines::active_of;
 use crate::engine::model::Mark;
 use crate::engine::model::gang::Gang;
 use crate::engine::model::ids::{NodeId, TaskId};
 
 use super::room::{Room, freed_by, grow};
-use super::search::{Search, active_of};
+use super::search::Search;
 use super::{Batch, Candidate, node_of};
 
 /// What a pod counts in a simulation, where one counts in a look at how much room there would be.

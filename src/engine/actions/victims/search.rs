@@ -1,16 +1,15 @@
 //! One search: its preemptor, the order in which victims would be gathered, and what can be said before anything is tried.
 
 use crate::engine::actions::session::Session;
-use crate::engine::fairshare::lines::evictable;
-use crate::engine::fairshare::min_runtime::{elastic, protected_until};
+use crate::engine::fairshare::lines::{active_of, evictable, next_victims, requests};
+use crate::engine::fairshare::min_runtime::elastic;
 use crate::engine::fairshare::order::Rules;
 use crate::engine::fairshare::reclaim::{may_donate, most_taken};
 use crate::engine::fairshare::tree::{Job, JobTree, Pick, Purpose, View};
 use crate::engine::fairshare::{smallest_gpu, wanted};
 use crate::engine::model::Model;
-use crate::engine::model::gang::Gang;
 use crate::engine::model::ids::{GangId, QueueId, TaskId};
-use crate::engine::model::resources::{GPUS, Shared, add};
+use crate::engine::model::resources::{GPUS, Shared};
 use crate::engine::policy::ActionKind;
 
 use super::room::Kind;
@@ -144,11 +143,7 @@ impl Session<'_> {
             return Pick::Pass;
         }
         let priority = |gang: GangId| self.model.gangs[gang].input.as_ref().map_or(0, |input| input.priority);
-        let unprotected = |reclaimer| {
-            let entry = &self.model.gangs[victim];
-            let until = protected_until(self.model, self.policy, entry, reclaimer);
-            until.is_none_or(|until| until <= self.now) || elastic(entry)
-        };
+        let unprotected = |reclaimer| elastic(&self.model.gangs[victim]) || !self.protected(victim, reclaimer);
         let takes = match action {
             ActionKind::Preempt if priority(victim) >= priority(preemptor) => {
                 // The line is ordered by priority: whoever follows has no less.
@@ -197,10 +192,9 @@ impl Sequence {
                 }
             }
             let tasks = job.tasks.unwrap_or_else(|| evictable(model, gang).collect());
-            let chunk = next_chunk(model, gang, &tasks);
+            let chunk = next_victims(model, gang, &tasks);
             if chunk.len() < tasks.len() {
                 let left: Vec<TaskId> = tasks.iter().copied().filter(|task| !chunk.contains(task)).collect();
-                self.rest.give_back(model, job.gang, &requests(model, &left));
                 self.rest.push(view, victim_job(model, rules, job.gang, left));
             }
             if !chunk.is_empty() {
@@ -214,48 +208,13 @@ impl Sequence {
     }
 }
 
-/// What a gang of which these pods are left can best do without.
-fn next_chunk(model: &Model, gang: &Gang, tasks: &[TaskId]) -> Vec<TaskId> {
-    if let [only] = tasks {
-        return vec![*only];
-    }
-    let mut left = tasks.to_vec();
-    left.sort_unstable();
-    let pods_of = |member| -> Vec<TaskId> {
-        let pods = gang.pods(member).map(|pods| &*pods.tasks).unwrap_or_default();
-        let here = pods.iter().copied();
-        here.filter(|task| left.binary_search(task).is_ok()).collect()
-    };
-    gang.evict_chunk(&active_of(model, gang, tasks), &pods_of)
-}
-
 fn victim_job(model: &Model, rules: Rules, gang: GangId, tasks: Vec<TaskId>) -> Job {
     let entry = &model.gangs[gang];
     let stage = entry.stage(&active_of(model, entry, &tasks));
     Job {
         order: rules.job(entry, stage),
         gang,
-        amount: requests(model, &tasks),
+        amount: requests(model, &next_victims(model, entry, &tasks)),
         tasks: Some(tasks),
     }
-}
-
-/// What pods ask for, in all.
-pub fn requests(model: &Model, tasks: &[TaskId]) -> Shared {
-    let mut sum = [0; 3];
-    for task in tasks {
-        add(&mut sum, &model.shapes[model.tasks[*task].shape].quota, 1);
-    }
-    sum
-}
-
-/// How many of these pods each member of the gang has.
-pub fn active_of(model: &Model, gang: &Gang, tasks: &[TaskId]) -> Vec<usize> {
-    let mut active = vec![0; gang.tree.len()];
-    for task in tasks {
-        if let Some(member) = model.tasks[*task].member {
-            active[member as usize] += 1;
-        }
-    }
-    active
 }

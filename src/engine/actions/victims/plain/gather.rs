@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use crate::engine::fairshare::lines::{active_of, requests};
 use crate::engine::fairshare::order::Rules;
 use crate::engine::model::Model;
 use crate::engine::model::class::NodeSet;
+use crate::engine::model::gang::Gang;
 use crate::engine::model::ids::{GangId, NodeId, TaskId};
 use crate::engine::model::resources::GPUS;
 
@@ -13,7 +15,6 @@ use super::tree::{Job, JobTree, Purpose};
 use crate::engine::actions::session::Session;
 use crate::engine::actions::victims::bounds::{asked_gpus, first_fit};
 use crate::engine::actions::victims::room::free_gpus;
-use crate::engine::actions::victims::search::{active_of, requests};
 use crate::engine::actions::victims::{Batch, node_of};
 
 /// Victims so far, and those still to come.
@@ -89,9 +90,19 @@ fn victim_job(model: &Model, rules: Rules, gang: GangId, tasks: Vec<TaskId>) -> 
     Job {
         order: rules.job(entry, stage),
         gang,
-        amount: requests(model, &tasks),
+        amount: requests(model, &next_chunk(model, entry, &tasks)),
         tasks: Some(tasks),
     }
+}
+
+/// What a gang of which these pods are left can best do without.
+fn next_chunk(model: &Model, gang: &Gang, tasks: &[TaskId]) -> Vec<TaskId> {
+    let remaining: BTreeSet<TaskId> = tasks.iter().copied().collect();
+    let pods_of = |member| -> Vec<TaskId> {
+        let pods = gang.pods(member).map(|pods| &*pods.tasks).unwrap_or_default();
+        pods.iter().copied().filter(|task| remaining.contains(task)).collect()
+    };
+    gang.evict_chunk(&active_of(model, gang, tasks), &pods_of)
 }
 
 impl Gathering {
@@ -120,14 +131,9 @@ impl Gathering {
     /// Takes the next victims. False if there are none left.
     pub fn step(&mut self, model: &Model) -> bool {
         while let Some(job) = self.rest.pop(model) {
-            let tasks = job.tasks.unwrap_or_default();
+            let tasks = job.tasks.clone().unwrap_or_default();
             let gang = &model.gangs[job.gang];
-            let remaining: BTreeSet<TaskId> = tasks.iter().copied().collect();
-            let pods_of = |member| -> Vec<TaskId> {
-                let pods = gang.pods(member).map(|pods| &*pods.tasks).unwrap_or_default();
-                pods.iter().copied().filter(|task| remaining.contains(task)).collect()
-            };
-            let chunk = gang.evict_chunk(&active_of(model, gang, &tasks), &pods_of);
+            let chunk = next_chunk(model, gang, &tasks);
             let known = chunk.iter().any(|task| self.taken.contains(task));
             let gone = |task: &TaskId| {
                 if known {
@@ -136,9 +142,9 @@ impl Gathering {
                     chunk.contains(task)
                 }
             };
-            let left: Vec<TaskId> = tasks.iter().copied().filter(|task| !gone(task)).collect();
+            let (taken, left): (Vec<TaskId>, Vec<TaskId>) = tasks.iter().copied().partition(gone);
+            self.rest.took(model, &job, &requests(model, &taken));
             if !left.is_empty() {
-                self.rest.give_back(model, job.gang, &requests(model, &left));
                 self.rest.push(model, victim_job(model, self.rules, job.gang, left));
             }
             if !known {

@@ -20,7 +20,7 @@ pub struct Job {
     pub order: JobOrder,
     /// The gang.
     pub gang: GangId,
-    /// What it asks for (pending jobs) or holds (victims).
+    /// What it asks for (pending jobs), or would give next (victims).
     pub amount: Shared,
     /// The pods that are meant, where not simply the gang's next ones.
     pub tasks: Option<Vec<TaskId>>,
@@ -130,12 +130,13 @@ impl JobTree {
         Some(job)
     }
 
-    /// A victim's amount was less than announced, because only part of it was taken.
-    pub fn give_back(&mut self, model: &Model, gang: GangId, amount: &Shared) {
-        if let Some(queue) = schedulable_queue(model, gang)
+    /// What was taken of a victim in the end.
+    pub fn took(&mut self, model: &Model, job: &Job, taken: &Shared) {
+        if let Some(queue) = schedulable_queue(model, job.gang)
             && let Some(leaf) = self.leaves.get_mut(&queue)
         {
-            add(&mut leaf.popped, amount, -1);
+            add(&mut leaf.popped, &job.amount, -1);
+            add(&mut leaf.popped, taken, 1);
         }
     }
 
