@@ -105,6 +105,8 @@ impl Engine {
         if !std::mem::take(&mut self.model.dirty) {
             return decisions;
         }
+        // Whatever only time can lift is found anew.
+        self.wake.clear();
         self.model.prepare(&self.policy);
         let k = self.k_value();
         divide_tree(&mut self.model, k);
@@ -130,12 +132,12 @@ impl Engine {
                 self.wake.insert((until, WakeReason::StaleGang));
             }
         }
-        self.wake.extend(
-            session
-                .wait_until
-                .iter()
-                .map(|until| (*until, WakeReason::PreemptionDelay)),
-        );
+        let delays = session.wait_until.iter();
+        self.wake
+            .extend(delays.map(|until| (*until, WakeReason::PreemptionDelay)));
+        let protection = session.protected_until.get();
+        self.wake
+            .extend(protection.map(|until| (until, WakeReason::MinRuntime)));
         let findings = std::mem::take(&mut session.findings);
         Self::tell(&mut self.reported, &session, &findings, &mut decisions);
         session.finish(&mut decisions);

@@ -1,5 +1,6 @@
 //! One cycle's work on the model: the settings, what was found, what was decided.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -102,8 +103,10 @@ pub struct Session<'a> {
     pub verdicts: BTreeMap<TaskId, Verdict>,
     /// Gangs with a new timestamp.
     pub timed: BTreeSet<GangId>,
-    /// Instants at which something ends that holds evictions back.
+    /// Instants at which a preemption delay ends.
     pub wait_until: BTreeSet<Time>,
+    /// When the first of the minimum run times ends that kept a victim from being taken.
+    pub protected_until: Cell<Option<Time>>,
     /// Who stands in line.
     pub lines: &'a mut Lines,
     /// How much room there is.
@@ -152,6 +155,7 @@ impl<'a> Session<'a> {
             verdicts: BTreeMap::new(),
             timed: BTreeSet::new(),
             wait_until: BTreeSet::new(),
+            protected_until: Cell::new(None),
             work: Work::default(),
         }
     }

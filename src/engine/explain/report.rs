@@ -168,11 +168,11 @@ pub fn pod_ref(model: &Model, task: TaskId) -> PodRef {
     }
 }
 
-/// The report about a gang with pods that wait.
+/// The report about a gang with pods that wait; `None` for one that is left alone until its node pool changes: what was said about it stands.
 #[must_use]
 pub fn report(model: &Model, policy: &Policy, id: GangId, findings: &Findings) -> Option<GroupReport> {
     let gang = &model.gangs[id];
-    let input = gang.input.as_ref()?;
+    let input = gang.input.as_ref().filter(|input| !input.backed_off)?;
     let prefix = if input.back_off {
         format!("Node-Pool '{}': ", policy.node_pool)
     } else {

@@ -7,6 +7,7 @@ use crate::engine::decision::{ReasonCode, Side, Sides, Why};
 use crate::engine::fairshare::gates::{over_quota, thousandths};
 use crate::engine::fairshare::min_runtime::protected_until;
 use crate::engine::fairshare::reclaim::{Claim, Loss, legitimate, may_reclaim, parting};
+use crate::engine::fairshare::tree::schedulable_queue;
 use crate::engine::fairshare::{largest_gpu, smallest_gpu, wanted};
 use crate::engine::input::Time;
 use crate::engine::model::ids::{GangId, QueueId, TaskId};
@@ -38,9 +39,12 @@ impl Session<'_> {
     pub fn note_delays(&mut self, action: ActionKind) {
         let pending: Vec<GangId> = self.model.pending.iter().copied().collect();
         for gang in pending {
-            let entry = &self.model.gangs[gang];
-            let Some(input) = &entry.input else { continue };
-            let suits = entry.ready() && (action != ActionKind::Consolidation || input.preemptible);
+            let Some(input) = &self.model.gangs[gang].input else {
+                continue;
+            };
+            let suits = self.lines.waiting(gang).is_some()
+                && schedulable_queue(self.model, gang).is_some()
+                && (action != ActionKind::Consolidation || input.preemptible);
             let Some(until) = self.delayed_until(gang).filter(|until| suits && *until > self.now) else {
                 continue;
             };
@@ -80,10 +84,15 @@ impl Session<'_> {
         }
     }
 
-    /// A victim's minimum run time is not over.
+    /// A victim's minimum run time is not over. The cycle remembers when to look again.
     pub fn protected(&self, victim: GangId, reclaimer: Option<QueueId>) -> bool {
-        protected_until(self.model, self.policy, &self.model.gangs[victim], reclaimer)
-            .is_some_and(|until| until > self.now)
+        let until = protected_until(self.model, self.policy, &self.model.gangs[victim], reclaimer);
+        let Some(until) = until.filter(|until| *until > self.now) else {
+            return false;
+        };
+        let first = self.protected_until.get().map_or(until, |first| first.min(until));
+        self.protected_until.set(Some(first));
+        true
     }
 
     /// Whether what a candidate led to is acceptable.
@@ -107,10 +116,8 @@ impl Session<'_> {
             }
         }
         lost.into_iter().all(|((gang, member), count)| {
-            !self.protected(gang, reclaimer)
-                || self.model.gangs[gang]
-                    .pods(member)
-                    .is_none_or(|pods| pods.active_used() >= pods.min + count)
+            let pods = self.model.gangs[gang].pods(member);
+            pods.is_none_or(|pods| pods.active_used() >= pods.min + count) || !self.protected(gang, reclaimer)
         })
     }
 
