@@ -1,7 +1,9 @@
 //! Tests of the engine through its front door: events in, decisions out.
 
+mod carry;
 mod events;
 mod growth;
+pub mod holdings;
 mod properties;
 pub mod scenario;
 mod tables;

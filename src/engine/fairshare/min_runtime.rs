@@ -47,3 +47,6 @@ fn below_common_ancestor(model: &Model, reclaimer: QueueId, victim: QueueId) -> 
 pub fn elastic(gang: &Gang) -> bool {
     gang.pod_sets().any(|(_, pods)| pods.min < pods.tasks.len())
 }
+
+#[cfg(test)]
+mod tests;

@@ -164,3 +164,6 @@ impl Rules {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -214,3 +214,6 @@ fn stays_inside(model: &Model, rest: &Holdings, claim: &Claim, losses: &[Loss], 
         })
     })
 }
+
+#[cfg(test)]
+mod tests;

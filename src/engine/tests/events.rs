@@ -205,3 +205,27 @@ fn a_label_that_means_nothing_to_other_pods_decides_nothing_anew() {
     engine.apply(Event::Pod(Box::new(waiting)), NOW);
     assert_eq!(engine.next_wakeup(NOW), None);
 }
+
+#[test]
+fn a_gang_that_is_whole_again_forgets_that_it_was_broken() {
+    let mut group = group("g", "q", 0);
+    group.min_member = Some(1);
+    group.stale_since = Some(Time(NOW.0 - 1000));
+    let running = PodInput {
+        status: PodStatus::Running,
+        node: Some("n0".into()),
+        ..pod(&group, 0, "1")
+    };
+    let (mut engine, ..) = small_world();
+    engine.apply(Event::Group(Box::new(group.clone())), NOW);
+    engine.apply(Event::Pod(Box::new(running)), NOW);
+    let decisions = engine.cycle(NOW);
+    let times: Vec<_> = decisions
+        .times
+        .iter()
+        .filter(|times| times.group == group.key)
+        .collect();
+    assert_eq!(times.len(), 1);
+    assert_eq!(times[0].stale_since, None);
+    assert_eq!(engine.next_wakeup(NOW), None);
+}

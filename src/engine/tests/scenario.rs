@@ -3,16 +3,20 @@
 //! A job is one line: `name queue pods… options`. Pods are `[sub-group:]KIND GPUS [xCOUNT] [@node,node…]` without spaces, e.g. `T1x4` (four pending pods of one
 //! GPU), `T2@n0` (running on n0), `a:0.5@n0/g` (half of GPU group g), `40Mx3` (40 MiB of GPU memory each), `60M*2` (on two devices). KIND is T (50), I (75), both
 //! preemptible, B (100) or F (125), not preemptible; the first one counts for the job. Jobs are listed oldest first.
+//! Behind it, `>key:value` names a node label that the pods insist on; `!` a pod that is stuck in termination.
 //! Options: `min=2`, `need=1` (sub-groups that the root needs), `subs=a:2,b:1` (minima), `subs=g/1,g.a:1` (a set that needs one, and a member of it),
-//! `near=zone`, `apart=zone`, `likes=zone`, `spread=zone` (among the job's own pods, by a node label), `topo=net:rack:` (topology, required level, preferred level), `topo.a=net::rack` (of a sub-group), `prio=49`, `order=1,2` (task priorities), `terminating`, `stuck`, `failed=1`, `succeeded=1`, `stale=61`, `grace=10`, `delay=600`, `age=60`, `started=10`.
+//! `near=zone`, `apart=zone`, `likes=zone`, `spread=zone` (among the job's own pods, by a node label), `topo=net:rack:` (topology, required level, preferred level), `topo.a=net::rack` (of a sub-group), `prio=49`, `order=1,2` (task priorities), `terminating`, `stuck`, `failed=1`, `succeeded=1`, `stale=61`, `grace=10`, `delay=600`, `age=60`, `started=10`,
+//! `cpu=2` and `mem=1` (of each pod), `backoff` (one failure, and it is left alone), `backedoff` (it has failed).
 //!
-//! What is wanted, per job: `B n0` bound, `P n0` planned, `R` evicted, `R P n0` moved, `-` pending still, `=` as it was; with counts where there are several: `2 R, =`.
+//! What is wanted, per job (or `job.subgroup`): `B n0` bound, `P n0` planned, `R` evicted, `R P n0` moved, `-` pending still, `=` as it was; with counts where there
+//! are several: `2 R, =`. After several cycles: where its pods are, `n0`, or `-`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Deserialize;
 
+use super::carry::carry_out;
 use crate::engine::Engine;
 use crate::engine::decision::Decisions;
 use crate::engine::input::{
@@ -20,6 +24,7 @@ use crate::engine::input::{
     PodSelector, PodStatus, PodTerm, QueueInput, Relations, SelectorOp, Share, Spread, SubGroupInput, Time,
     TopologyConstraint, TopologyInput, WHOLE,
 };
+use crate::engine::model::resources::GPUS;
 use crate::engine::policy::{ActionKind, Policy};
 
 /// The instant at which everything happens.
@@ -30,20 +35,32 @@ pub const NOW: Time = Time(1_000_000_000);
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
     name: String,
-    /// GPUs per node, or `GPUs of MiB`; labels behind it as `key=value`.
+    /// GPUs per node, or `GPUs of MiB`; `Cn` and `Mn` for so much cpu and memory; labels behind it as `key=value`.
     nodes: BTreeMap<String, String>,
     /// Levels by topology, as label keys from the widest on.
     #[serde(default)]
     topologies: BTreeMap<String, Vec<String>>,
-    /// `quota [wWEIGHT] [LLIMIT] [pPRIORITY] [in PARENT]`, in GPUs; oldest first.
+    /// See [`queue`]; oldest first.
     queues: Vec<String>,
     jobs: Vec<String>,
+    /// Allocate, if nothing else is said.
     #[serde(default)]
     actions: Vec<String>,
+    /// Cycles that are carried out, one after the other: bound pods run, evicted ones wait again. Absent = one, of which the decisions count.
+    cycles: Option<usize>,
+    #[serde(default)]
     want: BTreeMap<String, String>,
-    /// Text that must occur in the report about a job.
+    /// Text that must occur in the report about a job, or `nothing`.
     #[serde(default)]
     says: BTreeMap<String, String>,
+    /// Fair shares of queues, in GPUs.
+    #[serde(default)]
+    shares: BTreeMap<String, f64>,
+    /// When the engine wants to be asked again, and why: `MinRuntime in 50`, in seconds.
+    wakes: Option<String>,
+    /// What is wanted then.
+    #[serde(default)]
+    then: BTreeMap<String, String>,
 }
 
 /// Runs every entry of a table and compares.
@@ -52,19 +69,29 @@ pub fn check(table: &str) {
     let mut wrong = Vec::new();
     for scenario in scenarios {
         let outcome = scenario.outcome();
-        for (job, wanted) in &scenario.want {
-            let got = outcome.jobs.get(job).map_or("no such job", String::as_str);
-            if got != wanted {
-                wrong.push(format!("{}: {job}: wanted `{wanted}`, got `{got}`", scenario.name));
+        let mut differ = |what: &str, wanted: &str, got: Option<&str>| {
+            let got = got.unwrap_or("nothing");
+            if wanted != got {
+                wrong.push(format!("{}: {what}: wanted `{wanted}`, got `{got}`", scenario.name));
             }
+        };
+        for (job, wanted) in &scenario.want {
+            differ(job, wanted, outcome.jobs.get(job).map(String::as_str));
+        }
+        for (job, wanted) in &scenario.then {
+            differ(job, wanted, outcome.later.get(job).map(String::as_str));
+        }
+        for (queue, wanted) in &scenario.shares {
+            let got = outcome.shares.get(queue).map(ToString::to_string);
+            differ(queue, &wanted.to_string(), got.as_deref());
+        }
+        if let Some(wanted) = &scenario.wakes {
+            differ("wakes", wanted, outcome.wakes.as_deref());
         }
         for (job, text) in &scenario.says {
             let got = outcome.reports.get(job).map_or("nothing", String::as_str);
             if !got.contains(text) {
-                wrong.push(format!(
-                    "{}: {job}: wanted to read `{text}`, got `{got}`",
-                    scenario.name
-                ));
+                differ(job, text, Some(got));
             }
         }
         wrong.extend(outcome.broken.iter().map(|rule| format!("{}: {rule}", scenario.name)));
@@ -74,7 +101,10 @@ pub fn check(table: &str) {
 
 struct Outcome {
     jobs: BTreeMap<String, String>,
+    later: BTreeMap<String, String>,
+    shares: BTreeMap<String, f64>,
     reports: BTreeMap<String, String>,
+    wakes: Option<String>,
     broken: Vec<String>,
 }
 
@@ -121,11 +151,30 @@ impl Scenario {
 
     fn outcome(&self) -> Outcome {
         let mut engine = Engine::new(self.policy());
-        let events = self.events();
+        let mut events = self.events();
         for event in &events {
             engine.apply(event.clone(), NOW);
         }
-        let decisions = engine.cycle(NOW);
+        let mut decisions = engine.cycle(NOW);
+        for _ in 1..self.cycles.unwrap_or(1) {
+            carry_out(&mut engine, &mut events, &decisions);
+            decisions = engine.cycle(NOW);
+        }
+        let jobs = if self.cycles.is_some() {
+            carry_out(&mut engine, &mut events, &decisions);
+            places(&events)
+        } else {
+            outcomes(&events, &decisions)
+        };
+        let queues = engine.model().queues.iter();
+        let shares = queues.map(|(_, queue)| (queue.name.to_string(), queue.fair[GPUS] as f64 / GPU as f64));
+        let shares = shares.collect();
+        let wake = engine.next_wakeup(NOW);
+        let wakes = wake.map(|(at, reason)| format!("{reason:?} in {}", (at.0 - NOW.0) / 1000));
+        let later = match wake {
+            Some((at, _)) if !self.then.is_empty() => outcomes(&events, &engine.cycle(at)),
+            Some(_) | None => BTreeMap::new(),
+        };
         let broken = engine
             .model()
             .broken_rules()
@@ -138,8 +187,11 @@ impl Scenario {
             .map(|report| (report.group.name.to_string(), report.message.clone()))
             .collect();
         Outcome {
-            jobs: outcomes(&events, &decisions),
+            jobs,
+            later,
+            shares,
             reports,
+            wakes,
             broken,
         }
     }
@@ -147,9 +199,7 @@ impl Scenario {
 
 /// What became of each job, in words.
 fn outcomes(events: &[Event], decisions: &Decisions) -> BTreeMap<String, String> {
-    let mut words: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
-    for event in events {
-        let Event::Pod(pod) = event else { continue };
+    in_words(events, |pod| {
         let bind = decisions
             .bind
             .iter()
@@ -161,7 +211,7 @@ fn outcomes(events: &[Event], decisions: &Decisions) -> BTreeMap<String, String>
             .find(|plan| plan.pod.uid == pod.uid)
             .map(|plan| format!("P {}", plan.node));
         let evicted = decisions.evict.iter().any(|eviction| eviction.pod.uid == pod.uid);
-        let word = match (bind, plan, evicted) {
+        match (bind, plan, evicted) {
             (Some(bind), None, false) => bind,
             (None, Some(plan), false) => plan,
             (None, Some(plan), true) => format!("R {plan}"),
@@ -169,9 +219,27 @@ fn outcomes(events: &[Event], decisions: &Decisions) -> BTreeMap<String, String>
             (None, None, false) if pod.status == PodStatus::Pending => "-".to_owned(),
             (None, None, false) => "=".to_owned(),
             (bind, plan, evicted) => format!("contradiction: {bind:?} {plan:?} {evicted}"),
-        };
+        }
+    })
+}
+
+/// Where each job's pods are, in words.
+fn places(events: &[Event]) -> BTreeMap<String, String> {
+    in_words(events, |pod| {
+        pod.node.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string)
+    })
+}
+
+/// A word for each pod, counted by job and by sub-group.
+fn in_words(events: &[Event], word: impl Fn(&PodInput) -> String) -> BTreeMap<String, String> {
+    let mut words: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
+    for event in events {
+        let Event::Pod(pod) = event else { continue };
         let job = pod.group.as_ref().expect("pods here have a group").name.to_string();
-        *words.entry(job).or_default().entry(word).or_insert(0) += 1;
+        let names = pod.sub_group.iter().map(|sub| format!("{job}.{sub}"));
+        for name in names.chain([job.clone()]) {
+            *words.entry(name).or_default().entry(word(pod)).or_insert(0) += 1;
+        }
     }
     let text = |(word, count): (&String, &usize)| {
         if *count == 1 {
@@ -186,15 +254,17 @@ fn outcomes(events: &[Event], decisions: &Decisions) -> BTreeMap<String, String>
         .collect()
 }
 
-/// A node of `GPUs` or `GPUs of MiB`, with plenty of everything else, and with the labels behind.
+/// A node of `GPUs` or `GPUs of MiB`, with plenty of everything else unless `Cn` or `Mn` say how much, and with the labels behind.
 pub fn node(name: &str, text: &str) -> NodeInput {
     let words = text.split_whitespace().filter_map(|word| word.split_once('='));
     let mut labels: Vec<(Name, Name)> = words.map(|(key, value)| (key.into(), value.into())).collect();
     labels.push(("kubernetes.io/hostname".into(), name.into()));
     labels.sort();
     let size: Vec<&str> = text.split_whitespace().take_while(|word| !word.contains('=')).collect();
-    let (gpus, memory) = (size[0], *size.get(2).unwrap_or(&"100"));
-    let gpus: i64 = gpus.parse().expect("a number of GPUs");
+    let after = |word: &str| size.iter().position(|other| *other == word).map(|at| size[at + 1]);
+    let amount = |letter: char| size.iter().find_map(|word| word.strip_prefix(letter)?.parse().ok());
+    let memory = after("of").unwrap_or("100");
+    let gpus: i64 = size[0].parse().expect("a number of GPUs");
     NodeInput {
         name: name.into(),
         labels,
@@ -202,8 +272,8 @@ pub fn node(name: &str, text: &str) -> NodeInput {
         unschedulable: false,
         ready: true,
         allocatable: Amounts {
-            cpu: 1_000_000,
-            memory: 1 << 50,
+            cpu: amount('C').unwrap_or(1_000_000),
+            memory: amount('M').unwrap_or(1 << 50),
             gpu: gpus * GPU,
             other: Vec::new(),
         },
@@ -223,7 +293,8 @@ pub fn open_queue(name: &str) -> Event {
     Event::Queue(Box::new(open))
 }
 
-/// A queue: `quota [wWEIGHT] [LLIMIT] [pPRIORITY] [in PARENT]`.
+/// A queue: `quota [wWEIGHT] [LLIMIT] [pPRIORITY] [cCPU] [mMEMORY] [preempt=S] [reclaim=S] [in PARENT]`: GPUs, quotas of cpu and memory where they are
+/// not unlimited (`cCPU/LIMIT` with a limit), and minimum run times in seconds.
 pub fn queue(name: &str, text: &str, created: Time) -> QueueInput {
     let gpus = |text: &str| -> Option<i64> {
         (text != "-1").then(|| (text.parse::<f64>().expect("GPUs") * GPU as f64) as i64)
@@ -235,21 +306,40 @@ pub fn queue(name: &str, text: &str, created: Time) -> QueueInput {
     };
     let mut parent = (name != "root").then(|| Name::from("root"));
     let mut priority = 100;
+    let (mut preempt_min_runtime, mut reclaim_min_runtime) = (None, None);
+    let (mut cpu, mut memory) = (
+        Share {
+            weight: 1_000_000,
+            ..gpu
+        },
+        Share {
+            weight: 1_000_000,
+            ..gpu
+        },
+    );
+    let amount = |text: &str| text.parse::<i64>().ok().filter(|amount| *amount >= 0);
     let mut words = text.split_whitespace();
     gpu.quota = gpus(words.next().expect("a quota"));
     while let Some(word) = words.next() {
-        match word.split_at(1) {
-            ("w", weight) => gpu.weight = weight.parse::<i64>().expect("a weight") * 1_000_000,
-            ("L", limit) => gpu.limit = gpus(limit),
-            ("p", number) => priority = number.parse().expect("a priority"),
-            (_, _) => parent = words.next().map(Name::from),
+        if let Some((what, seconds)) = word.split_once('=') {
+            let least = amount(seconds).map(|seconds| seconds * 1000);
+            match what {
+                "preempt" => preempt_min_runtime = least,
+                _ => reclaim_min_runtime = least,
+            }
+            continue;
+        }
+        let (letter, rest) = word.split_at(1);
+        let (quota, limit) = rest.split_once('/').unwrap_or((rest, "-1"));
+        match letter {
+            "w" => gpu.weight = rest.parse::<i64>().expect("a weight") * 1_000_000,
+            "L" => gpu.limit = gpus(rest),
+            "p" => priority = rest.parse().expect("a priority"),
+            "c" => (cpu.quota, cpu.limit) = (amount(quota), amount(limit)),
+            "m" => (memory.quota, memory.limit) = (amount(quota), amount(limit)),
+            _ => parent = words.next().map(Name::from),
         }
     }
-    let all = Share {
-        quota: None,
-        limit: None,
-        weight: 1_000_000,
-    };
     let name: Name = name.into();
     QueueInput {
         display: name.clone(),
@@ -257,11 +347,11 @@ pub fn queue(name: &str, text: &str, created: Time) -> QueueInput {
         parent,
         priority,
         created,
-        cpu: all,
-        memory: all,
+        cpu,
+        memory,
         gpu,
-        preempt_min_runtime: None,
-        reclaim_min_runtime: None,
+        preempt_min_runtime,
+        reclaim_min_runtime,
     }
 }
 
@@ -363,6 +453,9 @@ fn gpu_request(text: &str) -> GpuRequest {
     }
 }
 
+/// Options that are there or not.
+const FLAGS: [&str; 4] = ["terminating", "stuck", "backoff", "backedoff"];
+
 fn job(line: &str, age: usize) -> Vec<Event> {
     let mut words = line.split_whitespace();
     let name = words.next().expect("a name");
@@ -372,7 +465,7 @@ fn job(line: &str, age: usize) -> Vec<Event> {
     for word in words {
         match word.split_once('=') {
             Some((key, value)) => drop(options.insert(key, value)),
-            None if word == "terminating" || word == "stuck" => drop(options.insert(word, "")),
+            None if FLAGS.contains(&word) => drop(options.insert(word, "")),
             None => items.push(word),
         }
     }
@@ -401,6 +494,8 @@ fn job(line: &str, age: usize) -> Vec<Event> {
     group.stale_since = number("stale").map(|seconds| Time(NOW.0 - seconds * 1000));
     group.last_start = number("started").map(|seconds| Time(NOW.0 - seconds * 1000));
     group.staleness_grace = number("grace").map(|seconds| seconds * 1000);
+    group.back_off = options.contains_key("backoff") || options.contains_key("backedoff");
+    group.backed_off = options.contains_key("backedoff");
     group.preemption_delay = number("delay").map(|seconds| seconds * 1000);
     if let Some(seconds) = number("age") {
         group.created = Time(NOW.0 - seconds * 1000);
@@ -413,6 +508,8 @@ fn job(line: &str, age: usize) -> Vec<Event> {
     }
     for pod in &mut pods {
         pod.relations = relations(&pod.labels, &options);
+        pod.request.cpu = number("cpu").unwrap_or(pod.request.cpu);
+        pod.request.memory = number("mem").unwrap_or(pod.request.memory);
     }
     for (key, status) in [("failed", PodStatus::Failed), ("succeeded", PodStatus::Succeeded)] {
         for _ in 0..number(key).unwrap_or(0) {
@@ -426,12 +523,17 @@ fn job(line: &str, age: usize) -> Vec<Event> {
         .iter_mut()
         .filter(|pod| pod.node.is_some() && (options.contains_key("terminating") || options.contains_key("stuck")))
     {
-        pod.status = PodStatus::Releasing;
-        pod.releasing_since = Some(Time(NOW.0 - if options.contains_key("stuck") { 500_000 } else { 1000 }));
+        leave(pod, options.contains_key("stuck"));
     }
     let mut events = vec![Event::Group(Box::new(group))];
     events.extend(pods.into_iter().map(|pod| Event::Pod(Box::new(pod))));
     events
+}
+
+/// A pod in termination, for a moment or for long.
+fn leave(pod: &mut PodInput, stuck: bool) {
+    pod.status = PodStatus::Releasing;
+    pod.releasing_since = Some(Time(NOW.0 - if stuck { 500_000 } else { 1000 }));
 }
 
 /// What a job's pods ask about one another.
@@ -478,6 +580,11 @@ fn constraint(text: &str) -> TopologyConstraint {
 }
 
 fn add_pods(pods: &mut Vec<PodInput>, group: &GroupInput, item: &str) -> Option<char> {
+    let (item, wanted) = item
+        .split_once('>')
+        .map_or((item, None), |(item, wanted)| (item, wanted.split_once(':')));
+    let stuck = item.ends_with('!');
+    let item = item.trim_end_matches('!');
     let (sub, item) = item
         .split_once(':')
         .map_or((None, item), |(sub, item)| (Some(Name::from(sub)), item));
@@ -493,6 +600,10 @@ fn add_pods(pods: &mut Vec<PodInput>, group: &GroupInput, item: &str) -> Option<
     for at in 0..count.max(places.len()) {
         let mut pod = pod(group, pods.len(), gpus);
         pod.sub_group.clone_from(&sub);
+        pod.node_selector = wanted
+            .iter()
+            .map(|(key, value)| (Name::from(*key), Name::from(*value)))
+            .collect();
         if !places.is_empty() {
             let (node, gpu) = places[at % places.len()]
                 .split_once('/')
@@ -500,6 +611,9 @@ fn add_pods(pods: &mut Vec<PodInput>, group: &GroupInput, item: &str) -> Option<
             pod.status = PodStatus::Running;
             pod.node = Some(node.into());
             pod.gpu_groups = gpu.into_iter().map(Name::from).collect();
+        }
+        if stuck {
+            leave(&mut pod, true);
         }
         pods.push(pod);
     }

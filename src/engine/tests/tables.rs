@@ -1,4 +1,4 @@
-//! Tables of scenarios, one per action.
+//! Tables of scenarios: one per action, and those that show more than one.
 
 use super::scenario::check;
 
@@ -35,4 +35,29 @@ fn topology() {
 #[test]
 fn relations_between_pods() {
     check(include_str!("tables/relations.yaml"));
+}
+
+#[test]
+fn order_of_queues() {
+    check(include_str!("tables/order.yaml"));
+}
+
+#[test]
+fn shares() {
+    check(include_str!("tables/shares.yaml"));
+}
+
+#[test]
+fn donors() {
+    check(include_str!("tables/donors.yaml"));
+}
+
+#[test]
+fn time() {
+    check(include_str!("tables/time.yaml"));
+}
+
+#[test]
+fn several_cycles() {
+    check(include_str!("tables/cycles.yaml"));
 }
