@@ -85,8 +85,9 @@ fn replay(file: &Path, now: Option<Timestamp>, explain: bool) -> anyhow::Result<
     let start = Instant::now();
     let mut mirror = Mirror::new(settings);
     let mut engine = Engine::new(policy);
-    for change in changes {
-        let output = mirror.apply(change);
+    // The objects stay, as in the operator's stores: taking them apart is no part of the model.
+    for change in &changes {
+        let output = mirror.apply(change.clone());
         for event in output.events {
             engine.apply(event, now);
         }
