@@ -2,6 +2,7 @@
 //!
 //! - `review` is the question and the answer; `pods`, `queues`, `pod_groups`, `topologies` are the rules, pure functions;
 //! - `lookups` finds out what the rules must know of the cluster;
+//! - `known_queues` decides which queues the API server need not ask about;
 //! - `certificates` decides which certificate is issued and served when, `configurations` what the API server is told of the
 //!   webhooks; `keeper` watches and writes both;
 //! - `server` listens.
@@ -12,6 +13,7 @@
 pub mod certificates;
 pub mod configurations;
 pub mod keeper;
+mod known_queues;
 pub mod lookups;
 pub mod pod_groups;
 pub mod pods;

@@ -1,10 +1,10 @@
 //! Keeps what the webhooks need in the API server: the certificates in a Secret, and the configurations that tell the API server
 //! of the webhooks. Both are watched, so that damage is repaired when it is done, and nothing is written when nothing is wrong.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use futures::stream::BoxStream;
@@ -19,12 +19,12 @@ use kube::{Api, Resource, ResourceExt};
 use rustls::ServerConfig;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
-use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::Settings;
 use super::certificates::{self, Pairs, Plan};
 use super::configurations::{self, Configuration, Target};
+use super::known_queues::KnownQueues;
 use super::lookups;
 use crate::api::names::{label, object};
 use crate::components::Context;
@@ -32,8 +32,6 @@ use crate::components::watches::Stores;
 
 /// Before a write that failed is tried again.
 const RETRY: Duration = Duration::from_secs(2);
-/// Before a new queue is told to the API server: queues come many at a time, and many are given children first of all.
-const QUEUES_DELAY: Duration = Duration::from_secs(1);
 /// The longest sleep: clocks are set, and machines are suspended.
 const SLEEP_MAX: Duration = Duration::from_secs(600);
 
@@ -219,36 +217,32 @@ pub async fn keep_configurations(
     let mut validating = Live::<ValidatingWebhookConfiguration>::new(&context);
     let mut leading = context.leading.clone();
     let mut queues = stores.queues.changes();
-    // The queues that the API server is not to ask about.
-    let mut told = BTreeSet::new();
-    let mut due = None;
+    let mut known = KnownQueues::default();
+    let mut retry_at = None;
     let keep = async {
         loop {
+            let prepared = bundle.borrow().is_some() && mutating.synced && validating.synced;
+            let wake = retry_at.into_iter().chain(known.due()).min().filter(|_| prepared);
             tokio::select! {
                 () = mutating.changed() => {}
                 () = validating.changed() => {}
                 Ok(()) = bundle.changed() => {}
                 Ok(()) = leading.changed() => {}
                 Ok(()) = queues.changed() => {
-                    let leaves = lookups::leaves(&stores);
-                    if leaves.is_superset(&told) {
-                        if leaves != told {
-                            due.get_or_insert_with(|| Instant::now() + QUEUES_DELAY);
-                        }
+                    if !known.see(lookups::leaves(&stores), Instant::now()) {
                         continue;
                     }
                 }
-                () = sleep_or_wait(due) => {}
+                () = sleep_or_wait(wake) => {}
             }
-            due = None;
+            retry_at = None;
             let Some(pem) = bundle.borrow_and_update().clone() else {
                 continue;
             };
             if !(mutating.synced && validating.synced) {
                 continue;
             }
-            told = lookups::leaves(&stores);
-            let desired = configurations::desired(&settings, &target, &pem, &told);
+            let desired = configurations::desired(&settings, &target, &pem, known.tell(Instant::now()));
             let mut right = mutating.reconcile(&context, &desired.mutating).await;
             for configuration in &desired.validating {
                 right &= validating.reconcile(&context, configuration).await;
@@ -256,7 +250,7 @@ pub async fn keep_configurations(
             if right {
                 readiness.ready();
             } else if context.is_leading() {
-                due = Some(Instant::now() + RETRY);
+                retry_at = Some(Instant::now() + RETRY);
             }
         }
     };
@@ -265,7 +259,7 @@ pub async fn keep_configurations(
 
 async fn sleep_or_wait(until: Option<Instant>) {
     match until {
-        Some(until) => tokio::time::sleep_until(until).await,
+        Some(until) => tokio::time::sleep_until(until.into()).await,
         None => std::future::pending().await,
     }
 }

@@ -148,6 +148,91 @@ async fn kubeflow_jobs_start_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_other_kinds_of_kubeflow_start_with_all_their_pods() {
+    let bench = Bench::start(Vec::new()).await;
+    let two = |key: &str| json!({"spec": {key: {"Worker": {"replicas": 2}}}});
+    let with_master = json!({"spec": {"xgbReplicaSpecs": {"Master": {"replicas": 1}, "Worker": {"replicas": 1}}}});
+    // Of higher priority than the others, so it comes first.
+    let kinds = [
+        ("kubeflow.org", "v1beta1", "Notebook", json!({}), 1),
+        ("kubeflow.org", "v1", "XGBoostJob", with_master, 2),
+        ("kubeflow.org", "v1", "JAXJob", two("jaxReplicaSpecs"), 2),
+        ("kubeflow.org", "v1alpha1", "ScheduledWorkflow", json!({}), 1),
+    ];
+    for (group, version, kind, spec, count) in kinds {
+        bench.serve(group, version, kind).await;
+        let name = kind.to_lowercase();
+        let job = bench
+            .create_owner(owner(&format!("{group}/{version}"), kind, &name, &spec))
+            .await;
+        let pods: Vec<_> = (0..count)
+            .map(|number| (member(&format!("{name}-{number}"), &job, &[]), None))
+            .collect();
+        let group = bench.runs_as_gang(&format!("pg-{name}-{}", job.uid), &pods).await;
+        assert_eq!(group.spec.min_member, Some(count), "{kind}");
+    }
+    bench.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_train_job_starts_as_the_job_set_below_it() {
+    let bench = Bench::start(Vec::new()).await;
+    bench.serve("trainer.kubeflow.org", "v1alpha1", "TrainJob").await;
+    bench.serve("jobset.x-k8s.io", "v1alpha2", "JobSet").await;
+    let train = bench
+        .create_owner(owner("trainer.kubeflow.org/v1alpha1", "TrainJob", "train", &json!({})))
+        .await;
+    let spec = json!({"spec": {"replicatedJobs": [{"name": "node", "replicas": 1, "template": {"spec": {"parallelism": 2}}}]}});
+    let set = below(&train, owner("jobset.x-k8s.io/v1alpha2", "JobSet", "train", &spec));
+    let set = bench.create_owner(set).await;
+    let template = json!({"spec": {"parallelism": 2, "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}});
+    let job = bench
+        .create_owner(below(&set, owner("batch/v1", "Job", "train-node-0", &template)))
+        .await;
+    let labels = [
+        ("jobset.sigs.k8s.io/replicatedjob-name", "node"),
+        ("jobset.sigs.k8s.io/job-index", "0"),
+    ];
+    let pods = ["train-node-0-0", "train-node-0-1"].map(|name| (member(name, &job, &labels), Some("node-replica-0")));
+    bench.runs_as_gang(&format!("pg-train-{}", set.uid), &pods).await;
+    bench.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn ray_clusters_start_alone_and_below_a_service() {
+    let bench = Bench::start(Vec::new()).await;
+    bench.serve("ray.io", "v1", "RayCluster").await;
+    bench.serve("ray.io", "v1", "RayService").await;
+    let spec = json!({"spec": {"workerGroupSpecs": [{"groupName": "gpu", "replicas": 1}]}});
+    let group = "ray.io/group";
+    let pods = |name: &str, cluster: &OwnerReference| {
+        [("headgroup", "head"), ("gpu", "worker")].map(|(part, role)| {
+            let pod = member(&format!("{name}-{role}"), cluster, &[(group, part)]);
+            (pod, Some(part))
+        })
+    };
+
+    let cluster = bench
+        .create_owner(owner("ray.io/v1", "RayCluster", "alone", &spec))
+        .await;
+    bench
+        .runs_as_gang(&format!("pg-alone-{}", cluster.uid), &pods("alone", &cluster))
+        .await;
+
+    let status = json!({"status": {"pendingServiceStatus": {"rayClusterName": "serving"}}});
+    let service = bench
+        .create_owner(owner("ray.io/v1", "RayService", "llm", &status))
+        .await;
+    let cluster = bench
+        .create_owner(below(&service, owner("ray.io/v1", "RayCluster", "serving", &spec)))
+        .await;
+    bench
+        .runs_as_gang(&format!("pg-llm-{}", service.uid), &pods("serving", &cluster))
+        .await;
+    bench.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_ray_job_starts_once_its_cluster_is_known() {
     let bench = Bench::start(Vec::new()).await;
     bench.serve("ray.io", "v1", "RayCluster").await;
