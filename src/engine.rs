@@ -17,6 +17,8 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use actions::session::Session;
+use actions::victims::probe::Spots;
+use actions::victims::room::Rooms;
 use decision::{Decisions, Detail, GroupReport, ReasonCode};
 use explain::report::{Findings, report};
 use fairshare::divide::divide_tree;
@@ -47,6 +49,9 @@ pub struct Engine {
     policy: Policy,
     model: Model,
     lines: Lines,
+    /// How much room there is, as far as victims were looked for.
+    rooms: Rooms,
+    spots: Spots,
     /// What was last reported about each gang.
     reported: BTreeMap<GangId, GroupReport>,
     /// Gangs that are broken.
@@ -69,6 +74,8 @@ impl Engine {
             policy,
             model,
             lines: Lines::default(),
+            rooms: Rooms::default(),
+            spots: Spots::new(),
             reported: BTreeMap::new(),
             stale: BTreeSet::new(),
             wake: BTreeSet::new(),
@@ -110,7 +117,8 @@ impl Engine {
         self.model.prepare(&self.policy);
         let k = self.k_value();
         divide_tree(&mut self.model, k);
-        let mut session = Session::new(&mut self.model, &mut self.lines, &self.policy, now);
+        let kept = (&mut self.lines, &mut self.rooms, &mut self.spots);
+        let mut session = Session::new(&mut self.model, kept, &self.policy, now);
         #[cfg(test)]
         {
             session.plainly = self.plainly;

@@ -85,6 +85,10 @@ pub struct Model {
     queues_stale: bool,
     /// Counts changes of nodes.
     generation: u64,
+    /// Counts classes that have gone; their ids may name others now.
+    pub classes_gone: u64,
+    /// Nodes whose books were changed outside of statements since somebody looked, some of them several times.
+    pub touched: Vec<NodeId>,
     /// What the top queues share.
     pub total: Shared,
     /// Smallest and largest known MiB per GPU.
@@ -123,6 +127,12 @@ impl Model {
             queues_stale: true,
             ..Self::default()
         }
+    }
+
+    /// A number that changes with each change of nodes in more than their books.
+    #[must_use]
+    pub fn state_of_nodes(&self) -> u64 {
+        self.generation
     }
 
     /// Here and now.
@@ -261,6 +271,9 @@ impl Model {
             task.state.plan.as_ref().map(|place| (place, Weight::Planned)),
         ];
         for (place, weight) in places.into_iter().flatten() {
+            if self.log.is_empty() {
+                self.touched.push(place.node);
+            }
             let node = &mut self.nodes[place.node];
             node.account(id, shape, &place.groups, reservation, weight, sign);
             if task.input.foreign && !task.input.utility && weight != Weight::Planned {

@@ -110,11 +110,11 @@ pub struct Session<'a> {
     /// Who stands in line.
     pub lines: &'a mut Lines,
     /// How much room there is.
-    pub rooms: Rooms,
+    pub rooms: &'a mut Rooms,
     /// Kinds of pods that found no place in the simulation under way: nothing becomes free in it any more.
     pub lost_kinds: Vec<(Mark, (ClassId, ShapeId))>,
     /// See [`Spots`].
-    pub spots: Spots,
+    pub spots: &'a mut Spots,
     /// Searches go step by step, as they are defined.
     #[cfg(test)]
     pub plainly: bool,
@@ -129,18 +129,24 @@ pub struct Session<'a> {
 
 impl<'a> Session<'a> {
     /// A cycle on a prepared model.
-    pub fn new(model: &'a mut Model, lines: &'a mut Lines, policy: &'a Policy, now: Time) -> Self {
+    pub fn new(
+        model: &'a mut Model,
+        (lines, rooms, spots): (&'a mut Lines, &'a mut Rooms, &'a mut Spots),
+        policy: &'a Policy,
+        now: Time,
+    ) -> Self {
         let rules = Rules::of(policy);
         // The lines are for those who wait.
         if !model.pending.is_empty() {
             lines.update(model, rules, now);
         }
+        rooms.begin(model);
         Self {
             rules,
             lines,
-            rooms: Rooms::default(),
+            rooms,
             lost_kinds: Vec::new(),
-            spots: Spots::new(),
+            spots,
             #[cfg(test)]
             plainly: false,
             #[cfg(test)]

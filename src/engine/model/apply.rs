@@ -591,6 +591,7 @@ impl Model {
         if class.pods == 0
             && let Some(class) = self.classes.remove(id)
         {
+            self.classes_gone += 1;
             self.class_ids.remove(&class.constraints);
             if let Some(asked) = &class.asked {
                 self.neighbours.release(asked);

@@ -100,7 +100,7 @@ impl Session<'_> {
     ) -> Option<(Mark, Candidate)> {
         let mut gathered = self.gathered_for(search, count, recorded);
         let found = self.gather_until(search, generator, &mut gathered, recorded);
-        self.spots = gathered.hand_back();
+        *self.spots = gathered.hand_back();
         found
     }
 
@@ -138,7 +138,7 @@ impl Session<'_> {
     }
 
     fn gathered_for(&mut self, search: &Search, count: usize, recorded: &[Batch]) -> Gathered {
-        let mut spots = std::mem::take(&mut self.spots);
+        let mut spots = std::mem::take(self.spots);
         spots.resize(self.model.nodes.slots(), Spot::default());
         let of_kind = |table: usize| search.kind_of[..count].iter().filter(|kind| **kind == table).count() as i64;
         let test = |table: usize, needed: i64| Test {

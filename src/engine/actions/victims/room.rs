@@ -116,6 +116,10 @@ struct Slots {
 /// All tables.
 #[derive(Debug, Default)]
 pub struct Rooms {
+    /// See [`Model::state_of_nodes`].
+    nodes_as_of: u64,
+    /// See [`Model::classes_gone`].
+    classes_as_of: u64,
     touched: Vec<NodeId>,
     upto: usize,
     built: bool,
@@ -130,6 +134,43 @@ pub struct Rooms {
 }
 
 impl Rooms {
+    /// Catches up with what happened since the last cycle; begins anew if that is less work, or nodes are not what they were.
+    pub fn begin(&mut self, model: &mut Model) {
+        let touched = std::mem::take(&mut model.touched);
+        let nodes_as_of = model.state_of_nodes();
+        if self.nodes_as_of != nodes_as_of || self.touched.len() + touched.len() > model.by_name.len() {
+            *self = Self {
+                nodes_as_of,
+                ..Self::default()
+            };
+        }
+        if self.classes_as_of != model.classes_gone {
+            self.classes_as_of = model.classes_gone;
+            self.slots.clear();
+        }
+        self.touch(touched.into_iter());
+    }
+
+    /// Whether everything is as if it were built anew.
+    #[cfg(test)]
+    #[must_use]
+    pub fn are_true(&mut self, model: &mut Model) -> bool {
+        self.begin(model);
+        if !self.built {
+            return true;
+        }
+        self.update(model);
+        let mut anew = Self::default();
+        anew.update(model);
+        let tables = self.slots.iter().map(|slots| slots.kind).collect::<Vec<_>>();
+        self.rooms == anew.rooms
+            && (self.sum, self.ready_sum) == (anew.sum, anew.ready_sum)
+            && tables.into_iter().all(|kind| {
+                let (ours, fresh) = (self.table(model, kind), anew.table(model, kind));
+                self.slots[ours].per_node == anew.slots[fresh].per_node && self.fitting(ours) == anew.fitting(fresh)
+            })
+    }
+
     /// Something on these nodes changed for good.
     pub fn touch(&mut self, nodes: impl Iterator<Item = NodeId>) {
         if self.built {
