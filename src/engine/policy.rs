@@ -136,8 +136,9 @@ pub enum Plugin {
     },
 }
 
-/// Steps of [`Plugin::Complete`] in a cycle: some hundred small sets tried out, in milliseconds.
-pub const COMPLETE_STEPS: usize = 32_768;
+/// Steps of [`Plugin::Complete`] in a cycle: a hundred or two small sets tried out, in a few milliseconds. A cycle may follow every event, and what
+/// cannot be helped is looked through in each.
+pub const COMPLETE_STEPS: usize = 8_192;
 
 /// Everything that steers the engine.
 #[derive(Clone, Debug, PartialEq)]
