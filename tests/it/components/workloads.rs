@@ -349,6 +349,45 @@ async fn a_knative_revision_starts_with_its_minimum() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_group_whose_write_meets_a_conflict_is_written_again_without_a_word() {
+    let bench = Bench::start(vec![NodeSpec::gpu("n1", 8)]).await;
+    for verb in ["create", "patch"] {
+        let refused = Effect::Refuse {
+            code: 409,
+            retry_after: None,
+        };
+        bench
+            .server
+            .faults()
+            .add(Match::verb_on(verb, "podgroups"), refused, Times::Next(2));
+    }
+    let job = bench
+        .create_job("twice", json!({"kai.scheduler/batch-min-member": "1"}))
+        .await;
+    bench.create(&member("twice-0", &job, &[])).await;
+    let name = format!("pg-twice-{}", job.uid);
+    bench
+        .until("it is written", "default", &name, |group: &PodGroup| {
+            group.spec.min_member == Some(1)
+        })
+        .await;
+    let refusals = bench.writes().into_iter().filter(|write| write.code == 409);
+    assert_eq!(refusals.filter(|write| write.verb == "create").count(), 2);
+    bench
+        .until_list(
+            "its pod is bound, and nobody was warned",
+            "default",
+            |events: &[Event]| {
+                let reason = |event: &Event, reason: &str| event.reason.as_deref() == Some(reason);
+                assert!(!events.iter().any(|event| reason(event, "PodGrouperWarning")));
+                events.iter().any(|event| reason(event, "Scheduled"))
+            },
+        )
+        .await;
+    bench.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn workloads_that_make_no_sense_are_told_so_and_disturb_nobody() {
     let bench = Bench::start(vec![NodeSpec::gpu("n1", 8)]).await;
     bench.serve("kubeflow.org", "v1", "PyTorchJob").await;
