@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::engine::input::{Amounts, GpuRequest, GroupKey, Name, Table, Time};
 
 use arena::Arena;
-use class::{Class, Constraints};
+use class::{Class, Constraints, NodeSet};
 use gang::Gang;
 use ids::{ClassId, GangId, NodeId, QueueId, ShapeId, TaskId};
 use index::NodeIndex;
@@ -87,8 +87,8 @@ pub struct Model {
     generation: u64,
     /// Counts classes that have gone; their ids may name others now.
     pub classes_gone: u64,
-    /// Nodes whose books were changed outside of statements since somebody looked, some of them several times.
-    pub touched: Vec<NodeId>,
+    /// Nodes whose books were changed outside of statements since somebody looked. A set, since on a standby nobody looks.
+    pub touched: NodeSet,
     /// What the top queues share.
     pub total: Shared,
     /// Smallest and largest known MiB per GPU.
@@ -111,6 +111,9 @@ pub struct Model {
     pub decided: Vec<TaskId>,
 }
 
+/// Beyond twice the gangs, so many changes are noted before each gang is noted once.
+const SPARE: usize = 1_024;
+
 /// A position in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark(usize);
@@ -127,6 +130,12 @@ impl Model {
             queues_stale: true,
             ..Self::default()
         }
+    }
+
+    /// The gang of a pod group.
+    #[must_use]
+    pub fn gang_of_group(&self, group: &GroupKey) -> Option<GangId> {
+        self.gang_ids.get(group).copied()
     }
 
     /// A number that changes with each change of nodes in more than their books.
@@ -171,11 +180,16 @@ impl Model {
 
     /// A gang's pods or settings changed for good.
     pub(super) fn gang_changed(&mut self, gang: GangId) {
-        if self.moved.last() != Some(&gang) {
-            self.moved.push(gang);
-        }
-        if self.changed_gangs.last() != Some(&gang) {
-            self.changed_gangs.push(gang);
+        let most = 2 * self.gangs.slots() + SPARE;
+        for list in [&mut self.moved, &mut self.changed_gangs] {
+            if list.last() != Some(&gang) {
+                list.push(gang);
+                // Nobody looks while nobody waits, nor on a standby.
+                if list.len() > most {
+                    list.sort_unstable();
+                    list.dedup();
+                }
+            }
         }
     }
 
@@ -272,7 +286,7 @@ impl Model {
         ];
         for (place, weight) in places.into_iter().flatten() {
             if self.log.is_empty() {
-                self.touched.push(place.node);
+                self.touched.add(place.node.at());
             }
             let node = &mut self.nodes[place.node];
             node.account(id, shape, &place.groups, reservation, weight, sign);

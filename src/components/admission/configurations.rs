@@ -245,16 +245,13 @@ fn something_to_check(settings: &Settings, leaves: &BTreeSet<String>) -> MatchCo
         annotation::MPS,
     ]);
     if settings.queue_labels != QueueLabels::Off {
-        let names_one_of = |leaves: &BTreeSet<String>| {
-            let key = &settings.queue_label_key;
-            let names: Vec<_> = leaves.iter().map(|leaf| format!("'{leaf}'")).collect();
-            let label = has("labels", key);
-            format!("{label} && object.metadata.labels['{key}'] in [{}]", names.join(","))
-        };
         reasons.push(if leaves.is_empty() || leaves.len() > NAMED_QUEUES_MAX {
             "request.operation == 'CREATE'".to_owned()
         } else {
-            format!("(request.operation == 'CREATE' && !({}))", names_one_of(leaves))
+            let (key, label) = (&settings.queue_label_key, has("labels", &settings.queue_label_key));
+            let names: Vec<_> = leaves.iter().map(|leaf| format!("'{leaf}'")).collect();
+            let names = names.join(",");
+            format!("(request.operation == 'CREATE' && !({label} && object.metadata.labels['{key}'] in [{names}]))")
         });
     }
     any("something-to-check", reasons, settings)

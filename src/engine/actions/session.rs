@@ -75,7 +75,8 @@ impl Hopeless {
 }
 
 /// What the last resort of victim searches may cost in a cycle.
-fn steps(policy: &Policy) -> usize {
+#[must_use]
+pub fn steps(policy: &Policy) -> usize {
     let of = |plugin: &Plugin| match plugin {
         Plugin::Complete { steps } => Some(*steps),
         _ => None,

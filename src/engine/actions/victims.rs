@@ -263,7 +263,8 @@ impl Session<'_> {
                     recorded = self.needed(candidate);
                     // The last probe would try these very victims once more, and find the same.
                     if next == all && recorded.len() == tried && search.even.is_some() {
-                        return self.complete(&search.case, before, mark, recorded);
+                        let mark = self.complete(&search.case, before, mark)?;
+                        return Some((mark, recorded));
                     }
                     self.rollback(mark);
                     solved = next;
@@ -281,7 +282,8 @@ impl Session<'_> {
         }
         let (mark, candidate) = self.probe(search, generator, all, &recorded)?;
         let victims = self.needed(candidate);
-        self.complete(&search.case, before, mark, victims)
+        let mark = self.complete(&search.case, before, mark)?;
+        Some((mark, victims))
     }
 
     /// The batches that lost a pod.
@@ -291,10 +293,10 @@ impl Session<'_> {
     }
 
     /// The gang has what it needs, and more than before.
-    fn complete(&mut self, case: &Case, before: usize, mark: Mark, victims: Vec<Batch>) -> Option<(Mark, Vec<Batch>)> {
+    fn complete(&mut self, case: &Case, before: usize, mark: Mark) -> Option<Mark> {
         let gang = &self.model.gangs[case.gang];
         if gang.satisfied(0, &gang.active()) && self.active_used(case.gang) > before {
-            return Some((mark, victims));
+            return Some(mark);
         }
         self.rollback(mark);
         None

@@ -9,8 +9,8 @@ impl Engine {
     #[must_use]
     pub fn standing(&self, group: &GroupKey) -> Vec<QueueStanding> {
         let model = self.model();
-        let gang = model.gangs.iter().find(|(_, gang)| gang.key == *group);
-        let Some(own) = gang.and_then(|(_, gang)| gang.queue) else {
+        let gang = model.gang_of_group(group);
+        let Some(own) = gang.and_then(|gang| model.gangs[gang].queue) else {
             return Vec::new();
         };
         let standing = |id| {

@@ -4,7 +4,7 @@
 //! over; the others are judged by the very simulation that judges the generators' candidates. Of what works as much is given back as can be. Steps
 //! are counted, and there are only so many in a cycle: in a large cluster, where sets are without number, this is an attempt, in a small one a proof.
 
-use crate::engine::actions::session::Session;
+use crate::engine::actions::session::{Session, steps};
 use crate::engine::fairshare::lines::active_of;
 use crate::engine::model::Mark;
 use crate::engine::model::gang::Gang;
@@ -31,7 +31,10 @@ impl Session<'_> {
         let found = self
             .some_prefix(search, all)
             .or_else(|| (1..=all).find_map(|size| self.some_set(search, &mut Vec::with_capacity(size), size, all)))?;
+        // What was found is good as it is, and worth as much work again.
+        let left = std::mem::replace(&mut self.steps_left, steps(self.policy));
         let set = self.trimmed(search, found);
+        self.steps_left = left;
         #[cfg(test)]
         if self.exhaustively {
             self.assert_needed(search, &set);
@@ -99,8 +102,6 @@ impl Session<'_> {
 
     /// A set that works → one that works, and would not with any victim less. Larger parts are given back first.
     fn trimmed(&mut self, search: &mut Search, mut set: Set) -> Set {
-        // What was found is good as it is, and worth some work.
-        self.steps_left = self.steps_left.saturating_mul(2);
         let mut width = set.len().div_ceil(2);
         loop {
             let before = set.len();
@@ -150,8 +151,7 @@ impl Session<'_> {
         let before = self.active_used(search.case.gang);
         let count = search.case.chunk.len();
         let mark = self.simulate(&search.case, search.anywhere, count, &candidate(search, set))?;
-        self.complete(&search.case, before, mark, Vec::new())
-            .map(|(mark, _)| mark)
+        self.complete(&search.case, before, mark)
     }
 
     /// No gang is left with fewer pods than it can do with, unless that is how its victims are gathered anyway.

@@ -138,7 +138,7 @@ impl Rooms {
     pub fn begin(&mut self, model: &mut Model) {
         let touched = std::mem::take(&mut model.touched);
         let nodes_as_of = model.state_of_nodes();
-        if self.nodes_as_of != nodes_as_of || self.touched.len() + touched.len() > model.by_name.len() {
+        if self.nodes_as_of != nodes_as_of || self.touched.len() + touched.count() > model.by_name.len() {
             *self = Self {
                 nodes_as_of,
                 ..Self::default()
@@ -148,7 +148,7 @@ impl Rooms {
             self.classes_as_of = model.classes_gone;
             self.slots.clear();
         }
-        self.touch(touched.into_iter());
+        self.touch(touched.iter().map(NodeId::of));
     }
 
     /// Whether everything is as if it were built anew.
