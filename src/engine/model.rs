@@ -89,6 +89,8 @@ pub struct Model {
     pub classes_gone: u64,
     /// Nodes whose books were changed outside of statements since somebody looked. A set, since on a standby nobody looks.
     pub touched: NodeSet,
+    /// Counts what was taken off nodes, or may leave them sooner than it seemed.
+    pub freed: u64,
     /// What the top queues share.
     pub total: Shared,
     /// Smallest and largest known MiB per GPU.
@@ -288,6 +290,7 @@ impl Model {
             if self.log.is_empty() {
                 self.touched.add(place.node.at());
             }
+            self.freed += u64::from(sign < 0);
             let node = &mut self.nodes[place.node];
             node.account(id, shape, &place.groups, reservation, weight, sign);
             if task.input.foreign && !task.input.utility && weight != Weight::Planned {

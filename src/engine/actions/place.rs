@@ -209,6 +209,7 @@ impl Session<'_> {
             scorers: &self.scorers,
             scope,
             spreading: spreading.as_ref(),
+            closed: Some(&self.closed),
         };
         if !real && self.lost_kinds.iter().any(|(_, lost)| *lost == kind) {
             return Err(None);

@@ -1,6 +1,6 @@
 //! One cycle's work on the model: the settings, what was found, what was decided.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -16,6 +16,7 @@ use crate::engine::model::numa::{Ledger, ZoneShare};
 use crate::engine::model::resources::GPUS;
 use crate::engine::model::task::{Assumed, Place, State, Status};
 use crate::engine::model::{Mark, Model};
+use crate::engine::placement::choose::Closed;
 use crate::engine::placement::score::Scorers;
 use crate::engine::policy::{ActionKind, Plugin, Policy};
 
@@ -100,6 +101,8 @@ pub struct Session<'a> {
     pub findings: BTreeMap<GangId, Findings>,
     /// Kinds of pods that fit nowhere at present.
     pub hopeless: Hopeless,
+    /// Nodes that do not suit pods like the last one.
+    pub closed: RefCell<Closed>,
     /// Verdicts on evicted pods.
     pub verdicts: BTreeMap<TaskId, Verdict>,
     /// Gangs with a new timestamp.
@@ -159,6 +162,7 @@ impl<'a> Session<'a> {
             now,
             findings: BTreeMap::new(),
             hopeless: Hopeless::default(),
+            closed: RefCell::default(),
             verdicts: BTreeMap::new(),
             timed: BTreeSet::new(),
             wait_until: BTreeSet::new(),

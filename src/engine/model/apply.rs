@@ -567,10 +567,7 @@ impl Model {
             self.classes[id].pods += 1;
             return id;
         }
-        let asked = constraints
-            .relations
-            .as_ref()
-            .map(|relations| self.neighbours.ask(relations));
+        let asked = self.neighbours.ask(&constraints);
         let id = self.classes.insert(Class {
             constraints: constraints.clone(),
             nodes: NodeSet::default(),

@@ -46,36 +46,47 @@ impl Constraints {
     /// Node selector and required node affinity.
     #[must_use]
     pub fn selects(&self, node: &Node) -> bool {
-        let label = |key: &Name| node.label(key).map(|value| &**value);
-        node.input.is_some()
-            && self.selector.iter().all(|(key, value)| label(key) == Some(&**value))
-            && self.required.as_ref().is_none_or(|terms| {
-                terms.iter().any(|term| {
-                    !(term.labels.is_empty() && term.fields.is_empty())
-                        && term
-                            .labels
-                            .iter()
-                            .all(|requirement| meets(requirement, label(&requirement.key)))
-                        && term
-                            .fields
-                            .iter()
-                            .all(|requirement| meets(requirement, Some(&node.name)))
-                })
-            })
+        selects_node(&self.selector, self.required.as_deref(), node)
     }
 
     /// All taints that keep pods away are tolerated.
     #[must_use]
     pub fn tolerates(&self, node: &Node) -> bool {
-        node.input.as_ref().is_some_and(|input| {
-            let hard = input
-                .taints
-                .iter()
-                .filter(|taint| taint.effect != TaintEffect::PreferNoSchedule);
-            hard.into_iter()
-                .all(|taint| self.tolerations.iter().any(|toleration| tolerates(toleration, taint)))
-        })
+        tolerates_taints(&self.tolerations, node)
     }
+}
+
+/// Whether a node meets a selector and one of the required terms, if there are any.
+#[must_use]
+pub fn selects_node(selector: &[(Name, Name)], required: Option<&[NodeTerm]>, node: &Node) -> bool {
+    let label = |key: &Name| node.label(key).map(|value| &**value);
+    let meets_all = |term: &NodeTerm| {
+        !(term.labels.is_empty() && term.fields.is_empty())
+            && term
+                .labels
+                .iter()
+                .all(|requirement| meets(requirement, label(&requirement.key)))
+            && term
+                .fields
+                .iter()
+                .all(|requirement| meets(requirement, Some(&node.name)))
+    };
+    node.input.is_some()
+        && selector.iter().all(|(key, value)| label(key) == Some(&**value))
+        && required.is_none_or(|terms| terms.iter().any(meets_all))
+}
+
+/// Whether all taints of a node that keep pods away are tolerated.
+#[must_use]
+pub fn tolerates_taints(tolerations: &[Toleration], node: &Node) -> bool {
+    node.input.as_ref().is_some_and(|input| {
+        let hard = input
+            .taints
+            .iter()
+            .filter(|taint| taint.effect != TaintEffect::PreferNoSchedule);
+        hard.into_iter()
+            .all(|taint| tolerations.iter().any(|toleration| tolerates(toleration, taint)))
+    })
 }
 
 fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {

@@ -2,31 +2,81 @@
 //! of a node label.
 //!
 //! Counters are kept while pods come and go, so that a node is judged by a few look-ups. Pods that leave count until they are gone. A counter that is
-//! new, or a node whose labels changed, makes all of it be counted anew before the next cycle decides.
+//! new, or a node whose labels changed, makes all of it be counted anew before the next cycle decides. For spread constraints only some nodes count; such
+//! counters also know how many values have how many pods, so that the fewest are known without a look at all.
 
 use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
 
-use crate::engine::input::{Name, PodInput, PodSelector, PodTerm, Relations, SelectorOp, Table};
+use crate::engine::input::{Name, NodeTerm, PodInput, PodSelector, PodTerm, SelectorOp, Spread, Table, Toleration};
 
 use super::arena::Arena;
-use super::class::meets;
+use super::class::{Constraints, meets, selects_node, tolerates_taints};
 use super::ids::{CounterId, NodeId};
 use super::node::Node;
 
 /// Counters, by id.
 pub type Counters = SmallVec<[CounterId; 2]>;
 
-/// What is counted: pods that all of the selectors select, by a node label, or (`None`) node by node.
-type Subject = (Vec<PodSelector>, Option<Name>);
+/// What is counted: pods that all of the selectors select, by a node label.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Subject {
+    pods: Vec<PodSelector>,
+    label: Name,
+    /// `None`: on all nodes.
+    among: Option<Among>,
+}
 
-/// A node label as a partition of nodes.
+/// Which nodes count for a spread constraint.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Among {
+    /// They have all of these labels: those of all spread constraints of the pod.
+    labels: Vec<Name>,
+    /// They meet the pod's node selector.
+    selector: Vec<(Name, Name)>,
+    /// They meet its required node affinity.
+    required: Option<Vec<NodeTerm>>,
+    /// Their taints are tolerated; `None`: no matter what taints they have.
+    tolerations: Option<Vec<Toleration>>,
+}
+
+impl Among {
+    fn of(constraint: &Spread, constraints: &Constraints, labels: &[Name]) -> Self {
+        let honored = constraint.honor_affinity;
+        Self {
+            labels: labels.to_vec(),
+            selector: if honored {
+                constraints.selector.clone()
+            } else {
+                Vec::new()
+            },
+            required: constraints.required.clone().filter(|_| honored),
+            tolerations: constraint.honor_taints.then(|| constraints.tolerations.clone()),
+        }
+    }
+
+    fn has(&self, node: &Node) -> bool {
+        self.labels.iter().all(|label| node.label(label).is_some())
+            && selects_node(&self.selector, self.required.as_deref(), node)
+            && self
+                .tolerations
+                .as_ref()
+                .is_none_or(|tolerations| tolerates_taints(tolerations, node))
+    }
+}
+
+/// A node label as a partition of nodes, or of some of them.
 #[derive(Clone, Debug, Default)]
 struct Key {
-    label: Option<Name>,
+    label: Name,
+    among: Option<Among>,
+    /// The key of all nodes with this label. Values have the same numbers there.
+    all: usize,
     /// By node position.
     values: Vec<Option<u32>>,
+    /// How many there are.
+    distinct: usize,
 }
 
 /// Pods of one subject, by value.
@@ -37,12 +87,38 @@ pub struct Counter {
     /// Pods: all, and those of them that leave.
     pods: BTreeMap<u32, (i64, i64)>,
     total: i64,
+    /// How many values have so many pods that do not leave. Empty unless only some nodes count.
+    levels: BTreeMap<i64, usize>,
     /// Pods that must not be near the subject.
     apart: BTreeMap<u32, i64>,
     /// Weights of pods that had better be near the subject.
     weights: BTreeMap<u32, i64>,
     /// Classes that use it.
     users: usize,
+}
+
+impl Counter {
+    /// Counts a pod at a value (`sign` 1), or no longer (-1).
+    fn count(&mut self, value: u32, sign: i64, leaving: bool) {
+        self.total += sign;
+        let entry = self.pods.entry(value).or_default();
+        let before = entry.0 - entry.1;
+        entry.0 += sign;
+        entry.1 += if leaving { sign } else { 0 };
+        let after = entry.0 - entry.1;
+        if *entry == (0, 0) {
+            self.pods.remove(&value);
+        }
+        if before != after && !self.levels.is_empty() {
+            *self.levels.entry(after).or_insert(0) += 1;
+            if let Some(values) = self.levels.get_mut(&before) {
+                *values -= 1;
+                if *values == 0 {
+                    self.levels.remove(&before);
+                }
+            }
+        }
+    }
 }
 
 /// The counters that a class of pods asks.
@@ -54,20 +130,15 @@ pub struct Asked {
     pub apart: Counters,
     /// Of pods that had better be near, or (negative weights) had better not.
     pub preferred: SmallVec<[(CounterId, i64); 2]>,
-    /// Of pods among which to spread: by label, and node by node.
-    pub spread: SmallVec<[(CounterId, CounterId); 1]>,
+    /// Of pods among which to spread, in the order of the constraints.
+    pub spread: Counters,
 }
 
 impl Asked {
     fn all(&self) -> impl Iterator<Item = CounterId> + '_ {
         let preferred = self.preferred.iter().map(|(counter, _)| *counter);
-        let spread = self.spread.iter().flat_map(|(by_label, by_node)| [*by_label, *by_node]);
-        self.near
-            .iter()
-            .chain(&self.apart)
-            .copied()
-            .chain(preferred)
-            .chain(spread)
+        let others = self.near.iter().chain(&self.apart).chain(&self.spread);
+        others.copied().chain(preferred)
     }
 }
 
@@ -108,44 +179,44 @@ impl Neighbours {
         self.by_subject.is_empty()
     }
 
-    /// The counters for a class, new ones where needed.
-    pub fn ask(&mut self, relations: &Relations) -> Asked {
+    /// The counters for a class, new ones where needed; `None` if its pods have no relations.
+    pub fn ask(&mut self, constraints: &Constraints) -> Option<Asked> {
+        let relations = constraints.relations.as_ref()?;
         let all: Vec<PodSelector> = relations.near.iter().map(|term| term.pods.clone()).collect();
-        let own = |term: &PodTerm| (vec![term.pods.clone()], Some(term.key.clone()));
+        let subject = |pods, label: &Name, among| Subject {
+            pods,
+            label: label.clone(),
+            among,
+        };
+        let own = |term: &PodTerm| subject(vec![term.pods.clone()], &term.key, None);
         // A term given twice says nothing more, but would be counted twice.
         let mut apart: Counters = relations.apart.iter().map(|term| self.counter(own(term))).collect();
         apart.sort_unstable();
         apart.dedup();
+        let near = relations.near.iter();
+        let near = near.map(|term| self.counter(subject(all.clone(), &term.key, None)));
+        let near = near.collect();
+        let preferred = relations.preferred.iter();
+        let preferred = preferred.map(|(weight, term)| (self.counter(own(term)), i64::from(*weight)));
+        let preferred = preferred.collect();
+        let labels: Vec<Name> = relations.spread.iter().map(|spread| spread.key.clone()).collect();
+        let spread = relations.spread.iter().map(|spread| {
+            let among = Among::of(spread, constraints, &labels);
+            self.counter(subject(vec![spread.pods.clone()], &spread.key, Some(among)))
+        });
+        let spread = spread.collect();
         let asked = Asked {
-            near: relations
-                .near
-                .iter()
-                .map(|term| self.counter((all.clone(), Some(term.key.clone()))))
-                .collect(),
+            near,
             apart,
-            preferred: relations
-                .preferred
-                .iter()
-                .map(|(weight, term)| (self.counter(own(term)), i64::from(*weight)))
-                .collect(),
-            spread: relations
-                .spread
-                .iter()
-                .map(|spread| {
-                    let pods = vec![spread.pods.clone()];
-                    (
-                        self.counter((pods.clone(), Some(spread.key.clone()))),
-                        self.counter((pods, None)),
-                    )
-                })
-                .collect(),
+            preferred,
+            spread,
         };
         for id in asked.all() {
             let counter = &mut self.counters[id];
             self.unused -= usize::from(counter.users == 0);
             counter.users += 1;
         }
-        asked
+        Some(asked)
     }
 
     /// A class is gone.
@@ -175,17 +246,7 @@ impl Neighbours {
         if let Some(&id) = self.by_subject.get(&subject) {
             return id;
         }
-        let key = self
-            .keys
-            .iter()
-            .position(|key| key.label == subject.1)
-            .unwrap_or_else(|| {
-                self.keys.push(Key {
-                    label: subject.1.clone(),
-                    values: Vec::new(),
-                });
-                self.keys.len() - 1
-            });
+        let key = self.key(&subject.label, subject.among.as_ref());
         let id = self.counters.insert(Counter {
             subject: subject.clone(),
             key,
@@ -195,6 +256,23 @@ impl Neighbours {
         self.by_subject.insert(subject, id);
         self.stale = true;
         id
+    }
+
+    fn key(&mut self, label: &Name, among: Option<&Among>) -> usize {
+        let known = self.keys.iter();
+        let mut known = known.enumerate().filter(|(_, key)| key.label == *label);
+        if let Some((at, _)) = known.find(|(_, key)| key.among.as_ref() == among) {
+            return at;
+        }
+        let all = among.map(|_| self.key(label, None));
+        let at = self.keys.len();
+        self.keys.push(Key {
+            label: label.clone(),
+            among: among.cloned(),
+            all: all.unwrap_or(at),
+            ..Key::default()
+        });
+        at
     }
 
     /// The counters of subjects that a pod belongs to.
@@ -214,7 +292,7 @@ impl Neighbours {
             .filter(|id| {
                 self.counters[*id]
                     .subject
-                    .0
+                    .pods
                     .iter()
                     .all(|selector| selects(selector, pod))
             })
@@ -226,18 +304,23 @@ impl Neighbours {
 
     /// Empties all counters, and sorts nodes by their labels as they are now.
     pub fn restart(&mut self, nodes: &Arena<NodeId, Node>) {
-        for key in &mut self.keys {
-            let mut seen: Table<&Name, u32> = Table::default();
-            key.values = vec![None; nodes.slots()];
+        for at in 0..self.keys.len() {
+            let key = &self.keys[at];
+            let (mut seen, mut values) = (Table::default(), vec![None; nodes.slots()]);
             for (id, node) in nodes.iter().filter(|(_, node)| node.input.is_some()) {
-                key.values[id.at()] = match &key.label {
-                    None => Some(id.0),
-                    Some(label) => node.label(label).map(|value| {
+                values[id.at()] = match &key.among {
+                    None => node.label(&key.label).map(|value| {
                         let next = seen.len() as u32;
                         *seen.entry(value).or_insert(next)
                     }),
+                    Some(among) => self.keys[key.all].values[id.at()].filter(|_| among.has(node)),
                 };
             }
+            let mut distinct: Vec<u32> = values.iter().copied().flatten().collect();
+            distinct.sort_unstable();
+            distinct.dedup();
+            let key = &mut self.keys[at];
+            (key.values, key.distinct) = (values, distinct.len());
         }
         (self.by_label, self.by_nothing) = (Table::default(), Vec::new());
         let ids: Vec<CounterId> = self.counters.ids().collect();
@@ -247,9 +330,14 @@ impl Neighbours {
             counter.apart.clear();
             counter.weights.clear();
             counter.total = 0;
+            counter.levels.clear();
+            let key = &self.keys[counter.key];
+            if key.among.is_some() && key.distinct > 0 {
+                counter.levels.insert(0, key.distinct);
+            }
             let requirements = counter
                 .subject
-                .0
+                .pods
                 .iter()
                 .flat_map(|selector| selector.labels.iter().flatten());
             let listed = requirements
@@ -272,14 +360,7 @@ impl Neighbours {
     pub fn account(&mut self, pod: Presence, node: NodeId, sign: i64) {
         for &id in pod.counted {
             if let Some(value) = self.value(id, node) {
-                let counter = &mut self.counters[id];
-                counter.total += sign;
-                let entry = counter.pods.entry(value).or_default();
-                entry.0 += sign;
-                entry.1 += if pod.leaving { sign } else { 0 };
-                if *entry == (0, 0) {
-                    counter.pods.remove(&value);
-                }
+                self.counters[id].count(value, sign, pod.leaving);
             }
         }
         let Some(asked) = pod.asked else { return };
@@ -295,7 +376,29 @@ impl Neighbours {
         }
     }
 
-    /// The value of a counter's label on a node.
+    /// The value of a counter's label on a node, whether or not the node counts.
+    #[must_use]
+    pub fn label_value(&self, counter: CounterId, node: NodeId) -> Option<u32> {
+        let key = &self.keys[self.counters[counter].key];
+        self.keys[key.all].values.get(node.at()).copied().flatten()
+    }
+
+    /// Values of a counter's label on nodes that count.
+    #[must_use]
+    pub fn values(&self, counter: CounterId) -> usize {
+        self.keys[self.counters[counter].key].distinct
+    }
+
+    /// The smallest number of pods that do not leave at any value; 0 if there is no value. Only for spread constraints.
+    #[must_use]
+    pub fn fewest(&self, counter: CounterId) -> i64 {
+        self.counters[counter]
+            .levels
+            .first_key_value()
+            .map_or(0, |(pods, _)| *pods)
+    }
+
+    /// The value of a counter's label on a node that counts.
     #[must_use]
     pub fn value(&self, counter: CounterId, node: NodeId) -> Option<u32> {
         self.keys[self.counters[counter].key]
@@ -344,6 +447,32 @@ impl Neighbours {
         self.counters[counter].weights.get(&value).copied().unwrap_or(0)
     }
 
+    /// Pods counted, by value.
+    pub fn all_pods(&self, counter: CounterId) -> impl Iterator<Item = (u32, i64)> + '_ {
+        let pods = self.counters[counter].pods.iter();
+        pods.map(|(value, (all, _))| (*value, *all))
+    }
+
+    /// Weights of pods that had better be near what is counted, by value.
+    pub fn all_weights(&self, counter: CounterId) -> impl Iterator<Item = (u32, i64)> + '_ {
+        let weights = self.counters[counter].weights.iter();
+        weights.map(|(value, weight)| (*value, *weight))
+    }
+
+    /// Adds amounts by value to the nodes that have the values, by position.
+    pub fn spread_out(&self, counter: CounterId, amounts: impl Iterator<Item = (u32, i64)>, sums: &mut [i64]) {
+        let key = &self.keys[self.counters[counter].key];
+        let mut by_value = vec![0; key.distinct];
+        for (value, amount) in amounts {
+            by_value[value as usize] = amount;
+        }
+        for (sum, value) in sums.iter_mut().zip(&key.values) {
+            if let Some(value) = value {
+                *sum += by_value[*value as usize];
+            }
+        }
+    }
+
     /// Somebody anywhere had better be near what is counted, or had better not.
     #[must_use]
     pub fn wanted(&self, counter: CounterId) -> bool {
@@ -354,7 +483,7 @@ impl Neighbours {
     pub fn figures(&self) -> impl Iterator<Item = impl std::hash::Hash + PartialEq + std::fmt::Debug + '_> {
         self.counters
             .iter()
-            .map(|(id, one)| (id, one.total, &one.pods, &one.apart, &one.weights))
+            .map(|(id, one)| (id, one.total, &one.pods, &one.levels, &one.apart, &one.weights))
     }
 }
 

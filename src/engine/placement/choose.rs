@@ -2,14 +2,17 @@
 //!
 //! Preferences come in steps: a nominated node, GPUs in shared use, room now, the kind of node, then the packing order. The walk goes through the node
 //! index step by step and stops at the first node that fits; the plain definition in `score` gives the same answer and serves where the index does not
-//! reach.
+//! reach. What other pods say for or against nodes comes before all this but the nominated node: such pods go from level to level.
+
+use std::cell::RefCell;
 
 use crate::engine::decision::Work;
 use crate::engine::input::GPU;
 use crate::engine::model::Model;
 use crate::engine::model::class::NodeSet;
-use crate::engine::model::ids::{NodeId, TaskId};
+use crate::engine::model::ids::{ClassId, NodeId, ShapeId, TaskId};
 use crate::engine::model::index::Order;
+use crate::engine::model::relations::Counters;
 use crate::engine::model::resources::{CPU, GPUS};
 use crate::engine::policy::Policy;
 
@@ -31,6 +34,40 @@ pub struct Context<'a> {
     pub scope: Scope<'a>,
     /// How the pods lie among which the pod must be spread.
     pub spreading: Option<&'a Spreading>,
+    /// Nodes that are known not to suit pods like the last one.
+    pub closed: Option<&'a RefCell<Closed>>,
+}
+
+/// Nodes that refused a pod. As long as nothing is freed anywhere and only its like is placed, they refuse those too. (A node that lacks a pod to be near
+/// does not get it from them: a pod that could be that one itself is not refused for it.)
+#[derive(Debug, Default)]
+pub struct Closed {
+    like: Option<(ClassId, ShapeId, Counters)>,
+    freed: u64,
+    nodes: NodeSet,
+}
+
+impl Closed {
+    /// Makes it fit for a pod; false if nothing can be said of its like.
+    fn ready(&mut self, model: &Model, task: TaskId) -> bool {
+        let pod = &model.tasks[task];
+        let shape = &model.shapes[pod.shape];
+        if shape.shared || shape.gpu.memory != 0 || pod.state.hold.is_some() || pod.state.plan.is_some() {
+            *self = Self::default();
+            return false;
+        }
+        let same = |(class, shape, counted): &(ClassId, ShapeId, Counters)| {
+            (*class, *shape) == (pod.class, pod.shape) && *counted == pod.counted
+        };
+        if self.freed != model.freed || !self.like.as_ref().is_some_and(same) {
+            *self = Self {
+                like: Some((pod.class, pod.shape, pod.counted.clone())),
+                freed: model.freed,
+                nodes: NodeSet::default(),
+            };
+        }
+        true
+    }
 }
 
 /// Where a pod may go.
@@ -60,15 +97,23 @@ impl Scope<'_> {
 
 /// Whether a pod can go to a node, now or later.
 fn suits(model: &Model, context: Context, task: TaskId, id: NodeId, work: &mut Work) -> bool {
+    if context.closed.is_some_and(|closed| closed.borrow().nodes.has(id.at())) || !context.scope.has(id) {
+        return false;
+    }
     work.nodes_tested += 1;
     let (node, shape) = (&model.nodes[id], &model.shapes[model.tasks[task].shape]);
-    context.scope.has(id)
-        && fits_later(node, shape)
-        && allowed(model, context.policy, task, id)
-        && context
+    let spread = || {
+        context
             .spreading
             .is_none_or(|spreading| spreading.clash(model, id).is_none())
-        && (!shape.shared || gpu::choose(model, task, node, context.scorers.gpus).is_some())
+    };
+    if fits_later(node, shape) && allowed(model, context.policy, task, id) {
+        return spread() && (!shape.shared || gpu::choose(model, task, node, context.scorers.gpus).is_some());
+    }
+    if let Some(closed) = context.closed {
+        closed.borrow_mut().nodes.add(id.at());
+    }
+    false
 }
 
 /// One in so many nodes in question: fewer are looked at one by one, more by the index.
@@ -79,15 +124,32 @@ const FEW: usize = 16;
 pub fn best_node(model: &Model, context: Context, task: TaskId, work: &mut Work) -> Option<NodeId> {
     let scorers = context.scorers;
     let indexed = scorers.availability && scorers.resource_type && scorers.placement.is_some();
-    let special = model.tasks[task].input.nominated_node.is_some()
-        || numa::counts(model, task)
-        || (scorers.pod_affinity && neighbours::has_preferences(model, task));
-    if !indexed || special {
-        return scan(model, context, task, work);
+    let special = model.tasks[task].input.nominated_node.is_some() || numa::counts(model, task);
+    let wishes = scorers.pod_affinity && neighbours::has_preferences(model, task);
+    if !indexed || special || (wishes && context.scope.preferred.is_some()) {
+        return scan(
+            model,
+            Context {
+                closed: None,
+                ..context
+            },
+            task,
+            work,
+        );
+    }
+    let closed = context.closed.filter(|closed| closed.borrow_mut().ready(model, task));
+    let context = Context { closed, ..context };
+    if wishes {
+        return best_by_wishes(model, context, task, work);
     }
     if let Some(preferred) = context.scope.preferred {
         return best_of_groups(model, context, preferred, task, work);
     }
+    best_of_equals(model, context, task, work)
+}
+
+/// Among nodes of which none is preferred.
+fn best_of_equals(model: &Model, context: Context, task: TaskId, work: &mut Work) -> Option<NodeId> {
     match context.scope.among {
         Some(among) if among.count() * FEW < model.by_name.len() => {
             let nodes: Vec<NodeId> = among.iter().map(NodeId::of).collect();
@@ -95,6 +157,34 @@ pub fn best_node(model: &Model, context: Context, task: TaskId, work: &mut Work)
         }
         Some(_) | None => walk(model, context, task, work),
     }
+}
+
+/// Level after level of what other pods say for the nodes.
+fn best_by_wishes(model: &Model, context: Context, task: TaskId, work: &mut Work) -> Option<NodeId> {
+    let wishes = neighbours::preferences(model, task);
+    let nodes = context.scope.nodes(model);
+    let mut level = nodes.iter().map(|id| wishes[id.at()]).max();
+    while let Some(at) = level {
+        level = None;
+        let mut equals = NodeSet::default();
+        for id in &nodes {
+            let wish = wishes[id.at()];
+            if wish == at {
+                equals.add(id.at());
+            } else if wish < at {
+                level = level.max(Some(wish));
+            }
+        }
+        let scope = Scope {
+            among: Some(&equals),
+            ..context.scope
+        };
+        let found = best_of_equals(model, Context { scope, ..context }, task, work);
+        if found.is_some() {
+            return found;
+        }
+    }
+    None
 }
 
 /// Group after group.
@@ -179,11 +269,12 @@ pub fn walk(model: &Model, context: Context, task: TaskId, work: &mut Work) -> O
     } else {
         &[(Order::Gpus, i64::MIN)]
     };
+    let closed = |id: NodeId| context.closed.is_some_and(|closed| closed.borrow().nodes.has(id.at()));
     let mut later = None;
     for &(order, least) in lists {
         let mut first_later = None;
         for id in model.index.walk(order, least) {
-            if !context.scope.has(id) {
+            if !context.scope.has(id) || closed(id) {
                 continue;
             }
             let now = fits_now(&model.nodes[id], shape);
@@ -209,3 +300,6 @@ fn sharing_nodes(model: &Model, context: Context, task: TaskId) -> Vec<NodeId> {
         .collect();
     context.scorers.rank(model, task, &with_room, None)
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,8 +2,9 @@
 //!
 //! A pod that is being moved does not count for or against itself.
 
-use std::collections::BTreeMap;
+use smallvec::SmallVec;
 
+use crate::engine::input::Spread;
 use crate::engine::model::Model;
 use crate::engine::model::ids::{CounterId, NodeId, TaskId};
 use crate::engine::model::relations::Asked;
@@ -148,19 +149,60 @@ pub fn preference(model: &Model, task: TaskId, node: NodeId) -> i64 {
     mine.sum::<i64>() + theirs.sum::<i64>()
 }
 
-/// How pods lie over the values of one label.
-#[derive(Clone, Debug)]
-struct Lay {
-    by_label: CounterId,
-    pods: BTreeMap<u32, i64>,
-    /// Most pods that a value may have.
-    most: i64,
+/// [`preference`] for each node, by its position.
+#[must_use]
+pub fn preferences(model: &Model, task: TaskId) -> Vec<i64> {
+    let pod = &model.tasks[task];
+    let asked = model.classes[pod.class].asked.as_ref();
+    let mine: &[(CounterId, i64)] = asked.map_or(&[], |asked| &asked.preferred);
+    let mut sums = vec![0; model.nodes.slots()];
+    for &(counter, weight) in mine {
+        let counted = pod.counted.contains(&counter);
+        let own = |value| if counted { own(model, task, counter, value) } else { 0 };
+        let pods = model.neighbours.all_pods(counter);
+        model.neighbours.spread_out(
+            counter,
+            pods.map(|(value, pods)| (value, weight * (pods - own(value)))),
+            &mut sums,
+        );
+    }
+    for &counter in pod.counted.iter().filter(|counter| model.neighbours.wanted(**counter)) {
+        let own_weight: i64 = mine
+            .iter()
+            .filter(|(other, _)| *other == counter)
+            .map(|(_, weight)| weight)
+            .sum();
+        let own = |value| {
+            if own_weight == 0 {
+                0
+            } else {
+                own_weight * own(model, task, counter, value)
+            }
+        };
+        let weights = model.neighbours.all_weights(counter);
+        model.neighbours.spread_out(
+            counter,
+            weights.map(|(value, weight)| (value, weight - own(value))),
+            &mut sums,
+        );
+    }
+    sums
 }
 
-/// How the pods of a pod's spread constraints lie over nodes, at one moment.
+/// One of a pod's spread constraints, at one moment.
+#[derive(Clone, Copy, Debug)]
+struct Limit {
+    counter: CounterId,
+    /// Most pods that a value may have already.
+    most: i64,
+    /// Where the pod itself is counted.
+    mine: Option<u32>,
+}
+
+/// What a pod's spread constraints allow, at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Spreading {
-    lays: Vec<Lay>,
+    limits: SmallVec<[Limit; 2]>,
 }
 
 impl Spreading {
@@ -171,65 +213,41 @@ impl Spreading {
         let class = &model.classes[pod.class];
         let asked = class.asked.as_ref().filter(|asked| !asked.spread.is_empty())?;
         let constraints = &class.constraints.relations.as_ref()?.spread;
-        let mut lays: Vec<Lay> = asked
-            .spread
-            .iter()
-            .map(|(by_label, _)| Lay {
-                by_label: *by_label,
-                pods: BTreeMap::new(),
-                most: 0,
-            })
-            .collect();
-        let staying = pod
-            .state
-            .hold
-            .as_ref()
-            .filter(|_| !pod.state.leaving)
-            .map(|place| place.node);
-        for &id in &model.by_name {
-            let values = asked
-                .spread
-                .iter()
-                .map(|(by_label, _)| model.neighbours.value(*by_label, id));
-            let Some(values) = values.collect::<Option<Vec<u32>>>() else {
-                continue;
-            };
-            let node = &model.nodes[id];
-            let (mut selected, mut tolerated) = (None, None);
-            for (at, constraint) in constraints.iter().enumerate() {
-                let counts = (!constraint.honor_affinity
-                    || *selected.get_or_insert_with(|| class.constraints.selects(node)))
-                    && (!constraint.honor_taints
-                        || *tolerated.get_or_insert_with(|| class.constraints.tolerates(node)));
-                if counts {
-                    let by_node = asked.spread[at].1;
-                    let mine = i64::from(staying == Some(id) && pod.counted.contains(&by_node));
-                    *lays[at].pods.entry(values[at]).or_insert(0) += model.neighbours.staying(by_node, id.0) - mine;
-                }
-            }
-        }
-        for ((lay, constraint), (by_label, _)) in lays.iter_mut().zip(constraints).zip(&asked.spread) {
-            let fewest = if (lay.pods.len() as i64) < constraint.min_domains {
+        let stays = pod.state.hold.as_ref().filter(|_| !pod.state.leaving);
+        let limit = |(constraint, &counter): (&Spread, &CounterId)| {
+            let counted = pod.counted.contains(&counter);
+            let mine = stays.and_then(|place| model.neighbours.value(counter, place.node));
+            let mine = mine.filter(|_| counted);
+            let there = mine.map(|value| model.neighbours.staying(counter, value) - 1);
+            let fewest = if (model.neighbours.values(counter) as i64) < constraint.min_domains {
                 0
             } else {
-                lay.pods.values().copied().min().unwrap_or(0)
+                let fewest = model.neighbours.fewest(counter);
+                there.map_or(fewest, |there| there.min(fewest))
             };
-            lay.most = fewest + constraint.max_skew - i64::from(pod.counted.contains(by_label));
-        }
-        Some(Self { lays })
+            Limit {
+                counter,
+                most: fewest + constraint.max_skew - i64::from(counted),
+                mine,
+            }
+        };
+        Some(Self {
+            limits: constraints.iter().zip(&asked.spread).map(limit).collect(),
+        })
     }
 
     /// Whether a node may take one more pod.
     #[must_use]
     pub fn clash(&self, model: &Model, node: NodeId) -> Option<Clash> {
-        self.lays
-            .iter()
-            .find_map(|lay| match model.neighbours.value(lay.by_label, node) {
-                None => Some(Clash::SpreadLabel),
-                Some(value) => (lay.pods.get(&value).copied().unwrap_or(0) > lay.most).then_some(Clash::Spread),
-            })
+        self.limits.iter().find_map(|limit| {
+            let Some(value) = model.neighbours.label_value(limit.counter, node) else {
+                return Some(Clash::SpreadLabel);
+            };
+            let pods = model.neighbours.staying(limit.counter, value) - i64::from(limit.mine == Some(value));
+            (pods > limit.most).then_some(Clash::Spread)
+        })
     }
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -349,7 +349,7 @@ proptest! {
         let class = model.tasks[task].class;
         model.refresh_class(class);
         let scorers = Scorers::of(policy);
-        let context = Context { policy, scorers: &scorers, scope: Scope::default(), spreading: None };
+        let context = Context { policy, scorers: &scorers, scope: Scope::default(), spreading: None, closed: None };
         let mut work = Work::default();
         let name = |id: Option<_>| id.map(|id| model.nodes[id].name.clone());
         prop_assert_eq!(name(scan(model, context, task, &mut work)), name(walk(model, context, task, &mut work)));

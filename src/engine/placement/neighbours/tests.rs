@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -85,7 +86,7 @@ fn relations(text: &str) -> Relations {
 }
 
 /// A pod with `labels` (`a=1 b=2`, in another namespace with `other/` before) and relations.
-fn made(number: usize, labels: &str, text: &str) -> PodInput {
+pub fn made(number: usize, labels: &str, text: &str) -> PodInput {
     let (namespace, labels) = labels.split_once('/').unwrap_or(("ns", labels));
     let mut made = pod(&group("g", "q", number), number, "0");
     made.namespace = namespace.into();
@@ -98,13 +99,12 @@ fn made(number: usize, labels: &str, text: &str) -> PodInput {
     made
 }
 
-/// A model of nodes, pods that run, and one that waits.
-fn cluster(nodes: &[(&str, &str)], running: &[(&str, &str, &str)], waiting: PodInput) -> (Model, TaskId) {
+/// A model of nodes, pods that run, and pods that wait.
+pub fn model_of(nodes: &[(&str, &str)], running: &[(&str, &str, &str)], waiting: Vec<PodInput>) -> Model {
     let mut engine = Engine::new(Policy {
         actions: Vec::new(),
         ..Policy::default()
     });
-    let uid = waiting.uid.clone();
     for (name, labels) in nodes {
         engine.apply(Event::Node(Box::new(node(name, &format!("1 {labels}")))), NOW);
     }
@@ -119,10 +119,19 @@ fn cluster(nodes: &[(&str, &str)], running: &[(&str, &str, &str)], waiting: PodI
         pod.node = Some(on.trim_end_matches('!').into());
         engine.apply(Event::Pod(Box::new(pod)), NOW);
     }
-    engine.apply(Event::Pod(Box::new(waiting)), NOW);
+    for pod in waiting {
+        engine.apply(Event::Pod(Box::new(pod)), NOW);
+    }
     engine.cycle(NOW);
     let model = engine.model;
     assert!(model.broken_rules().is_empty(), "{:?}", model.broken_rules());
+    model
+}
+
+/// The same with one that waits.
+fn cluster(nodes: &[(&str, &str)], running: &[(&str, &str, &str)], waiting: PodInput) -> (Model, TaskId) {
+    let uid = waiting.uid.clone();
+    let model = model_of(nodes, running, vec![waiting]);
     let task = model.tasks.iter().find(|(_, task)| task.input.uid == uid).unwrap().0;
     (model, task)
 }
@@ -550,26 +559,27 @@ fn preferences_add_up_over_both_sides() {
     );
 }
 
+fn selects(selector: &PodSelector, pod: &PodInput) -> bool {
+    let meets = |one: &NodeRequirement| {
+        let value = pod.labels.get(&one.key).map(Name::from);
+        let value = value.as_ref();
+        match one.op {
+            SelectorOp::In => value.is_some_and(|value| one.values.contains(value)),
+            SelectorOp::NotIn => value.is_none_or(|value| !one.values.contains(value)),
+            SelectorOp::Exists => value.is_some(),
+            SelectorOp::DoesNotExist => value.is_none(),
+            SelectorOp::Gt | SelectorOp::Lt => unreachable!(),
+        }
+    };
+    selector
+        .namespaces
+        .as_ref()
+        .is_none_or(|all| all.contains(&pod.namespace))
+        && selector.labels.as_ref().is_some_and(|all| all.iter().all(meets))
+}
+
 /// What kube-scheduler's rules say, looking at every pod.
 fn reference(model: &Model, task: TaskId, node: NodeId) -> Option<Clash> {
-    let selects = |selector: &PodSelector, pod: &PodInput| {
-        let meets = |one: &NodeRequirement| {
-            let value = pod.labels.get(&one.key).map(Name::from);
-            let value = value.as_ref();
-            match one.op {
-                SelectorOp::In => value.is_some_and(|value| one.values.contains(value)),
-                SelectorOp::NotIn => value.is_none_or(|value| !one.values.contains(value)),
-                SelectorOp::Exists => value.is_some(),
-                SelectorOp::DoesNotExist => value.is_none(),
-                SelectorOp::Gt | SelectorOp::Lt => unreachable!(),
-            }
-        };
-        selector
-            .namespaces
-            .as_ref()
-            .is_none_or(|all| all.contains(&pod.namespace))
-            && selector.labels.as_ref().is_some_and(|all| all.iter().all(meets))
-    };
     let label = |id: NodeId, key: &Name| model.nodes[id].label(key);
     let together = |other: NodeId, key: &Name| label(node, key).is_some() && label(node, key) == label(other, key);
     let placed: Vec<(NodeId, &PodInput)> = model
@@ -614,7 +624,43 @@ fn reference(model: &Model, task: TaskId, node: NodeId) -> Option<Clash> {
     placed.iter().any(shuns).then_some(Clash::Shunned)
 }
 
-fn random_pod() -> impl Strategy<Value = (usize, &'static str, String)> {
+/// What its rules say of spreading, looking at every node and every pod.
+fn reference_spread(model: &Model, task: TaskId, node: NodeId) -> Option<Clash> {
+    let waiting = &model.tasks[task];
+    let constraints = &model.classes[waiting.class].constraints;
+    let own = waiting.input.relations.as_deref()?;
+    let label = |id: NodeId, key: &Name| model.nodes[id].label(key).cloned();
+    for one in &own.spread {
+        let counts = |id: &&NodeId| {
+            own.spread.iter().all(|other| label(**id, &other.key).is_some())
+                && (!one.honor_affinity || constraints.selects(&model.nodes[**id]))
+                && (!one.honor_taints || constraints.tolerates(&model.nodes[**id]))
+        };
+        let mut at_value = BTreeMap::new();
+        for id in model.by_name.iter().filter(counts) {
+            let there = model.tasks.iter().filter(|(other, pod)| {
+                let here = pod.state.hold.as_ref().is_some_and(|place| place.node == *id);
+                *other != task && here && !pod.state.leaving && selects(&one.pods, &pod.input)
+            });
+            *at_value.entry(label(*id, &one.key)).or_insert(0) += there.count() as i64;
+        }
+        let fewest = if (at_value.len() as i64) < one.min_domains {
+            0
+        } else {
+            at_value.values().copied().min().unwrap_or(0)
+        };
+        let Some(value) = label(node, &one.key) else {
+            return Some(Clash::SpreadLabel);
+        };
+        let there = at_value.get(&Some(value)).copied().unwrap_or(0);
+        if there + i64::from(selects(&one.pods, &waiting.input)) - fewest > one.max_skew {
+            return Some(Clash::Spread);
+        }
+    }
+    None
+}
+
+pub fn random_pod() -> impl Strategy<Value = (usize, &'static str, String)> {
     let labels = prop::sample::select(vec!["", "app=a", "app=b", "app=a tier=x", "other/app=a", "tier=x"]);
     let selector = prop::sample::select(vec![
         "app=a",
@@ -628,9 +674,13 @@ fn random_pod() -> impl Strategy<Value = (usize, &'static str, String)> {
         "anywhere: app=a",
         "in other: app=a",
     ]);
-    let verb = prop::sample::select(vec!["near", "apart", "likes 3"]);
+    let verb = prop::sample::select(vec!["near", "apart", "likes 3", "likes -2", "spread 1", "spread 2"]);
+    let more = prop::sample::select(vec!["", " min 3", " any nodes", " tolerated"]);
     let key = prop::sample::select(vec!["zone", "rack", "kubernetes.io/hostname"]);
-    let relation = (verb, selector, key).prop_map(|(verb, selector, key)| format!("{verb} {selector} by {key}"));
+    let relation = (verb, selector, key, more).prop_map(|(verb, selector, key, more)| {
+        let more = if verb.starts_with("spread") { more } else { "" };
+        format!("{verb} {selector} by {key}{more}")
+    });
     (0..5_usize, labels, prop::collection::vec(relation, 0..3))
         .prop_map(|(on, labels, all)| (on, labels, all.join(";")))
 }
@@ -658,6 +708,14 @@ proptest! {
         let nodes = [("n0", "zone=a rack=1"), ("n1", "zone=a rack=2"), ("n2", "zone=b rack=1"), ("n3", "rack=2"), ("n4", "zone=b")];
         let running: Vec<(&str, &str, &str)> = pods.iter().map(|(on, labels, text)| (names[*on], *labels, text.as_str())).collect();
         let (model, task) = cluster(&nodes, &running, made(99, waiting.1, &waiting.2));
+        for task in model.tasks.ids().collect::<Vec<_>>() {
+            let spreading = Spreading::of(&model, task);
+            for &id in &model.by_name {
+                let found = spreading.as_ref().and_then(|spreading| spreading.clash(&model, id));
+                prop_assert_eq!(found, reference_spread(&model, task, id), "spread: {}", model.nodes[id].name);
+                prop_assert_eq!(preferences(&model, task)[id.at()], preference(&model, task, id));
+            }
+        }
         for &id in &model.by_name {
             prop_assert_eq!(clash(&model, task, id), reference(&model, task, id), "{}", model.nodes[id].name);
         }

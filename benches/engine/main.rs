@@ -1,0 +1,119 @@
+//! Decisions per second of the engine alone, on clusters of 8-GPU nodes. Each line says what was decided, so that a
+//! speed-up that schedules less is seen.
+//!
+//! `cargo bench --bench engine`              all shapes
+//! `cargo bench --bench engine -- fill:500`  one shape
+
+mod eviction;
+mod objects;
+mod placement;
+
+use std::time::{Duration, Instant};
+
+use unikai::engine::Engine;
+use unikai::engine::decision::Decisions;
+use unikai::engine::policy::Policy;
+
+use eviction::EVICTIONS;
+use objects::{GPUS_PER_NODE, NOW, cluster, workload};
+use placement::PLACEMENTS;
+
+fn main() {
+    let only: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
+    println!(
+        "{:<20} {:>10} {:>10} {:>10} {:>8}  decided",
+        "shape:nodes", "build ms", "cycle ms", "idle µs", "MiB"
+    );
+    for nodes in [100, 500, 5_000, 10_000] {
+        for (name, gang, queues) in [("fill", 1, 1), ("fill-100q", 1, 100), ("gangs", 16, 10)] {
+            let shape = format!("{name}:{nodes}");
+            if only.is_empty() || only.contains(&shape) {
+                measure(&shape, nodes, gang, queues);
+            }
+        }
+    }
+    for nodes in [500, 5_000] {
+        for placement in PLACEMENTS {
+            let shape = format!("{}:{nodes}", placement.name);
+            if only.is_empty() || only.contains(&shape) {
+                placement::measure(&shape, nodes, placement);
+            }
+        }
+    }
+    for nodes in [100, 500, 5_000] {
+        for eviction in EVICTIONS {
+            let shape = format!("{}:{nodes}", eviction.name);
+            if only.is_empty() || only.contains(&shape) {
+                eviction::measure(&shape, nodes, eviction);
+            }
+        }
+    }
+}
+
+/// Memory of this process in MiB, as the kernel counts it; 0 where it does not tell.
+fn memory() -> f64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages: Option<f64> = statm.split_whitespace().nth(1).and_then(|pages| pages.parse().ok());
+    pages.unwrap_or(0.0) * 4096.0 / f64::from(1 << 20)
+}
+
+/// Fills an empty cluster with single-GPU pods in gangs of `gang`, then runs a cycle without changes, then adds pods
+/// more than fit, one by one.
+fn measure(shape: &str, nodes: usize, gang: usize, queues: usize) {
+    let before = memory();
+    let mut engine = Engine::new(Policy::default());
+    let events = cluster(nodes, gang, queues);
+    let with_events = memory();
+    let (build, ()) = timed(|| {
+        for event in events {
+            engine.apply(event, NOW);
+        }
+    });
+    let (cycle, decisions) = timed(|| engine.cycle(NOW));
+    let (idle, again) = timed(|| engine.cycle(NOW));
+    let mut one_more = |name: &str, at: usize| {
+        timed(|| {
+            for event in workload(name, 1, queues, nodes * GPUS_PER_NODE + at) {
+                engine.apply(event, NOW);
+            }
+            engine.cycle(NOW)
+        })
+    };
+    // The first one is what looks for victims for the first time.
+    let (first_more, late) = one_more("late", 0);
+    let mut more: Vec<Duration> = (1..=9).map(|at| one_more(&format!("later-{at}"), at).0).collect();
+    more.sort_unstable();
+    let one_more = more[more.len() / 2];
+    println!(
+        "{shape:<20} {:>10.2} {:>10.2} {:>10.1} {:>8.0}  {}; again: {}; one pod more in {:.3} ms: {}; then in {:.3} ms",
+        ms(build),
+        ms(cycle),
+        ms(idle) * 1e3,
+        memory().max(with_events) - before,
+        counts(&decisions),
+        counts(&again),
+        ms(first_more),
+        counts(&late),
+        ms(one_more),
+    );
+}
+
+fn counts(decisions: &Decisions) -> String {
+    format!(
+        "{} bind, {} evict, {} pipeline, {} unschedulable",
+        decisions.bind.len(),
+        decisions.evict.len(),
+        decisions.pipeline.len(),
+        decisions.unschedulable.len()
+    )
+}
+
+fn timed<T>(work: impl FnOnce() -> T) -> (Duration, T) {
+    let start = Instant::now();
+    let result = work();
+    (start.elapsed(), result)
+}
+
+fn ms(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}

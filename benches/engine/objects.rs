@@ -1,0 +1,144 @@
+//! Nodes, queues and workloads to measure with.
+
+use unikai::engine::input::{
+    Amounts, Event, GPU, GpuKind, GpuRequest, GroupInput, GroupKey, Labels, Name, NodeInput, PodInput, PodStatus,
+    QueueInput, Share, Time, WHOLE,
+};
+
+/// GPUs of each node.
+pub const GPUS_PER_NODE: usize = 8;
+/// The instant of everything.
+pub const NOW: Time = Time(1_767_225_600_000);
+
+/// Nodes, queues below one root, and single-GPU pods in gangs of `gang` for all GPUs.
+pub fn cluster(nodes: usize, gang: usize, queues: usize) -> Vec<Event> {
+    let mut events: Vec<Event> = (0..nodes).map(|i| Event::Node(Box::new(node(i)))).collect();
+    events.push(Event::Queue(Box::new(queue("root", None))));
+    events.extend((0..queues).map(|q| Event::Queue(Box::new(queue(&format!("queue-{q}"), Some("root"))))));
+    for first in (0..nodes * GPUS_PER_NODE).step_by(gang) {
+        events.extend(workload("fill", gang, queues, first));
+    }
+    events
+}
+
+pub fn name(text: &str) -> Name {
+    Name::from(text)
+}
+
+pub fn node(index: usize) -> NodeInput {
+    let node = format!("node-{index:05}");
+    NodeInput {
+        name: name(&node),
+        labels: vec![(name("kubernetes.io/hostname"), name(&node))],
+        taints: Vec::new(),
+        unschedulable: false,
+        ready: true,
+        allocatable: Amounts {
+            cpu: 64_000,
+            memory: 512 << 30,
+            gpu: GPUS_PER_NODE as i64 * GPU,
+            other: Vec::new(),
+        },
+        pods: 110,
+        gpu_memory: Some(81_900),
+        gpu_count: Some(GPUS_PER_NODE as i64),
+        dra_gpus: false,
+        mig: false,
+        numa: None,
+    }
+}
+
+pub fn queue(queue: &str, parent: Option<&str>) -> QueueInput {
+    let open = Share {
+        quota: None,
+        limit: None,
+        weight: 1_000_000,
+    };
+    QueueInput {
+        name: name(queue),
+        display: name(queue),
+        parent: parent.map(name),
+        priority: 100,
+        created: NOW,
+        cpu: open,
+        memory: open,
+        gpu: open,
+        preempt_min_runtime: None,
+        reclaim_min_runtime: None,
+    }
+}
+
+/// One pod group of `size` single-GPU pods.
+pub fn workload(prefix: &str, size: usize, queues: usize, first: usize) -> Vec<Event> {
+    let key = GroupKey {
+        namespace: name("bench"),
+        name: name(&format!("{prefix}-{first:06}")),
+    };
+    let group = GroupInput {
+        key: key.clone(),
+        uid: key.name.clone(),
+        queue: name(&format!("queue-{}", (first / size) % queues)),
+        priority: 50,
+        preemptible: true,
+        min_member: Some(size as i64),
+        min_sub_group: None,
+        sub_groups: Vec::new(),
+        topology: None,
+        created: NOW,
+        last_start: None,
+        last_eviction: None,
+        stale_since: None,
+        preemption_delay: None,
+        staleness_grace: None,
+        mark_unschedulable: true,
+        back_off: false,
+        backed_off: false,
+    };
+    let pods = (first..first + size).map(|i| Event::Pod(Box::new(pod(&key, &format!("{prefix}-{i:06}")))));
+    std::iter::once(Event::Group(Box::new(group))).chain(pods).collect()
+}
+
+pub fn pod(group: &GroupKey, pod: &str) -> PodInput {
+    PodInput {
+        uid: name(pod),
+        namespace: name("bench"),
+        name: name(pod),
+        created: NOW,
+        labels: Labels::default(),
+        group: Some(group.clone()),
+        sub_group: None,
+        status: PodStatus::Pending,
+        releasing_since: None,
+        node: None,
+        foreign: false,
+        utility: false,
+        reservation: false,
+        request: Amounts {
+            cpu: 1_000,
+            memory: 1 << 30,
+            gpu: 0,
+            other: Vec::new(),
+        },
+        gpu: GpuRequest {
+            kind: GpuKind::Regular,
+            count: 1,
+            portion: WHOLE,
+            ..GpuRequest::default()
+        },
+        received: None,
+        gpu_groups: Vec::new(),
+        task_priority: None,
+        kubeflow_master: false,
+        ray_head: false,
+        nominated_node: None,
+        node_selector: Vec::new(),
+        affinity_required: None,
+        affinity_preferred: Vec::new(),
+        tolerations: Vec::new(),
+        host_ports: Vec::new(),
+        relations: None,
+        numa: None,
+        blocked: None,
+        constraints: None,
+    }
+}
