@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use unikai::engine::Engine;
 use unikai::engine::decision::Decisions;
+use unikai::engine::input::Event;
 use unikai::engine::policy::Policy;
 
 use eviction::EVICTIONS;
@@ -57,8 +58,8 @@ fn memory() -> f64 {
     pages.unwrap_or(0.0) * 4096.0 / f64::from(1 << 20)
 }
 
-/// Fills an empty cluster with single-GPU pods in gangs of `gang`, then runs a cycle without changes, then adds pods
-/// more than fit, one by one.
+/// Fills an empty cluster with single-GPU pods in gangs of `gang`, then runs a cycle without changes, then adds a pod
+/// more than fits and takes it away again, ten times.
 fn measure(shape: &str, nodes: usize, gang: usize, queues: usize) {
     let before = memory();
     let mut engine = Engine::new(Policy::default());
@@ -71,17 +72,24 @@ fn measure(shape: &str, nodes: usize, gang: usize, queues: usize) {
     });
     let (cycle, decisions) = timed(|| engine.cycle(NOW));
     let (idle, again) = timed(|| engine.cycle(NOW));
-    let mut one_more = |name: &str, at: usize| {
-        timed(|| {
-            for event in workload(name, 1, queues, nodes * GPUS_PER_NODE + at) {
+    let mut one_more = |name: &str| {
+        let arrival = workload(name, 1, queues, nodes * GPUS_PER_NODE);
+        let departure = arrival.iter().filter_map(gone).collect::<Vec<_>>();
+        let result = timed(|| {
+            for event in arrival {
                 engine.apply(event, NOW);
             }
             engine.cycle(NOW)
-        })
+        });
+        for event in departure {
+            engine.apply(event, NOW);
+        }
+        engine.cycle(NOW);
+        result
     };
     // The first one is what looks for victims for the first time.
-    let (first_more, late) = one_more("late", 0);
-    let mut more: Vec<Duration> = (1..=9).map(|at| one_more(&format!("later-{at}"), at).0).collect();
+    let (first_more, late) = one_more("late");
+    let mut more: Vec<Duration> = (1..=9).map(|at| one_more(&format!("later-{at}")).0).collect();
     more.sort_unstable();
     let one_more = more[more.len() / 2];
     println!(
@@ -96,6 +104,15 @@ fn measure(shape: &str, nodes: usize, gang: usize, queues: usize) {
         counts(&late),
         ms(one_more),
     );
+}
+
+/// What undoes an event of a workload.
+fn gone(event: &Event) -> Option<Event> {
+    match event {
+        Event::Group(group) => Some(Event::GroupGone(group.key.clone())),
+        Event::Pod(pod) => Some(Event::PodGone(pod.uid.clone())),
+        _ => None,
+    }
 }
 
 fn counts(decisions: &Decisions) -> String {

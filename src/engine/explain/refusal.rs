@@ -2,11 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use smallvec::{SmallVec, smallvec};
+
 use crate::engine::fairshare::gates;
 use crate::engine::input::{GPU, GpuKind};
 use crate::engine::model::Model;
 use crate::engine::model::ids::{NodeId, TaskId};
+use crate::engine::model::node::Node;
 use crate::engine::model::resources::{CPU, GPUS, MEMORY, PODS, mig_slices};
+use crate::engine::model::shape::Shape;
 use crate::engine::placement::choose::Context;
 use crate::engine::placement::filter;
 use crate::engine::placement::neighbours::{self, Clash};
@@ -119,48 +123,59 @@ impl PodProblem {
 /// Asks every node in question why it refuses a pod.
 pub fn examine(model: &Model, context: Context, task: TaskId) -> PodProblem {
     let mut counts = BTreeMap::new();
-    for &id in model.by_name.iter().filter(|id| context.scope.has(**id)) {
-        for reason in refusals(model, context, task, id) {
-            *counts.entry(reason).or_insert(0) += 1;
+    // Most nodes say what the one before said.
+    let (mut said, mut nodes) = (Refusals::new(), 0);
+    let mut count = |said: Refusals, nodes: usize| {
+        for reason in said {
+            *counts.entry(reason).or_insert(0) += nodes;
         }
+    };
+    for &id in model.by_name.iter().filter(|id| context.scope.has(**id)) {
+        let here = refusals(model, context, task, id);
+        if here != said {
+            count(std::mem::replace(&mut said, here), nodes);
+            nodes = 0;
+        }
+        nodes += 1;
     }
+    count(said, nodes);
     PodProblem { headline: None, counts }
 }
 
+/// Reasons of one node.
+pub type Refusals = SmallVec<[Refusal; 1]>;
+
 /// Why a node refuses a pod; empty if it does not.
 #[must_use]
-pub fn refusals(model: &Model, context: Context, task: TaskId, id: NodeId) -> Vec<Refusal> {
+pub fn refusals(model: &Model, context: Context, task: TaskId, id: NodeId) -> Refusals {
     let policy = context.policy;
     let pod = &model.tasks[task];
-    let (node, shape, constraints) = (
-        &model.nodes[id],
-        &model.shapes[pod.shape],
-        &model.classes[pod.class].constraints,
-    );
+    let (node, shape) = (&model.nodes[id], &model.shapes[pod.shape]);
     if !filter::fits_later(node, shape) {
-        return shortages(model, task, id);
+        return shortages(model, shape, node);
     }
+    let constraints = &model.classes[pod.class].constraints;
     if let Some((closed, amount)) = filter::closed_gate(model, task, node).filter(|_| shape.gpu.memory > 0) {
         let details = gates::message(model, closed, &amount);
-        return vec![Refusal::Gate(format!(
+        return smallvec![Refusal::Gate(format!(
             "node does not have enough capacity. Reason: {}, Details: {details}",
             closed.code.as_str()
         ))];
     }
     if !filter::node_kind_allows(node, shape) {
-        return vec![Refusal::Kind(kind_text(model, task, id))];
+        return smallvec![Refusal::Kind(kind_text(model, task, id))];
     }
     let input = node.input.as_ref();
     if shape.gpu.memory > 0 && input.is_none_or(|input| input.gpu_memory.is_none()) {
-        return vec![Refusal::Kind(format!(
+        return smallvec![Refusal::Kind(format!(
             "node is not a gpu node or the gpu memory count on the node was not synced yet, task: <{}/{}>, node: <{}>",
             pod.input.namespace, pod.input.name, node.name
         ))];
     }
     if !filter::slots_suffice(node, shape) {
-        return vec![Refusal::PodSlots];
+        return smallvec![Refusal::PodSlots];
     }
-    let mut conditions = Vec::new();
+    let mut conditions = Refusals::new();
     if input.is_some_and(|input| input.unschedulable) {
         conditions.push(Refusal::Unschedulable);
     }
@@ -171,29 +186,29 @@ pub fn refusals(model: &Model, context: Context, task: TaskId, id: NodeId) -> Ve
         return conditions;
     }
     if !constraints.tolerates(node) {
-        return vec![Refusal::Taint];
+        return smallvec![Refusal::Taint];
     }
     if !constraints.selects(node) {
-        return vec![Refusal::Affinity];
+        return smallvec![Refusal::Affinity];
     }
     if !constraints.ports.is_empty() && !filter::ports_free(model, task, node) {
-        return vec![Refusal::Ports];
+        return smallvec![Refusal::Ports];
     }
     let clash = neighbours::clash(model, task, id).or_else(|| context.spreading?.clash(model, id));
     if let Some(clash) = clash {
-        return vec![Refusal::Neighbours(clash)];
+        return smallvec![Refusal::Neighbours(clash)];
     }
     if policy.restrict_nodes && !filter::worker_label_fits(policy, node, shape) {
         let kind = if shape.cpu_only { "cpu" } else { "gpu" };
-        return vec![Refusal::Reserved(format!(
+        return smallvec![Refusal::Reserved(format!(
             "{kind} task: <{}/{}> can't run on non {kind} nodes, node: <{}>",
             pod.input.namespace, pod.input.name, node.name
         ))];
     }
     if !numa::allows(model, task, id) {
-        return vec![Refusal::Numa];
+        return smallvec![Refusal::Numa];
     }
-    Vec::new()
+    Refusals::new()
 }
 
 fn kind_text(model: &Model, task: TaskId, id: NodeId) -> String {
@@ -216,10 +231,9 @@ fn kind_text(model: &Model, task: TaskId, id: NodeId) -> String {
 }
 
 /// What a node has too little of.
-fn shortages(model: &Model, task: TaskId, id: NodeId) -> Vec<Refusal> {
-    let (shape, node) = (&model.shapes[model.tasks[task].shape], &model.nodes[id]);
+fn shortages(model: &Model, shape: &Shape, node: &Node) -> Refusals {
     let free = |position: usize| node.idle.get(position) - node.planned.get(position);
-    let mut reasons = Vec::new();
+    let mut reasons = Refusals::new();
     for (name, amount) in &shape.gpu.mig {
         let position = (PODS + 1..).find(|at| model.resources.name(*at) == name);
         if position.is_none_or(|at| free(at) < *amount) {
@@ -233,7 +247,7 @@ fn shortages(model: &Model, task: TaskId, id: NodeId) -> Vec<Refusal> {
     };
     if shape.gpu.mig.is_empty() && gpus > free(GPUS).max(0) {
         reasons.push(Refusal::Gpus);
-    } else if shape.gpu.memory > node.gpu_memory() {
+    } else if shape.gpu.memory > 0 && shape.gpu.memory > node.gpu_memory() {
         reasons.push(Refusal::GpuMemory);
     } else if shape.shared && reasons.is_empty() && shape.vector.fits(&node.future, true) && free(GPUS) < GPU {
         reasons.push(Refusal::Gpus);

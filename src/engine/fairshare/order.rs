@@ -1,12 +1,12 @@
 //! Which of two sibling queues is served first, and which of two jobs of a queue.
 
-use std::cmp::Ordering;
+use std::cmp::{Ordering, Reverse};
 
 use crate::engine::input::{GPU, Name, Time};
 use crate::engine::model::Model;
 use crate::engine::model::gang::{Gang, Stage};
 use crate::engine::model::ids::QueueId;
-use crate::engine::model::resources::{GPUS, Shared, plus};
+use crate::engine::model::resources::{GPUS, Shared, add, plus};
 use crate::engine::policy::{Plugin, Policy};
 
 /// A queue in a comparison: what its best job asks for, and what its victims so far would give back.
@@ -49,36 +49,59 @@ fn dominant(model: &Model, queue: QueueId, amount: &Shared) -> Ratio {
     most
 }
 
+/// What the order of queues goes by, worked out once for a queue and its best job.
+#[derive(Clone, Copy, Debug)]
+pub struct QueueOrder {
+    queue: QueueId,
+    /// It has more than its fair share of everything.
+    over: bool,
+    /// With the job it would have more than its quota of something.
+    fed: bool,
+    priority: i64,
+    /// The job would give it some of what it may have nothing of.
+    violates: bool,
+    /// The dominant share with the job, without the victims so far.
+    after: Ratio,
+    /// The dominant share as it is.
+    held: Ratio,
+}
+
+impl QueueOrder {
+    /// That of a contender, as the model is now.
+    #[must_use]
+    pub fn of(model: &Model, one: &Contender) -> Self {
+        let queue = &model.queues[one.queue];
+        let with_job = plus(&queue.allocated, &one.job);
+        let mut rest = with_job;
+        add(&mut rest, &one.victims, -1);
+        Self {
+            queue: one.queue,
+            over: (0..3).all(|resource| queue.fair[resource] < queue.allocated[resource]),
+            fed: !within(&with_job, |resource| queue.share(resource).quota),
+            priority: queue.input.as_ref().map_or(0, |input| input.priority),
+            violates: (0..3).any(|resource| queue.allocatable(resource) == Some(0) && with_job[resource] > 0),
+            after: dominant(model, one.queue, &rest),
+            held: dominant(model, one.queue, &queue.allocated),
+        }
+    }
+
+    /// Which queue is served first; `Less` = this one. Never equal for two different queues.
+    #[must_use]
+    pub fn compare(&self, other: &Self, model: &Model) -> Ordering {
+        let flags = |one: &Self| (one.over, one.fed, Reverse(one.priority), one.violates);
+        flags(self)
+            .cmp(&flags(other))
+            .then_with(|| compare_ratios(self.after, other.after))
+            .then_with(|| compare_ratios(self.held, other.held))
+            .then_with(|| by_allocatable(model, self.queue, other.queue))
+            .then_with(|| by_age(model, self.queue, other.queue))
+    }
+}
+
 /// Which queue is served first; `Less` = left. Never equal for two different queues.
 #[must_use]
 pub fn compare_queues(model: &Model, left: &Contender, right: &Contender) -> Ordering {
-    let with_job = |one: &Contender| plus(&model.queues[one.queue].allocated, &one.job);
-    let (left_with, right_with) = (with_job(left), with_job(right));
-    let over = |one: &Contender| {
-        let queue = &model.queues[one.queue];
-        (0..3).all(|resource| queue.fair[resource] < queue.allocated[resource])
-    };
-    let fed =
-        |one: &Contender, amount: &Shared| !within(amount, |resource| model.queues[one.queue].share(resource).quota);
-    let priority = |one: &Contender| model.queues[one.queue].input.as_ref().map_or(0, |input| input.priority);
-    let violates = |one: &Contender, amount: &Shared| {
-        let queue = &model.queues[one.queue];
-        (0..3).any(|resource| queue.allocatable(resource) == Some(0) && amount[resource] > 0)
-    };
-    let after = |one: &Contender, amount: &Shared| {
-        let mut rest = *amount;
-        crate::engine::model::resources::add(&mut rest, &one.victims, -1);
-        dominant(model, one.queue, &rest)
-    };
-    let held = |one: &Contender| dominant(model, one.queue, &model.queues[one.queue].allocated);
-    (over(left).cmp(&over(right)))
-        .then_with(|| fed(left, &left_with).cmp(&fed(right, &right_with)))
-        .then_with(|| priority(right).cmp(&priority(left)))
-        .then_with(|| violates(left, &left_with).cmp(&violates(right, &right_with)))
-        .then_with(|| compare_ratios(after(left, &left_with), after(right, &right_with)))
-        .then_with(|| compare_ratios(held(left), held(right)))
-        .then_with(|| by_allocatable(model, left.queue, right.queue))
-        .then_with(|| by_age(model, left.queue, right.queue))
+    QueueOrder::of(model, left).compare(&QueueOrder::of(model, right), model)
 }
 
 /// The queue that may have less in something and more in nothing goes first.

@@ -14,7 +14,7 @@ use crate::engine::model::ids::{GangId, QueueId, TaskId};
 use crate::engine::model::resources::{Shared, add, plus};
 
 use super::lines::{Lines, Standing};
-use super::order::{Contender, JobOrder, Rules, by_age, compare_queues};
+use super::order::{Contender, JobOrder, QueueOrder, Rules, by_age};
 
 /// A job in line.
 #[derive(Clone, Debug)]
@@ -90,10 +90,18 @@ struct Leaf {
     popped: Shared,
 }
 
+/// A queue among its siblings, and what its place goes by.
+#[derive(Clone, Copy, Debug)]
+struct Seat {
+    queue: QueueId,
+    /// `None`: it has no job, or queues are not compared by share.
+    order: Option<QueueOrder>,
+}
+
 /// Sibling queues as a binary heap, best first.
 #[derive(Debug, Default)]
 struct Level {
-    heap: Vec<QueueId>,
+    heap: Vec<Seat>,
     /// The first may no longer be the best.
     stale: bool,
 }
@@ -230,9 +238,9 @@ impl JobTree {
             self.build(model);
         }
         self.freshen(model, None);
-        let mut at = *self.levels.get(&None)?.heap.first()?;
+        let mut at = self.levels.get(&None)?.heap.first()?.queue;
         while let Some(level) = self.levels.get(&Some(at)) {
-            at = *level.heap.first()?;
+            at = level.heap.first()?.queue;
         }
         let job = self.take(view, at)?;
         let leaf = self.leaves.get_mut(&at)?;
@@ -312,9 +320,11 @@ impl JobTree {
             }
         }
     }
+
     fn enter(&mut self, model: &Model, parent: Option<QueueId>, queue: QueueId) {
+        let seat = self.seat(model, queue);
         let level = self.levels.entry(parent).or_default();
-        level.heap.push(queue);
+        level.heap.push(seat);
         let position = level.heap.len() - 1;
         self.sift_up(model, parent, position);
     }
@@ -327,10 +337,11 @@ impl JobTree {
             let position = self
                 .levels
                 .get(&parent)
-                .and_then(|level| level.heap.iter().position(|other| *other == queue));
+                .and_then(|level| level.heap.iter().position(|other| other.queue == queue));
             match position {
                 None => self.enter(model, parent, queue),
                 Some(position) => {
+                    self.judge(model, parent, position);
                     self.sift_up(model, parent, position);
                     self.sift_down(model, parent, position);
                 }
@@ -346,7 +357,8 @@ impl JobTree {
         if std::mem::take(&mut level.stale)
             && let Some(&first) = level.heap.first()
         {
-            self.freshen(model, Some(first));
+            self.freshen(model, Some(first.queue));
+            self.judge(model, parent, 0);
             self.sift_down(model, parent, 0);
         }
     }
@@ -391,13 +403,11 @@ impl JobTree {
     /// Whether one position of a level is served (or robbed) before another.
     fn precedes(&self, model: &Model, parent: Option<QueueId>, one: usize, other: usize) -> bool {
         let heap = &self.levels[&parent].heap;
-        let (Some(left), Some(right)) = (self.contender(heap[one]), self.contender(heap[other])) else {
-            return false;
-        };
-        let order = if self.rules.shares {
-            compare_queues(model, &left, &right)
-        } else {
-            by_age(model, left.queue, right.queue)
+        let (left, right) = (&heap[one], &heap[other]);
+        let order = match (&left.order, &right.order) {
+            (Some(left), Some(right)) => left.compare(right, model),
+            _ if self.rules.shares => return false,
+            _ => by_age(model, left.queue, right.queue),
         };
         match self.purpose {
             Purpose::Serve => order == Ordering::Less,
@@ -405,11 +415,29 @@ impl JobTree {
         }
     }
 
+    /// Judges the queue at a position anew.
+    fn judge(&mut self, model: &Model, parent: Option<QueueId>, position: usize) {
+        let seat = self.levels.get(&parent).and_then(|level| level.heap.get(position));
+        if let Some(seat) = seat.map(|seat| self.seat(model, seat.queue))
+            && let Some(level) = self.levels.get_mut(&parent)
+        {
+            level.heap[position] = seat;
+        }
+    }
+
+    fn seat(&self, model: &Model, queue: QueueId) -> Seat {
+        let contender = self.rules.shares.then(|| self.contender(queue)).flatten();
+        Seat {
+            queue,
+            order: contender.map(|contender| QueueOrder::of(model, &contender)),
+        }
+    }
+
     /// A queue with the job that it would give next.
     fn contender(&self, queue: QueueId) -> Option<Contender> {
         let mut at = queue;
         while let Some(level) = self.levels.get(&Some(at)) {
-            at = *level.heap.first()?;
+            at = level.heap.first()?.queue;
         }
         let leaf = self.leaves.get(&at)?;
         let next = leaf.first_amount(self.purpose)?;
