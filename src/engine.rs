@@ -19,14 +19,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use actions::session::Session;
 use actions::victims::probe::Spots;
 use actions::victims::room::Rooms;
-use decision::{Decisions, Detail, GroupReport, ReasonCode};
-use explain::report::{Findings, report};
+use decision::{Decisions, Detail, GroupReport, PodRef, ReasonCode, Stray};
+use explain::report::{Findings, pod_ref, report};
 use fairshare::divide::divide_tree;
 use fairshare::lines::Lines;
 use fairshare::tree::schedulable_queue;
-use input::{Event, Time};
+use input::{Event, GroupKey, Time};
 use model::Model;
-use model::ids::GangId;
+use model::ids::{GangId, TaskId};
 use policy::{ActionKind, Plugin, Policy};
 
 /// Why the engine wants to be asked again at some instant although nothing changes.
@@ -54,6 +54,8 @@ pub struct Engine {
     spots: Spots,
     /// What was last reported about each gang.
     reported: BTreeMap<GangId, GroupReport>,
+    /// Pods last told of as strays: as whom, and what was said.
+    strays: BTreeMap<TaskId, (PodRef, String)>,
     /// Gangs that are broken.
     stale: BTreeSet<GangId>,
     /// Instants at which something ends that holds decisions back.
@@ -77,6 +79,7 @@ impl Engine {
             rooms: Rooms::default(),
             spots: Spots::new(),
             reported: BTreeMap::new(),
+            strays: BTreeMap::new(),
             stale: BTreeSet::new(),
             wake: BTreeSet::new(),
             #[cfg(test)]
@@ -149,6 +152,7 @@ impl Engine {
         let findings = std::mem::take(&mut session.findings);
         Self::tell(&mut self.reported, &session, &findings, &mut decisions);
         session.finish(&mut decisions);
+        self.tell_of_strays(&mut decisions);
         self.model.dirty = !decisions.evict.is_empty();
         decisions
     }
@@ -215,6 +219,44 @@ impl Engine {
             .unschedulable
             .sort_by(|left, right| left.group.cmp(&right.group));
         decisions.cleared.sort();
+    }
+
+    /// Pods that name a sub-group which is not there, where that is news.
+    fn tell_of_strays(&mut self, decisions: &mut Decisions) {
+        let mut now = BTreeMap::new();
+        for &id in &self.model.strays {
+            let task = &self.model.tasks[id].input;
+            let gang = self.model.gangs_of(id).and_then(|gang| gang.input.as_ref());
+            let (Some(gang), Some(named)) = (gang, &task.sub_group) else {
+                continue;
+            };
+            let prefix = if gang.back_off {
+                format!("Node-Pool '{}': ", self.policy.node_pool)
+            } else {
+                String::new()
+            };
+            let GroupKey { namespace, name } = &gang.key;
+            let message = format!(
+                "{prefix}Pod references subgroup \"{named}\", which does not exist in PodGroup {namespace}/{name}"
+            );
+            now.insert(id, (pod_ref(&self.model, id), message));
+        }
+        let before = std::mem::replace(&mut self.strays, now);
+        for (id, (pod, _)) in &before {
+            if self.strays.get(id).is_none_or(|(other, _)| other != pod) {
+                let (pod, message) = (pod.clone(), None);
+                decisions.strays.push(Stray { pod, message });
+            }
+        }
+        for (id, (pod, message)) in &self.strays {
+            if before
+                .get(id)
+                .is_none_or(|said| *said != (pod.clone(), message.clone()))
+            {
+                let (pod, message) = (pod.clone(), Some(message.clone()));
+                decisions.strays.push(Stray { pod, message });
+            }
+        }
     }
 
     /// What keeps a gang from being tried at all.

@@ -172,8 +172,8 @@ pub enum Problem {
     /// The object has no name, or a pod has no uid or namespace.
     #[error("the object has no identity")]
     NoIdentity,
-    /// A quantity cannot be read. On a pod: the pod is held back; on a node: the resource is left out.
-    #[error("{field}: quantity {value:?} of {resource} cannot be read")]
+    /// A quantity cannot be read, is negative or is beyond reason. On a pod: the pod is held back; on a node: the resource is left out.
+    #[error("{field}: quantity {value:?} of {resource} cannot be used")]
     Quantity {
         /// Where it stands.
         field: &'static str,

@@ -27,7 +27,7 @@ use tokio::sync::mpsc;
 use crate::api::quantity::Amount;
 use crate::api::{BindRequest, PodGroup, Queue, Topology};
 use crate::components::Error;
-pub use crate::engine::decision::{Bind as Placement, GroupReport, GroupTimes, PodRef};
+pub use crate::engine::decision::{Bind as Placement, GroupReport, GroupTimes, PodRef, Stray};
 pub use crate::engine::input::GroupKey;
 
 /// Scheduler inbox. A relist of 16,000 pods fits without stalling the watch; a message is below 128 bytes, so 2 MiB at most.
@@ -234,6 +234,8 @@ pub enum ToPodGroups {
     Waiting(Vec<GroupReport>),
     /// From the scheduler, after a cycle: pod groups with nothing pending any more.
     Cleared(Vec<GroupKey>),
+    /// From the scheduler, after a cycle: pods that name a sub-group which is not there, and those that no longer do.
+    Strays(Vec<Stray>),
 }
 
 /// **podgroups → queues**: what a pod group asks for and has, as its status says or is about to say. The latest counts.

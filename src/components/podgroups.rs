@@ -21,7 +21,7 @@ use tracing::{debug, warn};
 
 use crate::api::names::reason;
 use crate::components::agenda::Agenda;
-use crate::components::bus::{Bus, Change, GroupKey, GroupReport, Kind, Note, Object, Severity, Subject};
+use crate::components::bus::{Bus, Change, GroupKey, GroupReport, Kind, Note, Object, Severity, Stray, Subject};
 use crate::components::bus::{ToPodGroups, ToQueues, deliver};
 use crate::components::retry::{Backoff, Failure, failure};
 use crate::components::watches::Stores;
@@ -168,6 +168,7 @@ impl PodGroups {
             ToPodGroups::Change(Change::Applied(_) | Change::Deleted(_)) => {}
             ToPodGroups::Waiting(reports) => reports.into_iter().for_each(|report| self.waiting(report)),
             ToPodGroups::Cleared(groups) => groups.into_iter().for_each(|group| self.cleared(group)),
+            ToPodGroups::Strays(strays) => strays.into_iter().for_each(|stray| self.stray(stray)),
         }
     }
 
@@ -215,6 +216,34 @@ impl PodGroups {
         self.plan(Target::Group(key), REASONS_AFTER);
     }
 
+    /// A pod names a sub-group that is not there, or no longer does: its condition, and an event.
+    fn stray(&mut self, stray: Stray) {
+        let Some(message) = stray.message else {
+            return self.sentences.forget(&stray.pod.uid);
+        };
+        let note = self.note(
+            Subject::Pod(stray.pod.clone()),
+            Severity::Warning,
+            reason::UNSCHEDULABLE,
+            &message,
+        );
+        self.bus.events.send(note);
+        let uid = Arc::clone(&stray.pod.uid);
+        self.sentences.say(stray.pod, message);
+        self.plan(Target::Pod(uid), REASONS_AFTER);
+    }
+
+    fn note(&self, subject: Subject, severity: Severity, reason: &'static str, message: &str) -> Note {
+        Note {
+            subject,
+            severity,
+            reason,
+            message: message.to_owned(),
+            source: self.context.settings.scheduler_name.clone(),
+            annotations: std::collections::BTreeMap::new(),
+        }
+    }
+
     fn cleared(&mut self, key: GroupKey) {
         self.reports.remove(&key);
         self.news.remove(&key);
@@ -225,27 +254,19 @@ impl PodGroups {
     }
 
     fn note_report(&self, report: &GroupReport) {
-        let note = |subject, severity, reason, message: &str| Note {
-            subject,
-            severity,
-            reason,
-            message: message.to_owned(),
-            source: self.context.settings.scheduler_name.clone(),
-            annotations: std::collections::BTreeMap::new(),
-        };
         let word = if report.not_ready {
             reason::NOT_READY
         } else {
             reason::UNSCHEDULABLE
         };
-        self.bus.events.send(note(
+        self.bus.events.send(self.note(
             Subject::PodGroup(report.group.clone()),
             Severity::Normal,
             word,
             &report.message,
         ));
         for (pod, message) in &report.pods {
-            self.bus.events.send(note(
+            self.bus.events.send(self.note(
                 Subject::Pod(pod.clone()),
                 Severity::Warning,
                 reason::UNSCHEDULABLE,

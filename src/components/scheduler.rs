@@ -251,6 +251,9 @@ impl Scheduler {
         if !decisions.cleared.is_empty() {
             deliver(&self.bus.podgroups, ToPodGroups::Cleared(decisions.cleared)).await?;
         }
+        if !decisions.strays.is_empty() {
+            deliver(&self.bus.podgroups, ToPodGroups::Strays(decisions.strays)).await?;
+        }
         if !decisions.times.is_empty() {
             deliver(&self.bus.grouper, ToGrouper::Times(decisions.times)).await?;
         }

@@ -30,6 +30,8 @@ pub struct Decisions {
     pub unschedulable: Vec<GroupReport>,
     /// Pod groups that have nothing pending any more: what `unschedulable` said about them is over.
     pub cleared: Vec<GroupKey>,
+    /// Pods that wait and name a sub-group which their pod group does not have, each told of once; and those that no longer do.
+    pub strays: Vec<Stray>,
     /// Timestamps on pod groups to write down.
     pub times: Vec<GroupTimes>,
     /// What the cycle cost, in counted steps.
@@ -45,8 +47,18 @@ impl Decisions {
             && self.pipeline.is_empty()
             && self.unschedulable.is_empty()
             && self.cleared.is_empty()
+            && self.strays.is_empty()
             && self.times.is_empty()
     }
+}
+
+/// A pod that cannot be placed because it names a sub-group that is not there. Nothing else of its pod group is affected.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stray {
+    /// The pod.
+    pub pod: PodRef,
+    /// What to say of it; `None`: what was said is over.
+    pub message: Option<String>,
 }
 
 /// A pod gets a node.

@@ -69,6 +69,8 @@ pub struct Model {
     pub index: NodeIndex,
     /// Gangs with pending pods.
     pub pending: BTreeSet<GangId>,
+    /// Pending pods that belong to no pod set of their gang.
+    pub strays: BTreeSet<TaskId>,
     /// Gangs with a changed pod or settings since the last cycle.
     pub changed_gangs: Vec<GangId>,
     /// Gangs that may have to move in the lines of their queues. See `fairshare::lines`.
@@ -248,6 +250,13 @@ impl Model {
         self.account_nodes(id, sign);
         let task = &self.tasks[id];
         let (Some(gang_id), Some(member)) = (task.gang, task.member) else {
+            if task.gang.is_some() && task.state.status == Status::Pending {
+                if sign > 0 {
+                    self.strays.insert(id);
+                } else {
+                    self.strays.remove(&id);
+                }
+            }
             return;
         };
         let (status, evicted_now) = (task.state.status, task.state.evicted_from.is_some());

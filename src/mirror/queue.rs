@@ -121,11 +121,14 @@ fn amount(value: Option<f64>, unit: f64) -> Option<i64> {
     (value >= 0.0).then(|| whole(value * unit))
 }
 
-/// Rounds to the nearest integer, saturating; not a number counts as 0.
+/// More than any cluster has, and little enough for sums of many.
+const MOST: i64 = 1 << 58;
+
+/// Rounds to the nearest integer, within bounds; not a number counts as 0.
 fn whole(value: f64) -> i64 {
     #[expect(clippy::cast_possible_truncation, reason = "saturates, by definition of `as`")]
     let whole = value.round() as i64;
-    whole
+    whole.clamp(-MOST, MOST)
 }
 
 #[cfg(test)]

@@ -11,6 +11,13 @@ use crate::api::names::{annotation, resource};
 use crate::api::quantity::Amount;
 use crate::engine::input::{Amounts, GPU, GpuKind, GpuRequest, WHOLE};
 
+/// The most milli-cores, bytes or thousandths that count: 256 TiB, for one.
+const MOST: i64 = 1 << 48;
+/// The most devices that count.
+const MOST_DEVICES: i64 = 1 << 20;
+/// The most MiB of a GPU that count.
+const MOST_GPU_MEMORY: i64 = 1 << 28;
+
 /// How a resource name is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
@@ -41,6 +48,14 @@ impl Unit {
             _ if name.contains('/') => Self::Extended,
             _ if name.starts_with("hugepages-") || name.starts_with("attachable-volumes-") => Self::Extended,
             _ => Self::None,
+        }
+    }
+
+    /// The most of it that counts. No node has as much, and sums of many such amounts are still far from what an integer holds.
+    fn most(self) -> i64 {
+        match self {
+            Self::Gpu | Self::Mig => MOST_DEVICES,
+            Self::Cpu | Self::Memory | Self::Storage | Self::Extended | Self::None => MOST,
         }
     }
 
@@ -84,12 +99,16 @@ impl<'o> Sum<'o> {
     fn of(maps: impl Iterator<Item = &'o QuantityMap>, field: &'static str, problems: &mut Vec<Problem>) -> Self {
         let mut exact = ByName::<Amount>::default();
         for (resource, quantity) in maps.flatten() {
-            match Amount::of(quantity) {
-                Ok(amount) => {
+            let amount = Amount::of(quantity).ok().filter(|amount| {
+                let unit = Unit::of(resource);
+                (0..=unit.most()).contains(&unit.count(*amount))
+            });
+            match amount {
+                Some(amount) => {
                     let sum = exact.entry(resource, Amount::ZERO);
                     *sum = sum.saturating_add(amount);
                 }
-                Err(_) => problems.push(Problem::Quantity {
+                None => problems.push(Problem::Quantity {
                     field,
                     resource: resource.clone(),
                     value: quantity.0.clone(),
@@ -245,7 +264,8 @@ fn share<'o>(given: &impl Fn(&str) -> Option<&'o str>, problems: &mut Vec<Proble
         "a whole number of MiB above 0",
         problems,
         |text| text.parse().ok().filter(|mib| *mib > 0),
-    );
+    )
+    .map(|mib: i64| mib.min(MOST_GPU_MEMORY));
     let portion = read(
         given,
         annotation::GPU_FRACTION,
@@ -275,7 +295,7 @@ fn share<'o>(given: &impl Fn(&str) -> Option<&'o str>, problems: &mut Vec<Proble
         problems,
         |text| text.parse::<i64>().ok(),
     ) {
-        request.count = devices;
+        request.count = devices.min(MOST_DEVICES);
         if devices <= 0 {
             problems.push(Problem::Contradiction(
                 "the pod asks for a share of no GPU: annotation gpu-fraction-num-devices must be above 0",
@@ -319,7 +339,10 @@ fn legacy_mig(pod: &Pod) -> Vec<(crate::engine::input::Name, i64)> {
     let all = pod.metadata.annotations.iter().flatten();
     let profiles = all.filter(|(key, _)| key.starts_with(annotation::MIG_PREFIX));
     profiles
-        .filter_map(|(key, value)| Some((name(key), value.parse().ok().filter(|count| *count > 0)?)))
+        .filter_map(|(key, value)| {
+            let count = value.parse().ok().filter(|count| *count > 0)?;
+            Some((name(key), MOST_DEVICES.min(count)))
+        })
         .collect()
 }
 

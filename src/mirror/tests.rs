@@ -340,7 +340,7 @@ fn bad_objects_are_told_of_and_stop_nothing() {
     let told: Vec<_> = odd.rejections.iter().map(ToString::to_string).collect();
     assert_eq!(
         told,
-        ["Node n: status.allocatable: quantity \"lots\" of cpu cannot be read"]
+        ["Node n: status.allocatable: quantity \"lots\" of cpu cannot be used"]
     );
     let pod = world
         .0

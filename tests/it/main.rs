@@ -5,6 +5,7 @@ mod apiserver;
 mod components;
 mod crd_behaviour;
 mod crds;
+mod filters;
 mod leadership;
 mod manifests;
 mod operator;

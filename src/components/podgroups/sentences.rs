@@ -34,6 +34,11 @@ impl Sentences {
         news
     }
 
+    /// What is to be said about one pod, whatever its group says.
+    pub fn say(&mut self, pod: PodRef, message: String) {
+        self.pods.insert(Arc::clone(&pod.uid), (pod, message));
+    }
+
     /// Nothing is to be said about the pod any more.
     pub fn forget(&mut self, uid: &str) {
         self.pods.remove(uid);

@@ -257,11 +257,10 @@ pub fn walk(model: &Model, context: Context, task: TaskId, work: &mut Work) -> O
             return Some(id);
         }
     }
+    // Who asks for nothing fits where more is taken than there is.
+    let cpu = Some(shape.vector.get(CPU)).filter(|cpu| *cpu > 0).unwrap_or(i64::MIN);
     let lists: &[(Order, i64)] = if shape.cpu_only {
-        &[
-            (Order::CpuNodes, shape.vector.get(CPU)),
-            (Order::GpuNodes, shape.vector.get(CPU)),
-        ]
+        &[(Order::CpuNodes, cpu), (Order::GpuNodes, cpu)]
     } else if !shape.shared {
         &[(Order::Gpus, shape.vector.get(GPUS))]
     } else if context.scorers.sharing {

@@ -229,3 +229,40 @@ fn a_gang_that_is_whole_again_forgets_that_it_was_broken() {
     assert_eq!(times[0].stale_since, None);
     assert_eq!(engine.next_wakeup(NOW), None);
 }
+
+#[test]
+fn a_pod_of_a_sub_group_that_is_not_there_is_told_once_and_holds_up_nobody() {
+    let (mut engine, group, lost) = small_world();
+    let lost = PodInput {
+        sub_group: Some("workers".into()),
+        ..lost
+    };
+    engine.apply(Event::Pod(Box::new(lost.clone())), NOW);
+    engine.apply(Event::Pod(Box::new(pod(&group, 1, "1"))), NOW);
+    let decisions = engine.cycle(NOW);
+    assert_eq!(decisions.bind.len(), 1, "the other pod of the group is bound");
+    let said: Vec<_> = decisions
+        .strays
+        .iter()
+        .map(|stray| (&*stray.pod.name, stray.message.as_deref()))
+        .collect();
+    let sentence = "Pod references subgroup \"workers\", which does not exist in PodGroup ns/a";
+    assert_eq!(said, [(&*lost.name, Some(sentence))]);
+
+    engine.apply(Event::Node(Box::new(node("n1", "1"))), NOW);
+    assert!(engine.cycle(NOW).strays.is_empty(), "it was told before");
+
+    let found = PodInput {
+        sub_group: None,
+        ..lost
+    };
+    engine.apply(Event::Pod(Box::new(found.clone())), NOW);
+    let decisions = engine.cycle(NOW);
+    assert_eq!(decisions.bind.len(), 1);
+    let said: Vec<_> = decisions
+        .strays
+        .iter()
+        .map(|stray| (&*stray.pod.name, stray.message.as_deref()))
+        .collect();
+    assert_eq!(said, [(&*found.name, None)], "what was said is over");
+}

@@ -107,7 +107,7 @@ fn what_cannot_be_read_is_told() {
     assert_eq!((amounts.cpu, amounts.memory), (0, GIB));
     assert_eq!(
         problems.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        ["spec.containers: quantity \"lots\" of cpu cannot be read"]
+        ["spec.containers: quantity \"lots\" of cpu cannot be used"]
     );
 }
 

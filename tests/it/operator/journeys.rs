@@ -98,6 +98,27 @@ async fn without_enforcement_a_wrong_queue_is_explained() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_sub_group_that_is_not_there_is_told_on_the_pod() {
+    let lab = Lab::start(two_gpu_nodes()).await;
+    let _operator = lab.replica("one").await;
+    let mut lost = pod("lost", 0);
+    lost["metadata"]["labels"]["kai.scheduler/subgroup-name"] = json!("workers");
+    lab.create(lost).await.unwrap();
+    let why = lab.unschedulable("lost").await;
+    assert!(
+        why.starts_with("Pod references subgroup \"workers\", which does not exist in PodGroup team/"),
+        "{why}"
+    );
+    let corrected = json!({"metadata": {"labels": {"kai.scheduler/subgroup-name": null}}});
+    let patch = kube::api::Patch::Merge(corrected);
+    lab.pods()
+        .patch("lost", &kube::api::PatchParams::default(), &patch)
+        .await
+        .unwrap();
+    lab.runs("lost").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_gang_starts_whole_or_waits_whole_and_says_why() {
     let lab = Lab::start(two_gpu_nodes()).await;
     let operator = lab.replica("one").await;
