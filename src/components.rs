@@ -145,6 +145,8 @@ pub struct Settings {
     pub pod_labels: BTreeMap<String, String>,
     /// Namespaces must carry these labels for their pods to be grouped.
     pub namespace_labels: BTreeMap<String, String>,
+    /// Extended resources that are whole GPUs, beside those of NVIDIA and AMD.
+    pub gpu_resources: Vec<String>,
     /// Conditions and events list every node instead of counts per reason.
     pub detailed_fit_errors: bool,
 }
@@ -164,6 +166,7 @@ impl Default for Settings {
             default_priorities: None,
             pod_labels: BTreeMap::new(),
             namespace_labels: BTreeMap::new(),
+            gpu_resources: Vec::new(),
             detailed_fit_errors: false,
         }
     }

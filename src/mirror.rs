@@ -32,7 +32,7 @@ use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::ResourceExt;
 use smallvec::SmallVec;
 
-use crate::api::names::{label, node_label, object};
+use crate::api::names::{label, node_label, object, resource};
 use crate::api::{BindRequest, NodeResourceTopology, PodGroup, Queue, Topology};
 use crate::engine::input::{Event, GroupKey, Name, NodeInput, NumaInput, PodInput, QueueInput, Table};
 
@@ -53,6 +53,8 @@ pub struct Settings {
     pub gpu_worker_label: String,
     /// Label key of nodes with multi-instance GPUs.
     pub mig_label: String,
+    /// Extended resources that are whole GPUs, of all vendors counted together.
+    pub gpu_resources: Vec<String>,
     /// Value of the label `app` on GPU reservation pods.
     pub reservation_app: String,
     /// Value of the label `app` on scaling pods.
@@ -73,6 +75,7 @@ impl Default for Settings {
             cpu_worker_label: node_label::CPU_WORKER.to_owned(),
             gpu_worker_label: node_label::GPU_WORKER.to_owned(),
             mig_label: node_label::MIG_ENABLED.to_owned(),
+            gpu_resources: [resource::NVIDIA_GPU, resource::AMD_GPU].map(ToOwned::to_owned).into(),
             reservation_app: object::RESERVATION_APP.to_owned(),
             scaling_app: label::SCALING_POD_APP.to_owned(),
             numa: None,

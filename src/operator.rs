@@ -153,13 +153,15 @@ fn start_components(
 
 /// What the mirror goes by: the part of the settings that says which objects are ours.
 fn mirror_settings(settings: &components::Settings) -> mirror::Settings {
+    let usual = mirror::Settings::default();
     mirror::Settings {
+        gpu_resources: [usual.gpu_resources.as_slice(), settings.gpu_resources.as_slice()].concat(),
         scheduler_name: settings.scheduler_name.clone(),
         shard: Shard {
             key: settings.node_pool_label_key.clone(),
             value: settings.node_pool.clone().unwrap_or_default(),
         },
-        ..mirror::Settings::default()
+        ..usual
     }
 }
 

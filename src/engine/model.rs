@@ -142,6 +142,13 @@ impl Model {
         self.gang_ids.get(group).copied()
     }
 
+    /// The node of a name, if it is known and there.
+    #[must_use]
+    pub fn node_named(&self, name: &Name) -> Option<NodeId> {
+        let id = self.node_ids.get(name).copied();
+        id.filter(|id| self.nodes[*id].input.is_some())
+    }
+
     /// A number that changes with each change of nodes in more than their books.
     #[must_use]
     pub fn state_of_nodes(&self) -> u64 {

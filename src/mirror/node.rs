@@ -19,7 +19,7 @@ pub fn read(node: &Node, settings: &Settings, problems: &mut Vec<Problem>) -> No
     let empty = std::collections::BTreeMap::new();
     let status = node.status.as_ref();
     let resources = status.and_then(|status| status.allocatable.as_ref()).unwrap_or(&empty);
-    let (allocatable, pods) = requests::allocatable(resources, problems);
+    let (allocatable, pods) = requests::allocatable(resources, &settings.gpu_resources, problems);
     let label = |key: &str| node.labels().get(key).map(String::as_str);
     let has_mig = allocatable
         .other

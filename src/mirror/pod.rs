@@ -38,7 +38,7 @@ pub fn read(
             .map(String::as_str)
     };
     let app = labelled(label::APP);
-    let (amounts, gpu) = requests::of_pod(pod, problems);
+    let (amounts, gpu) = requests::of_pod(pod, &settings.gpu_resources, problems);
     let finished = phase(pod) == "Succeeded";
     let foreign = !finished && spec.scheduler_name.as_deref().unwrap_or_default() != settings.scheduler_name;
     let namespace = name(pod.metadata.namespace.as_deref().unwrap_or_default());

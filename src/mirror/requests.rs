@@ -38,11 +38,11 @@ enum Unit {
 }
 
 impl Unit {
-    fn of(name: &str) -> Self {
+    fn of(name: &str, gpus: &[String]) -> Self {
         match name {
             resource::CPU => Self::Cpu,
             resource::MEMORY => Self::Memory,
-            resource::NVIDIA_GPU | resource::AMD_GPU => Self::Gpu,
+            _ if gpus.iter().any(|gpu| gpu == name) => Self::Gpu,
             resource::EPHEMERAL_STORAGE | "storage" => Self::Storage,
             _ if name.starts_with(resource::NVIDIA_MIG_PREFIX) => Self::Mig,
             _ if name.contains('/') => Self::Extended,
@@ -96,11 +96,16 @@ struct Sum<'o>(ByName<'o, (Unit, i64)>);
 
 impl<'o> Sum<'o> {
     /// Adds up quantities per resource, then rounds once.
-    fn of(maps: impl Iterator<Item = &'o QuantityMap>, field: &'static str, problems: &mut Vec<Problem>) -> Self {
+    fn of(
+        maps: impl Iterator<Item = &'o QuantityMap>,
+        gpus: &[String],
+        field: &'static str,
+        problems: &mut Vec<Problem>,
+    ) -> Self {
         let mut exact = ByName::<Amount>::default();
         for (resource, quantity) in maps.flatten() {
             let amount = Amount::of(quantity).ok().filter(|amount| {
-                let unit = Unit::of(resource);
+                let unit = Unit::of(resource, gpus);
                 (0..=unit.most()).contains(&unit.count(*amount))
             });
             match amount {
@@ -116,7 +121,7 @@ impl<'o> Sum<'o> {
             }
         }
         let counted = exact.0.into_iter().map(|(resource, sum)| {
-            let unit = Unit::of(resource);
+            let unit = Unit::of(resource, gpus);
             (resource, (unit, unit.count(sum)))
         });
         Self(ByName(counted.collect()))
@@ -146,13 +151,13 @@ impl<'o> Sum<'o> {
     }
 }
 
-/// A node's resources: its amounts, and how many pods it takes.
-pub fn allocatable(resources: &QuantityMap, problems: &mut Vec<Problem>) -> (Amounts, i64) {
-    let sum = Sum::of(std::iter::once(resources), "status.allocatable", problems);
+/// A node's resources: its amounts, and how many pods it takes. `gpus` names the resources that are whole GPUs.
+pub fn allocatable(resources: &QuantityMap, gpus: &[String], problems: &mut Vec<Problem>) -> (Amounts, i64) {
+    let sum = Sum::of(std::iter::once(resources), gpus, "status.allocatable", problems);
     let pods = sum.iter().find(|(resource, ..)| *resource == resource::PODS);
     let pods = pods.map_or(0, |(.., pods)| pods);
     let mut amounts = amounts(&sum);
-    amounts.gpu = gpus(&sum).saturating_mul(GPU);
+    amounts.gpu = whole_gpus(&sum).saturating_mul(GPU);
     amounts
         .other
         .extend(mig(&sum).map(|(profile, count)| (name(profile), count)));
@@ -160,27 +165,32 @@ pub fn allocatable(resources: &QuantityMap, problems: &mut Vec<Problem>) -> (Amo
     (amounts, pods)
 }
 
-/// What a pod asks for: its amounts without GPUs, and its GPU request. Problems of the kind [`Problem::Quantity`] and
+/// What a pod asks for: its amounts without GPUs, and its GPU request. `gpus` names the resources that are whole GPUs. Problems of the kind [`Problem::Quantity`] and
 /// [`Problem::Contradiction`] mean that the answer is not to be relied on.
-pub fn of_pod(pod: &Pod, problems: &mut Vec<Problem>) -> (Amounts, GpuRequest) {
-    let base = base(pod, problems);
+pub fn of_pod(pod: &Pod, gpus: &[String], problems: &mut Vec<Problem>) -> (Amounts, GpuRequest) {
+    let base = base(pod, gpus, problems);
     (amounts(&base), gpu_request(pod, &base, problems))
 }
 
 /// The larger of what runs in the long run and what the init containers need on the way, with the sidecars that run by then.
-fn base<'o>(pod: &'o Pod, problems: &mut Vec<Problem>) -> Sum<'o> {
+fn base<'o>(pod: &'o Pod, gpus: &[String], problems: &mut Vec<Problem>) -> Sum<'o> {
     let Some(spec) = &pod.spec else { return Sum::default() };
-    let running = Sum::of(spec.containers.iter().filter_map(requests), "spec.containers", problems);
+    let running = Sum::of(
+        spec.containers.iter().filter_map(requests),
+        gpus,
+        "spec.containers",
+        problems,
+    );
     let (mut sidecars, mut peak) = (Sum::default(), Sum::default());
     for container in spec.init_containers.iter().flatten() {
-        let own = Sum::of(requests(container).into_iter(), "spec.initContainers", problems);
+        let own = Sum::of(requests(container).into_iter(), gpus, "spec.initContainers", problems);
         if container.restart_policy.as_deref() == Some("Always") {
             sidecars = sidecars.add(&own);
         } else {
             peak = peak.max(&own.add(&sidecars));
         }
     }
-    let mut overhead = Sum::of(spec.overhead.iter(), "spec.overhead", problems);
+    let mut overhead = Sum::of(spec.overhead.iter(), gpus, "spec.overhead", problems);
     overhead
         .0
         .0
@@ -205,7 +215,7 @@ fn amounts(sum: &Sum) -> Amounts {
     amounts
 }
 
-fn gpus(sum: &Sum) -> i64 {
+fn whole_gpus(sum: &Sum) -> i64 {
     sum.iter()
         .filter(|(_, unit, _)| *unit == Unit::Gpu)
         .fold(0, |gpus, (.., amount)| gpus.saturating_add(amount))
@@ -222,7 +232,7 @@ fn mig<'o>(sum: &Sum<'o>) -> impl Iterator<Item = (&'o str, i64)> {
 fn gpu_request(pod: &Pod, base: &Sum, problems: &mut Vec<Problem>) -> GpuRequest {
     let annotations = pod.metadata.annotations.as_ref();
     let given = |key: &str| annotations.and_then(|all| all.get(key)).map(String::as_str);
-    let whole = gpus(base);
+    let whole = whole_gpus(base);
     let mut request = GpuRequest {
         count: whole,
         portion: if whole > 0 { WHOLE } else { 0 },

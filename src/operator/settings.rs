@@ -5,7 +5,7 @@ mod grouping;
 use std::fmt;
 use std::net::SocketAddr;
 
-use crate::api::names::{label, object};
+use crate::api::names::{self, label, object};
 use crate::components;
 use crate::components::admission::configurations::Target;
 use crate::components::admission::{self, FailurePolicy, QueueLabels};
@@ -40,6 +40,15 @@ pub struct SchedulingArgs {
     /// Create the default queue and its parent where they do not exist
     #[arg(long, env = "UNIKAI_CREATE_DEFAULT_QUEUES", value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub create_default_queues: bool,
+
+    /// Extended resources that are whole GPUs, beside nvidia.com/gpu and amd.com/gpu; queues count all of them together
+    #[arg(
+        long = "gpu-resource",
+        env = "UNIKAI_GPU_RESOURCES",
+        value_name = "RESOURCE",
+        value_delimiter = ','
+    )]
+    pub gpu_resources: Vec<String>,
 
     /// In conditions and events, list every node with what it lacks, instead of counting nodes by reason
     #[arg(long, env = "UNIKAI_DETAILED_FIT_ERRORS", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
@@ -228,6 +237,7 @@ impl TryFrom<Args> for Settings {
                 node_pool_label_key: scheduling.node_pool_label_key,
                 node_pool: scheduling.node_pool.filter(|pool| !pool.is_empty()),
                 default_queue: scheduling.default_queue,
+                gpu_resources: scheduling.gpu_resources,
                 detailed_fit_errors: scheduling.detailed_fit_errors,
                 ..grouping.settings()
             },
@@ -269,6 +279,15 @@ fn problems(args: &Args) -> Vec<String> {
         check(
             optional || is_label_key(key),
             format!("{flag} {key:?}: not a label key, such as example.com/queue"),
+        );
+    }
+    for resource in &scheduling.gpu_resources {
+        let right = resource.contains('/')
+            && is_label_key(resource)
+            && !resource.starts_with(names::resource::NVIDIA_MIG_PREFIX);
+        check(
+            right,
+            format!("--gpu-resource {resource:?}: not the name of an extended resource, such as gpu.intel.com/xe"),
         );
     }
     if let Some(pool) = scheduling.node_pool.as_deref().filter(|pool| !pool.is_empty()) {

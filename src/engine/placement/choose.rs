@@ -124,8 +124,13 @@ const FEW: usize = 16;
 pub fn best_node(model: &Model, context: Context, task: TaskId, work: &mut Work) -> Option<NodeId> {
     let scorers = context.scorers;
     let indexed = scorers.availability && scorers.resource_type && scorers.placement.is_some();
-    let special = model.tasks[task].input.nominated_node.is_some() || numa::counts(model, task);
     let wishes = scorers.pod_affinity && neighbours::has_preferences(model, task);
+    let nominated = model.tasks[task]
+        .input
+        .nominated_node
+        .as_ref()
+        .filter(|_| scorers.nominated);
+    let special = numa::counts(model, task) || (wishes && nominated.is_some());
     if !indexed || special || (wishes && context.scope.preferred.is_some()) {
         return scan(
             model,
@@ -139,6 +144,18 @@ pub fn best_node(model: &Model, context: Context, task: TaskId, work: &mut Work)
     }
     let closed = context.closed.filter(|closed| closed.borrow_mut().ready(model, task));
     let context = Context { closed, ..context };
+    let nominated = nominated.and_then(|name| model.node_named(name));
+    let ranked = |id: &NodeId| {
+        context
+            .scope
+            .preferred
+            .is_none_or(|preferred| preferred.rank(*id).is_some())
+    };
+    if let Some(id) = nominated.filter(ranked)
+        && suits(model, context, task, id, work)
+    {
+        return Some(id);
+    }
     if wishes {
         return best_by_wishes(model, context, task, work);
     }

@@ -4,13 +4,17 @@ const GIB: i64 = 1 << 30;
 const GIGA: i64 = 1_000_000_000;
 const MIB: i64 = 1 << 20;
 
+fn gpus() -> Vec<String> {
+    crate::mirror::Settings::default().gpu_resources
+}
+
 fn pod(yaml: &str) -> Pod {
     serde_yaml_ng::from_str(yaml).expect("a pod")
 }
 
 fn request(yaml: &str) -> (Amounts, GpuRequest, Vec<Problem>) {
     let mut problems = Vec::new();
-    let (amounts, gpu) = of_pod(&pod(yaml), &mut problems);
+    let (amounts, gpu) = of_pod(&pod(yaml), &gpus(), &mut problems);
     (amounts, gpu, problems)
 }
 
@@ -203,7 +207,7 @@ fn a_node_adds_up_its_vendors_and_keeps_its_profiles() {
         "{cpu: 7500m, memory: 16Gi, pods: 110, nvidia.com/gpu: 8, amd.com/gpu: 2, nvidia.com/mig-1g.5gb: 3, a.b/c: 1}",
     );
     let mut problems = Vec::new();
-    let (amounts, pods) = allocatable(&resources.expect("resources"), &mut problems);
+    let (amounts, pods) = allocatable(&resources.expect("resources"), &gpus(), &mut problems);
     let other = vec![(name("a.b/c"), 1000), (name("nvidia.com/mig-1g.5gb"), 3)];
     assert_eq!(
         (amounts, pods),
@@ -218,4 +222,14 @@ fn a_node_adds_up_its_vendors_and_keeps_its_profiles() {
         )
     );
     assert_eq!(problems, []);
+}
+
+#[test]
+fn other_vendors_count_as_gpus_where_the_settings_say_so() {
+    let pod = pod("spec: {containers: [{name: a, resources: {requests: {gpu.intel.com/xe: 2, amd.com/gpu: 1}}}]}");
+    let other = [gpus(), vec!["gpu.intel.com/xe".to_owned()]].concat();
+    let (_, plain) = of_pod(&pod, &gpus(), &mut Vec::new());
+    let (amounts, gpu) = of_pod(&pod, &other, &mut Vec::new());
+    assert_eq!((plain.count, gpu.count), (1, 3));
+    assert_eq!(amounts.other, []);
 }

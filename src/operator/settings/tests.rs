@@ -41,6 +41,7 @@ fn all_that_is_wrong_is_said_at_once_with_the_flag() {
         "--node-pool-label-key=",
         "--node-pool=blue",
         "--webhook-url=http://example.org/x",
+        "--gpu-resource=gpu.intel.com/xe,gaudi",
         "--lease-duration=5",
         "--lease-renew-deadline=5",
         "--lease-retry-period=0.0",
@@ -52,6 +53,7 @@ fn all_that_is_wrong_is_said_at_once_with_the_flag() {
         [
             "--scheduler-name \"It's\": not a name of Kubernetes (lower-case letters, digits, '-' and '.', at most 253)",
             "--queue-label-key \"a b\": not a label key, such as example.com/queue",
+            "--gpu-resource \"gaudi\": not the name of an extended resource, such as gpu.intel.com/xe",
             "--node-pool: needs --node-pool-label-key",
             "--webhook-url http://example.org/x: not of the form https://HOST:PORT",
             "--lease-renew-deadline 5s: must be less than --lease-duration 5s",

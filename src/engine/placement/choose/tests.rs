@@ -22,6 +22,7 @@ proptest! {
     fn what_is_known_of_closed_nodes_and_wishes_changes_no_choice(
         running in prop::collection::vec(random_pod(), 0..6),
         waiting in prop::collection::vec(random_pod(), 1..4),
+        nominated in prop::sample::select(vec![None, None, Some("n2"), Some("n9")]),
         copies in 1..7_usize,
         taken_back in prop::collection::vec(prop::bool::weighted(0.3), 20),
     ) {
@@ -32,6 +33,10 @@ proptest! {
         let pods = waiting.iter().enumerate();
         let pods = pods.flat_map(|(kind, (_, labels, text))| {
             (0..copies).map(move |copy| made(100 + 10 * kind + copy, labels, text))
+        });
+        let pods = pods.map(|mut pod| {
+            pod.nominated_node = nominated.map(Into::into);
+            pod
         });
         let mut model = model_of(&NODES, &running, pods.collect());
         let policy = Policy::default();
