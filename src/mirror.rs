@@ -7,7 +7,7 @@
 //!
 //! An object that cannot be used in full is told of in [`Output::rejections`] and never stops anything.
 //!
-//! Absent: volumes and the allocation of resource claims. A pod that names a
+//! Absent: the allocation of resource claims. A pod that names a
 //! resource claim is held back with a reason, because nothing here could hand it its devices.
 
 pub mod bind_request;
@@ -22,6 +22,7 @@ pub mod queue;
 pub mod relations;
 pub mod requests;
 pub mod shard;
+pub mod volumes;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -37,6 +38,7 @@ use crate::api::{BindRequest, NodeResourceTopology, PodGroup, Queue, Topology};
 use crate::engine::input::{Event, GroupKey, Name, NodeInput, NumaInput, PodInput, QueueInput, Table};
 
 pub use shard::Shard;
+pub use volumes::StorageObject;
 
 /// Which objects this mirror looks at, and under which names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,6 +107,8 @@ pub enum Object {
     Namespace(Arc<Namespace>),
     /// A node's NUMA zones.
     NodeResourceTopology(Arc<NodeResourceTopology>),
+    /// Something about storage.
+    Storage(StorageObject),
 }
 
 /// What happened.
@@ -223,6 +227,7 @@ pub struct Mirror {
     topologies: BTreeMap<Box<str>, Arc<Topology>>,
     namespaces: relations::Namespaces,
     zones: numa::Zones,
+    volumes: volumes::Volumes,
     started: bool,
 }
 
@@ -265,6 +270,7 @@ impl Mirror {
             topologies: BTreeMap::new(),
             namespaces: relations::Namespaces::default(),
             zones: numa::Zones::default(),
+            volumes: volumes::Volumes::default(),
             started: false,
         }
     }
@@ -320,6 +326,8 @@ impl Mirror {
             Change::Deleted(Object::NodeResourceTopology(topology)) => {
                 self.zones_changed(&topology.name_any(), None, &mut out);
             }
+            Change::Applied(Object::Storage(object)) => self.storage_changed(&object, true, &mut out),
+            Change::Deleted(Object::Storage(object)) => self.storage_changed(&object, false, &mut out),
             Change::Grouped(grouping) => self.grouped(grouping, &mut out),
         }
         out
@@ -347,6 +355,9 @@ impl Mirror {
             }
         }
         let new = Box::new(self.read_pod(&key, &pod, Some(out)));
+        if old.is_none() {
+            self.volumes.join(&key, &pod);
+        }
         let same = old.is_some_and(|old| self.read_pod(&key, &old, None) == *new);
         self.pods.insert(key, pod);
         if !same {
@@ -366,6 +377,7 @@ impl Mirror {
             .is_some_and(|known| known.metadata.uid.as_deref() == Some(uid))
         {
             self.pods.remove(&key);
+            self.volumes.leave(&key, pod);
             out.events.push(Event::PodGone(uid.into()));
         }
         if let Some(membership) = self.memberships.remove(uid) {
@@ -377,7 +389,7 @@ impl Mirror {
         let request = self.requests.of(key, pod, |node| self.nodes.contains_key(node));
         let membership = pod.metadata.uid.as_deref().and_then(|uid| self.memberships.get(uid));
         let mut problems = Vec::new();
-        let input = pod::read(
+        let mut input = pod::read(
             pod,
             request,
             membership,
@@ -385,6 +397,7 @@ impl Mirror {
             &self.namespaces,
             &mut problems,
         );
+        input.volumes = self.volumes.of(pod).map(Arc::new);
         if let Some(out) = out {
             for problem in problems {
                 out.reject("Pod", Some(input.namespace.to_string()), &input.name, problem);
@@ -422,6 +435,7 @@ impl Mirror {
         let mut problems = Vec::new();
         let mut input = node::read(node, &self.settings, &mut problems);
         input.numa = self.zones.of(&name);
+        input.attach_limits = self.volumes.limits(&name);
         for problem in problems {
             out.reject("Node", None, &name, problem);
         }

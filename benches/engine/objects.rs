@@ -45,6 +45,7 @@ pub fn node(index: usize) -> NodeInput {
         dra_gpus: false,
         mig: false,
         numa: None,
+        attach_limits: Vec::new(),
     }
 }
 
@@ -137,6 +138,7 @@ pub fn pod(group: &GroupKey, pod: &str) -> PodInput {
         tolerations: Vec::new(),
         host_ports: Vec::new(),
         relations: None,
+        volumes: None,
         numa: None,
         blocked: None,
         constraints: None,

@@ -180,6 +180,29 @@ pub mod annotation {
     pub const EVICTOR_ACTION: &str = "evictor-action-type";
 }
 
+/// Kubernetes' own names around volumes.
+pub mod volume {
+    /// Annotation of a claim whose volume is bound to it for good.
+    pub const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
+    /// Annotation of a volume or claim that was bound by a controller, not by its author.
+    pub const BOUND_BY_CONTROLLER: &str = "pv.kubernetes.io/bound-by-controller";
+    /// Annotation of a claim: a volume is to be made for this node.
+    pub const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
+    /// Annotation of claims and volumes that names the storage class in the old way.
+    pub const CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+    /// The provisioner of classes whose volumes are made by hand.
+    pub const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
+    /// Labels of volumes and nodes that say where they are.
+    pub const PLACES: [&str; 4] = [
+        "failure-domain.beta.kubernetes.io/zone",
+        "failure-domain.beta.kubernetes.io/region",
+        "topology.kubernetes.io/zone",
+        "topology.kubernetes.io/region",
+    ];
+    /// Stands between the zones in such a label of a volume.
+    pub const ZONES_BETWEEN: &str = "__";
+}
+
 /// Labels and annotations of other products that tell how pods belong together.
 pub mod third_party {
     /// Counts the pods of an Indexed Job.

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use super::input::{GpuKind, GroupKey, Name, Time};
 use super::policy::ActionKind;
 
+pub use super::model::volumes::Promise;
+
 /// A pod, by everything that callers use to find it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodRef {
@@ -80,6 +82,8 @@ pub struct Bind {
     pub gpu_groups: Vec<Name>,
     /// NUMA zones that the kubelet is expected to use, with milli-cores and whole units of all else.
     pub zones: Vec<(Name, Vec<(Name, i64)>)>,
+    /// What its claims without a volume get.
+    pub volumes: Vec<Promise>,
 }
 
 /// A pod must leave.

@@ -3,8 +3,12 @@
 //! No Kubernetes types, no strings left to parse except names. Amounts are exact integers in the units that each field states. An event about
 //! an object replaces all that was known about it. Events may come in any order: a pod before its node, a group before its queue.
 
+mod volumes;
+
 use std::collections::HashMap;
 use std::sync::Arc;
+
+pub use volumes::{CapacityInput, Claim, ClaimState, Making, PodVolumes, Reach, VolumeInput, Waiting};
 
 /// An object's name. Cheap to clone.
 pub type Name = Arc<str>;
@@ -61,6 +65,14 @@ pub enum Event {
     Topology(TopologyInput),
     /// A topology is gone.
     TopologyGone(Name),
+    /// A volume that no claim has yet appeared or changed.
+    Volume(Box<VolumeInput>),
+    /// A volume, by name, is gone or has its claim.
+    VolumeGone(Name),
+    /// How much storage could still be made somewhere.
+    Capacity(Box<CapacityInput>),
+    /// Nothing is said any more, under this key, about how much could be made.
+    CapacityGone(Name),
     /// Historical usage per queue: (queue, cpu, memory, gpu) as parts per billion of the cluster. Replaces what was known.
     Usage(Vec<(Name, [i64; 3])>),
 }
@@ -101,6 +113,8 @@ pub struct NodeInput {
     pub mig: bool,
     /// NUMA zones, where the kubelet's alignment is to be foreseen.
     pub numa: Option<Arc<NumaInput>>,
+    /// How many volumes of a storage driver can be attached, for drivers that state it; sorted.
+    pub attach_limits: Vec<(Name, i64)>,
 }
 
 /// What a kubelet does about NUMA zones.
@@ -556,6 +570,8 @@ pub struct PodInput {
     pub numa: Option<Arc<PodNuma>>,
     /// Affinity and anti-affinity to other pods, and spreading; `None` if it asks for none.
     pub relations: Option<Arc<Relations>>,
+    /// What its volumes ask for; `None` if it has no claims.
+    pub volumes: Option<Arc<PodVolumes>>,
     /// Why this pod can be placed nowhere at present, found outside the engine (an object that it needs is missing). Whole sentence.
     pub blocked: Option<Name>,
     /// Further parts of the pod that bear on where it may run (volumes, priority class), as one opaque text;

@@ -20,6 +20,7 @@ pub mod resources;
 pub mod shape;
 pub mod task;
 pub mod topology;
+pub mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,6 +38,7 @@ use resources::{ResourceNames, Resources, Shared, add};
 use shape::Shape;
 use task::{Place, State, Status, Task};
 use topology::Topology;
+use volumes::Storage;
 
 /// Everything known.
 #[derive(Debug, Default)]
@@ -65,6 +67,8 @@ pub struct Model {
     pub topologies: BTreeMap<Name, Topology>,
     /// Who is near whom.
     pub neighbours: Neighbours,
+    /// Volumes, and who uses them.
+    pub storage: Storage,
     /// Nodes in score order.
     pub index: NodeIndex,
     /// Gangs with pending pods.
@@ -316,6 +320,9 @@ impl Model {
             if let Some(ledger) = node.numa.as_mut().filter(|_| !place.zones.is_empty()) {
                 ledger.account(&place.zones, weight, sign);
             }
+            if let Some(volumes) = &task.input.volumes {
+                self.storage.account(volumes, place.node, &place.volumes, weight, sign);
+            }
             self.index.update(place.node, node);
             let asked = self.classes[task.class].asked.as_ref();
             if !self.neighbours.stale && (asked.is_some() || !task.counted.is_empty()) {
@@ -358,6 +365,26 @@ impl Model {
             }
         }
         neighbours
+    }
+
+    /// What pods use of the storage, counted from their places.
+    #[must_use]
+    pub fn storage_counted_anew(&self) -> Storage {
+        let mut storage = self.storage.unused();
+        for (_, task) in self.tasks.iter() {
+            let Some(volumes) = &task.input.volumes else { continue };
+            let held = if task.state.leaving {
+                Weight::Leaving
+            } else {
+                Weight::Staying
+            };
+            for (place, weight) in [(&task.state.hold, held), (&task.state.plan, Weight::Planned)] {
+                if let Some(place) = place {
+                    storage.account(volumes, place.node, &place.volumes, weight, 1);
+                }
+            }
+        }
+        storage
     }
 
     /// Charges a task to its queue and all above, according to its state.

@@ -9,3 +9,4 @@ pub mod neighbours;
 pub mod numa;
 pub mod preferred;
 pub mod score;
+pub mod volumes;

@@ -161,6 +161,8 @@ pub struct Policy {
     pub stuck_after: Millis,
     /// CPU pods only on nodes with `cpu_worker_label`, GPU pods only on nodes with `gpu_worker_label`.
     pub restrict_nodes: bool,
+    /// What storage drivers have left is kept on the books, so that evictions can free some.
+    pub csi_storage: bool,
     /// Label key of CPU nodes.
     pub cpu_worker_label: String,
     /// Label key of GPU nodes.
@@ -223,6 +225,7 @@ impl Default for Policy {
             staleness_grace: Some(60_000),
             stuck_after: 120_000,
             restrict_nodes: false,
+            csi_storage: false,
             cpu_worker_label: "node-role.kubernetes.io/cpu-worker".to_owned(),
             gpu_worker_label: "node-role.kubernetes.io/gpu-worker".to_owned(),
             node_pool: "default".to_owned(),

@@ -42,7 +42,7 @@ pub fn preferred(spec: &PodSpec) -> Vec<(i32, NodeTerm)> {
 }
 
 /// A term. `None`, which matches no node: it holds an operator that does not exist.
-fn term(term: &NodeSelectorTerm) -> Option<NodeTerm> {
+pub(super) fn term(term: &NodeSelectorTerm) -> Option<NodeTerm> {
     let read = |requirements: &Option<Vec<NodeSelectorRequirement>>| {
         requirements
             .iter()
@@ -156,14 +156,16 @@ pub fn host_ports(spec: &PodSpec) -> Vec<HostPort> {
     ports.filter_map(read).collect()
 }
 
-/// Everything else that makes pods differ in where they may run, as one text: priority and volumes (without their names). `None` if there is nothing.
+/// Everything else that makes pods differ in where they may run, as one text: priority and volumes (without their names), except claims, which `volumes`
+/// reads. `None` if there is nothing.
 #[must_use]
 pub fn others(spec: &PodSpec) -> Option<Name> {
     let volumes = spec
         .volumes
         .iter()
         .flatten()
-        .filter(|volume| volume.config_map.is_none() && volume.secret.is_none());
+        .filter(|volume| volume.config_map.is_none() && volume.secret.is_none())
+        .filter(|volume| volume.persistent_volume_claim.is_none() && volume.ephemeral.is_none());
     let volumes: Vec<_> = volumes
         .map(|volume| v1::Volume {
             name: String::new(),

@@ -44,6 +44,7 @@ pub fn read(node: &Node, settings: &Settings, problems: &mut Vec<Problem>) -> No
             matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True")
         }),
         numa: None,
+        attach_limits: Vec::new(),
     }
 }
 

@@ -84,6 +84,7 @@ pub fn read(
             .is_some()
             .then(|| Arc::new(numa::of_pod(pod, spec, request))),
         relations: relations::read(pod, spec, namespaces).map(Arc::new),
+        volumes: None,
         blocked: blocked(spec, problems),
         constraints: constraints::others(spec),
     }

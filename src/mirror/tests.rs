@@ -100,6 +100,10 @@ fn words(events: &[Event]) -> Vec<String> {
         Event::PodGone(uid) => format!("pod {uid} gone"),
         Event::Topology(topology) => format!("topology {}", topology.name),
         Event::TopologyGone(name) => format!("topology {name} gone"),
+        Event::Volume(volume) => format!("volume {}", volume.name),
+        Event::VolumeGone(name) => format!("volume {name} gone"),
+        Event::Capacity(capacity) => format!("capacity {} of {}", capacity.key, capacity.free),
+        Event::CapacityGone(key) => format!("capacity {key} gone"),
         Event::Unbound { .. } | Event::Unevicted { .. } | Event::Usage(_) => panic!("not the mirror's: {event:?}"),
     };
     events.iter().map(word).collect()

@@ -1,7 +1,7 @@
 //! KAI snapshots: a zip with one member, or the JSON in it → settings, policy and the objects as changes.
 //!
 //! Absent, null and empty lists are the same; an object that does not decode is noted and left out. Absent: objects that decisions do not
-//! read yet (volumes, claims, slices, device classes, NUMA zones), and the server's version and discovery.
+//! read yet (resource claims, slices, device classes), and the server's version and discovery.
 
 use std::io::{Cursor, Read};
 use std::path::Path;
@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::api::lenient::{self, null_as_default};
 use crate::engine::policy::Policy;
 use crate::mirror::policy::{self, SchedulerConfig};
-use crate::mirror::{Change, Object, Settings, Shard};
+use crate::mirror::{Change, Object, Settings, Shard, StorageObject};
 
 /// The member of a snapshot zip.
 const MEMBER: &str = "snapshot.json";
@@ -62,6 +62,8 @@ struct Parameters {
     /// Nanoseconds.
     stuck_in_releasing_threshold: i64,
     detailed_fit_errors: bool,
+    #[serde(rename = "scheduleCSIStorage")]
+    schedule_csi_storage: bool,
 }
 
 impl Default for Parameters {
@@ -76,6 +78,7 @@ impl Default for Parameters {
             global_default_staleness_grace_period: 0,
             stuck_in_releasing_threshold: 0,
             detailed_fit_errors: false,
+            schedule_csi_storage: false,
         }
     }
 }
@@ -101,6 +104,12 @@ struct RawObjects {
     topologies: Option<Vec<Value>>,
     namespaces: Option<Vec<Value>>,
     node_resource_topologies: Option<Vec<Value>>,
+    persistent_volume_claims: Option<Vec<Value>>,
+    persistent_volumes: Option<Vec<Value>>,
+    storage_classes: Option<Vec<Value>>,
+    csi_drivers: Option<Vec<Value>>,
+    csi_nodes: Option<Vec<Value>>,
+    csi_storage_capacities: Option<Vec<Value>>,
 }
 
 /// Reads a snapshot.
@@ -175,6 +184,7 @@ fn parameters(given: Option<Parameters>) -> (Settings, Policy) {
         restrict_nodes: given.restrict_scheduling_nodes,
         node_pool: settings.shard.pool().to_owned(),
         detailed_errors: given.detailed_fit_errors,
+        csi_storage: given.schedule_csi_storage,
         ..usual
     };
     (settings, policy)
@@ -190,6 +200,43 @@ fn changes(raw: RawObjects, notes: &mut Vec<String>) -> Vec<Change> {
         Object::NodeResourceTopology,
         &mut changes,
         notes,
+    );
+    let (to, notes_to) = (&mut changes, &mut *notes);
+    take(
+        raw.storage_classes,
+        |it| Object::Storage(StorageObject::Class(it)),
+        to,
+        notes_to,
+    );
+    take(
+        raw.csi_drivers,
+        |it| Object::Storage(StorageObject::Driver(it)),
+        to,
+        notes_to,
+    );
+    take(
+        raw.csi_nodes,
+        |it| Object::Storage(StorageObject::Node(it)),
+        to,
+        notes_to,
+    );
+    take(
+        raw.csi_storage_capacities,
+        |it| Object::Storage(StorageObject::Capacity(it)),
+        to,
+        notes_to,
+    );
+    take(
+        raw.persistent_volumes,
+        |it| Object::Storage(StorageObject::Volume(it)),
+        to,
+        notes_to,
+    );
+    take(
+        raw.persistent_volume_claims,
+        |it| Object::Storage(StorageObject::Claim(it)),
+        to,
+        notes_to,
     );
     take(raw.queues, Object::Queue, &mut changes, notes);
     take(raw.nodes, Object::Node, &mut changes, notes);

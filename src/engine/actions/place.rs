@@ -12,6 +12,7 @@ use crate::engine::model::gang::{Kind, Member};
 use crate::engine::model::ids::{GangId, NodeId, TaskId};
 use crate::engine::model::numa::ZoneShare;
 use crate::engine::model::task::{Place, Status};
+use crate::engine::model::volumes::Promises;
 use crate::engine::placement::choose::{Context, Scope, best_node};
 use crate::engine::placement::domains::{Domains, Question, Refused, domains};
 use crate::engine::placement::filter::fits_now;
@@ -19,6 +20,7 @@ use crate::engine::placement::gpu;
 use crate::engine::placement::neighbours::{Spreading, concerned};
 use crate::engine::placement::numa::{self, Fit};
 use crate::engine::placement::preferred::Preferred;
+use crate::engine::placement::volumes;
 use crate::engine::policy::Plugin;
 
 use super::session::Session;
@@ -247,13 +249,14 @@ impl Session<'_> {
                 None => fits_now(&self.model.nodes[node], shape),
             };
         let (zones, now) = self.zones(task, node, now);
+        let (volumes, now) = self.volumes(task, node, now);
         let stays = !real
             && self.evicted_from(task, node)
             && self.model.tasks[task]
                 .state
                 .hold
                 .as_ref()
-                .is_some_and(|hold| hold.zones == zones)
+                .is_some_and(|hold| hold.zones == zones && hold.volumes == volumes)
             && choice.as_ref().is_none_or(|choice| self.stays(task, node, choice));
         if stays {
             self.model.unevict(task);
@@ -262,7 +265,12 @@ impl Session<'_> {
         let groups = choice.map_or_else(smallvec::SmallVec::new, |choice| {
             gpu::open(self.model, task, node, &choice)
         });
-        let place = Place { node, groups, zones };
+        let place = Place {
+            node,
+            groups,
+            zones,
+            volumes,
+        };
         if now {
             self.model.allocate(task, place);
         } else {
@@ -288,6 +296,15 @@ impl Session<'_> {
         match numa::fit(node, pod, now) {
             Fit::Refused if now => (zones(numa::fit(node, pod, false)), false),
             fit => (zones(fit), now),
+        }
+    }
+
+    /// What its claims without a volume get, and whether they can have it now.
+    fn volumes(&self, task: TaskId, node: NodeId, now: bool) -> (Promises, bool) {
+        let fit = |now| volumes::fit(self.model, task, node, now, self.policy.csi_storage);
+        match fit(now) {
+            Ok(promises) => (promises, now),
+            Err(_) => (fit(false).unwrap_or_default(), false),
         }
     }
 

@@ -353,6 +353,7 @@ impl<'a> Session<'a> {
             gpu_portion,
             gpu_groups: self.group_names(place),
             zones: self.zone_names(place),
+            volumes: place.volumes.iter().flat_map(|all| all.iter()).cloned().collect(),
         })
     }
 

@@ -15,6 +15,7 @@ use crate::engine::placement::choose::Context;
 use crate::engine::placement::filter;
 use crate::engine::placement::neighbours::{self, Clash};
 use crate::engine::placement::numa;
+use crate::engine::placement::volumes::{self, VolumeClash};
 use crate::engine::policy::Policy;
 
 /// A reason of a node. Its text is [`Refusal::text`].
@@ -46,6 +47,8 @@ pub enum Refusal {
     Ports,
     /// Pods that are there already.
     Neighbours(Clash),
+    /// Volumes.
+    Volumes(VolumeClash),
     /// Its kubelet would not align it to NUMA zones.
     Numa,
     /// The kind of GPU request does not go with the node; a sentence.
@@ -82,6 +85,7 @@ impl Refusal {
                 Clash::Spread => "node(s) didn't match pod topology spread constraints",
             }
             .to_owned(),
+            Self::Volumes(clash) => clash.text(),
             Self::Numa => "node cannot NUMA-align the pod's resources under its Topology Manager policy".to_owned(),
             Self::Kind(text) | Self::Gate(text) | Self::Reserved(text) => text.clone(),
         }
@@ -197,6 +201,9 @@ pub fn refusals(model: &Model, context: Context, task: TaskId, id: NodeId) -> Re
     let clash = neighbours::clash(model, task, id).or_else(|| context.spreading?.clash(model, id));
     if let Some(clash) = clash {
         return smallvec![Refusal::Neighbours(clash)];
+    }
+    if let Err(clash) = volumes::fit(model, task, id, false, policy.csi_storage) {
+        return smallvec![Refusal::Volumes(clash)];
     }
     if policy.restrict_nodes && !filter::worker_label_fits(policy, node, shape) {
         let kind = if shape.cpu_only { "cpu" } else { "gpu" };
@@ -317,6 +324,8 @@ pub fn too_large(model: &Model, policy: &Policy, task: TaskId) -> Option<String>
     let pod = &model.tasks[task].input;
     let check = if pod.blocked.is_some() {
         "ConfigMap"
+    } else if pod.volumes.as_ref().is_some_and(|volumes| volumes.missing.is_some()) {
+        "VolumeBinding"
     } else {
         "MaxNodePoolResources"
     };

@@ -41,6 +41,10 @@ impl Model {
                 self.topologies.remove(&name);
                 self.topologies_changed();
             }
+            Event::Volume(input) => self.dirty |= self.storage.offer(input),
+            Event::VolumeGone(name) => self.dirty |= self.storage.withdraw(&name),
+            Event::Capacity(input) => self.dirty |= self.storage.set_capacity(input),
+            Event::CapacityGone(key) => self.dirty |= self.storage.drop_capacity(&key),
             Event::Usage(usage) => self.apply_usage(usage),
         }
     }
@@ -217,6 +221,7 @@ impl Model {
         let class = self.class_id(&input);
         let assumed = known.and_then(|id| self.still_assumed(id, &input));
         let retry_at = known.and_then(|id| self.tasks[id].retry_at);
+        let before = known.and_then(|id| self.tasks[id].state.hold.clone());
         if let Some(id) = known {
             self.take_out(id);
         }
@@ -239,7 +244,7 @@ impl Model {
         };
         let (assumed, state) = match assumed {
             Some((assumed, state)) => (assumed, state),
-            None => (Assumed::Nothing, self.state_of(&input, status, shape)),
+            None => (Assumed::Nothing, self.state_of(&input, status, shape, before)),
         };
         if status == Status::Releasing
             && let Some(since) = input.releasing_since
@@ -407,8 +412,8 @@ impl Model {
         kept.then(|| (task.assumed.clone(), task.state.clone()))
     }
 
-    /// Where a pod is, as its object shows it.
-    fn state_of(&mut self, input: &PodInput, status: Status, shape: ShapeId) -> State {
+    /// Where a pod is, as its object shows it. What it was promised there before still holds.
+    fn state_of(&mut self, input: &PodInput, status: Status, shape: ShapeId, before: Option<Place>) -> State {
         let placed = status.active_used() || status == Status::Unknown;
         let Some(name) = input.node.as_ref().filter(|_| placed) else {
             return State::nowhere(status);
@@ -420,7 +425,20 @@ impl Model {
             groups.extend(unique.into_iter().map(|group| self.nodes[node].group(group)));
         }
         let zones = self.recorded_zones(node, input);
-        State::on(status, Place { node, groups, zones })
+        let volumes = input.volumes.as_ref();
+        let promised = before
+            .filter(|before| before.node == node)
+            .and_then(|before| before.volumes);
+        let volumes = volumes.and_then(|volumes| self.storage.recorded(volumes, promised.as_deref()));
+        State::on(
+            status,
+            Place {
+                node,
+                groups,
+                zones,
+                volumes,
+            },
+        )
     }
 
     /// The NUMA zones of a node that a pod is recorded to use.

@@ -25,6 +25,8 @@ pub enum Rule {
     NodeBooksTrue,
     /// M-7: who is near whom is what the places of pods say.
     NeighboursTrue,
+    /// M-8: what is used and promised of the storage is what the places of pods say.
+    StorageTrue,
 }
 
 impl Model {
@@ -37,6 +39,11 @@ impl Model {
         self.check_queues(&mut broken);
         if !self.neighbours.stale && !self.neighbours_counted_anew().figures().eq(self.neighbours.figures()) {
             broken.insert(Rule::NeighboursTrue, format!("{:?}", self.neighbours));
+        }
+        let storage = self.storage_counted_anew();
+        if storage.figures() != self.storage.figures() {
+            let what = format!("{:?} against {:?}", storage.figures(), self.storage.figures());
+            broken.insert(Rule::StorageTrue, what);
         }
         broken
     }
@@ -183,6 +190,7 @@ impl Model {
         for figures in self.neighbours.figures() {
             figures.hash(&mut hasher);
         }
+        self.storage.figures().hash(&mut hasher);
         hasher.finish()
     }
 }

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use crate::engine::input::{
-    HostPort, Name, NodeRequirement, NodeTerm, PodInput, Relations, SelectorOp, Taint, TaintEffect, Toleration,
+    ClaimState, HostPort, Name, NodeRequirement, NodeTerm, PodInput, Relations, SelectorOp, Taint, TaintEffect,
+    Toleration,
 };
 
 use super::node::Node;
 use super::relations::Asked;
+use super::volumes::unreachable;
 
 /// Static constraints.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -22,6 +24,8 @@ pub struct Constraints {
     pub ports: Vec<HostPort>,
     /// Relations to other pods; not static either.
     pub relations: Option<Arc<Relations>>,
+    /// Claims on storage; those that only one pod at a time may use, by key.
+    pub claims: Vec<(Option<Name>, Arc<ClaimState>)>,
     /// What else tells classes apart.
     pub other: Option<Name>,
     /// Found outside to fit nowhere.
@@ -32,6 +36,13 @@ impl Constraints {
     /// Those of a pod.
     #[must_use]
     pub fn of(input: &PodInput) -> Self {
+        let volumes = input.volumes.as_ref();
+        let mut claims: Vec<_> = volumes
+            .iter()
+            .flat_map(|volumes| &volumes.claims)
+            .map(|claim| (claim.exclusive.then(|| claim.key.clone()), claim.state.clone()))
+            .collect();
+        claims.sort();
         Self {
             selector: input.node_selector.clone(),
             required: input.affinity_required.clone(),
@@ -39,7 +50,11 @@ impl Constraints {
             ports: input.host_ports.clone(),
             relations: input.relations.clone(),
             other: input.constraints.clone(),
-            blocked: input.blocked.clone(),
+            blocked: input
+                .blocked
+                .clone()
+                .or_else(|| volumes.and_then(|volumes| volumes.missing.clone())),
+            claims,
         }
     }
 
@@ -47,6 +62,12 @@ impl Constraints {
     #[must_use]
     pub fn selects(&self, node: &Node) -> bool {
         selects_node(&self.selector, self.required.as_deref(), node)
+    }
+
+    /// No claim on storage rules the node out.
+    #[must_use]
+    pub fn reaches(&self, node: &Node) -> bool {
+        self.claims.iter().all(|(_, state)| unreachable(state, node).is_none())
     }
 
     /// All taints that keep pods away are tolerated.
@@ -60,20 +81,9 @@ impl Constraints {
 #[must_use]
 pub fn selects_node(selector: &[(Name, Name)], required: Option<&[NodeTerm]>, node: &Node) -> bool {
     let label = |key: &Name| node.label(key).map(|value| &**value);
-    let meets_all = |term: &NodeTerm| {
-        !(term.labels.is_empty() && term.fields.is_empty())
-            && term
-                .labels
-                .iter()
-                .all(|requirement| meets(requirement, label(&requirement.key)))
-            && term
-                .fields
-                .iter()
-                .all(|requirement| meets(requirement, Some(&node.name)))
-    };
     node.input.is_some()
         && selector.iter().all(|(key, value)| label(key) == Some(&**value))
-        && required.is_none_or(|terms| terms.iter().any(meets_all))
+        && required.is_none_or(|terms| meets_any(terms, node))
 }
 
 /// Whether all taints of a node that keep pods away are tolerated.
@@ -96,6 +106,23 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
             .as_ref()
             .map_or(toleration.exists, |key| *key == taint.key)
         && (toleration.exists || toleration.value == taint.value)
+}
+
+/// Whether a node meets any of the terms; one without requirements is met by none.
+#[must_use]
+pub fn meets_any(terms: &[NodeTerm], node: &Node) -> bool {
+    let label = |key: &Name| node.label(key).map(|value| &**value);
+    terms.iter().any(|term| {
+        !(term.labels.is_empty() && term.fields.is_empty())
+            && term
+                .labels
+                .iter()
+                .all(|requirement| meets(requirement, label(&requirement.key)))
+            && term
+                .fields
+                .iter()
+                .all(|requirement| meets(requirement, Some(&node.name)))
+    })
 }
 
 /// Whether a label's value meets a requirement.
@@ -160,6 +187,16 @@ impl NodeSet {
         if let Some(word) = self.0.get_mut(position / 64) {
             *word &= !(1 << (position % 64));
         }
+    }
+}
+
+impl FromIterator<usize> for NodeSet {
+    fn from_iter<T: IntoIterator<Item = usize>>(positions: T) -> Self {
+        let mut set = Self::default();
+        for position in positions {
+            set.add(position);
+        }
+        set
     }
 }
 

@@ -29,6 +29,8 @@ impl Model {
         if self.neighbours.stale && !self.neighbours.is_empty() {
             self.count_neighbours();
         }
+        let (nodes, by_name) = (&self.nodes, &self.by_name);
+        self.storage.refresh(nodes, by_name, self.generation, self.nodes_stale);
         self.nodes_stale = false;
         self.topologies_stale = false;
         self.totals_stale = false;
@@ -185,7 +187,11 @@ impl Model {
         class.nodes = NodeSet::default();
         for &node_id in &self.by_name {
             let node = &self.nodes[node_id];
-            if node.ready() && class.constraints.selects(node) && class.constraints.tolerates(node) {
+            if node.ready()
+                && class.constraints.selects(node)
+                && class.constraints.tolerates(node)
+                && class.constraints.reaches(node)
+            {
                 class.nodes.add(node_id.at());
             }
         }

@@ -7,6 +7,7 @@ use crate::engine::input::{Name, PodInput, PodStatus, Time};
 use super::ids::{ClassId, GangId, NodeId, ShapeId};
 use super::numa::ZoneShare;
 use super::relations::Counters;
+use super::volumes::Promises;
 
 /// A task's state. `Allocated` and `Pipelined` exist only while a cycle decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -78,6 +79,8 @@ pub struct Place {
     pub groups: GroupList,
     /// NUMA zones used there.
     pub zones: Vec<ZoneShare>,
+    /// What its claims without a volume get.
+    pub volumes: Promises,
 }
 
 /// Where a task is and what it does; everything in the model that depends on it is derived by `Model::set_state`.

@@ -22,6 +22,7 @@ use super::neighbours::{self, Spreading};
 use super::numa;
 use super::preferred::Preferred;
 use super::score::Scorers;
+use super::volumes;
 
 /// What placement needs to know beside the model.
 #[derive(Clone, Copy)]
@@ -52,7 +53,8 @@ impl Closed {
     fn ready(&mut self, model: &Model, task: TaskId) -> bool {
         let pod = &model.tasks[task];
         let shape = &model.shapes[pod.shape];
-        if shape.shared || shape.gpu.memory != 0 || pod.state.hold.is_some() || pod.state.plan.is_some() {
+        let moves = pod.state.hold.is_some() || pod.state.plan.is_some();
+        if shape.shared || shape.gpu.memory != 0 || moves || volumes::concerned(model, task) {
             *self = Self::default();
             return false;
         }

@@ -10,7 +10,7 @@ use crate::engine::model::resources::{GPUS, PODS, Resources};
 use crate::engine::model::shape::Shape;
 use crate::engine::policy::Policy;
 
-use super::{neighbours, numa};
+use super::{neighbours, numa, volumes};
 
 /// Whether a shared GPU has room for `memory` more MiB once who leaves has left. A GPU that everybody leaves counts as a whole one instead.
 #[must_use]
@@ -65,6 +65,7 @@ pub fn allowed(model: &Model, policy: &Policy, task: TaskId, id: NodeId) -> bool
         && (class.constraints.ports.is_empty() || ports_free(model, task, node))
         && neighbours::clash(model, task, id).is_none()
         && numa::allows(model, task, id)
+        && volumes::fit(model, task, id, false, policy.csi_storage).is_ok()
         && (!policy.restrict_nodes || worker_label_fits(policy, node, shape))
         && (shape.gpu.memory == 0 || gate_open(model, task, node))
 }

@@ -24,13 +24,15 @@ pub enum Clash {
     Spread,
 }
 
-/// Relations to other pods or NUMA zones make a difference for this pod, so what was found out about it holds neither for others of its class nor for long.
+/// Relations to other pods, NUMA zones or volumes make a difference for this pod, so what was found out about it holds neither for others of its class nor for long.
 #[must_use]
 pub fn concerned(model: &Model, task: TaskId) -> bool {
-    let task = &model.tasks[task];
+    let id = task;
+    let task = &model.tasks[id];
     !task.counted.is_empty()
         || (model.most_zones > 0 && task.input.numa.is_some())
         || model.classes[task.class].asked.is_some()
+        || super::volumes::concerned(model, id)
 }
 
 /// What a pod itself adds to a counter at a value, where it is.

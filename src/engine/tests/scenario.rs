@@ -283,6 +283,7 @@ pub fn node(name: &str, text: &str) -> NodeInput {
         dra_gpus: false,
         mig: false,
         numa: None,
+        attach_limits: Vec::new(),
     }
 }
 
@@ -419,6 +420,7 @@ pub fn pod(group: &GroupInput, number: usize, gpus: &str) -> PodInput {
         host_ports: Vec::new(),
         blocked: None,
         relations: None,
+        volumes: None,
         numa: None,
         constraints: None,
     }

@@ -232,6 +232,7 @@ fn flags(args: &BTreeMap<String, String>, policy: &mut Policy, report: &mut Repo
             "full-hierarchy-fairness" => boolean(text, &path, &mut policy.full_hierarchy, report),
             "allow-consolidating-reclaim" => boolean(text, &path, &mut policy.consolidating_reclaim, report),
             "restrict-node-scheduling" => boolean(text, &path, &mut policy.restrict_nodes, report),
+            "schedule-csi-storage" => boolean(text, &path, &mut policy.csi_storage, report),
             "detailed-fit-errors" => boolean(text, &path, &mut policy.detailed_errors, report),
             "cpu-worker-node-label-key" => policy.cpu_worker_label.clone_from(text),
             "gpu-worker-node-label-key" => policy.gpu_worker_label.clone_from(text),

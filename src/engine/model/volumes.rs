@@ -1,0 +1,566 @@
+//! Storage: volumes to be had, room for more of them, and what the pods in the model use and are promised.
+//!
+//! Everything that pods use is a sum over their places, kept while they come and go, so that no volume is promised twice and no room either. What a
+//! claim is promised holds until a volume is bound to it; from then on the objects themselves tell.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::engine::input::{
+    CapacityInput, ClaimState, Name, NodeTerm, PodVolumes, Reach, SelectorOp, Table, VolumeInput, Waiting,
+};
+
+use super::arena::Arena;
+use super::class::{NodeSet, meets, meets_any};
+use super::ids::NodeId;
+use super::node::{Node, Weight};
+
+/// What a claim without a volume is promised along with a place: this volume, or (`None`) that one is made.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Promise {
+    /// The claim.
+    pub claim: Name,
+    /// The volume.
+    pub volume: Option<Name>,
+}
+
+/// The promises of one place. Hardly any place has some.
+pub type Promises = Option<Arc<[Promise]>>;
+
+/// Pods by the weight of their places.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Users {
+    staying: u32,
+    leaving: u32,
+    planned: u32,
+}
+
+impl Users {
+    fn shift(&mut self, weight: Weight, sign: i64) {
+        let count = match weight {
+            Weight::Staying => &mut self.staying,
+            Weight::Leaving => &mut self.leaving,
+            Weight::Planned => &mut self.planned,
+        };
+        *count = count.wrapping_add_signed(sign as i32);
+    }
+
+    /// Somebody uses it at present, or (`now` false) once who leaves has left and who is planned is there.
+    #[must_use]
+    pub fn any(self, now: bool) -> bool {
+        self.staying > 0 || if now { self.leaving > 0 } else { self.planned > 0 }
+    }
+}
+
+/// A claim in use.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Use {
+    /// Pods that have or will have a node.
+    pub pods: Users,
+    /// What it is promised.
+    pub promised: Option<Promised>,
+}
+
+/// What a claim is promised.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Promised {
+    /// Where.
+    pub node: NodeId,
+    /// This volume, or that one is made.
+    pub volume: Option<Name>,
+    size: i64,
+    places: u32,
+}
+
+/// A volume to be had, or room for some, and the nodes that it is for.
+#[derive(Clone, Debug)]
+struct ForNodes<T> {
+    input: Box<T>,
+    nodes: NodeSet,
+    /// State of the nodes for which `nodes` was computed; 0 = never.
+    as_of: u64,
+}
+
+/// Bytes that come and go with pods.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Flow {
+    /// Promised.
+    drawn: i64,
+    /// Of claims that go with pods that leave.
+    freed: i64,
+}
+
+/// A storage class.
+#[derive(Clone, Debug, Default)]
+struct Stock {
+    /// The smallest first.
+    volumes: BTreeMap<(i64, Name), ForNodes<VolumeInput>>,
+    /// Room, and what flows on its nodes.
+    capacities: BTreeMap<Name, (ForNodes<CapacityInput>, Flow)>,
+    flows: BTreeMap<NodeId, Flow>,
+}
+
+/// Volumes attached to a node, by driver and name.
+type Attached = BTreeMap<(Name, Name), Users>;
+
+/// All of it.
+#[derive(Clone, Debug, Default)]
+pub struct Storage {
+    stocks: BTreeMap<Name, Stock>,
+    volumes: Table<Name, (Name, i64)>,
+    capacities: Table<Name, Name>,
+    /// Volumes that only one claim may have.
+    meant: Table<Name, Name>,
+    claims: BTreeMap<Name, Use>,
+    /// Volumes promised, and how often.
+    promised: BTreeMap<Name, u32>,
+    attached: BTreeMap<NodeId, Attached>,
+    /// Drivers of which some node takes a limited number of volumes.
+    pub limited: BTreeSet<Name>,
+    /// Something is new.
+    stale: bool,
+}
+
+impl Storage {
+    /// A volume is to be had, or changed.
+    pub fn offer(&mut self, input: Box<VolumeInput>) -> bool {
+        let known = self.volumes.get(&input.name).and_then(|(class, size)| {
+            let key = (*size, input.name.clone());
+            self.stocks.get(class)?.volumes.get(&key)
+        });
+        if known.is_some_and(|known| known.input == input) {
+            return false;
+        }
+        self.withdraw(&input.name);
+        let (name, class, size) = (input.name.clone(), input.class.clone(), input.size);
+        if let Some(claim) = &input.claim {
+            self.meant.insert(claim.clone(), name.clone());
+        }
+        self.volumes.insert(name.clone(), (class.clone(), size));
+        let stock = self.stocks.entry(class).or_default();
+        stock.volumes.insert((size, name), ForNodes::new(input));
+        self.stale = true;
+        true
+    }
+
+    /// A volume is not to be had any more.
+    pub fn withdraw(&mut self, name: &Name) -> bool {
+        let Some((class, size)) = self.volumes.remove(name) else {
+            return false;
+        };
+        let stock = self
+            .stocks
+            .get_mut(&class)
+            .expect("a volume is in the stock of its class");
+        let gone = stock.volumes.remove(&(size, name.clone())).expect("it is in its stock");
+        if let Some(claim) = &gone.input.claim
+            && self.meant.get(claim) == Some(name)
+        {
+            self.meant.remove(claim);
+        }
+        self.drop_empty(&class);
+        true
+    }
+
+    /// So much could still be made.
+    pub fn set_capacity(&mut self, input: Box<CapacityInput>) -> bool {
+        let class = input.class.clone();
+        let known = self.stocks.get_mut(&class);
+        if let Some((known, _)) = known.and_then(|stock| stock.capacities.get_mut(&input.key)) {
+            let changed = known.input != input;
+            if known.input.nodes != input.nodes {
+                known.as_of = 0;
+                self.stale = true;
+            }
+            known.input = input;
+            return changed;
+        }
+        self.drop_capacity(&input.key);
+        self.capacities.insert(input.key.clone(), class.clone());
+        let stock = self.stocks.entry(class).or_default();
+        let entry = (ForNodes::new(input), Flow::default());
+        stock.capacities.insert(entry.0.input.key.clone(), entry);
+        self.stale = true;
+        true
+    }
+
+    /// Nothing is said any more about how much could be made.
+    pub fn drop_capacity(&mut self, key: &Name) -> bool {
+        let Some(class) = self.capacities.remove(key) else {
+            return false;
+        };
+        if let Some(stock) = self.stocks.get_mut(&class) {
+            stock.capacities.remove(key);
+        }
+        self.drop_empty(&class);
+        true
+    }
+
+    fn drop_empty(&mut self, class: &Name) {
+        let empty = |stock: &Stock| stock.volumes.is_empty() && stock.capacities.is_empty() && stock.flows.is_empty();
+        if self.stocks.get(class).is_some_and(empty) {
+            self.stocks.remove(class);
+        }
+    }
+
+    /// Finds the nodes of whatever is new, or of everything if the nodes have changed.
+    pub fn refresh(&mut self, nodes: &Arena<NodeId, Node>, by_name: &[NodeId], generation: u64, nodes_changed: bool) {
+        if nodes_changed {
+            let ready = by_name.iter().filter_map(|id| nodes[*id].input.as_ref());
+            self.limited = ready
+                .flat_map(|input| input.attach_limits.iter().map(|(driver, _)| driver.clone()))
+                .collect();
+        }
+        if !nodes_changed && !self.stale {
+            return;
+        }
+        self.stale = false;
+        let mut finder = Finder {
+            nodes,
+            by_name,
+            values: Table::default(),
+        };
+        for stock in self.stocks.values_mut() {
+            for offer in stock.volumes.values_mut().filter(|offer| offer.as_of != generation) {
+                offer.nodes = match &offer.input.nodes {
+                    None => by_name.iter().map(|id| id.at()).collect(),
+                    Some(terms) => finder.any(terms),
+                };
+                offer.as_of = generation;
+            }
+            for (capacity, flow) in stock.capacities.values_mut() {
+                if capacity.as_of == generation {
+                    continue;
+                }
+                capacity.nodes = match &capacity.input.nodes {
+                    None => NodeSet::default(),
+                    Some(labels) if labels.is_empty() => by_name.iter().map(|id| id.at()).collect(),
+                    Some(labels) => finder.any(&[NodeTerm {
+                        labels: labels.clone(),
+                        fields: Vec::new(),
+                    }]),
+                };
+                capacity.as_of = generation;
+                *flow = Flow::default();
+                for (_, part) in stock.flows.iter().filter(|(node, _)| capacity.nodes.has(node.at())) {
+                    flow.drawn += part.drawn;
+                    flow.freed += part.freed;
+                }
+            }
+        }
+    }
+
+    /// Counts a pod's volumes at a place (`sign` 1), or no longer (-1).
+    pub fn account(&mut self, pod: &PodVolumes, node: NodeId, promises: &Promises, weight: Weight, sign: i64) {
+        for claim in &pod.claims {
+            let used = self.claims.entry(claim.key.clone()).or_default();
+            used.pods.shift(weight, sign);
+            let promise = || {
+                promises
+                    .iter()
+                    .flat_map(|all| all.iter())
+                    .find(|one| one.claim == claim.key)
+            };
+            let mut drawn = None;
+            if let (ClaimState::Waiting(_), Some(promise)) = (&*claim.state, promise()) {
+                let promised = used.promised.get_or_insert_with(|| Promised {
+                    node,
+                    volume: promise.volume.clone(),
+                    size: claim.size,
+                    places: 0,
+                });
+                let before = promised.places;
+                promised.places = before.wrapping_add_signed(sign as i32);
+                if before == 0 || promised.places == 0 {
+                    match &promised.volume {
+                        Some(volume) => count(&mut self.promised, volume, sign),
+                        None => drawn = Some((promised.node, sign * promised.size)),
+                    }
+                }
+                if promised.places == 0 {
+                    used.promised = None;
+                }
+            }
+            if *used == Use::default() {
+                self.claims.remove(&claim.key);
+            }
+            if let Some((node, drawn)) = drawn {
+                self.flow(&claim.class, node, Flow { drawn, freed: 0 });
+            }
+            if claim.owned && weight == Weight::Leaving {
+                let freed = sign * claim.size;
+                self.flow(&claim.class, node, Flow { drawn: 0, freed });
+            }
+            if let Some(volume) = &claim.attach {
+                let attached = self.attached.entry(node).or_default();
+                let users = attached.entry(volume.clone()).or_default();
+                users.shift(weight, sign);
+                if *users == Users::default() {
+                    attached.remove(volume);
+                }
+                if attached.is_empty() {
+                    self.attached.remove(&node);
+                }
+            }
+        }
+    }
+
+    fn flow(&mut self, class: &Name, node: NodeId, change: Flow) {
+        let stock = self.stocks.entry(class.clone()).or_default();
+        let at = stock.flows.entry(node).or_default();
+        at.drawn += change.drawn;
+        at.freed += change.freed;
+        if *at == Flow::default() {
+            stock.flows.remove(&node);
+        }
+        for (capacity, flow) in stock.capacities.values_mut() {
+            if capacity.nodes.has(node.at()) {
+                flow.drawn += change.drawn;
+                flow.freed += change.freed;
+            }
+        }
+        self.drop_empty(class);
+    }
+
+    /// Who uses a claim, and what it is promised.
+    #[must_use]
+    pub fn claim(&self, key: &Name) -> Option<&Use> {
+        self.claims.get(key)
+    }
+
+    /// What to count for the claims of a pod that is on a node already, where some were promised something before.
+    #[must_use]
+    pub fn recorded(&self, pod: &PodVolumes, promised: Option<&[Promise]>) -> Promises {
+        let waiting = pod
+            .claims
+            .iter()
+            .filter(|claim| matches!(*claim.state, ClaimState::Waiting(_)));
+        let promise = |claim: &crate::engine::input::Claim| Promise {
+            claim: claim.key.clone(),
+            volume: self.meant.get(&claim.key).cloned().or_else(|| {
+                let before = promised?.iter().find(|one| one.claim == claim.key)?;
+                before.volume.clone()
+            }),
+        };
+        let all: Vec<Promise> = waiting.map(promise).collect();
+        (!all.is_empty()).then(|| all.into())
+    }
+
+    /// The volume that a claim should get on a node: the one that is meant for it, else the smallest that will do and is not promised to another.
+    #[must_use]
+    pub fn find(&self, key: &Name, asked: &Waiting, node: NodeId, beside: &[Promise]) -> Option<Name> {
+        let stock = self.stocks.get(&asked.class)?;
+        let will_do = |offer: &ForNodes<VolumeInput>| {
+            offer.nodes.has(node.at()) && offer.input.size >= asked.size && offer.input.block == asked.block
+        };
+        if let Some(meant) = self.meant.get(key) {
+            let (class, size) = self.volumes.get(meant)?;
+            let offer = self.stocks.get(class)?.volumes.get(&(*size, meant.clone()))?;
+            return will_do(offer).then(|| meant.clone());
+        }
+        let label = |offer: &VolumeInput, key: &Name| {
+            let found = offer.labels.iter().find(|(other, _)| other == key);
+            found.map(|(_, value)| value.clone())
+        };
+        let from = (asked.size, Name::from(""));
+        let mut offers = stock.volumes.range(from..).map(|(_, offer)| offer);
+        let found = offers.find(|offer| {
+            let input = &offer.input;
+            will_do(offer)
+                && input.claim.is_none()
+                && input.modes & asked.modes == asked.modes
+                && !self.promised.contains_key(&input.name)
+                && beside.iter().all(|other| other.volume.as_ref() != Some(&input.name))
+                && asked
+                    .labels
+                    .iter()
+                    .all(|wanted| meets(wanted, label(input, &wanted.key).as_deref()))
+        });
+        found.map(|offer| offer.input.name.clone())
+    }
+
+    /// Whether a volume can be used from a node.
+    #[must_use]
+    pub fn reaches(&self, volume: &Name, node: NodeId) -> bool {
+        let offer = self.volumes.get(volume).and_then(|(class, size)| {
+            let stock = self.stocks.get(class)?;
+            stock.volumes.get(&(*size, volume.clone()))
+        });
+        offer.is_some_and(|offer| offer.nodes.has(node.at()))
+    }
+
+    /// What the best source of a class on a node has left: for a volume of this size, beside what is drawn already. `None`: there is no source.
+    #[must_use]
+    pub fn room(&self, class: &Name, node: NodeId, size: i64, beside: i64, with_freed: bool) -> Option<bool> {
+        let stock = self.stocks.get(class)?;
+        let sources = stock
+            .capacities
+            .values()
+            .filter(|(source, _)| source.nodes.has(node.at()));
+        sources
+            .map(|(source, flow)| {
+                let freed = if with_freed { flow.freed } else { 0 };
+                source.input.largest.is_none_or(|largest| size <= largest)
+                    && size + beside <= source.input.free - flow.drawn + freed
+            })
+            .reduce(|left, right| left || right)
+    }
+
+    /// Volumes of a driver on a node at present, or (`now` false) later.
+    pub fn attached(&self, node: NodeId, driver: &Name, now: bool) -> impl Iterator<Item = &Name> + use<'_> {
+        let from = (driver.clone(), Name::from(""));
+        let driver = driver.clone();
+        let volumes = self
+            .attached
+            .get(&node)
+            .into_iter()
+            .flat_map(move |all| all.range(from.clone()..));
+        volumes
+            .take_while(move |((other, _), _)| *other == driver)
+            .filter(move |(_, users)| users.any(now))
+            .map(|((_, volume), _)| volume)
+    }
+
+    /// Without anything that pods use.
+    #[must_use]
+    pub fn unused(&self) -> Self {
+        let mut unused = self.clone();
+        unused.claims.clear();
+        unused.promised.clear();
+        unused.attached.clear();
+        for stock in unused.stocks.values_mut() {
+            stock.flows.clear();
+            for (_, flow) in stock.capacities.values_mut() {
+                *flow = Flow::default();
+            }
+        }
+        unused
+    }
+
+    /// Everything that pods use, to tell states apart.
+    pub fn figures(&self) -> impl std::hash::Hash + PartialEq + std::fmt::Debug + '_ {
+        let stocks = self.stocks.iter().filter(|(_, stock)| {
+            !stock.flows.is_empty() || stock.capacities.values().any(|(_, flow)| *flow != Flow::default())
+        });
+        let flows: Vec<_> = stocks
+            .map(|(class, stock)| {
+                let sources: Vec<Flow> = stock.capacities.values().map(|(_, flow)| *flow).collect();
+                (class, &stock.flows, sources)
+            })
+            .collect();
+        (&self.claims, &self.promised, &self.attached, flows)
+    }
+}
+
+impl<T> ForNodes<T> {
+    fn new(input: Box<T>) -> Self {
+        Self {
+            input,
+            nodes: NodeSet::default(),
+            as_of: 0,
+        }
+    }
+}
+
+fn count(map: &mut BTreeMap<Name, u32>, key: &Name, sign: i64) {
+    let entry = map.entry(key.clone()).or_default();
+    *entry = entry.wrapping_add_signed(sign as i32);
+    if *entry == 0 {
+        map.remove(key);
+    }
+}
+
+/// Nodes by label, so that terms that list values need not look at every node.
+struct Finder<'a> {
+    nodes: &'a Arena<NodeId, Node>,
+    by_name: &'a [NodeId],
+    values: Table<Name, Table<Name, Vec<NodeId>>>,
+}
+
+impl Finder<'_> {
+    fn any(&mut self, terms: &[NodeTerm]) -> NodeSet {
+        let mut found = NodeSet::default();
+        for term in terms {
+            let listed = term.labels.iter().find(|wanted| wanted.op == SelectorOp::In);
+            let candidates: Vec<NodeId> = match listed {
+                None => self.by_name.to_vec(),
+                Some(wanted) => {
+                    let by_value = self.by_value(&wanted.key);
+                    let with_value = wanted.values.iter().filter_map(|value| by_value.get(value));
+                    with_value.flatten().copied().collect()
+                }
+            };
+            for id in candidates {
+                if meets_any(std::slice::from_ref(term), &self.nodes[id]) {
+                    found.add(id.at());
+                }
+            }
+        }
+        found
+    }
+
+    fn by_value(&mut self, key: &Name) -> &Table<Name, Vec<NodeId>> {
+        let (nodes, by_name) = (self.nodes, self.by_name);
+        self.values.entry(key.clone()).or_insert_with(|| {
+            let mut values: Table<Name, Vec<NodeId>> = Table::default();
+            for &id in by_name {
+                if let Some(value) = nodes[id].label(key) {
+                    values.entry(value.clone()).or_default().push(id);
+                }
+            }
+            values
+        })
+    }
+}
+
+/// Why a claim keeps its pod from a node, whatever else happens there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Unreachable {
+    /// The volume's node affinity.
+    Affinity,
+    /// The volume is in another zone.
+    Zone,
+    /// The volume does not exist.
+    Lost,
+    /// A volume is being made for another node.
+    Elsewhere,
+}
+
+/// Whether a node is out of question for a claim.
+#[must_use]
+pub fn unreachable(state: &ClaimState, node: &Node) -> Option<Unreachable> {
+    match state {
+        ClaimState::Bound(reach) => {
+            if reach.nodes.as_ref().is_some_and(|terms| !meets_any(terms, node)) {
+                return Some(Unreachable::Affinity);
+            }
+            outside(reach, node).then_some(Unreachable::Zone)
+        }
+        ClaimState::Lost => Some(Unreachable::Lost),
+        ClaimState::Waiting(asked) => {
+            let other = asked.node.as_ref().is_some_and(|name| *name != node.name);
+            other.then_some(Unreachable::Elsewhere)
+        }
+    }
+}
+
+/// Labels that say where a node is; the older ones first.
+const PLACES: [(&str, &str); 2] = [
+    ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
+    (
+        "failure-domain.beta.kubernetes.io/region",
+        "topology.kubernetes.io/region",
+    ),
+];
+
+/// The node says where it is, and a volume is elsewhere. A node with the newer labels only is compared by those.
+fn outside(reach: &Reach, node: &Node) -> bool {
+    let told = PLACES
+        .iter()
+        .any(|(old, new)| node.label(old).or(node.label(new)).is_some());
+    let newer = |key: &str| PLACES.iter().find(|(old, _)| *old == key).map(|(_, new)| *new);
+    told && reach.zones.iter().any(|(key, values)| {
+        let value = node.label(key).or_else(|| node.label(newer(key)?));
+        value.is_none_or(|value| !values.contains(value))
+    })
+}

@@ -1,0 +1,224 @@
+//! Whether a pod's claims on storage allow a node, as kube-scheduler judges it; and what those without a volume would get there.
+//!
+//! Beyond kube-scheduler: what one pod is promised is not there for the next, and what leaves is counted on for later.
+
+use crate::engine::input::{Claim, ClaimState, Making, PodVolumes, Waiting};
+use crate::engine::model::Model;
+use crate::engine::model::class::meets_any;
+use crate::engine::model::ids::{NodeId, TaskId};
+use crate::engine::model::volumes::{Promise, Promises, Unreachable, unreachable};
+
+/// What is against a node.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum VolumeClash {
+    /// A volume that the pod has already.
+    Unreachable(Unreachable),
+    /// No volume is there, and none can be made there.
+    NoVolume,
+    /// A volume could be made if there were more room.
+    NoRoom,
+    /// The same, where the room of a class is on the books; the class.
+    NoRoomOf(String),
+    /// Nothing is known of any room of a class.
+    NoSourceOf(String),
+    /// The node takes no more volumes.
+    TooMany,
+    /// A claim that one pod at a time may use is in use.
+    InUse,
+}
+
+impl VolumeClash {
+    /// The words of kube-scheduler, or KAI.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match self {
+            Self::Unreachable(Unreachable::Affinity) => "node(s) didn't match PersistentVolume's node affinity",
+            Self::Unreachable(Unreachable::Zone) => "node(s) had no available volume zone",
+            Self::Unreachable(Unreachable::Lost) => {
+                "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+            }
+            Self::Unreachable(Unreachable::Elsewhere) | Self::NoVolume => {
+                "node(s) didn't find available persistent volumes to bind"
+            }
+            Self::NoRoom => "node(s) did not have enough free storage",
+            Self::NoRoomOf(class) => {
+                return format!("node(s) did not have enough free storage for storageclass {class}");
+            }
+            Self::NoSourceOf(class) => return format!("no allocatable storage from storageclass {class} found"),
+            Self::TooMany => "node(s) exceed max volume count",
+            Self::InUse => {
+                "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
+            }
+        }
+        .to_owned()
+    }
+}
+
+/// What other pods do with volumes makes a difference for this one, so what was found out about it does not hold for long.
+#[must_use]
+pub fn concerned(model: &Model, task: TaskId) -> bool {
+    let matters = |claim: &Claim| {
+        claim.exclusive
+            || matches!(*claim.state, ClaimState::Waiting(_))
+            || claim
+                .attach
+                .as_ref()
+                .is_some_and(|(driver, _)| model.storage.limited.contains(driver))
+    };
+    let volumes = model.tasks[task].input.volumes.as_ref();
+    volumes.is_some_and(|volumes| volumes.claims.iter().any(matters))
+}
+
+/// What a pod's claims would get on a node now, or (`now` false) once who leaves has left. `booked`: storage is on the books, so that of pods that leave
+/// is counted on.
+///
+/// # Errors
+/// What is against it.
+pub fn fit(model: &Model, task: TaskId, id: NodeId, now: bool, booked: bool) -> Result<Promises, VolumeClash> {
+    let Some(volumes) = &model.tasks[task].input.volumes else {
+        return Ok(None);
+    };
+    for claim in &volumes.claims {
+        if let Some(why) = unreachable(&claim.state, &model.nodes[id]) {
+            return Err(VolumeClash::Unreachable(why));
+        }
+    }
+    let in_use = |claim: &Claim| model.storage.claim(&claim.key).is_some_and(|used| used.pods.any(now));
+    if volumes.claims.iter().any(|claim| claim.exclusive && in_use(claim)) {
+        return Err(VolumeClash::InUse);
+    }
+    if too_many(model, volumes, id, now) {
+        return Err(VolumeClash::TooMany);
+    }
+    let evicted = model.tasks[task].state.evicted_from.is_some();
+    if booked && evicted && !made_again(model, volumes, id) {
+        return Err(VolumeClash::NoRoom);
+    }
+    promises(model, volumes, id, !now && booked, booked)
+}
+
+/// Whether there is room for what went with an evicted pod and would have to be made again; the room that its going freed is among it.
+fn made_again(model: &Model, volumes: &PodVolumes, id: NodeId) -> bool {
+    let mut beside = 0;
+    let claims = volumes.claims.iter();
+    claims
+        .filter(|claim| claim.owned && matches!(*claim.state, ClaimState::Bound(_)))
+        .all(|claim| {
+            let room = model.storage.room(&claim.class, id, claim.size, beside, true);
+            beside += claim.size;
+            room != Some(false)
+        })
+}
+
+/// The node takes fewer volumes of some driver than it would have.
+fn too_many(model: &Model, volumes: &PodVolumes, id: NodeId, now: bool) -> bool {
+    let Some(input) = &model.nodes[id].input else {
+        return true;
+    };
+    input.attach_limits.iter().any(|(driver, most)| {
+        let mut new: Vec<_> = volumes
+            .claims
+            .iter()
+            .filter_map(|claim| claim.attach.as_ref())
+            .filter(|(other, _)| other == driver)
+            .map(|(_, volume)| volume)
+            .collect();
+        if new.is_empty() {
+            return false;
+        }
+        new.sort_unstable();
+        new.dedup();
+        let mut there = 0;
+        for volume in model.storage.attached(id, driver, now) {
+            there += 1;
+            new.retain(|other| *other != volume);
+        }
+        !new.is_empty() && there + new.len() as i64 > *most
+    })
+}
+
+/// Volumes for the claims that have none, the smallest claim first.
+fn promises(
+    model: &Model,
+    volumes: &PodVolumes,
+    id: NodeId,
+    with_freed: bool,
+    booked: bool,
+) -> Result<Promises, VolumeClash> {
+    let mut waiting: Vec<(&Claim, &Waiting)> = volumes
+        .claims
+        .iter()
+        .filter_map(|claim| match &*claim.state {
+            ClaimState::Waiting(asked) => Some((claim, asked)),
+            ClaimState::Bound(_) | ClaimState::Lost => None,
+        })
+        .collect();
+    if waiting.is_empty() {
+        return Ok(None);
+    }
+    waiting.sort_by_key(|(claim, _)| (claim.size, &claim.key));
+    let mut found: Vec<Promise> = Vec::with_capacity(waiting.len());
+    let mut drawn: Vec<(&Waiting, i64)> = Vec::new();
+    for (claim, asked) in waiting {
+        let promised = model.storage.claim(&claim.key).and_then(|used| used.promised.as_ref());
+        let volume = match promised {
+            // Another pod has seen to it.
+            Some(promised) => {
+                let reached = match &promised.volume {
+                    Some(volume) => promised.node == id || model.storage.reaches(volume, id),
+                    None => promised.node == id,
+                };
+                if !reached {
+                    return Err(VolumeClash::NoVolume);
+                }
+                promised.volume.clone()
+            }
+            None => {
+                let existing = match asked.node {
+                    Some(_) => None,
+                    None => model.storage.find(&claim.key, asked, id, &found),
+                };
+                if existing.is_none() {
+                    let making = asked.making.as_ref().ok_or(VolumeClash::NoVolume)?;
+                    let others = drawn.iter().filter(|(other, _)| other.class == asked.class);
+                    let beside = others.map(|(_, size)| size).sum();
+                    make(model, asked, making, id, beside, with_freed, booked)?;
+                    drawn.push((asked, asked.size));
+                }
+                existing
+            }
+        };
+        found.push(Promise {
+            claim: claim.key.clone(),
+            volume,
+        });
+    }
+    Ok(Some(found.into()))
+}
+
+/// Whether a volume could be made for a node.
+fn make(
+    model: &Model,
+    asked: &Waiting,
+    making: &Making,
+    id: NodeId,
+    beside: i64,
+    with_freed: bool,
+    booked: bool,
+) -> Result<(), VolumeClash> {
+    if !making.nodes.is_empty() && !meets_any(&making.nodes, &model.nodes[id]) {
+        return Err(VolumeClash::NoVolume);
+    }
+    if !making.tracked {
+        return Ok(());
+    }
+    match model.storage.room(&asked.class, id, asked.size, beside, with_freed) {
+        Some(true) => Ok(()),
+        Some(false) if booked => Err(VolumeClash::NoRoomOf(asked.class.to_string())),
+        None if booked => Err(VolumeClash::NoSourceOf(asked.class.to_string())),
+        Some(false) | None => Err(VolumeClash::NoRoom),
+    }
+}
+
+#[cfg(test)]
+mod tests;

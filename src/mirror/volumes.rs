@@ -1,0 +1,511 @@
+//! Storage objects → what pods ask of it and what there is: claims, volumes, storage classes, drivers, and how much these have left.
+//!
+//! A pod's claims are joined with their volumes and classes here, so that a change of any of these tells of the pods that use it, and of no other.
+//! Absent: volumes of drivers built into Kubernetes long ago count for no limit of attachments, nor do those that a gone pod left attached.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{
+    NodeSelectorTerm, PersistentVolume, PersistentVolumeClaim, Pod, TopologySelectorTerm,
+};
+use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::ResourceExt;
+
+use super::{Mirror, Output, constraints, name, object_key};
+use crate::api::names::volume;
+use crate::api::quantity::Amount;
+use crate::engine::input::{
+    CapacityInput, Claim, ClaimState, Event, Making, Name, NodeRequirement, NodeTerm, PodVolumes, Reach, SelectorOp,
+    Table, VolumeInput, Waiting,
+};
+
+/// An object that has to do with storage.
+#[derive(Clone, Debug)]
+pub enum StorageObject {
+    /// A claim.
+    Claim(Arc<PersistentVolumeClaim>),
+    /// A volume.
+    Volume(Arc<PersistentVolume>),
+    /// A storage class.
+    Class(Arc<StorageClass>),
+    /// A driver.
+    Driver(Arc<CSIDriver>),
+    /// The drivers on a node.
+    Node(Arc<CSINode>),
+    /// How much a driver has left.
+    Capacity(Arc<CSIStorageCapacity>),
+}
+
+/// What is known of storage.
+#[derive(Default)]
+pub struct Volumes {
+    claims: Table<Box<str>, Arc<PersistentVolumeClaim>>,
+    volumes: Table<Box<str>, Arc<PersistentVolume>>,
+    classes: Table<Box<str>, Arc<StorageClass>>,
+    /// Drivers, and whether they say how much they have left.
+    drivers: Table<Box<str>, bool>,
+    /// Volumes per driver, by node.
+    limits: Table<Box<str>, Vec<(Name, i64)>>,
+    /// Pods by claim, known or not.
+    users: BTreeMap<Box<str>, BTreeSet<Box<str>>>,
+    /// Claims by the volume that they name.
+    claims_of: Table<Box<str>, BTreeSet<Box<str>>>,
+    /// What the engine was told.
+    offers: Table<Box<str>, VolumeInput>,
+    capacities: Table<Box<str>, CapacityInput>,
+}
+
+/// A claim that a pod refers to: its name, and whether it is made for the pod.
+fn references(pod: &Pod) -> impl Iterator<Item = (String, bool)> + '_ {
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes.filter_map(|volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
+        (Some(claim), _) => Some((claim.claim_name.clone(), false)),
+        (None, Some(_)) => Some((format!("{}-{}", pod.name_any(), volume.name), true)),
+        (None, None) => None,
+    })
+}
+
+impl Volumes {
+    /// A pod is there: its claims are to tell of it.
+    pub(super) fn join(&mut self, key: &str, pod: &Pod) {
+        let namespace = pod.namespace().unwrap_or_default();
+        for (claim, _) in references(pod) {
+            let users = self.users.entry(object_key(&namespace, &claim)).or_default();
+            users.insert(key.into());
+        }
+    }
+
+    /// A pod is gone.
+    pub(super) fn leave(&mut self, key: &str, pod: &Pod) {
+        let namespace = pod.namespace().unwrap_or_default();
+        for (claim, _) in references(pod) {
+            let claim = object_key(&namespace, &claim);
+            if let Some(users) = self.users.get_mut(&claim) {
+                users.remove(key);
+                if users.is_empty() {
+                    self.users.remove(&claim);
+                }
+            }
+        }
+    }
+
+    /// What a pod's volumes ask for; `None` if it has no claims.
+    #[must_use]
+    pub fn of(&self, pod: &Pod) -> Option<PodVolumes> {
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let mut read = PodVolumes::default();
+        let mut unbound = false;
+        let mut any = false;
+        for (claim_name, owned) in references(pod) {
+            any = true;
+            let key = object_key(namespace, &claim_name);
+            let Some(claim) = self.claims.get(&key) else {
+                let text = if owned {
+                    format!(
+                        "waiting for ephemeral volume controller to create the persistentvolumeclaim {claim_name:?}"
+                    )
+                } else {
+                    format!("persistentvolumeclaim {claim_name:?} not found")
+                };
+                read.missing.get_or_insert_with(|| text.into());
+                continue;
+            };
+            if let Some(text) = unusable(pod, claim, owned) {
+                read.missing.get_or_insert_with(|| text.into());
+            }
+            match self.claim(&key, claim, owned) {
+                None => unbound = true,
+                Some(claim) if read.claims.iter().all(|other| other.key != claim.key) => read.claims.push(claim),
+                Some(_) => {}
+            }
+        }
+        if unbound {
+            let text = "pod has unbound immediate PersistentVolumeClaims";
+            read.missing.get_or_insert_with(|| text.into());
+        }
+        any.then_some(read)
+    }
+
+    /// A claim as the engine sees it; `None` if it should have a volume and has none.
+    fn claim(&self, key: &str, claim: &PersistentVolumeClaim, owned: bool) -> Option<Claim> {
+        let no_spec = k8s_openapi::api::core::v1::PersistentVolumeClaimSpec::default();
+        let spec = claim.spec.as_ref().unwrap_or(&no_spec);
+        let class = class_of(claim, spec.storage_class_name.as_deref());
+        let requests = spec
+            .resources
+            .as_ref()
+            .and_then(|resources| resources.requests.as_ref());
+        let size = bytes(requests.and_then(|requests| requests.get("storage"))).unwrap_or(0);
+        let modes = modes(spec.access_modes.as_ref());
+        let (state, attach) = match bound_to(claim) {
+            Some(volume) => match self.volumes.get(volume) {
+                None => (ClaimState::Lost, None),
+                Some(volume) => (ClaimState::Bound(reach(volume)), handle(volume)),
+            },
+            None => {
+                let class = self.classes.get(class).filter(|class| waits(class))?;
+                spec.volume_name.as_deref().is_none_or(str::is_empty).then_some(())?;
+                let provisioner = &class.provisioner;
+                let makes = !provisioner.is_empty() && provisioner != volume::NO_PROVISIONER;
+                let waiting = Waiting {
+                    class: name(&class.name_any()),
+                    size,
+                    modes,
+                    block: spec.volume_mode.as_deref() == Some("Block"),
+                    labels: spec.selector.as_ref().map(labels).unwrap_or_default(),
+                    node: claim.annotations().get(volume::SELECTED_NODE).map(|node| name(node)),
+                    making: makes.then(|| Making {
+                        nodes: class.allowed_topologies.iter().flatten().map(topology).collect(),
+                        tracked: self.drivers.get(provisioner.as_str()) == Some(&true),
+                    }),
+                };
+                (ClaimState::Waiting(waiting), Some((name(provisioner), name(key))))
+            }
+        };
+        Some(Claim {
+            key: name(key),
+            exclusive: modes & EXCLUSIVE != 0,
+            owned,
+            attach,
+            class: name(class),
+            size,
+            state: Arc::new(state),
+        })
+    }
+
+    /// How many volumes of each driver a node takes.
+    #[must_use]
+    pub fn limits(&self, node: &str) -> Vec<(Name, i64)> {
+        self.limits.get(node).cloned().unwrap_or_default()
+    }
+
+    /// Pods whose claims meet a condition.
+    fn users_where(&self, concerned: impl Fn(&PersistentVolumeClaim) -> bool) -> Vec<Box<str>> {
+        let claims = self
+            .users
+            .iter()
+            .filter(|(claim, _)| self.claims.get(*claim).is_some_and(|claim| concerned(claim)));
+        let pods: BTreeSet<&Box<str>> = claims.flat_map(|(_, pods)| pods).collect();
+        pods.into_iter().cloned().collect()
+    }
+
+    /// A volume as it is on offer; `None` if it has its claim already, or cannot be had.
+    fn offer(&self, volume: &PersistentVolume) -> Option<VolumeInput> {
+        let spec = volume.spec.as_ref()?;
+        let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
+        if volume.metadata.deletion_timestamp.is_some() {
+            return None;
+        }
+        let claim = match &spec.claim_ref {
+            None => {
+                (phase == Some("Available")).then_some(())?;
+                None
+            }
+            Some(claim) => {
+                matches!(phase, None | Some("" | "Pending" | "Available")).then_some(())?;
+                let key = object_key(claim.namespace.as_deref()?, claim.name.as_deref()?);
+                let known = self.claims.get(&key).and_then(|claim| claim.metadata.uid.as_deref());
+                let uid = claim.uid.as_deref().filter(|uid| !uid.is_empty());
+                if uid.is_some_and(|uid| known.is_some_and(|known| known != uid)) {
+                    return None;
+                }
+                Some(Name::from(key))
+            }
+        };
+        Some(VolumeInput {
+            name: name(&volume.name_any()),
+            class: name(class_of(volume, spec.storage_class_name.as_deref())),
+            size: bytes(spec.capacity.as_ref().and_then(|capacity| capacity.get("storage"))).unwrap_or(0),
+            modes: modes(spec.access_modes.as_ref()),
+            block: spec.volume_mode.as_deref() == Some("Block"),
+            labels: volume
+                .labels()
+                .iter()
+                .map(|(key, value)| (name(key), name(value)))
+                .collect(),
+            nodes: reach(volume).nodes,
+            claim,
+        })
+    }
+
+    fn offer_changed(&mut self, key: &str, out: &mut Output) {
+        match self.volumes.get(key).and_then(|volume| self.offer(volume)) {
+            Some(offer) => {
+                if self.offers.get(key) != Some(&offer) {
+                    self.offers.insert(key.into(), offer.clone());
+                    out.events.push(Event::Volume(Box::new(offer)));
+                }
+            }
+            None => {
+                if let Some(offer) = self.offers.remove(key) {
+                    out.events.push(Event::VolumeGone(offer.name));
+                }
+            }
+        }
+    }
+}
+
+impl Mirror {
+    /// An object of the storage appeared or changed (`there`), or is gone.
+    pub(super) fn storage_changed(&mut self, object: &StorageObject, there: bool, out: &mut Output) {
+        match object {
+            StorageObject::Claim(claim) => self.claim_changed(claim, there, out),
+            StorageObject::Volume(volume) => {
+                let key: Box<str> = volume.name_any().into();
+                let claims = self.volumes.claims_of.get(&key).into_iter().flatten();
+                let pods: BTreeSet<_> = claims
+                    .filter_map(|claim| self.volumes.users.get(claim))
+                    .flatten()
+                    .collect();
+                let pods: Vec<_> = pods.into_iter().cloned().collect();
+                self.with_these_pods(&pods, out, |mirror| {
+                    put(&mut mirror.volumes.volumes, &key, volume, there);
+                });
+                self.volumes.offer_changed(&key, out);
+            }
+            StorageObject::Class(class) => {
+                let key: Box<str> = class.name_any().into();
+                let pods = self.volumes.users_where(|claim| {
+                    let spec = claim.spec.as_ref();
+                    class_of(claim, spec.and_then(|spec| spec.storage_class_name.as_deref())) == &*key
+                });
+                self.with_these_pods(&pods, out, |mirror| {
+                    put(&mut mirror.volumes.classes, &key, class, there);
+                });
+            }
+            StorageObject::Driver(driver) => {
+                let key: Box<str> = driver.name_any().into();
+                let tracked = driver.spec.storage_capacity == Some(true);
+                if there && self.volumes.drivers.get(&key) == Some(&tracked) {
+                    return;
+                }
+                let pods = self.volumes.users_where(|claim| bound_to(claim).is_none());
+                self.with_these_pods(&pods, out, |mirror| {
+                    if there {
+                        mirror.volumes.drivers.insert(key, tracked);
+                    } else {
+                        mirror.volumes.drivers.remove(&key);
+                    }
+                });
+            }
+            StorageObject::Node(node) => {
+                let key = node.name_any();
+                let limits = if there { limits(node) } else { Vec::new() };
+                if let Some(known) = self.nodes.get_mut(key.as_str())
+                    && known.attach_limits != limits
+                {
+                    known.attach_limits.clone_from(&limits);
+                    out.events.push(Event::Node(Box::new(known.clone())));
+                }
+                if limits.is_empty() {
+                    self.volumes.limits.remove(key.as_str());
+                } else {
+                    self.volumes.limits.insert(key.into(), limits);
+                }
+            }
+            StorageObject::Capacity(capacity) => {
+                let key = object_key(&capacity.namespace().unwrap_or_default(), &capacity.name_any());
+                if !there {
+                    if let Some(known) = self.volumes.capacities.remove(&key) {
+                        out.events.push(Event::CapacityGone(known.key));
+                    }
+                    return;
+                }
+                let read = read_capacity(&key, capacity);
+                if self.volumes.capacities.get(&key) != Some(&read) {
+                    out.events.push(Event::Capacity(Box::new(read.clone())));
+                    self.volumes.capacities.insert(key, read);
+                }
+            }
+        }
+    }
+
+    fn claim_changed(&mut self, claim: &Arc<PersistentVolumeClaim>, there: bool, out: &mut Output) {
+        let key = object_key(&claim.namespace().unwrap_or_default(), &claim.name_any());
+        let volume = |claim: &PersistentVolumeClaim| -> Option<Box<str>> {
+            let volume = claim.spec.as_ref()?.volume_name.as_deref()?;
+            Some(volume.into())
+        };
+        let before = self.volumes.claims.get(&key).and_then(|claim| volume(claim));
+        let after = volume(claim).filter(|_| there);
+        if before != after {
+            if let Some(before) = before
+                && let Some(claims) = self.volumes.claims_of.get_mut(&before)
+            {
+                claims.remove(&key);
+                if claims.is_empty() {
+                    self.volumes.claims_of.remove(&before);
+                }
+            }
+            if let Some(after) = after {
+                self.volumes.claims_of.entry(after).or_default().insert(key.clone());
+            }
+        }
+        let pods: Vec<_> = self.volumes.users.get(&key).into_iter().flatten().cloned().collect();
+        self.with_these_pods(&pods, out, |mirror| {
+            put(&mut mirror.volumes.claims, &key, claim, there);
+        });
+    }
+}
+
+fn put<T>(table: &mut Table<Box<str>, Arc<T>>, key: &str, object: &Arc<T>, there: bool) {
+    if there {
+        table.insert(key.into(), Arc::clone(object));
+    } else {
+        table.remove(key);
+    }
+}
+
+/// Why a pod cannot use a claim at all.
+fn unusable(pod: &Pod, claim: &PersistentVolumeClaim, owned: bool) -> Option<String> {
+    let own_name = claim.name_any();
+    let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
+    if phase == Some("Lost") {
+        let volume = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref());
+        let volume = volume.unwrap_or_default();
+        return Some(format!(
+            "persistentvolumeclaim {own_name:?} bound to non-existent persistentvolume {volume:?}"
+        ));
+    }
+    if claim.metadata.deletion_timestamp.is_some() {
+        return Some(format!("persistentvolumeclaim {own_name:?} is being deleted"));
+    }
+    let mut owners = claim.owner_references().iter();
+    let is_owner = owners.any(|owner| owner.controller == Some(true) && Some(&owner.uid) == pod.metadata.uid.as_ref());
+    (owned && !is_owner).then(|| {
+        let namespace = pod.namespace().unwrap_or_default();
+        let pod = pod.name_any();
+        format!("PVC {namespace}/{own_name} was not created for pod {namespace}/{pod} (pod is not owner)")
+    })
+}
+
+/// The volume of a claim, once they are bound to one another.
+fn bound_to(claim: &PersistentVolumeClaim) -> Option<&str> {
+    let volume = claim.spec.as_ref()?.volume_name.as_deref()?;
+    let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
+    let bound = claim.annotations().contains_key(volume::BIND_COMPLETED) || phase == Some("Bound");
+    (bound && !volume.is_empty()).then_some(volume)
+}
+
+/// The storage class that an object names, in the old way or in the new.
+fn class_of<'a>(object: &'a impl ResourceExt, named: Option<&'a str>) -> &'a str {
+    let annotated = object.annotations().get(volume::CLASS);
+    annotated.map(String::as_str).or(named).unwrap_or_default()
+}
+
+fn waits(class: &StorageClass) -> bool {
+    class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")
+}
+
+/// One pod at a time.
+const EXCLUSIVE: u8 = 8;
+
+/// Ways of access, one bit each.
+fn modes(modes: Option<&Vec<String>>) -> u8 {
+    let bit = |mode: &String| match mode.as_str() {
+        "ReadWriteOnce" => 1,
+        "ReadOnlyMany" => 2,
+        "ReadWriteMany" => 4,
+        "ReadWriteOncePod" => EXCLUSIVE,
+        _ => 16,
+    };
+    modes.into_iter().flatten().map(bit).fold(0, |all, bit| all | bit)
+}
+
+fn bytes(quantity: Option<&Quantity>) -> Option<i64> {
+    Some(Amount::of(quantity?).ok()?.units())
+}
+
+/// What a label selector requires.
+fn labels(selector: &LabelSelector) -> Vec<NodeRequirement> {
+    let equal = selector
+        .match_labels
+        .iter()
+        .flatten()
+        .map(|(key, value)| NodeRequirement {
+            key: name(key),
+            op: SelectorOp::In,
+            values: vec![name(value)],
+        });
+    let others = selector.match_expressions.iter().flatten().map(|one| {
+        let op = match one.operator.as_str() {
+            "NotIn" => SelectorOp::NotIn,
+            "Exists" => SelectorOp::Exists,
+            "DoesNotExist" => SelectorOp::DoesNotExist,
+            // `In`; an operator that does not exist lists no value either, so nothing is selected.
+            _ => SelectorOp::In,
+        };
+        NodeRequirement {
+            key: name(&one.key),
+            op,
+            values: one.values.iter().flatten().map(|value| name(value)).collect(),
+        }
+    });
+    equal.chain(others).collect()
+}
+
+fn topology(term: &TopologySelectorTerm) -> NodeTerm {
+    let listed = term
+        .match_label_expressions
+        .iter()
+        .flatten()
+        .map(|one| NodeRequirement {
+            key: name(&one.key),
+            op: SelectorOp::In,
+            values: one.values.iter().map(|value| name(value)).collect(),
+        });
+    NodeTerm {
+        labels: listed.collect(),
+        fields: Vec::new(),
+    }
+}
+
+/// From where a volume can be used.
+fn reach(volume: &PersistentVolume) -> Reach {
+    let affinity = volume.spec.as_ref().and_then(|spec| spec.node_affinity.as_ref());
+    let required = affinity.and_then(|affinity| affinity.required.as_ref());
+    let terms = |terms: &Vec<NodeSelectorTerm>| terms.iter().filter_map(constraints::term).collect();
+    let zone = |key: &&str| {
+        let values = volume.labels().get(*key)?;
+        Some((name(key), values.split(volume::ZONES_BETWEEN).map(name).collect()))
+    };
+    Reach {
+        nodes: required.map(|required| terms(&required.node_selector_terms)),
+        zones: volume::PLACES.iter().filter_map(zone).collect(),
+    }
+}
+
+/// The driver that attaches a volume, and the driver's name for it.
+fn handle(volume: &PersistentVolume) -> Option<(Name, Name)> {
+    let csi = volume.spec.as_ref()?.csi.as_ref()?;
+    Some((name(&csi.driver), name(&csi.volume_handle)))
+}
+
+fn limits(node: &CSINode) -> Vec<(Name, i64)> {
+    let limit = |driver: &k8s_openapi::api::storage::v1::CSINodeDriver| {
+        let count = driver.allocatable.as_ref()?.count?;
+        Some((name(&driver.name), i64::from(count)))
+    };
+    let mut limits: Vec<_> = node.spec.drivers.iter().filter_map(limit).collect();
+    limits.sort();
+    limits
+}
+
+fn read_capacity(key: &str, capacity: &CSIStorageCapacity) -> CapacityInput {
+    let largest = bytes(capacity.maximum_volume_size.as_ref());
+    // A driver that tells the largest volume only is not short of anything else.
+    let free = bytes(capacity.capacity.as_ref()).or(largest.map(|_| i64::MAX >> 1));
+    CapacityInput {
+        key: name(key),
+        class: name(&capacity.storage_class_name),
+        free: free.unwrap_or(0),
+        largest,
+        nodes: capacity.node_topology.as_ref().map(labels),
+    }
+}
+
+#[cfg(test)]
+mod tests;
