@@ -95,6 +95,10 @@ pub struct Model {
     pub classes_gone: u64,
     /// Nodes whose books were changed outside of statements since somebody looked. A set, since on a standby nobody looks.
     pub touched: NodeSet,
+    /// Counts changes of the books of nodes.
+    pub books: u64,
+    /// That count at the last change of each node's books, by position.
+    changed_at: Vec<u64>,
     /// Counts what was taken off nodes, or may leave them sooner than it seemed.
     pub freed: u64,
     /// What the top queues share.
@@ -151,6 +155,12 @@ impl Model {
     pub fn node_named(&self, name: &Name) -> Option<NodeId> {
         let id = self.node_ids.get(name).copied();
         id.filter(|id| self.nodes[*id].input.is_some())
+    }
+
+    /// Whether a node's books changed since [`Model::books`] was that number.
+    #[must_use]
+    pub fn changed_since_then(&self, node: NodeId, books: u64) -> bool {
+        self.changed_at.get(node.at()).is_some_and(|at| *at > books)
     }
 
     /// A number that changes with each change of nodes in more than their books.
@@ -311,6 +321,11 @@ impl Model {
                 self.touched.add(place.node.at());
             }
             self.freed += u64::from(sign < 0);
+            self.books += 1;
+            if self.changed_at.len() <= place.node.at() {
+                self.changed_at.resize(self.nodes.slots(), 0);
+            }
+            self.changed_at[place.node.at()] = self.books;
             let node = &mut self.nodes[place.node];
             node.account(id, shape, &place.groups, reservation, weight, sign);
             if task.input.foreign && !task.input.utility && weight != Weight::Planned {

@@ -137,7 +137,7 @@ impl Session<'_> {
             with: &with,
             among: scope.among,
         };
-        domains(self.model, &question)
+        domains(self.model, &question, &mut self.surveys.borrow_mut())
     }
 
     fn place_in(&mut self, gang: GangId, member: Member, tasks: &[TaskId], mode: Mode, scope: Scope) -> bool {

@@ -17,6 +17,7 @@ use crate::engine::model::resources::GPUS;
 use crate::engine::model::task::{Assumed, Place, State, Status};
 use crate::engine::model::{Mark, Model};
 use crate::engine::placement::choose::Closed;
+use crate::engine::placement::domains::Surveys;
 use crate::engine::placement::score::Scorers;
 use crate::engine::policy::{ActionKind, Plugin, Policy};
 
@@ -103,6 +104,8 @@ pub struct Session<'a> {
     pub hopeless: Hopeless,
     /// Nodes that do not suit pods like the last one.
     pub closed: RefCell<Closed>,
+    /// Room counted in the domains of topologies.
+    pub surveys: RefCell<Surveys>,
     /// Verdicts on evicted pods.
     pub verdicts: BTreeMap<TaskId, Verdict>,
     /// Gangs with a new timestamp.
@@ -163,6 +166,7 @@ impl<'a> Session<'a> {
             findings: BTreeMap::new(),
             hopeless: Hopeless::default(),
             closed: RefCell::default(),
+            surveys: RefCell::default(),
             verdicts: BTreeMap::new(),
             timed: BTreeSet::new(),
             wait_until: BTreeSet::new(),

@@ -66,6 +66,7 @@ pub struct Lack {
 }
 
 /// What the pods ask for together.
+#[derive(Clone, Debug)]
 struct Need {
     count: i64,
     /// Position, sum and largest, for each resource asked for beside the pod itself.
@@ -82,7 +83,7 @@ struct Need {
 }
 
 /// What a domain has.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 struct Room {
     /// For each resource asked for.
     free: SmallVec<[i64; 4]>,
@@ -135,6 +136,21 @@ impl Need {
             shapes,
             empty: false,
         }
+    }
+
+    /// Room for these pods and for others is counted alike.
+    fn counts_like(&self, other: &Self) -> bool {
+        let each = |need: &Self| -> SmallVec<[(usize, i64); 4]> {
+            need.asked
+                .iter()
+                .map(|(position, _, most)| (*position, *most))
+                .collect()
+        };
+        let rules = |need: &Self| (need.alike, need.shared, need.fractions, need.empty);
+        each(self) == each(other)
+            && rules(self) == rules(other)
+            && (!self.fractions || self.shapes == other.shapes)
+            && (!self.asked.is_empty() || self.count == other.count)
     }
 
     fn free<'n>(&self, node: &'n Node) -> &'n Resources {
@@ -259,7 +275,7 @@ impl PartialOrd for Share {
 ///
 /// # Errors
 /// If no domain can take the pods.
-pub fn domains(model: &Model, question: &Question) -> Result<Option<(Name, Domains)>, Refused> {
+pub fn domains(model: &Model, question: &Question, surveys: &mut Surveys) -> Result<Option<(Name, Domains)>, Refused> {
     let constraint = question.constraint;
     if constraint.required.is_none() && constraint.preferred.is_none() {
         return Ok(None);
@@ -269,7 +285,13 @@ pub fn domains(model: &Model, question: &Question) -> Result<Option<(Name, Domai
     let finest = preferred.or(required).unwrap_or(0);
     let top = topology.common_domain(question.among, finest);
     let need = Need::of(model, question.tasks);
-    let survey = Survey::of(model, topology, &need, top, finest);
+    let area = Area {
+        name: &constraint.topology,
+        topology,
+        top,
+        finest,
+    };
+    let survey = surveys.of(model, area, &need);
     if !need.fits(survey.room(top)) {
         return Err(Refused::Everything(
             (top != 0).then(|| topology.domains[top].name.clone()),
@@ -364,52 +386,127 @@ fn levels(topology: &Topology, constraint: &TopologyConstraint) -> Result<(Optio
     }
 }
 
-/// Room in a domain and in those below it, down to a level.
+/// A domain and those below it, down to a level.
+#[derive(Clone, Copy)]
+struct Area<'a> {
+    name: &'a Name,
+    topology: &'a Topology,
+    top: usize,
+    finest: usize,
+}
+
+/// Surveys kept in a cycle.
+const KEPT: usize = 4;
+
+/// What was counted in a cycle, the latest first. Domains whose nodes changed since are counted anew when somebody asks.
+#[derive(Debug, Default)]
+pub struct Surveys(Vec<Kept>);
+
+#[derive(Debug)]
+struct Kept {
+    topology: Name,
+    top: usize,
+    finest: usize,
+    need: Need,
+    /// By position behind `top`.
+    rooms: Vec<Room>,
+    /// See [`Model::books`].
+    as_of: u64,
+}
+
+impl Surveys {
+    fn of<'a>(&'a mut self, model: &Model, area: Area<'a>, need: &'a Need) -> Survey<'a> {
+        let fits = |kept: &Kept| {
+            (&kept.topology, kept.top, kept.finest) == (area.name, area.top, area.finest) && kept.need.counts_like(need)
+        };
+        let mut kept = match self.0.iter().position(fits) {
+            Some(at) => self.0.remove(at),
+            None => Kept::new(area, need.clone()),
+        };
+        kept.count(model, area);
+        #[cfg(test)]
+        {
+            let mut anew = Kept::new(area, need.clone());
+            anew.count(model, area);
+            assert_eq!(kept.rooms, anew.rooms, "what is kept is what would be counted");
+        }
+        self.0.truncate(KEPT - 1);
+        self.0.insert(0, kept);
+        Survey {
+            topology: area.topology,
+            need,
+            top: area.top,
+            finest: area.finest,
+            rooms: &self.0[0].rooms,
+        }
+    }
+}
+
+impl Kept {
+    fn new(area: Area, need: Need) -> Self {
+        Self {
+            topology: area.name.clone(),
+            top: area.top,
+            finest: area.finest,
+            need,
+            rooms: Vec::new(),
+            as_of: 0,
+        }
+    }
+
+    /// Brings it up to date.
+    fn count(&mut self, model: &Model, area: Area) {
+        let Area {
+            topology, top, finest, ..
+        } = area;
+        let fresh = self.rooms.is_empty();
+        if fresh {
+            let below = topology.domains[top + 1..].iter();
+            let inner = below
+                .take_while(|domain| domain.level > topology.domains[top].level)
+                .count();
+            self.rooms = vec![Room::default(); inner + 1];
+        }
+        let mut changed = vec![fresh; self.rooms.len()];
+        for domain in (top..top + self.rooms.len()).rev() {
+            let entry = &topology.domains[domain];
+            if entry.level > finest {
+                continue;
+            }
+            let below = entry.children.iter().map(|child| child - top);
+            if entry.level == finest || entry.children.is_empty() {
+                let nodes = topology.nodes_of(domain);
+                if fresh || nodes.iter().any(|node| model.changed_since_then(*node, self.as_of)) {
+                    changed[domain - top] = true;
+                    self.rooms[domain - top] = self.need.room(model, nodes);
+                }
+            } else if fresh || below.clone().any(|child| changed[child]) {
+                changed[domain - top] = true;
+                let mut sum = self.need.room(model, &[]);
+                for room in below.map(|child| &self.rooms[child]) {
+                    sum.slots += room.slots;
+                    for (mine, theirs) in sum.free.iter_mut().zip(&room.free) {
+                        *mine += theirs;
+                    }
+                }
+                self.rooms[domain - top] = sum;
+            }
+        }
+        self.as_of = model.books;
+    }
+}
+
+/// Room in a domain and in those below it.
 struct Survey<'a> {
     topology: &'a Topology,
     need: &'a Need,
     top: usize,
     finest: usize,
     /// By position behind `top`.
-    rooms: Vec<Room>,
+    rooms: &'a [Room],
 }
 
-impl<'a> Survey<'a> {
-    fn of(model: &Model, topology: &'a Topology, need: &'a Need, top: usize, finest: usize) -> Self {
-        let below = &topology.domains[top + 1..];
-        let inner = below
-            .iter()
-            .take_while(|domain| domain.level > topology.domains[top].level)
-            .count();
-        let mut rooms = vec![Room::default(); inner + 1];
-        for domain in (top..=top + inner).rev() {
-            let entry = &topology.domains[domain];
-            if entry.level > finest {
-                continue;
-            }
-            let counted = entry.level == finest || entry.children.is_empty();
-            rooms[domain - top] = if counted {
-                need.room(model, topology.nodes_of(domain))
-            } else {
-                let mut sum = need.room(model, &[]);
-                for room in entry.children.iter().map(|child| &rooms[child - top]) {
-                    sum.slots += room.slots;
-                    for (mine, theirs) in sum.free.iter_mut().zip(&room.free) {
-                        *mine += theirs;
-                    }
-                }
-                sum
-            };
-        }
-        Self {
-            topology,
-            need,
-            top,
-            finest,
-            rooms,
-        }
-    }
-
+impl Survey<'_> {
     fn room(&self, domain: usize) -> &Room {
         &self.rooms[domain - self.top]
     }

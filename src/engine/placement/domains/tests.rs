@@ -135,7 +135,9 @@ fn order(racks: &[&[&str]], asked: &[&str], required: Option<&str>, preferred: O
         with: &[],
         among: None,
     };
-    let (_, found) = domains(&model, &question).expect("room").expect("a constraint");
+    let (_, found) = domains(&model, &question, &mut Surveys::default())
+        .expect("room")
+        .expect("a constraint");
     let name = |domain: &usize| model.topologies["net"].domains[*domain].name.to_string();
     found.order.iter().map(name).collect()
 }
