@@ -11,6 +11,7 @@
 //! resource claim is held back with a reason, because nothing here could hand it its devices.
 
 pub mod bind_request;
+pub mod budget;
 pub mod constraints;
 pub mod node;
 pub mod numa;
@@ -29,6 +30,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::ResourceExt;
 use smallvec::SmallVec;
@@ -105,6 +107,8 @@ pub enum Object {
     Topology(Arc<Topology>),
     /// A namespace.
     Namespace(Arc<Namespace>),
+    /// A disruption budget.
+    PodDisruptionBudget(Arc<PodDisruptionBudget>),
     /// A node's NUMA zones.
     NodeResourceTopology(Arc<NodeResourceTopology>),
     /// Something about storage.
@@ -328,6 +332,13 @@ impl Mirror {
             }
             Change::Applied(Object::Storage(object)) => self.storage_changed(&object, true, &mut out),
             Change::Deleted(Object::Storage(object)) => self.storage_changed(&object, false, &mut out),
+            Change::Applied(Object::PodDisruptionBudget(object)) => {
+                out.events.push(Event::Budget(Box::new(budget::read(&object))));
+            }
+            Change::Deleted(Object::PodDisruptionBudget(object)) => out.events.push(Event::BudgetGone {
+                namespace: name(&object.namespace().unwrap_or_default()),
+                name: name(&object.name_any()),
+            }),
             Change::Grouped(grouping) => self.grouped(grouping, &mut out),
         }
         out

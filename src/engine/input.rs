@@ -73,6 +73,15 @@ pub enum Event {
     Capacity(Box<CapacityInput>),
     /// Nothing is said any more, under this key, about how much could be made.
     CapacityGone(Name),
+    /// A disruption budget appeared or changed.
+    Budget(Box<BudgetInput>),
+    /// A disruption budget is gone.
+    BudgetGone {
+        /// Its namespace.
+        namespace: Name,
+        /// Its name.
+        name: Name,
+    },
     /// Historical usage per queue: (queue, cpu, memory, gpu) as parts per billion of the cluster. Replaces what was known.
     Usage(Vec<(Name, [i64; 3])>),
 }
@@ -436,6 +445,19 @@ pub struct PodSelector {
     pub labels: Option<Vec<NodeRequirement>>,
     /// Their namespaces, sorted; `None` = any.
     pub namespaces: Option<Vec<Name>>,
+}
+
+/// A limit on how many pods may be evicted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BudgetInput {
+    /// Its namespace.
+    pub namespace: Name,
+    /// Its name.
+    pub name: Name,
+    /// Its pods.
+    pub pods: PodSelector,
+    /// How many of them may be evicted now.
+    pub allowed: i64,
 }
 
 /// Pods, and the node label at whose values they are near one another.

@@ -6,6 +6,7 @@
 
 pub mod apply;
 pub mod arena;
+pub mod budget;
 pub mod check;
 pub mod class;
 pub mod gang;
@@ -27,6 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::engine::input::{Amounts, GpuRequest, GroupKey, Name, Table, Time};
 
 use arena::Arena;
+use budget::Budgets;
 use class::{Class, Constraints, NodeSet};
 use gang::Gang;
 use ids::{ClassId, GangId, NodeId, QueueId, ShapeId, TaskId};
@@ -65,6 +67,8 @@ pub struct Model {
     shape_ids: Table<(Amounts, GpuRequest), ShapeId>,
     /// Topologies by name.
     pub topologies: BTreeMap<Name, Topology>,
+    /// How many pods may still be evicted.
+    pub budgets: Budgets,
     /// Who is near whom.
     pub neighbours: Neighbours,
     /// Volumes, and who uses them.
@@ -192,7 +196,11 @@ impl Model {
                 self.gang_changed(gang);
             }
             let task = &mut self.tasks[*id];
-            if task.state.evicted_from.take().is_some()
+            let from = task.state.evicted_from.take();
+            if from.is_some_and(|status| status != Status::Pipelined) {
+                self.budgets.spend(&task.input, 1);
+            }
+            if from.is_some()
                 && let (Some(gang), Some(member)) = (task.gang, task.member)
                 && let Some(pods) = self.gangs[gang].pods_mut(member)
             {

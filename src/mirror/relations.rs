@@ -181,7 +181,8 @@ fn listed(key: &str, value: &str) -> NodeRequirement {
 }
 
 /// A label selector's requirements. `None`, which selects nothing: it holds an operator that does not exist.
-fn requirements(selector: &LabelSelector) -> Option<Vec<NodeRequirement>> {
+#[must_use]
+pub fn requirements(selector: &LabelSelector) -> Option<Vec<NodeRequirement>> {
     let equal = selector
         .match_labels
         .iter()

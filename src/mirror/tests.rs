@@ -100,6 +100,8 @@ fn words(events: &[Event]) -> Vec<String> {
         Event::PodGone(uid) => format!("pod {uid} gone"),
         Event::Topology(topology) => format!("topology {}", topology.name),
         Event::TopologyGone(name) => format!("topology {name} gone"),
+        Event::Budget(budget) => format!("budget {}/{}", budget.namespace, budget.name),
+        Event::BudgetGone { namespace, name } => format!("budget {namespace}/{name} gone"),
         Event::Volume(volume) => format!("volume {}", volume.name),
         Event::VolumeGone(name) => format!("volume {name} gone"),
         Event::Capacity(capacity) => format!("capacity {} of {}", capacity.key, capacity.free),

@@ -73,6 +73,9 @@ impl Session<'_> {
                     }
                 }
             }
+            if !self.may_evict(doomed.iter().map(|(task, _)| *task)) {
+                continue;
+            }
             for (task, why) in doomed {
                 self.model.evict(task);
                 self.verdicts.insert(

@@ -45,6 +45,8 @@ impl Model {
             Event::VolumeGone(name) => self.dirty |= self.storage.withdraw(&name),
             Event::Capacity(input) => self.dirty |= self.storage.set_capacity(input),
             Event::CapacityGone(key) => self.dirty |= self.storage.drop_capacity(&key),
+            Event::Budget(input) => self.dirty |= self.budgets.put(*input),
+            Event::BudgetGone { namespace, name } => self.dirty |= self.budgets.remove(&namespace, &name),
             Event::Usage(usage) => self.apply_usage(usage),
         }
     }
@@ -478,6 +480,7 @@ impl Model {
         };
         self.settle(id, state);
         self.tasks[id].assumed = Assumed::Nothing;
+        self.budgets.spend(&self.tasks[id].input, -1);
         self.dirty = true;
     }
 

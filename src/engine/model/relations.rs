@@ -496,7 +496,8 @@ fn bump(map: &mut BTreeMap<u32, i64>, value: u32, amount: i64) {
 }
 
 /// Whether a selector selects a pod.
-fn selects(selector: &PodSelector, pod: &PodInput) -> bool {
+#[must_use]
+pub fn selects(selector: &PodSelector, pod: &PodInput) -> bool {
     let Some(requirements) = &selector.labels else {
         return false;
     };

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::carry::carry_out;
-use super::scenario::{NOW, group, node, pod};
+use super::scenario::{NOW, budget, group, node, pod};
 use crate::engine::Engine;
 use crate::engine::decision::{Decisions, Work};
 use crate::engine::input::{Event, GPU, GroupInput, PodInput, PodStatus, QueueInput, Share, Time};
@@ -27,6 +27,8 @@ struct Cluster {
     nodes: Vec<u8>,
     queues: Vec<RandomQueue>,
     jobs: Vec<RandomJob>,
+    /// See [`budget`]: jobs by number, or all pods, and how many of their pods may go.
+    budgets: Vec<(Option<u8>, u8)>,
 }
 
 #[derive(Clone, Debug)]
@@ -69,12 +71,19 @@ fn clusters_of(jobs: std::ops::Range<usize>) -> impl Strategy<Value = Cluster> {
             running_on,
         },
     );
+    let budgets = prop::collection::vec((prop::option::weighted(0.7, 0..8_u8), 0..4_u8), 1..3);
     (
         prop::collection::vec(1..5_u8, 1..4),
         prop::collection::vec(queue, 4),
         prop::collection::vec(job, jobs),
+        prop_oneof![3 => Just(Vec::new()), 2 => budgets],
     )
-        .prop_map(|(nodes, queues, jobs)| Cluster { nodes, queues, jobs })
+        .prop_map(|(nodes, queues, jobs, budgets)| Cluster {
+            nodes,
+            queues,
+            jobs,
+            budgets,
+        })
 }
 
 impl Cluster {
@@ -112,6 +121,10 @@ impl Cluster {
         for (at, job) in self.jobs.iter().enumerate() {
             events.extend(self.job_events(at, job, &mut free));
         }
+        events.extend(self.budgets.iter().map(|(job, allowed)| {
+            let job = job.map_or_else(|| "*".to_owned(), |job| format!("j{job:02}"));
+            budget(&format!("{job} {allowed}"))
+        }));
         events
     }
 
@@ -353,6 +366,16 @@ proptest! {
         let mut work = Work::default();
         let name = |id: Option<_>| id.map(|id| model.nodes[id].name.clone());
         prop_assert_eq!(name(scan(model, context, task, &mut work)), name(walk(model, context, task, &mut work)));
+    }
+
+    #[test]
+    fn no_budget_is_overdrawn(cluster in clusters()) {
+        let decisions = engine(&cluster.events(), &ALL_ACTIONS).cycle(NOW);
+        for (job, allowed) in &cluster.budgets {
+            let prefix = job.map_or_else(String::new, |job| format!("j{job:02}-"));
+            let lost = decisions.evict.iter().filter(|eviction| eviction.pod.name.starts_with(&prefix)).count();
+            prop_assert!(lost <= usize::from(*allowed), "{job:?}: {lost} of {allowed}");
+        }
     }
 
     #[test]

@@ -20,9 +20,9 @@ use super::carry::carry_out;
 use crate::engine::Engine;
 use crate::engine::decision::Decisions;
 use crate::engine::input::{
-    Amounts, Event, GPU, GpuKind, GpuRequest, GroupInput, GroupKey, Labels, Name, NodeInput, NodeRequirement, PodInput,
-    PodSelector, PodStatus, PodTerm, QueueInput, Relations, SelectorOp, Share, Spread, SubGroupInput, Time,
-    TopologyConstraint, TopologyInput, WHOLE,
+    Amounts, BudgetInput, Event, GPU, GpuKind, GpuRequest, GroupInput, GroupKey, Labels, Name, NodeInput,
+    NodeRequirement, PodInput, PodSelector, PodStatus, PodTerm, QueueInput, Relations, SelectorOp, Share, Spread,
+    SubGroupInput, Time, TopologyConstraint, TopologyInput, WHOLE,
 };
 use crate::engine::model::resources::GPUS;
 use crate::engine::policy::{ActionKind, Policy};
@@ -43,6 +43,9 @@ pub struct Scenario {
     /// See [`queue`]; oldest first.
     queues: Vec<String>,
     jobs: Vec<String>,
+    /// Disruption budgets: a job, or `*` for all pods, and how many of its pods may go.
+    #[serde(default)]
+    budgets: Vec<String>,
     /// Allocate, if nothing else is said.
     #[serde(default)]
     actions: Vec<String>,
@@ -146,6 +149,7 @@ impl Scenario {
         for (age, line) in self.jobs.iter().enumerate() {
             events.extend(job(line, age));
         }
+        events.extend(self.budgets.iter().map(|line| budget(line)));
         events
     }
 
@@ -252,6 +256,26 @@ fn in_words(events: &[Event], word: impl Fn(&PodInput) -> String) -> BTreeMap<St
         .into_iter()
         .map(|(job, words)| (job, words.iter().map(text).collect::<Vec<_>>().join(", ")))
         .collect()
+}
+
+/// A budget of `JOB NUMBER` or `* NUMBER`.
+pub fn budget(line: &str) -> Event {
+    let (job, allowed) = line.split_once(' ').expect("a budget is a job and a number");
+    let own = NodeRequirement {
+        key: "app".into(),
+        op: SelectorOp::In,
+        values: vec![job.into()],
+    };
+    let labels = if job == "*" { Vec::new() } else { vec![own] };
+    Event::Budget(Box::new(BudgetInput {
+        namespace: "ns".into(),
+        name: line.into(),
+        pods: PodSelector {
+            labels: Some(labels),
+            namespaces: Some(vec!["ns".into()]),
+        },
+        allowed: allowed.parse().expect("a number"),
+    }))
 }
 
 /// A node of `GPUs` or `GPUs of MiB`, with plenty of everything else unless `Cn` or `Mn` say how much, and with the labels behind.

@@ -58,6 +58,11 @@ fn time() {
 }
 
 #[test]
+fn disruption_budgets() {
+    check(include_str!("tables/budgets.yaml"));
+}
+
+#[test]
 fn several_cycles() {
     check(include_str!("tables/cycles.yaml"));
 }

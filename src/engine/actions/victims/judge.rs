@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::engine::decision::{ReasonCode, Side, Sides, Why};
 use crate::engine::fairshare::gates::{over_quota, thousandths};
+use crate::engine::fairshare::lines::{evictable, next_victims};
 use crate::engine::fairshare::min_runtime::protected_until;
 use crate::engine::fairshare::reclaim::{Claim, Loss, legitimate, may_reclaim, parting};
 use crate::engine::fairshare::tree::schedulable_queue;
@@ -12,6 +13,7 @@ use crate::engine::fairshare::{largest_gpu, smallest_gpu, wanted};
 use crate::engine::input::Time;
 use crate::engine::model::ids::{GangId, QueueId, TaskId};
 use crate::engine::model::resources::{Shared, add};
+use crate::engine::model::task::Status;
 use crate::engine::placement::bounds::never_fits;
 use crate::engine::policy::{ActionKind, Plugin};
 
@@ -95,8 +97,36 @@ impl Session<'_> {
         true
     }
 
+    /// What a victim would lose next may not be evicted, by a disruption budget.
+    pub fn guarded(&self, victim: GangId) -> bool {
+        if self.model.budgets.is_empty() {
+            return false;
+        }
+        let gang = &self.model.gangs[victim];
+        let tasks: Vec<TaskId> = evictable(self.model, gang).collect();
+        !self.may_evict(next_victims(self.model, gang, &tasks).into_iter())
+    }
+
+    /// Whether disruption budgets allow that all of these are evicted.
+    pub fn may_evict(&self, tasks: impl Iterator<Item = TaskId>) -> bool {
+        let model = &*self.model;
+        model.budgets.is_empty() || model.budgets.allow(tasks.map(|task| &*model.tasks[task].input))
+    }
+
+    /// The victims of a candidate that are really evicted: some may stay after all, and plans are no pods.
+    fn budgets_kept(&self, candidate: &Candidate) -> bool {
+        let evicted = |task: &TaskId| {
+            let from = self.model.tasks[*task].state.evicted_from;
+            from.is_some_and(|status| status != Status::Pipelined)
+        };
+        self.model.budgets.is_empty() || self.may_evict(candidate.victims().into_iter().filter(evicted))
+    }
+
     /// Whether what a candidate led to is acceptable.
     pub fn acceptable(&self, case: &Case, pods: &[TaskId], candidate: &Candidate) -> bool {
+        if !self.budgets_kept(candidate) {
+            return false;
+        }
         match case.action {
             ActionKind::Consolidation => candidate.victims().into_iter().all(|task| !self.left_out(task)),
             ActionKind::Preempt => self.minimum_runtimes_kept(candidate, None),

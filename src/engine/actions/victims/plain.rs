@@ -165,7 +165,7 @@ impl Session<'_> {
                 }
                 ActionKind::Allocate | ActionKind::StaleGangEviction => false,
             };
-            if eligible {
+            if eligible && !self.guarded(id) {
                 found.push(id);
             }
         }

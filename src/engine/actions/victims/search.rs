@@ -153,7 +153,11 @@ impl Session<'_> {
             ActionKind::Reclaim => unprotected(Some(queue)),
             ActionKind::Consolidation | ActionKind::Allocate | ActionKind::StaleGangEviction => true,
         };
-        if takes { Pick::Take } else { Pick::Pass }
+        if takes && !self.guarded(victim) {
+            Pick::Take
+        } else {
+            Pick::Pass
+        }
     }
 
     /// Makes sure that a search's sequence has a batch at a position; false if there are not so many.
