@@ -38,17 +38,17 @@ impl Budgets {
         self.0.is_empty()
     }
 
-    /// Whether all of these pods together may be evicted.
+    /// Whether all of these pods together may be evicted. The API server never evicts a pod that two budgets speak of.
     pub fn allow<'p>(&self, pods: impl Iterator<Item = &'p PodInput>) -> bool {
         let mut lost: BTreeMap<(&Name, &Name), i64> = BTreeMap::new();
         for pod in pods {
             let here = self.0.get(&pod.namespace).into_iter().flatten();
-            for (name, budget) in here.filter(|(_, budget)| counts(budget, pod)) {
-                let lost = lost.entry((&budget.namespace, name)).or_insert(0);
-                *lost += 1;
-                if *lost > budget.allowed {
-                    return false;
-                }
+            let mut own = here.filter(|(_, budget)| counts(budget, pod));
+            let Some((name, budget)) = own.next() else { continue };
+            let lost = lost.entry((&budget.namespace, name)).or_insert(0);
+            *lost += 1;
+            if *lost > budget.allowed || own.next().is_some() {
+                return false;
             }
         }
         true
