@@ -6,12 +6,10 @@
 //! engine sees (a heartbeat, a status) makes no event.
 //!
 //! An object that cannot be used in full is told of in [`Output::rejections`] and never stops anything.
-//!
-//! Absent: the allocation of resource claims. A pod that names a
-//! resource claim is held back with a reason, because nothing here could hand it its devices.
 
 pub mod bind_request;
 pub mod budget;
+pub mod claims;
 pub mod constraints;
 pub mod node;
 pub mod numa;
@@ -31,6 +29,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::ResourceExt;
 use smallvec::SmallVec;
@@ -113,6 +112,12 @@ pub enum Object {
     NodeResourceTopology(Arc<NodeResourceTopology>),
     /// Something about storage.
     Storage(StorageObject),
+    /// A claim for devices.
+    ResourceClaim(Arc<ResourceClaim>),
+    /// A class of devices.
+    DeviceClass(Arc<DeviceClass>),
+    /// Devices that a driver offers.
+    ResourceSlice(Arc<ResourceSlice>),
 }
 
 /// What happened.
@@ -232,6 +237,7 @@ pub struct Mirror {
     namespaces: relations::Namespaces,
     zones: numa::Zones,
     volumes: volumes::Volumes,
+    claims: claims::Claims,
     started: bool,
 }
 
@@ -275,6 +281,7 @@ impl Mirror {
             namespaces: relations::Namespaces::default(),
             zones: numa::Zones::default(),
             volumes: volumes::Volumes::default(),
+            claims: claims::Claims::default(),
             started: false,
         }
     }
@@ -339,9 +346,22 @@ impl Mirror {
                 namespace: name(&object.namespace().unwrap_or_default()),
                 name: name(&object.name_any()),
             }),
+            Change::Applied(Object::ResourceClaim(claim)) => self.claim_changed(&claim, true, &mut out),
+            Change::Deleted(Object::ResourceClaim(claim)) => self.claim_changed(&claim, false, &mut out),
+            Change::Applied(Object::DeviceClass(class)) => self.class_changed(&class, true, &mut out),
+            Change::Deleted(Object::DeviceClass(class)) => self.class_changed(&class, false, &mut out),
+            Change::Applied(Object::ResourceSlice(slice)) => self.slice_changed(&slice, true, &mut out),
+            Change::Deleted(Object::ResourceSlice(slice)) => self.slice_changed(&slice, false, &mut out),
             Change::Grouped(grouping) => self.grouped(grouping, &mut out),
         }
         out
+    }
+
+    /// What a bind gives the pod's claims, in the API's form.
+    #[must_use]
+    pub fn given(&self, bind: &crate::engine::decision::Bind) -> claims::allocation::Given {
+        let pod = self.pods.get(&object_key(&bind.pod.namespace, &bind.pod.name));
+        self.claims.given(pod.map(Arc::as_ref), &bind.claims)
     }
 
     fn pod_applied(&mut self, pod: Arc<Pod>, out: &mut Output) {
@@ -365,6 +385,7 @@ impl Mirror {
                 return;
             }
         }
+        self.claims.note_pod(&key, old.as_deref(), Some(&pod));
         let new = Box::new(self.read_pod(&key, &pod, Some(out)));
         if old.is_none() {
             self.volumes.join(&key, &pod);
@@ -387,7 +408,8 @@ impl Mirror {
             .get(&key)
             .is_some_and(|known| known.metadata.uid.as_deref() == Some(uid))
         {
-            self.pods.remove(&key);
+            let known = self.pods.remove(&key);
+            self.claims.note_pod(&key, known.as_deref(), None);
             self.volumes.leave(&key, pod);
             out.events.push(Event::PodGone(uid.into()));
         }
@@ -405,7 +427,10 @@ impl Mirror {
             request,
             membership,
             &self.settings,
-            &self.namespaces,
+            pod::Around {
+                namespaces: &self.namespaces,
+                claims: &self.claims,
+            },
             &mut problems,
         );
         input.volumes = self.volumes.of(pod).map(Arc::new);
@@ -447,6 +472,7 @@ impl Mirror {
         let mut input = node::read(node, &self.settings, &mut problems);
         input.numa = self.zones.of(&name);
         input.attach_limits = self.volumes.limits(&name);
+        node::add_devices(&mut input, self.claims.gpus_on(&name));
         for problem in problems {
             out.reject("Node", None, &name, problem);
         }
@@ -457,6 +483,46 @@ impl Mirror {
         self.with_requests_to(&name, out, |mirror| {
             mirror.nodes.insert(name.as_str().into(), input);
         });
+    }
+
+    fn claim_changed(&mut self, claim: &Arc<ResourceClaim>, there: bool, out: &mut Output) {
+        let keys = self.claims.pods_of(claim);
+        let (mut pods, mut events) = (Output::default(), Vec::new());
+        self.with_these_pods(&keys, &mut pods, |mirror| {
+            mirror.claims.put_claim(claim, there);
+            mirror.claims.tell_claim(claim, &mut events);
+        });
+        out.events.extend(events);
+        out.events.append(&mut pods.events);
+    }
+
+    /// Pods with claims are read anew, and those that ask for extended resources: a class may stand for these.
+    fn class_changed(&mut self, class: &Arc<DeviceClass>, there: bool, out: &mut Output) {
+        let concerned = self.claims.concerned_by(class);
+        let mut keys: Vec<Box<str>> = self
+            .pods
+            .iter()
+            .filter(|(_, pod)| concerned(pod))
+            .map(|(key, _)| key.clone())
+            .collect();
+        keys.sort_unstable();
+        let (mut pods, mut events) = (Output::default(), Vec::new());
+        self.with_these_pods(&keys, &mut pods, |mirror| {
+            mirror.claims.put_class(class, there, &mut events);
+        });
+        out.events.extend(events);
+        out.events.append(&mut pods.events);
+    }
+
+    fn slice_changed(&mut self, slice: &Arc<ResourceSlice>, there: bool, out: &mut Output) {
+        let mut events = Vec::new();
+        for (node, more) in self.claims.put_slice(slice, there, &mut events) {
+            if let Some(known) = self.nodes.get_mut(&*node) {
+                node::add_devices(known, more);
+                out.events.push(Event::Node(Box::new(known.clone())));
+            }
+        }
+        out.events.extend(events);
     }
 
     fn zones_changed(&mut self, node: &str, zones: Option<NumaInput>, out: &mut Output) {

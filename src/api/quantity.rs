@@ -51,6 +51,13 @@ impl Amount {
     /// Nothing.
     pub const ZERO: Self = Self { nanos: 0 };
 
+    /// An amount in billionths.
+    pub fn from_nanos(nanos: i128) -> Self {
+        Self {
+            nanos: nanos.clamp(-MAX, MAX),
+        }
+    }
+
     /// An amount in whole units.
     pub fn from_units(units: i64) -> Self {
         Self {

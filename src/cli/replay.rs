@@ -16,6 +16,7 @@ use crate::engine::Engine;
 use crate::engine::decision::{Decisions, QueueStanding};
 use crate::engine::input::Time;
 use crate::mirror::Mirror;
+use crate::mirror::claims::allocation::Given;
 use snapshot::Snapshot;
 
 /// Arguments of `unikai replay`.
@@ -41,6 +42,8 @@ pub struct Args {
 /// What became of one file.
 struct Replayed {
     decisions: Decisions,
+    /// For each bind of the decisions, what its claims are given.
+    given: Vec<Given>,
     /// For each report of the decisions, where the queues stand; empty unless it is to be explained.
     standings: Vec<Vec<QueueStanding>>,
     /// Engine time in milliseconds, from the model being complete to the decisions being complete.
@@ -98,8 +101,10 @@ fn replay(file: &Path, now: Option<Timestamp>, explain: bool) -> anyhow::Result<
     let cycle_ms = built.elapsed().as_secs_f64() * 1e3;
     let reports = decisions.unschedulable.iter().filter(|_| explain);
     let standings = reports.map(|report| engine.standing(&report.group)).collect();
+    let given = decisions.bind.iter().map(|bind| mirror.given(bind)).collect();
     Ok(Replayed {
         decisions,
+        given,
         standings,
         cycle_ms,
         build_ms: (built - start).as_secs_f64() * 1e3,

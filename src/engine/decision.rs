@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::input::devices::AllocationInput;
 use super::input::{GpuKind, GroupKey, Name, Time};
 use super::policy::ActionKind;
 
@@ -84,6 +85,19 @@ pub struct Bind {
     pub zones: Vec<(Name, Vec<(Name, i64)>)>,
     /// What its claims without a volume get.
     pub volumes: Vec<Promise>,
+    /// What the pod's claims are given, or have already.
+    pub claims: Vec<ClaimGrant>,
+}
+
+/// What a claim of a pod is given.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClaimGrant {
+    /// What the pod calls the claim; `None` = the one to be made for its extended resources.
+    pub reference: Option<Name>,
+    /// The claim.
+    pub claim: Name,
+    /// The devices.
+    pub allocation: AllocationInput,
 }
 
 /// A pod must leave.

@@ -3,11 +3,13 @@
 //! No Kubernetes types, no strings left to parse except names. Amounts are exact integers in the units that each field states. An event about
 //! an object replaces all that was known about it. Events may come in any order: a pod before its node, a group before its queue.
 
+pub mod devices;
 mod volumes;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use devices::{ClaimInput, PodClaims, PoolInput};
 pub use volumes::{CapacityInput, Claim, ClaimState, Making, PodVolumes, Reach, VolumeInput, Waiting};
 
 /// An object's name. Cheap to clone.
@@ -82,6 +84,14 @@ pub enum Event {
         /// Its name.
         name: Name,
     },
+    /// A pool of devices appeared or changed.
+    Pool(Box<PoolInput>),
+    /// A pool of devices is gone: its driver and its name.
+    PoolGone(Name, Name),
+    /// A claim for devices appeared or changed.
+    Claim(Box<ClaimInput>),
+    /// A claim for devices is gone.
+    ClaimGone(Name),
     /// Historical usage per queue: (queue, cpu, memory, gpu) as parts per billion of the cluster. Replaces what was known.
     Usage(Vec<(Name, [i64; 3])>),
 }
@@ -116,8 +126,10 @@ pub struct NodeInput {
     pub gpu_memory: Option<i64>,
     /// Physical GPU count for sharing, if the label states one.
     pub gpu_count: Option<i64>,
-    /// GPUs come from resource slices (dynamic resource allocation).
+    /// Some of its GPUs are devices of resource slices (dynamic resource allocation).
     pub dra_gpus: bool,
+    /// It offers GPUs by itself too, to whoever asks for a number of them.
+    pub plugin_gpus: bool,
     /// Multi-instance GPUs are on.
     pub mig: bool,
     /// NUMA zones, where the kubelet's alignment is to be foreseen.
@@ -421,6 +433,8 @@ pub struct GpuRequest {
     pub memory: i64,
     /// GPUs in resource claims.
     pub dra: i64,
+    /// Of these, those in claims that have devices already, or that others may use too: a node need not have so many free.
+    pub dra_shared: i64,
     /// MIG instances by profile resource name, e.g. `nvidia.com/mig-1g.5gb`.
     pub mig: Vec<(Name, i64)>,
     /// The MIG profile came from an annotation (old style).
@@ -590,6 +604,8 @@ pub struct PodInput {
     pub host_ports: Vec<HostPort>,
     /// What it asks of a kubelet that aligns to NUMA zones, where that is to be foreseen.
     pub numa: Option<Arc<PodNuma>>,
+    /// The devices that it claims; `None` if it claims none.
+    pub claims: Option<Arc<PodClaims>>,
     /// Affinity and anti-affinity to other pods, and spreading; `None` if it asks for none.
     pub relations: Option<Arc<Relations>>,
     /// What its volumes ask for; `None` if it has no claims.

@@ -8,7 +8,9 @@ pub mod apply;
 pub mod arena;
 pub mod budget;
 pub mod check;
+pub mod claims;
 pub mod class;
+pub mod devices;
 pub mod gang;
 pub mod ids;
 pub mod index;
@@ -29,7 +31,9 @@ use crate::engine::input::{Amounts, GpuRequest, GroupKey, Name, Table, Time};
 
 use arena::Arena;
 use budget::Budgets;
+use claims::weight_of;
 use class::{Class, Constraints, NodeSet};
+use devices::Inventory;
 use gang::Gang;
 use ids::{ClassId, GangId, NodeId, QueueId, ShapeId, TaskId};
 use index::NodeIndex;
@@ -69,6 +73,8 @@ pub struct Model {
     pub topologies: BTreeMap<Name, Topology>,
     /// How many pods may still be evicted.
     pub budgets: Budgets,
+    /// Devices that pods claim, and the claims.
+    pub devices: Inventory,
     /// Who is near whom.
     pub neighbours: Neighbours,
     /// Volumes, and who uses them.
@@ -307,7 +313,35 @@ impl Model {
         self.charge(id, sign);
     }
 
+    fn book_changed(&mut self, id: NodeId) {
+        self.books += 1;
+        if self.changed_at.len() <= id.at() {
+            self.changed_at.resize(self.nodes.slots(), 0);
+        }
+        self.changed_at[id.at()] = self.books;
+    }
+
+    /// Takes over what claims took of nodes' GPUs, or gave back.
+    fn take_charges(&mut self) {
+        for (name, charge) in std::mem::take(&mut self.devices.charges) {
+            let Some(&id) = self.node_ids.get(&name) else { continue };
+            if self.log.is_empty() {
+                self.touched.add(id.at());
+            }
+            self.book_changed(id);
+            self.nodes[id].charge_devices(charge);
+            self.index.update(id, &self.nodes[id]);
+        }
+    }
+
     fn account_nodes(&mut self, id: TaskId, sign: i64) {
+        self.account_places(id, sign);
+        if !self.devices.charges.is_empty() {
+            self.take_charges();
+        }
+    }
+
+    fn account_places(&mut self, id: TaskId, sign: i64) {
         let task = &self.tasks[id];
         let shape = &self.shapes[task.shape];
         let reservation = task.input.reservation;
@@ -334,8 +368,13 @@ impl Model {
                 self.changed_at.resize(self.nodes.slots(), 0);
             }
             self.changed_at[place.node.at()] = self.books;
+            let lighter = weight_of(&self.nodes[place.node], &self.resources, task, shape, place);
+            let vector = lighter.as_ref().unwrap_or(&shape.vector);
             let node = &mut self.nodes[place.node];
-            node.account(id, shape, &place.groups, reservation, weight, sign);
+            node.account(id, (shape, vector), &place.groups, reservation, weight, sign);
+            for used in place.devices.iter().flat_map(|grants| &**grants) {
+                self.devices.account(used.claim, &used.allocation, weight, sign);
+            }
             if task.input.foreign && !task.input.utility && weight != Weight::Planned {
                 add(&mut node.foreign, &shape.quota, sign);
                 self.totals_stale = true;

@@ -2,6 +2,8 @@
 
 pub mod bounds;
 pub mod choose;
+pub mod claims;
+pub mod devices;
 pub mod domains;
 pub mod filter;
 pub mod gpu;

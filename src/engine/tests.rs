@@ -1,6 +1,7 @@
 //! Tests of the engine through its front door: events in, decisions out.
 
 mod carry;
+mod devices;
 mod events;
 mod growth;
 pub mod holdings;

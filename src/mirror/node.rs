@@ -1,13 +1,13 @@
 //! Node objects → nodes.
 //!
-//! Absent: devices of resource slices, and NUMA zones, which `numa` reads.
+//! Absent: NUMA zones, which `numa` reads, and devices of resource slices, which `claims` counts.
 
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 
 use super::{Problem, Settings, constraints, name, requests};
 use crate::api::names::{node_label, resource};
-use crate::engine::input::NodeInput;
+use crate::engine::input::{GPU, NodeInput};
 
 /// Label values from here up are bytes, below MiB.
 const BYTES_FROM: i64 = 1 << 20;
@@ -35,6 +35,7 @@ pub fn read(node: &Node, settings: &Settings, problems: &mut Vec<Problem>) -> No
         taints: constraints::taints(node),
         unschedulable: node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true),
         ready: ready(node),
+        plugin_gpus: allocatable.gpu > 0,
         allocatable,
         pods,
         gpu_memory: label(node_label::GPU_MEMORY).and_then(gpu_memory),
@@ -45,6 +46,15 @@ pub fn read(node: &Node, settings: &Settings, problems: &mut Vec<Problem>) -> No
         }),
         numa: None,
         attach_limits: Vec::new(),
+    }
+}
+
+/// Resource slices offer more GPUs there than was known, or fewer.
+pub fn add_devices(node: &mut NodeInput, more: i64) {
+    node.dra_gpus = node.dra_gpus || more > 0;
+    node.allocatable.gpu += more * GPU;
+    if !node.plugin_gpus {
+        node.dra_gpus = node.allocatable.gpu > 0;
     }
 }
 

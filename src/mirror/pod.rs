@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 
+use super::claims::Claims;
 use super::relations::{self, Namespaces};
 use super::{Problem, Settings, bind_request, constraints, name, numa, queue, requests};
 use crate::api::BindRequest;
@@ -19,13 +20,22 @@ pub struct Membership {
     pub sub_group: Option<Name>,
 }
 
+/// What a pod's meaning depends on beside itself.
+#[derive(Clone, Copy)]
+pub struct Around<'a> {
+    /// The namespaces.
+    pub namespaces: &'a Namespaces,
+    /// Claims for devices.
+    pub claims: &'a Claims,
+}
+
 /// Reads a pod. `request` is the bind request that counts for it. A pod of another scheduler belongs to no group of ours.
 pub fn read(
     pod: &Pod,
     request: Option<&BindRequest>,
     membership: Option<&Membership>,
     settings: &Settings,
-    namespaces: &Namespaces,
+    Around { namespaces, claims }: Around,
     problems: &mut Vec<Problem>,
 ) -> PodInput {
     let no_spec = PodSpec::default();
@@ -38,7 +48,13 @@ pub fn read(
             .map(String::as_str)
     };
     let app = labelled(label::APP);
-    let (amounts, gpu) = requests::of_pod(pod, &settings.gpu_resources, problems);
+    let (amounts, mut gpu) = requests::of_pod(pod, &settings.gpu_resources, problems);
+    let used = claims.of_pod(pod, request, &mut gpu);
+    let others = constraints::others(spec);
+    let others = match &used {
+        Some(used) => Some(format!("{}\n{}", others.unwrap_or_default(), claims.kind(used)).into()),
+        None => others,
+    };
     let finished = phase(pod) == "Succeeded";
     let foreign = !finished && spec.scheduler_name.as_deref().unwrap_or_default() != settings.scheduler_name;
     let namespace = name(pod.metadata.namespace.as_deref().unwrap_or_default());
@@ -83,10 +99,11 @@ pub fn read(
             .numa
             .is_some()
             .then(|| Arc::new(numa::of_pod(pod, spec, request))),
+        claims: used.map(Arc::new),
         relations: relations::read(pod, spec, namespaces).map(Arc::new),
         volumes: None,
-        blocked: blocked(spec, problems),
-        constraints: constraints::others(spec),
+        blocked: blocked(problems),
+        constraints: others,
     }
 }
 
@@ -197,14 +214,12 @@ fn gpu_groups(pod: &Pod, request: Option<&BindRequest>) -> Vec<Name> {
 }
 
 /// Why the pod can be placed nowhere whatever the nodes are.
-fn blocked(spec: &PodSpec, problems: &[Problem]) -> Option<Name> {
+fn blocked(problems: &[Problem]) -> Option<Name> {
     let fatal = problems.iter().find(|problem| match problem {
         Problem::Quantity { .. } | Problem::Contradiction(_) => true,
         Problem::NoIdentity | Problem::Ignored { .. } | Problem::Duration { .. } => false,
     });
-    let claims = spec.resource_claims.as_ref().is_some_and(|claims| !claims.is_empty());
-    let claims = claims.then(|| "pods with resource claims cannot be scheduled by this version".to_owned());
-    fatal.map(ToString::to_string).or(claims).map(Into::into)
+    fatal.map(|problem| problem.to_string().into())
 }
 
 #[cfg(test)]

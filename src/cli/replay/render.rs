@@ -15,6 +15,7 @@ pub fn json(file: &str, replayed: &anyhow::Result<Replayed>) -> Value {
     match replayed {
         Ok(Replayed {
             decisions,
+            given,
             standings,
             cycle_ms,
             build_ms,
@@ -23,11 +24,13 @@ pub fn json(file: &str, replayed: &anyhow::Result<Replayed>) -> Value {
             "file": file,
             "ms": cycle_ms,
             "buildMs": build_ms,
-            "bind": decisions.bind.iter().map(|bind| json!({
+            "bind": decisions.bind.iter().zip(given).map(|(bind, given)| json!({
                 "pod": pod(&bind.pod),
                 "node": *bind.node,
                 "gpuGroups": names(&bind.gpu_groups),
                 "resourceType": resource_type(bind.received),
+                "resourceClaimAllocations": plain(&given.named),
+                "extendedResourceClaimAllocation": plain(&given.extended),
                 "numaZones": serde_json::to_value(zones(&bind.zones)).expect("zones are plain data"),
             })).collect::<Vec<_>>(),
             "evict": decisions.evict.iter().map(|evict| json!({
@@ -54,6 +57,10 @@ pub fn json(file: &str, replayed: &anyhow::Result<Replayed>) -> Value {
         }),
         Err(error) => json!({"file": file, "error": format!("{error:#}")}),
     }
+}
+
+fn plain(data: &impl serde::Serialize) -> Value {
+    serde_json::to_value(data).expect("allocations are plain data")
 }
 
 /// The answer for one file for people.

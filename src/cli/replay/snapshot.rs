@@ -1,7 +1,7 @@
 //! KAI snapshots: a zip with one member, or the JSON in it → settings, policy and the objects as changes.
 //!
 //! Absent, null and empty lists are the same; an object that does not decode is noted and left out. Absent: objects that decisions do not
-//! read yet (resource claims, slices, device classes), and the server's version and discovery.
+//! read yet, and the server's version and discovery.
 
 use std::io::{Cursor, Read};
 use std::path::Path;
@@ -110,6 +110,9 @@ struct RawObjects {
     csi_drivers: Option<Vec<Value>>,
     csi_nodes: Option<Vec<Value>>,
     csi_storage_capacities: Option<Vec<Value>>,
+    device_classes: Option<Vec<Value>>,
+    resource_slices: Option<Vec<Value>>,
+    resource_claims: Option<Vec<Value>>,
 }
 
 /// Reads a snapshot.
@@ -201,6 +204,10 @@ fn changes(raw: RawObjects, notes: &mut Vec<String>) -> Vec<Change> {
         &mut changes,
         notes,
     );
+    let classes = of_this_version(raw.device_classes, "DeviceClass");
+    take(classes, Object::DeviceClass, &mut changes, notes);
+    let slices = of_this_version(raw.resource_slices, "ResourceSlice");
+    take(slices, Object::ResourceSlice, &mut changes, notes);
     let (to, notes_to) = (&mut changes, &mut *notes);
     take(
         raw.storage_classes,
@@ -241,6 +248,8 @@ fn changes(raw: RawObjects, notes: &mut Vec<String>) -> Vec<Change> {
     take(raw.queues, Object::Queue, &mut changes, notes);
     take(raw.nodes, Object::Node, &mut changes, notes);
     take(raw.bind_requests, Object::BindRequest, &mut changes, notes);
+    let claims = of_this_version(raw.resource_claims, "ResourceClaim");
+    take(claims, Object::ResourceClaim, &mut changes, notes);
     take(raw.pod_groups, Object::PodGroup, &mut changes, notes);
     take(raw.pods, Object::Pod, &mut changes, notes);
     changes
@@ -256,4 +265,14 @@ where
             Err(rejection) => notes.push(rejection.to_string()),
         }
     }
+}
+
+/// Objects of dynamic resource allocation stand in a snapshot without their group.
+fn of_this_version(list: Option<Vec<Value>>, kind: &str) -> Option<Vec<Value>> {
+    let mut list = list?;
+    for object in list.iter_mut().filter_map(Value::as_object_mut) {
+        object.insert("apiVersion".to_owned(), "resource.k8s.io/v1".into());
+        object.insert("kind".to_owned(), kind.into());
+    }
+    Some(list)
 }

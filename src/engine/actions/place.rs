@@ -7,6 +7,7 @@ use crate::engine::explain::refusal::{PodProblem, examine, too_large};
 use crate::engine::fairshare::gates;
 use crate::engine::fairshare::{largest_gpu, wanted};
 use crate::engine::input::Name;
+use crate::engine::model::claims::{Grants, Used};
 use crate::engine::model::class::NodeSet;
 use crate::engine::model::gang::{Kind, Member};
 use crate::engine::model::ids::{GangId, NodeId, TaskId};
@@ -14,8 +15,9 @@ use crate::engine::model::numa::ZoneShare;
 use crate::engine::model::task::{Place, Status};
 use crate::engine::model::volumes::Promises;
 use crate::engine::placement::choose::{Context, Scope, best_node};
+use crate::engine::placement::claims::{self, Given};
 use crate::engine::placement::domains::{Domains, Question, Refused, domains};
-use crate::engine::placement::filter::fits_now;
+use crate::engine::placement::filter::task_fits;
 use crate::engine::placement::gpu;
 use crate::engine::placement::neighbours::{Spreading, concerned};
 use crate::engine::placement::numa::{self, Fit};
@@ -194,6 +196,12 @@ impl Session<'_> {
                 ..PodProblem::default()
             })));
         }
+        if let Some(text) = claims::refused(self.model, task) {
+            return Err(Some(Arc::new(PodProblem {
+                headline: Some(text),
+                ..PodProblem::default()
+            })));
+        }
         let real = matches!(mode, Mode::Real);
         let pod = &self.model.tasks[task];
         let kind = (pod.class, pod.shape);
@@ -246,17 +254,18 @@ impl Session<'_> {
         let now = real
             && match &choice {
                 Some(choice) => !choice.wait,
-                None => fits_now(&self.model.nodes[node], shape),
+                None => task_fits(self.model, task, node, true),
             };
         let (zones, now) = self.zones(task, node, now);
         let (volumes, now) = self.volumes(task, node, now);
+        let (devices, now) = self.devices(task, node, now);
         let stays = !real
             && self.evicted_from(task, node)
             && self.model.tasks[task]
                 .state
                 .hold
                 .as_ref()
-                .is_some_and(|hold| hold.zones == zones && hold.volumes == volumes)
+                .is_some_and(|hold| hold.zones == zones && hold.volumes == volumes && hold.devices == devices)
             && choice.as_ref().is_none_or(|choice| self.stays(task, node, choice));
         if stays {
             self.model.unevict(task);
@@ -270,11 +279,35 @@ impl Session<'_> {
             groups,
             zones,
             volumes,
+            devices,
         };
         if now {
             self.model.allocate(task, place);
         } else {
             self.model.pipeline(task, place);
+        }
+    }
+
+    /// The devices that the pod gets for its claims, and whether they are free now.
+    fn devices(&mut self, task: TaskId, node: NodeId, now: bool) -> (Option<Arc<Grants>>, bool) {
+        if self.model.tasks[task].input.claims.is_none() {
+            return (None, now);
+        }
+        let at_once = now.then(|| claims::choose(self.model, task, node, true).ok()).flatten();
+        let now = at_once.is_some();
+        let given =
+            at_once.unwrap_or_else(|| claims::choose(self.model, task, node, false).expect("the node suits the pod"));
+        let grants: Grants = given.into_iter().map(|given| self.use_claim(given)).collect();
+        ((!grants.is_empty()).then(|| Arc::new(grants)), now)
+    }
+
+    fn use_claim(&mut self, given: Given) -> Used {
+        let claim = self.model.devices.claim_for(&given.claim);
+        let fresh = || self.model.devices.allocation(claim, &given.fresh);
+        Used {
+            reference: given.reference,
+            claim,
+            allocation: given.known.unwrap_or_else(fresh),
         }
     }
 

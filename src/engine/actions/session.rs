@@ -4,13 +4,14 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::engine::decision::{Bind, Decisions, Eviction, GroupTimes, Pipeline, Why, Work};
+use crate::engine::decision::{Bind, ClaimGrant, Decisions, Eviction, GroupTimes, Pipeline, Why, Work};
 use crate::engine::explain::refusal::PodProblem;
 use crate::engine::explain::report::{Findings, pod_ref};
 use crate::engine::fairshare::lines::Lines;
 use crate::engine::fairshare::order::Rules;
 use crate::engine::fairshare::tree::{Job, JobTree, Pick, Purpose, View};
 use crate::engine::input::{GPU, GpuKind, GroupKey, Name, Time, WHOLE};
+use crate::engine::model::claims::Used;
 use crate::engine::model::ids::{ClassId, GangId, ShapeId, TaskId};
 use crate::engine::model::numa::{Ledger, ZoneShare};
 use crate::engine::model::resources::GPUS;
@@ -358,7 +359,20 @@ impl<'a> Session<'a> {
             gpu_groups: self.group_names(place),
             zones: self.zone_names(place),
             volumes: place.volumes.iter().flat_map(|all| all.iter()).cloned().collect(),
+            claims: self.claim_grants(id, place),
         })
+    }
+
+    fn claim_grants(&self, id: TaskId, place: &Place) -> Vec<ClaimGrant> {
+        let Some(claims) = &self.model.tasks[id].input.claims else {
+            return Vec::new();
+        };
+        let grant = |used: &Used| ClaimGrant {
+            reference: used.reference.map(|at| claims.named[at as usize].reference.clone()),
+            claim: self.model.devices.claims[used.claim].key.clone(),
+            allocation: used.allocation.given.clone(),
+        };
+        place.devices.iter().flat_map(|used| &**used).map(grant).collect()
     }
 
     fn zone_names(&self, place: &Place) -> Vec<(Name, Vec<(Name, i64)>)> {

@@ -25,6 +25,7 @@ use crate::engine::fairshare::reclaim::Holdings;
 use crate::engine::fairshare::tree::{Job, JobTree, Pick, schedulable_queue};
 use crate::engine::model::Mark;
 use crate::engine::model::ids::{GangId, NodeId, QueueId, TaskId};
+use crate::engine::placement::claims;
 use crate::engine::policy::{ActionKind, Plugin};
 
 use super::session::Session;
@@ -140,7 +141,10 @@ impl Session<'_> {
             } else {
                 Some(queue)
             };
-            if skips.certain_to_fail(self.model, table, job.gang) || self.is_impossible(job.gang, &tasks) {
+            if skips.certain_to_fail(self.model, table, job.gang)
+                || self.is_impossible(job.gang, &tasks)
+                || self.claims_in_vain(&tasks)
+            {
                 continue;
             }
             if !self.promising(action, queue, &tasks, preemptible) {
@@ -191,6 +195,21 @@ impl Session<'_> {
             _ => None,
         };
         self.policy.plugins.iter().filter_map(of).collect()
+    }
+
+    /// What a pod claims could be had nowhere, whoever left.
+    fn claims_in_vain(&mut self, tasks: &[TaskId]) -> bool {
+        let mut seen = Vec::new();
+        tasks.iter().any(|&task| {
+            let pod = &self.model.tasks[task];
+            let kind = (pod.class, pod.shape);
+            if pod.input.claims.is_none() || seen.contains(&kind) {
+                return false;
+            }
+            seen.push(kind);
+            self.model.refresh_class(kind.0);
+            claims::refused(self.model, task).is_some() || !claims::conceivable(self.model, task)
+        })
     }
 
     /// Something that a pod needs is missing for good: no eviction helps.

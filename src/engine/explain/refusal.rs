@@ -12,6 +12,7 @@ use crate::engine::model::node::Node;
 use crate::engine::model::resources::{CPU, GPUS, MEMORY, PODS, mig_slices};
 use crate::engine::model::shape::Shape;
 use crate::engine::placement::choose::Context;
+use crate::engine::placement::claims;
 use crate::engine::placement::filter;
 use crate::engine::placement::neighbours::{self, Clash};
 use crate::engine::placement::numa;
@@ -49,6 +50,8 @@ pub enum Refusal {
     Neighbours(Clash),
     /// Volumes.
     Volumes(VolumeClash),
+    /// It lacks the devices that are claimed; a sentence.
+    Devices(String),
     /// Its kubelet would not align it to NUMA zones.
     Numa,
     /// The kind of GPU request does not go with the node; a sentence.
@@ -87,7 +90,7 @@ impl Refusal {
             .to_owned(),
             Self::Volumes(clash) => clash.text(),
             Self::Numa => "node cannot NUMA-align the pod's resources under its Topology Manager policy".to_owned(),
-            Self::Kind(text) | Self::Gate(text) | Self::Reserved(text) => text.clone(),
+            Self::Kind(text) | Self::Gate(text) | Self::Reserved(text) | Self::Devices(text) => text.clone(),
         }
     }
 }
@@ -117,7 +120,7 @@ impl PodProblem {
         lines.sort();
         let lines = lines.join(". \n");
         if lines.is_empty() {
-            format!("{headline}.")
+            headline.to_owned()
         } else {
             format!("{headline}: {lines}.")
         }
@@ -155,8 +158,9 @@ pub fn refusals(model: &Model, context: Context, task: TaskId, id: NodeId) -> Re
     let policy = context.policy;
     let pod = &model.tasks[task];
     let (node, shape) = (&model.nodes[id], &model.shapes[pod.shape]);
-    if !filter::fits_later(node, shape) {
-        return shortages(model, shape, node);
+    if !filter::task_fits(model, task, id, false) {
+        let spared = claims::spared(model, task, id, claims::figures(true));
+        return shortages(model, shape, node, spared);
     }
     let constraints = &model.classes[pod.class].constraints;
     if let Some((closed, amount)) = filter::closed_gate(model, task, node).filter(|_| shape.gpu.memory > 0) {
@@ -168,6 +172,10 @@ pub fn refusals(model: &Model, context: Context, task: TaskId, id: NodeId) -> Re
     }
     if !filter::node_kind_allows(node, shape) {
         return smallvec![Refusal::Kind(kind_text(model, task, id))];
+    }
+    if !claims::gpus_served(model, task, id) {
+        let text = "device-plugin GPU requests cannot be scheduled on DRA-only nodes";
+        return smallvec![Refusal::Kind(text.to_owned())];
     }
     let input = node.input.as_ref();
     if shape.gpu.memory > 0 && input.is_none_or(|input| input.gpu_memory.is_none()) {
@@ -212,6 +220,9 @@ pub fn refusals(model: &Model, context: Context, task: TaskId, id: NodeId) -> Re
             pod.input.namespace, pod.input.name, node.name
         ))];
     }
+    if let Err(text) = claims::choose(model, task, id, false) {
+        return smallvec![Refusal::Devices(text)];
+    }
     if !numa::allows(model, task, id) {
         return smallvec![Refusal::Numa];
     }
@@ -238,7 +249,7 @@ fn kind_text(model: &Model, task: TaskId, id: NodeId) -> String {
 }
 
 /// What a node has too little of.
-fn shortages(model: &Model, shape: &Shape, node: &Node) -> Refusals {
+fn shortages(model: &Model, shape: &Shape, node: &Node, spared: i64) -> Refusals {
     let free = |position: usize| node.idle.get(position) - node.planned.get(position);
     let mut reasons = Refusals::new();
     for (name, amount) in &shape.gpu.mig {
@@ -252,7 +263,7 @@ fn shortages(model: &Model, shape: &Shape, node: &Node) -> Refusals {
     } else {
         shape.vector.get(GPUS)
     };
-    if shape.gpu.mig.is_empty() && gpus > free(GPUS).max(0) {
+    if shape.gpu.mig.is_empty() && gpus - spared > free(GPUS).max(0) {
         reasons.push(Refusal::Gpus);
     } else if shape.gpu.memory > 0 && shape.gpu.memory > node.gpu_memory() {
         reasons.push(Refusal::GpuMemory);
@@ -282,8 +293,16 @@ pub fn impossible(model: &Model, policy: &Policy, task: TaskId) -> Option<String
         return Some(text.to_string());
     }
     let shape = &model.shapes[pod.shape];
+    let extended = pod.input.claims.iter().flat_map(|claims| &claims.extended);
+    let stood_for = extended
+        .flat_map(|extended| &extended.wanted)
+        .filter(|(_, gpu, _)| !gpu);
+    let stood_for: Vec<_> = stood_for.filter_map(|(name, ..)| model.resources.find(name)).collect();
+    let elsewhere = if model.devices.plain() { 0 } else { shape.gpu.dra * GPU };
     let short = |position: &usize| {
-        shape.vector.get(*position) > 0 && shape.vector.get(*position) > model.largest.get(*position)
+        let spared = if *position == GPUS { elsewhere } else { 0 };
+        let asked = shape.vector.get(*position) - spared;
+        asked > 0 && asked > model.largest.get(*position) && !stood_for.contains(position)
     };
     let all = shape.vector.iter().count();
     let position = [GPUS, CPU, MEMORY]

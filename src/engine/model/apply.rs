@@ -1,5 +1,7 @@
 //! Events change the model in place. They may come in any order: what is named before it is known gets an empty entry that its own event fills.
 
+mod claims;
+
 use std::collections::BTreeSet;
 
 use smallvec::SmallVec;
@@ -47,8 +49,19 @@ impl Model {
             Event::CapacityGone(key) => self.dirty |= self.storage.drop_capacity(&key),
             Event::Budget(input) => self.dirty |= self.budgets.put(*input),
             Event::BudgetGone { namespace, name } => self.dirty |= self.budgets.remove(&namespace, &name),
+            Event::Pool(input) => {
+                self.devices.apply_pool(*input);
+                self.devices_changed();
+            }
+            Event::PoolGone(driver, pool) => {
+                self.devices.pool_gone(driver, pool);
+                self.devices_changed();
+            }
+            Event::Claim(input) => self.claim_changed(&input.key.clone(), Some(input)),
+            Event::ClaimGone(key) => self.claim_changed(&key, None),
             Event::Usage(usage) => self.apply_usage(usage),
         }
+        self.devices.sweep();
     }
 
     fn apply_node(&mut self, input: Box<NodeInput>) {
@@ -288,8 +301,12 @@ impl Model {
 
     fn put_in(&mut self, uid: Name, task: Task) -> TaskId {
         let gang = task.gang;
+        let claims = task.input.claims.clone();
         let id = self.tasks.insert(task);
         self.task_ids.insert(uid, id);
+        if let Some(claims) = &claims {
+            self.join_claims(id, claims);
+        }
         if let Some(gang) = gang {
             self.gangs[gang].tasks.push(id);
             self.gang_changed(gang);
@@ -317,6 +334,9 @@ impl Model {
             self.gang_changed(gang_id);
         }
         let task = self.tasks.remove(id).expect("it was there");
+        if let Some(claims) = &task.input.claims {
+            self.leave_claims(id, claims);
+        }
         self.leave_class(task.class);
         self.task_ids.remove(&task.input.uid);
         self.stuck_at.retain(|(_, other)| *other != id);
@@ -427,20 +447,19 @@ impl Model {
             groups.extend(unique.into_iter().map(|group| self.nodes[node].group(group)));
         }
         let zones = self.recorded_zones(node, input);
+        let before = before.filter(|before| before.node == node);
+        let (promised, held) = before.map_or((None, None), |before| (before.volumes, before.devices));
         let volumes = input.volumes.as_ref();
-        let promised = before
-            .filter(|before| before.node == node)
-            .and_then(|before| before.volumes);
         let volumes = volumes.and_then(|volumes| self.storage.recorded(volumes, promised.as_deref()));
-        State::on(
-            status,
-            Place {
-                node,
-                groups,
-                zones,
-                volumes,
-            },
-        )
+        let devices = input.claims.as_ref().and_then(|claims| self.grants_of(claims, held));
+        let place = Place {
+            node,
+            groups,
+            zones,
+            volumes,
+            devices,
+        };
+        State::on(status, place)
     }
 
     /// The NUMA zones of a node that a pod is recorded to use.
@@ -538,7 +557,9 @@ impl Model {
         if let Some(&id) = self.node_ids.get(name) {
             return id;
         }
-        let id = self.nodes.insert(Node::unknown(name.clone()));
+        let mut node = Node::unknown(name.clone());
+        node.charge_devices(self.devices.gpus_taken(name));
+        let id = self.nodes.insert(node);
         self.node_ids.insert(name.clone(), id);
         id
     }

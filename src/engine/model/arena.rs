@@ -25,7 +25,10 @@ slots!(
     super::ids::QueueId,
     super::ids::ClassId,
     super::ids::ShapeId,
-    super::ids::CounterId
+    super::ids::CounterId,
+    super::ids::PoolId,
+    super::ids::DeviceId,
+    super::ids::ClaimId
 );
 
 /// Things by id.

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::Model;
+use super::claims::weight_of;
+use super::ids::ClaimId;
 use super::node::Tally;
 use super::resources::Resources;
 use super::task::{STATUSES, Status};
@@ -27,6 +29,10 @@ pub enum Rule {
     NeighboursTrue,
     /// M-8: what is used and promised of the storage is what the places of pods say.
     StorageTrue,
+    /// M-9: what is taken of each device is what the places of pods say, and what the API server shows that no pod uses.
+    DevicesTrue,
+    /// M-10: no device on offer is given twice, and no capacity or counter beyond what there is.
+    DeviceNotOverGiven,
 }
 
 impl Model {
@@ -37,6 +43,7 @@ impl Model {
         self.check_nodes(&mut broken);
         self.check_gangs(&mut broken);
         self.check_queues(&mut broken);
+        self.check_devices(&mut broken);
         if !self.neighbours.stale && !self.neighbours_counted_anew().figures().eq(self.neighbours.figures()) {
             broken.insert(Rule::NeighboursTrue, format!("{:?}", self.neighbours));
         }
@@ -74,9 +81,12 @@ impl Model {
             for &task in &node.tasks {
                 let task = &self.tasks[task];
                 let shape = &self.shapes[task.shape];
-                idle.add(&shape.vector, -1);
+                let place = task.state.hold.as_ref().expect("it is listed on the node");
+                let lighter = weight_of(node, &self.resources, task, shape, place);
+                let vector = lighter.as_ref().unwrap_or(&shape.vector);
+                idle.add(vector, -1);
                 if shape.shared || task.input.reservation {
-                    idle.bump(super::resources::GPUS, shape.vector.get(super::resources::GPUS));
+                    idle.bump(super::resources::GPUS, vector.get(super::resources::GPUS));
                 }
             }
             let held = |tally: Tally| tally.pods > 0;
@@ -85,13 +95,49 @@ impl Model {
                 .iter()
                 .filter(|gpu| held(gpu.staying) || held(gpu.leaving))
                 .count() as i64;
-            idle.bump(super::resources::GPUS, -shared * crate::engine::input::GPU);
+            let devices = self.devices.gpus_taken(&node.name)[0];
+            idle.bump(super::resources::GPUS, -(shared + devices) * crate::engine::input::GPU);
             if idle != node.idle {
                 broken.insert(
                     Rule::NodeBooksTrue,
                     format!("{}: {idle:?} against {:?}", node.name, node.idle),
                 );
             }
+        }
+    }
+
+    fn check_devices(&self, broken: &mut BTreeMap<Rule, String>) {
+        if let Some(what) = self.devices.over_given() {
+            broken.insert(Rule::DeviceNotOverGiven, what);
+        }
+        let mut uses: BTreeMap<(ClaimId, String), [u32; 3]> = BTreeMap::new();
+        for (_, task) in self.tasks.iter() {
+            let hold = task
+                .state
+                .hold
+                .iter()
+                .map(|place| (place, usize::from(task.state.leaving)));
+            for (place, kind) in hold.chain(task.state.plan.iter().map(|place| (place, 2))) {
+                for used in place.devices.iter().flat_map(|grants| &**grants) {
+                    let key = (used.claim, format!("{:?}", used.allocation.given));
+                    uses.entry(key).or_default()[kind] += 1;
+                }
+            }
+        }
+        for (id, claim) in self.devices.claims.iter() {
+            for grant in &claim.grants {
+                let key = (id, format!("{:?}", grant.allocation.given));
+                let counted = uses.remove(&key).unwrap_or_default();
+                if counted != [grant.staying, grant.leaving, grant.planned] {
+                    broken.insert(
+                        Rule::DevicesTrue,
+                        format!("{}: {counted:?} against {grant:?}", claim.key),
+                    );
+                }
+            }
+        }
+        if let Some((what, _)) = uses.first_key_value() {
+            broken.insert(Rule::DevicesTrue, format!("{what:?} is not in the books"));
         }
     }
 
@@ -168,6 +214,12 @@ impl Model {
                 let tally = |tally: Tally| (tally.pods, tally.memory);
                 (&gpu.name, tally(gpu.staying), tally(gpu.leaving), tally(gpu.planned)).hash(&mut hasher);
             }
+        }
+        for (id, device) in self.devices.devices.iter() {
+            (id, device.figures()).hash(&mut hasher);
+        }
+        for (id, pool) in self.devices.pools.iter() {
+            (id, &pool.counters).hash(&mut hasher);
         }
         for (id, queue) in self.queues.iter() {
             (

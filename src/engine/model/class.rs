@@ -99,7 +99,9 @@ pub fn tolerates_taints(tolerations: &[Toleration], node: &Node) -> bool {
     })
 }
 
-fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
+/// Whether a toleration makes a taint not matter.
+#[must_use]
+pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     toleration.effect.is_none_or(|effect| effect == taint.effect)
         && toleration
             .key

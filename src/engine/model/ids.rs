@@ -37,4 +37,10 @@ ids! {
     ShapeId,
     /// A count of pods by a node label.
     CounterId,
+    /// A pool of devices that pods claim.
+    PoolId,
+    /// A device that pods claim.
+    DeviceId,
+    /// A claim for devices.
+    ClaimId,
 }

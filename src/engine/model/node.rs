@@ -180,7 +180,7 @@ impl Node {
     pub fn account(
         &mut self,
         task: TaskId,
-        shape: &Shape,
+        (shape, vector): (&Shape, &Resources),
         groups: &[u16],
         reservation: bool,
         weight: Weight,
@@ -196,22 +196,22 @@ impl Node {
             (Ok(position), false) => drop(list.remove(position)),
             (Ok(_), true) | (Err(_), false) => unreachable!("a task has one place of a kind"),
         }
-        let gpus = shape.vector.get(GPUS);
+        let gpus = vector.get(GPUS);
         let skip = if shape.shared || reservation { gpus } else { 0 };
         let (idle, future, planned) = match weight {
             Weight::Staying => (-1, -1, 0),
             Weight::Leaving => (-1, 0, 0),
             Weight::Planned => (0, -1, 1),
         };
-        for (vector, factor) in [
+        for (books, factor) in [
             (&mut self.idle, idle),
             (&mut self.future, future),
             (&mut self.planned, planned),
         ] {
             if factor != 0 {
-                vector.add(&shape.vector, factor * sign);
+                books.add(vector, factor * sign);
                 if skip != 0 {
-                    vector.bump(GPUS, -factor * sign * skip);
+                    books.bump(GPUS, -factor * sign * skip);
                 }
             }
         }
@@ -219,6 +219,13 @@ impl Node {
         for &group in groups {
             self.account_group(group, memory, weight, sign);
         }
+    }
+
+    /// GPUs that claims take, or give back: now, later, only later.
+    pub fn charge_devices(&mut self, [now, later, planned]: [i64; 3]) {
+        self.idle.bump(GPUS, -now * GPU);
+        self.future.bump(GPUS, -later * GPU);
+        self.planned.bump(GPUS, planned * GPU);
     }
 
     fn account_group(&mut self, group: u16, memory: i64, weight: Weight, sign: i64) {

@@ -108,6 +108,12 @@ impl ResourceNames {
         self.names.len() - 1
     }
 
+    /// The position of a name that was seen before.
+    #[must_use]
+    pub fn find(&self, name: &Name) -> Option<usize> {
+        self.positions.get(name).copied()
+    }
+
     /// The name at a position.
     #[must_use]
     pub fn name(&self, position: usize) -> &Name {

@@ -1,9 +1,12 @@
 //! Pods as the model sees them: their request, their place, their state.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 
 use crate::engine::input::{Name, PodInput, PodStatus, Time};
 
+use super::claims::Grants;
 use super::ids::{ClassId, GangId, NodeId, ShapeId};
 use super::numa::ZoneShare;
 use super::relations::Counters;
@@ -81,6 +84,8 @@ pub struct Place {
     pub zones: Vec<ZoneShare>,
     /// What its claims without a volume get.
     pub volumes: Promises,
+    /// Devices used there, by claim; `None` if it claims none.
+    pub devices: Option<Arc<Grants>>,
 }
 
 /// Where a task is and what it does; everything in the model that depends on it is derived by `Model::set_state`.

@@ -16,7 +16,8 @@ use crate::engine::model::relations::Counters;
 use crate::engine::model::resources::{CPU, GPUS};
 use crate::engine::policy::Policy;
 
-use super::filter::{allowed, fits_later, fits_now, fitting_groups};
+use super::claims;
+use super::filter::{allowed, fitting_groups, task_fits};
 use super::gpu;
 use super::neighbours::{self, Spreading};
 use super::numa;
@@ -109,7 +110,10 @@ fn suits(model: &Model, context: Context, task: TaskId, id: NodeId, work: &mut W
             .spreading
             .is_none_or(|spreading| spreading.clash(model, id).is_none())
     };
-    if fits_later(node, shape) && allowed(model, context.policy, task, id) {
+    if task_fits(model, task, id, false)
+        && allowed(model, context.policy, task, id)
+        && claims::choose(model, task, id, false).is_ok()
+    {
         return spread() && (!shape.shared || gpu::choose(model, task, node, context.scorers.gpus).is_some());
     }
     if let Some(closed) = context.closed {
@@ -132,7 +136,7 @@ pub fn best_node(model: &Model, context: Context, task: TaskId, work: &mut Work)
         .nominated_node
         .as_ref()
         .filter(|_| scorers.nominated);
-    let special = numa::counts(model, task) || (wishes && nominated.is_some());
+    let special = numa::counts(model, task) || claims::need_less(model, task) || (wishes && nominated.is_some());
     if !indexed || special || (wishes && context.scope.preferred.is_some()) {
         return scan(
             model,
@@ -295,7 +299,7 @@ pub fn walk(model: &Model, context: Context, task: TaskId, work: &mut Work) -> O
             if !context.scope.has(id) || closed(id) {
                 continue;
             }
-            let now = fits_now(&model.nodes[id], shape);
+            let now = task_fits(model, task, id, true);
             if (now || (later.is_none() && first_later.is_none())) && suits(model, context, task, id, work) {
                 if now {
                     return Some(id);

@@ -10,7 +10,7 @@ use crate::engine::model::resources::{GPUS, PODS, Resources};
 use crate::engine::model::shape::Shape;
 use crate::engine::policy::Policy;
 
-use super::{neighbours, numa, volumes};
+use super::{claims, neighbours, numa, volumes};
 
 /// Whether a shared GPU has room for `memory` more MiB once who leaves has left. A GPU that everybody leaves counts as a whole one instead.
 #[must_use]
@@ -41,16 +41,27 @@ pub fn resources_fit(node: &Node, shape: &Shape, available: &Resources) -> bool 
         && whole + fitting_groups(node, shape).count() as i64 >= shape.gpu.count
 }
 
+/// Whether a node has the resources that a pod asks for, now or later. What a claim brings along need not be free there.
+#[must_use]
+pub fn task_fits(model: &Model, task: TaskId, id: NodeId, now: bool) -> bool {
+    let pod = &model.tasks[task];
+    let (node, shape) = (&model.nodes[id], &model.shapes[pod.shape]);
+    let available = if now { &node.idle } else { &node.future };
+    if pod.input.claims.is_none() || shape.shared {
+        return resources_fit(node, shape, available);
+    }
+    let mut vector = shape.vector.clone();
+    vector.bump(GPUS, -claims::spared(model, task, id, claims::figures(now)));
+    for position in claims::stood_for(model, task, id) {
+        vector.set(position, 0);
+    }
+    vector.fits(available, false)
+}
+
 /// Fits without waiting for anybody to leave.
 #[must_use]
 pub fn fits_now(node: &Node, shape: &Shape) -> bool {
     resources_fit(node, shape, &node.idle)
-}
-
-/// Fits once who leaves has left.
-#[must_use]
-pub fn fits_later(node: &Node, shape: &Shape) -> bool {
-    resources_fit(node, shape, &node.future)
 }
 
 /// Rules beside resources. The class's bits must be up to date.
@@ -60,6 +71,7 @@ pub fn allowed(model: &Model, policy: &Policy, task: TaskId, id: NodeId) -> bool
     let (node, shape, class) = (&model.nodes[id], &model.shapes[pod.shape], &model.classes[pod.class]);
     class.nodes.has(id.at())
         && node_kind_allows(node, shape)
+        && claims::gpus_served(model, task, id)
         && (shape.gpu.memory == 0 || node.input.as_ref().is_some_and(|input| input.gpu_memory.is_some()))
         && slots_suffice(node, shape)
         && (class.constraints.ports.is_empty() || ports_free(model, task, node))

@@ -13,7 +13,7 @@ use crate::engine::model::resources::{CPU, GPUS};
 use crate::engine::model::shape::Shape;
 use crate::engine::policy::{Plugin, Policy, Strategy};
 
-use super::filter::{fits_now, fitting_groups};
+use super::filter::{fitting_groups, task_fits};
 use super::preferred::Preferred;
 use super::{neighbours, numa};
 
@@ -144,7 +144,7 @@ impl Scorers {
         if numa::counts(model, task) {
             score.fine += numa::score(model, task, id);
         }
-        if self.availability && fits_now(node, shape) {
+        if self.availability && task_fits(model, task, id, true) {
             score.fine += 1000.0;
         }
         if self.sharing && fitting_groups(node, shape).next().is_some() {

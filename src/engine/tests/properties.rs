@@ -336,8 +336,8 @@ proptest! {
             }
             let status = model.tasks[task].state.status;
             match (step, status) {
-                (0, Status::Pending) => model.allocate(task, Place { node, groups, zones: Vec::new(), volumes: None }),
-                (1, Status::Pending | Status::Releasing) => model.pipeline(task, Place { node, groups, zones: Vec::new(), volumes: None }),
+                (0, Status::Pending) => model.allocate(task, Place { node, groups, zones: Vec::new(), volumes: None, devices: None }),
+                (1, Status::Pending | Status::Releasing) => model.pipeline(task, Place { node, groups, zones: Vec::new(), volumes: None, devices: None }),
                 (2, Status::Running | Status::Allocated | Status::Pipelined) => model.evict(task),
                 (3, Status::Releasing) if model.tasks[task].state.evicted_from.is_some() && model.tasks[task].state.hold.is_some() => model.unevict(task),
                 (_, _) => {}

@@ -305,6 +305,7 @@ pub fn node(name: &str, text: &str) -> NodeInput {
         gpu_memory: Some(memory.parse().expect("MiB")),
         gpu_count: Some(gpus),
         dra_gpus: false,
+        plugin_gpus: true,
         mig: false,
         numa: None,
         attach_limits: Vec::new(),
@@ -445,6 +446,7 @@ pub fn pod(group: &GroupInput, number: usize, gpus: &str) -> PodInput {
         blocked: None,
         relations: None,
         volumes: None,
+        claims: None,
         numa: None,
         constraints: None,
     }

@@ -10,7 +10,10 @@ fn plain(yaml: &str) -> PodInput {
         None,
         None,
         &Settings::default(),
-        &Namespaces::default(),
+        Around {
+            namespaces: &Namespaces::default(),
+            claims: &Claims::default(),
+        },
         &mut Vec::new(),
     )
 }
@@ -26,7 +29,10 @@ fn status_of(phase: &str, metadata: &str, spec: &str, requested: bool) -> PodSta
         requested.then_some(&request),
         None,
         &Settings::default(),
-        &Namespaces::default(),
+        Around {
+            namespaces: &Namespaces::default(),
+            claims: &Claims::default(),
+        },
         &mut Vec::new(),
     )
     .status
@@ -136,7 +142,10 @@ fn a_bind_request_gives_node_and_gpus_to_a_pod_that_has_none() {
             Some(&request),
             None,
             &Settings::default(),
-            &Namespaces::default(),
+            Around {
+                namespaces: &Namespaces::default(),
+                claims: &Claims::default(),
+            },
             &mut Vec::new(),
         )
     };
@@ -172,7 +181,10 @@ fn the_annotation_goes_before_what_the_grouper_found() {
             None,
             Some(&membership),
             &Settings::default(),
-            &Namespaces::default(),
+            Around {
+                namespaces: &Namespaces::default(),
+                claims: &Claims::default(),
+            },
             &mut Vec::new(),
         );
         (
@@ -234,10 +246,7 @@ fn a_finished_pod_keeps_its_group_although_its_spec_is_gone() {
 fn pods_that_cannot_be_served_say_why() {
     let blocked =
         |metadata: &str, spec: &str| plain(&format!("{{metadata: {{name: p, {metadata}}}, spec: {{{spec}}}}}")).blocked;
-    assert_eq!(
-        blocked("", "containers: [], resourceClaims: [{name: gpu}]").as_deref(),
-        Some("pods with resource claims cannot be scheduled by this version")
-    );
+    assert_eq!(blocked("", "containers: [], resourceClaims: [{name: gpu}]"), None);
     let devices = "annotations: {gpu-fraction: '0.5', gpu-fraction-num-devices: '0'}";
     assert_eq!(
         blocked(devices, "containers: []").as_deref(),

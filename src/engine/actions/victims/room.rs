@@ -9,6 +9,8 @@ use crate::engine::model::node::{Node, SharedGpu};
 use crate::engine::model::resources::{CPU, GPUS, MEMORY, PODS, mig_slices};
 use crate::engine::placement::filter::node_kind_allows;
 
+use super::bounds::needed_gpus;
+
 /// Cpu, memory, GPUs of all kinds (millionths) and pod slots.
 pub type Room = [i64; 4];
 
@@ -42,7 +44,12 @@ pub fn free(model: &Model, node: NodeId) -> Room {
 #[must_use]
 pub fn freed_by(model: &Model, task: TaskId) -> Room {
     let shape = &model.shapes[model.tasks[task].shape];
-    let gpus = model.accepted(task)[GPUS];
+    let hold = model.tasks[task].state.hold.as_ref();
+    let claimed = hold.and_then(|hold| hold.devices.as_ref());
+    let claimed = claimed.map_or(0, |used| {
+        used.iter().map(|used| used.allocation.devices.len() as i64 * GPU).sum()
+    });
+    let gpus = model.accepted(task)[GPUS].max(claimed);
     [shape.vector.get(CPU), shape.vector.get(MEMORY), gpus, 1]
 }
 
@@ -71,7 +78,7 @@ impl Kind {
                 let shape = &model.shapes[shape];
                 let vector = &shape.vector;
                 // Parts of GPUs are rounded when they are counted, so they prove nothing here.
-                let gpus = if shape.shared { 0 } else { shape.quota[GPUS] };
+                let gpus = if shape.shared { 0 } else { needed_gpus(model, shape) };
                 [vector.get(CPU), vector.get(MEMORY), gpus, 1]
             }
         }

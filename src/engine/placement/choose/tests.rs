@@ -61,7 +61,7 @@ proptest! {
             let wanted = scan(&model, Context { closed: None, ..context }, task, &mut work);
             prop_assert_eq!(found, wanted);
             if let Some(node) = found {
-                model.allocate(task, Place { node, groups: smallvec::SmallVec::new(), zones: Vec::new(), volumes: None });
+                model.allocate(task, Place { node, groups: smallvec::SmallVec::new(), zones: Vec::new(), volumes: None, devices: None });
             }
             if take_back {
                 model.rollback(start);

@@ -1,0 +1,285 @@
+//! Claims for devices: who uses which, and what each has been given.
+//!
+//! A pod's [`Place`](super::task::Place) names the allocations that it uses. An allocation takes its devices as long as some pod uses it; one that the API
+//! server shows and no pod uses takes them too, until the API server says otherwise.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::engine::input::devices::{AllocationInput, ClaimInput, is_gpu};
+use crate::engine::input::{GPU, Name, Table};
+
+use super::arena::Arena;
+use super::devices::{Allocation, Both, Inventory, LATER, NOW};
+use super::ids::{ClaimId, TaskId};
+use super::node::{Node, Weight};
+use super::resources::{GPUS, ResourceNames, Resources};
+use super::shape::Shape;
+use super::task::{Place, Task};
+
+/// An allocation that a pod uses.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Used {
+    /// Which of the claims that the pod names; `None` = the one for its extended resources.
+    pub reference: Option<u32>,
+    /// The claim.
+    pub claim: ClaimId,
+    /// What it was given.
+    pub allocation: Arc<Allocation>,
+}
+
+/// The allocations that a pod uses.
+pub type Grants = Vec<Used>;
+
+/// An allocation of a claim, and the pods that use it.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    /// What was given.
+    pub allocation: Arc<Allocation>,
+    /// Pods that use it and stay.
+    pub staying: u32,
+    /// Pods that use it and leave.
+    pub leaving: u32,
+    /// Pods that will use it.
+    pub planned: u32,
+    /// It takes its devices.
+    pub counts: Both<bool>,
+}
+
+/// A claim.
+#[derive(Debug)]
+pub struct Claim {
+    /// Its identity.
+    pub key: Name,
+    /// What is known of it; `None` until its event arrives, or after it is gone.
+    pub input: Option<Box<ClaimInput>>,
+    /// The allocation that the API server shows.
+    pub shown: Option<Arc<Allocation>>,
+    /// All its allocations: mostly none or one; two while a pod is to be moved.
+    pub grants: SmallVec<[Grant; 1]>,
+    /// Pods that name it, by id.
+    pub users: Vec<TaskId>,
+    /// Some pod that it is reserved for still waits: what is shown stays although no pod uses it.
+    pub awaited: bool,
+}
+
+impl Claim {
+    /// No pod uses what the API server shows.
+    #[must_use]
+    pub fn idle(&self) -> bool {
+        self.shown.is_some() && self.grants.iter().all(|grant| grant.staying + grant.leaving == 0)
+    }
+
+    fn wanted(&self, grant: &Grant) -> Both<bool> {
+        let idle = self.idle() && self.shown.as_ref() == Some(&grant.allocation);
+        [
+            grant.staying + grant.leaving > 0 || idle,
+            grant.staying + grant.planned > 0 || (idle && self.awaited),
+        ]
+    }
+}
+
+/// All claims.
+#[derive(Debug, Default)]
+pub struct Claims {
+    all: Arena<ClaimId, Claim>,
+    ids: Table<Name, ClaimId>,
+}
+
+impl std::ops::Index<ClaimId> for Claims {
+    type Output = Claim;
+    fn index(&self, id: ClaimId) -> &Claim {
+        &self.all[id]
+    }
+}
+
+impl Claims {
+    /// The claim of a key, if anybody names it.
+    #[must_use]
+    pub fn find(&self, key: &Name) -> Option<ClaimId> {
+        self.ids.get(key).copied()
+    }
+
+    /// Forgets a claim of which nobody speaks any more.
+    pub(super) fn drop_unused(&mut self, id: ClaimId) {
+        let unused = |claim: &Claim| claim.input.is_none() && claim.users.is_empty() && claim.grants.is_empty();
+        if self.all.contains(id) && unused(&self.all[id]) {
+            let gone = self.all.remove(id).expect("it was there");
+            self.ids.remove(&gone.key);
+        }
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = (ClaimId, &Claim)> {
+        self.all.iter()
+    }
+}
+
+impl Inventory {
+    /// The claim of a key, with an entry from here on.
+    pub(crate) fn claim_for(&mut self, key: &Name) -> ClaimId {
+        if let Some(&id) = self.claims.ids.get(key) {
+            return id;
+        }
+        let id = self.claims.all.insert(Claim {
+            key: key.clone(),
+            input: None,
+            shown: None,
+            grants: SmallVec::new(),
+            users: Vec::new(),
+            awaited: false,
+        });
+        self.claims.ids.insert(key.clone(), id);
+        id
+    }
+
+    /// A pod names a claim.
+    pub(super) fn join(&mut self, key: &Name, task: TaskId) {
+        let id = self.claim_for(key);
+        let users = &mut self.claims.all[id].users;
+        if let Err(at) = users.binary_search(&task) {
+            users.insert(at, task);
+        }
+    }
+
+    /// A pod that named a claim is gone.
+    pub(super) fn leave(&mut self, key: &Name, task: TaskId) {
+        if let Some(id) = self.claims.find(key) {
+            self.claims.all[id].users.retain(|user| *user != task);
+            self.left_claims.push(id);
+        }
+    }
+
+    /// What is known of a claim. Its pods must not count meanwhile.
+    pub(super) fn set_claim(&mut self, key: &Name, input: Option<Box<ClaimInput>>) -> ClaimId {
+        let id = self.claim_for(key);
+        self.uncount(id);
+        let given = input.as_ref().and_then(|input| input.allocation.as_deref());
+        let shown = given.map(|given| self.allocation(id, given));
+        let claim = &mut self.claims.all[id];
+        (claim.shown, claim.input) = (shown.clone(), input);
+        if let Some(shown) = &shown {
+            self.grant(id, shown);
+        }
+        self.drop_grants(id);
+        self.recount(id);
+        self.left_claims.push(id);
+        id
+    }
+
+    /// An allocation of a claim: the one that is known already if there is an equal one.
+    pub(crate) fn allocation(&mut self, id: ClaimId, given: &AllocationInput) -> Arc<Allocation> {
+        let known = self.claims[id].grants.iter().map(|grant| &grant.allocation);
+        if let Some(known) = known.into_iter().find(|known| known.given == *given) {
+            return known.clone();
+        }
+        Arc::new(self.resolve(given.clone()))
+    }
+
+    /// Whether a pod that it is reserved for still waits.
+    pub(super) fn set_awaited(&mut self, id: ClaimId, awaited: bool) {
+        if self.claims[id].awaited != awaited {
+            self.claims.all[id].awaited = awaited;
+            self.recount(id);
+        }
+    }
+
+    fn grant(&mut self, id: ClaimId, allocation: &Arc<Allocation>) -> usize {
+        let grants = &self.claims[id].grants;
+        let found = grants.iter().position(|grant| grant.allocation == *allocation);
+        found.unwrap_or_else(|| {
+            self.name(id, allocation, 1);
+            let grants = &mut self.claims.all[id].grants;
+            grants.push(Grant {
+                allocation: allocation.clone(),
+                staying: 0,
+                leaving: 0,
+                planned: 0,
+                counts: [false; 2],
+            });
+            grants.len() - 1
+        })
+    }
+
+    /// A pod begins (`sign` 1) or ceases (-1) to use an allocation.
+    pub(super) fn account(&mut self, id: ClaimId, allocation: &Arc<Allocation>, weight: Weight, sign: i64) {
+        let at = self.grant(id, allocation);
+        let grant = &mut self.claims.all[id].grants[at];
+        let tally = match weight {
+            Weight::Staying => &mut grant.staying,
+            Weight::Leaving => &mut grant.leaving,
+            Weight::Planned => &mut grant.planned,
+        };
+        *tally = tally.wrapping_add_signed(sign as i32);
+        self.recount(id);
+        self.drop_grants(id);
+    }
+
+    /// The claim takes nothing for the moment.
+    pub(super) fn uncount(&mut self, id: ClaimId) {
+        self.count(id, |_, _| [false; 2]);
+    }
+
+    /// The claim takes what it should.
+    pub(super) fn recount(&mut self, id: ClaimId) {
+        self.count(id, Claim::wanted);
+    }
+
+    fn count(&mut self, id: ClaimId, wanted: impl Fn(&Claim, &Grant) -> Both<bool>) {
+        for at in 0..self.claims[id].grants.len() {
+            let claim = &self.claims[id];
+            let grant = &claim.grants[at];
+            let (old, new) = (grant.counts, wanted(claim, grant));
+            if old != new {
+                let step = |at: usize| i64::from(new[at]) - i64::from(old[at]);
+                let allocation = grant.allocation.clone();
+                self.claims.all[id].grants[at].counts = new;
+                self.take(&allocation, [step(NOW), step(LATER)]);
+            }
+        }
+    }
+
+    /// Forgets allocations that nobody uses and nobody shows.
+    fn drop_grants(&mut self, id: ClaimId) {
+        let mut at = 0;
+        while let Some(grant) = self.claims[id].grants.get(at) {
+            let used = grant.staying + grant.leaving + grant.planned > 0;
+            if used || self.claims[id].shown.as_ref() == Some(&grant.allocation) {
+                at += 1;
+                continue;
+            }
+            let counted = grant.counts;
+            debug_assert_eq!(counted, [false; 2], "what nobody uses takes nothing");
+            let gone = self.claims.all[id].grants.remove(at);
+            self.name(id, &gone.allocation, -1);
+        }
+    }
+}
+
+/// What a pod with claims weighs on a node, where that is not what it asks for: GPUs that come with its claims are counted device by device, and a resource
+/// that the node gets from a claim is none of its own.
+#[must_use]
+pub fn weight_of(node: &Node, names: &ResourceNames, task: &Task, shape: &Shape, place: &Place) -> Option<Resources> {
+    let claims = task.input.claims.as_ref()?;
+    let mut vector = shape.vector.clone();
+    let (mut claimed, mut extended) = (0, 0);
+    for used in place.devices.iter().flat_map(|grants| &**grants) {
+        let results = used.allocation.given.results.iter();
+        let gpus = results.filter(|result| !result.admin && is_gpu(&result.driver)).count() as i64;
+        match used.reference {
+            Some(_) => claimed += gpus,
+            None => extended += gpus,
+        }
+    }
+    let asked = shape.gpu.dra * GPU;
+    let whole = vector.get(GPUS) - asked;
+    vector.set(GPUS, (whole - extended * GPU).max(0) + (asked - claimed * GPU).max(0));
+    for (name, gpu, _) in claims.extended.iter().flat_map(|extended| &extended.wanted) {
+        let position = names.find(name).filter(|at| !gpu && node.allocatable.get(*at) == 0);
+        if let Some(position) = position {
+            vector.set(position, 0);
+        }
+    }
+    Some(vector)
+}

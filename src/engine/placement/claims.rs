@@ -1,0 +1,401 @@
+//! What a pod's claims mean for where it can go: what it shares with others, what it has already, and what it would be given on a node.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::engine::input::devices::{AllocationInput, Extended, RequestInput, is_gpu};
+use crate::engine::input::{GPU, Name};
+use crate::engine::model::Model;
+use crate::engine::model::claims::{Claim, Grant};
+use crate::engine::model::class::meets_any;
+use crate::engine::model::devices::{Allocation, LATER, NOW};
+use crate::engine::model::ids::{NodeId, TaskId};
+use crate::engine::model::node::Node;
+use crate::engine::model::resources::GPUS;
+
+use super::devices::{Ask, NoDevices, When, find};
+
+/// Pods that the API server lets share a claim.
+const MOST_CONSUMERS: usize = 256;
+
+/// What a pod gets for one of its claims.
+#[derive(Clone, Debug)]
+pub struct Given {
+    /// Which of the claims that it names; `None` = the one for its extended resources.
+    pub reference: Option<u32>,
+    /// The claim.
+    pub claim: Name,
+    /// Devices that the claim has.
+    pub known: Option<Arc<Allocation>>,
+    /// Devices that it is to get.
+    pub fresh: AllocationInput,
+}
+
+/// Why a node cannot give a pod what it claims, in KAI's words.
+pub type NoClaims = String;
+
+/// Why a pod cannot be placed anywhere at present, whatever the nodes have.
+#[must_use]
+pub fn refused(model: &Model, task: TaskId) -> Option<String> {
+    let pod = &model.tasks[task].input;
+    let claims = pod.claims.as_ref()?;
+    let (namespace, name) = (&pod.namespace, &pod.name);
+    if let Some(problem) = &claims.problem {
+        return Some(problem.to_string());
+    }
+    let queue = model
+        .gangs_of(task)
+        .and_then(|gang| gang.input.as_ref())
+        .map(|gang| &gang.queue);
+    for named in &claims.named {
+        let Some(key) = &named.claim else {
+            let reference = &named.reference;
+            return Some(format!(
+                "no resource claim name found for pod {namespace}/{name} and claim reference {reference}"
+            ));
+        };
+        let claim = model.devices.claims.find(key).map(|id| &model.devices.claims[id]);
+        let Some((claim, input)) = claim.and_then(|claim| Some((claim, claim.input.as_ref()?))) else {
+            return Some(format!(
+                "failed to get resource claim {key}: could not find ResourceClaim \"{key}\""
+            ));
+        };
+        if consumers(model, claim, task) >= MOST_CONSUMERS {
+            return Some(format!(
+                "resource claim {key} has reached its maximum number of consumers ({MOST_CONSUMERS})"
+            ));
+        }
+        if named.shared && input.gpus > 0 {
+            let short = key.rsplit('/').next().unwrap_or_default();
+            let start = format!("pod {namespace}/{name} cannot be scheduled: DRA claim {short} is a shared GPU claim");
+            match (&input.queue, queue) {
+                (None, _) => {
+                    return Some(format!("{start} but does not have a queue label (kai.scheduler/queue)"));
+                }
+                (Some(label), Some(queue)) if label != queue => {
+                    return Some(format!(
+                        "{start} with wrong queue label (expected queue: {queue}, claim queue label: {label})"
+                    ));
+                }
+                (Some(_), _) => {}
+            }
+        }
+        if let Some(problem) = input.problem.as_ref().filter(|_| claim.grants.is_empty()) {
+            return Some(problem.to_string());
+        }
+    }
+    None
+}
+
+/// Pods that may use a claim, without this one.
+fn consumers(model: &Model, claim: &Claim, task: TaskId) -> usize {
+    let Some(input) = &claim.input else { return 0 };
+    if input.reserved.len() + claim.users.len() < MOST_CONSUMERS {
+        return 0;
+    }
+    let users = claim
+        .users
+        .iter()
+        .filter(|user| **user != task)
+        .map(|user| &model.tasks[*user]);
+    let users: Vec<_> = users.collect();
+    let is = |uid: &Name| users.iter().find(|user| user.input.uid == *uid);
+    let own = &model.tasks[task].input.uid;
+    let stays = |uid: &&Name| *uid != own && is(uid).is_none_or(|user| user.state.evicted_from.is_none());
+    let reserved = input.reserved.iter().filter(stays).count();
+    let more = users.iter().filter(|user| {
+        let placed = user.state.plan.is_some() || (user.state.hold.is_some() && !user.state.leaving);
+        placed && !input.reserved.contains(&user.input.uid)
+    });
+    reserved + more.count()
+}
+
+/// What a claim has, as far as it binds the pods that come.
+enum Has<'a> {
+    Nothing,
+    /// It has this, and keeps it.
+    Kept(&'a Arc<Allocation>),
+    /// It will have this.
+    Coming(&'a Arc<Allocation>),
+    /// It has this until those that use it have left.
+    Leaving(&'a Arc<Allocation>),
+}
+
+fn has(claim: &Claim) -> Has<'_> {
+    let with = |test: fn(&Grant) -> bool| {
+        claim
+            .grants
+            .iter()
+            .find(|grant| test(grant))
+            .map(|grant| &grant.allocation)
+    };
+    if let Some(kept) = with(|grant| grant.staying > 0) {
+        Has::Kept(kept)
+    } else if let Some(coming) = with(|grant| grant.planned > 0) {
+        Has::Coming(coming)
+    } else if let Some(shown) = claim.shown.as_ref().filter(|_| claim.idle()) {
+        Has::Kept(shown)
+    } else if let Some(leaving) = with(|grant| grant.leaving > 0) {
+        Has::Leaving(leaving)
+    } else {
+        Has::Nothing
+    }
+}
+
+/// What a pod gets for its claims on a node, now or once who leaves has left.
+///
+/// # Errors
+/// If the node cannot give it.
+pub fn choose(model: &Model, task: TaskId, id: NodeId, now: bool) -> Result<Vec<Given>, NoClaims> {
+    let Some(claims) = &model.tasks[task].input.claims else {
+        return Ok(Vec::new());
+    };
+    let node = &model.nodes[id];
+    let mut given: Vec<Given> = Vec::new();
+    let mut open: SmallVec<[usize; 4]> = SmallVec::new();
+    let extended = claims
+        .extended
+        .as_ref()
+        .filter(|extended| needed(model, node, extended).next().is_some());
+    let named = claims.named.iter().enumerate();
+    let named = named.filter_map(|(at, named)| Some((Some(at as u32), named.claim.as_ref()?)));
+    for (reference, key) in named.chain(extended.map(|extended| (None, &extended.key))) {
+        let claim = model.devices.claims.find(key).map(|id| &model.devices.claims[id]);
+        let known = match claim.map_or(Has::Nothing, has) {
+            Has::Nothing => None,
+            Has::Kept(kept) if reaches(kept, node) => Some(kept.clone()),
+            Has::Coming(coming) if reaches(coming, node) && !now => Some(coming.clone()),
+            Has::Coming(_) if now => return Err(format!("claim {key} waits for devices")),
+            Has::Kept(_) | Has::Coming(_) => {
+                return Err(format!("claim {key} node selector does not match node {}", node.name));
+            }
+            Has::Leaving(leaving) if reaches(leaving, node) && stays_free(model, leaving) => Some(leaving.clone()),
+            Has::Leaving(_) if now => return Err(format!("claim {key} is being given back")),
+            Has::Leaving(_) => None,
+        };
+        if known.is_none() {
+            open.push(given.len());
+        }
+        given.push(Given {
+            reference,
+            claim: key.clone(),
+            known,
+            fresh: AllocationInput::default(),
+        });
+    }
+    if open.is_empty() {
+        return Ok(given);
+    }
+    let when = if now { When::Now } else { When::Later };
+    let found = allocate(model, id, &given, &open, extended, when).map_err(|error| match error {
+        NoDevices::None => format!("cannot allocate all DRA claims on node {}", node.name),
+        NoDevices::Failed(text) => format!("cannot allocate DRA claims on node {}: {text}", node.name),
+    })?;
+    for (at, fresh) in open.into_iter().zip(found) {
+        given[at].fresh = fresh;
+    }
+    Ok(given)
+}
+
+/// Devices for all claims that have none, together.
+fn allocate(
+    model: &Model,
+    id: NodeId,
+    given: &[Given],
+    open: &[usize],
+    extended: Option<&Extended>,
+    when: When,
+) -> Result<Vec<AllocationInput>, NoDevices> {
+    let node = &model.nodes[id];
+    let requests: Vec<Vec<&RequestInput>> = open
+        .iter()
+        .map(|&at| match (given[at].reference, extended) {
+            (None, Some(extended)) => {
+                let mut requests: Vec<_> = needed(model, node, extended).flatten().collect();
+                requests.sort_by(|left, right| left.name.cmp(&right.name));
+                requests
+            }
+            _ => input_of(model, &given[at].claim).map_or_else(Vec::new, |input| input.requests.iter().collect()),
+        })
+        .collect();
+    let asks: Vec<Ask> = open
+        .iter()
+        .zip(&requests)
+        .map(|(&at, requests)| Ask {
+            name: &given[at].claim,
+            requests,
+            constraints: input_of(model, &given[at].claim).map_or(&[], |input| &input.constraints),
+        })
+        .collect();
+    find(model, id, &asks, when)
+}
+
+fn input_of<'a>(model: &'a Model, key: &Name) -> Option<&'a crate::engine::input::devices::ClaimInput> {
+    let id = model.devices.claims.find(key)?;
+    model.devices.claims[id].input.as_deref()
+}
+
+/// The requests that stand for resources which the node does not offer itself.
+fn needed<'a>(
+    model: &Model,
+    node: &Node,
+    extended: &'a Extended,
+) -> impl Iterator<Item = &'a Vec<RequestInput>> + use<'a> {
+    let offers = |name: &Name, gpu: bool| {
+        if gpu {
+            return node.input.as_ref().is_some_and(|input| input.plugin_gpus);
+        }
+        let position = model.resources.find(name);
+        position.is_some_and(|position| node.allocatable.get(position) > 0)
+    };
+    let wanted = extended.wanted.iter().filter(|(name, gpu, _)| !offers(name, *gpu));
+    wanted
+        .map(|(_, _, requests)| requests)
+        .collect::<SmallVec<[_; 2]>>()
+        .into_iter()
+}
+
+fn reaches(allocation: &Allocation, node: &Node) -> bool {
+    let terms = allocation.given.nodes.as_ref();
+    terms.is_none_or(|terms| meets_any(terms, node))
+}
+
+/// Nobody else will take what those that leave give back.
+fn stays_free(model: &Model, allocation: &Allocation) -> bool {
+    let mut results = allocation.given.results.iter().zip(&allocation.devices);
+    results.all(|(result, id)| {
+        let device = &model.devices.devices[*id];
+        let Some(offer) = &device.offer else { return true };
+        let drawn = || {
+            let counters = &model.devices.pools[device.pool].counters;
+            offer.draws.iter().all(|(counter, amount)| {
+                let counter = counters.get(*counter);
+                device.in_use(LATER) || counter.is_none_or(|(most, drawn)| drawn[LATER] + amount <= *most)
+            })
+        };
+        result.admin
+            || (!device.given(LATER) && (result.taken.is_some() || !device.in_use(LATER)) && drawn())
+                && result.taken.iter().flatten().all(|(name, amount)| {
+                    let most = offer.capacities.iter().find(|(other, _)| other == name);
+                    most.is_none_or(|(_, most)| device.taken(name, LATER) + amount <= most.value)
+                })
+    })
+}
+
+/// GPUs that a pod asks for and need not find free on a node: those that its claims hold there already, or may find elsewhere.
+#[must_use]
+pub fn spared(model: &Model, task: TaskId, id: NodeId, at: usize) -> i64 {
+    let pod = &model.tasks[task];
+    let shape = &model.shapes[pod.shape];
+    let Some(claims) = pod.input.claims.as_ref().filter(|_| shape.gpu.dra > 0) else {
+        return 0;
+    };
+    if !model.devices.plain() {
+        return shape.gpu.dra * GPU;
+    }
+    if shape.gpu.dra_shared == 0 {
+        return 0;
+    }
+    let node = &model.nodes[id];
+    let held = claims.named.iter().filter_map(|named| {
+        let claim = &model.devices.claims[model.devices.claims.find(named.claim.as_ref()?)?];
+        match has(claim) {
+            Has::Kept(known) | Has::Coming(known) | Has::Leaving(known) if reaches(known, node) => Some(known),
+            _ => None,
+        }
+    });
+    let gpus = held.flat_map(|known| known.given.results.iter().zip(&known.devices));
+    let in_use = gpus.filter(|(result, device)| {
+        !result.admin && is_gpu(&result.driver) && model.devices.devices[**device].in_use(at)
+    });
+    (in_use.count() as i64).min(shape.gpu.dra) * GPU
+}
+
+/// A node may serve a pod although it has fewer GPUs free than the pod asks for.
+#[must_use]
+pub fn need_less(model: &Model, task: TaskId) -> bool {
+    let pod = &model.tasks[task];
+    pod.input.claims.is_some() && {
+        let gpu = &model.shapes[pod.shape].gpu;
+        gpu.dra_shared > 0 || (gpu.dra > 0 && !model.devices.plain())
+    }
+}
+
+/// Resources that a pod asks for, that a node does not have, and that a claim stands for there.
+#[must_use]
+pub fn stood_for(model: &Model, task: TaskId, id: NodeId) -> SmallVec<[usize; 2]> {
+    let wanted = model.tasks[task]
+        .input
+        .claims
+        .iter()
+        .flat_map(|claims| &claims.extended);
+    let names = wanted.flat_map(|extended| &extended.wanted).filter(|(_, gpu, _)| !gpu);
+    let positions = names.filter_map(|(name, ..)| model.resources.find(name));
+    positions
+        .filter(|at| model.nodes[id].allocatable.get(*at) == 0)
+        .collect()
+}
+
+/// Whole GPUs asked for by number can be had on a node: it offers them itself, or a claim stands for them.
+#[must_use]
+pub fn gpus_served(model: &Model, task: TaskId, id: NodeId) -> bool {
+    let pod = &model.tasks[task];
+    let shape = &model.shapes[pod.shape];
+    let input = model.nodes[id].input.as_ref();
+    if input.is_none_or(|input| !input.dra_gpus || input.plugin_gpus) {
+        return true;
+    }
+    shape.shared
+        || shape.vector.get(GPUS) == shape.gpu.dra * GPU
+        || pod
+            .input
+            .claims
+            .iter()
+            .flat_map(|claims| &claims.extended)
+            .any(|extended| extended.wanted.iter().any(|(_, gpu, _)| *gpu))
+}
+
+/// Some node in question could give the pod what it claims if nobody had any devices. Costs a look at each node.
+#[must_use]
+pub fn conceivable(model: &Model, task: TaskId) -> bool {
+    let pod = &model.tasks[task];
+    let Some(claims) = &pod.input.claims else { return true };
+    if claims.named.iter().any(|named| {
+        let id = named.claim.as_ref().and_then(|key| model.devices.claims.find(key));
+        id.is_some_and(|id| !model.devices.claims[id].grants.is_empty())
+    }) {
+        return true;
+    }
+    let nodes = model
+        .by_name
+        .iter()
+        .filter(|id| model.classes[pod.class].nodes.has(id.at()));
+    nodes.into_iter().any(|&id| {
+        let node = &model.nodes[id];
+        let extended = claims
+            .extended
+            .as_ref()
+            .filter(|extended| needed(model, node, extended).next().is_some());
+        let named = claims.named.iter().filter_map(|named| named.claim.as_ref());
+        let keys = named
+            .map(|key| (Some(0), key))
+            .chain(extended.map(|extended| (None, &extended.key)));
+        let given: Vec<Given> = keys
+            .map(|(reference, key)| Given {
+                reference,
+                claim: key.clone(),
+                known: None,
+                fresh: AllocationInput::default(),
+            })
+            .collect();
+        let open: Vec<usize> = (0..given.len()).collect();
+        allocate(model, id, &given, &open, extended, When::Empty).is_ok()
+    })
+}
+
+/// Position in a device's figures.
+#[must_use]
+pub fn figures(now: bool) -> usize {
+    if now { NOW } else { LATER }
+}

@@ -1,0 +1,476 @@
+//! Which devices of a node meet claims: a search over claims, requests and devices in their order. The first solution counts.
+
+use std::fmt;
+
+use smallvec::SmallVec;
+
+use crate::engine::input::devices::{
+    AllocationInput, Attribute, Capacity, ConstraintInput, DeviceInput, OptionInput, Reach, RequestInput, ResultInput,
+};
+use crate::engine::input::{Name, NodeRequirement, NodeTerm, SelectorOp};
+use crate::engine::model::Model;
+use crate::engine::model::class::{meets_any, tolerates};
+use crate::engine::model::devices::{Device, LATER, NOW};
+use crate::engine::model::ids::{DeviceId, NodeId};
+
+/// Devices tried before a search is given up.
+pub const STEPS: usize = 20_000;
+/// Devices that the API server lets one claim have.
+pub const MOST_RESULTS: usize = 32;
+
+/// A claim that needs devices.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask<'a> {
+    /// What messages call it.
+    pub name: &'a str,
+    /// What it asks for.
+    pub requests: &'a [&'a RequestInput],
+    /// What must hold among its devices.
+    pub constraints: &'a [ConstraintInput],
+}
+
+/// Which devices are free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Those that nobody has and nobody will get.
+    Now,
+    /// Those that nobody will have once who leaves has left.
+    Later,
+    /// All, as if nobody had any.
+    Empty,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoDevices {
+    /// There are none.
+    None,
+    /// It could not be found out.
+    Failed(String),
+}
+
+impl fmt::Display for NoDevices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("no devices"),
+            Self::Failed(text) => f.write_str(text),
+        }
+    }
+}
+
+/// Devices of a node for all these claims together.
+///
+/// # Errors
+/// If there are none, or it cannot be found out.
+pub fn find(model: &Model, node: NodeId, asks: &[Ask], when: When) -> Result<Vec<AllocationInput>, NoDevices> {
+    let mut search = Search {
+        model,
+        node,
+        asks,
+        when,
+        candidates: candidates(model, node),
+        taken: Vec::new(),
+        steps: 0,
+    };
+    if !search.claim(0, 0)? {
+        return Err(NoDevices::None);
+    }
+    let taken = std::mem::take(&mut search.taken);
+    let of = |claim: usize| search.allocation(taken.iter().filter(|one| one.claim == claim));
+    Ok((0..asks.len()).map(of).collect())
+}
+
+/// The devices that can be used from a node, in the order in which they are tried.
+fn candidates(model: &Model, id: NodeId) -> Vec<DeviceId> {
+    let node = &model.nodes[id];
+    let all = model.devices.of_node(&node.name).iter();
+    let reaches = |device: &&DeviceId| match model.devices.devices[**device].offer.as_ref().map(|offer| &offer.reach) {
+        Some(Reach::Selected(terms)) => meets_any(terms, node),
+        Some(Reach::All) => true,
+        Some(Reach::Node(_)) | None => false,
+    };
+    let elsewhere = model.devices.elsewhere();
+    let mut found: Vec<DeviceId> = all.chain(elsewhere.iter().filter(reaches)).copied().collect();
+    found.retain(|device| {
+        let device = &model.devices.devices[*device];
+        model.devices.pools[device.pool].complete && device.offer.as_ref().is_some_and(|offer| offer.usable)
+    });
+    if !elsewhere.is_empty() {
+        found.sort_by(|left, right| model.devices.rank(*left).cmp(&model.devices.rank(*right)));
+    }
+    found
+}
+
+/// A device chosen in the search.
+struct Taken {
+    claim: usize,
+    request: usize,
+    option: usize,
+    device: DeviceId,
+    admin: bool,
+    parts: Option<Vec<(Name, i128)>>,
+}
+
+struct Search<'a> {
+    model: &'a Model,
+    node: NodeId,
+    asks: &'a [Ask<'a>],
+    when: When,
+    candidates: Vec<DeviceId>,
+    taken: Vec<Taken>,
+    steps: usize,
+}
+
+/// A request of a claim, and one way to meet it.
+#[derive(Clone, Copy)]
+struct Spot<'a> {
+    claim: usize,
+    request: usize,
+    option: usize,
+    wanted: &'a OptionInput,
+}
+
+impl<'a> Search<'a> {
+    fn claim(&mut self, claim: usize, request: usize) -> Result<bool, NoDevices> {
+        let Some(ask) = self.asks.get(claim) else {
+            return Ok(true);
+        };
+        let Some(asked) = ask.requests.get(request) else {
+            return self.claim(claim + 1, 0);
+        };
+        for (option, wanted) in asked.options.iter().enumerate() {
+            let spot = Spot {
+                claim,
+                request,
+                option,
+                wanted,
+            };
+            let found = match wanted.count {
+                Some(count) => self.pick(spot, count, 0)?,
+                None => self.all(spot)?,
+            };
+            if found {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// So many devices from a position on, and then the rest.
+    fn pick(&mut self, spot: Spot<'a>, count: usize, from: usize) -> Result<bool, NoDevices> {
+        if count == 0 {
+            return self.claim(spot.claim, spot.request + 1);
+        }
+        for at in from..self.candidates.len() {
+            if self.candidates.len() - at < count {
+                return Ok(false);
+            }
+            if self.try_one(spot, self.candidates[at])? {
+                if self.pick(spot, count - 1, at + 1)? {
+                    return Ok(true);
+                }
+                self.taken.pop();
+            }
+        }
+        Ok(false)
+    }
+
+    /// Every device that the selectors allow, and then the rest.
+    fn all(&mut self, spot: Spot<'a>) -> Result<bool, NoDevices> {
+        let mark = self.taken.len();
+        for at in 0..self.candidates.len() {
+            let id = self.candidates[at];
+            let offer = self.offer(id);
+            if self.selected(spot, offer)? && !self.try_one(spot, id)? {
+                self.taken.truncate(mark);
+                return Ok(false);
+            }
+        }
+        if self.taken.len() > mark && self.claim(spot.claim, spot.request + 1)? {
+            return Ok(true);
+        }
+        self.taken.truncate(mark);
+        Ok(false)
+    }
+
+    fn offer(&self, device: DeviceId) -> &'a DeviceInput {
+        let model: &'a Model = self.model;
+        model.devices.devices[device]
+            .offer
+            .as_ref()
+            .expect("candidates are on offer")
+    }
+
+    fn name_of(&self, claim: usize, request: usize, option: usize) -> Name {
+        let request = self.asks[claim].requests[request];
+        match &request.options[option].name {
+            Some(option) => format!("{}/{option}", request.name).into(),
+            None => request.name.clone(),
+        }
+    }
+
+    fn selected(&self, spot: Spot, offer: &DeviceInput) -> Result<bool, NoDevices> {
+        for selector in &spot.wanted.selectors {
+            if let Ok(at) = offer.fails.binary_search_by_key(selector, |(number, _)| *number) {
+                return Err(NoDevices::Failed(format!(
+                    "claim {}, request {}: device {}: {}",
+                    self.asks[spot.claim].name,
+                    self.name_of(spot.claim, spot.request, spot.option),
+                    offer.name,
+                    offer.fails[at].1
+                )));
+            }
+            if offer.meets.binary_search(selector).is_err() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Takes a device if it will do.
+    fn try_one(&mut self, spot: Spot<'a>, id: DeviceId) -> Result<bool, NoDevices> {
+        self.steps += 1;
+        if self.steps > STEPS {
+            return Err(NoDevices::Failed(format!(
+                "claim {}: no devices found after {STEPS} attempts",
+                self.asks[spot.claim].name
+            )));
+        }
+        let model: &'a Model = self.model;
+        let (device, offer) = (&model.devices.devices[id], self.offer(id));
+        let mine = self.taken.iter().filter(|one| one.claim == spot.claim);
+        if mine.clone().count() >= MOST_RESULTS || mine.clone().any(|one| one.device == id) {
+            return Ok(false);
+        }
+        let free = spot.wanted.admin || self.free(device, id, offer);
+        if !free || !self.selected(spot, offer)? || !tolerated(spot.wanted, offer) || !self.agrees(spot, offer) {
+            return Ok(false);
+        }
+        let parts = match self.parts(spot.wanted, device, id, offer) {
+            Some(parts) => parts,
+            None => return Ok(false),
+        };
+        self.taken.push(Taken {
+            claim: spot.claim,
+            request: spot.request,
+            option: spot.option,
+            device: id,
+            admin: spot.wanted.admin,
+            parts,
+        });
+        Ok(true)
+    }
+
+    /// Where to look in a device's figures.
+    fn at(&self) -> SmallVec<[usize; 2]> {
+        match self.when {
+            When::Now => [NOW, LATER].into_iter().collect(),
+            When::Later => [LATER].into_iter().collect(),
+            When::Empty => SmallVec::new(),
+        }
+    }
+
+    /// Those in this search that take something of a device.
+    fn takers(&self, id: DeviceId) -> impl Iterator<Item = &Taken> {
+        self.taken.iter().filter(move |one| one.device == id && !one.admin)
+    }
+
+    fn free(&self, device: &Device, id: DeviceId, offer: &DeviceInput) -> bool {
+        let given = self.at().iter().any(|at| device.given(*at)) || self.takers(id).any(|one| one.parts.is_none());
+        let used = given || self.at().iter().any(|at| device.in_use(*at)) || self.takers(id).next().is_some();
+        if given || (used && !offer.multi) {
+            return false;
+        }
+        let pool = &self.model.devices.pools[device.pool];
+        used || offer.draws.iter().enumerate().all(|(position, (counter, _))| {
+            // A counter named twice counts in full, once.
+            if offer.draws[..position].iter().any(|(other, _)| other == counter) {
+                return true;
+            }
+            let draw = |offer: &DeviceInput| {
+                let those = offer.draws.iter().filter(|(other, _)| other == counter);
+                those.map(|(_, amount)| *amount).sum::<i128>()
+            };
+            let Some((amount, drawn)) = pool.counters.get(*counter) else {
+                return false;
+            };
+            let mut seen: SmallVec<[DeviceId; 8]> = SmallVec::new();
+            let mut more = draw(offer);
+            for one in self
+                .taken
+                .iter()
+                .filter(|one| !one.admin && !seen.contains(&one.device))
+                .collect::<SmallVec<[&Taken; 8]>>()
+            {
+                let other = &self.model.devices.devices[one.device];
+                if !seen.contains(&one.device) && other.pool == device.pool {
+                    seen.push(one.device);
+                    // What is in use draws already.
+                    if self.at().is_empty() || self.at().iter().any(|at| !other.in_use(*at)) {
+                        more += draw(self.offer(one.device));
+                    }
+                }
+            }
+            if self.at().is_empty() {
+                return more <= *amount;
+            }
+            self.at().iter().all(|at| drawn[*at] + more <= *amount)
+        })
+    }
+
+    /// What is taken of each capacity of a device that is given in parts; `None` if it has too little.
+    fn parts(
+        &self,
+        wanted: &OptionInput,
+        device: &Device,
+        id: DeviceId,
+        offer: &DeviceInput,
+    ) -> Option<Option<Vec<(Name, i128)>>> {
+        let capacity = |name: &Name| {
+            let found = offer.capacities.binary_search_by(|(other, _)| other.cmp(name)).ok()?;
+            Some(&offer.capacities[found].1)
+        };
+        for (name, amount) in &wanted.capacity {
+            if capacity(name)?.value < *amount {
+                return None;
+            }
+        }
+        if !offer.multi {
+            return Some(None);
+        }
+        let mut parts = Vec::new();
+        for (name, capacity) in &offer.capacities {
+            let asked = wanted.capacity.iter().find(|(other, _)| other == name);
+            let amount = share(capacity, asked.map(|(_, amount)| *amount))?;
+            let here = self.takers(id).flat_map(|one| one.parts.iter().flatten());
+            let here: i128 = here.filter(|(other, _)| other == name).map(|(_, amount)| amount).sum();
+            let most = self.at().iter().map(|at| device.taken(name, *at)).max().unwrap_or(0);
+            if !wanted.admin && most + here + amount > capacity.value {
+                return None;
+            }
+            parts.push((name.clone(), amount));
+        }
+        Some(Some(parts))
+    }
+
+    /// The claim's constraints still hold with this device.
+    fn agrees(&self, spot: Spot, offer: &DeviceInput) -> bool {
+        let constraints = self.asks[spot.claim].constraints;
+        constraints.iter().all(|constraint| {
+            let about = |request: usize, option: usize| {
+                constraint.requests.is_empty()
+                    || constraint.requests.iter().any(|name| {
+                        *name == self.asks[spot.claim].requests[request].name
+                            || *name == self.name_of(spot.claim, request, option)
+                    })
+            };
+            if !about(spot.request, spot.option) {
+                return true;
+            }
+            let Some(value) = attribute(offer, &constraint.attribute) else {
+                return false;
+            };
+            let those = self.taken.iter().filter(|one| one.claim == spot.claim);
+            let mut others = those.filter(|one| about(one.request, one.option));
+            others.all(|one| {
+                let same = attribute(self.offer(one.device), &constraint.attribute) == Some(value);
+                same != constraint.distinct
+            })
+        })
+    }
+
+    fn allocation<'t>(&self, taken: impl Iterator<Item = &'t Taken> + Clone) -> AllocationInput {
+        let result = |one: &Taken| {
+            let device = &self.model.devices.devices[one.device];
+            let (driver, pool) = self.model.devices.pools[device.pool].key.clone();
+            ResultInput {
+                request: self.name_of(one.claim, one.request, one.option),
+                driver,
+                pool,
+                device: device.name.clone(),
+                admin: one.admin,
+                taken: one.parts.clone(),
+            }
+        };
+        AllocationInput {
+            results: taken.clone().map(result).collect(),
+            nodes: self.nodes(taken.map(|one| self.offer(one.device))),
+        }
+    }
+
+    /// From which nodes these devices can be used together.
+    fn nodes<'t>(&self, offers: impl Iterator<Item = &'t DeviceInput>) -> Option<Vec<NodeTerm>> {
+        let mut all: Option<Vec<NodeTerm>> = None;
+        for offer in offers {
+            match &offer.reach {
+                _ if offer.binds => return Some(vec![self.here()]),
+                Reach::Node(_) => return Some(vec![self.here()]),
+                Reach::All => {}
+                Reach::Selected(terms) => {
+                    // All of several selectors must hold; where they are lists of terms, that of this node is as good.
+                    all = match (all, &**terms) {
+                        (None, terms) => Some(terms.to_vec()),
+                        (Some(known), terms) if known == terms => Some(known),
+                        (Some(mut known), [term]) if known.len() == 1 => {
+                            let NodeTerm { labels, fields } = &mut known[0];
+                            for (mine, theirs) in [(labels, &term.labels), (fields, &term.fields)] {
+                                let fresh: Vec<_> = theirs.iter().filter(|one| !mine.contains(one)).cloned().collect();
+                                mine.extend(fresh);
+                            }
+                            Some(known)
+                        }
+                        (Some(_), _) => return Some(vec![self.here()]),
+                    };
+                }
+            }
+        }
+        all
+    }
+
+    fn here(&self) -> NodeTerm {
+        NodeTerm {
+            labels: Vec::new(),
+            fields: vec![NodeRequirement {
+                key: "metadata.name".into(),
+                op: SelectorOp::In,
+                values: vec![self.model.nodes[self.node].name.clone()],
+            }],
+        }
+    }
+}
+
+fn attribute<'a>(offer: &'a DeviceInput, name: &Name) -> Option<&'a Attribute> {
+    let found = offer.attributes.binary_search_by(|(other, _)| other.cmp(name)).ok()?;
+    Some(&offer.attributes[found].1)
+}
+
+fn tolerated(wanted: &OptionInput, offer: &DeviceInput) -> bool {
+    let mut taints = offer.taints.iter();
+    taints.all(|taint| wanted.tolerations.iter().any(|toleration| tolerates(toleration, taint)))
+}
+
+/// How much of a capacity a request takes; `None` if there is no such share.
+#[must_use]
+pub fn share(capacity: &Capacity, asked: Option<i128>) -> Option<i128> {
+    let Some(policy) = &capacity.policy else {
+        return Some(asked.unwrap_or(capacity.value));
+    };
+    let Some(asked) = asked else {
+        return Some(policy.default.unwrap_or(capacity.value));
+    };
+    if let Some((least, most, step)) = policy.range {
+        let above = (asked - least).max(0);
+        let amount = match step {
+            Some(step) if step > 0 => least + (above + step - 1) / step * step,
+            Some(_) | None => least + above,
+        };
+        return Some(amount).filter(|amount| most.is_none_or(|most| *amount <= most));
+    }
+    if policy.values.is_empty() {
+        return Some(asked);
+    }
+    policy.values.iter().copied().find(|value| *value >= asked)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,332 @@
+//! The search against a plain one that tries everything, on small random cases.
+
+use proptest::prelude::*;
+
+use super::{Ask, NoDevices, When, find, share};
+use crate::engine::input::devices::{
+    AllocationInput, Attribute, Capacity, CapacityPolicy, ConstraintInput, DeviceInput, OptionInput, PoolInput, Reach,
+    RequestInput,
+};
+use crate::engine::input::{Event, Name, Taint, TaintEffect, Time, Toleration};
+use crate::engine::model::Model;
+use crate::engine::tests::scenario::node;
+
+/// A device: kind (attribute), selectors met, share of the counter, tainted, given in parts of this capacity.
+type RandomDevice = (i64, u8, i128, bool, Option<i128>);
+/// A request: options of (selector, count or all, admin, tolerates, share).
+type RandomRequest = Vec<RandomOption>;
+type RandomOption = (u32, Option<usize>, bool, bool, i128);
+
+#[derive(Clone, Debug)]
+struct Case {
+    counter: i128,
+    devices: Vec<RandomDevice>,
+    claims: Vec<(Vec<RandomRequest>, Option<bool>)>,
+}
+
+fn cases() -> impl Strategy<Value = Case> {
+    let device = (
+        0..2_i64,
+        0..8_u8,
+        0..3_i128,
+        prop::bool::weighted(0.2),
+        prop::option::weighted(0.3, 1..4_i128),
+    );
+    let count = prop_oneof![4 => (1..3_usize).prop_map(Some), 1 => Just(None)];
+    let option = (0..3_u32, count, prop::bool::weighted(0.1), any::<bool>(), 1..3_i128);
+    let request = prop::collection::vec(option, 1..3);
+    let claim = (prop::collection::vec(request, 1..3), prop::option::of(any::<bool>()));
+    (
+        1..5_i128,
+        prop::collection::vec(device, 0..6),
+        prop::collection::vec(claim, 1..3),
+    )
+        .prop_map(|(counter, devices, claims)| Case {
+            counter,
+            devices,
+            claims,
+        })
+}
+
+fn device(at: usize, (kind, meets, draw, tainted, parts): RandomDevice) -> DeviceInput {
+    DeviceInput {
+        name: format!("d{at}").into(),
+        reach: Reach::Node("n0".into()),
+        binds: false,
+        usable: true,
+        gpu: true,
+        multi: parts.is_some(),
+        attributes: vec![("kind".into(), Attribute::Int(kind))],
+        capacities: vec![(
+            "memory".into(),
+            Capacity {
+                value: parts.unwrap_or(9),
+                policy: None,
+            },
+        )],
+        draws: if draw > 0 { vec![(0, draw)] } else { Vec::new() },
+        taints: tainted.then(taint).into_iter().collect(),
+        meets: (0..3).filter(|bit| meets >> bit & 1 == 1).collect(),
+        fails: Vec::new(),
+    }
+}
+
+fn taint() -> Taint {
+    Taint {
+        key: "bad".into(),
+        value: "".into(),
+        effect: TaintEffect::NoSchedule,
+    }
+}
+
+fn request(at: usize, options: &RandomRequest) -> RequestInput {
+    let option = |(at, &(selector, count, admin, tolerates, share)): (usize, &RandomOption)| OptionInput {
+        name: (options.len() > 1).then(|| format!("o{at}").into()),
+        selectors: vec![selector],
+        count,
+        admin,
+        tolerations: tolerates
+            .then(|| Toleration {
+                key: None,
+                exists: true,
+                value: "".into(),
+                effect: None,
+            })
+            .into_iter()
+            .collect(),
+        capacity: vec![("memory".into(), share)],
+    };
+    RequestInput {
+        name: format!("r{at}").into(),
+        options: options.iter().enumerate().map(option).collect(),
+    }
+}
+
+fn constraint(distinct: Option<bool>) -> Vec<ConstraintInput> {
+    let constraint = |distinct| ConstraintInput {
+        requests: Vec::new(),
+        attribute: "kind".into(),
+        distinct,
+    };
+    distinct.map(constraint).into_iter().collect()
+}
+
+/// Every choice of an option for each request, and of any set of devices for each option.
+fn exhaustive(case: &Case) -> bool {
+    let mut spots = Vec::new();
+    for (claim, (requests, _)) in case.claims.iter().enumerate() {
+        spots.extend(requests.iter().map(|options| (claim, options)));
+    }
+    let mut chosen = Vec::new();
+    try_all(case, &spots, &mut chosen)
+}
+
+type Chosen = (usize, RandomOption, u8);
+
+fn try_all(case: &Case, spots: &[(usize, &RandomRequest)], chosen: &mut Vec<Chosen>) -> bool {
+    let Some((claim, options)) = spots.get(chosen.len()) else {
+        return holds(case, chosen);
+    };
+    for option in *options {
+        for set in 0..1_u8 << case.devices.len() {
+            chosen.push((*claim, *option, set));
+            if suits(case, option, set) && try_all(case, spots, chosen) {
+                return true;
+            }
+            chosen.pop();
+        }
+    }
+    false
+}
+
+fn has(set: u8, at: usize) -> bool {
+    set >> at & 1 == 1
+}
+
+/// These devices meet this option, whatever the others get.
+fn suits(case: &Case, &(selector, count, _, tolerates, amount): &RandomOption, set: u8) -> bool {
+    let meets = |at: usize| case.devices[at].1 >> selector & 1 == 1;
+    let mut all = 0..case.devices.len();
+    let right = match count {
+        Some(count) => set.count_ones() as usize == count,
+        None => set > 0 && all.clone().all(|at| has(set, at) == meets(at)),
+    };
+    right
+        && all.all(|at| {
+            let (_, _, _, tainted, parts) = case.devices[at];
+            !has(set, at) || meets(at) && (!tainted || tolerates) && amount <= parts.unwrap_or(9)
+        })
+}
+
+fn holds(case: &Case, chosen: &[Chosen]) -> bool {
+    let all = 0..case.devices.len();
+    if !chosen.iter().all(|(_, option, set)| suits(case, option, *set)) {
+        return false;
+    }
+    let mut drawn = 0;
+    for at in all.clone() {
+        let (_, _, draw, _, parts) = case.devices[at];
+        let users: Vec<&Chosen> = chosen.iter().filter(|(_, _, set)| has(*set, at)).collect();
+        for claim in 0..case.claims.len() {
+            if users.iter().filter(|(of, ..)| *of == claim).count() > 1 {
+                return false;
+            }
+        }
+        let takers: Vec<&&Chosen> = users.iter().filter(|(_, (_, _, admin, ..), _)| !admin).collect();
+        let sum: i128 = takers.iter().map(|(_, (.., amount), _)| amount).sum();
+        if takers.len() > 1 && parts.is_none() || parts.is_some_and(|parts| sum > parts) {
+            return false;
+        }
+        drawn += if takers.is_empty() { 0 } else { draw };
+    }
+    if drawn > case.counter {
+        return false;
+    }
+    case.claims.iter().enumerate().all(|(claim, (_, distinct))| {
+        let sets = chosen.iter().filter(|(of, ..)| *of == claim);
+        let kinds: Vec<i64> = sets
+            .flat_map(|(_, _, set)| all.clone().filter(|at| has(*set, *at)).map(|at| case.devices[at].0))
+            .collect();
+        let alike = kinds.iter().filter(|kind| **kind == kinds[0]).count();
+        match distinct {
+            None => true,
+            Some(false) => alike == kinds.len(),
+            Some(true) => kinds.len() < 2 || (kinds.len() == 2 && alike == 1),
+        }
+    })
+}
+
+fn model(case: &Case) -> Model {
+    let mut model = Model::new(0);
+    model.apply(Event::Node(Box::new(node("n0", "0"))), Time(0));
+    let pool = PoolInput {
+        driver: "gpu".into(),
+        pool: "n0".into(),
+        complete: true,
+        counters: vec![case.counter],
+        devices: case
+            .devices
+            .iter()
+            .enumerate()
+            .map(|(at, random)| device(at, *random))
+            .collect(),
+    };
+    model.apply(Event::Pool(Box::new(pool)), Time(0));
+    model
+}
+
+fn search(case: &Case) -> Result<Vec<AllocationInput>, NoDevices> {
+    let model = model(case);
+    let id = model.nodes.ids().next().expect("a node");
+    let requests: Vec<Vec<RequestInput>> = case
+        .claims
+        .iter()
+        .map(|(requests, _)| {
+            requests
+                .iter()
+                .enumerate()
+                .map(|(at, options)| request(at, options))
+                .collect()
+        })
+        .collect();
+    let borrowed: Vec<Vec<&RequestInput>> = requests.iter().map(|requests| requests.iter().collect()).collect();
+    let constraints: Vec<_> = case.claims.iter().map(|(_, distinct)| constraint(*distinct)).collect();
+    let asks: Vec<Ask> = borrowed
+        .iter()
+        .zip(&constraints)
+        .map(|(requests, constraints)| Ask {
+            name: "ns/claim",
+            requests,
+            constraints,
+        })
+        .collect();
+    find(&model, id, &asks, When::Now)
+}
+
+/// What was found, as a choice to be checked.
+fn as_chosen(case: &Case, found: &[AllocationInput]) -> Vec<Chosen> {
+    let mut chosen = Vec::new();
+    for (claim, (requests, _)) in case.claims.iter().enumerate() {
+        for (at, options) in requests.iter().enumerate() {
+            for (number, option) in options.iter().enumerate() {
+                let name: Name = if options.len() > 1 {
+                    format!("r{at}/o{number}").into()
+                } else {
+                    format!("r{at}").into()
+                };
+                let results = found[claim].results.iter().filter(|result| result.request == name);
+                let set = results
+                    .map(|result| 1 << result.device[1..].parse::<u8>().expect("a number"))
+                    .sum();
+                if set > 0 {
+                    chosen.push((claim, *option, set));
+                }
+            }
+        }
+    }
+    chosen
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn devices_are_found_where_there_are_any(case in cases()) {
+        let spots: usize = case.claims.iter().map(|(requests, _)| requests.len()).sum();
+        match search(&case) {
+            Ok(found) => {
+                let chosen = as_chosen(&case, &found);
+                prop_assert_eq!(chosen.len(), spots);
+                prop_assert!(holds(&case, &chosen), "{:?}", found);
+            }
+            Err(NoDevices::None) => prop_assert!(!exhaustive(&case)),
+            Err(NoDevices::Failed(text)) => prop_assert!(false, "{}", text),
+        }
+    }
+}
+
+#[test]
+fn a_search_without_end_is_given_up() {
+    // Twenty devices of two kinds, and eleven of one kind are wanted.
+    let case = Case {
+        counter: 99,
+        devices: (0..20).map(|at| (at % 2, 1, 0, false, None)).collect(),
+        claims: vec![(vec![vec![(0, Some(11), false, true, 1)]], Some(false))],
+    };
+    let Err(NoDevices::Failed(text)) = search(&case) else {
+        panic!("there are none");
+    };
+    assert!(text.contains("attempts"), "{text}");
+}
+
+#[test]
+fn shares_of_a_capacity() {
+    let capacity = |policy| Capacity { value: 100, policy };
+    let range = |most, step| {
+        capacity(Some(CapacityPolicy {
+            default: Some(10),
+            range: Some((8, most, step)),
+            values: Vec::new(),
+        }))
+    };
+    let values = capacity(Some(CapacityPolicy {
+        default: None,
+        range: None,
+        values: vec![10, 20, 40],
+    }));
+    let table = [
+        (capacity(None), None, Some(100)),
+        (capacity(None), Some(30), Some(30)),
+        (range(None, None), None, Some(10)),
+        (range(None, None), Some(3), Some(8)),
+        (range(None, Some(4)), Some(13), Some(16)),
+        (range(Some(20), Some(4)), Some(20), Some(20)),
+        (range(Some(20), Some(4)), Some(21), None),
+        (values.clone(), Some(11), Some(20)),
+        (values.clone(), Some(41), None),
+        (values, None, Some(100)),
+    ];
+    for (capacity, asked, wanted) in table {
+        assert_eq!(share(&capacity, asked), wanted, "{capacity:?} {asked:?}");
+    }
+}

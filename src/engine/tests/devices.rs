@@ -1,0 +1,349 @@
+//! Random clusters with devices that pods claim: none is given twice, and what is taken back leaves no trace.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::scenario::{NOW, group, node, open_queue, pod, queue};
+use crate::engine::Engine;
+use crate::engine::decision::Decisions;
+use crate::engine::input::devices::{
+    AllocationInput, Capacity, ClaimInput, ClaimRef, DeviceInput, OptionInput, PodClaims, PoolInput, Reach,
+    RequestInput,
+};
+use crate::engine::input::{Event, GPU, Name, PodStatus, Time};
+use crate::engine::model::claims::Used;
+use crate::engine::model::ids::TaskId;
+use crate::engine::model::task::{Place, Status};
+use crate::engine::placement::claims;
+use crate::engine::policy::{ActionKind, Policy};
+
+#[derive(Clone, Debug)]
+struct Cluster {
+    /// Devices per node; an odd one has partitions that draw on a counter.
+    nodes: Vec<u8>,
+    /// Devices for all nodes, given in parts.
+    network: u8,
+    jobs: Vec<RandomJob>,
+}
+
+#[derive(Clone, Debug)]
+struct RandomJob {
+    queue: u8,
+    pods: u8,
+    count: u8,
+    /// All pods use one claim.
+    shared: bool,
+    network: bool,
+    priority: u8,
+}
+
+fn clusters() -> impl Strategy<Value = Cluster> {
+    let job = (
+        0..2_u8,
+        1..4_u8,
+        0..4_u8,
+        prop::bool::weighted(0.3),
+        prop::bool::weighted(0.2),
+        0..2_u8,
+    )
+        .prop_map(|(queue, pods, count, shared, network, priority)| RandomJob {
+            queue,
+            pods,
+            count,
+            shared,
+            network,
+            priority,
+        });
+    (
+        prop::collection::vec(0..5_u8, 1..4),
+        0..2_u8,
+        prop::collection::vec(job, 1..8),
+    )
+        .prop_map(|(nodes, network, jobs)| Cluster { nodes, network, jobs })
+}
+
+fn device(name: String, reach: Reach) -> DeviceInput {
+    DeviceInput {
+        name: name.into(),
+        multi: matches!(reach, Reach::All),
+        reach,
+        binds: false,
+        usable: true,
+        gpu: true,
+        attributes: Vec::new(),
+        capacities: Vec::new(),
+        draws: Vec::new(),
+        taints: Vec::new(),
+        meets: vec![0],
+        fails: Vec::new(),
+    }
+}
+
+impl Cluster {
+    fn pools(&self) -> Vec<Event> {
+        let mut events = Vec::new();
+        for (at, &count) in self.nodes.iter().enumerate() {
+            let name: Name = format!("n{at}").into();
+            let mut input = node(&name, "0");
+            (input.dra_gpus, input.plugin_gpus) = (count > 0, false);
+            input.allocatable.gpu = i64::from(count) * GPU;
+            events.push(Event::Node(Box::new(input)));
+            let mut devices: Vec<DeviceInput> = (0..count)
+                .map(|at| device(format!("d{at}"), Reach::Node(name.clone())))
+                .collect();
+            if count % 2 == 1 {
+                devices.iter_mut().for_each(|device| device.draws = vec![(0, 2)]);
+            }
+            events.push(Event::Pool(Box::new(PoolInput {
+                driver: "gpu.example.com".into(),
+                pool: name,
+                complete: true,
+                counters: vec![i128::from(count)],
+                devices,
+            })));
+        }
+        let mut network = device("net".to_owned(), Reach::All);
+        network.meets = vec![1];
+        network.gpu = false;
+        network.capacities = vec![("lanes".into(), Capacity { value: 4, policy: None })];
+        events.push(Event::Pool(Box::new(PoolInput {
+            driver: "net.example.com".into(),
+            pool: "net".into(),
+            complete: true,
+            counters: Vec::new(),
+            devices: vec![network; usize::from(self.network)],
+        })));
+        events
+    }
+
+    fn events(&self) -> Vec<Event> {
+        let mut events = self.pools();
+        events.push(open_queue("top"));
+        for at in 0..2 {
+            events.push(Event::Queue(Box::new(queue(&format!("q{at}"), "2 in top", Time(at)))));
+        }
+        for (at, job) in self.jobs.iter().enumerate() {
+            let mut group = group(&format!("j{at}"), &format!("q{}", job.queue), at);
+            group.min_member = Some(if at % 3 == 0 { i64::from(job.pods) } else { 1 });
+            group.priority = 50 + i64::from(job.priority);
+            for number in 0..usize::from(job.pods) {
+                let mut pod = pod(&group, number, "0");
+                let claim: Name = if job.shared {
+                    group.key.name.clone()
+                } else {
+                    pod.name.clone()
+                };
+                if number == 0 || !job.shared {
+                    events.push(Event::Claim(Box::new(job.claim(&claim))));
+                }
+                pod.gpu.dra = i64::from(job.count);
+                pod.gpu.dra_shared = if job.shared { pod.gpu.dra } else { 0 };
+                pod.constraints = Some(if job.shared {
+                    claim.clone()
+                } else {
+                    format!("{}{}", job.count, job.network).into()
+                });
+                pod.claims = Some(Arc::new(PodClaims {
+                    named: vec![ClaimRef {
+                        reference: "gpu".into(),
+                        claim: Some(claim),
+                        shared: job.shared,
+                        promised: None,
+                    }],
+                    extended: None,
+                    problem: None,
+                }));
+                events.push(Event::Pod(Box::new(pod)));
+            }
+            events.push(Event::Group(Box::new(group)));
+        }
+        events
+    }
+}
+
+impl RandomJob {
+    fn claim(&self, key: &Name) -> ClaimInput {
+        let request = |name: &str, selector: u32, option: OptionInput| RequestInput {
+            name: name.into(),
+            options: vec![OptionInput {
+                selectors: vec![selector],
+                ..option
+            }],
+        };
+        let count = |count: u8| OptionInput {
+            count: Some(usize::from(count)),
+            ..OptionInput::default()
+        };
+        let lanes = OptionInput {
+            capacity: vec![("lanes".into(), 3)],
+            ..count(1)
+        };
+        let gpus = (self.count > 0).then(|| request("gpus", 0, count(self.count)));
+        let network = self.network.then(|| request("net", 1, lanes));
+        ClaimInput {
+            key: key.clone(),
+            queue: Some(format!("q{}", self.queue).into()),
+            gpus: i64::from(self.count),
+            requests: gpus.into_iter().chain(network).collect(),
+            constraints: Vec::new(),
+            problem: None,
+            allocation: None,
+            reserved: Vec::new(),
+            foreign: false,
+        }
+    }
+}
+
+fn engine(events: &[Event], actions: &[ActionKind]) -> Engine {
+    let mut engine = Engine::new(Policy {
+        actions: actions.to_vec(),
+        ..Policy::default()
+    });
+    for event in events {
+        engine.apply(event.clone(), NOW);
+    }
+    engine
+}
+
+/// Bound pods run and hold their claims; evicted ones wait again, and claims without users are given back.
+fn carry_out(events: &mut [Event], decisions: &Decisions) {
+    let mut given: BTreeMap<Name, (Name, AllocationInput)> = BTreeMap::new();
+    let mut users: BTreeMap<Name, Vec<Name>> = BTreeMap::new();
+    for event in events.iter_mut() {
+        let Event::Pod(pod) = event else { continue };
+        let bind = decisions.bind.iter().find(|bind| bind.pod.uid == pod.uid);
+        if let Some(bind) = bind {
+            (pod.status, pod.node) = (PodStatus::Running, Some(bind.node.clone()));
+            for grant in &bind.claims {
+                given.insert(grant.claim.clone(), (pod.uid.clone(), grant.allocation.clone()));
+            }
+        }
+        if decisions.evict.iter().any(|eviction| eviction.pod.uid == pod.uid) {
+            (pod.status, pod.node) = (PodStatus::Pending, None);
+        }
+        if pod.node.is_some() {
+            for named in pod.claims.iter().flat_map(|claims| &claims.named) {
+                users
+                    .entry(named.claim.clone().expect("all are there"))
+                    .or_default()
+                    .push(pod.uid.clone());
+            }
+        }
+    }
+    for event in events {
+        let Event::Claim(claim) = event else { continue };
+        claim.reserved = users.remove(&claim.key).unwrap_or_default();
+        if let Some((_, allocation)) = given.remove(&claim.key) {
+            claim.allocation = Some(Arc::new(allocation));
+        }
+        if claim.reserved.is_empty() {
+            claim.allocation = None;
+        }
+    }
+}
+
+fn all_but_pods(event: &&Event) -> bool {
+    !matches!(event, Event::Pod(_))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_device_is_given_twice(cluster in clusters()) {
+        let actions = [ActionKind::Allocate, ActionKind::Consolidation, ActionKind::Reclaim, ActionKind::Preempt];
+        let mut events = cluster.events();
+        let mut engine = engine(&events, &actions);
+        for round in 0..4 {
+            let decisions = engine.cycle(NOW);
+            prop_assert!(engine.model().broken_rules().is_empty(), "after cycle {}: {:?}", round, engine.model().broken_rules());
+            for bind in &decisions.bind {
+                prop_assert_eq!(bind.claims.len(), 1);
+            }
+            for eviction in &decisions.evict {
+                engine.apply(Event::PodGone(eviction.pod.uid.clone()), NOW);
+                prop_assert!(engine.model().broken_rules().is_empty(), "{:?}", engine.model().broken_rules());
+            }
+            carry_out(&mut events, &decisions);
+            // Pods and claims in either order.
+            let (first, then): (Vec<&Event>, Vec<&Event>) = events.iter().partition(all_but_pods);
+            let order = if round % 2 == 0 { [first, then] } else { [then, first] };
+            for event in order.into_iter().flatten() {
+                engine.apply(event.clone(), NOW);
+            }
+            prop_assert!(engine.model().broken_rules().is_empty(), "round {}: {:?}", round, engine.model().broken_rules());
+        }
+    }
+
+    #[test]
+    fn pools_that_come_and_go_leave_no_trace(cluster in clusters()) {
+        let mut engine = engine(&cluster.events(), &[ActionKind::Allocate]);
+        engine.cycle(NOW);
+        let before = engine.model().devices.plain();
+        let pools = cluster.pools();
+        for event in &pools {
+            if let Event::Pool(pool) = event {
+                engine.apply(Event::PoolGone(pool.driver.clone(), pool.pool.clone()), NOW);
+                prop_assert!(engine.model().broken_rules().is_empty(), "{:?}", engine.model().broken_rules());
+            }
+        }
+        for event in pools {
+            engine.apply(event, NOW);
+            prop_assert!(engine.model().broken_rules().is_empty(), "{:?}", engine.model().broken_rules());
+        }
+        prop_assert_eq!(before, engine.model().devices.plain());
+        let mut uids: Vec<Name> = engine.model().tasks.iter().map(|(_, task)| task.input.uid.clone()).collect();
+        uids.sort();
+        for uid in uids {
+            engine.apply(Event::PodGone(uid), NOW);
+        }
+        let taken = engine.model().devices.devices.iter().filter(|(_, device)| device.in_use(0) || device.in_use(1));
+        prop_assert_eq!(taken.count(), 0);
+    }
+
+    #[test]
+    fn what_is_taken_back_leaves_no_trace(cluster in clusters(), steps in prop::collection::vec((any::<u16>(), any::<u8>(), 0..4_u8), 1..30)) {
+        let mut engine = engine(&cluster.events(), &[ActionKind::Allocate]);
+        engine.cycle(NOW);
+        let model = &mut engine.model;
+        let before = model.fingerprint();
+        let mark = model.mark();
+        let tasks: Vec<TaskId> = model.tasks.ids().collect();
+        for (task, place, step) in steps {
+            let task = tasks[usize::from(task) % tasks.len()];
+            let node = model.by_name[usize::from(place) % model.by_name.len()];
+            let status = model.tasks[task].state.status;
+            let now = step == 0;
+            let given = claims::choose(model, task, node, now).ok();
+            let devices = given.map(|given| {
+                let used = given.into_iter().map(|given| {
+                    let claim = model.devices.claim_for(&given.claim);
+                    let allocation = given.known.unwrap_or_else(|| model.devices.allocation(claim, &given.fresh));
+                    Used { reference: given.reference, claim, allocation }
+                });
+                Arc::new(used.collect())
+            });
+            let place = |devices| Place { node, groups: smallvec::SmallVec::new(), zones: Vec::new(), volumes: None, devices };
+            match (step, status) {
+                (0, Status::Pending) if devices.is_some() => model.allocate(task, place(devices)),
+                (1, Status::Pending | Status::Releasing) if devices.is_some() => model.pipeline(task, place(devices)),
+                (2, Status::Binding | Status::Allocated | Status::Pipelined) => model.evict(task),
+                (3, Status::Releasing) if model.tasks[task].state.evicted_from.is_some() && model.tasks[task].state.hold.is_some() => {
+                    // Nobody may have taken its devices meanwhile.
+                    if devices.as_ref() == model.tasks[task].state.hold.as_ref().and_then(|hold| hold.devices.as_ref()) {
+                        model.unevict(task);
+                    }
+                }
+                (_, _) => {}
+            }
+            let broken = model.broken_rules();
+            prop_assert!(!broken.contains_key(&crate::engine::model::check::Rule::DeviceNotOverGiven), "{:?}", broken);
+            prop_assert!(!broken.contains_key(&crate::engine::model::check::Rule::DevicesTrue), "{:?}", broken);
+        }
+        model.rollback(mark);
+        prop_assert_eq!(before, model.fingerprint());
+        prop_assert!(model.broken_rules().is_empty(), "{:?}", model.broken_rules());
+    }
+}

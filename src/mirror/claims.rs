@@ -1,0 +1,457 @@
+//! Dynamic resource allocation: claims, device classes and resource slices → what the engine is told of devices, and back from its decisions to the
+//! allocations that are written.
+//!
+//! Selectors are evaluated here, each once per device, and are numbers from here on. Absent: taint rules of their own kind, and devices whose binding waits
+//! for conditions, which are never given out.
+
+pub mod allocation;
+mod cel;
+mod extended;
+mod pools;
+mod requests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
+use kube::ResourceExt;
+
+use super::{name, object_key};
+use crate::api::BindRequest;
+use crate::engine::input::devices::{ClaimInput, ClaimRef, PodClaims, PoolInput};
+use crate::engine::input::{Event, GpuRequest, Name, Table};
+use cel::Selector;
+use pools::{PoolKey, Slices};
+
+/// Marks claims that stand for extended resources.
+const EXTENDED: &str = "resource.kubernetes.io/extended-resource-claim";
+
+/// A selector that somebody uses.
+struct Known {
+    text: String,
+    compiled: Result<Selector, String>,
+    users: usize,
+}
+
+/// Selectors by number.
+#[derive(Default)]
+struct Selectors {
+    numbers: Table<Box<str>, u32>,
+    known: Vec<Option<Known>>,
+}
+
+impl Selectors {
+    /// The number of a text, from now on used once more; and whether it is new.
+    fn acquire(&mut self, text: &str) -> (u32, bool) {
+        if let Some(&number) = self.numbers.get(text) {
+            if let Some(known) = &mut self.known[number as usize] {
+                known.users += 1;
+            }
+            return (number, false);
+        }
+        let known = Some(Known {
+            text: text.to_owned(),
+            compiled: Selector::compile(text),
+            users: 1,
+        });
+        let at = self.known.iter().position(Option::is_none).unwrap_or(self.known.len());
+        if at == self.known.len() {
+            self.known.push(known);
+        } else {
+            self.known[at] = known;
+        }
+        let number = u32::try_from(at).expect("fewer than 2^32 selectors");
+        self.numbers.insert(text.into(), number);
+        (number, true)
+    }
+
+    fn release(&mut self, text: &str) {
+        let Some(&number) = self.numbers.get(text) else { return };
+        let slot = &mut self.known[number as usize];
+        let Some(known) = slot else { return };
+        known.users -= 1;
+        if known.users == 0 {
+            self.numbers.remove(known.text.as_str());
+            *slot = None;
+        }
+    }
+
+    fn number(&self, text: &str) -> Option<u32> {
+        self.numbers.get(text).copied()
+    }
+
+    fn error(&self, text: &str) -> Option<&String> {
+        let known = self.known[self.number(text)? as usize].as_ref()?;
+        known.compiled.as_ref().err()
+    }
+
+    fn sound(&self) -> impl Iterator<Item = (u32, &Selector)> + Clone {
+        let numbered = self.known.iter().enumerate();
+        numbered.filter_map(|(at, known)| Some((at as u32, known.as_ref()?.compiled.as_ref().ok()?)))
+    }
+}
+
+/// All claims, classes and slices.
+#[derive(Default)]
+pub struct Claims {
+    claims: Table<Box<str>, Arc<ResourceClaim>>,
+    classes: BTreeMap<Box<str>, Arc<DeviceClass>>,
+    slices: Slices,
+    selectors: Selectors,
+    /// Texts of selectors that each claim and each class uses.
+    used: Table<Box<str>, Vec<String>>,
+    /// What the engine was told.
+    told: Table<Name, ClaimInput>,
+    pools: BTreeMap<PoolKey, PoolInput>,
+    /// Claims by the uid of the pod that they are for.
+    for_pod: Table<Box<str>, BTreeSet<Box<str>>>,
+    /// Pods (`namespace/name`) by the claim that they name.
+    named_by: Table<Box<str>, BTreeSet<Box<str>>>,
+    /// Extended resources → the class that stands for them.
+    extended: BTreeMap<String, Box<str>>,
+}
+
+impl Claims {
+    // --- pods ---
+
+    /// Notes which claims a pod names, or (`pod` gone) that it names none any more.
+    pub fn note_pod(&mut self, key: &str, old: Option<&Pod>, new: Option<&Pod>) {
+        let claims = |pod: Option<&Pod>| pod.map(named).unwrap_or_default();
+        let (before, after) = (claims(old), claims(new));
+        for claim in before.iter().filter(|claim| !after.contains(*claim)) {
+            if let Some(pods) = self.named_by.get_mut(claim) {
+                pods.remove(key);
+                if pods.is_empty() {
+                    self.named_by.remove(claim);
+                }
+            }
+        }
+        for claim in after {
+            self.named_by.entry(claim).or_default().insert(key.into());
+        }
+    }
+
+    /// What a pod claims, and what that adds to its request for GPUs.
+    #[must_use]
+    pub fn of_pod(&self, pod: &Pod, request: Option<&BindRequest>, gpu: &mut GpuRequest) -> Option<PodClaims> {
+        let references = pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
+        let named: Vec<ClaimRef> = references
+            .filter_map(|reference| {
+                let own = reference.resource_claim_name.as_deref();
+                let claim = match own {
+                    Some(claim) => Some(claim),
+                    None => generated(pod, &reference.name)?,
+                };
+                Some(ClaimRef {
+                    reference: name(&reference.name),
+                    claim: claim.map(|claim| Name::from(&*in_namespace(pod, claim))),
+                    shared: own.is_some(),
+                    promised: request.and_then(|request| allocation::promised(request, &reference.name)),
+                })
+            })
+            .collect();
+        let extended = extended::of_pod(self, pod, request);
+        self.count_gpus(pod, gpu);
+        (!named.is_empty() || extended.is_some()).then_some(PodClaims {
+            named,
+            extended,
+            problem: None,
+        })
+    }
+
+    /// What tells pods with different claims apart, and those with equal ones not.
+    #[must_use]
+    pub fn kind(&self, claims: &PodClaims) -> String {
+        let mut kind = String::new();
+        for named in &claims.named {
+            let own = named.claim.as_ref().filter(|_| !named.shared);
+            let input = own.and_then(|claim| self.told.get(claim));
+            match input.filter(|input| input.allocation.is_none()) {
+                Some(input) => kind += &format!("{:?}{:?};", input.requests, input.constraints),
+                None => kind += &format!("{:?};", named.claim),
+            }
+        }
+        if let Some(extended) = &claims.extended {
+            kind += &format!("{:?}", extended.wanted);
+        }
+        kind
+    }
+
+    /// GPUs in claims: those that are for the pod, and those that it names.
+    fn count_gpus(&self, pod: &Pod, gpu: &mut GpuRequest) {
+        let mut keys: BTreeSet<Box<str>> = named(pod).into_iter().collect();
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        keys.extend(self.for_pod.get(uid).into_iter().flatten().cloned());
+        for claim in keys.iter().filter_map(|key| self.claims.get(key)) {
+            if is_extended(claim) {
+                continue;
+            }
+            let gpus = requests::gpus(claim);
+            let allocated = claim.status.as_ref().is_some_and(|status| status.allocation.is_some());
+            let owned = owner(claim).is_some();
+            gpu.dra = gpu.dra.saturating_add(gpus).min(requests::MOST_GPUS);
+            if allocated || !owned {
+                gpu.dra_shared = gpu.dra_shared.saturating_add(gpus).min(requests::MOST_GPUS);
+            }
+        }
+    }
+
+    // --- claims ---
+
+    /// Pods on which a claim bears: those that name it, and the one that it is for.
+    #[must_use]
+    pub fn pods_of(&self, claim: &ResourceClaim) -> Vec<Box<str>> {
+        let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
+        let key = object_key(namespace, &claim.name_any());
+        let mut pods: BTreeSet<Box<str>> = self.named_by.get(&key).cloned().unwrap_or_default();
+        let known = self.claims.get(&key).map(Arc::as_ref);
+        for claim in known.into_iter().chain([claim]) {
+            pods.extend(for_whom(claim).map(|(pod, _)| object_key(namespace, &pod)));
+        }
+        pods.into_iter().collect()
+    }
+
+    /// Notes a claim, or that it is gone. To be told by [`Claims::tell_claim`].
+    pub fn put_claim(&mut self, claim: &Arc<ResourceClaim>, there: bool) {
+        let key = claim_key(claim);
+        if let Some(old) = self.claims.remove(&key) {
+            if let Some((_, uid)) = for_whom(&old) {
+                if let Some(claims) = self.for_pod.get_mut(&*uid) {
+                    claims.remove(&key);
+                    if claims.is_empty() {
+                        self.for_pod.remove(&*uid);
+                    }
+                }
+            }
+        }
+        if there {
+            if let Some((_, uid)) = for_whom(claim) {
+                self.for_pod.entry(uid.into()).or_default().insert(key.clone());
+            }
+            self.claims.insert(key, claim.clone());
+        }
+    }
+
+    /// What the engine must be told of a claim.
+    pub fn tell_claim(&mut self, claim: &ResourceClaim, events: &mut Vec<Event>) {
+        let key = claim_key(claim);
+        let told_as = identity(claim);
+        let Some(claim) = self.claims.get(&key).cloned() else {
+            self.use_selectors(&key, Vec::new(), events);
+            if self.told.remove(&told_as).is_some() {
+                events.push(Event::ClaimGone(told_as));
+            }
+            return;
+        };
+        self.use_selectors(&key, self.selectors_of(&claim), events);
+        let input = requests::read(self, &claim, told_as.clone());
+        if self.told.get(&told_as) != Some(&input) {
+            events.push(Event::Claim(Box::new(input.clone())));
+            self.told.insert(told_as, input);
+        }
+    }
+
+    fn selectors_of(&self, claim: &ResourceClaim) -> Vec<String> {
+        let mut texts = Vec::new();
+        for (class, selectors) in requests::options(claim) {
+            texts.extend(
+                self.classes
+                    .get(class)
+                    .into_iter()
+                    .flat_map(|class| requests::class_selectors(class)),
+            );
+            texts.extend(requests::expressions(selectors));
+        }
+        texts
+    }
+
+    /// Notes which selectors somebody uses. Pools are told anew if that makes a difference to them.
+    fn use_selectors(&mut self, user: &str, texts: Vec<String>, events: &mut Vec<Event>) {
+        let mut fresh = Vec::new();
+        for text in &texts {
+            let (number, new) = self.selectors.acquire(text);
+            if new {
+                fresh.push(number);
+            }
+        }
+        let before = if texts.is_empty() {
+            self.used.remove(user)
+        } else {
+            self.used.insert(user.into(), texts)
+        };
+        if !fresh.is_empty() {
+            let selectors = self.selectors.sound().filter(|(number, _)| fresh.contains(number));
+            for (key, pool) in &mut self.pools {
+                let mut asked = pool.clone();
+                self.slices.ask(key, &mut asked, selectors.clone());
+                if asked != *pool {
+                    *pool = asked;
+                    events.push(Event::Pool(Box::new(pool.clone())));
+                }
+            }
+        }
+        for text in before.into_iter().flatten() {
+            self.selectors.release(&text);
+        }
+    }
+
+    // --- classes ---
+
+    /// A class appeared, changed or is gone: all claims are read anew.
+    pub fn put_class(&mut self, class: &Arc<DeviceClass>, there: bool, events: &mut Vec<Event>) {
+        let key = class.name_any();
+        if there {
+            self.classes.insert(key.as_str().into(), class.clone());
+        } else {
+            self.classes.remove(key.as_str());
+        }
+        let texts = if there {
+            requests::class_selectors(class).collect()
+        } else {
+            Vec::new()
+        };
+        self.use_selectors(&format!("class {key}"), texts, events);
+        self.extended = extended::names(self.classes.values());
+        let mut keys: Vec<Box<str>> = self.claims.keys().cloned().collect();
+        keys.sort_unstable();
+        for key in keys {
+            let claim = self.claims[&key].clone();
+            self.tell_claim(&claim, events);
+        }
+    }
+
+    /// Which pods must be read anew when a class changes to this or is gone.
+    pub fn concerned_by(&self, class: &DeviceClass) -> impl Fn(&Pod) -> bool + use<> {
+        let known = self.classes.get(class.name_any().as_str());
+        let names: BTreeSet<String> = known
+            .map(Arc::as_ref)
+            .into_iter()
+            .chain([class])
+            .flat_map(extended::names_of)
+            .collect();
+        move |pod: &Pod| {
+            let spec = pod.spec.as_ref();
+            spec.is_some_and(|spec| spec.resource_claims.iter().flatten().next().is_some())
+                || names.iter().any(|name| extended::asks(pod, name))
+        }
+    }
+
+    // --- slices ---
+
+    /// A slice appeared, changed or is gone. Says of which nodes the number of GPUs grew or shrank, and by how much.
+    pub fn put_slice(
+        &mut self,
+        slice: &Arc<ResourceSlice>,
+        there: bool,
+        events: &mut Vec<Event>,
+    ) -> BTreeMap<Name, i64> {
+        let changed = if there {
+            self.slices.put(slice.clone())
+        } else {
+            self.slices.remove(&slice.name_any())
+        };
+        let mut nodes = BTreeMap::new();
+        for key in changed {
+            for (node, more) in self.slices.count(&key) {
+                *nodes.entry(node).or_default() += more;
+            }
+            let mut read = self.slices.read(&key);
+            if let Some(pool) = &mut read {
+                self.slices.ask(&key, pool, self.selectors.sound());
+            }
+            if self.pools.get(&key) == read.as_ref() {
+                continue;
+            }
+            match read {
+                Some(pool) => {
+                    events.push(Event::Pool(Box::new(pool.clone())));
+                    self.pools.insert(key, pool);
+                }
+                None => {
+                    self.pools.remove(&key);
+                    events.push(Event::PoolGone(key.0, key.1));
+                }
+            }
+        }
+        nodes.retain(|_, more| *more != 0);
+        nodes
+    }
+
+    /// GPUs that slices offer on a node.
+    #[must_use]
+    pub fn gpus_on(&self, node: &str) -> i64 {
+        self.slices.gpus_on(node)
+    }
+
+    /// The claim of an identity, as the API server shows it.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&Arc<ResourceClaim>> {
+        self.claims.get(key)
+    }
+}
+
+fn claim_key(claim: &ResourceClaim) -> Box<str> {
+    object_key(
+        claim.metadata.namespace.as_deref().unwrap_or_default(),
+        &claim.name_any(),
+    )
+}
+
+/// By what name the engine knows a claim.
+fn identity(claim: &ResourceClaim) -> Name {
+    match owner(claim).filter(|_| is_extended(claim)) {
+        Some((_, uid)) => extended::key(&uid),
+        None => Name::from(&*claim_key(claim)),
+    }
+}
+
+fn is_extended(claim: &ResourceClaim) -> bool {
+    claim.annotations().get(EXTENDED).is_some_and(|value| value == "true")
+}
+
+/// The pod that owns a claim: its name and uid.
+fn owner(claim: &ResourceClaim) -> Option<(String, String)> {
+    let mut owners = claim.owner_references().iter();
+    let owner = owners.find(|owner| owner.kind == "Pod")?;
+    Some((owner.name.clone(), owner.uid.clone()))
+}
+
+/// The pod that a claim is for: its owner, else the first that it is reserved for.
+fn for_whom(claim: &ResourceClaim) -> Option<(String, String)> {
+    owner(claim).or_else(|| {
+        let reserved = claim.status.as_ref()?.reserved_for.iter().flatten();
+        let first = reserved.into_iter().find(|consumer| consumer.resource == "pods")?;
+        Some((first.name.clone(), first.uid.clone()))
+    })
+}
+
+/// The claims that a pod names, those made for it included.
+fn named(pod: &Pod) -> Vec<Box<str>> {
+    let references = pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
+    let claims = references.filter_map(|reference| {
+        let own = reference.resource_claim_name.as_deref();
+        own.or_else(|| generated(pod, &reference.name).flatten())
+    });
+    claims.map(|claim| in_namespace(pod, claim)).collect()
+}
+
+/// The claim made for a reference of a pod; `None` = none is needed, `Some(None)` = not made yet.
+#[allow(clippy::option_option)]
+fn generated<'p>(pod: &'p Pod, reference: &str) -> Option<Option<&'p str>> {
+    let status = pod.status.as_ref();
+    let mut made = status
+        .into_iter()
+        .flat_map(|status| status.resource_claim_statuses.iter().flatten());
+    match made.find(|made| made.name == reference) {
+        Some(made) => made.resource_claim_name.as_deref().map(Some),
+        None => Some(None),
+    }
+}
+
+fn in_namespace(pod: &Pod, claim: &str) -> Box<str> {
+    object_key(pod.metadata.namespace.as_deref().unwrap_or_default(), claim)
+}
+
+#[cfg(test)]
+mod tests;

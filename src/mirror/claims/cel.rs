@@ -1,0 +1,374 @@
+//! Selectors of devices: CEL expressions about one device, compiled once and then asked about many.
+//!
+//! What may be asked: `device.driver`, `device.attributes[domain].name`, `device.capacity[domain].name`, `device.allowMultipleAllocations`, quantities
+//! and semantic versions. An expression that could cost much is not compiled; the API server has refused most such already.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeSet, HashMap};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, LazyLock};
+
+use cel::extractors::{Arguments, This};
+use cel::objects::{Key, Map, Opaque};
+use cel::{ExecutionError, Value};
+use k8s_openapi::api::resource::v1::{Device, DeviceAttribute};
+
+use crate::api::quantity::{self, Amount};
+
+/// The API server takes no longer ones.
+const LONGEST: usize = 10 * 1024;
+/// Operators, brackets and the like: how deep an expression can be at most.
+const MOST_SIGNS: usize = 600;
+/// Steps that loops may come to.
+const MOST_STEPS: usize = 1_000_000;
+/// Attributes and capacities of a device.
+const MOST_ENTRIES: usize = 32;
+/// What loops.
+const LOOPS: [&str; 5] = [".all(", ".exists(", ".exists_one(", ".map(", ".filter("];
+
+static ENVIRONMENT: LazyLock<Arc<cel::Env>> = LazyLock::new(|| {
+    let mut environment = cel::Env::stdlib();
+    for extension in [cel::extensions::strings, cel::extensions::lists] {
+        environment
+            .add_extension(extension)
+            .expect("the extensions do not collide");
+    }
+    Arc::new(environment)
+});
+
+/// A compiled selector.
+pub struct Selector {
+    program: cel::Program,
+    /// Texts in it, which may name domains: those that a device says nothing about are empty, not missing.
+    texts: Vec<String>,
+}
+
+impl Selector {
+    /// Compiles a text.
+    ///
+    /// # Errors
+    /// If it is no expression, or could cost too much.
+    pub fn compile(text: &str) -> Result<Self, String> {
+        if text.len() > LONGEST {
+            return Err(format!("CEL compile error: longer than {LONGEST} characters"));
+        }
+        let texts = texts(text);
+        let bare = without_texts(text);
+        let signs = bare
+            .chars()
+            .filter(|sign| sign.is_ascii_punctuation() && *sign != '_')
+            .count();
+        if signs > MOST_SIGNS {
+            return Err("CEL compile error: the expression is too complex".to_owned());
+        }
+        let dense: String = bare.chars().filter(|sign| !sign.is_whitespace()).collect();
+        let loops: usize = LOOPS.iter().map(|name| dense.matches(name).count()).sum();
+        let entries = MOST_ENTRIES.max(dense.matches(',').count() + 1);
+        let cost = entries.checked_pow(u32::try_from(loops).unwrap_or(u32::MAX));
+        if loops > 0 && cost.is_none_or(|cost| cost > MOST_STEPS) {
+            return Err("CEL compile error: the expression could cost too much".to_owned());
+        }
+        let compiled = catch_unwind(|| ENVIRONMENT.compile(text));
+        let program = compiled
+            .map_err(|_| "CEL compile error: the expression cannot be read".to_owned())?
+            .map_err(|error| format!("CEL compile error: {error}"))?;
+        Ok(Self { program, texts })
+    }
+
+    /// Whether a device meets it.
+    ///
+    /// # Errors
+    /// If that cannot be told: the device lacks an attribute that the expression reads, or the answer is no truth value.
+    pub fn meets(&self, device: &Subject) -> Result<bool, String> {
+        let mut context = cel::Context::with_env(Arc::clone(&ENVIRONMENT));
+        declare(&mut context);
+        context.add_variable_from_value("device", device.value(&self.texts));
+        let answer = catch_unwind(AssertUnwindSafe(|| self.program.execute(&context)));
+        match answer.map_err(|_| "CEL runtime error".to_owned())? {
+            Ok(Value::Bool(answer)) => Ok(answer),
+            Ok(other) => Err(format!("CEL expression must evaluate to bool, not {}", other.type_of())),
+            Err(ExecutionError::NoSuchKey(key)) => Err(format!("CEL runtime error: no such key: {key}")),
+            Err(error) => Err(format!("CEL runtime error: {error}")),
+        }
+    }
+}
+
+/// The string literals of an expression.
+fn texts(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut open: Option<(char, String)> = None;
+    for sign in text.chars() {
+        match &mut open {
+            None if sign == '"' || sign == '\'' => open = Some((sign, String::new())),
+            None => {}
+            Some((quote, _)) if *quote == sign => found.extend(open.take().map(|(_, text)| text)),
+            Some((_, text)) => text.push(sign),
+        }
+    }
+    found
+}
+
+/// An expression without its string literals.
+fn without_texts(text: &str) -> String {
+    let mut bare = String::new();
+    let mut open = None;
+    for sign in text.chars() {
+        match open {
+            None if sign == '"' || sign == '\'' => open = Some(sign),
+            None => bare.push(sign),
+            Some(quote) if quote == sign => open = None,
+            Some(_) => {}
+        }
+    }
+    bare
+}
+
+/// A device as expressions see it.
+pub struct Subject {
+    driver: String,
+    multi: bool,
+    attributes: HashMap<Key, HashMap<Key, Value>>,
+    capacity: HashMap<Key, HashMap<Key, Value>>,
+}
+
+impl Subject {
+    /// A driver's device.
+    #[must_use]
+    pub fn new(driver: &str, device: &Device) -> Self {
+        let mut subject = Self {
+            driver: driver.to_owned(),
+            multi: device.allow_multiple_allocations == Some(true),
+            attributes: HashMap::new(),
+            capacity: HashMap::new(),
+        };
+        for (name, attribute) in device.attributes.iter().flatten() {
+            if let Some(value) = attribute_value(attribute) {
+                let (domain, id) = parts(driver, name);
+                subject
+                    .attributes
+                    .entry(domain.into())
+                    .or_default()
+                    .insert(id.into(), value);
+            }
+        }
+        for (name, capacity) in device.capacity.iter().flatten() {
+            if let Ok(amount) = Amount::of(&capacity.value) {
+                let (domain, id) = parts(driver, name);
+                let value = Value::Opaque(Arc::new(Quantity(amount)));
+                subject
+                    .capacity
+                    .entry(domain.into())
+                    .or_default()
+                    .insert(id.into(), value);
+            }
+        }
+        subject
+    }
+
+    fn value(&self, texts: &[String]) -> Value {
+        let by_domain = |known: &HashMap<Key, HashMap<Key, Value>>| {
+            let named: BTreeSet<&str> = texts.iter().map(String::as_str).collect();
+            let mut all: HashMap<Key, Value> = named
+                .into_iter()
+                .map(|domain| (Key::from(domain), map(HashMap::new())))
+                .collect();
+            all.extend(
+                known
+                    .iter()
+                    .map(|(domain, values)| (domain.clone(), map(values.clone()))),
+            );
+            map(all)
+        };
+        let fields: [(&str, Value); 4] = [
+            ("driver", Value::String(Arc::new(self.driver.clone()))),
+            ("allowMultipleAllocations", Value::Bool(self.multi)),
+            ("attributes", by_domain(&self.attributes)),
+            ("capacity", by_domain(&self.capacity)),
+        ];
+        map(fields
+            .into_iter()
+            .map(|(name, value)| (Key::from(name), value))
+            .collect())
+    }
+}
+
+fn map(map: HashMap<Key, Value>) -> Value {
+    Value::Map(Map { map: Arc::new(map) })
+}
+
+/// A qualified name's domain, which is the driver's where it states none, and the rest.
+#[must_use]
+pub fn parts<'a>(driver: &'a str, name: &'a str) -> (&'a str, &'a str) {
+    name.split_once('/').unwrap_or((driver, name))
+}
+
+fn attribute_value(attribute: &DeviceAttribute) -> Option<Value> {
+    if let Some(truth) = attribute.bool {
+        Some(Value::Bool(truth))
+    } else if let Some(number) = attribute.int {
+        Some(Value::Int(number))
+    } else if let Some(text) = &attribute.string {
+        Some(Value::String(Arc::new(text.clone())))
+    } else {
+        let version = attribute.version.as_ref()?;
+        Some(Value::Opaque(Arc::new(Version::read(version)?)))
+    }
+}
+
+/// A quantity.
+#[derive(Debug, PartialEq, Eq)]
+struct Quantity(Amount);
+
+impl Opaque for Quantity {
+    fn runtime_type_name(&self) -> &'static str {
+        "kubernetes.Quantity"
+    }
+}
+
+/// A semantic version. What stands behind a `+` does not count.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Version {
+    core: [u64; 3],
+    /// A release comes after all that lead to it.
+    release: bool,
+    before: Vec<Part>,
+}
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    Number(u64),
+    Text(String),
+}
+
+impl Opaque for Version {
+    fn runtime_type_name(&self) -> &'static str {
+        "kubernetes.Semver"
+    }
+}
+
+impl Version {
+    fn read(text: &str) -> Option<Self> {
+        let text = text.split_once('+').map_or(text, |(text, _)| text);
+        let (core, before) = text
+            .split_once('-')
+            .map_or((text, None), |(core, before)| (core, Some(before)));
+        let mut numbers = core.split('.').map(|part| {
+            let plain = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+            part.parse::<u64>()
+                .ok()
+                .filter(|_| plain && (part == "0" || !part.starts_with('0')))
+        });
+        let core = [numbers.next()??, numbers.next()??, numbers.next()??];
+        if numbers.next().is_some() {
+            return None;
+        }
+        let part = |text: &str| match text.parse() {
+            Ok(number) => Part::Number(number),
+            Err(_) => Part::Text(text.to_owned()),
+        };
+        Some(Self {
+            core,
+            release: before.is_none(),
+            before: before.map_or_else(Vec::new, |before| before.split('.').map(part).collect()),
+        })
+    }
+}
+
+fn quantity_of(value: &Value) -> Option<Amount> {
+    match value {
+        Value::Opaque(opaque) => opaque.downcast_ref::<Quantity>().map(|quantity| quantity.0),
+        _ => None,
+    }
+}
+
+fn wrong(function: &str, message: &str) -> ExecutionError {
+    ExecutionError::FunctionError {
+        function: function.to_owned(),
+        message: message.to_owned(),
+    }
+}
+
+fn compare(function: &'static str, left: &Value, right: Option<&Value>) -> Result<Ordering, ExecutionError> {
+    if let (Some(left), Some(right)) = (quantity_of(left), right.and_then(quantity_of)) {
+        return Ok(left.cmp(&right));
+    }
+    if let (Value::Opaque(left), Some(Value::Opaque(right))) = (left, right)
+        && let (Some(left), Some(right)) = (left.downcast_ref::<Version>(), right.downcast_ref::<Version>())
+    {
+        return Ok(left.cmp(right));
+    }
+    Err(wrong(function, "takes two quantities, or two versions"))
+}
+
+fn text_of(args: &[Value]) -> Option<&str> {
+    match args.first() {
+        Some(Value::String(text)) => Some(text),
+        _ => None,
+    }
+}
+
+type Answer = Result<Value, ExecutionError>;
+
+/// The functions of Kubernetes on quantities and versions.
+fn declare(context: &mut cel::Context<'_, '_>) {
+    let quantity = |Arguments(args): Arguments| -> Answer {
+        let amount = text_of(&args).and_then(|text| quantity::parse(text).ok());
+        let amount = amount.ok_or_else(|| wrong("quantity", "takes a quantity as text"))?;
+        Ok(Value::Opaque(Arc::new(Quantity(amount.0))))
+    };
+    let is_quantity = |Arguments(args): Arguments| -> Answer {
+        Ok(Value::Bool(
+            text_of(&args).is_some_and(|text| quantity::parse(text).is_ok()),
+        ))
+    };
+    let semver = |Arguments(args): Arguments| -> Answer {
+        let version = text_of(&args).and_then(Version::read);
+        let version = version.ok_or_else(|| wrong("semver", "takes a semantic version as text"))?;
+        Ok(Value::Opaque(Arc::new(version)))
+    };
+    let is_semver =
+        |Arguments(args): Arguments| -> Answer { Ok(Value::Bool(text_of(&args).and_then(Version::read).is_some())) };
+    let compared = |This(this): This<Value>, Arguments(args): Arguments| -> Answer {
+        Ok(Value::Int(compare("compareTo", &this, args.last())? as i64))
+    };
+    let greater = |This(this): This<Value>, Arguments(args): Arguments| -> Answer {
+        Ok(Value::Bool(compare("isGreaterThan", &this, args.last())?.is_gt()))
+    };
+    let less = |This(this): This<Value>, Arguments(args): Arguments| -> Answer {
+        Ok(Value::Bool(compare("isLessThan", &this, args.last())?.is_lt()))
+    };
+    let whole = |amount: Amount| (amount.nanos() % 1_000_000_000 == 0).then(|| amount.units());
+    let as_integer = move |This(this): This<Value>| -> Answer {
+        let number = quantity_of(&this).and_then(whole);
+        number
+            .map(Value::Int)
+            .ok_or_else(|| wrong("asInteger", "takes a whole quantity"))
+    };
+    let is_integer =
+        move |This(this): This<Value>| -> Answer { Ok(Value::Bool(quantity_of(&this).and_then(whole).is_some())) };
+    let as_float = |This(this): This<Value>| -> Answer {
+        let amount = quantity_of(&this).ok_or_else(|| wrong("asApproximateFloat", "takes a quantity"))?;
+        Ok(Value::Float(amount.nanos() as f64 / 1e9))
+    };
+    let sign = |This(this): This<Value>| -> Answer {
+        let amount = quantity_of(&this).ok_or_else(|| wrong("sign", "takes a quantity"))?;
+        Ok(Value::Int(amount.nanos().signum() as i64))
+    };
+    let results = [
+        context.add_function("quantity", quantity),
+        context.add_function("isQuantity", is_quantity),
+        context.add_function("semver", semver),
+        context.add_function("isSemver", is_semver),
+        context.add_function("compareTo", compared),
+        context.add_function("isGreaterThan", greater),
+        context.add_function("isLessThan", less),
+        context.add_function("asInteger", as_integer),
+        context.add_function("isInteger", is_integer),
+        context.add_function("asApproximateFloat", as_float),
+        context.add_function("sign", sign),
+    ];
+    debug_assert!(results.iter().all(Result::is_ok), "no function is declared twice");
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,233 @@
+//! Extended resources that device classes stand for: a pod that asks for them by number gets a claim made for it, on nodes that do not offer them themselves.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::resource::v1::{DeviceClass, DeviceRequest, ExactDeviceRequest};
+use kube::ResourceExt;
+
+use super::{Claims, allocation, requests};
+use crate::api::BindRequest;
+use crate::api::names::resource;
+use crate::api::quantity::Amount;
+use crate::engine::input::Name;
+use crate::engine::input::devices::{AllocationInput, Extended, OptionInput, RequestInput};
+use crate::mirror::name;
+
+/// By this and its name each class can be asked for.
+const IMPLICIT: &str = "deviceclass.resource.kubernetes.io/";
+
+/// Which class stands for which resource; the newest where several would.
+pub fn names<'c>(classes: impl Iterator<Item = &'c Arc<DeviceClass>>) -> BTreeMap<String, Box<str>> {
+    let mut all = BTreeMap::new();
+    let mut dated: Vec<&Arc<DeviceClass>> = classes.collect();
+    dated.sort_by_key(|class| {
+        let created = class.metadata.creation_timestamp.as_ref();
+        // The first by name wins where the times are equal.
+        (
+            created.map(|time| time.0.as_millisecond()),
+            std::cmp::Reverse(class.name_any()),
+        )
+    });
+    for class in dated {
+        let name = class.name_any();
+        all.insert(format!("{IMPLICIT}{name}"), name.as_str().into());
+        if let Some(resource) = class
+            .spec
+            .extended_resource_name
+            .as_ref()
+            .filter(|name| !name.is_empty())
+        {
+            all.insert(resource.clone(), name.into());
+        }
+    }
+    all
+}
+
+/// The resources that a class stands for.
+pub fn names_of(class: &DeviceClass) -> Vec<String> {
+    let implicit = format!("{IMPLICIT}{}", class.name_any());
+    class
+        .spec
+        .extended_resource_name
+        .iter()
+        .cloned()
+        .chain([implicit])
+        .collect()
+}
+
+/// Whether some container of a pod asks for a resource.
+#[must_use]
+pub fn asks(pod: &Pod, resource: &str) -> bool {
+    let spec = pod.spec.iter();
+    let mut containers = spec.flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers));
+    containers.any(|container| amount(container, resource) > 0)
+}
+
+/// How the engine knows the claim made for a pod's extended resources.
+#[must_use]
+pub fn key(uid: &str) -> Name {
+    format!("extended:{uid}").into()
+}
+
+/// A request of a claim made for extended resources.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Piece {
+    name: String,
+    resource: String,
+    count: i64,
+    /// Containers that it serves.
+    containers: Vec<String>,
+}
+
+fn amount(container: &Container, resource: &str) -> i64 {
+    let requests = container
+        .resources
+        .as_ref()
+        .and_then(|resources| resources.requests.as_ref());
+    let quantity = requests.and_then(|requests| requests.get(resource));
+    quantity
+        .and_then(|quantity| Amount::of(quantity).ok())
+        .map_or(0, Amount::units)
+}
+
+/// Resources of a container, by name.
+fn resources(container: &Container) -> impl Iterator<Item = &String> {
+    let resources = container.resources.as_ref();
+    resources
+        .into_iter()
+        .flat_map(|resources| resources.requests.iter().flat_map(BTreeMap::keys))
+}
+
+/// The requests for one resource of a pod.
+fn pieces(pod: &Pod, resource: &str) -> Vec<Piece> {
+    let Some(spec) = &pod.spec else { return Vec::new() };
+    let init = spec.init_containers.iter().flatten().map(|container| (container, true));
+    let all: Vec<(&Container, bool)> = init
+        .chain(spec.containers.iter().map(|container| (container, false)))
+        .map(|(container, init)| (container, init && container.restart_policy.as_deref() != Some("Always")))
+        .collect();
+    let piece = |at: usize, count: i64| Piece {
+        name: format!(
+            "container-{at}-request-{}",
+            resources(all[at].0).position(|name| name == resource).unwrap_or(0)
+        ),
+        resource: resource.to_owned(),
+        count,
+        containers: vec![all[at].0.name.clone()],
+    };
+    let wants = |at: &usize| amount(all[*at].0, resource) > 0;
+    let lasting: Vec<usize> = (0..all.len()).filter(|at| !all[*at].1).filter(wants).collect();
+    let mut pieces: BTreeMap<usize, Piece> = lasting
+        .iter()
+        .map(|&at| (at, piece(at, amount(all[at].0, resource))))
+        .collect();
+    // Init containers run one by one, and use what later containers will have.
+    let mut rest: Option<Piece> = None;
+    for at in (0..all.len()).filter(|at| all[*at].1).filter(wants) {
+        let mut missing = amount(all[at].0, resource);
+        for (_, lasting) in pieces.range_mut(at..) {
+            if missing > 0 {
+                missing -= lasting.count;
+                lasting.containers.push(all[at].0.name.clone());
+            }
+        }
+        if missing > 0 {
+            match &mut rest {
+                Some(rest) if rest.count >= missing => rest.containers.push(all[at].0.name.clone()),
+                Some(smaller) => {
+                    let mut larger = piece(at, missing);
+                    larger.containers.append(&mut smaller.containers);
+                    rest = Some(larger);
+                }
+                None => rest = Some(piece(at, missing)),
+            }
+        }
+    }
+    pieces.into_values().chain(rest).collect()
+}
+
+/// The resources that a pod asks for and a class stands for, by name.
+fn wanted<'c>(claims: &'c Claims, pod: &Pod) -> Vec<(&'c String, &'c str)> {
+    if claims.extended.is_empty() {
+        return Vec::new();
+    }
+    let Some(spec) = &pod.spec else { return Vec::new() };
+    let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
+    let asked: BTreeSet<&String> = containers
+        .flat_map(|container| resources(container).filter(|resource| amount(container, resource) > 0))
+        .collect();
+    let known = asked
+        .into_iter()
+        .filter_map(|resource| claims.extended.get_key_value(resource));
+    known.map(|(resource, class)| (resource, &**class)).collect()
+}
+
+/// What the engine is told of a pod's extended resources.
+#[must_use]
+pub fn of_pod(claims: &Claims, pod: &Pod, request: Option<&BindRequest>) -> Option<Extended> {
+    let wanted = wanted(claims, pod);
+    if wanted.is_empty() {
+        return None;
+    }
+    let wanted = wanted.into_iter().map(|(resource, class)| {
+        let class = claims.classes.get(class);
+        let selectors = class.into_iter().flat_map(|class| requests::class_selectors(class));
+        // A selector that cannot be compiled selects nothing.
+        let selectors: Vec<u32> = selectors
+            .map(|text| claims.selectors.number(&text).unwrap_or(u32::MAX))
+            .collect();
+        let request = |piece: Piece| RequestInput {
+            name: piece.name.into(),
+            options: vec![OptionInput {
+                selectors: selectors.clone(),
+                count: Some(usize::try_from(piece.count).unwrap_or(usize::MAX)),
+                ..OptionInput::default()
+            }],
+        };
+        let gpu = matches!(resource.as_str(), resource::NVIDIA_GPU | resource::AMD_GPU);
+        let requests = pieces(pod, resource).into_iter().map(request).collect();
+        (name(resource), gpu, requests)
+    });
+    let promised = request.and_then(|request| request.spec.extended_resource_claim_allocation.as_ref());
+    let promised = promised.and_then(|promised| promised.allocation.as_ref());
+    Some(Extended {
+        key: key(pod.metadata.uid.as_deref().unwrap_or_default()),
+        wanted: wanted.collect(),
+        promised: promised.map(|promised| Arc::new(allocation::read(promised))),
+    })
+}
+
+/// The requests of the claim to be made for what was given, and which container's resource each serves.
+#[must_use]
+pub fn requests(
+    claims: &Claims,
+    pod: &Pod,
+    given: &AllocationInput,
+) -> (Vec<DeviceRequest>, Vec<(String, String, String)>) {
+    let (mut requests, mut mappings) = (Vec::new(), Vec::new());
+    for (resource, class) in wanted(claims, pod) {
+        for piece in pieces(pod, resource) {
+            if !given.results.iter().any(|result| *result.request == *piece.name) {
+                continue;
+            }
+            for container in &piece.containers {
+                mappings.push((container.clone(), resource.clone(), piece.name.clone()));
+            }
+            requests.push(DeviceRequest {
+                name: piece.name,
+                exactly: Some(ExactDeviceRequest {
+                    device_class_name: class.to_owned(),
+                    allocation_mode: Some("ExactCount".to_owned()),
+                    count: Some(piece.count),
+                    ..ExactDeviceRequest::default()
+                }),
+                first_available: None,
+            });
+        }
+    }
+    requests.sort_by(|left, right| left.name.cmp(&right.name));
+    mappings.sort();
+    (requests, mappings)
+}

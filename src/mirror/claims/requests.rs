@@ -1,0 +1,235 @@
+//! Claims → requests: classes and selectors by number, quantities exact.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::resource::v1::{
+    CapacityRequirements, DeviceClass, DeviceSelector, DeviceToleration, ResourceClaim,
+};
+use kube::ResourceExt;
+
+use super::Claims;
+use super::allocation;
+use crate::api::names::label;
+use crate::api::quantity::Amount;
+use crate::engine::input::devices::{ClaimInput, ConstraintInput, OptionInput, RequestInput, is_gpu};
+use crate::engine::input::{Name, TaintEffect, Toleration};
+use crate::mirror::name;
+
+/// Nobody gets more GPUs with one pod. Sums of such numbers stay exact.
+pub const MOST_GPUS: i64 = 1_000_000;
+
+/// GPUs that a claim asks for, as queues count them: all that requests for so many of a GPU class come to.
+#[must_use]
+pub fn gpus(claim: &ResourceClaim) -> i64 {
+    let requests = claim
+        .spec
+        .devices
+        .iter()
+        .flat_map(|devices| devices.requests.iter().flatten());
+    let exactly = requests.filter_map(|request| request.exactly.as_ref());
+    let counted = exactly.filter(|exactly| is_gpu(&exactly.device_class_name) && exactly.admin_access != Some(true));
+    let gpus = counted.map(|exactly| match exactly.allocation_mode.as_deref() {
+        Some("ExactCount") | None => exactly.count.unwrap_or(1).max(1),
+        Some("All") => 1,
+        Some(_) => 0,
+    });
+    gpus.fold(0, |sum: i64, gpus| sum.saturating_add(gpus)).min(MOST_GPUS)
+}
+
+/// Class and selectors of each way to meet a request.
+pub fn options(claim: &ResourceClaim) -> impl Iterator<Item = (&str, &[DeviceSelector])> {
+    let requests = claim
+        .spec
+        .devices
+        .iter()
+        .flat_map(|devices| devices.requests.iter().flatten());
+    requests.flat_map(|request| {
+        let exactly = request.exactly.iter();
+        let exactly = exactly.map(|exactly| (exactly.device_class_name.as_str(), exactly.selectors.as_deref()));
+        let first = request.first_available.iter().flatten();
+        let first = first.map(|first| (first.device_class_name.as_str(), first.selectors.as_deref()));
+        exactly
+            .chain(first)
+            .map(|(class, selectors)| (class, selectors.unwrap_or_default()))
+    })
+}
+
+/// Texts of selectors. One of an unknown kind selects nothing.
+pub fn expressions(selectors: &[DeviceSelector]) -> impl Iterator<Item = String> + '_ {
+    let text = |selector: &DeviceSelector| selector.cel.as_ref().map(|cel| cel.expression.clone());
+    selectors
+        .iter()
+        .map(move |selector| text(selector).unwrap_or_else(|| "false".to_owned()))
+}
+
+/// Texts of a class's selectors.
+pub fn class_selectors(class: &DeviceClass) -> impl Iterator<Item = String> + '_ {
+    expressions(class.spec.selectors.as_deref().unwrap_or_default())
+}
+
+/// A claim as the engine is told of it.
+#[must_use]
+pub fn read(claims: &Claims, claim: &Arc<ResourceClaim>, key: Name) -> ClaimInput {
+    let status = claim.status.as_ref();
+    let allocation = status.and_then(|status| status.allocation.as_ref());
+    let consumers = status
+        .into_iter()
+        .flat_map(|status| status.reserved_for.iter().flatten());
+    let is_pod = |resource: &str| resource == "pods";
+    let (requests, problem) = match read_requests(claims, claim) {
+        Ok(requests) => (requests, None),
+        Err(problem) => (Vec::new(), Some(Name::from(problem))),
+    };
+    let devices = claim.spec.devices.as_ref();
+    let constraints = devices
+        .into_iter()
+        .flat_map(|devices| devices.constraints.iter().flatten());
+    let mut unknown = false;
+    let constraints = constraints.filter_map(|constraint| {
+        let (attribute, distinct) = match (&constraint.match_attribute, &constraint.distinct_attribute) {
+            (Some(attribute), _) => (attribute, false),
+            (None, Some(attribute)) => (attribute, true),
+            (None, None) => {
+                unknown = true;
+                return None;
+            }
+        };
+        Some(ConstraintInput {
+            requests: constraint
+                .requests
+                .iter()
+                .flatten()
+                .map(|request| name(request))
+                .collect(),
+            attribute: name(attribute),
+            distinct,
+        })
+    });
+    let constraints = constraints.collect();
+    let unknown = unknown.then(|| Name::from(format!("claim {key}: empty constraint (unsupported constraint type?)")));
+    ClaimInput {
+        queue: claim
+            .labels()
+            .get(label::QUEUE)
+            .filter(|queue| !queue.is_empty())
+            .map(|queue| name(queue)),
+        gpus: gpus(claim),
+        requests: requests.into(),
+        constraints,
+        problem: problem.or(unknown),
+        allocation: allocation.map(|allocation| Arc::new(allocation::read(allocation))),
+        reserved: consumers
+            .clone()
+            .filter(|consumer| is_pod(&consumer.resource))
+            .map(|consumer| name(&consumer.uid))
+            .collect(),
+        foreign: consumers.into_iter().any(|consumer| !is_pod(&consumer.resource)),
+        key,
+    }
+}
+
+fn read_requests(claims: &Claims, claim: &ResourceClaim) -> Result<Vec<RequestInput>, String> {
+    let full = super::claim_key(claim);
+    let requests = claim
+        .spec
+        .devices
+        .iter()
+        .flat_map(|devices| devices.requests.iter().flatten());
+    requests
+        .map(|request| {
+            let mut options = Vec::new();
+            let of = |sub: Option<&str>| match sub {
+                Some(sub) => format!("claim {full} request {}/{sub}", request.name),
+                None => format!("claim {full} request {}", request.name),
+            };
+            if let Some(exactly) = &request.exactly {
+                options.push(OptionInput {
+                    name: None,
+                    selectors: selectors(
+                        claims,
+                        &exactly.device_class_name,
+                        exactly.selectors.as_deref(),
+                        &of(None),
+                    )?,
+                    count: count(exactly.allocation_mode.as_deref(), exactly.count, &of(None))?,
+                    admin: exactly.admin_access == Some(true),
+                    tolerations: tolerations(exactly.tolerations.as_deref()),
+                    capacity: capacity(exactly.capacity.as_ref(), &of(None))?,
+                });
+            }
+            for sub in request.first_available.iter().flatten() {
+                let of = of(Some(&sub.name));
+                options.push(OptionInput {
+                    name: Some(name(&sub.name)),
+                    selectors: selectors(claims, &sub.device_class_name, sub.selectors.as_deref(), &of)?,
+                    count: count(sub.allocation_mode.as_deref(), sub.count, &of)?,
+                    admin: false,
+                    tolerations: tolerations(sub.tolerations.as_deref()),
+                    capacity: capacity(sub.capacity.as_ref(), &of)?,
+                });
+            }
+            if options.is_empty() {
+                return Err(format!("{} asks for nothing that is known here", of(None)));
+            }
+            Ok(RequestInput {
+                name: name(&request.name),
+                options,
+            })
+        })
+        .collect()
+}
+
+/// Numbers of a class's selectors and a request's own.
+fn selectors(claims: &Claims, class: &str, own: Option<&[DeviceSelector]>, of: &str) -> Result<Vec<u32>, String> {
+    let known = claims.classes.get(class);
+    let known = known.ok_or_else(|| format!("device class {class} does not exist for {of}"))?;
+    let own = expressions(own.unwrap_or_default());
+    class_selectors(known)
+        .chain(own)
+        .enumerate()
+        .map(|(at, text)| match claims.selectors.error(&text) {
+            Some(error) => Err(format!("{of}: selector #{at}: {error}")),
+            None => claims
+                .selectors
+                .number(&text)
+                .ok_or_else(|| format!("{of}: selector #{at} is not known")),
+        })
+        .collect()
+}
+
+fn count(mode: Option<&str>, count: Option<i64>, of: &str) -> Result<Option<usize>, String> {
+    match mode {
+        // More than anybody may have is as good as any larger number.
+        None | Some("" | "ExactCount") => Ok(Some(count.unwrap_or(1).clamp(1, i64::from(u16::MAX)) as usize)),
+        Some("All") => Ok(None),
+        Some(other) => Err(format!("{of}: unsupported allocation mode {other:?}")),
+    }
+}
+
+fn tolerations(given: Option<&[DeviceToleration]>) -> Vec<Toleration> {
+    let read = |toleration: &DeviceToleration| {
+        let effect = match toleration.effect.as_deref() {
+            None | Some("") => None,
+            Some("NoSchedule") => Some(TaintEffect::NoSchedule),
+            Some("NoExecute") => Some(TaintEffect::NoExecute),
+            Some(_) => return None,
+        };
+        Some(Toleration {
+            key: toleration.key.as_deref().filter(|key| !key.is_empty()).map(name),
+            exists: toleration.operator.as_deref() == Some("Exists"),
+            value: name(toleration.value.as_deref().unwrap_or_default()),
+            effect,
+        })
+    };
+    given.unwrap_or_default().iter().filter_map(read).collect()
+}
+
+fn capacity(given: Option<&CapacityRequirements>, of: &str) -> Result<Vec<(Name, i128)>, String> {
+    let requests = given.into_iter().flat_map(|given| given.requests.iter().flatten());
+    requests
+        .map(|(resource, quantity)| match Amount::of(quantity) {
+            Ok(amount) => Ok((name(resource), amount.nanos())),
+            Err(error) => Err(format!("{of}: capacity {resource}: {error}")),
+        })
+        .collect()
+}
