@@ -3,9 +3,10 @@
 //! A plain pod costs one request, the Binding, which also writes its annotations. The pod's UID goes with every request, so that a
 //! re-created pod of the same name is never touched. A request whose fate is not known is looked up before it is sent again.
 //! What the binder cannot do it refuses, with an event, and tells the scheduler. Absent: shared GPUs, volumes that are bound
-//! late, resource claims.
+//! late.
 
 mod attempt;
+mod claims;
 mod limit;
 
 use std::collections::{HashMap, VecDeque};

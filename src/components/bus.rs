@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use tokio::sync::mpsc;
 
@@ -29,6 +30,7 @@ use crate::api::{BindRequest, PodGroup, Queue, Topology};
 use crate::components::Error;
 pub use crate::engine::decision::{Bind as Placement, GroupReport, GroupTimes, PodRef, Stray};
 pub use crate::engine::input::GroupKey;
+use crate::mirror::claims::allocation::Given;
 
 /// Scheduler inbox. A relist of 16,000 pods fits without stalling the watch; a message is below 128 bytes, so 2 MiB at most.
 /// Overflow is awaited: the model must see every change.
@@ -61,11 +63,17 @@ pub enum Kind {
     BindRequest,
     /// Topologies.
     Topology,
+    /// Classes of devices, where the API server has them.
+    DeviceClass,
+    /// Devices that drivers offer, where the API server has them.
+    ResourceSlice,
+    /// Claims for devices, where the API server has them.
+    ResourceClaim,
 }
 
 impl Kind {
     /// Every kind, in the order in which they are started.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 11] = [
         Self::Namespace,
         Self::PriorityClass,
         Self::Node,
@@ -73,8 +81,17 @@ impl Kind {
         Self::Topology,
         Self::PodGroup,
         Self::BindRequest,
+        Self::DeviceClass,
+        Self::ResourceSlice,
+        Self::ResourceClaim,
         Self::Pod,
     ];
+
+    /// An API server may be without it, and then there is none of it.
+    #[must_use]
+    pub fn optional(self) -> bool {
+        matches!(self, Self::DeviceClass | Self::ResourceSlice | Self::ResourceClaim)
+    }
 
     /// The plural name, as in `kubectl get`.
     #[must_use]
@@ -88,6 +105,9 @@ impl Kind {
             Self::PodGroup => "podgroups",
             Self::BindRequest => "bindrequests",
             Self::Topology => "topologies",
+            Self::DeviceClass => "deviceclasses",
+            Self::ResourceSlice => "resourceslices",
+            Self::ResourceClaim => "resourceclaims",
         }
     }
 }
@@ -111,6 +131,12 @@ pub enum Object {
     BindRequest(Arc<BindRequest>),
     /// A topology.
     Topology(Arc<Topology>),
+    /// A class of devices.
+    DeviceClass(Arc<DeviceClass>),
+    /// Devices that a driver offers.
+    ResourceSlice(Arc<ResourceSlice>),
+    /// A claim for devices.
+    ResourceClaim(Arc<ResourceClaim>),
 }
 
 /// **watches → scheduler, grouper, podgroups, queues**: something changed in the API server. For one object the changes come
@@ -157,6 +183,8 @@ pub struct Bind {
     pub annotations: BTreeMap<String, String>,
     /// What must be done before the pod can be bound.
     pub steps: Vec<Step>,
+    /// What the pod's claims are given, in the API's form.
+    pub given: Given,
 }
 
 /// What a pod needs besides the binding itself.

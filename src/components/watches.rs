@@ -92,6 +92,11 @@ async fn watch<K: Watched>(feed: Feed) -> Result<(), Error> {
                     publish(&feed.bus, K::KIND, change).await?;
                 }
             }
+            Err(error) if K::KIND.optional() && !state.listed && is_absent(&error) => {
+                if state.absent(&error) {
+                    publish(&feed.bus, K::KIND, Change::Synced(K::KIND)).await?;
+                }
+            }
             Err(error) => state.failed(&error),
         }
     }
@@ -123,6 +128,8 @@ struct State<'a, K: Watched> {
     seen: HashSet<Key>,
     listed: bool,
     failing: bool,
+    /// The API server has no such kind, and nobody waits for it.
+    missed: bool,
 }
 
 impl<'a, K: Watched> State<'a, K> {
@@ -133,7 +140,18 @@ impl<'a, K: Watched> State<'a, K> {
             seen: HashSet::new(),
             listed: false,
             failing: false,
+            missed: false,
         }
+    }
+
+    /// The API server is without this kind, which it may be. True the first time.
+    fn absent(&mut self, error: &watcher::Error) -> bool {
+        if std::mem::replace(&mut self.missed, true) {
+            return false;
+        }
+        info!(%error, "the API server is without this kind; it is asked again now and then");
+        self.readiness.ready();
+        true
     }
 
     /// Takes one event of the watch into the store and says what changed.
@@ -243,6 +261,11 @@ fn is_expired(error: &watcher::Error) -> bool {
     status(error).is_some_and(|status| status.code == 410)
 }
 
+/// The API server does not serve the kind, or not to us.
+fn is_absent(error: &watcher::Error) -> bool {
+    status(error).is_some_and(|status| matches!(status.code, 403 | 404))
+}
+
 /// Why the first list does not come, in words for `/readyz`.
 fn explain(error: &watcher::Error) -> String {
     match status(error).map(|status| status.code) {
@@ -258,7 +281,12 @@ async fn publish(bus: &Bus, kind: Kind, change: Change) -> Result<(), Error> {
         Kind::Pod | Kind::PodGroup | Kind::PriorityClass => (true, true, false),
         Kind::Namespace => (true, false, false),
         Kind::Queue => (false, false, true),
-        Kind::Node | Kind::BindRequest | Kind::Topology => (false, false, false),
+        Kind::Node
+        | Kind::BindRequest
+        | Kind::Topology
+        | Kind::DeviceClass
+        | Kind::ResourceSlice
+        | Kind::ResourceClaim => (false, false, false),
     };
     if to_grouper {
         deliver(&bus.grouper, ToGrouper::Change(change.clone())).await?;

@@ -6,6 +6,7 @@
 //!
 //! Absent: container images, networks, volumes (but ConfigMaps must exist), probes, DaemonSets, CronJobs, and the events of a healthy life.
 
+mod claims;
 pub mod clock;
 mod controllers;
 mod default_scheduler;

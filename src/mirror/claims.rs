@@ -153,11 +153,7 @@ impl Claims {
             .collect();
         let extended = extended::of_pod(self, pod, request);
         self.count_gpus(pod, gpu);
-        (!named.is_empty() || extended.is_some()).then_some(PodClaims {
-            named,
-            extended,
-            problem: None,
-        })
+        (!named.is_empty() || extended.is_some()).then_some(PodClaims { named, extended })
     }
 
     /// What tells pods with different claims apart, and those with equal ones not.

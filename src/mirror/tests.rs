@@ -106,6 +106,10 @@ fn words(events: &[Event]) -> Vec<String> {
         Event::VolumeGone(name) => format!("volume {name} gone"),
         Event::Capacity(capacity) => format!("capacity {} of {}", capacity.key, capacity.free),
         Event::CapacityGone(key) => format!("capacity {key} gone"),
+        Event::Pool(pool) => format!("pool {} of {}", pool.pool, pool.driver),
+        Event::PoolGone(driver, pool) => format!("pool {pool} of {driver} gone"),
+        Event::Claim(claim) => format!("claim {}", claim.key),
+        Event::ClaimGone(key) => format!("claim {key} gone"),
         Event::Unbound { .. } | Event::Unevicted { .. } | Event::Usage(_) => panic!("not the mirror's: {event:?}"),
     };
     events.iter().map(word).collect()

@@ -9,6 +9,7 @@ use serde_json::Value;
 use tokio::time::{sleep, timeout};
 use tracing::debug;
 
+use super::claims::Claims;
 use crate::components::bus::{Bind, Evict, PodRef, Step};
 use crate::components::retry::{Backoff, Failure, failure};
 use crate::components::{Context, pods};
@@ -100,9 +101,27 @@ pub struct Attempt {
 impl Attempt {
     /// Binds a pod.
     pub async fn bind(&self, bind: &Bind) -> Report {
-        if let Some(step) = bind.steps.first() {
-            return Report::new(Ending::Failed(refusal(*step).to_owned()));
+        if let Some(why) = bind.steps.iter().find_map(|step| refusal(*step)) {
+            return Report::new(Ending::Failed(why.to_owned()));
         }
+        if !bind.steps.contains(&Step::Claims) {
+            return self.bind_now(bind).await;
+        }
+        let claims = Claims::of(&self.context, bind);
+        let report = match claims.reserve().await {
+            Ok(()) => self.bind_now(bind).await,
+            Err(why) => Report::new(Ending::Failed(why)),
+        };
+        let pod = &bind.placement.pod;
+        if matches!(report.ending, Ending::Failed(_))
+            && let Some(Seen::Unbound) = self.look(pod, Some(&bind.placement.node)).await
+        {
+            claims.release().await;
+        }
+        report
+    }
+
+    async fn bind_now(&self, bind: &Bind) -> Report {
         let pod = &bind.placement.pod;
         let api: Api<Pod> = Api::namespaced(self.context.writes.clone(), &pod.namespace);
         let body = binding(bind);
@@ -247,11 +266,11 @@ fn binding(bind: &Bind) -> Binding {
 }
 
 /// Why a pod is not bound that needs more than a binding.
-fn refusal(step: Step) -> &'static str {
+fn refusal(step: Step) -> Option<&'static str> {
     match step {
-        Step::GpuShare => "shared GPUs are not supported yet; ask for whole GPUs",
-        Step::Volumes => "persistent volume claims are not supported yet",
-        Step::Claims => "resource claims are not supported yet",
+        Step::GpuShare => Some("shared GPUs are not supported yet; ask for whole GPUs"),
+        Step::Volumes => Some("persistent volume claims are not supported yet"),
+        Step::Claims => None,
     }
 }
 

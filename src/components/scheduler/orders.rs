@@ -10,10 +10,10 @@ use crate::components::bus::{Bind, BindOrder, Evict, GroupKey, Note, Placement, 
 use crate::components::watches::Stores;
 use crate::engine::decision::{Decisions, Eviction, Pipeline};
 use crate::engine::input::GpuKind;
-use crate::mirror::numa;
+use crate::mirror::{Mirror, numa};
 
 /// What the binder is to do. Takes the binds and evictions out of the decisions.
-pub fn order(decisions: &mut Decisions, stores: &Stores) -> BindOrder {
+pub fn order(decisions: &mut Decisions, stores: &Stores, mirror: &Mirror) -> BindOrder {
     let binds = std::mem::take(&mut decisions.bind);
     let evictions = std::mem::take(&mut decisions.evict);
     let mut sizes: HashMap<GroupKey, usize> = HashMap::new();
@@ -21,12 +21,15 @@ pub fn order(decisions: &mut Decisions, stores: &Stores) -> BindOrder {
         *sizes.entry(eviction.group.clone()).or_default() += 1;
     }
     BindOrder {
-        binds: binds.into_iter().map(|placement| bind(placement, stores)).collect(),
+        binds: binds
+            .into_iter()
+            .map(|placement| bind(placement, stores, mirror))
+            .collect(),
         evictions: evictions.into_iter().map(|eviction| evict(eviction, &sizes)).collect(),
     }
 }
 
-fn bind(placement: Placement, stores: &Stores) -> Bind {
+fn bind(placement: Placement, stores: &Stores, mirror: &Mirror) -> Bind {
     let received = match placement.received {
         GpuKind::Regular => received_resource_type::REGULAR,
         GpuKind::Fraction | GpuKind::Memory => received_resource_type::FRACTION,
@@ -46,7 +49,11 @@ fn bind(placement: Placement, stores: &Stores) -> Bind {
     if matches!(placement.received, GpuKind::Fraction | GpuKind::Memory) {
         steps.insert(0, Step::GpuShare);
     }
+    if !placement.claims.is_empty() {
+        steps.push(Step::Claims);
+    }
     Bind {
+        given: mirror.given(&placement),
         placement,
         annotations,
         steps,
@@ -59,9 +66,13 @@ fn steps(pod: &Pod) -> Vec<Step> {
     let late = |volume: &k8s_openapi::api::core::v1::Volume| {
         volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some()
     };
-    let volumes = spec.volumes.iter().flatten().any(late).then_some(Step::Volumes);
-    let claims = spec.resource_claims.iter().flatten().next().map(|_| Step::Claims);
-    volumes.into_iter().chain(claims).collect()
+    spec.volumes
+        .iter()
+        .flatten()
+        .any(late)
+        .then_some(Step::Volumes)
+        .into_iter()
+        .collect()
 }
 
 fn evict(eviction: Eviction, sizes: &HashMap<GroupKey, usize>) -> Evict {

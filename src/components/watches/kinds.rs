@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::Resource;
 use serde::de::DeserializeOwned;
@@ -54,6 +55,9 @@ watched!(Queue, queues);
 watched!(PodGroup, pod_groups);
 watched!(BindRequest, bind_requests);
 watched!(Topology, topologies);
+watched!(DeviceClass, device_classes);
+watched!(ResourceSlice, resource_slices);
+watched!(ResourceClaim, resource_claims);
 watched!(
     Node,
     nodes,
@@ -84,5 +88,8 @@ pub(super) async fn start(kind: Kind, feed: Feed) -> Result<(), Error> {
         Kind::PodGroup => watch::<PodGroup>(feed).await,
         Kind::BindRequest => watch::<BindRequest>(feed).await,
         Kind::Topology => watch::<Topology>(feed).await,
+        Kind::DeviceClass => watch::<DeviceClass>(feed).await,
+        Kind::ResourceSlice => watch::<ResourceSlice>(feed).await,
+        Kind::ResourceClaim => watch::<ResourceClaim>(feed).await,
     }
 }

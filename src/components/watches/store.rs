@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
@@ -170,4 +171,10 @@ pub struct Stores {
     pub bind_requests: Store<BindRequest>,
     /// Topologies.
     pub topologies: Store<Topology>,
+    /// Classes of devices.
+    pub device_classes: Store<DeviceClass>,
+    /// Devices that drivers offer.
+    pub resource_slices: Store<ResourceSlice>,
+    /// Claims for devices.
+    pub resource_claims: Store<ResourceClaim>,
 }

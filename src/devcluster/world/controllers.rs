@@ -13,7 +13,9 @@ use super::informer::{Informer, Key};
 use super::job::Jobs;
 use super::queue::WorkQueue;
 use super::workload::controller_key;
-use super::{Shared, Timings, default_scheduler, deployment, namespaces, replica_set, spawn_watch, stateful_set};
+use super::{
+    Shared, Timings, claims, default_scheduler, deployment, namespaces, replica_set, spawn_watch, stateful_set,
+};
 
 /// How many objects of one kind are worked on at once.
 const AT_ONCE: usize = 16;
@@ -43,6 +45,7 @@ pub(super) fn spawn(tasks: &mut JoinSet<&'static str>, shared: &Arc<Shared>, tim
     spawn_stateful_sets(tasks, shared, &stateful_sets);
     spawn_jobs(tasks, shared, &jobs, timings);
     spawn_namespaces(tasks, shared, &collector, namespaces_queue);
+    claims::spawn(tasks, shared, &collector);
     default_scheduler::spawn(tasks, shared);
     collector.spawn(tasks, shared);
 

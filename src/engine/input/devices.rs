@@ -188,8 +188,6 @@ pub struct PodClaims {
     pub named: Vec<ClaimRef>,
     /// Resources that it asks for by number and that device classes stand for.
     pub extended: Option<Extended>,
-    /// Why none of it can be given. Whole sentence.
-    pub problem: Option<Name>,
 }
 
 /// A pod's reference to a claim.

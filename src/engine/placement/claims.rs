@@ -41,9 +41,6 @@ pub fn refused(model: &Model, task: TaskId) -> Option<String> {
     let pod = &model.tasks[task].input;
     let claims = pod.claims.as_ref()?;
     let (namespace, name) = (&pod.namespace, &pod.name);
-    if let Some(problem) = &claims.problem {
-        return Some(problem.to_string());
-    }
     let queue = model
         .gangs_of(task)
         .and_then(|gang| gang.input.as_ref())

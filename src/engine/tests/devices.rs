@@ -153,7 +153,6 @@ impl Cluster {
                         promised: None,
                     }],
                     extended: None,
-                    problem: None,
                 }));
                 events.push(Event::Pod(Box::new(pod)));
             }

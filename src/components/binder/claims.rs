@@ -1,0 +1,320 @@
+//! Resource claims of a pod, before its binding: each is given its devices and reserved for the pod; and given back if the pod is not bound after all.
+//!
+//! Every step may be repeated: what is there already is left as it is. A claim made for extended resources has a name that follows from the pod, so that it
+//! is found again. Absent: waiting for the binding conditions of devices, which are never given out.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::resource::v1::{
+    AllocationResult, DeviceClaim, ResourceClaim, ResourceClaimConsumerReference, ResourceClaimSpec,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, Resource};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use tokio::time::{sleep, timeout};
+use tracing::{debug, warn};
+
+use crate::api::bind_request::ExtendedResourceClaimAllocation;
+use crate::components::Context;
+use crate::components::bus::{Bind, PodRef};
+use crate::components::retry::{Backoff, Failure, failure};
+use crate::mirror::claims::allocation;
+
+/// No answer by then counts as lost.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Tries of one step.
+const TRIES: u32 = 6;
+/// Wait before a step is tried again: first and longest.
+const AGAIN: Backoff = Backoff {
+    first: Duration::from_millis(10),
+    longest: Duration::from_secs(1),
+};
+/// Keeps a claim with devices from being deleted; taken off by the claim controller.
+const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
+/// Marks claims made for extended resources.
+const EXTENDED: &str = "resource.kubernetes.io/extended-resource-claim";
+
+/// The claims of one pod that is to be bound.
+pub struct Claims<'a> {
+    context: &'a Context,
+    bind: &'a Bind,
+}
+
+impl<'a> Claims<'a> {
+    /// Those of a bind.
+    #[must_use]
+    pub fn of(context: &'a Context, bind: &'a Bind) -> Self {
+        Self { context, bind }
+    }
+
+    fn pod(&self) -> &'a PodRef {
+        &self.bind.placement.pod
+    }
+
+    fn api(&self) -> Api<ResourceClaim> {
+        Api::namespaced(self.context.writes.clone(), &self.pod().namespace)
+    }
+
+    /// Names of the claims that the pod names, and what each is given.
+    fn named(&self) -> impl Iterator<Item = (&'a str, Option<&'a AllocationResult>)> {
+        let grants = self
+            .bind
+            .placement
+            .claims
+            .iter()
+            .filter(|grant| grant.reference.is_some());
+        let given = self.bind.given.named.iter().map(|given| given.allocation.as_ref());
+        grants
+            .zip(given)
+            .map(|(grant, given)| (grant.claim.rsplit('/').next().unwrap_or_default(), given))
+    }
+
+    /// Gives all claims their devices and reserves them for the pod.
+    ///
+    /// # Errors
+    /// If one cannot be had; some may have been written.
+    pub async fn reserve(&self) -> Result<(), String> {
+        for (name, given) in self.named() {
+            let given = given.ok_or_else(|| format!("claim {name} is given nothing"))?;
+            self.repeat(name, || self.reserve_one(name, given)).await?;
+        }
+        if let Some(extended) = &self.bind.given.extended {
+            let name = extended_name(self.pod());
+            let given = extended
+                .allocation
+                .as_ref()
+                .ok_or("the claim for extended resources is given nothing")?;
+            self.repeat(&name, || self.create(&name, extended)).await?;
+            self.repeat(&name, || self.reserve_one(&name, given)).await?;
+            self.repeat(&name, || self.tell_pod(Some((&name, extended)))).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes back what [`Claims::reserve`] did. What fails is left to the claim controller, which frees claims of pods that are gone.
+    pub async fn release(&self) {
+        for (name, _) in self.named() {
+            if let Err(error) = self.repeat(name, || self.release_one(name)).await {
+                warn!(ns = %self.pod().namespace, name, error, "claim not released");
+            }
+        }
+        if self.bind.given.extended.is_some() {
+            let name = extended_name(self.pod());
+            let gone = self.repeat(&name, || self.tell_pod(None)).await;
+            let gone = match gone {
+                Ok(()) => self.repeat(&name, || self.delete(&name)).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = gone {
+                warn!(ns = %self.pod().namespace, name, error, "claim for extended resources not deleted");
+            }
+        }
+    }
+
+    /// Repeats a step that meets a conflict, a busy server or no answer. Each step looks first what there is.
+    async fn repeat<F>(&self, name: &str, step: impl Fn() -> F) -> Result<(), String>
+    where
+        F: Future<Output = Result<(), Trouble>>,
+    {
+        let mut last = String::new();
+        for tries in 1..=TRIES {
+            let error = match timeout(TIMEOUT, step()).await {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(Trouble::Final(why))) => return Err(why),
+                Ok(Err(Trouble::Request(error))) => match failure(&error) {
+                    Failure::Gone | Failure::Refused => return Err(format!("claim {name}: {error}")),
+                    Failure::Conflict | Failure::Busy | Failure::Unknown => error.to_string(),
+                },
+                Err(_) => format!("no answer after {} s", TIMEOUT.as_secs()),
+            };
+            debug!(ns = %self.pod().namespace, name, error, tries, "claim not written");
+            last = format!("claim {name}: {error}");
+            sleep(AGAIN.wait(tries)).await;
+            if !self.context.is_leading() {
+                break;
+            }
+        }
+        Err(last)
+    }
+
+    async fn reserve_one(&self, name: &str, given: &AllocationResult) -> Result<(), Trouble> {
+        let mut claim = self.api().get(name).await?;
+        if claim.metadata.deletion_timestamp.is_some() {
+            return Err(Trouble::Final(format!("claim {name} is being deleted")));
+        }
+        let status = claim.status.get_or_insert_default();
+        if let Some(has) = &status.allocation {
+            if allocation::read(has) != allocation::read(given) {
+                return Err(Trouble::Final(format!(
+                    "claim {name} has been given other devices meanwhile"
+                )));
+            }
+            if status
+                .reserved_for
+                .iter()
+                .flatten()
+                .any(|consumer| consumer.uid == *self.pod().uid)
+            {
+                return Ok(());
+            }
+        } else if !claim
+            .metadata
+            .finalizers
+            .iter()
+            .flatten()
+            .any(|finalizer| finalizer == FINALIZER)
+        {
+            claim
+                .metadata
+                .finalizers
+                .get_or_insert_default()
+                .push(FINALIZER.to_owned());
+            claim = self.api().replace(name, &PostParams::default(), &claim).await?;
+        }
+        let status = claim.status.get_or_insert_default();
+        status.allocation.get_or_insert_with(|| given.clone());
+        let consumers = status.reserved_for.get_or_insert_default();
+        if consumers.iter().all(|consumer| consumer.uid != *self.pod().uid) {
+            consumers.push(self.consumer());
+        }
+        self.replace_status(name, &claim).await
+    }
+
+    fn consumer(&self) -> ResourceClaimConsumerReference {
+        ResourceClaimConsumerReference {
+            api_group: None,
+            resource: "pods".to_owned(),
+            name: self.pod().name.to_string(),
+            uid: self.pod().uid.to_string(),
+        }
+    }
+
+    async fn release_one(&self, name: &str) -> Result<(), Trouble> {
+        let Some(mut claim) = self.api().get_opt(name).await? else {
+            return Ok(());
+        };
+        let Some(status) = &mut claim.status else { return Ok(()) };
+        let consumers = status.reserved_for.get_or_insert_default();
+        let before = consumers.len();
+        consumers.retain(|consumer| consumer.uid != *self.pod().uid);
+        if consumers.len() == before {
+            return Ok(());
+        }
+        if consumers.is_empty() {
+            status.reserved_for = None;
+            status.allocation = None;
+        }
+        self.replace_status(name, &claim).await
+    }
+
+    async fn replace_status(&self, name: &str, claim: &ResourceClaim) -> Result<(), Trouble> {
+        self.api()
+            .replace_status(name, &PostParams::default(), claim)
+            .await
+            .map(drop)
+            .map_err(Trouble::Request)
+    }
+
+    // --- the claim for extended resources ---
+
+    async fn create(&self, name: &str, extended: &ExtendedResourceClaimAllocation) -> Result<(), Trouble> {
+        if self.api().get_metadata_opt(name).await?.is_some() {
+            return Ok(());
+        }
+        let claim = ResourceClaim {
+            metadata: ObjectMeta {
+                name: Some(name.to_owned()),
+                namespace: Some(self.pod().namespace.to_string()),
+                annotations: Some(BTreeMap::from([(EXTENDED.to_owned(), "true".to_owned())])),
+                finalizers: Some(vec![FINALIZER.to_owned()]),
+                owner_references: Some(vec![OwnerReference {
+                    api_version: Pod::api_version(&()).into_owned(),
+                    kind: Pod::kind(&()).into_owned(),
+                    name: self.pod().name.to_string(),
+                    uid: self.pod().uid.to_string(),
+                    controller: Some(true),
+                    block_owner_deletion: Some(true),
+                }]),
+                ..ObjectMeta::default()
+            },
+            spec: ResourceClaimSpec {
+                devices: Some(DeviceClaim {
+                    requests: Some(extended.device_requests.clone()),
+                    ..DeviceClaim::default()
+                }),
+            },
+            status: None,
+        };
+        self.api().create(&PostParams::default(), &claim).await?;
+        Ok(())
+    }
+
+    /// Writes into the pod's status which claim stands for its extended resources, or that none does.
+    async fn tell_pod(&self, claim: Option<(&str, &ExtendedResourceClaimAllocation)>) -> Result<(), Trouble> {
+        let pods: Api<Pod> = Api::namespaced(self.context.writes.clone(), &self.pod().namespace);
+        let status = claim
+            .map(|(name, extended)| json!({"resourceClaimName": name, "requestMappings": extended.container_mappings}));
+        let patch = json!({"metadata": {"uid": *self.pod().uid}, "status": {"extendedResourceClaimStatus": status}});
+        pods.patch_status(&self.pod().name, &PatchParams::default(), &Patch::Merge(patch))
+            .await?;
+        Ok(())
+    }
+
+    async fn delete(&self, name: &str) -> Result<(), Trouble> {
+        let Some(mut claim) = self.api().get_opt(name).await? else {
+            return Ok(());
+        };
+        if claim.status.as_ref().is_some_and(|status| status.allocation.is_some()) {
+            claim.status = None;
+            claim = self.api().replace_status(name, &PostParams::default(), &claim).await?;
+        }
+        let uid = claim.metadata.uid.clone();
+        if let Some(finalizers) = claim
+            .metadata
+            .finalizers
+            .take()
+            .filter(|finalizers| !finalizers.is_empty())
+        {
+            claim.metadata.finalizers = Some(finalizers.into_iter().filter(|one| one != FINALIZER).collect());
+            self.api().replace(name, &PostParams::default(), &claim).await?;
+        }
+        let params = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid,
+                resource_version: None,
+            }),
+            ..DeleteParams::default()
+        };
+        match self.api().delete(name, &params).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            other => other.map(drop).map_err(Trouble::Request),
+        }
+    }
+}
+
+/// Why a step was not done.
+enum Trouble {
+    /// The request failed.
+    Request(kube::Error),
+    /// It cannot be done.
+    Final(String),
+}
+
+impl From<kube::Error> for Trouble {
+    fn from(error: kube::Error) -> Self {
+        Self::Request(error)
+    }
+}
+
+/// The name of the claim made for a pod's extended resources: the same whenever it is made.
+fn extended_name(pod: &PodRef) -> String {
+    let digest = Sha256::digest(pod.uid.as_bytes());
+    let short: String = digest[..5].iter().map(|byte| format!("{byte:02x}")).collect();
+    // Names end at 253 characters.
+    let start: String = pod.name.chars().take(220).collect();
+    format!("{start}-extended-resources-{short}")
+}
