@@ -346,8 +346,8 @@ impl Mirror {
                 namespace: name(&object.namespace().unwrap_or_default()),
                 name: name(&object.name_any()),
             }),
-            Change::Applied(Object::ResourceClaim(claim)) => self.claim_changed(&claim, true, &mut out),
-            Change::Deleted(Object::ResourceClaim(claim)) => self.claim_changed(&claim, false, &mut out),
+            Change::Applied(Object::ResourceClaim(claim)) => self.device_claim_changed(&claim, true, &mut out),
+            Change::Deleted(Object::ResourceClaim(claim)) => self.device_claim_changed(&claim, false, &mut out),
             Change::Applied(Object::DeviceClass(class)) => self.class_changed(&class, true, &mut out),
             Change::Deleted(Object::DeviceClass(class)) => self.class_changed(&class, false, &mut out),
             Change::Applied(Object::ResourceSlice(slice)) => self.slice_changed(&slice, true, &mut out),
@@ -485,7 +485,7 @@ impl Mirror {
         });
     }
 
-    fn claim_changed(&mut self, claim: &Arc<ResourceClaim>, there: bool, out: &mut Output) {
+    fn device_claim_changed(&mut self, claim: &Arc<ResourceClaim>, there: bool, out: &mut Output) {
         let keys = self.claims.pods_of(claim);
         let (mut pods, mut events) = (Output::default(), Vec::new());
         self.with_these_pods(&keys, &mut pods, |mirror| {

@@ -2,7 +2,6 @@
 //! server, and the deaths of the process.
 
 mod crash;
-mod devices;
 mod faults;
 mod journeys;
 mod lab;

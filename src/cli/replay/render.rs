@@ -24,15 +24,22 @@ pub fn json(file: &str, replayed: &anyhow::Result<Replayed>) -> Value {
             "file": file,
             "ms": cycle_ms,
             "buildMs": build_ms,
-            "bind": decisions.bind.iter().zip(given).map(|(bind, given)| json!({
-                "pod": pod(&bind.pod),
-                "node": *bind.node,
-                "gpuGroups": names(&bind.gpu_groups),
-                "resourceType": resource_type(bind.received),
-                "resourceClaimAllocations": plain(&given.named),
-                "extendedResourceClaimAllocation": plain(&given.extended),
-                "numaZones": serde_json::to_value(zones(&bind.zones)).expect("zones are plain data"),
-            })).collect::<Vec<_>>(),
+            "bind": decisions.bind.iter().zip(given).map(|(bind, given)| {
+                let mut value = json!({
+                    "pod": pod(&bind.pod),
+                    "node": *bind.node,
+                    "gpuGroups": names(&bind.gpu_groups),
+                    "resourceType": resource_type(bind.received),
+                    "numaZones": plain(&zones(&bind.zones)),
+                });
+                if !given.named.is_empty() {
+                    value["resourceClaimAllocations"] = plain(&given.named);
+                }
+                if given.extended.is_some() {
+                    value["extendedResourceClaimAllocation"] = plain(&given.extended);
+                }
+                value
+            }).collect::<Vec<_>>(),
             "evict": decisions.evict.iter().map(|evict| json!({
                 "pod": pod(&evict.pod),
                 "action": evict.action.as_str(),

@@ -10,7 +10,7 @@ use crate::engine::model::Model;
 use crate::engine::model::claims::{Claim, Grant};
 use crate::engine::model::class::meets_any;
 use crate::engine::model::devices::{Allocation, LATER, NOW};
-use crate::engine::model::ids::{NodeId, TaskId};
+use crate::engine::model::ids::{NodeId, PoolId, TaskId};
 use crate::engine::model::node::Node;
 use crate::engine::model::resources::GPUS;
 
@@ -113,6 +113,8 @@ enum Has<'a> {
     Nothing,
     /// It has this, and keeps it.
     Kept(&'a Arc<Allocation>),
+    /// The API server shows this, and nobody waits for it or uses it.
+    Idle(&'a Arc<Allocation>),
     /// It will have this.
     Coming(&'a Arc<Allocation>),
     /// It has this until those that use it have left.
@@ -132,7 +134,11 @@ fn has(claim: &Claim) -> Has<'_> {
     } else if let Some(coming) = with(|grant| grant.planned > 0) {
         Has::Coming(coming)
     } else if let Some(shown) = claim.shown.as_ref().filter(|_| claim.idle()) {
-        Has::Kept(shown)
+        if claim.awaited {
+            Has::Kept(shown)
+        } else {
+            Has::Idle(shown)
+        }
     } else if let Some(leaving) = with(|grant| grant.leaving > 0) {
         Has::Leaving(leaving)
     } else {
@@ -162,9 +168,13 @@ pub fn choose(model: &Model, task: TaskId, id: NodeId, now: bool) -> Result<Vec<
         let known = match claim.map_or(Has::Nothing, has) {
             Has::Nothing => None,
             Has::Kept(kept) if reaches(kept, node) => Some(kept.clone()),
+            Has::Idle(shown) if reaches(shown, node) && stays_free(model, shown) => Some(shown.clone()),
+            Has::Idle(shown) if reaches(shown, node) => {
+                return Err(format!("devices of claim {key} are promised to another"));
+            }
             Has::Coming(coming) if reaches(coming, node) && !now => Some(coming.clone()),
             Has::Coming(_) if now => return Err(format!("claim {key} waits for devices")),
-            Has::Kept(_) | Has::Coming(_) => {
+            Has::Kept(_) | Has::Idle(_) | Has::Coming(_) => {
                 return Err(format!("claim {key} node selector does not match node {}", node.name));
             }
             Has::Leaving(leaving) if reaches(leaving, node) && stays_free(model, leaving) => Some(leaving.clone()),
@@ -225,7 +235,9 @@ fn allocate(
             constraints: input_of(model, &given[at].claim).map_or(&[], |input| &input.constraints),
         })
         .collect();
-    find(model, id, &asks, when)
+    // What the pod uses again is not free for its other claims.
+    let kept: Vec<&Allocation> = given.iter().filter_map(|given| given.known.as_deref()).collect();
+    find(model, id, &asks, &kept, when)
 }
 
 fn input_of<'a>(model: &'a Model, key: &Name) -> Option<&'a crate::engine::input::devices::ClaimInput> {
@@ -260,23 +272,34 @@ fn reaches(allocation: &Allocation, node: &Node) -> bool {
 
 /// Nobody else will take what those that leave give back.
 fn stays_free(model: &Model, allocation: &Allocation) -> bool {
-    let mut results = allocation.given.results.iter().zip(&allocation.devices);
-    results.all(|(result, id)| {
+    let mut draws: SmallVec<[(PoolId, usize, i128); 4]> = SmallVec::new();
+    for (result, id) in allocation.given.results.iter().zip(&allocation.devices) {
         let device = &model.devices.devices[*id];
-        let Some(offer) = &device.offer else { return true };
-        let drawn = || {
-            let counters = &model.devices.pools[device.pool].counters;
-            offer.draws.iter().all(|(counter, amount)| {
-                let counter = counters.get(*counter);
-                device.in_use(LATER) || counter.is_none_or(|(most, drawn)| drawn[LATER] + amount <= *most)
-            })
+        let Some(offer) = device.offer.as_ref().filter(|_| !result.admin) else {
+            continue;
         };
-        result.admin
-            || (!device.given(LATER) && (result.taken.is_some() || !device.in_use(LATER)) && drawn())
-                && result.taken.iter().flatten().all(|(name, amount)| {
-                    let most = offer.capacities.iter().find(|(other, _)| other == name);
-                    most.is_none_or(|(_, most)| device.taken(name, LATER) + amount <= most.value)
-                })
+        let too_much = result.taken.iter().flatten().any(|(name, amount)| {
+            let most = offer.capacities.iter().find(|(other, _)| other == name);
+            most.is_some_and(|(_, most)| device.taken(name, LATER) + amount > most.value)
+        });
+        if device.given(LATER) || (result.taken.is_none() && device.in_use(LATER)) || too_much {
+            return false;
+        }
+        if !device.in_use(LATER) {
+            for (counter, amount) in &offer.draws {
+                let known = draws
+                    .iter_mut()
+                    .find(|(pool, other, _)| (*pool, *other) == (device.pool, *counter));
+                match known {
+                    Some((.., sum)) => *sum += amount,
+                    None => draws.push((device.pool, *counter, *amount)),
+                }
+            }
+        }
+    }
+    draws.iter().all(|(pool, counter, amount)| {
+        let counter = model.devices.pools[*pool].counters.get(*counter);
+        counter.is_none_or(|(most, drawn)| drawn[LATER] + amount <= *most)
     })
 }
 
@@ -298,7 +321,9 @@ pub fn spared(model: &Model, task: TaskId, id: NodeId, at: usize) -> i64 {
     let held = claims.named.iter().filter_map(|named| {
         let claim = &model.devices.claims[model.devices.claims.find(named.claim.as_ref()?)?];
         match has(claim) {
-            Has::Kept(known) | Has::Coming(known) | Has::Leaving(known) if reaches(known, node) => Some(known),
+            Has::Kept(known) | Has::Idle(known) | Has::Coming(known) | Has::Leaving(known) if reaches(known, node) => {
+                Some(known)
+            }
             _ => None,
         }
     });

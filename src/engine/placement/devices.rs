@@ -10,7 +10,7 @@ use crate::engine::input::devices::{
 use crate::engine::input::{Name, NodeRequirement, NodeTerm, SelectorOp};
 use crate::engine::model::Model;
 use crate::engine::model::class::{meets_any, tolerates};
-use crate::engine::model::devices::{Device, LATER, NOW};
+use crate::engine::model::devices::{Allocation, Device, LATER, NOW};
 use crate::engine::model::ids::{DeviceId, NodeId};
 
 /// Devices tried before a search is given up.
@@ -58,18 +58,37 @@ impl fmt::Display for NoDevices {
     }
 }
 
-/// Devices of a node for all these claims together.
+/// Devices of a node for all these claims together, without those that the pod uses for other claims.
 ///
 /// # Errors
 /// If there are none, or it cannot be found out.
-pub fn find(model: &Model, node: NodeId, asks: &[Ask], when: When) -> Result<Vec<AllocationInput>, NoDevices> {
+pub fn find(
+    model: &Model,
+    node: NodeId,
+    asks: &[Ask],
+    kept: &[&Allocation],
+    when: When,
+) -> Result<Vec<AllocationInput>, NoDevices> {
+    let kept = kept
+        .iter()
+        .flat_map(|kept| kept.given.results.iter().zip(&kept.devices));
+    let kept = kept.map(|(result, device)| Taken {
+        claim: usize::MAX,
+        request: 0,
+        option: 0,
+        device: *device,
+        admin: result.admin,
+        parts: result.taken.clone(),
+    });
     let mut search = Search {
         model,
         node,
         asks,
         when,
         candidates: candidates(model, node),
-        taken: Vec::new(),
+        taken: kept
+            .filter(|one| model.devices.devices[one.device].offer.is_some())
+            .collect(),
         steps: 0,
     };
     if !search.claim(0, 0)? {
@@ -246,9 +265,8 @@ impl<'a> Search<'a> {
         if !free || !self.selected(spot, offer)? || !tolerated(spot.wanted, offer) || !self.agrees(spot, offer) {
             return Ok(false);
         }
-        let parts = match self.parts(spot.wanted, device, id, offer) {
-            Some(parts) => parts,
-            None => return Ok(false),
+        let Some(parts) = self.parts(spot.wanted, device, id, offer) else {
+            return Ok(false);
         };
         self.taken.push(Taken {
             claim: spot.claim,
@@ -281,41 +299,45 @@ impl<'a> Search<'a> {
         if given || (used && !offer.multi) {
             return false;
         }
+        // A device in parts that is in use all along draws already.
+        let draws = self.takers(id).next().is_some()
+            || (!self.at().is_empty() && self.at().iter().all(|at| device.in_use(*at)));
         let pool = &self.model.devices.pools[device.pool];
-        used || offer.draws.iter().enumerate().all(|(position, (counter, _))| {
-            // A counter named twice counts in full, once.
-            if offer.draws[..position].iter().any(|(other, _)| other == counter) {
-                return true;
-            }
-            let draw = |offer: &DeviceInput| {
-                let those = offer.draws.iter().filter(|(other, _)| other == counter);
-                those.map(|(_, amount)| *amount).sum::<i128>()
-            };
-            let Some((amount, drawn)) = pool.counters.get(*counter) else {
-                return false;
-            };
-            let mut seen: SmallVec<[DeviceId; 8]> = SmallVec::new();
-            let mut more = draw(offer);
-            for one in self
-                .taken
-                .iter()
-                .filter(|one| !one.admin && !seen.contains(&one.device))
-                .collect::<SmallVec<[&Taken; 8]>>()
-            {
-                let other = &self.model.devices.devices[one.device];
-                if !seen.contains(&one.device) && other.pool == device.pool {
-                    seen.push(one.device);
-                    // What is in use draws already.
-                    if self.at().is_empty() || self.at().iter().any(|at| !other.in_use(*at)) {
-                        more += draw(self.offer(one.device));
+        draws
+            || offer.draws.iter().enumerate().all(|(position, (counter, _))| {
+                // A counter named twice counts in full, once.
+                if offer.draws[..position].iter().any(|(other, _)| other == counter) {
+                    return true;
+                }
+                let draw = |offer: &DeviceInput| {
+                    let those = offer.draws.iter().filter(|(other, _)| other == counter);
+                    those.map(|(_, amount)| *amount).sum::<i128>()
+                };
+                let Some((amount, drawn)) = pool.counters.get(*counter) else {
+                    return false;
+                };
+                let mut seen: SmallVec<[DeviceId; 8]> = SmallVec::new();
+                let mut more = draw(offer);
+                for one in self
+                    .taken
+                    .iter()
+                    .filter(|one| !one.admin && !seen.contains(&one.device))
+                    .collect::<SmallVec<[&Taken; 8]>>()
+                {
+                    let other = &self.model.devices.devices[one.device];
+                    if !seen.contains(&one.device) && other.pool == device.pool {
+                        seen.push(one.device);
+                        // What is in use draws already.
+                        if self.at().is_empty() || self.at().iter().any(|at| !other.in_use(*at)) {
+                            more += draw(self.offer(one.device));
+                        }
                     }
                 }
-            }
-            if self.at().is_empty() {
-                return more <= *amount;
-            }
-            self.at().iter().all(|at| drawn[*at] + more <= *amount)
-        })
+                if self.at().is_empty() {
+                    return more <= *amount;
+                }
+                self.at().iter().all(|at| drawn[*at] + more <= *amount)
+            })
     }
 
     /// What is taken of each capacity of a device that is given in parts; `None` if it has too little.

@@ -17,8 +17,10 @@ use crate::api::quantity::{self, Amount};
 
 /// The API server takes no longer ones.
 const LONGEST: usize = 10 * 1024;
-/// Operators, brackets and the like: how deep an expression can be at most.
-const MOST_SIGNS: usize = 600;
+/// Operators: how deep an expression can be at most, beside what follows.
+const MOST_OPERATORS: usize = 120;
+/// Brackets within brackets, and fields of fields.
+const DEEPEST: usize = 16;
 /// Steps that loops may come to.
 const MOST_STEPS: usize = 1_000_000;
 /// Attributes and capacities of a device.
@@ -54,11 +56,7 @@ impl Selector {
         }
         let texts = texts(text);
         let bare = without_texts(text);
-        let signs = bare
-            .chars()
-            .filter(|sign| sign.is_ascii_punctuation() && *sign != '_')
-            .count();
-        if signs > MOST_SIGNS {
+        if too_deep(&bare) {
             return Err("CEL compile error: the expression is too complex".to_owned());
         }
         let dense: String = bare.chars().filter(|sign| !sign.is_whitespace()).collect();
@@ -91,6 +89,24 @@ impl Selector {
             Err(error) => Err(format!("CEL runtime error: {error}")),
         }
     }
+}
+
+/// An expression so deep that reading or evaluating it could exhaust the stack.
+fn too_deep(bare: &str) -> bool {
+    let (mut operators, mut chain, mut nested) = (0, 0, 0_usize);
+    bare.chars().any(|sign| {
+        match sign {
+            '(' | '[' | '{' => (nested, chain) = (nested + 1, chain + 1),
+            ')' | ']' | '}' => nested = nested.saturating_sub(1),
+            '.' => chain += 1,
+            '|' | '&' | '+' | '-' | '*' | '/' | '%' | '?' | '!' | '<' | '>' | '=' => {
+                (operators, chain) = (operators + 1, 0)
+            }
+            ',' | ':' => chain = 0,
+            _ => {}
+        }
+        operators > MOST_OPERATORS || nested > DEEPEST || chain > DEEPEST
+    })
 }
 
 /// The string literals of an expression.

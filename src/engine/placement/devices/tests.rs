@@ -240,7 +240,7 @@ fn search(case: &Case) -> Result<Vec<AllocationInput>, NoDevices> {
             constraints,
         })
         .collect();
-    find(&model, id, &asks, When::Now)
+    find(&model, id, &asks, &[], When::Now)
 }
 
 /// What was found, as a choice to be checked.
@@ -287,11 +287,11 @@ proptest! {
 
 #[test]
 fn a_search_without_end_is_given_up() {
-    // Twenty devices of two kinds, and eleven of one kind are wanted.
+    // Thirty-six devices of two kinds, and nineteen of one kind are wanted.
     let case = Case {
         counter: 99,
-        devices: (0..20).map(|at| (at % 2, 1, 0, false, None)).collect(),
-        claims: vec![(vec![vec![(0, Some(11), false, true, 1)]], Some(false))],
+        devices: (0..36).map(|at| (at % 2, 1, 0, false, None)).collect(),
+        claims: vec![(vec![vec![(0, Some(19), false, true, 1)]], Some(false))],
     };
     let Err(NoDevices::Failed(text)) = search(&case) else {
         panic!("there are none");
