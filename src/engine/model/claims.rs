@@ -3,12 +3,13 @@
 //! A pod's [`Place`](super::task::Place) names the allocations that it uses. An allocation takes its devices as long as some pod uses it; one that the API
 //! server shows and no pod uses takes them too, until the API server says otherwise.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use crate::engine::input::devices::{AllocationInput, ClaimInput, is_gpu};
-use crate::engine::input::{GPU, Name, Table};
+use crate::engine::input::{GPU, Name};
 
 use super::arena::Arena;
 use super::devices::{Allocation, Both, Inventory, LATER, NOW};
@@ -84,7 +85,7 @@ impl Claim {
 #[derive(Debug, Default)]
 pub struct Claims {
     all: Arena<ClaimId, Claim>,
-    ids: Table<Name, ClaimId>,
+    ids: BTreeMap<Name, ClaimId>,
 }
 
 impl std::ops::Index<ClaimId> for Claims {

@@ -2,6 +2,8 @@
 //!
 //! A device is taken by allocations of claims, see `claims`. The figures here are sums over those, so that the order of changes leaves no trace.
 
+use std::collections::BTreeMap;
+
 use crate::engine::input::devices::{AllocationInput, DeviceInput, PoolInput, Reach, ResultInput};
 use crate::engine::input::{Name, Table};
 
@@ -27,7 +29,7 @@ pub struct Pool {
     /// What devices draw on together: how much there is, and how much is drawn.
     pub counters: Vec<(i128, Both<i128>)>,
     /// Devices by name; also those that only an allocation names.
-    devices: Table<Name, DeviceId>,
+    devices: BTreeMap<Name, DeviceId>,
     /// Those on offer, in order.
     offered: Vec<DeviceId>,
 }
@@ -302,7 +304,7 @@ impl Inventory {
             key: key.clone(),
             complete: false,
             counters: Vec::new(),
-            devices: Table::default(),
+            devices: BTreeMap::new(),
             offered: Vec::new(),
         });
         self.pool_ids.insert(key, id);
