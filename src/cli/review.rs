@@ -9,8 +9,9 @@ use std::process::ExitCode;
 use anyhow::Context;
 use serde_json::{Value, json};
 
-use crate::components::admission::review::{Request, Verdict};
-use crate::components::admission::{Settings, pod_groups, pods, queues, topologies};
+use crate::components::admission::pods::queue_label::{Source, Workload};
+use crate::components::admission::review::{Operation, Verdict};
+use crate::components::admission::{pod_groups, pods, queues, topologies};
 use case::{Case, Kind};
 
 /// The random part of generated names, so that the answer to one question is always the same.
@@ -19,8 +20,8 @@ const RANDOM: &str = "xxxxxxx";
 /// Arguments of `unikai review`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Manifests (each object is taken as being created, and may rely on the others), or admission requests as the API
-    /// server sends them (AdmissionReview)
+    /// Manifests (each object is taken as being created, and may rely on the others, of all files; pods that name none of the
+    /// queues among them draw a warning), or admission requests as the API server sends them (AdmissionReview)
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
@@ -56,9 +57,16 @@ struct Reviewed {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut out = std::io::stdout().lock();
     let mut status = ExitCode::SUCCESS;
-    for file in &args.files {
+    let mut questions: Vec<_> = args.files.iter().map(|file| (file, cases(file, &args))).collect();
+    case::share_queues(
+        questions
+            .iter_mut()
+            .filter_map(|(_, cases)| cases.as_mut().ok())
+            .flatten(),
+    );
+    for (file, cases) in questions {
         let name = file.display().to_string();
-        let cases = match cases(file, &args) {
+        let cases = match cases {
             Ok(cases) => cases,
             Err(error) => {
                 status = ExitCode::FAILURE;
@@ -98,9 +106,10 @@ fn review(case: &Case) -> Reviewed {
         request,
         settings,
         queues,
+        ..
     } = case;
     let verdict = match kind {
-        Kind::Pod => return review_pod(request, settings),
+        Kind::Pod => return review_pod(case),
         Kind::Queue => {
             let find = |name: &str| queues.get(name).cloned();
             queues::validate(request, &find, settings.validate_queue_quotas)
@@ -111,9 +120,9 @@ fn review(case: &Case) -> Reviewed {
     Reviewed { verdict, object: None }
 }
 
-fn review_pod(request: &Request, settings: &Settings) -> Reviewed {
-    use crate::components::admission::review::Operation;
-    let mut request = request.clone();
+fn review_pod(case: &Case) -> Reviewed {
+    let settings = &case.settings;
+    let mut request = case.request.clone();
     if request.operation == Operation::Delete {
         return Reviewed {
             verdict: Verdict::allow(),
@@ -135,13 +144,35 @@ fn review_pod(request: &Request, settings: &Settings) -> Reviewed {
             json_patch::patch(&mut request.object, &patch).expect("the patch was made from this object");
         }
     }
-    let judged = pods::validate(&request, None, settings);
+    let judged = pods::validate(&request, workload(case).as_ref(), settings);
     let verdict = Verdict {
         warnings: warnings.into_iter().chain(judged.warnings.clone()).collect(),
         ..judged
     };
     let object = (creation && verdict.is_allowed()).then(|| lean(request.object));
     Reviewed { verdict, object }
+}
+
+/// The queue of a pod of a manifest, if there are queues among the manifests. What names none runs in the default queue, which
+/// every cluster has.
+fn workload(case: &Case) -> Option<Workload> {
+    if !case.is_manifest || case.queues.is_empty() {
+        return None;
+    }
+    let label = format!("/metadata/labels/{}", case.settings.queue_label_key.replace('/', "~1"));
+    let own = case.request.object.pointer(&label).and_then(Value::as_str);
+    let (queue, source) = match (own.filter(|queue| !queue.is_empty()), &case.namespace_queue) {
+        (Some(own), _) => (own.to_owned(), Source::Pod),
+        (None, Some(queue)) => (queue.clone(), Source::Surroundings),
+        (None, None) => return None,
+    };
+    let parents = case.queues.iter();
+    let tree = parents.map(|(name, queue)| (name.clone(), queue.spec.parent_queue.clone()));
+    Some(Workload {
+        queue,
+        source,
+        tree: tree.collect(),
+    })
 }
 
 /// Without nulls and empty maps, lists and texts: they say what their absence says.

@@ -22,8 +22,15 @@ pub struct Case {
     /// What the rules go by.
     pub settings: Settings,
     /// The queues around it.
-    pub queues: BTreeMap<String, Arc<Queue>>,
+    pub queues: Arc<Queues>,
+    /// For a pod of a manifest: the queue that its namespace names, if the namespace is a manifest, too.
+    pub namespace_queue: Option<String>,
+    /// It comes from a manifest, so that whatever stands in the others is there as well.
+    pub is_manifest: bool,
 }
+
+/// Queues by name.
+pub type Queues = BTreeMap<String, Arc<Queue>>;
 
 /// The kinds that webhooks look at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,16 +75,20 @@ pub fn read(text: &str, gpu_sharing: bool) -> anyhow::Result<Vec<Case>> {
             None => objects.push(object),
         }
     }
-    let queues = queues(&objects)?;
+    let queues = Arc::new(queues(&objects)?);
+    let namespaces = namespace_queues(&objects);
     let asked = objects
         .into_iter()
         .filter_map(|object| Some((Kind::of(&object["kind"])?, object)));
     let cases = asked.map(|(kind, object)| {
+        let request = creation(object)?;
         Ok(Case {
             kind,
-            request: creation(object)?,
+            namespace_queue: namespaces.get(&request.namespace).cloned(),
+            request,
             settings: settings(&json!({"gpuSharingEnabled": gpu_sharing})),
-            queues: queues.clone(),
+            queues: Arc::clone(&queues),
+            is_manifest: true,
         })
     });
     cases.collect()
@@ -107,7 +118,9 @@ fn one(mut question: Value, gpu_sharing: bool) -> anyhow::Result<Case> {
         kind,
         request: Request::deserialize(request).context("request")?,
         settings: settings(&given.unwrap_or_else(|| json!({"gpuSharingEnabled": gpu_sharing}))),
-        queues: queues(&objects)?,
+        queues: Arc::new(queues(&objects)?),
+        namespace_queue: None,
+        is_manifest: false,
     })
 }
 
@@ -124,7 +137,32 @@ fn creation(object: Value) -> anyhow::Result<Request> {
     Request::deserialize(request).context("an object")
 }
 
-fn queues(objects: &[Value]) -> anyhow::Result<BTreeMap<String, Arc<Queue>>> {
+/// Lets every manifest rely on the queues of all of them.
+pub fn share_queues<'a>(cases: impl Iterator<Item = &'a mut Case>) {
+    let mut cases: Vec<_> = cases.filter(|case| case.is_manifest).collect();
+    let all: Queues = cases
+        .iter()
+        .flat_map(|case| case.queues.iter())
+        .map(|(name, queue)| (name.clone(), Arc::clone(queue)))
+        .collect();
+    let all = Arc::new(all);
+    for case in &mut cases {
+        case.queues = Arc::clone(&all);
+    }
+}
+
+/// The queues that namespaces name for their pods.
+fn namespace_queues(objects: &[Value]) -> BTreeMap<String, String> {
+    let namespaces = objects.iter().filter(|object| object["kind"] == "Namespace");
+    let queue = |namespace: &Value| {
+        let (name, labels) = (&namespace["metadata"]["name"], &namespace["metadata"]["labels"]);
+        let queue = labels[names::label::QUEUE].as_str().filter(|queue| !queue.is_empty())?;
+        Some((name.as_str()?.to_owned(), queue.to_owned()))
+    };
+    namespaces.filter_map(queue).collect()
+}
+
+fn queues(objects: &[Value]) -> anyhow::Result<Queues> {
     let queues = objects
         .iter()
         .filter(|object| Kind::of(&object["kind"]) == Some(Kind::Queue));
@@ -136,8 +174,8 @@ fn queues(objects: &[Value]) -> anyhow::Result<BTreeMap<String, Arc<Queue>>> {
     named.collect()
 }
 
-/// The settings of the webhooks, under the names of KAI's flags; absent ones are off, as in KAI. The queues of pods are the
-/// business of a live cluster.
+/// The settings of the webhooks, under the names of KAI's flags; absent ones are off, as in KAI. The queue of a pod draws warnings
+/// where queues are known: a live cluster may have more of them.
 fn settings(given: &Value) -> Settings {
     let on = |name: &str| given[name].as_bool().unwrap_or(false);
     let text = |name: &str, default: &str| given[name].as_str().unwrap_or(default).to_owned();
@@ -145,7 +183,7 @@ fn settings(given: &Value) -> Settings {
         namespace: names::object::NAMESPACE.to_owned(),
         scheduler_name: text("schedulerName", names::object::SCHEDULER_NAME),
         queue_label_key: names::label::QUEUE.to_owned(),
-        queue_labels: QueueLabels::Off,
+        queue_labels: QueueLabels::Warn,
         gpu_sharing: on("gpuSharingEnabled"),
         gpu_fraction_runtime_class: text("gpuFractionRuntimeClassName", "nvidia"),
         block_nvidia_visible_devices: on("blockNvidiaVisibleDevices"),

@@ -63,3 +63,50 @@ fn what_no_webhook_looks_at_and_what_is_no_yaml_is_said() {
     assert_eq!(error.to_string(), "no webhook looks at \"Node\"");
     assert!(case::read("{{", true).is_err());
 }
+
+#[test]
+fn a_pod_that_names_none_of_the_queues_beside_it_is_told() {
+    let queue = "{apiVersion: scheduling.run.ai/v2, kind: Queue, metadata: {name: NAME}, spec: {PARENT resources: {}}}";
+    let queues = [
+        queue.replace("NAME", "top").replace("PARENT", ""),
+        queue.replace("NAME", "team").replace("PARENT", "parentQueue: top,"),
+    ];
+    let pod = |queue: &str| {
+        let labels = if queue.is_empty() {
+            String::new()
+        } else {
+            format!(", labels: {{kai.scheduler/queue: {queue}}}")
+        };
+        format!(
+            "{{kind: Pod, metadata: {{name: p, namespace: n{labels}}}, spec: {{schedulerName: kai-scheduler, containers: []}}}}"
+        )
+    };
+    let read = |documents: &[String]| case::read(&documents.join("\n---\n"), true).expect("a readable file");
+    let warnings = |cases: &[Case]| {
+        cases
+            .iter()
+            .flat_map(|case| review(case).verdict.warnings)
+            .collect::<Vec<_>>()
+    };
+
+    let advice = "Set the label kai.scheduler/queue to team, or create the queue";
+    let mut cases = read(&[pod("team"), pod(""), pod("tame"), pod("top")]);
+    assert!(warnings(&cases).is_empty(), "no queues are known");
+    let mut others = read(&queues);
+    case::share_queues(cases.iter_mut().chain(&mut others));
+    let told = [
+        format!("queue \"tame\" does not exist. {advice}"),
+        format!("queue \"top\" is the parent of other queues; workloads run in queues without children. {advice}"),
+    ];
+    assert_eq!(warnings(&cases), told);
+
+    let namespace = "{kind: Namespace, metadata: {name: n, labels: {kai.scheduler/queue: gone}}}".to_owned();
+    let [top, team] = queues;
+    let named = read(&[top, team, namespace, pod("")]);
+    assert_eq!(
+        warnings(&named),
+        [format!(
+            "queue \"gone\", which the pod's workload, project or namespace names, does not exist. {advice}"
+        )]
+    );
+}

@@ -32,6 +32,20 @@ impl Key {
     }
 }
 
+/// What changes when an object is to be different, and stays when only its status is. Kinds without generations have none.
+#[derive(PartialEq, Eq)]
+struct Stamp {
+    uid: Option<String>,
+    generation: i64,
+}
+
+impl Stamp {
+    fn of(meta: &ObjectMeta) -> Option<Self> {
+        let uid = meta.uid.clone();
+        meta.generation.map(|generation| Self { uid, generation })
+    }
+}
+
 type Objects<K> = HashMap<String, HashMap<String, Arc<K>>>;
 
 /// All objects of one kind, as last seen.
@@ -98,7 +112,8 @@ impl<K> Store<K> {
         self.len() == 0
     }
 
-    /// Tells when something has changed; many changes at once may be told as one.
+    /// Tells when an object came, went, or is to be different than before; many changes at once may be told as one. Changes of
+    /// status are not told.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
@@ -144,10 +159,13 @@ impl<K: Resource> Store<K> {
     /// Puts an object in; returns the one it replaces.
     pub fn insert(&self, object: Arc<K>) -> Option<Arc<K>> {
         let key = Key::of(object.meta());
+        let stamp = Stamp::of(object.meta());
         let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
         let previous = objects.entry(key.namespace).or_default().insert(key.name, object);
         drop(objects);
-        self.changes.send_replace(());
+        if stamp.is_none() || previous.as_ref().and_then(|previous| Stamp::of(previous.meta())) != stamp {
+            self.changes.send_replace(());
+        }
         previous
     }
 }

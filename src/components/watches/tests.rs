@@ -214,3 +214,23 @@ async fn a_kind_that_is_not_installed_yet_is_named_and_waited_for() {
     assert!(readiness.is_ready());
     watching.abort();
 }
+
+#[test]
+fn whoever_waits_for_changes_is_woken_by_a_new_spec_and_not_by_a_status() {
+    let store = Store::<Queue>::default();
+    let mut changes = store.changes();
+    let mut woken = |uid: &str, generation: i64, parent: &str| {
+        let queue = json!({
+            "metadata": {"name": "a", "uid": uid, "generation": generation},
+            "spec": {"parentQueue": parent}, "status": {"childQueues": [generation.to_string()]},
+        });
+        store.insert(Arc::new(serde_json::from_value(queue).unwrap()));
+        let woken = changes.has_changed().unwrap();
+        changes.mark_unchanged();
+        woken
+    };
+    assert!(woken("first", 1, "top"));
+    assert!(!woken("first", 1, "top"));
+    assert!(woken("first", 2, "other"));
+    assert!(woken("second", 2, "other"), "another object of the same name");
+}

@@ -24,6 +24,28 @@ fn owner(api_version: &str, kind: &str, name: &str, more: &Value) -> Value {
     object
 }
 
+/// A JobSet with so many replicas of one Job, each of so many pods.
+fn job_set(name: &str, replicas: u32, parallelism: u32) -> Value {
+    let template = json!({"spec": {"parallelism": parallelism}});
+    let spec = json!({"spec": {"replicatedJobs": [{"name": "node", "replicas": replicas, "template": template}]}});
+    owner("jobset.x-k8s.io/v1alpha2", "JobSet", name, &spec)
+}
+
+/// A Job as the controller of JobSets makes it.
+fn child_job(name: &str, parallelism: u32) -> Value {
+    let pod = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
+    let spec = json!({"spec": {"parallelism": parallelism, "template": pod}});
+    owner("batch/v1", "Job", name, &spec)
+}
+
+/// What tells the pods of one replica from those of another.
+fn child_labels(index: &str) -> [(&'static str, &str); 2] {
+    [
+        ("jobset.sigs.k8s.io/replicatedjob-name", "node"),
+        ("jobset.sigs.k8s.io/job-index", index),
+    ]
+}
+
 /// The same below another object.
 fn below(parent: &OwnerReference, mut object: Value) -> Value {
     object["metadata"]["ownerReferences"] = json!([parent]);
@@ -182,17 +204,9 @@ async fn a_train_job_starts_as_the_job_set_below_it() {
     let train = bench
         .create_owner(owner("trainer.kubeflow.org/v1alpha1", "TrainJob", "train", &json!({})))
         .await;
-    let spec = json!({"spec": {"replicatedJobs": [{"name": "node", "replicas": 1, "template": {"spec": {"parallelism": 2}}}]}});
-    let set = below(&train, owner("jobset.x-k8s.io/v1alpha2", "JobSet", "train", &spec));
-    let set = bench.create_owner(set).await;
-    let template = json!({"spec": {"parallelism": 2, "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}});
-    let job = bench
-        .create_owner(below(&set, owner("batch/v1", "Job", "train-node-0", &template)))
-        .await;
-    let labels = [
-        ("jobset.sigs.k8s.io/replicatedjob-name", "node"),
-        ("jobset.sigs.k8s.io/job-index", "0"),
-    ];
+    let set = bench.create_owner(below(&train, job_set("train", 1, 2))).await;
+    let job = bench.create_owner(below(&set, child_job("train-node-0", 2))).await;
+    let labels = child_labels("0");
     let pods = ["train-node-0-0", "train-node-0-1"].map(|name| (member(name, &job, &labels), Some("node-replica-0")));
     bench.runs_as_gang(&format!("pg-train-{}", set.uid), &pods).await;
     bench.stop().await;
@@ -270,19 +284,14 @@ async fn a_job_set_under_a_workflow_starts_whole() {
     let flow = bench
         .create_owner(owner("argoproj.io/v1alpha1", "Workflow", "flow", &json!({})))
         .await;
-    let spec = json!({"spec": {"replicatedJobs": [{"name": "node", "replicas": 2, "template": {"spec": {"parallelism": 1}}}]}});
-    let mut set = below(&flow, owner("jobset.x-k8s.io/v1alpha2", "JobSet", "js", &spec));
+    let mut set = below(&flow, job_set("js", 2, 1));
     set["metadata"]["labels"] = json!({});
     let set = bench.create_owner(set).await;
-    let template = json!({"spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}});
     let mut pods = Vec::new();
     for index in ["0", "1"] {
-        let job = below(&set, owner("batch/v1", "Job", &format!("js-node-{index}"), &template));
+        let job = below(&set, child_job(&format!("js-node-{index}"), 1));
         let job = bench.create_owner(job).await;
-        let labels = [
-            ("jobset.sigs.k8s.io/replicatedjob-name", "node"),
-            ("jobset.sigs.k8s.io/job-index", index),
-        ];
+        let labels = child_labels(index);
         let part = if index == "0" {
             "node-replica-0"
         } else {
