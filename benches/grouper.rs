@@ -19,6 +19,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use unikai::api::crds;
 use unikai::components::bus::{Change, Inboxes, Kind, ToScheduler, channels};
+use unikai::components::figures::Figures;
 use unikai::components::readiness::Readiness;
 use unikai::components::watches::{self, Stores};
 use unikai::components::{BACKGROUND_WRITES, Context, Settings, grouper};
@@ -108,6 +109,7 @@ impl Run {
             shutdown: CancellationToken::new(),
             readiness: Readiness::default(),
             background: Arc::new(Semaphore::new(BACKGROUND_WRITES)),
+            figures: Figures::default(),
         };
         let stores = Arc::new(Stores::default());
         let (bus, mut inboxes) = channels();

@@ -9,6 +9,7 @@ mod agenda;
 pub mod binder;
 pub mod bus;
 pub mod events;
+pub mod figures;
 pub mod grouper;
 pub mod grouping;
 mod patch;
@@ -19,6 +20,7 @@ pub mod queues;
 pub mod readiness;
 mod retry;
 pub mod scheduler;
+pub mod traces;
 pub mod watches;
 
 use std::collections::BTreeMap;
@@ -33,6 +35,8 @@ use tracing::{Instrument, info_span};
 use crate::engine::policy::Policy;
 use crate::mirror;
 use bus::{Bus, Inboxes};
+use figures::Figures;
+use queues::shown::MetricLabel;
 use readiness::Readiness;
 use watches::Stores;
 
@@ -54,6 +58,8 @@ pub struct Context {
     pub readiness: Readiness,
     /// Turns for writes that nobody waits for (pod groups, statuses, events). Bindings do not take turns here.
     pub background: Arc<Semaphore>,
+    /// What is shown of objects as metrics.
+    pub figures: Figures,
 }
 
 /// Background writes at the same time: enough to keep up with a thousand bindings a second, too few to stand in their way.
@@ -149,6 +155,8 @@ pub struct Settings {
     pub gpu_resources: Vec<String>,
     /// Conditions and events list every node instead of counts per reason.
     pub detailed_fit_errors: bool,
+    /// Labels of queues that are labels of their metrics, too, by the label's key.
+    pub queue_metric_labels: Vec<MetricLabel>,
 }
 
 impl Default for Settings {
@@ -168,6 +176,7 @@ impl Default for Settings {
             namespace_labels: BTreeMap::new(),
             gpu_resources: Vec::new(),
             detailed_fit_errors: false,
+            queue_metric_labels: Vec::new(),
         }
     }
 }

@@ -11,6 +11,7 @@ pub mod input;
 pub mod model;
 pub mod placement;
 pub mod policy;
+pub mod stage;
 #[cfg(test)]
 mod tests;
 
@@ -28,6 +29,7 @@ use input::{Event, GroupKey, Time};
 use model::Model;
 use model::ids::{GangId, TaskId};
 use policy::{ActionKind, Plugin, Policy};
+use stage::{Onlooker, Stage};
 
 /// Why the engine wants to be asked again at some instant although nothing changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -104,6 +106,11 @@ impl Engine {
 
     /// Decides everything that can be decided now, and assumes it. Costs next to nothing if nothing changed.
     pub fn cycle(&mut self, now: Time) -> Decisions {
+        self.cycle_seen_by(now, &mut |_| ())
+    }
+
+    /// The same, telling an onlooker what has been done.
+    pub fn cycle_seen_by(&mut self, now: Time, onlooker: Onlooker) -> Decisions {
         let mut decisions = Decisions::default();
         self.model.pass_time(now);
         while let Some(&(at, _)) = self.wake.first()
@@ -118,10 +125,12 @@ impl Engine {
         // Whatever only time can lift is found anew.
         self.wake.clear();
         self.model.prepare(&self.policy);
+        onlooker(Stage::Prepared);
         let k = self.k_value();
         divide_tree(&mut self.model, k);
+        onlooker(Stage::Divided);
         let kept = (&mut self.lines, &mut self.rooms, &mut self.spots);
-        let mut session = Session::new(&mut self.model, kept, &self.policy, now);
+        let mut session = Session::new(&mut self.model, kept, &self.policy, now, onlooker);
         #[cfg(test)]
         {
             session.plainly = self.plainly;
@@ -137,6 +146,7 @@ impl Engine {
                     session.evict_for_others(action);
                 }
             }
+            (session.onlooker)(Stage::Ended(action));
         }
         for &gang in &self.stale {
             if let Some(until) = session.stale_until(gang).filter(|until| *until > now) {
@@ -152,6 +162,7 @@ impl Engine {
         let findings = std::mem::take(&mut session.findings);
         Self::tell(&mut self.reported, &session, &findings, &mut decisions);
         session.finish(&mut decisions);
+        (session.onlooker)(Stage::Finished);
         self.tell_of_strays(&mut decisions);
         self.model.dirty = !decisions.evict.is_empty();
         decisions

@@ -9,10 +9,12 @@ pub mod client;
 pub mod fence;
 pub mod http;
 pub mod lease;
+pub mod metrics;
 pub mod settings;
 pub mod shutdown;
 pub mod supervisor;
 pub mod telemetry;
+mod writes;
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -26,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, error, info, info_span};
 
 use crate::components::bus::{self, Bus, Inboxes, Kind};
+use crate::components::figures::Figures;
 use crate::components::readiness::Readiness;
 use crate::components::watches::Stores;
 use crate::components::{self, BACKGROUND_WRITES, admission};
@@ -72,6 +75,8 @@ impl Operator {
     /// # Errors
     /// When an address cannot be bound or a client cannot be set up.
     pub async fn start(config: &kube::Config, settings: Settings) -> anyhow::Result<Running> {
+        let figures = Figures::default();
+        let page = metrics::Page::new(figures.clone(), settings.metrics_namespace.clone());
         let fence = Fence::closed();
         let clients = client::connect(config, &fence)?;
         let http = http::bind(settings.http_address).await?;
@@ -90,12 +95,18 @@ impl Operator {
             shutdown: ends.shutdown.clone(),
             readiness: readiness.clone(),
             background: Arc::new(Semaphore::new(BACKGROUND_WRITES)),
+            figures,
         };
 
         let stores = Arc::new(Stores::default());
-        let channels = bus::channels();
-        let describe = describe(election.clone(), channels.0.clone(), Arc::clone(&stores));
+        let mut channels = bus::channels();
         let mut work = Supervisor::default();
+        if let Some(tracer) = telemetry::tracer() {
+            let (traces, inbox) = bus::Traces::channel();
+            channels.0.traces = traces;
+            work.start("traces", components::traces::run(ends.shutdown.clone(), inbox, tracer));
+        }
+        let describe = describe(election.clone(), channels.0.clone(), Arc::clone(&stores));
         start_components(&mut work, &context, &stores, channels, &settings);
         let running = Running {
             http: http.address,
@@ -110,7 +121,7 @@ impl Operator {
                     elector.run(release).await;
                     anyhow::Ok(())
                 });
-                services.start("http server", http.serve(readiness, describe, servers.clone()));
+                services.start("http server", http.serve(readiness, describe, page, servers.clone()));
                 services.start(
                     "admission",
                     admission::run(context, settings.admission, webhooks, stores, servers),

@@ -11,7 +11,7 @@ mod limit;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::mpsc;
@@ -20,7 +20,9 @@ use tokio::time::sleep_until;
 use tracing::{Instrument, debug, info, info_span};
 
 use crate::api::names::{object, reason};
-use crate::components::bus::{Bind, BindOrder, Bus, Evict, Note, Outcome, Severity, Subject, ToScheduler};
+use crate::components::bus::{
+    Bind, BindOrder, BindSeen, Bus, Evict, Note, Outcome, Severity, Sighting, Subject, ToScheduler,
+};
 use crate::components::retry::Backoff;
 use crate::components::{Context, Error};
 use attempt::{Attempt, Ending, Report};
@@ -103,15 +105,18 @@ impl Binder {
         {
             let attempt = Attempt {
                 context: self.context.clone(),
+                steps: self.bus.traces.steps(),
             };
             let (bus, leading) = (self.bus.clone(), self.context.is_leading());
             let failed_before = self.failures.of(&job);
             self.under_way.spawn(async move {
+                let began = SystemTime::now();
                 let report = if leading {
                     carry_out(&attempt, &job).await
                 } else {
                     Report::not_tried("not the leader")
                 };
+                trace(&bus, &job, &report, &attempt, began);
                 answer(&bus, &job, &report, failed_before).await;
                 (job, report)
             });
@@ -129,6 +134,9 @@ impl Binder {
         if report.refusals > 0 {
             self.limit.refused();
             self.pause = report.pause.map(|pause| Instant::now() + pause).max(self.pause);
+        }
+        if let (Job::Bind(_), Ending::Done, Some(latency)) = (&job, &report.ending, report.answers.last()) {
+            metrics::histogram!("kai_task_bind_latency_milliseconds").record(latency.as_secs_f64() * 1e3);
         }
         self.failures.note(&job, &report.ending);
         if let Some(note) = note(&self.context, &job, &report) {
@@ -161,6 +169,26 @@ async fn carry_out(attempt: &Attempt, job: &Job) -> Report {
             attempt.evict(evict).instrument(span).await
         }
     }
+}
+
+/// Lets the trace of the workload tell of the bind.
+fn trace(bus: &Bus, job: &Job, report: &Report, attempt: &Attempt, began: SystemTime) {
+    let Job::Bind(bind) = job else { return };
+    bus.traces.tell(|| {
+        let failed = match &report.ending {
+            Ending::Failed(why) => Some(why.clone()),
+            Ending::Done | Ending::Overtaken => None,
+        };
+        Sighting::Bound(Box::new(BindSeen {
+            pod: bind.placement.pod.clone(),
+            group: bind.placement.group.clone(),
+            node: Arc::clone(&bind.placement.node),
+            began,
+            ended: SystemTime::now(),
+            steps: attempt.steps.take(),
+            failed,
+        }))
+    });
 }
 
 /// Tells the scheduler what its watch will not show.

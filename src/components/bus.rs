@@ -11,13 +11,16 @@
 //! scheduler ──Times, Waiting──────▶ grouper                                 awaited, never long: kept latest per group
 //! podgroups ──Usage───────────────▶ queues                                  awaited, never long: kept latest per group
 //! all       ──Note────────────────▶ events                                  dropped and counted when full
+//! scheduler ──Sighting────────────▶ traces                                  not made at all unless somebody collects traces;
+//! binder    ──Sighting────────────▶ traces                                  dropped and counted when full
 //! ```
 //!
 //! No deadlock, because no cycle of sends is awaited all the way: the loops of binder and grouper take from their inboxes
 //! without ever waiting for the scheduler or for the API server; work that waits runs in tasks of its own. Data lives in shared objects (`Arc`), so a message is a few words.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
@@ -43,6 +46,9 @@ pub const BINDER_INBOX: usize = 64;
 /// Events waiting to be written: two for each pod of a 4,096-pod burst. What does not fit is dropped and counted; events are
 /// a courtesy and are never worth delaying a binding.
 pub const EVENTS_INBOX: usize = 8_192;
+
+/// Sightings waiting to become spans: three for each pod of a 4,096-pod burst. What does not fit is dropped and counted.
+pub const TRACES_INBOX: usize = 16_384;
 
 /// The kinds that are watched, one watch each for the whole process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -330,6 +336,151 @@ pub struct Note {
     pub annotations: BTreeMap<String, String>,
 }
 
+/// **scheduler and binder → traces**: what a trace tells of. Dropped and counted when the inbox is full.
+#[derive(Clone, Debug)]
+pub enum Sighting {
+    /// From the scheduler: a pod that has no place yet. The first time counts.
+    Pod {
+        /// The pod.
+        pod: PodRef,
+        /// Its group, if it names one itself.
+        group: Option<GroupKey>,
+        /// When.
+        at: SystemTime,
+    },
+    /// From the scheduler: the grouper has said which group a pod belongs to.
+    Grouped {
+        /// The pod.
+        pod: PodRef,
+        /// Its group.
+        group: GroupKey,
+        /// The group's queue.
+        queue: String,
+        /// When.
+        at: SystemTime,
+    },
+    /// From the scheduler: a pod is gone.
+    Gone {
+        /// Its UID.
+        uid: Arc<str>,
+        /// When.
+        at: SystemTime,
+    },
+    /// From the scheduler: a cycle that decided something.
+    Cycle(Box<CycleSeen>),
+    /// From the binder: how an order to bind ended.
+    Bound(Box<BindSeen>),
+}
+
+/// A cycle, and what it came to for each pod group of which there is something new.
+#[derive(Clone, Debug)]
+pub struct CycleSeen {
+    /// When it began.
+    pub began: SystemTime,
+    /// How long it took.
+    pub took: Duration,
+    /// Its steps, one after the other: name, begin and end, from its begin on.
+    pub steps: Vec<(&'static str, Duration, Duration)>,
+    /// Searches for victims: by whom, with success, begin and end.
+    pub searches: Vec<(&'static str, bool, Duration, Duration)>,
+    /// Pod groups and what it came to for them.
+    pub attempts: Vec<(GroupKey, Came)>,
+    /// Pods that are evicted.
+    pub evicted: usize,
+}
+
+/// What a cycle came to for a pod group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Came {
+    /// So many pods are bound.
+    Bound(usize),
+    /// So many pods wait for others to leave.
+    Pipelined(usize),
+    /// It found no place, and why.
+    Unschedulable(String),
+}
+
+/// An order to bind, and how it ended.
+#[derive(Clone, Debug)]
+pub struct BindSeen {
+    /// The pod.
+    pub pod: PodRef,
+    /// Its group.
+    pub group: GroupKey,
+    /// Where to.
+    pub node: Arc<str>,
+    /// When the work began.
+    pub began: SystemTime,
+    /// When it ended.
+    pub ended: SystemTime,
+    /// Its steps: name, begin and end.
+    pub steps: Vec<TimedStep>,
+    /// Why it failed, if so; the pod waits again.
+    pub failed: Option<String>,
+}
+
+/// A step of a bind: name, begin and end.
+pub type TimedStep = (&'static str, SystemTime, SystemTime);
+
+/// The way to the traces component: never waits, and is no way at all unless somebody collects traces.
+#[derive(Clone, Debug, Default)]
+pub struct Traces {
+    sender: Option<mpsc::Sender<Sighting>>,
+}
+
+impl Traces {
+    /// A way that leads somewhere, and its end.
+    #[must_use]
+    pub fn channel() -> (Self, mpsc::Receiver<Sighting>) {
+        let (sender, inbox) = mpsc::channel(TRACES_INBOX);
+        (Self { sender: Some(sender) }, inbox)
+    }
+
+    /// Somebody collects traces.
+    #[must_use]
+    pub fn are_on(&self) -> bool {
+        self.sender.is_some()
+    }
+
+    /// Sends what is seen, if somebody collects traces; only then is it put together.
+    pub fn tell(&self, sighting: impl FnOnce() -> Sighting) {
+        if let Some(sender) = &self.sender
+            && sender.try_send(sighting()).is_err()
+        {
+            metrics::counter!("unikai_spans_dropped_total").increment(1);
+        }
+    }
+
+    /// For the steps of one bind.
+    #[must_use]
+    pub fn steps(&self) -> StepLog {
+        StepLog(self.are_on().then(Arc::default))
+    }
+}
+
+/// The steps of one bind, noted only if somebody collects traces.
+#[derive(Clone, Debug, Default)]
+pub struct StepLog(Option<Arc<Mutex<Vec<TimedStep>>>>);
+
+impl StepLog {
+    /// Does a step, and notes when.
+    pub async fn step<T>(&self, name: &'static str, step: impl Future<Output = T>) -> T {
+        let Some(log) = &self.0 else { return step.await };
+        let began = SystemTime::now();
+        let result = step.await;
+        let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+        log.push((name, began, SystemTime::now()));
+        result
+    }
+
+    /// What was noted.
+    #[must_use]
+    pub fn take(&self) -> Vec<TimedStep> {
+        let noted = |log: &Arc<Mutex<Vec<_>>>| std::mem::take(&mut *log.lock().unwrap_or_else(PoisonError::into_inner));
+        self.0.as_ref().map(noted).unwrap_or_default()
+    }
+}
+
 /// The sending ends of all inboxes.
 #[derive(Clone, Debug)]
 pub struct Bus {
@@ -345,6 +496,8 @@ pub struct Bus {
     pub queues: mpsc::Sender<ToQueues>,
     /// To events.
     pub events: Notes,
+    /// To traces.
+    pub traces: Traces,
 }
 
 /// The receiving ends, one for each component.
@@ -380,6 +533,7 @@ pub fn channels() -> (Bus, Inboxes) {
         podgroups,
         queues,
         events: Notes { sender: events },
+        traces: Traces::default(),
     };
     let inboxes = Inboxes {
         scheduler: scheduler_inbox,

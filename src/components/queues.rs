@@ -3,6 +3,7 @@
 //! The figures come from the podgroups component, not from PodGroup statuses, so a queue is right as soon as its pods are. One
 //! patch per queue that changed, after a burst, by the leader. Absent: validation of queues, which is admission's.
 
+pub mod shown;
 mod tree;
 
 use std::collections::HashMap;
@@ -17,11 +18,11 @@ use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 use tracing::{debug, warn};
 
-use crate::api::names::resource;
 use crate::api::queue::QueueStatus;
 use crate::api::{QuantityMap, Queue};
 use crate::components::agenda::Agenda;
 use crate::components::bus::{Amounts, Change, Kind, Object, ToQueues};
+use crate::components::figures::families::QUEUE_STATUSES;
 use crate::components::patch::merge_diff;
 use crate::components::quantities::{quantities, same_amounts};
 use crate::components::retry::{Backoff, Failure, failure};
@@ -31,6 +32,8 @@ use tree::Tree;
 
 /// A status is written this long after it changed: the workloads of a burst change together.
 const AFTER: Duration = Duration::from_millis(250);
+/// Writes of one status keep this distance.
+const DISTANCE: Duration = Duration::from_secs(1);
 /// Wait before a failed write is tried again: first and longest.
 const RETRY: Backoff = Backoff {
     first: Duration::from_millis(200),
@@ -57,7 +60,7 @@ pub async fn run(context: Context, mut inbox: mpsc::Receiver<ToQueues>, stores: 
             }
             changed = leading.changed() => {
                 changed.map_err(|_| Error::Closed)?;
-                queues.everything_changed();
+                queues.leading_changed();
             }
             () = sleep_until(at), if wake.is_some() => queues.write_due(),
         }
@@ -70,6 +73,8 @@ struct Queues {
     tree: Tree,
     agenda: Agenda<String>,
     failures: HashMap<String, u32>,
+    /// When each status was last written.
+    written_at: HashMap<String, Instant>,
     writes: JoinSet<(String, Result<(), kube::Error>)>,
     /// All queues and the usage of all pod groups have come; before, every figure would be too small.
     listed: bool,
@@ -84,6 +89,7 @@ impl Queues {
             tree: Tree::default(),
             agenda: Agenda::default(),
             failures: HashMap::new(),
+            written_at: HashMap::new(),
             writes: JoinSet::new(),
             listed: false,
             counted: false,
@@ -94,13 +100,15 @@ impl Queues {
         let changed = match message {
             ToQueues::Change(Change::Applied(Object::Queue(queue))) => {
                 let name = queue.metadata.name.clone().unwrap_or_default();
-                metrics_of_spec(&name, &queue);
                 let mut changed = self.tree.put(&name, queue.spec.parent_queue.as_deref());
                 changed.insert(name);
                 changed
             }
             ToQueues::Change(Change::Deleted(Object::Queue(queue))) => {
-                self.tree.remove(queue.metadata.name.as_deref().unwrap_or_default())
+                let name = queue.metadata.name.as_deref().unwrap_or_default();
+                self.context.figures.forget(&QUEUE_STATUSES, name);
+                self.written_at.remove(name);
+                self.tree.remove(name)
             }
             ToQueues::Change(Change::Synced(Kind::Queue)) => {
                 self.listed = true;
@@ -118,6 +126,14 @@ impl Queues {
         }
     }
 
+    /// Who leads writes and shows.
+    fn leading_changed(&mut self) {
+        if !self.context.is_leading() {
+            self.context.figures.clear(&QUEUE_STATUSES);
+        }
+        self.everything_changed();
+    }
+
     fn everything_changed(&mut self) {
         for name in self.tree.queues() {
             self.plan(&name, AFTER);
@@ -126,7 +142,12 @@ impl Queues {
 
     fn plan(&mut self, name: &str, after: Duration) {
         if self.listed && self.counted {
-            self.agenda.plan(&name.to_owned(), Instant::now() + after);
+            let soon = Instant::now() + after;
+            let at = self
+                .written_at
+                .get(name)
+                .map_or(soon, |last| soon.max(*last + DISTANCE));
+            self.agenda.plan(&name.to_owned(), at);
         }
     }
 
@@ -140,15 +161,16 @@ impl Queues {
 
     /// Starts the write of a status; false if it is as it should be, or not ours to write.
     fn write(&mut self, name: &str) -> bool {
-        let Some(queue) = self.stores.queues.get("", name) else {
+        let Some(queue) = self.stores.queues.get("", name).filter(|_| self.context.is_leading()) else {
             return false;
         };
         let target = self.target(&queue);
-        metrics_of_status(name, &queue, &target);
+        shown::show(&self.context, name, &queue, &target);
         let is = queue.status.clone().unwrap_or_default();
-        let Some(patch) = merge_diff(&is, &target).filter(|_| self.context.is_leading()) else {
+        let Some(patch) = merge_diff(&is, &target) else {
             return false;
         };
+        self.written_at.insert(name.to_owned(), Instant::now());
         let (context, name) = (self.context.clone(), name.to_owned());
         self.writes.spawn(async move {
             let _turn = context.background.acquire().await;
@@ -199,43 +221,4 @@ impl Queues {
         }
         self.plan(&name, wait);
     }
-}
-
-fn labels(name: &str, queue: &Queue) -> [(&'static str, String); 3] {
-    let display = queue.spec.display_name.clone().unwrap_or_default();
-    [
-        ("queue_name", name.to_owned()),
-        ("queue_metadata_name", name.to_owned()),
-        ("queue_display_name", display),
-    ]
-}
-
-/// Thousandths are scaled for CPU, megabytes for memory; unlimited stays -1.
-fn scaled(value: f64, factor: f64) -> f64 {
-    if value < 0.0 { -1.0 } else { value * factor }
-}
-
-fn metrics_of_spec(name: &str, queue: &Queue) {
-    let labels = labels(name, queue);
-    let resources = queue.spec.resources.unwrap_or_default();
-    let quota = |of: Option<crate::api::queue::QueueResource>| of.and_then(|of| of.quota).unwrap_or_default();
-    metrics::gauge!("kai_queue_info", &labels).set(1.0);
-    metrics::gauge!("kai_queue_deserved_gpus", &labels).set(quota(resources.gpu));
-    metrics::gauge!("kai_queue_quota_cpu_cores", &labels).set(scaled(quota(resources.cpu), 1e-3));
-    metrics::gauge!("kai_queue_quota_memory_bytes", &labels).set(scaled(quota(resources.memory), 1e6));
-}
-
-fn metrics_of_status(name: &str, queue: &Queue, status: &QueueStatus) {
-    let labels = labels(name, queue);
-    let milli = |key: &str| {
-        let amount = status
-            .allocated
-            .get(key)
-            .and_then(|quantity| crate::api::quantity::Amount::of(quantity).ok());
-        amount.unwrap_or_default().nanos() as f64 / 1e9
-    };
-    let gpu = status.allocated.keys().find(|key| key.ends_with("/gpu")).cloned();
-    metrics::gauge!("kai_queue_allocated_gpus", &labels).set(gpu.map_or(0.0, |key| milli(&key)));
-    metrics::gauge!("kai_queue_allocated_cpu_cores", &labels).set(milli(resource::CPU));
-    metrics::gauge!("kai_queue_allocated_memory_bytes", &labels).set(milli(resource::MEMORY));
 }

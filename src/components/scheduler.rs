@@ -5,7 +5,10 @@
 //! them and a single pod none of it. A process that does not lead keeps its model warm and decides nothing. What is absent:
 //! any rule of scheduling, and any request to the API server.
 
+mod cycle;
 mod orders;
+mod shown;
+mod sightings;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,6 +27,8 @@ use crate::engine::decision::Decisions;
 use crate::engine::input::{Event, Time};
 use crate::engine::policy::Policy;
 use crate::mirror::{self, Mirror};
+use cycle::Timeline;
+use shown::Shown;
 
 /// Pause after a cycle that took longer than [`CHEAP`], so that what comes meanwhile is decided together.
 const DISTANCE: Duration = Duration::from_millis(1);
@@ -55,6 +60,7 @@ pub async fn run(
         missing: Kind::ALL.to_vec(),
         changed: false,
         not_before: Instant::now(),
+        shown: Shown::default(),
         context,
         stores,
         bus,
@@ -92,6 +98,7 @@ struct Scheduler {
     changed: bool,
     /// No cycle before.
     not_before: Instant,
+    shown: Shown,
     context: Context,
     stores: Arc<Stores>,
     bus: Bus,
@@ -118,13 +125,18 @@ impl Scheduler {
         loop {
             let wake = self.next_cycle();
             let at = wake.unwrap_or_else(|| Instant::now() + LONGEST_SLEEP);
+            let shares = self.shown.due();
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return Ok(()),
                 changed = leading.changed() => {
                     changed.map_err(|_| Error::Closed)?;
                     self.changed = true;
+                    self.shown.clear(&self.context);
                     info!(leading = *leading.borrow_and_update(), "leadership changed");
+                }
+                () = until(shares.unwrap_or(at)), if shares.is_some() => {
+                    self.shown.show_shares(&self.context, &self.engine, &self.stores);
                 }
                 () = until(at), if wake.is_some() => self.cycle().await?,
                 received = inbox.recv_many(&mut messages, MESSAGES_AT_ONCE) => {
@@ -154,19 +166,24 @@ impl Scheduler {
     fn take(&mut self, message: ToScheduler) {
         match message {
             ToScheduler::Change(Change::Applied(object)) => {
+                sightings::applied(&self.bus.traces, &object, &self.context.settings);
                 self.mirror(mirror::Change::Applied(mirrored(object)));
             }
             ToScheduler::Change(Change::Deleted(object)) => {
+                sightings::deleted(&self.bus.traces, &object);
                 self.mirror(mirror::Change::Deleted(mirrored(object)));
             }
             ToScheduler::Change(Change::Synced(kind)) => self.synced(kind),
-            ToScheduler::Grouped(grouping) => self.mirror(mirror::Change::Grouped(mirror::Grouping {
-                namespace: grouping.pod.namespace.to_string(),
-                pod: grouping.pod.name.to_string(),
-                uid: grouping.pod.uid.to_string(),
-                group: grouping.group,
-                sub_group: grouping.subgroup,
-            })),
+            ToScheduler::Grouped(grouping) => {
+                sightings::grouped(&self.bus.traces, &grouping);
+                self.mirror(mirror::Change::Grouped(mirror::Grouping {
+                    namespace: grouping.pod.namespace.to_string(),
+                    pod: grouping.pod.name.to_string(),
+                    uid: grouping.pod.uid.to_string(),
+                    group: grouping.group,
+                    sub_group: grouping.subgroup,
+                }));
+            }
             ToScheduler::Outcome(Outcome::NotBound { pod, retry_at }) => {
                 let retry_at = Some(Time(retry_at.as_millisecond()));
                 self.tell(Event::Unbound { pod: pod.uid, retry_at });
@@ -205,18 +222,21 @@ impl Scheduler {
     }
 
     async fn cycle(&mut self) -> Result<(), Error> {
-        let begin = Instant::now();
+        let mut timeline = Timeline::begin();
         self.changed = false;
-        let decisions = self.engine.cycle(now());
-        let took = begin.elapsed();
+        let decisions = self.engine.cycle_seen_by(now(), &mut |stage| timeline.reach(stage));
+        timeline.end();
+        let took = timeline.took;
         self.not_before = if took > CHEAP {
             Instant::now() + DISTANCE
         } else {
             Instant::now()
         };
-        metrics::gauge!("kai_e2e_scheduling_latency_milliseconds").set(took.as_secs_f64() * 1e3);
-        metrics::counter!("unikai_cycles_total").increment(1);
+        if timeline.worked() {
+            self.shown.shares_changed();
+        }
         if decisions.is_empty() {
+            timeline.record();
             return Ok(());
         }
         debug!(
@@ -227,7 +247,26 @@ impl Scheduler {
             took_us = took.as_micros(),
             "decided"
         );
-        self.pass_on(decisions).await
+        self.show(&decisions);
+        // Before the binder knows of it: a bind is told of after the cycle that decided it.
+        sightings::cycle(&self.bus.traces, &timeline, &decisions);
+        self.pass_on(decisions).await?;
+        timeline.end();
+        timeline.record();
+        Ok(())
+    }
+
+    /// What users are shown of the decisions as metrics.
+    fn show(&mut self, decisions: &Decisions) {
+        for bind in &decisions.bind {
+            let pod = self.stores.pods.get(&bind.pod.namespace, &bind.pod.name);
+            if let Some(age) = pod.and_then(|pod| shown::age(&pod)) {
+                metrics::histogram!("kai_task_scheduling_latency_milliseconds").record(age.as_secs_f64() * 1e3);
+            }
+        }
+        for eviction in &decisions.evict {
+            self.shown.evicted(&self.context, eviction, &self.stores);
+        }
     }
 
     /// Bindings first: they are what users wait for.

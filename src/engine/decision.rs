@@ -308,6 +308,8 @@ pub struct QueueStanding {
     pub quota: Figures,
     /// Its limit.
     pub limit: Figures,
+    /// What it used over time, in billionths of the cluster.
+    pub usage: [i64; 3],
 }
 
 /// Amounts of the three shared resources: milli-cores, bytes, millionths of a GPU. `None` = unlimited.
@@ -356,4 +358,22 @@ pub struct Work {
     pub nodes_tested: u64,
     /// Candidate victim sets simulated.
     pub candidates_simulated: u64,
+    /// Candidate victim sets that had failed before.
+    pub candidates_repeated: u64,
+    /// Candidate victim sets that gave the places, but may not be taken.
+    pub candidates_refused: u64,
+}
+
+impl Work {
+    /// What was done since `before`.
+    #[must_use]
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            groups_tried: self.groups_tried - before.groups_tried,
+            nodes_tested: self.nodes_tested - before.nodes_tested,
+            candidates_simulated: self.candidates_simulated - before.candidates_simulated,
+            candidates_repeated: self.candidates_repeated - before.candidates_repeated,
+            candidates_refused: self.candidates_refused - before.candidates_refused,
+        }
+    }
 }

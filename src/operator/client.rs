@@ -11,6 +11,7 @@ use tower::{BoxError, ServiceBuilder};
 
 use super::fence::stream::FencedConnector;
 use super::fence::{Fence, FenceLayer};
+use super::writes::CountLayer;
 
 /// How long a connection for writes may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -47,6 +48,7 @@ fn fenced(config: &Config, fence: &Fence) -> kube::Result<Client> {
     let connections = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build::<_, Body>(connector);
     let service = ServiceBuilder::new()
         .layer(FenceLayer(fence.clone()))
+        .layer(CountLayer)
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)

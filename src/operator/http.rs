@@ -2,7 +2,7 @@
 //! that changes anything.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -11,11 +11,11 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use super::metrics::{self, Page};
 use crate::components::readiness::Readiness;
 
 /// Flags of the HTTP server.
@@ -40,7 +40,7 @@ pub type Describe = Arc<dyn Fn() -> Value + Send + Sync>;
 struct Shared {
     readiness: Readiness,
     describe: Describe,
-    metrics: PrometheusHandle,
+    metrics: Page,
 }
 
 /// A server that is bound and not yet serving.
@@ -68,8 +68,13 @@ impl Bound {
     ///
     /// # Errors
     /// When the listener breaks.
-    pub async fn serve(self, readiness: Readiness, describe: Describe, end: CancellationToken) -> anyhow::Result<()> {
-        let metrics = recorder();
+    pub async fn serve(
+        self,
+        readiness: Readiness,
+        describe: Describe,
+        metrics: Page,
+        end: CancellationToken,
+    ) -> anyhow::Result<()> {
         let upkeep = metrics.clone();
         let shared = Shared {
             readiness,
@@ -79,7 +84,7 @@ impl Bound {
         let server = axum::serve(self.listener, router(shared)).with_graceful_shutdown(end.clone().cancelled_owned());
         tokio::select! {
             served = server => Ok(served?),
-            () = keep_up(&upkeep) => Ok(()),
+            () = upkeep.keep_up() => Ok(()),
             // A scraper that keeps its connection open does not keep the process alive.
             () = async { end.cancelled().await; tokio::time::sleep(Duration::from_millis(200)).await } => Ok(()),
         }
@@ -112,7 +117,7 @@ async fn state(State(shared): State<Shared>) -> Json<Value> {
 }
 
 async fn metrics_page(State(shared): State<Shared>) -> Response {
-    let headers = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
+    let headers = [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)];
     (headers, shared.metrics.render()).into_response()
 }
 
@@ -122,33 +127,4 @@ fn waiting(readiness: &Readiness) -> Vec<Value> {
         .into_iter()
         .map(|(name, reason)| json!({"name": name, "reason": reason}))
         .collect()
-}
-
-/// Folds what the histograms have collected, so that they do not grow where nobody scrapes.
-async fn keep_up(metrics: &PrometheusHandle) {
-    loop {
-        tokio::time::sleep(Duration::from_secs(30)).await;
-        metrics.run_upkeep();
-    }
-}
-
-/// The one recorder of the process. Several operators in one process, as in tests, share it.
-fn recorder() -> PrometheusHandle {
-    static RECORDER: OnceLock<PrometheusHandle> = OnceLock::new();
-    RECORDER.get_or_init(install).clone()
-}
-
-/// KAI's buckets for its latencies in milliseconds; finer ones for seconds.
-fn install() -> PrometheusHandle {
-    let milliseconds: Vec<f64> = (0..10).map(|k| 5.0 * f64::from(1 << k)).collect();
-    let seconds: Vec<f64> = (0..16).map(|k| 0.001 * f64::from(1 << k)).collect();
-    let builder = PrometheusBuilder::new()
-        .set_buckets_for_metric(Matcher::Suffix("_milliseconds".to_owned()), &milliseconds)
-        .and_then(|builder| builder.set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &seconds))
-        .expect("the buckets are not empty");
-    let recorder = builder.build_recorder();
-    let handle = recorder.handle();
-    // Another recorder may have been installed by whoever embeds us; then its page shows the metrics, and ours is empty.
-    let _ = metrics::set_global_recorder(recorder);
-    handle
 }

@@ -1,6 +1,7 @@
 //! What the user can set, from flags and environment: read strictly, all errors at once, nothing replaced.
 
 mod grouping;
+mod metrics;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,6 +13,7 @@ use crate::components::admission::{self, FailurePolicy, QueueLabels};
 
 use super::{http, lease};
 use grouping::GroupingArgs;
+use metrics::MetricsArgs;
 
 /// Flags of scheduling.
 #[derive(Debug, Clone, clap::Args)]
@@ -128,6 +130,9 @@ pub struct Args {
     /// The webhooks.
     #[command(flatten)]
     pub admission: AdmissionArgs,
+    /// Metrics.
+    #[command(flatten)]
+    pub metrics: MetricsArgs,
     /// The HTTP server.
     #[command(flatten)]
     pub http: http::Args,
@@ -147,6 +152,8 @@ pub struct Settings {
     pub lease: lease::Params,
     /// Where to serve health, metrics and state.
     pub http_address: SocketAddr,
+    /// The prefix of the metrics that are KAI's.
+    pub metrics_namespace: String,
     /// Whether missing default queues are created.
     pub create_default_queues: bool,
 }
@@ -196,6 +203,7 @@ impl TryFrom<Args> for Settings {
             scheduling,
             grouping,
             admission,
+            metrics,
             http,
             lease,
         } = args;
@@ -230,6 +238,7 @@ impl TryFrom<Args> for Settings {
                 retry_period: lease.lease_retry_period,
             },
             http_address: http.http_address,
+            metrics_namespace: metrics.metrics_namespace.clone(),
             create_default_queues: scheduling.create_default_queues,
             components: components::Settings {
                 scheduler_name: scheduling.scheduler_name,
@@ -239,6 +248,7 @@ impl TryFrom<Args> for Settings {
                 default_queue: scheduling.default_queue,
                 gpu_resources: scheduling.gpu_resources,
                 detailed_fit_errors: scheduling.detailed_fit_errors,
+                queue_metric_labels: metrics.queue_labels(),
                 ..grouping.settings()
             },
         })
@@ -250,6 +260,7 @@ fn problems(args: &Args) -> Vec<String> {
     let Args {
         scheduling,
         admission,
+        metrics,
         lease,
         ..
     } = args;
@@ -298,6 +309,22 @@ fn problems(args: &Args) -> Vec<String> {
     if let Some(url) = &admission.webhook_url {
         let right = url.scheme_str() == Some("https") && url.host().is_some() && matches!(url.path(), "" | "/");
         check(right, format!("--webhook-url {url}: not of the form https://HOST:PORT"));
+    }
+    check(
+        metrics::is_metric_word(&metrics.metrics_namespace),
+        format!(
+            "--metrics-namespace {:?}: not a name of Prometheus",
+            metrics.metrics_namespace
+        ),
+    );
+    for label in metrics.queue_labels() {
+        check(
+            metrics::is_metric_word(&label.shown_as) && is_label_key(&label.label),
+            format!(
+                "--queue-label-to-metric-label {}={}: not a label key and a label name of Prometheus",
+                label.label, label.shown_as
+            ),
+        );
     }
     let class = &admission.gpu_fraction_runtime_class_name;
     check(

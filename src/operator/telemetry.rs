@@ -1,15 +1,18 @@
-//! Logs on standard error, as text or JSON lines, and spans to an OpenTelemetry collector where one is named. Knows nothing
-//! of metrics: those are in the HTTP server's room.
+//! Logs on standard error, as text or JSON lines, and traces to an OpenTelemetry collector where one is named: OTLP over HTTP with
+//! protobuf, the lightest of its protocols, to a collector nearby (no TLS). Which spans there are the components know; how many of
+//! them are sent, the standard variables say (`OTEL_TRACES_SAMPLER`, `OTEL_BSP_…`), and what else they carry
+//! (`OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_EXPORTER_OTLP_TIMEOUT`).
 
 use std::io::IsTerminal;
+use std::sync::OnceLock;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use opentelemetry::trace::TracerProvider;
 use opentelemetry_otlp::WithExportConfig;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::runtime::Tokio;
-use opentelemetry_sdk::trace::SdkTracerProvider;
 use opentelemetry_sdk::trace::span_processor_with_async_runtime::BatchSpanProcessor;
+use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -35,9 +38,29 @@ pub struct Args {
     )]
     log_format: Format,
 
-    /// Send spans to this OpenTelemetry collector, as in `http://collector:4318` (OTLP over HTTP, no TLS) [default: send none]
+    /// Send traces to this OpenTelemetry collector, as in `http://collector:4318` (OTLP over HTTP, no TLS) [default: send none]
     #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT", value_name = "URL", global = true)]
     otlp_endpoint: Option<String>,
+
+    /// The same as the whole URL, as in `http://collector:4318/v1/traces`
+    #[arg(long, env = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", value_name = "URL", global = true)]
+    otlp_traces_endpoint: Option<String>,
+
+    /// How to send them
+    #[arg(long, env = "OTEL_EXPORTER_OTLP_PROTOCOL", value_name = "PROTOCOL", default_value = PROTOCOL, value_parser = [PROTOCOL], global = true, hide = true)]
+    otlp_protocol: String,
+}
+
+/// The one protocol that we speak.
+const PROTOCOL: &str = "http/protobuf";
+
+impl Args {
+    /// Where traces go, if anywhere.
+    fn traces_url(&self) -> Option<String> {
+        let given = |url: &Option<String>| url.clone().filter(|url| !url.is_empty());
+        let of_base = |url: String| format!("{}/v1/traces", url.trim_end_matches('/'));
+        given(&self.otlp_traces_endpoint).or_else(|| given(&self.otlp_endpoint).map(of_base))
+    }
 }
 
 /// How log lines look.
@@ -47,6 +70,14 @@ pub enum Format {
     Text,
     /// One JSON object per event, for log stores.
     Json,
+}
+
+static TRACER: OnceLock<SdkTracer> = OnceLock::new();
+
+/// What makes spans, if they are sent anywhere.
+#[must_use]
+pub fn tracer() -> Option<SdkTracer> {
+    TRACER.get().cloned()
 }
 
 /// Keeps the export of spans alive; sends what is left when dropped.
@@ -76,19 +107,14 @@ pub fn start(args: &Args, level: &str) -> anyhow::Result<Guard> {
         .with_context(|| format!("--log-level {filter}"))?
         // Whoever made a request says what its failure means; the client would call every one an error, a conflict too.
         .add_directive("kube_client::client::builder=off".parse()?);
-    let spans = args
-        .otlp_endpoint
-        .as_deref()
-        .filter(|url| !url.is_empty())
-        .map(span_exporter)
-        .transpose()?;
-    let export = spans
-        .as_ref()
-        .map(|provider| tracing_opentelemetry::layer().with_tracer(provider.tracer("unikai")));
+    let spans = args.traces_url().as_deref().map(span_exporter).transpose()?;
+    if let Some(provider) = &spans {
+        // A second start is refused below.
+        let _ = TRACER.set(provider.tracer("unikai"));
+    }
     tracing_subscriber::registry()
         .with(filter)
         .with(lines(args.log_format))
-        .with(export)
         .try_init()?;
     Ok(Guard { spans })
 }
@@ -105,13 +131,21 @@ where
 }
 
 fn span_exporter(url: &str) -> anyhow::Result<SdkTracerProvider> {
+    ensure!(
+        url.starts_with("http://"),
+        "--otlp-endpoint {url}: not of the form http://HOST:PORT"
+    );
     let exporter = opentelemetry_otlp::SpanExporter::builder()
         .with_http()
-        .with_endpoint(format!("{}/v1/traces", url.trim_end_matches('/')))
+        .with_endpoint(url)
         .build()
         .with_context(|| format!("--otlp-endpoint {url}"))?;
+    let mut resource = Resource::builder();
+    if std::env::var("OTEL_SERVICE_NAME").unwrap_or_default().is_empty() {
+        resource = resource.with_service_name("unikai");
+    }
     Ok(SdkTracerProvider::builder()
         .with_span_processor(BatchSpanProcessor::builder(exporter, Tokio).build())
-        .with_resource(Resource::builder().with_service_name("unikai").build())
+        .with_resource(resource.build())
         .build())
 }

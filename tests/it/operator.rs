@@ -5,3 +5,5 @@ mod crash;
 mod faults;
 mod journeys;
 mod lab;
+mod page;
+mod telemetry;

@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 use tracing::debug;
 
 use super::claims::Claims;
-use crate::components::bus::{Bind, Evict, PodRef, Step};
+use crate::components::bus::{Bind, Evict, PodRef, Step, StepLog};
 use crate::components::retry::{Backoff, Failure, failure};
 use crate::components::{Context, pods};
 
@@ -96,6 +96,8 @@ enum Seen {
 pub struct Attempt {
     /// Clients and settings.
     pub context: Context,
+    /// What is done one after the other, for traces.
+    pub steps: StepLog,
 }
 
 impl Attempt {
@@ -131,7 +133,8 @@ impl Attempt {
                 .await
                 .map(drop)
         };
-        self.until_certain(pod, Some(&bind.placement.node), post).await
+        let certain = self.until_certain(pod, Some(&bind.placement.node), post);
+        self.steps.step("post binding", certain).await
     }
 
     /// Deletes a pod, with the grace period that it asks for itself.

@@ -4,6 +4,7 @@
 use crate::engine::fairshare::tree::Pick;
 use crate::engine::model::task::Status;
 use crate::engine::policy::ActionKind;
+use crate::engine::stage::Stage;
 
 use super::place::Mode;
 use super::session::Session;
@@ -24,6 +25,7 @@ impl Session<'_> {
             }
             let waits = self.wait_as_one(job.gang, mark);
             self.commit();
+            (self.onlooker)(Stage::Placed(ActionKind::Allocate));
             if !waits && !started {
                 self.started(job.gang);
             }

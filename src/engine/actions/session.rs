@@ -21,6 +21,7 @@ use crate::engine::placement::choose::Closed;
 use crate::engine::placement::domains::Surveys;
 use crate::engine::placement::score::Scorers;
 use crate::engine::policy::{ActionKind, Plugin, Policy};
+use crate::engine::stage::Onlooker;
 
 use super::victims::probe::Spots;
 use super::victims::room::Rooms;
@@ -133,6 +134,8 @@ pub struct Session<'a> {
     pub steps_left: usize,
     /// Steps.
     pub work: Work,
+    /// Is told what has been done.
+    pub onlooker: Onlooker<'a>,
 }
 
 impl<'a> Session<'a> {
@@ -142,6 +145,7 @@ impl<'a> Session<'a> {
         (lines, rooms, spots): (&'a mut Lines, &'a mut Rooms, &'a mut Spots),
         policy: &'a Policy,
         now: Time,
+        onlooker: Onlooker<'a>,
     ) -> Self {
         let rules = Rules::of(policy);
         // The lines are for those who wait.
@@ -173,6 +177,7 @@ impl<'a> Session<'a> {
             wait_until: BTreeSet::new(),
             protected_until: Cell::new(None),
             work: Work::default(),
+            onlooker,
         }
     }
 

@@ -27,6 +27,7 @@ use crate::engine::model::Mark;
 use crate::engine::model::ids::{GangId, NodeId, QueueId, TaskId};
 use crate::engine::placement::claims;
 use crate::engine::policy::{ActionKind, Plugin};
+use crate::engine::stage::{SearchEnd, Searcher, Stage};
 
 use super::session::Session;
 use search::Search;
@@ -113,6 +114,15 @@ pub enum Generator {
     MultiNode,
 }
 
+impl From<Generator> for Searcher {
+    fn from(generator: Generator) -> Self {
+        match generator {
+            Generator::NodeLocal => Self::NodeLocalGreedy,
+            Generator::MultiNode => Self::MultiNodeGang,
+        }
+    }
+}
+
 impl Session<'_> {
     /// Runs one of the three actions.
     pub fn evict_for_others(&mut self, action: ActionKind) {
@@ -141,22 +151,33 @@ impl Session<'_> {
             } else {
                 Some(queue)
             };
-            if skips.certain_to_fail(self.model, table, job.gang)
+            let hopeless = skips.certain_to_fail(self.model, table, job.gang)
                 || self.is_impossible(job.gang, &tasks)
                 || self.claims_in_vain(&tasks)
-            {
-                continue;
-            }
-            if !self.promising(action, queue, &tasks, preemptible) {
-                continue;
-            }
-            if let Some(answer) = self.solve(action, job.gang, queue, tasks, &generators) {
+                || !self.promising(action, queue, &tasks, preemptible);
+            let end = if hopeless {
+                SearchEnd::NotAttempted
+            } else if let Some(answer) = self.solve(action, job.gang, queue, tasks, &generators) {
                 self.hold_places(&mut jobs, action, answer.mark);
                 self.keep(&answer);
                 jobs.recount();
+                (self.onlooker)(Stage::Placed(action));
+                SearchEnd::Solved
             } else {
                 skips.failed(self.model, table, job.gang);
-            }
+                self.why_not(&generators)
+            };
+            (self.onlooker)(Stage::TakenUp { action, end });
+        }
+    }
+
+    /// Why a search found nothing.
+    fn why_not(&self, generators: &[Generator]) -> SearchEnd {
+        let steps = super::session::steps(self.policy);
+        match (generators, steps, self.steps_left) {
+            ([], 0, _) => SearchEnd::NoGenerator,
+            (_, 1.., 0) => SearchEnd::OutOfSteps,
+            _ => SearchEnd::Exhausted,
         }
     }
 
@@ -255,8 +276,16 @@ impl Session<'_> {
         let mut search = self.begin(case)?;
         let found = generators
             .iter()
-            .find_map(|&generator| self.run_probes(&mut search, generator))
-            .or_else(|| self.look_through(&mut search));
+            .find_map(|&generator| {
+                self.seen(action, generator.into(), |session| {
+                    session.run_probes(&mut search, generator)
+                })
+            })
+            .or_else(|| {
+                let last_resort = self.steps_left > 0;
+                last_resort
+                    .then(|| self.seen(action, Searcher::Complete, |session| session.look_through(&mut search)))?
+            });
         #[cfg(test)]
         if self.exhaustively && found.is_none() {
             self.assert_hopeless(&mut search);
@@ -266,6 +295,24 @@ impl Session<'_> {
             mark,
             victims,
         })
+    }
+
+    /// Lets the onlooker see a search.
+    fn seen<T>(
+        &mut self,
+        action: ActionKind,
+        searcher: Searcher,
+        search: impl FnOnce(&mut Self) -> Option<T>,
+    ) -> Option<T> {
+        let before = self.work;
+        let found = search(self);
+        (self.onlooker)(Stage::Searched {
+            action,
+            searcher,
+            solved: found.is_some(),
+            work: self.work.since(before),
+        });
+        found
     }
 
     /// The probes of one generator. The answer's changes are in the model, from the mark on.

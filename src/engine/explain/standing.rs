@@ -1,8 +1,9 @@
-//! Where the queues stand in which a pod group waits: what each holds, and what its share is. Worked out when somebody asks.
+//! Where queues stand, those in which a pod group waits, or all: what each holds, and what its share is. Worked out when somebody asks.
 
 use crate::engine::Engine;
 use crate::engine::decision::QueueStanding;
 use crate::engine::input::GroupKey;
+use crate::engine::model::queue::Queue;
 
 impl Engine {
     /// The queues of a pod group from its own up, as of the last cycle. Empty if there is no such group or queue.
@@ -13,16 +14,23 @@ impl Engine {
         let Some(own) = gang.and_then(|gang| model.gangs[gang].queue) else {
             return Vec::new();
         };
-        let standing = |id| {
-            let queue = &model.queues[id];
-            QueueStanding {
-                queue: queue.name.clone(),
-                allocated: queue.allocated,
-                fair: queue.fair,
-                quota: [0, 1, 2].map(|resource| queue.share(resource).quota),
-                limit: [0, 1, 2].map(|resource| queue.share(resource).limit),
-            }
-        };
-        model.path_up(own).map(standing).collect()
+        model.path_up(own).map(|id| standing(&model.queues[id])).collect()
+    }
+
+    /// All queues of the tree, as of the last cycle.
+    pub fn queues(&self) -> impl Iterator<Item = QueueStanding> {
+        let queues = self.model().queues.iter().map(|(_, queue)| queue);
+        queues.filter(|queue| queue.valid).map(standing)
+    }
+}
+
+fn standing(queue: &Queue) -> QueueStanding {
+    QueueStanding {
+        queue: queue.name.clone(),
+        allocated: queue.allocated,
+        fair: queue.fair,
+        quota: [0, 1, 2].map(|resource| queue.share(resource).quota),
+        limit: [0, 1, 2].map(|resource| queue.share(resource).limit),
+        usage: queue.usage,
     }
 }

@@ -23,6 +23,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use unikai::api::{Queue, crds};
 use unikai::components::bus::channels;
+use unikai::components::figures::Figures;
 use unikai::components::readiness::Readiness;
 use unikai::components::watches::Stores;
 use unikai::components::{BACKGROUND_WRITES, Context, Running, Settings, start};
@@ -78,6 +79,7 @@ impl Bench {
             shutdown: CancellationToken::new(),
             readiness: Readiness::default(),
             background: Arc::new(Semaphore::new(BACKGROUND_WRITES)),
+            figures: Figures::default(),
         };
         let running = start(
             &context,

@@ -392,7 +392,11 @@ impl Session<'_> {
     }
 
     fn attempt(&mut self, search: &mut Search, count: usize, candidate: Candidate) -> Option<(Mark, Candidate)> {
-        if candidate.batches.is_empty() || search.failed.has(count, &candidate) {
+        if candidate.batches.is_empty() {
+            return None;
+        }
+        if search.failed.has(count, &candidate) {
+            self.work.candidates_repeated += 1;
             return None;
         }
         if let Some(mark) = self.simulate(&search.case, search.anywhere, count, &candidate) {

@@ -48,6 +48,7 @@ impl Session<'_> {
         if placed && self.acceptable(case, pods, candidate) {
             return Some(mark);
         }
+        self.work.candidates_refused += u64::from(placed);
         self.rollback(mark);
         None
     }

@@ -1,0 +1,174 @@
+//! Metrics. What the process counts about itself goes to the recorder of the `metrics` crate; what it shows of the cluster's objects
+//! is kept here, because it must go when the object goes: a queue that is deleted leaves no series behind.
+//!
+//! `families` is the list of all of both. Only the process that leads shows objects, so that no sum counts a queue twice.
+
+pub mod families;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use families::Family;
+
+/// Names and values of labels, in the order in which they are shown.
+pub type Labels<'a> = [(&'a str, &'a str)];
+
+/// The series of objects, shared by the components that set them and the page that shows them.
+#[derive(Clone, Debug, Default)]
+pub struct Figures {
+    /// By family; then by owner and labels, as they are shown.
+    series: Arc<Mutex<BTreeMap<&'static str, Series>>>,
+}
+
+type Series = BTreeMap<(String, String), f64>;
+
+impl Figures {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, Series>> {
+        self.series.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The one series of a family that an object has; a series of it with other labels goes.
+    pub fn set(&self, family: &Family, owner: &str, labels: &Labels, value: f64) {
+        let shown = shown(labels);
+        let mut all = self.lock();
+        let series = all.entry(family.name).or_default();
+        series.retain_others(owner, &shown);
+        series.insert((owner.to_owned(), shown), value);
+    }
+
+    /// Counts up one of the series of a family that an object has.
+    pub fn count(&self, family: &Family, owner: &str, labels: &Labels) {
+        let mut all = self.lock();
+        let series = all.entry(family.name).or_default();
+        *series.entry((owner.to_owned(), shown(labels))).or_default() += 1.0;
+    }
+
+    /// An object is gone, and so are its series in these families.
+    pub fn forget(&self, families: &[&Family], owner: &str) {
+        let mut all = self.lock();
+        for family in families {
+            if let Some(series) = all.get_mut(family.name) {
+                series.retain_others(owner, "");
+            }
+        }
+    }
+
+    /// Forgets the series of all objects in these families.
+    pub fn clear(&self, families: &[&Family]) {
+        let mut all = self.lock();
+        for family in families {
+            all.remove(family.name);
+        }
+    }
+
+    /// The series in the text format of Prometheus. Every family is named, whether it has series or not.
+    #[must_use]
+    pub fn render(&self) -> String {
+        let all = self.lock();
+        let mut page = String::new();
+        for family in families::OF_OBJECTS {
+            let (name, help, kind) = (family.name, family.help, family.kind.as_str());
+            let _ = writeln!(page, "# HELP {name} {help}\n# TYPE {name} {kind}");
+            for ((_, labels), value) in all.get(name).into_iter().flatten() {
+                let _ = writeln!(page, "{name}{{{labels}}} {value}");
+            }
+            page.push('\n');
+        }
+        page
+    }
+}
+
+/// The part of a family's series that belongs to one owner.
+trait OfOwner {
+    fn retain_others(&mut self, owner: &str, but: &str);
+}
+
+impl OfOwner for Series {
+    /// Removes the owner's series, except the one with these labels.
+    fn retain_others(&mut self, owner: &str, but: &str) {
+        let from = (owner.to_owned(), String::new());
+        let gone: Vec<_> = self
+            .range(from..)
+            .map(|(key, _)| key)
+            .take_while(|(of, _)| of == owner)
+            .filter(|(_, labels)| labels != but)
+            .cloned()
+            .collect();
+        for key in gone {
+            self.remove(&key);
+        }
+    }
+}
+
+/// Labels as Prometheus reads them.
+fn shown(labels: &Labels) -> String {
+    let mut text = String::new();
+    for (name, value) in labels {
+        if !text.is_empty() {
+            text.push(',');
+        }
+        let _ = write!(text, "{name}=\"");
+        for c in value.chars() {
+            match c {
+                '\\' => text.push_str("\\\\"),
+                '"' => text.push_str("\\\""),
+                '\n' => text.push_str("\\n"),
+                other => text.push(other),
+            }
+        }
+        text.push('"');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::families::{QUEUE_ALLOCATED_GPUS, QUEUE_INFO};
+    use super::*;
+
+    fn samples(figures: &Figures) -> Vec<String> {
+        let page = figures.render();
+        page.lines()
+            .filter(|line| !line.is_empty() && !line.starts_with('#'))
+            .map(str::to_owned)
+            .collect()
+    }
+
+    #[test]
+    fn an_object_shows_its_latest_figures_and_takes_them_along() {
+        let figures = Figures::default();
+        let labels = |shown| [("queue_name", "a"), ("queue_display_name", shown)];
+        figures.set(&QUEUE_INFO, "a", &labels(""), 1.0);
+        figures.set(&QUEUE_ALLOCATED_GPUS, "a", &labels(""), 0.5);
+        figures.set(&QUEUE_ALLOCATED_GPUS, "ab", &[("queue_name", "ab")], 2.0);
+        figures.set(&QUEUE_INFO, "a", &labels("say \"A\"\\\n"), 1.0);
+        assert_eq!(
+            samples(&figures),
+            [
+                r#"kai_queue_info{queue_name="a",queue_display_name="say \"A\"\\\n"} 1"#,
+                r#"kai_queue_allocated_gpus{queue_name="a",queue_display_name=""} 0.5"#,
+                r#"kai_queue_allocated_gpus{queue_name="ab"} 2"#,
+            ]
+        );
+        figures.forget(&[&QUEUE_INFO, &QUEUE_ALLOCATED_GPUS], "a");
+        assert_eq!(samples(&figures), [r#"kai_queue_allocated_gpus{queue_name="ab"} 2"#]);
+        figures.clear(&[&QUEUE_ALLOCATED_GPUS]);
+        assert!(samples(&figures).is_empty());
+    }
+
+    #[test]
+    fn one_object_may_count_several_things() {
+        let figures = Figures::default();
+        for action in ["reclaim", "preempt", "reclaim"] {
+            figures.count(&families::POD_GROUP_EVICTED_PODS, "uid", &[("action", action)]);
+        }
+        assert_eq!(
+            samples(&figures),
+            [
+                r#"kai_pod_group_evicted_pods_total{action="preempt"} 1"#,
+                r#"kai_pod_group_evicted_pods_total{action="reclaim"} 2"#,
+            ]
+        );
+    }
+}

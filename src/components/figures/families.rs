@@ -1,0 +1,405 @@
+//! Every family of metrics: its name, kind, labels and meaning. Those under `kai_` are KAI's, with its names, labels and units;
+//! `unikai_` are ours.
+
+/// What a family counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Observations in buckets.
+    Histogram,
+}
+
+impl Kind {
+    /// The word of the text format.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+/// A family of series.
+#[derive(Clone, Copy, Debug)]
+pub struct Family {
+    /// The name.
+    pub name: &'static str,
+    /// What it counts.
+    pub kind: Kind,
+    /// The labels, each with all its values; none are listed where objects or the world decide.
+    pub labels: &'static [(&'static str, &'static [&'static str])],
+    /// What it says.
+    pub help: &'static str,
+}
+
+const fn family(
+    kind: Kind,
+    name: &'static str,
+    labels: &'static [(&'static str, &'static [&'static str])],
+    help: &'static str,
+) -> Family {
+    Family {
+        name,
+        kind,
+        labels,
+        help,
+    }
+}
+
+use Kind::{Counter, Gauge, Histogram};
+
+type LabelValues = (&'static str, &'static [&'static str]);
+
+const ACTION: LabelValues = (
+    "action",
+    &["allocate", "consolidation", "reclaim", "preempt", "stalegangeviction"],
+);
+const EVICTING: LabelValues = ("action", &["consolidation", "reclaim", "preempt"]);
+const PLACING: LabelValues = ("action", &["allocate", "consolidation", "reclaim", "preempt"]);
+const GENERATOR: LabelValues = ("generator", &["NodeLocalGreedy", "MultiNodeGang", "Complete"]);
+const QUEUE: &[LabelValues] = &[
+    ("queue_name", &[]),
+    ("queue_metadata_name", &[]),
+    ("queue_display_name", &[]),
+];
+
+/// What the process counts about itself.
+pub const OF_THE_PROCESS: &[Family] = &[
+    // The scheduler, as KAI's.
+    family(
+        Gauge,
+        "kai_e2e_scheduling_latency_milliseconds",
+        &[],
+        "Duration of the last scheduling cycle.",
+    ),
+    family(
+        Gauge,
+        "kai_open_session_latency_milliseconds",
+        &[],
+        "Time that the last cycle took to bring its model up to date.",
+    ),
+    family(
+        Gauge,
+        "kai_close_session_latency_milliseconds",
+        &[],
+        "Time that the last cycle took to report and to pass its decisions on.",
+    ),
+    family(
+        Gauge,
+        "kai_plugin_scheduling_latency_milliseconds",
+        &[("plugin", &["proportion"]), ("OnSession", &["OnSessionOpen"])],
+        "Time that a plugin took in the last cycle before its actions.",
+    ),
+    family(
+        Gauge,
+        "kai_action_scheduling_latency_milliseconds",
+        &[ACTION],
+        "Duration of an action in the last cycle that ran it.",
+    ),
+    family(
+        Histogram,
+        "kai_task_scheduling_latency_milliseconds",
+        &[],
+        "Time from a pod's creation to the decision where it runs.",
+    ),
+    family(
+        Histogram,
+        "kai_task_bind_latency_milliseconds",
+        &[],
+        "Duration of the request that binds a pod.",
+    ),
+    family(
+        Counter,
+        "kai_podgroups_scheduled_by_action",
+        &[PLACING],
+        "Pod groups that were given places.",
+    ),
+    family(
+        Counter,
+        "kai_podgroups_acted_on_by_action",
+        &[EVICTING],
+        "Pod groups for which victims were looked for.",
+    ),
+    family(
+        Counter,
+        "kai_scenarios_simulation_by_action",
+        &[EVICTING],
+        "Sets of victims that were tried out.",
+    ),
+    family(
+        Counter,
+        "kai_scenarios_filtered_by_action",
+        &[EVICTING],
+        "Sets of victims that were passed over because they had failed before.",
+    ),
+    family(
+        Counter,
+        "kai_total_preemption_attempts",
+        &[],
+        "Pod groups that preemption found places for.",
+    ),
+    family(
+        Histogram,
+        "kai_usage_query_latency_milliseconds",
+        &[],
+        "Duration of queries of the usage database.",
+    ),
+    family(
+        Counter,
+        "kai_scenario_search_jobs_total",
+        &[
+            EVICTING,
+            (
+                "result",
+                &[
+                    "solved",
+                    "deadline_exhausted",
+                    "generators_exhausted",
+                    "no_generator",
+                    "not_attempted",
+                ],
+            ),
+            ("reduced_budget", &["false"]),
+        ],
+        "Pod groups taken up by an action that evicts, by what came of it.",
+    ),
+    family(
+        Histogram,
+        "kai_scenario_search_duration_seconds",
+        &[EVICTING, GENERATOR, ("result", &["solved", "generators_exhausted"])],
+        "Time that a generator took to look for victims for a pod group.",
+    ),
+    family(
+        Counter,
+        "kai_scenario_search_scenarios_total",
+        &[
+            EVICTING,
+            GENERATOR,
+            ("state", &["emitted", "simulated", "duplicate", "validator_rejected"]),
+        ],
+        "Sets of victims, by what became of them.",
+    ),
+    family(
+        Gauge,
+        "kai_scenario_search_action_budget_configured_seconds",
+        &[EVICTING],
+        "Time that an action may take; 0: it is not limited by time.",
+    ),
+    family(
+        Gauge,
+        "kai_scenario_search_job_budget_configured_seconds",
+        &[],
+        "Time that the search for one pod group may take; 0: it is not limited by time.",
+    ),
+    family(
+        Gauge,
+        "kai_scenario_search_generator_budget_configured_seconds",
+        &[GENERATOR],
+        "Time that a generator may take; 0: it is not limited by time.",
+    ),
+    family(
+        Counter,
+        "kai_scenario_search_action_budget_exhausted_total",
+        &[EVICTING],
+        "Actions that used up the steps of their cycle.",
+    ),
+    // Ours.
+    family(Counter, "unikai_cycles_total", &[], "Scheduling cycles."),
+    family(
+        Histogram,
+        "unikai_cycle_duration_seconds",
+        &[],
+        "Duration of scheduling cycles.",
+    ),
+    family(
+        Gauge,
+        "unikai_pending_pod_groups",
+        &[],
+        "Pod groups with pods that wait for a place.",
+    ),
+    family(
+        Counter,
+        "unikai_evicted_pods_total",
+        &[ACTION],
+        "Pods that a decision evicts.",
+    ),
+    family(
+        Counter,
+        "unikai_binder_jobs_total",
+        &[
+            ("kind", &["bind", "evict"]),
+            ("ending", &["done", "overtaken", "failed"]),
+        ],
+        "Bindings and evictions, by how they ended.",
+    ),
+    family(
+        Counter,
+        "unikai_api_writes_total",
+        &[("resource", &[]), ("code", &[])],
+        "Writes to the API server, by resource and HTTP status; 0: no answer.",
+    ),
+    family(
+        Counter,
+        "unikai_fenced_writes_total",
+        &[],
+        "Writes held back because the lease may have run out.",
+    ),
+    family(
+        Counter,
+        "unikai_objects_rejected_total",
+        &[("kind", &[])],
+        "Parts of objects that make no sense.",
+    ),
+    family(
+        Counter,
+        "unikai_watch_failures_total",
+        &[("kind", &[])],
+        "Lists and watches that failed.",
+    ),
+    family(
+        Counter,
+        "unikai_watch_undecodable_total",
+        &[("kind", &[])],
+        "Objects that could not be decoded.",
+    ),
+    family(
+        Counter,
+        "unikai_events_dropped_total",
+        &[],
+        "Events that were not written because too many waited.",
+    ),
+    family(
+        Counter,
+        "unikai_events_failed_total",
+        &[],
+        "Events that could not be written.",
+    ),
+    family(
+        Counter,
+        "unikai_events_suppressed_total",
+        &[],
+        "Events that say what has just been said.",
+    ),
+    family(
+        Counter,
+        "unikai_admission_reviews_total",
+        &[
+            (
+                "webhook",
+                &[
+                    "mutate-pod",
+                    "validate-pod",
+                    "validate-queue",
+                    "validate-pod-group",
+                    "validate-topology",
+                ],
+            ),
+            ("outcome", &["allowed", "denied"]),
+        ],
+        "Requests reviewed by the webhooks.",
+    ),
+    family(
+        Histogram,
+        "unikai_admission_review_duration_seconds",
+        &[(
+            "webhook",
+            &[
+                "mutate-pod",
+                "validate-pod",
+                "validate-queue",
+                "validate-pod-group",
+                "validate-topology",
+            ],
+        )],
+        "Duration of reviews.",
+    ),
+    family(
+        Gauge,
+        "unikai_certificate_expiry_timestamp_seconds",
+        &[],
+        "When the certificate of the webhooks expires, in seconds since 1970.",
+    ),
+    family(Gauge, "unikai_info", &[("version", &[])], "1, with the version."),
+    family(Gauge, "unikai_leader", &[], "1 while this process leads."),
+    family(
+        Counter,
+        "unikai_spans_dropped_total",
+        &[],
+        "Sightings that no trace tells of because too many waited.",
+    ),
+];
+
+macro_rules! of_objects {
+    ($($constant:ident = $family:expr;)*) => {
+        $(#[doc = "See its help."] pub const $constant: Family = $family;)*
+        /// What is shown of objects; series go with them.
+        pub const OF_OBJECTS: &[Family] = &[$($constant),*];
+    };
+}
+
+of_objects! {
+    QUEUE_INFO = family(Gauge, "kai_queue_info", QUEUE, "1 for every queue.");
+    QUEUE_DESERVED_GPUS = family(Gauge, "kai_queue_deserved_gpus", QUEUE, "A queue's quota of GPUs; -1: unlimited.");
+    QUEUE_QUOTA_CPU = family(Gauge, "kai_queue_quota_cpu_cores", QUEUE, "A queue's quota of CPU cores; -1: unlimited.");
+    QUEUE_QUOTA_MEMORY = family(Gauge, "kai_queue_quota_memory_bytes", QUEUE, "A queue's quota of memory; -1: unlimited.");
+    QUEUE_ALLOCATED_GPUS = family(Gauge, "kai_queue_allocated_gpus", QUEUE, "GPUs that a queue's workloads hold.");
+    QUEUE_ALLOCATED_CPU = family(Gauge, "kai_queue_allocated_cpu_cores", QUEUE, "CPU cores that a queue's workloads hold.");
+    QUEUE_ALLOCATED_MEMORY = family(Gauge, "kai_queue_allocated_memory_bytes", QUEUE, "Memory that a queue's workloads hold.");
+    QUEUE_FAIR_SHARE_CPU = family(Gauge, "kai_queue_fair_share_cpu_cores", QUEUE, "A queue's fair share of CPU cores.");
+    QUEUE_FAIR_SHARE_MEMORY = family(Gauge, "kai_queue_fair_share_memory_gb", QUEUE, "A queue's fair share of memory, in billions of bytes.");
+    QUEUE_FAIR_SHARE_GPU = family(Gauge, "kai_queue_fair_share_gpu", QUEUE, "A queue's fair share of GPUs.");
+    QUEUE_CPU_USAGE = family(Gauge, "kai_queue_cpu_usage", QUEUE, "A queue's part of the cluster's CPU over time.");
+    QUEUE_MEMORY_USAGE = family(Gauge, "kai_queue_memory_usage", QUEUE, "A queue's part of the cluster's memory over time.");
+    QUEUE_GPU_USAGE = family(Gauge, "kai_queue_gpu_usage", QUEUE, "A queue's part of the cluster's GPUs over time.");
+    POD_GROUP_EVICTED_PODS = family(
+        Counter,
+        "kai_pod_group_evicted_pods_total",
+        &[("podgroup", &[]), ("namespace", &[]), ("uid", &[]), ("nodepool", &[]), ACTION],
+        "Pods evicted of a pod group; of the pod groups that lost some most recently."
+    );
+}
+
+/// What the scheduler shows of queues.
+pub const FAIR_SHARES: [&Family; 6] = [
+    &QUEUE_FAIR_SHARE_CPU,
+    &QUEUE_FAIR_SHARE_MEMORY,
+    &QUEUE_FAIR_SHARE_GPU,
+    &QUEUE_CPU_USAGE,
+    &QUEUE_MEMORY_USAGE,
+    &QUEUE_GPU_USAGE,
+];
+
+/// What the queues' own component shows of them.
+pub const QUEUE_STATUSES: [&Family; 7] = [
+    &QUEUE_INFO,
+    &QUEUE_DESERVED_GPUS,
+    &QUEUE_QUOTA_CPU,
+    &QUEUE_QUOTA_MEMORY,
+    &QUEUE_ALLOCATED_GPUS,
+    &QUEUE_ALLOCATED_CPU,
+    &QUEUE_ALLOCATED_MEMORY,
+];
+
+impl Family {
+    /// Every combination of label values, if all of them are listed.
+    #[must_use]
+    pub fn combinations(&self) -> Vec<Vec<(&'static str, &'static str)>> {
+        let mut all = vec![Vec::new()];
+        for (name, values) in self.labels {
+            let longer = |labels: Vec<(&'static str, &'static str)>| {
+                values.iter().map(move |value| {
+                    let mut labels = labels.clone();
+                    labels.push((*name, *value));
+                    labels
+                })
+            };
+            all = all.into_iter().flat_map(longer).collect();
+        }
+        all
+    }
+}

@@ -1,0 +1,92 @@
+//! Queues as metrics: what they may hold and what they do hold.
+
+use crate::api::names::resource;
+use crate::api::quantity::Amount;
+use crate::api::queue::{QueueResource, QueueStatus};
+use crate::api::{QuantityMap, Queue};
+use crate::components::Context;
+use crate::components::figures::families::{self, Family};
+
+/// A label of queues that becomes a label of their metrics.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MetricLabel {
+    /// The label of the queue.
+    pub label: String,
+    /// Its name as a metric's label.
+    pub shown_as: String,
+    /// The value for queues without it.
+    pub default: String,
+}
+
+/// What people call the queue; empty: by its name.
+#[must_use]
+pub fn display_name(queue: &Queue) -> &str {
+    queue.spec.display_name.as_deref().unwrap_or_default()
+}
+
+/// Shows a queue.
+pub fn show(context: &Context, name: &str, queue: &Queue, status: &QueueStatus) {
+    let mut labels = vec![
+        ("queue_name", name),
+        ("queue_metadata_name", name),
+        ("queue_display_name", display_name(queue)),
+    ];
+    let own = queue.metadata.labels.as_ref();
+    labels.extend(context.settings.queue_metric_labels.iter().map(|extra| {
+        let value = own.and_then(|own| own.get(&extra.label)).unwrap_or(&extra.default);
+        (extra.shown_as.as_str(), value.as_str())
+    }));
+    let set = |family: &Family, value: f64| context.figures.set(family, name, &labels, value);
+
+    let resources = queue.spec.resources.unwrap_or_default();
+    let quota = |of: Option<QueueResource>| of.and_then(|of| of.quota).unwrap_or_default();
+    set(&families::QUEUE_INFO, 1.0);
+    set(&families::QUEUE_DESERVED_GPUS, quota(resources.gpu));
+    set(&families::QUEUE_QUOTA_CPU, scaled(quota(resources.cpu), 1e-3));
+    set(&families::QUEUE_QUOTA_MEMORY, scaled(quota(resources.memory), 1e6));
+
+    let held = &status.allocated;
+    let gpu = held.keys().find(|key| key.ends_with("/gpu"));
+    set(
+        &families::QUEUE_ALLOCATED_GPUS,
+        gpu.map_or(0.0, |key| amount(held, key)),
+    );
+    set(&families::QUEUE_ALLOCATED_CPU, amount(held, resource::CPU));
+    set(&families::QUEUE_ALLOCATED_MEMORY, amount(held, resource::MEMORY));
+}
+
+/// Thousandths are scaled for CPU, megabytes for memory; unlimited stays -1.
+fn scaled(value: f64, factor: f64) -> f64 {
+    if value < 0.0 { -1.0 } else { value * factor }
+}
+
+/// In whole units, to four decimals.
+fn amount(amounts: &QuantityMap, key: &str) -> f64 {
+    let amount = amounts.get(key).and_then(|quantity| Amount::of(quantity).ok());
+    let value = amount.unwrap_or_default().nanos() as f64 / 1e9;
+    (value * 1e4).round() / 1e4
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn held(amounts: serde_json::Value) -> QuantityMap {
+        serde_json::from_value(amounts).unwrap()
+    }
+
+    #[test]
+    fn amounts_are_in_whole_units() {
+        let held = held(json!({"cpu": "250m", "memory": "2Gi", "somethingelse/gpu": "333333334n"}));
+        assert_eq!(amount(&held, "cpu"), 0.25);
+        assert_eq!(amount(&held, "memory"), 2_147_483_648.0);
+        assert_eq!(amount(&held, "somethingelse/gpu"), 0.3333);
+        assert_eq!(amount(&held, "nvidia.com/gpu"), 0.0);
+        assert_eq!(
+            [(500.0, 1e-3), (4.0, 1e6), (-1.0, 1e6)].map(|(quota, factor)| scaled(quota, factor)),
+            [0.5, 4e6, -1.0]
+        );
+    }
+}

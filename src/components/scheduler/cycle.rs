@@ -1,0 +1,186 @@
+//! One cycle as seen from outside, with a clock: what took how long, for the metrics and for the traces.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::engine::policy::ActionKind;
+use crate::engine::stage::{SearchEnd, Searcher, Stage};
+
+/// A cycle, and when each of its stages was reached.
+#[derive(Clone, Debug)]
+pub struct Timeline {
+    /// When it began, by the wall clock.
+    pub began_at: SystemTime,
+    began: Instant,
+    reached: Vec<(Duration, Stage)>,
+    /// Its whole length, once it is over.
+    pub took: Duration,
+}
+
+impl Timeline {
+    /// A cycle that begins now.
+    #[must_use]
+    pub fn begin() -> Self {
+        Self {
+            began_at: SystemTime::now(),
+            began: Instant::now(),
+            reached: Vec::new(),
+            took: Duration::ZERO,
+        }
+    }
+
+    /// A stage has been reached.
+    pub fn reach(&mut self, stage: Stage) {
+        self.reached.push((self.began.elapsed(), stage));
+    }
+
+    /// The cycle is over.
+    pub fn end(&mut self) {
+        self.took = self.began.elapsed();
+    }
+
+    /// The engine had something to do.
+    #[must_use]
+    pub fn worked(&self) -> bool {
+        !self.reached.is_empty()
+    }
+
+    /// The steps of the engine, one after the other: name, begin and end since the begin of the cycle.
+    #[must_use]
+    pub fn steps(&self) -> Vec<(&'static str, Duration, Duration)> {
+        let mut steps = Vec::new();
+        let mut last = Duration::ZERO;
+        for &(at, stage) in &self.reached {
+            let name = match stage {
+                Stage::Prepared => "prepare",
+                Stage::Divided => "divide",
+                Stage::Ended(action) => action.as_str(),
+                Stage::Finished => "finish",
+                Stage::Placed(_) | Stage::Searched { .. } | Stage::TakenUp { .. } => continue,
+            };
+            steps.push((name, last, at));
+            last = at;
+        }
+        steps
+    }
+
+    /// The searches for victims: by whom, with success, begin and end since the begin of the cycle.
+    pub fn searches(&self) -> impl Iterator<Item = (Searcher, bool, Duration, Duration)> {
+        let before = std::iter::once(Duration::ZERO).chain(self.reached.iter().map(|(at, _)| *at));
+        before
+            .zip(&self.reached)
+            .filter_map(|(begin, &(end, stage))| match stage {
+                Stage::Searched { searcher, solved, .. } => Some((searcher, solved, begin, end)),
+                _ => None,
+            })
+    }
+
+    /// Tells the metrics.
+    pub fn record(&self) {
+        metrics::counter!("unikai_cycles_total").increment(1);
+        metrics::histogram!("unikai_cycle_duration_seconds").record(self.took);
+        metrics::gauge!("kai_e2e_scheduling_latency_milliseconds").set(milliseconds(self.took));
+        if self.worked() {
+            self.record_steps();
+            self.record_searches();
+        }
+    }
+
+    fn record_steps(&self) {
+        let (mut open, mut close) = (Duration::ZERO, Duration::ZERO);
+        for (name, begin, end) in self.steps() {
+            let took = end - begin;
+            match name {
+                "prepare" => open += took,
+                "divide" => {
+                    open += took;
+                    let labels = [("plugin", "proportion"), ("OnSession", "OnSessionOpen")];
+                    metrics::gauge!("kai_plugin_scheduling_latency_milliseconds", &labels).set(milliseconds(took));
+                }
+                // What is left is passing the decisions on.
+                "finish" => close += self.took - begin,
+                action => {
+                    metrics::gauge!("kai_action_scheduling_latency_milliseconds", "action" => action)
+                        .set(milliseconds(took));
+                }
+            }
+        }
+        metrics::gauge!("kai_open_session_latency_milliseconds").set(milliseconds(open));
+        metrics::gauge!("kai_close_session_latency_milliseconds").set(milliseconds(close));
+    }
+
+    fn record_searches(&self) {
+        let mut last = Duration::ZERO;
+        let mut out_of_steps: Option<ActionKind> = None;
+        for &(at, stage) in &self.reached {
+            match stage {
+                Stage::Placed(action) => {
+                    metrics::counter!("kai_podgroups_scheduled_by_action", "action" => action.as_str()).increment(1);
+                    if action == ActionKind::Preempt {
+                        metrics::counter!("kai_total_preemption_attempts").increment(1);
+                    }
+                }
+                Stage::Searched {
+                    action,
+                    searcher,
+                    solved,
+                    work,
+                } => {
+                    let (action, generator) = (action.as_str(), searcher.as_str());
+                    let result = if solved { "solved" } else { "generators_exhausted" };
+                    let labels = [("action", action), ("generator", generator), ("result", result)];
+                    metrics::histogram!("kai_scenario_search_duration_seconds", &labels).record(at - last);
+                    let (simulated, repeated) = (work.candidates_simulated, work.candidates_repeated);
+                    metrics::counter!("kai_scenarios_simulation_by_action", "action" => action).increment(simulated);
+                    metrics::counter!("kai_scenarios_filtered_by_action", "action" => action).increment(repeated);
+                    let states = [
+                        ("emitted", simulated + repeated),
+                        ("simulated", simulated),
+                        ("duplicate", repeated),
+                        ("validator_rejected", work.candidates_refused),
+                    ];
+                    for (state, count) in states {
+                        let labels = [("action", action), ("generator", generator), ("state", state)];
+                        metrics::counter!("kai_scenario_search_scenarios_total", &labels).increment(count);
+                    }
+                }
+                Stage::TakenUp { action, end } => {
+                    let labels = [
+                        ("action", action.as_str()),
+                        ("result", word(end)),
+                        ("reduced_budget", "false"),
+                    ];
+                    metrics::counter!("kai_scenario_search_jobs_total", &labels).increment(1);
+                    if end != SearchEnd::NotAttempted {
+                        metrics::counter!("kai_podgroups_acted_on_by_action", "action" => action.as_str()).increment(1);
+                    }
+                    if end == SearchEnd::OutOfSteps {
+                        out_of_steps = Some(action);
+                    }
+                }
+                Stage::Ended(_) => {
+                    if let Some(action) = out_of_steps.take() {
+                        let action = action.as_str();
+                        metrics::counter!("kai_scenario_search_action_budget_exhausted_total", "action" => action)
+                            .increment(1);
+                    }
+                }
+                Stage::Prepared | Stage::Divided | Stage::Finished => {}
+            }
+            last = at;
+        }
+    }
+}
+
+fn word(end: SearchEnd) -> &'static str {
+    match end {
+        SearchEnd::Solved => "solved",
+        SearchEnd::Exhausted => "generators_exhausted",
+        SearchEnd::OutOfSteps => "deadline_exhausted",
+        SearchEnd::NoGenerator => "no_generator",
+        SearchEnd::NotAttempted => "not_attempted",
+    }
+}
+
+fn milliseconds(span: Duration) -> f64 {
+    span.as_secs_f64() * 1e3
+}

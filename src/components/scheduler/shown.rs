@@ -1,0 +1,127 @@
+//! What the scheduler shows of objects as metrics: the fair shares of queues, and who loses pods.
+
+use std::collections::{HashSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::api::Queue;
+use crate::api::names::object;
+use crate::components::Context;
+use crate::components::figures::families::{self, Family};
+use crate::components::queues::shown::display_name;
+use crate::components::watches::Stores;
+use crate::engine::Engine;
+use crate::engine::decision::{Eviction, QueueStanding};
+
+/// Fair shares are shown this long after they may have changed, all at once: cycles come by the hundred, scrapes do not.
+const SHARES_AFTER: Duration = Duration::from_secs(1);
+/// Pod groups of which is shown what they lost. There is no end to pod groups; there must be one to series.
+const GROUPS_MAX: usize = 1_000;
+
+/// What is shown, and what is to be.
+#[derive(Debug, Default)]
+pub struct Shown {
+    shares_due: Option<Instant>,
+    /// Queues with shares on show.
+    queues: HashSet<String>,
+    /// Pod groups on show, the longest there first.
+    groups: VecDeque<String>,
+}
+
+impl Shown {
+    /// When shares are to be shown.
+    #[must_use]
+    pub fn due(&self) -> Option<Instant> {
+        self.shares_due
+    }
+
+    /// Shares may have changed.
+    pub fn shares_changed(&mut self) {
+        self.shares_due.get_or_insert_with(|| Instant::now() + SHARES_AFTER);
+    }
+
+    /// Shows the shares as of the last cycle.
+    pub fn show_shares(&mut self, context: &Context, engine: &Engine, stores: &Stores) {
+        self.shares_due = None;
+        metrics::gauge!("unikai_pending_pod_groups").set(engine.model().pending.len() as f64);
+        let mut now = HashSet::new();
+        for standing in engine.queues() {
+            let name = standing.queue.to_string();
+            let queue = stores.queues.get("", &name);
+            show(context, &name, queue.as_deref(), &standing);
+            now.insert(name);
+        }
+        for gone in self.queues.difference(&now) {
+            context.figures.forget(&families::FAIR_SHARES, gone);
+        }
+        self.queues = now;
+    }
+
+    /// Counts a pod that is evicted.
+    pub fn evicted(&mut self, context: &Context, eviction: &Eviction, stores: &Stores) {
+        let (action, key) = (eviction.action.as_str(), &eviction.group);
+        metrics::counter!("unikai_evicted_pods_total", "action" => action).increment(1);
+        let group = stores.pod_groups.get(&key.namespace, &key.name);
+        let uid = group.and_then(|group| group.metadata.uid.clone()).unwrap_or_default();
+        let owner = format!("{}/{}/{uid}", key.namespace, key.name);
+        let pool = context.settings.node_pool.as_deref();
+        let labels = [
+            ("podgroup", &*key.name),
+            ("namespace", &*key.namespace),
+            ("uid", &uid),
+            ("nodepool", pool.unwrap_or(object::DEFAULT_NODE_POOL)),
+            ("action", action),
+        ];
+        context
+            .figures
+            .count(&families::POD_GROUP_EVICTED_PODS, &owner, &labels);
+        if self.groups.contains(&owner) {
+            return;
+        }
+        self.groups.push_back(owner);
+        if self.groups.len() > GROUPS_MAX
+            && let Some(oldest) = self.groups.pop_front()
+        {
+            context.figures.forget(&[&families::POD_GROUP_EVICTED_PODS], &oldest);
+        }
+    }
+
+    /// Another process leads now, and shows.
+    pub fn clear(&mut self, context: &Context) {
+        context.figures.clear(&families::FAIR_SHARES);
+        *self = Self {
+            groups: std::mem::take(&mut self.groups),
+            ..Self::default()
+        };
+    }
+}
+
+/// Milli-cores, bytes and millionths of a GPU as cores, billions of bytes and GPUs.
+fn show(context: &Context, name: &str, queue: Option<&Queue>, standing: &QueueStanding) {
+    let display = queue.map(display_name).unwrap_or_default();
+    let called = if display.is_empty() { name } else { display };
+    let labels = [
+        ("queue_name", called),
+        ("queue_metadata_name", name),
+        ("queue_display_name", display),
+    ];
+    let set = |family: &Family, value: f64| context.figures.set(family, name, &labels, value);
+    let [cpu, memory, gpu] = standing.fair.map(|amount| amount as f64);
+    set(&families::QUEUE_FAIR_SHARE_CPU, cpu / 1e3);
+    set(&families::QUEUE_FAIR_SHARE_MEMORY, memory / 1e9);
+    set(&families::QUEUE_FAIR_SHARE_GPU, gpu / 1e6);
+    let [cpu, memory, gpu] = standing.usage.map(|part| part as f64 / 1e9);
+    set(&families::QUEUE_CPU_USAGE, cpu);
+    set(&families::QUEUE_MEMORY_USAGE, memory);
+    set(&families::QUEUE_GPU_USAGE, gpu);
+}
+
+/// How long ago a pod was created.
+#[must_use]
+pub fn age(pod: &Pod) -> Option<Duration> {
+    let created = pod.metadata.creation_timestamp.as_ref()?.0;
+    let age = Timestamp::now().duration_since(created);
+    Some(Duration::try_from(age).unwrap_or_default())
+}

@@ -1,0 +1,77 @@
+//! What the scheduler sees, for traces. Nothing is put together unless somebody collects them.
+
+use std::collections::BTreeMap;
+use std::time::SystemTime;
+
+use super::cycle::Timeline;
+use crate::components::bus::{Came, CycleSeen, GroupKey, Grouping, Object, Sighting, Traces};
+use crate::components::{Settings, pods};
+use crate::engine::decision::Decisions;
+
+/// An object appeared or changed.
+pub fn applied(traces: &Traces, object: &Object, settings: &Settings) {
+    let Object::Pod(pod) = object else { return };
+    let waits = || pods::is_ours(pod, settings) && !pods::is_bound(pod) && pod.metadata.deletion_timestamp.is_none();
+    if traces.are_on() && waits() {
+        traces.tell(|| Sighting::Pod {
+            pod: pods::reference(pod),
+            group: pods::annotated_group(pod),
+            at: SystemTime::now(),
+        });
+    }
+}
+
+/// An object is gone.
+pub fn deleted(traces: &Traces, object: &Object) {
+    let Object::Pod(pod) = object else { return };
+    traces.tell(|| Sighting::Gone {
+        uid: pod.metadata.uid.as_deref().unwrap_or_default().into(),
+        at: SystemTime::now(),
+    });
+}
+
+/// A pod has a group.
+pub fn grouped(traces: &Traces, grouping: &Grouping) {
+    traces.tell(|| Sighting::Grouped {
+        pod: grouping.pod.clone(),
+        group: pods::group_key(&grouping.group.metadata),
+        queue: grouping.group.spec.queue.clone().unwrap_or_default(),
+        at: SystemTime::now(),
+    });
+}
+
+/// What a cycle came to for each pod group of which there is something new.
+fn attempts(decisions: &Decisions) -> Vec<(GroupKey, Came)> {
+    let count = |groups: &mut dyn Iterator<Item = &GroupKey>| {
+        let mut counts: BTreeMap<GroupKey, usize> = BTreeMap::new();
+        for group in groups {
+            *counts.entry(group.clone()).or_default() += 1;
+        }
+        counts.into_iter()
+    };
+    let waiting = decisions.unschedulable.iter();
+    let waiting = waiting.map(|report| (report.group.clone(), Came::Unschedulable(report.message.clone())));
+    let pipelined = count(&mut decisions.pipeline.iter().map(|pipeline| &pipeline.group));
+    let bound = count(&mut decisions.bind.iter().map(|bind| &bind.group));
+    waiting
+        .chain(pipelined.map(|(group, pods)| (group, Came::Pipelined(pods))))
+        .chain(bound.map(|(group, pods)| (group, Came::Bound(pods))))
+        .collect()
+}
+
+/// A cycle has decided.
+pub fn cycle(traces: &Traces, timeline: &Timeline, decisions: &Decisions) {
+    traces.tell(|| {
+        let searches = timeline.searches();
+        Sighting::Cycle(Box::new(CycleSeen {
+            began: timeline.began_at,
+            took: timeline.took,
+            steps: timeline.steps(),
+            searches: searches
+                .map(|(who, solved, begin, end)| (who.as_str(), solved, begin, end))
+                .collect(),
+            attempts: attempts(decisions),
+            evicted: decisions.evict.len(),
+        }))
+    });
+}

@@ -1,0 +1,272 @@
+//! Traces for an OpenTelemetry collector: one for each workload, from the moment it was first seen until its pods are bound, and one
+//! for each cycle that decided something.
+//!
+//! ```text
+//! workload                    first pod seen ─▶ last pod bound
+//! ├─ group                    until its pod group was known
+//! ├─ queue                    until a cycle gave it places
+//! │  ├─ attempt               a cycle that found none, and why …
+//! │  └─ attempt               … and the one that did; each points at the cycle's own trace
+//! └─ bind                     of each pod, with what was done for it one after the other
+//!    └─ post binding
+//!
+//! cycle
+//! ├─ prepare, divide, allocate, …, finish
+//! └─ reclaim
+//!    └─ search                for victims
+//! ```
+//!
+//! Attempts are those that had news: a cycle that finds for the tenth time what the first one found says nothing. Absent: any
+//! influence on what is decided, and any work at all while nobody collects traces.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use opentelemetry::trace::{Span, SpanContext, Status, TraceContextExt, Tracer};
+use opentelemetry::{Context as Parent, KeyValue};
+use opentelemetry_sdk::trace::SdkTracer;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::Error;
+use super::bus::{BindSeen, Came, CycleSeen, GroupKey, Sighting};
+
+/// Workloads under way that are told of; those that come while there are so many go untold.
+const WORKLOADS_MAX: usize = 10_000;
+/// Attempts of one workload that are told of.
+const ATTEMPTS_MAX: u32 = 100;
+
+/// Makes spans of what is seen, until shutdown; workloads that still wait then end there.
+///
+/// # Errors
+/// If every other component is gone.
+pub async fn run(
+    shutdown: CancellationToken,
+    mut inbox: mpsc::Receiver<Sighting>,
+    tracer: SdkTracer,
+) -> Result<(), Error> {
+    let mut recorder = Recorder::new(tracer);
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => break,
+            sighting = inbox.recv() => recorder.take(sighting.ok_or(Error::Closed)?),
+        }
+    }
+    while let Ok(sighting) = inbox.try_recv() {
+        recorder.take(sighting);
+    }
+    Ok(())
+}
+
+/// A workload under way.
+struct Workload {
+    root: Parent,
+    /// While it waits for places.
+    queue: Option<Parent>,
+    /// Its pods that are not bound, by UID.
+    waiting: HashSet<Arc<str>>,
+    attempts: u32,
+}
+
+struct Recorder {
+    tracer: SdkTracer,
+    /// Pods without a group, by UID: when they were first seen.
+    ungrouped: HashMap<Arc<str>, SystemTime>,
+    /// The groups of pods that wait, by UID.
+    groups: HashMap<Arc<str>, GroupKey>,
+    workloads: HashMap<GroupKey, Workload>,
+    /// Pods that are bound, by UID, until they are gone: what the watch still has to say about their waiting is old.
+    settled: HashSet<Arc<str>>,
+}
+
+impl Recorder {
+    fn new(tracer: SdkTracer) -> Self {
+        Self {
+            tracer,
+            ungrouped: HashMap::new(),
+            groups: HashMap::new(),
+            workloads: HashMap::new(),
+            settled: HashSet::new(),
+        }
+    }
+
+    fn take(&mut self, sighting: Sighting) {
+        match sighting {
+            Sighting::Pod { pod, group, at } => {
+                let known = self.groups.contains_key(&pod.uid) || self.settled.contains(&pod.uid);
+                if known || self.workloads.len() >= WORKLOADS_MAX {
+                    return;
+                }
+                let first = *self.ungrouped.entry(pod.uid.clone()).or_insert(at);
+                if let Some(group) = group {
+                    self.grouped(pod.uid, group, None, (first, at));
+                }
+            }
+            Sighting::Grouped { pod, group, queue, at } => {
+                if let Some(first) = self.ungrouped.get(&pod.uid).copied() {
+                    self.grouped(pod.uid, group, Some(queue), (first, at));
+                }
+            }
+            Sighting::Gone { uid, at } => {
+                self.ungrouped.remove(&uid);
+                self.settled.remove(&uid);
+                self.settle(&uid, at);
+            }
+            Sighting::Cycle(cycle) => self.cycle(&cycle),
+            Sighting::Bound(bind) => self.bound(&bind),
+        }
+    }
+
+    /// A pod seen at one time is known to be of a group at another.
+    fn grouped(
+        &mut self,
+        uid: Arc<str>,
+        key: GroupKey,
+        queue: Option<String>,
+        (seen, known): (SystemTime, SystemTime),
+    ) {
+        self.ungrouped.remove(&uid);
+        if let Some(workload) = self.workloads.get_mut(&key) {
+            workload.waiting.insert(uid.clone());
+        } else {
+            let mut about = vec![
+                KeyValue::new("k8s.namespace.name", key.namespace.to_string()),
+                KeyValue::new("unikai.pod_group", key.name.to_string()),
+            ];
+            about.extend(queue.map(|queue| KeyValue::new("unikai.queue", queue)));
+            let root = self.begin("workload", &Parent::new(), seen, about);
+            self.span("group", &root, (seen, known), Vec::new());
+            let queue = self.begin("queue", &root, known, Vec::new());
+            let workload = Workload {
+                root,
+                queue: Some(queue),
+                waiting: HashSet::from([uid.clone()]),
+                attempts: 0,
+            };
+            self.workloads.insert(key.clone(), workload);
+        }
+        self.groups.insert(uid, key);
+    }
+
+    fn cycle(&mut self, cycle: &CycleSeen) {
+        let count = |of: fn(&Came) -> usize| cycle.attempts.iter().map(|(_, came)| of(came)).sum::<usize>() as i64;
+        let about = vec![
+            KeyValue::new(
+                "unikai.bound",
+                count(|came| if let Came::Bound(pods) = came { *pods } else { 0 }),
+            ),
+            KeyValue::new("unikai.evicted", cycle.evicted as i64),
+            KeyValue::new(
+                "unikai.unschedulable",
+                count(|came| usize::from(matches!(came, Came::Unschedulable(_)))),
+            ),
+        ];
+        let at = |after| cycle.began + after;
+        let root = self.begin("cycle", &Parent::new(), cycle.began, about);
+        for &(name, begin, end) in &cycle.steps {
+            let step = self.begin(name, &root, at(begin), Vec::new());
+            let within = |search: &&(&str, bool, _, _)| search.2 >= begin && search.3 <= end;
+            for &(searcher, solved, begin, end) in cycle.searches.iter().filter(within) {
+                let about = vec![
+                    KeyValue::new("unikai.generator", searcher),
+                    KeyValue::new("unikai.solved", solved),
+                ];
+                self.span("search", &step, (at(begin), at(end)), about);
+            }
+            step.span().end_with_timestamp(at(end));
+        }
+        let end = at(cycle.took);
+        root.span().end_with_timestamp(end);
+        let link = root.span().span_context().clone();
+        for (key, came) in &cycle.attempts {
+            self.attempt(key, came, (cycle.began, end), &link);
+        }
+    }
+
+    fn attempt(&mut self, key: &GroupKey, came: &Came, when: (SystemTime, SystemTime), cycle: &SpanContext) {
+        let Some(workload) = self.workloads.get_mut(key) else {
+            return;
+        };
+        workload.attempts += 1;
+        let queue = workload.queue.take();
+        let (tries, root) = (workload.attempts, workload.root.clone());
+        let queue = queue.unwrap_or_else(|| self.begin("queue", &root, when.0, Vec::new()));
+        if tries <= ATTEMPTS_MAX {
+            let (outcome, detail) = match came {
+                Came::Bound(pods) => ("bound", KeyValue::new("unikai.pods", *pods as i64)),
+                Came::Pipelined(pods) => ("pipelined", KeyValue::new("unikai.pods", *pods as i64)),
+                Came::Unschedulable(why) => ("unschedulable", KeyValue::new("unikai.reason", why.clone())),
+            };
+            let about = vec![KeyValue::new("unikai.outcome", outcome), detail];
+            let attempt = self.begin("attempt", &queue, when.0, about);
+            attempt.span().add_link(cycle.clone(), Vec::new());
+            attempt.span().end_with_timestamp(when.1);
+        }
+        if matches!(came, Came::Bound(_)) {
+            queue.span().end_with_timestamp(when.1);
+        } else if let Some(workload) = self.workloads.get_mut(key) {
+            workload.queue = Some(queue);
+        }
+    }
+
+    fn bound(&mut self, bind: &BindSeen) {
+        let Some(workload) = self.workloads.get(&bind.group) else {
+            return;
+        };
+        let about = vec![
+            KeyValue::new("k8s.pod.name", bind.pod.name.to_string()),
+            KeyValue::new("k8s.pod.uid", bind.pod.uid.to_string()),
+            KeyValue::new("k8s.node.name", bind.node.to_string()),
+        ];
+        let span = self.begin("bind", &workload.root, bind.began, about);
+        for &(name, began, ended) in &bind.steps {
+            self.span(name, &span, (began, ended), Vec::new());
+        }
+        if let Some(why) = &bind.failed {
+            span.span().set_status(Status::error(why.clone()));
+        }
+        span.span().end_with_timestamp(bind.ended);
+        if bind.failed.is_none() {
+            self.settled.insert(bind.pod.uid.clone());
+            self.settle(&bind.pod.uid, bind.ended);
+        }
+    }
+
+    /// A pod waits no more; its workload's trace ends with the last of them.
+    fn settle(&mut self, uid: &str, at: SystemTime) {
+        let Some(key) = self.groups.remove(uid) else { return };
+        let Some(workload) = self.workloads.get_mut(&key) else {
+            return;
+        };
+        workload.waiting.remove(uid);
+        if workload.waiting.is_empty()
+            && let Some(workload) = self.workloads.remove(&key)
+        {
+            if let Some(queue) = workload.queue {
+                queue.span().end_with_timestamp(at);
+            }
+            workload.root.span().end_with_timestamp(at);
+        }
+    }
+
+    /// A span that begins, as the parent of others.
+    fn begin(&self, name: &'static str, parent: &Parent, at: SystemTime, about: Vec<KeyValue>) -> Parent {
+        let span = self
+            .tracer
+            .span_builder(name)
+            .with_start_time(at)
+            .with_attributes(about);
+        parent.with_span(span.start_with_context(&self.tracer, parent))
+    }
+
+    /// A span that is over.
+    fn span(&self, name: &'static str, parent: &Parent, when: (SystemTime, SystemTime), about: Vec<KeyValue>) {
+        let span = self
+            .tracer
+            .span_builder(name)
+            .with_start_time(when.0)
+            .with_attributes(about);
+        span.start_with_context(&self.tracer, parent).end_with_timestamp(when.1);
+    }
+}

@@ -1,0 +1,119 @@
+//! The metrics page: what the process counted, and what is shown of objects, in the text format of Prometheus.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use metrics::Label;
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+
+use crate::components::figures::Figures;
+use crate::components::figures::families::{Family, Kind, OF_THE_PROCESS};
+
+/// The text format.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+/// The prefix of the names that are KAI's.
+pub const KAI: &str = "kai";
+/// Between two foldings of what the histograms have collected.
+const UPKEEP: Duration = Duration::from_secs(30);
+
+/// The page of one operator.
+#[derive(Clone, Debug)]
+pub struct Page {
+    recorded: PrometheusHandle,
+    figures: Figures,
+    namespace: String,
+}
+
+impl Page {
+    /// The page of these figures, with another prefix than KAI's if so wanted. Starts the recorder of the process, so that nothing
+    /// that is counted from now on is lost.
+    #[must_use]
+    pub fn new(figures: Figures, namespace: String) -> Self {
+        Self {
+            recorded: recorder(),
+            figures,
+            namespace,
+        }
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn render(&self) -> String {
+        let page = self.recorded.render() + &self.figures.render();
+        if self.namespace == KAI {
+            return page;
+        }
+        page.lines().map(|line| renamed(line, &self.namespace) + "\n").collect()
+    }
+
+    /// Folds what the histograms have collected now and then, so that they do not grow where nobody scrapes.
+    pub async fn keep_up(&self) {
+        loop {
+            tokio::time::sleep(UPKEEP).await;
+            self.recorded.run_upkeep();
+        }
+    }
+}
+
+/// A line of the page with another prefix than KAI's.
+fn renamed(line: &str, namespace: &str) -> String {
+    for start in ["# HELP ", "# TYPE ", ""] {
+        let name = line.strip_prefix(start).and_then(|rest| rest.strip_prefix("kai_"));
+        if let Some(name) = name {
+            return format!("{start}{namespace}_{name}");
+        }
+    }
+    line.to_owned()
+}
+
+/// The one recorder of the process. Several operators in one process, as in tests, share it.
+fn recorder() -> PrometheusHandle {
+    static RECORDER: OnceLock<PrometheusHandle> = OnceLock::new();
+    RECORDER.get_or_init(install).clone()
+}
+
+/// KAI's buckets for its latencies in milliseconds; finer ones for seconds.
+fn install() -> PrometheusHandle {
+    let milliseconds: Vec<f64> = (0..10).map(|k| 5.0 * f64::from(1 << k)).collect();
+    let seconds: Vec<f64> = (0..16).map(|k| 0.001 * f64::from(1 << k)).collect();
+    let builder = PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Suffix("_milliseconds".to_owned()), &milliseconds)
+        .and_then(|builder| builder.set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &seconds))
+        .expect("the buckets are not empty");
+    let recorder = builder.build_recorder();
+    let handle = recorder.handle();
+    // Another recorder may have been installed by whoever embeds us; then its page shows the metrics, and ours is empty.
+    let _ = metrics::set_global_recorder(recorder);
+    for family in OF_THE_PROCESS {
+        describe(family);
+        begin(family);
+    }
+    metrics::gauge!("unikai_info", "version" => env!("CARGO_PKG_VERSION")).set(1.0);
+    handle
+}
+
+fn describe(family: &Family) {
+    match family.kind {
+        Kind::Counter => metrics::describe_counter!(family.name, family.help),
+        Kind::Gauge => metrics::describe_gauge!(family.name, family.help),
+        Kind::Histogram => metrics::describe_histogram!(family.name, family.help),
+    }
+}
+
+/// Every series that there can be begins at zero: what has not happened yet is no gap.
+fn begin(family: &Family) {
+    for labels in family.combinations() {
+        let labels: Vec<Label> = labels
+            .into_iter()
+            .map(|(name, value)| Label::from_static_parts(name, value))
+            .collect();
+        match family.kind {
+            Kind::Counter => metrics::counter!(family.name, labels).increment(0),
+            Kind::Gauge => metrics::gauge!(family.name, labels).set(0.0),
+            Kind::Histogram => drop(metrics::histogram!(family.name, labels)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,52 @@
+//! Flags of metrics.
+
+use crate::components::queues::shown::MetricLabel;
+
+/// Flags of metrics.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Metrics")]
+pub struct MetricsArgs {
+    /// Prefix of the metrics that KAI has, too
+    #[arg(long, env = "UNIKAI_METRICS_NAMESPACE", value_name = "PREFIX", default_value = crate::operator::metrics::KAI)]
+    pub metrics_namespace: String,
+
+    /// Labels of queues that are labels of their metrics, too, as in `team=team,example.com/cost-centre=cost_centre`
+    #[arg(long, env = "UNIKAI_QUEUE_LABEL_TO_METRIC_LABEL", value_name = "KEY=LABEL", value_delimiter = ',', value_parser = pair)]
+    pub queue_label_to_metric_label: Vec<(String, String)>,
+
+    /// What the metrics of queues without such a label show, as in `team=none`
+    #[arg(long, env = "UNIKAI_QUEUE_LABEL_TO_DEFAULT_METRIC_VALUE", value_name = "KEY=VALUE", value_delimiter = ',', value_parser = pair)]
+    pub queue_label_to_default_metric_value: Vec<(String, String)>,
+}
+
+impl MetricsArgs {
+    /// The labels of queues that are shown, by key.
+    pub fn queue_labels(&self) -> Vec<MetricLabel> {
+        let default = |key: &str| {
+            let mut defaults = self.queue_label_to_default_metric_value.iter();
+            defaults.find(|(of, _)| of == key).map(|(_, value)| value.clone())
+        };
+        let shown = self
+            .queue_label_to_metric_label
+            .iter()
+            .map(|(key, shown_as)| MetricLabel {
+                label: key.clone(),
+                shown_as: shown_as.clone(),
+                default: default(key).unwrap_or_default(),
+            });
+        let mut shown: Vec<_> = shown.collect();
+        shown.sort();
+        shown
+    }
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("not of the form KEY=VALUE")?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+/// Whether Prometheus takes it as a prefix of a name, or as a label.
+pub fn is_metric_word(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}
