@@ -97,6 +97,14 @@ pub struct Settings {
     pub target: Option<Target>,
 }
 
+impl Settings {
+    /// The namespaces where pods are let be.
+    #[must_use]
+    pub fn let_be(&self) -> [&str; 2] {
+        ["kube-system", &self.namespace]
+    }
+}
+
 /// Serves the webhooks on `listener` until `end`, and keeps the certificates and configurations until shutdown.
 ///
 /// # Errors

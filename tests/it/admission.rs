@@ -1,5 +1,9 @@
 //! The webhooks as users meet them: over HTTPS, called by an API server, with the operator's own certificates.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::Secret;
@@ -13,6 +17,7 @@ use unikai::operator::settings::Settings;
 use crate::support::{Cluster, eventually, refusal};
 
 const QUEUE: &str = "kai.scheduler/queue";
+const SECRET: &str = "unikai-webhook-tls";
 
 fn with(queue_labels: QueueLabels) -> Settings {
     let mut settings = Settings::embedded();
@@ -136,7 +141,7 @@ async fn nobody_is_asked_about_a_pod_that_names_a_queue_that_runs_pods() {
     // An API server heeds a new configuration a little after it has stored it.
     let attempts = std::sync::atomic::AtomicUsize::new(0);
     let refused = eventually("its pods are asked about again", async || {
-        let attempt = attempts.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let attempt = attempts.fetch_add(1, Ordering::Relaxed);
         cluster
             .pod("team", &format!("late-{attempt}"), named("brief"))
             .await
@@ -256,24 +261,107 @@ async fn what_is_deleted_or_damaged_is_put_right_and_nothing_is_written_otherwis
     let repaired = || ["mutating-kai-admission", "kai-queue-validation-v2"].map(written);
     eventually("all writes are logged", async || (repaired() == [2, 2]).then_some(())).await;
     assert_eq!(written("kai-podgroup-validation-v2alpha2"), 1);
-    assert_eq!(written("unikai-webhook-tls"), 1);
+    assert_eq!(written(SECRET), 1);
+}
+
+/// Creates pods that the webhooks are asked about, one after the other, until told to stop; answers how many there were, and what
+/// went wrong.
+async fn create_pods(cluster: &Cluster, stop: &AtomicBool) -> (usize, Vec<String>) {
+    let mut wrong = Vec::new();
+    let mut count = 0;
+    while !stop.load(Ordering::Relaxed) {
+        match cluster.pod("team", &format!("load-{count}"), json!({})).await {
+            Ok(pod) if pod.labels().get(QUEUE).map(String::as_str) == Some("default-queue") => {}
+            other => wrong.push(format!("{other:?}")),
+        }
+        count += 1;
+    }
+    (count, wrong)
+}
+
+/// The numbers in the names of the pairs that a Secret holds: when each was issued.
+fn issued(secret: &Secret) -> Vec<i64> {
+    let keys = secret.data.iter().flatten().map(|(key, _)| key);
+    keys.filter_map(|key| key.strip_suffix(".tls.key")?.parse().ok())
+        .collect()
+}
+
+/// Makes the pairs of the Secret older, each by so many hours.
+async fn age(secrets: &Api<Secret>, hours: &[i64]) {
+    let mut secret = secrets.get(SECRET).await.unwrap();
+    let issued = issued(&secret);
+    assert_eq!(issued.len(), hours.len());
+    let data = secret.data.take().unwrap();
+    let older = |key: String| {
+        let pair = issued
+            .iter()
+            .zip(hours)
+            .find(|(issued, _)| key.starts_with(&format!("{issued}.")));
+        pair.map_or(key.clone(), |(issued, hours)| {
+            key.replacen(&issued.to_string(), &(issued - hours * 3_600).to_string(), 1)
+        })
+    };
+    secret.data = Some(data.into_iter().map(|(key, value)| (older(key), value)).collect());
+    secrets.replace(SECRET, &PostParams::default(), &secret).await.unwrap();
+}
+
+/// Waits until the Secret holds so many pairs.
+async fn pairs(secrets: &Api<Secret>, count: usize) -> Vec<i64> {
+    eventually(&format!("{count} pairs are stored"), async || {
+        let issued = issued(&secrets.get_opt(SECRET).await.unwrap()?);
+        (issued.len() == count).then_some(issued)
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_certificate_is_replaced_and_the_webhooks_go_on() {
+async fn certificates_are_rotated_lost_and_overwritten_and_no_pod_notices() {
     let (cluster, _operator) = quick_start(Settings::embedded()).await;
     let secrets: Api<Secret> = Api::namespaced(cluster.admin.clone(), "kai-scheduler");
-    let before = secrets.get("unikai-webhook-tls").await.unwrap();
-    secrets
-        .delete("unikai-webhook-tls", &DeleteParams::default())
-        .await
-        .unwrap();
+    let first = pairs(&secrets, 1).await;
+    let stop = AtomicBool::new(false);
+    let rotate = async {
+        // Sixty days pass: a second pair is issued, trusted, and after an hour served; after another the first one goes.
+        age(&secrets, &[60 * 24]).await;
+        let both = pairs(&secrets, 2).await;
+        age(&secrets, &[1, 1]).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        age(&secrets, &[1, 1]).await;
+        let left = pairs(&secrets, 1).await;
+        assert!(both.iter().any(|issued| left == [issued - 2 * 3_600]) && left != first);
+
+        secrets.delete(SECRET, &DeleteParams::default()).await.unwrap();
+        let mended = pairs(&secrets, 2).await;
+        assert!(mended.contains(&left[0]), "what is served stays trusted");
+
+        let mut foreign = secrets.get(SECRET).await.unwrap();
+        let theirs = [("tls.crt", "theirs"), ("tls.key", "theirs")];
+        foreign.data = Some(
+            theirs
+                .map(|(key, value)| (key.to_owned(), ByteString(value.into())))
+                .into(),
+        );
+        secrets.replace(SECRET, &PostParams::default(), &foreign).await.unwrap();
+        let mended = pairs(&secrets, 2).await;
+        assert!(mended.contains(&left[0]));
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        stop.store(true, Ordering::Relaxed);
+    };
+    let (load, ()) = tokio::join!(create_pods(&cluster, &stop), rotate);
+    let (count, wrong) = load;
+    assert!(wrong.is_empty(), "{} of {count}: {}", wrong.len(), wrong[0]);
+    assert!(count > 50, "{count} pods is no load");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expired_certificate_is_replaced_and_the_webhooks_go_on() {
+    let (cluster, _operator) = quick_start(Settings::embedded()).await;
+    let secrets: Api<Secret> = Api::namespaced(cluster.admin.clone(), "kai-scheduler");
+    let first = pairs(&secrets, 1).await;
+    age(&secrets, &[91 * 24]).await;
     eventually("another certificate is stored", async || {
-        secrets
-            .get_opt("unikai-webhook-tls")
-            .await
-            .unwrap()
-            .filter(|now| now.uid() != before.uid())
+        let issued = issued(&secrets.get(SECRET).await.unwrap());
+        (issued.len() == 1 && issued[0] >= first[0]).then_some(())
     })
     .await;
     eventually("pods are labelled", async || {

@@ -2,6 +2,7 @@
 //! unkind. Everything is asserted on what the API server shows and has logged.
 
 mod bench;
+mod churn;
 mod workloads;
 
 use std::collections::BTreeMap;

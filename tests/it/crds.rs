@@ -20,6 +20,8 @@ pub fn assert_folder_holds(folder: &str, generated: &[(String, String)], subcomm
     let held: BTreeMap<String, String> = std::fs::read_dir(&path)
         .unwrap_or_else(|error| panic!("{folder}/: {error}"))
         .map(|entry| entry.unwrap())
+        // `kubectl apply -f` takes the files of a folder, and leaves folders in it alone.
+        .filter(|entry| entry.path().is_file())
         .map(|entry| {
             (
                 entry.file_name().into_string().unwrap(),

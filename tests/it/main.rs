@@ -9,6 +9,7 @@ mod filters;
 mod leadership;
 mod manifests;
 mod operator;
+mod review_fuzz;
 mod support;
 mod tidy;
 mod webhooks;

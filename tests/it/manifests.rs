@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use unikai::api::names::{label, node_label, object, priority_class};
 use unikai::cli::{crds, manifests};
+use unikai::components::figures::families::{OF_OBJECTS, OF_THE_PROCESS};
 
 use crate::crds::assert_folder_holds;
 
@@ -307,4 +308,76 @@ fn cluster_role(name: &str) -> Vec<PolicyRule> {
 
 fn role() -> Vec<PolicyRule> {
     one::<Role>("Role").rules.unwrap_or_default()
+}
+
+/// A file of `manifests/monitoring/`, which not every cluster can take.
+fn monitoring(name: &str) -> Value {
+    let path = format!("{}/manifests/monitoring/{name}.yaml", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    serde_yaml_ng::from_str(&text).unwrap()
+}
+
+/// Every text under a key, wherever it is.
+fn texts_under<'a>(value: &'a Value, key: &str, found: &mut Vec<&'a str>) {
+    match value {
+        Value::Object(fields) => {
+            found.extend(fields.get(key).and_then(Value::as_str));
+            fields.values().for_each(|value| texts_under(value, key, found));
+        }
+        Value::Array(items) => items.iter().for_each(|value| texts_under(value, key, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn dashboard_and_alerts_ask_for_metrics_that_there_are() {
+    let dashboard = monitoring("dashboard");
+    assert_eq!(dashboard["metadata"]["labels"]["grafana_dashboard"], "1");
+    let dashboard: Value = serde_json::from_str(dashboard["data"]["unikai.json"].as_str().unwrap()).unwrap();
+    let alerts = monitoring("alerts");
+    let mut asked = Vec::new();
+    texts_under(&dashboard, "expr", &mut asked);
+    let panels = asked.len();
+    texts_under(&alerts, "expr", &mut asked);
+    assert!(panels > 20 && asked.len() >= panels + 8);
+    let metrics: BTreeSet<_> = OF_THE_PROCESS
+        .iter()
+        .chain(OF_OBJECTS)
+        .map(|family| family.name)
+        .collect();
+    for expression in asked {
+        let words = expression.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let named: Vec<_> = words
+            .filter(|word| word.starts_with("kai_") || word.starts_with("unikai_"))
+            .collect();
+        assert!(!named.is_empty(), "{expression}");
+        for name in named {
+            assert!(
+                metrics.contains(name.trim_end_matches("_bucket")),
+                "{name} in {expression}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_service_monitor_finds_the_service_and_its_port() {
+    let monitor = monitoring("service-monitor");
+    let service = one::<Service>("Service");
+    let labels = service.metadata.labels.unwrap();
+    let wanted = monitor["spec"]["selector"]["matchLabels"].as_object().unwrap();
+    assert!(
+        wanted
+            .iter()
+            .all(|(key, value)| labels.get(key).is_some_and(|own| value == own))
+    );
+    let ports = service.spec.unwrap().ports.unwrap();
+    let port = monitor["spec"]["endpoints"][0]["port"].as_str();
+    assert!(ports.iter().any(|own| own.name.as_deref() == port));
+    for object in [&monitor, &monitoring("alerts")] {
+        assert_eq!(
+            object["metadata"]["labels"]["kai.scheduler/accounting"], "true",
+            "what KAI's Prometheus selects"
+        );
+    }
 }

@@ -24,12 +24,14 @@ const COMPONENTS: &[&str] = &[
     "queues",
     "scaleup",
     "scheduler",
+    "traces",
 ];
 
 /// What components share.
 const SHARED_BY_COMPONENTS: &[&str] = &[
     "agenda",
     "bus",
+    "figures",
     "grouping",
     "patch",
     "pods",

@@ -50,7 +50,9 @@ impl std::fmt::Debug for Pair {
 }
 
 impl Pair {
-    fn expires_at(&self) -> Timestamp {
+    /// When it is good no more.
+    #[must_use]
+    pub fn expires_at(&self) -> Timestamp {
         self.issued_at + LIFETIME
     }
 }
@@ -138,6 +140,22 @@ impl Pairs {
         } else {
             Plan::Store(next)
         })
+    }
+
+    /// What is to be stored when the store was emptied or overwritten while these were in use: a new pair, and what is served, so
+    /// that it stays trusted until the new pair has been told of. Nothing if there is nothing left of use.
+    ///
+    /// # Errors
+    /// When no pair could be issued.
+    pub fn restored(&self, names: &[String], now: Timestamp) -> Result<Option<Self>, Error> {
+        let served = self.served(now).filter(|pair| now < pair.expires_at());
+        let Some(served) = served.filter(|_| self.names == names) else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            names: names.to_vec(),
+            pairs: vec![served.clone(), issue(names, now)?],
+        }))
     }
 
     /// When something is to be done or served that is not now.

@@ -70,9 +70,21 @@ pub fn desired(settings: &Settings, target: &Target, bundle: &str, leaves: &BTre
         ]),
         namespace_selector: Some(other_namespaces(settings)),
         ..common.validating(
-            pod_webhook,
+            pod_webhook.clone(),
             client(webhook::VALIDATE_POD_PATH),
             pods(&["CREATE", "UPDATE"]),
+        )
+    };
+    let unreviewed = ValidatingWebhook {
+        match_conditions: Some(vec![scheduler_matches(settings)]),
+        namespace_selector: Some(namespaces("In", settings)),
+        // A warning is never worth a refusal, least of all there.
+        failure_policy: Some("Ignore".to_owned()),
+        timeout_seconds: Some(1),
+        ..common.validating(
+            format!("unreviewed.{pod_webhook}"),
+            client(webhook::VALIDATE_POD_PATH),
+            pods(&["CREATE"]),
         )
     };
     let validate =
@@ -111,7 +123,11 @@ pub fn desired(settings: &Settings, target: &Target, bundle: &str, leaves: &BTre
             webhooks: Some(vec![mutate]),
         },
         validating: vec![
-            validating(object::VALIDATING_WEBHOOK, "admission", vec![validate_pods, topologies]),
+            validating(
+                object::VALIDATING_WEBHOOK,
+                "admission",
+                vec![validate_pods, topologies, unreviewed],
+            ),
             validating(object::QUEUE_WEBHOOK, "queue-controller", vec![queues]),
             validating(object::POD_GROUP_WEBHOOK, "podgroup-controller", vec![pod_groups]),
         ],
@@ -279,11 +295,16 @@ fn any(name: &str, reasons: Vec<String>, settings: &Settings) -> MatchCondition 
 }
 
 fn other_namespaces(settings: &Settings) -> LabelSelector {
+    namespaces("NotIn", settings)
+}
+
+/// The namespaces where pods are let be, so that we never stand in the way of what we need ourselves, or the others.
+fn namespaces(operator: &str, settings: &Settings) -> LabelSelector {
     LabelSelector {
         match_expressions: Some(vec![LabelSelectorRequirement {
             key: label::NAMESPACE_NAME.to_owned(),
-            operator: "NotIn".to_owned(),
-            values: Some(vec!["kube-system".to_owned(), settings.namespace.clone()]),
+            operator: operator.to_owned(),
+            values: Some(settings.let_be().map(str::to_owned).into()),
         }]),
         match_labels: None,
     }

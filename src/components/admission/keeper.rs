@@ -52,6 +52,7 @@ pub async fn keep_certificates(context: Context, namespace: String, names: Vec<S
         names,
         published,
         secret: None,
+        last: Pairs::default(),
         served: None,
     };
     let shutdown = keeper.context.shutdown.clone();
@@ -64,6 +65,8 @@ struct CertificateKeeper {
     names: Vec<String>,
     published: Published,
     secret: Option<Secret>,
+    /// The last pairs of use that were stored.
+    last: Pairs,
     /// The certificate that is served.
     served: Option<String>,
 }
@@ -98,7 +101,17 @@ impl CertificateKeeper {
         let now = Timestamp::now();
         let pairs = Pairs::from_data(&data_of(self.secret.as_ref()));
         self.publish(&pairs, now);
-        match pairs.plan(&self.names, now) {
+        let restored = if pairs.pairs.is_empty() {
+            self.last.restored(&self.names, now)
+        } else {
+            Ok(None)
+        };
+        let plan = match restored {
+            Ok(Some(restored)) => Ok(Plan::Store(restored)),
+            Ok(None) => pairs.plan(&self.names, now),
+            Err(error) => Err(error),
+        };
+        match plan {
             Ok(Plan::Keep(until)) => {
                 let span = Duration::try_from(until.duration_since(now)).unwrap_or_default();
                 span.clamp(Duration::from_secs(1), SLEEP_MAX)
@@ -163,6 +176,8 @@ impl CertificateKeeper {
 
     fn publish(&mut self, pairs: &Pairs, now: Timestamp) {
         let Some(served) = pairs.served(now) else { return };
+        self.last = pairs.clone();
+        metrics::gauge!("unikai_certificate_expiry_timestamp_seconds").set(served.expires_at().as_second() as f64);
         self.published.bundle.send_if_modified(|bundle| {
             let next = Some(pairs.bundle());
             let changed = *bundle != next;

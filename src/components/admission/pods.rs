@@ -57,6 +57,9 @@ pub fn validate(request: &Request, workload: Option<&Workload>, settings: &Setti
         Ok(None) => return Verdict::allow(),
         Err(verdict) => return verdict,
     };
+    if settings.let_be().contains(&&*request.namespace) {
+        return unreviewed(request, settings);
+    }
     let old: Option<Pod> = serde_json::from_value(request.old_object.clone()).ok();
     let rules = || -> Result<(), String> {
         gpu_sharing::validate(&pod, old.as_ref(), settings.gpu_sharing)?;
@@ -72,6 +75,17 @@ pub fn validate(request: &Request, workload: Option<&Workload>, settings: &Setti
         Some(workload) => queue_label::validate(workload, settings),
         None => Verdict::allow(),
     }
+}
+
+/// Nothing is changed or refused where the cluster and we ourselves live; who runs workloads there is told.
+fn unreviewed(request: &Request, settings: &Settings) -> Verdict {
+    if request.operation != Operation::Create {
+        return Verdict::allow();
+    }
+    let (namespace, key) = (&request.namespace, &settings.queue_label_key);
+    Verdict::allow().warn([format!(
+        "pods in namespace {namespace} are not reviewed: they are not given the label {key}, and cannot share GPUs. Run workloads in a namespace of their own"
+    )])
 }
 
 /// The pod, if it is there and ours.

@@ -1,14 +1,16 @@
 //! Queues: they say what they may use, their durations can be read, none hangs below itself, and none goes while others hang
-//! below it.
+//! below it or workloads are in it.
 
 mod quotas;
 
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::Value;
 
 use super::review::{Operation, Request, Verdict};
 use crate::api::Queue;
+use crate::api::quantity::Amount;
 
 /// Finds a queue of the cluster by its name.
 pub type Find<'a> = dyn Fn(&str) -> Option<Arc<Queue>> + 'a;
@@ -30,15 +32,28 @@ fn deletion(request: &Request) -> Verdict {
         // Whatever cannot be read may go.
         return Verdict::allow();
     };
-    let children = queue.status.unwrap_or_default().child_queues;
-    if children.is_empty() {
-        return Verdict::allow();
-    }
-    Verdict::deny(format!(
-        "cannot delete queue {}: it has child queues [{}]",
+    let (name, status) = (
         queue.metadata.name.unwrap_or_default(),
-        children.join(" ")
-    ))
+        queue.status.unwrap_or_default(),
+    );
+    if !status.child_queues.is_empty() {
+        let children = status.child_queues.join(" ");
+        return Verdict::deny(format!("cannot delete queue {name}: it has child queues [{children}]"));
+    }
+    let asked = |(_, quantity): &(&String, &Quantity)| !Amount::of(quantity).is_ok_and(Amount::is_zero);
+    let work: Vec<_> = status
+        .requested
+        .iter()
+        .filter(asked)
+        .map(|(what, amount)| format!("{what} {}", amount.0))
+        .collect();
+    if !work.is_empty() {
+        let work = work.join(", ");
+        return Verdict::deny(format!(
+            "cannot delete queue {name}: its workloads ask for {work}; delete them first, or move them to another queue"
+        ));
+    }
+    Verdict::allow()
 }
 
 fn change(request: &Request, find: &Find<'_>, quotas: bool) -> Verdict {

@@ -18,18 +18,15 @@ pub struct MetricLabel {
     pub default: String,
 }
 
-/// What people call the queue; empty: by its name.
-#[must_use]
-pub fn display_name(queue: &Queue) -> &str {
-    queue.spec.display_name.as_deref().unwrap_or_default()
-}
-
 /// Shows a queue.
 pub fn show(context: &Context, name: &str, queue: &Queue, status: &QueueStatus) {
     let mut labels = vec![
         ("queue_name", name),
         ("queue_metadata_name", name),
-        ("queue_display_name", display_name(queue)),
+        (
+            "queue_display_name",
+            queue.spec.display_name.as_deref().unwrap_or_default(),
+        ),
     ];
     let own = queue.metadata.labels.as_ref();
     labels.extend(context.settings.queue_metric_labels.iter().map(|extra| {

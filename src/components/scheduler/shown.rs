@@ -10,7 +10,6 @@ use crate::api::Queue;
 use crate::api::names::object;
 use crate::components::Context;
 use crate::components::figures::families::{self, Family};
-use crate::components::queues::shown::display_name;
 use crate::components::watches::Stores;
 use crate::engine::Engine;
 use crate::engine::decision::{Eviction, QueueStanding};
@@ -100,7 +99,9 @@ impl Shown {
 
 /// Milli-cores, bytes and millionths of a GPU as cores, billions of bytes and GPUs.
 fn show(context: &Context, name: &str, queue: Option<&Queue>, standing: &QueueStanding) {
-    let display = queue.map(display_name).unwrap_or_default();
+    let display = queue
+        .and_then(|queue| queue.spec.display_name.as_deref())
+        .unwrap_or_default();
     let called = if display.is_empty() { name } else { display };
     let labels = [
         ("queue_name", called),

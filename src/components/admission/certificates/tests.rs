@@ -143,3 +143,23 @@ fn hosts_of_urls() {
         assert_eq!(host(&url.parse().unwrap()).as_deref(), Some(expected));
     }
 }
+
+#[test]
+fn what_is_served_stays_trusted_when_the_store_is_lost() {
+    let (names, start) = (
+        vec!["unikai.kai-scheduler.svc".to_owned()],
+        Timestamp::UNIX_EPOCH + LIFETIME,
+    );
+    let Ok(Plan::Store(pairs)) = Pairs::default().plan(&names, start) else {
+        panic!("the first pair")
+    };
+    let later = start + OVERLAP;
+    let restored = pairs.restored(&names, later).unwrap().unwrap();
+    assert_eq!((restored.pairs.len(), &restored.pairs[0]), (2, &pairs.pairs[0]));
+    assert_eq!(restored.served(later), Some(&pairs.pairs[0]));
+    assert_eq!(restored.plan(&names, later).unwrap(), Plan::Keep(later + OVERLAP));
+
+    assert_eq!(pairs.restored(&["another.name".to_owned()], later).unwrap(), None);
+    assert_eq!(pairs.restored(&names, start + LIFETIME).unwrap(), None, "expired");
+    assert_eq!(Pairs::default().restored(&names, later).unwrap(), None);
+}

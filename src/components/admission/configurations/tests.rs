@@ -104,6 +104,7 @@ fn queues_pod_groups_and_topologies_are_asked_about_under_the_names_of_kai() {
         [
             "validating-kai-admission admission.kai-scheduler.svc /validate--v1-pod /v1/pods CREATE,UPDATE",
             "validating-kai-admission topology.admission.kai-scheduler.svc /validate-kai-scheduler-v1alpha1-topology kai.scheduler/v1alpha1/topologies CREATE,UPDATE",
+            "validating-kai-admission unreviewed.admission.kai-scheduler.svc /validate--v1-pod /v1/pods CREATE",
             "kai-queue-validation-v2 queue-validation.kai.scheduler /validate-scheduling-run-ai-v2-queue scheduling.run.ai/v2/queues CREATE,UPDATE,DELETE",
             "kai-podgroup-validation-v2alpha2 podgroup-validation.kai.scheduler /validate-scheduling-run-ai-v2alpha2-podgroup scheduling.run.ai/v2alpha2/podgroups CREATE,UPDATE",
         ]

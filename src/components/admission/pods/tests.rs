@@ -449,3 +449,22 @@ fn the_setting_decides_between_refusal_warning_and_silence() {
         "the queue of a pod that exists is settled"
     );
 }
+
+#[test]
+fn who_runs_workloads_where_nothing_is_reviewed_is_told() {
+    for (namespace, told) in [("kai-scheduler", 1), ("kube-system", 1), ("team", 0)] {
+        let mut request = create(&pod(&[]));
+        request.namespace = namespace.to_owned();
+        let verdict = validate(&request, None, &settings());
+        assert_eq!((verdict.denial, verdict.warnings.len()), (None, told), "{namespace}");
+    }
+    let mut request = create(&pod(&["gpu-fraction=7"]));
+    request.namespace = "kai-scheduler".to_owned();
+    let warnings = validate(&request, None, &settings()).warnings;
+    assert_eq!(
+        warnings,
+        [
+            "pods in namespace kai-scheduler are not reviewed: they are not given the label kai.scheduler/queue, and cannot share GPUs. Run workloads in a namespace of their own"
+        ]
+    );
+}

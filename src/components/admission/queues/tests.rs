@@ -151,3 +151,20 @@ fn a_queue_with_children_does_not_go() {
         Verdict::allow()
     );
 }
+
+#[test]
+fn a_queue_with_workloads_does_not_go() {
+    let queue = |requested: Value| json!({"metadata": {"name": "q"}, "spec": {"resources": {}}, "status": {"requested": requested}});
+    let denial = warnings(
+        "DELETE",
+        &Value::Null,
+        &queue(json!({"cpu": "2", "memory": "0", "nvidia.com/gpu": "1"})),
+        &[],
+    );
+    assert_eq!(
+        denial.denial.unwrap().message,
+        "cannot delete queue q: its workloads ask for cpu 2, nvidia.com/gpu 1; delete them first, or move them to another queue"
+    );
+    let idle = warnings("DELETE", &Value::Null, &queue(json!({"cpu": "0"})), &[]);
+    assert_eq!(idle, Verdict::allow());
+}
