@@ -362,6 +362,9 @@ impl Webhooks {
 
 /// What a pod of ours that is let in asks for can be counted.
 fn assert_sound(pod: &Value) {
+    if pod.pointer("/spec/schedulerName").and_then(Value::as_str) != Some("kai-scheduler") {
+        return;
+    }
     let of = |key: &str| {
         pod.pointer(&format!("/metadata/annotations/{key}"))
             .and_then(Value::as_str)

@@ -31,6 +31,9 @@ use sentences::Sentences;
 
 /// Sums are written this long after they changed: the pods of a gang change together.
 const SUMS_AFTER: Duration = Duration::from_millis(200);
+/// Sums of which nothing is bound yet are written this long after they changed: most of these pods are bound before, and then one
+/// write says it all. So is that a gang lacks pods: they are usually just being created.
+const WAITING_AFTER: Duration = Duration::from_secs(1);
 /// What a user waits to read is written soon, but not before a gang whose pods are just being created has had its chance.
 const REASONS_AFTER: Duration = Duration::from_millis(150);
 /// Wait before a failed write is tried again: first and longest.
@@ -142,11 +145,11 @@ impl PodGroups {
                 let uid = pod.metadata.uid.as_deref().unwrap_or_default();
                 let changed = self.ledger.remove(uid);
                 self.sentences.forget(uid);
-                self.sums_changed(changed);
+                self.sums_changed(changed, SUMS_AFTER);
             }
             ToPodGroups::Change(Change::Applied(Object::PodGroup(group))) => {
                 let key = pods::group_key(&group.metadata);
-                self.sums_changed(vec![key.clone()]);
+                self.sums_changed(vec![key.clone()], WAITING_AFTER);
                 if self.reports.contains_key(&key) {
                     self.plan(Target::Group(key), REASONS_AFTER);
                 }
@@ -188,7 +191,8 @@ impl PodGroups {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
         let node = node.and_then(|node| self.stores.nodes.get("", node));
         let changed = self.ledger.put(pod, node.as_deref());
-        self.sums_changed(changed);
+        let after = if pods::is_bound(pod) { SUMS_AFTER } else { WAITING_AFTER };
+        self.sums_changed(changed, after);
         let uid: Arc<str> = pod.metadata.uid.as_deref().unwrap_or_default().into();
         if pods::is_bound(pod) {
             self.sentences.forget(&uid);
@@ -197,10 +201,10 @@ impl PodGroups {
         }
     }
 
-    fn sums_changed(&mut self, groups: Vec<GroupKey>) {
+    fn sums_changed(&mut self, groups: Vec<GroupKey>, after: Duration) {
         for group in groups {
             self.usage.insert(group.clone());
-            self.plan(Target::Group(group), SUMS_AFTER);
+            self.plan(Target::Group(group), after);
         }
     }
 
@@ -212,8 +216,9 @@ impl PodGroups {
         for pod in self.sentences.replace(&key, &report.pods) {
             self.plan(Target::Pod(pod), REASONS_AFTER);
         }
+        let after = if report.not_ready { WAITING_AFTER } else { REASONS_AFTER };
         self.reports.insert(key.clone(), report);
-        self.plan(Target::Group(key), REASONS_AFTER);
+        self.plan(Target::Group(key), after);
     }
 
     /// A pod names a sub-group that is not there, or no longer does: its condition, and an event.
@@ -292,7 +297,8 @@ impl PodGroups {
 
     fn everything_changed(&mut self) {
         let groups = self.stores.pod_groups.list();
-        self.sums_changed(groups.iter().map(|group| pods::group_key(&group.metadata)).collect());
+        let groups = groups.iter().map(|group| pods::group_key(&group.metadata));
+        self.sums_changed(groups.collect(), SUMS_AFTER);
     }
 
     /// Tells the queues what changed since the last time, once everything has been counted.

@@ -279,11 +279,9 @@ impl Scheduler {
             self.bus.events.send(note);
         }
         if !decisions.unschedulable.is_empty() {
-            let groups = decisions
-                .unschedulable
-                .iter()
-                .map(|report| report.group.clone())
-                .collect();
+            // A gang that lacks pods has not been tried.
+            let tried = decisions.unschedulable.iter().filter(|report| !report.not_ready);
+            let groups = tried.map(|report| report.group.clone()).collect();
             deliver(&self.bus.grouper, ToGrouper::Waiting(groups)).await?;
             deliver(&self.bus.podgroups, ToPodGroups::Waiting(decisions.unschedulable)).await?;
         }

@@ -266,11 +266,11 @@ async fn what_is_deleted_or_damaged_is_put_right_and_nothing_is_written_otherwis
 
 /// Creates pods that the webhooks are asked about, one after the other, until told to stop; answers how many there were, and what
 /// went wrong.
-async fn create_pods(cluster: &Cluster, stop: &AtomicBool) -> (usize, Vec<String>) {
+async fn create_pods(cluster: &Cluster, prefix: usize, stop: &AtomicBool) -> (usize, Vec<String>) {
     let mut wrong = Vec::new();
     let mut count = 0;
     while !stop.load(Ordering::Relaxed) {
-        match cluster.pod("team", &format!("load-{count}"), json!({})).await {
+        match cluster.pod("team", &format!("load-{prefix}-{count}"), json!({})).await {
             Ok(pod) if pod.labels().get(QUEUE).map(String::as_str) == Some("default-queue") => {}
             other => wrong.push(format!("{other:?}")),
         }
@@ -347,10 +347,12 @@ async fn certificates_are_rotated_lost_and_overwritten_and_no_pod_notices() {
         tokio::time::sleep(Duration::from_millis(300)).await;
         stop.store(true, Ordering::Relaxed);
     };
-    let (load, ()) = tokio::join!(create_pods(&cluster, &stop), rotate);
-    let (count, wrong) = load;
-    assert!(wrong.is_empty(), "{} of {count}: {}", wrong.len(), wrong[0]);
-    assert!(count > 50, "{count} pods is no load");
+    let load = futures::future::join_all((0..8).map(|prefix| create_pods(&cluster, prefix, &stop)));
+    let (load, ()) = tokio::join!(load, rotate);
+    let wrong: Vec<_> = load.iter().flat_map(|(_, wrong)| wrong).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+    let count: usize = load.iter().map(|(count, _)| count).sum();
+    assert!(count >= 16, "{count} pods is no load");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -90,6 +90,7 @@ impl Shown {
     /// Another process leads now, and shows.
     pub fn clear(&mut self, context: &Context) {
         context.figures.clear(&families::FAIR_SHARES);
+        metrics::gauge!("unikai_pending_pod_groups").set(0.0);
         *self = Self {
             groups: std::mem::take(&mut self.groups),
             ..Self::default()
