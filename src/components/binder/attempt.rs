@@ -110,7 +110,7 @@ impl Attempt {
             return self.bind_now(bind).await;
         }
         let claims = Claims::of(&self.context, bind);
-        let report = match claims.reserve().await {
+        let report = match self.steps.step("reserve claims", claims.reserve()).await {
             Ok(()) => self.bind_now(bind).await,
             Err(why) => Report::new(Ending::Failed(why)),
         };
