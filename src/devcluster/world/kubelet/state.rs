@@ -553,6 +553,7 @@ fn refusal(pod: &Pod, node: &NodeState) -> Option<Refusal> {
     let asked = Amounts::of_pod(pod);
     let (name, amount) = asked
         .iter()
+        .filter(|(name, _)| !comes_by_claim(pod, name))
         .find(|(name, amount)| *amount > 0 && node.held.get(name) + amount > node.capacity.get(name))?;
     let (used, capacity) = (node.held.get(name), node.capacity.get(name));
     if name == GPU_RESOURCE {
@@ -571,6 +572,16 @@ fn refusal(pod: &Pod, node: &NodeState) -> Option<Refusal> {
         capacity / unit,
     );
     refuse(format!("OutOf{name}"), message, false)
+}
+
+/// A claim made for the pod stands for the resource: the node need not have any.
+fn comes_by_claim(pod: &Pod, resource: &str) -> bool {
+    let claim = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.extended_resource_claim_status.as_ref());
+    let mut mappings = claim.iter().flat_map(|claim| &claim.request_mappings);
+    mappings.any(|mapping| mapping.resource_name == resource)
 }
 
 /// The ConfigMaps without which the containers cannot be created; `true` for those that an environment variable needs.
