@@ -264,6 +264,8 @@ fn describe(election: watch::Receiver<lease::Status>, bus: Bus, stores: Arc<Stor
                 "podGroups": stores.pod_groups.len(),
                 "bindRequests": stores.bind_requests.len(),
                 "topologies": stores.topologies.len(),
+                "persistentVolumeClaims": stores.persistent_volume_claims.len(),
+                "persistentVolumes": stores.persistent_volumes.len(),
             },
             "inboxes": {
                 "scheduler": waiting(&bus.scheduler),

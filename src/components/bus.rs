@@ -33,6 +33,7 @@ use crate::api::{BindRequest, PodGroup, Queue, Topology};
 use crate::components::Error;
 pub use crate::engine::decision::{Bind as Placement, GroupReport, GroupTimes, PodRef, Stray};
 pub use crate::engine::input::GroupKey;
+pub use crate::mirror::StorageObject;
 use crate::mirror::claims::allocation::Given;
 
 /// Scheduler inbox. A relist of 16,000 pods fits without stalling the watch; a message is below 128 bytes, so 2 MiB at most.
@@ -75,16 +76,34 @@ pub enum Kind {
     ResourceSlice,
     /// Claims for devices, where the API server has them.
     ResourceClaim,
+    /// Claims on storage.
+    PersistentVolumeClaim,
+    /// Volumes.
+    PersistentVolume,
+    /// Storage classes.
+    StorageClass,
+    /// Storage drivers.
+    CsiDriver,
+    /// The storage drivers of each node.
+    CsiNode,
+    /// How much storage drivers have left.
+    CsiStorageCapacity,
 }
 
 impl Kind {
     /// Every kind, in the order in which they are started.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 17] = [
         Self::Namespace,
         Self::PriorityClass,
         Self::Node,
         Self::Queue,
         Self::Topology,
+        Self::StorageClass,
+        Self::CsiDriver,
+        Self::CsiNode,
+        Self::CsiStorageCapacity,
+        Self::PersistentVolume,
+        Self::PersistentVolumeClaim,
         Self::PodGroup,
         Self::BindRequest,
         Self::DeviceClass,
@@ -93,10 +112,21 @@ impl Kind {
         Self::Pod,
     ];
 
-    /// An API server may be without it, and then there is none of it.
+    /// An API server may be without it, or not show it to us, and then there is none of it.
     #[must_use]
     pub fn optional(self) -> bool {
-        matches!(self, Self::DeviceClass | Self::ResourceSlice | Self::ResourceClaim)
+        matches!(
+            self,
+            Self::DeviceClass
+                | Self::ResourceSlice
+                | Self::ResourceClaim
+                | Self::StorageClass
+                | Self::CsiDriver
+                | Self::CsiNode
+                | Self::CsiStorageCapacity
+                | Self::PersistentVolume
+                | Self::PersistentVolumeClaim
+        )
     }
 
     /// The plural name, as in `kubectl get`.
@@ -114,6 +144,12 @@ impl Kind {
             Self::DeviceClass => "deviceclasses",
             Self::ResourceSlice => "resourceslices",
             Self::ResourceClaim => "resourceclaims",
+            Self::PersistentVolumeClaim => "persistentvolumeclaims",
+            Self::PersistentVolume => "persistentvolumes",
+            Self::StorageClass => "storageclasses",
+            Self::CsiDriver => "csidrivers",
+            Self::CsiNode => "csinodes",
+            Self::CsiStorageCapacity => "csistoragecapacities",
         }
     }
 }
@@ -143,6 +179,8 @@ pub enum Object {
     ResourceSlice(Arc<ResourceSlice>),
     /// A claim for devices.
     ResourceClaim(Arc<ResourceClaim>),
+    /// Something about storage.
+    Storage(StorageObject),
 }
 
 /// **watches → scheduler, grouper, podgroups, queues**: something changed in the API server. For one object the changes come

@@ -271,7 +271,7 @@ impl Scheduler {
 
     /// Bindings first: they are what users wait for.
     async fn pass_on(&mut self, mut decisions: Decisions) -> Result<(), Error> {
-        let order = orders::order(&mut decisions, &self.stores, &self.mirror);
+        let order = orders::order(&mut decisions, &self.mirror);
         if !order.binds.is_empty() || !order.evictions.is_empty() {
             deliver(&self.bus.binder, order).await?;
         }
@@ -308,6 +308,7 @@ fn mirrored(object: Object) -> mirror::Object {
         Object::BindRequest(request) => mirror::Object::BindRequest(request),
         Object::PriorityClass(class) => mirror::Object::PriorityClass(class),
         Object::Topology(topology) => mirror::Object::Topology(topology),
+        Object::Storage(object) => mirror::Object::Storage(object),
         Object::Namespace(namespace) => mirror::Object::Namespace(namespace),
         Object::DeviceClass(class) => mirror::Object::DeviceClass(class),
         Object::ResourceSlice(slice) => mirror::Object::ResourceSlice(slice),

@@ -286,7 +286,13 @@ async fn publish(bus: &Bus, kind: Kind, change: Change) -> Result<(), Error> {
         | Kind::Topology
         | Kind::DeviceClass
         | Kind::ResourceSlice
-        | Kind::ResourceClaim => (false, false, false),
+        | Kind::ResourceClaim
+        | Kind::StorageClass
+        | Kind::CsiDriver
+        | Kind::CsiNode
+        | Kind::CsiStorageCapacity
+        | Kind::PersistentVolume
+        | Kind::PersistentVolumeClaim => (false, false, false),
     };
     if to_grouper {
         deliver(&bus.grouper, ToGrouper::Change(change.clone())).await?;

@@ -4,7 +4,7 @@
 //! on a simulated clock, and, when asked, the workload controllers, the garbage collector, the namespace controller and
 //! a default scheduler. Everything is driven by one watch per kind; nothing happens, and nothing is written, while nothing changes.
 //!
-//! Absent: container images, networks, volumes (but ConfigMaps must exist), probes, DaemonSets, CronJobs, and the events of a healthy life.
+//! Absent: container images, networks, what is on volumes (ConfigMaps must exist, claims get a volume object), probes, DaemonSets, CronJobs, and the events of a healthy life.
 
 mod claims;
 pub mod clock;
@@ -26,6 +26,7 @@ mod queue;
 mod replica_set;
 mod resources;
 mod stateful_set;
+mod volumes;
 mod workload;
 
 use std::collections::BTreeMap;

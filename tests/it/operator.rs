@@ -7,3 +7,4 @@ mod journeys;
 mod lab;
 mod page;
 mod telemetry;
+mod volumes;

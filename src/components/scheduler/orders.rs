@@ -2,18 +2,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use k8s_openapi::api::core::v1::Pod;
-
 use crate::api::names::{annotation, reason, received_resource_type};
 use crate::components::Settings;
 use crate::components::bus::{Bind, BindOrder, Evict, GroupKey, Note, Placement, Severity, Step, Subject};
-use crate::components::watches::Stores;
 use crate::engine::decision::{Decisions, Eviction, Pipeline};
 use crate::engine::input::GpuKind;
 use crate::mirror::{Mirror, numa};
 
 /// What the binder is to do. Takes the binds and evictions out of the decisions.
-pub fn order(decisions: &mut Decisions, stores: &Stores, mirror: &Mirror) -> BindOrder {
+pub fn order(decisions: &mut Decisions, mirror: &Mirror) -> BindOrder {
     let binds = std::mem::take(&mut decisions.bind);
     let evictions = std::mem::take(&mut decisions.evict);
     let mut sizes: HashMap<GroupKey, usize> = HashMap::new();
@@ -21,15 +18,12 @@ pub fn order(decisions: &mut Decisions, stores: &Stores, mirror: &Mirror) -> Bin
         *sizes.entry(eviction.group.clone()).or_default() += 1;
     }
     BindOrder {
-        binds: binds
-            .into_iter()
-            .map(|placement| bind(placement, stores, mirror))
-            .collect(),
+        binds: binds.into_iter().map(|placement| bind(placement, mirror)).collect(),
         evictions: evictions.into_iter().map(|eviction| evict(eviction, &sizes)).collect(),
     }
 }
 
-fn bind(placement: Placement, stores: &Stores, mirror: &Mirror) -> Bind {
+fn bind(placement: Placement, mirror: &Mirror) -> Bind {
     let received = match placement.received {
         GpuKind::Regular => received_resource_type::REGULAR,
         GpuKind::Fraction | GpuKind::Memory => received_resource_type::FRACTION,
@@ -44,8 +38,10 @@ fn bind(placement: Placement, stores: &Stores, mirror: &Mirror) -> Bind {
     {
         annotations.insert(annotation::NUMA_PLACEMENT_PREDICTED.to_owned(), zones);
     }
-    let pod = stores.pods.get(&placement.pod.namespace, &placement.pod.name);
-    let mut steps = pod.map(|pod| steps(&pod)).unwrap_or_default();
+    let mut steps = Vec::new();
+    if !placement.volumes.is_empty() {
+        steps.push(Step::Volumes);
+    }
     if matches!(placement.received, GpuKind::Fraction | GpuKind::Memory) {
         steps.insert(0, Step::GpuShare);
     }
@@ -58,21 +54,6 @@ fn bind(placement: Placement, stores: &Stores, mirror: &Mirror) -> Bind {
         annotations,
         steps,
     }
-}
-
-/// What the pod needs beside a binding, by its own spec.
-fn steps(pod: &Pod) -> Vec<Step> {
-    let Some(spec) = &pod.spec else { return Vec::new() };
-    let late = |volume: &k8s_openapi::api::core::v1::Volume| {
-        volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some()
-    };
-    spec.volumes
-        .iter()
-        .flatten()
-        .any(late)
-        .then_some(Step::Volumes)
-        .into_iter()
-        .collect()
 }
 
 fn evict(eviction: Eviction, sizes: &HashMap<GroupKey, usize>) -> Evict {

@@ -3,16 +3,17 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
+use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};
 use kube::Resource;
 use serde::de::DeserializeOwned;
 
 use super::{Feed, Store, Stores, watch};
 use crate::api::{BindRequest, PodGroup, Queue, Topology};
 use crate::components::Error;
-use crate::components::bus::{Kind, Object};
+use crate::components::bus::{Kind, Object, StorageObject};
 
 /// `kubectl apply` keeps the whole manifest here; nobody below needs it.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -49,6 +50,31 @@ macro_rules! watched {
     };
 }
 
+macro_rules! storage {
+    ($type:ident, $kind:ident, $object:ident, $store:ident) => {
+        impl Watched for $type {
+            const KIND: Kind = Kind::$kind;
+            fn object(object: Arc<Self>) -> Object {
+                Object::Storage(StorageObject::$object(object))
+            }
+            fn store(stores: &Stores) -> &Store<Self> {
+                &stores.$store
+            }
+        }
+    };
+}
+
+storage!(
+    PersistentVolumeClaim,
+    PersistentVolumeClaim,
+    Claim,
+    persistent_volume_claims
+);
+storage!(PersistentVolume, PersistentVolume, Volume, persistent_volumes);
+storage!(StorageClass, StorageClass, Class, storage_classes);
+storage!(CSIDriver, CsiDriver, Driver, csi_drivers);
+storage!(CSINode, CsiNode, Node, csi_nodes);
+storage!(CSIStorageCapacity, CsiStorageCapacity, Capacity, csi_storage_capacities);
 watched!(Namespace, namespaces);
 watched!(PriorityClass, priority_classes);
 watched!(Queue, queues);
@@ -91,5 +117,11 @@ pub(super) async fn start(kind: Kind, feed: Feed) -> Result<(), Error> {
         Kind::DeviceClass => watch::<DeviceClass>(feed).await,
         Kind::ResourceSlice => watch::<ResourceSlice>(feed).await,
         Kind::ResourceClaim => watch::<ResourceClaim>(feed).await,
+        Kind::PersistentVolumeClaim => watch::<PersistentVolumeClaim>(feed).await,
+        Kind::PersistentVolume => watch::<PersistentVolume>(feed).await,
+        Kind::StorageClass => watch::<StorageClass>(feed).await,
+        Kind::CsiDriver => watch::<CSIDriver>(feed).await,
+        Kind::CsiNode => watch::<CSINode>(feed).await,
+        Kind::CsiStorageCapacity => watch::<CSIStorageCapacity>(feed).await,
     }
 }

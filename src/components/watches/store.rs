@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
+use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use tokio::sync::watch;
@@ -195,4 +196,16 @@ pub struct Stores {
     pub resource_slices: Store<ResourceSlice>,
     /// Claims for devices.
     pub resource_claims: Store<ResourceClaim>,
+    /// Claims on storage.
+    pub persistent_volume_claims: Store<PersistentVolumeClaim>,
+    /// Volumes.
+    pub persistent_volumes: Store<PersistentVolume>,
+    /// Storage classes.
+    pub storage_classes: Store<StorageClass>,
+    /// Storage drivers.
+    pub csi_drivers: Store<CSIDriver>,
+    /// The storage drivers of each node.
+    pub csi_nodes: Store<CSINode>,
+    /// How much storage drivers have left.
+    pub csi_storage_capacities: Store<CSIStorageCapacity>,
 }

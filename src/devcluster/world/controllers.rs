@@ -14,7 +14,7 @@ use super::job::Jobs;
 use super::queue::WorkQueue;
 use super::workload::controller_key;
 use super::{
-    Shared, Timings, claims, default_scheduler, deployment, namespaces, replica_set, spawn_watch, stateful_set,
+    Shared, Timings, claims, default_scheduler, deployment, namespaces, replica_set, spawn_watch, stateful_set, volumes,
 };
 
 /// How many objects of one kind are worked on at once.
@@ -47,6 +47,7 @@ pub(super) fn spawn(tasks: &mut JoinSet<&'static str>, shared: &Arc<Shared>, tim
     spawn_namespaces(tasks, shared, &collector, namespaces_queue);
     claims::spawn(tasks, shared, &collector);
     default_scheduler::spawn(tasks, shared);
+    volumes::spawn(tasks, shared);
     collector.spawn(tasks, shared);
 
     spawn_watch(tasks, "watch of deployments", &deployments, &shared.client);
