@@ -86,7 +86,7 @@ impl Selectors {
         known.compiled.as_ref().err()
     }
 
-    fn sound(&self) -> impl Iterator<Item = (u32, &Selector)> + Clone {
+    fn sound(&self) -> impl Iterator<Item = (u32, &Selector)> + Clone + Send {
         let numbered = self.known.iter().enumerate();
         numbered.filter_map(|(at, known)| Some((at as u32, known.as_ref()?.compiled.as_ref().ok()?)))
     }

@@ -66,10 +66,13 @@ impl Selector {
         if loops > 0 && cost.is_none_or(|cost| cost > MOST_STEPS) {
             return Err("CEL compile error: the expression could cost too much".to_owned());
         }
-        let compiled = catch_unwind(|| ENVIRONMENT.compile(text));
-        let program = compiled
-            .map_err(|_| "CEL compile error: the expression cannot be read".to_owned())?
-            .map_err(|error| format!("CEL compile error: {error}"))?;
+        let compile = || {
+            ENVIRONMENT
+                .compile(text)
+                .map_err(|error| format!("CEL compile error: {error}"))
+        };
+        let program =
+            on_a_deep_stack(compile).ok_or_else(|| "CEL compile error: the expression cannot be read".to_owned())??;
         Ok(Self { program, texts })
     }
 
@@ -106,6 +109,17 @@ fn too_deep(bare: &str) -> bool {
             _ => {}
         }
         operators > MOST_OPERATORS || nested > DEEPEST || chain > DEEPEST
+    })
+}
+
+/// Bytes of stack for reading and evaluating expressions, which are as deep as they are long.
+const STACK: usize = 64 << 20;
+
+/// Runs what may go deep where there is room for it; `None` if it panicked.
+pub fn on_a_deep_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
+        thread.ok()?.join().ok()
     })
 }
 

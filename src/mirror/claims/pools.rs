@@ -11,7 +11,7 @@ use k8s_openapi::api::resource::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
 
-use super::cel::{Selector, Subject, parts};
+use super::cel::{Selector, Subject, on_a_deep_stack, parts};
 use crate::api::quantity::Amount;
 use crate::engine::input::devices::{Attribute, Capacity, CapacityPolicy, DeviceInput, PoolInput, Reach, is_gpu};
 use crate::engine::input::{Name, Taint, TaintEffect};
@@ -147,27 +147,32 @@ impl Slices {
         &self,
         key: &PoolKey,
         pool: &mut PoolInput,
-        selectors: impl Iterator<Item = (u32, &'s Selector)> + Clone,
+        selectors: impl Iterator<Item = (u32, &'s Selector)> + Clone + Send,
     ) {
         if selectors.clone().next().is_none() {
             return;
         }
         let slices = self.newest(key);
         let devices = slices.iter().flat_map(|slice| slice.spec.devices.iter().flatten());
-        for (device, input) in devices.zip(&mut pool.devices) {
-            let subject = Subject::new(&key.0, device);
-            for (number, selector) in selectors.clone() {
-                input.meets.retain(|other| *other != number);
-                input.fails.retain(|(other, _)| *other != number);
-                match selector.meets(&subject) {
-                    Ok(true) => input.meets.push(number),
-                    Ok(false) => {}
-                    Err(error) => input.fails.push((number, error.into())),
+        let devices: Vec<&Device> = devices.collect();
+        let ask_all = move || {
+            for (device, input) in devices.into_iter().zip(&mut pool.devices) {
+                let subject = Subject::new(&key.0, device);
+                for (number, selector) in selectors.clone() {
+                    input.meets.retain(|other| *other != number);
+                    input.fails.retain(|(other, _)| *other != number);
+                    match selector.meets(&subject) {
+                        Ok(true) => input.meets.push(number),
+                        Ok(false) => {}
+                        Err(error) => input.fails.push((number, error.into())),
+                    }
                 }
+                input.meets.sort_unstable();
+                input.fails.sort();
             }
-            input.meets.sort_unstable();
-            input.fails.sort();
-        }
+        };
+        // What cannot be asked meets nothing.
+        let _ = on_a_deep_stack(ask_all);
     }
 }
 

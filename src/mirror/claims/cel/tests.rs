@@ -1,6 +1,6 @@
 //! Which devices an expression selects.
 
-use super::{Selector, Subject};
+use super::{Selector, Subject, on_a_deep_stack};
 use k8s_openapi::api::resource::v1::Device;
 
 fn gpu() -> Subject {
@@ -113,5 +113,17 @@ fn what_is_no_expression_or_could_cost_much_is_refused() {
             "{}",
             text.chars().take(40).collect::<String>()
         );
+    }
+}
+
+#[test]
+fn the_most_complex_expression_does_not_exhaust_the_stack() {
+    for text in [
+        "1 + ".repeat(117) + "1 == 118",
+        format!("{}true{}", "(".repeat(15), ")".repeat(15)),
+        format!("{}true", "!".repeat(119)),
+    ] {
+        let selector = Selector::compile(&text).expect("it is within the limits");
+        assert!(on_a_deep_stack(|| selector.meets(&gpu())).is_some());
     }
 }
