@@ -2,6 +2,7 @@
 //! server, and the deaths of the process.
 
 mod crash;
+mod devices;
 mod faults;
 mod journeys;
 mod lab;
