@@ -334,11 +334,11 @@ impl Model {
             self.gang_changed(gang_id);
         }
         let task = self.tasks.remove(id).expect("it was there");
+        self.leave_class(task.class);
+        self.task_ids.remove(&task.input.uid);
         if let Some(claims) = &task.input.claims {
             self.leave_claims(id, claims);
         }
-        self.leave_class(task.class);
-        self.task_ids.remove(&task.input.uid);
         self.stuck_at.retain(|(_, other)| *other != id);
         self.retry_at.retain(|(_, other)| *other != id);
         for place in [task.state.hold, task.state.plan].into_iter().flatten() {

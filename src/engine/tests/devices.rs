@@ -346,3 +346,45 @@ proptest! {
         prop_assert!(model.broken_rules().is_empty(), "{:?}", model.broken_rules());
     }
 }
+
+#[test]
+fn a_pod_that_its_claim_is_reserved_for_may_go_before_the_claim() {
+    let job = RandomJob {
+        queue: 0,
+        pods: 1,
+        count: 1,
+        shared: false,
+        network: false,
+        priority: 0,
+    };
+    let cluster = Cluster {
+        nodes: vec![2],
+        network: 0,
+        jobs: vec![job],
+    };
+    let mut events = cluster.events();
+    let mut engine = engine(&events, &[ActionKind::Allocate]);
+    let decisions = engine.cycle(NOW);
+    assert_eq!(decisions.bind.len(), 1);
+    carry_out(&mut events, &decisions);
+    for event in &events {
+        engine.apply(event.clone(), NOW);
+    }
+    let pod = decisions.bind[0].pod.uid.clone();
+    engine.apply(Event::PodGone(pod), NOW);
+    assert_eq!(engine.model().broken_rules(), BTreeMap::new());
+    let in_use = |at: usize| {
+        engine
+            .model()
+            .devices
+            .devices
+            .iter()
+            .filter(|(_, device)| device.in_use(at))
+            .count()
+    };
+    assert_eq!(
+        (in_use(0), in_use(1)),
+        (1, 0),
+        "until the API server shows the claim without devices, it has them"
+    );
+}
