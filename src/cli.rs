@@ -10,6 +10,7 @@ pub mod group;
 pub mod manifests;
 pub mod output;
 pub mod replay;
+pub mod reserve;
 mod review;
 pub mod run;
 
@@ -51,6 +52,8 @@ enum Command {
     /// Show the scheduler at work in a cluster on this machine, explain what happened, and leave
     #[cfg(feature = "devcluster")]
     Demo(demo::Args),
+    /// Hold a shared GPU: what reservation pods run
+    Reserve(reserve::Args),
     /// Print the CustomResourceDefinitions as YAML
     Crds(crds::Args),
     /// Print all that a cluster needs to run the operator, as YAML
@@ -67,7 +70,7 @@ impl Command {
     /// What is logged where no flag says otherwise: a service tells what it does, a tool only what is wrong.
     fn log_level(&self) -> &'static str {
         match self {
-            Command::Run(_) => "info",
+            Command::Run(_) | Command::Reserve(_) => "info",
             #[cfg(feature = "devcluster")]
             Command::Dev(_) | Command::Demo(_) => "warn",
             Command::Crds(_) | Command::Manifests(_) => "warn",
@@ -99,6 +102,7 @@ fn start(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Dev(args) => runtime.block_on(Box::pin(dev::run(args))),
         #[cfg(feature = "devcluster")]
         Command::Demo(args) => runtime.block_on(Box::pin(demo::run(args))),
+        Command::Reserve(args) => runtime.block_on(Box::pin(reserve::run(args))),
         Command::Crds(args) => crds::run(args),
         Command::Manifests(args) => manifests::run(args),
         Command::Replay(args) => replay::run(args),

@@ -10,6 +10,7 @@ pub mod binder;
 pub mod bus;
 pub mod events;
 pub mod figures;
+pub mod fractions;
 pub mod grouper;
 pub mod grouping;
 mod patch;
@@ -95,7 +96,11 @@ pub fn start(
             context(),
             podgroups::run(context(), inboxes.podgroups, stores(), bus.clone()),
         ),
-        spawn("binder", context(), binder::run(context(), inboxes.binder, bus.clone())),
+        spawn(
+            "binder",
+            context(),
+            binder::run(context(), inboxes.binder, stores(), bus.clone()),
+        ),
         spawn(
             "scheduler",
             context(),
@@ -157,6 +162,8 @@ pub struct Settings {
     pub detailed_fit_errors: bool,
     /// Labels of queues that are labels of their metrics, too, by the label's key.
     pub queue_metric_labels: Vec<MetricLabel>,
+    /// How GPUs are shared.
+    pub sharing: fractions::Settings,
 }
 
 impl Default for Settings {
@@ -177,6 +184,7 @@ impl Default for Settings {
             gpu_resources: Vec::new(),
             detailed_fit_errors: false,
             queue_metric_labels: Vec::new(),
+            sharing: fractions::Settings::default(),
         }
     }
 }

@@ -7,10 +7,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use super::{crds, output};
+use crate::components::fractions::IMAGE;
 use crate::components::grouping::readable::OWNERS;
 
 /// The image that the manifests name where no other is asked for.
-pub const DEFAULT_IMAGE: &str = concat!("unikai:", env!("CARGO_PKG_VERSION"));
+pub const DEFAULT_IMAGE: &str = IMAGE;
 
 /// Arguments of `unikai manifests`.
 #[derive(Debug, clap::Args)]

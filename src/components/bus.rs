@@ -6,6 +6,7 @@
 //! watches   ──Change──────────────▶ scheduler, grouper, podgroups, queues   awaited
 //! grouper   ──Grouping────────────▶ scheduler                               kept in an outbox until there is room
 //! scheduler ──BindOrder───────────▶ binder                                  awaited, never long: the binder's loop only queues
+//! watches   ──Change──────────────▶ binder                                  awaited, never long, and after the scheduler
 //! binder    ──Outcome─────────────▶ scheduler                               awaited by the binder's workers, not by its loop
 //! scheduler ──Waiting, Cleared────▶ podgroups                               awaited, never long: kept latest per group
 //! scheduler ──Times, Waiting──────▶ grouper                                 awaited, never long: kept latest per group
@@ -42,8 +43,8 @@ pub const SCHEDULER_INBOX: usize = 16_384;
 /// Inboxes of grouper, podgroups and queues: the burst of one gang of 4,096 pods, or as many batches from cycles. Overflow is
 /// awaited.
 pub const CHANGES_INBOX: usize = 4_096;
-/// Binder inbox, in batches. A cycle sends one batch; 64 cycles ahead of a loop that only queues is plenty. Awaited.
-pub const BINDER_INBOX: usize = 64;
+/// Binder inbox: a batch from each cycle, and the changes of pods and bind requests. The loop only notes and queues. Awaited.
+pub const BINDER_INBOX: usize = 4_096;
 /// Events waiting to be written: two for each pod of a 4,096-pod burst. What does not fit is dropped and counted; events are
 /// a courtesy and are never worth delaying a binding.
 pub const EVENTS_INBOX: usize = 8_192;
@@ -262,6 +263,15 @@ pub struct BindOrder {
     pub binds: Vec<Bind>,
     /// Pods to evict. They go first: what waits for them is not among `binds`.
     pub evictions: Vec<Evict>,
+}
+
+/// **watches and scheduler → binder**.
+#[derive(Clone, Debug)]
+pub enum ToBinder {
+    /// From watches: pods and bind requests, told to the scheduler before; and that all nodes are known.
+    Change(Change),
+    /// From the scheduler.
+    Order(BindOrder),
 }
 
 /// **binder → scheduler**: how an order ended. Awaited by the worker that carried it out. What needs no answer, because the
@@ -527,7 +537,7 @@ pub struct Bus {
     /// To the grouper.
     pub grouper: mpsc::Sender<ToGrouper>,
     /// To the binder.
-    pub binder: mpsc::Sender<BindOrder>,
+    pub binder: mpsc::Sender<ToBinder>,
     /// To podgroups.
     pub podgroups: mpsc::Sender<ToPodGroups>,
     /// To queues.
@@ -546,7 +556,7 @@ pub struct Inboxes {
     /// The grouper's.
     pub grouper: mpsc::Receiver<ToGrouper>,
     /// The binder's.
-    pub binder: mpsc::Receiver<BindOrder>,
+    pub binder: mpsc::Receiver<ToBinder>,
     /// Of podgroups.
     pub podgroups: mpsc::Receiver<ToPodGroups>,
     /// Of queues.

@@ -18,7 +18,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep_until;
 use tracing::{debug, info, info_span, warn};
 
-use crate::components::bus::{Bus, Change, Kind, Object, Outcome, ToGrouper, ToPodGroups, ToScheduler, deliver};
+use crate::components::bus::{
+    Bus, Change, Kind, Object, Outcome, ToBinder, ToGrouper, ToPodGroups, ToScheduler, deliver,
+};
 use crate::components::readiness::Handle;
 use crate::components::watches::Stores;
 use crate::components::{Context, Error};
@@ -273,7 +275,7 @@ impl Scheduler {
     async fn pass_on(&mut self, mut decisions: Decisions) -> Result<(), Error> {
         let order = orders::order(&mut decisions, &self.mirror);
         if !order.binds.is_empty() || !order.evictions.is_empty() {
-            deliver(&self.bus.binder, order).await?;
+            deliver(&self.bus.binder, ToBinder::Order(order)).await?;
         }
         for note in orders::pipelined(&decisions.pipeline, &self.context.settings) {
             self.bus.events.send(note);

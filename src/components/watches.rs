@@ -22,7 +22,7 @@ pub use kinds::Watched;
 pub use store::{Key, Store, Stores};
 
 use crate::api::lenient::{self, Guarded};
-use crate::components::bus::{Bus, Change, Kind, ToGrouper, ToPodGroups, ToQueues, ToScheduler, deliver};
+use crate::components::bus::{Bus, Change, Kind, ToBinder, ToGrouper, ToPodGroups, ToQueues, ToScheduler, deliver};
 use crate::components::readiness::Handle;
 use crate::components::retry::Backoff;
 use crate::components::{Context, Error};
@@ -303,7 +303,31 @@ async fn publish(bus: &Bus, kind: Kind, change: Change) -> Result<(), Error> {
     if to_queues {
         deliver(&bus.queues, ToQueues::Change(change.clone())).await?;
     }
-    deliver(&bus.scheduler, ToScheduler::Change(change)).await
+    let for_binder = match kind {
+        Kind::Pod | Kind::BindRequest => true,
+        Kind::Node => matches!(change, Change::Synced(_)),
+        Kind::Namespace
+        | Kind::PriorityClass
+        | Kind::Queue
+        | Kind::PodGroup
+        | Kind::Topology
+        | Kind::DeviceClass
+        | Kind::ResourceSlice
+        | Kind::ResourceClaim
+        | Kind::StorageClass
+        | Kind::CsiDriver
+        | Kind::CsiNode
+        | Kind::CsiStorageCapacity
+        | Kind::PersistentVolume
+        | Kind::PersistentVolumeClaim => false,
+    };
+    let to_binder = for_binder.then(|| change.clone());
+    deliver(&bus.scheduler, ToScheduler::Change(change)).await?;
+    // What the binder does about a change, the scheduler is to see after the change.
+    match to_binder {
+        Some(change) => deliver(&bus.binder, ToBinder::Change(change)).await,
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -85,7 +85,9 @@ pub fn node(request: &BindRequest) -> Option<&str> {
     request.spec.selected_node.as_deref().filter(|node| !node.is_empty())
 }
 
-fn made_for(request: &BindRequest, pod: &Pod) -> bool {
+/// Made for this very pod, not for a former one of the same name.
+#[must_use]
+pub fn made_for(request: &BindRequest, pod: &Pod) -> bool {
     let mut owners = request
         .owner_references()
         .iter()

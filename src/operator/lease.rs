@@ -57,7 +57,7 @@ pub struct Args {
     pub identity: Option<String>,
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }

@@ -2,6 +2,7 @@
 
 mod grouping;
 mod metrics;
+mod sharing;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -14,6 +15,7 @@ use crate::components::admission::{self, FailurePolicy, QueueLabels};
 use super::{http, lease};
 use grouping::GroupingArgs;
 use metrics::MetricsArgs;
+use sharing::SharingArgs;
 
 /// Flags of scheduling.
 #[derive(Debug, Clone, clap::Args)]
@@ -89,26 +91,9 @@ pub struct AdmissionArgs {
     )]
     pub webhook_failure_policy: FailurePolicy,
 
-    /// Admit pods that ask for a part of a GPU
-    #[arg(long, env = "UNIKAI_GPU_SHARING", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
-    pub gpu_sharing: bool,
-
-    /// Runtime class of pods that ask for a part of a GPU; empty: leave it alone
-    #[arg(
-        long,
-        env = "UNIKAI_GPU_FRACTION_RUNTIME_CLASS_NAME",
-        value_name = "CLASS",
-        default_value = "nvidia"
-    )]
-    pub gpu_fraction_runtime_class_name: String,
-
     /// Keep containers from choosing GPUs by themselves with NVIDIA_VISIBLE_DEVICES
     #[arg(long, env = "UNIKAI_BLOCK_NVIDIA_VISIBLE_DEVICES", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     pub block_nvidia_visible_devices: bool,
-
-    /// Tell containers that share a GPU the memory limit that the HAMi-core library in them enforces
-    #[arg(long, env = "UNIKAI_HAMI_CORE", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
-    pub hami_core: bool,
 
     /// Warn of queues that promise more than their parent has, and refuse queues whose parent does not exist
     #[arg(long, env = "UNIKAI_VALIDATE_QUEUE_QUOTAS", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
@@ -127,6 +112,9 @@ pub struct Args {
     /// Grouping.
     #[command(flatten)]
     pub grouping: GroupingArgs,
+    /// Shared GPUs.
+    #[command(flatten)]
+    pub sharing: SharingArgs,
     /// The webhooks.
     #[command(flatten)]
     pub admission: AdmissionArgs,
@@ -202,6 +190,7 @@ impl TryFrom<Args> for Settings {
         let Args {
             scheduling,
             grouping,
+            sharing,
             admission,
             metrics,
             http,
@@ -220,10 +209,10 @@ impl TryFrom<Args> for Settings {
                 scheduler_name: scheduling.scheduler_name.clone(),
                 queue_label_key: scheduling.queue_label_key.clone(),
                 queue_labels: admission.queue_labels,
-                gpu_sharing: admission.gpu_sharing,
-                gpu_fraction_runtime_class: admission.gpu_fraction_runtime_class_name,
+                gpu_sharing: sharing.gpu_sharing,
+                gpu_fraction_runtime_class: sharing.gpu_fraction_runtime_class_name.clone(),
                 block_nvidia_visible_devices: admission.block_nvidia_visible_devices,
-                hami_core: admission.hami_core,
+                hami_core: sharing.hami_core,
                 validate_queue_quotas: admission.validate_queue_quotas,
                 failure_policy: admission.webhook_failure_policy,
                 address: admission.webhook_address,
@@ -249,6 +238,7 @@ impl TryFrom<Args> for Settings {
                 gpu_resources: scheduling.gpu_resources,
                 detailed_fit_errors: scheduling.detailed_fit_errors,
                 queue_metric_labels: metrics.queue_labels(),
+                sharing: sharing.settings(),
                 ..grouping.settings()
             },
         })
@@ -259,6 +249,7 @@ impl TryFrom<Args> for Settings {
 fn problems(args: &Args) -> Vec<String> {
     let Args {
         scheduling,
+        sharing,
         admission,
         metrics,
         lease,
@@ -326,10 +317,24 @@ fn problems(args: &Args) -> Vec<String> {
             ),
         );
     }
-    let class = &admission.gpu_fraction_runtime_class_name;
+    for (flag, class) in [
+        (
+            "--gpu-fraction-runtime-class-name",
+            &sharing.gpu_fraction_runtime_class_name,
+        ),
+        (
+            "--reservation-runtime-class-name",
+            &sharing.reservation_runtime_class_name,
+        ),
+    ] {
+        check(
+            class.is_empty() || is_name(class),
+            format!("{flag} {class:?}: not a name of Kubernetes"),
+        );
+    }
     check(
-        class.is_empty() || is_name(class),
-        format!("--gpu-fraction-runtime-class-name {class:?}: not a name of Kubernetes"),
+        !sharing.reservation_timeout.is_zero(),
+        "--reservation-timeout: must be more than 0".to_owned(),
     );
     let (duration, deadline, retry) = (
         lease.lease_duration,

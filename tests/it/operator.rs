@@ -6,6 +6,8 @@ mod devices;
 mod faults;
 mod journeys;
 mod lab;
+mod matrix;
 mod page;
+mod sharing;
 mod telemetry;
 mod volumes;

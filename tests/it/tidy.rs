@@ -32,6 +32,7 @@ const SHARED_BY_COMPONENTS: &[&str] = &[
     "agenda",
     "bus",
     "figures",
+    "fractions",
     "grouping",
     "patch",
     "pods",

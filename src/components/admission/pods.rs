@@ -11,7 +11,6 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 
 use super::Settings;
 use super::review::{Operation, Request, Verdict};
-use crate::api::names::annotation;
 use queue_label::Workload;
 
 /// What a pod's creation changes in the pod. `random` names its config maps, where it needs any.
@@ -133,11 +132,6 @@ fn difference(before: &Pod, after: &Pod) -> json_patch::Patch {
 /// The value of an annotation.
 pub(super) fn annotation_of<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
     pod.metadata.annotations.as_ref()?.get(key).map(String::as_str)
-}
-
-/// Whether the pod asks for a part of a GPU, whatever it says about it.
-pub(super) fn is_fractional(pod: &Pod) -> bool {
-    annotation_of(pod, annotation::GPU_FRACTION).is_some() || annotation_of(pod, annotation::GPU_MEMORY).is_some()
 }
 
 /// Init containers, then regular ones.

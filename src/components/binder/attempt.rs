@@ -65,7 +65,9 @@ pub struct Report {
 }
 
 impl Report {
-    fn new(ending: Ending) -> Self {
+    /// A report of a job whose requests have not been sent yet.
+    #[must_use]
+    pub fn new(ending: Ending) -> Self {
         Self {
             ending,
             tried: true,
@@ -268,17 +270,18 @@ fn binding(bind: &Bind) -> Binding {
     }
 }
 
-/// Why a pod is not bound that needs more than a binding.
-fn refusal(step: Step) -> Option<&'static str> {
+/// Why a pod is not bound that needs a step that is not there.
+#[must_use]
+pub fn refusal(step: Step) -> Option<&'static str> {
     match step {
-        Step::GpuShare => Some("shared GPUs are not supported yet; ask for whole GPUs"),
         Step::Volumes => Some("persistent volume claims are not supported yet"),
-        Step::Claims => None,
+        Step::GpuShare | Step::Claims => None,
     }
 }
 
 /// The wait that the server asks for.
-fn asked_pause(error: &kube::Error) -> Option<Duration> {
+#[must_use]
+pub fn asked_pause(error: &kube::Error) -> Option<Duration> {
     let kube::Error::Api(status) = error else { return None };
     let seconds = status.details.as_ref().map(|details| details.retry_after_seconds)?;
     (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)))

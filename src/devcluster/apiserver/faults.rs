@@ -86,6 +86,8 @@ pub enum Times {
     Always,
     /// At the next so many matches.
     Next(u32),
+    /// At one match, after so many others.
+    After(u32),
     /// At each match with this probability, drawn from a sequence that starts at the seed.
     Chance {
         /// 0 to 1.
@@ -215,6 +217,11 @@ impl Times {
             Times::Next(left) => {
                 let strikes = *left > 0;
                 *left = left.saturating_sub(1);
+                strikes
+            }
+            Times::After(left) => {
+                let strikes = *left == 0;
+                *left = left.wrapping_sub(1);
                 strikes
             }
             Times::Chance { probability, seed } => {

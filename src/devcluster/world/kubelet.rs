@@ -2,6 +2,7 @@
 //!
 //! One write per change of a pod's state, a bounded number at once, never two at once for the same pod.
 
+mod devices;
 pub mod lifetime;
 mod state;
 mod status;
@@ -11,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
+use serde_json::json;
 use tokio::sync::Notify;
 
 use self::state::{Kubelets, PodWrite};
@@ -140,6 +142,11 @@ impl KubeletRunner {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &key.ns);
         if let Some(status) = &write.status {
             api.patch_status(&key.name, &PatchParams::default(), &Patch::Strategic(status))
+                .await?;
+        }
+        if let Some(device) = &write.reserved {
+            let patch = json!({"metadata": {"uid": write.uid, "annotations": {devices::RESERVED: device}}});
+            api.patch(&key.name, &PatchParams::default(), &Patch::Merge(patch))
                 .await?;
         }
         if write.delete {

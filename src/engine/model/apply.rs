@@ -302,11 +302,13 @@ impl Model {
     fn put_in(&mut self, uid: Name, task: Task) -> TaskId {
         let gang = task.gang;
         let claims = task.input.claims.clone();
+        let retry_at = task.retry_at;
         let id = self.tasks.insert(task);
         self.task_ids.insert(uid, id);
         if let Some(claims) = &claims {
             self.join_claims(id, claims);
         }
+        self.retry_at.extend(retry_at.map(|at| (at, id)));
         if let Some(gang) = gang {
             self.gangs[gang].tasks.push(id);
             self.gang_changed(gang);
@@ -442,7 +444,7 @@ impl Model {
         };
         let node = self.node_id(name);
         let mut groups = SmallVec::new();
-        if self.shapes[shape].shared {
+        if self.shapes[shape].shared || input.reservation {
             let unique: BTreeSet<_> = input.gpu_groups.iter().collect();
             groups.extend(unique.into_iter().map(|group| self.nodes[node].group(group)));
         }
@@ -472,12 +474,14 @@ impl Model {
 
     fn unbound(&mut self, uid: &Name, retry_at: Option<Time>, _now: Time) {
         let Some(&id) = self.task_ids.get(uid) else { return };
-        if self.tasks[id].assumed != Assumed::Bound {
-            return;
+        // Otherwise the pod is where its bind request says, and is free when that is gone.
+        if self.tasks[id].assumed == Assumed::Bound {
+            self.settle(id, State::nowhere(Status::Pending));
+            self.tasks[id].assumed = Assumed::Nothing;
         }
-        self.settle(id, State::nowhere(Status::Pending));
-        self.tasks[id].assumed = Assumed::Nothing;
-        self.tasks[id].retry_at = retry_at;
+        if let Some(old) = std::mem::replace(&mut self.tasks[id].retry_at, retry_at) {
+            self.retry_at.remove(&(old, id));
+        }
         if let Some(at) = retry_at {
             self.retry_at.insert((at, id));
         }

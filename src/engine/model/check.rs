@@ -93,7 +93,7 @@ impl Model {
             let shared = node
                 .groups
                 .iter()
-                .filter(|gpu| held(gpu.staying) || held(gpu.leaving))
+                .filter(|gpu| held(gpu.staying) || held(gpu.leaving) || gpu.reserved > 0)
                 .count() as i64;
             let devices = self.devices.gpus_taken(&node.name)[0];
             idle.bump(super::resources::GPUS, -(shared + devices) * crate::engine::input::GPU);

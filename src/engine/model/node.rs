@@ -38,6 +38,8 @@ pub struct SharedGpu {
     pub leaving: Tally,
     /// Who will come.
     pub planned: Tally,
+    /// Reservation pods that hold the device. One without users is about to go, and until then nobody else gets the device.
+    pub reserved: i64,
 }
 
 impl SharedGpu {
@@ -51,7 +53,7 @@ impl SharedGpu {
 
     /// Whole GPUs that it takes: (now, later, only planned so far).
     fn whole(&self) -> (i64, i64, i64) {
-        let now = i64::from(self.staying.pods + self.leaving.pods > 0);
+        let now = i64::from(self.staying.pods + self.leaving.pods + self.reserved > 0);
         let later = i64::from(self.staying.pods + self.planned.pods > 0);
         (now, later, i64::from(now == 0 && later == 1))
     }
@@ -59,7 +61,7 @@ impl SharedGpu {
     /// Anybody uses it.
     #[must_use]
     pub fn used(&self) -> bool {
-        self.staying.pods + self.leaving.pods + self.planned.pods > 0
+        self.staying.pods + self.leaving.pods + self.planned.pods + self.reserved > 0
     }
 
     /// MiB in use by anybody.
@@ -217,6 +219,7 @@ impl Node {
         }
         let memory = shape.device_memory(self.gpu_memory());
         for &group in groups {
+            let weight = (!reservation).then_some(weight);
             self.account_group(group, memory, weight, sign);
         }
     }
@@ -228,12 +231,18 @@ impl Node {
         self.planned.bump(GPUS, planned * GPU);
     }
 
-    fn account_group(&mut self, group: u16, memory: i64, weight: Weight, sign: i64) {
+    /// Adds or takes away a user of a shared GPU, or, without a weight, the pod that reserves it.
+    fn account_group(&mut self, group: u16, memory: i64, weight: Option<Weight>, sign: i64) {
         let gpu = &mut self.groups[usize::from(group)];
         let before = gpu.whole();
-        let tally = gpu.tally(weight);
-        tally.pods += sign;
-        tally.memory += sign * memory;
+        match weight {
+            Some(weight) => {
+                let tally = gpu.tally(weight);
+                tally.pods += sign;
+                tally.memory += sign * memory;
+            }
+            None => gpu.reserved += sign,
+        }
         let after = gpu.whole();
         self.idle.bump(GPUS, (before.0 - after.0) * GPU);
         self.future.bump(GPUS, (before.1 - after.1) * GPU);
@@ -249,6 +258,7 @@ impl Node {
                 staying: Tally::default(),
                 leaving: Tally::default(),
                 planned: Tally::default(),
+                reserved: 0,
             };
             self.groups.push(fresh);
             self.groups.len() - 1

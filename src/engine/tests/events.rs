@@ -82,6 +82,55 @@ fn a_failed_bind_is_tried_again_when_its_time_comes() {
 }
 
 #[test]
+fn a_bind_that_fails_after_its_request_was_seen_waits_too() {
+    let (mut engine, _, pod) = small_world();
+    assert_eq!(engine.cycle(NOW).bind.len(), 1);
+    let binding = PodInput {
+        status: PodStatus::Binding,
+        node: Some("n0".into()),
+        ..pod.clone()
+    };
+    engine.apply(Event::Pod(Box::new(binding)), NOW);
+    let later = Time(NOW.0 + 5000);
+    let unbound = Event::Unbound {
+        pod: pod.uid.clone(),
+        retry_at: Some(later),
+    };
+    engine.apply(unbound, NOW);
+    // The bind request is taken away.
+    engine.apply(Event::Pod(Box::new(pod)), NOW);
+    assert!(engine.cycle(NOW).bind.is_empty());
+    assert_eq!(engine.next_wakeup(NOW), Some((later, WakeReason::BindRetry)));
+    assert_eq!(engine.cycle(later).bind.len(), 1);
+    assert!(engine.model().broken_rules().is_empty());
+}
+
+#[test]
+fn a_device_is_taken_until_the_pod_that_reserves_it_is_gone() {
+    let (mut engine, group, whole) = small_world();
+    let reservation = PodInput {
+        uid: "reservation".into(),
+        group: None,
+        status: PodStatus::Running,
+        node: Some("n0".into()),
+        foreign: true,
+        utility: true,
+        reservation: true,
+        gpu_groups: vec!["g".into()],
+        ..pod(&group, 1, "1")
+    };
+    engine.apply(Event::Pod(Box::new(reservation.clone())), NOW);
+    assert!(
+        engine.cycle(NOW).bind.is_empty(),
+        "its last user has left, the device is not free yet"
+    );
+    assert!(engine.model().broken_rules().is_empty());
+    engine.apply(Event::PodGone(reservation.uid), NOW);
+    assert_eq!(engine.cycle(NOW).bind[0].pod.uid, whole.uid);
+    assert!(engine.model().broken_rules().is_empty());
+}
+
+#[test]
 fn a_bind_to_a_node_that_vanished_can_be_taken_back() {
     let (mut engine, _, pod) = small_world();
     assert_eq!(engine.cycle(NOW).bind.len(), 1);

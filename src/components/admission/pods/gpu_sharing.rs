@@ -13,8 +13,9 @@ use k8s_openapi::api::core::v1::{
     Pod, Volume,
 };
 
-use super::{annotation_of, containers, is_fractional};
+use super::{annotation_of, containers};
 use crate::api::names::{annotation, env, resource};
+use crate::components::fractions::{Place, capabilities, direct, fraction_place, is_fractional};
 
 /// The characters of a random suffix: none that reads as another, no vowel that makes a word.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -44,7 +45,7 @@ pub fn mutate(pod: &mut Pod, random: &str) -> Result<(), String> {
     let place = fraction_place(pod)?;
     let prefix = prefix(pod, place, random);
     let capabilities = capabilities(&prefix, place);
-    let direct = format!("{capabilities}-evar");
+    let direct = direct(&capabilities);
     let volume = volume_name(&format!("{capabilities}-vol"));
 
     let spec = pod.spec.as_mut().expect("a pod with containers has a spec");
@@ -177,37 +178,6 @@ pub(super) fn fraction_container_mut(pod: &mut Pod) -> Result<Option<(&mut Conta
         Place::Regular(index) => spec.containers.get_mut(index),
     };
     Ok(container.map(|container| (container, capabilities(&prefix, place))))
-}
-
-/// Where the container stands that gets the part of a GPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
-    Init(usize),
-    Regular(usize),
-}
-
-fn fraction_place(pod: &Pod) -> Result<Place, String> {
-    let Some(name) = annotation_of(pod, annotation::GPU_FRACTION_CONTAINER_NAME) else {
-        return Ok(Place::Regular(0));
-    };
-    let spec = pod.spec.as_ref();
-    let position = |containers: &[Container]| containers.iter().position(|container| container.name == name);
-    let init = spec
-        .and_then(|spec| spec.init_containers.as_deref())
-        .and_then(position)
-        .map(Place::Init);
-    init.or_else(|| spec.and_then(|spec| position(&spec.containers)).map(Place::Regular))
-        .ok_or_else(|| {
-            format!("failed to get fraction container ref: container with name {name} not found for fraction request")
-        })
-}
-
-/// The name of the config map that says which GPU the container got.
-fn capabilities(prefix: &str, place: Place) -> String {
-    match place {
-        Place::Init(index) => format!("{prefix}-i{index}"),
-        Place::Regular(index) => format!("{prefix}-{index}"),
-    }
 }
 
 /// The prefix of the names of the pod's config maps. What a template brings along would be shared by all of its pods, so it

@@ -6,7 +6,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 
-use super::is_fractional;
+use crate::components::fractions::is_fractional;
 
 /// Sets the class; an empty one turns the rule off.
 pub fn mutate(pod: &mut Pod, class: &str) {

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod, PodSpec, PodStatus};
 use serde_json::Value;
 
+use super::devices::{self, Devices};
 use super::lifetime::{Fate, Lifetime};
 use super::status::{Report, Shown};
 use crate::devcluster::world::Timings;
@@ -52,6 +53,8 @@ pub(super) struct Refusals {
 pub(super) struct PodWrite {
     pub uid: String,
     pub status: Option<Value>,
+    /// The UUID of the GPU that the pod reserves: its container writes it into the pod's annotations.
+    pub reserved: Option<String>,
     pub delete: bool,
 }
 
@@ -59,6 +62,7 @@ struct NodeState {
     object: Node,
     capacity: Amounts,
     held: Amounts,
+    devices: Devices,
     index: usize,
     addresses_given: usize,
 }
@@ -68,6 +72,8 @@ struct PodRun {
     node: String,
     life: Lifetime,
     held: Option<Amounts>,
+    /// The UUIDs of its GPUs.
+    devices: Vec<String>,
     stage: Stage,
     /// When the stage ends by itself.
     stage_ends: Option<Timestamp>,
@@ -120,6 +126,7 @@ impl Kubelets {
             object,
             capacity: Amounts::from_quantities(&spec.allocatable()),
             held: Amounts::default(),
+            devices: Devices::of(&spec.name, spec.gpus),
             index,
             addresses_given: 0,
         };
@@ -222,6 +229,7 @@ impl Kubelets {
             Stage::Shown(shown) => Some(PodWrite {
                 uid,
                 status: Some(run.report(shown, now)),
+                reserved: run.reserved(shown).map(str::to_owned),
                 delete: false,
             }),
             Stage::Gone(last) => {
@@ -236,6 +244,7 @@ impl Kubelets {
                 Some(PodWrite {
                     uid,
                     status,
+                    reserved: None,
                     delete: true,
                 })
             }
@@ -262,6 +271,7 @@ impl Kubelets {
             node: node.to_owned(),
             life: Lifetime::of(pod, default_run),
             held: None,
+            devices: Vec::new(),
             stage: Stage::Starting,
             stage_ends: None,
             killed_at: None,
@@ -436,6 +446,7 @@ impl Kubelets {
             && let Some(node) = self.nodes.get_mut(&run.node)
         {
             node.held.subtract(&held);
+            node.devices.give_back(&mut run.devices);
         }
     }
 
@@ -469,7 +480,15 @@ impl PodRun {
     fn hold(&mut self, node: &mut NodeState) {
         let held = Amounts::of_pod(&self.pod);
         node.held.add(&held);
+        self.devices = node.devices.take(&self.pod, held.get(GPU_RESOURCE) / 1000);
         self.held = Some(held);
+    }
+
+    /// The GPU that a running reservation pod has not yet told.
+    fn reserved(&self, shown: &Shown) -> Option<&str> {
+        let told = devices::reserved(&self.pod).is_some();
+        (matches!(shown, Shown::Running { .. }) && !told && devices::is_reservation(&self.pod))
+            .then(|| self.devices.first().map(String::as_str))?
     }
 
     /// Whether the pod has come to its end, for good or ill.

@@ -1,0 +1,87 @@
+//! Breaches are seen, and seen to be over.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::*;
+
+struct World {
+    groups: Groups,
+    stores: Stores,
+    audit: Audit,
+}
+
+impl World {
+    fn new() -> Self {
+        let node = json!({"metadata": {"name": "n1", "labels": {"nvidia.com/gpu.memory": "81559"}}});
+        let stores = Stores::default();
+        stores.nodes.insert(Arc::new(serde_json::from_value(node).unwrap()));
+        Self {
+            groups: Groups::new(Duration::from_secs(40)),
+            stores,
+            audit: Audit::default(),
+        }
+    }
+
+    fn see(&mut self, value: Value) {
+        let pod: Arc<Pod> = Arc::new(serde_json::from_value(value).unwrap());
+        self.stores.pods.insert(Arc::clone(&pod));
+        for id in self.groups.pod(&pod, Instant::now()) {
+            self.audit.look(&id, &self.groups, &self.stores);
+        }
+    }
+
+    fn reserve(&mut self, name: &str, group: &str, device: &str) {
+        self.see(json!({
+            "metadata": {"namespace": "kai-resource-reservation", "name": name, "uid": name,
+                "labels": {"runai-gpu-group": group}, "annotations": {"run.ai/reserve_for_gpu_index": device}},
+            "spec": {"nodeName": "n1", "containers": []}, "status": {"phase": "Running"},
+        }));
+    }
+
+    fn user(&mut self, name: &str, annotations: Value, phase: &str) {
+        self.see(json!({
+            "metadata": {"namespace": "team", "name": name, "uid": name, "labels": {"runai-gpu-group": "g"}, "annotations": annotations},
+            "spec": {"nodeName": "n1", "containers": []}, "status": {"phase": phase},
+        }));
+    }
+
+    fn breaches(&self) -> Vec<&str> {
+        self.audit.broken.values().map(String::as_str).collect()
+    }
+}
+
+#[test]
+fn a_device_of_two_groups_is_a_breach() {
+    let mut world = World::new();
+    world.reserve("r1", "g", "GPU-1");
+    world.reserve("r2", "h", "GPU-2");
+    assert!(world.breaches().is_empty());
+    world.reserve("r2", "h", "GPU-1");
+    assert_eq!(world.breaches().len(), 2, "{:?}", world.breaches());
+    world.reserve("r2", "h", "GPU-2");
+    assert!(world.breaches().is_empty());
+}
+
+#[test]
+fn a_group_of_two_devices_is_a_breach() {
+    let mut world = World::new();
+    world.reserve("r1", "g", "GPU-1");
+    world.reserve("r2", "g", "GPU-2");
+    assert_eq!(world.breaches(), ["the group has 2 devices: {\"GPU-1\", \"GPU-2\"}"]);
+}
+
+#[test]
+fn more_than_a_device_is_a_breach() {
+    let mut world = World::new();
+    world.reserve("r1", "g", "GPU-1");
+    world.user("a", json!({"gpu-fraction": "0.7"}), "Running");
+    world.user("b", json!({"gpu-memory": "24467"}), "Running");
+    assert!(world.breaches().is_empty(), "{:?}", world.breaches());
+    world.user("c", json!({"gpu-fraction": "0.1"}), "Running");
+    assert_eq!(world.breaches().len(), 1);
+    world.user("a", json!({"gpu-fraction": "0.7"}), "Succeeded");
+    assert!(world.breaches().is_empty(), "one has ended");
+}

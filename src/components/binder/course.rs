@@ -1,0 +1,417 @@
+//! A bind of several steps, as data: [`STAGES`] in their order. Each looks what is there and does what is missing, so that a bind
+//! that was cut short anywhere is resumed by going through all of them again.
+//!
+//! | stage | writes |
+//! |---|---|
+//! | intent | the bind request, unless one is being resumed |
+//! | devices | none: the keeper of groups has the reservation pods made |
+//! | config maps | both, with their final content |
+//! | labels | the pod's groups |
+//! | binding | the Binding, after what the pod's resource claims are given |
+//!
+//! The bind request is taken away when the watch shows the pod on its node: not before, or the scheduler could see neither.
+//! A bind that fails is undone before the request goes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::future::try_join_all;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, ResourceExt};
+use serde_json::json;
+use tokio::sync::{mpsc, oneshot};
+use tracing::debug;
+
+use super::attempt::{Attempt, Ending, Report, refusal};
+use super::groups::{Answer, GroupId};
+use super::requests::{Caller, Trouble};
+use super::{fraction, intent};
+use crate::api::BindRequest;
+use crate::components::bus::{Bind, StepLog};
+use crate::components::pods;
+use crate::components::retry::Failure;
+use crate::components::watches::Stores;
+use crate::engine::input::GpuKind;
+
+/// The steps of a bind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Intent,
+    Devices,
+    ConfigMaps,
+    Labels,
+    Binding,
+}
+
+/// The steps in their order. Volumes will go before the binding.
+const STAGES: [Stage; 5] = [
+    Stage::Intent,
+    Stage::Devices,
+    Stage::ConfigMaps,
+    Stage::Labels,
+    Stage::Binding,
+];
+
+/// How often an object that is in the way is looked at again.
+const LOOKS: usize = 4;
+
+/// A bind's question to the keeper of groups.
+pub struct Ask {
+    /// The group whose device it needs.
+    pub id: GroupId,
+    /// The pod that asks.
+    pub pod: Arc<Pod>,
+    /// Where the answer goes.
+    pub answer: Answer,
+}
+
+/// What ends a course before its last stage.
+#[derive(Debug)]
+enum Stop {
+    /// There is nothing to bind any more.
+    Overtaken,
+    /// It cannot be done, and why.
+    Failed(String),
+}
+
+impl Stop {
+    fn of(trouble: Trouble, doing: &str) -> Self {
+        match trouble.failure {
+            Failure::Gone => Self::Overtaken,
+            Failure::Conflict | Failure::Busy | Failure::Unknown | Failure::Refused => {
+                Self::Failed(format!("{doing}: {}", trouble.why))
+            }
+        }
+    }
+}
+
+/// One bind on its way.
+pub struct Course {
+    /// Sends the requests.
+    pub caller: Caller,
+    /// What the watches show.
+    pub stores: Arc<Stores>,
+    /// To the keeper of groups.
+    pub keeper: mpsc::Sender<Ask>,
+    /// What is to be done.
+    pub bind: Bind,
+    /// The request by which it is resumed; `None` for a new bind.
+    pub resumes: Option<Arc<BindRequest>>,
+    /// What is done one after the other, for traces.
+    pub steps: StepLog,
+}
+
+/// What a course has done, as far as it must be undone.
+#[derive(Default)]
+struct Done {
+    request: Option<BindRequest>,
+    devices: Vec<String>,
+    config_maps: Vec<ConfigMap>,
+    labels: Vec<String>,
+}
+
+impl Course {
+    /// Goes through the stages. On failure everything but the bind request is undone, and that is returned with the report.
+    pub async fn run(&self) -> (Report, Option<BindRequest>) {
+        let mut done = Done::default();
+        let mut report = Report::new(Ending::Done);
+        if let Some(why) = self.bind.steps.iter().find_map(|step| refusal(*step)) {
+            report.ending = Ending::Failed(why.to_owned());
+            return (report, None);
+        }
+        for stage in STAGES {
+            if let Err(stop) = self.perform(stage, &mut done, &mut report).await {
+                debug!(?stage, ?stop, "bind stopped");
+                report.ending = match stop {
+                    Stop::Overtaken => Ending::Overtaken,
+                    Stop::Failed(why) => {
+                        // At the end of the process the intent stays, and with it what was done: the next leader goes on.
+                        if !self.caller.context.shutdown.is_cancelled() {
+                            self.undo(&done).await;
+                        }
+                        Ending::Failed(why)
+                    }
+                };
+                break;
+            }
+        }
+        (report, done.request)
+    }
+
+    async fn perform(&self, stage: Stage, done: &mut Done, report: &mut Report) -> Result<(), Stop> {
+        let shares = self.bind.placement.received == GpuKind::Fraction;
+        match stage {
+            Stage::Intent => {
+                let written = self.steps.step("write bind request", self.write_intent());
+                done.request = Some(written.await?);
+            }
+            Stage::Devices if shares => {
+                done.devices = self.steps.step("reserve devices", self.devices()).await?;
+            }
+            Stage::ConfigMaps if shares => self.write_config_maps(done).await?,
+            Stage::Labels if shares => self.write_labels(done).await?,
+            Stage::Binding => {
+                let attempt = Attempt {
+                    context: self.caller.context.clone(),
+                    steps: self.steps.clone(),
+                };
+                *report = attempt.bind(&self.bind).await;
+                match &report.ending {
+                    Ending::Done => {}
+                    Ending::Overtaken => return Err(Stop::Overtaken),
+                    Ending::Failed(why) => return Err(Stop::Failed(why.clone())),
+                }
+            }
+            Stage::Devices | Stage::ConfigMaps | Stage::Labels => {}
+        }
+        Ok(())
+    }
+
+    /// The pod as the watch shows it.
+    fn pod(&self) -> Result<Arc<Pod>, Stop> {
+        let wanted = &self.bind.placement.pod;
+        let pod = self.stores.pods.get(&wanted.namespace, &wanted.name);
+        pod.filter(|pod| pod.metadata.uid.as_deref() == Some(&*wanted.uid) && !pods::is_finished(pod))
+            .ok_or(Stop::Overtaken)
+    }
+
+    /// Writes the intent down. One that is resumed must still be there; one that stands in the way, from a bind that is over,
+    /// is taken away.
+    async fn write_intent(&self) -> Result<BindRequest, Stop> {
+        let doing = "the bind request cannot be written";
+        let ns = &self.bind.placement.pod.namespace;
+        let (reads, writes): (Api<BindRequest>, Api<BindRequest>) = (
+            Api::namespaced(self.caller.context.reads.clone(), ns),
+            Api::namespaced(self.caller.context.writes.clone(), ns),
+        );
+        if let Some(resumed) = &self.resumes {
+            let name = resumed.name_any();
+            let found = self
+                .caller
+                .call("look for the bind request", || reads.get_opt(&name))
+                .await;
+            let found = found.map_err(|trouble| Stop::of(trouble, doing))?;
+            return found
+                .filter(|found| found.uid() == resumed.uid() && found.metadata.deletion_timestamp.is_none())
+                .ok_or(Stop::Overtaken);
+        }
+        let wanted = intent::request(&self.bind, &self.caller.context.settings);
+        let name = wanted.name_any();
+        let mut last = None;
+        for _ in 0..LOOKS {
+            let params = PostParams::default();
+            let trouble = match self
+                .caller
+                .call("create the bind request", || writes.create(&params, &wanted))
+                .await
+            {
+                Ok(request) => return Ok(request),
+                Err(trouble) if trouble.failure == Failure::Conflict => trouble,
+                Err(trouble) => return Err(Stop::of(trouble, doing)),
+            };
+            last = Some(trouble);
+            let found = self
+                .caller
+                .call("look at the bind request", || reads.get_opt(&name))
+                .await;
+            match found.map_err(|trouble| Stop::of(trouble, doing))? {
+                Some(found)
+                    if intent::same(&found, &wanted)
+                        && intent::is_ours(&found)
+                        && found.metadata.deletion_timestamp.is_none() =>
+                {
+                    return Ok(found);
+                }
+                Some(found) => drop_request(&self.caller, &found)
+                    .await
+                    .map_err(|trouble| Stop::of(trouble, doing))?,
+                None => {}
+            }
+        }
+        Err(last.map_or(Stop::Overtaken, |trouble| Stop::of(trouble, doing)))
+    }
+
+    /// The devices of all groups, reserved at the same time.
+    async fn devices(&self) -> Result<Vec<String>, Stop> {
+        let pod = self.pod()?;
+        let ids = group_ids(&self.bind);
+        if ids.is_empty() {
+            let name = &self.bind.placement.pod;
+            let why = format!(
+                "no SelectedGPUGroups for fractional pod {}/{}: invalid binding request",
+                name.namespace, name.name
+            );
+            return Err(Stop::Failed(why));
+        }
+        let asked = ids.iter().map(|id| async {
+            let (answer, device) = oneshot::channel();
+            let ask = Ask {
+                id: id.clone(),
+                pod: Arc::clone(&pod),
+                answer,
+            };
+            let lost = || Stop::Failed("the process is shutting down".to_owned());
+            self.keeper.send(ask).await.map_err(|_| lost())?;
+            let name = &self.bind.placement.pod;
+            device.await.map_err(|_| lost())?.map_err(|why| {
+                Stop::Failed(format!(
+                    "failed to reserve GPUs for pod {}/{} in gpu group {}: {why}",
+                    name.namespace, name.name, id.group
+                ))
+            })
+        });
+        try_join_all(asked).await
+    }
+
+    async fn write_config_maps(&self, done: &mut Done) -> Result<(), Stop> {
+        let pod = self.pod()?;
+        let node = self.stores.nodes.get("", &self.bind.placement.node);
+        let sharing = &self.caller.context.settings.sharing;
+        let maps = fraction::config_maps(&self.bind, &pod, node.as_deref(), &done.devices, sharing);
+        let maps = maps.map_err(Stop::Failed)?;
+        let api: Api<ConfigMap> =
+            Api::namespaced(self.caller.context.writes.clone(), &self.bind.placement.pod.namespace);
+        for map in maps {
+            let map = self.write_config_map(&api, &map).await?;
+            done.config_maps.push(map);
+        }
+        Ok(())
+    }
+
+    /// Creates a config map; one that is there already gets our content and owner, and loses its own.
+    async fn write_config_map(&self, api: &Api<ConfigMap>, map: &ConfigMap) -> Result<ConfigMap, Stop> {
+        let name = map.name_any();
+        let doing = format!("config map {name} cannot be written");
+        let content = json!([
+            {"op": "add", "path": "/metadata/ownerReferences", "value": map.metadata.owner_references},
+            {"op": "add", "path": "/data", "value": map.data},
+        ]);
+        let content: json_patch::Patch = serde_json::from_value(content).expect("a patch");
+        let mut last = None;
+        for _ in 0..LOOKS {
+            let params = PostParams::default();
+            match self
+                .caller
+                .call("create a config map", || api.create(&params, map))
+                .await
+            {
+                Ok(created) => return Ok(created),
+                Err(trouble) if trouble.failure == Failure::Conflict => {}
+                Err(trouble) => return Err(Stop::of(trouble, &doing)),
+            }
+            let params = PatchParams::default();
+            let patch = Patch::Json::<ConfigMap>(content.clone());
+            match self
+                .caller
+                .call("fill a config map", || api.patch(&name, &params, &patch))
+                .await
+            {
+                Ok(patched) => return Ok(patched),
+                // Gone again, or written by somebody else.
+                Err(trouble) if matches!(trouble.failure, Failure::Gone | Failure::Conflict) => last = Some(trouble),
+                Err(trouble) => return Err(Stop::of(trouble, &doing)),
+            }
+        }
+        Err(last.map_or(Stop::Overtaken, |trouble| {
+            Stop::Failed(format!("{doing}: {}", trouble.why))
+        }))
+    }
+
+    async fn write_labels(&self, done: &mut Done) -> Result<(), Stop> {
+        let pod = self.pod()?;
+        let groups: Vec<&str> = self.bind.placement.gpu_groups.iter().map(|group| &**group).collect();
+        let changes = fraction::labels(&pod, &groups);
+        let keys = changes.iter().filter(|(_, value)| value.is_some());
+        done.labels = keys.map(|(key, _)| key.clone()).collect();
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let mut last = None;
+        for _ in 0..LOOKS {
+            match self.label(&changes).await {
+                Ok(()) => return Ok(()),
+                // Refused by chance, or another pod of the name: its binding will tell.
+                Err(trouble) if trouble.failure == Failure::Conflict => last = Some(trouble),
+                Err(trouble) => return Err(Stop::of(trouble, "the pod cannot be labelled with its GPU group")),
+            }
+            self.pod()?;
+        }
+        Err(last.map_or(Stop::Overtaken, |trouble| {
+            Stop::of(trouble, "the pod cannot be labelled with its GPU group")
+        }))
+    }
+
+    async fn label(&self, changes: &BTreeMap<String, Option<String>>) -> Result<(), Trouble> {
+        let pod = &self.bind.placement.pod;
+        let api: Api<Pod> = Api::namespaced(self.caller.context.writes.clone(), &pod.namespace);
+        let patch = Patch::Merge(json!({"metadata": {"uid": &*pod.uid, "labels": changes}}));
+        let params = PatchParams::default();
+        let patched = self
+            .caller
+            .call("label the pod", || api.patch(&pod.name, &params, &patch))
+            .await;
+        patched.map(drop)
+    }
+
+    /// Takes back what was written. What cannot be taken back now is overwritten by the pod's next bind, or goes with the pod.
+    async fn undo(&self, done: &Done) {
+        if !done.labels.is_empty() {
+            let changes = done.labels.iter().map(|key| (key.clone(), None)).collect();
+            if let Err(trouble) = self.label(&changes).await {
+                debug!(error = trouble.why, "labels not taken back");
+            }
+        }
+        let ns = &self.bind.placement.pod.namespace;
+        let api: Api<ConfigMap> = Api::namespaced(self.caller.context.writes.clone(), ns);
+        for map in &done.config_maps {
+            let (name, params) = (map.name_any(), only(map.uid()));
+            if let Err(trouble) = self
+                .caller
+                .delete("delete a config map", || api.delete(&name, &params))
+                .await
+            {
+                debug!(error = trouble.why, name, "config map not taken back");
+            }
+        }
+    }
+}
+
+/// The groups of a bind, with its node.
+#[must_use]
+pub fn group_ids(bind: &Bind) -> Vec<GroupId> {
+    let placement = &bind.placement;
+    let id = |group: &Arc<str>| GroupId {
+        node: Arc::clone(&placement.node),
+        group: Arc::clone(group),
+    };
+    placement.gpu_groups.iter().map(id).collect()
+}
+
+/// Takes a bind request away.
+///
+/// # Errors
+/// If it may still be there.
+pub async fn drop_request(caller: &Caller, request: &BindRequest) -> Result<(), Trouble> {
+    let api: Api<BindRequest> = Api::namespaced(
+        caller.context.writes.clone(),
+        request.metadata.namespace.as_deref().unwrap_or_default(),
+    );
+    let (name, params) = (request.name_any(), only(request.uid()));
+    caller
+        .delete("delete the bind request", || api.delete(&name, &params))
+        .await
+}
+
+/// Deletion of this very object, at once.
+#[must_use]
+pub fn only(uid: Option<String>) -> DeleteParams {
+    DeleteParams {
+        grace_period_seconds: Some(0),
+        preconditions: Some(Preconditions {
+            uid,
+            resource_version: None,
+        }),
+        ..DeleteParams::default()
+    }
+}

@@ -1,0 +1,152 @@
+//! What a pod with a part of a GPU is told.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::components::bus::Placement;
+use crate::components::pods;
+use crate::engine::input::{GpuKind, WHOLE};
+
+fn pod(annotations: Value, env: Value) -> Pod {
+    serde_json::from_value(json!({
+        "metadata": {"namespace": "team", "name": "a", "uid": "uid-a", "annotations": annotations},
+        "spec": {
+            "initContainers": [{"name": "gpu-init", "env": env}],
+            "containers": [{"name": "main", "env": env}],
+        },
+    }))
+    .unwrap()
+}
+
+fn bind(pod: &Pod, portion: i64) -> Bind {
+    Bind {
+        placement: Placement {
+            pod: pods::reference(pod),
+            group: pods::group_key(&pod.metadata),
+            node: "n1".into(),
+            received: GpuKind::Fraction,
+            gpu_count: 1,
+            gpu_portion: portion,
+            gpu_groups: vec!["g".into()],
+            zones: Vec::new(),
+            volumes: Vec::new(),
+            claims: Vec::new(),
+        },
+        annotations: BTreeMap::new(),
+        steps: Vec::new(),
+        given: Default::default(),
+    }
+}
+
+fn injected() -> Value {
+    json!([{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"configMapKeyRef": {"name": "p-0", "key": "NVIDIA_VISIBLE_DEVICES"}}}])
+}
+
+/// The content of the config maps, by name.
+fn told(pod: &Pod, portion: i64, memory: Option<&str>, settings: &fractions::Settings) -> Result<Value, String> {
+    let labels = memory.map(|memory| json!({"nvidia.com/gpu.memory": memory}));
+    let node: Node = serde_json::from_value(json!({"metadata": {"name": "n1", "labels": labels}})).unwrap();
+    let devices = ["GPU-a".to_owned(), "GPU-b".to_owned()];
+    let maps = config_maps(&bind(pod, portion), pod, Some(&node), &devices, settings)?;
+    let named = maps
+        .into_iter()
+        .map(|map| (map.metadata.name.unwrap(), json!(map.data)));
+    Ok(named.collect::<serde_json::Map<_, _>>().into())
+}
+
+#[test]
+fn a_container_is_told_its_devices_and_its_portion() {
+    let pod = pod(json!({"runai/shared-gpu-configmap": "p"}), injected());
+    let told = told(&pod, WHOLE / 4, None, &fractions::Settings::default());
+    let main = json!({"NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b", "RUNAI_NUM_OF_GPUS": "0.25", "GPU_PORTION": "0.25"});
+    assert_eq!(told, Ok(json!({"p-0": main, "p-0-evar": {}})));
+}
+
+#[test]
+fn a_named_init_container_has_config_maps_of_its_own_name() {
+    let annotations = json!({"runai/shared-gpu-configmap": "p", "gpu-fraction-container-name": "gpu-init"});
+    let told = told(
+        &pod(annotations, injected()),
+        WHOLE / 4,
+        None,
+        &fractions::Settings::default(),
+    )
+    .unwrap();
+    assert_eq!(
+        told.as_object().unwrap().keys().collect::<Vec<_>>(),
+        ["p-i0", "p-i0-evar"]
+    );
+}
+
+#[test]
+fn a_pod_that_no_webhook_has_seen_gets_its_devices_directly() {
+    let pod = pod(json!({"runai/shared-gpu-configmap": "p"}), json!([]));
+    let told = told(&pod, WHOLE / 4, None, &fractions::Settings::default()).unwrap();
+    assert_eq!(told["p-0-evar"], json!({"NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b"}));
+    assert_eq!(told["p-0"]["NVIDIA_VISIBLE_DEVICES"], json!(null));
+}
+
+#[test]
+fn cdi_has_names_of_its_own_for_devices() {
+    let pod = pod(json!({"runai/shared-gpu-configmap": "p"}), injected());
+    let settings = fractions::Settings {
+        cdi: true,
+        ..fractions::Settings::default()
+    };
+    let told = told(&pod, WHOLE / 4, None, &settings).unwrap();
+    let devices = "k8s.device-plugin.nvidia.com/gpu=GPU-a,k8s.device-plugin.nvidia.com/gpu=GPU-b";
+    assert_eq!(told["p-0"]["NVIDIA_VISIBLE_DEVICES"], devices);
+}
+
+#[test]
+fn hami_core_is_told_a_limit_or_the_bind_fails() {
+    let pod = pod(json!({"runai/shared-gpu-configmap": "p"}), injected());
+    let settings = fractions::Settings {
+        hami_core: true,
+        ..fractions::Settings::default()
+    };
+    let limit = |portion, memory| {
+        told(&pod, portion, memory, &settings).map(|told| told["p-0"]["CUDA_DEVICE_MEMORY_LIMIT"].clone())
+    };
+    assert_eq!(limit(WHOLE * 27 / 100, Some("15360")), Ok(json!("4147m")));
+    assert_eq!(limit(WHOLE / 2, Some("81920")), Ok(json!("40960m")));
+    for (portion, memory) in [(WHOLE / 2, None), (WHOLE / 2, Some("much")), (0, Some("81920"))] {
+        assert!(limit(portion, memory).is_err());
+    }
+}
+
+#[test]
+fn a_pod_without_the_name_of_its_config_maps_cannot_be_told() {
+    let why = told(
+        &pod(json!({}), injected()),
+        WHOLE / 4,
+        None,
+        &fractions::Settings::default(),
+    )
+    .unwrap_err();
+    assert!(why.contains("no desired configmap name found in pod team/a"), "{why}");
+}
+
+#[test]
+fn labels_name_the_groups_and_no_others() {
+    let mut pod = pod(json!({}), json!([]));
+    let changes = |pod: &Pod, groups: &[&str]| json!(labels(pod, groups));
+    assert_eq!(changes(&pod, &["g"]), json!({"runai-gpu-group": "g"}));
+    assert_eq!(
+        changes(&pod, &["g", "h"]),
+        json!({"runai-gpu-group/g": "g", "runai-gpu-group/h": "h"})
+    );
+    pod.metadata.labels = Some(
+        [
+            ("runai-gpu-group".to_owned(), "old".to_owned()),
+            ("app".to_owned(), "a".to_owned()),
+        ]
+        .into(),
+    );
+    assert_eq!(changes(&pod, &["old"]), json!({}));
+    assert_eq!(changes(&pod, &["g"]), json!({"runai-gpu-group": "g"}));
+    assert_eq!(
+        changes(&pod, &["g", "h"]),
+        json!({"runai-gpu-group": null, "runai-gpu-group/g": "g", "runai-gpu-group/h": "h"})
+    );
+}

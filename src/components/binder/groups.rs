@@ -1,0 +1,418 @@
+//! The shared GPUs: for each group on a node, the reservation pod that holds its device, the pods that use it, and the binds
+//! that are about to. One keeper for all, without locks: what happens comes in as method calls, what is to be done goes out as
+//! [`Command`]s. Pure but for the answers to those who wait.
+//!
+//! A group is made when the first bind asks for its device, and given up when its last user has left and no bind for it is open.
+//! What a bind knows before the watch shows it (a pod about to use the group) wins until the watch has caught up.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::{Pod, Toleration};
+use kube::ResourceExt;
+use tokio::sync::oneshot;
+
+use super::{fraction, reservation};
+use crate::api::names::object;
+use crate::components::agenda::Agenda;
+use crate::components::bus::PodRef;
+use crate::components::fractions::is_fractional;
+use crate::components::pods;
+
+/// How long a group without users is kept, so that one that is about to come is seen.
+const IDLE: Duration = Duration::from_millis(500);
+/// How long a group may seem to have lost its reservation pod.
+const LOST: Duration = Duration::from_secs(2);
+
+/// A shared GPU: the same group name on two nodes is two GPUs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct GroupId {
+    /// Its node.
+    pub node: Arc<str>,
+    /// The group's name.
+    pub group: Arc<str>,
+}
+
+/// A bind that waits for the device of a group: the UUID, or why there is none.
+pub type Answer = oneshot::Sender<Result<String, String>>;
+
+/// What the keeper wants to have done.
+#[derive(Debug, PartialEq)]
+pub enum Command {
+    /// Make the reservation pod, and report with [`Groups::made`].
+    Make {
+        /// For which group.
+        id: GroupId,
+        /// The tolerations of the pod that asks.
+        tolerations: Vec<Toleration>,
+    },
+    /// Take these reservation pods (name, uid) away, and report with [`Groups::given_up`].
+    Remove {
+        /// Of which group.
+        id: GroupId,
+        /// Names and uids.
+        pods: Vec<(String, String)>,
+        /// Only if no pod of the group is found in the API server.
+        unless_used: bool,
+    },
+    /// Users whose device is held for them no more: evict them, unless a reservation pod is found in the API server, and report
+    /// with [`Groups::given_up`].
+    Evict {
+        /// Of which group.
+        id: GroupId,
+        /// The users.
+        users: Vec<PodRef>,
+    },
+}
+
+/// A reservation pod as last seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Its uid.
+    pub uid: String,
+    /// The device that it holds.
+    pub device: Option<String>,
+    /// Why it holds none.
+    pub trouble: Option<String>,
+}
+
+/// What is known about one group.
+#[derive(Default)]
+pub struct Group {
+    /// Its reservation pods by name; more than one is a mistake.
+    pub holders: BTreeMap<String, Holder>,
+    /// Pods on the node that use it, by uid.
+    pub users: BTreeMap<Arc<str>, PodRef>,
+    /// Pods whose bind is open, by uid.
+    open: BTreeSet<Arc<str>>,
+    waiters: Vec<Answer>,
+    tolerations: Vec<Toleration>,
+    /// A command is being carried out.
+    busy: bool,
+    /// Since when a device is waited for.
+    asked: Option<Instant>,
+    /// Since when nobody uses it.
+    idle: Option<Instant>,
+    /// Since when its users are without a reservation pod.
+    lost: Option<Instant>,
+}
+
+/// All groups.
+#[derive(Default)]
+pub struct Groups {
+    groups: BTreeMap<GroupId, Group>,
+    /// Of each pod seen, the groups that it is in.
+    members: HashMap<Arc<str>, Vec<GroupId>>,
+    /// Pods that were bound, which the watch has not shown yet.
+    arrived: HashMap<Arc<str>, Vec<GroupId>>,
+    agenda: Agenda<GroupId>,
+    patience: Duration,
+    active: bool,
+}
+
+impl Groups {
+    /// No groups yet; a reservation pod may take so long to say which device it has.
+    #[must_use]
+    pub fn new(patience: Duration) -> Self {
+        Self {
+            patience,
+            ..Self::default()
+        }
+    }
+
+    /// Whether commands are given: only by the leader, and when all pods and bind requests are known.
+    pub fn set_active(&mut self, active: bool, now: Instant) {
+        if active != self.active {
+            self.active = active;
+            self.groups.values_mut().for_each(|group| group.busy = false);
+            let ids: Vec<_> = self.groups.keys().cloned().collect();
+            ids.iter().for_each(|id| self.agenda.plan(id, now));
+        }
+    }
+
+    /// The groups of a node.
+    pub fn on_node<'a>(&'a self, node: &Arc<str>) -> impl Iterator<Item = (&'a GroupId, &'a Group)> + use<'a> {
+        let first = GroupId {
+            node: Arc::clone(node),
+            group: "".into(),
+        };
+        let node = Arc::clone(node);
+        self.groups.range(first..).take_while(move |(id, _)| id.node == node)
+    }
+
+    /// A pod appeared or changed. Says which groups that concerns.
+    pub fn pod(&mut self, pod: &Pod, now: Instant) -> Vec<GroupId> {
+        let reference = pods::reference(pod);
+        let bound = pod
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.node_name.as_deref())
+            .filter(|node| !node.is_empty());
+        let reserves = reservation::is_one(pod);
+        let uses = !reserves && !pods::is_finished(pod) && is_fractional(pod);
+        let mut groups: Vec<GroupId> = match bound.filter(|_| uses || reserves) {
+            Some(node) => fraction::group_labels(pod)
+                .map(|(_, group)| GroupId {
+                    node: node.into(),
+                    group: group.as_str().into(),
+                })
+                .collect(),
+            None => Vec::new(),
+        };
+        groups.sort_unstable();
+        groups.dedup();
+        if bound.is_some() || pods::is_finished(pod) {
+            self.arrived.remove(&reference.uid);
+        } else if let Some(arrived) = self.arrived.get(&reference.uid) {
+            groups.clone_from(arrived);
+        }
+        let mut concerned = self.leave_others(&reference.uid, pod, &groups, now);
+        for id in &groups {
+            let group = self.groups.entry(id.clone()).or_default();
+            let news = if reserves {
+                let holder = Holder {
+                    uid: reference.uid.to_string(),
+                    device: reservation::device(pod).map(str::to_owned),
+                    trouble: reservation::trouble(pod),
+                };
+                group.holders.insert(pod.name_any(), holder.clone()) != Some(holder)
+            } else {
+                group
+                    .users
+                    .insert(Arc::clone(&reference.uid), reference.clone())
+                    .is_none()
+            };
+            if news {
+                self.agenda.plan(id, now);
+                concerned.push(id.clone());
+            }
+        }
+        if !groups.is_empty() {
+            self.members.insert(reference.uid, groups);
+        }
+        concerned
+    }
+
+    /// A pod is gone.
+    pub fn pod_gone(&mut self, pod: &Pod, now: Instant) -> Vec<GroupId> {
+        let uid = pods::reference(pod).uid;
+        self.arrived.remove(&uid);
+        self.leave_others(&uid, pod, &[], now)
+    }
+
+    /// Takes a pod out of the groups that it was in and is not in any more.
+    fn leave_others(&mut self, uid: &Arc<str>, pod: &Pod, stays: &[GroupId], now: Instant) -> Vec<GroupId> {
+        let before = self.members.remove(uid).unwrap_or_default();
+        let left: Vec<_> = before.into_iter().filter(|id| !stays.contains(id)).collect();
+        for id in &left {
+            if let Some(group) = self.groups.get_mut(id) {
+                group.users.remove(uid);
+                let name = pod.name_any();
+                if group.holders.get(&name).is_some_and(|holder| *holder.uid == **uid) {
+                    group.holders.remove(&name);
+                }
+                self.agenda.plan(id, now);
+            }
+        }
+        left
+    }
+
+    /// A bind begins: its groups are not to be given up.
+    pub fn open(&mut self, uid: &Arc<str>, ids: &[GroupId]) {
+        for id in ids {
+            self.groups.entry(id.clone()).or_default().open.insert(Arc::clone(uid));
+        }
+    }
+
+    /// A bind ended. If the pod is bound, it uses the groups, whatever the watch shows so far.
+    pub fn close(&mut self, pod: &PodRef, ids: &[GroupId], bound: bool, now: Instant) {
+        for id in ids {
+            let Some(group) = self.groups.get_mut(id) else { continue };
+            group.open.remove(&pod.uid);
+            if bound {
+                group.users.insert(Arc::clone(&pod.uid), pod.clone());
+            }
+            self.agenda.plan(id, now);
+        }
+        if bound && !ids.is_empty() {
+            self.arrived.insert(Arc::clone(&pod.uid), ids.to_vec());
+            self.members.insert(Arc::clone(&pod.uid), ids.to_vec());
+        }
+    }
+
+    /// A bind asks for the device of its group.
+    pub fn ask(&mut self, id: &GroupId, tolerations: Vec<Toleration>, answer: Answer, now: Instant) {
+        let group = self.groups.entry(id.clone()).or_default();
+        group.waiters.push(answer);
+        group.tolerations = tolerations;
+        group.asked.get_or_insert(now);
+        self.agenda.plan(id, now);
+    }
+
+    /// The end of [`Command::Make`]: the pod as the API server shows it, or why there is none.
+    pub fn made(&mut self, id: &GroupId, made: Result<&Pod, String>, now: Instant) {
+        let Some(group) = self.groups.get_mut(id) else { return };
+        group.busy = false;
+        match made {
+            Ok(pod) => {
+                // What the watch has brought meanwhile is newer.
+                if !group.holders.contains_key(&pod.name_any()) {
+                    self.pod(pod, now);
+                }
+            }
+            Err(why) => group.answer(&Err(why)),
+        }
+        self.agenda.plan(id, now);
+    }
+
+    /// The end of [`Command::Remove`] and [`Command::Evict`]. If it was carried out, the watch will show it; it is asked for
+    /// again if it does not.
+    pub fn given_up(&mut self, id: &GroupId, now: Instant) {
+        if let Some(group) = self.groups.get_mut(id) {
+            group.busy = false;
+            group.idle = None;
+            group.lost = None;
+            self.agenda.plan(id, now + LOST);
+        }
+    }
+
+    /// When there is something to do next.
+    #[must_use]
+    pub fn next(&self) -> Option<Instant> {
+        self.agenda.next()
+    }
+
+    /// What is to be done now.
+    pub fn due(&mut self, now: Instant) -> Vec<Command> {
+        let mut commands = Vec::new();
+        for id in self.agenda.start_due(now) {
+            self.agenda.finish(&id);
+            let Some(group) = self.groups.get_mut(&id) else {
+                continue;
+            };
+            if !self.active {
+                group.answer(&Err("this process does not lead".to_owned()));
+            } else if !group.busy {
+                let (command, again) = group.step(&id, self.patience, now);
+                group.busy = command.is_some();
+                commands.extend(command);
+                if let Some(again) = again {
+                    self.agenda.plan(&id, again);
+                }
+            }
+            if group.is_empty() {
+                self.groups.remove(&id);
+            }
+        }
+        commands
+    }
+}
+
+impl Group {
+    fn is_empty(&self) -> bool {
+        self.holders.is_empty()
+            && self.users.is_empty()
+            && self.open.is_empty()
+            && self.waiters.is_empty()
+            && !self.busy
+    }
+
+    fn answer(&mut self, answer: &Result<String, String>) {
+        self.asked = None;
+        for waiter in self.waiters.drain(..) {
+            // Whoever does not wait any more needs no answer.
+            let _ = waiter.send(answer.clone());
+        }
+    }
+
+    /// What to do now, and when to look again.
+    fn step(&mut self, id: &GroupId, patience: Duration, now: Instant) -> (Option<Command>, Option<Instant>) {
+        let mut working = self
+            .holders
+            .values()
+            .filter(|holder| holder.trouble.is_none())
+            .peekable();
+        let held = working.peek().is_some();
+        if let Some(device) = working.find_map(|holder| holder.device.clone()) {
+            self.answer(&Ok(device));
+        }
+        if !self.waiters.is_empty() {
+            return self.seek(id, patience, now);
+        }
+        if self.users.is_empty() && self.open.is_empty() {
+            return self.retire(id, now);
+        }
+        self.idle = None;
+        if self.users.is_empty() || held {
+            self.lost = None;
+            return (None, None);
+        }
+        let since = *self.lost.get_or_insert(now);
+        if now < since + LOST {
+            return (None, Some(since + LOST));
+        }
+        let users = self.users.values().cloned().collect();
+        (Some(Command::Evict { id: id.clone(), users }), None)
+    }
+
+    /// Somebody waits for a device that nobody holds yet.
+    fn seek(&mut self, id: &GroupId, patience: Duration, now: Instant) -> (Option<Command>, Option<Instant>) {
+        let deadline = *self.asked.get_or_insert(now) + patience;
+        let remove = |pods| Command::Remove {
+            id: id.clone(),
+            pods,
+            unless_used: true,
+        };
+        let path = |name: &String| format!("{}/{name}", object::RESERVATION_NAMESPACE);
+        if let Some((name, holder)) = self.holders.iter().find(|(_, holder)| holder.trouble.is_none()) {
+            if now < deadline {
+                return (None, Some(deadline));
+            }
+            let why = format!("failed waiting for GPU reservation pod to allocate: {}", path(name));
+            let gone = vec![(name.clone(), holder.uid.clone())];
+            self.answer(&Err(why));
+            return (Some(remove(gone)), None);
+        }
+        if let Some((name, holder)) = self.holders.first_key_value() {
+            let why = holder.trouble.as_deref().unwrap_or_default();
+            let why = format!("GPU reservation pod {}: {why}", path(name));
+            let gone = vec![(name.clone(), holder.uid.clone())];
+            self.answer(&Err(why));
+            return (Some(remove(gone)), None);
+        }
+        let tolerations = self.tolerations.clone();
+        (
+            Some(Command::Make {
+                id: id.clone(),
+                tolerations,
+            }),
+            None,
+        )
+    }
+
+    /// Nobody uses it or is about to.
+    fn retire(&mut self, id: &GroupId, now: Instant) -> (Option<Command>, Option<Instant>) {
+        if self.holders.is_empty() {
+            return (None, None);
+        }
+        let since = *self.idle.get_or_insert(now);
+        if now < since + IDLE {
+            return (None, Some(since + IDLE));
+        }
+        let pods = self
+            .holders
+            .iter()
+            .map(|(name, holder)| (name.clone(), holder.uid.clone()))
+            .collect();
+        let command = Command::Remove {
+            id: id.clone(),
+            pods,
+            unless_used: true,
+        };
+        (Some(command), None)
+    }
+}
+
+#[cfg(test)]
+mod tests;

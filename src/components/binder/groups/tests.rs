@@ -1,0 +1,202 @@
+//! Groups: made for the first that asks, kept while anybody uses them or is about to, given up after.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+struct World {
+    groups: Groups,
+    now: Instant,
+}
+
+fn id(group: &str) -> GroupId {
+    GroupId {
+        node: "n1".into(),
+        group: group.into(),
+    }
+}
+
+fn object(value: Value) -> Pod {
+    serde_json::from_value(value).unwrap()
+}
+
+fn reservation(group: &str, device: Option<&str>) -> Pod {
+    let annotations = device.map(|device| json!({"run.ai/reserve_for_gpu_index": device}));
+    object(json!({
+        "metadata": {"namespace": "kai-resource-reservation", "name": format!("r-{group}"), "uid": format!("r-{group}"),
+            "labels": {"app": "kai-resource-reservation", "runai-gpu-group": group}, "annotations": annotations},
+        "spec": {"nodeName": "n1", "containers": []}, "status": {"phase": "Running"},
+    }))
+}
+
+fn user(name: &str, labels: &Value, phase: &str) -> Pod {
+    object(json!({
+        "metadata": {"namespace": "team", "name": name, "uid": name, "labels": labels, "annotations": {"gpu-fraction": "0.5"}},
+        "spec": {"nodeName": "n1", "containers": []}, "status": {"phase": phase},
+    }))
+}
+
+fn reference(name: &str) -> PodRef {
+    PodRef {
+        uid: name.into(),
+        namespace: "team".into(),
+        name: name.into(),
+    }
+}
+
+impl World {
+    fn new() -> Self {
+        let mut world = Self {
+            groups: Groups::new(Duration::from_secs(40)),
+            now: Instant::now(),
+        };
+        world.groups.set_active(true, world.now);
+        world
+    }
+
+    fn ask(&mut self, pod: &str, group: &str) -> oneshot::Receiver<Result<String, String>> {
+        let (answer, device) = oneshot::channel();
+        self.groups.open(&pod.into(), &[id(group)]);
+        self.groups.ask(&id(group), Vec::new(), answer, self.now);
+        device
+    }
+
+    fn see(&mut self, pod: &Pod) {
+        self.groups.pod(pod, self.now);
+    }
+
+    fn after(&mut self, time: Duration) -> Vec<Command> {
+        self.now += time;
+        self.groups.due(self.now)
+    }
+
+    fn at_once(&mut self) -> Vec<Command> {
+        self.after(Duration::ZERO)
+    }
+
+    /// What is done in the next minutes.
+    fn in_the_end(&mut self) -> Vec<Command> {
+        let mut commands = Vec::new();
+        for _ in 0..100 {
+            commands.extend(self.after(Duration::from_secs(1)));
+        }
+        commands
+    }
+}
+
+fn is_removal(commands: &[Command]) -> bool {
+    matches!(commands, [Command::Remove { unless_used: true, .. }])
+}
+
+#[test]
+fn the_first_has_the_device_reserved_and_those_behind_wait_for_the_same() {
+    let mut world = World::new();
+    let (mut first, mut second) = (world.ask("a", "g"), world.ask("b", "g"));
+    assert!(matches!(&world.at_once()[..], [Command::Make { .. }]));
+    assert!(world.at_once().is_empty(), "once");
+    world.groups.made(&id("g"), Ok(&reservation("g", None)), world.now);
+    assert!(world.at_once().is_empty());
+    assert!(first.try_recv().is_err(), "the device is not known yet");
+    world.see(&reservation("g", Some("GPU-1")));
+    world.at_once();
+    assert_eq!(first.try_recv(), Ok(Ok("GPU-1".to_owned())));
+    assert_eq!(second.try_recv(), Ok(Ok("GPU-1".to_owned())));
+}
+
+#[test]
+fn one_that_joins_finds_the_device_that_is_reserved_whoever_reserved_it() {
+    let mut world = World::new();
+    world.see(&reservation("g", Some("GPU-1")));
+    let mut joins = world.ask("b", "g");
+    assert!(world.at_once().is_empty());
+    assert_eq!(joins.try_recv(), Ok(Ok("GPU-1".to_owned())));
+}
+
+#[test]
+fn a_reservation_that_fails_fails_its_waiters_at_once() {
+    let mut world = World::new();
+    let mut waits = world.ask("a", "g");
+    world.at_once();
+    world.groups.made(&id("g"), Ok(&reservation("g", None)), world.now);
+    let mut refused = reservation("g", None);
+    refused.status = serde_json::from_value(json!({"phase": "Failed", "reason": "UnexpectedAdmissionError"})).unwrap();
+    world.see(&refused);
+    assert!(is_removal(&world.at_once()));
+    let why = waits.try_recv().unwrap().unwrap_err();
+    assert!(why.contains("UnexpectedAdmissionError"), "{why}");
+}
+
+#[test]
+fn a_reservation_that_says_nothing_is_given_up_in_time() {
+    let mut world = World::new();
+    let mut waits = world.ask("a", "g");
+    world.at_once();
+    world.groups.made(&id("g"), Ok(&reservation("g", None)), world.now);
+    assert!(world.after(Duration::from_secs(39)).is_empty());
+    assert!(is_removal(&world.after(Duration::from_secs(2))));
+    assert!(waits.try_recv().unwrap().is_err());
+}
+
+#[test]
+fn a_group_is_kept_while_it_is_used_or_a_bind_is_open_and_given_up_after() {
+    let mut world = World::new();
+    world.see(&reservation("g", Some("GPU-1")));
+    world.groups.open(&"a".into(), &[id("g")]);
+    assert!(world.in_the_end().is_empty(), "a bind is open");
+    world.groups.close(&reference("a"), &[id("g")], true, world.now);
+    assert!(
+        world.in_the_end().is_empty(),
+        "bound, though the watch has not shown it"
+    );
+    let mut unbound = user("a", &json!({"runai-gpu-group": "g"}), "Pending");
+    unbound.spec.as_mut().unwrap().node_name = None;
+    world.see(&unbound);
+    assert!(world.in_the_end().is_empty(), "the watch is behind");
+    world.see(&user("a", &json!({"runai-gpu-group": "g"}), "Running"));
+    assert!(world.in_the_end().is_empty(), "in use");
+    world.see(&user("a", &json!({"runai-gpu-group": "g"}), "Succeeded"));
+    assert!(world.at_once().is_empty(), "not in the same moment");
+    assert!(is_removal(&world.after(Duration::from_secs(1))));
+}
+
+#[test]
+fn each_device_of_a_pod_with_several_is_given_back() {
+    let mut world = World::new();
+    world.see(&reservation("g", Some("GPU-1")));
+    world.see(&reservation("h", Some("GPU-2")));
+    let labels = json!({"runai-gpu-group/g": "g", "runai-gpu-group/h": "h"});
+    world.see(&user("a", &labels, "Running"));
+    assert!(world.in_the_end().is_empty());
+    world.groups.pod_gone(&user("a", &labels, "Running"), world.now);
+    assert_eq!(world.after(Duration::ZERO).len(), 0);
+    assert_eq!(world.after(Duration::from_secs(1)).len(), 2);
+}
+
+#[test]
+fn users_who_have_lost_their_device_are_evicted_but_not_at_the_first_look() {
+    let mut world = World::new();
+    world.see(&user("a", &json!({"runai-gpu-group": "g"}), "Running"));
+    assert!(world.at_once().is_empty());
+    assert!(world.after(Duration::from_secs(1)).is_empty());
+    let commands = world.after(Duration::from_secs(2));
+    assert!(matches!(&commands[..], [Command::Evict { users, .. }] if users == &[reference("a")]));
+}
+
+#[test]
+fn who_does_not_lead_does_nothing() {
+    let mut world = World::new();
+    world.groups.set_active(false, world.now);
+    world.see(&reservation("g", Some("GPU-1")));
+    let mut asks = world.ask("a", "h");
+    assert!(world.in_the_end().is_empty());
+    assert!(asks.try_recv().unwrap().is_err());
+}
+
+#[test]
+fn a_label_on_a_pod_without_a_part_of_a_gpu_means_nothing() {
+    let mut world = World::new();
+    let mut plain = user("a", &json!({"runai-gpu-group": "g"}), "Running");
+    plain.metadata.annotations = None;
+    world.see(&plain);
+    assert!(world.in_the_end().is_empty());
+}

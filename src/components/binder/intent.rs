@@ -1,0 +1,203 @@
+//! Bind requests: the intent to bind a pod, written down before its steps begin, and what is to be done about one that is
+//! found. Pure.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::ResourceExt;
+use kube::api::ObjectMeta;
+
+use crate::api::BindRequest;
+use crate::api::bind_request::{BindRequestSpec, ReceivedGpu};
+use crate::api::names::{annotation, bind_phase, label, object, received_resource_type};
+use crate::components::bus::{Bind, Placement, Step};
+use crate::components::{Settings, pods};
+use crate::engine::input::{GpuKind, WHOLE};
+use crate::mirror::claims::allocation::Given;
+use crate::mirror::{Shard, bind_request, numa};
+
+/// The longest label value.
+const LABEL_LENGTH_MAX: usize = 63;
+
+/// The bind request that says what a bind is about to do.
+#[must_use]
+pub fn request(bind: &Bind, settings: &Settings) -> BindRequest {
+    let placement = &bind.placement;
+    let mut labels = BTreeMap::from([(label::MANAGED_BY.to_owned(), object::OPERATOR.to_owned())]);
+    if placement.node.len() <= LABEL_LENGTH_MAX {
+        labels.insert(label::SELECTED_NODE.to_owned(), placement.node.to_string());
+    }
+    if let Some(pool) = settings
+        .node_pool
+        .as_ref()
+        .filter(|_| !settings.node_pool_label_key.is_empty())
+    {
+        labels.insert(settings.node_pool_label_key.clone(), pool.clone());
+    }
+    BindRequest {
+        metadata: ObjectMeta {
+            name: Some(placement.pod.name.to_string()),
+            namespace: Some(placement.pod.namespace.to_string()),
+            labels: Some(labels),
+            owner_references: Some(vec![owned_by(bind)]),
+            ..ObjectMeta::default()
+        },
+        spec: BindRequestSpec {
+            pod_name: Some(placement.pod.name.to_string()),
+            selected_node: Some(placement.node.to_string()),
+            received_resource_type: Some(received(placement.received).to_owned()),
+            received_gpu: Some(ReceivedGpu {
+                count: Some(placement.gpu_count),
+                portion: Some(portion(placement.gpu_portion)),
+            }),
+            selected_gpu_groups: placement.gpu_groups.iter().map(ToString::to_string).collect(),
+            predicted_numa_zones: numa::zones(&placement.zones),
+            resource_claim_allocations: bind.given.named.clone(),
+            extended_resource_claim_allocation: bind.given.extended.clone(),
+            ..BindRequestSpec::default()
+        },
+        status: None,
+    }
+}
+
+/// The pod as the owner of what is made for its bind.
+#[must_use]
+pub fn owned_by(bind: &Bind) -> OwnerReference {
+    OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: "Pod".to_owned(),
+        name: bind.placement.pod.name.to_string(),
+        uid: bind.placement.pod.uid.to_string(),
+        ..OwnerReference::default()
+    }
+}
+
+/// How GPUs are given, in the words of the API.
+#[must_use]
+pub fn received(kind: GpuKind) -> &'static str {
+    match kind {
+        GpuKind::Regular => received_resource_type::REGULAR,
+        GpuKind::Fraction | GpuKind::Memory => received_resource_type::FRACTION,
+        GpuKind::Mig => received_resource_type::MIG_INSTANCE,
+    }
+}
+
+/// A portion in billionths, as a number with two places.
+#[must_use]
+pub fn portion(billionths: i64) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "two places are shown")]
+    let portion = billionths as f64 / WHOLE as f64;
+    format!("{portion:.2}")
+}
+
+/// The bind that a request asks for. One that gives devices to claims is to be decided anew: the devices may be others' by now.
+#[must_use]
+pub fn bind(request: &BindRequest, pod: &Pod) -> Option<Bind> {
+    let spec = &request.spec;
+    let kind = match spec.received_resource_type.as_deref() {
+        Some(received_resource_type::FRACTION) => GpuKind::Fraction,
+        Some(received_resource_type::MIG_INSTANCE) => GpuKind::Mig,
+        Some(_) | None => GpuKind::Regular,
+    };
+    let gpu = spec.received_gpu.clone().unwrap_or_default();
+    let portion: f64 = gpu.portion.and_then(|text| text.parse().ok()).unwrap_or_default();
+    let group = pods::annotated_group(pod).unwrap_or_else(|| pods::group_key(&pod.metadata));
+    let mut annotations = BTreeMap::from([(annotation::RECEIVED_RESOURCE_TYPE.to_owned(), received(kind).to_owned())]);
+    if !spec.predicted_numa_zones.is_empty()
+        && let Ok(zones) = serde_json::to_string(&spec.predicted_numa_zones)
+    {
+        annotations.insert(annotation::NUMA_PLACEMENT_PREDICTED.to_owned(), zones);
+    }
+    if !spec.resource_claim_allocations.is_empty() || spec.extended_resource_claim_allocation.is_some() {
+        return None;
+    }
+    let share = (kind == GpuKind::Fraction).then_some(Step::GpuShare);
+    Some(Bind {
+        placement: Placement {
+            pod: pods::reference(pod),
+            group,
+            node: Arc::from(bind_request::node(request)?),
+            received: kind,
+            gpu_count: gpu.count.unwrap_or_default(),
+            #[expect(clippy::cast_possible_truncation, reason = "a portion is small")]
+            gpu_portion: (portion * WHOLE as f64).round() as i64,
+            gpu_groups: spec
+                .selected_gpu_groups
+                .iter()
+                .map(|group| Arc::from(group.as_str()))
+                .collect(),
+            zones: Vec::new(),
+            volumes: Vec::new(),
+            claims: Vec::new(),
+        },
+        annotations,
+        steps: share.into_iter().collect(),
+        given: Given::default(),
+    })
+}
+
+/// Whether we made a request ourselves.
+#[must_use]
+pub fn is_ours(request: &BindRequest) -> bool {
+    request.labels().get(label::MANAGED_BY).map(String::as_str) == Some(object::OPERATOR)
+}
+
+/// Whether two requests mean the same bind of the same pod.
+#[must_use]
+pub fn same(one: &BindRequest, other: &BindRequest) -> bool {
+    let meaning = |request: &BindRequest| {
+        let spec = &request.spec;
+        (
+            spec.pod_name.clone(),
+            spec.selected_node.clone(),
+            spec.received_resource_type.clone(),
+            spec.selected_gpu_groups.clone(),
+            request.owner_references().first().map(|owner| owner.uid.clone()),
+        )
+    };
+    meaning(one) == meaning(other)
+}
+
+/// What is to be done about a request that nobody works on.
+#[derive(Debug, PartialEq)]
+pub enum Care {
+    /// Nothing, or nothing yet.
+    Leave,
+    /// It has served its purpose, or never will: take it away.
+    Drop,
+    /// Somebody else's, and done: say so.
+    Succeed,
+    /// Carry it out, from wherever it stands.
+    CarryOut(Box<Bind>),
+}
+
+/// What is to be done about a request. `pod` is what the watch shows under its name, `node_known` whether its node exists.
+#[must_use]
+pub fn care(request: &BindRequest, pod: Option<&Pod>, node_known: bool, shard: &Shard) -> Care {
+    if request.metadata.deletion_timestamp.is_some() || !shard.selects(request) {
+        return Care::Leave;
+    }
+    let phase = request.status.as_ref().and_then(|status| status.phase.as_deref());
+    let Some(pod) = pod.filter(|pod| bind_request::made_for(request, pod)) else {
+        return Care::Drop;
+    };
+    if pods::is_bound(pod) || pods::is_finished(pod) {
+        return match phase {
+            _ if is_ours(request) => Care::Drop,
+            Some(bind_phase::SUCCEEDED) => Care::Leave,
+            Some(_) | None => Care::Succeed,
+        };
+    }
+    if bind_request::failed(request) {
+        return if is_ours(request) { Care::Drop } else { Care::Leave };
+    }
+    if !node_known {
+        return Care::Drop;
+    }
+    bind(request, pod).map_or(Care::Drop, |bind| Care::CarryOut(Box::new(bind)))
+}
+
+#[cfg(test)]
+mod tests;

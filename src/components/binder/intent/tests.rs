@@ -1,0 +1,144 @@
+//! Bind requests: what ours say, and what becomes of those that are found.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+fn pod(node: Option<&str>, phase: &str) -> Pod {
+    serde_json::from_value(json!({
+        "metadata": {"namespace": "team", "name": "a", "uid": "uid-a"},
+        "spec": {"nodeName": node, "containers": []}, "status": {"phase": phase},
+    }))
+    .unwrap()
+}
+
+fn decided() -> Bind {
+    Bind {
+        placement: Placement {
+            pod: pods::reference(&pod(None, "Pending")),
+            group: pods::group_key(&pod(None, "Pending").metadata),
+            node: "n1".into(),
+            received: GpuKind::Fraction,
+            gpu_count: 2,
+            gpu_portion: WHOLE / 2,
+            gpu_groups: vec!["g".into(), "h".into()],
+            zones: Vec::new(),
+            volumes: Vec::new(),
+            claims: Vec::new(),
+        },
+        annotations: [("received-resource-type".to_owned(), "Fraction".to_owned())].into(),
+        steps: vec![Step::GpuShare],
+        given: Default::default(),
+    }
+}
+
+fn ours() -> BindRequest {
+    request(&decided(), &Settings::default())
+}
+
+fn theirs(status: Value) -> BindRequest {
+    let mut request = ours();
+    request.metadata.labels = None;
+    request.status = serde_json::from_value(status).unwrap();
+    request
+}
+
+fn care_for(request: &BindRequest, pod: Option<&Pod>) -> Care {
+    care(request, pod, true, &Shard::default())
+}
+
+#[test]
+fn a_request_says_all_that_the_bind_needs() {
+    let (written, decided) = (ours(), decided());
+    assert_eq!(
+        serde_json::to_value(&written.spec).unwrap(),
+        json!({
+            "podName": "a", "selectedNode": "n1", "receivedResourceType": "Fraction",
+            "receivedGPU": {"count": 2, "portion": "0.50"}, "selectedGPUGroups": ["g", "h"],
+            "resourceClaimAllocations": [], "predictedNUMAZones": [],
+        })
+        .as_object()
+        .map(|spec| {
+            let filled = spec.iter().filter(|(_, value)| **value != json!([]));
+            filled
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect::<serde_json::Map<_, _>>()
+                .into()
+        })
+        .unwrap_or(Value::Null)
+    );
+    assert_eq!(written.owner_references()[0].uid, "uid-a");
+    assert_eq!(bind(&written, &pod(None, "Pending")), Some(decided));
+}
+
+#[test]
+fn portions_have_two_places() {
+    let shown = [WHOLE, WHOLE / 2, WHOLE / 3, WHOLE / 8, 0].map(portion);
+    assert_eq!(shown, ["1.00", "0.50", "0.33", "0.12", "0.00"]);
+}
+
+#[test]
+fn a_node_with_a_name_too_long_for_a_label_is_no_obstacle() {
+    let mut bind = decided();
+    bind.placement.node = "n".repeat(64).into();
+    let request = request(&bind, &Settings::default());
+    assert!(!request.labels().contains_key(label::SELECTED_NODE));
+}
+
+#[test]
+fn an_open_request_is_carried_out_whoever_made_it() {
+    let waiting = pod(None, "Pending");
+    for request in [ours(), theirs(json!({})), theirs(json!({"phase": "Succeeded"}))] {
+        assert!(matches!(care_for(&request, Some(&waiting)), Care::CarryOut(_)));
+    }
+}
+
+#[test]
+fn a_request_that_has_served_goes_if_it_is_ours_and_is_marked_if_not() {
+    let running = pod(Some("n1"), "Running");
+    assert_eq!(care_for(&ours(), Some(&running)), Care::Drop);
+    assert_eq!(care_for(&theirs(json!({})), Some(&running)), Care::Succeed);
+    assert_eq!(
+        care_for(&theirs(json!({"phase": "Succeeded"})), Some(&running)),
+        Care::Leave
+    );
+}
+
+#[test]
+fn a_request_whose_pod_or_node_is_gone_goes() {
+    let waiting = pod(None, "Pending");
+    assert_eq!(care_for(&ours(), None), Care::Drop);
+    assert_eq!(
+        care(&theirs(json!({})), Some(&waiting), false, &Shard::default()),
+        Care::Drop
+    );
+    let mut another = waiting;
+    another.metadata.uid = Some("uid-b".to_owned());
+    assert_eq!(
+        care_for(&ours(), Some(&another)),
+        Care::Drop,
+        "a former pod of the same name"
+    );
+}
+
+#[test]
+fn a_failed_request_of_others_is_tried_again_while_it_has_attempts_left() {
+    let waiting = pod(None, "Pending");
+    let mut request = theirs(json!({"phase": "Failed", "failedAttempts": 1}));
+    assert_eq!(
+        care_for(&request, Some(&waiting)),
+        Care::Leave,
+        "the first failure was the last"
+    );
+    request.spec.backoff_limit = Some(3);
+    assert!(matches!(care_for(&request, Some(&waiting)), Care::CarryOut(_)));
+    request.status.as_mut().unwrap().failed_attempts = Some(3);
+    assert_eq!(care_for(&request, Some(&waiting)), Care::Leave);
+}
+
+#[test]
+fn requests_of_other_shards_are_left_alone() {
+    let mut request = theirs(json!({}));
+    request.metadata.labels = Some([("kai.scheduler/node-pool".to_owned(), "other".to_owned())].into());
+    assert_eq!(care_for(&request, None), Care::Leave);
+}

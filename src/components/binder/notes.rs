@@ -1,0 +1,82 @@
+//! The events about binds and evictions. Pure.
+
+use std::collections::BTreeMap;
+
+use super::attempt::{Ending, Report};
+use crate::api::names::{object, reason};
+use crate::components::Settings;
+use crate::components::bus::{Bind, Evict, Note, PodRef, Severity, Subject};
+
+fn note(settings: &Settings, subject: Subject, severity: Severity, reason: &'static str, message: String) -> Note {
+    Note {
+        subject,
+        severity,
+        reason,
+        message,
+        source: settings.scheduler_name.clone(),
+        annotations: BTreeMap::new(),
+    }
+}
+
+/// About the end of a bind. `steps`: it took several.
+pub fn of_bind(settings: &Settings, bind: &Bind, report: &Report, steps: bool) -> Option<Note> {
+    let (pod, node) = (&bind.placement.pod, &bind.placement.node);
+    let subject = Subject::Pod(pod.clone());
+    match &report.ending {
+        Ending::Done => {
+            let pool = settings.node_pool.as_deref().unwrap_or(object::DEFAULT_NODE_POOL);
+            let text = format!(
+                "Successfully assigned pod {}/{} to node {node} at node-pool {pool}",
+                pod.namespace, pod.name
+            );
+            Some(note(settings, subject, Severity::Normal, reason::SCHEDULED, text))
+        }
+        Ending::Failed(why) if report.tried && steps => {
+            let text = format!(
+                "Failed to bind pod {}/{} to node {node}: {why}",
+                pod.namespace, pod.name
+            );
+            Some(Note {
+                source: object::BINDER_EVENT_SOURCE.to_owned(),
+                ..note(settings, subject, Severity::Warning, reason::BINDING_ERROR, text)
+            })
+        }
+        Ending::Failed(why) if report.tried => {
+            let text = format!(
+                "Failed to bind pod {}/{} to node {node}. {why}",
+                pod.namespace, pod.name
+            );
+            Some(note(settings, subject, Severity::Warning, reason::FAILED_BINDING, text))
+        }
+        Ending::Failed(_) | Ending::Overtaken => None,
+    }
+}
+
+/// About the end of an eviction.
+pub fn of_eviction(settings: &Settings, evict: &Evict, report: &Report) -> Option<Note> {
+    (report.ending == Ending::Done).then(|| Note {
+        annotations: evict.details.clone(),
+        ..note(
+            settings,
+            Subject::PodGroup(evict.group.clone()),
+            Severity::Normal,
+            reason::EVICT,
+            evict.message.clone(),
+        )
+    })
+}
+
+/// About a pod whose shared GPU is held by no reservation pod any more.
+pub fn of_lost_device(settings: &Settings, pod: &PodRef, group: &str) -> Note {
+    let text = format!(
+        "Pod {}/{} was evicted: the reservation pod of its GPU group {group} is gone, so that another pod may get the GPU",
+        pod.namespace, pod.name
+    );
+    note(
+        settings,
+        Subject::Pod(pod.clone()),
+        Severity::Warning,
+        reason::EVICT,
+        text,
+    )
+}

@@ -1,0 +1,120 @@
+//! Requests of binds that take several steps: sent again until their fate is certain, and not too many at once.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+use tracing::debug;
+
+use super::attempt::asked_pause;
+use crate::components::Context;
+use crate::components::retry::{Backoff, Failure, failure};
+
+/// No answer by then counts as lost.
+pub const TIMEOUT: Duration = Duration::from_secs(10);
+/// How often a request is sent before it counts as failed.
+const TRIES: u32 = 5;
+/// Wait before the same request is sent again: first and longest.
+const AGAIN: Backoff = Backoff {
+    first: Duration::from_millis(50),
+    longest: Duration::from_secs(1),
+};
+/// How often a conflict is met before it is believed.
+const CONFLICTS: u32 = 3;
+/// The longest wait that a server may ask for.
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+
+/// Why a request was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// What it means.
+    pub failure: Failure,
+    /// The server's words.
+    pub why: String,
+}
+
+/// Sends requests.
+#[derive(Clone)]
+pub struct Caller {
+    /// Clients and settings.
+    pub context: Context,
+    turns: Arc<Semaphore>,
+}
+
+impl Caller {
+    /// At most so many requests are under way at once.
+    #[must_use]
+    pub fn new(context: Context, at_once: usize) -> Self {
+        Self {
+            context,
+            turns: Arc::new(Semaphore::new(at_once)),
+        }
+    }
+
+    /// Sends a request that may be repeated without harm, again while nobody knows whether it was carried out. What it meets
+    /// when it was (409 to a creation, 404 to a deletion) is for the sender to look at.
+    ///
+    /// # Errors
+    /// What stands in the way for good.
+    pub async fn call<T, F>(&self, what: &str, mut request: impl FnMut() -> F) -> Result<T, Trouble>
+    where
+        F: Future<Output = Result<T, kube::Error>>,
+    {
+        for tries in 1.. {
+            let turn = self.turns.acquire().await;
+            let sent = Instant::now();
+            let answer = timeout(TIMEOUT, request()).await;
+            drop(turn);
+            let (trouble, pause) = match answer {
+                Ok(Ok(value)) => return Ok(value),
+                Ok(Err(error)) => {
+                    let why = error.to_string();
+                    (
+                        Trouble {
+                            failure: failure(&error),
+                            why,
+                        },
+                        asked_pause(&error),
+                    )
+                }
+                Err(_) => (
+                    Trouble {
+                        failure: Failure::Unknown,
+                        why: format!("no answer after {} s", sent.elapsed().as_secs()),
+                    },
+                    None,
+                ),
+            };
+            debug!(what, error = trouble.why, tries, "request failed");
+            let again = matches!(trouble.failure, Failure::Busy | Failure::Unknown);
+            if !again || tries >= TRIES || !self.context.is_leading() {
+                return Err(trouble);
+            }
+            sleep(pause.map_or(AGAIN.wait(tries), |pause| pause.min(PAUSE_MAX))).await;
+        }
+        unreachable!("the loop ends by returning")
+    }
+
+    /// Sends a deletion that names the object's uid. What is gone already needs none; and the only lasting conflict is that another
+    /// object has the name now.
+    ///
+    /// # Errors
+    /// If the object may still be there.
+    pub async fn delete<T, F>(&self, what: &str, mut request: impl FnMut() -> F) -> Result<(), Trouble>
+    where
+        F: Future<Output = Result<T, kube::Error>>,
+    {
+        for _ in 0..CONFLICTS {
+            match self.call(what, &mut request).await {
+                Ok(_) => return Ok(()),
+                Err(trouble) => match trouble.failure {
+                    Failure::Gone => return Ok(()),
+                    Failure::Conflict => {}
+                    Failure::Busy | Failure::Unknown | Failure::Refused => return Err(trouble),
+                },
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,200 @@
+//! Reservation pods: each asks the device plugin for one whole GPU, says which it got, and holds it for the pods that share it.
+//! What they look like, and what one shows. Pure.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{
+    Capabilities, Container, ContainerStatus, EnvVar, EnvVarSource, ObjectFieldSelector, Pod, PodSpec,
+    ResourceRequirements, SecurityContext, Toleration,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kube::api::ObjectMeta;
+use sha2::{Digest, Sha256};
+
+use crate::api::names::{annotation, env, label, object, resource};
+use crate::components::{fractions, pods};
+
+/// The user that the container runs as.
+const USER: i64 = 10_000;
+/// What a container waits for that does not come by itself.
+const HOPELESS: [&str; 7] = [
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "RunContainerError",
+    "CrashLoopBackOff",
+];
+
+/// The name of the reservation pod of a group on a node, the same in every process and release.
+#[must_use]
+pub fn name(node: &str, group: &str) -> String {
+    let digest = Sha256::digest(format!("{node}/{group}"));
+    let hex: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    format!("{}{hex}", object::RESERVATION_POD_PREFIX)
+}
+
+/// The reservation pod of a group on a node.
+#[must_use]
+pub fn pod(node: &str, group: &str, tolerations: Vec<Toleration>, settings: &fractions::Settings) -> Pod {
+    let field = |name: &str, path: &str| EnvVar {
+        name: name.to_owned(),
+        value: None,
+        value_from: Some(EnvVarSource {
+            field_ref: Some(ObjectFieldSelector {
+                api_version: None,
+                field_path: path.to_owned(),
+            }),
+            ..EnvVarSource::default()
+        }),
+    };
+    let one = || {
+        Some(BTreeMap::from([(
+            resource::NVIDIA_GPU.to_owned(),
+            Quantity("1".to_owned()),
+        )]))
+    };
+    Pod {
+        metadata: ObjectMeta {
+            name: Some(name(node, group)),
+            namespace: Some(object::RESERVATION_NAMESPACE.to_owned()),
+            labels: Some(BTreeMap::from([
+                (label::APP.to_owned(), object::RESERVATION_APP.to_owned()),
+                (label::GPU_GROUP.to_owned(), group.to_owned()),
+            ])),
+            annotations: Some([(annotation::KARPENTER_DO_NOT_DISRUPT.to_owned(), "true".to_owned())].into()),
+            ..ObjectMeta::default()
+        },
+        spec: Some(PodSpec {
+            node_name: Some(node.to_owned()),
+            service_account_name: Some(object::RESERVATION_SERVICE_ACCOUNT.to_owned()),
+            runtime_class_name: settings.runtime_class.clone(),
+            tolerations: (!tolerations.is_empty()).then_some(tolerations),
+            containers: vec![Container {
+                name: object::RESERVATION_CONTAINER.to_owned(),
+                image: Some(settings.image.clone()),
+                image_pull_policy: Some("IfNotPresent".to_owned()),
+                args: Some(vec!["reserve".to_owned()]),
+                env: Some(vec![
+                    field(env::POD_NAME, "metadata.name"),
+                    field(env::POD_NAMESPACE, "metadata.namespace"),
+                ]),
+                resources: Some(ResourceRequirements {
+                    requests: one(),
+                    limits: one(),
+                    claims: None,
+                }),
+                security_context: Some(SecurityContext {
+                    allow_privilege_escalation: Some(false),
+                    run_as_non_root: Some(true),
+                    run_as_user: Some(USER),
+                    capabilities: Some(Capabilities {
+                        add: None,
+                        drop: Some(vec!["all".to_owned()]),
+                    }),
+                    ..SecurityContext::default()
+                }),
+                termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
+                ..Container::default()
+            }],
+            ..PodSpec::default()
+        }),
+        status: None,
+    }
+}
+
+/// Whether a pod reserves a GPU.
+#[must_use]
+pub fn is_one(pod: &Pod) -> bool {
+    pod.metadata.namespace.as_deref() == Some(object::RESERVATION_NAMESPACE)
+        && pod
+            .metadata
+            .labels
+            .as_ref()
+            .is_some_and(|labels| labels.contains_key(label::GPU_GROUP))
+}
+
+/// The GPU that a reservation pod holds.
+#[must_use]
+pub fn device(pod: &Pod) -> Option<&str> {
+    let annotations = pod.metadata.annotations.as_ref()?;
+    annotations
+        .get(annotation::RESERVED_GPU)
+        .map(String::as_str)
+        .filter(|device| !device.is_empty())
+}
+
+/// Why a reservation pod will hold no GPU, or no longer.
+#[must_use]
+pub fn trouble(pod: &Pod) -> Option<String> {
+    let status = pod.status.as_ref();
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    if pods::is_finished(pod) {
+        let (reason, message) = status.map(|s| (text(&s.reason), text(&s.message))).unwrap_or_default();
+        return Some(
+            format!("it has ended: {} {reason} {message}", pods::phase(pod))
+                .trim_end()
+                .to_owned(),
+        );
+    }
+    if pod.metadata.deletion_timestamp.is_some() {
+        return Some("it is being deleted".to_owned());
+    }
+    if device(pod).is_some() {
+        return None;
+    }
+    let containers = status.and_then(|status| status.container_statuses.as_deref());
+    containers
+        .unwrap_or_default()
+        .iter()
+        .find_map(|container: &ContainerStatus| {
+            let waiting = container.state.as_ref()?.waiting.as_ref()?;
+            let reason = waiting.reason.as_deref().filter(|reason| HOPELESS.contains(reason))?;
+            let ended = container
+                .last_state
+                .as_ref()
+                .and_then(|state| state.terminated.as_ref());
+            let said = ended
+                .and_then(|ended| ended.message.as_deref())
+                .or(waiting.message.as_deref());
+            Some(
+                format!("{reason}: {}", said.unwrap_or_default().trim())
+                    .trim_end_matches([':', ' '])
+                    .to_owned(),
+            )
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_name_is_a_function_of_node_and_group() {
+        assert_eq!(name("node-1", "gpu-group"), "gpu-reservation-4e9da835aeef818e");
+        assert_eq!(
+            name("gpu-node-7", "3f0c1c1e-6f5a-4c0e-9b0a-2f6d1b7e8a11"),
+            "gpu-reservation-565765cd1c89dd70"
+        );
+    }
+
+    #[test]
+    fn a_pod_that_cannot_start_says_why() {
+        let read = |status: serde_json::Value| trouble(&serde_json::from_value(json!({"status": status})).unwrap());
+        assert_eq!(read(json!({"phase": "Pending"})), None);
+        let waiting = json!({"containerStatuses": [{"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 1,
+            "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}},
+            "lastState": {"terminated": {"exitCode": 1, "message": "found 2 devices, 1 was expected\n"}}}]});
+        assert_eq!(
+            read(waiting).unwrap(),
+            "CrashLoopBackOff: found 2 devices, 1 was expected"
+        );
+        let refused = json!({"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no devices"});
+        assert_eq!(
+            read(refused).unwrap(),
+            "it has ended: Failed UnexpectedAdmissionError no devices"
+        );
+    }
+}

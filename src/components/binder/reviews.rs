@@ -1,0 +1,166 @@
+//! Which bind requests are to be looked at, and when: those that changed, those whose pod changed, those whose bind ended. Pure.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::api::BindRequest;
+use crate::components::agenda::Agenda;
+use crate::components::bus::PodRef;
+use crate::components::watches::Key;
+use crate::components::{Settings, pods};
+use crate::mirror::Shard;
+
+/// What was seen to is looked at again after this time, in case nothing came of it.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// The bind requests to look at.
+pub struct Reviews {
+    shard: Shard,
+    /// The requests for each pod, by namespace and name.
+    by_pod: HashMap<Key, BTreeSet<Key>>,
+    agenda: Agenda<Key>,
+    /// Not to be looked at before.
+    not_before: HashMap<Key, Instant>,
+    /// Pods (by uid) that were bound, which the watch has not shown yet.
+    bound: HashSet<Arc<str>>,
+}
+
+impl Reviews {
+    /// Nothing to look at yet.
+    #[must_use]
+    pub fn new(settings: &Settings) -> Self {
+        Self {
+            shard: Shard {
+                key: settings.node_pool_label_key.clone(),
+                value: settings.node_pool.clone().unwrap_or_default(),
+            },
+            by_pod: HashMap::new(),
+            agenda: Agenda::default(),
+            not_before: HashMap::new(),
+            bound: HashSet::new(),
+        }
+    }
+
+    /// Whose requests are looked at.
+    #[must_use]
+    pub fn shard(&self) -> &Shard {
+        &self.shard
+    }
+
+    /// A request appeared or changed.
+    pub fn request(&mut self, request: &BindRequest, now: Instant) {
+        let key = Key::of(&request.metadata);
+        self.by_pod.entry(pod_of(request)).or_default().insert(key.clone());
+        self.plan(&key, now);
+    }
+
+    /// A request is gone.
+    pub fn request_gone(&mut self, request: &BindRequest) {
+        let (key, pod) = (Key::of(&request.metadata), pod_of(request));
+        if let Some(of_pod) = self.by_pod.get_mut(&pod) {
+            of_pod.remove(&key);
+            if of_pod.is_empty() {
+                self.by_pod.remove(&pod);
+            }
+        }
+        self.forget(&key);
+    }
+
+    /// A pod is gone.
+    pub fn pod_gone(&mut self, pod: &Pod, now: Instant) {
+        self.bound.remove(pod.metadata.uid.as_deref().unwrap_or_default());
+        self.of_pod(&Key::of(&pod.metadata), now);
+    }
+
+    /// A pod appeared or changed.
+    pub fn pod(&mut self, pod: &Pod, now: Instant) {
+        if pods::is_bound(pod) || pod.metadata.deletion_timestamp.is_some() {
+            self.bound.remove(pod.metadata.uid.as_deref().unwrap_or_default());
+        }
+        self.of_pod(&Key::of(&pod.metadata), now);
+    }
+
+    /// A pod was bound; `seen`: the watch has shown it, or that it is gone.
+    pub fn bound(&mut self, pod: &PodRef, seen: bool) {
+        if !seen {
+            self.bound.insert(Arc::clone(&pod.uid));
+        }
+    }
+
+    /// Whether the pod was bound, and the watch has not shown it yet.
+    #[must_use]
+    pub fn was_bound(&self, uid: &str) -> bool {
+        self.bound.contains(uid)
+    }
+
+    /// The requests for a pod are to be looked at, not before then.
+    pub fn again(&mut self, pod: &PodRef, at: Instant) {
+        let pod = Key {
+            namespace: pod.namespace.to_string(),
+            name: pod.name.to_string(),
+        };
+        for key in self.by_pod.get(&pod).cloned().unwrap_or_default() {
+            self.not_before.insert(key.clone(), at);
+            self.plan(&key, at);
+        }
+    }
+
+    /// Every request is to be looked at.
+    pub fn look_at_all(&mut self, now: Instant) {
+        let keys: Vec<_> = self.by_pod.values().flatten().cloned().collect();
+        keys.iter().for_each(|key| self.plan(key, now));
+    }
+
+    fn of_pod(&mut self, pod: &Key, now: Instant) {
+        for key in self.by_pod.get(pod).cloned().unwrap_or_default() {
+            self.plan(&key, now);
+        }
+    }
+
+    fn plan(&mut self, key: &Key, at: Instant) {
+        let at = self.not_before.get(key).map_or(at, |not_before| at.max(*not_before));
+        self.agenda.plan(key, at);
+    }
+
+    /// When the next one is due.
+    #[must_use]
+    pub fn next(&self) -> Option<Instant> {
+        self.agenda.next()
+    }
+
+    /// Those to look at now. One that is seen to by a chore comes again when that has ended.
+    pub fn due(&mut self, now: Instant) -> Vec<Key> {
+        let due = self.agenda.start_due(now);
+        for key in &due {
+            self.agenda.finish(key);
+            self.not_before.remove(key);
+        }
+        due
+    }
+
+    /// A chore sees to a request: until it ends, nobody else does.
+    pub fn begin(&mut self, key: &Key, now: Instant) {
+        self.not_before.insert(key.clone(), now + AGAIN);
+    }
+
+    /// The chore has ended.
+    pub fn finish(&mut self, key: &Key, now: Instant) {
+        self.plan(key, now + AGAIN);
+    }
+
+    /// The request is not there any more.
+    pub fn forget(&mut self, key: &Key) {
+        self.not_before.remove(key);
+    }
+}
+
+/// The pod that a request is for.
+fn pod_of(request: &BindRequest) -> Key {
+    Key {
+        namespace: request.metadata.namespace.clone().unwrap_or_default(),
+        name: request.spec.pod_name.clone().unwrap_or_default(),
+    }
+}

@@ -1,0 +1,104 @@
+//! The GPUs of a simulated node: each has a UUID, and a pod that asks for GPUs gets the first that are free, as from a device
+//! plugin. A container that runs `unikai reserve` writes the UUID of its GPU into its pod's annotations.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Pod;
+use sha2::{Digest, Sha256};
+
+/// Where a reservation pod says which GPU it has.
+pub(super) const RESERVED: &str = "run.ai/reserve_for_gpu_index";
+
+/// The GPUs of a node that nobody has, and how many there are.
+#[derive(Debug, Default)]
+pub(super) struct Devices {
+    all: Vec<String>,
+    free: BTreeSet<usize>,
+}
+
+impl Devices {
+    /// The GPUs of a node, named after it.
+    pub fn of(node: &str, count: u32) -> Self {
+        let all: Vec<_> = (0..count).map(|number| uuid(node, number)).collect();
+        Self {
+            free: (0..all.len()).collect(),
+            all,
+        }
+    }
+
+    /// So many GPUs for a pod. One that already says which it has, from before this world's time, gets that.
+    pub fn take(&mut self, pod: &Pod, count: i64) -> Vec<String> {
+        let known = reserved(pod).and_then(|uuid| self.all.iter().position(|other| other == uuid));
+        let known = known.filter(|at| count > 0 && self.free.contains(at));
+        let count = usize::try_from(count).unwrap_or(0);
+        let taken: Vec<usize> = known
+            .into_iter()
+            .chain(self.free.iter().copied().filter(|at| Some(*at) != known))
+            .take(count)
+            .collect();
+        for at in &taken {
+            self.free.remove(at);
+        }
+        taken.into_iter().map(|at| self.all[at].clone()).collect()
+    }
+
+    /// Takes back a pod's GPUs.
+    pub fn give_back(&mut self, devices: &mut Vec<String>) {
+        for device in devices.drain(..) {
+            self.free.extend(self.all.iter().position(|other| *other == device));
+        }
+    }
+}
+
+/// The GPU that a pod says it reserves.
+pub(super) fn reserved(pod: &Pod) -> Option<&str> {
+    pod.metadata.annotations.as_ref()?.get(RESERVED).map(String::as_str)
+}
+
+/// Whether a container of the pod runs `unikai reserve`.
+pub(super) fn is_reservation(pod: &Pod) -> bool {
+    let mut containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    containers.any(|container| {
+        container
+            .args
+            .iter()
+            .flatten()
+            .next()
+            .is_some_and(|arg| arg == "reserve")
+    })
+}
+
+/// A UUID as the driver writes them, the same for the same GPU in every run.
+fn uuid(node: &str, number: u32) -> String {
+    let digest = Sha256::digest(format!("{node}/{number}"));
+    let hex: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
+    format!("GPU-{}", parts.join("-"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_gpu_is_given_once_and_can_be_given_again() {
+        let mut devices = Devices::of("n1", 2);
+        let pod = Pod::default();
+        let mut first = devices.take(&pod, 1);
+        let second = devices.take(&pod, 1);
+        assert_ne!(first, second);
+        assert!(devices.take(&pod, 1).is_empty());
+        let uuid = first[0].clone();
+        devices.give_back(&mut first);
+        assert_eq!(devices.take(&pod, 1), [uuid]);
+    }
+
+    #[test]
+    fn a_pod_from_before_keeps_the_gpu_that_it_names() {
+        let mut devices = Devices::of("n1", 4);
+        let uuid = uuid("n1", 2);
+        let mut pod = Pod::default();
+        pod.metadata.annotations = Some([(RESERVED.to_owned(), uuid.clone())].into());
+        assert_eq!(devices.take(&pod, 1), [uuid]);
+    }
+}

@@ -1,0 +1,403 @@
+//! Pods that share a GPU, as a user sees them with kubectl.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod};
+use kube::api::{DeleteParams, ListParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+use unikai::api::BindRequest;
+use unikai::devcluster::apiserver::{Effect, Match, Times};
+use unikai::devcluster::world::NodeSpec;
+
+use super::lab::{Lab, TEAM, eventually, phase, pod};
+
+const SHARING: &[&str] = &["--gpu-sharing", "true"];
+const RESERVATIONS: &str = "kai-resource-reservation";
+
+/// A Deployment of one pod with a part of a GPU, as third-party guides write it.
+fn deployment(name: &str, annotations: Value) -> Value {
+    let mut template = pod(name, 0);
+    template["spec"]["terminationGracePeriodSeconds"] = json!(0);
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": name, "namespace": TEAM},
+        "spec": {
+            "replicas": 1, "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name, "kai.scheduler/queue": "test"}, "annotations": annotations},
+                "spec": template["spec"],
+            },
+        },
+    })
+}
+
+fn fraction(portion: &str) -> Value {
+    json!({"gpu-fraction": portion})
+}
+
+/// A bare pod with a part of a GPU.
+fn sharing_pod(name: &str, annotations: Value) -> Value {
+    let mut pod = pod(name, 0);
+    pod["metadata"]["annotations"] = annotations;
+    pod
+}
+
+impl Lab {
+    /// The reservation pods.
+    pub async fn reservations(&self) -> Vec<Pod> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), RESERVATIONS);
+        api.list(&ListParams::default()).await.expect("pods").items
+    }
+
+    /// Waits until the pods whose names begin so all run, and returns them.
+    async fn all_run(&self, prefix: &str, count: usize) -> Vec<Pod> {
+        eventually(&format!("{count} pods {prefix}… run"), async || {
+            let mut pods = self.all_pods().await;
+            pods.retain(|pod| pod.name_any().starts_with(prefix));
+            let states: Vec<_> = pods.iter().map(|pod| (pod.name_any(), phase(pod))).collect();
+            (pods.len() == count && states.iter().all(|(_, phase)| phase == "Running"))
+                .then_some(pods)
+                .ok_or_else(|| format!("{states:?}"))
+        })
+        .await
+    }
+
+    async fn config_maps(&self) -> BTreeMap<String, BTreeMap<String, String>> {
+        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), TEAM);
+        let maps = api.list(&ListParams::default()).await.expect("config maps").items;
+        let named = maps
+            .into_iter()
+            .map(|map| (map.name_any(), map.data.unwrap_or_default()));
+        named.filter(|(name, _)| name != "kube-root-ca.crt").collect()
+    }
+
+    pub async fn bind_requests(&self) -> Vec<String> {
+        let api: Api<BindRequest> = Api::all(self.client.clone());
+        let all = api.list(&ListParams::default()).await.expect("bind requests").items;
+        all.iter().map(ResourceExt::name_any).collect()
+    }
+
+    /// Waits until nothing is left of what binds make.
+    pub async fn nothing_left(&self) {
+        eventually("reservations, config maps and bind requests are gone", async || {
+            let left = (
+                self.reservations()
+                    .await
+                    .iter()
+                    .map(ResourceExt::name_any)
+                    .collect::<Vec<_>>(),
+                self.config_maps().await.into_keys().collect::<Vec<_>>(),
+                self.bind_requests().await,
+            );
+            (left.0.is_empty() && left.1.is_empty() && left.2.is_empty())
+                .then_some(())
+                .ok_or_else(|| format!("{left:?}"))
+        })
+        .await;
+    }
+}
+
+/// The column GPU-GROUP of the guides.
+fn group(pod: &Pod) -> String {
+    pod.labels().get("runai-gpu-group").cloned().unwrap_or_default()
+}
+
+fn node(pod: &Pod) -> String {
+    pod.spec
+        .as_ref()
+        .and_then(|spec| spec.node_name.clone())
+        .unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_deployments_share_a_gpu_a_third_takes_another_and_all_is_given_back() {
+    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 2), NodeSpec::cpu("cpu-1")]).await;
+    let operator = lab.replica_with("one", SHARING).await;
+    lab.create(deployment("vllm-test-07", fraction("0.7"))).await.unwrap();
+    let first = lab.all_run("vllm-test-07", 1).await.remove(0);
+    lab.create(deployment("vllm-test-02", fraction("0.2"))).await.unwrap();
+    let second = lab.all_run("vllm-test-02", 1).await.remove(0);
+    assert_eq!((node(&first), group(&first)), (node(&second), group(&second)));
+    assert!(!group(&first).is_empty());
+
+    let reservations = lab.reservations().await;
+    let [reservation] = &reservations[..] else {
+        panic!("{reservations:?}");
+    };
+    assert!(
+        reservation.name_any().starts_with("gpu-reservation-"),
+        "{}",
+        reservation.name_any()
+    );
+    assert_eq!(reservation.labels()["runai-gpu-group"], group(&first));
+    let device = reservation.annotations()["run.ai/reserve_for_gpu_index"].clone();
+    assert!(device.starts_with("GPU-"), "{device}");
+    assert_eq!(reservation.annotations()["karpenter.sh/do-not-disrupt"], "true");
+    assert_eq!(first.annotations()["received-resource-type"], "Fraction");
+    let spec = first.spec.clone().unwrap();
+    assert_eq!(spec.runtime_class_name.as_deref(), Some("nvidia"));
+    assert_eq!(
+        reservation.spec.as_ref().unwrap().tolerations,
+        spec.tolerations,
+        "the workload's tolerations"
+    );
+
+    let maps = lab.config_maps().await;
+    for (pod, portion) in [(&first, "0.70"), (&second, "0.20")] {
+        let name = format!("{}-0", pod.annotations()["runai/shared-gpu-configmap"]);
+        let expected = [
+            ("NVIDIA_VISIBLE_DEVICES", device.as_str()),
+            ("RUNAI_NUM_OF_GPUS", portion),
+            ("GPU_PORTION", portion),
+        ];
+        assert_eq!(maps[&name], expected.map(|(k, v)| (k.to_owned(), v.to_owned())).into());
+        assert!(maps[&format!("{name}-evar")].is_empty());
+    }
+
+    lab.create(deployment("third", fraction("0.2"))).await.unwrap();
+    let third = lab.all_run("third", 1).await.remove(0);
+    assert_ne!(group(&third), group(&first), "0.7 + 0.2 + 0.2 is more than a GPU");
+    assert_eq!(lab.reservations().await.len(), 2);
+    lab.assert_safe().await;
+
+    for name in ["vllm-test-07", "vllm-test-02", "third"] {
+        let api: Api<k8s_openapi::api::apps::v1::Deployment> = Api::namespaced(lab.client.clone(), TEAM);
+        api.delete(name, &DeleteParams::background()).await.unwrap();
+    }
+    lab.nothing_left().await;
+    lab.create(pod("whole", 2)).await.unwrap();
+    lab.runs("whole").await;
+    assert_eq!(lab.world.refused_gpu_pods(), 0);
+    operator.assert_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_part_of_a_gpu_can_be_asked_for_by_memory_for_a_container_and_of_several_gpus() {
+    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 4)]).await;
+    let operator = lab.replica_with("one", SHARING).await;
+    // 81559 MiB count as 81500.
+    lab.create(sharing_pod("by.memory", json!({"gpu-memory": "20375"})))
+        .await
+        .unwrap();
+    let by_memory = lab.all_run("by.memory", 1).await.remove(0);
+    let maps = lab.config_maps().await;
+    let map = &maps[&format!("{}-0", by_memory.annotations()["runai/shared-gpu-configmap"])];
+    assert_eq!(map["GPU_PORTION"], "0.25");
+    lab.create(sharing_pod("too-much", json!({"gpu-memory": "90000"})))
+        .await
+        .unwrap();
+    lab.unschedulable("too-much").await;
+
+    let mut named = sharing_pod(
+        "named",
+        json!({"gpu-fraction": "0.5", "gpu-fraction-container-name": "gpu-init"}),
+    );
+    named["spec"]["initContainers"] = json!([{"name": "gpu-init", "image": "ubuntu", "command": ["true"]}]);
+    lab.create(named).await.unwrap();
+    let named = lab.all_run("named", 1).await.remove(0);
+    let maps = lab.config_maps().await;
+    let prefix = &named.annotations()["runai/shared-gpu-configmap"];
+    assert!(maps.contains_key(&format!("{prefix}-i0")), "{:?}", maps.keys());
+
+    let two = json!({"gpu-fraction": "0.6", "gpu-fraction-num-devices": "2"});
+    lab.create(sharing_pod("two-devices", two)).await.unwrap();
+    let two = lab.all_run("two-devices", 1).await.remove(0);
+    let groups: Vec<_> = two
+        .labels()
+        .iter()
+        .filter_map(|(key, value)| Some((key.strip_prefix("runai-gpu-group/")?, value.as_str())))
+        .collect();
+    assert_eq!(groups.len(), 2, "{:?}", two.labels());
+    assert!(groups.iter().all(|(key, value)| key == value));
+    assert_eq!(group(&two), "");
+    let maps = lab.config_maps().await;
+    let map = &maps[&format!("{}-0", two.annotations()["runai/shared-gpu-configmap"])];
+    let devices: Vec<_> = map["NVIDIA_VISIBLE_DEVICES"].split(',').collect();
+    assert!(devices.len() == 2 && devices[0] != devices[1], "{devices:?}");
+    assert_eq!(map["GPU_PORTION"], "0.60");
+
+    for name in ["by.memory", "too-much", "named", "two-devices"] {
+        lab.delete_pod(name).await;
+    }
+    lab.nothing_left().await;
+    assert_eq!(lab.world.refused_gpu_pods(), 0);
+    operator.assert_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_hundred_pods_at_once_share_gpus_without_a_double_reservation_and_with_few_writes() {
+    let nodes = (0..10).map(|i| NodeSpec::gpu(format!("gpu-{i}"), 8)).collect();
+    let lab = Lab::start(nodes).await;
+    let operator = lab.replica_with("one", SHARING).await;
+    let portions = ["0.5", "0.25", "0.2", "0.4"];
+    // Each passes the webhooks twice, which a busy machine answers for some at a time only.
+    for first in (0..200).step_by(20) {
+        let pods =
+            (first..first + 20).map(|i| lab.create(sharing_pod(&format!("load-{i}"), fraction(portions[i % 4]))));
+        for created in futures::future::join_all(pods).await {
+            created.unwrap();
+        }
+    }
+    let pods = lab.all_run("load", 200).await;
+    eventually("all binds are complete", async || {
+        let open = lab.bind_requests().await;
+        open.is_empty()
+            .then_some(())
+            .ok_or_else(|| format!("{} open", open.len()))
+    })
+    .await;
+
+    let groups: std::collections::BTreeSet<_> = pods.iter().map(|pod| (node(pod), group(pod))).collect();
+    let reservations = lab.reservations().await;
+    let reserved: std::collections::BTreeSet<_> = reservations.iter().map(|pod| (node(pod), group(pod))).collect();
+    assert_eq!(
+        (&reserved, reservations.len()),
+        (&groups, groups.len()),
+        "one reservation per group"
+    );
+    let devices: std::collections::BTreeSet<_> = reservations
+        .iter()
+        .map(|pod| pod.annotations()["run.ai/reserve_for_gpu_index"].clone())
+        .collect();
+    assert_eq!(devices.len(), groups.len(), "one device per group");
+    assert_eq!(lab.world.refused_gpu_pods(), 0);
+
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for write in lab.server.audit().writes_of(&operator.identity) {
+        if ["bindrequests", "configmaps", "pods"].contains(&&*write.resource) && write.subresource != "status" {
+            *counts
+                .entry(format!("{} {} {}", write.verb, write.resource, write.subresource))
+                .or_default() += 1;
+        }
+    }
+    println!("{} groups, {counts:#?}", groups.len());
+    let count = |what: &str| counts.get(what).copied().unwrap_or_default();
+    let of_pods = ["create bindrequests ", "create pods binding", "delete bindrequests "].map(count);
+    assert_eq!((of_pods, count("create configmaps ")), ([200; 3], 400));
+    assert_eq!(
+        count("create pods "),
+        groups.len(),
+        "the reservation pods write their annotations themselves"
+    );
+    // One label each; the grouper names the group of a pod that has waited for a while.
+    assert!((200..=400).contains(&count("patch pods ")), "{counts:#?}");
+    operator.assert_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reservation_that_cannot_be_made_is_explained_and_tried_again() {
+    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 2)]).await;
+    let operator = lab.replica_with("one", SHARING).await;
+    let reservations = Match {
+        namespace: Some(RESERVATIONS.to_owned()),
+        ..Match::verb_on("create", "pods")
+    };
+    let refuse = Effect::Refuse {
+        code: 403,
+        retry_after: None,
+    };
+    lab.server.faults().add(reservations, refuse, Times::Next(1));
+    lab.create(sharing_pod("patient", fraction("0.5"))).await.unwrap();
+    eventually("an event says why", async || {
+        let api: Api<Event> = Api::namespaced(lab.client.clone(), TEAM);
+        let events = api.list(&ListParams::default()).await.map_err(|e| e.to_string())?;
+        let mut reasons = events.iter().filter_map(|event| event.reason.clone());
+        reasons
+            .any(|reason| reason == "BindingError")
+            .then_some(())
+            .ok_or_else(|| "no event".to_owned())
+    })
+    .await;
+    lab.runs("patient").await;
+    eventually("the condition says that it is bound", async || {
+        let pod = lab.pods().get("patient").await.map_err(|e| e.to_string())?;
+        let conditions = pod.status.and_then(|status| status.conditions).unwrap_or_default();
+        let bound = conditions.iter().find(|condition| condition.type_ == "PodBound");
+        bound
+            .is_some_and(|bound| bound.status == "True")
+            .then_some(())
+            .ok_or_else(|| format!("{conditions:?}"))
+    })
+    .await;
+    lab.delete_pod("patient").await;
+    lab.nothing_left().await;
+    operator.assert_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_loses_the_reservation_of_its_gpu_is_evicted_and_starts_anew() {
+    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 2)]).await;
+    let _operator = lab.replica_with("one", SHARING).await;
+    lab.create(deployment("server", fraction("0.5"))).await.unwrap();
+    let before = lab.all_run("server", 1).await.remove(0).name_any();
+    let reservation = lab.reservations().await.remove(0);
+    let api: Api<Pod> = Api::namespaced(lab.client.clone(), RESERVATIONS);
+    api.delete(&reservation.name_any(), &DeleteParams::default().grace_period(0))
+        .await
+        .unwrap();
+    eventually("another pod takes its place", async || {
+        let pods = lab.all_pods().await;
+        let names: Vec<_> = pods.iter().map(|pod| (pod.name_any(), phase(pod))).collect();
+        let replaced = names.len() == 1 && names[0].0 != before && names[0].1 == "Running";
+        replaced.then_some(()).ok_or_else(|| format!("{names:?}"))
+    })
+    .await;
+    assert_eq!(lab.reservations().await.len(), 1);
+    assert_eq!(lab.world.refused_gpu_pods(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bind_requests_of_another_binder_are_finished() {
+    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 2)]).await;
+    let mut waiting = sharing_pod("waiting", fraction("0.5"));
+    waiting["metadata"]["annotations"]["runai/shared-gpu-configmap"] = json!("waiting-shared-gpu");
+    let waiting = lab.create(waiting).await.unwrap();
+    let owner = json!([{"apiVersion": "v1", "kind": "Pod", "name": "waiting", "uid": waiting.metadata.uid}]);
+    let request = |name: &str, pod: &str, owner: &Value| {
+        json!({
+            "apiVersion": "scheduling.run.ai/v1alpha2", "kind": "BindRequest",
+            "metadata": {"name": name, "namespace": TEAM, "ownerReferences": owner},
+            "spec": {"podName": pod, "selectedNode": "gpu-1", "receivedResourceType": "Fraction",
+                "receivedGPU": {"count": 1, "portion": "0.50"}, "selectedGPUGroups": ["3f0c1c1e-6f5a-4c0e-9b0a-2f6d1b7e8a11"]},
+        })
+    };
+    lab.create(request("waiting", "waiting", &owner)).await.unwrap();
+    lab.create(request("gone", "gone", &json!([]))).await.unwrap();
+    let operator = lab.replica_with("one", SHARING).await;
+    let runs = lab.all_run("waiting", 1).await.remove(0);
+    assert_eq!(group(&runs), "3f0c1c1e-6f5a-4c0e-9b0a-2f6d1b7e8a11");
+    eventually("one request has succeeded and the other is gone", async || {
+        let api: Api<BindRequest> = Api::namespaced(lab.client.clone(), TEAM);
+        let all = api.list(&ListParams::default()).await.map_err(|e| e.to_string())?.items;
+        let phases: Vec<_> = all
+            .iter()
+            .map(|request| {
+                (
+                    request.name_any(),
+                    request.status.clone().and_then(|status| status.phase),
+                )
+            })
+            .collect();
+        (phases == [("waiting".to_owned(), Some("Succeeded".to_owned()))])
+            .then_some(())
+            .ok_or_else(|| format!("{phases:?}"))
+    })
+    .await;
+    operator.assert_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_pod_can_have_a_bind_request() {
+    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 2)]).await;
+    let operator = lab.replica_with("one", &["--always-bind-requests"]).await;
+    lab.create(pod("plain", 1)).await.unwrap();
+    lab.runs("plain").await;
+    lab.nothing_left().await;
+    let writes = lab.writes_of(&operator);
+    assert!(
+        writes.iter().any(|write| write.starts_with("create bindrequests/")),
+        "{writes:#?}"
+    );
+    operator.assert_no_errors();
+}
