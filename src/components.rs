@@ -156,6 +156,8 @@ pub struct Settings {
     pub pod_labels: BTreeMap<String, String>,
     /// Namespaces must carry these labels for their pods to be grouped.
     pub namespace_labels: BTreeMap<String, String>,
+    /// Evictions are planned within disruption budgets.
+    pub respect_disruption_budgets: bool,
     /// Extended resources that are whole GPUs, beside those of NVIDIA and AMD.
     pub gpu_resources: Vec<String>,
     /// Conditions and events list every node instead of counts per reason.
@@ -181,6 +183,7 @@ impl Default for Settings {
             default_priorities: None,
             pod_labels: BTreeMap::new(),
             namespace_labels: BTreeMap::new(),
+            respect_disruption_budgets: true,
             gpu_resources: Vec::new(),
             detailed_fit_errors: false,
             queue_metric_labels: Vec::new(),

@@ -64,6 +64,8 @@ pub struct Settings {
     pub scaling_app: String,
     /// The kubelets' alignment to NUMA zones is to be foreseen, without these resources.
     pub numa: Option<Vec<String>>,
+    /// Disruption budgets count. KAI does not look at them.
+    pub budgets: bool,
     /// False: queues with a parent hang below one unlimited queue `default`, and no other queue exists.
     pub full_hierarchy: bool,
 }
@@ -82,6 +84,7 @@ impl Default for Settings {
             reservation_app: object::RESERVATION_APP.to_owned(),
             scaling_app: label::SCALING_POD_APP.to_owned(),
             numa: None,
+            budgets: true,
             full_hierarchy: true,
         }
     }
@@ -339,6 +342,7 @@ impl Mirror {
             }
             Change::Applied(Object::Storage(object)) => self.storage_changed(&object, true, &mut out),
             Change::Deleted(Object::Storage(object)) => self.storage_changed(&object, false, &mut out),
+            Change::Applied(Object::PodDisruptionBudget(_)) if !self.settings.budgets => {}
             Change::Applied(Object::PodDisruptionBudget(object)) => {
                 out.events.push(Event::Budget(Box::new(budget::read(&object))));
             }

@@ -166,6 +166,7 @@ fn start_components(
 fn mirror_settings(settings: &components::Settings) -> mirror::Settings {
     let usual = mirror::Settings::default();
     mirror::Settings {
+        budgets: settings.respect_disruption_budgets,
         gpu_resources: [usual.gpu_resources.as_slice(), settings.gpu_resources.as_slice()].concat(),
         scheduler_name: settings.scheduler_name.clone(),
         shard: Shard {

@@ -25,6 +25,7 @@ use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use tokio::sync::mpsc;
@@ -89,11 +90,13 @@ pub enum Kind {
     CsiNode,
     /// How much storage drivers have left.
     CsiStorageCapacity,
+    /// Disruption budgets.
+    PodDisruptionBudget,
 }
 
 impl Kind {
     /// Every kind, in the order in which they are started.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Namespace,
         Self::PriorityClass,
         Self::Node,
@@ -110,6 +113,7 @@ impl Kind {
         Self::DeviceClass,
         Self::ResourceSlice,
         Self::ResourceClaim,
+        Self::PodDisruptionBudget,
         Self::Pod,
     ];
 
@@ -127,6 +131,7 @@ impl Kind {
                 | Self::CsiStorageCapacity
                 | Self::PersistentVolume
                 | Self::PersistentVolumeClaim
+                | Self::PodDisruptionBudget
         )
     }
 
@@ -151,6 +156,7 @@ impl Kind {
             Self::CsiDriver => "csidrivers",
             Self::CsiNode => "csinodes",
             Self::CsiStorageCapacity => "csistoragecapacities",
+            Self::PodDisruptionBudget => "poddisruptionbudgets",
         }
     }
 }
@@ -174,6 +180,8 @@ pub enum Object {
     BindRequest(Arc<BindRequest>),
     /// A topology.
     Topology(Arc<Topology>),
+    /// A disruption budget.
+    PodDisruptionBudget(Arc<PodDisruptionBudget>),
     /// A class of devices.
     DeviceClass(Arc<DeviceClass>),
     /// Devices that a driver offers.

@@ -315,5 +315,6 @@ fn mirrored(object: Object) -> mirror::Object {
         Object::DeviceClass(class) => mirror::Object::DeviceClass(class),
         Object::ResourceSlice(slice) => mirror::Object::ResourceSlice(slice),
         Object::ResourceClaim(claim) => mirror::Object::ResourceClaim(claim),
+        Object::PodDisruptionBudget(budget) => mirror::Object::PodDisruptionBudget(budget),
     }
 }

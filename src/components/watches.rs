@@ -292,7 +292,8 @@ async fn publish(bus: &Bus, kind: Kind, change: Change) -> Result<(), Error> {
         | Kind::CsiNode
         | Kind::CsiStorageCapacity
         | Kind::PersistentVolume
-        | Kind::PersistentVolumeClaim => (false, false, false),
+        | Kind::PersistentVolumeClaim
+        | Kind::PodDisruptionBudget => (false, false, false),
     };
     if to_grouper {
         deliver(&bus.grouper, ToGrouper::Change(change.clone())).await?;

@@ -45,6 +45,10 @@ pub struct SchedulingArgs {
     #[arg(long, env = "UNIKAI_CREATE_DEFAULT_QUEUES", value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub create_default_queues: bool,
 
+    /// Plan no eviction that a PodDisruptionBudget would not grant; KAI plans them all the same, and waits
+    #[arg(long, env = "UNIKAI_RESPECT_DISRUPTION_BUDGETS", value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    pub respect_disruption_budgets: bool,
+
     /// Extended resources that are whole GPUs, beside nvidia.com/gpu and amd.com/gpu; queues count all of them together
     #[arg(
         long = "gpu-resource",
@@ -235,6 +239,7 @@ impl TryFrom<Args> for Settings {
                 node_pool_label_key: scheduling.node_pool_label_key,
                 node_pool: scheduling.node_pool.filter(|pool| !pool.is_empty()),
                 default_queue: scheduling.default_queue,
+                respect_disruption_budgets: scheduling.respect_disruption_budgets,
                 gpu_resources: scheduling.gpu_resources,
                 detailed_fit_errors: scheduling.detailed_fit_errors,
                 queue_metric_labels: metrics.queue_labels(),

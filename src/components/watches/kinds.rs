@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};
@@ -84,6 +85,7 @@ watched!(Topology, topologies);
 watched!(DeviceClass, device_classes);
 watched!(ResourceSlice, resource_slices);
 watched!(ResourceClaim, resource_claims);
+watched!(PodDisruptionBudget, pod_disruption_budgets);
 watched!(
     Node,
     nodes,
@@ -123,5 +125,6 @@ pub(super) async fn start(kind: Kind, feed: Feed) -> Result<(), Error> {
         Kind::CsiDriver => watch::<CSIDriver>(feed).await,
         Kind::CsiNode => watch::<CSINode>(feed).await,
         Kind::CsiStorageCapacity => watch::<CSIStorageCapacity>(feed).await,
+        Kind::PodDisruptionBudget => watch::<PodDisruptionBudget>(feed).await,
     }
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};
@@ -208,4 +209,6 @@ pub struct Stores {
     pub csi_nodes: Store<CSINode>,
     /// How much storage drivers have left.
     pub csi_storage_capacities: Store<CSIStorageCapacity>,
+    /// Disruption budgets.
+    pub pod_disruption_budgets: Store<PodDisruptionBudget>,
 }

@@ -1,7 +1,8 @@
 //! What a user of KAI does on the first day, step by step.
 
 use k8s_openapi::api::core::v1::Event;
-use kube::api::{Api, ListParams};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::json;
 use unikai::devcluster::world::NodeSpec;
 
@@ -110,12 +111,58 @@ async fn a_sub_group_that_is_not_there_is_told_on_the_pod() {
         "{why}"
     );
     let corrected = json!({"metadata": {"labels": {"kai.scheduler/subgroup-name": null}}});
-    let patch = kube::api::Patch::Merge(corrected);
-    lab.pods()
-        .patch("lost", &kube::api::PatchParams::default(), &patch)
-        .await
-        .unwrap();
+    let patch = Patch::Merge(corrected);
+    lab.pods().patch("lost", &PatchParams::default(), &patch).await.unwrap();
     lab.runs("lost").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disruption_budget_keeps_a_pod_until_it_allows_its_eviction() {
+    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 1)]).await;
+    let operator = lab.replica("one").await;
+    let mut kept = pod("kept", 1);
+    kept["metadata"]["labels"]["app"] = json!("kept");
+    lab.create(kept).await.unwrap();
+    lab.runs("kept").await;
+    let budget = json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "keeps", "namespace": TEAM},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "kept"}}},
+    });
+    let created = lab.create(budget).await.unwrap();
+    let status = |allowed: i32| {
+        json!({"status": {
+            "observedGeneration": created.metadata.generation, "disruptionsAllowed": allowed,
+            "currentHealthy": 1, "desiredHealthy": 1 - allowed, "expectedPods": 1,
+        }})
+    };
+    let budgets = Api::<PodDisruptionBudget>::namespaced(lab.client.clone(), TEAM);
+    let set = async |allowed| {
+        let patch = Patch::Merge(status(allowed));
+        budgets
+            .patch_status("keeps", &PatchParams::default(), &patch)
+            .await
+            .unwrap();
+    };
+    set(0).await;
+
+    let mut urgent = pod("urgent", 1);
+    urgent["metadata"]["labels"]["priorityClassName"] = json!("build");
+    lab.create(urgent).await.unwrap();
+    lab.unschedulable("urgent").await;
+    let evictions = || {
+        lab.server
+            .audit()
+            .writes()
+            .into_iter()
+            .filter(|write| write.subresource == "eviction")
+            .count()
+    };
+    assert_eq!(evictions(), 0, "nothing is asked for that would be refused");
+
+    set(1).await;
+    lab.runs("urgent").await;
+    assert_eq!(evictions(), 1);
+    operator.assert_no_errors();
 }
 
 #[tokio::test(flavor = "multi_thread")]
