@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use kube::core::Status;
+
 /// Waits that double from the first to the longest.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
@@ -42,12 +44,19 @@ pub fn failure(error: &kube::Error) -> Failure {
         kube::Error::Api(status) => match status.code {
             404 | 410 => Failure::Gone,
             409 => Failure::Conflict,
+            // Nothing that waiting a little would change: a disruption budget does not allow an eviction.
+            429 if refused_by_budget(status) => Failure::Refused,
             429 | 503 => Failure::Busy,
             500..=599 => Failure::Unknown,
             _ => Failure::Refused,
         },
         _ => Failure::Unknown,
     }
+}
+
+fn refused_by_budget(status: &Status) -> bool {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    causes.into_iter().any(|cause| cause.reason == "DisruptionBudget")
 }
 
 #[cfg(test)]

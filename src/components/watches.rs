@@ -320,6 +320,7 @@ async fn publish(bus: &Bus, kind: Kind, change: Change) -> Result<(), Error> {
         | Kind::CsiNode
         | Kind::CsiStorageCapacity
         | Kind::PersistentVolume
+        | Kind::PodDisruptionBudget
         | Kind::PersistentVolumeClaim => false,
     };
     let to_binder = for_binder.then(|| change.clone());

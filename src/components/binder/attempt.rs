@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{Binding, ObjectReference, Pod};
 use kube::Api;
-use kube::api::{DeleteParams, ObjectMeta, PostParams, Preconditions};
+use kube::api::{DeleteParams, EvictParams, ObjectMeta, PostParams, Preconditions};
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
 use tracing::debug;
@@ -139,7 +139,8 @@ impl Attempt {
         self.steps.step("post binding", certain).await
     }
 
-    /// Deletes a pod, with the grace period that it asks for itself.
+    /// Evicts a pod, with the grace period that it asks for itself: through the eviction API, which minds disruption budgets, or by a plain deletion where
+    /// the settings say that they do not count.
     pub async fn evict(&self, evict: &Evict) -> Report {
         let pod = &evict.pod;
         let api: Api<Pod> = Api::namespaced(self.context.writes.clone(), &pod.namespace);
@@ -151,8 +152,16 @@ impl Attempt {
             preconditions: Some(preconditions),
             ..DeleteParams::default()
         };
-        let delete = || async { api.delete(&pod.name, &params).await.map(drop) };
-        self.until_certain(pod, None, delete).await
+        if !self.context.settings.respect_disruption_budgets {
+            let delete = || async { api.delete(&pod.name, &params).await.map(drop) };
+            return self.until_certain(pod, None, delete).await;
+        }
+        let params = EvictParams {
+            delete_options: Some(params),
+            ..EvictParams::default()
+        };
+        let request = || async { api.evict(&pod.name, &params).await.map(drop) };
+        self.until_certain(pod, None, request).await
     }
 
     /// Sends the request until it is certain that it was carried out, cannot be, or is not needed any more.
