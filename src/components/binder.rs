@@ -105,7 +105,7 @@ pub async fn run(
 /// A piece of work of one request.
 #[derive(Debug)]
 enum Job {
-    Bind(Bind),
+    Bind(Box<Bind>),
     Evict(Evict),
 }
 
@@ -213,7 +213,7 @@ impl Binder {
         }
         for bind in order.binds {
             if !bind.steps.contains(&Step::GpuShare) && !self.context.settings.sharing.always_bind_requests {
-                self.queue.push_back(Job::Bind(bind));
+                self.queue.push_back(Job::Bind(Box::new(bind)));
             } else {
                 self.queue_course(bind, None);
             }

@@ -211,14 +211,13 @@ impl Claims {
     /// Notes a claim, or that it is gone. To be told by [`Claims::tell_claim`].
     pub fn put_claim(&mut self, claim: &Arc<ResourceClaim>, there: bool) {
         let key = claim_key(claim);
-        if let Some(old) = self.claims.remove(&key) {
-            if let Some((_, uid)) = for_whom(&old) {
-                if let Some(claims) = self.for_pod.get_mut(&*uid) {
-                    claims.remove(&key);
-                    if claims.is_empty() {
-                        self.for_pod.remove(&*uid);
-                    }
-                }
+        if let Some(old) = self.claims.remove(&key)
+            && let Some((_, uid)) = for_whom(&old)
+            && let Some(claims) = self.for_pod.get_mut(&*uid)
+        {
+            claims.remove(&key);
+            if claims.is_empty() {
+                self.for_pod.remove(&*uid);
             }
         }
         if there {

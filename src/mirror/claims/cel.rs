@@ -103,7 +103,7 @@ fn too_deep(bare: &str) -> bool {
             ')' | ']' | '}' => nested = nested.saturating_sub(1),
             '.' => chain += 1,
             '|' | '&' | '+' | '-' | '*' | '/' | '%' | '?' | '!' | '<' | '>' | '=' => {
-                (operators, chain) = (operators + 1, 0)
+                (operators, chain) = (operators + 1, 0);
             }
             ',' | ':' => chain = 0,
             _ => {}
