@@ -208,43 +208,13 @@ fn changes(raw: RawObjects, notes: &mut Vec<String>) -> Vec<Change> {
     take(classes, Object::DeviceClass, &mut changes, notes);
     let slices = of_this_version(raw.resource_slices, "ResourceSlice");
     take(slices, Object::ResourceSlice, &mut changes, notes);
-    let (to, notes_to) = (&mut changes, &mut *notes);
-    take(
-        raw.storage_classes,
-        |it| Object::Storage(StorageObject::Class(it)),
-        to,
-        notes_to,
-    );
-    take(
-        raw.csi_drivers,
-        |it| Object::Storage(StorageObject::Driver(it)),
-        to,
-        notes_to,
-    );
-    take(
-        raw.csi_nodes,
-        |it| Object::Storage(StorageObject::Node(it)),
-        to,
-        notes_to,
-    );
-    take(
-        raw.csi_storage_capacities,
-        |it| Object::Storage(StorageObject::Capacity(it)),
-        to,
-        notes_to,
-    );
-    take(
-        raw.persistent_volumes,
-        |it| Object::Storage(StorageObject::Volume(it)),
-        to,
-        notes_to,
-    );
-    take(
-        raw.persistent_volume_claims,
-        |it| Object::Storage(StorageObject::Claim(it)),
-        to,
-        notes_to,
-    );
+    let (to, say) = (&mut changes, &mut *notes);
+    take(raw.storage_classes, stored(StorageObject::Class), to, say);
+    take(raw.csi_drivers, stored(StorageObject::Driver), to, say);
+    take(raw.csi_nodes, stored(StorageObject::Node), to, say);
+    take(raw.csi_storage_capacities, stored(StorageObject::Capacity), to, say);
+    take(raw.persistent_volumes, stored(StorageObject::Volume), to, say);
+    take(raw.persistent_volume_claims, stored(StorageObject::Claim), to, say);
     take(raw.queues, Object::Queue, &mut changes, notes);
     take(raw.nodes, Object::Node, &mut changes, notes);
     take(raw.bind_requests, Object::BindRequest, &mut changes, notes);
@@ -255,8 +225,16 @@ fn changes(raw: RawObjects, notes: &mut Vec<String>) -> Vec<Change> {
     changes
 }
 
-fn take<K>(list: Option<Vec<Value>>, object: fn(Arc<K>) -> Object, changes: &mut Vec<Change>, notes: &mut Vec<String>)
-where
+fn stored<K>(kind: fn(Arc<K>) -> StorageObject) -> impl Fn(Arc<K>) -> Object {
+    move |object| Object::Storage(kind(object))
+}
+
+fn take<K>(
+    list: Option<Vec<Value>>,
+    object: impl Fn(Arc<K>) -> Object,
+    changes: &mut Vec<Change>,
+    notes: &mut Vec<String>,
+) where
     K: Resource<DynamicType = ()> + DeserializeOwned,
 {
     for value in list.into_iter().flatten() {

@@ -136,6 +136,8 @@ pub fn best_node(model: &Model, context: Context, task: TaskId, work: &mut Work)
         .nominated_node
         .as_ref()
         .filter(|_| scorers.nominated);
+    // Also before a look at all nodes: who is placed by that may be the one that others had to be near.
+    let closed = context.closed.filter(|closed| closed.borrow_mut().ready(model, task));
     let special = numa::counts(model, task) || claims::need_less(model, task) || (wishes && nominated.is_some());
     if !indexed || special || (wishes && context.scope.preferred.is_some()) {
         return scan(
@@ -148,7 +150,6 @@ pub fn best_node(model: &Model, context: Context, task: TaskId, work: &mut Work)
             work,
         );
     }
-    let closed = context.closed.filter(|closed| closed.borrow_mut().ready(model, task));
     let context = Context { closed, ..context };
     let nominated = nominated.and_then(|name| model.node_named(name));
     let ranked = |id: &NodeId| {

@@ -3,8 +3,21 @@
 use crate::engine::Engine;
 use crate::engine::decision::Decisions;
 use crate::engine::input::{Event, PodInput, PodStatus};
+use crate::engine::policy::{ActionKind, Policy};
 
 use super::scenario::NOW;
+
+/// An engine with these actions that was told these events.
+pub fn engine(events: &[Event], actions: &[ActionKind]) -> Engine {
+    let mut engine = Engine::new(Policy {
+        actions: actions.to_vec(),
+        ..Policy::default()
+    });
+    for event in events {
+        engine.apply(event.clone(), NOW);
+    }
+    engine
+}
 
 /// Bound pods run; evicted ones are gone, and others of their names wait. The engine is told, and `events` say how things are now.
 pub fn carry_out(engine: &mut Engine, events: &mut [Event], decisions: &Decisions) {

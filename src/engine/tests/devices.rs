@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
+use super::carry::engine;
 use super::scenario::{NOW, group, node, open_queue, pod, queue};
-use crate::engine::Engine;
 use crate::engine::decision::Decisions;
 use crate::engine::input::devices::{
     AllocationInput, Capacity, ClaimInput, ClaimRef, DeviceInput, OptionInput, PodClaims, PoolInput, Reach,
@@ -17,7 +17,7 @@ use crate::engine::model::claims::Used;
 use crate::engine::model::ids::TaskId;
 use crate::engine::model::task::{Place, Status};
 use crate::engine::placement::claims;
-use crate::engine::policy::{ActionKind, Policy};
+use crate::engine::policy::ActionKind;
 
 #[derive(Clone, Debug)]
 struct Cluster {
@@ -193,17 +193,6 @@ impl RandomJob {
             foreign: false,
         }
     }
-}
-
-fn engine(events: &[Event], actions: &[ActionKind]) -> Engine {
-    let mut engine = Engine::new(Policy {
-        actions: actions.to_vec(),
-        ..Policy::default()
-    });
-    for event in events {
-        engine.apply(event.clone(), NOW);
-    }
-    engine
 }
 
 /// Bound pods run and hold their claims; evicted ones wait again, and claims without users are given back.

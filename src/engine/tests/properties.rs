@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::carry::carry_out;
+use super::carry::{carry_out, engine};
 use super::scenario::{NOW, budget, group, node, pod};
 use crate::engine::Engine;
 use crate::engine::decision::{Decisions, Work};
@@ -11,7 +11,7 @@ use crate::engine::model::ids::TaskId;
 use crate::engine::model::task::{Place, Status};
 use crate::engine::placement::choose::{Context, Scope, scan, walk};
 use crate::engine::placement::score::Scorers;
-use crate::engine::policy::{ActionKind, Plugin, Policy};
+use crate::engine::policy::{ActionKind, Plugin};
 
 const ALL_ACTIONS: [ActionKind; 5] = [
     ActionKind::Allocate,
@@ -181,17 +181,6 @@ fn queue(name: &str, parent: Option<&str>, random: &RandomQueue) -> QueueInput {
         preempt_min_runtime: None,
         reclaim_min_runtime: None,
     }
-}
-
-fn engine(events: &[Event], actions: &[ActionKind]) -> Engine {
-    let mut engine = Engine::new(Policy {
-        actions: actions.to_vec(),
-        ..Policy::default()
-    });
-    for event in events {
-        engine.apply(event.clone(), NOW);
-    }
-    engine
 }
 
 /// The cluster's events after its decisions were carried out: bound pods run, evicted ones are gone.

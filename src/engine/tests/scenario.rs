@@ -408,6 +408,20 @@ pub fn group(name: &str, queue: &str, age: usize) -> GroupInput {
     }
 }
 
+/// The pod as it is on a node: `n1` runs there, `n1!` leaves it.
+pub fn placed(pod: PodInput, on: &str) -> PodInput {
+    let status = if on.ends_with('!') {
+        PodStatus::Releasing
+    } else {
+        PodStatus::Running
+    };
+    PodInput {
+        status,
+        node: Some(on.trim_end_matches('!').into()),
+        ..pod
+    }
+}
+
 /// A pending pod of a group, asking for `gpus`.
 pub fn pod(group: &GroupInput, number: usize, gpus: &str) -> PodInput {
     let name: Name = format!("{}-{number:03}", group.key.name).into();

@@ -24,6 +24,7 @@ proptest! {
         waiting in prop::collection::vec(random_pod(), 1..4),
         nominated in prop::sample::select(vec![None, None, Some("n2"), Some("n9")]),
         copies in 1..7_usize,
+        order in Just((0..24_usize).collect::<Vec<_>>()).prop_shuffle(),
         taken_back in prop::collection::vec(prop::bool::weighted(0.3), 20),
     ) {
         let running: Vec<(&str, &str, &str)> = running
@@ -43,7 +44,8 @@ proptest! {
         let scorers = Scorers::of(&policy);
         let closed = RefCell::default();
         let pending = model.tasks.iter().filter(|(_, task)| task.state.status == Status::Pending);
-        let pending: Vec<TaskId> = pending.map(|(id, _)| id).collect();
+        let mut pending: Vec<TaskId> = pending.map(|(id, _)| id).collect();
+        pending.sort_by_key(|task| order[task.at() % order.len()]);
         let start = model.mark();
         for (task, take_back) in pending.into_iter().zip(taken_back) {
             let class = model.tasks[task].class;

@@ -6,10 +6,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::engine::Engine;
 use crate::engine::input::{
-    Event, Name, NodeRequirement, PodInput, PodSelector, PodStatus, PodTerm, Relations, SelectorOp, Spread,
+    Event, Name, NodeRequirement, PodInput, PodSelector, PodTerm, Relations, SelectorOp, Spread,
 };
 use crate::engine::policy::Policy;
-use crate::engine::tests::scenario::{NOW, group, node, pod};
+use crate::engine::tests::scenario::{NOW, group, node, placed, pod};
 
 /// `app=a`, `app!=a`, `app in a|b`, `app notin a|b`, `app`, `!app`; several with commas; empty: all pods; `-`: none. `in NAMESPACE,…` or `anywhere` before a colon.
 fn selector(text: &str) -> PodSelector {
@@ -109,14 +109,7 @@ pub fn model_of(nodes: &[(&str, &str)], running: &[(&str, &str, &str)], waiting:
         engine.apply(Event::Node(Box::new(node(name, &format!("1 {labels}")))), NOW);
     }
     for (number, (on, labels, text)) in running.iter().enumerate() {
-        let mut pod = made(number, labels, text);
-        let leaving = on.ends_with('!');
-        pod.status = if leaving {
-            PodStatus::Releasing
-        } else {
-            PodStatus::Running
-        };
-        pod.node = Some(on.trim_end_matches('!').into());
+        let pod = placed(made(number, labels, text), on);
         engine.apply(Event::Pod(Box::new(pod)), NOW);
     }
     for pod in waiting {

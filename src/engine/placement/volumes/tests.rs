@@ -7,7 +7,7 @@ use crate::engine::input::{
     CapacityInput, Event, Name, NodeRequirement, NodeTerm, PodInput, PodStatus, Reach, SelectorOp, Time, VolumeInput,
 };
 use crate::engine::policy::{ActionKind, Policy};
-use crate::engine::tests::scenario::{NOW, group, node, open_queue, pod};
+use crate::engine::tests::scenario::{NOW, group, node, open_queue, placed, pod};
 
 /// `zone=a|b`, or `zone` for any value; several with `+`.
 fn requirements(text: &str) -> Vec<NodeRequirement> {
@@ -160,14 +160,7 @@ fn engine(storage: &[&str], running: &[(&str, &str)], policy: Policy) -> Engine 
         engine.apply(event, NOW);
     }
     for (number, (on, claims)) in running.iter().enumerate() {
-        let mut pod = claiming(number, claims);
-        let leaving = on.ends_with('!');
-        pod.status = if leaving {
-            PodStatus::Releasing
-        } else {
-            PodStatus::Running
-        };
-        pod.node = Some(on.trim_end_matches('!').into());
+        let pod = placed(claiming(number, claims), on);
         engine.apply(Event::Group(Box::new(group(&format!("g{number}"), "q", number))), NOW);
         engine.apply(Event::Pod(Box::new(pod)), NOW);
     }
