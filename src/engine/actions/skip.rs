@@ -76,3 +76,6 @@ fn requests(model: &Model, gang: GangId) -> Vec<(Resources, i64)> {
     requests.sort_by(|left, right| left.0.iter().cmp(right.0.iter()).then(left.1.cmp(&right.1)));
     requests
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! Scenarios as small tables, and the one function that runs them.
 //!
 //! A job is one line: `name queue pods… options`. Pods are `[sub-group:]KIND GPUS [xCOUNT] [@node,node…]` without spaces, e.g. `T1x4` (four pending pods of one
-//! GPU), `T2@n0` (running on n0), `a:0.5@n0/g` (half of GPU group g), `40Mx3` (40 MiB of GPU memory each), `60M*2` (on two devices). KIND is T (50), I (75), both
+//! GPU), `T2@n0` (running on n0), `a:0.5@n0/g` (half of GPU group g), `40Mx3` (40 MiB of GPU memory each), `60M*2` (on two devices), `Tmig-1g.5gb*2` (two instances). KIND is T (50), I (75), both
 //! preemptible, B (100) or F (125), not preemptible; the first one counts for the job. Jobs are listed oldest first.
 //! Behind it, `>key:value` names a node label that the pods insist on; `!` a pod that is stuck in termination.
 //! Options: `min=2`, `need=1` (sub-groups that the root needs), `subs=a:2,b:1` (minima), `subs=g/1,g.a:1` (a set that needs one, and a member of it),
@@ -35,7 +35,7 @@ pub const NOW: Time = Time(1_000_000_000);
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
     name: String,
-    /// GPUs per node, or `GPUs of MiB`; `Cn` and `Mn` for so much cpu and memory; labels behind it as `key=value`.
+    /// GPUs per node, or `GPUs of MiB`; `mig-1g.5gb*7` for instances; `Cn` and `Mn` for so much cpu and memory; labels behind it as `key=value`.
     nodes: BTreeMap<String, String>,
     /// Levels by topology, as label keys from the widest on.
     #[serde(default)]
@@ -289,6 +289,14 @@ pub fn node(name: &str, text: &str) -> NodeInput {
     let amount = |letter: char| size.iter().find_map(|word| word.strip_prefix(letter)?.parse().ok());
     let memory = after("of").unwrap_or("100");
     let gpus: i64 = size[0].parse().expect("a number of GPUs");
+    let profile = |word: &&str| {
+        let (profile, count) = word.split_once('*').filter(|_| word.starts_with("mig-"))?;
+        Some((
+            format!("nvidia.com/{profile}").into(),
+            count.parse().expect("instances"),
+        ))
+    };
+    let profiles: Vec<_> = size.iter().filter_map(profile).collect();
     NodeInput {
         name: name.into(),
         labels,
@@ -299,14 +307,14 @@ pub fn node(name: &str, text: &str) -> NodeInput {
             cpu: amount('C').unwrap_or(1_000_000),
             memory: amount('M').unwrap_or(1 << 50),
             gpu: gpus * GPU,
-            other: Vec::new(),
+            other: profiles.clone(),
         },
         pods: 110,
         gpu_memory: Some(memory.parse().expect("MiB")),
         gpu_count: Some(gpus),
         dra_gpus: false,
         plugin_gpus: true,
-        mig: false,
+        mig: !profiles.is_empty(),
         numa: None,
         attach_limits: Vec::new(),
     }
@@ -470,6 +478,13 @@ fn gpu_request(text: &str) -> GpuRequest {
     let (text, count) = text
         .split_once('*')
         .map_or((text, 1), |(text, count)| (text, count.parse().expect("devices")));
+    if text.starts_with("mig-") {
+        return GpuRequest {
+            kind: GpuKind::Mig,
+            mig: vec![(format!("nvidia.com/{text}").into(), count)],
+            ..GpuRequest::default()
+        };
+    }
     if let Some(memory) = text.strip_suffix('M') {
         return GpuRequest {
             kind: GpuKind::Memory,

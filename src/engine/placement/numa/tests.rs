@@ -4,7 +4,7 @@ use super::*;
 use crate::engine::Engine;
 use crate::engine::input::{Event, NumaInput, PodStatus, ZoneInput};
 use crate::engine::policy::{ActionKind, Policy};
-use crate::engine::tests::scenario::{NOW, group, node, pod};
+use crate::engine::tests::scenario::{NOW, group, node, placed, pod, queue};
 
 /// `4 gpu 16 cpu 8 mem`.
 fn amounts(text: &str) -> Vec<(Name, i64)> {
@@ -359,4 +359,62 @@ fn a_recorded_zone_is_taken_and_one_that_is_left_must_be_waited_for() {
         ["zone-1"]
     );
     assert_eq!(decisions.pipeline.len(), 1);
+}
+
+/// Who is evicted for a pod that asks for so much cpu, and who is planned. Each zone has a victim of 3 cpu; `v0` goes before `v1`.
+fn after_eviction(action: ActionKind, asked: &str) -> (Vec<Name>, Vec<Name>) {
+    let mut engine = Engine::new(Policy {
+        actions: vec![action],
+        ..Policy::default()
+    });
+    let mut zoned = node("n0", "0 C8000");
+    zoned.numa = Some(Arc::new(zones(NumaPolicy::SingleNode, true, "4 cpu|4 cpu")));
+    engine.apply(Event::Node(Box::new(zoned)), NOW);
+    let own = if action == ActionKind::Reclaim {
+        "claimants"
+    } else {
+        "holders"
+    };
+    for (name, share) in [("holders", "0 c0"), ("claimants", "0 c8000")] {
+        let mut shared = queue(name, share, NOW);
+        shared.parent = None;
+        engine.apply(Event::Queue(Box::new(shared)), NOW);
+    }
+    let jobs = [("v0", 50, Some("zone-0")), ("v1", 75, Some("zone-1")), ("p", 99, None)];
+    for (age, (name, priority, zone)) in jobs.into_iter().enumerate() {
+        let asked = if zone.is_some() { "3 cpu" } else { asked };
+        let mut gang = group(name, if zone.is_some() { "holders" } else { own }, age);
+        gang.priority = priority;
+        let mut added = pod(&gang, 0, "0");
+        added.request.cpu = amounts(asked)[0].1;
+        let mut numa = asks(asked);
+        if let Some(zone) = zone {
+            added = placed(added, "n0");
+            numa.record = vec![(zone.into(), amounts(asked))];
+        }
+        added.numa = Some(Arc::new(numa));
+        engine.apply(Event::Group(Box::new(gang)), NOW);
+        engine.apply(Event::Pod(Box::new(added)), NOW);
+    }
+    let decisions = engine.cycle(NOW);
+    assert!(engine.model().broken_rules().is_empty());
+    let victims = decisions.evict.iter().map(|eviction| eviction.pod.name.clone());
+    let plans = decisions.pipeline.iter().map(|plan| plan.pod.name.clone());
+    (victims.collect(), plans.collect())
+}
+
+#[test]
+fn a_zone_is_freed_by_evicting_who_holds_it() {
+    for action in [ActionKind::Reclaim, ActionKind::Preempt] {
+        let (victims, planned) = after_eviction(action, "3 cpu");
+        assert_eq!(victims, ["v0-000".into()], "{action:?}");
+        assert_eq!(planned, ["p-000".into()], "{action:?}");
+    }
+}
+
+#[test]
+fn nobody_is_evicted_for_more_than_a_zone_has() {
+    for action in [ActionKind::Reclaim, ActionKind::Preempt] {
+        assert_eq!(after_eviction(action, "5 cpu"), (Vec::new(), Vec::new()), "{action:?}");
+    }
 }

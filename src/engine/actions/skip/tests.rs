@@ -1,0 +1,94 @@
+use super::*;
+use crate::engine::Engine;
+use crate::engine::input::{Event, PodStatus};
+use crate::engine::policy::Policy;
+use crate::engine::tests::scenario::{NOW, group, node, open_queue, pod};
+
+/// A job's pods, divided by `|`: `GPUS CPU MEMORY`; `done` for one that has finished. `needs 2:` before them: so many at least.
+fn job(engine: &mut Engine, name: &str, text: &str) {
+    let (least, pods) = match text.split_once(": ") {
+        Some((least, pods)) => (least.strip_prefix("needs ").unwrap().parse().ok(), pods),
+        None => (None, text),
+    };
+    let mut gang = group(name, "q", 0);
+    gang.min_member = least;
+    engine.apply(Event::Group(Box::new(gang.clone())), NOW);
+    for (number, text) in pods.split('|').enumerate() {
+        let mut added = pod(
+            &gang,
+            number,
+            text.split(' ').next().filter(|gpus| *gpus != "done").unwrap_or("0"),
+        );
+        if text == "done" {
+            added.status = PodStatus::Succeeded;
+        } else {
+            let amounts: Vec<i64> = text.split(' ').skip(1).map(|amount| amount.parse().unwrap()).collect();
+            (added.request.cpu, added.request.memory) = (amounts[0], amounts[1]);
+        }
+        engine.apply(Event::Pod(Box::new(added)), NOW);
+    }
+}
+
+/// Whether a job is passed over once another has failed.
+fn skipped(failed: &str, other: &str) -> bool {
+    let mut engine = Engine::new(Policy {
+        actions: Vec::new(),
+        ..Policy::default()
+    });
+    engine.apply(Event::Node(Box::new(node("n0", "8"))), NOW);
+    engine.apply(open_queue("q"), NOW);
+    job(&mut engine, "failed", failed);
+    job(&mut engine, "other", other);
+    engine.cycle(NOW);
+    let gang = |name: &str| {
+        let found = engine.model.gangs.iter().find(|(_, gang)| &*gang.key.name == name);
+        found.unwrap().0
+    };
+    let mut skips = Skips::default();
+    skips.failed(&engine.model, None, gang("failed"));
+    assert!(
+        !skips.certain_to_fail(&engine.model, gang_queue(&engine), gang("other")),
+        "another table"
+    );
+    skips.certain_to_fail(&engine.model, None, gang("other"))
+}
+
+fn gang_queue(engine: &Engine) -> Option<QueueId> {
+    engine.model.queues.iter().next().map(|(id, _)| id)
+}
+
+#[test]
+fn only_who_asks_for_as_much_or_more_is_passed_over() {
+    let cases = [
+        ("the same", "0 100 0", "0 100 0", true),
+        ("more", "0 100 0", "0 200 0", true),
+        ("less", "0 100 0", "0 50 0", false),
+        ("more memory, less cpu", "0 100 100", "0 50 200", false),
+        ("more cpu, less memory", "0 100 100", "0 200 50", false),
+        ("fewer GPUs", "2 1 1", "1 1 1", false),
+        ("more GPUs", "1 1 1", "2 1 1", true),
+        ("less GPU memory", "40M 1 1", "10M 1 1", false),
+        ("more GPU memory", "10M 1 1", "40M 1 1", true),
+        (
+            "three halves of one large",
+            "0 1000 0|0 100 0|0 100 0",
+            "0 500 0|0 500 0|0 500 0",
+            false,
+        ),
+        ("each as much", "0 100 0|0 100 0", "0 100 0|0 200 0", true),
+        ("one of two has finished", "0 100 0|0 100 0", "0 100 0|done", false),
+        (
+            "needs fewer of as many",
+            "needs 4: 0 1 1|0 1 1|0 1 1|0 1 1",
+            "needs 1: 0 1 1|0 1 1|0 1 1|0 1 1",
+            false,
+        ),
+        ("needs as many", "needs 2: 0 1 1|0 1 1", "needs 2: 0 1 1|0 1 1", true),
+    ];
+    let wrong: Vec<_> = cases
+        .into_iter()
+        .filter(|(_, failed, other, wanted)| skipped(failed, other) != *wanted)
+        .map(|(what, ..)| what)
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
