@@ -176,6 +176,9 @@ impl Claims {
 
     /// GPUs in claims: those that are for the pod, and those that it names.
     fn count_gpus(&self, pod: &Pod, gpu: &mut GpuRequest) {
+        if self.claims.is_empty() {
+            return;
+        }
         let mut keys: BTreeSet<Box<str>> = named(pod).into_iter().collect();
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         keys.extend(self.for_pod.get(uid).into_iter().flatten().cloned());

@@ -25,8 +25,9 @@ pub type PoolKey = (Name, Name);
 pub struct Slices {
     by_pool: BTreeMap<PoolKey, BTreeMap<String, Arc<ResourceSlice>>>,
     pool_of: BTreeMap<String, PoolKey>,
-    /// GPUs per node.
-    gpus: BTreeMap<Name, BTreeMap<PoolKey, i64>>,
+    /// GPUs per node, and what each pool adds to them.
+    gpus: BTreeMap<Name, i64>,
+    counted: BTreeMap<PoolKey, BTreeMap<Name, i64>>,
 }
 
 impl Slices {
@@ -68,25 +69,24 @@ impl Slices {
                 }
             }
         }
-        let had = self
-            .gpus
-            .iter()
-            .filter(|(_, pools)| pools.contains_key(key))
-            .map(|(node, _)| node.clone());
-        let nodes: BTreeSet<Name> = had.chain(fresh.keys().cloned()).collect();
+        let before = if fresh.is_empty() {
+            self.counted.remove(key)
+        } else {
+            self.counted.insert(key.clone(), fresh.clone())
+        };
+        let before = before.unwrap_or_default();
+        let nodes: BTreeSet<&Name> = before.keys().chain(fresh.keys()).collect();
         let mut changed = Vec::new();
         for node in nodes {
-            let pools = self.gpus.entry(node.clone()).or_default();
-            let before = match fresh.get(&node) {
-                Some(count) => pools.insert(key.clone(), *count),
-                None => pools.remove(key),
-            };
-            let more = fresh.get(&node).unwrap_or(&0) - before.unwrap_or(0);
-            if more != 0 {
-                changed.push((node.clone(), more));
+            let more = fresh.get(node).unwrap_or(&0) - before.get(node).unwrap_or(&0);
+            if more == 0 {
+                continue;
             }
-            if pools.is_empty() {
-                self.gpus.remove(&node);
+            changed.push((node.clone(), more));
+            let gpus = self.gpus.entry(node.clone()).or_default();
+            *gpus += more;
+            if *gpus == 0 {
+                self.gpus.remove(node);
             }
         }
         changed
@@ -95,7 +95,7 @@ impl Slices {
     /// GPUs that slices offer on a node.
     #[must_use]
     pub fn gpus_on(&self, node: &str) -> i64 {
-        self.gpus.get(node).map_or(0, |pools| pools.values().sum())
+        self.gpus.get(node).copied().unwrap_or(0)
     }
 
     /// Slices of a pool's newest generation, in order of their names.
@@ -330,3 +330,6 @@ fn capacity(capacity: &DeviceCapacity) -> Option<Capacity> {
         policy,
     })
 }
+
+#[cfg(test)]
+mod tests;
