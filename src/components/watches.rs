@@ -275,61 +275,73 @@ fn explain(error: &watcher::Error) -> String {
     }
 }
 
+/// Who hears of a change besides the scheduler, which hears of all.
+#[derive(Default)]
+struct Audience {
+    grouper: bool,
+    podgroups: bool,
+    queues: bool,
+    binder: bool,
+}
+
+impl Audience {
+    fn of(kind: Kind, change: &Change) -> Self {
+        let nobody = Self::default();
+        match kind {
+            Kind::Pod => Self {
+                grouper: true,
+                podgroups: true,
+                binder: true,
+                ..nobody
+            },
+            Kind::PodGroup | Kind::PriorityClass => Self {
+                grouper: true,
+                podgroups: true,
+                ..nobody
+            },
+            Kind::Namespace => Self {
+                grouper: true,
+                ..nobody
+            },
+            Kind::Queue => Self { queues: true, ..nobody },
+            Kind::BindRequest => Self { binder: true, ..nobody },
+            Kind::Node => Self {
+                binder: matches!(change, Change::Synced(_)),
+                ..nobody
+            },
+            Kind::Topology
+            | Kind::DeviceClass
+            | Kind::ResourceSlice
+            | Kind::ResourceClaim
+            | Kind::StorageClass
+            | Kind::CsiDriver
+            | Kind::CsiNode
+            | Kind::CsiStorageCapacity
+            | Kind::PersistentVolume
+            | Kind::PersistentVolumeClaim
+            | Kind::PodDisruptionBudget => nobody,
+        }
+    }
+}
+
 /// Tells everyone who listens to the kind.
 async fn publish(bus: &Bus, kind: Kind, change: Change) -> Result<(), Error> {
-    let (to_grouper, to_podgroups, to_queues) = match kind {
-        Kind::Pod | Kind::PodGroup | Kind::PriorityClass => (true, true, false),
-        Kind::Namespace => (true, false, false),
-        Kind::Queue => (false, false, true),
-        Kind::Node
-        | Kind::BindRequest
-        | Kind::Topology
-        | Kind::DeviceClass
-        | Kind::ResourceSlice
-        | Kind::ResourceClaim
-        | Kind::StorageClass
-        | Kind::CsiDriver
-        | Kind::CsiNode
-        | Kind::CsiStorageCapacity
-        | Kind::PersistentVolume
-        | Kind::PersistentVolumeClaim
-        | Kind::PodDisruptionBudget => (false, false, false),
-    };
-    if to_grouper {
+    let audience = Audience::of(kind, &change);
+    if audience.grouper {
         deliver(&bus.grouper, ToGrouper::Change(change.clone())).await?;
     }
-    if to_podgroups {
+    if audience.podgroups {
         deliver(&bus.podgroups, ToPodGroups::Change(change.clone())).await?;
     }
-    if to_queues {
+    if audience.queues {
         deliver(&bus.queues, ToQueues::Change(change.clone())).await?;
     }
-    let for_binder = match kind {
-        Kind::Pod | Kind::BindRequest => true,
-        Kind::Node => matches!(change, Change::Synced(_)),
-        Kind::Namespace
-        | Kind::PriorityClass
-        | Kind::Queue
-        | Kind::PodGroup
-        | Kind::Topology
-        | Kind::DeviceClass
-        | Kind::ResourceSlice
-        | Kind::ResourceClaim
-        | Kind::StorageClass
-        | Kind::CsiDriver
-        | Kind::CsiNode
-        | Kind::CsiStorageCapacity
-        | Kind::PersistentVolume
-        | Kind::PodDisruptionBudget
-        | Kind::PersistentVolumeClaim => false,
-    };
-    let to_binder = for_binder.then(|| change.clone());
-    deliver(&bus.scheduler, ToScheduler::Change(change)).await?;
+    deliver(&bus.scheduler, ToScheduler::Change(change.clone())).await?;
     // What the binder does about a change, the scheduler is to see after the change.
-    match to_binder {
-        Some(change) => deliver(&bus.binder, ToBinder::Change(change)).await,
-        None => Ok(()),
+    if audience.binder {
+        deliver(&bus.binder, ToBinder::Change(change)).await?;
     }
+    Ok(())
 }
 
 #[cfg(test)]
