@@ -62,6 +62,16 @@ const ACTION: LabelValues = (
 const EVICTING: LabelValues = ("action", &["consolidation", "reclaim", "preempt"]);
 const PLACING: LabelValues = ("action", &["allocate", "consolidation", "reclaim", "preempt"]);
 const GENERATOR: LabelValues = ("generator", &["NodeLocalGreedy", "MultiNodeGang", "Complete"]);
+const WEBHOOK: LabelValues = (
+    "webhook",
+    &[
+        "mutate-pod",
+        "validate-pod",
+        "validate-queue",
+        "validate-pod-group",
+        "validate-topology",
+    ],
+);
 const QUEUE: &[LabelValues] = &[
     ("queue_name", &[]),
     ("queue_metadata_name", &[]),
@@ -288,34 +298,13 @@ pub const OF_THE_PROCESS: &[Family] = &[
     family(
         Counter,
         "unikai_admission_reviews_total",
-        &[
-            (
-                "webhook",
-                &[
-                    "mutate-pod",
-                    "validate-pod",
-                    "validate-queue",
-                    "validate-pod-group",
-                    "validate-topology",
-                ],
-            ),
-            ("outcome", &["allowed", "denied"]),
-        ],
+        &[WEBHOOK, ("outcome", &["allowed", "denied"])],
         "Requests reviewed by the webhooks.",
     ),
     family(
         Histogram,
         "unikai_admission_review_duration_seconds",
-        &[(
-            "webhook",
-            &[
-                "mutate-pod",
-                "validate-pod",
-                "validate-queue",
-                "validate-pod-group",
-                "validate-topology",
-            ],
-        )],
+        &[WEBHOOK],
         "Duration of reviews.",
     ),
     family(
