@@ -342,7 +342,8 @@ impl Binder {
         }
         let node = crate::mirror::bind_request::node(&request).unwrap_or_default();
         let node_known = self.stores.nodes.get("", node).is_some();
-        match intent::care(&request, pod.as_deref(), node_known, self.reviews.shard()) {
+        let stays = self.context.settings.sharing.always_bind_requests;
+        match intent::care(&request, pod.as_deref(), node_known, stays, self.reviews.shard()) {
             Care::Leave => {}
             Care::Drop => {
                 self.reviews.begin(&key, now);
@@ -351,7 +352,8 @@ impl Binder {
             }
             Care::Succeed => {
                 self.reviews.begin(&key, now);
-                self.chores.spawn(chores::succeed(self.caller.clone(), key, request));
+                self.chores
+                    .spawn(chores::succeed(self.caller.clone(), key, request, pod));
             }
             Care::CarryOut(bind) => {
                 info!(ns = key.namespace, name = key.name, "bind request is carried out");
@@ -427,9 +429,11 @@ impl Binder {
             }
         };
         self.reviews.again(pod, now + wait);
-        if let Some(note) = notes::of_bind(&self.context.settings, &bind, &report, true) {
-            self.bus.events.send(note);
-        }
+        let told = [
+            notes::of_bind(&self.context.settings, &bind, &report, true),
+            notes::of_trail(&self.context.settings, &bind, &report),
+        ];
+        told.into_iter().flatten().for_each(|note| self.bus.events.send(note));
         count("bind in steps", &report.ending);
         Ok(())
     }
@@ -527,7 +531,7 @@ async fn go_through(course: Course, bus: Bus, failed_before: u32) -> Finished {
     let pod = stores.pods.get(&bind.placement.pod.namespace, &bind.placement.pod.name);
     let foreign = resumes.as_deref().filter(|request| !intent::is_ours(request));
     match &report.ending {
-        Ending::Done => chores::condition(&caller, &bind, pod.as_deref(), None).await,
+        Ending::Done => chores::correct(&caller, &bind.placement.node, pod.as_deref()).await,
         Ending::Overtaken => {}
         Ending::Failed(_) if caller.context.shutdown.is_cancelled() => {}
         Ending::Failed(why) => {
@@ -539,7 +543,7 @@ async fn go_through(course: Course, bus: Bus, failed_before: u32) -> Finished {
             if !goes_on {
                 not_bound(&bus, &bind, &report, failed_before).await;
             }
-            chores::condition(&caller, &bind, pod.as_deref(), Some(why)).await;
+            chores::blame(&caller, &bind, pod.as_deref(), why).await;
         }
     }
     let over = report.ending != Ending::Done && !caller.context.shutdown.is_cancelled();

@@ -75,7 +75,8 @@ pub struct Settings {
     pub cdi: bool,
     /// Containers are told how much GPU memory they may use.
     pub hami_core: bool,
-    /// Every bind is written down in a bind request before it begins, not only those of several steps.
+    /// Every bind leaves what KAI's leaves: a bind request that stays as long as its pod, the condition `PodBound` and the event
+    /// `Bound`. Otherwise only binds of several steps have a request, which goes with their end.
     pub always_bind_requests: bool,
 }
 

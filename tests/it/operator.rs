@@ -11,3 +11,4 @@ mod page;
 mod sharing;
 mod telemetry;
 mod volumes;
+mod writes;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Pod, Toleration};
+use k8s_openapi::api::core::v1::{Pod, PodCondition, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
@@ -14,14 +14,14 @@ use tracing::{debug, error, info};
 use super::course::{drop_request, only};
 use super::groups::{Command, GroupId};
 use super::requests::{Caller, Trouble};
-use super::{fraction, reservation};
+use super::{fraction, notes, reservation};
 use crate::api::BindRequest;
 use crate::api::names::{bind_phase, condition, label, object, reason};
 use crate::components::bus::{Bind, PodRef};
 use crate::components::pods;
 use crate::components::retry::Failure;
 use crate::components::watches::Key;
-use crate::mirror::bind_request::{failed, made_for};
+use crate::mirror::bind_request::{failed, made_for, node};
 
 /// How a chore ended.
 pub enum Chore {
@@ -182,8 +182,15 @@ pub async fn drop_done(caller: Caller, key: Key, request: Arc<BindRequest>, pod_
     Chore::Tended(key)
 }
 
-/// Says that somebody else's bind request was carried out.
-pub async fn succeed(caller: Caller, key: Key, request: Arc<BindRequest>) -> Chore {
+/// Says of a bind request that stays that it was carried out; and of its pod, where KAI's full trail is asked for.
+pub async fn succeed(caller: Caller, key: Key, request: Arc<BindRequest>, pod: Option<Arc<Pod>>) -> Chore {
+    let node = node(&request).unwrap_or_default();
+    let on_node = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(node);
+    if caller.context.settings.sharing.always_bind_requests
+        && let Some(pod) = pod.filter(|pod| on_node(pod))
+    {
+        condition(&caller, &pods::reference(&pod), Some(&pod), Verdict::Bound(node)).await;
+    }
     let status = json!({"phase": bind_phase::SUCCEEDED, "reason": null});
     patch_status(&caller, &request, status).await;
     Chore::Tended(key)
@@ -221,12 +228,42 @@ async fn patch_status(caller: &Caller, request: &BindRequest, status: Value) {
     }
 }
 
-/// Writes the pod's condition about its bind, if it says something else. `why`: the bind failed.
-pub async fn condition(caller: &Caller, bind: &Bind, pod: Option<&Pod>, why: Option<&str>) {
-    let (reference, node) = (&bind.placement.pod, &bind.placement.node);
-    let (status, reason, message) = match why {
-        None => ("True", reason::BOUND, format!("Pod bound successfully to node {node}")),
-        Some(why) => (
+/// A bind has succeeded that had failed before: the pod is to say so. One that succeeds at once is its own proof; and for the full
+/// trail every pod says so in the end.
+pub async fn correct(caller: &Caller, node: &str, pod: Option<&Pod>) {
+    let told_anyway = caller.context.settings.sharing.always_bind_requests;
+    if let Some(pod) = pod.filter(|pod| !told_anyway && known(pod).is_some()) {
+        condition(caller, &pods::reference(pod), Some(pod), Verdict::Bound(node)).await;
+    }
+}
+
+/// A bind has failed: the pod is to say why.
+pub async fn blame(caller: &Caller, bind: &Bind, pod: Option<&Pod>, why: &str) {
+    let verdict = Verdict::Failed(&bind.placement.node, why);
+    condition(caller, &bind.placement.pod, pod, verdict).await;
+}
+
+/// What a pod says about its bind.
+enum Verdict<'a> {
+    /// It is bound to the node.
+    Bound(&'a str),
+    /// It could not be bound to the node, and why.
+    Failed(&'a str, &'a str),
+}
+
+/// What the pod says about its bind.
+fn known(pod: &Pod) -> Option<&PodCondition> {
+    let conditions = pod.status.as_ref()?.conditions.as_deref()?;
+    conditions
+        .iter()
+        .find(|condition| condition.type_ == condition::POD_BOUND)
+}
+
+/// Writes the pod's condition about its bind, if it says something else.
+async fn condition(caller: &Caller, reference: &PodRef, pod: Option<&Pod>, verdict: Verdict<'_>) {
+    let (status, reason, message) = match verdict {
+        Verdict::Bound(node) => ("True", reason::BOUND, notes::bound_to(node)),
+        Verdict::Failed(node, why) => (
             "False",
             reason::BINDING_ERROR,
             format!(
@@ -235,14 +272,8 @@ pub async fn condition(caller: &Caller, bind: &Bind, pod: Option<&Pod>, why: Opt
             ),
         ),
     };
-    let conditions = pod.and_then(|pod| pod.status.as_ref()?.conditions.as_deref());
-    let known = conditions
-        .unwrap_or_default()
-        .iter()
-        .find(|known| known.type_ == condition::POD_BOUND);
-    let same = known.is_some_and(|known| known.status == status && known.message.as_deref() == Some(&message));
-    // A bind that succeeds at once is its own proof.
-    if same || (why.is_none() && known.is_none()) {
+    let says_so = |known: &PodCondition| known.status == status && known.message.as_deref() == Some(&message);
+    if pod.and_then(known).is_some_and(says_so) {
         return;
     }
     let api: Api<Pod> = Api::namespaced(caller.context.writes.clone(), &reference.namespace);

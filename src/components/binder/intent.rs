@@ -167,15 +167,16 @@ pub enum Care {
     Leave,
     /// It has served its purpose, or never will: take it away.
     Drop,
-    /// Somebody else's, and done: say so.
+    /// Done, and to stay: say so.
     Succeed,
     /// Carry it out, from wherever it stands.
     CarryOut(Box<Bind>),
 }
 
-/// What is to be done about a request. `pod` is what the watch shows under its name, `node_known` whether its node exists.
+/// What is to be done about a request. `pod` is what the watch shows under its name, `node_known` whether its node exists, `stays`
+/// whether our requests stay when they are done, as those of others do.
 #[must_use]
-pub fn care(request: &BindRequest, pod: Option<&Pod>, node_known: bool, shard: &Shard) -> Care {
+pub fn care(request: &BindRequest, pod: Option<&Pod>, node_known: bool, stays: bool, shard: &Shard) -> Care {
     if request.metadata.deletion_timestamp.is_some() || !shard.selects(request) {
         return Care::Leave;
     }
@@ -185,7 +186,7 @@ pub fn care(request: &BindRequest, pod: Option<&Pod>, node_known: bool, shard: &
     };
     if pods::is_bound(pod) || pods::is_finished(pod) {
         return match phase {
-            _ if is_ours(request) => Care::Drop,
+            _ if is_ours(request) && !stays => Care::Drop,
             Some(bind_phase::SUCCEEDED) => Care::Leave,
             Some(_) | None => Care::Succeed,
         };

@@ -52,6 +52,25 @@ pub fn of_bind(settings: &Settings, bind: &Bind, report: &Report, steps: bool) -
     }
 }
 
+/// What KAI's binder says, too, where its full trail is asked for.
+pub fn of_trail(settings: &Settings, bind: &Bind, report: &Report) -> Option<Note> {
+    (settings.sharing.always_bind_requests && report.ending == Ending::Done).then(|| Note {
+        source: object::BINDER_EVENT_SOURCE.to_owned(),
+        ..note(
+            settings,
+            Subject::Pod(bind.placement.pod.clone()),
+            Severity::Normal,
+            reason::BOUND,
+            bound_to(&bind.placement.node),
+        )
+    })
+}
+
+/// The sentence about a pod that is bound, in event and condition.
+pub fn bound_to(node: &str) -> String {
+    format!("Pod bound successfully to node {node}")
+}
+
 /// About the end of an eviction.
 pub fn of_eviction(settings: &Settings, evict: &Evict, report: &Report) -> Option<Note> {
     (report.ending == Ending::Done).then(|| Note {

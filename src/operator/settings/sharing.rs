@@ -48,7 +48,7 @@ pub struct SharingArgs {
     #[arg(long, env = "UNIKAI_HAMI_CORE", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     pub hami_core: bool,
 
-    /// Write a BindRequest for every pod, not only for those whose binding takes several steps
+    /// Leave KAI's full trail: a BindRequest for every pod, which stays as long as the pod, the condition PodBound and the event Bound
     #[arg(long, env = "UNIKAI_ALWAYS_BIND_REQUESTS", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     pub always_bind_requests: bool,
 }

@@ -386,18 +386,3 @@ async fn bind_requests_of_another_binder_are_finished() {
     .await;
     operator.assert_no_errors();
 }
-
-#[tokio::test(flavor = "multi_thread")]
-async fn every_pod_can_have_a_bind_request() {
-    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 2)]).await;
-    let operator = lab.replica_with("one", &["--always-bind-requests"]).await;
-    lab.create(pod("plain", 1)).await.unwrap();
-    lab.runs("plain").await;
-    lab.nothing_left().await;
-    let writes = lab.writes_of(&operator);
-    assert!(
-        writes.iter().any(|write| write.starts_with("create bindrequests/")),
-        "{writes:#?}"
-    );
-    operator.assert_no_errors();
-}

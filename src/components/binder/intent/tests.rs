@@ -44,7 +44,7 @@ fn theirs(status: Value) -> BindRequest {
 }
 
 fn care_for(request: &BindRequest, pod: Option<&Pod>) -> Care {
-    care(request, pod, true, &Shard::default())
+    care(request, pod, true, false, &Shard::default())
 }
 
 #[test]
@@ -105,11 +105,26 @@ fn a_request_that_has_served_goes_if_it_is_ours_and_is_marked_if_not() {
 }
 
 #[test]
+fn for_the_full_trail_our_requests_stay_with_their_pods_and_say_that_they_succeeded() {
+    let shard = Shard::default();
+    let (running, mut done) = (pod(Some("n1"), "Running"), ours());
+    assert_eq!(care(&done, Some(&running), true, true, &shard), Care::Succeed);
+    done.status = serde_json::from_value(json!({"phase": "Succeeded"})).unwrap();
+    assert_eq!(care(&done, Some(&running), true, true, &shard), Care::Leave);
+    assert_eq!(care(&done, None, true, true, &shard), Care::Drop);
+    assert_eq!(
+        care(&done, Some(&running), true, false, &shard),
+        Care::Drop,
+        "the trail is not asked for any more"
+    );
+}
+
+#[test]
 fn a_request_whose_pod_or_node_is_gone_goes() {
     let waiting = pod(None, "Pending");
     assert_eq!(care_for(&ours(), None), Care::Drop);
     assert_eq!(
-        care(&theirs(json!({})), Some(&waiting), false, &Shard::default()),
+        care(&theirs(json!({})), Some(&waiting), false, false, &Shard::default()),
         Care::Drop
     );
     let mut another = waiting;
