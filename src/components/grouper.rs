@@ -161,9 +161,10 @@ impl Grouper {
         }
     }
 
-    /// The pods of these groups will wait for a while: others should see which group they belong to.
+    /// The pods of these groups will wait for a while: others should see the group, and which pods belong to it.
     fn waiting(&mut self, groups: &[GroupKey]) {
         for group in groups {
+            self.desk.waits(group);
             self.desk.mark_soon(self.book.members(group));
         }
     }

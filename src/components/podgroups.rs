@@ -31,9 +31,11 @@ use sentences::Sentences;
 
 /// Sums are written this long after they changed: the pods of a gang change together.
 const SUMS_AFTER: Duration = Duration::from_millis(200);
-/// Sums of which nothing is bound yet are written this long after they changed: most of these pods are bound before, and then one
-/// write says it all. So is that a gang lacks pods: they are usually just being created.
+/// Sums of a gang of which not all pods are bound are written this long after they changed: most of these pods are bound before, and
+/// then one write says it all. So is that a gang lacks pods: they are usually just being created.
 const WAITING_AFTER: Duration = Duration::from_secs(1);
+/// The same where no pod is bound yet: where many are to be bound, it takes longer. A group that cannot be placed is reported before.
+const UNBOUND_AFTER: Duration = Duration::from_secs(5);
 /// What a user waits to read is written soon, but not before a gang whose pods are just being created has had its chance.
 const REASONS_AFTER: Duration = Duration::from_millis(150);
 /// Wait before a failed write is tried again: first and longest.
@@ -145,11 +147,11 @@ impl PodGroups {
                 let uid = pod.metadata.uid.as_deref().unwrap_or_default();
                 let changed = self.ledger.remove(uid);
                 self.sentences.forget(uid);
-                self.sums_changed(changed, SUMS_AFTER);
+                self.sums_changed(changed);
             }
             ToPodGroups::Change(Change::Applied(Object::PodGroup(group))) => {
                 let key = pods::group_key(&group.metadata);
-                self.sums_changed(vec![key.clone()], WAITING_AFTER);
+                self.sums_changed(vec![key.clone()]);
                 if self.reports.contains_key(&key) {
                     self.plan(Target::Group(key), REASONS_AFTER);
                 }
@@ -191,8 +193,7 @@ impl PodGroups {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
         let node = node.and_then(|node| self.stores.nodes.get("", node));
         let changed = self.ledger.put(pod, node.as_deref());
-        let after = if pods::is_bound(pod) { SUMS_AFTER } else { WAITING_AFTER };
-        self.sums_changed(changed, after);
+        self.sums_changed(changed);
         let uid: Arc<str> = pod.metadata.uid.as_deref().unwrap_or_default().into();
         if pods::is_bound(pod) {
             self.sentences.forget(&uid);
@@ -201,10 +202,24 @@ impl PodGroups {
         }
     }
 
-    fn sums_changed(&mut self, groups: Vec<GroupKey>, after: Duration) {
+    fn sums_changed(&mut self, groups: Vec<GroupKey>) {
         for group in groups {
+            let after = self.patience(&group);
             self.usage.insert(group.clone());
             self.plan(Target::Group(group), after);
+        }
+    }
+
+    /// How long the sums of a group may change before they are written.
+    fn patience(&self, key: &GroupKey) -> Duration {
+        let (sums, pods) = (self.ledger.sums(key), self.ledger.pods(key));
+        let group = self.stores.pod_groups.get(&key.namespace, &key.name);
+        let needed = group.and_then(|group| group.spec.min_member).unwrap_or(1);
+        let lacks_pods = usize::try_from(needed).is_ok_and(|needed| pods < needed);
+        match sums.waiting {
+            0 if !lacks_pods => SUMS_AFTER,
+            1.. if sums.allocated.is_empty() => UNBOUND_AFTER,
+            _ => WAITING_AFTER,
         }
     }
 
@@ -298,7 +313,7 @@ impl PodGroups {
     fn everything_changed(&mut self) {
         let groups = self.stores.pod_groups.list();
         let groups = groups.iter().map(|group| pods::group_key(&group.metadata));
-        self.sums_changed(groups.collect(), SUMS_AFTER);
+        self.sums_changed(groups.collect());
     }
 
     /// Tells the queues what changed since the last time, once everything has been counted.

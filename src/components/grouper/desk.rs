@@ -24,8 +24,11 @@ use crate::components::retry::{Backoff, Failure, failure};
 use crate::components::watches::Stores;
 use crate::components::{Context, pods};
 
-/// A PodGroup is written this long after it is known: long enough that the bindings of the same burst are under way.
+/// A PodGroup is written this long after there is something to write: long enough that the bindings of the same burst are under
+/// way.
 const WRITE_AFTER: Duration = Duration::from_millis(50);
+/// A new one waits as long for a first word of the scheduler, so that when it began to run goes into the same write.
+const CREATE_AFTER: Duration = Duration::from_secs(1);
 /// A pod that the scheduler found no place for gets its annotation in a write of its own, this long after.
 const MARK_SOON: Duration = Duration::from_millis(300);
 /// A pod that still waits by then gets it, too, whatever it waits for.
@@ -93,7 +96,8 @@ impl Desk {
             &self.context.settings,
         );
         self.wishes.entry(key.clone()).or_default().desired = Some(merged.clone());
-        self.queue_if_needed(key);
+        let after = if existing.is_some() { WRITE_AFTER } else { CREATE_AFTER };
+        self.queue_if_needed(key, after);
         Arc::new(merged)
     }
 
@@ -102,8 +106,13 @@ impl Desk {
         for times in times {
             let key = times.group.clone();
             self.wishes.entry(key.clone()).or_default().times = Some(times);
-            self.queue_if_needed(&key);
+            self.queue_if_needed(&key, WRITE_AFTER);
         }
+    }
+
+    /// The scheduler found no place for the group.
+    pub fn waits(&mut self, key: &GroupKey) {
+        self.queue_if_needed(key, WRITE_AFTER);
     }
 
     /// The watch shows the group.
@@ -113,7 +122,7 @@ impl Desk {
             && wish.written.as_ref().is_none_or(|written| is_as_new(group, written))
         {
             wish.written = None;
-            self.queue_if_needed(&key);
+            self.queue_if_needed(&key, WRITE_AFTER);
         }
     }
 
@@ -139,7 +148,7 @@ impl Desk {
         let mut keys: Vec<_> = self.wishes.keys().cloned().collect();
         keys.sort_unstable();
         for key in keys {
-            self.queue_if_needed(&key);
+            self.queue_if_needed(&key, WRITE_AFTER);
         }
         let unmarked = |uid: &String| {
             let is_so =
@@ -188,9 +197,9 @@ impl Desk {
         (existing.as_deref() != Some(&target)).then_some((existing, target))
     }
 
-    fn queue_if_needed(&mut self, key: &GroupKey) {
+    fn queue_if_needed(&mut self, key: &GroupKey, after: Duration) {
         if self.context.is_leading() && self.target(key).is_some() {
-            self.queue(key, WRITE_AFTER);
+            self.queue(key, after);
         }
     }
 
@@ -256,7 +265,7 @@ impl Desk {
             Ok(group) => {
                 wish.failures = 0;
                 wish.written = group;
-                self.queue_if_needed(key);
+                self.queue_if_needed(key, WRITE_AFTER);
             }
             Err(error) => self.failed(key, &error),
         }

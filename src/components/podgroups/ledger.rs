@@ -81,6 +81,12 @@ impl Ledger {
         vec![group]
     }
 
+    /// How many pods of a group are counted.
+    #[must_use]
+    pub fn pods(&self, group: &GroupKey) -> usize {
+        self.sums.get(group).map_or(0, |(pods, _)| *pods)
+    }
+
     /// The sums of a group; nothing if it has no pods.
     #[must_use]
     pub fn sums(&self, group: &GroupKey) -> Sums {
