@@ -24,6 +24,65 @@ async fn scrape(replica: &Replica) -> Page {
     Page::read(body)
 }
 
+const QUEUE: &[&str] = &["queue_name", "queue_metadata_name", "queue_display_name"];
+
+/// KAI's metrics without their prefix, with their labels: dashboards go by them.
+#[rustfmt::skip]
+const OF_KAI: [(&str, &str, &[&str]); 34] = [
+    ("gauge", "e2e_scheduling_latency_milliseconds", &[]),
+    ("gauge", "open_session_latency_milliseconds", &[]),
+    ("gauge", "close_session_latency_milliseconds", &[]),
+    ("gauge", "plugin_scheduling_latency_milliseconds", &["plugin", "OnSession"]),
+    ("gauge", "action_scheduling_latency_milliseconds", &["action"]),
+    ("histogram", "task_scheduling_latency_milliseconds", &[]),
+    ("histogram", "task_bind_latency_milliseconds", &[]),
+    ("counter", "podgroups_scheduled_by_action", &["action"]),
+    ("counter", "podgroups_acted_on_by_action", &["action"]),
+    ("counter", "scenarios_simulation_by_action", &["action"]),
+    ("counter", "scenarios_filtered_by_action", &["action"]),
+    ("counter", "total_preemption_attempts", &[]),
+    ("gauge", "queue_fair_share_cpu_cores", QUEUE),
+    ("gauge", "queue_fair_share_memory_gb", QUEUE),
+    ("gauge", "queue_fair_share_gpu", QUEUE),
+    ("gauge", "queue_cpu_usage", QUEUE),
+    ("gauge", "queue_memory_usage", QUEUE),
+    ("gauge", "queue_gpu_usage", QUEUE),
+    ("histogram", "usage_query_latency_milliseconds", &[]),
+    ("counter", "pod_group_evicted_pods_total", &["podgroup", "namespace", "uid", "nodepool", "action"]),
+    ("counter", "scenario_search_jobs_total", &["action", "result", "reduced_budget"]),
+    ("histogram", "scenario_search_duration_seconds", &["action", "generator", "result"]),
+    ("counter", "scenario_search_scenarios_total", &["action", "generator", "state"]),
+    ("gauge", "scenario_search_action_budget_configured_seconds", &["action"]),
+    ("gauge", "scenario_search_job_budget_configured_seconds", &[]),
+    ("gauge", "scenario_search_generator_budget_configured_seconds", &["generator"]),
+    ("counter", "scenario_search_action_budget_exhausted_total", &["action"]),
+    ("gauge", "queue_info", QUEUE),
+    ("gauge", "queue_deserved_gpus", QUEUE),
+    ("gauge", "queue_quota_cpu_cores", QUEUE),
+    ("gauge", "queue_quota_memory_bytes", QUEUE),
+    ("gauge", "queue_allocated_gpus", QUEUE),
+    ("gauge", "queue_allocated_cpu_cores", QUEUE),
+    ("gauge", "queue_allocated_memory_bytes", QUEUE),
+];
+
+#[test]
+fn the_metrics_of_kai_are_all_there_under_their_names_with_their_labels() {
+    let all: BTreeMap<_, _> = OF_THE_PROCESS
+        .iter()
+        .chain(OF_OBJECTS)
+        .map(|family| (family.name, family))
+        .collect();
+    for (kind, name, labels) in OF_KAI {
+        let family = all
+            .get(&*format!("kai_{name}"))
+            .unwrap_or_else(|| panic!("{name} is missing"));
+        let own: Vec<_> = family.labels.iter().map(|(label, _)| *label).collect();
+        assert_eq!((family.kind.as_str(), &*own), (kind, labels), "{name}");
+    }
+    let ours = all.keys().filter(|name| name.starts_with("kai_")).count();
+    assert_eq!(ours, OF_KAI.len(), "nothing of ours goes under KAI's prefix");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_scrape_of_a_busy_operator_holds_every_metric_with_its_labels() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 8)]).await;

@@ -134,6 +134,12 @@ fn requests_for_parts_of_gpus_make_sense() {
         ),
         (&["gpu-fraction=0.5", "gpu-memory=1024"], TWICE),
         (&["gpu-memory=1024", "limit=nvidia.com/gpu:1"], TWICE),
+        (
+            &["gpu-fraction=0.5", "gpu-memory=1024", "limit=nvidia.com/gpu:2m"],
+            "cannot have both GPU fraction request and whole GPU resource request/limit",
+        ),
+        (&["gpu-memory=18446744073709551616"], MEMORY),
+        (&["gpu-memory="], MEMORY),
         (&["gpu-memory=2000"], ""),
         (&["gpu-memory=0"], MEMORY),
         (&["gpu-memory=-5"], MEMORY),
@@ -157,6 +163,25 @@ fn requests_for_parts_of_gpus_make_sense() {
         let found = denial(validate(&create(&pod(words)), None, &settings())).unwrap_or_default();
         assert_eq!(found, expected, "{words:?}");
     }
+}
+
+#[test]
+fn a_limit_of_whole_gpus_counts_in_whatever_container_it_stands() {
+    let limits = json!({"limits": {"nvidia.com/gpu": "1"}});
+    let mut sidecar = pod(&["gpu-memory=1024"]);
+    sidecar["spec"]["containers"] = json!([{"name": "main"}, {"name": "side", "resources": limits}]);
+    let mut init = pod(&["gpu-fraction=0.5"]);
+    init["spec"]["initContainers"] = json!([{"name": "prepare", "resources": limits}]);
+    let found = [sidecar, init].map(|pod| denial(validate(&create(&pod), None, &settings())));
+    let expected = [
+        "cannot request both GPU and GPU memory",
+        "cannot have both GPU fraction request and whole GPU resource request/limit",
+    ];
+    assert_eq!(found, expected.map(|text| Some(text.to_owned())));
+    let mut two = pod(&[]);
+    two["spec"]["containers"] =
+        json!([{"name": "a", "resources": limits}, {"name": "b", "resources": {"limits": {"nvidia.com/gpu": "2"}}}]);
+    assert_eq!(validate(&create(&two), None, &settings()), Verdict::allow());
 }
 
 #[test]
@@ -216,6 +241,44 @@ fn a_pod_that_shares_a_gpu_refers_to_the_config_maps_of_the_binder() {
         after,
         "asked again, nothing changes"
     );
+}
+
+#[test]
+fn variables_of_the_pods_own_give_way_to_those_of_the_binder() {
+    let mut chosen = pod(&["gpu-memory=2000"]);
+    chosen["spec"]["containers"][0]["env"] = json!([
+        {"name": "GPU_PORTION", "value": "1"}, {"name": "KEPT", "value": "x"}, {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},
+    ]);
+    let after = mutated(&chosen, None, &settings());
+    let env = after["spec"]["containers"][0]["env"].as_array().unwrap();
+    let names: Vec<_> = env.iter().map(|variable| variable["name"].as_str().unwrap()).collect();
+    assert_eq!(
+        names,
+        ["KEPT", "NVIDIA_VISIBLE_DEVICES", "RUNAI_NUM_OF_GPUS", "GPU_PORTION"]
+    );
+    assert!(env[1..].iter().all(|variable| variable.get("value").is_none()));
+}
+
+#[test]
+fn the_memory_limit_comes_from_the_config_map_where_the_library_is_used() {
+    let limited = Settings {
+        hami_core: true,
+        ..settings()
+    };
+    let mut several = pod(&["gpu-fraction=0.5", "gpu-fraction-container-name=gpu"]);
+    several["spec"]["containers"] =
+        json!([{"name": "side"}, {"name": "gpu", "env": [{"name": "CUDA_DEVICE_MEMORY_LIMIT", "value": "9g"}]}]);
+    let after = mutated(&several, None, &limited);
+    let key = "CUDA_DEVICE_MEMORY_LIMIT";
+    let map = "train-0-x2b4c6d-shared-gpu-1";
+    assert_eq!(
+        after["spec"]["containers"][1]["env"].as_array().unwrap().last(),
+        Some(&json!({"name": key, "valueFrom": {"configMapKeyRef": {"name": map, "key": key, "optional": true}}}))
+    );
+    assert_eq!(after["spec"]["containers"][0], json!({"name": "side"}));
+    assert_eq!(mutated(&after, None, &limited), after, "asked again, nothing changes");
+    let whole = pod(&["limit=nvidia.com/gpu:1"]);
+    assert_eq!(mutated(&whole, None, &limited), whole);
 }
 
 #[test]
@@ -285,6 +348,10 @@ fn a_runtime_class_of_the_pods_own_is_kept_and_none_is_set_where_none_is_wanted(
     let mut own = pod(&["gpu-fraction=0.5"]);
     own["spec"]["runtimeClassName"] = json!("mine");
     assert_eq!(mutated(&own, None, &settings())["spec"]["runtimeClassName"], "mine");
+    own["spec"]["runtimeClassName"] = json!("");
+    assert_eq!(mutated(&own, None, &settings())["spec"]["runtimeClassName"], "nvidia");
+    let by_memory = mutated(&pod(&["gpu-memory=2000"]), None, &settings());
+    assert_eq!(by_memory["spec"]["runtimeClassName"], "nvidia");
     let none = Settings {
         gpu_fraction_runtime_class: String::new(),
         ..settings()
@@ -333,6 +400,42 @@ fn containers_without_a_gpu_see_none_and_those_with_one_do_not_choose() {
         "it was there before the rule"
     );
     assert_eq!(validate(&create(&after), None, &blocked), Verdict::allow());
+}
+
+#[test]
+fn what_a_container_with_a_gpu_may_say_about_devices() {
+    let blocked = Settings {
+        block_nvidia_visible_devices: true,
+        ..settings()
+    };
+    let says = |variable: Value| {
+        let mut pod = pod(&["limit=nvidia.com/gpu:1"]);
+        pod["spec"]["containers"][0]["env"] = json!([variable]);
+        let verdict = |settings: &Settings| denial(validate(&create(&pod), None, settings));
+        assert_eq!(verdict(&settings()), None, "the rule is opt-in");
+        verdict(&blocked)
+    };
+    let name = "NVIDIA_VISIBLE_DEVICES";
+    for allowed in ["void", "none", ""] {
+        assert_eq!(says(json!({"name": name, "value": allowed})), None, "{allowed}");
+    }
+    for forbidden in ["1", "1,2", "all"] {
+        let told = format!(
+            "container main has an environment variable {name} defined with a value of {forbidden}. This is forbidden due to conflicts with Nvidia's device plugin. The only values that are allowed are 'void' or 'none'"
+        );
+        assert_eq!(says(json!({"name": name, "value": forbidden})), Some(told));
+    }
+    let from = json!({"name": name, "valueFrom": {"configMapKeyRef": {"name": "map", "key": name}}});
+    let told = format!(
+        "container main has an environment variable {name} defined with a valueFrom reference. This is forbidden due to possible conflicts with Nvidia's device plugin"
+    );
+    assert_eq!(says(from), Some(told));
+
+    let lost = pod(&["gpu-fraction=0.5", "gpu-fraction-container-name=nobody"]);
+    assert_eq!(
+        denial(validate(&create(&lost), None, &blocked)).as_deref(),
+        Some("failed to get fraction container ref: container with name nobody not found for fraction request")
+    );
 }
 
 fn workload(queue: &str, source: Source) -> Workload {

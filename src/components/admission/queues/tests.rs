@@ -109,6 +109,14 @@ fn a_queue_that_is_promised_more_than_its_parent_has_draws_warnings() {
         told(quotas(0.0, 0.0, -1.0)).warnings,
         ["child queue Memory quota (unlimited) exceeds parent queue dad Memory quota (1000)"]
     );
+    assert_eq!(
+        told(quotas(12_000.0, 0.0, 1_001.0)).warnings,
+        [
+            "child queue CPU quota (12000) exceeds parent queue dad CPU quota (10000)",
+            "total children CPU quota (18000) exceeds parent queue dad CPU quota (10000)",
+            "child queue Memory quota (1001) exceeds parent queue dad Memory quota (1000)",
+        ]
+    );
     let orphan = json!({"metadata": {"name": "kid"}, "spec": {"parentQueue": "nobody", "resources": {}}});
     let denial = warnings("CREATE", &orphan, &Value::Null, &others).denial.unwrap();
     assert_eq!(
@@ -133,6 +141,19 @@ fn a_queue_that_is_lowered_below_its_children_draws_warnings() {
         [
             "child queue leaf CPU quota (9000) exceeds parent CPU quota (8000)",
             "total children CPU quota (9000) exceeds parent CPU quota (8000)",
+        ]
+    );
+    let less = warnings(
+        "UPDATE",
+        &mid(quotas(9_000.0, 4.5, 9.0)),
+        &mid(json!({})),
+        std::slice::from_ref(&child),
+    );
+    assert_eq!(
+        less.warnings,
+        [
+            "total children GPU quota (5.00) exceeds parent GPU quota (4.50)",
+            "total children Memory quota (10) exceeds parent Memory quota (9)",
         ]
     );
     let unlimited = warnings("UPDATE", &mid(quotas(-1.0, -1.0, -1.0)), &mid(json!({})), &[child]);

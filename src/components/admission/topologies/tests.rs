@@ -20,6 +20,10 @@ fn an_alias_means_one_level() {
         Some("invalid topology aliases: aliases must be unique within the topology; duplicated: [a b]")
     );
     assert_eq!(
+        check(&[("zone", "rack"), ("rack", "r")]).as_deref(),
+        Some("invalid topology aliases: an alias must not equal a nodeLabel; conflicting: [rack]")
+    );
+    assert_eq!(
         check(&[("zone", "rack"), ("rack", "rack")]).as_deref(),
         Some(
             "invalid topology aliases: aliases must be unique within the topology; duplicated: [rack]; an alias must not equal a nodeLabel; conflicting: [rack]"
