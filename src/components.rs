@@ -27,6 +27,7 @@ pub mod watches;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use std::time::Duration;
 use kube::Client;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
@@ -166,6 +167,8 @@ pub struct Settings {
     pub queue_metric_labels: Vec<MetricLabel>,
     /// How GPUs are shared.
     pub sharing: fractions::Settings,
+    /// How long a bind may wait for volumes.
+    pub volume_binding_timeout: Duration,
 }
 
 impl Default for Settings {
@@ -191,6 +194,7 @@ impl Default for Settings {
         }
     }
 }
+            volume_binding_timeout: Duration::from_secs(120),
 
 /// Why a component cannot go on. Each ends the process.
 #[derive(Debug, thiserror::Error)]

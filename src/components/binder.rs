@@ -3,8 +3,8 @@
 //! A plain pod costs one request, the Binding, which also writes its annotations. The pod's UID goes with every request, so that a
 //! re-created pod of the same name is never touched. A request whose fate is not known is looked up before it is sent again.
 //! A pod that needs more takes a [`course`], which is written down as a bind request first; bind requests that are found (left by a
-//! process that died, or made by others) are gone through in the same way. What the binder cannot do it refuses, with an event,
-//! and tells the scheduler. Absent: volumes that are bound late.
+//! process that died, or made by others) are gone through in the same way. What fails is undone, told in an event, and to the
+//! scheduler.
 
 mod attempt;
 mod audit;
@@ -20,12 +20,14 @@ mod notes;
 mod requests;
 mod reservation;
 mod reviews;
+mod volumes;
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::sleep_until;
@@ -164,7 +166,13 @@ impl Binder {
             on_course: HashSet::new(),
             chores: JoinSet::new(),
             audit: Audit::default(),
-            missing: vec![Kind::Pod, Kind::Node, Kind::BindRequest],
+            missing: vec![
+                Kind::Pod,
+                Kind::Node,
+                Kind::BindRequest,
+                Kind::PersistentVolume,
+                Kind::PersistentVolumeClaim,
+            ],
             active: false,
         }
     }
@@ -212,10 +220,14 @@ impl Binder {
             self.queue.push_front(Job::Evict(evict));
         }
         for bind in order.binds {
-            if !bind.steps.contains(&Step::GpuShare) && !self.context.settings.sharing.always_bind_requests {
-                self.queue.push_back(Job::Bind(Box::new(bind)));
-            } else {
+            let in_steps = bind
+                .steps
+                .iter()
+                .any(|step| matches!(step, Step::GpuShare | Step::Volumes));
+            if in_steps || self.context.settings.sharing.always_bind_requests {
                 self.queue_course(bind, None);
+            } else {
+                self.queue.push_back(Job::Bind(Box::new(bind)));
             }
         }
     }
@@ -343,7 +355,8 @@ impl Binder {
         let node = crate::mirror::bind_request::node(&request).unwrap_or_default();
         let node_known = self.stores.nodes.get("", node).is_some();
         let stays = self.context.settings.sharing.always_bind_requests;
-        match intent::care(&request, pod.as_deref(), node_known, stays, self.reviews.shard()) {
+        let promised = |pod: &Pod| volumes::promised(&self.stores, pod, node);
+        match intent::care(&request, pod.as_deref(), node_known, stays, self.reviews.shard(), promised) {
             Care::Leave => {}
             Care::Drop => {
                 self.reviews.begin(&key, now);

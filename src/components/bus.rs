@@ -276,7 +276,7 @@ pub struct BindOrder {
 /// **watches and scheduler → binder**.
 #[derive(Clone, Debug)]
 pub enum ToBinder {
-    /// From watches: pods and bind requests, told to the scheduler before; and that all nodes are known.
+    /// From watches: pods and bind requests, told to the scheduler before; and that all nodes, volumes and claims on storage are known.
     Change(Change),
     /// From the scheduler.
     Order(BindOrder),

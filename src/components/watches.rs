@@ -305,7 +305,7 @@ impl Audience {
             },
             Kind::Queue => Self { queues: true, ..nobody },
             Kind::BindRequest => Self { binder: true, ..nobody },
-            Kind::Node => Self {
+            Kind::Node | Kind::PersistentVolume | Kind::PersistentVolumeClaim => Self {
                 binder: matches!(change, Change::Synced(_)),
                 ..nobody
             },
@@ -317,8 +317,6 @@ impl Audience {
             | Kind::CsiDriver
             | Kind::CsiNode
             | Kind::CsiStorageCapacity
-            | Kind::PersistentVolume
-            | Kind::PersistentVolumeClaim
             | Kind::PodDisruptionBudget => nobody,
         }
     }

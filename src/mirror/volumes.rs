@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{
-    NodeSelectorTerm, PersistentVolume, PersistentVolumeClaim, Pod, TopologySelectorTerm,
+    Node, NodeSelectorTerm, PersistentVolume, PersistentVolumeClaim, Pod, TopologySelectorTerm,
 };
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -21,6 +21,7 @@ use crate::engine::input::{
     CapacityInput, Claim, ClaimState, Event, Making, Name, NodeRequirement, NodeTerm, PodVolumes, Reach, SelectorOp,
     Table, VolumeInput, Waiting,
 };
+use crate::engine::model::class::meets_one_of;
 
 /// An object that has to do with storage.
 #[derive(Clone, Debug)]
@@ -58,8 +59,8 @@ pub struct Volumes {
     capacities: Table<Box<str>, CapacityInput>,
 }
 
-/// A claim that a pod refers to: its name, and whether it is made for the pod.
-fn references(pod: &Pod) -> impl Iterator<Item = (String, bool)> + '_ {
+/// The claims that a pod refers to: their names, and whether they are made for the pod.
+pub fn references(pod: &Pod) -> impl Iterator<Item = (String, bool)> + '_ {
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     volumes.filter_map(|volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
         (Some(claim), _) => Some((claim.claim_name.clone(), false)),
@@ -383,7 +384,8 @@ fn unusable(pod: &Pod, claim: &PersistentVolumeClaim, owned: bool) -> Option<Str
 }
 
 /// The volume of a claim, once they are bound to one another.
-fn bound_to(claim: &PersistentVolumeClaim) -> Option<&str> {
+#[must_use]
+pub fn bound_to(claim: &PersistentVolumeClaim) -> Option<&str> {
     let volume = claim.spec.as_ref()?.volume_name.as_deref()?;
     let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
     let bound = claim.annotations().contains_key(volume::BIND_COMPLETED) || phase == Some("Bound");
@@ -461,6 +463,14 @@ fn topology(term: &TopologySelectorTerm) -> NodeTerm {
         labels: listed.collect(),
         fields: Vec::new(),
     }
+}
+
+/// Whether the node affinity of a volume lets it be used from a node.
+#[must_use]
+pub fn reaches(volume: &PersistentVolume, node: &Node) -> bool {
+    let label = |key: &str| node.labels().get(key).map(String::as_str);
+    let terms = reach(volume).nodes;
+    terms.is_none_or(|terms| meets_one_of(&terms, &node.name_any(), label))
 }
 
 /// From where a volume can be used.

@@ -6,6 +6,7 @@ mod sharing;
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use crate::api::names::{self, label, object};
 use crate::components;
@@ -48,6 +49,10 @@ pub struct SchedulingArgs {
     /// Plan no eviction that a PodDisruptionBudget would not grant; KAI plans them all the same, and waits
     #[arg(long, env = "UNIKAI_RESPECT_DISRUPTION_BUDGETS", value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     pub respect_disruption_budgets: bool,
+
+    /// How long a pod's bind may wait until its volumes are there
+    #[arg(long, env = "UNIKAI_VOLUME_BINDING_TIMEOUT", value_name = "SECONDS", default_value = "120", value_parser = lease::seconds)]
+    pub volume_binding_timeout: Duration,
 
     /// Extended resources that are whole GPUs, beside nvidia.com/gpu and amd.com/gpu; queues count all of them together
     #[arg(
@@ -240,6 +245,7 @@ impl TryFrom<Args> for Settings {
                 node_pool: scheduling.node_pool.filter(|pool| !pool.is_empty()),
                 default_queue: scheduling.default_queue,
                 respect_disruption_budgets: scheduling.respect_disruption_budgets,
+                volume_binding_timeout: scheduling.volume_binding_timeout,
                 gpu_resources: scheduling.gpu_resources,
                 detailed_fit_errors: scheduling.detailed_fit_errors,
                 queue_metric_labels: metrics.queue_labels(),

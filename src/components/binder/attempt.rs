@@ -105,9 +105,6 @@ pub struct Attempt {
 impl Attempt {
     /// Binds a pod.
     pub async fn bind(&self, bind: &Bind) -> Report {
-        if let Some(why) = bind.steps.iter().find_map(|step| refusal(*step)) {
-            return Report::new(Ending::Failed(why.to_owned()));
-        }
         if !bind.steps.contains(&Step::Claims) {
             return self.bind_now(bind).await;
         }
@@ -276,15 +273,6 @@ fn binding(bind: &Bind) -> Binding {
             name: Some(bind.placement.node.to_string()),
             ..ObjectReference::default()
         },
-    }
-}
-
-/// Why a pod is not bound that needs a step that is not there.
-#[must_use]
-pub fn refusal(step: Step) -> Option<&'static str> {
-    match step {
-        Step::Volumes => Some("persistent volume claims are not supported yet"),
-        Step::GpuShare | Step::Claims => None,
     }
 }
 

@@ -4,6 +4,7 @@
 //! | stage | writes |
 //! |---|---|
 //! | intent | the bind request, unless one is being resumed |
+//! | volumes | volumes are given their claims, claims told their node |
 //! | devices | none: the keeper of groups has the reservation pods made |
 //! | config maps | both, with their final content |
 //! | labels | the pod's groups |
@@ -23,9 +24,10 @@ use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 use tracing::debug;
 
-use super::attempt::{Attempt, Ending, Report, refusal};
+use super::attempt::{Attempt, Ending, Report};
 use super::groups::{Answer, GroupId};
 use super::requests::{Caller, Trouble};
+use super::volumes::{Volumes, Written};
 use super::{fraction, intent};
 use crate::api::BindRequest;
 use crate::components::bus::{Bind, StepLog};
@@ -38,15 +40,17 @@ use crate::engine::input::GpuKind;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Intent,
+    Volumes,
     Devices,
     ConfigMaps,
     Labels,
     Binding,
 }
 
-/// The steps in their order. Volumes will go before the binding.
-const STAGES: [Stage; 5] = [
+/// The steps in their order: what may take long goes first.
+const STAGES: [Stage; 6] = [
     Stage::Intent,
+    Stage::Volumes,
     Stage::Devices,
     Stage::ConfigMaps,
     Stage::Labels,
@@ -107,6 +111,7 @@ pub struct Course {
 struct Done {
     request: Option<BindRequest>,
     devices: Vec<String>,
+    volumes: Written,
     config_maps: Vec<ConfigMap>,
     labels: Vec<String>,
 }
@@ -116,10 +121,6 @@ impl Course {
     pub async fn run(&self) -> (Report, Option<BindRequest>) {
         let mut done = Done::default();
         let mut report = Report::new(Ending::Done);
-        if let Some(why) = self.bind.steps.iter().find_map(|step| refusal(*step)) {
-            report.ending = Ending::Failed(why.to_owned());
-            return (report, None);
-        }
         for stage in STAGES {
             if let Err(stop) = self.perform(stage, &mut done, &mut report).await {
                 debug!(?stage, ?stop, "bind stopped");
@@ -146,6 +147,14 @@ impl Course {
                 let written = self.steps.step("write bind request", self.write_intent());
                 done.request = Some(written.await?);
             }
+            Stage::Volumes if !self.bind.placement.volumes.is_empty() => {
+                let volumes = self.volumes();
+                let provided = Box::pin(volumes.provide(&mut done.volumes));
+                let provided = self.steps.step("bind volumes", provided);
+                provided
+                    .await
+                    .map_err(|trouble| Stop::of(trouble, "the pod's volumes cannot be bound"))?;
+            }
             Stage::Devices if shares => {
                 done.devices = self.steps.step("reserve devices", self.devices()).await?;
             }
@@ -163,7 +172,7 @@ impl Course {
                     Ending::Failed(why) => return Err(Stop::Failed(why.clone())),
                 }
             }
-            Stage::Devices | Stage::ConfigMaps | Stage::Labels => {}
+            Stage::Volumes | Stage::Devices | Stage::ConfigMaps | Stage::Labels => {}
         }
         Ok(())
     }
@@ -354,8 +363,17 @@ impl Course {
         patched.map(drop)
     }
 
+    fn volumes(&self) -> Volumes<'_> {
+        Volumes {
+            caller: &self.caller,
+            stores: &self.stores,
+            bind: &self.bind,
+        }
+    }
+
     /// Takes back what was written. What cannot be taken back now is overwritten by the pod's next bind, or goes with the pod.
     async fn undo(&self, done: &Done) {
+        self.volumes().undo(&done.volumes).await;
         if !done.labels.is_empty() {
             let changes = done.labels.iter().map(|key| (key.clone(), None)).collect();
             if let Err(trouble) = self.label(&changes).await {

@@ -4,6 +4,8 @@
 //!
 //! A group is made when the first bind asks for its device, and given up when its last user has left and no bind for it is open.
 //! What a bind knows before the watch shows it (a pod about to use the group) wins until the watch has caught up.
+//! If a reservation pod goes although its device is in use, another is made at once: if it gets the same device, nothing was lost; if not, it goes
+//! again, and so do the users.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -96,6 +98,10 @@ pub struct Group {
     idle: Option<Instant>,
     /// Since when its users are without a reservation pod.
     lost: Option<Instant>,
+    /// The device that its users were given.
+    device: Option<String>,
+    /// Since when another reservation pod is to hold it, after the first was lost.
+    restoring: Option<Instant>,
 }
 
 /// All groups.
@@ -335,25 +341,65 @@ impl Group {
             .peekable();
         let held = working.peek().is_some();
         if let Some(device) = working.find_map(|holder| holder.device.clone()) {
+            if !self.users.is_empty() && self.device.as_ref().is_some_and(|used| *used != device) {
+                self.restoring.get_or_insert(now);
+                self.answer(&Err("the GPU of the group has lost its reservation pod".to_owned()));
+                return (Some(self.removal(id, false)), None);
+            }
+            (self.device, self.restoring) = (Some(device.clone()), None);
             self.answer(&Ok(device));
         }
         if !self.waiters.is_empty() {
             return self.seek(id, patience, now);
         }
         if self.users.is_empty() && self.open.is_empty() {
+            (self.device, self.restoring) = (None, None);
             return self.retire(id, now);
         }
         self.idle = None;
         if self.users.is_empty() || held {
             self.lost = None;
-            return (None, None);
+            return match self.restoring.map(|since| since + patience) {
+                Some(deadline) if now < deadline => (None, Some(deadline)),
+                Some(_) => (Some(self.removal(id, false)), None),
+                None => (None, None),
+            };
         }
+        self.recover(id, now)
+    }
+
+    /// Its users are without a reservation pod.
+    fn recover(&mut self, id: &GroupId, now: Instant) -> (Option<Command>, Option<Instant>) {
         let since = *self.lost.get_or_insert(now);
+        if self.device.is_some() && self.holders.is_empty() && self.restoring.is_none() {
+            self.restoring = Some(now);
+            let tolerations = self.tolerations.clone();
+            return (
+                Some(Command::Make {
+                    id: id.clone(),
+                    tolerations,
+                }),
+                None,
+            );
+        }
         if now < since + LOST {
             return (None, Some(since + LOST));
         }
+        if self.device.is_some() && !self.holders.is_empty() {
+            return (Some(self.removal(id, false)), None);
+        }
         let users = self.users.values().cloned().collect();
         (Some(Command::Evict { id: id.clone(), users }), None)
+    }
+
+    /// All its reservation pods are to go.
+    fn removal(&self, id: &GroupId, unless_used: bool) -> Command {
+        let pods = self.holders.iter();
+        Command::Remove {
+            id: id.clone(),
+            pods: pods.map(|(name, holder)| (name.clone(), holder.uid.clone())).collect(),
+            unless_used,
+        }
     }
 
     /// Somebody waits for a device that nobody holds yet.
@@ -400,17 +446,7 @@ impl Group {
         if now < since + IDLE {
             return (None, Some(since + IDLE));
         }
-        let pods = self
-            .holders
-            .iter()
-            .map(|(name, holder)| (name.clone(), holder.uid.clone()))
-            .collect();
-        let command = Command::Remove {
-            id: id.clone(),
-            pods,
-            unless_used: true,
-        };
-        (Some(command), None)
+        (Some(self.removal(id, true)), None)
     }
 }
 

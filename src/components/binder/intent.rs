@@ -14,6 +14,7 @@ use crate::api::bind_request::{BindRequestSpec, ReceivedGpu};
 use crate::api::names::{annotation, bind_phase, label, object, received_resource_type};
 use crate::components::bus::{Bind, Placement, Step};
 use crate::components::{Settings, pods};
+use crate::engine::decision::Promise;
 use crate::engine::input::{GpuKind, WHOLE};
 use crate::mirror::claims::allocation::Given;
 use crate::mirror::{Shard, bind_request, numa};
@@ -93,8 +94,9 @@ pub fn portion(billionths: i64) -> String {
 }
 
 /// The bind that a request asks for. One that gives devices to claims is to be decided anew: the devices may be others' by now.
+/// So is one whose pod has volumes coming that nobody knows any more (`promised` is what is known).
 #[must_use]
-pub fn bind(request: &BindRequest, pod: &Pod) -> Option<Bind> {
+pub fn bind(request: &BindRequest, pod: &Pod, promised: Option<Vec<Promise>>) -> Option<Bind> {
     let spec = &request.spec;
     let kind = match spec.received_resource_type.as_deref() {
         Some(received_resource_type::FRACTION) => GpuKind::Fraction,
@@ -113,7 +115,9 @@ pub fn bind(request: &BindRequest, pod: &Pod) -> Option<Bind> {
     if !spec.resource_claim_allocations.is_empty() || spec.extended_resource_claim_allocation.is_some() {
         return None;
     }
+    let volumes = promised?;
     let share = (kind == GpuKind::Fraction).then_some(Step::GpuShare);
+    let bound_late = (!volumes.is_empty()).then_some(Step::Volumes);
     Some(Bind {
         placement: Placement {
             pod: pods::reference(pod),
@@ -129,11 +133,11 @@ pub fn bind(request: &BindRequest, pod: &Pod) -> Option<Bind> {
                 .map(|group| Arc::from(group.as_str()))
                 .collect(),
             zones: Vec::new(),
-            volumes: Vec::new(),
+            volumes,
             claims: Vec::new(),
         },
         annotations,
-        steps: share.into_iter().collect(),
+        steps: share.into_iter().chain(bound_late).collect(),
         given: Given::default(),
     })
 }
@@ -165,7 +169,7 @@ pub fn same(one: &BindRequest, other: &BindRequest) -> bool {
 pub enum Care {
     /// Nothing, or nothing yet.
     Leave,
-    /// It has served its purpose, or never will: take it away.
+    /// It has served its purpose, or never will, or does not say enough: take it away. A pod that waits is decided anew.
     Drop,
     /// Done, and to stay: say so.
     Succeed,
@@ -174,9 +178,16 @@ pub enum Care {
 }
 
 /// What is to be done about a request. `pod` is what the watch shows under its name, `node_known` whether its node exists, `stays`
-/// whether our requests stay when they are done, as those of others do.
+/// whether our requests stay when they are done, as those of others do, `promised` what volumes the claims of a pod were promised, if that is known.
 #[must_use]
-pub fn care(request: &BindRequest, pod: Option<&Pod>, node_known: bool, stays: bool, shard: &Shard) -> Care {
+pub fn care(
+    request: &BindRequest,
+    pod: Option<&Pod>,
+    node_known: bool,
+    stays: bool,
+    shard: &Shard,
+    promised: impl FnOnce(&Pod) -> Option<Vec<Promise>>,
+) -> Care {
     if request.metadata.deletion_timestamp.is_some() || !shard.selects(request) {
         return Care::Leave;
     }
@@ -191,13 +202,10 @@ pub fn care(request: &BindRequest, pod: Option<&Pod>, node_known: bool, stays: b
             Some(_) | None => Care::Succeed,
         };
     }
-    if bind_request::failed(request) {
-        return if is_ours(request) { Care::Drop } else { Care::Leave };
-    }
-    if !node_known {
+    if bind_request::failed(request) || !node_known {
         return Care::Drop;
     }
-    bind(request, pod).map_or(Care::Drop, |bind| Care::CarryOut(Box::new(bind)))
+    bind(request, pod, promised(pod)).map_or(Care::Drop, |bind| Care::CarryOut(Box::new(bind)))
 }
 
 #[cfg(test)]

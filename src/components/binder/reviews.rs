@@ -14,7 +14,7 @@ use crate::components::{Settings, pods};
 use crate::mirror::Shard;
 
 /// What was seen to is looked at again after this time, in case nothing came of it.
-const AGAIN: Duration = Duration::from_secs(2);
+const AGAIN: Duration = Duration::from_secs(10);
 
 /// The bind requests to look at.
 pub struct Reviews {

@@ -113,17 +113,18 @@ pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
 /// Whether a node meets any of the terms; one without requirements is met by none.
 #[must_use]
 pub fn meets_any(terms: &[NodeTerm], node: &Node) -> bool {
-    let label = |key: &Name| node.label(key).map(|value| &**value);
+    meets_one_of(terms, &node.name, |key| node.label(key).map(|value| &**value))
+}
+
+/// The same of a node that is given by its name and labels.
+pub fn meets_one_of<'a>(terms: &[NodeTerm], node: &str, label: impl Fn(&str) -> Option<&'a str>) -> bool {
     terms.iter().any(|term| {
         !(term.labels.is_empty() && term.fields.is_empty())
             && term
                 .labels
                 .iter()
                 .all(|requirement| meets(requirement, label(&requirement.key)))
-            && term
-                .fields
-                .iter()
-                .all(|requirement| meets(requirement, Some(&node.name)))
+            && term.fields.iter().all(|requirement| meets(requirement, Some(node)))
     })
 }
 

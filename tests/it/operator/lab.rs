@@ -365,15 +365,17 @@ impl Drop for Replica {
     }
 }
 
-/// Tries until it succeeds; after [`PATIENCE`] fails the test with the last reason.
+/// Tries until it succeeds, less and less often, for looking costs time that others need; after [`PATIENCE`] fails the test with the last reason.
 pub async fn eventually<T>(what: &str, mut attempt: impl AsyncFnMut() -> Result<T, String>) -> T {
     let deadline = Instant::now() + PATIENCE;
+    let mut pause = Duration::from_millis(10);
     loop {
         match attempt().await {
             Ok(value) => return value,
             Err(reason) if Instant::now() > deadline => panic!("not in time: {what}: {reason}"),
-            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            Err(_) => tokio::time::sleep(pause).await,
         }
+        pause = (pause * 3 / 2).min(Duration::from_millis(200));
     }
 }
 

@@ -2,12 +2,12 @@
 //! written down here: a run without misfortune is recorded, and each of its writes is then met with each of them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::DeleteParams;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use kube::api::{DeleteParams, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
@@ -16,12 +16,22 @@ use unikai::devcluster::world::NodeSpec;
 use unikai::operator::settings::Settings;
 use unikai::operator::{Operator, Running};
 
-use super::lab::{Lab, eventually, phase, pod};
+use super::lab::{Lab, PATIENCE, TEAM, eventually, phase, pod};
+use super::volumes::{claim, volume};
 
-/// Cases at the same time.
-const AT_ONCE: usize = 6;
-/// What the steps of a bind write.
-const KINDS: [&str; 3] = ["bindrequests", "configmaps", "pods"];
+/// Clusters in which operators are killed, at the same time: each goes through a part of the cases.
+const CLUSTERS: usize = 6;
+/// What the steps of binds write.
+const KINDS: [&str; 6] = [
+    "bindrequests",
+    "configmaps",
+    "persistentvolumeclaims",
+    "persistentvolumes",
+    "pods",
+    "resourceclaims",
+];
+/// How often the pods are looked at while a write is waited for.
+const LOOK: Duration = Duration::from_millis(150);
 
 /// One write of the recorded run: what it was, and how many like it came before.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,36 +42,83 @@ struct Point {
     before: u32,
 }
 
-/// A pod with parts of GPUs that needs no webhook: it brings the name of its config maps along.
+/// Storage of which volumes are made and storage of which they exist, and two devices to be claimed.
+const OFFERS: &str = "
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: made}
+provisioner: csi.example
+volumeBindingMode: WaitForFirstConsumer
+---
+apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: by-hand}
+provisioner: kubernetes.io/no-provisioner
+volumeBindingMode: WaitForFirstConsumer
+---
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: nic.example.com}
+spec:
+  selectors: [{cel: {expression: \"device.driver == 'nic.example.com'\"}}]
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: gpu-1-nics}
+spec:
+  driver: nic.example.com
+  nodeName: gpu-1
+  pool: {name: gpu-1, generation: 1, resourceSliceCount: 1}
+  devices: [{name: port-0}, {name: port-1}]
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: one-nic, namespace: team}
+spec: {spec: {devices: {requests: [{name: nic, exactly: {deviceClassName: nic.example.com}}]}}}
+";
+
+/// A pod with parts of GPUs that needs no webhook: it brings the name of its config maps along. Its volume comes late.
 fn sharer(name: &str, annotations: Value) -> Value {
     let mut pod = pod(name, 0);
     pod["metadata"]["annotations"] = annotations;
     pod["metadata"]["annotations"]["runai/shared-gpu-configmap"] = json!(format!("{name}-shared-gpu"));
     pod["spec"]["containers"][0]["envFrom"] = json!([{"configMapRef": {"name": format!("{name}-shared-gpu-0-evar")}}]);
+    pod["spec"]["volumes"] = json!([{"name": "data", "persistentVolumeClaim": {"claimName": name}}]);
     pod
 }
 
-/// A cluster where three pods wait that need five devices' worth of steps: one opens a GPU, one joins, one takes two.
+/// A cluster where three pods wait whose binds take every kind of step: one opens two GPUs and has a volume made for it, one joins and is
+/// given a volume, one claims a device.
 struct Case {
     lab: Lab,
     operator: Option<Running>,
 }
 
 impl Case {
-    async fn new() -> Self {
+    /// With an operator that runs.
+    async fn start() -> Self {
         let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 4)]).await;
-        let case = Self { lab, operator: None };
-        case.create_pods(0).await;
+        lab.apply(OFFERS).await;
+        let mut case = Self { lab, operator: None };
+        case.start_operator().await;
         case
     }
 
     async fn create_pods(&self, round: usize) {
-        for (name, annotations) in [
-            ("opens", json!({"gpu-fraction": "0.5"})),
-            ("joins", json!({"gpu-fraction": "0.5"})),
-            ("two", json!({"gpu-fraction": "0.6", "gpu-fraction-num-devices": "2"})),
+        let (two, joins) = (format!("two-{round}"), format!("joins-{round}"));
+        self.lab.create(volume(&joins, "by-hand", None)).await.unwrap();
+        self.lab.create(claim(&joins, "by-hand", "10Gi")).await.unwrap();
+        self.lab.create(claim(&two, "made", "10Gi")).await.unwrap();
+        let halves = json!({"gpu-fraction": "0.5", "gpu-fraction-num-devices": "2"});
+        let mut claims = pod(&format!("claims-{round}"), 0);
+        claims["spec"]["resourceClaims"] = json!([{"name": "nic", "resourceClaimTemplateName": "one-nic"}]);
+        claims["spec"]["containers"][0]["resources"]["claims"] = json!([{"name": "nic"}]);
+        for mut pod in [
+            sharer(&two, halves),
+            sharer(&joins, json!({"gpu-fraction": "0.5"})),
+            claims,
         ] {
-            let pod = sharer(&format!("{name}-{round}"), annotations);
+            pod["spec"]["terminationGracePeriodSeconds"] = json!(0);
             self.lab.create_after_handover(pod).await;
         }
     }
@@ -109,7 +166,30 @@ impl Case {
     /// Deletes the pods and waits until nothing is left.
     async fn clear(&self) {
         self.delete_pods().await;
+        self.nothing_left().await;
+    }
+
+    /// Waits until nothing is left of what binds make, and takes away what the test made.
+    async fn nothing_left(&self) {
         self.lab.nothing_left().await;
+        let devices: Api<ResourceClaim> = Api::namespaced(self.lab.client.clone(), TEAM);
+        eventually("claims for devices are gone", async || {
+            let left = devices.list(&ListParams::default()).await.map_err(|e| e.to_string())?;
+            left.items.is_empty().then_some(()).ok_or_else(|| format!("{left:?}"))
+        })
+        .await;
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(self.lab.client.clone(), TEAM);
+        let volumes: Api<PersistentVolume> = Api::all(self.lab.client.clone());
+        for claim in claims.list(&ListParams::default()).await.unwrap() {
+            claims
+                .delete(&claim.name_any(), &DeleteParams::default())
+                .await
+                .unwrap();
+        }
+        for volume in volumes.list(&ListParams::default()).await.unwrap() {
+            // One that was made goes with its claim.
+            let _ = volumes.delete(&volume.name_any(), &DeleteParams::default()).await;
+        }
     }
 
     /// The safety rules, while all run.
@@ -119,9 +199,8 @@ impl Case {
         let mut given: BTreeMap<String, u32> = BTreeMap::new();
         for pod in self.lab.all_pods().await {
             assert_eq!(phase(&pod), "Running", "{}", pod.name_any());
-            let tenths = if pod.name_any().starts_with("two") { 6 } else { 5 };
             for group in groups(&pod) {
-                *given.entry(group).or_default() += tenths;
+                *given.entry(group).or_default() += 5;
             }
         }
         assert!(given.values().all(|tenths| *tenths <= 10), "{given:?}");
@@ -139,6 +218,39 @@ impl Case {
         .await;
         assert_eq!(devices.len(), given.len(), "{devices:?}");
     }
+
+    /// Kills the operator when a write meets its fate, and lets the next one go on from there.
+    async fn killed_at(&mut self, round: usize, point: &Point, effect: Effect) {
+        println!("{point:?} {effect:?}");
+        let rule = self.add(point, effect);
+        let struck = |case: &Self| case.lab.server.faults().struck(rule) > 0;
+        self.create_pods(round).await;
+        // Some writes come only when the pods go.
+        let mut cleared = false;
+        let (mut looked, begun) = (Instant::now(), Instant::now());
+        while !struck(self) {
+            assert!(begun.elapsed() < PATIENCE, "{point:?} was not seen");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            if !cleared && looked.elapsed() > LOOK {
+                let all_run = self.lab.all_pods().await.iter().all(|pod| phase(pod) == "Running");
+                if all_run && self.lab.bind_requests().await.is_empty() && !struck(self) {
+                    cleared = true;
+                    self.delete_pods().await;
+                }
+                looked = Instant::now();
+            }
+        }
+        self.kill_operator().await;
+        self.lab.server.faults().remove(rule);
+        self.start_operator().await;
+        if cleared {
+            self.nothing_left().await;
+        } else {
+            self.all_run().await;
+            self.assert_shared_well().await;
+            self.clear().await;
+        }
+    }
 }
 
 fn groups(pod: &Pod) -> Vec<String> {
@@ -149,8 +261,8 @@ fn groups(pod: &Pod) -> Vec<String> {
 
 /// The writes of a run without misfortune, from the first pod to the last leftover.
 async fn recorded() -> Vec<Point> {
-    let mut case = Case::new().await;
-    case.start_operator().await;
+    let case = Case::start().await;
+    case.create_pods(0).await;
     case.all_run().await;
     case.assert_shared_well().await;
     eventually("all binds are complete", async || {
@@ -160,11 +272,11 @@ async fn recorded() -> Vec<Point> {
     .await;
     case.clear().await;
     let mut seen: BTreeMap<(String, String, String), u32> = BTreeMap::new();
-    let writes = case.lab.server.audit().writes_of(&Identity::operator());
-    let writes = writes
-        .into_iter()
-        .filter(|write| KINDS.contains(&&*write.resource) && write.subresource != "status");
-    let points: Vec<Point> = writes
+    let writes = case.lab.server.audit().writes_of(&Identity::operator()).into_iter();
+    let steps = writes.filter(|write| {
+        KINDS.contains(&&*write.resource) && (write.subresource != "status" || write.resource == "resourceclaims")
+    });
+    let points: Vec<Point> = steps
         .map(|write| {
             let count = seen
                 .entry((write.verb.clone(), write.resource.clone(), write.subresource.clone()))
@@ -178,7 +290,10 @@ async fn recorded() -> Vec<Point> {
             }
         })
         .collect();
-    assert!(points.len() >= 21, "{points:#?}");
+    println!("{} writes: {seen:#?}", points.len());
+    let kinds: BTreeSet<&str> = points.iter().map(|point| &*point.resource).collect();
+    assert!(kinds.into_iter().eq(KINDS), "{points:#?}");
+    assert!(points.len() >= 20, "{points:#?}");
     points
 }
 
@@ -186,44 +301,17 @@ async fn recorded() -> Vec<Point> {
 async fn killed_before_or_after_any_write_the_next_process_goes_on() {
     let points = recorded().await;
     let effects = [Effect::Drop, Effect::DropAfter];
-    let cases = effects
+    let cases: Vec<(&Point, Effect)> = effects
         .iter()
-        .flat_map(|effect| points.iter().map(move |point| (point, effect.clone())));
-    let cases = cases.map(async |(point, effect)| {
-        println!("{point:?} {effect:?}");
-        let mut case = Case::new().await;
-        let rule = case.add(point, effect);
-        case.start_operator().await;
-        let struck = || case.lab.server.faults().struck(rule) > 0;
-        let mut cleared = false;
-        // Some writes come only when the pods go.
-        for _ in 0..20_000 {
-            if struck() {
-                break;
-            }
-            if !cleared && case.lab.all_pods().await.iter().all(|pod| phase(pod) == "Running") {
-                let open = case.lab.bind_requests().await;
-                if open.is_empty() && !struck() {
-                    cleared = true;
-                    case.delete_pods().await;
-                }
-            }
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-        case.kill_operator().await;
-        case.start_operator().await;
-        if cleared {
-            case.lab.nothing_left().await;
-        } else {
-            case.all_run().await;
-            case.assert_shared_well().await;
-            case.clear().await;
+        .flat_map(|effect| points.iter().map(move |point| (point, effect.clone())))
+        .collect();
+    let clusters = (0..CLUSTERS).map(async |first| {
+        let mut case = Case::start().await;
+        for (round, (point, effect)) in cases.iter().enumerate().skip(first).step_by(CLUSTERS) {
+            case.killed_at(round, point, effect.clone()).await;
         }
     });
-    futures::stream::iter(cases)
-        .buffer_unordered(AT_ONCE)
-        .collect::<Vec<()>>()
-        .await;
+    futures::future::join_all(clusters).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -233,21 +321,22 @@ async fn whatever_a_write_is_answered_all_run_and_nothing_is_left() {
         retry_after: None,
     };
     let points = recorded().await;
+    let rounds = points.iter().map(|point| point.before + 1).max().unwrap_or_default();
     let effects = [refuse(409), refuse(429), refuse(500), Effect::FailAfter { code: 504 }];
-    // One cluster for each misfortune, which meets one write after another.
+    // One cluster for each misfortune. In each round it meets one write of every kind: the first, then the second…
     let clusters = effects.map(async |effect| {
-        let mut case = Case::new().await;
-        case.start_operator().await;
-        case.all_run().await;
-        case.clear().await;
-        for (round, point) in points.iter().enumerate() {
-            println!("{point:?} {effect:?}");
-            let rule = case.add(point, effect.clone());
-            case.create_pods(round + 1).await;
+        let case = Case::start().await;
+        for round in 0..rounds {
+            let met = points.iter().filter(|point| point.before == round);
+            let rules: Vec<_> = met.map(|point| (point, case.add(point, effect.clone()))).collect();
+            case.create_pods(round as usize).await;
             case.all_run().await;
             case.assert_shared_well().await;
             case.clear().await;
-            case.lab.server.faults().remove(rule);
+            for (point, rule) in rules {
+                assert!(case.lab.server.faults().struck(rule) > 0, "{point:?} was not met");
+                case.lab.server.faults().remove(rule);
+            }
         }
     });
     futures::future::join_all(clusters).await;

@@ -325,21 +325,60 @@ async fn a_reservation_that_cannot_be_made_is_explained_and_tried_again() {
     operator.assert_no_errors();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn who_loses_the_reservation_of_its_gpu_is_evicted_and_starts_anew() {
-    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 2)]).await;
-    let _operator = lab.replica_with("one", SHARING).await;
+/// A pod that shares a GPU, of which the reservation pod has just been deleted: its name and the device.
+async fn robbed(lab: &Lab) -> (String, String) {
     lab.create(deployment("server", fraction("0.5"))).await.unwrap();
-    let before = lab.all_run("server", 1).await.remove(0).name_any();
+    let server = lab.all_run("server", 1).await.remove(0).name_any();
     let reservation = lab.reservations().await.remove(0);
     let api: Api<Pod> = Api::namespaced(lab.client.clone(), RESERVATIONS);
     api.delete(&reservation.name_any(), &DeleteParams::default().grace_period(0))
         .await
         .unwrap();
+    (
+        server,
+        reservation.annotations()["run.ai/reserve_for_gpu_index"].clone(),
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reservation_that_is_lost_is_made_anew_for_the_same_gpu() {
+    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 2)]).await;
+    let operator = lab.replica_with("one", SHARING).await;
+    let (server, device) = robbed(&lab).await;
+    eventually("the GPU is reserved again", async || {
+        let all = lab.reservations().await;
+        let devices: Vec<_> = all
+            .iter()
+            .map(|pod| pod.annotations().get("run.ai/reserve_for_gpu_index").cloned())
+            .collect();
+        (devices == [Some(device.clone())])
+            .then_some(())
+            .ok_or_else(|| format!("{devices:?}"))
+    })
+    .await;
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    assert_eq!(lab.all_run("server", 1).await.remove(0).name_any(), server);
+    operator.assert_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_loses_the_reservation_of_its_gpu_for_good_is_evicted_and_starts_anew() {
+    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 2)]).await;
+    let _operator = lab.replica_with("one", SHARING).await;
+    let reservations = Match {
+        namespace: Some(RESERVATIONS.to_owned()),
+        ..Match::verb_on("create", "pods")
+    };
+    let refuse = Effect::Refuse {
+        code: 403,
+        retry_after: None,
+    };
+    lab.server.faults().add(reservations, refuse, Times::After(1));
+    let (server, _) = robbed(&lab).await;
     eventually("another pod takes its place", async || {
         let pods = lab.all_pods().await;
         let names: Vec<_> = pods.iter().map(|pod| (pod.name_any(), phase(pod))).collect();
-        let replaced = names.len() == 1 && names[0].0 != before && names[0].1 == "Running";
+        let replaced = names.len() == 1 && names[0].0 != server && names[0].1 == "Running";
         replaced.then_some(()).ok_or_else(|| format!("{names:?}"))
     })
     .await;

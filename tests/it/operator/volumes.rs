@@ -1,9 +1,13 @@
 //! Pods with volumes: where their claims let them go, and what they are told.
 
+use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim};
+use kube::api::{Api, ListParams};
+use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
+use unikai::devcluster::apiserver::{Effect, Identity, Match, Times};
 use unikai::devcluster::world::NodeSpec;
 
-use super::lab::{Lab, TEAM, pod};
+use super::lab::{Lab, TEAM, eventually, pod};
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 
@@ -22,7 +26,7 @@ fn using(name: &str, claims: &[&str]) -> Value {
     pod
 }
 
-fn claim(name: &str, class: &str, size: &str) -> Value {
+pub fn claim(name: &str, class: &str, size: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "PersistentVolumeClaim",
         "metadata": {"name": name, "namespace": TEAM},
@@ -40,14 +44,15 @@ fn class(name: &str, provisioner: &str, mode: &str) -> Value {
     })
 }
 
-/// A volume made by hand, of 20 GiB, for the nodes of one zone.
-fn volume(name: &str, class: &str, zone: &str) -> Value {
-    let term = json!({"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]});
+/// A volume made by hand, of 20 GiB, for all nodes or those of one zone.
+pub fn volume(name: &str, class: &str, zone: Option<&str>) -> Value {
+    let term = |zone| json!({"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]});
+    let affinity = zone.map(|zone| json!({"required": {"nodeSelectorTerms": [term(zone)]}}));
     json!({
         "apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name},
         "spec": {
             "storageClassName": class, "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "20Gi"},
-            "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
+            "nodeAffinity": affinity,
             "csi": {"driver": "csi.example", "volumeHandle": name},
         },
     })
@@ -72,10 +77,152 @@ async fn a_pod_goes_to_the_zone_of_its_volume() {
     lab.create(class("by-hand", "kubernetes.io/no-provisioner", "Immediate"))
         .await
         .unwrap();
-    lab.create(volume("old", "by-hand", "b")).await.unwrap();
+    lab.create(volume("old", "by-hand", Some("b"))).await.unwrap();
     lab.create(claim("data", "by-hand", "10Gi")).await.unwrap();
     let operator = lab.replica("one").await;
     lab.create(using("reader", &["data"])).await.unwrap();
     assert_eq!(lab.runs("reader").await, "in-b");
+    operator.assert_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_claim_that_waits_gets_its_volume_where_there_is_room() {
+    let lab = Lab::start(nodes_in_zones()).await;
+    lab.create(class("late", "csi.example", "WaitForFirstConsumer"))
+        .await
+        .unwrap();
+    let driver = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": "csi.example"},
+        "spec": {"storageCapacity": true},
+    });
+    lab.create(driver).await.unwrap();
+    for (zone, free) in [("a", "5Gi"), ("b", "25Gi"), ("c", "1Gi")] {
+        let room = json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "CSIStorageCapacity",
+            "metadata": {"name": format!("room-{zone}"), "namespace": TEAM},
+            "storageClassName": "late", "capacity": free, "nodeTopology": {"matchLabels": {ZONE: zone}},
+        });
+        lab.create(room).await.unwrap();
+    }
+    let operator = lab.replica("one").await;
+    lab.create(claim("data", "late", "10Gi")).await.unwrap();
+    lab.create(using("reader", &["data"])).await.unwrap();
+    assert_eq!(lab.runs("reader").await, "in-b");
+    lab.nothing_left().await;
+    let steps = [
+        "create bindrequests/",
+        "patch persistentvolumeclaims/",
+        "create pods/binding",
+        "delete bindrequests/",
+    ];
+    let writes = lab.writes_of(&operator);
+    let writes: Vec<_> = writes
+        .iter()
+        .filter_map(|write| steps.iter().find(|step| write.starts_with(**step)))
+        .collect();
+    assert!(writes.into_iter().eq(&steps), "each step once, and in their order");
+
+    lab.create(claim("more", "late", "100Gi")).await.unwrap();
+    lab.create(using("greedy", &["more"])).await.unwrap();
+    let said = lab.unschedulable("greedy").await;
+    assert!(said.contains("node(s) did not have enough free storage"), "{said}");
+    operator.assert_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn claims_that_wait_share_the_volumes_that_exist() {
+    let lab = Lab::start(nodes_in_zones()).await;
+    lab.create(class("by-hand", "kubernetes.io/no-provisioner", "WaitForFirstConsumer"))
+        .await
+        .unwrap();
+    lab.create(volume("one", "by-hand", Some("a"))).await.unwrap();
+    lab.create(volume("two", "by-hand", Some("c"))).await.unwrap();
+    let operator = lab.replica("one").await;
+    for name in ["first", "second", "third"] {
+        lab.create(claim(name, "by-hand", "10Gi")).await.unwrap();
+        lab.create(using(name, &[name])).await.unwrap();
+    }
+    lab.running(2).await;
+    let pods = lab.all_pods().await;
+    let mut nodes: Vec<_> = pods
+        .iter()
+        .filter_map(|pod| pod.spec.as_ref()?.node_name.clone())
+        .collect();
+    nodes.sort();
+    assert_eq!(nodes, ["in-a", "in-c"]);
+    operator.assert_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_that_does_not_come_in_time_is_given_up_and_asked_for_again() {
+    let lab = Lab::start(nodes_in_zones()).await;
+    lab.create(class("late", "csi.example", "WaitForFirstConsumer"))
+        .await
+        .unwrap();
+    lab.create(class("by-hand", "kubernetes.io/no-provisioner", "WaitForFirstConsumer"))
+        .await
+        .unwrap();
+    lab.create(volume("old", "by-hand", Some("b"))).await.unwrap();
+    // Neither the controller that binds volumes nor the provisioner gets anything done.
+    for verb in ["create", "patch"] {
+        let by_controllers = Match {
+            subresource: Some(String::new()),
+            user: Some(Identity::admin().user),
+            ..Match::verb_on(verb, "persistentvolumes")
+        };
+        let refuse = Effect::Refuse {
+            code: 500,
+            retry_after: None,
+        };
+        lab.server.faults().add(by_controllers, refuse, Times::Always);
+    }
+    let operator = lab.replica_with("one", &["--volume-binding-timeout", "1"]).await;
+    for (name, class) in [("new", "late"), ("known", "by-hand")] {
+        lab.create(claim(name, class, "10Gi")).await.unwrap();
+    }
+    lab.create(using("reader", &["new", "known"])).await.unwrap();
+    let said = eventually("an event says what was waited for", async || {
+        let api: Api<Event> = Api::namespaced(lab.client.clone(), TEAM);
+        let events = api.list(&ListParams::default()).await.map_err(|e| e.to_string())?;
+        let errors = events
+            .items
+            .into_iter()
+            .filter(|event| event.reason.as_deref() == Some("BindingError"));
+        errors
+            .filter_map(|event| event.message)
+            .next()
+            .ok_or_else(|| "no event".to_owned())
+    })
+    .await;
+    assert!(said.contains("timed out waiting for PVC"), "{said}");
+    eventually("claim and volume are free again", async || {
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(lab.client.clone(), TEAM);
+        let claim = claims.get("new").await.map_err(|e| e.to_string())?;
+        let volumes: Api<PersistentVolume> = Api::all(lab.client.clone());
+        let volume = volumes.get("old").await.map_err(|e| e.to_string())?;
+        let held = (
+            claim.annotations().get("volume.kubernetes.io/selected-node").cloned(),
+            volume.spec.as_ref().and_then(|spec| spec.claim_ref.clone()),
+            volume
+                .annotations()
+                .get("pv.kubernetes.io/bound-by-controller")
+                .cloned(),
+        );
+        (held == (None, None, None))
+            .then_some(())
+            .ok_or_else(|| format!("{held:?}"))
+    })
+    .await;
+    lab.server.faults().clear();
+    assert_eq!(lab.runs("reader").await, "in-b");
+    lab.nothing_left().await;
+    let volumes: Api<PersistentVolume> = Api::all(lab.client.clone());
+    let all = volumes.list(&ListParams::default()).await.unwrap().items;
+    assert_eq!(
+        all.len(),
+        2,
+        "{:?}",
+        all.iter().map(|volume| volume.meta().name.clone()).collect::<Vec<_>>()
+    );
     operator.assert_no_errors();
 }

@@ -200,3 +200,54 @@ fn a_label_on_a_pod_without_a_part_of_a_gpu_means_nothing() {
     world.see(&plain);
     assert!(world.in_the_end().is_empty());
 }
+
+/// A group that is used, and whose reservation pod has just gone.
+fn lost() -> World {
+    let mut world = World::new();
+    world.see(&reservation("g", Some("GPU-1")));
+    world.see(&user("a", &json!({"runai-gpu-group": "g"}), "Running"));
+    assert!(world.in_the_end().is_empty());
+    world.groups.pod_gone(&reservation("g", None), world.now);
+    assert!(matches!(&world.at_once()[..], [Command::Make { .. }]));
+    world
+}
+
+#[test]
+fn a_reservation_that_is_lost_is_made_anew_and_with_the_same_device_nothing_is_lost() {
+    let mut world = lost();
+    world.groups.made(&id("g"), Ok(&reservation("g", None)), world.now);
+    assert!(world.after(Duration::from_secs(30)).is_empty(), "it may take its time");
+    world.see(&reservation("g", Some("GPU-1")));
+    assert!(world.in_the_end().is_empty());
+}
+
+#[test]
+fn with_another_device_the_new_reservation_goes_and_then_the_users() {
+    let mut world = lost();
+    let mut joins = world.ask("b", "g");
+    world
+        .groups
+        .made(&id("g"), Ok(&reservation("g", Some("GPU-2"))), world.now);
+    assert!(matches!(
+        &world.at_once()[..],
+        [Command::Remove { unless_used: false, .. }]
+    ));
+    assert!(joins.try_recv().unwrap().is_err());
+    world.groups.pod_gone(&reservation("g", None), world.now);
+    world.groups.given_up(&id("g"), world.now);
+    let commands = world.after(Duration::from_secs(5));
+    assert!(commands.is_empty(), "not at the first look");
+    let commands = world.after(Duration::from_secs(5));
+    assert!(matches!(&commands[..], [Command::Evict { users, .. }] if users == &[reference("a")]));
+}
+
+#[test]
+fn if_none_can_be_made_the_users_go() {
+    let mut world = lost();
+    world.groups.made(&id("g"), Err("forbidden".to_owned()), world.now);
+    assert!(world.at_once().is_empty());
+    assert!(matches!(
+        &world.after(Duration::from_secs(3))[..],
+        [Command::Evict { .. }]
+    ));
+}

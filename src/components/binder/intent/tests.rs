@@ -44,7 +44,7 @@ fn theirs(status: Value) -> BindRequest {
 }
 
 fn care_for(request: &BindRequest, pod: Option<&Pod>) -> Care {
-    care(request, pod, true, false, &Shard::default())
+    care(request, pod, true, false, &Shard::default(), |_| Some(Vec::new()))
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn a_request_says_all_that_the_bind_needs() {
         .unwrap_or(Value::Null)
     );
     assert_eq!(written.owner_references()[0].uid, "uid-a");
-    assert_eq!(bind(&written, &pod(None, "Pending")), Some(decided));
+    assert_eq!(bind(&written, &pod(None, "Pending"), Some(Vec::new())), Some(decided));
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn a_request_whose_pod_or_node_is_gone_goes() {
     let waiting = pod(None, "Pending");
     assert_eq!(care_for(&ours(), None), Care::Drop);
     assert_eq!(
-        care(&theirs(json!({})), Some(&waiting), false, false, &Shard::default()),
+        care(&theirs(json!({})), Some(&waiting), false, false, &Shard::default(), |_| None),
         Care::Drop
     );
     let mut another = waiting;
@@ -137,18 +137,18 @@ fn a_request_whose_pod_or_node_is_gone_goes() {
 }
 
 #[test]
-fn a_failed_request_of_others_is_tried_again_while_it_has_attempts_left() {
+fn a_failed_request_of_others_is_tried_again_while_it_has_attempts_left_and_then_goes() {
     let waiting = pod(None, "Pending");
     let mut request = theirs(json!({"phase": "Failed", "failedAttempts": 1}));
     assert_eq!(
         care_for(&request, Some(&waiting)),
-        Care::Leave,
+        Care::Drop,
         "the first failure was the last"
     );
     request.spec.backoff_limit = Some(3);
     assert!(matches!(care_for(&request, Some(&waiting)), Care::CarryOut(_)));
     request.status.as_mut().unwrap().failed_attempts = Some(3);
-    assert_eq!(care_for(&request, Some(&waiting)), Care::Leave);
+    assert_eq!(care_for(&request, Some(&waiting)), Care::Drop);
 }
 
 #[test]
