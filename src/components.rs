@@ -20,14 +20,15 @@ mod quantities;
 pub mod queues;
 pub mod readiness;
 mod retry;
+pub mod scaleup;
 pub mod scheduler;
 pub mod traces;
 pub mod watches;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
 use std::time::Duration;
+
 use kube::Client;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
@@ -102,6 +103,7 @@ pub fn start(
             context(),
             binder::run(context(), inboxes.binder, stores(), bus.clone()),
         ),
+        spawn("scaleup", context(), scaleup::run(context(), inboxes.scaleup)),
         spawn(
             "scheduler",
             context(),
@@ -165,10 +167,12 @@ pub struct Settings {
     pub detailed_fit_errors: bool,
     /// Labels of queues that are labels of their metrics, too, by the label's key.
     pub queue_metric_labels: Vec<MetricLabel>,
-    /// How GPUs are shared.
-    pub sharing: fractions::Settings,
     /// How long a bind may wait for volumes.
     pub volume_binding_timeout: Duration,
+    /// How GPUs are shared.
+    pub sharing: fractions::Settings,
+    /// How cluster autoscalers learn that GPUs to be shared are missing.
+    pub scaling: scaleup::Settings,
 }
 
 impl Default for Settings {
@@ -190,11 +194,12 @@ impl Default for Settings {
             gpu_resources: Vec::new(),
             detailed_fit_errors: false,
             queue_metric_labels: Vec::new(),
+            volume_binding_timeout: Duration::from_secs(120),
             sharing: fractions::Settings::default(),
+            scaling: scaleup::Settings::default(),
         }
     }
 }
-            volume_binding_timeout: Duration::from_secs(120),
 
 /// Why a component cannot go on. Each ends the process.
 #[derive(Debug, thiserror::Error)]

@@ -356,7 +356,14 @@ impl Binder {
         let node_known = self.stores.nodes.get("", node).is_some();
         let stays = self.context.settings.sharing.always_bind_requests;
         let promised = |pod: &Pod| volumes::promised(&self.stores, pod, node);
-        match intent::care(&request, pod.as_deref(), node_known, stays, self.reviews.shard(), promised) {
+        match intent::care(
+            &request,
+            pod.as_deref(),
+            node_known,
+            stays,
+            self.reviews.shard(),
+            promised,
+        ) {
             Care::Leave => {}
             Care::Drop => {
                 self.reviews.begin(&key, now);

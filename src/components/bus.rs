@@ -315,6 +315,13 @@ pub enum ToGrouper {
     Waiting(Vec<GroupKey>),
 }
 
+/// **watches → scaleup**.
+#[derive(Clone, Debug)]
+pub enum ToScaleUp {
+    /// Pods.
+    Change(Change),
+}
+
 /// **watches and scheduler → podgroups**.
 #[derive(Clone, Debug)]
 pub enum ToPodGroups {
@@ -550,6 +557,8 @@ pub struct Bus {
     pub podgroups: mpsc::Sender<ToPodGroups>,
     /// To queues.
     pub queues: mpsc::Sender<ToQueues>,
+    /// To scaleup.
+    pub scaleup: mpsc::Sender<ToScaleUp>,
     /// To events.
     pub events: Notes,
     /// To traces.
@@ -569,6 +578,8 @@ pub struct Inboxes {
     pub podgroups: mpsc::Receiver<ToPodGroups>,
     /// Of queues.
     pub queues: mpsc::Receiver<ToQueues>,
+    /// Of scaleup.
+    pub scaleup: mpsc::Receiver<ToScaleUp>,
     /// Of events.
     pub events: mpsc::Receiver<Note>,
 }
@@ -581,6 +592,7 @@ pub fn channels() -> (Bus, Inboxes) {
     let (binder, binder_inbox) = mpsc::channel(BINDER_INBOX);
     let (podgroups, podgroups_inbox) = mpsc::channel(CHANGES_INBOX);
     let (queues, queues_inbox) = mpsc::channel(CHANGES_INBOX);
+    let (scaleup, scaleup_inbox) = mpsc::channel(CHANGES_INBOX);
     let (events, events_inbox) = mpsc::channel(EVENTS_INBOX);
     let bus = Bus {
         scheduler,
@@ -588,6 +600,7 @@ pub fn channels() -> (Bus, Inboxes) {
         binder,
         podgroups,
         queues,
+        scaleup,
         events: Notes { sender: events },
         traces: Traces::default(),
     };
@@ -597,6 +610,7 @@ pub fn channels() -> (Bus, Inboxes) {
         binder: binder_inbox,
         podgroups: podgroups_inbox,
         queues: queues_inbox,
+        scaleup: scaleup_inbox,
         events: events_inbox,
     };
     (bus, inboxes)

@@ -22,7 +22,9 @@ pub use kinds::Watched;
 pub use store::{Key, Store, Stores};
 
 use crate::api::lenient::{self, Guarded};
-use crate::components::bus::{Bus, Change, Kind, ToBinder, ToGrouper, ToPodGroups, ToQueues, ToScheduler, deliver};
+use crate::components::bus::{
+    Bus, Change, Kind, ToBinder, ToGrouper, ToPodGroups, ToQueues, ToScaleUp, ToScheduler, deliver,
+};
 use crate::components::readiness::Handle;
 use crate::components::retry::Backoff;
 use crate::components::{Context, Error};
@@ -282,6 +284,7 @@ struct Audience {
     podgroups: bool,
     queues: bool,
     binder: bool,
+    scaleup: bool,
 }
 
 impl Audience {
@@ -292,6 +295,7 @@ impl Audience {
                 grouper: true,
                 podgroups: true,
                 binder: true,
+                scaleup: true,
                 ..nobody
             },
             Kind::PodGroup | Kind::PriorityClass => Self {
@@ -330,6 +334,9 @@ async fn publish(bus: &Bus, kind: Kind, change: Change) -> Result<(), Error> {
     }
     if audience.podgroups {
         deliver(&bus.podgroups, ToPodGroups::Change(change.clone())).await?;
+    }
+    if audience.scaleup {
+        deliver(&bus.scaleup, ToScaleUp::Change(change.clone())).await?;
     }
     if audience.queues {
         deliver(&bus.queues, ToQueues::Change(change.clone())).await?;

@@ -249,6 +249,7 @@ impl TryFrom<Args> for Settings {
                 gpu_resources: scheduling.gpu_resources,
                 detailed_fit_errors: scheduling.detailed_fit_errors,
                 queue_metric_labels: metrics.queue_labels(),
+                scaling: sharing.scaling(),
                 sharing: sharing.settings(),
                 ..grouping.settings()
             },

@@ -71,7 +71,14 @@ fn names_are_those_that_the_code_uses() {
         .into_iter()
         .map(|namespace| namespace.metadata.name.unwrap())
         .collect();
-    assert_eq!(namespaces, [object::NAMESPACE, object::RESERVATION_NAMESPACE]);
+    assert_eq!(
+        namespaces,
+        [
+            object::NAMESPACE,
+            object::RESERVATION_NAMESPACE,
+            object::SCALE_ADJUST_NAMESPACE
+        ]
+    );
 
     let classes: BTreeMap<_, _> = all::<PriorityClass>("PriorityClass")
         .into_iter()

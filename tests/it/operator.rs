@@ -8,6 +8,7 @@ mod journeys;
 mod lab;
 mod matrix;
 mod page;
+mod scaleup;
 mod sharing;
 mod telemetry;
 mod volumes;

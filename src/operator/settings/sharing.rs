@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::components::fractions;
+use crate::components::{fractions, scaleup};
 
 use super::super::lease::seconds;
 
@@ -48,12 +48,29 @@ pub struct SharingArgs {
     #[arg(long, env = "UNIKAI_HAMI_CORE", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     pub hami_core: bool,
 
+    /// Let cluster autoscalers see that GPUs to be shared are missing, by pods that ask for whole GPUs
+    #[arg(long, env = "UNIKAI_CLUSTER_AUTOSCALING", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    pub cluster_autoscaling: bool,
+
+    /// The part of a GPU that a pod with a GPU memory request counts for when GPUs are missing
+    #[arg(long, env = "UNIKAI_GPU_MEMORY_TO_FRACTION_RATIO", value_name = "PART", default_value = "0.1", value_parser = hundredths)]
+    pub gpu_memory_to_fraction_ratio: i64,
+
     /// Leave KAI's full trail: a BindRequest for every pod, which stays as long as the pod, the condition PodBound and the event Bound
     #[arg(long, env = "UNIKAI_ALWAYS_BIND_REQUESTS", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     pub always_bind_requests: bool,
 }
 
 impl SharingArgs {
+    /// What there is to know of scaling pods.
+    pub fn scaling(&self) -> scaleup::Settings {
+        scaleup::Settings {
+            on: self.cluster_autoscaling,
+            image: self.reservation_image.clone(),
+            memory_hundredths: self.gpu_memory_to_fraction_ratio,
+        }
+    }
+
     /// The components' settings as far as these flags go.
     pub fn settings(self) -> fractions::Settings {
         fractions::Settings {
@@ -65,4 +82,14 @@ impl SharingArgs {
             always_bind_requests: self.always_bind_requests,
         }
     }
+}
+
+/// A part of one, in hundredths.
+fn hundredths(text: &str) -> Result<i64, String> {
+    let part = text.parse::<f64>().ok().filter(|part| *part > 0.0 && *part <= 1.0);
+    #[expect(clippy::cast_possible_truncation, reason = "at most 100")]
+    let hundredths = part.map(|part| (part * 100.0).round() as i64);
+    hundredths
+        .filter(|hundredths| *hundredths > 0)
+        .ok_or_else(|| "must be more than 0 and at most 1".to_owned())
 }

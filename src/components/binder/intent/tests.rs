@@ -108,12 +108,12 @@ fn a_request_that_has_served_goes_if_it_is_ours_and_is_marked_if_not() {
 fn for_the_full_trail_our_requests_stay_with_their_pods_and_say_that_they_succeeded() {
     let shard = Shard::default();
     let (running, mut done) = (pod(Some("n1"), "Running"), ours());
-    assert_eq!(care(&done, Some(&running), true, true, &shard), Care::Succeed);
+    assert_eq!(care(&done, Some(&running), true, true, &shard, |_| None), Care::Succeed);
     done.status = serde_json::from_value(json!({"phase": "Succeeded"})).unwrap();
-    assert_eq!(care(&done, Some(&running), true, true, &shard), Care::Leave);
-    assert_eq!(care(&done, None, true, true, &shard), Care::Drop);
+    assert_eq!(care(&done, Some(&running), true, true, &shard, |_| None), Care::Leave);
+    assert_eq!(care(&done, None, true, true, &shard, |_| None), Care::Drop);
     assert_eq!(
-        care(&done, Some(&running), true, false, &shard),
+        care(&done, Some(&running), true, false, &shard, |_| None),
         Care::Drop,
         "the trail is not asked for any more"
     );
@@ -124,7 +124,14 @@ fn a_request_whose_pod_or_node_is_gone_goes() {
     let waiting = pod(None, "Pending");
     assert_eq!(care_for(&ours(), None), Care::Drop);
     assert_eq!(
-        care(&theirs(json!({})), Some(&waiting), false, false, &Shard::default(), |_| None),
+        care(
+            &theirs(json!({})),
+            Some(&waiting),
+            false,
+            false,
+            &Shard::default(),
+            |_| None
+        ),
         Care::Drop
     );
     let mut another = waiting;

@@ -9,7 +9,7 @@
 //! | `unikai.dev/ignore-sigterm: "true"` | the pod dies only when its whole grace period is over |
 //!
 //! Without annotations, a command of simple steps is understood: `sleep N`, `true`, `false`, and `sh -c` scripts of `sleep`, `exit`,
-//! `echo`, `true` and `false`. Any other container runs until it is deleted, or as long as the world's settings say if its pod
+//! `echo`, `true` and `false`, and the argument `--version`. Any other container runs until it is deleted, or as long as the world's settings say if its pod
 //! is meant to end.
 
 use std::time::Duration;
@@ -187,7 +187,7 @@ fn run_steps<'a>(steps: impl Iterator<Item = &'a str>) -> Option<Exit> {
                     code: status.parse().ok()?,
                 });
             }
-            ("true" | "echo" | ":", _) => code = 0,
+            ("true" | "echo" | ":" | "--version", _) => code = 0,
             ("false", _) => code = 1,
             _ => return None,
         }

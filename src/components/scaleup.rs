@@ -1,0 +1,244 @@
+//! Scaling pods: a cluster autoscaler sees which whole GPUs are missing, but not that a part of one is. So for pods with a part of a GPU that find no
+//! place, a pod that asks for whole GPUs waits in another namespace until a node is added for it; there it ends at once, and the GPU is free.
+//!
+//! What is missing is worked out from the pods that the watch shows ([`need`]), a moment after the last of them changed. After a scaling pod has gone,
+//! none is made for a while, so that those who wait can take what was added. By the leader, one change at a time. Absent: free room that the waiting
+//! could use if they were others.
+
+mod need;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, ResourceExt};
+use serde_json::json;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{sleep_until, timeout};
+use tracing::{debug, info};
+
+use crate::api::names::{condition, object, reason};
+use crate::components::bus::{Change, Kind, Object, ToScaleUp};
+use crate::components::retry::{Failure, failure};
+use crate::components::watches::Key;
+use crate::components::{Context, Error, pods};
+use need::{Need, Plan, Scaling};
+
+/// Pods of a burst are counted together.
+const AFTER: Duration = Duration::from_millis(500);
+/// After a scaling pod has gone, none is made for so long.
+const COOL_DOWN: Duration = Duration::from_secs(60);
+/// What failed is tried again.
+const RETRY: Duration = Duration::from_secs(5);
+/// By then the watch has shown what was made.
+const SHOWN: Duration = Duration::from_secs(10);
+/// No answer by then counts as lost.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Whether and how scaling pods are made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// There are scaling pods at all.
+    pub on: bool,
+    /// Their image: our own.
+    pub image: String,
+    /// What a pod that asks for GPU memory counts for, in hundredths of a GPU.
+    pub memory_hundredths: i64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            on: false,
+            image: super::fractions::IMAGE.to_owned(),
+            memory_hundredths: 10,
+        }
+    }
+}
+
+/// Makes and takes away scaling pods until shutdown.
+///
+/// # Errors
+/// If another component is gone, or a task of this one panicked.
+pub async fn run(context: Context, mut inbox: mpsc::Receiver<ToScaleUp>) -> Result<(), Error> {
+    let mut leading = context.leading.clone();
+    let mut scale_up = ScaleUp::new(context.clone());
+    loop {
+        let wake = scale_up.due.filter(|_| scale_up.works());
+        tokio::select! {
+            () = context.shutdown.cancelled() => return Ok(()),
+            message = inbox.recv() => {
+                let ToScaleUp::Change(change) = message.ok_or(Error::Closed)?;
+                if context.settings.scaling.on {
+                    scale_up.take(change, Instant::now());
+                }
+            }
+            changed = leading.changed() => changed.map_err(|_| Error::Closed)?,
+            Some(done) = scale_up.work.join_next() => {
+                let done = done.map_err(|panic| Error::Panicked { task: "scaling pods", panic: panic.to_string() })?;
+                scale_up.done(done, Instant::now());
+            }
+            () = sleep_until(wake.unwrap_or_else(Instant::now).into()), if wake.is_some() => scale_up.adjust(Instant::now()),
+        }
+    }
+}
+
+/// What one round of changes came to.
+struct Done {
+    made: Vec<(String, Scaling)>,
+    any_gone: bool,
+    failed: bool,
+}
+
+struct ScaleUp {
+    context: Context,
+    need: Need,
+    /// Made, and when; until the watch shows them.
+    made: BTreeMap<String, (Scaling, Instant)>,
+    /// All pods are known.
+    complete: bool,
+    cool_until: Option<Instant>,
+    /// When to look at the need again.
+    due: Option<Instant>,
+    work: JoinSet<Done>,
+}
+
+impl ScaleUp {
+    fn new(context: Context) -> Self {
+        Self {
+            need: Need::new(context.settings.scaling.memory_hundredths),
+            context,
+            made: BTreeMap::new(),
+            complete: false,
+            cool_until: None,
+            due: None,
+            work: JoinSet::new(),
+        }
+    }
+
+    fn works(&self) -> bool {
+        self.complete && self.work.is_empty() && self.context.is_leading()
+    }
+
+    fn plan(&mut self, at: Instant) {
+        self.due = Some(self.due.map_or(at, |due| due.min(at)));
+    }
+
+    fn take(&mut self, change: Change, now: Instant) {
+        let changed = match &change {
+            Change::Applied(Object::Pod(pod)) if is_scaling(pod) => self.need.scaling(pod),
+            Change::Deleted(Object::Pod(pod)) if is_scaling(pod) => self.need.scaling_gone(pod),
+            Change::Applied(Object::Pod(pod)) if pods::is_ours(pod, &self.context.settings) => self.need.pod(pod),
+            Change::Deleted(Object::Pod(pod)) => self.need.pod_gone(&Key::of(&pod.metadata)),
+            Change::Synced(Kind::Pod) => !std::mem::replace(&mut self.complete, true),
+            Change::Applied(_) | Change::Deleted(_) | Change::Synced(_) => false,
+        };
+        if changed {
+            self.plan(now + AFTER);
+        }
+    }
+
+    /// Looks at the need, and sets out to meet it.
+    fn adjust(&mut self, now: Instant) {
+        self.due = None;
+        self.cool_until = self.cool_until.filter(|until| *until > now);
+        self.made
+            .retain(|name, (_, at)| now < *at + SHOWN && !self.need.shows(name));
+        let mut plan = self.need.plan(self.made.values().map(|(scaling, _)| scaling));
+        if let Some(until) = self.cool_until.filter(|_| !plan.make.is_empty()) {
+            plan.make.clear();
+            self.plan(until);
+        }
+        if !plan.is_empty() {
+            self.work.spawn(carry_out(self.context.clone(), plan));
+        }
+    }
+
+    fn done(&mut self, done: Done, now: Instant) {
+        if !done.made.is_empty() {
+            self.plan(now + SHOWN);
+        }
+        let made = done.made.into_iter();
+        self.made.extend(made.map(|(name, scaling)| (name, (scaling, now))));
+        if done.any_gone {
+            self.cool_until = Some(now + COOL_DOWN);
+            self.plan(now + COOL_DOWN);
+        }
+        if done.failed {
+            self.plan(now + RETRY);
+        }
+    }
+}
+
+/// Whether a pod is a scaling pod.
+fn is_scaling(pod: &Pod) -> bool {
+    pod.metadata.namespace.as_deref() == Some(object::SCALE_ADJUST_NAMESPACE)
+}
+
+async fn carry_out(context: Context, plan: Plan) -> Done {
+    let mut done = Done {
+        made: Vec::new(),
+        any_gone: false,
+        failed: false,
+    };
+    let api: Api<Pod> = Api::namespaced(context.writes.clone(), object::SCALE_ADJUST_NAMESPACE);
+    for (name, uid) in plan.take_away {
+        let params = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: Some(uid),
+                resource_version: None,
+            }),
+            ..DeleteParams::default()
+        };
+        match sent(api.delete(&name, &params)).await {
+            Ok(_) | Err(Some(Failure::Gone | Failure::Conflict)) => done.any_gone = true,
+            Err(_) => done.failed = true,
+        }
+    }
+    for (key, gpus) in plan.make {
+        let Some(pod) = need::scaling_pod(&key, gpus, &context.settings.scaling) else {
+            continue;
+        };
+        let name = pod.name_any();
+        match sent(api.create(&PostParams::default(), &pod)).await {
+            Ok(_) => {
+                info!(ns = %key.namespace(), name = %key.name(), gpus, "a cluster autoscaler is asked for GPUs");
+                unschedulable(&api, &name).await;
+            }
+            // There already: the watch will show it.
+            Err(Some(Failure::Conflict)) => {}
+            Err(_) => {
+                done.failed = true;
+                continue;
+            }
+        }
+        done.made.push((name, Scaling::new(key.key(), gpus)));
+    }
+    done
+}
+
+/// Says of a new scaling pod what the default scheduler would find out later, so that autoscalers need not wait for it.
+async fn unschedulable(api: &Api<Pod>, name: &str) {
+    let patch = Patch::Strategic(json!({"status": {"conditions": [{
+        "type": condition::POD_SCHEDULED, "status": "False", "reason": reason::UNSCHEDULABLE,
+        "message": "waits for a node with GPUs of which pods want a part",
+    }]}}));
+    let written = sent(api.patch_status(name, &PatchParams::default(), &patch)).await;
+    if written.is_err() {
+        debug!(name, "the condition of a scaling pod was not written");
+    }
+}
+
+/// The answer to a request, or what its failure means; `None`: there was no answer.
+async fn sent<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, Option<Failure>> {
+    match timeout(TIMEOUT, request).await {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => {
+            debug!(%error, "scaling pod not written");
+            Err(Some(failure(&error)))
+        }
+        Err(_) => Err(None),
+    }
+}

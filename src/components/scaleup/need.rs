@@ -1,0 +1,330 @@
+//! How many GPUs are missing, and which scaling pods say so. Pure.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Capabilities, Container, Pod, PodSpec, ResourceRequirements, SecurityContext};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kube::ResourceExt;
+use kube::api::ObjectMeta;
+use sha2::{Digest, Sha256};
+
+use super::Settings;
+use crate::api::names::{annotation, condition, label, object, reason, resource};
+use crate::api::quantity::{Amount, Format};
+use crate::components::pods;
+use crate::components::watches::Key;
+
+/// Says of a scaling pod for which pod it stands, as `namespace/name`: the labels hold no long names.
+const FOR_POD: &str = "unikai.dev/for-pod";
+/// The longest label value.
+const LABEL_LENGTH_MAX: usize = 63;
+/// The user that the container runs as.
+const USER: i64 = 10_000;
+
+/// A pod with parts of GPUs that has no node.
+#[derive(Clone, Debug)]
+pub struct Waiting {
+    pod: Arc<Pod>,
+    /// Of each device.
+    hundredths: i64,
+    devices: i64,
+    /// Its scheduler has said that there is no place; until then a scaling pod for it may stay.
+    unschedulable: bool,
+}
+
+/// A scaling pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scaling {
+    uid: String,
+    pod: Key,
+    gpus: i64,
+    finished: bool,
+}
+
+impl Scaling {
+    /// One that was just made.
+    #[must_use]
+    pub fn new(pod: Key, gpus: i64) -> Self {
+        Self {
+            uid: String::new(),
+            pod,
+            gpus,
+            finished: false,
+        }
+    }
+}
+
+/// What is to be done.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// Scaling pods: name and uid.
+    pub take_away: Vec<(String, String)>,
+    /// For which pods, and of how many GPUs.
+    pub make: Vec<(For, i64)>,
+}
+
+impl Plan {
+    /// Nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.take_away.is_empty() && self.make.is_empty()
+    }
+}
+
+/// A pod that is to get a scaling pod.
+#[derive(Clone, Debug)]
+pub struct For(Arc<Pod>);
+
+impl For {
+    /// Its namespace.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        self.0.metadata.namespace.as_deref().unwrap_or_default()
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.0.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// Both.
+    #[must_use]
+    pub fn key(&self) -> Key {
+        Key::of(&self.0.metadata)
+    }
+}
+
+/// Who waits, and the scaling pods.
+#[derive(Debug)]
+pub struct Need {
+    memory_hundredths: i64,
+    waiting: BTreeMap<Key, Waiting>,
+    scaling: BTreeMap<String, Scaling>,
+}
+
+impl Need {
+    /// Nothing is known yet. A pod that asks for GPU memory counts for so many hundredths of a GPU.
+    #[must_use]
+    pub fn new(memory_hundredths: i64) -> Self {
+        Self {
+            memory_hundredths,
+            waiting: BTreeMap::new(),
+            scaling: BTreeMap::new(),
+        }
+    }
+
+    /// A pod of ours appeared or changed. Whether that matters.
+    pub fn pod(&mut self, pod: &Arc<Pod>) -> bool {
+        let key = Key::of(&pod.metadata);
+        match self.read(pod) {
+            Some(waiting) => {
+                let same = |before: &Waiting| {
+                    (before.hundredths, before.devices, before.unschedulable)
+                        == (waiting.hundredths, waiting.devices, waiting.unschedulable)
+                };
+                let known = self.waiting.get(&key).is_some_and(same);
+                self.waiting.insert(key, waiting);
+                !known
+            }
+            None => self.waiting.remove(&key).is_some(),
+        }
+    }
+
+    /// A pod is gone. Whether that matters.
+    pub fn pod_gone(&mut self, key: &Key) -> bool {
+        self.waiting.remove(key).is_some()
+    }
+
+    /// A scaling pod appeared or changed. Whether that matters.
+    pub fn scaling(&mut self, pod: &Pod) -> bool {
+        let Some(scaling) = read_scaling(pod) else { return false };
+        let before = self.scaling.insert(pod.name_any(), scaling.clone());
+        before != Some(scaling)
+    }
+
+    /// A scaling pod is gone. Whether that matters.
+    pub fn scaling_gone(&mut self, pod: &Pod) -> bool {
+        self.scaling.remove(&pod.name_any()).is_some()
+    }
+
+    fn read(&self, pod: &Arc<Pod>) -> Option<Waiting> {
+        if pods::is_bound(pod) || pods::is_finished(pod) || pod.metadata.deletion_timestamp.is_some() {
+            return None;
+        }
+        let text = |key: &str| pod.annotations().get(key).filter(|text| !text.is_empty());
+        let devices: i64 = match text(annotation::GPU_FRACTION_NUM_DEVICES) {
+            Some(text) => text.parse().ok().filter(|devices| *devices > 0)?,
+            None => 1,
+        };
+        let hundredths = match (text(annotation::GPU_FRACTION), text(annotation::GPU_MEMORY)) {
+            (Some(fraction), _) => {
+                let fraction: f64 = fraction.parse().ok().filter(|f| *f > 0.0 && *f < 1.0)?;
+                #[expect(clippy::cast_possible_truncation, reason = "less than 100")]
+                let hundredths = (fraction * 100.0).round() as i64;
+                hundredths
+            }
+            (None, Some(memory)) => {
+                memory.parse::<u64>().ok().filter(|memory| *memory > 0)?;
+                self.memory_hundredths
+            }
+            (None, None) => return None,
+        };
+        let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref());
+        let told = conditions
+            .unwrap_or_default()
+            .iter()
+            .find(|told| told.type_ == condition::POD_SCHEDULED);
+        let refused = told.map(|told| told.status == "False" && told.reason.as_deref() == Some(reason::UNSCHEDULABLE));
+        Some(Waiting {
+            pod: Arc::clone(pod),
+            hundredths,
+            devices,
+            unschedulable: refused.unwrap_or(false),
+        })
+        .filter(|_| refused != Some(false))
+    }
+
+    /// Whether a scaling pod of the name is there.
+    #[must_use]
+    pub fn shows(&self, name: &str) -> bool {
+        self.scaling.contains_key(name)
+    }
+
+    /// What is to be done; `made` are scaling pods that are not seen yet.
+    pub fn plan<'a>(&'a self, made: impl Iterator<Item = &'a Scaling>) -> Plan {
+        let stays = |scaling: &Scaling| !scaling.finished && self.waiting.contains_key(&scaling.pod);
+        let gone = self.scaling.iter().filter(|(_, scaling)| !stays(scaling));
+        let take_away: Vec<_> = gone
+            .map(|(name, scaling)| (name.clone(), scaling.uid.clone()))
+            .collect();
+        let mut plan = Plan {
+            take_away,
+            make: Vec::new(),
+        };
+        if !plan.take_away.is_empty() {
+            return plan;
+        }
+        let there: BTreeMap<&Key, i64> = self
+            .scaling
+            .values()
+            .chain(made)
+            .map(|scaling| (&scaling.pod, scaling.gpus))
+            .collect();
+        let mut total: i64 = there.values().sum();
+        let mut most = there.values().copied().max().unwrap_or(0);
+        let candidates = || self.waiting.iter().filter(|(_, waiting)| waiting.unschedulable);
+        let hundredths: i64 = candidates()
+            .map(|(_, waiting)| waiting.hundredths.saturating_mul(waiting.devices))
+            .fold(0, i64::saturating_add);
+        let needed = hundredths.saturating_add(99) / 100;
+        for (key, waiting) in candidates() {
+            if !there.contains_key(key) && (needed > total || waiting.devices > most) {
+                total = total.saturating_add(waiting.devices);
+                most = most.max(waiting.devices);
+                plan.make.push((For(Arc::clone(&waiting.pod)), waiting.devices));
+            }
+        }
+        plan
+    }
+}
+
+fn read_scaling(pod: &Pod) -> Option<Scaling> {
+    let labels = pod.labels();
+    let named = pod.annotations().get(FOR_POD).and_then(|text| text.split_once('/'));
+    let (namespace, name) = match named {
+        Some(named) => named,
+        None => (
+            labels.get(label::SHARED_GPU_POD_NAMESPACE)?.as_str(),
+            labels.get(label::SHARED_GPU_POD_NAME)?.as_str(),
+        ),
+    };
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    let limits = containers.filter_map(|container| container.resources.as_ref()?.limits.as_ref());
+    let gpus = limits.filter_map(|limits| limits.get(resource::NVIDIA_GPU)?.0.parse::<i64>().ok());
+    Some(Scaling {
+        uid: pod.metadata.uid.clone().unwrap_or_default(),
+        pod: Key {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        },
+        gpus: gpus.sum(),
+        finished: pods::is_finished(pod) || pod.metadata.deletion_timestamp.is_some(),
+    })
+}
+
+/// The scaling pod for a pod: it could run where that could, and wants whole GPUs.
+#[must_use]
+pub fn scaling_pod(wanted: &For, gpus: i64, settings: &Settings) -> Option<Pod> {
+    let spec = wanted.0.spec.as_ref()?;
+    let key = format!("{}/{}", wanted.namespace(), wanted.name());
+    let digest = Sha256::digest(&key);
+    let hex: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let mut labels = BTreeMap::from([(label::APP.to_owned(), label::SCALING_POD_APP.to_owned())]);
+    for (key, value) in [
+        (label::SHARED_GPU_POD_NAME, wanted.name()),
+        (label::SHARED_GPU_POD_NAMESPACE, wanted.namespace()),
+    ] {
+        if value.len() <= LABEL_LENGTH_MAX {
+            labels.insert(key.to_owned(), value.to_owned());
+        }
+    }
+    let gpus = BTreeMap::from([(resource::NVIDIA_GPU.to_owned(), Quantity(gpus.to_string()))]);
+    let mut requests = gpus.clone();
+    for (resource, format) in [("cpu", Format::DecimalSi), ("memory", Format::BinarySi)] {
+        let asked = spec.containers.iter().filter_map(|container| {
+            let requests = container.resources.as_ref()?.requests.as_ref()?;
+            Amount::of(requests.get(resource)?).ok()
+        });
+        let sum = asked.fold(Amount::ZERO, Amount::saturating_add);
+        if !sum.is_zero() {
+            requests.insert(resource.to_owned(), sum.to_quantity(format));
+        }
+    }
+    Some(Pod {
+        metadata: ObjectMeta {
+            name: Some(format!("scaling-{hex}")),
+            namespace: Some(object::SCALE_ADJUST_NAMESPACE.to_owned()),
+            labels: Some(labels),
+            annotations: Some([(FOR_POD.to_owned(), key)].into()),
+            ..ObjectMeta::default()
+        },
+        spec: Some(PodSpec {
+            affinity: spec.affinity.clone(),
+            tolerations: spec.tolerations.clone(),
+            node_selector: spec.node_selector.clone(),
+            restart_policy: Some("OnFailure".to_owned()),
+            service_account_name: Some(object::SCALE_ADJUST_NAMESPACE.to_owned()),
+            automount_service_account_token: Some(false),
+            containers: vec![Container {
+                name: label::SCALING_POD_APP.to_owned(),
+                image: Some(settings.image.clone()),
+                image_pull_policy: Some("IfNotPresent".to_owned()),
+                // It says which version it is, and ends.
+                args: Some(vec!["--version".to_owned()]),
+                resources: Some(ResourceRequirements {
+                    requests: Some(requests),
+                    limits: Some(gpus),
+                    claims: None,
+                }),
+                security_context: Some(SecurityContext {
+                    allow_privilege_escalation: Some(false),
+                    run_as_non_root: Some(true),
+                    run_as_user: Some(USER),
+                    capabilities: Some(Capabilities {
+                        add: None,
+                        drop: Some(vec!["all".to_owned()]),
+                    }),
+                    ..SecurityContext::default()
+                }),
+                ..Container::default()
+            }],
+            ..PodSpec::default()
+        }),
+        status: None,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,136 @@
+//! Which scaling pods are made and taken away.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+fn waiting(name: &str, annotations: Value) -> Arc<Pod> {
+    let pod = json!({
+        "metadata": {"namespace": "team", "name": name, "annotations": annotations},
+        "spec": {
+            "nodeSelector": {"pool": "a"},
+            "containers": [
+                {"name": "one", "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}},
+                {"name": "two", "resources": {"requests": {"cpu": "1"}}},
+            ],
+        },
+        "status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]},
+    });
+    Arc::new(serde_json::from_value(pod).unwrap())
+}
+
+fn fraction(portion: &str, devices: u32) -> Value {
+    json!({"gpu-fraction": portion, "gpu-fraction-num-devices": devices.to_string()})
+}
+
+/// A need with pods named a, b, c…, of which those with these positions have their scaling pod.
+fn need(pods: &[Value], scaled: &[usize]) -> Need {
+    let mut need = Need::new(10);
+    for (at, annotations) in pods.iter().enumerate() {
+        let pod = waiting(&name(at), annotations.clone());
+        need.pod(&pod);
+        if scaled.contains(&at) {
+            let devices = need.waiting[&Key::of(&pod.metadata)].devices;
+            need.scaling(&scaling_pod(&For(pod), devices, &Settings::default()).unwrap());
+        }
+    }
+    need
+}
+
+fn name(at: usize) -> String {
+    format!("pod-{at:02}")
+}
+
+/// The pods for which scaling pods are made, with their GPUs.
+fn made(need: &Need) -> Vec<(String, i64)> {
+    let plan = need.plan(std::iter::empty());
+    plan.make
+        .iter()
+        .map(|(wanted, gpus)| (wanted.name().to_owned(), *gpus))
+        .collect()
+}
+
+#[test]
+fn as_many_as_the_parts_add_up_to() {
+    let one = |portion| fraction(portion, 1);
+    let memory = || json!({"gpu-memory": "1000"});
+    for (pods, scaled, expected) in [
+        (vec![one("0.7"), one("0.7"), one("0.1")], vec![0, 1], vec![]),
+        (vec![one("0.7"), one("0.1")], vec![], vec![(0, 1)]),
+        (vec![one("0.7"), one("0.7")], vec![], vec![(0, 1), (1, 1)]),
+        (vec![fraction("0.2", 2)], vec![], vec![(0, 2)]),
+        (vec![fraction("0.9", 2)], vec![], vec![(0, 2)]),
+        (vec![memory(); 11], vec![], vec![(0, 1), (1, 1)]),
+        (vec![one("a4f"), one("0.7")], vec![], vec![(1, 1)]),
+        (vec![json!({})], vec![], vec![]),
+    ] {
+        let expected: Vec<_> = expected.into_iter().map(|(at, gpus)| (name(at), gpus)).collect();
+        assert_eq!(made(&need(&pods, &scaled)), expected, "{pods:?}");
+    }
+}
+
+#[test]
+fn those_that_nobody_needs_go_first_and_none_is_made_meanwhile() {
+    let mut need = need(&[fraction("0.7", 1), fraction("0.7", 1), fraction("0.7", 1)], &[0]);
+    need.pod_gone(&Key::of(&waiting(&name(0), json!({})).metadata));
+    let plan = need.plan(std::iter::empty());
+    assert_eq!((plan.take_away.len(), plan.make.len()), (1, 0));
+}
+
+#[test]
+fn one_that_has_landed_goes() {
+    let mut need = need(&[fraction("0.7", 1)], &[]);
+    let wanted = For(waiting(&name(0), json!({})));
+    let mut landed = scaling_pod(&wanted, 1, &Settings::default()).unwrap();
+    landed.status = serde_json::from_value(json!({"phase": "Succeeded"})).unwrap();
+    assert!(need.scaling(&landed));
+    assert_eq!(need.plan(std::iter::empty()).take_away.len(), 1);
+    assert!(need.scaling_gone(&landed));
+}
+
+#[test]
+fn one_that_is_made_is_not_made_again_before_the_watch_shows_it() {
+    let need = need(&[fraction("0.7", 1)], &[]);
+    let key = Key::of(&waiting(&name(0), json!({})).metadata);
+    let made = Scaling::new(key, 1);
+    assert!(need.plan(std::iter::once(&made)).is_empty());
+}
+
+#[test]
+fn a_pod_of_which_nothing_is_said_yet_keeps_its_scaling_pod_and_gets_none() {
+    let mut need = need(&[fraction("0.7", 1)], &[0]);
+    let mut silent = Pod::clone(&waiting(&name(0), fraction("0.7", 1)));
+    silent.status = None;
+    need.pod(&Arc::new(silent.clone()));
+    assert!(need.plan(std::iter::empty()).is_empty());
+    silent.metadata.name = Some("another".to_owned());
+    need.pod(&Arc::new(silent));
+    assert!(need.plan(std::iter::empty()).is_empty());
+}
+
+#[test]
+fn a_scaling_pod_could_run_where_the_pod_could() {
+    let wanted = For(waiting("a-pod", fraction("0.5", 2)));
+    let made = scaling_pod(&wanted, 2, &Settings::default()).unwrap();
+    let spec = made.spec.clone().unwrap();
+    assert_eq!(spec.node_selector.unwrap()["pool"], "a");
+    let resources = spec.containers[0].resources.clone().unwrap();
+    let text = |amounts: Option<BTreeMap<String, Quantity>>| {
+        let amounts = amounts.unwrap().into_iter();
+        amounts
+            .map(|(key, amount)| format!("{key}={}", amount.0))
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    assert_eq!(text(resources.limits), "nvidia.com/gpu=2");
+    assert_eq!(text(resources.requests), "cpu=1500m memory=1Gi nvidia.com/gpu=2");
+    assert_eq!(read_scaling(&made).unwrap().pod, Key::of(&wanted.0.metadata));
+    assert_eq!(made.labels()["shared-gpu-pod-name"], "a-pod");
+    let long = For(waiting(&"x".repeat(80), fraction("0.5", 1)));
+    let made = scaling_pod(&long, 1, &Settings::default()).unwrap();
+    assert_eq!(
+        read_scaling(&made).unwrap().pod,
+        Key::of(&long.0.metadata),
+        "a name too long for a label"
+    );
+}
