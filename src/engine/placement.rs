@@ -7,6 +7,7 @@ pub mod devices;
 pub mod domains;
 pub mod filter;
 pub mod gpu;
+pub mod locality;
 pub mod neighbours;
 pub mod numa;
 pub mod preferred;

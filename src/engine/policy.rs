@@ -66,7 +66,7 @@ pub enum ResolveMethod {
 }
 
 /// A plugin that is switched on, with its arguments. Order matters where several have a say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Plugin {
     /// Node affinity, taints, ports and the like.
     Predicates,
@@ -121,6 +121,11 @@ pub enum Plugin {
         /// How to look it up for reclaim.
         resolve: ResolveMethod,
     },
+    /// Devices of one pod close together: by these attributes of devices, the most important first.
+    DeviceLocality {
+        /// Full names. Those after the third do not count.
+        attributes: Vec<String>,
+    },
     /// Topology constraints.
     Topology,
     /// Pods' own topology spread constraints.
@@ -135,6 +140,9 @@ pub enum Plugin {
         steps: usize,
     },
 }
+
+/// What Kubernetes defines about where a device sits in a machine.
+pub const DEVICE_LOCALITY: [&str; 2] = ["resource.kubernetes.io/numaNode", "resource.kubernetes.io/pcieRoot"];
 
 /// Steps of [`Plugin::Complete`] in a cycle: a hundred or two small sets tried out, in a few milliseconds. A cycle may follow every event, and what
 /// cannot be helped is looked through in each.
@@ -211,6 +219,9 @@ impl Default for Policy {
                     preempt: 0,
                     reclaim: 0,
                     resolve: ResolveMethod::Lca,
+                },
+                Plugin::DeviceLocality {
+                    attributes: DEVICE_LOCALITY.map(str::to_owned).into(),
                 },
                 Plugin::Topology,
                 Plugin::TopologySpread,

@@ -203,6 +203,7 @@ fn plugin(path: &str, entry: &PluginEntry, report: &mut Report) -> Option<Plugin
         "nodeplacement" => arguments.node_placement(),
         "minruntime" => arguments.min_runtime(),
         "topology" => Plugin::Topology,
+        "devicelocality" => arguments.device_locality(),
         "podtopologyspread" => Plugin::TopologySpread,
         "sg-nodelocalgreedy" => Plugin::NodeLocalGreedy,
         "sg-multinodegang" => Plugin::MultiNodeGang,

@@ -62,6 +62,15 @@ pub struct DeviceInput {
     pub fails: Vec<(u32, Name)>,
 }
 
+impl DeviceInput {
+    /// An attribute by its full name.
+    #[must_use]
+    pub fn attribute(&self, name: &Name) -> Option<&Attribute> {
+        let found = self.attributes.binary_search_by(|(other, _)| other.cmp(name)).ok()?;
+        Some(&self.attributes[found].1)
+    }
+}
+
 /// An attribute's value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Attribute {

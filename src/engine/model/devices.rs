@@ -131,6 +131,10 @@ pub struct Inventory {
     elsewhere: Vec<DeviceId>,
     /// GPUs on offer that are not one node's own, or that are given in parts.
     odd_gpus: usize,
+    /// Attributes that say where a device sits, the most important first.
+    locality: Vec<Name>,
+    /// Devices on offer that have any of these.
+    located: usize,
     /// Pools with devices that nobody takes any more.
     left_pools: Vec<PoolId>,
     /// Claims that a pod names no more, or that are gone.
@@ -144,6 +148,27 @@ impl Inventory {
     #[must_use]
     pub fn plain(&self) -> bool {
         self.odd_gpus == 0
+    }
+
+    /// Attributes that say where a device sits, the most important first. Empty if no device has any.
+    #[must_use]
+    pub fn locality(&self) -> &[Name] {
+        if self.located == 0 { &[] } else { &self.locality }
+    }
+
+    /// Goes by these attributes from now on.
+    pub(super) fn heed_locality(&mut self, attributes: &[String]) {
+        if self
+            .locality
+            .iter()
+            .map(|name| &**name)
+            .eq(attributes.iter().map(String::as_str))
+        {
+            return;
+        }
+        self.locality = attributes.iter().map(|name| name.as_str().into()).collect();
+        let offers = self.devices.iter().filter_map(|(_, device)| device.offer.as_ref());
+        self.located = offers.filter(|offer| sits(&self.locality, offer)).count();
     }
 
     /// Devices that one node offers alone.
@@ -175,6 +200,7 @@ impl Inventory {
         for (position, offer) in input.devices.into_iter().enumerate() {
             let device = self.device_id(id, &offer.name);
             self.odd_gpus += usize::from(odd(&offer));
+            self.located += usize::from(sits(&self.locality, &offer));
             let list = match &offer.reach {
                 Reach::Node(node) => self.by_node.entry(node.clone()).or_default(),
                 Reach::Selected(_) | Reach::All => &mut self.elsewhere,
@@ -217,6 +243,7 @@ impl Inventory {
                 continue;
             };
             self.odd_gpus -= usize::from(odd(&offer));
+            self.located -= usize::from(sits(&self.locality, &offer));
             match &offer.reach {
                 Reach::Node(node) => {
                     if let Some(list) = self.by_node.get_mut(node) {
@@ -329,6 +356,13 @@ impl Inventory {
         id
     }
 
+    /// The device that a result names, if it is known.
+    #[must_use]
+    pub fn named(&self, result: &ResultInput) -> Option<DeviceId> {
+        let pool = self.pool_ids.get(&(result.driver.clone(), result.pool.clone()))?;
+        self.pools[*pool].devices.get(&result.device).copied()
+    }
+
     /// Finds an allocation's devices; those that nobody offers get an entry too.
     pub(super) fn resolve(&mut self, given: AllocationInput) -> Allocation {
         let mut find = |result: &ResultInput| {
@@ -439,6 +473,11 @@ impl Inventory {
         }
         sum
     }
+}
+
+/// Says where it sits.
+fn sits(locality: &[Name], offer: &DeviceInput) -> bool {
+    locality.iter().any(|name| offer.attribute(name).is_some())
 }
 
 fn odd(offer: &DeviceInput) -> bool {

@@ -15,6 +15,11 @@ use super::resources::{CPU, GPUS, MEMORY, Resources, Shared, add, mig_slices};
 impl Model {
     /// Brings everything derived up to date.
     pub fn prepare(&mut self, policy: &Policy) {
+        let locality = policy.plugins.iter().find_map(|plugin| match plugin {
+            Plugin::DeviceLocality { attributes } => Some(&**attributes),
+            _ => None,
+        });
+        self.devices.heed_locality(locality.unwrap_or_default());
         if self.nodes_stale {
             self.order_nodes(policy);
         }

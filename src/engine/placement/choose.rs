@@ -5,6 +5,9 @@
 //! reach. What other pods say for or against nodes comes before all this but the nominated node: such pods go from level to level.
 
 use std::cell::RefCell;
+use std::cmp::Reverse;
+
+use smallvec::SmallVec;
 
 use crate::engine::decision::Work;
 use crate::engine::input::GPU;
@@ -14,15 +17,15 @@ use crate::engine::model::ids::{ClassId, NodeId, ShapeId, TaskId};
 use crate::engine::model::index::Order;
 use crate::engine::model::relations::Counters;
 use crate::engine::model::resources::{CPU, GPUS};
+use crate::engine::model::shape::Shape;
 use crate::engine::policy::Policy;
 
 use super::claims;
 use super::filter::{allowed, fitting_groups, task_fits};
 use super::gpu;
 use super::neighbours::{self, Spreading};
-use super::numa;
 use super::preferred::Preferred;
-use super::score::Scorers;
+use super::score::{Scorers, extras, most_extras};
 use super::volumes;
 
 /// What placement needs to know beside the model.
@@ -138,7 +141,9 @@ pub fn best_node(model: &Model, context: Context, task: TaskId, work: &mut Work)
         .filter(|_| scorers.nominated);
     // Also before a look at all nodes: who is placed by that may be the one that others had to be near.
     let closed = context.closed.filter(|closed| closed.borrow_mut().ready(model, task));
-    let special = numa::counts(model, task) || claims::need_less(model, task) || (wishes && nominated.is_some());
+    let extras = most_extras(model, task);
+    let graded = wishes || context.scope.preferred.is_some() || model.shapes[model.tasks[task].shape].shared;
+    let special = claims::need_less(model, task) || (wishes && nominated.is_some()) || (extras > 0.0 && graded);
     if !indexed || special || (wishes && context.scope.preferred.is_some()) {
         return scan(
             model,
@@ -150,6 +155,8 @@ pub fn best_node(model: &Model, context: Context, task: TaskId, work: &mut Work)
             work,
         );
     }
+    // Pods that are alike otherwise may differ in what they ask of zones.
+    let closed = closed.filter(|_| extras == 0.0);
     let context = Context { closed, ..context };
     let nominated = nominated.and_then(|name| model.node_named(name));
     let ranked = |id: &NodeId| {
@@ -162,6 +169,9 @@ pub fn best_node(model: &Model, context: Context, task: TaskId, work: &mut Work)
         && suits(model, context, task, id, work)
     {
         return Some(id);
+    }
+    if extras > 0.0 {
+        return weigh(model, context, extras, task, work);
     }
     if wishes {
         return best_by_wishes(model, context, task, work);
@@ -271,6 +281,21 @@ fn pick(model: &Model, context: Context, nodes: &[NodeId], task: TaskId, work: &
     }
 }
 
+/// The lists of the index that hold the nodes for a pod, the better ones first, and the least that must be free there.
+fn lists(shape: &Shape, scorers: &Scorers) -> SmallVec<[(Order, i64); 2]> {
+    // Who asks for nothing fits where more is taken than there is.
+    let cpu = Some(shape.vector.get(CPU)).filter(|cpu| *cpu > 0).unwrap_or(i64::MIN);
+    if shape.cpu_only {
+        SmallVec::from_iter([(Order::CpuNodes, cpu), (Order::GpuNodes, cpu)])
+    } else if !shape.shared {
+        SmallVec::from_iter([(Order::Gpus, shape.vector.get(GPUS))])
+    } else if scorers.sharing {
+        SmallVec::from_iter([(Order::Gpus, shape.gpu.count * GPU)])
+    } else {
+        SmallVec::from_iter([(Order::Gpus, i64::MIN)])
+    }
+}
+
 /// By the index.
 #[must_use]
 pub fn walk(model: &Model, context: Context, task: TaskId, work: &mut Work) -> Option<NodeId> {
@@ -281,20 +306,9 @@ pub fn walk(model: &Model, context: Context, task: TaskId, work: &mut Work) -> O
             return Some(id);
         }
     }
-    // Who asks for nothing fits where more is taken than there is.
-    let cpu = Some(shape.vector.get(CPU)).filter(|cpu| *cpu > 0).unwrap_or(i64::MIN);
-    let lists: &[(Order, i64)] = if shape.cpu_only {
-        &[(Order::CpuNodes, cpu), (Order::GpuNodes, cpu)]
-    } else if !shape.shared {
-        &[(Order::Gpus, shape.vector.get(GPUS))]
-    } else if context.scorers.sharing {
-        &[(Order::Gpus, shape.gpu.count * GPU)]
-    } else {
-        &[(Order::Gpus, i64::MIN)]
-    };
     let closed = |id: NodeId| context.closed.is_some_and(|closed| closed.borrow().nodes.has(id.at()));
     let mut later = None;
-    for &(order, least) in lists {
+    for (order, least) in lists(shape, context.scorers) {
         let mut first_later = None;
         for id in model.index.walk(order, least) {
             if !context.scope.has(id) || closed(id) {
@@ -313,14 +327,60 @@ pub fn walk(model: &Model, context: Context, task: TaskId, work: &mut Work) -> O
     later
 }
 
-/// Nodes with a GPU in shared use that has room, best first.
-fn sharing_nodes(model: &Model, context: Context, task: TaskId) -> Vec<NodeId> {
+/// Where more counts than the index knows, up to `most`: the nodes in its order, until none of those that follow can be better.
+fn weigh(model: &Model, context: Context, most: f64, task: TaskId, work: &mut Work) -> Option<NodeId> {
+    let (scorers, shape) = (context.scorers, &model.shapes[model.tasks[task].shape]);
+    let range = scorers.range(model, shape, &context.scope.nodes(model));
+    let value = |id: NodeId, more: f64| {
+        let score = scorers.score_with(model, task, id, range, None, more);
+        (score, Reverse(model.nodes[id].rank))
+    };
+    if scorers.sharing && !model.index.sharing.is_empty() {
+        let suiting = nodes_with_shared_room(model, context, task).filter(|id| suits(model, context, task, *id, work));
+        let best = suiting.max_by_key(|id| value(*id, extras(model, task, *id)));
+        if best.is_some() {
+            return best;
+        }
+    }
+    // Who must wait ranks below all who need not.
+    [true, false].into_iter().find_map(|now| {
+        let mut best = None;
+        for (order, least) in lists(shape, scorers) {
+            for id in model.index.walk(order, least) {
+                let fits = context.scope.has(id) && task_fits(model, task, id, true) == now;
+                if !fits || !suits(model, context, task, id, work) {
+                    continue;
+                }
+                let more = extras(model, task, id);
+                let value = value(id, more);
+                if best.as_ref().is_none_or(|(known, _)| *known < value) {
+                    best = Some((value, id));
+                }
+                if more >= most {
+                    return best.map(|(_, id)| id);
+                }
+            }
+        }
+        best.map(|(_, id)| id)
+    })
+}
+
+/// Nodes with a GPU in shared use that has room.
+fn nodes_with_shared_room<'a>(
+    model: &'a Model,
+    context: Context<'a>,
+    task: TaskId,
+) -> impl Iterator<Item = NodeId> + 'a {
     let shape = &model.shapes[model.tasks[task].shape];
     let ranks = model.index.sharing.iter();
-    let with_room: Vec<NodeId> = ranks
+    ranks
         .map(|rank| model.index.at_rank(*rank))
-        .filter(|id| context.scope.has(*id) && fitting_groups(&model.nodes[*id], shape).next().is_some())
-        .collect();
+        .filter(move |id| context.scope.has(*id) && fitting_groups(&model.nodes[*id], shape).next().is_some())
+}
+
+/// The same, best first.
+fn sharing_nodes(model: &Model, context: Context, task: TaskId) -> Vec<NodeId> {
+    let with_room: Vec<NodeId> = nodes_with_shared_room(model, context, task).collect();
     context.scorers.rank(model, task, &with_room, None)
 }
 

@@ -5,13 +5,15 @@ use std::fmt;
 use smallvec::SmallVec;
 
 use crate::engine::input::devices::{
-    AllocationInput, Attribute, Capacity, ConstraintInput, DeviceInput, OptionInput, Reach, RequestInput, ResultInput,
+    AllocationInput, Capacity, ConstraintInput, DeviceInput, OptionInput, Reach, RequestInput, ResultInput,
 };
 use crate::engine::input::{Name, NodeRequirement, NodeTerm, SelectorOp};
 use crate::engine::model::Model;
 use crate::engine::model::class::{meets_any, tolerates};
 use crate::engine::model::devices::{Allocation, Device, LATER, NOW};
 use crate::engine::model::ids::{DeviceId, NodeId};
+
+use super::locality;
 
 /// Devices tried before a search is given up.
 pub const STEPS: usize = 20_000;
@@ -69,6 +71,32 @@ pub fn find(
     kept: &[&Allocation],
     when: When,
 ) -> Result<Vec<AllocationInput>, NoDevices> {
+    let all = candidates(model, node);
+    let (mut near, mut steps) = (Vec::new(), 0);
+    if when != When::Empty && locality::concerns(model, asks, kept) {
+        near = locality::neighbourhoods(model, &all, kept, when);
+    }
+    for devices in near {
+        // Whatever goes wrong here goes wrong below as well, or need not be known.
+        match try_these(model, node, asks, kept, when, devices, &mut steps) {
+            Ok(Some(found)) => return Ok(found),
+            Ok(None) => {}
+            Err(_) => break,
+        }
+    }
+    try_these(model, node, asks, kept, when, all, &mut 0)?.ok_or(NoDevices::None)
+}
+
+/// The first solution with these devices. `steps` counts on.
+fn try_these(
+    model: &Model,
+    node: NodeId,
+    asks: &[Ask],
+    kept: &[&Allocation],
+    when: When,
+    candidates: Vec<DeviceId>,
+    steps: &mut usize,
+) -> Result<Option<Vec<AllocationInput>>, NoDevices> {
     let kept = kept
         .iter()
         .flat_map(|kept| kept.given.results.iter().zip(&kept.devices));
@@ -85,18 +113,20 @@ pub fn find(
         node,
         asks,
         when,
-        candidates: candidates(model, node),
+        candidates,
         taken: kept
             .filter(|one| model.devices.devices[one.device].offer.is_some())
             .collect(),
-        steps: 0,
+        steps: *steps,
     };
-    if !search.claim(0, 0)? {
-        return Err(NoDevices::None);
+    let found = search.claim(0, 0);
+    *steps = search.steps;
+    if !found? {
+        return Ok(None);
     }
     let taken = std::mem::take(&mut search.taken);
     let of = |claim: usize| search.allocation(taken.iter().filter(|one| one.claim == claim));
-    Ok((0..asks.len()).map(of).collect())
+    Ok(Some((0..asks.len()).map(of).collect()))
 }
 
 /// The devices that can be used from a node, in the order in which they are tried.
@@ -389,13 +419,13 @@ impl<'a> Search<'a> {
             if !about(spot.request, spot.option) {
                 return true;
             }
-            let Some(value) = attribute(offer, &constraint.attribute) else {
+            let Some(value) = offer.attribute(&constraint.attribute) else {
                 return false;
             };
             let those = self.taken.iter().filter(|one| one.claim == spot.claim);
             let mut others = those.filter(|one| about(one.request, one.option));
             others.all(|one| {
-                let same = attribute(self.offer(one.device), &constraint.attribute) == Some(value);
+                let same = self.offer(one.device).attribute(&constraint.attribute) == Some(value);
                 same != constraint.distinct
             })
         })
@@ -459,11 +489,6 @@ impl<'a> Search<'a> {
             }],
         }
     }
-}
-
-fn attribute<'a>(offer: &'a DeviceInput, name: &Name) -> Option<&'a Attribute> {
-    let found = offer.attributes.binary_search_by(|(other, _)| other.cmp(name)).ok()?;
-    Some(&offer.attributes[found].1)
 }
 
 fn tolerated(wanted: &OptionInput, offer: &DeviceInput) -> bool {

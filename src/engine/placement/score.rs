@@ -15,7 +15,7 @@ use crate::engine::policy::{Plugin, Policy, Strategy};
 
 use super::filter::{fitting_groups, task_fits};
 use super::preferred::Preferred;
-use super::{neighbours, numa};
+use super::{locality, neighbours, numa};
 
 /// Order of GPUs on a node for sharing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub enum GpuOrder {
 /// A score: the sum of the terms of 100,000 and more, and of those below, which together stay under 100,000. Between them, the order of preferred groups
 /// of nodes, of which many may share a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Score {
+pub struct Score {
     steps: i64,
     group: Reverse<u32>,
     fine: f64,
@@ -50,6 +50,31 @@ impl PartialOrd for Score {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
+}
+
+/// The terms below 1000 that must be worked out node by node: how few NUMA zones the pod would span, how close together its devices would be.
+#[must_use]
+pub fn extras(model: &Model, task: TaskId, id: NodeId) -> f64 {
+    let mut sum = 0.0;
+    if numa::counts(model, task) {
+        sum += numa::score(model, task, id);
+    }
+    if locality::counts(model, task) {
+        sum += locality::score(model, task, id);
+    }
+    sum
+}
+
+/// The most that [`extras`] come to on any node; 0 if they count for nothing.
+#[must_use]
+pub fn most_extras(model: &Model, task: TaskId) -> f64 {
+    let zones = if numa::counts(model, task) { 100.0 } else { 0.0 };
+    let devices = if locality::counts(model, task) {
+        100.0 * locality::closest(model) as f64
+    } else {
+        0.0
+    };
+    zones + devices
 }
 
 /// Which terms count.
@@ -108,7 +133,7 @@ impl Scorers {
     }
 
     /// Least and most free capacity over nodes that have any of it at all.
-    fn range(&self, model: &Model, shape: &Shape, nodes: &[NodeId]) -> (i64, i64) {
+    pub(super) fn range(&self, model: &Model, shape: &Shape, nodes: &[NodeId]) -> (i64, i64) {
         let resource = Self::resource(shape);
         let having = nodes
             .iter()
@@ -127,6 +152,19 @@ impl Scorers {
         range: (i64, i64),
         preferred: Option<&Preferred>,
     ) -> Option<Score> {
+        self.score_with(model, task, id, range, preferred, extras(model, task, id))
+    }
+
+    /// The same where the extras are known.
+    pub(super) fn score_with(
+        &self,
+        model: &Model,
+        task: TaskId,
+        id: NodeId,
+        range: (i64, i64),
+        preferred: Option<&Preferred>,
+        extras: f64,
+    ) -> Option<Score> {
         let pod = &model.tasks[task];
         let (node, shape) = (&model.nodes[id], &model.shapes[pod.shape]);
         let (step, group) = preferred.map_or(Some((0, 0)), |preferred| preferred.rank(id))?;
@@ -141,9 +179,7 @@ impl Scorers {
         if self.resource_type && shape.cpu_only && node.cpu_only() {
             score.fine += 10.0;
         }
-        if numa::counts(model, task) {
-            score.fine += numa::score(model, task, id);
-        }
+        score.fine += extras;
         if self.availability && task_fits(model, task, id, true) {
             score.fine += 1000.0;
         }

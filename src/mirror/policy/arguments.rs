@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use super::Report;
 use crate::api::duration;
 use crate::engine::input::Millis;
-use crate::engine::policy::{COMPLETE_STEPS, Plugin, ResolveMethod, Strategy};
+use crate::engine::policy::{COMPLETE_STEPS, DEVICE_LOCALITY, Plugin, ResolveMethod, Strategy};
 
 /// Factors are in millionths.
 const MILLION: f64 = 1e6;
@@ -82,6 +82,23 @@ impl<'a> Arguments<'a> {
     pub fn dynamic_resources(&mut self) -> Plugin {
         self.asked.insert("maxCelCacheEntries");
         Plugin::DynamicResources
+    }
+
+    /// Without the argument, the attributes that Kubernetes defines.
+    pub fn device_locality(&mut self) -> Plugin {
+        let names = |text: &str| -> Option<Vec<String>> {
+            let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
+            let names: Vec<_> = names.map(str::to_owned).collect();
+            (1..=3).contains(&names.len()).then_some(names)
+        };
+        let given = self.read(
+            "attributes",
+            "a list of one to three attributes, such as example.com/island",
+            names,
+        );
+        Plugin::DeviceLocality {
+            attributes: given.unwrap_or_else(|| DEVICE_LOCALITY.map(str::to_owned).into()),
+        }
     }
 
     /// The list is read elsewhere; what is free in zones is always worked out from the records of pods.

@@ -28,6 +28,7 @@ const PLUGINS: &[(&str, i64)] = &[
     ("dynamicresources", 700),
     ("minruntime", 600),
     ("topology", 500),
+    ("devicelocality", 470),
     ("podtopologyspread", 450),
     ("snapshot", 400),
     ("sg-nodelocalgreedy", 360),

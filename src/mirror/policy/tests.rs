@@ -137,7 +137,7 @@ fn an_empty_shard_has_the_default_order() {
     let (actions, plugins) = effective_of("{}");
     assert_eq!(actions, "allocate, consolidation, reclaim, preempt, stalegangeviction");
     let expected = "predicates proportion priority nodeavailability resourcetype podaffinity elastic kubeflow ray subgrouporder taskorder nominatednode \
-                    dynamicresources minruntime topology podtopologyspread snapshot sg-nodelocalgreedy sg-multinodegang sg-complete gpupack nodeplacement gpusharingorder";
+                    dynamicresources minruntime topology devicelocality podtopologyspread snapshot sg-nodelocalgreedy sg-multinodegang sg-complete gpupack nodeplacement gpusharingorder";
     assert_eq!(plugins.join(" "), expected);
 }
 

@@ -1,8 +1,19 @@
+use std::sync::Arc;
+
 use proptest::prelude::*;
 
 use super::*;
+use crate::engine::Engine;
+use crate::engine::input::devices::{
+    Attribute, ClaimInput, ClaimRef, DeviceInput, OptionInput, PodClaims, PoolInput, Reach, RequestInput,
+};
+use crate::engine::input::{Event, Name, NumaInput, NumaPolicy, PodNuma, ZoneInput};
+use crate::engine::model::claims::Used;
 use crate::engine::model::task::{Place, Status};
 use crate::engine::placement::neighbours::tests::{made, model_of, random_pod};
+use crate::engine::placement::numa;
+use crate::engine::policy::{ActionKind, DEVICE_LOCALITY, Plugin, Strategy as Way};
+use crate::engine::tests::scenario::{NOW, group, node, open_queue, pod};
 
 const NODES: [(&str, &str); 6] = [
     ("n0", "zone=a rack=1"),
@@ -63,11 +74,190 @@ proptest! {
             let wanted = scan(&model, Context { closed: None, ..context }, task, &mut work);
             prop_assert_eq!(found, wanted);
             if let Some(node) = found {
-                model.allocate(task, Place { node, groups: smallvec::SmallVec::new(), zones: Vec::new(), volumes: None, devices: None });
+                model.allocate(task, Place { node, groups: SmallVec::new(), zones: Vec::new(), volumes: None, devices: None });
             }
             if take_back {
                 model.rollback(start);
             }
         }
     }
+}
+
+/// A node: whole GPUs, the policy of its kubelet (`None` = unknown), GPUs of each zone, and the NUMA nodes of devices that pods may claim.
+type RandomNode = (u8, Option<NumaPolicy>, Vec<u8>, Vec<u8>);
+
+fn random_node() -> impl Strategy<Value = RandomNode> {
+    let policies = [
+        NumaPolicy::None,
+        NumaPolicy::BestEffort,
+        NumaPolicy::Restricted,
+        NumaPolicy::SingleNode,
+    ];
+    (
+        0..5_u8,
+        prop::option::weighted(0.7, prop::sample::select(policies.to_vec())),
+        prop::collection::vec(0..3_u8, 1..4),
+        prop::collection::vec(0..3_u8, 0..5),
+    )
+}
+
+fn graded(nodes: &[RandomNode]) -> Vec<Event> {
+    let mut events = vec![open_queue("q")];
+    for (at, (gpus, policy, zones, devices)) in nodes.iter().enumerate() {
+        let name: Name = format!("n{at}").into();
+        let mut input = node(&name, &gpus.to_string());
+        let zone = |(number, gpus): (usize, &u8)| ZoneInput {
+            name: format!("zone-{number}").into(),
+            allocatable: vec![("nvidia.com/gpu".into(), i64::from(*gpus)), ("cpu".into(), 4_000)],
+        };
+        input.numa = policy.map(|policy| {
+            Arc::new(NumaInput {
+                policy,
+                pod_scope: true,
+                zones: zones.iter().enumerate().map(zone).collect(),
+            })
+        });
+        events.push(Event::Node(Box::new(input)));
+        let device = |(number, seat): (usize, &u8)| DeviceInput {
+            name: format!("d{number}").into(),
+            reach: Reach::Node(name.clone()),
+            binds: false,
+            usable: true,
+            gpu: false,
+            multi: false,
+            attributes: vec![(DEVICE_LOCALITY[0].into(), Attribute::Int(i64::from(*seat)))],
+            capacities: Vec::new(),
+            draws: Vec::new(),
+            taints: Vec::new(),
+            meets: vec![0],
+            fails: Vec::new(),
+        };
+        events.push(Event::Pool(Box::new(PoolInput {
+            driver: "card".into(),
+            pool: name.clone(),
+            complete: true,
+            counters: Vec::new(),
+            devices: devices.iter().enumerate().map(device).collect(),
+        })));
+    }
+    events
+}
+
+/// A pod that asks for GPUs and cores of zones, and for devices.
+fn asking(number: usize, (gpus, cores, devices): (u8, i64, usize)) -> Vec<Event> {
+    let group = group(&format!("g{number}"), "q", number);
+    let mut pod = pod(&group, number, &gpus.to_string());
+    let asked = vec![
+        ("nvidia.com/gpu".into(), i64::from(gpus)),
+        ("cpu".into(), cores * 1_000),
+    ];
+    pod.numa = (cores > 0).then(|| {
+        Arc::new(PodNuma {
+            guaranteed: true,
+            whole: asked.clone(),
+            together: vec![asked],
+            alone: Vec::new(),
+            record: Vec::new(),
+        })
+    });
+    let mut events = vec![Event::Group(Box::new(group))];
+    if devices > 0 {
+        let claim: Name = format!("ns/c{number}").into();
+        let request = RequestInput {
+            name: "cards".into(),
+            options: vec![OptionInput {
+                selectors: vec![0],
+                count: Some(devices),
+                ..OptionInput::default()
+            }],
+        };
+        events.push(Event::Claim(Box::new(ClaimInput {
+            key: claim.clone(),
+            queue: None,
+            gpus: 0,
+            requests: Arc::from([request]),
+            constraints: Vec::new(),
+            problem: None,
+            allocation: None,
+            reserved: Vec::new(),
+            foreign: false,
+        })));
+        pod.claims = Some(Arc::new(PodClaims {
+            named: vec![ClaimRef {
+                reference: "cards".into(),
+                claim: Some(claim.clone()),
+                shared: false,
+                promised: None,
+            }],
+            extended: None,
+        }));
+        pod.constraints = Some(claim);
+    }
+    events.push(Event::Pod(Box::new(pod)));
+    events
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Pods for which zones or places of devices count: those nodes that are not looked at could not have been better.
+    #[test]
+    fn what_must_be_weighed_node_by_node_is_weighed_on_as_many_as_it_takes(
+        nodes in prop::collection::vec(random_node(), 1..7),
+        pods in prop::collection::vec((0..4_u8, 0..7_i64, 0..4_usize), 1..6),
+        spread in any::<bool>(),
+    ) {
+        let mut policy = Policy { actions: Vec::new(), ..Policy::default() };
+        for plugin in &mut policy.plugins {
+            if let Plugin::NodePlacement { gpu, cpu } = plugin {
+                (*gpu, *cpu) = if spread { (Way::Spread, Way::Spread) } else { (Way::Binpack, Way::Binpack) };
+            }
+        }
+        let mut engine = Engine::new(policy.clone());
+        let pods = pods.iter().enumerate().flat_map(|(number, pod)| asking(number, *pod));
+        for event in graded(&nodes).into_iter().chain(pods) {
+            engine.apply(event, NOW);
+        }
+        engine.cycle(NOW);
+        let model = &mut engine.model;
+        let scorers = Scorers::of(&policy);
+        let tasks: Vec<TaskId> = model.tasks.ids().collect();
+        for task in tasks {
+            let class = model.tasks[task].class;
+            model.refresh_class(class);
+            let context = Context { policy: &policy, scorers: &scorers, scope: Scope::default(), spreading: None, closed: None };
+            let mut work = Work::default();
+            let found = best_node(model, context, task, &mut work);
+            prop_assert_eq!(found, scan(model, context, task, &mut work));
+            let Some(node) = found else { continue };
+            let zones = match model.tasks[task].input.numa.as_ref().map(|pod| numa::fit(&model.nodes[node], pod, true)) {
+                Some(numa::Fit::Zones(zones)) => zones,
+                _ => Vec::new(),
+            };
+            let given = claims::choose(model, task, node, true).unwrap_or_default();
+            let used = given.into_iter().map(|given| {
+                let claim = model.devices.claim_for(&given.claim);
+                let allocation = given.known.unwrap_or_else(|| model.devices.allocation(claim, &given.fresh));
+                Used { reference: given.reference, claim, allocation }
+            });
+            let used: Vec<Used> = used.collect();
+            let devices = (!used.is_empty()).then(|| Arc::new(used.into_iter().collect()));
+            model.allocate(task, Place { node, groups: SmallVec::new(), zones, volumes: None, devices });
+        }
+    }
+}
+
+#[test]
+fn most_nodes_are_not_looked_at_where_the_first_could_not_be_better() {
+    let nodes = vec![(4, Some(NumaPolicy::SingleNode), vec![4, 4], Vec::new()); 40];
+    let mut engine = Engine::new(Policy {
+        actions: vec![ActionKind::Allocate],
+        ..Policy::default()
+    });
+    for event in graded(&nodes).into_iter().chain(asking(0, (2, 2, 0))) {
+        engine.apply(event, NOW);
+    }
+    let decisions = engine.cycle(NOW);
+    assert_eq!(decisions.bind.len(), 1);
+    assert!(decisions.work.nodes_tested < 5, "{:?}", decisions.work);
 }

@@ -1,0 +1,164 @@
+//! How close together the devices of a pod are, by attributes that say where each sits: on which NUMA node, below which PCIe root, or on which island of
+//! faster links, where a driver names it.
+//!
+//! Devices agree in an attribute if all of them have it with one value. Agreement in a more important attribute outweighs that in all less important ones;
+//! devices that have none of the attributes have no say. Without such attributes nothing here has any effect.
+
+use std::collections::BTreeMap;
+
+use smallvec::SmallVec;
+
+use crate::engine::input::Name;
+use crate::engine::input::devices::Attribute;
+use crate::engine::model::Model;
+use crate::engine::model::devices::{Allocation, LATER, NOW};
+use crate::engine::model::ids::{DeviceId, NodeId, TaskId};
+
+use super::claims;
+use super::devices::{Ask, When};
+use super::filter::task_fits;
+
+/// Attributes that count.
+const MOST: usize = 3;
+
+/// A device's values.
+type Seat<'a> = SmallVec<[Option<&'a Attribute>; MOST]>;
+
+fn attributes(model: &Model) -> &[Name] {
+    let all = model.devices.locality();
+    &all[..all.len().min(MOST)]
+}
+
+/// Where a device sits; `None` if it does not say.
+fn seat(model: &Model, device: DeviceId) -> Option<Seat<'_>> {
+    let offer = model.devices.devices[device].offer.as_ref()?;
+    let values: Seat = attributes(model).iter().map(|name| offer.attribute(name)).collect();
+    values.iter().any(Option::is_some).then_some(values)
+}
+
+/// The attributes of a subset, the most important of which is its highest bit.
+fn chosen(model: &Model, subset: usize) -> impl Iterator<Item = usize> + use<> {
+    let count = attributes(model).len();
+    (0..count).filter(move |at| subset >> (count - 1 - at) & 1 == 1)
+}
+
+/// In which attributes devices agree, as the number whose highest bit is the most important one. 0 for fewer than two devices that say where they sit.
+#[must_use]
+pub fn closeness(model: &Model, devices: &[DeviceId]) -> usize {
+    let seats: SmallVec<[Seat; 8]> = devices.iter().filter_map(|device| seat(model, *device)).collect();
+    let [first, others @ ..] = &*seats else { return 0 };
+    if others.is_empty() {
+        return 0;
+    }
+    let agree = |at: usize| first[at].is_some() && others.iter().all(|other| other[at] == first[at]);
+    (0..attributes(model).len()).fold(0, |bits, at| bits << 1 | usize::from(agree(at)))
+}
+
+/// The closeness beyond which there is none.
+#[must_use]
+pub fn closest(model: &Model) -> usize {
+    (1 << attributes(model).len()) - 1
+}
+
+/// It matters where devices sit for these claims: they ask for more than one, by number, and leave no choice among kinds, which would matter more.
+#[must_use]
+pub fn concerns(model: &Model, asks: &[Ask], kept: &[&Allocation]) -> bool {
+    if attributes(model).is_empty() {
+        return false;
+    }
+    let mut devices: usize = kept.iter().map(|kept| kept.devices.len()).sum();
+    for request in asks.iter().flat_map(|ask| ask.requests) {
+        match &*request.options {
+            [only] if !only.admin => match only.count {
+                Some(count) => devices += count,
+                None => return false,
+            },
+            _ => return false,
+        }
+    }
+    devices > 1
+}
+
+/// Sets of devices that agree in something, best first: the more important the attributes, and then the fewer of the devices are free, so that what is large
+/// stays whole. Devices that do not say where they sit belong to each set.
+#[must_use]
+pub fn neighbourhoods(model: &Model, all: &[DeviceId], kept: &[&Allocation], when: When) -> Vec<Vec<DeviceId>> {
+    let at = if when == When::Now { NOW } else { LATER };
+    let seats: Vec<Option<Seat>> = all.iter().map(|device| seat(model, *device)).collect();
+    let kept: SmallVec<[Seat; 4]> = kept
+        .iter()
+        .flat_map(|kept| &kept.devices)
+        .filter_map(|device| seat(model, *device))
+        .collect();
+    let mut found = Vec::new();
+    for subset in (1..=closest(model)).rev() {
+        let key = |seat: &Seat| -> Option<SmallVec<[usize; MOST]>> {
+            chosen(model, subset)
+                .map(|at| {
+                    let value = seat[at]?;
+                    seats.iter().flatten().position(|other| other[at] == Some(value))
+                })
+                .collect()
+        };
+        // By where each value is first seen, so that equal sets are tried in the order of devices.
+        let mut sets: BTreeMap<SmallVec<[usize; MOST]>, usize> = BTreeMap::new();
+        for (device, seat) in all.iter().zip(&seats) {
+            if let Some(key) = seat.as_ref().and_then(key) {
+                *sets.entry(key).or_default() += usize::from(!model.devices.devices[*device].in_use(at));
+            }
+        }
+        let with_kept = |set: &SmallVec<[usize; MOST]>| kept.iter().all(|seat| key(seat).as_ref() == Some(set));
+        let mut sets: Vec<_> = sets.into_iter().filter(|(set, _)| with_kept(set)).collect();
+        sets.sort_by_key(|(_, free)| *free);
+        for (set, _) in sets {
+            let belongs = |seat: &Option<Seat>| seat.as_ref().is_none_or(|seat| key(seat).as_ref() == Some(&set));
+            let members = all.iter().zip(&seats).filter(|(_, seat)| belongs(seat));
+            found.push(members.map(|(device, _)| *device).collect());
+        }
+    }
+    found
+}
+
+/// Whether nodes are scored by the places of devices for a pod.
+#[must_use]
+pub fn counts(model: &Model, task: TaskId) -> bool {
+    let pod = &model.tasks[task].input;
+    let Some(claims) = pod.claims.as_ref().filter(|_| !attributes(model).is_empty()) else {
+        return false;
+    };
+    let named = claims.named.iter().filter_map(|named| {
+        let id = model.devices.claims.find(named.claim.as_ref()?)?;
+        model.devices.claims[id].input.as_deref()
+    });
+    let named = named.flat_map(|claim| claim.requests.iter());
+    let extended = claims.extended.iter().flat_map(|extended| &extended.wanted);
+    let requests = named.chain(extended.flat_map(|(.., requests)| requests));
+    let devices = requests.map(|request| request.options.iter().map(|option| option.count.unwrap_or(2)).max());
+    devices.flatten().sum::<usize>() > 1
+}
+
+/// 100 for each step of closeness that the pod's devices would have on the node.
+#[must_use]
+pub fn score(model: &Model, task: TaskId, id: NodeId) -> f64 {
+    let now = task_fits(model, task, id, true);
+    let Ok(given) = claims::choose(model, task, id, now) else {
+        return 0.0;
+    };
+    let mut devices: SmallVec<[DeviceId; 8]> = SmallVec::new();
+    for given in &given {
+        match &given.known {
+            Some(known) => devices.extend(known.devices.iter().copied()),
+            None => devices.extend(
+                given
+                    .fresh
+                    .results
+                    .iter()
+                    .filter_map(|result| model.devices.named(result)),
+            ),
+        }
+    }
+    100.0 * closeness(model, &devices) as f64
+}
+
+#[cfg(test)]
+mod tests;
