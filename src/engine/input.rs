@@ -10,7 +10,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use devices::{ClaimInput, PodClaims, PoolInput};
-pub use volumes::{CapacityInput, Claim, ClaimState, Making, PodVolumes, Reach, VolumeInput, Waiting};
+pub use volumes::{
+    AttachmentInput, CapacityInput, Claim, ClaimState, Disk, Making, PodVolumes, Reach, VolumeInput, Waiting,
+};
 
 /// An object's name. Cheap to clone.
 pub type Name = Arc<str>;
@@ -75,6 +77,10 @@ pub enum Event {
     Capacity(Box<CapacityInput>),
     /// Nothing is said any more, under this key, about how much could be made.
     CapacityGone(Name),
+    /// A volume is attached to a node.
+    Attachment(Box<AttachmentInput>),
+    /// It is not any more; its key.
+    AttachmentGone(Name),
     /// A disruption budget appeared or changed.
     Budget(Box<BudgetInput>),
     /// A disruption budget is gone.

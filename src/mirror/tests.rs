@@ -106,6 +106,8 @@ fn words(events: &[Event]) -> Vec<String> {
         Event::VolumeGone(name) => format!("volume {name} gone"),
         Event::Capacity(capacity) => format!("capacity {} of {}", capacity.key, capacity.free),
         Event::CapacityGone(key) => format!("capacity {key} gone"),
+        Event::Attachment(attachment) => format!("attachment {} to {}", attachment.key, attachment.node),
+        Event::AttachmentGone(key) => format!("attachment {key} gone"),
         Event::Pool(pool) => format!("pool {} of {}", pool.pool, pool.driver),
         Event::PoolGone(driver, pool) => format!("pool {pool} of {driver} gone"),
         Event::Claim(claim) => format!("claim {}", claim.key),

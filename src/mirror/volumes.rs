@@ -1,7 +1,8 @@
 //! Storage objects → what pods ask of it and what there is: claims, volumes, storage classes, drivers, and how much these have left.
 //!
 //! A pod's claims are joined with their volumes and classes here, so that a change of any of these tells of the pods that use it, and of no other.
-//! Absent: volumes of drivers built into Kubernetes long ago count for no limit of attachments, nor do those that a gone pod left attached.
+
+mod disks;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{
     Node, NodeSelectorTerm, PersistentVolume, PersistentVolumeClaim, Pod, TopologySelectorTerm,
 };
-use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};
+use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
@@ -38,6 +39,8 @@ pub enum StorageObject {
     Node(Arc<CSINode>),
     /// How much a driver has left.
     Capacity(Arc<CSIStorageCapacity>),
+    /// A volume is attached to a node.
+    Attachment(Arc<VolumeAttachment>),
 }
 
 /// What is known of storage.
@@ -57,6 +60,7 @@ pub struct Volumes {
     /// What the engine was told.
     offers: Table<Box<str>, VolumeInput>,
     capacities: Table<Box<str>, CapacityInput>,
+    attachments: disks::Attachments,
 }
 
 /// The claims that a pod refers to: their names, and whether they are made for the pod.
@@ -93,13 +97,16 @@ impl Volumes {
         }
     }
 
-    /// What a pod's volumes ask for; `None` if it has no claims.
+    /// What a pod's volumes ask for; `None` if that is nothing.
     #[must_use]
     pub fn of(&self, pod: &Pod) -> Option<PodVolumes> {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-        let mut read = PodVolumes::default();
+        let mut read = PodVolumes {
+            disks: pod.spec.as_ref().map(disks::named_by).unwrap_or_default(),
+            ..PodVolumes::default()
+        };
         let mut unbound = false;
-        let mut any = false;
+        let mut any = !read.disks.is_empty();
         for (claim_name, owned) in references(pod) {
             any = true;
             let key = object_key(namespace, &claim_name);
@@ -144,7 +151,7 @@ impl Volumes {
         let (state, attach) = match bound_to(claim) {
             Some(volume) => match self.volumes.get(volume) {
                 None => (ClaimState::Lost, None),
-                Some(volume) => (ClaimState::Bound(reach(volume)), handle(volume)),
+                Some(volume) => (ClaimState::Bound(reach(volume)), disks::handle(volume)),
             },
             None => {
                 let class = self.classes.get(class).filter(|class| waits(class))?;
@@ -160,10 +167,13 @@ impl Volumes {
                     node: claim.annotations().get(volume::SELECTED_NODE).map(|node| name(node)),
                     making: makes.then(|| Making {
                         nodes: class.allowed_topologies.iter().flatten().map(topology).collect(),
-                        tracked: self.drivers.get(provisioner.as_str()) == Some(&true),
+                        tracked: self.drivers.get(disks::driver(provisioner)) == Some(&true),
                     }),
                 };
-                (ClaimState::Waiting(waiting), Some((name(provisioner), name(key))))
+                (
+                    ClaimState::Waiting(waiting),
+                    Some((name(disks::driver(provisioner)), name(key))),
+                )
             }
         };
         Some(Claim {
@@ -266,7 +276,9 @@ impl Mirror {
                     put(&mut mirror.volumes.volumes, &key, volume, there);
                 });
                 self.volumes.offer_changed(&key, out);
+                self.volumes.tell_attachments_of(&key, out);
             }
+            StorageObject::Attachment(attachment) => self.volumes.attachment_changed(attachment, there, out),
             StorageObject::Class(class) => {
                 let key: Box<str> = class.name_any().into();
                 let pods = self.volumes.users_where(|claim| {
@@ -486,12 +498,6 @@ fn reach(volume: &PersistentVolume) -> Reach {
         nodes: required.map(|required| terms(&required.node_selector_terms)),
         zones: volume::PLACES.iter().filter_map(zone).collect(),
     }
-}
-
-/// The driver that attaches a volume, and the driver's name for it.
-fn handle(volume: &PersistentVolume) -> Option<(Name, Name)> {
-    let csi = volume.spec.as_ref()?.csi.as_ref()?;
-    Some((name(&csi.driver), name(&csi.volume_handle)))
 }
 
 fn limits(node: &CSINode) -> Vec<(Name, i64)> {

@@ -11,6 +11,28 @@ pub struct PodVolumes {
     pub missing: Option<Name>,
     /// Its claims, each once.
     pub claims: Vec<Claim>,
+    /// Disks that it names itself and that the pods of a node cannot share freely, each once.
+    pub disks: Vec<Disk>,
+}
+
+/// A disk that a pod names itself.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Disk {
+    /// What it is: the same for all pods that name it.
+    pub name: Name,
+    /// It goes together with others that only read it.
+    pub shared: bool,
+}
+
+/// A volume that is attached to a node, whoever uses it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AttachmentInput {
+    /// Its identity.
+    pub key: Name,
+    /// The node.
+    pub node: Name,
+    /// The driver, and the name by which the volume counts once on a node.
+    pub volume: (Name, Name),
 }
 
 /// A claim on storage, as one pod sees it.

@@ -47,6 +47,8 @@ impl Model {
             Event::VolumeGone(name) => self.dirty |= self.storage.withdraw(&name),
             Event::Capacity(input) => self.dirty |= self.storage.set_capacity(input),
             Event::CapacityGone(key) => self.dirty |= self.storage.drop_capacity(&key),
+            Event::Attachment(input) => self.dirty |= self.storage.attach(*input),
+            Event::AttachmentGone(key) => self.dirty |= self.storage.detach(&key),
             Event::Budget(input) => self.dirty |= self.budgets.put(*input),
             Event::BudgetGone { namespace, name } => self.dirty |= self.budgets.remove(&namespace, &name),
             Event::Pool(input) => {

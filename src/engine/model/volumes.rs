@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::engine::input::{
-    CapacityInput, ClaimState, Name, NodeTerm, PodVolumes, Reach, SelectorOp, Table, VolumeInput, Waiting,
+    AttachmentInput, CapacityInput, ClaimState, Disk, Name, NodeTerm, PodVolumes, Reach, SelectorOp, Table,
+    VolumeInput, Waiting,
 };
 
 use super::arena::Arena;
@@ -103,6 +104,9 @@ struct Stock {
 /// Volumes attached to a node, by driver and name.
 type Attached = BTreeMap<(Name, Name), Users>;
 
+/// Disks that pods on a node name themselves: those that only read them, and the others.
+type Disks = BTreeMap<Name, [Users; 2]>;
+
 /// All of it.
 #[derive(Clone, Debug, Default)]
 pub struct Storage {
@@ -115,6 +119,10 @@ pub struct Storage {
     /// Volumes promised, and how often.
     promised: BTreeMap<Name, u32>,
     attached: BTreeMap<NodeId, Attached>,
+    disks: BTreeMap<NodeId, Disks>,
+    /// Attachments as the cluster shows them, and by node's name the volumes of these.
+    attachments: Table<Name, AttachmentInput>,
+    shown: BTreeMap<Name, BTreeMap<(Name, Name), u32>>,
     /// Drivers of which some node takes a limited number of volumes.
     pub limited: BTreeSet<Name>,
     /// Something is new.
@@ -196,6 +204,31 @@ impl Storage {
         true
     }
 
+    /// A volume is attached to a node.
+    pub fn attach(&mut self, input: AttachmentInput) -> bool {
+        if self.attachments.get(&input.key) == Some(&input) {
+            return false;
+        }
+        self.detach(&input.key);
+        count(self.shown.entry(input.node.clone()).or_default(), &input.volume, 1);
+        self.attachments.insert(input.key.clone(), input);
+        true
+    }
+
+    /// It is not any more.
+    pub fn detach(&mut self, key: &Name) -> bool {
+        let Some(gone) = self.attachments.remove(key) else {
+            return false;
+        };
+        if let Some(volumes) = self.shown.get_mut(&gone.node) {
+            count(volumes, &gone.volume, -1);
+            if volumes.is_empty() {
+                self.shown.remove(&gone.node);
+            }
+        }
+        true
+    }
+
     fn drop_empty(&mut self, class: &Name) {
         let empty = |stock: &Stock| stock.volumes.is_empty() && stock.capacities.is_empty() && stock.flows.is_empty();
         if self.stocks.get(class).is_some_and(empty) {
@@ -252,6 +285,7 @@ impl Storage {
 
     /// Counts a pod's volumes at a place (`sign` 1), or no longer (-1).
     pub fn account(&mut self, pod: &PodVolumes, node: NodeId, promises: &Promises, weight: Weight, sign: i64) {
+        self.account_disks(pod, node, weight, sign);
         for claim in &pod.claims {
             let used = self.claims.entry(claim.key.clone()).or_default();
             used.pods.shift(weight, sign);
@@ -303,6 +337,30 @@ impl Storage {
                 }
             }
         }
+    }
+
+    fn account_disks(&mut self, pod: &PodVolumes, node: NodeId, weight: Weight, sign: i64) {
+        if pod.disks.is_empty() {
+            return;
+        }
+        let disks = self.disks.entry(node).or_default();
+        for disk in &pod.disks {
+            let users = disks.entry(disk.name.clone()).or_default();
+            users[usize::from(!disk.shared)].shift(weight, sign);
+            if *users == <[Users; 2]>::default() {
+                disks.remove(&disk.name);
+            }
+        }
+        if disks.is_empty() {
+            self.disks.remove(&node);
+        }
+    }
+
+    /// Pods on a node use a disk now, or (`now` false) later, and they and a pod that names it cannot do so together.
+    #[must_use]
+    pub fn disk_taken(&self, node: NodeId, disk: &Disk, now: bool) -> bool {
+        let users = self.disks.get(&node).and_then(|disks| disks.get(&disk.name));
+        users.is_some_and(|[readers, others]| others.any(now) || (!disk.shared && readers.any(now)))
     }
 
     fn flow(&mut self, class: &Name, node: NodeId, change: Flow) {
@@ -421,6 +479,22 @@ impl Storage {
             .map(|((_, volume), _)| volume)
     }
 
+    /// Volumes of a driver that are attached to a node although no pod there is known to use them.
+    pub fn lingering(&self, id: NodeId, node: &Name, driver: &Name) -> impl Iterator<Item = &Name> + use<'_> {
+        let (from, driver) = ((driver.clone(), Name::from("")), driver.clone());
+        let used = self.attached.get(&id);
+        let volumes = self
+            .shown
+            .get(node)
+            .into_iter()
+            .flat_map(move |all| all.range(from.clone()..));
+        volumes
+            .map(|(volume, _)| volume)
+            .take_while(move |(other, _)| *other == driver)
+            .filter(move |volume| used.is_none_or(|used| !used.contains_key(*volume)))
+            .map(|(_, volume)| volume)
+    }
+
     /// Without anything that pods use.
     #[must_use]
     pub fn unused(&self) -> Self {
@@ -428,6 +502,7 @@ impl Storage {
         unused.claims.clear();
         unused.promised.clear();
         unused.attached.clear();
+        unused.disks.clear();
         for stock in unused.stocks.values_mut() {
             stock.flows.clear();
             for (_, flow) in stock.capacities.values_mut() {
@@ -448,7 +523,7 @@ impl Storage {
                 (class, &stock.flows, sources)
             })
             .collect();
-        (&self.claims, &self.promised, &self.attached, flows)
+        (&self.claims, &self.promised, &self.attached, &self.disks, flows)
     }
 }
 
@@ -462,7 +537,7 @@ impl<T> ForNodes<T> {
     }
 }
 
-fn count(map: &mut BTreeMap<Name, u32>, key: &Name, sign: i64) {
+fn count<K: Ord + Clone>(map: &mut BTreeMap<K, u32>, key: &K, sign: i64) {
     let entry = map.entry(key.clone()).or_default();
     *entry = entry.wrapping_add_signed(sign as i32);
     if *entry == 0 {

@@ -25,6 +25,8 @@ pub enum VolumeClash {
     TooMany,
     /// A claim that one pod at a time may use is in use.
     InUse,
+    /// A disk that the pod names itself is in use there.
+    DiskInUse,
 }
 
 impl VolumeClash {
@@ -46,6 +48,7 @@ impl VolumeClash {
             }
             Self::NoSourceOf(class) => return format!("no allocatable storage from storageclass {class} found"),
             Self::TooMany => "node(s) exceed max volume count",
+            Self::DiskInUse => "node(s) had no available disk",
             Self::InUse => {
                 "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
             }
@@ -66,7 +69,7 @@ pub fn concerned(model: &Model, task: TaskId) -> bool {
                 .is_some_and(|(driver, _)| model.storage.limited.contains(driver))
     };
     let volumes = model.tasks[task].input.volumes.as_ref();
-    volumes.is_some_and(|volumes| volumes.claims.iter().any(matters))
+    volumes.is_some_and(|volumes| !volumes.disks.is_empty() || volumes.claims.iter().any(matters))
 }
 
 /// What a pod's claims would get on a node now, or (`now` false) once who leaves has left. `booked`: storage is on the books, so that of pods that leave
@@ -86,6 +89,9 @@ pub fn fit(model: &Model, task: TaskId, id: NodeId, now: bool, booked: bool) -> 
     let in_use = |claim: &Claim| model.storage.claim(&claim.key).is_some_and(|used| used.pods.any(now));
     if volumes.claims.iter().any(|claim| claim.exclusive && in_use(claim)) {
         return Err(VolumeClash::InUse);
+    }
+    if volumes.disks.iter().any(|disk| model.storage.disk_taken(id, disk, now)) {
+        return Err(VolumeClash::DiskInUse);
     }
     if too_many(model, volumes, id, now) {
         return Err(VolumeClash::TooMany);
@@ -129,7 +135,8 @@ fn too_many(model: &Model, volumes: &PodVolumes, id: NodeId, now: bool) -> bool 
         new.sort_unstable();
         new.dedup();
         let mut there = 0;
-        for volume in model.storage.attached(id, driver, now) {
+        let used = model.storage.attached(id, driver, now);
+        for volume in used.chain(model.storage.lingering(id, &model.nodes[id].name, driver)) {
             there += 1;
             new.retain(|other| *other != volume);
         }

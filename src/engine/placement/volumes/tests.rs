@@ -1,3 +1,5 @@
+mod disks;
+
 use std::sync::Arc;
 
 use super::*;
@@ -122,13 +124,15 @@ fn capacity(text: &str) -> Event {
     }))
 }
 
-/// A pod of a group of its own with these claims; `;` between them.
+/// A pod of a group of its own with these claims and disks; `;` between them.
 fn claiming(number: usize, claims: &str) -> PodInput {
     let mut made = pod(&group(&format!("g{number}"), "q", number), number, "0");
-    let claims = claims.split(';').map(str::trim).filter(|text| !text.is_empty());
+    let words = claims.split(';').map(str::trim).filter(|text| !text.is_empty());
+    let (disks, claims): (Vec<&str>, Vec<&str>) = words.partition(|text| text.starts_with("disk "));
     made.volumes = Some(Arc::new(PodVolumes {
         missing: None,
-        claims: claims.map(claim).collect(),
+        claims: claims.into_iter().map(claim).collect(),
+        disks: disks.into_iter().map(disks::disk).collect(),
     }));
     made
 }
@@ -154,6 +158,7 @@ fn engine(storage: &[&str], running: &[(&str, &str)], policy: Policy) -> Engine 
     let mut engine = Engine::new(policy);
     let storage = storage.iter().map(|text| match text.split_once(' ') {
         Some(("room", rest)) => capacity(rest),
+        Some(("attached", rest)) => disks::attachment(rest),
         _ => volume(text),
     });
     for event in nodes().chain([open_queue("q")]).chain(storage) {
@@ -203,6 +208,7 @@ fn verdicts(case: &Case, booked: bool) -> String {
         Err(VolumeClash::NoSourceOf(_)) => 's',
         Err(VolumeClash::TooMany) => 'M',
         Err(VolumeClash::InUse) => 'U',
+        Err(VolumeClash::DiskInUse) => 'D',
     };
     model.by_name.iter().map(|id| letter(*id)).collect()
 }
@@ -736,6 +742,7 @@ fn a_missing_claim_is_told_and_the_pod_is_placed_when_it_appears() {
     pod.volumes = Some(Arc::new(PodVolumes {
         missing: Some("persistentvolumeclaim \"c\" not found".into()),
         claims: Vec::new(),
+        disks: Vec::new(),
     }));
     let mut engine = engine(&[], &[], Policy::default());
     engine.apply(Event::Group(Box::new(group("g0", "q", 0))), NOW);

@@ -1,0 +1,155 @@
+//! Disks: those that pods name themselves and cannot share freely, those of drivers that were part of Kubernetes once, and those that are attached to nodes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{PersistentVolume, PodSpec, Volume};
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use kube::ResourceExt;
+
+use super::{Volumes, put};
+use crate::engine::input::{AttachmentInput, Disk, Event, Name, Table};
+use crate::mirror::{Output, name};
+
+/// The drivers that have taken over from those that were built in, by the provisioner's name in storage classes.
+const TAKEN_OVER: [(&str, &str); 6] = [
+    ("kubernetes.io/aws-ebs", EBS),
+    ("kubernetes.io/azure-disk", AZURE),
+    ("kubernetes.io/cinder", CINDER),
+    ("kubernetes.io/gce-pd", GCE),
+    ("kubernetes.io/portworx-volume", PORTWORX),
+    ("kubernetes.io/vsphere-volume", VSPHERE),
+];
+const EBS: &str = "ebs.csi.aws.com";
+const AZURE: &str = "disk.csi.azure.com";
+const CINDER: &str = "cinder.csi.openstack.org";
+const GCE: &str = "pd.csi.storage.gke.io";
+const PORTWORX: &str = "pxd.portworx.com";
+const VSPHERE: &str = "csi.vsphere.vmware.com";
+
+/// The driver that does what a provisioner says.
+pub fn driver(provisioner: &str) -> &str {
+    let known = TAKEN_OVER.iter().find(|(old, _)| *old == provisioner);
+    known.map_or(provisioner, |(_, driver)| driver)
+}
+
+/// The driver that attaches a volume, and a name by which the volume counts once on a node.
+pub fn handle(volume: &PersistentVolume) -> Option<(Name, Name)> {
+    let spec = volume.spec.as_ref()?;
+    let (driver, handle) = if let Some(csi) = &spec.csi {
+        (csi.driver.as_str(), csi.volume_handle.as_str())
+    } else if let Some(disk) = &spec.aws_elastic_block_store {
+        let id = &disk.volume_id;
+        (EBS, id.rsplit('/').next().unwrap_or(id))
+    } else if let Some(disk) = &spec.azure_disk {
+        (AZURE, disk.disk_uri.as_str())
+    } else if let Some(disk) = &spec.cinder {
+        (CINDER, disk.volume_id.as_str())
+    } else if let Some(disk) = &spec.gce_persistent_disk {
+        (GCE, disk.pd_name.as_str())
+    } else if let Some(disk) = &spec.portworx_volume {
+        (PORTWORX, disk.volume_id.as_str())
+    } else {
+        (VSPHERE, spec.vsphere_volume.as_ref()?.volume_path.as_str())
+    };
+    Some((name(driver), name(handle)))
+}
+
+/// Disks that the pods of one node cannot share freely.
+pub fn named_by(spec: &PodSpec) -> Vec<Disk> {
+    let mut disks: Vec<Disk> = spec.volumes.iter().flatten().flat_map(of_volume).collect();
+    // Who names one twice shares it if every mention does.
+    disks.sort();
+    disks.dedup_by(|next, first| next.name == first.name);
+    disks
+}
+
+fn of_volume(volume: &Volume) -> Vec<Disk> {
+    let disk = |text: String, read_only: Option<bool>| Disk {
+        name: text.into(),
+        shared: read_only == Some(true),
+    };
+    if let Some(gce) = &volume.gce_persistent_disk {
+        vec![disk(format!("gce {}", gce.pd_name), gce.read_only)]
+    } else if let Some(ebs) = &volume.aws_elastic_block_store {
+        vec![disk(format!("ebs {}", ebs.volume_id), None)]
+    } else if let Some(iscsi) = &volume.iscsi {
+        vec![disk(format!("iscsi {}", iscsi.iqn), iscsi.read_only)]
+    } else if let Some(rbd) = &volume.rbd {
+        // Images are the same if the clusters have a monitor in common.
+        let (pool, image) = (rbd.pool.as_deref().unwrap_or("rbd"), &rbd.image);
+        let monitors: BTreeSet<&String> = rbd.monitors.iter().collect();
+        let of = |monitor| disk(format!("rbd {monitor} {pool} {image}"), rbd.read_only);
+        monitors.into_iter().map(of).collect()
+    } else {
+        Vec::new()
+    }
+}
+
+/// Volumes that are attached to nodes.
+#[derive(Default)]
+pub struct Attachments {
+    all: Table<Box<str>, Arc<VolumeAttachment>>,
+    /// Attachments by the volume that they name.
+    of_volume: BTreeMap<Box<str>, BTreeSet<Box<str>>>,
+    told: Table<Box<str>, AttachmentInput>,
+}
+
+fn volume_of(attachment: &VolumeAttachment) -> Option<&str> {
+    attachment.spec.source.persistent_volume_name.as_deref()
+}
+
+impl Volumes {
+    /// An attachment appeared or changed (`there`), or is gone.
+    pub(super) fn attachment_changed(&mut self, attachment: &Arc<VolumeAttachment>, there: bool, out: &mut Output) {
+        let key: Box<str> = attachment.name_any().into();
+        if let Some(volume) = volume_of(attachment) {
+            let known = self.attachments.of_volume.entry(volume.into()).or_default();
+            if there {
+                known.insert(key.clone());
+            } else {
+                known.remove(&key);
+            }
+            if known.is_empty() {
+                self.attachments.of_volume.remove(volume);
+            }
+        }
+        put(&mut self.attachments.all, &key, attachment, there);
+        self.tell_attachment(&key, out);
+    }
+
+    /// A volume appeared, changed or is gone, and with it what its attachments mean.
+    pub(super) fn tell_attachments_of(&mut self, volume: &str, out: &mut Output) {
+        let keys = self.attachments.of_volume.get(volume).cloned().unwrap_or_default();
+        for key in keys {
+            self.tell_attachment(&key, out);
+        }
+    }
+
+    fn tell_attachment(&mut self, key: &str, out: &mut Output) {
+        let read = self.attachments.all.get(key).and_then(|attachment| {
+            let volume = handle(self.volumes.get(volume_of(attachment)?)?)?;
+            Some(AttachmentInput {
+                key: name(key),
+                node: name(&attachment.spec.node_name),
+                volume,
+            })
+        });
+        if self.attachments.told.get(key) == read.as_ref() {
+            return;
+        }
+        match read {
+            Some(read) => {
+                self.attachments.told.insert(key.into(), read.clone());
+                out.events.push(Event::Attachment(Box::new(read)));
+            }
+            None => {
+                self.attachments.told.remove(key);
+                out.events.push(Event::AttachmentGone(name(key)));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
