@@ -161,6 +161,8 @@ pub struct Settings {
     pub namespace_labels: BTreeMap<String, String>,
     /// Evictions are planned within disruption budgets.
     pub respect_disruption_budgets: bool,
+    /// The kubelets' alignment to NUMA zones is foreseen, without these resources.
+    pub numa: Option<Vec<String>>,
     /// Extended resources that are whole GPUs, beside those of NVIDIA and AMD.
     pub gpu_resources: Vec<String>,
     /// Conditions and events list every node instead of counts per reason.
@@ -191,6 +193,7 @@ impl Default for Settings {
             pod_labels: BTreeMap::new(),
             namespace_labels: BTreeMap::new(),
             respect_disruption_budgets: true,
+            numa: None,
             gpu_resources: Vec::new(),
             detailed_fit_errors: false,
             queue_metric_labels: Vec::new(),

@@ -167,6 +167,7 @@ fn mirror_settings(settings: &components::Settings) -> mirror::Settings {
     let usual = mirror::Settings::default();
     mirror::Settings {
         budgets: settings.respect_disruption_budgets,
+        numa: settings.numa.clone(),
         gpu_resources: [usual.gpu_resources.as_slice(), settings.gpu_resources.as_slice()].concat(),
         scheduler_name: settings.scheduler_name.clone(),
         shard: Shard {
@@ -265,6 +266,7 @@ fn describe(election: watch::Receiver<lease::Status>, bus: Bus, stores: Arc<Stor
                 "podGroups": stores.pod_groups.len(),
                 "bindRequests": stores.bind_requests.len(),
                 "topologies": stores.topologies.len(),
+                "nodeResourceTopologies": stores.node_resource_topologies.len(),
                 "persistentVolumeClaims": stores.persistent_volume_claims.len(),
                 "persistentVolumes": stores.persistent_volumes.len(),
             },

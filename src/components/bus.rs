@@ -31,7 +31,7 @@ use k8s_openapi::api::scheduling::v1::PriorityClass;
 use tokio::sync::mpsc;
 
 use crate::api::quantity::Amount;
-use crate::api::{BindRequest, PodGroup, Queue, Topology};
+use crate::api::{BindRequest, NodeResourceTopology, PodGroup, Queue, Topology};
 use crate::components::Error;
 pub use crate::engine::decision::{Bind as Placement, GroupReport, GroupTimes, PodRef, Stray};
 pub use crate::engine::input::GroupKey;
@@ -90,13 +90,17 @@ pub enum Kind {
     CsiNode,
     /// How much storage drivers have left.
     CsiStorageCapacity,
+    /// Volumes that are attached to nodes.
+    VolumeAttachment,
     /// Disruption budgets.
     PodDisruptionBudget,
+    /// The NUMA zones of nodes. Only watched if they are to be heeded.
+    NodeResourceTopology,
 }
 
 impl Kind {
     /// Every kind, in the order in which they are started.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::Namespace,
         Self::PriorityClass,
         Self::Node,
@@ -106,6 +110,7 @@ impl Kind {
         Self::CsiDriver,
         Self::CsiNode,
         Self::CsiStorageCapacity,
+        Self::VolumeAttachment,
         Self::PersistentVolume,
         Self::PersistentVolumeClaim,
         Self::PodGroup,
@@ -114,6 +119,7 @@ impl Kind {
         Self::ResourceSlice,
         Self::ResourceClaim,
         Self::PodDisruptionBudget,
+        Self::NodeResourceTopology,
         Self::Pod,
     ];
 
@@ -129,9 +135,11 @@ impl Kind {
                 | Self::CsiDriver
                 | Self::CsiNode
                 | Self::CsiStorageCapacity
+                | Self::VolumeAttachment
                 | Self::PersistentVolume
                 | Self::PersistentVolumeClaim
                 | Self::PodDisruptionBudget
+                | Self::NodeResourceTopology
         )
     }
 
@@ -156,7 +164,9 @@ impl Kind {
             Self::CsiDriver => "csidrivers",
             Self::CsiNode => "csinodes",
             Self::CsiStorageCapacity => "csistoragecapacities",
+            Self::VolumeAttachment => "volumeattachments",
             Self::PodDisruptionBudget => "poddisruptionbudgets",
+            Self::NodeResourceTopology => "noderesourcetopologies",
         }
     }
 }
@@ -182,6 +192,8 @@ pub enum Object {
     Topology(Arc<Topology>),
     /// A disruption budget.
     PodDisruptionBudget(Arc<PodDisruptionBudget>),
+    /// A node's NUMA zones.
+    NodeResourceTopology(Arc<NodeResourceTopology>),
     /// A class of devices.
     DeviceClass(Arc<DeviceClass>),
     /// Devices that a driver offers.

@@ -316,5 +316,6 @@ fn mirrored(object: Object) -> mirror::Object {
         Object::ResourceSlice(slice) => mirror::Object::ResourceSlice(slice),
         Object::ResourceClaim(claim) => mirror::Object::ResourceClaim(claim),
         Object::PodDisruptionBudget(budget) => mirror::Object::PodDisruptionBudget(budget),
+        Object::NodeResourceTopology(zones) => mirror::Object::NodeResourceTopology(zones),
     }
 }

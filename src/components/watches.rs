@@ -55,9 +55,19 @@ pub async fn run(context: Context, stores: Arc<Stores>, bus: Bus) -> Result<(), 
             readiness,
         };
         let shutdown = context.shutdown.clone();
+        // The agents that write them do so all the time.
+        let wanted = kind != Kind::NodeResourceTopology || context.settings.numa.is_some();
         let watch = async move {
+            let watch = async {
+                if wanted {
+                    kinds::start(kind, feed).await
+                } else {
+                    feed.readiness.ready();
+                    publish(&feed.bus, kind, Change::Synced(kind)).await
+                }
+            };
             shutdown
-                .run_until_cancelled_owned(Box::pin(kinds::start(kind, feed)))
+                .run_until_cancelled_owned(Box::pin(watch))
                 .await
                 .unwrap_or(Ok(()))
         };
@@ -321,7 +331,9 @@ impl Audience {
             | Kind::CsiDriver
             | Kind::CsiNode
             | Kind::CsiStorageCapacity
-            | Kind::PodDisruptionBudget => nobody,
+            | Kind::VolumeAttachment
+            | Kind::PodDisruptionBudget
+            | Kind::NodeResourceTopology => nobody,
         }
     }
 }

@@ -54,6 +54,14 @@ pub struct SchedulingArgs {
     #[arg(long, env = "UNIKAI_VOLUME_BINDING_TIMEOUT", value_name = "SECONDS", default_value = "120", value_parser = lease::seconds)]
     pub volume_binding_timeout: Duration,
 
+    /// Foresee how kubelets align pods to NUMA zones, from the NodeResourceTopology objects: KAI's plugin `numa`
+    #[arg(long, env = "UNIKAI_NUMA", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    pub numa: bool,
+
+    /// Resources that zones report and kubelets do not align, such as memory where the memory manager is off
+    #[arg(long, env = "UNIKAI_NUMA_IGNORE", value_name = "RESOURCE", value_delimiter = ',')]
+    pub numa_ignore: Vec<String>,
+
     /// Extended resources that are whole GPUs, beside nvidia.com/gpu and amd.com/gpu; queues count all of them together
     #[arg(
         long = "gpu-resource",
@@ -246,6 +254,7 @@ impl TryFrom<Args> for Settings {
                 default_queue: scheduling.default_queue,
                 respect_disruption_budgets: scheduling.respect_disruption_budgets,
                 volume_binding_timeout: scheduling.volume_binding_timeout,
+                numa: scheduling.numa.then(|| resource_names(&scheduling.numa_ignore)),
                 gpu_resources: scheduling.gpu_resources,
                 detailed_fit_errors: scheduling.detailed_fit_errors,
                 queue_metric_labels: metrics.queue_labels(),
@@ -295,6 +304,10 @@ fn problems(args: &Args) -> Vec<String> {
             format!("{flag} {key:?}: not a label key, such as example.com/queue"),
         );
     }
+    check(
+        scheduling.numa || scheduling.numa_ignore.is_empty(),
+        "--numa-ignore: has no effect without --numa".to_owned(),
+    );
     for resource in &scheduling.gpu_resources {
         let right = resource.contains('/')
             && is_label_key(resource)
@@ -366,6 +379,12 @@ fn problems(args: &Args) -> Vec<String> {
         check(!identity.is_empty(), "--identity: must not be empty".to_owned());
     }
     wrong
+}
+
+/// Names as given, without the blanks around them.
+fn resource_names(given: &[String]) -> Vec<String> {
+    let names = given.iter().map(|name| name.trim()).filter(|name| !name.is_empty());
+    names.map(str::to_owned).collect()
 }
 
 fn is_name(text: &str) -> bool {

@@ -125,9 +125,6 @@ fn absurd_queues_and_groups_disturb_nobody() {
             bound += decisions.bind.len();
             told += decisions.unschedulable.len();
             astray += decisions.strays.len();
-            for r in &decisions.unschedulable {
-                eprintln!("M {}", r.message);
-            }
             assert!(
                 decisions.unschedulable.iter().all(|report| !report.message.is_empty()),
                 "seed {seed}"

@@ -7,6 +7,7 @@ mod faults;
 mod journeys;
 mod lab;
 mod matrix;
+mod numa;
 mod page;
 mod scaleup;
 mod sharing;

@@ -7,12 +7,12 @@ use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVo
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
-use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};
+use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment};
 use kube::Resource;
 use serde::de::DeserializeOwned;
 
 use super::{Feed, Store, Stores, watch};
-use crate::api::{BindRequest, PodGroup, Queue, Topology};
+use crate::api::{BindRequest, NodeResourceTopology, PodGroup, Queue, Topology};
 use crate::components::Error;
 use crate::components::bus::{Kind, Object, StorageObject};
 
@@ -76,6 +76,7 @@ storage!(StorageClass, StorageClass, Class, storage_classes);
 storage!(CSIDriver, CsiDriver, Driver, csi_drivers);
 storage!(CSINode, CsiNode, Node, csi_nodes);
 storage!(CSIStorageCapacity, CsiStorageCapacity, Capacity, csi_storage_capacities);
+storage!(VolumeAttachment, VolumeAttachment, Attachment, volume_attachments);
 watched!(Namespace, namespaces);
 watched!(PriorityClass, priority_classes);
 watched!(Queue, queues);
@@ -86,6 +87,7 @@ watched!(DeviceClass, device_classes);
 watched!(ResourceSlice, resource_slices);
 watched!(ResourceClaim, resource_claims);
 watched!(PodDisruptionBudget, pod_disruption_budgets);
+watched!(NodeResourceTopology, node_resource_topologies);
 watched!(
     Node,
     nodes,
@@ -125,6 +127,8 @@ pub(super) async fn start(kind: Kind, feed: Feed) -> Result<(), Error> {
         Kind::CsiDriver => watch::<CSIDriver>(feed).await,
         Kind::CsiNode => watch::<CSINode>(feed).await,
         Kind::CsiStorageCapacity => watch::<CSIStorageCapacity>(feed).await,
+        Kind::VolumeAttachment => watch::<VolumeAttachment>(feed).await,
         Kind::PodDisruptionBudget => watch::<PodDisruptionBudget>(feed).await,
+        Kind::NodeResourceTopology => watch::<NodeResourceTopology>(feed).await,
     }
 }

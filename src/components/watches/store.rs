@@ -7,12 +7,12 @@ use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVo
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
-use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass};
+use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use tokio::sync::watch;
 
-use crate::api::{BindRequest, PodGroup, Queue, Topology};
+use crate::api::{BindRequest, NodeResourceTopology, PodGroup, Queue, Topology};
 
 /// Namespace and name; the namespace is empty for cluster-scoped objects.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -209,6 +209,10 @@ pub struct Stores {
     pub csi_nodes: Store<CSINode>,
     /// How much storage drivers have left.
     pub csi_storage_capacities: Store<CSIStorageCapacity>,
+    /// Volumes that are attached to nodes.
+    pub volume_attachments: Store<VolumeAttachment>,
     /// Disruption budgets.
     pub pod_disruption_budgets: Store<PodDisruptionBudget>,
+    /// The NUMA zones of nodes.
+    pub node_resource_topologies: Store<NodeResourceTopology>,
 }

@@ -42,6 +42,7 @@ fn all_that_is_wrong_is_said_at_once_with_the_flag() {
         "--node-pool=blue",
         "--webhook-url=http://example.org/x",
         "--gpu-resource=gpu.intel.com/xe,gaudi",
+        "--numa-ignore=memory",
         "--lease-duration=5",
         "--lease-renew-deadline=5",
         "--lease-retry-period=0.0",
@@ -53,6 +54,7 @@ fn all_that_is_wrong_is_said_at_once_with_the_flag() {
         [
             "--scheduler-name \"It's\": not a name of Kubernetes (lower-case letters, digits, '-' and '.', at most 253)",
             "--queue-label-key \"a b\": not a label key, such as example.com/queue",
+            "--numa-ignore: has no effect without --numa",
             "--gpu-resource \"gaudi\": not the name of an extended resource, such as gpu.intel.com/xe",
             "--node-pool: needs --node-pool-label-key",
             "--webhook-url http://example.org/x: not of the form https://HOST:PORT",
@@ -61,6 +63,14 @@ fn all_that_is_wrong_is_said_at_once_with_the_flag() {
             "--identity: must not be empty",
         ]
     );
+}
+
+#[test]
+fn zones_count_only_if_they_are_to() {
+    assert_eq!(parse(&["--numa=false"]).unwrap().components.numa, None);
+    assert_eq!(parse(&["--numa"]).unwrap().components.numa, Some(Vec::new()));
+    let both = parse(&["--numa", "--numa-ignore=memory, hugepages-2Mi"]).unwrap();
+    assert_eq!(both.components.numa.unwrap(), ["memory", "hugepages-2Mi"]);
 }
 
 #[test]
