@@ -76,11 +76,11 @@ pub fn find(
     if when != When::Empty && locality::concerns(model, asks, kept) {
         near = locality::neighbourhoods(model, &all, kept, when);
     }
-    for devices in near {
+    for (least, devices) in near {
         // Whatever goes wrong here goes wrong below as well, or need not be known.
         match try_these(model, node, asks, kept, when, devices, &mut steps) {
-            Ok(Some(found)) => return Ok(found),
-            Ok(None) => {}
+            Ok(Some(found)) if locality::closeness_of(model, &found, kept) >= least => return Ok(found),
+            Ok(_) => {}
             Err(_) => break,
         }
     }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use smallvec::SmallVec;
 
 use crate::engine::input::Name;
-use crate::engine::input::devices::Attribute;
+use crate::engine::input::devices::{AllocationInput, Attribute};
 use crate::engine::model::Model;
 use crate::engine::model::devices::{Allocation, LATER, NOW};
 use crate::engine::model::ids::{DeviceId, NodeId, TaskId};
@@ -54,6 +54,16 @@ pub fn closeness(model: &Model, devices: &[DeviceId]) -> usize {
     (0..attributes(model).len()).fold(0, |bits, at| bits << 1 | usize::from(agree(at)))
 }
 
+/// That of devices that claims get beside those that they keep.
+#[must_use]
+pub fn closeness_of(model: &Model, fresh: &[AllocationInput], kept: &[&Allocation]) -> usize {
+    let fresh = fresh.iter().flat_map(|given| &given.results);
+    let fresh = fresh.filter_map(|result| model.devices.named(result));
+    let kept = kept.iter().flat_map(|kept| kept.devices.iter().copied());
+    let devices: SmallVec<[DeviceId; 8]> = fresh.chain(kept).collect();
+    closeness(model, &devices)
+}
+
 /// The closeness beyond which there is none.
 #[must_use]
 pub fn closest(model: &Model) -> usize {
@@ -79,10 +89,15 @@ pub fn concerns(model: &Model, asks: &[Ask], kept: &[&Allocation]) -> bool {
     devices > 1
 }
 
-/// Sets of devices that agree in something, best first: the more important the attributes, and then the fewer of the devices are free, so that what is large
-/// stays whole. Devices that do not say where they sit belong to each set.
+/// Sets of devices that agree in something, each with its closeness, best first: the more important the attributes, and then the fewer of the devices are
+/// free, so that what is large stays whole. Devices that do not say where they sit come last in each set.
 #[must_use]
-pub fn neighbourhoods(model: &Model, all: &[DeviceId], kept: &[&Allocation], when: When) -> Vec<Vec<DeviceId>> {
+pub fn neighbourhoods(
+    model: &Model,
+    all: &[DeviceId],
+    kept: &[&Allocation],
+    when: When,
+) -> Vec<(usize, Vec<DeviceId>)> {
     let at = if when == When::Now { NOW } else { LATER };
     let seats: Vec<Option<Seat>> = all.iter().map(|device| seat(model, *device)).collect();
     let kept: SmallVec<[Seat; 4]> = kept
@@ -111,9 +126,13 @@ pub fn neighbourhoods(model: &Model, all: &[DeviceId], kept: &[&Allocation], whe
         let mut sets: Vec<_> = sets.into_iter().filter(|(set, _)| with_kept(set)).collect();
         sets.sort_by_key(|(_, free)| *free);
         for (set, _) in sets {
-            let belongs = |seat: &Option<Seat>| seat.as_ref().is_none_or(|seat| key(seat).as_ref() == Some(&set));
-            let members = all.iter().zip(&seats).filter(|(_, seat)| belongs(seat));
-            found.push(members.map(|(device, _)| *device).collect());
+            let pairs = all.iter().zip(&seats);
+            let near = pairs
+                .clone()
+                .filter(|(_, seat)| seat.as_ref().is_some_and(|seat| key(seat).as_ref() == Some(&set)));
+            let silent = pairs.filter(|(_, seat)| seat.is_none());
+            let members = near.chain(silent).map(|(device, _)| *device).collect();
+            found.push((subset, members));
         }
     }
     found

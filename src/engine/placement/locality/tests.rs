@@ -102,7 +102,9 @@ fn devices_that_sit_together_are_given_together() {
         ("-/a 0/- -/a 0/-", 2, "d1 d3"),
         ("-/a -/b -/b", 2, "d1 d2"),
         // Who does not say where it sits is in nobody's way.
-        ("-/- 0/a 1/b 1/b", 2, "d0 d1"),
+        ("-/- 0/a 1/b 1/b", 2, "d2 d3"),
+        ("0/c 0/a 0/a -/-", 2, "d1 d2"),
+        ("-/- 0/a 1/b", 2, "d0 d1"),
         ("0/a 1/b 0/a", 4, ""),
     ] {
         let devices: Vec<&str> = devices.split(' ').collect();
