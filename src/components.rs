@@ -23,6 +23,7 @@ mod retry;
 pub mod scaleup;
 pub mod scheduler;
 pub mod traces;
+mod turns;
 pub mod watches;
 
 use std::collections::BTreeMap;

@@ -55,18 +55,19 @@ impl<K: Clone + Eq + Hash> Agenda<K> {
         self.planned.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Starts the writes that are due; each ends with [`Agenda::finish`].
+    /// Starts the next write, if it is due; it ends with [`Agenda::finish`].
+    pub fn start(&mut self, now: Instant) -> Option<K> {
+        self.next().filter(|at| *at <= now)?;
+        let (_, key) = self.planned.pop_first()?;
+        self.places.remove(&key);
+        self.running.insert(key.clone());
+        Some(key)
+    }
+
+    /// Starts all writes that are due.
     #[must_use]
     pub fn start_due(&mut self, now: Instant) -> Vec<K> {
-        let mut due = Vec::new();
-        while self.next().is_some_and(|at| at <= now)
-            && let Some((_, key)) = self.planned.pop_first()
-        {
-            self.places.remove(&key);
-            self.running.insert(key.clone());
-            due.push(key);
-        }
-        due
+        std::iter::from_fn(|| self.start(now)).collect()
     }
 
     /// A started write has ended, or turned out not to be needed.

@@ -3,6 +3,7 @@
 
 mod digest;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,23 +15,30 @@ use kube::{Api, Resource};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
 use tracing::debug;
 
 use crate::api::PodGroup;
-use crate::components::bus::{GroupKey, Note, Severity, Subject};
+use crate::components::bus::{Note, Severity, Subject};
+use crate::components::turns::Turns;
 use crate::components::watches::Stores;
 use crate::components::{Context, Error};
 use digest::{Digest, Write};
 
-/// How often, and how far apart, it is looked whether a pod group has been created.
-const CREATION_LOOKS: u32 = 20;
+/// How long it is waited for a pod group to be created, and how far apart it is looked.
+const CREATION_MAX: Duration = Duration::from_secs(2);
 const CREATION_LOOK_AFTER: Duration = Duration::from_millis(100);
 /// How long an event stays behind what it tells of: a binding is on its way to all who watch, and the API server is not to be kept
 /// from that.
 const STAY_BEHIND: Duration = Duration::from_millis(20);
-/// Writes under way; beyond that the inbox fills.
-const WRITES_MAX: usize = 64;
+/// Events that wait for their time or turn; beyond that the inbox fills.
+const WAITING_MAX: usize = 256;
+
+/// An event that waits to be written.
+struct Waiting {
+    note: Note,
+    write: Write,
+    since: Instant,
+}
 
 /// Writes events until shutdown.
 ///
@@ -38,17 +46,35 @@ const WRITES_MAX: usize = 64;
 /// If every other component is gone, or a task of this one panicked.
 pub async fn run(context: Context, mut inbox: mpsc::Receiver<Note>, stores: Arc<Stores>) -> Result<(), Error> {
     let mut digest = Digest::default();
+    let mut turns = Turns::new(&context.background);
+    let mut waiting = VecDeque::new();
     let mut writes = JoinSet::new();
     loop {
+        let due = waiting.front().map(|(at, _)| *at);
         tokio::select! {
             () = context.shutdown.cancelled() => return Ok(()),
-            note = inbox.recv(), if writes.len() < WRITES_MAX => {
+            note = inbox.recv(), if waiting.len() < WAITING_MAX => {
                 let note = note.ok_or(Error::Closed)?;
+                let since = Instant::now();
                 // Replicas see the same things; only the leader says so.
                 if context.is_leading()
-                    && let Some(write) = digest.take(&note, Instant::now())
+                    && let Some(write) = digest.take(&note, since)
                 {
-                    writes.spawn(send(context.clone(), Arc::clone(&stores), note, write));
+                    put(&mut waiting, since + STAY_BEHIND, Waiting { note, write, since });
+                }
+            }
+            turn = turns.due(due) => {
+                while let Some((_, next)) = waiting.pop_front_if(|(at, _)| *at <= Instant::now()) {
+                    if lacks_group(&next, &stores) {
+                        put(&mut waiting, Instant::now() + CREATION_LOOK_AFTER, next);
+                        continue;
+                    }
+                    let (context, stores) = (context.clone(), Arc::clone(&stores));
+                    writes.spawn(async move {
+                        send(&context, &stores, next).await;
+                        drop(turn);
+                    });
+                    break;
                 }
             }
             Some(ended) = writes.join_next() => {
@@ -58,12 +84,13 @@ pub async fn run(context: Context, mut inbox: mpsc::Receiver<Note>, stores: Arc<
     }
 }
 
-async fn send(context: Context, stores: Arc<Stores>, note: Note, write: Write) {
-    sleep(STAY_BEHIND).await;
-    if let Subject::PodGroup(group) = &note.subject {
-        until_created(&stores, group).await;
-    }
-    let _turn = context.background.acquire().await;
+/// In the order of their times; few are out of order.
+fn put(waiting: &mut VecDeque<(Instant, Waiting)>, at: Instant, event: Waiting) {
+    let place = waiting.partition_point(|(other, _)| *other <= at);
+    waiting.insert(place, (at, event));
+}
+
+async fn send(context: &Context, stores: &Stores, Waiting { note, write, .. }: Waiting) {
     let (namespace, name) = match &note.subject {
         Subject::Pod(pod) => (&pod.namespace, &pod.name),
         Subject::PodGroup(group) => (&group.namespace, &group.name),
@@ -71,7 +98,7 @@ async fn send(context: Context, stores: Arc<Stores>, note: Note, write: Write) {
     let api: Api<Event> = Api::namespaced(context.writes.clone(), namespace);
     let result = match write {
         Write::New { id } => api
-            .create(&PostParams::default(), &event(&note, &stores, &id))
+            .create(&PostParams::default(), &event(&note, stores, &id))
             .await
             .map(drop),
         Write::Again { id, count } => {
@@ -88,13 +115,11 @@ async fn send(context: Context, stores: Arc<Stores>, note: Note, write: Write) {
 }
 
 /// A pod group is talked about before it is written; its event needs its UID, or `kubectl describe` does not show it.
-async fn until_created(stores: &Stores, group: &GroupKey) {
-    for _ in 0..CREATION_LOOKS {
-        if stores.pod_groups.get(&group.namespace, &group.name).is_some() {
-            return;
-        }
-        sleep(CREATION_LOOK_AFTER).await;
-    }
+fn lacks_group(event: &Waiting, stores: &Stores) -> bool {
+    let Subject::PodGroup(group) = &event.note.subject else {
+        return false;
+    };
+    event.since.elapsed() < CREATION_MAX && stores.pod_groups.get(&group.namespace, &group.name).is_none()
 }
 
 /// The object's name, shortened so that the event's name is valid, and an id.

@@ -31,6 +31,7 @@ use crate::components::grouping::owners::Owners;
 use crate::components::grouping::rules::Grouped;
 use crate::components::grouping::{Failed, Found, Known, is_addressed, left_alone};
 use crate::components::retry::Backoff;
+use crate::components::turns::Turns;
 use crate::components::watches::Stores;
 use crate::components::{Context, Error, pods};
 use book::Book;
@@ -57,9 +58,10 @@ pub async fn run(
     bus: Bus,
 ) -> Result<(), Error> {
     let mut leading = context.leading.clone();
+    let mut turns = Turns::new(&context.background);
     let mut grouper = Grouper::new(context.clone(), stores, bus.clone());
     loop {
-        let wake = grouper.next_wakeup().map(tokio::time::Instant::from_std);
+        let (retry, due) = (grouper.book.next_retry(), grouper.desk.next_due());
         tokio::select! {
             () = context.shutdown.cancelled() => return Ok(()),
             message = inbox.recv() => match message {
@@ -75,13 +77,10 @@ pub async fn run(
             Some(walked) = grouper.walks.join_next() => grouper.walked(joined("owner walk", walked)?),
             Some(written) = grouper.desk.writes.join_next() => grouper.desk.written(joined("pod group write", written)?),
             _ = leading.changed() => grouper.desk.leading_changed(&grouper.book),
-            () = sleep_until(wake.unwrap_or_else(far_future)), if wake.is_some() => grouper.wake(),
+            turn = turns.due(due) => grouper.desk.write_next(turn, &grouper.book),
+            () = sleep_until(retry.unwrap_or_else(Instant::now).into()), if retry.is_some() => grouper.retry(),
         }
     }
-}
-
-fn far_future() -> tokio::time::Instant {
-    tokio::time::Instant::now() + Duration::from_secs(86_400)
 }
 
 fn joined<T>(task: &'static str, ended: Result<T, tokio::task::JoinError>) -> Result<T, Error> {
@@ -297,18 +296,10 @@ impl Grouper {
         });
     }
 
-    fn next_wakeup(&self) -> Option<Instant> {
-        [self.book.next_retry(), self.desk.next_due()]
-            .into_iter()
-            .flatten()
-            .min()
-    }
-
-    fn wake(&mut self) {
-        let now = Instant::now();
-        for uid in self.book.due(now) {
+    /// Groups the pods anew whose time has come.
+    fn retry(&mut self) {
+        for uid in self.book.due(Instant::now()) {
             self.group(&uid);
         }
-        self.desk.work(now, &self.book);
     }
 }

@@ -13,10 +13,11 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::sleep_until;
 use tracing::{debug, warn};
 
 use crate::api::names::reason;
@@ -24,6 +25,7 @@ use crate::components::agenda::Agenda;
 use crate::components::bus::{Bus, Change, GroupKey, GroupReport, Kind, Note, Object, Severity, Stray, Subject};
 use crate::components::bus::{ToPodGroups, ToQueues, deliver};
 use crate::components::retry::{Backoff, Failure, failure};
+use crate::components::turns::{Turn, Turns};
 use crate::components::watches::Stores;
 use crate::components::{Context, Error, pods};
 use ledger::Ledger;
@@ -57,11 +59,10 @@ pub async fn run(
     bus: Bus,
 ) -> Result<(), Error> {
     let mut leading = context.leading.clone();
+    let mut turns = Turns::new(&context.background);
     let mut statuses = PodGroups::new(context.clone(), stores, bus);
     let mut messages = Vec::new();
     loop {
-        let wake = statuses.agenda.next();
-        let at = wake.unwrap_or_else(Instant::now).into();
         tokio::select! {
             () = context.shutdown.cancelled() => return Ok(()),
             received = inbox.recv_many(&mut messages, MESSAGES_AT_ONCE) => {
@@ -79,7 +80,7 @@ pub async fn run(
                 changed.map_err(|_| Error::Closed)?;
                 statuses.leading_changed();
             }
-            () = sleep_until(at), if wake.is_some() => statuses.write_due(),
+            turn = turns.due(statuses.agenda.next()) => statuses.write_next(turn),
         }
     }
 }
@@ -91,6 +92,9 @@ enum Target {
     /// By UID.
     Pod(Arc<str>),
 }
+
+/// A write that is to be made.
+type Write = BoxFuture<'static, Result<(), kube::Error>>;
 
 /// The end of a write.
 struct Written {
@@ -334,30 +338,36 @@ impl PodGroups {
         Ok(())
     }
 
-    fn write_due(&mut self) {
-        for target in self.agenda.start_due(Instant::now()) {
-            let ready = self.missing.is_empty() && self.context.is_leading();
-            let started = ready
-                && match &target {
-                    Target::Group(key) => self.write_group(key),
-                    Target::Pod(uid) => self.write_pod(uid),
-                };
-            if !started {
+    /// Starts the next write that is needed after all.
+    fn write_next(&mut self, turn: Turn) {
+        let ready = self.missing.is_empty() && self.context.is_leading();
+        while let Some(target) = self.agenda.start(Instant::now()) {
+            let write = match &target {
+                _ if !ready => None,
+                Target::Group(key) => self.write_group(key),
+                Target::Pod(uid) => self.write_pod(uid),
+            };
+            let Some(write) = write else {
                 self.agenda.finish(&target);
-            }
+                continue;
+            };
+            self.writes.spawn(async move {
+                let result = write.await;
+                drop(turn);
+                Written { target, result }
+            });
+            return;
         }
     }
 
-    /// Starts the write of a group's status; false if it is as it should be.
-    fn write_group(&mut self, key: &GroupKey) -> bool {
+    /// The write of a group's status, unless it is as it should be.
+    fn write_group(&mut self, key: &GroupKey) -> Option<Write> {
         if self.news.remove(key)
             && let Some(report) = self.reports.get(key)
         {
             self.note_report(report);
         }
-        let Some(group) = self.stores.pod_groups.get(&key.namespace, &key.name) else {
-            return false;
-        };
+        let group = self.stores.pod_groups.get(&key.namespace, &key.name)?;
         let finding = match self.reports.get(key) {
             Some(report) => status::Finding::Waits(report),
             None if self.cleared.contains(key) => status::Finding::Cleared,
@@ -370,44 +380,21 @@ impl PodGroups {
             &self.stores,
             &self.context.settings,
         );
-        let Some(patch) = status::patch(&group, &target) else {
-            return false;
-        };
-        let context = self.context.clone();
-        let key = key.clone();
-        self.writes.spawn(async move {
-            let result = status::write_group(&context, &key, patch).await;
-            Written {
-                target: Target::Group(key),
-                result,
-            }
-        });
-        true
+        let patch = status::patch(&group, &target)?;
+        let (context, key) = (self.context.clone(), key.clone());
+        Some(async move { status::write_group(&context, &key, patch).await }.boxed())
     }
 
-    /// Starts the write of a pod's condition; false if it says so already, or is not to say so any more.
-    fn write_pod(&mut self, uid: &Arc<str>) -> bool {
-        let Some((pod, message)) = self.sentences.about(uid) else {
-            return false;
-        };
-        let Some(seen) = self.stores.pods.get(&pod.namespace, &pod.name) else {
-            return false;
-        };
+    /// The write of a pod's condition, unless it says so already, or is not to say so any more.
+    fn write_pod(&self, uid: &Arc<str>) -> Option<Write> {
+        let (pod, message) = self.sentences.about(uid)?;
+        let seen = self.stores.pods.get(&pod.namespace, &pod.name)?;
         if seen.metadata.uid.as_deref() != Some(&**uid) || pods::is_bound(&seen) || pods::is_finished(&seen) {
-            return false;
+            return None;
         }
-        let Some(patch) = status::pod_patch(&seen, message) else {
-            return false;
-        };
+        let patch = status::pod_patch(&seen, message)?;
         let (context, pod) = (self.context.clone(), pod.clone());
-        self.writes.spawn(async move {
-            let result = status::write_pod(&context, &pod, patch).await;
-            Written {
-                target: Target::Pod(pod.uid),
-                result,
-            }
-        });
-        true
+        Some(async move { status::write_pod(&context, &pod, patch).await }.boxed())
     }
 
     fn written(&mut self, written: Written) {

@@ -12,10 +12,9 @@ use std::time::{Duration, Instant};
 
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::sleep_until;
 use tracing::{debug, warn};
 
 use crate::api::queue::QueueStatus;
@@ -26,6 +25,7 @@ use crate::components::figures::families::QUEUE_STATUSES;
 use crate::components::patch::merge_diff;
 use crate::components::quantities::{quantities, same_amounts};
 use crate::components::retry::{Backoff, Failure, failure};
+use crate::components::turns::{Turn, Turns};
 use crate::components::watches::Stores;
 use crate::components::{Context, Error};
 use tree::Tree;
@@ -46,10 +46,9 @@ const RETRY: Backoff = Backoff {
 /// If another component is gone, or a task of this one panicked.
 pub async fn run(context: Context, mut inbox: mpsc::Receiver<ToQueues>, stores: Arc<Stores>) -> Result<(), Error> {
     let mut leading = context.leading.clone();
+    let mut turns = Turns::new(&context.background);
     let mut queues = Queues::new(context.clone(), stores);
     loop {
-        let wake = queues.agenda.next();
-        let at = wake.unwrap_or_else(Instant::now).into();
         tokio::select! {
             () = context.shutdown.cancelled() => return Ok(()),
             message = inbox.recv() => queues.take(message.ok_or(Error::Closed)?),
@@ -62,7 +61,7 @@ pub async fn run(context: Context, mut inbox: mpsc::Receiver<ToQueues>, stores: 
                 changed.map_err(|_| Error::Closed)?;
                 queues.leading_changed();
             }
-            () = sleep_until(at), if wake.is_some() => queues.write_due(),
+            turn = turns.due(queues.agenda.next()) => queues.write_next(turn),
         }
     }
 }
@@ -151,35 +150,31 @@ impl Queues {
         }
     }
 
-    fn write_due(&mut self) {
-        for name in self.agenda.start_due(Instant::now()) {
-            if !self.write(&name) {
+    /// Starts the next write that is needed after all.
+    fn write_next(&mut self, turn: Turn) {
+        while let Some(name) = self.agenda.start(Instant::now()) {
+            let Some(patch) = self.patch(&name) else {
                 self.agenda.finish(&name);
-            }
+                continue;
+            };
+            self.written_at.insert(name.clone(), Instant::now());
+            let api: Api<Queue> = Api::all(self.context.writes.clone());
+            self.writes.spawn(async move {
+                let patch = Patch::Merge(json!({"status": patch}));
+                let result = api.patch_status(&name, &PatchParams::default(), &patch).await;
+                drop(turn);
+                (name, result.map(drop))
+            });
+            return;
         }
     }
 
-    /// Starts the write of a status; false if it is as it should be, or not ours to write.
-    fn write(&mut self, name: &str) -> bool {
-        let Some(queue) = self.stores.queues.get("", name).filter(|_| self.context.is_leading()) else {
-            return false;
-        };
+    /// What a status lacks, if anything, and if it is ours to write. Shows it as metrics.
+    fn patch(&self, name: &str) -> Option<Value> {
+        let queue = self.stores.queues.get("", name).filter(|_| self.context.is_leading())?;
         let target = self.target(&queue);
         shown::show(&self.context, name, &queue, &target);
-        let is = queue.status.clone().unwrap_or_default();
-        let Some(patch) = merge_diff(&is, &target) else {
-            return false;
-        };
-        self.written_at.insert(name.to_owned(), Instant::now());
-        let (context, name) = (self.context.clone(), name.to_owned());
-        self.writes.spawn(async move {
-            let _turn = context.background.acquire().await;
-            let api: Api<Queue> = Api::all(context.writes.clone());
-            let patch = Patch::Merge(json!({"status": patch}));
-            let result = api.patch_status(&name, &PatchParams::default(), &patch).await;
-            (name, result.map(drop))
-        });
-        true
+        merge_diff(&queue.status.clone().unwrap_or_default(), &target)
     }
 
     /// The status as it should be; figures that are equal in value stay as they are written.

@@ -6,6 +6,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -21,6 +23,7 @@ use crate::components::agenda::Agenda;
 use crate::components::bus::{Bus, GroupKey, Note, Severity, Subject, Times};
 use crate::components::patch::merge_diff;
 use crate::components::retry::{Backoff, Failure, failure};
+use crate::components::turns::Turn;
 use crate::components::watches::Stores;
 use crate::components::{Context, pods};
 
@@ -163,16 +166,36 @@ impl Desk {
         [self.agenda.next(), self.marks.next()].into_iter().flatten().min()
     }
 
-    /// Starts the writes whose time has come.
-    pub fn work(&mut self, now: Instant, book: &Book) {
-        for key in self.agenda.start_due(now) {
-            if !self.write(&key, book) {
-                self.agenda.finish(&key);
-            }
-        }
-        for uid in self.marks.start_due(now) {
-            if !self.mark(&uid, book) {
-                self.marks.finish(&uid);
+    /// Starts the next write that is needed after all.
+    pub fn write_next(&mut self, turn: Turn, book: &Book) {
+        let now = Instant::now();
+        loop {
+            let marks_first = self
+                .marks
+                .next()
+                .is_some_and(|mark| self.agenda.next().is_none_or(|group| mark < group));
+            let write = if marks_first {
+                let Some(uid) = self.marks.start(now) else { return };
+                let write = self.mark(&uid, book);
+                if write.is_none() {
+                    self.marks.finish(&uid);
+                }
+                write
+            } else {
+                let Some(key) = self.agenda.start(now) else { return };
+                let write = self.write(&key, book);
+                if write.is_none() {
+                    self.agenda.finish(&key);
+                }
+                write
+            };
+            if let Some(write) = write {
+                self.writes.spawn(async move {
+                    let written = write.await;
+                    drop(turn);
+                    written
+                });
+                return;
             }
         }
     }
@@ -207,21 +230,18 @@ impl Desk {
         self.agenda.plan(key, Instant::now() + after);
     }
 
-    /// Starts the write of a group; false if there is nothing to write after all.
-    fn write(&mut self, key: &GroupKey, book: &Book) -> bool {
+    /// The write of a group, unless there is nothing to write after all.
+    fn write(&self, key: &GroupKey, book: &Book) -> Option<BoxFuture<'static, Written>> {
         if !self.context.is_leading() {
-            return false;
+            return None;
         }
-        let Some((existing, target)) = self.target(key) else {
-            return false;
-        };
+        let (existing, target) = self.target(key)?;
         if existing.is_none() && !book.has_members(key) {
-            return false;
+            return None;
         }
-        let (context, key) = (self.context.clone(), key.clone());
-        self.writes.spawn(async move {
-            let _turn = context.background.acquire().await;
-            let api: Api<PodGroup> = Api::namespaced(context.writes.clone(), &key.namespace);
+        let key = key.clone();
+        let api: Api<PodGroup> = Api::namespaced(self.context.writes.clone(), &key.namespace);
+        let write = async move {
             let result = match &existing {
                 None => api.create(&PostParams::default(), &target).await.map(Some),
                 Some(existing) => match merge_diff(existing.as_ref(), &target) {
@@ -233,8 +253,8 @@ impl Desk {
                 },
             };
             Written::Group(key, result.map(|group| group.map(trimmed)))
-        });
-        true
+        };
+        Some(write.boxed())
     }
 
     /// Takes the answer to a write.
@@ -301,33 +321,29 @@ impl Desk {
         });
     }
 
-    /// Starts to write into a pod which group it belongs to; false if it says so, or does not wait any more.
-    fn mark(&mut self, uid: &str, book: &Book) -> bool {
-        let Some(entry) = book.get(uid) else { return false };
-        let (pod, Some(group)) = (&entry.pod, entry.group.clone()) else {
-            return false;
-        };
+    /// The write into a pod of which group it belongs to, unless it says so, or does not wait any more.
+    fn mark(&self, uid: &str, book: &Book) -> Option<BoxFuture<'static, Written>> {
+        let entry = book.get(uid)?;
+        let (pod, group) = (&entry.pod, entry.group.clone()?);
         let named = pods::annotated_group(pod).as_ref() == Some(&group);
         let placed = is_placed(pod, entry.subgroup.as_deref());
         // A binding names the group, and cannot name the sub-group: a bound pod must be told that, too.
         let late = (pods::is_bound(pod) && placed) || pod.metadata.deletion_timestamp.is_some();
         if (named && placed) || late || !self.context.is_leading() {
-            return false;
+            return None;
         }
         let mut metadata = json!({"uid": uid, "annotations": {annotation::POD_GROUP_NAME: &*group.name}});
         if let Some(subgroup) = &entry.subgroup {
             metadata["labels"] = json!({label::SUBGROUP_NAME: subgroup});
         }
         let (name, uid) = (pod.metadata.name.clone().unwrap_or_default(), uid.to_owned());
-        let context = self.context.clone();
-        self.writes.spawn(async move {
-            let _turn = context.background.acquire().await;
-            let api: Api<Pod> = Api::namespaced(context.writes.clone(), &group.namespace);
+        let api: Api<Pod> = Api::namespaced(self.context.writes.clone(), &group.namespace);
+        let write = async move {
             let patch = Patch::Merge(json!({"metadata": metadata}));
             let result = api.patch(&name, &PatchParams::default(), &patch).await;
             Written::Pod(uid, result.map(drop))
-        });
-        true
+        };
+        Some(write.boxed())
     }
 }
 

@@ -153,7 +153,6 @@ pub fn pod_patch(pod: &Pod, message: &str) -> Option<Value> {
 /// # Errors
 /// Those of the client.
 pub async fn write_group(context: &Context, key: &GroupKey, patch: Value) -> Result<(), kube::Error> {
-    let _turn = context.background.acquire().await;
     let api: Api<PodGroup> = Api::namespaced(context.writes.clone(), &key.namespace);
     api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(patch))
         .await
@@ -165,7 +164,6 @@ pub async fn write_group(context: &Context, key: &GroupKey, patch: Value) -> Res
 /// # Errors
 /// Those of the client.
 pub async fn write_pod(context: &Context, pod: &PodRef, patch: Value) -> Result<(), kube::Error> {
-    let _turn = context.background.acquire().await;
     let api: Api<Pod> = Api::namespaced(context.writes.clone(), &pod.namespace);
     api.patch_status(&pod.name, &PatchParams::default(), &Patch::Strategic(patch))
         .await
