@@ -86,12 +86,18 @@ pub type Running = (&'static str, JoinHandle<Result<(), Error>>);
 pub fn start(
     context: &Context,
     stores: &Arc<Stores>,
-    (bus, inboxes): (Bus, Inboxes),
+    (mut bus, inboxes): (Bus, Inboxes),
     mirror: mirror::Settings,
     policy: Policy,
 ) -> Vec<Running> {
     let (context, stores) = (|| context.clone(), || Arc::clone(stores));
-    vec![
+    let scaleup = if context().settings.scaling.on {
+        Some(spawn("scaleup", context(), scaleup::run(context(), inboxes.scaleup)))
+    } else {
+        bus.scaleup = None;
+        None
+    };
+    let mut running = vec![
         spawn("events", context(), events::run(context(), inboxes.events, stores())),
         spawn("queues", context(), queues::run(context(), inboxes.queues, stores())),
         spawn(
@@ -104,7 +110,6 @@ pub fn start(
             context(),
             binder::run(context(), inboxes.binder, stores(), bus.clone()),
         ),
-        spawn("scaleup", context(), scaleup::run(context(), inboxes.scaleup)),
         spawn(
             "scheduler",
             context(),
@@ -116,7 +121,9 @@ pub fn start(
             grouper::run(context(), inboxes.grouper, stores(), bus.clone()),
         ),
         spawn("watches", context(), watches::run(context(), stores(), bus)),
-    ]
+    ];
+    running.extend(scaleup);
+    running
 }
 
 /// Runs a component in a task and a span of its own. That a peer is gone is no error once shutdown has begun.

@@ -569,8 +569,8 @@ pub struct Bus {
     pub podgroups: mpsc::Sender<ToPodGroups>,
     /// To queues.
     pub queues: mpsc::Sender<ToQueues>,
-    /// To scaleup.
-    pub scaleup: mpsc::Sender<ToScaleUp>,
+    /// To scaleup, where there is one.
+    pub scaleup: Option<mpsc::Sender<ToScaleUp>>,
     /// To events.
     pub events: Notes,
     /// To traces.
@@ -612,7 +612,7 @@ pub fn channels() -> (Bus, Inboxes) {
         binder,
         podgroups,
         queues,
-        scaleup,
+        scaleup: Some(scaleup),
         events: Notes { sender: events },
         traces: Traces::default(),
     };

@@ -1,6 +1,6 @@
 //! Questions about pods that several components ask.
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Capabilities, Pod, SecurityContext};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::Settings;
@@ -72,5 +72,20 @@ pub fn reference(pod: &Pod) -> PodRef {
         uid: text(&meta.uid),
         namespace: text(&meta.namespace),
         name: text(&meta.name),
+    }
+}
+
+/// What the containers of our own pods may do: nothing but run.
+#[must_use]
+pub fn without_privileges() -> SecurityContext {
+    SecurityContext {
+        allow_privilege_escalation: Some(false),
+        run_as_non_root: Some(true),
+        run_as_user: Some(10_000),
+        capabilities: Some(Capabilities {
+            add: None,
+            drop: Some(vec!["all".to_owned()]),
+        }),
+        ..SecurityContext::default()
     }
 }

@@ -71,9 +71,7 @@ pub async fn run(context: Context, mut inbox: mpsc::Receiver<ToScaleUp>) -> Resu
             () = context.shutdown.cancelled() => return Ok(()),
             message = inbox.recv() => {
                 let ToScaleUp::Change(change) = message.ok_or(Error::Closed)?;
-                if context.settings.scaling.on {
-                    scale_up.take(change, Instant::now());
-                }
+                scale_up.take(change, Instant::now());
             }
             changed = leading.changed() => changed.map_err(|_| Error::Closed)?,
             Some(done) = scale_up.work.join_next() => {

@@ -347,8 +347,8 @@ async fn publish(bus: &Bus, kind: Kind, change: Change) -> Result<(), Error> {
     if audience.podgroups {
         deliver(&bus.podgroups, ToPodGroups::Change(change.clone())).await?;
     }
-    if audience.scaleup {
-        deliver(&bus.scaleup, ToScaleUp::Change(change.clone())).await?;
+    if let Some(scaleup) = bus.scaleup.as_ref().filter(|_| audience.scaleup) {
+        deliver(scaleup, ToScaleUp::Change(change.clone())).await?;
     }
     if audience.queues {
         deliver(&bus.queues, ToQueues::Change(change.clone())).await?;

@@ -143,6 +143,8 @@ pub enum Plugin {
 
 /// What Kubernetes defines about where a device sits in a machine.
 pub const DEVICE_LOCALITY: [&str; 2] = ["resource.kubernetes.io/numaNode", "resource.kubernetes.io/pcieRoot"];
+/// Attributes that [`Plugin::DeviceLocality`] heeds at most: each doubles the sets that are tried.
+pub const DEVICE_LOCALITY_MOST: usize = 3;
 
 /// Steps of [`Plugin::Complete`] in a cycle: a hundred or two small sets tried out, in a few milliseconds. A cycle may follow every event, and what
 /// cannot be helped is looked through in each.

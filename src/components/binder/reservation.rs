@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Capabilities, Container, ContainerStatus, EnvVar, EnvVarSource, ObjectFieldSelector, Pod, PodSpec,
-    ResourceRequirements, SecurityContext, Toleration,
+    Container, ContainerStatus, EnvVar, EnvVarSource, ObjectFieldSelector, Pod, PodSpec, ResourceRequirements,
+    Toleration,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::ObjectMeta;
@@ -14,8 +14,6 @@ use sha2::{Digest, Sha256};
 use crate::api::names::{annotation, env, label, object, resource};
 use crate::components::{fractions, pods};
 
-/// The user that the container runs as.
-const USER: i64 = 10_000;
 /// What a container waits for that does not come by itself.
 const HOPELESS: [&str; 7] = [
     "ImagePullBackOff",
@@ -85,16 +83,7 @@ pub fn pod(node: &str, group: &str, tolerations: Vec<Toleration>, settings: &fra
                     limits: one(),
                     claims: None,
                 }),
-                security_context: Some(SecurityContext {
-                    allow_privilege_escalation: Some(false),
-                    run_as_non_root: Some(true),
-                    run_as_user: Some(USER),
-                    capabilities: Some(Capabilities {
-                        add: None,
-                        drop: Some(vec!["all".to_owned()]),
-                    }),
-                    ..SecurityContext::default()
-                }),
+                security_context: Some(pods::without_privileges()),
                 termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
                 ..Container::default()
             }],

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Capabilities, Container, Pod, PodSpec, ResourceRequirements, SecurityContext};
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
@@ -19,8 +19,6 @@ use crate::components::watches::Key;
 const FOR_POD: &str = "unikai.dev/for-pod";
 /// The longest label value.
 const LABEL_LENGTH_MAX: usize = 63;
-/// The user that the container runs as.
-const USER: i64 = 10_000;
 
 /// A pod with parts of GPUs that has no node.
 #[derive(Clone, Debug)]
@@ -308,16 +306,7 @@ pub fn scaling_pod(wanted: &For, gpus: i64, settings: &Settings) -> Option<Pod> 
                     limits: Some(gpus),
                     claims: None,
                 }),
-                security_context: Some(SecurityContext {
-                    allow_privilege_escalation: Some(false),
-                    run_as_non_root: Some(true),
-                    run_as_user: Some(USER),
-                    capabilities: Some(Capabilities {
-                        add: None,
-                        drop: Some(vec!["all".to_owned()]),
-                    }),
-                    ..SecurityContext::default()
-                }),
+                security_context: Some(pods::without_privileges()),
                 ..Container::default()
             }],
             ..PodSpec::default()

@@ -466,33 +466,17 @@ impl Storage {
 
     /// Volumes of a driver on a node at present, or (`now` false) later.
     pub fn attached(&self, node: NodeId, driver: &Name, now: bool) -> impl Iterator<Item = &Name> + use<'_> {
-        let from = (driver.clone(), Name::from(""));
-        let driver = driver.clone();
-        let volumes = self
-            .attached
-            .get(&node)
-            .into_iter()
-            .flat_map(move |all| all.range(from.clone()..));
-        volumes
-            .take_while(move |((other, _), _)| *other == driver)
+        of_driver(self.attached.get(&node), driver)
             .filter(move |(_, users)| users.any(now))
             .map(|((_, volume), _)| volume)
     }
 
     /// Volumes of a driver that are attached to a node although no pod there is known to use them.
     pub fn lingering(&self, id: NodeId, node: &Name, driver: &Name) -> impl Iterator<Item = &Name> + use<'_> {
-        let (from, driver) = ((driver.clone(), Name::from("")), driver.clone());
         let used = self.attached.get(&id);
-        let volumes = self
-            .shown
-            .get(node)
-            .into_iter()
-            .flat_map(move |all| all.range(from.clone()..));
-        volumes
-            .map(|(volume, _)| volume)
-            .take_while(move |(other, _)| *other == driver)
-            .filter(move |volume| used.is_none_or(|used| !used.contains_key(*volume)))
-            .map(|(_, volume)| volume)
+        of_driver(self.shown.get(node), driver)
+            .filter(move |(volume, _)| used.is_none_or(|used| !used.contains_key(*volume)))
+            .map(|((_, volume), _)| volume)
     }
 
     /// Without anything that pods use.
@@ -543,6 +527,16 @@ fn count<K: Ord + Clone>(map: &mut BTreeMap<K, u32>, key: &K, sign: i64) {
     if *entry == 0 {
         map.remove(key);
     }
+}
+
+/// Volumes by driver and name: those of one driver.
+fn of_driver<'a, T>(
+    volumes: Option<&'a BTreeMap<(Name, Name), T>>,
+    driver: &Name,
+) -> impl Iterator<Item = (&'a (Name, Name), &'a T)> + use<'a, T> {
+    let (from, driver) = ((driver.clone(), Name::from("")), driver.clone());
+    let volumes = volumes.into_iter().flat_map(move |all| all.range(from.clone()..));
+    volumes.take_while(move |((other, _), _)| *other == driver)
 }
 
 /// Nodes by label, so that terms that list values need not look at every node.

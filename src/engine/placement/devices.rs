@@ -79,7 +79,9 @@ pub fn find(
     for (least, devices) in near {
         // Whatever goes wrong here goes wrong below as well, or need not be known.
         match try_these(model, node, asks, kept, when, devices, &mut steps) {
-            Ok(Some(found)) if locality::closeness_of(model, &found, kept) >= least => return Ok(found),
+            Ok(Some(found)) if locality::closeness_of(model, found.iter(), kept.iter().copied()) >= least => {
+                return Ok(found);
+            }
             Ok(_) => {}
             Err(_) => break,
         }

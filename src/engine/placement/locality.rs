@@ -13,13 +13,11 @@ use crate::engine::input::devices::{AllocationInput, Attribute};
 use crate::engine::model::Model;
 use crate::engine::model::devices::{Allocation, LATER, NOW};
 use crate::engine::model::ids::{DeviceId, NodeId, TaskId};
+use crate::engine::policy::DEVICE_LOCALITY_MOST as MOST;
 
 use super::claims;
 use super::devices::{Ask, When};
 use super::filter::task_fits;
-
-/// Attributes that count.
-const MOST: usize = 3;
 
 /// A device's values.
 type Seat<'a> = SmallVec<[Option<&'a Attribute>; MOST]>;
@@ -56,10 +54,14 @@ pub fn closeness(model: &Model, devices: &[DeviceId]) -> usize {
 
 /// That of devices that claims get beside those that they keep.
 #[must_use]
-pub fn closeness_of(model: &Model, fresh: &[AllocationInput], kept: &[&Allocation]) -> usize {
-    let fresh = fresh.iter().flat_map(|given| &given.results);
+pub fn closeness_of<'a>(
+    model: &Model,
+    fresh: impl Iterator<Item = &'a AllocationInput>,
+    kept: impl Iterator<Item = &'a Allocation>,
+) -> usize {
+    let fresh = fresh.flat_map(|given| &given.results);
     let fresh = fresh.filter_map(|result| model.devices.named(result));
-    let kept = kept.iter().flat_map(|kept| kept.devices.iter().copied());
+    let kept = kept.flat_map(|kept| kept.devices.iter().copied());
     let devices: SmallVec<[DeviceId; 8]> = fresh.chain(kept).collect();
     closeness(model, &devices)
 }
@@ -163,20 +165,12 @@ pub fn score(model: &Model, task: TaskId, id: NodeId) -> f64 {
     let Ok(given) = claims::choose(model, task, id, now) else {
         return 0.0;
     };
-    let mut devices: SmallVec<[DeviceId; 8]> = SmallVec::new();
-    for given in &given {
-        match &given.known {
-            Some(known) => devices.extend(known.devices.iter().copied()),
-            None => devices.extend(
-                given
-                    .fresh
-                    .results
-                    .iter()
-                    .filter_map(|result| model.devices.named(result)),
-            ),
-        }
-    }
-    100.0 * closeness(model, &devices) as f64
+    let fresh = given
+        .iter()
+        .filter(|given| given.known.is_none())
+        .map(|given| &given.fresh);
+    let known = given.iter().filter_map(|given| given.known.as_deref());
+    100.0 * closeness_of(model, fresh, known) as f64
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::carry::engine;
-use super::scenario::{NOW, group, node, open_queue, pod, queue};
+use super::scenario::{self, NOW, group, node, open_queue, pod, queue};
 use crate::engine::decision::Decisions;
 use crate::engine::input::devices::{
     AllocationInput, Capacity, ClaimInput, ClaimRef, DeviceInput, OptionInput, PodClaims, PoolInput, Reach,
@@ -66,18 +66,8 @@ fn clusters() -> impl Strategy<Value = Cluster> {
 
 fn device(name: String, reach: Reach) -> DeviceInput {
     DeviceInput {
-        name: name.into(),
         multi: matches!(reach, Reach::All),
-        reach,
-        binds: false,
-        usable: true,
-        gpu: true,
-        attributes: Vec::new(),
-        capacities: Vec::new(),
-        draws: Vec::new(),
-        taints: Vec::new(),
-        meets: vec![0],
-        fails: Vec::new(),
+        ..scenario::device(name, reach)
     }
 }
 

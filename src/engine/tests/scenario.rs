@@ -19,6 +19,7 @@ use serde::Deserialize;
 use super::carry::carry_out;
 use crate::engine::Engine;
 use crate::engine::decision::Decisions;
+use crate::engine::input::devices::{DeviceInput, Reach};
 use crate::engine::input::{
     Amounts, BudgetInput, Event, GPU, GpuKind, GpuRequest, GroupInput, GroupKey, Labels, Name, NodeInput,
     NodeRequirement, PodInput, PodSelector, PodStatus, PodTerm, QueueInput, Relations, SelectorOp, Share, Spread,
@@ -317,6 +318,24 @@ pub fn node(name: &str, text: &str) -> NodeInput {
         mig: !profiles.is_empty(),
         numa: None,
         attach_limits: Vec::new(),
+    }
+}
+
+/// A GPU that can be claimed, and meets the selector 0.
+pub fn device(name: impl Into<Name>, reach: Reach) -> DeviceInput {
+    DeviceInput {
+        name: name.into(),
+        reach,
+        binds: false,
+        usable: true,
+        gpu: true,
+        multi: false,
+        attributes: Vec::new(),
+        capacities: Vec::new(),
+        draws: Vec::new(),
+        taints: Vec::new(),
+        meets: vec![0],
+        fails: Vec::new(),
     }
 }
 

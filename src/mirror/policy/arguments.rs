@@ -7,7 +7,7 @@ use jiff::SignedDuration;
 use super::Report;
 use crate::api::duration;
 use crate::engine::input::Millis;
-use crate::engine::policy::{COMPLETE_STEPS, DEVICE_LOCALITY, Plugin, ResolveMethod, Strategy};
+use crate::engine::policy::{COMPLETE_STEPS, DEVICE_LOCALITY, DEVICE_LOCALITY_MOST, Plugin, ResolveMethod, Strategy};
 
 /// Factors are in millionths.
 const MILLION: f64 = 1e6;
@@ -89,7 +89,7 @@ impl<'a> Arguments<'a> {
         let names = |text: &str| -> Option<Vec<String>> {
             let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
             let names: Vec<_> = names.map(str::to_owned).collect();
-            (1..=3).contains(&names.len()).then_some(names)
+            (1..=DEVICE_LOCALITY_MOST).contains(&names.len()).then_some(names)
         };
         let given = self.read(
             "attributes",

@@ -15,6 +15,7 @@ use super::counts;
 
 /// Pods at the same time.
 const PODS: usize = 80;
+
 async fn nodes() -> Bench {
     let bench = Bench::start((0..4).map(|n| NodeSpec::gpu(format!("n{n}"), 32)).collect()).await;
     bench.until_synced().await;

@@ -285,10 +285,8 @@ async fn two_hundred_pods_at_once_share_gpus_without_a_double_reservation_and_wi
     operator.assert_no_errors();
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_reservation_that_cannot_be_made_is_explained_and_tried_again() {
-    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 2)]).await;
-    let operator = lab.replica_with("one", SHARING).await;
+/// Reservation pods cannot be created.
+fn refuse_reservations(lab: &Lab, times: Times) {
     let reservations = Match {
         namespace: Some(RESERVATIONS.to_owned()),
         ..Match::verb_on("create", "pods")
@@ -297,7 +295,14 @@ async fn a_reservation_that_cannot_be_made_is_explained_and_tried_again() {
         code: 403,
         retry_after: None,
     };
-    lab.server.faults().add(reservations, refuse, Times::Next(1));
+    lab.server.faults().add(reservations, refuse, times);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reservation_that_cannot_be_made_is_explained_and_tried_again() {
+    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 2)]).await;
+    let operator = lab.replica_with("one", SHARING).await;
+    refuse_reservations(&lab, Times::Next(1));
     lab.create(sharing_pod("patient", fraction("0.5"))).await.unwrap();
     eventually("an event says why", async || {
         let api: Api<Event> = Api::namespaced(lab.client.clone(), TEAM);
@@ -365,15 +370,7 @@ async fn a_reservation_that_is_lost_is_made_anew_for_the_same_gpu() {
 async fn who_loses_the_reservation_of_its_gpu_for_good_is_evicted_and_starts_anew() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 2)]).await;
     let _operator = lab.replica_with("one", SHARING).await;
-    let reservations = Match {
-        namespace: Some(RESERVATIONS.to_owned()),
-        ..Match::verb_on("create", "pods")
-    };
-    let refuse = Effect::Refuse {
-        code: 403,
-        retry_after: None,
-    };
-    lab.server.faults().add(reservations, refuse, Times::After(1));
+    refuse_reservations(&lab, Times::After(1));
     let (server, _) = robbed(&lab).await;
     eventually("another pod takes its place", async || {
         let pods = lab.all_pods().await;

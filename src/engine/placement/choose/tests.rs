@@ -13,7 +13,7 @@ use crate::engine::model::task::{Place, Status};
 use crate::engine::placement::neighbours::tests::{made, model_of, random_pod};
 use crate::engine::placement::numa;
 use crate::engine::policy::{ActionKind, DEVICE_LOCALITY, Plugin, Strategy as Way};
-use crate::engine::tests::scenario::{NOW, group, node, open_queue, pod};
+use crate::engine::tests::scenario::{self, NOW, group, node, open_queue, pod};
 
 const NODES: [(&str, &str); 6] = [
     ("n0", "zone=a rack=1"),
@@ -119,18 +119,9 @@ fn graded(nodes: &[RandomNode]) -> Vec<Event> {
         });
         events.push(Event::Node(Box::new(input)));
         let device = |(number, seat): (usize, &u8)| DeviceInput {
-            name: format!("d{number}").into(),
-            reach: Reach::Node(name.clone()),
-            binds: false,
-            usable: true,
             gpu: false,
-            multi: false,
             attributes: vec![(DEVICE_LOCALITY[0].into(), Attribute::Int(i64::from(*seat)))],
-            capacities: Vec::new(),
-            draws: Vec::new(),
-            taints: Vec::new(),
-            meets: vec![0],
-            fails: Vec::new(),
+            ..scenario::device(format!("d{number}"), Reach::Node(name.clone()))
         };
         events.push(Event::Pool(Box::new(PoolInput {
             driver: "card".into(),

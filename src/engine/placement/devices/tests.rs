@@ -9,7 +9,7 @@ use crate::engine::input::devices::{
 };
 use crate::engine::input::{Event, Name, Taint, TaintEffect, Time, Toleration};
 use crate::engine::model::Model;
-use crate::engine::tests::scenario::node;
+use crate::engine::tests::scenario::{self, node};
 
 /// A device: kind (attribute), selectors met, share of the counter, tainted, given in parts of this capacity.
 type RandomDevice = (i64, u8, i128, bool, Option<i128>);
@@ -50,11 +50,6 @@ fn cases() -> impl Strategy<Value = Case> {
 
 fn device(at: usize, (kind, meets, draw, tainted, parts): RandomDevice) -> DeviceInput {
     DeviceInput {
-        name: format!("d{at}").into(),
-        reach: Reach::Node("n0".into()),
-        binds: false,
-        usable: true,
-        gpu: true,
         multi: parts.is_some(),
         attributes: vec![("kind".into(), Attribute::Int(kind))],
         capacities: vec![(
@@ -67,7 +62,7 @@ fn device(at: usize, (kind, meets, draw, tainted, parts): RandomDevice) -> Devic
         draws: if draw > 0 { vec![(0, draw)] } else { Vec::new() },
         taints: tainted.then(taint).into_iter().collect(),
         meets: (0..3).filter(|bit| meets >> bit & 1 == 1).collect(),
-        fails: Vec::new(),
+        ..scenario::device(format!("d{at}"), Reach::Node("n0".into()))
     }
 }
 

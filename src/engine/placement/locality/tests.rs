@@ -7,7 +7,7 @@ use crate::engine::input::devices::{DeviceInput, OptionInput, PoolInput, Reach, 
 use crate::engine::input::{Event, Time};
 use crate::engine::placement::devices::find;
 use crate::engine::policy::{DEVICE_LOCALITY, Policy};
-use crate::engine::tests::scenario::node;
+use crate::engine::tests::scenario::{self, node};
 
 fn device(at: usize, text: &str) -> DeviceInput {
     let (numa, root) = text.trim_start_matches('!').split_once('/').expect("numa/root");
@@ -18,18 +18,9 @@ fn device(at: usize, text: &str) -> DeviceInput {
     let root = Some(root).filter(|root| *root != "-");
     let root = root.map(|root| (DEVICE_LOCALITY[1].into(), Attribute::Text(root.into())));
     DeviceInput {
-        name: format!("d{at}").into(),
-        reach: Reach::Node("n0".into()),
-        binds: false,
-        usable: true,
-        gpu: true,
-        multi: false,
         attributes: numa.into_iter().chain(root).collect(),
-        capacities: Vec::new(),
-        draws: Vec::new(),
-        taints: Vec::new(),
         meets: if text.starts_with('!') { Vec::new() } else { vec![0] },
-        fails: Vec::new(),
+        ..scenario::device(format!("d{at}"), Reach::Node("n0".into()))
     }
 }
 
