@@ -38,25 +38,19 @@ use crate::components::bus::{
     Bind, BindOrder, BindSeen, Bus, Change, Evict, Kind, Object, Outcome, PodRef, Sighting, Step, StepLog, ToBinder,
     ToScheduler,
 };
-use crate::components::retry::Backoff;
 use crate::components::watches::{Key, Stores};
 use crate::components::{Context, Error};
 use attempt::{Attempt, Ending, Report};
 use audit::Audit;
 use chores::Chore;
 use course::{Ask, Course};
-use failures::Failures;
+use failures::{Failures, RETRY, Waits};
 use groups::{GroupId, Groups};
 use intent::Care;
 use limit::Limit;
 use requests::Caller;
 use reviews::Reviews;
 
-/// Wait before a pod whose bind failed is tried again: first and longest.
-const RETRY: Backoff = Backoff {
-    first: Duration::from_secs(1),
-    longest: Duration::from_secs(60),
-};
 /// Binds of several steps under way: most of them wait for a device.
 const COURSES_MAX: usize = 1_024;
 /// Requests of such binds, and of chores, at the same time.
@@ -237,10 +231,10 @@ impl Binder {
         if self.on_course.contains(uid) {
             // A resumed bind will do; a new decision has to wait for it.
             if resumes.is_none() {
-                let (bus, failed_before) = (self.bus.clone(), self.failures.of(&bind));
+                let (bus, waits) = (self.bus.clone(), self.failures.waits(&bind));
                 self.courses.spawn(async move {
                     let report = Report::not_tried("another bind of the pod is under way");
-                    not_bound(&bus, &bind, &report, failed_before).await;
+                    not_bound(&bus, &bind, &report, waits).await;
                     Finished {
                         bind,
                         report,
@@ -274,9 +268,9 @@ impl Binder {
                 steps: self.bus.traces.steps(),
             };
             let (bus, leading) = (self.bus.clone(), self.context.is_leading());
-            let failed_before = match &job {
-                Job::Bind(bind) => self.failures.of(bind),
-                Job::Evict(_) => 0,
+            let waits = match &job {
+                Job::Bind(bind) => self.failures.waits(bind),
+                Job::Evict(_) => Waits::default(),
             };
             self.under_way.spawn(async move {
                 let began = SystemTime::now();
@@ -289,7 +283,7 @@ impl Binder {
                     trace(&bus, bind, &report, &attempt.steps, began);
                 }
                 match &job {
-                    Job::Bind(bind) => not_bound(&bus, bind, &report, failed_before).await,
+                    Job::Bind(bind) => not_bound(&bus, bind, &report, waits).await,
                     Job::Evict(evict) => not_evicted(&bus, evict, &report).await,
                 }
                 (job, report)
@@ -298,11 +292,10 @@ impl Binder {
         while self.courses.len() < COURSES_MAX
             && let Some(course) = self.waiting_courses.pop_front()
         {
-            let (bus, failed_before) = (self.bus.clone(), self.failures.of(&course.bind));
+            let (bus, waits) = (self.bus.clone(), self.failures.waits(&course.bind));
             let pod = &course.bind.placement.pod;
             let span = info_span!("bind", ns = %pod.namespace, name = %pod.name, node = %course.bind.placement.node);
-            self.courses
-                .spawn(go_through(course, bus, failed_before).instrument(span));
+            self.courses.spawn(go_through(course, bus, waits).instrument(span));
         }
     }
 
@@ -402,7 +395,7 @@ impl Binder {
         }
         let note = match &job {
             Job::Bind(bind) => {
-                self.failures.note(bind, &report.ending);
+                self.failures.note(bind, &report, false);
                 notes::of_bind(&self.context.settings, bind, &report, false)
             }
             Job::Evict(evict) => notes::of_eviction(&self.context.settings, evict, &report),
@@ -431,7 +424,8 @@ impl Binder {
         self.on_course.remove(&pod.uid);
         let ids: Vec<GroupId> = course::group_ids(&bind);
         self.groups.close(pod, &ids, bound, now);
-        self.failures.note(&bind, &report.ending);
+        let wait_after_failure = self.failures.waits(&bind).pod;
+        self.failures.note(&bind, &report, self.groups.opened_by(pod, &ids));
         let shown = self.stores.pods.get(&pod.namespace, &pod.name);
         let wait = match &report.ending {
             Ending::Done => {
@@ -445,7 +439,7 @@ impl Binder {
             Ending::Failed(_) => {
                 let foreign = resumed.as_deref().filter(|request| !intent::is_ours(request));
                 let attempts = foreign.map_or(0, |request| u32::try_from(chores::attempts(request)).unwrap_or(0));
-                RETRY.wait(self.failures.of(&bind).max(attempts + 1))
+                wait_after_failure.max(RETRY.wait(attempts + 1))
             }
         };
         self.reviews.again(pod, now + wait);
@@ -532,7 +526,7 @@ fn trace(bus: &Bus, bind: &Bind, report: &Report, steps: &StepLog, began: System
 }
 
 /// A bind of several steps, from its first to its end.
-async fn go_through(course: Course, bus: Bus, failed_before: u32) -> Finished {
+async fn go_through(course: Course, bus: Bus, waits: Waits) -> Finished {
     let began = SystemTime::now();
     let (report, request) = if course.caller.context.is_leading() {
         course.run().await
@@ -561,7 +555,7 @@ async fn go_through(course: Course, bus: Bus, failed_before: u32) -> Finished {
                 None => false,
             };
             if !goes_on {
-                not_bound(&bus, &bind, &report, failed_before).await;
+                not_bound(&bus, &bind, &report, waits).await;
             }
             chores::blame(&caller, &bind, pod.as_deref(), why).await;
         }
@@ -581,13 +575,16 @@ async fn go_through(course: Course, bus: Bus, failed_before: u32) -> Finished {
 }
 
 /// Tells the scheduler of a failed bind, which its watch will not show.
-async fn not_bound(bus: &Bus, bind: &Bind, report: &Report, failed_before: u32) {
+async fn not_bound(bus: &Bus, bind: &Bind, report: &Report, waits: Waits) {
     let Ending::Failed(why) = &report.ending else { return };
-    let wait = RETRY.wait(failed_before + 1);
-    let pod = bind.placement.pod.clone();
-    info!(ns = %pod.namespace, name = %pod.name, node = %bind.placement.node, error = why, "pod not bound");
-    let wait = SignedDuration::try_from(wait).unwrap_or(SignedDuration::ZERO);
-    let retry_at = Timestamp::now() + wait;
+    let (pod, node) = (bind.placement.pod.clone(), Arc::clone(&bind.placement.node));
+    info!(ns = %pod.namespace, name = %pod.name, %node, error = why, "pod not bound");
+    let after = |wait| Timestamp::now() + SignedDuration::try_from(wait).unwrap_or(SignedDuration::ZERO);
+    if report.no_device {
+        let retry_at = after(waits.node);
+        tell(bus, Outcome::NoDevice { node, retry_at }).await;
+    }
+    let retry_at = after(waits.pod);
     tell(bus, Outcome::NotBound { pod, retry_at }).await;
 }
 

@@ -305,6 +305,13 @@ pub enum Outcome {
         /// Do not try again before.
         retry_at: Timestamp,
     },
+    /// A GPU of a node could not be reserved for sharing.
+    NoDevice {
+        /// The node.
+        node: Arc<str>,
+        /// Do not try to open one there before.
+        retry_at: Timestamp,
+    },
     /// The pod is not being evicted; the assumption is to be undone.
     NotEvicted {
         /// The pod.

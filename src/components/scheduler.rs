@@ -190,6 +190,10 @@ impl Scheduler {
                 let retry_at = Some(Time(retry_at.as_millisecond()));
                 self.tell(Event::Unbound { pod: pod.uid, retry_at });
             }
+            ToScheduler::Outcome(Outcome::NoDevice { node, retry_at }) => {
+                let retry_at = Time(retry_at.as_millisecond());
+                self.tell(Event::SharingFailed { node, retry_at });
+            }
             ToScheduler::Outcome(Outcome::NotEvicted { pod }) => self.tell(Event::Unevicted { pod: pod.uid }),
         }
     }

@@ -60,6 +60,13 @@ pub enum Event {
         /// Not tried before this instant.
         retry_at: Option<Time>,
     },
+    /// A GPU of a node could not be had for sharing: none is opened for sharing there before the given instant. Those that are shared stay.
+    SharingFailed {
+        /// The node's name.
+        node: Name,
+        /// Not tried before this instant.
+        retry_at: Time,
+    },
     /// A decided eviction did not happen: the pod (by uid) is as its last `Pod` event says.
     Unevicted {
         /// The pod's uid.

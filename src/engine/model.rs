@@ -127,6 +127,8 @@ pub struct Model {
     stuck_at: BTreeSet<(Time, TaskId)>,
     /// Instants at which pods may be tried again.
     retry_at: BTreeSet<(Time, TaskId)>,
+    /// Instants at which GPUs of nodes may be opened for sharing again.
+    sharing_at: BTreeSet<(Time, NodeId)>,
     stuck_after: i64,
     log: Vec<(TaskId, State)>,
     /// Tasks whose state was changed by a committed statement in this cycle, in order.

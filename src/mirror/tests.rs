@@ -112,7 +112,9 @@ fn words(events: &[Event]) -> Vec<String> {
         Event::PoolGone(driver, pool) => format!("pool {pool} of {driver} gone"),
         Event::Claim(claim) => format!("claim {}", claim.key),
         Event::ClaimGone(key) => format!("claim {key} gone"),
-        Event::Unbound { .. } | Event::Unevicted { .. } | Event::Usage(_) => panic!("not the mirror's: {event:?}"),
+        Event::Unbound { .. } | Event::SharingFailed { .. } | Event::Unevicted { .. } | Event::Usage(_) => {
+            panic!("not the mirror's: {event:?}")
+        }
     };
     events.iter().map(word).collect()
 }

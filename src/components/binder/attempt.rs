@@ -56,6 +56,8 @@ pub struct Report {
     pub ending: Ending,
     /// A request was sent.
     pub tried: bool,
+    /// It failed for want of a GPU to share: none could be reserved on the node.
+    pub no_device: bool,
     /// How long each answered request took.
     pub answers: Vec<Duration>,
     /// Requests that the server refused for lack of capacity, or did not answer.
@@ -71,6 +73,7 @@ impl Report {
         Self {
             ending,
             tried: true,
+            no_device: false,
             answers: Vec::new(),
             refusals: 0,
             pause: None,

@@ -131,6 +131,7 @@ impl Course {
                         if !self.caller.context.shutdown.is_cancelled() {
                             self.undo(&done).await;
                         }
+                        report.no_device = stage == Stage::Devices;
                         Ending::Failed(why)
                     }
                 };

@@ -247,6 +247,15 @@ impl Groups {
         }
     }
 
+    /// The pod is the first user of one of its groups.
+    #[must_use]
+    pub fn opened_by(&self, pod: &PodRef, ids: &[GroupId]) -> bool {
+        ids.iter().any(|id| {
+            let users = self.groups.get(id).map(|group| &group.users);
+            users.is_some_and(|users| users.len() == 1 && users.contains_key(&pod.uid))
+        })
+    }
+
     /// A bind asks for the device of its group.
     pub fn ask(&mut self, id: &GroupId, tolerations: Vec<Toleration>, answer: Answer, now: Instant) {
         let group = self.groups.entry(id.clone()).or_default();

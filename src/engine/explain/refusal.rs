@@ -54,6 +54,8 @@ pub enum Refusal {
     Devices(String),
     /// Its kubelet would not align it to NUMA zones.
     Numa,
+    /// A GPU could not be had for sharing, and is not tried again yet.
+    SharingFailed,
     /// The kind of GPU request does not go with the node; a sentence.
     Kind(String),
     /// A queue's gate; a sentence.
@@ -90,6 +92,7 @@ impl Refusal {
             .to_owned(),
             Self::Volumes(clash) => clash.text(),
             Self::Numa => "node cannot NUMA-align the pod's resources under its Topology Manager policy".to_owned(),
+            Self::SharingFailed => "node(s) failed to reserve a GPU for sharing and will be tried again".to_owned(),
             Self::Kind(text) | Self::Gate(text) | Self::Reserved(text) | Self::Devices(text) => text.clone(),
         }
     }
@@ -183,6 +186,9 @@ pub fn refusals(model: &Model, context: Context, task: TaskId, id: NodeId) -> Re
             "node is not a gpu node or the gpu memory count on the node was not synced yet, task: <{}/{}>, node: <{}>",
             pod.input.namespace, pod.input.name, node.name
         ))];
+    }
+    if shape.shared && !filter::joins(node, shape) && node.sharing_from.is_some() {
+        return smallvec![Refusal::SharingFailed];
     }
     if !filter::slots_suffice(node, shape) {
         return smallvec![Refusal::PodSlots];

@@ -34,6 +34,7 @@ impl Model {
             Event::Pod(input) => self.apply_pod(input, now),
             Event::PodGone(uid) => self.pod_gone(&uid),
             Event::Unbound { pod, retry_at } => self.unbound(&pod, retry_at, now),
+            Event::SharingFailed { node, retry_at } => self.sharing_failed(&node, retry_at),
             Event::Unevicted { pod } => self.unevicted(&pod, now),
             Event::Topology(input) => {
                 self.topologies.insert(input.name, Topology::new(input.levels));
@@ -128,6 +129,7 @@ impl Model {
     fn drop_empty_node(&mut self, id: NodeId) {
         let node = &self.nodes[id];
         if node.input.is_none() && node.tasks.is_empty() && node.coming.is_empty() {
+            self.sharing_at.retain(|(_, other)| *other != id);
             self.node_ids.remove(&node.name);
             self.nodes.remove(id);
             self.neighbours.stale = true;
@@ -490,6 +492,20 @@ impl Model {
         self.dirty = true;
     }
 
+    fn sharing_failed(&mut self, node: &Name, retry_at: Time) {
+        let Some(&id) = self.node_ids.get(node) else { return };
+        self.set_sharing(id, Some(retry_at));
+    }
+
+    /// Whether and from when GPUs of a node are opened for sharing again.
+    fn set_sharing(&mut self, id: NodeId, from: Option<Time>) {
+        if let Some(before) = std::mem::replace(&mut self.nodes[id].sharing_from, from) {
+            self.sharing_at.remove(&(before, id));
+        }
+        self.sharing_at.extend(from.map(|at| (at, id)));
+        self.change_node(id, |_| {});
+    }
+
     fn unevicted(&mut self, uid: &Name, now: Time) {
         let Some(&id) = self.task_ids.get(uid) else { return };
         if self.tasks[id].assumed != Assumed::Evicted {
@@ -522,7 +538,7 @@ impl Model {
         self.dirty = true;
     }
 
-    /// Lets time pass: pods become stuck, pods may be tried again.
+    /// Lets time pass: pods become stuck, pods and nodes may be tried again.
     pub fn pass_time(&mut self, now: Time) {
         while let Some(&(at, id)) = self.stuck_at.first()
             && at <= now
@@ -548,14 +564,21 @@ impl Model {
             }
             self.dirty = true;
         }
+        while let Some(&(at, id)) = self.sharing_at.first()
+            && at <= now
+        {
+            self.set_sharing(id, None);
+        }
     }
 
     /// The next instants that [`Model::pass_time`] waits for: (stuck, retry).
     #[must_use]
     pub fn timers(&self) -> (Option<Time>, Option<Time>) {
+        let pods = self.retry_at.first().map(|(at, _)| *at);
+        let nodes = self.sharing_at.first().map(|(at, _)| *at);
         (
             self.stuck_at.first().map(|(at, _)| *at),
-            self.retry_at.first().map(|(at, _)| *at),
+            [pods, nodes].into_iter().flatten().min(),
         )
     }
 

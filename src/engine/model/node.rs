@@ -1,6 +1,6 @@
 //! A node's books. Everything in them is a sum over the places of tasks, so the order of changes leaves no trace.
 
-use crate::engine::input::{GPU, Name, NodeInput};
+use crate::engine::input::{GPU, Name, NodeInput, Time};
 
 use super::ids::TaskId;
 use super::numa::Ledger;
@@ -108,6 +108,8 @@ pub struct Node {
     pub planned: Resources,
     /// GPUs in shared use, and some that were.
     pub groups: Vec<SharedGpu>,
+    /// No GPU is opened for sharing before, because that has failed.
+    pub sharing_from: Option<Time>,
     /// NUMA zones, where alignment is to be foreseen.
     pub numa: Option<Ledger>,
     /// Pods on it, by id.
@@ -131,6 +133,7 @@ impl Node {
             future: Resources::default(),
             planned: Resources::default(),
             groups: Vec::new(),
+            sharing_from: None,
             numa: None,
             tasks: Vec::new(),
             coming: Vec::new(),

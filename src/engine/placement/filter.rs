@@ -73,6 +73,7 @@ pub fn allowed(model: &Model, policy: &Policy, task: TaskId, id: NodeId) -> bool
         && node_kind_allows(node, shape)
         && claims::gpus_served(model, task, id)
         && (shape.gpu.memory == 0 || node.input.as_ref().is_some_and(|input| input.gpu_memory.is_some()))
+        && (!shape.shared || joins(node, shape) || node.sharing_from.is_none())
         && slots_suffice(node, shape)
         && (class.constraints.ports.is_empty() || ports_free(model, task, node))
         && neighbours::clash(model, task, id).is_none()
@@ -110,8 +111,13 @@ pub fn slots_suffice(node: &Node, shape: &Shape) -> bool {
     if !shape.shared {
         return true;
     }
-    let joins = fitting_groups(node, shape).count() as i64 >= shape.gpu.count;
-    node.future.get(PODS) >= if joins { 1 } else { 2 }
+    node.future.get(PODS) >= if joins(node, shape) { 1 } else { 2 }
+}
+
+/// No GPU need be opened for sharing.
+#[must_use]
+pub fn joins(node: &Node, shape: &Shape) -> bool {
+    fitting_groups(node, shape).count() as i64 >= shape.gpu.count
 }
 
 /// No pod on the node, or coming to it, uses the host ports.

@@ -37,7 +37,10 @@ pub fn choose(model: &Model, task: TaskId, node: &Node, order: GpuOrder) -> Opti
     }
     let idle = node.idle.get(GPUS);
     let released = node.future.get(GPUS) - idle;
-    let whole = usize::try_from(idle / GPU + released / GPU).unwrap_or(0);
+    let whole = match node.sharing_from {
+        None => usize::try_from(idle / GPU + released / GPU).unwrap_or(0),
+        Some(_) => 0,
+    };
     let wanted = usize::try_from(shape.gpu.count).unwrap_or(0);
     let (joined, fresh) = match order {
         GpuOrder::Spread => (wanted.saturating_sub(whole), wanted.min(whole)),

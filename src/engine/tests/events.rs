@@ -106,6 +106,62 @@ fn a_bind_that_fails_after_its_request_was_seen_waits_too() {
 }
 
 #[test]
+fn a_node_on_which_no_gpu_could_be_shared_is_passed_over_for_a_while() {
+    let (mut engine, group, whole) = small_world();
+    engine.apply(Event::PodGone(whole.uid), NOW);
+    let half = |number| pod(&group, number, "0.5");
+    engine.apply(Event::Pod(Box::new(half(1))), NOW);
+    assert_eq!(&*engine.cycle(NOW).bind[0].node, "n0");
+    let later = Time(NOW.0 + 10_000);
+    let failed = |retry_at| Event::SharingFailed {
+        node: "n0".into(),
+        retry_at,
+    };
+    let unbound = |number| Event::Unbound {
+        pod: half(number).uid,
+        retry_at: None,
+    };
+    engine.apply(failed(later), NOW);
+    engine.apply(unbound(1), NOW);
+    let decisions = engine.cycle(NOW);
+    assert!(decisions.bind.is_empty());
+    let why = &decisions.unschedulable[0].message;
+    assert!(why.contains("1 node(s) failed to reserve a GPU for sharing"), "{why}");
+    assert_eq!(engine.next_wakeup(NOW), Some((later, WakeReason::BindRetry)));
+    // Another node does not share its fate.
+    engine.apply(Event::Node(Box::new(node("n1", "1"))), NOW);
+    assert_eq!(&*engine.cycle(NOW).bind[0].node, "n1");
+    // Who asks for a whole GPU, or joins others, is not concerned.
+    engine.apply(
+        Event::SharingFailed {
+            node: "n1".into(),
+            retry_at: later,
+        },
+        NOW,
+    );
+    engine.apply(Event::Pod(Box::new(half(2))), NOW);
+    engine.apply(Event::Pod(Box::new(pod(&group, 3, "1"))), NOW);
+    let mut nodes: Vec<_> = engine
+        .cycle(NOW)
+        .bind
+        .into_iter()
+        .map(|bind| (bind.pod.uid, bind.node))
+        .collect();
+    nodes.sort();
+    assert_eq!(nodes, [(half(2).uid, "n1".into()), (half(3).uid, "n0".into())]);
+    // It is tried again when its time comes, and that a node is gone is no harm.
+    engine.apply(Event::PodGone(half(3).uid), NOW);
+    engine.apply(Event::Pod(Box::new(half(4))), NOW);
+    assert!(engine.cycle(NOW).bind.is_empty());
+    assert_eq!(&*engine.cycle(later).bind[0].node, "n0");
+    engine.apply(failed(Time(later.0 + 10_000)), later);
+    engine.apply(unbound(4), later);
+    engine.apply(Event::NodeGone("n0".into()), later);
+    assert!(engine.cycle(Time(later.0 + 20_000)).bind.is_empty());
+    assert!(engine.model().broken_rules().is_empty());
+}
+
+#[test]
 fn a_device_is_taken_until_the_pod_that_reserves_it_is_gone() {
     let (mut engine, group, whole) = small_world();
     let reservation = PodInput {

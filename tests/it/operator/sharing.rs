@@ -330,6 +330,27 @@ async fn a_reservation_that_cannot_be_made_is_explained_and_tried_again() {
     operator.assert_no_errors();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn who_finds_no_gpu_to_share_on_one_node_goes_to_another() {
+    let lab = Lab::start((1..3).map(|n| NodeSpec::gpu(format!("gpu-{n}"), 2)).collect()).await;
+    let operator = lab.replica_with("one", SHARING).await;
+    // Pods are packed: the next goes where the first is.
+    lab.create(pod("whole", 1)).await.unwrap();
+    lab.runs("whole").await;
+    let full = lab.pods().get("whole").await.unwrap().spec.unwrap().node_name;
+    refuse_reservations(&lab, Times::Next(1));
+    let asked = std::time::Instant::now();
+    lab.create(sharing_pod("wanderer", fraction("0.5"))).await.unwrap();
+    lab.runs("wanderer").await;
+    assert!(
+        asked.elapsed() < std::time::Duration::from_secs(9),
+        "the first node is not waited for"
+    );
+    let found = lab.pods().get("wanderer").await.unwrap().spec.unwrap().node_name;
+    assert_ne!(full, found);
+    operator.assert_no_errors();
+}
+
 /// A pod that shares a GPU, of which the reservation pod has just been deleted: its name and the device.
 async fn robbed(lab: &Lab) -> (String, String) {
     lab.create(deployment("server", fraction("0.5"))).await.unwrap();
