@@ -258,6 +258,9 @@ impl<'a> Session<'a> {
         }
         decisions.times.sort_by(|left, right| left.group.cmp(&right.group));
         decisions.work = self.work;
+        // Now, while few wait for an answer, so that whoever comes next need not.
+        self.rooms.begin(self.model);
+        self.rooms.update(self.model);
     }
 
     /// A gang placed in this cycle that lost a part of it again to a later action is not bound in part: the rest waits with it.

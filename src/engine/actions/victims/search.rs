@@ -53,6 +53,9 @@ impl Session<'_> {
         let job = wanted(self.model, chunk, smallest_gpu(self.model));
         let sequence = self.sequence(action, gang, queue, &job)?;
         self.rooms.update(self.model);
+        if action == ActionKind::Reclaim && self.beyond_reach(&case, &sequence) {
+            return None;
+        }
         let mut kinds = Vec::new();
         let mut kind_of = Vec::with_capacity(chunk.len());
         let mut anywhere = false;
@@ -76,7 +79,7 @@ impl Session<'_> {
             [size] if size > 0 => Some(self.rooms.table(self.model, Kind::Gpus(size))),
             _ => None,
         };
-        let search = Search {
+        Some(Search {
             case,
             failed: Tried::default(),
             anywhere,
@@ -84,23 +87,19 @@ impl Session<'_> {
             kinds,
             kind_of,
             even,
-        };
-        (!self.beyond_reach(&search)).then_some(search)
+        })
     }
 
     /// No victims that the rules of reclaim allow would free as many GPUs as the pods need.
-    fn beyond_reach(&self, search: &Search) -> bool {
-        if search.case.action != ActionKind::Reclaim {
-            return false;
-        }
-        let job = wanted(self.model, &search.case.chunk, None);
+    fn beyond_reach(&self, case: &Case, sequence: &Sequence) -> bool {
+        let job = wanted(self.model, &case.chunk, None);
         let lacking = job[GPUS] - self.rooms.sum;
         if lacking <= 0 {
             return false;
         }
-        let claim = wanted(self.model, &search.case.chunk, smallest_gpu(self.model));
-        let donors = |queue: QueueId| search.sequence.donors.get(queue.at()).copied().unwrap_or(false);
-        most_taken(self.model, self.lines, search.case.queue, &claim, donors).is_some_and(|most| most < lacking)
+        let claim = wanted(self.model, &case.chunk, smallest_gpu(self.model));
+        let donors = |queue: QueueId| sequence.donors.get(queue.at()).copied().unwrap_or(false);
+        most_taken(self.model, self.lines, case.queue, &claim, donors).is_some_and(|most| most < lacking)
     }
 
     /// Who may be taken, to be gathered from the worst on; `None` if nobody.
