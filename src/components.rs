@@ -171,6 +171,8 @@ pub struct Settings {
     pub respect_disruption_budgets: bool,
     /// The kubelets' alignment to NUMA zones is foreseen, without these resources.
     pub numa: Option<Vec<String>>,
+    /// Pods wait for the ConfigMaps that they need.
+    pub config_maps: bool,
     /// Extended resources that are whole GPUs, beside those of NVIDIA and AMD.
     pub gpu_resources: Vec<String>,
     /// Conditions and events list every node instead of counts per reason.
@@ -202,6 +204,7 @@ impl Default for Settings {
             namespace_labels: BTreeMap::new(),
             respect_disruption_budgets: true,
             numa: None,
+            config_maps: false,
             gpu_resources: Vec::new(),
             detailed_fit_errors: false,
             queue_metric_labels: Vec::new(),

@@ -10,6 +10,7 @@
 pub mod bind_request;
 pub mod budget;
 pub mod claims;
+pub mod config_maps;
 pub mod constraints;
 pub mod node;
 pub mod numa;
@@ -20,6 +21,7 @@ pub mod priority;
 pub mod queue;
 pub mod relations;
 pub mod requests;
+mod settings;
 pub mod shard;
 pub mod volumes;
 
@@ -34,61 +36,13 @@ use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::ResourceExt;
 use smallvec::SmallVec;
 
-use crate::api::names::{label, node_label, object, resource};
 use crate::api::{BindRequest, NodeResourceTopology, PodGroup, Queue, Topology};
 use crate::engine::input::{Event, GroupKey, Name, NodeInput, NumaInput, PodInput, QueueInput, Table};
 
+pub use config_maps::ConfigMapMeta;
+pub use settings::Settings;
 pub use shard::Shard;
 pub use volumes::StorageObject;
-
-/// Which objects this mirror looks at, and under which names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// Pods with this `spec.schedulerName` are ours to schedule.
-    pub scheduler_name: String,
-    /// Which nodes, queues and pod groups belong to this shard.
-    pub shard: Shard,
-    /// Only nodes with one of the two worker labels take part.
-    pub restrict_nodes: bool,
-    /// Label key of CPU worker nodes.
-    pub cpu_worker_label: String,
-    /// Label key of GPU worker nodes.
-    pub gpu_worker_label: String,
-    /// Label key of nodes with multi-instance GPUs.
-    pub mig_label: String,
-    /// Extended resources that are whole GPUs, of all vendors counted together.
-    pub gpu_resources: Vec<String>,
-    /// Value of the label `app` on GPU reservation pods.
-    pub reservation_app: String,
-    /// Value of the label `app` on scaling pods.
-    pub scaling_app: String,
-    /// The kubelets' alignment to NUMA zones is to be foreseen, without these resources.
-    pub numa: Option<Vec<String>>,
-    /// Disruption budgets count. KAI does not look at them.
-    pub budgets: bool,
-    /// False: queues with a parent hang below one unlimited queue `default`, and no other queue exists.
-    pub full_hierarchy: bool,
-}
-
-impl Default for Settings {
-    /// KAI's defaults.
-    fn default() -> Self {
-        Self {
-            scheduler_name: object::SCHEDULER_NAME.to_owned(),
-            shard: Shard::default(),
-            restrict_nodes: false,
-            cpu_worker_label: node_label::CPU_WORKER.to_owned(),
-            gpu_worker_label: node_label::GPU_WORKER.to_owned(),
-            mig_label: node_label::MIG_ENABLED.to_owned(),
-            gpu_resources: [resource::NVIDIA_GPU, resource::AMD_GPU].map(ToOwned::to_owned).into(),
-            reservation_app: object::RESERVATION_APP.to_owned(),
-            scaling_app: label::SCALING_POD_APP.to_owned(),
-            numa: None,
-            budgets: true,
-            full_hierarchy: true,
-        }
-    }
-}
 
 /// An object of a kind that the mirror reads. Shared with whoever watches.
 #[derive(Clone, Debug)]
@@ -113,6 +67,8 @@ pub enum Object {
     PodDisruptionBudget(Arc<PodDisruptionBudget>),
     /// A node's NUMA zones.
     NodeResourceTopology(Arc<NodeResourceTopology>),
+    /// A ConfigMap; its name is all that counts.
+    ConfigMap(Arc<ConfigMapMeta>),
     /// Something about storage.
     Storage(StorageObject),
     /// A claim for devices.
@@ -240,6 +196,7 @@ pub struct Mirror {
     namespaces: relations::Namespaces,
     zones: numa::Zones,
     volumes: volumes::Volumes,
+    config_maps: config_maps::ConfigMaps,
     claims: claims::Claims,
     started: bool,
 }
@@ -284,6 +241,7 @@ impl Mirror {
             namespaces: relations::Namespaces::default(),
             zones: numa::Zones::default(),
             volumes: volumes::Volumes::default(),
+            config_maps: config_maps::ConfigMaps::default(),
             claims: claims::Claims::default(),
             started: false,
         }
@@ -340,6 +298,8 @@ impl Mirror {
             Change::Deleted(Object::NodeResourceTopology(topology)) => {
                 self.zones_changed(&topology.name_any(), None, &mut out);
             }
+            Change::Applied(Object::ConfigMap(map)) => self.config_map_changed(&map, true, &mut out),
+            Change::Deleted(Object::ConfigMap(map)) => self.config_map_changed(&map, false, &mut out),
             Change::Applied(Object::Storage(object)) => self.storage_changed(&object, true, &mut out),
             Change::Deleted(Object::Storage(object)) => self.storage_changed(&object, false, &mut out),
             Change::Applied(Object::PodDisruptionBudget(_)) if !self.settings.budgets => {}
@@ -394,6 +354,9 @@ impl Mirror {
         if old.is_none() {
             self.volumes.join(&key, &pod);
         }
+        if self.settings.config_maps {
+            self.config_maps.join(&key, &pod);
+        }
         let same = old.is_some_and(|old| self.read_pod(&key, &old, None) == *new);
         self.pods.insert(key, pod);
         if !same {
@@ -415,6 +378,7 @@ impl Mirror {
             let known = self.pods.remove(&key);
             self.claims.note_pod(&key, known.as_deref(), None);
             self.volumes.leave(&key, pod);
+            self.config_maps.leave(&key, pod);
             out.events.push(Event::PodGone(uid.into()));
         }
         if let Some(membership) = self.memberships.remove(uid) {
@@ -438,6 +402,12 @@ impl Mirror {
             &mut problems,
         );
         input.volumes = self.volumes.of(pod).map(Arc::new);
+        // One reason is enough, and KAI looks at volumes first.
+        let blocked =
+            input.blocked.is_some() || input.volumes.as_ref().is_some_and(|volumes| volumes.missing.is_some());
+        if self.settings.config_maps && !blocked {
+            input.blocked = self.config_maps.missing(pod);
+        }
         if let Some(out) = out {
             for problem in problems {
                 out.reject("Pod", Some(input.namespace.to_string()), &input.name, problem);

@@ -168,6 +168,7 @@ fn mirror_settings(settings: &components::Settings) -> mirror::Settings {
     mirror::Settings {
         budgets: settings.respect_disruption_budgets,
         numa: settings.numa.clone(),
+        config_maps: settings.config_maps,
         gpu_resources: [usual.gpu_resources.as_slice(), settings.gpu_resources.as_slice()].concat(),
         scheduler_name: settings.scheduler_name.clone(),
         shard: Shard {

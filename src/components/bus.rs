@@ -35,8 +35,8 @@ use crate::api::{BindRequest, NodeResourceTopology, PodGroup, Queue, Topology};
 use crate::components::Error;
 pub use crate::engine::decision::{Bind as Placement, GroupReport, GroupTimes, PodRef, Stray};
 pub use crate::engine::input::GroupKey;
-pub use crate::mirror::StorageObject;
 use crate::mirror::claims::allocation::Given;
+pub use crate::mirror::{ConfigMapMeta, StorageObject};
 
 /// Scheduler inbox. A relist of 16,000 pods fits without stalling the watch; a message is below 128 bytes, so 2 MiB at most.
 /// Overflow is awaited: the model must see every change.
@@ -96,11 +96,13 @@ pub enum Kind {
     PodDisruptionBudget,
     /// The NUMA zones of nodes. Only watched if they are to be heeded.
     NodeResourceTopology,
+    /// ConfigMaps, by name. Only watched if pods are to wait for them.
+    ConfigMap,
 }
 
 impl Kind {
     /// Every kind, in the order in which they are started.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Namespace,
         Self::PriorityClass,
         Self::Node,
@@ -120,6 +122,7 @@ impl Kind {
         Self::ResourceClaim,
         Self::PodDisruptionBudget,
         Self::NodeResourceTopology,
+        Self::ConfigMap,
         Self::Pod,
     ];
 
@@ -167,6 +170,7 @@ impl Kind {
             Self::VolumeAttachment => "volumeattachments",
             Self::PodDisruptionBudget => "poddisruptionbudgets",
             Self::NodeResourceTopology => "noderesourcetopologies",
+            Self::ConfigMap => "configmaps",
         }
     }
 }
@@ -194,6 +198,8 @@ pub enum Object {
     PodDisruptionBudget(Arc<PodDisruptionBudget>),
     /// A node's NUMA zones.
     NodeResourceTopology(Arc<NodeResourceTopology>),
+    /// A ConfigMap.
+    ConfigMap(Arc<ConfigMapMeta>),
     /// A class of devices.
     DeviceClass(Arc<DeviceClass>),
     /// Devices that a driver offers.

@@ -321,5 +321,6 @@ fn mirrored(object: Object) -> mirror::Object {
         Object::ResourceClaim(claim) => mirror::Object::ResourceClaim(claim),
         Object::PodDisruptionBudget(budget) => mirror::Object::PodDisruptionBudget(budget),
         Object::NodeResourceTopology(zones) => mirror::Object::NodeResourceTopology(zones),
+        Object::ConfigMap(map) => mirror::Object::ConfigMap(map),
     }
 }

@@ -11,11 +11,12 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
+use futures::{Stream, StreamExt, TryStreamExt};
+use kube::core::DeserializeGuard;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::utils::{Backoff as Waits, ResetTimerBackoff};
 use kube::runtime::watcher::{self, watcher};
-use kube::{Api, Client};
+use kube::{Api, Client, Resource};
 use tracing::{Instrument, debug, info, info_span, warn};
 
 pub use kinds::Watched;
@@ -55,8 +56,12 @@ pub async fn run(context: Context, stores: Arc<Stores>, bus: Bus) -> Result<(), 
             readiness,
         };
         let shutdown = context.shutdown.clone();
-        // The agents that write them do so all the time.
-        let wanted = kind != Kind::NodeResourceTopology || context.settings.numa.is_some();
+        let wanted = match kind {
+            // The agents that write them do so all the time.
+            Kind::NodeResourceTopology => context.settings.numa.is_some(),
+            Kind::ConfigMap => context.settings.config_maps,
+            _ => true,
+        };
         let watch = async move {
             let watch = async {
                 if wanted {
@@ -93,9 +98,29 @@ pub struct Feed {
 /// Watches one kind until the inbox of a subscriber is closed.
 async fn watch<K: Watched>(feed: Feed) -> Result<(), Error> {
     let api = Api::<Guarded<K>>::all(feed.client.clone());
-    let mut events = watcher(api, watcher::Config::default())
-        .backoff(ResetTimerBackoff::new(Failures(0), CALM))
-        .boxed();
+    follow(feed, watcher(api, watcher::Config::default())).await
+}
+
+/// The same for a kind of which only the metadata is asked for; the guard of others would hide that from the client.
+async fn watch_metadata<K: Watched>(feed: Feed) -> Result<(), Error> {
+    let events = watcher(Api::<K>::all(feed.client.clone()), watcher::Config::default());
+    let guarded = |object| DeserializeGuard(Ok(object));
+    let events = events.map_ok(move |event| match event {
+        watcher::Event::Init => watcher::Event::Init,
+        watcher::Event::InitApply(object) => watcher::Event::InitApply(guarded(object)),
+        watcher::Event::InitDone => watcher::Event::InitDone,
+        watcher::Event::Apply(object) => watcher::Event::Apply(guarded(object)),
+        watcher::Event::Delete(object) => watcher::Event::Delete(guarded(object)),
+    });
+    follow(feed, events).await
+}
+
+/// Passes on what a watch brings, until the inbox of a subscriber is closed.
+async fn follow<K: Watched>(
+    feed: Feed,
+    events: impl Stream<Item = watcher::Result<watcher::Event<Guarded<K>>>> + Send,
+) -> Result<(), Error> {
+    let mut events = events.backoff(ResetTimerBackoff::new(Failures(0), CALM)).boxed();
     let mut state = State::<K>::new(K::store(&feed.stores), &feed.readiness);
     while let Some(event) = events.next().await {
         match event {
@@ -176,13 +201,13 @@ impl<'a, K: Watched> State<'a, K> {
         match event {
             watcher::Event::Init => Vec::new(),
             watcher::Event::InitApply(object) => {
-                self.seen.insert(Key::of(kube::Resource::meta(&object)));
+                self.seen.insert(Key::of(Resource::meta(&object)));
                 self.apply(object)
             }
             watcher::Event::InitDone => self.init_done(),
             watcher::Event::Apply(object) => self.apply(object),
             watcher::Event::Delete(object) => {
-                let gone = self.store.remove(&Key::of(kube::Resource::meta(&object)));
+                let gone = self.store.remove(&Key::of(Resource::meta(&object)));
                 gone.map(|last| Change::Deleted(K::object(last))).into_iter().collect()
             }
         }
@@ -333,7 +358,8 @@ impl Audience {
             | Kind::CsiStorageCapacity
             | Kind::VolumeAttachment
             | Kind::PodDisruptionBudget
-            | Kind::NodeResourceTopology => nobody,
+            | Kind::NodeResourceTopology
+            | Kind::ConfigMap => nobody,
         }
     }
 }

@@ -62,6 +62,10 @@ pub struct SchedulingArgs {
     #[arg(long, env = "UNIKAI_NUMA_IGNORE", value_name = "RESOURCE", value_delimiter = ',')]
     pub numa_ignore: Vec<String>,
 
+    /// Let pods wait for the ConfigMaps that they cannot start without: KAI's check `ConfigMap`. Needs manifests/config-maps/
+    #[arg(long, env = "UNIKAI_CONFIG_MAPS", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    pub config_maps: bool,
+
     /// Extended resources that are whole GPUs, beside nvidia.com/gpu and amd.com/gpu; queues count all of them together
     #[arg(
         long = "gpu-resource",
@@ -255,6 +259,7 @@ impl TryFrom<Args> for Settings {
                 respect_disruption_budgets: scheduling.respect_disruption_budgets,
                 volume_binding_timeout: scheduling.volume_binding_timeout,
                 numa: scheduling.numa.then(|| resource_names(&scheduling.numa_ignore)),
+                config_maps: scheduling.config_maps,
                 gpu_resources: scheduling.gpu_resources,
                 detailed_fit_errors: scheduling.detailed_fit_errors,
                 queue_metric_labels: metrics.queue_labels(),

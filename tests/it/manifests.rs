@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Service};
-use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -404,4 +404,31 @@ fn the_service_monitor_finds_the_service_and_its_port() {
             "what KAI's Prometheus selects"
         );
     }
+}
+
+#[test]
+fn config_maps_can_be_listed_only_by_who_is_given_that_right_apart() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/manifests/config-maps/rbac.yaml");
+    let text = std::fs::read_to_string(path).unwrap();
+    let documents = serde_yaml_ng::Deserializer::from_str(&text);
+    let documents: Vec<Value> = documents
+        .map(|document| Value::deserialize(document).unwrap())
+        .collect();
+    let [role, binding] = &*documents else {
+        panic!("{documents:?}")
+    };
+    let listing = |rules: &[PolicyRule]| -> Vec<PolicyRule> {
+        let of_config_maps = |rule: &&PolicyRule| rule.resources.iter().flatten().any(|one| one == "configmaps");
+        let lists = |rule: &&PolicyRule| rule.verbs.iter().any(|verb| verb == "list" || verb == "watch");
+        rules.iter().filter(of_config_maps).filter(lists).cloned().collect()
+    };
+    assert_eq!(listing(&cluster_role("unikai")), []);
+    let role: ClusterRole = serde_json::from_value(role.clone()).unwrap();
+    assert_eq!(listing(&role.rules.unwrap())[0].verbs, ["list", "watch"]);
+    let ours = all::<ClusterRoleBinding>("ClusterRoleBinding")
+        .into_iter()
+        .find(|binding| binding.role_ref.name == "unikai");
+    let apart: ClusterRoleBinding = serde_json::from_value(binding.clone()).unwrap();
+    assert_eq!(apart.subjects, ours.unwrap().subjects);
+    assert_eq!(apart.role_ref.name, role.metadata.name.unwrap());
 }

@@ -39,6 +39,7 @@ const SHARED_BY_COMPONENTS: &[&str] = &[
     "quantities",
     "readiness",
     "retry",
+    "turns",
     "watches",
 ];
 

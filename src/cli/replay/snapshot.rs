@@ -104,6 +104,7 @@ struct RawObjects {
     topologies: Option<Vec<Value>>,
     namespaces: Option<Vec<Value>>,
     node_resource_topologies: Option<Vec<Value>>,
+    config_maps: Option<Vec<Value>>,
     persistent_volume_claims: Option<Vec<Value>>,
     persistent_volumes: Option<Vec<Value>>,
     storage_classes: Option<Vec<Value>>,
@@ -125,8 +126,10 @@ pub fn read(file: &Path) -> anyhow::Result<Snapshot> {
     let file: File = serde_json::from_slice(&bytes).context("this is not a snapshot")?;
     drop(bytes);
     let mut notes = Vec::new();
+    let config_maps = file.raw_objects.config_maps.is_some();
     let changes = changes(file.raw_objects, &mut notes);
     let (mut settings, base) = parameters(file.scheduler_params);
+    settings.config_maps = config_maps;
     settings.numa = policy::numa(&file.config);
     let reading = policy::from_config(&file.config, base).map_err(|errors| {
         let all: Vec<_> = errors.iter().map(|error| format!("config.{error}")).collect();
@@ -204,6 +207,7 @@ fn changes(raw: RawObjects, notes: &mut Vec<String>) -> Vec<Change> {
         &mut changes,
         notes,
     );
+    take(raw.config_maps, Object::ConfigMap, &mut changes, notes);
     let classes = of_this_version(raw.device_classes, "DeviceClass");
     take(classes, Object::DeviceClass, &mut changes, notes);
     let slices = of_this_version(raw.resource_slices, "ResourceSlice");

@@ -11,10 +11,11 @@ use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, Stor
 use kube::Resource;
 use serde::de::DeserializeOwned;
 
-use super::{Feed, Store, Stores, watch};
+use super::{Feed, Store, Stores, watch, watch_metadata};
 use crate::api::{BindRequest, NodeResourceTopology, PodGroup, Queue, Topology};
 use crate::components::Error;
 use crate::components::bus::{Kind, Object, StorageObject};
+use crate::mirror::ConfigMapMeta;
 
 /// `kubectl apply` keeps the whole manifest here; nobody below needs it.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -88,6 +89,20 @@ watched!(ResourceSlice, resource_slices);
 watched!(ResourceClaim, resource_claims);
 watched!(PodDisruptionBudget, pod_disruption_budgets);
 watched!(NodeResourceTopology, node_resource_topologies);
+
+impl Watched for ConfigMapMeta {
+    const KIND: Kind = Kind::ConfigMap;
+    fn object(object: Arc<Self>) -> Object {
+        Object::ConfigMap(object)
+    }
+    fn store(stores: &Stores) -> &Store<Self> {
+        &stores.config_maps
+    }
+    fn trim_more(&mut self) {
+        (self.metadata.annotations, self.metadata.labels) = (None, None);
+    }
+}
+
 watched!(
     Node,
     nodes,
@@ -130,5 +145,6 @@ pub(super) async fn start(kind: Kind, feed: Feed) -> Result<(), Error> {
         Kind::VolumeAttachment => watch::<VolumeAttachment>(feed).await,
         Kind::PodDisruptionBudget => watch::<PodDisruptionBudget>(feed).await,
         Kind::NodeResourceTopology => watch::<NodeResourceTopology>(feed).await,
+        Kind::ConfigMap => watch_metadata::<ConfigMapMeta>(feed).await,
     }
 }

@@ -13,6 +13,7 @@ use kube::Resource;
 use tokio::sync::watch;
 
 use crate::api::{BindRequest, NodeResourceTopology, PodGroup, Queue, Topology};
+use crate::mirror::ConfigMapMeta;
 
 /// Namespace and name; the namespace is empty for cluster-scoped objects.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -215,4 +216,6 @@ pub struct Stores {
     pub pod_disruption_budgets: Store<PodDisruptionBudget>,
     /// The NUMA zones of nodes.
     pub node_resource_topologies: Store<NodeResourceTopology>,
+    /// ConfigMaps.
+    pub config_maps: Store<ConfigMapMeta>,
 }

@@ -226,3 +226,20 @@ async fn a_volume_that_does_not_come_in_time_is_given_up_and_asked_for_again() {
     );
     operator.assert_no_errors();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_config_map_is_waited_for_if_that_is_wanted() {
+    let lab = Lab::start(vec![NodeSpec::cpu("cpu-1")]).await;
+    let operator = lab.replica_with("one", &["--config-maps"]).await;
+    let mut needy = pod("needy", 0);
+    needy["spec"]["containers"][0]["envFrom"] = json!([{"configMapRef": {"name": "settings"}}]);
+    lab.create(needy).await.unwrap();
+    let says = lab.unschedulable("needy").await;
+    assert!(says.contains("Missing required configmaps: [settings]"), "{says}");
+    let settings = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings", "namespace": TEAM}, "data": {"a": "b"},
+    });
+    lab.create(settings).await.unwrap();
+    assert_eq!(lab.runs("needy").await, "cpu-1");
+    operator.assert_no_errors();
+}

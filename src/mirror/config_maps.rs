@@ -1,0 +1,159 @@
+//! Which ConfigMaps there are, for pods that cannot start without them (KAI's check `ConfigMap`).
+//!
+//! Only names count. Nothing is checked where ConfigMaps are not listed at all. Absent: Secrets, which KAI does not check either.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use k8s_openapi::api::core::v1::{ConfigMap, EnvFromSource, EnvVar, Pod, PodSpec, VolumeMount};
+use kube::ResourceExt;
+use kube::core::PartialObjectMeta;
+
+use super::{Mirror, Output, object_key};
+use crate::api::names::annotation;
+use crate::engine::input::Name;
+
+/// A ConfigMap, of which nothing but its metadata is read.
+pub type ConfigMapMeta = PartialObjectMeta<ConfigMap>;
+
+/// The ConfigMaps that exist, and who asks for which.
+#[derive(Default)]
+pub struct ConfigMaps {
+    there: HashSet<Box<str>>,
+    /// Pods without a node, by what they need, there or not.
+    users: BTreeMap<Box<str>, BTreeSet<Box<str>>>,
+}
+
+impl ConfigMaps {
+    /// A pod is there or changed: what it needs is to tell of it, as long as it has no node.
+    pub(super) fn join(&mut self, key: &str, pod: &Pod) {
+        if is_placed(pod) {
+            return self.leave(key, pod);
+        }
+        let namespace = pod.namespace().unwrap_or_default();
+        for needed in required(pod) {
+            let users = self.users.entry(object_key(&namespace, needed)).or_default();
+            users.insert(key.into());
+        }
+    }
+
+    /// A pod is gone, or needs nothing more.
+    pub(super) fn leave(&mut self, key: &str, pod: &Pod) {
+        let namespace = pod.namespace().unwrap_or_default();
+        for needed in required(pod) {
+            let needed = object_key(&namespace, needed);
+            if let Some(users) = self.users.get_mut(&needed) {
+                users.remove(key);
+                if users.is_empty() {
+                    self.users.remove(&needed);
+                }
+            }
+        }
+    }
+
+    /// What a pod without a node lacks, in KAI's words.
+    #[must_use]
+    pub fn missing(&self, pod: &Pod) -> Option<Name> {
+        if is_placed(pod) {
+            return None;
+        }
+        let namespace = pod.namespace().unwrap_or_default();
+        let mut missing: Vec<_> = required(pod).into_iter().collect();
+        missing.retain(|name| !self.there.contains(&object_key(&namespace, name)));
+        (!missing.is_empty()).then(|| format!("Missing required configmaps: [{}]", missing.join(" ")).into())
+    }
+}
+
+impl Mirror {
+    /// A ConfigMap is there, or gone.
+    pub(super) fn config_map_changed(&mut self, map: &ConfigMapMeta, there: bool, out: &mut Output) {
+        let key = object_key(&map.namespace().unwrap_or_default(), &map.name_any());
+        if self.config_maps.there.contains(&key) == there {
+            return;
+        }
+        let pods: Vec<_> = self
+            .config_maps
+            .users
+            .get(&key)
+            .into_iter()
+            .flatten()
+            .cloned()
+            .collect();
+        self.with_these_pods(&pods, out, |mirror| {
+            if there {
+                mirror.config_maps.there.insert(key);
+            } else {
+                mirror.config_maps.there.remove(&key);
+            }
+        });
+    }
+}
+
+fn is_placed(pod: &Pod) -> bool {
+    pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some())
+}
+
+/// What a container of any kind says of ConfigMaps: volumes that it mounts, and names.
+struct Part<'a> {
+    mounts: Vec<&'a str>,
+    named: Vec<&'a str>,
+}
+
+fn part<'a>(env: &'a [EnvVar], from: &'a [EnvFromSource], mounts: &'a [VolumeMount]) -> Part<'a> {
+    let keys = env
+        .iter()
+        .filter_map(|env| env.value_from.as_ref()?.config_map_key_ref.as_ref());
+    let keys = keys.filter(|key| key.optional != Some(true)).map(|key| &*key.name);
+    let whole = from.iter().filter_map(|source| source.config_map_ref.as_ref());
+    let whole = whole.filter(|map| map.optional != Some(true)).map(|map| &*map.name);
+    Part {
+        mounts: mounts.iter().map(|mount| &*mount.name).collect(),
+        named: keys.chain(whole).collect(),
+    }
+}
+
+fn parts(spec: &PodSpec) -> Vec<Part<'_>> {
+    let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+    let containers = containers.map(|c| (&c.env, &c.env_from, &c.volume_mounts));
+    let ephemeral = spec.ephemeral_containers.iter().flatten();
+    let ephemeral = ephemeral.map(|c| (&c.env, &c.env_from, &c.volume_mounts));
+    containers
+        .chain(ephemeral)
+        .map(|(env, from, mounts)| {
+            part(
+                env.as_deref().unwrap_or_default(),
+                from.as_deref().unwrap_or_default(),
+                mounts.as_deref().unwrap_or_default(),
+            )
+        })
+        .collect()
+}
+
+/// The ConfigMaps that a pod cannot start without: mounted ones and those of variables, unless they are optional. Those that the binder makes do not
+/// count.
+fn required(pod: &Pod) -> BTreeSet<&str> {
+    let Some(spec) = &pod.spec else { return BTreeSet::new() };
+    let parts = parts(spec);
+    let mounted = |volume: &str| parts.iter().any(|part| part.mounts.contains(&volume));
+    let volumes = spec.volumes.iter().flatten().filter(|volume| mounted(&volume.name));
+    let in_volumes = volumes.flat_map(|volume| {
+        let projected = volume
+            .projected
+            .iter()
+            .flat_map(|projected| projected.sources.iter().flatten());
+        let projected = projected.filter_map(|source| source.config_map.as_ref());
+        let projected = projected.filter(|map| map.optional != Some(true)).map(|map| &*map.name);
+        let whole = volume.config_map.iter().filter(|map| map.optional != Some(true));
+        whole.map(|map| &*map.name).chain(projected)
+    });
+    let ours = pod
+        .annotations()
+        .get(annotation::SHARED_GPU_CONFIG_MAP)
+        .filter(|ours| !ours.is_empty());
+    in_volumes
+        .chain(parts.iter().flat_map(|part| part.named.iter().copied()))
+        .filter(|name| !name.is_empty() && ours.is_none_or(|ours| !name.starts_with(&**ours)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

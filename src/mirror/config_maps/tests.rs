@@ -1,0 +1,142 @@
+//! Who waits for which ConfigMaps, and whom a change tells.
+
+use std::sync::Arc;
+
+use kube::core::ObjectMeta;
+use kube::core::PartialObjectMetaExt;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::engine::input::Event;
+use crate::mirror::{Change, Object, Settings};
+
+fn mirror(config_maps: bool) -> Mirror {
+    Mirror::new(Settings {
+        config_maps,
+        ..Settings::default()
+    })
+}
+
+fn map(name: &str) -> Object {
+    let meta = ObjectMeta {
+        name: Some(name.to_owned()),
+        namespace: Some("ns".to_owned()),
+        ..ObjectMeta::default()
+    };
+    Object::ConfigMap(Arc::new(meta.into_response_partial()))
+}
+
+fn pod(spec: &Value, node: Option<&str>) -> Object {
+    let mut spec = spec.clone();
+    (spec["schedulerName"], spec["nodeName"]) = ("kai-scheduler".into(), node.into());
+    let pod = json!({
+        "metadata": {"name": "p", "namespace": "ns", "uid": "p", "annotations": {"runai/shared-gpu-configmap": "ours"}},
+        "spec": spec, "status": {"phase": "Pending"},
+    });
+    Object::Pod(Arc::new(serde_json::from_value(pod).unwrap()))
+}
+
+/// What the engine is told to be in the way of the pod, if it is told of the pod at all.
+fn told(mirror: &mut Mirror, change: Change) -> Option<String> {
+    let events = mirror.apply(change).events;
+    events.into_iter().find_map(|event| match event {
+        Event::Pod(pod) => Some(pod.blocked.as_deref().unwrap_or_default().to_owned()),
+        _ => None,
+    })
+}
+
+fn mounting(volume: &Value) -> Value {
+    json!({"containers": [{"name": "c", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}], "volumes": [volume]})
+}
+
+#[test]
+fn what_a_pod_cannot_start_without_is_found_wherever_it_stands() {
+    let variable = |optional: bool| json!({"name": "E", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k", "optional": optional}}});
+    let container = |more: &Value| json!({"containers": [{"name": "c"}, more]});
+    let lacks = "Missing required configmaps: [m]";
+    let table = [
+        (mounting(&json!({"name": "v", "configMap": {"name": "m"}})), lacks),
+        (
+            mounting(&json!({"name": "v", "configMap": {"name": "m", "optional": true}})),
+            "",
+        ),
+        (mounting(&json!({"name": "unmounted", "configMap": {"name": "m"}})), ""),
+        (mounting(&json!({"name": "v", "secret": {"secretName": "m"}})), ""),
+        (
+            mounting(
+                &json!({"name": "v", "projected": {"sources": [{"secret": {"name": "s"}}, {"configMap": {"name": "m"}}]}}),
+            ),
+            lacks,
+        ),
+        (
+            mounting(&json!({"name": "v", "projected": {"sources": [{"configMap": {"name": "m", "optional": true}}]}})),
+            "",
+        ),
+        (container(&json!({"name": "d", "env": [variable(false)]})), lacks),
+        (container(&json!({"name": "d", "env": [variable(true)]})), ""),
+        (
+            container(&json!({"name": "d", "envFrom": [{"configMapRef": {"name": "m"}}]})),
+            lacks,
+        ),
+        (
+            container(&json!({"name": "d", "envFrom": [{"configMapRef": {"name": "m", "optional": true}}]})),
+            "",
+        ),
+        (
+            container(&json!({"name": "d", "envFrom": [{"secretRef": {"name": "m"}}]})),
+            "",
+        ),
+        (
+            container(&json!({"name": "d", "envFrom": [{"configMapRef": {"name": "ours-0"}}]})),
+            "",
+        ),
+        (
+            json!({"containers": [{"name": "c"}], "initContainers": [{"name": "i", "env": [variable(false)]}]}),
+            lacks,
+        ),
+        (
+            json!({"containers": [{"name": "c"}], "ephemeralContainers": [{"name": "e", "env": [variable(false)]}]}),
+            lacks,
+        ),
+        (
+            container(&json!({"name": "d", "env": [variable(false)], "envFrom": [{"configMapRef": {"name": "a"}}]})),
+            "Missing required configmaps: [a m]",
+        ),
+    ];
+    for (spec, expected) in &table {
+        let mut mirror = mirror(true);
+        assert_eq!(
+            told(&mut mirror, Change::Applied(pod(spec, None))).as_deref(),
+            Some(*expected),
+            "{spec}"
+        );
+        let mut off = self::mirror(false);
+        assert_eq!(
+            told(&mut off, Change::Applied(pod(spec, None))).as_deref(),
+            Some(""),
+            "{spec}"
+        );
+    }
+}
+
+#[test]
+fn a_pod_is_told_of_when_what_it_needs_comes_or_goes_until_it_has_a_node() {
+    let mut mirror = mirror(true);
+    let needs = mounting(&json!({"name": "v", "configMap": {"name": "m"}}));
+    assert_eq!(told(&mut mirror, Change::Applied(map("other"))), None);
+    assert!(
+        told(&mut mirror, Change::Applied(pod(&needs, None)))
+            .unwrap()
+            .ends_with("[m]")
+    );
+    assert_eq!(told(&mut mirror, Change::Deleted(map("other"))), None);
+    assert_eq!(told(&mut mirror, Change::Applied(map("m"))).as_deref(), Some(""));
+    assert_eq!(told(&mut mirror, Change::Applied(map("m"))), None, "it was there");
+    assert!(told(&mut mirror, Change::Deleted(map("m"))).unwrap().ends_with("[m]"));
+    assert_eq!(
+        told(&mut mirror, Change::Applied(pod(&needs, Some("n")))).as_deref(),
+        Some("")
+    );
+    assert_eq!(told(&mut mirror, Change::Applied(map("m"))), None);
+    assert!(mirror.config_maps.users.is_empty());
+}

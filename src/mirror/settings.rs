@@ -1,0 +1,56 @@
+//! What the mirror goes by.
+
+use super::Shard;
+use crate::api::names::{label, node_label, object, resource};
+
+/// Which objects this mirror looks at, and under which names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Pods with this `spec.schedulerName` are ours to schedule.
+    pub scheduler_name: String,
+    /// Which nodes, queues and pod groups belong to this shard.
+    pub shard: Shard,
+    /// Only nodes with one of the two worker labels take part.
+    pub restrict_nodes: bool,
+    /// Label key of CPU worker nodes.
+    pub cpu_worker_label: String,
+    /// Label key of GPU worker nodes.
+    pub gpu_worker_label: String,
+    /// Label key of nodes with multi-instance GPUs.
+    pub mig_label: String,
+    /// Extended resources that are whole GPUs, of all vendors counted together.
+    pub gpu_resources: Vec<String>,
+    /// Value of the label `app` on GPU reservation pods.
+    pub reservation_app: String,
+    /// Value of the label `app` on scaling pods.
+    pub scaling_app: String,
+    /// The kubelets' alignment to NUMA zones is to be foreseen, without these resources.
+    pub numa: Option<Vec<String>>,
+    /// Disruption budgets count. KAI does not look at them.
+    pub budgets: bool,
+    /// Pods wait for the ConfigMaps that they need; all that exist are told.
+    pub config_maps: bool,
+    /// False: queues with a parent hang below one unlimited queue `default`, and no other queue exists.
+    pub full_hierarchy: bool,
+}
+
+impl Default for Settings {
+    /// KAI's defaults.
+    fn default() -> Self {
+        Self {
+            scheduler_name: object::SCHEDULER_NAME.to_owned(),
+            shard: Shard::default(),
+            restrict_nodes: false,
+            cpu_worker_label: node_label::CPU_WORKER.to_owned(),
+            gpu_worker_label: node_label::GPU_WORKER.to_owned(),
+            mig_label: node_label::MIG_ENABLED.to_owned(),
+            gpu_resources: [resource::NVIDIA_GPU, resource::AMD_GPU].map(ToOwned::to_owned).into(),
+            reservation_app: object::RESERVATION_APP.to_owned(),
+            scaling_app: label::SCALING_POD_APP.to_owned(),
+            numa: None,
+            budgets: true,
+            config_maps: false,
+            full_hierarchy: true,
+        }
+    }
+}
