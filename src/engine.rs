@@ -55,7 +55,7 @@ pub struct Engine {
     rooms: Rooms,
     spots: Spots,
     /// What was last reported about each gang.
-    reported: BTreeMap<GangId, GroupReport>,
+    reported: BTreeMap<GangId, Reported>,
     /// Pods last told of as strays: as whom, and what was said.
     strays: BTreeMap<TaskId, (PodRef, String)>,
     /// Gangs that are broken.
@@ -67,6 +67,15 @@ pub struct Engine {
     plainly: bool,
     #[cfg(test)]
     exhaustively: bool,
+}
+
+/// What was said about a gang, and on what grounds: as long as those stay, so do the words.
+#[derive(Debug)]
+struct Reported {
+    report: GroupReport,
+    /// See [`Gang::changed`](model::gang::Gang::changed); 0 if the words must be found anew.
+    changed: u64,
+    findings: Findings,
 }
 
 impl Engine {
@@ -96,6 +105,7 @@ impl Engine {
         self.policy = policy;
         self.model.settings_changed(self.policy.stuck_after);
         self.lines.clear(&mut self.model);
+        self.reported.values_mut().for_each(|known| known.changed = 0);
     }
 
     /// Takes in one change. Never fails: what cannot be used (a queue below itself, an unknown parent) is explained by the reports of the groups
@@ -199,7 +209,7 @@ impl Engine {
 
     /// Reports on gangs that wait, where the report is new, and on those that no longer do.
     fn tell(
-        reported: &mut BTreeMap<GangId, GroupReport>,
+        reported: &mut BTreeMap<GangId, Reported>,
         session: &Session,
         findings: &BTreeMap<GangId, Findings>,
         decisions: &mut Decisions,
@@ -208,13 +218,26 @@ impl Engine {
         for &gang in &session.model.pending {
             let standing = Self::standing_reason(session, gang);
             let findings = standing.as_ref().or_else(|| findings.get(&gang)).unwrap_or(&nothing);
-            let Some(report) = report(session.model, session.policy, gang, findings) else {
+            let changed = session.model.gangs[gang].changed;
+            let known = reported.get(&gang);
+            let words = || report(session.model, session.policy, gang, findings);
+            if let Some(known) = known.filter(|known| known.changed == changed && known.findings == *findings) {
+                debug_assert!(words().as_ref() == Some(&known.report), "{:?}", known.report);
                 continue;
-            };
-            if reported.get(&gang) != Some(&report) {
-                decisions.unschedulable.push(report.clone());
-                reported.insert(gang, report);
             }
+            let Some(report) = words() else { continue };
+            if known.is_none_or(|known| known.report != report) {
+                decisions.unschedulable.push(report.clone());
+            }
+            let findings = findings.clone();
+            reported.insert(
+                gang,
+                Reported {
+                    report,
+                    changed,
+                    findings,
+                },
+            );
         }
         let over: Vec<_> = reported
             .keys()
@@ -222,8 +245,8 @@ impl Engine {
             .filter(|gang| !session.model.pending.contains(gang))
             .collect();
         for gang in over {
-            if let Some(report) = reported.remove(&gang) {
-                decisions.cleared.push(report.group);
+            if let Some(known) = reported.remove(&gang) {
+                decisions.cleared.push(known.report.group);
             }
         }
         decisions

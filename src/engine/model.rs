@@ -87,6 +87,8 @@ pub struct Model {
     pub strays: BTreeSet<TaskId>,
     /// Gangs with a changed pod or settings since the last cycle.
     pub changed_gangs: Vec<GangId>,
+    /// Counts changes of gangs.
+    changes: u64,
     /// Gangs that may have to move in the lines of their queues. See `fairshare::lines`.
     pub moved: Vec<GangId>,
     /// Something that decisions depend on changed.
@@ -221,6 +223,8 @@ impl Model {
 
     /// A gang's pods or settings changed for good.
     pub(super) fn gang_changed(&mut self, gang: GangId) {
+        self.changes += 1;
+        self.gangs[gang].changed = self.changes;
         let most = 2 * self.gangs.slots() + SPARE;
         for list in [&mut self.moved, &mut self.changed_gangs] {
             if list.last() != Some(&gang) {

@@ -13,7 +13,7 @@ use crate::engine::policy::Policy;
 use super::refusal::PodProblem;
 
 /// What a cycle found out about a gang.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Findings {
     /// Reasons for the whole gang.
     found: Vec<Found>,
@@ -22,7 +22,7 @@ pub struct Findings {
 }
 
 /// A reason for a gang.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 enum Found {
     /// Said.
     Said(Reason),

@@ -127,6 +127,8 @@ pub struct Gang {
     pub tasks: Tasks,
     /// Its sub-groups contradict each other: what is wrong.
     pub broken: Option<String>,
+    /// When its pods or settings last changed for good, as the model counts; no two gangs share an instant.
+    pub changed: u64,
 }
 
 /// How far a gang is, for its place in the order of jobs.
@@ -151,6 +153,7 @@ impl Gang {
             tree: Vec::new(),
             tasks: Tasks::new(),
             broken: None,
+            changed: 0,
         }
     }
 
