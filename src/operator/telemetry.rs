@@ -105,8 +105,10 @@ pub fn start(args: &Args, level: &str) -> anyhow::Result<Guard> {
     let filter = args.log_level.as_deref().unwrap_or(level);
     let filter = EnvFilter::try_new(filter)
         .with_context(|| format!("--log-level {filter}"))?
-        // Whoever made a request says what its failure means; the client would call every one an error, a conflict too.
-        .add_directive("kube_client::client::builder=off".parse()?);
+        // Whoever made a request says what its failure means; the client would call every one an error, a conflict too, and the
+        // watcher warn of each of a thousand attempts.
+        .add_directive("kube_client::client::builder=off".parse()?)
+        .add_directive("kube_runtime::watcher=error".parse()?);
     let spans = args.traces_url().as_deref().map(span_exporter).transpose()?;
     if let Some(provider) = &spans {
         // A second start is refused below.
