@@ -51,7 +51,7 @@ pub struct Engine {
     policy: Policy,
     model: Model,
     lines: Lines,
-    /// How much room there is, as far as victims were looked for.
+    /// How much room there is.
     rooms: Rooms,
     spots: Spots,
     /// What was last reported about each gang.

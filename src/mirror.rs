@@ -12,6 +12,7 @@ pub mod budget;
 pub mod claims;
 pub mod config_maps;
 pub mod constraints;
+mod links;
 pub mod node;
 pub mod numa;
 pub mod pod;
@@ -378,7 +379,9 @@ impl Mirror {
             let known = self.pods.remove(&key);
             self.claims.note_pod(&key, known.as_deref(), None);
             self.volumes.leave(&key, pod);
-            self.config_maps.leave(&key, pod);
+            if self.settings.config_maps {
+                self.config_maps.leave(&key, pod);
+            }
             out.events.push(Event::PodGone(uid.into()));
         }
         if let Some(membership) = self.memberships.remove(uid) {

@@ -17,6 +17,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use kube::ResourceExt;
 
+use super::links::Links;
 use super::{name, object_key};
 use crate::api::BindRequest;
 use crate::engine::input::devices::{ClaimInput, ClaimRef, PodClaims, PoolInput};
@@ -105,9 +106,9 @@ pub struct Claims {
     told: Table<Name, ClaimInput>,
     pools: BTreeMap<PoolKey, PoolInput>,
     /// Claims by the uid of the pod that they are for.
-    for_pod: Table<Box<str>, BTreeSet<Box<str>>>,
+    for_pod: Links,
     /// Pods (`namespace/name`) by the claim that they name.
-    named_by: Table<Box<str>, BTreeSet<Box<str>>>,
+    named_by: Links,
     /// Extended resources → the class that stands for them.
     extended: BTreeMap<String, Box<str>>,
 }
@@ -120,15 +121,10 @@ impl Claims {
         let claims = |pod: Option<&Pod>| pod.map(named).unwrap_or_default();
         let (before, after) = (claims(old), claims(new));
         for claim in before.iter().filter(|claim| !after.contains(*claim)) {
-            if let Some(pods) = self.named_by.get_mut(claim) {
-                pods.remove(key);
-                if pods.is_empty() {
-                    self.named_by.remove(claim);
-                }
-            }
+            self.named_by.remove(claim, key);
         }
         for claim in after {
-            self.named_by.entry(claim).or_default().insert(key.into());
+            self.named_by.add(claim, key);
         }
     }
 
@@ -181,7 +177,7 @@ impl Claims {
         }
         let mut keys: BTreeSet<Box<str>> = named(pod).into_iter().collect();
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        keys.extend(self.for_pod.get(uid).into_iter().flatten().cloned());
+        keys.extend(self.for_pod.to(uid).cloned());
         for claim in keys.iter().filter_map(|key| self.claims.get(key)) {
             if is_extended(claim) {
                 continue;
@@ -203,7 +199,7 @@ impl Claims {
     pub fn pods_of(&self, claim: &ResourceClaim) -> Vec<Box<str>> {
         let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
         let key = object_key(namespace, &claim.name_any());
-        let mut pods: BTreeSet<Box<str>> = self.named_by.get(&key).cloned().unwrap_or_default();
+        let mut pods: BTreeSet<Box<str>> = self.named_by.to(&key).cloned().collect();
         let known = self.claims.get(&key).map(Arc::as_ref);
         for claim in known.into_iter().chain([claim]) {
             pods.extend(for_whom(claim).map(|(pod, _)| object_key(namespace, &pod)));
@@ -216,16 +212,12 @@ impl Claims {
         let key = claim_key(claim);
         if let Some(old) = self.claims.remove(&key)
             && let Some((_, uid)) = for_whom(&old)
-            && let Some(claims) = self.for_pod.get_mut(&*uid)
         {
-            claims.remove(&key);
-            if claims.is_empty() {
-                self.for_pod.remove(&*uid);
-            }
+            self.for_pod.remove(&uid, &key);
         }
         if there {
             if let Some((_, uid)) = for_whom(claim) {
-                self.for_pod.entry(uid.into()).or_default().insert(key.clone());
+                self.for_pod.add(uid, &key);
             }
             self.claims.insert(key, claim.clone());
         }

@@ -2,12 +2,13 @@
 //!
 //! Only names count. Nothing is checked where ConfigMaps are not listed at all. Absent: Secrets, which KAI does not check either.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet};
 
 use k8s_openapi::api::core::v1::{ConfigMap, EnvFromSource, EnvVar, Pod, PodSpec, VolumeMount};
 use kube::ResourceExt;
 use kube::core::PartialObjectMeta;
 
+use super::links::Links;
 use super::{Mirror, Output, object_key};
 use crate::api::names::annotation;
 use crate::engine::input::Name;
@@ -20,7 +21,7 @@ pub type ConfigMapMeta = PartialObjectMeta<ConfigMap>;
 pub struct ConfigMaps {
     there: HashSet<Box<str>>,
     /// Pods without a node, by what they need, there or not.
-    users: BTreeMap<Box<str>, BTreeSet<Box<str>>>,
+    users: Links,
 }
 
 impl ConfigMaps {
@@ -31,8 +32,7 @@ impl ConfigMaps {
         }
         let namespace = pod.namespace().unwrap_or_default();
         for needed in required(pod) {
-            let users = self.users.entry(object_key(&namespace, needed)).or_default();
-            users.insert(key.into());
+            self.users.add(object_key(&namespace, needed), key);
         }
     }
 
@@ -40,13 +40,7 @@ impl ConfigMaps {
     pub(super) fn leave(&mut self, key: &str, pod: &Pod) {
         let namespace = pod.namespace().unwrap_or_default();
         for needed in required(pod) {
-            let needed = object_key(&namespace, needed);
-            if let Some(users) = self.users.get_mut(&needed) {
-                users.remove(key);
-                if users.is_empty() {
-                    self.users.remove(&needed);
-                }
-            }
+            self.users.remove(&object_key(&namespace, needed), key);
         }
     }
 
@@ -57,8 +51,8 @@ impl ConfigMaps {
             return None;
         }
         let namespace = pod.namespace().unwrap_or_default();
-        let mut missing: Vec<_> = required(pod).into_iter().collect();
-        missing.retain(|name| !self.there.contains(&object_key(&namespace, name)));
+        let is_missing = |name: &&str| !self.there.contains(&object_key(&namespace, name));
+        let missing: Vec<_> = required(pod).into_iter().filter(is_missing).collect();
         (!missing.is_empty()).then(|| format!("Missing required configmaps: [{}]", missing.join(" ")).into())
     }
 }
@@ -70,14 +64,7 @@ impl Mirror {
         if self.config_maps.there.contains(&key) == there {
             return;
         }
-        let pods: Vec<_> = self
-            .config_maps
-            .users
-            .get(&key)
-            .into_iter()
-            .flatten()
-            .cloned()
-            .collect();
+        let pods: Vec<_> = self.config_maps.users.to(&key).cloned().collect();
         self.with_these_pods(&pods, out, |mirror| {
             if there {
                 mirror.config_maps.there.insert(key);

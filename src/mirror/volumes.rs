@@ -4,7 +4,7 @@
 
 mod disks;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{
@@ -15,6 +15,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
 
+use super::links::Links;
 use super::{Mirror, Output, constraints, name, object_key};
 use crate::api::names::volume;
 use crate::api::quantity::Amount;
@@ -54,9 +55,9 @@ pub struct Volumes {
     /// Volumes per driver, by node.
     limits: Table<Box<str>, Vec<(Name, i64)>>,
     /// Pods by claim, known or not.
-    users: BTreeMap<Box<str>, BTreeSet<Box<str>>>,
+    users: Links,
     /// Claims by the volume that they name.
-    claims_of: Table<Box<str>, BTreeSet<Box<str>>>,
+    claims_of: Links,
     /// What the engine was told.
     offers: Table<Box<str>, VolumeInput>,
     capacities: Table<Box<str>, CapacityInput>,
@@ -78,8 +79,7 @@ impl Volumes {
     pub(super) fn join(&mut self, key: &str, pod: &Pod) {
         let namespace = pod.namespace().unwrap_or_default();
         for (claim, _) in references(pod) {
-            let users = self.users.entry(object_key(&namespace, &claim)).or_default();
-            users.insert(key.into());
+            self.users.add(object_key(&namespace, &claim), key);
         }
     }
 
@@ -87,13 +87,7 @@ impl Volumes {
     pub(super) fn leave(&mut self, key: &str, pod: &Pod) {
         let namespace = pod.namespace().unwrap_or_default();
         for (claim, _) in references(pod) {
-            let claim = object_key(&namespace, &claim);
-            if let Some(users) = self.users.get_mut(&claim) {
-                users.remove(key);
-                if users.is_empty() {
-                    self.users.remove(&claim);
-                }
-            }
+            self.users.remove(&object_key(&namespace, &claim), key);
         }
     }
 
@@ -195,12 +189,8 @@ impl Volumes {
 
     /// Pods whose claims meet a condition.
     fn users_where(&self, concerned: impl Fn(&PersistentVolumeClaim) -> bool) -> Vec<Box<str>> {
-        let claims = self
-            .users
-            .iter()
-            .filter(|(claim, _)| self.claims.get(*claim).is_some_and(|claim| concerned(claim)));
-        let pods: BTreeSet<&Box<str>> = claims.flat_map(|(_, pods)| pods).collect();
-        pods.into_iter().cloned().collect()
+        self.users
+            .to_those(|claim| self.claims.get(claim).is_some_and(|claim| concerned(claim)))
     }
 
     /// A volume as it is on offer; `None` if it has its claim already, or cannot be had.
@@ -266,11 +256,8 @@ impl Mirror {
             StorageObject::Claim(claim) => self.claim_changed(claim, there, out),
             StorageObject::Volume(volume) => {
                 let key: Box<str> = volume.name_any().into();
-                let claims = self.volumes.claims_of.get(&key).into_iter().flatten();
-                let pods: BTreeSet<_> = claims
-                    .filter_map(|claim| self.volumes.users.get(claim))
-                    .flatten()
-                    .collect();
+                let claims = self.volumes.claims_of.to(&key);
+                let pods: BTreeSet<_> = claims.flat_map(|claim| self.volumes.users.to(claim)).collect();
                 let pods: Vec<_> = pods.into_iter().cloned().collect();
                 self.with_these_pods(&pods, out, |mirror| {
                     put(&mut mirror.volumes.volumes, &key, volume, there);
@@ -345,19 +332,14 @@ impl Mirror {
         let before = self.volumes.claims.get(&key).and_then(|claim| volume(claim));
         let after = volume(claim).filter(|_| there);
         if before != after {
-            if let Some(before) = before
-                && let Some(claims) = self.volumes.claims_of.get_mut(&before)
-            {
-                claims.remove(&key);
-                if claims.is_empty() {
-                    self.volumes.claims_of.remove(&before);
-                }
+            if let Some(before) = before {
+                self.volumes.claims_of.remove(&before, &key);
             }
             if let Some(after) = after {
-                self.volumes.claims_of.entry(after).or_default().insert(key.clone());
+                self.volumes.claims_of.add(after, &key);
             }
         }
-        let pods: Vec<_> = self.volumes.users.get(&key).into_iter().flatten().cloned().collect();
+        let pods: Vec<_> = self.volumes.users.to(&key).cloned().collect();
         self.with_these_pods(&pods, out, |mirror| {
             put(&mut mirror.volumes.claims, &key, claim, there);
         });

@@ -187,7 +187,7 @@ pub fn refusals(model: &Model, context: Context, task: TaskId, id: NodeId) -> Re
             pod.input.namespace, pod.input.name, node.name
         ))];
     }
-    if shape.shared && !filter::joins(node, shape) && node.sharing_from.is_some() {
+    if !filter::sharing_open(node, shape) {
         return smallvec![Refusal::SharingFailed];
     }
     if !filter::slots_suffice(node, shape) {

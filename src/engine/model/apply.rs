@@ -503,7 +503,7 @@ impl Model {
             self.sharing_at.remove(&(before, id));
         }
         self.sharing_at.extend(from.map(|at| (at, id)));
-        self.change_node(id, |_| {});
+        self.dirty = true;
     }
 
     fn unevicted(&mut self, uid: &Name, now: Time) {

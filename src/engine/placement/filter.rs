@@ -73,7 +73,7 @@ pub fn allowed(model: &Model, policy: &Policy, task: TaskId, id: NodeId) -> bool
         && node_kind_allows(node, shape)
         && claims::gpus_served(model, task, id)
         && (shape.gpu.memory == 0 || node.input.as_ref().is_some_and(|input| input.gpu_memory.is_some()))
-        && (!shape.shared || joins(node, shape) || node.sharing_from.is_none())
+        && sharing_open(node, shape)
         && slots_suffice(node, shape)
         && (class.constraints.ports.is_empty() || ports_free(model, task, node))
         && neighbours::clash(model, task, id).is_none()
@@ -114,9 +114,13 @@ pub fn slots_suffice(node: &Node, shape: &Shape) -> bool {
     node.future.get(PODS) >= if joins(node, shape) { 1 } else { 2 }
 }
 
-/// No GPU need be opened for sharing.
+/// GPUs of the node may be opened for sharing, or none need be.
 #[must_use]
-pub fn joins(node: &Node, shape: &Shape) -> bool {
+pub fn sharing_open(node: &Node, shape: &Shape) -> bool {
+    node.sharing_from.is_none() || !shape.shared || joins(node, shape)
+}
+
+fn joins(node: &Node, shape: &Shape) -> bool {
     fitting_groups(node, shape).count() as i64 >= shape.gpu.count
 }
 

@@ -1,6 +1,6 @@
 //! Disks: those that pods name themselves and cannot share freely, those of drivers that were part of Kubernetes once, and those that are attached to nodes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PodSpec, Volume};
@@ -9,6 +9,7 @@ use kube::ResourceExt;
 
 use super::{Volumes, put};
 use crate::engine::input::{AttachmentInput, Disk, Event, Name, Table};
+use crate::mirror::links::Links;
 use crate::mirror::{Output, name};
 
 /// The drivers that have taken over from those that were built in, by the provisioner's name in storage classes.
@@ -91,7 +92,7 @@ fn of_volume(volume: &Volume) -> Vec<Disk> {
 pub struct Attachments {
     all: Table<Box<str>, Arc<VolumeAttachment>>,
     /// Attachments by the volume that they name.
-    of_volume: BTreeMap<Box<str>, BTreeSet<Box<str>>>,
+    of_volume: Links,
     told: Table<Box<str>, AttachmentInput>,
 }
 
@@ -104,14 +105,10 @@ impl Volumes {
     pub(super) fn attachment_changed(&mut self, attachment: &Arc<VolumeAttachment>, there: bool, out: &mut Output) {
         let key: Box<str> = attachment.name_any().into();
         if let Some(volume) = volume_of(attachment) {
-            let known = self.attachments.of_volume.entry(volume.into()).or_default();
             if there {
-                known.insert(key.clone());
+                self.attachments.of_volume.add(volume, &key);
             } else {
-                known.remove(&key);
-            }
-            if known.is_empty() {
-                self.attachments.of_volume.remove(volume);
+                self.attachments.of_volume.remove(volume, &key);
             }
         }
         put(&mut self.attachments.all, &key, attachment, there);
@@ -120,7 +117,7 @@ impl Volumes {
 
     /// A volume appeared, changed or is gone, and with it what its attachments mean.
     pub(super) fn tell_attachments_of(&mut self, volume: &str, out: &mut Output) {
-        let keys = self.attachments.of_volume.get(volume).cloned().unwrap_or_default();
+        let keys: Vec<_> = self.attachments.of_volume.to(volume).cloned().collect();
         for key in keys {
             self.tell_attachment(&key, out);
         }
