@@ -142,6 +142,7 @@ fn available(deployment: &Deployment) -> i32 {
 }
 
 /// Lets pods that have been bound start, until so many are ready.
+/// Time passes at its own pace meanwhile: what must still run afterwards needs a long time to run.
 async fn start(stage: &Stage, ready: usize) {
     let started = async || {
         stage.pass(1);
@@ -198,7 +199,10 @@ async fn nodes_show_what_they_have(stage: &Stage) {
 
 async fn a_pod_runs_and_completes(stage: &Stage) {
     stage
-        .create::<Pod>(pod("a", json!({"restartPolicy": "Never", "command": ["sleep", "5"]})))
+        .create::<Pod>(pod(
+            "a",
+            json!({"restartPolicy": "Never", "command": ["sleep", "1000"]}),
+        ))
         .await;
     stage
         .create::<Pod>(pod(
@@ -217,7 +221,7 @@ async fn a_pod_runs_and_completes(stage: &Stage) {
     let status = running.status.expect("a status");
     assert!(status.pod_ip.is_some() && status.start_time.is_some());
     assert!(status.container_statuses.expect("containers")[0].ready);
-    stage.pass(5);
+    stage.pass(1000);
     let done: Pod = stage.until("a", "its end", |pod: &Pod| phase(pod) == "Succeeded").await;
     assert_eq!(condition(&done, "Ready"), Some("False"));
     let failed: Pod = stage.until("b", "its end", |pod: &Pod| phase(pod) == "Failed").await;
@@ -235,7 +239,7 @@ async fn a_pod_runs_and_completes(stage: &Stage) {
 
 async fn a_pod_is_given_its_grace_period(stage: &Stage) {
     stage.create::<Pod>(pod("a", json!({}))).await;
-    let mut stubborn = pod("b", json!({"terminationGracePeriodSeconds": 30}));
+    let mut stubborn = pod("b", json!({"terminationGracePeriodSeconds": 1000}));
     stubborn["metadata"]["annotations"] = json!({"unikai.dev/ignore-sigterm": "true"});
     stage.create::<Pod>(stubborn).await;
     start(stage, 2).await;
@@ -251,7 +255,7 @@ async fn a_pod_is_given_its_grace_period(stage: &Stage) {
     };
     eventually("the pod that heeds SIGTERM to be gone", first).await;
     assert!(stage.find::<Pod>("b").await.is_some(), "it has seconds left");
-    stage.pass(30);
+    stage.pass(1000);
     stage.until_gone::<Pod>("b").await;
 }
 
@@ -357,7 +361,7 @@ async fn a_silenced_kubelet_leaves_its_pods(stage: &Stage) {
     stage
         .create::<Pod>(pod(
             "a",
-            json!({"nodeName": node, "restartPolicy": "Never", "command": ["sleep", "5"]}),
+            json!({"nodeName": node, "restartPolicy": "Never", "command": ["sleep", "1000"]}),
         ))
         .await;
     start(stage, 1).await;
@@ -366,7 +370,7 @@ async fn a_silenced_kubelet_leaves_its_pods(stage: &Stage) {
     let silent = nodes.get(&node).await.expect("the node");
     let taints = silent.spec.and_then(|spec| spec.taints).expect("taints");
     assert!(taints.iter().all(|taint| taint.key == "node.kubernetes.io/unreachable"));
-    stage.pass(10);
+    stage.pass(1000);
     stage.create::<Pod>(pod("b", json!({}))).await;
     start(stage, 2).await;
     assert_ne!(node_of(&stage.get::<Pod>("b").await), node);
@@ -589,7 +593,7 @@ async fn a_job_fails(stage: &Stage) {
 
 async fn a_job_is_suspended_resumed_and_expires(stage: &Stage) {
     let spec = json!({"suspend": true, "ttlSecondsAfterFinished": 60});
-    stage.create::<Job>(job("work", "sleep 2", spec)).await;
+    stage.create::<Job>(job("work", "sleep 1000", spec)).await;
     let is = |job: &Job, shown: &str| conditions(job).contains(&shown.to_owned());
     stage
         .until("work", "its suspension", |job: &Job| is(job, "Suspended=True"))
@@ -608,6 +612,8 @@ async fn a_job_is_suspended_resumed_and_expires(stage: &Stage) {
         "a suspended pod has not failed"
     );
     stage.patch::<Job>("work", json!({"spec": {"suspend": false}})).await;
+    start(stage, 1).await;
+    stage.pass(1000);
     finish(stage, "work", "Complete").await;
     stage.pass(61);
     stage.until_gone::<Job>("work").await;
