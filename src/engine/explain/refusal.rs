@@ -132,24 +132,71 @@ impl PodProblem {
 
 /// Asks every node in question why it refuses a pod.
 pub fn examine(model: &Model, context: Context, task: TaskId) -> PodProblem {
+    let pod = &model.tasks[task];
+    let shape = &model.shapes[pod.shape];
+    // In a full cluster most nodes have too little, which is seen at a glance where nothing but amounts is asked for: one bit each.
+    let plain = pod.input.claims.is_none() && shape.plain() && shape.vector.iter().count() <= 64;
+    let (mut lacking, mut said) = (Votes::<u64>::default(), Votes::<Refusals>::default());
+    for &id in model.by_name.iter().filter(|id| context.scope.has(**id)) {
+        let node = &model.nodes[id];
+        if plain && !shape.vector.fits(&node.future, false) {
+            lacking.cast(short(shape, node).fold(0, |bits, at| bits | 1 << at));
+        } else {
+            said.cast(refusals(model, context, task, id));
+        }
+    }
+    let lacking = lacking.counted().map(|(bits, nodes)| {
+        let positions = (0..64).filter(|at| bits >> at & 1 == 1);
+        (positions.filter_map(|at| shortage(model, at)).collect(), nodes)
+    });
     let mut counts = BTreeMap::new();
-    // Most nodes say what the one before said.
-    let (mut said, mut nodes) = (Refusals::new(), 0);
-    let mut count = |said: Refusals, nodes: usize| {
-        for reason in said {
+    for (reasons, nodes) in lacking.chain(said.counted()) {
+        for reason in reasons {
             *counts.entry(reason).or_insert(0) += nodes;
         }
-    };
-    for &id in model.by_name.iter().filter(|id| context.scope.has(**id)) {
-        let here = refusals(model, context, task, id);
-        if here != said {
-            count(std::mem::replace(&mut said, here), nodes);
-            nodes = 0;
-        }
-        nodes += 1;
     }
-    count(said, nodes);
     PodProblem { headline: None, counts }
+}
+
+/// How many nodes said what.
+#[derive(Debug)]
+struct Votes<T> {
+    /// Most nodes say what the one before said.
+    last: Option<(T, usize)>,
+    counts: BTreeMap<T, usize>,
+}
+
+impl<T> Default for Votes<T> {
+    fn default() -> Self {
+        Self {
+            last: None,
+            counts: BTreeMap::new(),
+        }
+    }
+}
+
+impl<T: Ord> Votes<T> {
+    fn cast(&mut self, vote: T) {
+        match &mut self.last {
+            Some((said, nodes)) if *said == vote => *nodes += 1,
+            last => {
+                let before = last.replace((vote, 1));
+                self.count(before);
+            }
+        }
+    }
+
+    fn count(&mut self, said: Option<(T, usize)>) {
+        if let Some((said, nodes)) = said {
+            *self.counts.entry(said).or_insert(0) += nodes;
+        }
+    }
+
+    fn counted(mut self) -> impl Iterator<Item = (T, usize)> {
+        let last = self.last.take();
+        self.count(last);
+        self.counts.into_iter()
+    }
 }
 
 /// Reasons of one node.
@@ -256,11 +303,10 @@ fn kind_text(model: &Model, task: TaskId, id: NodeId) -> String {
 
 /// What a node has too little of.
 fn shortages(model: &Model, shape: &Shape, node: &Node, spared: i64) -> Refusals {
-    let free = |position: usize| node.idle.get(position) - node.planned.get(position);
     let mut reasons = Refusals::new();
     for (name, amount) in &shape.gpu.mig {
         let position = (PODS + 1..).find(|at| model.resources.name(*at) == name);
-        if position.is_none_or(|at| free(at) < *amount) {
+        if position.is_none_or(|at| free(node, at) < *amount) {
             reasons.push(Refusal::Mig(name.to_string()));
         }
     }
@@ -269,26 +315,42 @@ fn shortages(model: &Model, shape: &Shape, node: &Node, spared: i64) -> Refusals
     } else {
         shape.vector.get(GPUS)
     };
-    if shape.gpu.mig.is_empty() && gpus - spared > free(GPUS).max(0) {
+    if shape.gpu.mig.is_empty() && gpus - spared > free(node, GPUS).max(0) {
         reasons.push(Refusal::Gpus);
     } else if shape.gpu.memory > 0 && shape.gpu.memory > node.gpu_memory() {
         reasons.push(Refusal::GpuMemory);
-    } else if shape.shared && reasons.is_empty() && shape.vector.fits(&node.future, true) && free(GPUS) < GPU {
+    } else if shape.shared && reasons.is_empty() && shape.vector.fits(&node.future, true) && free(node, GPUS) < GPU {
         reasons.push(Refusal::Gpus);
     }
-    if shape.vector.get(CPU) > free(CPU) {
-        reasons.push(Refusal::Cpu);
-    }
-    if shape.vector.get(MEMORY) > free(MEMORY) {
-        reasons.push(Refusal::Memory);
-    }
-    for (position, amount) in shape.vector.iter().skip(PODS) {
-        let name = model.resources.name(position);
-        if amount > 0 && amount > free(position) && mig_slices(name) == 0 {
-            reasons.push(Refusal::Other(name.to_string()));
+    let others = short(shape, node).filter(|at| *at != GPUS);
+    reasons.extend(others.filter_map(|at| shortage(model, at)));
+    reasons
+}
+
+fn free(node: &Node, position: usize) -> i64 {
+    node.idle.get(position) - node.planned.get(position)
+}
+
+/// The resources that a node has too little of, by position, as far as amounts tell.
+fn short<'a>(shape: &'a Shape, node: &'a Node) -> impl Iterator<Item = usize> + 'a {
+    let short = |(at, asked): (usize, i64)| {
+        let anyway = matches!(at, CPU | MEMORY);
+        ((anyway || asked > 0) && asked > free(node, at)).then_some(at)
+    };
+    shape.vector.iter().filter_map(short)
+}
+
+/// Too little of the resource at a position. Instances of a GPU are told of by their profile.
+fn shortage(model: &Model, at: usize) -> Option<Refusal> {
+    match at {
+        CPU => Some(Refusal::Cpu),
+        MEMORY => Some(Refusal::Memory),
+        GPUS => Some(Refusal::Gpus),
+        _ => {
+            let name = model.resources.name(at);
+            (mig_slices(name) == 0).then(|| Refusal::Other(name.to_string()))
         }
     }
-    reasons
 }
 
 /// What makes a pod hopeless whatever happens in the cluster: something that it needs is missing, or no node is large enough.

@@ -60,6 +60,12 @@ impl Shape {
         }
     }
 
+    /// Asks for amounts of resources and nothing else.
+    #[must_use]
+    pub fn plain(&self) -> bool {
+        !self.shared && self.gpu.mig.is_empty()
+    }
+
     /// MiB that it takes on each of its devices when a device has `memory` MiB.
     #[must_use]
     pub fn device_memory(&self, memory: i64) -> i64 {
