@@ -13,6 +13,7 @@ pub mod claims;
 pub mod config_maps;
 pub mod constraints;
 mod links;
+pub mod needs;
 pub mod node;
 pub mod numa;
 pub mod pod;
@@ -199,6 +200,7 @@ pub struct Mirror {
     volumes: volumes::Volumes,
     config_maps: config_maps::ConfigMaps,
     claims: claims::Claims,
+    templates: needs::Templates,
     started: bool,
 }
 
@@ -244,6 +246,7 @@ impl Mirror {
             volumes: volumes::Volumes::default(),
             config_maps: config_maps::ConfigMaps::default(),
             claims: claims::Claims::default(),
+            templates: needs::Templates::default(),
             started: false,
         }
     }
@@ -389,7 +392,7 @@ impl Mirror {
         }
     }
 
-    fn read_pod(&self, key: &str, pod: &Pod, out: Option<&mut Output>) -> PodInput {
+    fn read_pod(&self, key: &str, pod: &Arc<Pod>, out: Option<&mut Output>) -> PodInput {
         let request = self.requests.of(key, pod, |node| self.nodes.contains_key(node));
         let membership = pod.metadata.uid.as_deref().and_then(|uid| self.memberships.get(uid));
         let mut problems = Vec::new();
@@ -401,6 +404,7 @@ impl Mirror {
             pod::Around {
                 namespaces: &self.namespaces,
                 claims: &self.claims,
+                templates: &self.templates,
             },
             &mut problems,
         );

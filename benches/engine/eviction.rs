@@ -100,7 +100,7 @@ pub fn measure(shape: &str, nodes: usize, eviction: &Eviction) {
         for event in &mut job {
             match event {
                 Event::Group(group) => group.queue = name("queue-1"),
-                Event::Pod(pod) => pod.gpu.count = waiting.gpus,
+                Event::Pod(pod) => pod.needs_mut().gpu.count = waiting.gpus,
                 _ => {}
             }
         }

@@ -1,8 +1,10 @@
 //! Nodes, queues and workloads to measure with.
 
+use std::sync::Arc;
+
 use unikai::engine::input::{
-    Amounts, Event, GPU, GpuKind, GpuRequest, GroupInput, GroupKey, Labels, Name, NodeInput, PodInput, PodStatus,
-    QueueInput, Share, Time, WHOLE,
+    Amounts, Event, GPU, GpuKind, GpuRequest, GroupInput, GroupKey, Labels, Name, Needs, NodeInput, PodInput,
+    PodStatus, QueueInput, Share, Time, WHOLE,
 };
 
 /// GPUs of each node.
@@ -115,34 +117,31 @@ pub fn pod(group: &GroupKey, pod: &str) -> PodInput {
         foreign: false,
         utility: false,
         reservation: false,
-        request: Amounts {
-            cpu: 1_000,
-            memory: 1 << 30,
-            gpu: 0,
-            other: Vec::new(),
-        },
-        gpu: GpuRequest {
-            kind: GpuKind::Regular,
-            count: 1,
-            portion: WHOLE,
-            ..GpuRequest::default()
-        },
+        needs: Arc::new(Needs {
+            request: Amounts {
+                cpu: 1_000,
+                memory: 1 << 30,
+                gpu: 0,
+                other: Vec::new(),
+            },
+            gpu: GpuRequest {
+                kind: GpuKind::Regular,
+                count: 1,
+                portion: WHOLE,
+                ..GpuRequest::default()
+            },
+            ..Needs::default()
+        }),
         received: None,
         gpu_groups: Vec::new(),
         task_priority: None,
         kubeflow_master: false,
         ray_head: false,
         nominated_node: None,
-        node_selector: Vec::new(),
-        affinity_required: None,
-        affinity_preferred: Vec::new(),
-        tolerations: Vec::new(),
-        host_ports: Vec::new(),
         relations: None,
         volumes: None,
         claims: None,
         numa: None,
         blocked: None,
-        constraints: None,
     }
 }

@@ -204,14 +204,14 @@ fn make_group(group: &mut GroupInput, kind: Kind) {
 fn make_pod(pod: &mut PodInput, kind: Kind) {
     let GroupKey { namespace, .. } = pod.group.clone().expect("it has a group");
     pod.labels = Labels::from_iter([("color", "green")]);
-    pod.request = Amounts {
+    pod.needs_mut().request = Amounts {
         cpu: 100,
         memory: 500 << 20,
         ..Amounts::default()
     };
-    pod.gpu = GpuRequest::default();
+    pod.needs_mut().gpu = GpuRequest::default();
     if kind == Kind::NodeAffinity {
-        pod.affinity_required = Some(vec![NodeTerm {
+        pod.needs_mut().affinity_required = Some(vec![NodeTerm {
             labels: vec![listed(ZONE, &["zone-0", "zone-1"])],
             fields: Vec::new(),
         }]);

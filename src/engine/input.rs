@@ -560,6 +560,26 @@ impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for Labels {
     }
 }
 
+/// What a pod asks of the node that it runs on. Pods from one template ask the same, and share it where that is seen at once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// Requests of all containers, native sidecars, init containers and overhead, without GPUs and without the pod itself.
+    pub request: Amounts,
+    /// The GPU part of the request.
+    pub gpu: GpuRequest,
+    /// Node selector, sorted by key.
+    pub node_selector: Vec<(Name, Name)>,
+    /// Required node affinity: any of these terms. `None`: no requirement.
+    pub affinity_required: Option<Vec<NodeTerm>>,
+    /// Tolerations.
+    pub tolerations: Vec<Toleration>,
+    /// Host ports.
+    pub host_ports: Vec<HostPort>,
+    /// Further parts of the pod that bear on where it may run (volumes, priority class), as one opaque text;
+    /// pods that differ here are never taken for equals.
+    pub constraints: Option<Name>,
+}
+
 /// A pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodInput {
@@ -589,10 +609,8 @@ pub struct PodInput {
     pub utility: bool,
     /// A GPU reservation pod: its GPU belongs to the sharing books, not to itself.
     pub reservation: bool,
-    /// Requests of all containers, native sidecars, init containers and overhead, without GPUs and without the pod itself.
-    pub request: Amounts,
-    /// The GPU part of the request.
-    pub gpu: GpuRequest,
+    /// What it asks of its node.
+    pub needs: Arc<Needs>,
     /// How its GPUs were given, for a pod on a node.
     pub received: Option<GpuKind>,
     /// The shared GPU groups that it uses, for a pod on a node.
@@ -605,16 +623,6 @@ pub struct PodInput {
     pub ray_head: bool,
     /// The node nominated in its status.
     pub nominated_node: Option<Name>,
-    /// Node selector, sorted by key.
-    pub node_selector: Vec<(Name, Name)>,
-    /// Required node affinity: any of these terms. `None`: no requirement.
-    pub affinity_required: Option<Vec<NodeTerm>>,
-    /// Preferred node affinity: (weight, term).
-    pub affinity_preferred: Vec<(i32, NodeTerm)>,
-    /// Tolerations.
-    pub tolerations: Vec<Toleration>,
-    /// Host ports.
-    pub host_ports: Vec<HostPort>,
     /// What it asks of a kubelet that aligns to NUMA zones, where that is to be foreseen.
     pub numa: Option<Arc<PodNuma>>,
     /// The devices that it claims; `None` if it claims none.
@@ -625,7 +633,11 @@ pub struct PodInput {
     pub volumes: Option<Arc<PodVolumes>>,
     /// Why this pod can be placed nowhere at present, found outside the engine (an object that it needs is missing). Whole sentence.
     pub blocked: Option<Name>,
-    /// Further parts of the pod that bear on where it may run (volumes, priority class), as one opaque text;
-    /// pods that differ here are never taken for equals.
-    pub constraints: Option<Name>,
+}
+
+impl PodInput {
+    /// Its needs, to be changed for this pod alone.
+    pub fn needs_mut(&mut self) -> &mut Needs {
+        Arc::make_mut(&mut self.needs)
+    }
 }

@@ -26,8 +26,9 @@ pub mod topology;
 pub mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use crate::engine::input::{Amounts, GpuRequest, GroupKey, Name, Table, Time};
+use crate::engine::input::{Amounts, GpuRequest, GroupKey, Name, Needs, Table, Time};
 
 use arena::Arena;
 use budget::Budgets;
@@ -69,6 +70,8 @@ pub struct Model {
     queue_ids: Table<Name, QueueId>,
     class_ids: Table<Constraints, ClassId>,
     shape_ids: Table<(Amounts, GpuRequest), ShapeId>,
+    /// Of the last pod that has nothing but its needs to tell it apart: pods of one template share those.
+    last_kind: Option<(Arc<Needs>, ClassId, ShapeId)>,
     /// Topologies by name.
     pub topologies: BTreeMap<Name, Topology>,
     /// How many pods may still be evicted.

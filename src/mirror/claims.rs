@@ -21,7 +21,7 @@ use super::links::Links;
 use super::{name, object_key};
 use crate::api::BindRequest;
 use crate::engine::input::devices::{ClaimInput, ClaimRef, PodClaims, PoolInput};
-use crate::engine::input::{Event, GpuRequest, Name, Table};
+use crate::engine::input::{Event, GpuRequest, Name, Needs, Table};
 use cel::Selector;
 use pools::{PoolKey, Slices};
 
@@ -128,9 +128,9 @@ impl Claims {
         }
     }
 
-    /// What a pod claims, and what that adds to its request for GPUs.
+    /// What a pod claims, and what that adds to its needs: GPUs, and what tells it apart from pods with other claims.
     #[must_use]
-    pub fn of_pod(&self, pod: &Pod, request: Option<&BindRequest>, gpu: &mut GpuRequest) -> Option<PodClaims> {
+    pub fn of_pod(&self, pod: &Pod, request: Option<&BindRequest>, needs: &mut Arc<Needs>) -> Option<PodClaims> {
         let references = pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
         let named: Vec<ClaimRef> = references
             .filter_map(|reference| {
@@ -148,13 +148,25 @@ impl Claims {
             })
             .collect();
         let extended = extended::of_pod(self, pod, request);
-        self.count_gpus(pod, gpu);
-        (!named.is_empty() || extended.is_some()).then_some(PodClaims { named, extended })
+        if !self.claims.is_empty() {
+            let mut gpu = needs.gpu.clone();
+            self.count_gpus(pod, &mut gpu);
+            if gpu != needs.gpu {
+                Arc::make_mut(needs).gpu = gpu;
+            }
+        }
+        if named.is_empty() && extended.is_none() {
+            return None;
+        }
+        let claims = PodClaims { named, extended };
+        let others = needs.constraints.as_deref().unwrap_or_default();
+        let others = format!("{others}\n{}", self.kind(&claims));
+        Arc::make_mut(needs).constraints = Some(others.into());
+        Some(claims)
     }
 
     /// What tells pods with different claims apart, and those with equal ones not.
-    #[must_use]
-    pub fn kind(&self, claims: &PodClaims) -> String {
+    fn kind(&self, claims: &PodClaims) -> String {
         let mut kind = String::new();
         for named in &claims.named {
             let own = named.claim.as_ref().filter(|_| !named.shared);
@@ -172,9 +184,6 @@ impl Claims {
 
     /// GPUs in claims: those that are for the pod, and those that it names.
     fn count_gpus(&self, pod: &Pod, gpu: &mut GpuRequest) {
-        if self.claims.is_empty() {
-            return;
-        }
         let mut keys: BTreeSet<Box<str>> = named(pod).into_iter().collect();
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         keys.extend(self.for_pod.to(uid).cloned());

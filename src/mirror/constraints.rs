@@ -1,6 +1,6 @@
 //! Where a pod may go as its spec says: node selector, node affinity, tolerations, host ports; and a node's taints.
 //!
-//! Absent: inter-pod affinity and topology spread constraints, which `relations` reads.
+//! Absent: inter-pod affinity and topology spread constraints, which `relations` reads, and preferred node affinity, which has no bearing (KAI's way).
 
 use k8s_openapi::api::core::v1::{self, NodeSelectorRequirement, NodeSelectorTerm, PodSpec};
 
@@ -23,22 +23,6 @@ pub fn required(spec: &PodSpec) -> Option<Vec<NodeTerm>> {
     let affinity = spec.affinity.as_ref()?.node_affinity.as_ref()?;
     let required = affinity.required_during_scheduling_ignored_during_execution.as_ref()?;
     Some(required.node_selector_terms.iter().filter_map(term).collect())
-}
-
-/// Preferred node affinity, by weight.
-#[must_use]
-pub fn preferred(spec: &PodSpec) -> Vec<(i32, NodeTerm)> {
-    let affinity = spec
-        .affinity
-        .as_ref()
-        .and_then(|affinity| affinity.node_affinity.as_ref());
-    let preferred =
-        affinity.and_then(|affinity| affinity.preferred_during_scheduling_ignored_during_execution.as_ref());
-    preferred
-        .into_iter()
-        .flatten()
-        .filter_map(|one| Some((one.weight, term(&one.preference)?)))
-        .collect()
 }
 
 /// A term. `None`, which matches no node: it holds an operator that does not exist.

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 
 use super::claims::Claims;
+use super::needs::Templates;
 use super::relations::{self, Namespaces};
-use super::{Problem, Settings, bind_request, constraints, name, numa, queue, requests};
+use super::{Problem, Settings, bind_request, name, numa, queue};
 use crate::api::BindRequest;
 use crate::api::names::{annotation, label, received_resource_type, third_party};
 use crate::engine::input::{GpuKind, GroupKey, Name, PodInput, PodStatus, Time};
@@ -27,15 +28,21 @@ pub struct Around<'a> {
     pub namespaces: &'a Namespaces,
     /// Claims for devices.
     pub claims: &'a Claims,
+    /// What pods like it were found to need.
+    pub templates: &'a Templates,
 }
 
 /// Reads a pod. `request` is the bind request that counts for it. A pod of another scheduler belongs to no group of ours.
 pub fn read(
-    pod: &Pod,
+    pod: &Arc<Pod>,
     request: Option<&BindRequest>,
     membership: Option<&Membership>,
     settings: &Settings,
-    Around { namespaces, claims }: Around,
+    Around {
+        namespaces,
+        claims,
+        templates,
+    }: Around,
     problems: &mut Vec<Problem>,
 ) -> PodInput {
     let no_spec = PodSpec::default();
@@ -48,13 +55,8 @@ pub fn read(
             .map(String::as_str)
     };
     let app = labelled(label::APP);
-    let (amounts, mut gpu) = requests::of_pod(pod, &settings.gpu_resources, problems);
-    let used = claims.of_pod(pod, request, &mut gpu);
-    let others = constraints::others(spec);
-    let others = match &used {
-        Some(used) => Some(format!("{}\n{}", others.unwrap_or_default(), claims.kind(used)).into()),
-        None => others,
-    };
+    let mut needs = templates.needs(pod, &settings.gpu_resources, problems);
+    let used = claims.of_pod(pod, request, &mut needs);
     let finished = phase(pod) == "Succeeded";
     let foreign = !finished && spec.scheduler_name.as_deref().unwrap_or_default() != settings.scheduler_name;
     let namespace = name(pod.metadata.namespace.as_deref().unwrap_or_default());
@@ -68,7 +70,7 @@ pub fn read(
         uid: name(pod.metadata.uid.as_deref().unwrap_or_default()),
         namespace,
         name: name(pod.metadata.name.as_deref().unwrap_or_default()),
-        created: queue::created(pod),
+        created: queue::created(&**pod),
         labels: pod.metadata.labels.iter().flatten().collect(),
         group,
         sub_group,
@@ -78,8 +80,7 @@ pub fn read(
         foreign,
         utility: app.is_some_and(|app| app == settings.reservation_app || app == settings.scaling_app),
         reservation: app == Some(settings.reservation_app.as_str()),
-        request: amounts,
-        gpu,
+        needs,
         received: received(pod, request),
         gpu_groups: gpu_groups(pod, request),
         task_priority: labelled(label::TASK_PRIORITY).map(|text| text.parse().unwrap_or(i64::MIN)),
@@ -90,11 +91,6 @@ pub fn read(
             .as_ref()
             .and_then(|status| status.nominated_node_name.as_deref())
             .map(name),
-        node_selector: constraints::node_selector(spec),
-        affinity_required: constraints::required(spec),
-        affinity_preferred: constraints::preferred(spec),
-        tolerations: constraints::tolerations(spec),
-        host_ports: constraints::host_ports(spec),
         numa: settings
             .numa
             .is_some()
@@ -103,7 +99,6 @@ pub fn read(
         relations: relations::read(pod, spec, namespaces).map(Arc::new),
         volumes: None,
         blocked: blocked(problems),
-        constraints: others,
     }
 }
 

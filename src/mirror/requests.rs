@@ -165,6 +165,17 @@ pub fn allocatable(resources: &QuantityMap, gpus: &[String], problems: &mut Vec<
     (amounts, pods)
 }
 
+/// Whether an annotation is part of what a pod asks for.
+#[must_use]
+pub fn asks(key: &str) -> bool {
+    let shares = [
+        annotation::GPU_FRACTION,
+        annotation::GPU_MEMORY,
+        annotation::GPU_FRACTION_NUM_DEVICES,
+    ];
+    shares.contains(&key) || key.starts_with(annotation::MIG_PREFIX)
+}
+
 /// What a pod asks for: its amounts without GPUs, and its GPU request. `gpus` names the resources that are whole GPUs. Problems of the kind [`Problem::Quantity`] and
 /// [`Problem::Contradiction`] mean that the answer is not to be relied on.
 pub fn of_pod(pod: &Pod, gpus: &[String], problems: &mut Vec<Problem>) -> (Amounts, GpuRequest) {
@@ -176,14 +187,19 @@ pub fn of_pod(pod: &Pod, gpus: &[String], problems: &mut Vec<Problem>) -> (Amoun
 fn base<'o>(pod: &'o Pod, gpus: &[String], problems: &mut Vec<Problem>) -> Sum<'o> {
     let Some(spec) = &pod.spec else { return Sum::default() };
     let running = Sum::of(
-        spec.containers.iter().filter_map(requests),
+        spec.containers.iter().filter_map(of_container),
         gpus,
         "spec.containers",
         problems,
     );
     let (mut sidecars, mut peak) = (Sum::default(), Sum::default());
     for container in spec.init_containers.iter().flatten() {
-        let own = Sum::of(requests(container).into_iter(), gpus, "spec.initContainers", problems);
+        let own = Sum::of(
+            of_container(container).into_iter(),
+            gpus,
+            "spec.initContainers",
+            problems,
+        );
         if container.restart_policy.as_deref() == Some("Always") {
             sidecars = sidecars.add(&own);
         } else {
@@ -198,7 +214,8 @@ fn base<'o>(pod: &'o Pod, gpus: &[String], problems: &mut Vec<Problem>) -> Sum<'
     running.add(&sidecars).max(&peak).add(&overhead)
 }
 
-fn requests(container: &Container) -> Option<&QuantityMap> {
+/// What a container asks for, as it says.
+pub(super) fn of_container(container: &Container) -> Option<&QuantityMap> {
     container.resources.as_ref()?.requests.as_ref()
 }
 

@@ -3,6 +3,7 @@
 mod claims;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
@@ -237,7 +238,7 @@ impl Model {
                 return;
             }
         }
-        let class = self.class_id(&input);
+        let (class, shape) = self.kind_of(&input);
         let assumed = known.and_then(|id| self.still_assumed(id, &input));
         let retry_at = known.and_then(|id| self.tasks[id].retry_at);
         let before = known.and_then(|id| self.tasks[id].state.hold.clone());
@@ -245,7 +246,6 @@ impl Model {
             self.take_out(id);
         }
         self.dirty = true;
-        let shape = self.shape_id(&input);
         let counted = if self.neighbours.stale {
             Counters::new()
         } else {
@@ -621,8 +621,23 @@ impl Model {
         id
     }
 
+    /// The class of a pod, which counts in it from here on, and its shape.
+    fn kind_of(&mut self, input: &PodInput) -> (ClassId, ShapeId) {
+        let plain = input.relations.is_none() && input.volumes.is_none() && input.blocked.is_none();
+        let last = self.last_kind.as_ref().filter(|_| plain);
+        if let Some(&(_, class, shape)) = last.filter(|(needs, ..)| Arc::ptr_eq(needs, &input.needs)) {
+            self.classes[class].pods += 1;
+            return (class, shape);
+        }
+        let (class, shape) = (self.class_id(input), self.shape_id(input));
+        if plain {
+            self.last_kind = Some((Arc::clone(&input.needs), class, shape));
+        }
+        (class, shape)
+    }
+
     fn shape_id(&mut self, input: &PodInput) -> ShapeId {
-        let key = (input.request.clone(), input.gpu.clone());
+        let key = (input.needs.request.clone(), input.needs.gpu.clone());
         if let Some(&id) = self.shape_ids.get(&key) {
             return id;
         }
@@ -660,6 +675,7 @@ impl Model {
             && let Some(class) = self.classes.remove(id)
         {
             self.classes_gone += 1;
+            self.last_kind = None;
             self.class_ids.remove(&class.constraints);
             if let Some(asked) = &class.asked {
                 self.neighbours.release(asked);

@@ -44,12 +44,12 @@ impl Constraints {
             .collect();
         claims.sort();
         Self {
-            selector: input.node_selector.clone(),
-            required: input.affinity_required.clone(),
-            tolerations: input.tolerations.clone(),
-            ports: input.host_ports.clone(),
+            selector: input.needs.node_selector.clone(),
+            required: input.needs.affinity_required.clone(),
+            tolerations: input.needs.tolerations.clone(),
+            ports: input.needs.host_ports.clone(),
             relations: input.relations.clone(),
-            other: input.constraints.clone(),
+            other: input.needs.constraints.clone(),
             blocked: input
                 .blocked
                 .clone()

@@ -127,13 +127,13 @@ fn joins(node: &Node, shape: &Shape) -> bool {
 /// No pod on the node, or coming to it, uses the host ports.
 #[must_use]
 pub fn ports_free(model: &Model, task: TaskId, node: &Node) -> bool {
-    let wanted = &model.tasks[task].input.host_ports;
+    let wanted = &model.tasks[task].input.needs.host_ports;
     node.tasks
         .iter()
         .chain(&node.coming)
         .filter(|other| **other != task)
         .all(|other| {
-            let taken = &model.tasks[*other].input.host_ports;
+            let taken = &model.tasks[*other].input.needs.host_ports;
             taken.iter().all(|taken| {
                 let everywhere = |ip: &str| ip.is_empty() || ip == "0.0.0.0";
                 wanted.iter().all(|port| {

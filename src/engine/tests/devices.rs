@@ -128,9 +128,9 @@ impl Cluster {
                 if number == 0 || !job.shared {
                     events.push(Event::Claim(Box::new(job.claim(&claim))));
                 }
-                pod.gpu.dra = i64::from(job.count);
-                pod.gpu.dra_shared = if job.shared { pod.gpu.dra } else { 0 };
-                pod.constraints = Some(if job.shared {
+                pod.needs_mut().gpu.dra = i64::from(job.count);
+                pod.needs_mut().gpu.dra_shared = if job.shared { i64::from(job.count) } else { 0 };
+                pod.needs_mut().constraints = Some(if job.shared {
                     claim.clone()
                 } else {
                     format!("{}{}", job.count, job.network).into()

@@ -138,8 +138,8 @@ impl Cluster {
             let mut one = pod(&group, number, job.gpus);
             if let Some(place) = job.running_on {
                 let place = (usize::from(place) + if place % 2 == 0 { number } else { 0 }) % free.len();
-                let needs = if one.gpu.kind == crate::engine::input::GpuKind::Regular {
-                    one.gpu.count
+                let needs = if one.needs.gpu.kind == crate::engine::input::GpuKind::Regular {
+                    one.needs.gpu.count
                 } else {
                     1
                 };
@@ -147,7 +147,7 @@ impl Cluster {
                     free[place] -= needs;
                     one.status = PodStatus::Running;
                     one.node = Some(format!("n{place}").into());
-                    if one.gpu.kind != crate::engine::input::GpuKind::Regular {
+                    if one.needs.gpu.kind != crate::engine::input::GpuKind::Regular {
                         one.gpu_groups = vec![format!("g-{}", one.uid).into()];
                     }
                 }

@@ -21,7 +21,7 @@ use crate::engine::Engine;
 use crate::engine::decision::Decisions;
 use crate::engine::input::devices::{DeviceInput, Reach};
 use crate::engine::input::{
-    Amounts, BudgetInput, Event, GPU, GpuKind, GpuRequest, GroupInput, GroupKey, Labels, Name, NodeInput,
+    Amounts, BudgetInput, Event, GPU, GpuKind, GpuRequest, GroupInput, GroupKey, Labels, Name, Needs, NodeInput,
     NodeRequirement, PodInput, PodSelector, PodStatus, PodTerm, QueueInput, Relations, SelectorOp, Share, Spread,
     SubGroupInput, Time, TopologyConstraint, TopologyInput, WHOLE,
 };
@@ -466,30 +466,27 @@ pub fn pod(group: &GroupInput, number: usize, gpus: &str) -> PodInput {
         foreign: false,
         utility: false,
         reservation: false,
-        request: Amounts {
-            cpu: 1,
-            memory: 1,
-            gpu: 0,
-            other: Vec::new(),
-        },
-        gpu: gpu_request(gpus),
+        needs: Arc::new(Needs {
+            request: Amounts {
+                cpu: 1,
+                memory: 1,
+                gpu: 0,
+                other: Vec::new(),
+            },
+            gpu: gpu_request(gpus),
+            ..Needs::default()
+        }),
         received: None,
         gpu_groups: Vec::new(),
         task_priority: None,
         kubeflow_master: false,
         ray_head: false,
         nominated_node: None,
-        node_selector: Vec::new(),
-        affinity_required: None,
-        affinity_preferred: Vec::new(),
-        tolerations: Vec::new(),
-        host_ports: Vec::new(),
         blocked: None,
         relations: None,
         volumes: None,
         claims: None,
         numa: None,
-        constraints: None,
     }
 }
 
@@ -584,8 +581,8 @@ fn job(line: &str, age: usize) -> Vec<Event> {
     }
     for pod in &mut pods {
         pod.relations = relations(&pod.labels, &options);
-        pod.request.cpu = number("cpu").unwrap_or(pod.request.cpu);
-        pod.request.memory = number("mem").unwrap_or(pod.request.memory);
+        pod.needs_mut().request.cpu = number("cpu").unwrap_or(pod.needs.request.cpu);
+        pod.needs_mut().request.memory = number("mem").unwrap_or(pod.needs.request.memory);
     }
     for (key, status) in [("failed", PodStatus::Failed), ("succeeded", PodStatus::Succeeded)] {
         for _ in 0..number(key).unwrap_or(0) {
@@ -676,7 +673,7 @@ fn add_pods(pods: &mut Vec<PodInput>, group: &GroupInput, item: &str) -> Option<
     for at in 0..count.max(places.len()) {
         let mut pod = pod(group, pods.len(), gpus);
         pod.sub_group.clone_from(&sub);
-        pod.node_selector = wanted
+        pod.needs_mut().node_selector = wanted
             .iter()
             .map(|(key, value)| (Name::from(*key), Name::from(*value)))
             .collect();

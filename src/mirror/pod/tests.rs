@@ -6,13 +6,14 @@ fn pod(yaml: &str) -> Pod {
 
 fn plain(yaml: &str) -> PodInput {
     read(
-        &pod(yaml),
+        &Arc::new(pod(yaml)),
         None,
         None,
         &Settings::default(),
         Around {
             namespaces: &Namespaces::default(),
             claims: &Claims::default(),
+            templates: &Templates::default(),
         },
         &mut Vec::new(),
     )
@@ -25,13 +26,14 @@ fn status_of(phase: &str, metadata: &str, spec: &str, requested: bool) -> PodSta
     let yaml =
         format!("{{metadata: {{name: p, {metadata}}}, spec: {{containers: [], {spec}}}, status: {{phase: {phase}}}}}");
     read(
-        &pod(&yaml),
+        &Arc::new(pod(&yaml)),
         requested.then_some(&request),
         None,
         &Settings::default(),
         Around {
             namespaces: &Namespaces::default(),
             claims: &Claims::default(),
+            templates: &Templates::default(),
         },
         &mut Vec::new(),
     )
@@ -138,13 +140,14 @@ fn a_bind_request_gives_node_and_gpus_to_a_pod_that_has_none() {
     .expect("a bind request");
     let read = |yaml: &str| {
         read(
-            &pod(yaml),
+            &Arc::new(pod(yaml)),
             Some(&request),
             None,
             &Settings::default(),
             Around {
                 namespaces: &Namespaces::default(),
                 claims: &Claims::default(),
+                templates: &Templates::default(),
             },
             &mut Vec::new(),
         )
@@ -177,13 +180,14 @@ fn the_annotation_goes_before_what_the_grouper_found() {
     };
     let read = |yaml: &str| {
         let read = read(
-            &pod(yaml),
+            &Arc::new(pod(yaml)),
             None,
             Some(&membership),
             &Settings::default(),
             Around {
                 namespaces: &Namespaces::default(),
                 claims: &Claims::default(),
+                templates: &Templates::default(),
             },
             &mut Vec::new(),
         );

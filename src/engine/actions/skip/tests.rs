@@ -23,7 +23,8 @@ fn job(engine: &mut Engine, name: &str, text: &str) {
             added.status = PodStatus::Succeeded;
         } else {
             let amounts: Vec<i64> = text.split(' ').skip(1).map(|amount| amount.parse().unwrap()).collect();
-            (added.request.cpu, added.request.memory) = (amounts[0], amounts[1]);
+            let request = &mut added.needs_mut().request;
+            (request.cpu, request.memory) = (amounts[0], amounts[1]);
         }
         engine.apply(Event::Pod(Box::new(added)), NOW);
     }

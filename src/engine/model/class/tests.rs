@@ -82,7 +82,7 @@ fn node_affinity() {
         ("zone=a", "", false),
         ("zone=a", " or zone in a", true),
     ] {
-        let constraints = constraints(|pod| pod.affinity_required = Some(terms(text)));
+        let constraints = constraints(|pod| pod.needs_mut().affinity_required = Some(terms(text)));
         assert_eq!(constraints.selects(&labelled(labels)), wanted, "{text} on {labels}");
     }
 }
@@ -91,8 +91,8 @@ fn node_affinity() {
 fn node_selector_and_affinity_must_both_hold() {
     let both = |selector: &str, required: Option<&str>| {
         let constraints = constraints(|pod| {
-            pod.node_selector = vec![("zone".into(), selector.into())];
-            pod.affinity_required = required.map(terms);
+            pod.needs_mut().node_selector = vec![("zone".into(), selector.into())];
+            pod.needs_mut().affinity_required = required.map(terms);
         });
         constraints.selects(&labelled("zone=a size=4"))
     };
@@ -101,7 +101,7 @@ fn node_selector_and_affinity_must_both_hold() {
     assert!(both("a", Some("size > 3")));
     assert!(!both("a", Some("size > 4")));
     assert!(!both("b", Some("size > 3")));
-    let nothing = constraints(|pod| pod.affinity_required = Some(Vec::new()));
+    let nothing = constraints(|pod| pod.needs_mut().affinity_required = Some(Vec::new()));
     assert!(!nothing.selects(&labelled("")));
     assert!(!constraints(|_| {}).selects(&Node::unknown("n0".into())));
 }
@@ -168,7 +168,7 @@ fn taints_and_tolerations() {
         let text = format!("{taints:?} by {tolerations:?}");
         tainted.input.as_mut().unwrap().taints = taints;
         let constraints =
-            constraints(|pod| pod.tolerations = tolerations.iter().map(|text| toleration(text)).collect());
+            constraints(|pod| pod.needs_mut().tolerations = tolerations.iter().map(|text| toleration(text)).collect());
         assert_eq!(constraints.tolerates(&tainted), wanted, "{text}");
     }
 }

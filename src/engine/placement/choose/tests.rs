@@ -182,7 +182,7 @@ fn asking(number: usize, (gpus, cores, devices): (u8, i64, usize)) -> Vec<Event>
             }],
             extended: None,
         }));
-        pod.constraints = Some(claim);
+        pod.needs_mut().constraints = Some(claim);
     }
     events.push(Event::Pod(Box::new(pod)));
     events

@@ -87,7 +87,7 @@ fn room_is_counted_in_pods_of_the_largest_kind() {
 fn pods_that_want_nothing_fit_in_any_number() {
     let mut pods = pods(&["0", "0", "0"]);
     for pod in &mut pods {
-        pod.request = Amounts::default();
+        pod.needs_mut().request = Amounts::default();
     }
     let (model, tasks) = cluster(&[&["0"]], &[], &pods);
     let need = Need::of(&model, &tasks);

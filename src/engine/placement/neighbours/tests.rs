@@ -502,7 +502,7 @@ fn spreading() {
 fn nodes_that_the_pod_may_not_use_do_not_count_unless_it_says_so() {
     let selected = |text: &str| {
         let mut waiting = made(99, "app=a", text);
-        waiting.node_selector = vec![("rack".into(), "1".into())];
+        waiting.needs_mut().node_selector = vec![("rack".into(), "1".into())];
         let running = [("n1", "app=a", ""), ("n1", "app=a", "")];
         let (model, task) = cluster(&NODES, &running, waiting);
         let spreading = Spreading::of(&model, task).unwrap();

@@ -386,7 +386,7 @@ fn after_eviction(action: ActionKind, asked: &str) -> (Vec<Name>, Vec<Name>) {
         let mut gang = group(name, if zone.is_some() { "holders" } else { own }, age);
         gang.priority = priority;
         let mut added = pod(&gang, 0, "0");
-        added.request.cpu = amounts(asked)[0].1;
+        added.needs_mut().request.cpu = amounts(asked)[0].1;
         let mut numa = asks(asked);
         if let Some(zone) = zone {
             added = placed(added, "n0");
