@@ -39,7 +39,7 @@ use kube::ResourceExt;
 use smallvec::SmallVec;
 
 use crate::api::{BindRequest, NodeResourceTopology, PodGroup, Queue, Topology};
-use crate::engine::input::{Event, GroupKey, Name, NodeInput, NumaInput, PodInput, QueueInput, Table};
+use crate::engine::input::{Event, GroupInput, GroupKey, Name, NodeInput, NumaInput, PodInput, QueueInput, Table};
 
 pub use config_maps::ConfigMapMeta;
 pub use settings::Settings;
@@ -592,9 +592,9 @@ impl Mirror {
     /// Changes what is known of a group and tells of it if the engine would see a difference.
     fn with_group(&mut self, key: &GroupKey, out: &mut Output, change: impl FnOnce(&mut Known)) {
         let mut known = self.groups.remove(key).unwrap_or_default();
-        let before = self.read_group(&known, None).filter(|_| known.told);
+        let before = self.read_group(key, &known, None).filter(|_| known.told);
         change(&mut known);
-        let after = self.read_group(&known, Some(out));
+        let after = self.read_group(key, &known, Some(out));
         match after {
             Some(after) if before.as_ref() == Some(&after) => {}
             Some(after) => {
@@ -612,18 +612,19 @@ impl Mirror {
         }
     }
 
-    fn read_group(&self, known: &Known, out: Option<&mut Output>) -> Option<crate::engine::input::GroupInput> {
+    fn read_group(&self, key: &GroupKey, known: &Known, out: Option<&mut Output>) -> Option<GroupInput> {
         let group = known
             .object()
             .filter(|group| self.settings.shard.selects(group.as_ref()))?;
         let mut problems = Vec::new();
         let input = pod_group::read(
+            key,
             group,
             &self.settings.shard,
             &self.classes,
             &self.topologies,
             &mut problems,
-        )?;
+        );
         if let Some(out) = out {
             for problem in problems {
                 out.reject("PodGroup", group.namespace(), &input.key.name, problem);
@@ -639,8 +640,8 @@ impl Mirror {
         let mut keys: Vec<GroupKey> = concerned.map(|(key, _)| key.clone()).collect();
         keys.sort_unstable();
         let read = |mirror: &Self| -> Vec<_> {
-            let known = keys.iter().filter_map(|key| mirror.groups.get(key));
-            known.map(|known| mirror.read_group(known, None)).collect()
+            let known = keys.iter().filter_map(|key| Some((key, mirror.groups.get(key)?)));
+            known.map(|(key, known)| mirror.read_group(key, known, None)).collect()
         };
         let before = read(self);
         change(self);

@@ -549,7 +549,7 @@ impl Labels {
 
 impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for Labels {
     fn from_iter<T: IntoIterator<Item = (K, V)>>(labels: T) -> Self {
-        let mut text = String::new();
+        let mut text = String::with_capacity(256);
         for (key, value) in labels {
             for part in [key.as_ref(), value.as_ref()] {
                 text.push_str(part);

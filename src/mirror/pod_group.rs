@@ -24,14 +24,15 @@ pub fn key(group: &PodGroup) -> Option<GroupKey> {
     })
 }
 
-/// Reads a pod group. `None`: it has no identity.
+/// Reads the pod group of that identity.
 pub fn read(
+    key: &GroupKey,
     group: &PodGroup,
     shard: &Shard,
     classes: &Classes,
     topologies: &BTreeMap<Box<str>, Arc<Topology>>,
     problems: &mut Vec<Problem>,
-) -> Option<GroupInput> {
+) -> GroupInput {
     let spec = &group.spec;
     let priority = classes.resolve(spec.priority_class_name.as_deref());
     let constraint =
@@ -44,8 +45,8 @@ pub fn read(
         topology: constraint(&sub.topology_constraint),
     };
     let back_off = spec.scheduling_backoff.unwrap_or(-1);
-    Some(GroupInput {
-        key: key(group)?,
+    GroupInput {
+        key: key.clone(),
         uid: name(group.metadata.uid.as_deref().unwrap_or_default()),
         queue: name(spec.queue.as_deref().unwrap_or_default()),
         priority,
@@ -74,7 +75,7 @@ pub fn read(
         back_off: back_off == 1,
         backed_off: back_off != -1
             && last_condition(group).is_some_and(|last| last.node_pool.as_deref() == Some(shard.pool_of(group))),
-    })
+    }
 }
 
 /// The newest scheduling condition: the one with the greatest transition id, the earlier of two equal ones.

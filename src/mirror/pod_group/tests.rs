@@ -16,8 +16,9 @@ fn read_with(
     topologies: &BTreeMap<Box<str>, Arc<Topology>>,
 ) -> (GroupInput, Vec<Problem>) {
     let mut problems = Vec::new();
-    let read = read(group, &Shard::default(), classes, topologies, &mut problems);
-    (read.expect("a pod group with an identity"), problems)
+    let key = key(group).expect("a pod group with an identity");
+    let read = read(&key, group, &Shard::default(), classes, topologies, &mut problems);
+    (read, problems)
 }
 
 fn plain(group: &PodGroup) -> (GroupInput, Vec<Problem>) {
