@@ -38,7 +38,6 @@ pub struct Sequence {
     /// Victims so far.
     pub batches: Vec<Batch>,
     rest: JobTree,
-    donors: Vec<bool>,
     most: usize,
     gangs: Vec<GangId>,
 }
@@ -51,11 +50,12 @@ impl Session<'_> {
         } = case;
         let chunk = &case.chunk;
         let job = wanted(self.model, chunk, smallest_gpu(self.model));
-        let sequence = self.sequence(action, gang, queue, &job)?;
+        let donors = self.donors(action, queue, &job);
         self.rooms.update(self.model);
-        if action == ActionKind::Reclaim && self.beyond_reach(&case, &sequence) {
+        if action == ActionKind::Reclaim && self.beyond_reach(&case, &job, &donors) {
             return None;
         }
+        let sequence = self.sequence(action, gang, queue, &donors)?;
         let mut kinds = Vec::new();
         let mut kind_of = Vec::with_capacity(chunk.len());
         let mut anywhere = false;
@@ -91,19 +91,17 @@ impl Session<'_> {
     }
 
     /// No victims that the rules of reclaim allow would free as many GPUs as the pods need.
-    fn beyond_reach(&self, case: &Case, sequence: &Sequence) -> bool {
-        let job = wanted(self.model, &case.chunk, None);
-        let lacking = job[GPUS] - self.rooms.sum;
+    fn beyond_reach(&self, case: &Case, claim: &Shared, donors: &[bool]) -> bool {
+        let lacking = wanted(self.model, &case.chunk, None)[GPUS] - self.rooms.sum;
         if lacking <= 0 {
             return false;
         }
-        let claim = wanted(self.model, &case.chunk, smallest_gpu(self.model));
-        let donors = |queue: QueueId| sequence.donors.get(queue.at()).copied().unwrap_or(false);
-        most_taken(self.model, self.lines, case.queue, &claim, donors).is_some_and(|most| most < lacking)
+        let donates = |queue: QueueId| donors.get(queue.at()).copied().unwrap_or(false);
+        most_taken(self.model, self.lines, case.queue, claim, donates).is_some_and(|most| most < lacking)
     }
 
-    /// Who may be taken, to be gathered from the worst on; `None` if nobody.
-    fn sequence(&mut self, action: ActionKind, gang: GangId, queue: QueueId, job: &Shared) -> Option<Sequence> {
+    /// The queues from which victims may be taken, by position.
+    fn donors(&self, action: ActionKind, queue: QueueId, job: &Shared) -> Vec<bool> {
         let mut donors = vec![false; self.model.queues.slots()];
         for (theirs, line) in self.lines.queues() {
             donors[theirs.at()] = !line.victims.is_empty()
@@ -114,6 +112,11 @@ impl Session<'_> {
                     ActionKind::Allocate | ActionKind::StaleGangEviction => false,
                 };
         }
+        donors
+    }
+
+    /// Who may be taken, to be gathered from the worst on; `None` if nobody.
+    fn sequence(&self, action: ActionKind, gang: GangId, queue: QueueId, donors: &[bool]) -> Option<Sequence> {
         let most = match self.policy.max_consolidation_victims {
             Some(most) if action == ActionKind::Consolidation => most + 1,
             Some(_) | None => usize::MAX,
@@ -129,7 +132,6 @@ impl Session<'_> {
         let mut sequence = Sequence {
             batches: Vec::new(),
             rest,
-            donors,
             most,
             gangs: Vec::new(),
         };
