@@ -2,6 +2,8 @@
 //! this process.
 
 use std::future::Future;
+use std::net::TcpListener;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
@@ -17,6 +19,20 @@ use unikai::operator::{Operator, Running};
 
 /// No test waits longer for anything.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A port on which nobody listens, for a process that is yet to start. Below those that the system hands to whoever connects somewhere: such a one
+/// would often be taken by then.
+pub fn free_port() -> u16 {
+    static TRIED: AtomicU32 = AtomicU32::new(0);
+    let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    let ports = std::iter::repeat_with(|| {
+        let next = std::process::id()
+            .wrapping_mul(97)
+            .wrapping_add(TRIED.fetch_add(1, Ordering::Relaxed));
+        10_000 + (next % 20_000) as u16
+    });
+    ports.take(20_000).find(free).expect("a free port")
+}
 
 /// An embedded API server with the CRDs, and an administrator.
 pub struct Cluster {

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use unikai::devcluster::apiserver::{ApiServer, Identity, Options};
 
 use crate::apiserver::harness::{Answer, Cluster, DEADLINE, client_of, on_each, send};
+use crate::support::free_port;
 
 /// The requests that the webhook at each path was asked about.
 type Asked = Arc<Mutex<BTreeMap<String, Vec<Value>>>>;
@@ -216,7 +217,7 @@ async fn warnings_reach_the_client_and_deletes_show_the_old_object() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_webhook_that_cannot_be_reached_fails_or_is_ignored() {
     on_each(async |cluster| {
-        let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+        let closed = format!("127.0.0.1:{}", free_port());
         let client = json!({"url": format!("https://{closed}/x")});
         let webhooks = [
             webhook(cluster, "ignored", client.clone(), json!({"failurePolicy": "Ignore"})),

@@ -2,7 +2,6 @@
 
 use std::{
     io::Write,
-    net::TcpListener,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     time::Duration,
@@ -16,6 +15,8 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 use unikai::devcluster::apiserver::{ApiServer, Identity, Options, RunningServer};
+
+use crate::support::free_port;
 
 /// How long anything may take before a test gives up.
 pub const DEADLINE: Duration = Duration::from_secs(60);
@@ -256,7 +257,7 @@ pub async fn own_real_server() -> Option<PathBuf> {
 /// Starts etcd and kube-apiserver under a shell that ends them, and takes their data away, when this process is gone: its standard input closes then.
 fn start_real(assets: &Path) -> PathBuf {
     let folder = tempfile::tempdir().unwrap().keep();
-    let [etcd, peer, port] = free_ports();
+    let [etcd, peer, port] = [(); 3].map(|()| free_port());
     let key = rcgen::KeyPair::generate().unwrap();
     std::fs::write(folder.join("sa.key"), key.serialize_pem()).unwrap();
     std::fs::write(folder.join("sa.pub"), key.public_key_pem()).unwrap();
@@ -298,11 +299,6 @@ fn start_real(assets: &Path) -> PathBuf {
     // Both live as long as this process.
     std::mem::forget((stdin, shell));
     kubeconfig
-}
-
-fn free_ports() -> [u16; 3] {
-    let listeners = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    listeners.map(|listener| listener.local_addr().unwrap().port())
 }
 
 async fn wait_until_ready(kubeconfig: &Path) {

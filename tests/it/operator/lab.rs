@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -17,6 +16,8 @@ use serde_json::{Value, json};
 use unikai::api::queue::Queue;
 use unikai::devcluster::apiserver::{ApiServer, Identity, Options, RunningServer};
 use unikai::devcluster::world::{NodeSpec, World, WorldHandle, WorldOptions};
+
+use crate::support::free_port;
 
 /// How long a test waits for what must happen. Generous: the machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -377,13 +378,6 @@ pub async fn eventually<T>(what: &str, mut attempt: impl AsyncFnMut() -> Result<
         }
         pause = (pause * 3 / 2).min(Duration::from_millis(200));
     }
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0")
-        .and_then(|l| l.local_addr())
-        .expect("a free port")
-        .port()
 }
 
 pub fn phase(pod: &Pod) -> String {
