@@ -549,6 +549,7 @@ impl Labels {
 
 impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for Labels {
     fn from_iter<T: IntoIterator<Item = (K, V)>>(labels: T) -> Self {
+        // Room for most pods' labels, so that it does not grow; what is kept is cut to size.
         let mut text = String::with_capacity(256);
         for (key, value) in labels {
             for part in [key.as_ref(), value.as_ref()] {

@@ -159,20 +159,11 @@ pub fn examine(model: &Model, context: Context, task: TaskId) -> PodProblem {
 }
 
 /// How many nodes said what.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Votes<T> {
     /// Most nodes say what the one before said.
     last: Option<(T, usize)>,
     counts: BTreeMap<T, usize>,
-}
-
-impl<T> Default for Votes<T> {
-    fn default() -> Self {
-        Self {
-            last: None,
-            counts: BTreeMap::new(),
-        }
-    }
 }
 
 impl<T: Ord> Votes<T> {
