@@ -106,7 +106,12 @@ impl Operator {
             channels.0.traces = traces;
             work.start("traces", components::traces::run(ends.shutdown.clone(), inbox, tracer));
         }
-        let describe = describe(election.clone(), channels.0.clone(), Arc::clone(&stores));
+        // The page is served longer than the components work, and traces ends with the last that tells it anything.
+        let page_bus = Bus {
+            traces: bus::Traces::default(),
+            ..channels.0.clone()
+        };
+        let describe = describe(election.clone(), page_bus, Arc::clone(&stores));
         start_components(&mut work, &context, &stores, channels, &settings);
         let running = Running {
             http: http.address,

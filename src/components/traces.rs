@@ -37,26 +37,25 @@ const WORKLOADS_MAX: usize = 10_000;
 /// Attempts of one workload that are told of.
 const ATTEMPTS_MAX: u32 = 100;
 
-/// Makes spans of what is seen, until shutdown; workloads that still wait then end there.
+/// Makes spans of what is seen, until nobody is left who sees anything: at shutdown the binder still finishes what is under way, and
+/// that is told of, too. Workloads that wait then end there.
 ///
 /// # Errors
-/// If every other component is gone.
+/// If every other component is gone before shutdown.
 pub async fn run(
     shutdown: CancellationToken,
     mut inbox: mpsc::Receiver<Sighting>,
     tracer: SdkTracer,
 ) -> Result<(), Error> {
     let mut recorder = Recorder::new(tracer);
-    loop {
-        tokio::select! {
-            () = shutdown.cancelled() => break,
-            sighting = inbox.recv() => recorder.take(sighting.ok_or(Error::Closed)?),
-        }
-    }
-    while let Ok(sighting) = inbox.try_recv() {
+    while let Some(sighting) = inbox.recv().await {
         recorder.take(sighting);
     }
-    Ok(())
+    if shutdown.is_cancelled() {
+        Ok(())
+    } else {
+        Err(Error::Closed)
+    }
 }
 
 /// A workload under way.

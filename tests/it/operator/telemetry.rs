@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::routing::post;
@@ -12,6 +13,7 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message as _;
 use serde_json::json;
 use unikai::components::figures::families::{OF_OBJECTS, OF_THE_PROCESS};
+use unikai::devcluster::apiserver::{Effect, Match, Times};
 use unikai::devcluster::world::NodeSpec;
 
 use super::lab::{Lab, Replica, eventually, gang, pod, queue};
@@ -252,10 +254,22 @@ async fn the_trace_of_a_workload_shows_its_stages_from_first_seen_to_bound() {
     })
     .await;
     lab.unschedulable(&members[0]).await;
+    // What is under way when the operator is told to end is finished, and told of.
+    let faults = lab.server.faults();
+    let late = faults.add(
+        Match::bindings(),
+        Effect::Delay(Duration::from_millis(500)),
+        Times::Always,
+    );
     lab.delete_pod("blocker").await;
-    lab.running(2).await;
+    eventually("both are being bound", async || {
+        let bindings = faults.struck(late);
+        (bindings == 2).then_some(()).ok_or_else(|| format!("{bindings} are"))
+    })
+    .await;
     operator.signal("TERM");
     operator.ends_well().await;
+    lab.running(2).await;
 
     let spans = collector.spans();
     let roots = spans.iter().filter(|span| span.parent_span_id.is_empty());
