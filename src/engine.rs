@@ -25,7 +25,7 @@ use explain::report::{Findings, pod_ref, report};
 use fairshare::divide::divide_tree;
 use fairshare::lines::Lines;
 use fairshare::tree::schedulable_queue;
-use input::{Event, GroupKey, Time};
+use input::{Counts, Event, GroupKey, Time};
 use model::Model;
 use model::ids::{GangId, TaskId};
 use policy::{ActionKind, Plugin, Policy};
@@ -106,6 +106,11 @@ impl Engine {
         self.model.settings_changed(self.policy.stuck_after);
         self.lines.clear(&mut self.model);
         self.reported.values_mut().for_each(|known| known.changed = 0);
+    }
+
+    /// Makes room for so many more at once; without it, room grows with what comes.
+    pub fn reserve(&mut self, more: &Counts) {
+        self.model.reserve(more);
     }
 
     /// Takes in one change. Never fails: what cannot be used (a queue below itself, an unknown parent) is explained by the reports of the groups

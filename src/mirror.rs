@@ -39,7 +39,9 @@ use kube::ResourceExt;
 use smallvec::SmallVec;
 
 use crate::api::{BindRequest, NodeResourceTopology, PodGroup, Queue, Topology};
-use crate::engine::input::{Event, GroupInput, GroupKey, Name, NodeInput, NumaInput, PodInput, QueueInput, Table};
+use crate::engine::input::{
+    Counts, Event, GroupInput, GroupKey, Name, NodeInput, NumaInput, PodInput, QueueInput, Table,
+};
 
 pub use config_maps::ConfigMapMeta;
 pub use settings::Settings;
@@ -249,6 +251,13 @@ impl Mirror {
             templates: needs::Templates::default(),
             started: false,
         }
+    }
+
+    /// Makes room for so many more at once; without it, room grows with what comes.
+    pub fn reserve(&mut self, more: &Counts) {
+        self.pods.reserve(more.pods);
+        self.nodes.reserve(more.nodes);
+        self.groups.reserve(more.groups);
     }
 
     /// Takes in one change and says what the engine must be told.

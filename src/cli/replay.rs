@@ -7,6 +7,8 @@ mod snapshot;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::mpsc;
+use std::thread;
 use std::time::Instant;
 
 use jiff::Timestamp;
@@ -14,9 +16,9 @@ use jiff::Timestamp;
 use super::output::Format;
 use crate::engine::Engine;
 use crate::engine::decision::{Decisions, QueueStanding};
-use crate::engine::input::Time;
-use crate::mirror::Mirror;
+use crate::engine::input::{Counts, Event, Time};
 use crate::mirror::claims::allocation::Given;
+use crate::mirror::{Change, Mirror, Object, Rejection};
 use snapshot::Snapshot;
 
 /// Arguments of `unikai replay`.
@@ -38,6 +40,11 @@ pub struct Args {
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
 }
+
+/// How many changes are read in one go.
+const BATCH: usize = 64;
+/// How many batches may wait for the engine.
+const BATCHES: usize = 64;
 
 /// What became of one file.
 struct Replayed {
@@ -88,15 +95,9 @@ fn replay(file: &Path, now: Option<Timestamp>, explain: bool) -> anyhow::Result<
     let start = Instant::now();
     let mut mirror = Mirror::new(settings);
     let mut engine = Engine::new(policy);
-    // The objects stay, as in the operator's stores: taking them apart is no part of the model.
-    for change in &changes {
-        let output = mirror.apply(change.clone());
-        for event in output.events {
-            engine.apply(event, now);
-        }
-        notes.extend(output.rejections.iter().map(ToString::to_string));
-    }
+    let rejections = build(&mut mirror, &mut engine, &changes, now);
     let built = Instant::now();
+    notes.extend(rejections.iter().map(ToString::to_string));
     let decisions = engine.cycle(now);
     let cycle_ms = built.elapsed().as_secs_f64() * 1e3;
     let reports = decisions.unschedulable.iter().filter(|_| explain);
@@ -110,6 +111,43 @@ fn replay(file: &Path, now: Option<Timestamp>, explain: bool) -> anyhow::Result<
         build_ms: (built - start).as_secs_f64() * 1e3,
         notes,
     })
+}
+
+/// Builds the model, on two threads: one reads the objects, the engine takes in on the other what has been read. The objects stay, as in the operator's
+/// stores: taking them apart is no part of the model. Answers what could not be used.
+fn build(mirror: &mut Mirror, engine: &mut Engine, changes: &[Change], now: Time) -> Vec<Rejection> {
+    let counts = count(changes);
+    mirror.reserve(&counts);
+    engine.reserve(&counts);
+    let mut rejections = Vec::new();
+    thread::scope(|scope| {
+        let (sender, batches) = mpsc::sync_channel::<Vec<Event>>(BATCHES);
+        scope.spawn(move || batches.iter().flatten().for_each(|event| engine.apply(event, now)));
+        for batch in changes.chunks(BATCH) {
+            let mut events = Vec::with_capacity(batch.len());
+            for change in batch {
+                let output = mirror.apply(change.clone());
+                events.extend(output.events);
+                rejections.extend(output.rejections);
+            }
+            // Nobody takes it only if the engine has panicked; the scope ends with that.
+            let _ = sender.send(events);
+        }
+    });
+    rejections
+}
+
+fn count(changes: &[Change]) -> Counts {
+    let mut counts = Counts::default();
+    for change in changes {
+        match change {
+            Change::Applied(Object::Node(_)) => counts.nodes += 1,
+            Change::Applied(Object::PodGroup(_)) => counts.groups += 1,
+            Change::Applied(Object::Pod(_)) => counts.pods += 1,
+            _ => {}
+        }
+    }
+    counts
 }
 
 #[cfg(test)]

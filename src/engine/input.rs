@@ -33,6 +33,17 @@ pub struct Time(pub i64);
 /// A length of time in milliseconds.
 pub type Millis = i64;
 
+/// How many there are of what there are many of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Nodes.
+    pub nodes: usize,
+    /// Pod groups.
+    pub groups: usize,
+    /// Pods.
+    pub pods: usize,
+}
+
 /// Something that changed outside.
 #[derive(Clone, Debug)]
 pub enum Event {

@@ -28,14 +28,14 @@ pub mod volumes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::engine::input::{Amounts, GpuRequest, GroupKey, Name, Needs, Table, Time};
+use crate::engine::input::{Amounts, Counts, GpuRequest, GroupKey, Name, Needs, Table, Time};
 
 use arena::Arena;
 use budget::Budgets;
 use claims::weight_of;
 use class::{Class, Constraints, NodeSet};
 use devices::Inventory;
-use gang::Gang;
+use gang::{Gang, Tasks};
 use ids::{ClassId, GangId, NodeId, QueueId, ShapeId, TaskId};
 use index::NodeIndex;
 use node::{Node, Weight};
@@ -159,6 +159,16 @@ impl Model {
             queues_stale: true,
             ..Self::default()
         }
+    }
+
+    /// Makes room for so many more.
+    pub fn reserve(&mut self, more: &Counts) {
+        self.nodes.reserve(more.nodes);
+        self.node_ids.reserve(more.nodes);
+        self.gangs.reserve(more.groups);
+        self.gang_ids.reserve(more.groups);
+        self.tasks.reserve(more.pods);
+        self.task_ids.reserve(more.pods);
     }
 
     /// The gang of a pod group.
@@ -532,12 +542,12 @@ impl Model {
 
     /// Active pods of each pod set of a gang, and the pods to place next.
     #[must_use]
-    pub fn next_chunk(&self, gang: GangId, now: Time) -> Vec<TaskId> {
+    pub fn next_chunk(&self, gang: GangId, now: Time) -> Tasks {
         let gang = &self.gangs[gang];
-        let take = |member, most: usize| -> Vec<TaskId> {
+        let take = |member, most: usize| -> Tasks {
             let pods = gang.pods(member).expect("only pod sets are asked for pods");
             if pods.with(Status::Pending) == 0 && pods.evicted_now == 0 {
-                return Vec::new();
+                return Tasks::new();
             }
             pods.tasks
                 .iter()

@@ -50,6 +50,11 @@ impl<I, T> Default for Arena<I, T> {
 }
 
 impl<I: Slot, T> Arena<I, T> {
+    /// Makes room for so many more.
+    pub fn reserve(&mut self, more: usize) {
+        self.items.reserve(more);
+    }
+
     /// Puts a thing into a free slot.
     pub fn insert(&mut self, item: T) -> I {
         if let Some(position) = self.free.pop() {
