@@ -12,6 +12,7 @@ use crate::engine::fairshare::order::Rules;
 use crate::engine::fairshare::tree::{Job, JobTree, Pick, Purpose, View};
 use crate::engine::input::{GPU, GpuKind, GroupKey, Name, Time, WHOLE};
 use crate::engine::model::claims::Used;
+use crate::engine::model::class::NodeSet;
 use crate::engine::model::ids::{ClassId, GangId, ShapeId, TaskId};
 use crate::engine::model::numa::{Ledger, ZoneShare};
 use crate::engine::model::resources::GPUS;
@@ -239,9 +240,9 @@ impl<'a> Session<'a> {
     /// Turns what was decided into decisions, and the model's states into what is assumed from now on.
     pub fn finish(&mut self, decisions: &mut Decisions) {
         self.hold_back_parts();
-        let mut seen = BTreeSet::new();
+        let mut seen = NodeSet::default();
         for task in std::mem::take(&mut self.model.decided) {
-            if seen.insert(task) {
+            if seen.add(task.at()) {
                 self.finish_task(task, decisions);
             }
         }
@@ -265,18 +266,19 @@ impl<'a> Session<'a> {
 
     /// A gang placed in this cycle that lost a part of it again to a later action is not bound in part: the rest waits with it.
     fn hold_back_parts(&mut self) {
-        let fresh: BTreeSet<TaskId> = self.model.decided.iter().copied().collect();
-        let placed: Vec<TaskId> = fresh
-            .into_iter()
+        let decided = self.model.decided.iter().copied();
+        let mut placed: Vec<TaskId> = decided
             .filter(|task| self.model.tasks[*task].state.status == Status::Allocated)
             .collect();
-        let gangs: BTreeSet<GangId> = placed.iter().filter_map(|task| self.model.tasks[*task].gang).collect();
-        let broken: BTreeSet<GangId> = gangs
-            .into_iter()
-            .filter(|gang| !self.whole_without_plans(*gang))
-            .collect();
+        placed.sort_unstable();
+        placed.dedup();
+        let mut broken: Vec<GangId> = placed.iter().filter_map(|task| self.model.tasks[*task].gang).collect();
+        broken.sort_unstable();
+        broken.dedup();
+        broken.retain(|gang| !self.whole_without_plans(*gang));
         for task in placed {
-            if self.model.tasks[task].gang.is_some_and(|gang| broken.contains(&gang)) {
+            let gang = self.model.tasks[task].gang;
+            if gang.is_some_and(|gang| broken.binary_search(&gang).is_ok()) {
                 let plan = self.model.tasks[task].state.hold.clone();
                 self.model.settle(
                     task,

@@ -24,6 +24,7 @@ use crate::engine::decision::ReasonCode;
 use crate::engine::fairshare::reclaim::Holdings;
 use crate::engine::fairshare::tree::{Job, JobTree, Pick, schedulable_queue};
 use crate::engine::model::Mark;
+use crate::engine::model::gang::Tasks;
 use crate::engine::model::ids::{GangId, NodeId, QueueId, TaskId};
 use crate::engine::placement::claims;
 use crate::engine::policy::{ActionKind, Plugin};
@@ -38,7 +39,7 @@ pub struct Batch {
     /// Their gang.
     pub gang: GangId,
     /// The pods.
-    pub tasks: Vec<TaskId>,
+    pub tasks: Tasks,
 }
 
 /// A set of victims to try.
@@ -54,7 +55,7 @@ impl Candidate {
     pub fn in_order(&self) -> Vec<TaskId> {
         let all = self.batches.iter().flat_map(|batch| batch.tasks.iter().copied());
         if let [only] = &*self.batches {
-            return only.tasks.clone();
+            return only.tasks.to_vec();
         }
         let mut seen = BTreeSet::new();
         all.filter(|task| seen.insert(*task)).collect()
@@ -100,7 +101,7 @@ pub struct Case {
     /// Its queue.
     pub queue: QueueId,
     /// Its next pods.
-    pub chunk: Vec<TaskId>,
+    pub chunk: Tasks,
     /// What queues held before.
     pub held: Holdings,
 }
@@ -259,7 +260,7 @@ impl Session<'_> {
         action: ActionKind,
         gang: GangId,
         queue: QueueId,
-        chunk: Vec<TaskId>,
+        chunk: Tasks,
         generators: &[Generator],
     ) -> Option<Answer> {
         let case = Case {

@@ -8,7 +8,7 @@ use std::ops::Bound;
 
 use crate::engine::input::Time;
 use crate::engine::model::Model;
-use crate::engine::model::gang::Gang;
+use crate::engine::model::gang::{Gang, PerMember, Tasks};
 use crate::engine::model::ids::{GangId, QueueId, TaskId};
 use crate::engine::model::resources::{GPUS, Shared, add};
 
@@ -104,9 +104,13 @@ impl Lines {
             self.divisor = divisor;
             model.moved = model.gangs.ids().collect();
         }
+        if self.entries.len() < model.gangs.slots() {
+            self.entries.resize_with(model.gangs.slots(), Entry::default);
+        }
         let mut moved = std::mem::take(&mut model.moved);
         if moved.len() > 1 {
-            moved.sort_unstable();
+            // Gangs are noted in runs: as they come, as their pods come.
+            moved.sort();
             moved.dedup();
         }
         for &gang in &moved {
@@ -117,9 +121,6 @@ impl Lines {
     }
 
     fn put(&mut self, model: &Model, rules: Rules, id: GangId, now: Time) {
-        if self.entries.len() <= id.at() {
-            self.entries.resize_with(id.at() + 1, Entry::default);
-        }
         let fresh = if model.gangs.contains(id) {
             entry(model, rules, id, now)
         } else {
@@ -224,8 +225,8 @@ pub fn requests(model: &Model, tasks: &[TaskId]) -> Shared {
 
 /// How many of these pods each member of the gang has.
 #[must_use]
-pub fn active_of(model: &Model, gang: &Gang, tasks: &[TaskId]) -> Vec<usize> {
-    let mut active = vec![0; gang.tree.len()];
+pub fn active_of(model: &Model, gang: &Gang, tasks: &[TaskId]) -> PerMember {
+    let mut active = PerMember::from_elem(0, gang.tree.len());
     for task in tasks {
         if let Some(member) = model.tasks[*task].member {
             active[member as usize] += 1;
@@ -236,13 +237,13 @@ pub fn active_of(model: &Model, gang: &Gang, tasks: &[TaskId]) -> Vec<usize> {
 
 /// The pods that a gang of which these are left can best do without: what it loses next. Its queue is robbed by that much, not by all that the gang holds.
 #[must_use]
-pub fn next_victims(model: &Model, gang: &Gang, tasks: &[TaskId]) -> Vec<TaskId> {
-    if let [only] = tasks {
-        return vec![*only];
+pub fn next_victims(model: &Model, gang: &Gang, tasks: &[TaskId]) -> Tasks {
+    if let [only] = *tasks {
+        return Tasks::from_slice(&[only]);
     }
     let mut left = tasks.to_vec();
     left.sort_unstable();
-    let pods_of = |member| -> Vec<TaskId> {
+    let pods_of = |member| -> Tasks {
         let pods = gang.pods(member).map(|pods| &*pods.tasks).unwrap_or_default();
         let here = pods.iter().copied();
         here.filter(|task| left.binary_search(task).is_ok()).collect()

@@ -10,7 +10,8 @@ use std::ops::Bound;
 
 use crate::engine::model::Model;
 use crate::engine::model::class::NodeSet;
-use crate::engine::model::ids::{GangId, QueueId, TaskId};
+use crate::engine::model::gang::Tasks;
+use crate::engine::model::ids::{GangId, QueueId};
 use crate::engine::model::resources::{Shared, add, plus};
 
 use super::lines::{Lines, Standing};
@@ -26,7 +27,7 @@ pub struct Job {
     /// What it asks for (pending jobs), or would give next (victims).
     pub amount: Shared,
     /// The pods that are meant, where it was put in line beside.
-    pub tasks: Option<Vec<TaskId>>,
+    pub tasks: Option<Tasks>,
 }
 
 /// Whether jobs are served or robbed.

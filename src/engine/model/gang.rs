@@ -16,6 +16,9 @@ use super::task::{STATUSES, Status};
 /// Pods of a gang; few gangs have many.
 pub type Tasks = SmallVec<[TaskId; 4]>;
 
+/// A figure for each member of a gang's tree; few gangs have many.
+pub type PerMember = SmallVec<[usize; 4]>;
+
 /// The name of the root of every tree.
 static ROOT: LazyLock<Name> = LazyLock::new(|| Name::from(""));
 /// The name of the pod set of a gang without sub-groups.
@@ -65,11 +68,9 @@ pub struct PodSet {
 }
 
 impl PodSet {
-    fn count(&self, of: impl Fn(Status) -> bool) -> usize {
-        ALL.iter()
-            .filter(|&&status| of(status))
-            .map(|&status| self.counts[status as usize] as usize)
-            .sum()
+    fn count(&self, of: &[u32; STATUSES]) -> usize {
+        let counts = self.counts.iter().zip(of);
+        counts.map(|(count, counts)| count * counts).sum::<u32>() as usize
     }
 
     /// Pods of one status.
@@ -81,19 +82,19 @@ impl PodSet {
     /// Active pods.
     #[must_use]
     pub fn active(&self) -> usize {
-        self.count(Status::active_allocated)
+        self.count(&ACTIVE)
     }
 
     /// Active pods and those that leave.
     #[must_use]
     pub fn active_used(&self) -> usize {
-        self.count(Status::active_used)
+        self.count(&USED)
     }
 
     /// Pods that exist and can run.
     #[must_use]
     pub fn alive(&self) -> usize {
-        self.count(Status::alive)
+        self.count(&ALIVE)
     }
 }
 
@@ -111,6 +112,22 @@ const ALL: [Status; STATUSES] = [
     Status::Failed,
     Status::Unknown,
 ];
+
+/// 1 for each status that counts, else 0: questions about pod sets are the most frequent of all.
+macro_rules! those {
+    ($test:path) => {{
+        let mut those = [0; STATUSES];
+        let mut at = 0;
+        while at < STATUSES {
+            those[at] = $test(ALL[at]) as u32;
+            at += 1;
+        }
+        those
+    }};
+}
+const ACTIVE: [u32; STATUSES] = those!(Status::active_allocated);
+const USED: [u32; STATUSES] = those!(Status::active_used);
+const ALIVE: [u32; STATUSES] = those!(Status::alive);
 
 /// A pod group.
 #[derive(Debug)]
@@ -245,12 +262,12 @@ impl Gang {
 
     /// Active pods per member; 0 for sets.
     #[must_use]
-    pub fn active(&self) -> Vec<usize> {
+    pub fn active(&self) -> PerMember {
         self.per_member(PodSet::active)
     }
 
     /// A figure per pod set; 0 for sets.
-    pub fn per_member(&self, figure: impl Fn(&PodSet) -> usize) -> Vec<usize> {
+    pub fn per_member(&self, figure: impl Fn(&PodSet) -> usize) -> PerMember {
         (0..self.tree.len())
             .map(|member| self.pods(member as Member).map_or(0, &figure))
             .collect()
@@ -277,10 +294,13 @@ impl Gang {
 
     /// Members of a set: those that lack something first, then the least over their need; by name where nothing else tells.
     #[must_use]
-    pub fn in_order(&self, set: Member, active: &[usize]) -> Vec<Member> {
+    pub fn in_order(&self, set: Member, active: &[usize]) -> SmallVec<[Member; 4]> {
         let Kind::Set { members, .. } = &self.tree[set as usize].kind else {
-            return Vec::new();
+            return SmallVec::new();
         };
+        if let [only] = **members {
+            return SmallVec::from_slice(&[only]);
+        }
         let mut order: Vec<_> = members
             .iter()
             .map(|&member| (self.have_and_need(member, active), member))
@@ -330,11 +350,36 @@ impl Gang {
 
     /// The pods to place next, all or none: what the gang lacks, or one more of something. `take(member, n)` gives up to n pods of a pod set that
     /// want a place, best first.
-    pub fn chunk(&self, active: &[usize], take: &dyn Fn(Member, usize) -> Vec<TaskId>) -> Vec<TaskId> {
+    pub fn chunk(&self, active: &[usize], take: &dyn Fn(Member, usize) -> Tasks) -> Tasks {
+        if let Some(pods) = self.only_pod_set() {
+            let lacking = pods.min.saturating_sub(active[1]).max(1);
+            let mut tasks = take(1, lacking);
+            if tasks.len() < lacking {
+                tasks.clear();
+            }
+            debug_assert_eq!(tasks, self.chunk_of(0, active, take));
+            return tasks;
+        }
         self.chunk_of(0, active, take)
     }
 
-    fn chunk_of(&self, member: Member, active: &[usize], take: &dyn Fn(Member, usize) -> Vec<TaskId>) -> Vec<TaskId> {
+    /// The pod set of a gang without sub-groups, which needs nothing but that one.
+    fn only_pod_set(&self) -> Option<&PodSet> {
+        match &*self.tree {
+            [
+                TreeNode {
+                    kind: Kind::Set { need: 1, .. },
+                    ..
+                },
+                TreeNode {
+                    kind: Kind::Pods(pods), ..
+                },
+            ] => Some(pods),
+            _ => None,
+        }
+    }
+
+    fn chunk_of(&self, member: Member, active: &[usize], take: &dyn Fn(Member, usize) -> Tasks) -> Tasks {
         let (have, need) = self.have_and_need(member, active);
         if matches!(self.tree[member as usize].kind, Kind::Pods(_)) {
             return take(member, if have >= need { 1 } else { need - have });
@@ -344,7 +389,7 @@ impl Gang {
             let growth = order.iter().map(|&below| self.chunk_of(below, active, take));
             return growth.into_iter().find(|tasks| !tasks.is_empty()).unwrap_or_default();
         }
-        let mut chunk = Vec::new();
+        let mut chunk = Tasks::new();
         let mut lacking = need - have;
         for below in order {
             if lacking > 0 && !self.satisfied(below, active) && self.can_form(below, active, take) {
@@ -352,11 +397,11 @@ impl Gang {
                 lacking -= 1;
             }
         }
-        if lacking > 0 { Vec::new() } else { chunk }
+        if lacking > 0 { Tasks::new() } else { chunk }
     }
 
     /// Whether enough pods want a place for a member to get what it needs.
-    fn can_form(&self, member: Member, active: &[usize], take: &dyn Fn(Member, usize) -> Vec<TaskId>) -> bool {
+    fn can_form(&self, member: Member, active: &[usize], take: &dyn Fn(Member, usize) -> Tasks) -> bool {
         let (have, need) = self.have_and_need(member, active);
         match &self.tree[member as usize].kind {
             _ if have >= need => true,
@@ -373,7 +418,7 @@ impl Gang {
 
     /// The pods to evict next: one of what is more than needed, then whole members, then all. `last(member)` gives the active pods of a pod set in
     /// task order.
-    pub fn evict_chunk(&self, active: &[usize], pods_of: &dyn Fn(Member) -> Vec<TaskId>) -> Vec<TaskId> {
+    pub fn evict_chunk(&self, active: &[usize], pods_of: &dyn Fn(Member) -> Tasks) -> Tasks {
         let surplus = self.evict_surplus(0, active, pods_of);
         if surplus.is_empty() {
             self.all_below(0, pods_of)
@@ -382,17 +427,17 @@ impl Gang {
         }
     }
 
-    fn evict_surplus(&self, member: Member, active: &[usize], pods_of: &dyn Fn(Member) -> Vec<TaskId>) -> Vec<TaskId> {
+    fn evict_surplus(&self, member: Member, active: &[usize], pods_of: &dyn Fn(Member) -> Tasks) -> Tasks {
         let (have, need) = self.have_and_need(member, active);
         if matches!(self.tree[member as usize].kind, Kind::Pods(_)) {
             return if have > need {
                 pods_of(member).last().copied().into_iter().collect()
             } else {
-                Vec::new()
+                Tasks::new()
             };
         }
         if have == 0 || !self.surplus(member, active) {
-            return Vec::new();
+            return Tasks::new();
         }
         let mut order = self.in_order(member, active);
         order.reverse();
@@ -409,10 +454,10 @@ impl Gang {
                 .find(|tasks| !tasks.is_empty());
             return whole.unwrap_or_default();
         }
-        Vec::new()
+        Tasks::new()
     }
 
-    fn all_below(&self, member: Member, pods_of: &dyn Fn(Member) -> Vec<TaskId>) -> Vec<TaskId> {
+    fn all_below(&self, member: Member, pods_of: &dyn Fn(Member) -> Tasks) -> Tasks {
         match &self.tree[member as usize].kind {
             Kind::Pods(_) => pods_of(member),
             Kind::Set { members, .. } => members

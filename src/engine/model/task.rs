@@ -47,25 +47,25 @@ pub const STATUSES: usize = 12;
 impl Status {
     /// Is on a node, or is meant for one.
     #[must_use]
-    pub fn active_used(self) -> bool {
+    pub const fn active_used(self) -> bool {
         self.active_allocated() || matches!(self, Self::Releasing | Self::Stuck)
     }
 
     /// Counts for its gang's minimum, and may be a victim.
     #[must_use]
-    pub fn active_allocated(self) -> bool {
-        self.allocated() || self == Self::Pipelined
+    pub const fn active_allocated(self) -> bool {
+        self.allocated() || matches!(self, Self::Pipelined)
     }
 
     /// Holds resources and does not leave.
     #[must_use]
-    pub fn allocated(self) -> bool {
+    pub const fn allocated(self) -> bool {
         matches!(self, Self::Allocated | Self::Binding | Self::Bound | Self::Running)
     }
 
     /// Exists and can still run.
     #[must_use]
-    pub fn alive(self) -> bool {
+    pub const fn alive(self) -> bool {
         self.active_allocated() || matches!(self, Self::Pending | Self::Gated)
     }
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use crate::engine::actions::session::Session;
 use crate::engine::model::Mark;
+use crate::engine::model::gang::Tasks;
 use crate::engine::model::ids::{GangId, NodeId, TaskId};
 use crate::engine::model::resources::GPUS;
 
@@ -412,10 +413,10 @@ fn whole_gangs(search: &Search, potential: &[usize], recorded: &[Batch], gangs: 
     let others = recorded.iter().filter(|batch| !gangs.contains(&batch.gang));
     let mut batches: Vec<Batch> = others.cloned().collect();
     let potential = potential.iter().map(|at| &search.sequence.batches[*at]);
-    let mut found: Vec<(GangId, Vec<TaskId>)> = Vec::with_capacity(gangs.len());
+    let mut found: Vec<(GangId, Tasks)> = Vec::with_capacity(gangs.len());
     for batch in potential.filter(|batch| gangs.contains(&batch.gang)) {
         match found.iter_mut().find(|(gang, _)| *gang == batch.gang) {
-            Some((_, tasks)) => tasks.extend(&batch.tasks),
+            Some((_, tasks)) => tasks.extend_from_slice(&batch.tasks),
             None => found.push((batch.gang, batch.tasks.clone())),
         }
     }

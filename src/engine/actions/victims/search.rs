@@ -8,7 +8,8 @@ use crate::engine::fairshare::reclaim::{may_donate, most_taken};
 use crate::engine::fairshare::tree::{Job, JobTree, Pick, Purpose, View};
 use crate::engine::fairshare::{smallest_gpu, wanted};
 use crate::engine::model::Model;
-use crate::engine::model::ids::{GangId, QueueId, TaskId};
+use crate::engine::model::gang::Tasks;
+use crate::engine::model::ids::{GangId, QueueId};
 use crate::engine::model::resources::{GPUS, Shared};
 use crate::engine::policy::ActionKind;
 
@@ -199,7 +200,7 @@ impl Sequence {
             let tasks = job.tasks.unwrap_or_else(|| evictable(model, gang).collect());
             let chunk = next_victims(model, gang, &tasks);
             if chunk.len() < tasks.len() {
-                let left: Vec<TaskId> = tasks.iter().copied().filter(|task| !chunk.contains(task)).collect();
+                let left: Tasks = tasks.iter().copied().filter(|task| !chunk.contains(task)).collect();
                 self.rest.push(view, victim_job(model, rules, job.gang, left));
             }
             if !chunk.is_empty() {
@@ -213,7 +214,7 @@ impl Sequence {
     }
 }
 
-fn victim_job(model: &Model, rules: Rules, gang: GangId, tasks: Vec<TaskId>) -> Job {
+fn victim_job(model: &Model, rules: Rules, gang: GangId, tasks: Tasks) -> Job {
     let entry = &model.gangs[gang];
     let stage = entry.stage(&active_of(model, entry, &tasks));
     Job {

@@ -10,7 +10,7 @@ use crate::engine::fairshare::tree::{Job, JobTree, Pick, Purpose, schedulable_qu
 use crate::engine::fairshare::{smallest_gpu, wanted};
 use crate::engine::model::Mark;
 use crate::engine::model::class::NodeSet;
-use crate::engine::model::gang::Stage;
+use crate::engine::model::gang::{Stage, Tasks};
 use crate::engine::model::ids::{GangId, QueueId, TaskId};
 use crate::engine::model::task::Status;
 
@@ -187,9 +187,9 @@ impl Session<'_> {
     }
 
     /// What a victim gets back at most: its next pods, the evicted ones first.
-    pub(super) fn evicted_chunk(&self, gang: GangId) -> Vec<TaskId> {
+    pub(super) fn evicted_chunk(&self, gang: GangId) -> Tasks {
         let entry = &self.model.gangs[gang];
-        let take = |member, most: usize| -> Vec<TaskId> {
+        let take = |member, most: usize| -> Tasks {
             let pods = entry.pods(member).map(|pods| &*pods.tasks).unwrap_or_default();
             let wanting = |evicted: bool| {
                 pods.iter().copied().filter(move |task| {

@@ -1,4 +1,4 @@
-use super::{Gang, Member};
+use super::{Gang, Member, Tasks};
 use crate::engine::input::{GroupInput, SubGroupInput};
 use crate::engine::model::ids::TaskId;
 use crate::engine::tests::group;
@@ -52,7 +52,7 @@ fn words(gang: &Gang, tasks: &[TaskId]) -> String {
     tasks.iter().map(name).collect::<Vec<_>>().join(" ")
 }
 
-fn pods(member: Member, count: usize) -> Vec<TaskId> {
+fn pods(member: Member, count: usize) -> Tasks {
     (0..count).map(|number| TaskId(member * 100 + number as u32)).collect()
 }
 

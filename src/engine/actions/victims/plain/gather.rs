@@ -6,7 +6,7 @@ use crate::engine::fairshare::lines::{active_of, requests};
 use crate::engine::fairshare::order::Rules;
 use crate::engine::model::Model;
 use crate::engine::model::class::NodeSet;
-use crate::engine::model::gang::Gang;
+use crate::engine::model::gang::{Gang, Tasks};
 use crate::engine::model::ids::{GangId, NodeId, TaskId};
 use crate::engine::model::resources::GPUS;
 
@@ -43,7 +43,7 @@ impl Session<'_> {
         let mut rest = JobTree::new(self.rules, Purpose::Rob);
         for &gang in &search.eligible {
             let entry = &self.model.gangs[gang];
-            let tasks: Vec<TaskId> = entry
+            let tasks: Tasks = entry
                 .tasks
                 .iter()
                 .copied()
@@ -84,7 +84,7 @@ fn evictable(model: &Model, task: TaskId) -> bool {
     task.member.is_some() && task.state.status.active_allocated()
 }
 
-fn victim_job(model: &Model, rules: Rules, gang: GangId, tasks: Vec<TaskId>) -> Job {
+fn victim_job(model: &Model, rules: Rules, gang: GangId, tasks: Tasks) -> Job {
     let entry = &model.gangs[gang];
     let stage = entry.stage(&active_of(model, entry, &tasks));
     Job {
@@ -96,9 +96,9 @@ fn victim_job(model: &Model, rules: Rules, gang: GangId, tasks: Vec<TaskId>) -> 
 }
 
 /// What a gang of which these pods are left can best do without.
-fn next_chunk(model: &Model, gang: &Gang, tasks: &[TaskId]) -> Vec<TaskId> {
+fn next_chunk(model: &Model, gang: &Gang, tasks: &[TaskId]) -> Tasks {
     let remaining: BTreeSet<TaskId> = tasks.iter().copied().collect();
-    let pods_of = |member| -> Vec<TaskId> {
+    let pods_of = |member| -> Tasks {
         let pods = gang.pods(member).map(|pods| &*pods.tasks).unwrap_or_default();
         pods.iter().copied().filter(|task| remaining.contains(task)).collect()
     };
@@ -142,7 +142,7 @@ impl Gathering {
                     chunk.contains(task)
                 }
             };
-            let (taken, left): (Vec<TaskId>, Vec<TaskId>) = tasks.iter().copied().partition(gone);
+            let (taken, left): (Tasks, Tasks) = tasks.iter().copied().partition(gone);
             self.rest.took(model, &job, &requests(model, &taken));
             if !left.is_empty() {
                 self.rest.push(model, victim_job(model, self.rules, job.gang, left));

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 use crate::engine::fairshare::tree::schedulable_queue;
 use crate::engine::model::Model;
-use crate::engine::model::ids::{GangId, QueueId, TaskId};
+use crate::engine::model::gang::Tasks;
+use crate::engine::model::ids::{GangId, QueueId};
 use crate::engine::model::resources::{Shared, add, plus};
 
 use crate::engine::fairshare::order::{Contender, JobOrder, Rules, by_age, compare_queues};
@@ -23,7 +24,7 @@ pub struct Job {
     /// What it asks for (pending jobs), or would give next (victims).
     pub amount: Shared,
     /// The pods that are meant, where not simply the gang's next ones.
-    pub tasks: Option<Vec<TaskId>>,
+    pub tasks: Option<Tasks>,
 }
 
 /// Whether jobs are served or robbed.
