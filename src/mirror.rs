@@ -12,6 +12,7 @@ pub mod budget;
 pub mod claims;
 pub mod config_maps;
 pub mod constraints;
+mod groups;
 mod links;
 pub mod needs;
 pub mod node;
@@ -22,12 +23,12 @@ pub mod policy;
 pub mod priority;
 pub mod queue;
 pub mod relations;
+mod repeated;
 pub mod requests;
 mod settings;
 pub mod shard;
 pub mod volumes;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -39,9 +40,7 @@ use kube::ResourceExt;
 use smallvec::SmallVec;
 
 use crate::api::{BindRequest, NodeResourceTopology, PodGroup, Queue, Topology};
-use crate::engine::input::{
-    Counts, Event, GroupInput, GroupKey, Name, NodeInput, NumaInput, PodInput, QueueInput, Table,
-};
+use crate::engine::input::{Counts, Event, GroupKey, Name, NodeInput, NumaInput, PodInput, QueueInput, Table};
 
 pub use config_maps::ConfigMapMeta;
 pub use settings::Settings;
@@ -190,13 +189,12 @@ pub struct Mirror {
     pods: Table<Box<str>, Arc<Pod>>,
     nodes: Table<Box<str>, NodeInput>,
     queues: Table<Box<str>, QueueInput>,
-    groups: Table<GroupKey, Known>,
+    groups: Table<GroupKey, groups::Known>,
     memberships: Table<Box<str>, pod::Membership>,
     /// Groupings of pods that the watch has not shown yet, by uid.
     early: Table<Box<str>, Grouping>,
     requests: bind_request::Requests,
-    classes: priority::Classes,
-    topologies: BTreeMap<Box<str>, Arc<Topology>>,
+    lookups: groups::Lookups,
     namespaces: relations::Namespaces,
     zones: numa::Zones,
     volumes: volumes::Volumes,
@@ -205,28 +203,6 @@ pub struct Mirror {
     templates: needs::Templates,
     started: bool,
 }
-
-/// What is known about a pod group.
-#[derive(Default)]
-struct Known {
-    /// As the API server shows it.
-    real: Option<Arc<PodGroup>>,
-    /// As the grouper is about to write it.
-    draft: Option<Arc<PodGroup>>,
-    /// Pods that hold the draft.
-    drafted_by: usize,
-    /// The engine was told of it.
-    told: bool,
-}
-
-impl Known {
-    fn object(&self) -> Option<&Arc<PodGroup>> {
-        self.real.as_ref().or(self.draft.as_ref())
-    }
-}
-
-/// Groupings that may wait for their pods. More mean that the pods are gone; a lost one is found again by its annotation.
-const MAX_EARLY: usize = 16_384;
 
 impl Mirror {
     /// A mirror that knows nothing yet.
@@ -241,8 +217,7 @@ impl Mirror {
             memberships: Table::default(),
             early: Table::default(),
             requests: bind_request::Requests::default(),
-            classes: priority::Classes::default(),
-            topologies: BTreeMap::new(),
+            lookups: groups::Lookups::default(),
             namespaces: relations::Namespaces::default(),
             zones: numa::Zones::default(),
             volumes: volumes::Volumes::default(),
@@ -289,10 +264,14 @@ impl Mirror {
                 });
             }
             Change::Applied(Object::PriorityClass(class)) => {
-                self.with_groups(&mut out, |_| true, |mirror| mirror.classes.put(&class));
+                self.with_groups(&mut out, |_| true, |mirror| mirror.lookups.classes.put(&class));
             }
             Change::Deleted(Object::PriorityClass(class)) => {
-                self.with_groups(&mut out, |_| true, |mirror| mirror.classes.remove(&class.name_any()));
+                self.with_groups(
+                    &mut out,
+                    |_| true,
+                    |mirror| mirror.lookups.classes.remove(&class.name_any()),
+                );
             }
             Change::Applied(Object::Topology(topology)) => self.topology_applied(topology, &mut out),
             Change::Deleted(Object::Topology(topology)) => self.topology_deleted(&topology, &mut out),
@@ -348,7 +327,9 @@ impl Mirror {
         if pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Failed") {
             return self.pod_deleted(&pod, out);
         }
-        if let Some(early) = self.early.remove(uid) {
+        if !self.early.is_empty()
+            && let Some(early) = self.early.remove(uid)
+        {
             self.join(early, out);
         }
         let key = object_key(namespace, name);
@@ -580,170 +561,6 @@ impl Mirror {
         if self.queues.remove(name).is_some() {
             out.events.push(Event::QueueGone(name.into()));
         }
-    }
-
-    fn group_applied(&mut self, group: Arc<PodGroup>, out: &mut Output) {
-        let Some(key) = pod_group::key(&group) else {
-            return out.reject("PodGroup", group.namespace(), &group.name_any(), Problem::NoIdentity);
-        };
-        self.with_group(&key, out, |known| known.real = Some(group));
-    }
-
-    fn group_deleted(&mut self, group: &PodGroup, out: &mut Output) {
-        if let Some(key) = pod_group::key(group) {
-            self.with_group(&key, out, |known| {
-                known.real = None;
-                known.draft = None;
-            });
-        }
-    }
-
-    /// Changes what is known of a group and tells of it if the engine would see a difference.
-    fn with_group(&mut self, key: &GroupKey, out: &mut Output, change: impl FnOnce(&mut Known)) {
-        let mut known = self.groups.remove(key).unwrap_or_default();
-        let before = self.read_group(key, &known, None).filter(|_| known.told);
-        change(&mut known);
-        let after = self.read_group(key, &known, Some(out));
-        match after {
-            Some(after) if before.as_ref() == Some(&after) => {}
-            Some(after) => {
-                known.told = true;
-                out.events.push(Event::Group(Box::new(after)));
-            }
-            None if known.told => {
-                known.told = false;
-                out.events.push(Event::GroupGone(key.clone()));
-            }
-            None => {}
-        }
-        if known.object().is_some() || known.drafted_by > 0 {
-            self.groups.insert(key.clone(), known);
-        }
-    }
-
-    fn read_group(&self, key: &GroupKey, known: &Known, out: Option<&mut Output>) -> Option<GroupInput> {
-        let group = known
-            .object()
-            .filter(|group| self.settings.shard.selects(group.as_ref()))?;
-        let mut problems = Vec::new();
-        let input = pod_group::read(
-            key,
-            group,
-            &self.settings.shard,
-            &self.classes,
-            &self.topologies,
-            &mut problems,
-        );
-        if let Some(out) = out {
-            for problem in problems {
-                out.reject("PodGroup", group.namespace(), &input.key.name, problem);
-            }
-        }
-        Some(input)
-    }
-
-    /// Makes a change on which pod groups may depend, and tells of those that did.
-    fn with_groups(&mut self, out: &mut Output, concerned: impl Fn(&PodGroup) -> bool, change: impl FnOnce(&mut Self)) {
-        let concerned = |known: &Known| known.object().is_some_and(|group| concerned(group));
-        let concerned = self.groups.iter().filter(|(_, known)| concerned(known));
-        let mut keys: Vec<GroupKey> = concerned.map(|(key, _)| key.clone()).collect();
-        keys.sort_unstable();
-        let read = |mirror: &Self| -> Vec<_> {
-            let known = keys.iter().filter_map(|key| Some((key, mirror.groups.get(key)?)));
-            known.map(|(key, known)| mirror.read_group(key, known, None)).collect()
-        };
-        let before = read(self);
-        change(self);
-        let changed = read(self)
-            .into_iter()
-            .zip(before)
-            .filter(|(after, before)| after != before);
-        out.events.extend(
-            changed
-                .filter_map(|(after, _)| after)
-                .map(|group| Event::Group(Box::new(group))),
-        );
-    }
-
-    fn topology_applied(&mut self, topology: Arc<Topology>, out: &mut Output) {
-        let name = topology.name_any();
-        let input = pod_group::read_topology(&topology);
-        if self
-            .topologies
-            .get(name.as_str())
-            .map(|known| pod_group::read_topology(known))
-            .as_ref()
-            != Some(&input)
-        {
-            out.events.push(Event::Topology(input));
-        }
-        let concerned = |group: &PodGroup| pod_group::names_topology(group, &name);
-        self.with_groups(out, concerned, |mirror| {
-            mirror.topologies.insert(name.as_str().into(), topology);
-        });
-    }
-
-    fn topology_deleted(&mut self, topology: &Topology, out: &mut Output) {
-        let name = topology.name_any();
-        if self.topologies.contains_key(name.as_str()) {
-            out.events.push(Event::TopologyGone(name.as_str().into()));
-            let concerned = |group: &PodGroup| pod_group::names_topology(group, &name);
-            self.with_groups(out, concerned, |mirror| {
-                mirror.topologies.remove(name.as_str());
-            });
-        }
-    }
-
-    fn grouped(&mut self, grouping: Grouping, out: &mut Output) {
-        let key = object_key(&grouping.namespace, &grouping.pod);
-        if self
-            .pods
-            .get(&key)
-            .is_some_and(|pod| pod.metadata.uid.as_deref() == Some(grouping.uid.as_str()))
-        {
-            let mut groups = Output::default();
-            self.with_pod(&key, out, |mirror| mirror.join(grouping, &mut groups));
-            groups.events.append(&mut out.events);
-            groups.rejections.append(&mut out.rejections);
-            *out = groups;
-        } else {
-            if self.early.len() >= MAX_EARLY {
-                self.early.clear();
-            }
-            self.early.insert(grouping.uid.as_str().into(), grouping);
-        }
-    }
-
-    /// Notes a pod's membership and its group's draft; telling of the pod is the caller's.
-    fn join(&mut self, grouping: Grouping, out: &mut Output) {
-        let group = GroupKey {
-            namespace: grouping.namespace.as_str().into(),
-            name: grouping.group.name_any().into(),
-        };
-        let membership = pod::Membership {
-            group: group.clone(),
-            sub_group: grouping.sub_group.map(Into::into),
-        };
-        let before = self.memberships.insert(grouping.uid.into(), membership);
-        let stays = before.as_ref().is_some_and(|before| before.group == group);
-        self.with_group(&group, out, |known| {
-            known.drafted_by += usize::from(!stays);
-            if known.real.is_none() {
-                known.draft = Some(grouping.group);
-            }
-        });
-        if let Some(before) = before.filter(|_| !stays) {
-            self.leave_draft(&before.group, out);
-        }
-    }
-
-    fn leave_draft(&mut self, group: &GroupKey, out: &mut Output) {
-        self.with_group(group, out, |known| {
-            known.drafted_by = known.drafted_by.saturating_sub(1);
-            if known.drafted_by == 0 {
-                known.draft = None;
-            }
-        });
     }
 }
 

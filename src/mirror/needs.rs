@@ -5,20 +5,30 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, NodeAffinity, Pod, PodSpec, Volume};
 
+use super::pod::spec;
+use super::repeated::Repeated;
 use super::{Problem, constraints, requests};
-use crate::engine::input::Needs;
+use crate::engine::input::{Name, Needs};
 
 /// How many different pods are remembered.
 const REMEMBERED: usize = 4;
 
 /// The last pods that differed, and what each asks for; the one used last comes first.
 #[derive(Debug, Default)]
-pub struct Templates(RefCell<Vec<(Arc<Pod>, Arc<Needs>)>>);
+pub struct Templates {
+    last: RefCell<Vec<(Arc<Pod>, Arc<Needs>)>>,
+    namespaces: Repeated,
+}
 
 impl Templates {
+    /// The name of a pod's namespace.
+    pub fn namespace(&self, text: &str) -> Name {
+        self.namespaces.name(text)
+    }
+
     /// What a pod asks of its node. `gpus` names the resources that are whole GPUs; it must be the same for all pods.
     pub fn needs(&self, pod: &Arc<Pod>, gpus: &[String], problems: &mut Vec<Problem>) -> Arc<Needs> {
-        let mut known = self.0.borrow_mut();
+        let mut known = self.last.borrow_mut();
         if let Some(at) = known.iter().position(|(other, _)| alike(other, pod)) {
             known[..=at].rotate_right(1);
             let needs = Arc::clone(&known[0].1);
@@ -37,8 +47,7 @@ impl Templates {
 }
 
 fn read(pod: &Pod, gpus: &[String], problems: &mut Vec<Problem>) -> Needs {
-    let no_spec = PodSpec::default();
-    let spec = pod.spec.as_ref().unwrap_or(&no_spec);
+    let spec = spec(pod);
     let (request, gpu) = requests::of_pod(pod, gpus, problems);
     Needs {
         request,

@@ -1,6 +1,6 @@
 //! Pod objects → pods, joined with their bind request and with what the grouper said of them.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 
@@ -45,25 +45,18 @@ pub fn read(
     }: Around,
     problems: &mut Vec<Problem>,
 ) -> PodInput {
-    let no_spec = PodSpec::default();
-    let spec = pod.spec.as_ref().unwrap_or(&no_spec);
-    let labelled = |key: &str| {
-        pod.metadata
-            .labels
-            .as_ref()
-            .and_then(|labels| labels.get(key))
-            .map(String::as_str)
-    };
-    let app = labelled(label::APP);
+    let spec = spec(pod);
+    let marks = Marks::of(pod);
+    let app = marks.app;
     let mut needs = templates.needs(pod, &settings.gpu_resources, problems);
     let used = claims.of_pod(pod, request, &mut needs);
     let finished = phase(pod) == "Succeeded";
     let foreign = !finished && spec.scheduler_name.as_deref().unwrap_or_default() != settings.scheduler_name;
-    let namespace = name(pod.metadata.namespace.as_deref().unwrap_or_default());
+    let namespace = templates.namespace(pod.metadata.namespace.as_deref().unwrap_or_default());
     let (group, sub_group) = if foreign {
         (None, None)
     } else {
-        place(pod, &namespace, membership)
+        place(&marks, &namespace, membership)
     };
     let assigned = spec.node_name.as_deref().filter(|node| !node.is_empty());
     PodInput {
@@ -81,11 +74,11 @@ pub fn read(
         utility: app.is_some_and(|app| app == settings.reservation_app || app == settings.scaling_app),
         reservation: app == Some(settings.reservation_app.as_str()),
         needs,
-        received: received(pod, request),
+        received: received(&marks, request),
         gpu_groups: gpu_groups(pod, request),
-        task_priority: labelled(label::TASK_PRIORITY).map(|text| text.parse().unwrap_or(i64::MIN)),
-        kubeflow_master: matches!(labelled(third_party::KUBEFLOW_JOB_ROLE), Some("master" | "launcher")),
-        ray_head: labelled(third_party::RAY_NODE_TYPE) == Some("head"),
+        task_priority: marks.task_priority.map(|text| text.parse().unwrap_or(i64::MIN)),
+        kubeflow_master: matches!(marks.kubeflow_role, Some("master" | "launcher")),
+        ray_head: marks.ray_type == Some("head"),
         nominated_node: pod
             .status
             .as_ref()
@@ -99,6 +92,50 @@ pub fn read(
         relations: relations::read(pod, spec, namespaces).map(Arc::new),
         volumes: None,
         blocked: blocked(problems),
+    }
+}
+
+/// A pod's spec; the API server admits no pod without one.
+pub fn spec(pod: &Pod) -> &PodSpec {
+    static NONE: LazyLock<PodSpec> = LazyLock::new(PodSpec::default);
+    pod.spec.as_ref().unwrap_or_else(|| &NONE)
+}
+
+/// The labels and annotations of a pod that mean something here.
+#[derive(Default)]
+struct Marks<'a> {
+    app: Option<&'a str>,
+    sub_group: Option<&'a str>,
+    task_priority: Option<&'a str>,
+    kubeflow_role: Option<&'a str>,
+    ray_type: Option<&'a str>,
+    pod_group: Option<&'a str>,
+    received: Option<&'a str>,
+}
+
+impl<'a> Marks<'a> {
+    fn of(pod: &'a Pod) -> Self {
+        let mut marks = Self::default();
+        for (key, value) in pod.metadata.labels.iter().flatten() {
+            let mark = match key.as_str() {
+                label::APP => &mut marks.app,
+                label::SUBGROUP_NAME => &mut marks.sub_group,
+                label::TASK_PRIORITY => &mut marks.task_priority,
+                third_party::KUBEFLOW_JOB_ROLE => &mut marks.kubeflow_role,
+                third_party::RAY_NODE_TYPE => &mut marks.ray_type,
+                _ => continue,
+            };
+            *mark = Some(value);
+        }
+        for (key, value) in pod.metadata.annotations.iter().flatten() {
+            let mark = match key.as_str() {
+                annotation::POD_GROUP_NAME => &mut marks.pod_group,
+                annotation::RECEIVED_RESOURCE_TYPE => &mut marks.received,
+                _ => continue,
+            };
+            *mark = Some(value);
+        }
+        marks
     }
 }
 
@@ -117,19 +154,9 @@ fn deletion(pod: &Pod) -> Option<Time> {
 }
 
 /// The pod group and sub-group: as the pod itself says, else as the grouper found.
-fn place(pod: &Pod, namespace: &Name, membership: Option<&Membership>) -> (Option<GroupKey>, Option<Name>) {
-    let label = pod
-        .metadata
-        .labels
-        .as_ref()
-        .and_then(|labels| labels.get(label::SUBGROUP_NAME));
-    let own = label.filter(|label| !label.is_empty()).map(|label| name(label));
-    let annotated = pod
-        .metadata
-        .annotations
-        .as_ref()
-        .and_then(|all| all.get(annotation::POD_GROUP_NAME));
-    match (annotated.filter(|group| !group.is_empty()), membership) {
+fn place(marks: &Marks, namespace: &Name, membership: Option<&Membership>) -> (Option<GroupKey>, Option<Name>) {
+    let own = marks.sub_group.filter(|own| !own.is_empty()).map(name);
+    match (marks.pod_group.filter(|group| !group.is_empty()), membership) {
         (Some(group), _) => {
             let key = GroupKey {
                 namespace: namespace.clone(),
@@ -165,18 +192,11 @@ fn status(pod: &Pod, assigned: bool, requested: bool) -> PodStatus {
     }
 }
 
-fn received(pod: &Pod, request: Option<&BindRequest>) -> Option<GpuKind> {
+fn received(marks: &Marks, request: Option<&BindRequest>) -> Option<GpuKind> {
     let requested = request
         .and_then(|request| request.spec.received_resource_type.as_deref())
         .filter(|text| !text.is_empty());
-    let annotated = || {
-        pod.metadata
-            .annotations
-            .as_ref()
-            .and_then(|all| all.get(annotation::RECEIVED_RESOURCE_TYPE))
-            .map(String::as_str)
-    };
-    match requested.or_else(annotated)? {
+    match requested.or(marks.received)? {
         received_resource_type::REGULAR => Some(GpuKind::Regular),
         received_resource_type::FRACTION => Some(GpuKind::Fraction),
         received_resource_type::MIG_INSTANCE => Some(GpuKind::Mig),

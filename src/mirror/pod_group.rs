@@ -8,26 +8,18 @@ use std::sync::Arc;
 use kube::ResourceExt;
 
 use super::priority::{Classes, preemptible};
-use super::{Problem, Shard, name, queue};
+use super::queue::{created, runtime};
+use super::{Problem, Shard, name};
 use crate::api::names::annotation;
 use crate::api::pod_group::{SchedulingCondition, SubGroup, TopologyConstraint};
 use crate::api::{PodGroup, Topology};
 use crate::engine::input::{self, GroupInput, GroupKey, Name, SubGroupInput, Time, TopologyInput};
 
-/// The identity of a pod group; `None` without a name or namespace.
-#[must_use]
-pub fn key(group: &PodGroup) -> Option<GroupKey> {
-    let (namespace, own) = (group.metadata.namespace.as_deref()?, group.metadata.name.as_deref()?);
-    Some(GroupKey {
-        namespace: name(namespace),
-        name: name(own),
-    })
-}
-
-/// Reads the pod group of that identity.
+/// Reads the pod group of that identity and queue.
 pub fn read(
     key: &GroupKey,
     group: &PodGroup,
+    queue: Name,
     shard: &Shard,
     classes: &Classes,
     topologies: &BTreeMap<Box<str>, Arc<Topology>>,
@@ -44,28 +36,29 @@ pub fn read(
         min_sub_group: sub.min_sub_group.map(i64::from),
         topology: constraint(&sub.topology_constraint),
     };
+    let [last_start, last_eviction, stale_since] = instants(group, problems);
     let back_off = spec.scheduling_backoff.unwrap_or(-1);
     GroupInput {
         key: key.clone(),
         uid: name(group.metadata.uid.as_deref().unwrap_or_default()),
-        queue: name(spec.queue.as_deref().unwrap_or_default()),
+        queue,
         priority,
         preemptible: preemptible(spec.preemptibility.as_deref(), priority),
         min_member: spec.min_member.map(i64::from),
         min_sub_group: spec.min_sub_group.map(i64::from),
         sub_groups: spec.sub_groups.iter().map(sub_group).collect(),
         topology: constraint(&spec.topology_constraint),
-        created: queue::created(group),
-        last_start: instant(group, annotation::LAST_START_TIMESTAMP, problems),
-        last_eviction: instant(group, annotation::LAST_EVICTION_TIMESTAMP, problems),
-        stale_since: instant(group, annotation::STALE_TIMESTAMP, problems),
-        preemption_delay: queue::runtime(
+        created: created(group),
+        last_start,
+        last_eviction,
+        stale_since,
+        preemption_delay: runtime(
             "spec.preemptionDelay",
             spec.preemption_delay.as_deref(),
             spec.preemption_delay(),
             problems,
         ),
-        staleness_grace: queue::runtime(
+        staleness_grace: runtime(
             "spec.stalenessGracePeriod",
             spec.staleness_grace_period.as_deref(),
             spec.staleness_grace_period(),
@@ -91,17 +84,26 @@ fn last_condition(group: &PodGroup) -> Option<&SchedulingCondition> {
     conditions.iter().rev().max_by_key(|condition| id(condition))
 }
 
-fn instant(group: &PodGroup, key: &str, problems: &mut Vec<Problem>) -> Option<Time> {
-    let text = group.annotations().get(key).filter(|text| !text.is_empty())?;
-    let parsed = text.parse::<jiff::Timestamp>().ok();
-    if parsed.is_none() {
-        problems.push(Problem::Ignored {
-            key: key.to_owned(),
-            value: text.clone(),
-            expected: "a time such as 2026-01-31T12:00:00Z",
-        });
+/// The instants in a group's annotations: its last start, its last eviction, since when it is stale.
+fn instants(group: &PodGroup, problems: &mut Vec<Problem>) -> [Option<Time>; 3] {
+    let mut instants = [None; 3];
+    for (key, text) in group.annotations().iter().filter(|(_, text)| !text.is_empty()) {
+        let position = match key.as_str() {
+            annotation::LAST_START_TIMESTAMP => 0,
+            annotation::LAST_EVICTION_TIMESTAMP => 1,
+            annotation::STALE_TIMESTAMP => 2,
+            _ => continue,
+        };
+        match text.parse::<jiff::Timestamp>() {
+            Ok(instant) => instants[position] = Some(Time(instant.as_millisecond())),
+            Err(_) => problems.push(Problem::Ignored {
+                key: key.clone(),
+                value: text.clone(),
+                expected: "a time such as 2026-01-31T12:00:00Z",
+            }),
+        }
     }
-    parsed.map(|instant| Time(instant.as_millisecond()))
+    instants
 }
 
 /// A constraint with the aliases of levels replaced by their node labels; names that are no alias stay. Without a topology there is none.

@@ -168,12 +168,11 @@ pub fn allocatable(resources: &QuantityMap, gpus: &[String], problems: &mut Vec<
 /// Whether an annotation is part of what a pod asks for.
 #[must_use]
 pub fn asks(key: &str) -> bool {
-    let shares = [
-        annotation::GPU_FRACTION,
-        annotation::GPU_MEMORY,
-        annotation::GPU_FRACTION_NUM_DEVICES,
-    ];
-    shares.contains(&key) || key.starts_with(annotation::MIG_PREFIX)
+    let share = matches!(
+        key,
+        annotation::GPU_FRACTION | annotation::GPU_MEMORY | annotation::GPU_FRACTION_NUM_DEVICES
+    );
+    share || key.starts_with(annotation::MIG_PREFIX)
 }
 
 /// What a pod asks for: its amounts without GPUs, and its GPU request. `gpus` names the resources that are whole GPUs. Problems of the kind [`Problem::Quantity`] and

@@ -77,23 +77,24 @@ pub fn references(pod: &Pod) -> impl Iterator<Item = (String, bool)> + '_ {
 impl Volumes {
     /// A pod is there: its claims are to tell of it.
     pub(super) fn join(&mut self, key: &str, pod: &Pod) {
-        let namespace = pod.namespace().unwrap_or_default();
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         for (claim, _) in references(pod) {
-            self.users.add(object_key(&namespace, &claim), key);
+            self.users.add(object_key(namespace, &claim), key);
         }
     }
 
     /// A pod is gone.
     pub(super) fn leave(&mut self, key: &str, pod: &Pod) {
-        let namespace = pod.namespace().unwrap_or_default();
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         for (claim, _) in references(pod) {
-            self.users.remove(&object_key(&namespace, &claim), key);
+            self.users.remove(&object_key(namespace, &claim), key);
         }
     }
 
     /// What a pod's volumes ask for; `None` if that is nothing.
     #[must_use]
     pub fn of(&self, pod: &Pod) -> Option<PodVolumes> {
+        pod.spec.as_ref()?.volumes.as_ref()?;
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let mut read = PodVolumes {
             disks: pod.spec.as_ref().map(disks::named_by).unwrap_or_default(),

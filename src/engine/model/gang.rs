@@ -48,7 +48,7 @@ pub enum Kind {
         /// How many of its members it needs.
         need: usize,
         /// Its members.
-        members: Vec<Member>,
+        members: SmallVec<[Member; 4]>,
     },
     /// Holds pods and needs a number of them.
     Pods(PodSet),
@@ -193,7 +193,7 @@ impl Gang {
                 }),
                 topology: None,
             };
-            vec![root(1, vec![1], topology), pods]
+            vec![root(1, SmallVec::from_slice(&[1]), topology), pods]
         };
         let Some(input) = self.input.as_deref() else {
             self.tree = simple(1, None);
@@ -510,7 +510,7 @@ fn grow(input: &GroupInput) -> Result<Option<Vec<TreeNode>>, String> {
         parent: None,
         kind: Kind::Set {
             need: input.min_sub_group.map_or(top.len(), count),
-            members: Vec::new(),
+            members: SmallVec::new(),
         },
         topology: input.topology.clone(),
     }];
@@ -532,7 +532,7 @@ fn grow(input: &GroupInput) -> Result<Option<Vec<TreeNode>>, String> {
         } else {
             Kind::Set {
                 need: sub.min_sub_group.map_or(below.len(), count),
-                members: Vec::new(),
+                members: SmallVec::new(),
             }
         };
         waiting.extend(below.into_iter().rev().map(|at| (at, member)));

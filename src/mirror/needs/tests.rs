@@ -141,5 +141,5 @@ fn few_are_remembered() {
         needs(&templates, &cpu(other));
     }
     assert!(!Arc::ptr_eq(&first, &needs(&templates, &cpu(1))));
-    assert_eq!(templates.0.borrow().len(), REMEMBERED);
+    assert_eq!(templates.last.borrow().len(), REMEMBERED);
 }

@@ -16,8 +16,21 @@ fn read_with(
     topologies: &BTreeMap<Box<str>, Arc<Topology>>,
 ) -> (GroupInput, Vec<Problem>) {
     let mut problems = Vec::new();
-    let key = key(group).expect("a pod group with an identity");
-    let read = read(&key, group, &Shard::default(), classes, topologies, &mut problems);
+    let text = |text: &Option<String>| name(text.as_deref().unwrap_or_default());
+    let key = GroupKey {
+        namespace: text(&group.metadata.namespace),
+        name: text(&group.metadata.name),
+    };
+    let queue = text(&group.spec.queue);
+    let read = read(
+        &key,
+        group,
+        queue,
+        &Shard::default(),
+        classes,
+        topologies,
+        &mut problems,
+    );
     (read, problems)
 }
 

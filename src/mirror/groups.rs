@@ -1,0 +1,228 @@
+//! Pod groups: as the API server shows them, or as the grouper is about to write them until then. What they depend on beside themselves (priority
+//! classes, topologies) and what depends on them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kube::ResourceExt;
+
+use super::repeated::Repeated;
+use super::{Grouping, Mirror, Output, Problem, Shard, name, object_key, pod, pod_group, priority};
+use crate::api::{PodGroup, Topology};
+use crate::engine::input::{Event, GroupInput, GroupKey};
+
+/// Groupings that may wait for their pods. More mean that the pods are gone; a lost one is found again by its annotation.
+const MAX_EARLY: usize = 16_384;
+
+/// What is known about a pod group.
+#[derive(Default)]
+pub struct Known {
+    /// As the API server shows it.
+    real: Option<Arc<PodGroup>>,
+    /// As the grouper is about to write it.
+    draft: Option<Arc<PodGroup>>,
+    /// Pods that hold the draft.
+    drafted_by: usize,
+    /// The engine was told of it.
+    told: bool,
+}
+
+impl Known {
+    fn object(&self) -> Option<&Arc<PodGroup>> {
+        self.real.as_ref().or(self.draft.as_ref())
+    }
+}
+
+/// What the meaning of pod groups depends on beside themselves.
+#[derive(Default)]
+pub struct Lookups {
+    /// Priority classes.
+    pub classes: priority::Classes,
+    /// Topologies, by name.
+    pub topologies: BTreeMap<Box<str>, Arc<Topology>>,
+    namespaces: Repeated,
+    queues: Repeated,
+}
+
+impl Lookups {
+    /// The identity of a pod group; `None` without a name or namespace.
+    fn key(&self, group: &PodGroup) -> Option<GroupKey> {
+        let (namespace, own) = (group.metadata.namespace.as_deref()?, group.metadata.name.as_deref()?);
+        Some(GroupKey {
+            namespace: self.namespaces.name(namespace),
+            name: name(own),
+        })
+    }
+
+    /// A pod group as the engine sees it; `None` if it is not known yet, or of another shard.
+    fn read(&self, key: &GroupKey, known: &Known, shard: &Shard, out: Option<&mut Output>) -> Option<GroupInput> {
+        let group = known.object().filter(|group| shard.selects(group.as_ref()))?;
+        let mut problems = Vec::new();
+        let queue = self.queues.name(group.spec.queue.as_deref().unwrap_or_default());
+        let input = pod_group::read(key, group, queue, shard, &self.classes, &self.topologies, &mut problems);
+        if let Some(out) = out {
+            for problem in problems {
+                out.reject("PodGroup", group.namespace(), &input.key.name, problem);
+            }
+        }
+        Some(input)
+    }
+}
+
+impl Mirror {
+    pub(super) fn group_applied(&mut self, group: Arc<PodGroup>, out: &mut Output) {
+        let Some(key) = self.lookups.key(&group) else {
+            return out.reject("PodGroup", group.namespace(), &group.name_any(), Problem::NoIdentity);
+        };
+        self.with_group(&key, out, |known| known.real = Some(group));
+    }
+
+    pub(super) fn group_deleted(&mut self, group: &PodGroup, out: &mut Output) {
+        if let Some(key) = self.lookups.key(group) {
+            self.with_group(&key, out, |known| {
+                known.real = None;
+                known.draft = None;
+            });
+        }
+    }
+
+    /// Changes what is known of a group and tells of it if the engine would see a difference.
+    fn with_group(&mut self, key: &GroupKey, out: &mut Output, change: impl FnOnce(&mut Known)) {
+        let (lookups, shard) = (&self.lookups, &self.settings.shard);
+        let known = self.groups.entry(key.clone()).or_default();
+        let before = if known.told {
+            lookups.read(key, known, shard, None)
+        } else {
+            None
+        };
+        change(known);
+        let after = lookups.read(key, known, shard, Some(out));
+        match after {
+            Some(after) if before.as_ref() == Some(&after) => {}
+            Some(after) => {
+                known.told = true;
+                out.events.push(Event::Group(Box::new(after)));
+            }
+            None if known.told => {
+                known.told = false;
+                out.events.push(Event::GroupGone(key.clone()));
+            }
+            None => {}
+        }
+        if known.object().is_none() && known.drafted_by == 0 {
+            self.groups.remove(key);
+        }
+    }
+
+    /// Makes a change on which pod groups may depend, and tells of those that did.
+    pub(super) fn with_groups(
+        &mut self,
+        out: &mut Output,
+        concerned: impl Fn(&PodGroup) -> bool,
+        change: impl FnOnce(&mut Self),
+    ) {
+        let concerned = |known: &Known| known.object().is_some_and(|group| concerned(group));
+        let concerned = self.groups.iter().filter(|(_, known)| concerned(known));
+        let mut keys: Vec<GroupKey> = concerned.map(|(key, _)| key.clone()).collect();
+        keys.sort_unstable();
+        let read = |mirror: &Self| -> Vec<_> {
+            let known = keys.iter().filter_map(|key| Some((key, mirror.groups.get(key)?)));
+            known
+                .map(|(key, known)| mirror.lookups.read(key, known, &mirror.settings.shard, None))
+                .collect()
+        };
+        let before = read(self);
+        change(self);
+        let changed = read(self)
+            .into_iter()
+            .zip(before)
+            .filter(|(after, before)| after != before);
+        out.events.extend(
+            changed
+                .filter_map(|(after, _)| after)
+                .map(|group| Event::Group(Box::new(group))),
+        );
+    }
+
+    pub(super) fn topology_applied(&mut self, topology: Arc<Topology>, out: &mut Output) {
+        let name = topology.name_any();
+        let input = pod_group::read_topology(&topology);
+        if self
+            .lookups
+            .topologies
+            .get(name.as_str())
+            .map(|known| pod_group::read_topology(known))
+            .as_ref()
+            != Some(&input)
+        {
+            out.events.push(Event::Topology(input));
+        }
+        let concerned = |group: &PodGroup| pod_group::names_topology(group, &name);
+        self.with_groups(out, concerned, |mirror| {
+            mirror.lookups.topologies.insert(name.as_str().into(), topology);
+        });
+    }
+
+    pub(super) fn topology_deleted(&mut self, topology: &Topology, out: &mut Output) {
+        let name = topology.name_any();
+        if self.lookups.topologies.contains_key(name.as_str()) {
+            out.events.push(Event::TopologyGone(name.as_str().into()));
+            let concerned = |group: &PodGroup| pod_group::names_topology(group, &name);
+            self.with_groups(out, concerned, |mirror| {
+                mirror.lookups.topologies.remove(name.as_str());
+            });
+        }
+    }
+
+    pub(super) fn grouped(&mut self, grouping: Grouping, out: &mut Output) {
+        let key = object_key(&grouping.namespace, &grouping.pod);
+        if self
+            .pods
+            .get(&key)
+            .is_some_and(|pod| pod.metadata.uid.as_deref() == Some(grouping.uid.as_str()))
+        {
+            let mut groups = Output::default();
+            self.with_pod(&key, out, |mirror| mirror.join(grouping, &mut groups));
+            groups.events.append(&mut out.events);
+            groups.rejections.append(&mut out.rejections);
+            *out = groups;
+        } else {
+            if self.early.len() >= MAX_EARLY {
+                self.early.clear();
+            }
+            self.early.insert(grouping.uid.as_str().into(), grouping);
+        }
+    }
+
+    /// Notes a pod's membership and its group's draft; telling of the pod is the caller's.
+    pub(super) fn join(&mut self, grouping: Grouping, out: &mut Output) {
+        let group = GroupKey {
+            namespace: grouping.namespace.as_str().into(),
+            name: grouping.group.name_any().into(),
+        };
+        let membership = pod::Membership {
+            group: group.clone(),
+            sub_group: grouping.sub_group.map(Into::into),
+        };
+        let before = self.memberships.insert(grouping.uid.into(), membership);
+        let stays = before.as_ref().is_some_and(|before| before.group == group);
+        self.with_group(&group, out, |known| {
+            known.drafted_by += usize::from(!stays);
+            if known.real.is_none() {
+                known.draft = Some(grouping.group);
+            }
+        });
+        if let Some(before) = before.filter(|_| !stays) {
+            self.leave_draft(&before.group, out);
+        }
+    }
+
+    pub(super) fn leave_draft(&mut self, group: &GroupKey, out: &mut Output) {
+        self.with_group(group, out, |known| {
+            known.drafted_by = known.drafted_by.saturating_sub(1);
+            if known.drafted_by == 0 {
+                known.draft = None;
+            }
+        });
+    }
+}
