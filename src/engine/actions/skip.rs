@@ -28,6 +28,9 @@ impl Skips {
     /// Whether a job asks for at least as much as one that failed.
     #[must_use]
     pub fn certain_to_fail(&self, model: &Model, table: Option<QueueId>, gang: GangId) -> bool {
+        if self.failed.is_empty() {
+            return false;
+        }
         let Some(known) = self.failed.get(&signature(model, table, gang)) else {
             return false;
         };

@@ -29,8 +29,8 @@ pub struct Standing {
 pub struct Line {
     /// Gangs with pods to place, best first.
     pub waiting: BTreeMap<JobOrder, Standing>,
-    /// The same by amount.
-    by_amount: BTreeMap<Shared, BTreeSet<JobOrder>>,
+    /// The same by amount, from when the first asked for something else than the others until nobody waits.
+    by_amount: Option<BTreeMap<Shared, BTreeSet<JobOrder>>>,
     /// Preemptible gangs with active pods, best first.
     pub victims: BTreeMap<JobOrder, Standing>,
     /// How many victims hold how many GPUs.
@@ -41,10 +41,46 @@ impl Line {
     /// Where the next gang in the line is that asks for something else than `amount`.
     #[must_use]
     pub fn next_unlike(&self, after: &JobOrder, amount: &Shared) -> Option<&JobOrder> {
-        let others = self.by_amount.iter().filter(|(other, _)| *other != amount);
+        let rest = (Bound::Excluded(after), Bound::Unbounded);
+        let Some(by_amount) = &self.by_amount else {
+            let (order, next) = self.waiting.range::<JobOrder, _>(rest).next()?;
+            return (next.amount != *amount).then_some(order);
+        };
+        let others = by_amount.iter().filter(|(other, _)| *other != amount);
         others
-            .filter_map(|(_, set)| set.range((Bound::Excluded(after), Bound::Unbounded)).next())
+            .filter_map(|(_, set)| set.range::<JobOrder, _>(rest).next())
             .min()
+    }
+
+    /// A gang waits.
+    fn enter(&mut self, order: &JobOrder, standing: Standing) {
+        let first = self.waiting.first_key_value();
+        if self.by_amount.is_none() && first.is_some_and(|(_, other)| other.amount != standing.amount) {
+            let mut by_amount = BTreeMap::<_, BTreeSet<_>>::new();
+            for (order, other) in &self.waiting {
+                by_amount.entry(other.amount).or_default().insert(order.clone());
+            }
+            self.by_amount = Some(by_amount);
+        }
+        if let Some(by_amount) = &mut self.by_amount {
+            by_amount.entry(standing.amount).or_default().insert(order.clone());
+        }
+        self.waiting.insert(order.clone(), standing);
+    }
+
+    /// A gang waits no more.
+    fn leave(&mut self, order: &JobOrder, amount: &Shared) {
+        self.waiting.remove(order);
+        if self.waiting.is_empty() {
+            self.by_amount = None;
+        } else if let Some(by_amount) = &mut self.by_amount
+            && let Some(set) = by_amount.get_mut(amount)
+        {
+            set.remove(order);
+            if set.is_empty() {
+                by_amount.remove(amount);
+            }
+        }
     }
 
     /// The most GPUs that one victim holds.
@@ -141,8 +177,7 @@ impl Lines {
                 gang: id,
                 amount: *amount,
             };
-            line.waiting.insert(order.clone(), standing);
-            line.by_amount.entry(*amount).or_default().insert(order.clone());
+            line.enter(order, standing);
         }
         if let Some((order, gpus)) = &fresh.victim {
             let gang = &model.gangs[id];
@@ -160,13 +195,7 @@ impl Lines {
 
 fn leave(line: &mut Line, old: Entry) {
     if let Some((order, amount)) = old.waiting {
-        line.waiting.remove(&order);
-        if let Some(set) = line.by_amount.get_mut(&amount) {
-            set.remove(&order);
-            if set.is_empty() {
-                line.by_amount.remove(&amount);
-            }
-        }
+        line.leave(&order, &amount);
     }
     if let Some((order, gpus)) = old.victim {
         line.victims.remove(&order);
@@ -250,3 +279,6 @@ pub fn next_victims(model: &Model, gang: &Gang, tasks: &[TaskId]) -> Tasks {
     };
     gang.evict_chunk(&active_of(model, gang, tasks), &pods_of)
 }
+
+#[cfg(test)]
+mod tests;

@@ -58,15 +58,14 @@ fn within_allocatable(model: &Model, queue: QueueId, amount: &Shared) -> bool {
 /// The siblings at which the paths to two leaf queues part: (the first leaf's side, the second's).
 #[must_use]
 pub fn parting(model: &Model, one: QueueId, other: QueueId) -> Option<(QueueId, QueueId)> {
-    let down = |leaf: QueueId| {
-        let mut path: Vec<_> = model.path_up(leaf).collect();
-        path.reverse();
-        path
-    };
-    down(one)
-        .into_iter()
-        .zip(down(other))
-        .find(|(left, right)| left != right)
+    let depth = |leaf: QueueId| model.path_up(leaf).count();
+    let (ours, theirs) = (depth(one), depth(other));
+    let level = ours.min(theirs);
+    let mut left = model.path_up(one).skip(ours - level);
+    let mut right = model.path_up(other).skip(theirs - level);
+    // Upwards until they meet: the last pair before that.
+    let pairs = std::iter::from_fn(|| Some((left.next()?, right.next()?)));
+    pairs.take_while(|(left, right)| left != right).last()
 }
 
 /// Whether a job may reclaim at all: its queue stays within its fair share, and non-preemptible work within the quota.

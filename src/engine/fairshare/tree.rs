@@ -236,6 +236,9 @@ impl JobTree {
     pub fn pop(&mut self, view: View) -> Option<Job> {
         let model = view.model;
         if !self.built {
+            if let Some(only) = self.only_leaf() {
+                return self.take(view, only);
+            }
             self.build(model);
         }
         self.freshen(model, None);
@@ -244,11 +247,7 @@ impl JobTree {
             at = level.heap.first()?.queue;
         }
         let job = self.take(view, at)?;
-        let leaf = self.leaves.get_mut(&at)?;
-        if self.purpose == Purpose::Rob {
-            add(&mut leaf.popped, &job.amount, 1);
-        }
-        let mut gone = leaf.next.is_none() && leaf.beside.is_empty();
+        let mut gone = !self.leaves.get(&at)?.filled();
         for queue in model.path_up(at) {
             let parent = model.queues[queue].parent;
             let Some(level) = self.levels.get_mut(&parent) else {
@@ -269,8 +268,23 @@ impl JobTree {
         Some(job)
     }
 
+    /// The leaf that has all jobs, so that there is nothing to compare.
+    fn only_leaf(&self) -> Option<QueueId> {
+        let mut filled = self.leaves.iter().filter(|(_, leaf)| leaf.filled());
+        let (queue, _) = filled.next()?;
+        filled.next().is_none().then_some(*queue)
+    }
+
     /// Takes the first of a leaf, from its line or from beside.
     fn take(&mut self, view: View, queue: QueueId) -> Option<Job> {
+        let job = self.first_of(view, queue)?;
+        if self.purpose == Purpose::Rob {
+            add(&mut self.leaves.get_mut(&queue)?.popped, &job.amount, 1);
+        }
+        Some(job)
+    }
+
+    fn first_of(&mut self, view: View, queue: QueueId) -> Option<Job> {
         let leaf = self.leaves.get_mut(&queue)?;
         if leaf.line_first(self.purpose) {
             let (order, Standing { gang, amount }) = leaf.next.take()?;
@@ -301,8 +315,7 @@ impl JobTree {
         self.levels.clear();
         self.built = true;
         let mut members: BTreeMap<(usize, Option<QueueId>), Vec<QueueId>> = BTreeMap::new();
-        let filled = |leaf: &Leaf| leaf.next.is_some() || !leaf.beside.is_empty();
-        for (leaf, _) in self.leaves.iter().filter(|(_, leaf)| filled(leaf)) {
+        for (leaf, _) in self.leaves.iter().filter(|(_, leaf)| leaf.filled()) {
             let depth = model.path_up(*leaf).count();
             for (above, queue) in model.path_up(*leaf).enumerate() {
                 let siblings = members
@@ -466,6 +479,11 @@ impl Leaf {
             beside: BTreeMap::new(),
             popped: [0; 3],
         }
+    }
+
+    /// Has jobs.
+    fn filled(&self) -> bool {
+        self.next.is_some() || !self.beside.is_empty()
     }
 
     /// Whether the line's next comes before who was put in line beside.

@@ -268,9 +268,11 @@ impl Gang {
 
     /// A figure per pod set; 0 for sets.
     pub fn per_member(&self, figure: impl Fn(&PodSet) -> usize) -> PerMember {
-        (0..self.tree.len())
-            .map(|member| self.pods(member as Member).map_or(0, &figure))
-            .collect()
+        let figure = |node: &TreeNode| match &node.kind {
+            Kind::Pods(pods) => figure(pods),
+            Kind::Set { .. } => 0,
+        };
+        self.tree.iter().map(figure).collect()
     }
 
     /// Whether a member has what it needs.
