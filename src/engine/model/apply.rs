@@ -19,7 +19,7 @@ use super::queue::Queue;
 use super::relations::Counters;
 use super::resources::{CPU, GPUS, MEMORY, PODS, Resources};
 use super::shape::Shape;
-use super::task::{Assumed, Place, State, Status, Task, TaskOrder, shown};
+use super::task::{Assumed, Place, State, Status, Task, shown};
 use super::topology::Topology;
 
 impl Model {
@@ -221,7 +221,7 @@ impl Model {
             let pods = self.gangs[gang_id].pods_mut(member).expect("pod_set gives pod sets");
             let position = pods
                 .tasks
-                .partition_point(|other| tasks[*other].order < tasks[id].order);
+                .partition_point(|other| tasks[*other].order() < tasks[id].order());
             pods.tasks.insert(position, id);
         }
         self.tasks[id].member = member;
@@ -253,58 +253,29 @@ impl Model {
         };
         let gang = input.group.as_ref().map(|key| self.gang_id(key));
         let status = shown(&input, now, self.stuck_after);
-        let order = TaskOrder {
-            kubeflow: u8::from(!input.kubeflow_master),
-            ray: u8::from(!input.ray_head),
-            // Wider than the label, so that every label comes before none.
-            priority: input.task_priority.map_or(i128::MAX, |priority| -i128::from(priority)),
-            created: input.created,
-            uid: input.uid.clone(),
-        };
         let (assumed, state) = match assumed {
             Some((assumed, state)) => (assumed, state),
             None => (Assumed::Nothing, self.state_of(&input, status, shape, before)),
         };
-        if status == Status::Releasing
-            && let Some(since) = input.releasing_since
-        {
-            let uid = input.uid.clone();
-            let task = Task {
-                input,
-                shape,
-                class,
-                counted,
-                gang,
-                member: None,
-                state,
-                order,
-                retry_at,
-                assumed,
-            };
-            let id = self.put_in(uid, task);
+        let since = input.releasing_since.filter(|_| status == Status::Releasing);
+        let id = self.put_in(Task {
+            input,
+            shape,
+            class,
+            counted,
+            gang,
+            member: None,
+            state,
+            retry_at,
+            assumed,
+        });
+        if let Some(since) = since {
             self.stuck_at.insert((Time(since.0 + self.stuck_after + 1), id));
-            return;
         }
-        let uid = input.uid.clone();
-        self.put_in(
-            uid,
-            Task {
-                input,
-                shape,
-                class,
-                counted,
-                gang,
-                member: None,
-                state,
-                order,
-                retry_at,
-                assumed,
-            },
-        );
     }
 
-    fn put_in(&mut self, uid: Name, task: Task) -> TaskId {
-        let gang = task.gang;
+    fn put_in(&mut self, task: Task) -> TaskId {
+        let (gang, uid) = (task.gang, task.input.uid.clone());
         let claims = task.input.claims.clone();
         let retry_at = task.retry_at;
         let id = self.tasks.insert(task);
@@ -333,7 +304,7 @@ impl Model {
             if let Some(pods) = member.and_then(|member| gang.pods_mut(member)) {
                 let position = pods
                     .tasks
-                    .partition_point(|other| tasks[*other].order < tasks[id].order);
+                    .partition_point(|other| tasks[*other].order() < tasks[id].order());
                 debug_assert_eq!(pods.tasks[position], id);
                 pods.tasks.remove(position);
             }

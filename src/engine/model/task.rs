@@ -142,8 +142,8 @@ pub enum Assumed {
 }
 
 /// Order among the pods of a pod set: masters, heads, task priority, age, uid.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct TaskOrder {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TaskOrder<'a> {
     /// 0 = kubeflow master.
     pub kubeflow: u8,
     /// 0 = ray head.
@@ -153,7 +153,7 @@ pub struct TaskOrder {
     /// Age.
     pub created: Time,
     /// Last resort.
-    pub uid: Name,
+    pub uid: &'a Name,
 }
 
 /// A pod.
@@ -173,12 +173,26 @@ pub struct Task {
     pub member: Option<u32>,
     /// Where it is.
     pub state: State,
-    /// Its place among its like.
-    pub order: TaskOrder,
     /// Not tried before this instant.
     pub retry_at: Option<Time>,
     /// What is assumed about it.
     pub assumed: Assumed,
+}
+
+impl Task {
+    /// Its place among its like.
+    #[must_use]
+    pub fn order(&self) -> TaskOrder<'_> {
+        let input = &self.input;
+        TaskOrder {
+            kubeflow: u8::from(!input.kubeflow_master),
+            ray: u8::from(!input.ray_head),
+            // Wider than the label, so that every label comes before none.
+            priority: input.task_priority.map_or(i128::MAX, |priority| -i128::from(priority)),
+            created: input.created,
+            uid: &input.uid,
+        }
+    }
 }
 
 /// The status that a pod's object shows, as the model names it.
