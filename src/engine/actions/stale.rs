@@ -14,7 +14,7 @@ impl Session<'_> {
     fn watch_stale(&mut self, stale: &mut BTreeSet<GangId>) {
         let now = self.now;
         let mut changed = std::mem::take(&mut self.model.changed_gangs);
-        changed.sort();
+        changed.sort_unstable();
         changed.dedup();
         for id in changed {
             if !self.model.gangs.contains(id) {

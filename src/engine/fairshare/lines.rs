@@ -140,13 +140,9 @@ impl Lines {
             self.divisor = divisor;
             model.moved = model.gangs.ids().collect();
         }
-        if self.entries.len() < model.gangs.slots() {
-            self.entries.resize_with(model.gangs.slots(), Entry::default);
-        }
         let mut moved = std::mem::take(&mut model.moved);
         if moved.len() > 1 {
-            // Gangs are noted in runs: as they come, as their pods come.
-            moved.sort();
+            moved.sort_unstable();
             moved.dedup();
         }
         for &gang in &moved {
@@ -157,6 +153,10 @@ impl Lines {
     }
 
     fn put(&mut self, model: &Model, rules: Rules, id: GangId, now: Time) {
+        // One by one, so that there is always room for a while: whoever comes next must not wait until all entries are moved.
+        if self.entries.len() <= id.at() {
+            self.entries.resize_with(id.at() + 1, Entry::default);
+        }
         let fresh = if model.gangs.contains(id) {
             entry(model, rules, id, now)
         } else {
