@@ -27,12 +27,13 @@ mod repeated;
 pub mod requests;
 mod settings;
 pub mod shard;
+pub mod slim;
 pub mod volumes;
 
 use std::fmt;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::core::v1::{self as core, Namespace, Node};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
@@ -51,13 +52,13 @@ pub use volumes::StorageObject;
 #[derive(Clone, Debug)]
 pub enum Object {
     /// A pod, of any scheduler.
-    Pod(Arc<Pod>),
+    Pod(Arc<slim::Pod>),
     /// A node, of any shard.
     Node(Arc<Node>),
     /// A queue, of any shard.
     Queue(Arc<Queue>),
     /// A pod group, of any shard.
-    PodGroup(Arc<PodGroup>),
+    PodGroup(Arc<slim::Group>),
     /// A bind request.
     BindRequest(Arc<BindRequest>),
     /// A priority class.
@@ -80,6 +81,18 @@ pub enum Object {
     DeviceClass(Arc<DeviceClass>),
     /// Devices that a driver offers.
     ResourceSlice(Arc<ResourceSlice>),
+}
+
+impl From<&Arc<core::Pod>> for Object {
+    fn from(pod: &Arc<core::Pod>) -> Self {
+        Self::Pod(Arc::new(pod.into()))
+    }
+}
+
+impl From<&Arc<PodGroup>> for Object {
+    fn from(group: &Arc<PodGroup>) -> Self {
+        Self::PodGroup(Arc::new(group.into()))
+    }
 }
 
 /// What happened.
@@ -186,7 +199,7 @@ pub enum Problem {
 /// The join of Kubernetes objects into engine events, for one shard.
 pub struct Mirror {
     settings: Settings,
-    pods: Table<Box<str>, Arc<Pod>>,
+    pods: Table<Box<str>, Arc<slim::Pod>>,
     nodes: Table<Box<str>, NodeInput>,
     queues: Table<Box<str>, QueueInput>,
     groups: Table<GroupKey, groups::Known>,
@@ -320,11 +333,11 @@ impl Mirror {
         self.claims.given(pod.map(Arc::as_ref), &bind.claims)
     }
 
-    fn pod_applied(&mut self, pod: Arc<Pod>, out: &mut Output) {
+    fn pod_applied(&mut self, pod: Arc<slim::Pod>, out: &mut Output) {
         let Some((namespace, name, uid)) = identity(&pod) else {
-            return out.reject("Pod", pod.namespace(), &pod.name_any(), Problem::NoIdentity);
+            return out.reject("Pod", &pod.namespace, &pod.name, Problem::NoIdentity);
         };
-        if pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Failed") {
+        if pod.phase == slim::Phase::Failed {
             return self.pod_deleted(&pod, out);
         }
         if !self.early.is_empty()
@@ -335,11 +348,10 @@ impl Mirror {
         let key = object_key(namespace, name);
         let mut old = self.pods.get(&key).cloned();
         if let Some(known) = &old {
-            let version = &known.metadata.resource_version;
-            if known.metadata.uid.as_deref() != Some(uid) {
+            if *known.uid != *uid {
                 self.pod_deleted(known, out);
                 old = None;
-            } else if version.is_some() && *version == pod.metadata.resource_version {
+            } else if known.version.is_some() && known.version == pod.version {
                 return;
             }
         }
@@ -358,17 +370,13 @@ impl Mirror {
         }
     }
 
-    fn pod_deleted(&mut self, pod: &Pod, out: &mut Output) {
+    fn pod_deleted(&mut self, pod: &slim::Pod, out: &mut Output) {
         let Some((namespace, name, uid)) = identity(pod) else {
             return;
         };
         let key = object_key(namespace, name);
         self.early.remove(uid);
-        if self
-            .pods
-            .get(&key)
-            .is_some_and(|known| known.metadata.uid.as_deref() == Some(uid))
-        {
+        if self.pods.get(&key).is_some_and(|known| *known.uid == *uid) {
             let known = self.pods.remove(&key);
             self.claims.note_pod(&key, known.as_deref(), None);
             self.volumes.leave(&key, pod);
@@ -382,9 +390,9 @@ impl Mirror {
         }
     }
 
-    fn read_pod(&self, key: &str, pod: &Arc<Pod>, out: Option<&mut Output>) -> PodInput {
-        let request = self.requests.of(key, pod, |node| self.nodes.contains_key(node));
-        let membership = pod.metadata.uid.as_deref().and_then(|uid| self.memberships.get(uid));
+    fn read_pod(&self, key: &str, pod: &Arc<slim::Pod>, out: Option<&mut Output>) -> PodInput {
+        let request = self.requests.of(key, &pod.uid, |node| self.nodes.contains_key(node));
+        let membership = self.memberships.get(&*pod.uid);
         let mut problems = Vec::new();
         let mut input = pod::read(
             pod,
@@ -407,7 +415,7 @@ impl Mirror {
         }
         if let Some(out) = out {
             for problem in problems {
-                out.reject("Pod", Some(input.namespace.to_string()), &input.name, problem);
+                out.reject("Pod", &input.namespace, &input.name, problem);
             }
         }
         input
@@ -426,7 +434,10 @@ impl Mirror {
 
     /// Changes what is known of namespaces, and tells of the pods that select others by namespace labels if they see a difference.
     fn with_pods_that_select_namespaces(&mut self, out: &mut Output, change: impl FnOnce(&mut Self)) {
-        let concerned = self.pods.iter().filter(|(_, pod)| relations::selects_namespaces(pod));
+        let concerned = self
+            .pods
+            .iter()
+            .filter(|(_, pod)| pod.whole.as_ref().is_some_and(|pod| relations::selects_namespaces(pod)));
         let mut keys: Vec<Box<str>> = concerned.map(|(key, _)| key.clone()).collect();
         keys.sort_unstable();
         self.with_these_pods(&keys, out, change);
@@ -445,7 +456,7 @@ impl Mirror {
         input.attach_limits = self.volumes.limits(&name);
         node::add_devices(&mut input, self.claims.gpus_on(&name));
         for problem in problems {
-            out.reject("Node", None, &name, problem);
+            out.reject("Node", "", &name, problem);
         }
         if self.nodes.get(name.as_str()) == Some(&input) {
             return;
@@ -546,7 +557,7 @@ impl Mirror {
         let ours = Some(queue).filter(|queue| self.settings.shard.selects(*queue));
         let read = ours.and_then(|queue| queue::read(queue, self.settings.full_hierarchy, &mut problems));
         for problem in problems {
-            out.reject("Queue", None, &name, problem);
+            out.reject("Queue", "", &name, problem);
         }
         let Some(input) = read else {
             return self.queue_gone(&name, out);
@@ -565,10 +576,10 @@ impl Mirror {
 }
 
 impl Output {
-    fn reject(&mut self, kind: &'static str, namespace: Option<String>, name: &str, problem: Problem) {
+    fn reject(&mut self, kind: &'static str, namespace: &str, name: &str, problem: Problem) {
         self.rejections.push(Rejection {
             kind,
-            namespace: namespace.unwrap_or_default(),
+            namespace: namespace.to_owned(),
             name: name.to_owned(),
             problem,
         });
@@ -576,9 +587,9 @@ impl Output {
 }
 
 /// A pod's namespace, name and uid.
-fn identity(pod: &Pod) -> Option<(&str, &str, &str)> {
-    let meta = &pod.metadata;
-    Some((meta.namespace.as_deref()?, meta.name.as_deref()?, meta.uid.as_deref()?))
+fn identity(pod: &slim::Pod) -> Option<(&str, &str, &str)> {
+    let all = (&*pod.namespace, &*pod.name, &*pod.uid);
+    (!all.0.is_empty() && !all.1.is_empty() && !all.2.is_empty()).then_some(all)
 }
 
 /// `namespace/name`.

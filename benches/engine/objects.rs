@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use unikai::engine::input::{
-    Amounts, Event, GPU, GpuKind, GpuRequest, GroupInput, GroupKey, Labels, Name, Needs, NodeInput, PodInput,
-    PodStatus, QueueInput, Share, Time, WHOLE,
+    Amounts, Event, GPU, GpuKind, GpuRequest, GroupInput, GroupKey, Name, Needs, NodeInput, Pairs, PodInput, PodStatus,
+    QueueInput, Share, Time, WHOLE,
 };
 
 /// GPUs of each node.
@@ -108,7 +108,7 @@ pub fn pod(group: &GroupKey, pod: &str) -> PodInput {
         namespace: name("bench"),
         name: name(pod),
         created: NOW,
-        labels: Labels::default(),
+        labels: Pairs::default(),
         group: Some(group.clone()),
         sub_group: None,
         status: PodStatus::Pending,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use unikai::engine::Engine;
 use unikai::engine::input::{
-    Amounts, Event, GpuRequest, GroupInput, GroupKey, Labels, Name, NodeInput, NodeRequirement, NodeTerm, PodInput,
+    Amounts, Event, GpuRequest, GroupInput, GroupKey, Name, NodeInput, NodeRequirement, NodeTerm, Pairs, PodInput,
     PodSelector, PodTerm, Relations, SelectorOp, Spread, TopologyConstraint, TopologyInput,
 };
 use unikai::engine::policy::Policy;
@@ -203,7 +203,7 @@ fn make_group(group: &mut GroupInput, kind: Kind) {
 
 fn make_pod(pod: &mut PodInput, kind: Kind) {
     let GroupKey { namespace, .. } = pod.group.clone().expect("it has a group");
-    pod.labels = Labels::from_iter([("color", "green")]);
+    pod.labels = Pairs::from_iter([("color", "green")]);
     pod.needs_mut().request = Amounts {
         cpu: 100,
         memory: 500 << 20,

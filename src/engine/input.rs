@@ -537,14 +537,14 @@ pub struct Relations {
     pub spread: Vec<Spread>,
 }
 
-/// A pod's labels, sorted by key, in one piece: most pods have some, and few are ever asked for them.
+/// Texts by key in one piece, in the order given: labels, annotations, quantities. Most objects have some, and few are ever asked for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Labels(Option<Name>);
+pub struct Pairs(Option<Name>);
 
-/// Stands behind each key and each value. No label holds it.
+/// Stands behind each key and each value. No label holds it; where another text does, it is shown as unreadable.
 const END: char = '\0';
 
-impl Labels {
+impl Pairs {
     /// Keys and values.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         let mut parts = self.0.as_deref().unwrap_or_default().split_terminator(END);
@@ -558,13 +558,17 @@ impl Labels {
     }
 }
 
-impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for Labels {
-    fn from_iter<T: IntoIterator<Item = (K, V)>>(labels: T) -> Self {
-        // Room for most pods' labels, so that it does not grow; what is kept is cut to size.
+impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for Pairs {
+    fn from_iter<T: IntoIterator<Item = (K, V)>>(pairs: T) -> Self {
+        // Room for most, so that it does not grow; what is kept is cut to size.
         let mut text = String::with_capacity(256);
-        for (key, value) in labels {
+        for (key, value) in pairs {
             for part in [key.as_ref(), value.as_ref()] {
-                text.push_str(part);
+                if part.contains(END) {
+                    text.push_str(&part.replace(END, "\u{FFFD}"));
+                } else {
+                    text.push_str(part);
+                }
                 text.push(END);
             }
         }
@@ -604,7 +608,7 @@ pub struct PodInput {
     /// Creation time.
     pub created: Time,
     /// Its labels.
-    pub labels: Labels,
+    pub labels: Pairs,
     /// The pod group it belongs to, whether known yet or not.
     pub group: Option<GroupKey>,
     /// The sub-group label.

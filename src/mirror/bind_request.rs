@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
 use super::object_key;
@@ -39,10 +38,10 @@ impl Requests {
     }
 
     /// The bind request that counts for a pod, the last by name if there are several.
-    pub fn of(&self, key: &str, pod: &Pod, known_node: impl Fn(&str) -> bool) -> Option<&BindRequest> {
+    pub fn of(&self, key: &str, uid: &str, known_node: impl Fn(&str) -> bool) -> Option<&BindRequest> {
         let mut of_pod = self.by_pod.get(key)?.values().rev();
         of_pod
-            .find(|request| made_for(request, pod) && !failed(request) && node(request).is_some_and(&known_node))
+            .find(|request| made_for(request, uid) && !failed(request) && node(request).is_some_and(&known_node))
             .map(Arc::as_ref)
     }
 
@@ -85,13 +84,13 @@ pub fn node(request: &BindRequest) -> Option<&str> {
     request.spec.selected_node.as_deref().filter(|node| !node.is_empty())
 }
 
-/// Made for this very pod, not for a former one of the same name.
+/// Made for the pod of this uid, not for a former one of the same name.
 #[must_use]
-pub fn made_for(request: &BindRequest, pod: &Pod) -> bool {
+pub fn made_for(request: &BindRequest, uid: &str) -> bool {
     let mut owners = request
         .owner_references()
         .iter()
         .filter(|owner| owner.kind == "Pod")
         .peekable();
-    owners.peek().is_none() || owners.any(|owner| Some(&owner.uid) == pod.metadata.uid.as_ref())
+    owners.peek().is_none() || owners.any(|owner| owner.uid == uid)
 }

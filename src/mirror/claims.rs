@@ -13,11 +13,12 @@ mod requests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::PodResourceClaim;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use kube::ResourceExt;
 
 use super::links::Links;
+use super::slim::Pod;
 use super::{name, object_key};
 use crate::api::BindRequest;
 use crate::engine::input::devices::{ClaimInput, ClaimRef, PodClaims, PoolInput};
@@ -131,8 +132,7 @@ impl Claims {
     /// What a pod claims, and what that adds to its needs: GPUs, and what tells it apart from pods with other claims.
     #[must_use]
     pub fn of_pod(&self, pod: &Pod, request: Option<&BindRequest>, needs: &mut Arc<Needs>) -> Option<PodClaims> {
-        let references = pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
-        let named: Vec<ClaimRef> = references
+        let named: Vec<ClaimRef> = references(pod)
             .filter_map(|reference| {
                 let own = reference.resource_claim_name.as_deref();
                 let claim = match own {
@@ -185,8 +185,7 @@ impl Claims {
     /// GPUs in claims: those that are for the pod, and those that it names.
     fn count_gpus(&self, pod: &Pod, gpu: &mut GpuRequest) {
         let mut keys: BTreeSet<Box<str>> = named(pod).into_iter().collect();
-        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        keys.extend(self.for_pod.to(uid).cloned());
+        keys.extend(self.for_pod.to(&pod.uid).cloned());
         for claim in keys.iter().filter_map(|key| self.claims.get(key)) {
             if is_extended(claim) {
                 continue;
@@ -329,11 +328,7 @@ impl Claims {
             .chain([class])
             .flat_map(extended::names_of)
             .collect();
-        move |pod: &Pod| {
-            let spec = pod.spec.as_ref();
-            spec.is_some_and(|spec| spec.resource_claims.iter().flatten().next().is_some())
-                || names.iter().any(|name| extended::asks(pod, name))
-        }
+        move |pod: &Pod| references(pod).next().is_some() || names.iter().any(|name| extended::asks(pod, name))
     }
 
     // --- slices ---
@@ -425,10 +420,14 @@ fn for_whom(claim: &ResourceClaim) -> Option<(String, String)> {
     })
 }
 
+fn references(pod: &Pod) -> impl Iterator<Item = &PodResourceClaim> {
+    let spec = pod.spec();
+    spec.into_iter().flat_map(|spec| spec.resource_claims.iter().flatten())
+}
+
 /// The claims that a pod names, those made for it included.
 fn named(pod: &Pod) -> Vec<Box<str>> {
-    let references = pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
-    let claims = references.filter_map(|reference| {
+    let claims = references(pod).filter_map(|reference| {
         let own = reference.resource_claim_name.as_deref();
         own.or_else(|| generated(pod, &reference.name).flatten())
     });
@@ -438,7 +437,7 @@ fn named(pod: &Pod) -> Vec<Box<str>> {
 /// The claim made for a reference of a pod; `None` = none is needed, `Some(None)` = not made yet.
 #[allow(clippy::option_option)]
 fn generated<'p>(pod: &'p Pod, reference: &str) -> Option<Option<&'p str>> {
-    let status = pod.status.as_ref();
+    let status = pod.whole.as_ref().and_then(|whole| whole.status.as_ref());
     let mut made = status
         .into_iter()
         .flat_map(|status| status.resource_claim_statuses.iter().flatten());
@@ -449,7 +448,7 @@ fn generated<'p>(pod: &'p Pod, reference: &str) -> Option<Option<&'p str>> {
 }
 
 fn in_namespace(pod: &Pod, claim: &str) -> Box<str> {
-    object_key(pod.metadata.namespace.as_deref().unwrap_or_default(), claim)
+    object_key(&pod.namespace, claim)
 }
 
 #[cfg(test)]

@@ -4,12 +4,12 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use k8s_openapi::api::core::v1::{ConfigMap, EnvFromSource, EnvVar, Pod, PodSpec, VolumeMount};
+use k8s_openapi::api::core::v1::{ConfigMap, EnvFromSource, EnvVar, PodSpec, VolumeMount};
 use kube::ResourceExt;
 use kube::core::PartialObjectMeta;
 
 use super::links::Links;
-use super::{Mirror, Output, object_key};
+use super::{Mirror, Output, object_key, slim};
 use crate::api::names::annotation;
 use crate::engine::input::Name;
 
@@ -26,32 +26,32 @@ pub struct ConfigMaps {
 
 impl ConfigMaps {
     /// A pod is there or changed: what it needs is to tell of it, as long as it has no node.
-    pub(super) fn join(&mut self, key: &str, pod: &Pod) {
-        if is_placed(pod) {
+    pub(super) fn join(&mut self, key: &str, pod: &slim::Pod) {
+        if pod.node.is_some() {
             return self.leave(key, pod);
         }
-        let namespace = pod.namespace().unwrap_or_default();
+        let namespace = &pod.namespace;
         for needed in required(pod) {
-            self.users.add(object_key(&namespace, needed), key);
+            self.users.add(object_key(namespace, needed), key);
         }
     }
 
     /// A pod is gone, or needs nothing more.
-    pub(super) fn leave(&mut self, key: &str, pod: &Pod) {
-        let namespace = pod.namespace().unwrap_or_default();
+    pub(super) fn leave(&mut self, key: &str, pod: &slim::Pod) {
+        let namespace = &pod.namespace;
         for needed in required(pod) {
-            self.users.remove(&object_key(&namespace, needed), key);
+            self.users.remove(&object_key(namespace, needed), key);
         }
     }
 
     /// What a pod without a node lacks, in KAI's words.
     #[must_use]
-    pub fn missing(&self, pod: &Pod) -> Option<Name> {
-        if is_placed(pod) {
+    pub fn missing(&self, pod: &slim::Pod) -> Option<Name> {
+        if pod.node.is_some() {
             return None;
         }
-        let namespace = pod.namespace().unwrap_or_default();
-        let is_missing = |name: &&str| !self.there.contains(&object_key(&namespace, name));
+        let namespace = &pod.namespace;
+        let is_missing = |name: &&str| !self.there.contains(&object_key(namespace, name));
         let missing: Vec<_> = required(pod).into_iter().filter(is_missing).collect();
         (!missing.is_empty()).then(|| format!("Missing required configmaps: [{}]", missing.join(" ")).into())
     }
@@ -73,10 +73,6 @@ impl Mirror {
             }
         });
     }
-}
-
-fn is_placed(pod: &Pod) -> bool {
-    pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some())
 }
 
 /// What a container of any kind says of ConfigMaps: volumes that it mounts, and names.
@@ -117,8 +113,8 @@ fn parts(spec: &PodSpec) -> Vec<Part<'_>> {
 
 /// The ConfigMaps that a pod cannot start without: mounted ones and those of variables, unless they are optional. Those that the binder makes do not
 /// count.
-fn required(pod: &Pod) -> BTreeSet<&str> {
-    let Some(spec) = &pod.spec else { return BTreeSet::new() };
+fn required(pod: &slim::Pod) -> BTreeSet<&str> {
+    let Some(spec) = pod.spec() else { return BTreeSet::new() };
     let parts = parts(spec);
     let mounted = |volume: &str| parts.iter().any(|part| part.mounts.contains(&volume));
     let volumes = spec.volumes.iter().flatten().filter(|volume| mounted(&volume.name));
@@ -133,12 +129,12 @@ fn required(pod: &Pod) -> BTreeSet<&str> {
         whole.map(|map| &*map.name).chain(projected)
     });
     let ours = pod
-        .annotations()
+        .annotations
         .get(annotation::SHARED_GPU_CONFIG_MAP)
         .filter(|ours| !ours.is_empty());
     in_volumes
         .chain(parts.iter().flat_map(|part| part.named.iter().copied()))
-        .filter(|name| !name.is_empty() && ours.is_none_or(|ours| !name.starts_with(&**ours)))
+        .filter(|name| !name.is_empty() && ours.is_none_or(|ours| !name.starts_with(ours)))
         .collect()
 }
 

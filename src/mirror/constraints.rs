@@ -143,11 +143,9 @@ pub fn host_ports(spec: &PodSpec) -> Vec<HostPort> {
 /// Everything else that makes pods differ in where they may run, as one text: priority and volumes (without their names), except claims, which `volumes`
 /// reads. `None` if there is nothing.
 #[must_use]
-pub fn others(spec: &PodSpec) -> Option<Name> {
-    let volumes = spec
-        .volumes
+pub fn others(class: Option<&str>, priority: Option<i32>, volumes: &[v1::Volume]) -> Option<Name> {
+    let volumes = volumes
         .iter()
-        .flatten()
         .filter(|volume| volume.config_map.is_none() && volume.secret.is_none())
         .filter(|volume| volume.persistent_volume_claim.is_none() && volume.ephemeral.is_none());
     let volumes: Vec<_> = volumes
@@ -156,15 +154,12 @@ pub fn others(spec: &PodSpec) -> Option<Name> {
             ..volume.clone()
         })
         .collect();
-    let class = spec.priority_class_name.as_deref().unwrap_or_default();
+    let class = class.unwrap_or_default();
     if volumes.is_empty() {
-        return (!class.is_empty() || spec.priority.is_some()).then(|| {
-            [class, " ", &spec.priority.unwrap_or_default().to_string()]
-                .concat()
-                .into()
-        });
+        return (!class.is_empty() || priority.is_some())
+            .then(|| [class, " ", &priority.unwrap_or_default().to_string()].concat().into());
     }
-    let all = serde_json::json!([class, spec.priority, volumes]);
+    let all = serde_json::json!([class, priority, volumes]);
     Some(all.to_string().into())
 }
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use kube::ResourceExt;
 
 use super::repeated::Repeated;
-use super::{Grouping, Mirror, Output, Problem, Shard, name, object_key, pod, pod_group, priority};
-use crate::api::{PodGroup, Topology};
+use super::{Grouping, Mirror, Output, Problem, Shard, object_key, pod, pod_group, priority, slim};
+use crate::api::Topology;
 use crate::engine::input::{Event, GroupInput, GroupKey};
 
 /// Groupings that may wait for their pods. More mean that the pods are gone; a lost one is found again by its annotation.
@@ -18,9 +18,9 @@ const MAX_EARLY: usize = 16_384;
 #[derive(Default)]
 pub struct Known {
     /// As the API server shows it.
-    real: Option<Arc<PodGroup>>,
+    real: Option<Arc<slim::Group>>,
     /// As the grouper is about to write it.
-    draft: Option<Arc<PodGroup>>,
+    draft: Option<Arc<slim::Group>>,
     /// Pods that hold the draft.
     drafted_by: usize,
     /// The engine was told of it.
@@ -28,7 +28,7 @@ pub struct Known {
 }
 
 impl Known {
-    fn object(&self) -> Option<&Arc<PodGroup>> {
+    fn object(&self) -> Option<&Arc<slim::Group>> {
         self.real.as_ref().or(self.draft.as_ref())
     }
 }
@@ -46,23 +46,22 @@ pub struct Lookups {
 
 impl Lookups {
     /// The identity of a pod group; `None` without a name or namespace.
-    fn key(&self, group: &PodGroup) -> Option<GroupKey> {
-        let (namespace, own) = (group.metadata.namespace.as_deref()?, group.metadata.name.as_deref()?);
-        Some(GroupKey {
-            namespace: self.namespaces.name(namespace),
-            name: name(own),
+    fn key(&self, group: &slim::Group) -> Option<GroupKey> {
+        (!group.namespace.is_empty() && !group.name.is_empty()).then(|| GroupKey {
+            namespace: self.namespaces.name(&group.namespace),
+            name: group.name.clone(),
         })
     }
 
     /// A pod group as the engine sees it; `None` if it is not known yet, or of another shard.
     fn read(&self, key: &GroupKey, known: &Known, shard: &Shard, out: Option<&mut Output>) -> Option<GroupInput> {
-        let group = known.object().filter(|group| shard.selects(group.as_ref()))?;
+        let group = known.object().filter(|group| shard.takes(&group.labels))?;
         let mut problems = Vec::new();
-        let queue = self.queues.name(group.spec.queue.as_deref().unwrap_or_default());
+        let queue = self.queues.name(&group.queue);
         let input = pod_group::read(key, group, queue, shard, &self.classes, &self.topologies, &mut problems);
         if let Some(out) = out {
             for problem in problems {
-                out.reject("PodGroup", group.namespace(), &input.key.name, problem);
+                out.reject("PodGroup", &group.namespace, &group.name, problem);
             }
         }
         Some(input)
@@ -70,14 +69,14 @@ impl Lookups {
 }
 
 impl Mirror {
-    pub(super) fn group_applied(&mut self, group: Arc<PodGroup>, out: &mut Output) {
+    pub(super) fn group_applied(&mut self, group: Arc<slim::Group>, out: &mut Output) {
         let Some(key) = self.lookups.key(&group) else {
-            return out.reject("PodGroup", group.namespace(), &group.name_any(), Problem::NoIdentity);
+            return out.reject("PodGroup", &group.namespace, &group.name, Problem::NoIdentity);
         };
         self.with_group(&key, out, |known| known.real = Some(group));
     }
 
-    pub(super) fn group_deleted(&mut self, group: &PodGroup, out: &mut Output) {
+    pub(super) fn group_deleted(&mut self, group: &slim::Group, out: &mut Output) {
         if let Some(key) = self.lookups.key(group) {
             self.with_group(&key, out, |known| {
                 known.real = None;
@@ -118,7 +117,7 @@ impl Mirror {
     pub(super) fn with_groups(
         &mut self,
         out: &mut Output,
-        concerned: impl Fn(&PodGroup) -> bool,
+        concerned: impl Fn(&slim::Group) -> bool,
         change: impl FnOnce(&mut Self),
     ) {
         let concerned = |known: &Known| known.object().is_some_and(|group| concerned(group));
@@ -157,7 +156,7 @@ impl Mirror {
         {
             out.events.push(Event::Topology(input));
         }
-        let concerned = |group: &PodGroup| pod_group::names_topology(group, &name);
+        let concerned = |group: &slim::Group| pod_group::names_topology(group, &name);
         self.with_groups(out, concerned, |mirror| {
             mirror.lookups.topologies.insert(name.as_str().into(), topology);
         });
@@ -167,7 +166,7 @@ impl Mirror {
         let name = topology.name_any();
         if self.lookups.topologies.contains_key(name.as_str()) {
             out.events.push(Event::TopologyGone(name.as_str().into()));
-            let concerned = |group: &PodGroup| pod_group::names_topology(group, &name);
+            let concerned = |group: &slim::Group| pod_group::names_topology(group, &name);
             self.with_groups(out, concerned, |mirror| {
                 mirror.lookups.topologies.remove(name.as_str());
             });
@@ -176,11 +175,7 @@ impl Mirror {
 
     pub(super) fn grouped(&mut self, grouping: Grouping, out: &mut Output) {
         let key = object_key(&grouping.namespace, &grouping.pod);
-        if self
-            .pods
-            .get(&key)
-            .is_some_and(|pod| pod.metadata.uid.as_deref() == Some(grouping.uid.as_str()))
-        {
+        if self.pods.get(&key).is_some_and(|pod| *pod.uid == *grouping.uid) {
             let mut groups = Output::default();
             self.with_pod(&key, out, |mirror| mirror.join(grouping, &mut groups));
             groups.events.append(&mut out.events);
@@ -209,7 +204,7 @@ impl Mirror {
         self.with_group(&group, out, |known| {
             known.drafted_by += usize::from(!stays);
             if known.real.is_none() {
-                known.draft = Some(grouping.group);
+                known.draft = Some(Arc::new((&grouping.group).into()));
             }
         });
         if let Some(before) = before.filter(|_| !stays) {

@@ -1,12 +1,12 @@
 //! What a pod asks of its node. Pods come in runs of equals, from one template each: what was read off the last few is given to those that are alike.
 
 use std::cell::RefCell;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use k8s_openapi::api::core::v1::{Container, NodeAffinity, Pod, PodSpec, Volume};
+use k8s_openapi::api::core::v1::{Container, NodeAffinity, PodSpec, Volume};
 
-use super::pod::spec;
 use super::repeated::Repeated;
+use super::slim::{self, Pod};
 use super::{Problem, constraints, requests};
 use crate::engine::input::{Name, Needs};
 
@@ -47,7 +47,8 @@ impl Templates {
 }
 
 fn read(pod: &Pod, gpus: &[String], problems: &mut Vec<Problem>) -> Needs {
-    let spec = spec(pod);
+    static NONE: LazyLock<PodSpec> = LazyLock::new(PodSpec::default);
+    let spec = pod.spec().unwrap_or_else(|| &NONE);
     let (request, gpu) = requests::of_pod(pod, gpus, problems);
     Needs {
         request,
@@ -56,26 +57,42 @@ fn read(pod: &Pod, gpus: &[String], problems: &mut Vec<Problem>) -> Needs {
         affinity_required: constraints::required(spec),
         tolerations: constraints::tolerations(spec),
         host_ports: constraints::host_ports(spec),
-        constraints: constraints::others(spec),
+        constraints: constraints::others(pod.priority_class.as_deref(), pod.priority, some(&spec.volumes)),
     }
 }
 
 /// Whether two pods are equal in all that [`read`] looks at.
 fn alike(left: &Pod, right: &Pod) -> bool {
-    let (Some(one), Some(other)) = (&left.spec, &right.spec) else {
-        return false;
-    };
-    each(&one.containers, &other.containers, same_container)
-        && one.priority == other.priority
-        && one.priority_class_name == other.priority_class_name
-        && one.node_selector == other.node_selector
-        && one.tolerations == other.tolerations
-        && one.host_network == other.host_network
-        && one.overhead == other.overhead
-        && node_affinity(one) == node_affinity(other)
-        && each(some(&one.init_containers), some(&other.init_containers), same_container)
-        && each(some(&one.volumes), some(&other.volumes), same_volume)
+    each(&left.containers, &right.containers, same_requests)
+        && left.priority == right.priority
+        && left.priority_class == right.priority_class
+        && each(&left.init_containers, &right.init_containers, same_requests)
         && asked(left).eq(asked(right))
+        && match (left.spec(), right.spec()) {
+            (None, None) => true,
+            (Some(left), Some(right)) => same_rest(left, right),
+            (Some(_), None) | (None, Some(_)) => false,
+        }
+}
+
+fn same_requests(left: &slim::Container, right: &slim::Container) -> bool {
+    left.requests == right.requests && left.stays == right.stays
+}
+
+/// The same for what few pods have.
+fn same_rest(left: &PodSpec, right: &PodSpec) -> bool {
+    each(&left.containers, &right.containers, same_ports)
+        && each(some(&left.init_containers), some(&right.init_containers), same_ports)
+        && left.node_selector == right.node_selector
+        && left.tolerations == right.tolerations
+        && left.host_network == right.host_network
+        && left.overhead == right.overhead
+        && node_affinity(left) == node_affinity(right)
+        && each(some(&left.volumes), some(&right.volumes), same_volume)
+}
+
+fn same_ports(left: &Container, right: &Container) -> bool {
+    left.ports == right.ports
 }
 
 fn each<T>(left: &[T], right: &[T], same: impl Fn(&T, &T) -> bool) -> bool {
@@ -84,12 +101,6 @@ fn each<T>(left: &[T], right: &[T], same: impl Fn(&T, &T) -> bool) -> bool {
 
 fn some<T>(list: &Option<Vec<T>>) -> &[T] {
     list.as_deref().unwrap_or_default()
-}
-
-fn same_container(left: &Container, right: &Container) -> bool {
-    requests::of_container(left) == requests::of_container(right)
-        && left.ports == right.ports
-        && left.restart_policy == right.restart_policy
 }
 
 /// Names of volumes do not count: the one with the pod's token has another in each pod.
@@ -105,9 +116,8 @@ fn node_affinity(spec: &PodSpec) -> Option<&NodeAffinity> {
     spec.affinity.as_ref()?.node_affinity.as_ref()
 }
 
-fn asked(pod: &Pod) -> impl Iterator<Item = (&String, &String)> {
-    let annotations = pod.metadata.annotations.iter().flatten();
-    annotations.filter(|(key, _)| requests::asks(key))
+fn asked(pod: &Pod) -> impl Iterator<Item = (&str, &str)> {
+    pod.annotations.iter().filter(|(key, _)| requests::asks(key))
 }
 
 #[cfg(test)]

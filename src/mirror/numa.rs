@@ -5,9 +5,8 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
-
 use super::name;
+use super::slim::{Container, Pod};
 use crate::api::bind_request::{BindRequest, NumaZone};
 use crate::api::names::annotation;
 use crate::api::numa::NodeResourceTopology;
@@ -90,27 +89,21 @@ fn policy(topology: &NodeResourceTopology) -> (NumaPolicy, bool) {
 
 /// What a pod asks for. `request` is the bind request that counts for it.
 #[must_use]
-pub fn of_pod(pod: &Pod, spec: &PodSpec, request: Option<&BindRequest>) -> PodNuma {
-    let class = pod.status.as_ref().and_then(|status| status.qos_class.as_deref());
-    let guaranteed = class == Some("Guaranteed");
+pub fn of_pod(pod: &Pod, request: Option<&BindRequest>) -> PodNuma {
+    let guaranteed = pod.guaranteed;
     let asked = |container: &Container| -> Vec<(Name, i64)> {
-        let requests = container
-            .resources
-            .as_ref()
-            .and_then(|resources| resources.requests.as_ref());
-        let amounts = requests.into_iter().flatten().filter_map(|(resource, quantity)| {
-            let amount = units(resource, Amount::of(quantity).ok()?);
+        let amounts = container.requests.iter().filter_map(|(resource, quantity)| {
+            let amount = units(resource, quantity.parse().ok()?);
             let counts = resource != "cpu" || (guaranteed && amount % 1000 == 0);
             (counts && amount > 0).then(|| (name(resource), amount))
         });
         amounts.collect()
     };
-    let sidecar = |container: &Container| container.restart_policy.as_deref() == Some("Always");
     let (mut together, mut alone) = (Vec::new(), Vec::new());
     let (mut sidecars, mut peak) = (Vec::new(), Vec::new());
-    for container in spec.init_containers.iter().flatten() {
+    for container in &pod.init_containers {
         let own = asked(container);
-        if sidecar(container) {
+        if container.stays {
             sidecars = sum(&sidecars, &own);
             together.push(own);
         } else {
@@ -119,7 +112,7 @@ pub fn of_pod(pod: &Pod, spec: &PodSpec, request: Option<&BindRequest>) -> PodNu
         }
     }
     let mut running = sidecars;
-    for own in spec.containers.iter().map(asked) {
+    for own in pod.containers.iter().map(asked) {
         running = sum(&running, &own);
         together.push(own);
     }
@@ -154,7 +147,7 @@ fn larger(left: &[(Name, i64)], right: &[(Name, i64)]) -> Vec<(Name, i64)> {
 /// The zones that a pod uses: as seen on its node, else as its bind request says, else as was predicted when it was bound.
 fn record(pod: &Pod, request: Option<&BindRequest>) -> Vec<(Name, Vec<(Name, i64)>)> {
     let annotated = |key: &str| -> Option<Vec<NumaZone>> {
-        let text = pod.metadata.annotations.as_ref()?.get(key)?;
+        let text = pod.annotations.get(key)?;
         serde_json::from_str(text)
             .ok()
             .filter(|zones: &Vec<NumaZone>| !zones.is_empty())

@@ -1,16 +1,15 @@
 //! Pod objects → pods, joined with their bind request and with what the grouper said of them.
 
-use std::sync::{Arc, LazyLock};
-
-use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use std::sync::Arc;
 
 use super::claims::Claims;
 use super::needs::Templates;
 use super::relations::{self, Namespaces};
-use super::{Problem, Settings, bind_request, name, numa, queue};
+use super::slim::{Phase, Pod};
+use super::{Problem, Settings, bind_request, name, numa};
 use crate::api::BindRequest;
 use crate::api::names::{annotation, label, received_resource_type, third_party};
-use crate::engine::input::{GpuKind, GroupKey, Name, PodInput, PodStatus, Time};
+use crate::engine::input::{GpuKind, GroupKey, Name, PodInput, PodStatus};
 
 /// A pod's place in a pod group as the grouper found it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,60 +44,52 @@ pub fn read(
     }: Around,
     problems: &mut Vec<Problem>,
 ) -> PodInput {
-    let spec = spec(pod);
     let marks = Marks::of(pod);
     let app = marks.app;
     let mut needs = templates.needs(pod, &settings.gpu_resources, problems);
     let used = claims.of_pod(pod, request, &mut needs);
-    let finished = phase(pod) == "Succeeded";
-    let foreign = !finished && spec.scheduler_name.as_deref().unwrap_or_default() != settings.scheduler_name;
-    let namespace = templates.namespace(pod.metadata.namespace.as_deref().unwrap_or_default());
+    let finished = pod.phase == Phase::Succeeded;
+    let foreign = !finished && pod.scheduler != settings.scheduler_name;
+    let namespace = templates.namespace(&pod.namespace);
     let (group, sub_group) = if foreign {
         (None, None)
     } else {
         place(&marks, &namespace, membership)
     };
-    let assigned = spec.node_name.as_deref().filter(|node| !node.is_empty());
     PodInput {
-        uid: name(pod.metadata.uid.as_deref().unwrap_or_default()),
+        uid: pod.uid.clone(),
         namespace,
-        name: name(pod.metadata.name.as_deref().unwrap_or_default()),
-        created: queue::created(&**pod),
-        labels: pod.metadata.labels.iter().flatten().collect(),
+        name: pod.name.clone(),
+        created: pod.created,
+        labels: pod.labels.clone(),
         group,
         sub_group,
-        status: status(pod, assigned.is_some(), request.is_some()),
-        releasing_since: deletion(pod).filter(|_| phase(pod) == "Running"),
-        node: assigned.or_else(|| request.and_then(bind_request::node)).map(name),
+        status: status(pod, request.is_some()),
+        releasing_since: pod.deleted.filter(|_| pod.phase == Phase::Running),
+        node: pod
+            .node
+            .clone()
+            .or_else(|| request.and_then(bind_request::node).map(name)),
         foreign,
         utility: app.is_some_and(|app| app == settings.reservation_app || app == settings.scaling_app),
         reservation: app == Some(settings.reservation_app.as_str()),
         needs,
         received: received(&marks, request),
-        gpu_groups: gpu_groups(pod, request),
+        gpu_groups: gpu_groups(pod, &marks, request),
         task_priority: marks.task_priority.map(|text| text.parse().unwrap_or(i64::MIN)),
         kubeflow_master: matches!(marks.kubeflow_role, Some("master" | "launcher")),
         ray_head: marks.ray_type == Some("head"),
-        nominated_node: pod
-            .status
-            .as_ref()
-            .and_then(|status| status.nominated_node_name.as_deref())
-            .map(name),
-        numa: settings
-            .numa
-            .is_some()
-            .then(|| Arc::new(numa::of_pod(pod, spec, request))),
+        nominated_node: pod.nominated.clone(),
+        numa: settings.numa.is_some().then(|| Arc::new(numa::of_pod(pod, request))),
         claims: used.map(Arc::new),
-        relations: relations::read(pod, spec, namespaces).map(Arc::new),
+        relations: pod
+            .whole
+            .as_ref()
+            .and_then(|pod| relations::read(pod, namespaces))
+            .map(Arc::new),
         volumes: None,
         blocked: blocked(problems),
     }
-}
-
-/// A pod's spec; the API server admits no pod without one.
-pub fn spec(pod: &Pod) -> &PodSpec {
-    static NONE: LazyLock<PodSpec> = LazyLock::new(PodSpec::default);
-    pod.spec.as_ref().unwrap_or_else(|| &NONE)
 }
 
 /// The labels and annotations of a pod that mean something here.
@@ -111,24 +102,29 @@ struct Marks<'a> {
     ray_type: Option<&'a str>,
     pod_group: Option<&'a str>,
     received: Option<&'a str>,
+    /// A label names a shared GPU.
+    shares: bool,
 }
 
 impl<'a> Marks<'a> {
     fn of(pod: &'a Pod) -> Self {
         let mut marks = Self::default();
-        for (key, value) in pod.metadata.labels.iter().flatten() {
-            let mark = match key.as_str() {
+        for (key, value) in pod.labels.iter() {
+            let mark = match key {
                 label::APP => &mut marks.app,
                 label::SUBGROUP_NAME => &mut marks.sub_group,
                 label::TASK_PRIORITY => &mut marks.task_priority,
                 third_party::KUBEFLOW_JOB_ROLE => &mut marks.kubeflow_role,
                 third_party::RAY_NODE_TYPE => &mut marks.ray_type,
-                _ => continue,
+                _ => {
+                    marks.shares |= is_group(key);
+                    continue;
+                }
             };
             *mark = Some(value);
         }
-        for (key, value) in pod.metadata.annotations.iter().flatten() {
-            let mark = match key.as_str() {
+        for (key, value) in pod.annotations.iter() {
+            let mark = match key {
                 annotation::POD_GROUP_NAME => &mut marks.pod_group,
                 annotation::RECEIVED_RESOURCE_TYPE => &mut marks.received,
                 _ => continue,
@@ -137,20 +133,6 @@ impl<'a> Marks<'a> {
         }
         marks
     }
-}
-
-fn phase(pod: &Pod) -> &str {
-    pod.status
-        .as_ref()
-        .and_then(|status| status.phase.as_deref())
-        .unwrap_or_default()
-}
-
-fn deletion(pod: &Pod) -> Option<Time> {
-    pod.metadata
-        .deletion_timestamp
-        .as_ref()
-        .map(|time| Time(time.0.as_millisecond()))
 }
 
 /// The pod group and sub-group: as the pod itself says, else as the grouper found.
@@ -170,25 +152,20 @@ fn place(marks: &Marks, namespace: &Name, membership: Option<&Membership>) -> (O
 }
 
 /// A pod with a node whose phase is unknown still holds its node.
-fn status(pod: &Pod, assigned: bool, requested: bool) -> PodStatus {
-    let leaving = pod.metadata.deletion_timestamp.is_some();
-    let gated = || {
-        pod.spec
-            .as_ref()
-            .is_some_and(|spec| spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty()))
-    };
-    match phase(pod) {
-        "Succeeded" => PodStatus::Succeeded,
-        "Failed" => PodStatus::Failed,
-        "Running" | "Pending" if leaving => PodStatus::Releasing,
-        "Running" => PodStatus::Running,
-        "Pending" if assigned => PodStatus::Bound,
-        "Pending" if requested => PodStatus::Binding,
-        "Pending" if gated() => PodStatus::Gated,
-        "Pending" => PodStatus::Pending,
-        _ if assigned && leaving => PodStatus::Releasing,
-        _ if assigned => PodStatus::Running,
-        _ => PodStatus::Unknown,
+fn status(pod: &Pod, requested: bool) -> PodStatus {
+    let (assigned, leaving) = (pod.node.is_some(), pod.deleted.is_some());
+    match pod.phase {
+        Phase::Succeeded => PodStatus::Succeeded,
+        Phase::Failed => PodStatus::Failed,
+        Phase::Running | Phase::Pending if leaving => PodStatus::Releasing,
+        Phase::Running => PodStatus::Running,
+        Phase::Pending if assigned => PodStatus::Bound,
+        Phase::Pending if requested => PodStatus::Binding,
+        Phase::Pending if pod.gated => PodStatus::Gated,
+        Phase::Pending => PodStatus::Pending,
+        Phase::Unknown if assigned && leaving => PodStatus::Releasing,
+        Phase::Unknown if assigned => PodStatus::Running,
+        Phase::Unknown => PodStatus::Unknown,
     }
 }
 
@@ -205,27 +182,31 @@ fn received(marks: &Marks, request: Option<&BindRequest>) -> Option<GpuKind> {
 }
 
 /// The shared GPUs: as the bind request says, else the pod's labels, the plain one and the prefixed ones, each once.
-fn gpu_groups(pod: &Pod, request: Option<&BindRequest>) -> Vec<Name> {
+fn gpu_groups(pod: &Pod, marks: &Marks, request: Option<&BindRequest>) -> Vec<Name> {
     let requested = request
         .map(|request| request.spec.selected_gpu_groups.as_slice())
         .unwrap_or_default();
     if !requested.is_empty() {
         return requested.iter().map(|group| name(group)).collect();
     }
-    let is_group = |key: &str| key == label::GPU_GROUP || key.starts_with(label::GPU_GROUP_PREFIX);
+    let mut groups = Vec::<Name>::new();
+    if !marks.shares {
+        return groups;
+    }
     let labels = pod
-        .metadata
         .labels
         .iter()
-        .flatten()
         .filter(|(key, value)| is_group(key) && !value.is_empty());
-    let mut groups = Vec::<Name>::new();
     for (_, group) in labels {
-        if groups.iter().all(|known| **known != **group) {
+        if groups.iter().all(|known| **known != *group) {
             groups.push(name(group));
         }
     }
     groups
+}
+
+fn is_group(key: &str) -> bool {
+    key == label::GPU_GROUP || key.starts_with(label::GPU_GROUP_PREFIX)
 }
 
 /// Why the pod can be placed nowhere whatever the nodes are.

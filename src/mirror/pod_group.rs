@@ -8,7 +8,8 @@ use std::sync::Arc;
 use kube::ResourceExt;
 
 use super::priority::{Classes, preemptible};
-use super::queue::{created, runtime};
+use super::queue::runtime;
+use super::slim::Group;
 use super::{Problem, Shard, name};
 use crate::api::names::annotation;
 use crate::api::pod_group::{SchedulingCondition, SubGroup, TopologyConstraint};
@@ -18,15 +19,16 @@ use crate::engine::input::{self, GroupInput, GroupKey, Name, SubGroupInput, Time
 /// Reads the pod group of that identity and queue.
 pub fn read(
     key: &GroupKey,
-    group: &PodGroup,
+    group: &Group,
     queue: Name,
     shard: &Shard,
     classes: &Classes,
     topologies: &BTreeMap<Box<str>, Arc<Topology>>,
     problems: &mut Vec<Problem>,
 ) -> GroupInput {
-    let spec = &group.spec;
-    let priority = classes.resolve(spec.priority_class_name.as_deref());
+    let whole = group.whole.as_deref();
+    let spec = whole.map(|whole| &whole.spec);
+    let priority = classes.resolve(group.priority_class.as_deref());
     let constraint =
         |constraint: &Option<TopologyConstraint>| constraint.as_ref().and_then(|given| resolve(given, topologies));
     let sub_group = |sub: &SubGroup| SubGroupInput {
@@ -37,37 +39,43 @@ pub fn read(
         topology: constraint(&sub.topology_constraint),
     };
     let [last_start, last_eviction, stale_since] = instants(group, problems);
-    let back_off = spec.scheduling_backoff.unwrap_or(-1);
+    let back_off = spec.and_then(|spec| spec.scheduling_backoff).unwrap_or(-1);
     GroupInput {
         key: key.clone(),
-        uid: name(group.metadata.uid.as_deref().unwrap_or_default()),
+        uid: group.uid.clone(),
         queue,
         priority,
-        preemptible: preemptible(spec.preemptibility.as_deref(), priority),
-        min_member: spec.min_member.map(i64::from),
-        min_sub_group: spec.min_sub_group.map(i64::from),
-        sub_groups: spec.sub_groups.iter().map(sub_group).collect(),
-        topology: constraint(&spec.topology_constraint),
-        created: created(group),
+        preemptible: preemptible(group.preemptibility.as_deref(), priority),
+        min_member: group.min_member.map(i64::from),
+        min_sub_group: group.min_sub_group.map(i64::from),
+        sub_groups: spec
+            .map(|spec| spec.sub_groups.iter().map(sub_group).collect())
+            .unwrap_or_default(),
+        topology: spec.and_then(|spec| constraint(&spec.topology_constraint)),
+        created: group.created,
         last_start,
         last_eviction,
         stale_since,
-        preemption_delay: runtime(
-            "spec.preemptionDelay",
-            spec.preemption_delay.as_deref(),
-            spec.preemption_delay(),
-            problems,
-        ),
-        staleness_grace: runtime(
-            "spec.stalenessGracePeriod",
-            spec.staleness_grace_period.as_deref(),
-            spec.staleness_grace_period(),
-            problems,
-        ),
-        mark_unschedulable: spec.mark_unschedulable.unwrap_or(true),
+        preemption_delay: spec.and_then(|spec| {
+            let field = "spec.preemptionDelay";
+            runtime(
+                field,
+                spec.preemption_delay.as_deref(),
+                spec.preemption_delay(),
+                problems,
+            )
+        }),
+        staleness_grace: spec.and_then(|spec| {
+            let field = "spec.stalenessGracePeriod";
+            let text = spec.staleness_grace_period.as_deref();
+            runtime(field, text, spec.staleness_grace_period(), problems)
+        }),
+        mark_unschedulable: group.mark_unschedulable.unwrap_or(true),
         back_off: back_off == 1,
         backed_off: back_off != -1
-            && last_condition(group).is_some_and(|last| last.node_pool.as_deref() == Some(shard.pool_of(group))),
+            && whole
+                .and_then(last_condition)
+                .is_some_and(|last| last.node_pool.as_deref() == Some(shard.pool_of(&group.labels))),
     }
 }
 
@@ -85,10 +93,10 @@ fn last_condition(group: &PodGroup) -> Option<&SchedulingCondition> {
 }
 
 /// The instants in a group's annotations: its last start, its last eviction, since when it is stale.
-fn instants(group: &PodGroup, problems: &mut Vec<Problem>) -> [Option<Time>; 3] {
+fn instants(group: &Group, problems: &mut Vec<Problem>) -> [Option<Time>; 3] {
     let mut instants = [None; 3];
-    for (key, text) in group.annotations().iter().filter(|(_, text)| !text.is_empty()) {
-        let position = match key.as_str() {
+    for (key, text) in group.annotations.iter().filter(|(_, text)| !text.is_empty()) {
+        let position = match key {
             annotation::LAST_START_TIMESTAMP => 0,
             annotation::LAST_EVICTION_TIMESTAMP => 1,
             annotation::STALE_TIMESTAMP => 2,
@@ -97,8 +105,8 @@ fn instants(group: &PodGroup, problems: &mut Vec<Problem>) -> [Option<Time>; 3] 
         match text.parse::<jiff::Timestamp>() {
             Ok(instant) => instants[position] = Some(Time(instant.as_millisecond())),
             Err(_) => problems.push(Problem::Ignored {
-                key: key.clone(),
-                value: text.clone(),
+                key: key.to_owned(),
+                value: text.to_owned(),
                 expected: "a time such as 2026-01-31T12:00:00Z",
             }),
         }
@@ -133,7 +141,8 @@ fn resolve(
 
 /// Whether a pod group or one of its sub-groups names a topology.
 #[must_use]
-pub fn names_topology(group: &PodGroup, topology: &str) -> bool {
+pub fn names_topology(group: &Group, topology: &str) -> bool {
+    let Some(group) = &group.whole else { return false };
     let subs = group.spec.sub_groups.iter().map(|sub| &sub.topology_constraint);
     let mut all = subs.chain([&group.spec.topology_constraint]).flatten();
     all.any(|constraint| constraint.topology.as_deref() == Some(topology))

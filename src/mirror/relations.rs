@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Affinity, Namespace, Pod, PodAffinityTerm, PodSpec, TopologySpreadConstraint};
+use k8s_openapi::api::core::v1::{Affinity, Namespace, Pod, PodAffinityTerm, TopologySpreadConstraint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
 
@@ -77,7 +77,8 @@ pub fn selects_namespaces(pod: &Pod) -> bool {
 
 /// The relations of a pod; `None` if it has none.
 #[must_use]
-pub fn read(pod: &Pod, spec: &PodSpec, namespaces: &Namespaces) -> Option<Relations> {
+pub fn read(pod: &Pod, namespaces: &Namespaces) -> Option<Relations> {
+    let spec = pod.spec.as_ref()?;
     let to_others = |affinity: &Affinity| affinity.pod_affinity.is_some() || affinity.pod_anti_affinity.is_some();
     if spec.topology_spread_constraints.is_none() && !spec.affinity.as_ref().is_some_and(to_others) {
         return None;

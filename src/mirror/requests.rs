@@ -2,9 +2,9 @@
 //!
 //! Absent: pod-level requests, resizes under way, limits and ephemeral containers. GPUs in overhead do not count.
 
-use k8s_openapi::api::core::v1::{Container, Pod};
 use smallvec::SmallVec;
 
+use super::slim::Pod;
 use super::{Problem, name};
 use crate::api::QuantityMap;
 use crate::api::names::{annotation, resource};
@@ -97,14 +97,14 @@ struct Sum<'o>(ByName<'o, (Unit, i64)>);
 impl<'o> Sum<'o> {
     /// Adds up quantities per resource, then rounds once.
     fn of(
-        maps: impl Iterator<Item = &'o QuantityMap>,
+        quantities: impl Iterator<Item = (&'o str, &'o str)>,
         gpus: &[String],
         field: &'static str,
         problems: &mut Vec<Problem>,
     ) -> Self {
         let mut exact = ByName::<Amount>::default();
-        for (resource, quantity) in maps.flatten() {
-            let amount = Amount::of(quantity).ok().filter(|amount| {
+        for (resource, quantity) in quantities {
+            let amount = quantity.parse::<Amount>().ok().filter(|amount| {
                 let unit = Unit::of(resource, gpus);
                 (0..=unit.most()).contains(&unit.count(*amount))
             });
@@ -115,8 +115,8 @@ impl<'o> Sum<'o> {
                 }
                 None => problems.push(Problem::Quantity {
                     field,
-                    resource: resource.clone(),
-                    value: quantity.0.clone(),
+                    resource: resource.to_owned(),
+                    value: quantity.to_owned(),
                 }),
             }
         }
@@ -153,7 +153,7 @@ impl<'o> Sum<'o> {
 
 /// A node's resources: its amounts, and how many pods it takes. `gpus` names the resources that are whole GPUs.
 pub fn allocatable(resources: &QuantityMap, gpus: &[String], problems: &mut Vec<Problem>) -> (Amounts, i64) {
-    let sum = Sum::of(std::iter::once(resources), gpus, "status.allocatable", problems);
+    let sum = Sum::of(texts(resources), gpus, "status.allocatable", problems);
     let pods = sum.iter().find(|(resource, ..)| *resource == resource::PODS);
     let pods = pods.map_or(0, |(.., pods)| pods);
     let mut amounts = amounts(&sum);
@@ -184,28 +184,19 @@ pub fn of_pod(pod: &Pod, gpus: &[String], problems: &mut Vec<Problem>) -> (Amoun
 
 /// The larger of what runs in the long run and what the init containers need on the way, with the sidecars that run by then.
 fn base<'o>(pod: &'o Pod, gpus: &[String], problems: &mut Vec<Problem>) -> Sum<'o> {
-    let Some(spec) = &pod.spec else { return Sum::default() };
-    let running = Sum::of(
-        spec.containers.iter().filter_map(of_container),
-        gpus,
-        "spec.containers",
-        problems,
-    );
+    let containers = pod.containers.iter().flat_map(|container| container.requests.iter());
+    let running = Sum::of(containers, gpus, "spec.containers", problems);
     let (mut sidecars, mut peak) = (Sum::default(), Sum::default());
-    for container in spec.init_containers.iter().flatten() {
-        let own = Sum::of(
-            of_container(container).into_iter(),
-            gpus,
-            "spec.initContainers",
-            problems,
-        );
-        if container.restart_policy.as_deref() == Some("Always") {
+    for container in &pod.init_containers {
+        let own = Sum::of(container.requests.iter(), gpus, "spec.initContainers", problems);
+        if container.stays {
             sidecars = sidecars.add(&own);
         } else {
             peak = peak.max(&own.add(&sidecars));
         }
     }
-    let mut overhead = Sum::of(spec.overhead.iter(), gpus, "spec.overhead", problems);
+    let overhead = pod.spec().and_then(|spec| spec.overhead.as_ref());
+    let mut overhead = Sum::of(overhead.into_iter().flat_map(texts), gpus, "spec.overhead", problems);
     overhead
         .0
         .0
@@ -213,9 +204,11 @@ fn base<'o>(pod: &'o Pod, gpus: &[String], problems: &mut Vec<Problem>) -> Sum<'
     running.add(&sidecars).max(&peak).add(&overhead)
 }
 
-/// What a container asks for, as it says.
-pub(super) fn of_container(container: &Container) -> Option<&QuantityMap> {
-    container.resources.as_ref()?.requests.as_ref()
+/// Quantities by resource, as texts.
+fn texts(quantities: &QuantityMap) -> impl Iterator<Item = (&str, &str)> {
+    quantities
+        .iter()
+        .map(|(resource, quantity)| (&**resource, &*quantity.0))
 }
 
 fn amounts(sum: &Sum) -> Amounts {
@@ -246,8 +239,7 @@ fn mig<'o>(sum: &Sum<'o>) -> impl Iterator<Item = (&'o str, i64)> {
 /// The GPU part. The annotations for a share of a GPU replace what containers ask for, a fraction goes before memory, and MIG profiles
 /// in annotations (old style) replace everything.
 fn gpu_request(pod: &Pod, base: &Sum, problems: &mut Vec<Problem>) -> GpuRequest {
-    let annotations = pod.metadata.annotations.as_ref();
-    let given = |key: &str| annotations.and_then(|all| all.get(key)).map(String::as_str);
+    let given = |key: &str| pod.annotations.get(key);
     let whole = whole_gpus(base);
     let mut request = GpuRequest {
         count: whole,
@@ -362,8 +354,10 @@ fn portion(text: &str) -> Option<i64> {
 }
 
 fn legacy_mig(pod: &Pod) -> Vec<(crate::engine::input::Name, i64)> {
-    let all = pod.metadata.annotations.iter().flatten();
-    let profiles = all.filter(|(key, _)| key.starts_with(annotation::MIG_PREFIX));
+    let profiles = pod
+        .annotations
+        .iter()
+        .filter(|(key, _)| key.starts_with(annotation::MIG_PREFIX));
     profiles
         .filter_map(|(key, value)| {
             let count = value.parse().ok().filter(|count| *count > 0)?;

@@ -3,6 +3,7 @@
 use kube::ResourceExt;
 
 use crate::api::names::{label, object};
+use crate::engine::input::Pairs;
 
 /// A shard's selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,20 +27,27 @@ impl Default for Shard {
 impl Shard {
     /// Whether an object belongs to this shard.
     pub fn selects(&self, object: &impl ResourceExt) -> bool {
-        if self.key.is_empty() {
-            return true;
-        }
-        match object.meta().labels.as_ref().and_then(|labels| labels.get(&self.key)) {
+        self.key.is_empty() || self.is_mine(object.labels().get(&self.key).map(String::as_str))
+    }
+
+    /// Whether an object with these labels belongs to this shard.
+    #[must_use]
+    pub fn takes(&self, labels: &Pairs) -> bool {
+        self.key.is_empty() || self.is_mine(labels.get(&self.key))
+    }
+
+    fn is_mine(&self, label: Option<&str>) -> bool {
+        match label {
             None => self.value.is_empty(),
-            Some(value) => !self.value.is_empty() && *value == self.value,
+            Some(value) => !self.value.is_empty() && value == self.value,
         }
     }
 
-    /// The node pool that an object names, as conditions and messages call it.
-    pub fn pool_of<'o>(&self, object: &'o impl ResourceExt) -> &'o str {
-        let label = object.meta().labels.as_ref().and_then(|labels| labels.get(&self.key));
+    /// The node pool that an object with these labels names, as conditions and messages call it.
+    #[must_use]
+    pub fn pool_of<'o>(&self, labels: &'o Pairs) -> &'o str {
+        let label = labels.get(&self.key);
         label
-            .map(String::as_str)
             .filter(|value| !value.is_empty())
             .unwrap_or(object::DEFAULT_NODE_POOL)
     }
@@ -60,6 +68,10 @@ mod tests {
     use super::*;
     use k8s_openapi::api::core::v1::Node;
 
+    fn labels(pool: Option<&str>) -> Pairs {
+        pool.map(|pool| ("pool", pool)).into_iter().collect()
+    }
+
     fn node(pool: Option<&str>) -> Node {
         let mut node = Node::default();
         node.metadata.labels = pool.map(|pool| [("pool".to_owned(), pool.to_owned())].into());
@@ -69,11 +81,13 @@ mod tests {
     #[test]
     fn a_shard_takes_its_value_and_the_default_shard_what_has_no_label() {
         let check = |key: &str, value: &str, pool: Option<&str>| {
-            Shard {
+            let shard = Shard {
                 key: key.to_owned(),
                 value: value.to_owned(),
-            }
-            .selects(&node(pool))
+            };
+            let selected = shard.selects(&node(pool));
+            assert_eq!(selected, shard.takes(&labels(pool)));
+            selected
         };
         assert!(check("", "a", Some("b")) && check("", "", None));
         assert!(check("pool", "", None) && !check("pool", "", Some("a")) && !check("pool", "", Some("")));
@@ -89,8 +103,8 @@ mod tests {
         assert_eq!(
             (
                 shard.pool(),
-                shard.pool_of(&node(None)),
-                shard.pool_of(&node(Some("a")))
+                shard.pool_of(&labels(None)),
+                shard.pool_of(&labels(Some("a")))
             ),
             ("default", "default", "a")
         );

@@ -16,7 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
 
 use super::links::Links;
-use super::{Mirror, Output, constraints, name, object_key};
+use super::{Mirror, Output, constraints, name, object_key, slim};
 use crate::api::names::volume;
 use crate::api::quantity::Amount;
 use crate::engine::input::{
@@ -76,7 +76,8 @@ pub fn references(pod: &Pod) -> impl Iterator<Item = (String, bool)> + '_ {
 
 impl Volumes {
     /// A pod is there: its claims are to tell of it.
-    pub(super) fn join(&mut self, key: &str, pod: &Pod) {
+    pub(super) fn join(&mut self, key: &str, pod: &slim::Pod) {
+        let Some(pod) = &pod.whole else { return };
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         for (claim, _) in references(pod) {
             self.users.add(object_key(namespace, &claim), key);
@@ -84,7 +85,8 @@ impl Volumes {
     }
 
     /// A pod is gone.
-    pub(super) fn leave(&mut self, key: &str, pod: &Pod) {
+    pub(super) fn leave(&mut self, key: &str, pod: &slim::Pod) {
+        let Some(pod) = &pod.whole else { return };
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         for (claim, _) in references(pod) {
             self.users.remove(&object_key(namespace, &claim), key);
@@ -93,7 +95,8 @@ impl Volumes {
 
     /// What a pod's volumes ask for; `None` if that is nothing.
     #[must_use]
-    pub fn of(&self, pod: &Pod) -> Option<PodVolumes> {
+    pub fn of(&self, pod: &slim::Pod) -> Option<PodVolumes> {
+        let pod = pod.whole.as_ref()?;
         pod.spec.as_ref()?.volumes.as_ref()?;
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         let mut read = PodVolumes {

@@ -9,11 +9,13 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
 use kube::Resource;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::api::PodGroup;
 use crate::api::lenient::{self, null_as_default};
 use crate::engine::policy::Policy;
 use crate::mirror::policy::{self, SchedulerConfig};
@@ -224,8 +226,13 @@ fn changes(raw: RawObjects, notes: &mut Vec<String>) -> Vec<Change> {
     take(raw.bind_requests, Object::BindRequest, &mut changes, notes);
     let claims = of_this_version(raw.resource_claims, "ResourceClaim");
     take(claims, Object::ResourceClaim, &mut changes, notes);
-    take(raw.pod_groups, Object::PodGroup, &mut changes, notes);
-    take(raw.pods, Object::Pod, &mut changes, notes);
+    take(
+        raw.pod_groups,
+        |group: Arc<PodGroup>| (&group).into(),
+        &mut changes,
+        notes,
+    );
+    take(raw.pods, |pod: Arc<Pod>| (&pod).into(), &mut changes, notes);
     changes
 }
 

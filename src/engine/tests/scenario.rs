@@ -21,9 +21,9 @@ use crate::engine::Engine;
 use crate::engine::decision::Decisions;
 use crate::engine::input::devices::{DeviceInput, Reach};
 use crate::engine::input::{
-    Amounts, BudgetInput, Event, GPU, GpuKind, GpuRequest, GroupInput, GroupKey, Labels, Name, Needs, NodeInput,
-    NodeRequirement, PodInput, PodSelector, PodStatus, PodTerm, QueueInput, Relations, SelectorOp, Share, Spread,
-    SubGroupInput, Time, TopologyConstraint, TopologyInput, WHOLE,
+    Amounts, BudgetInput, Event, GPU, GpuKind, GpuRequest, GroupInput, GroupKey, Name, Needs, NodeInput,
+    NodeRequirement, Pairs, PodInput, PodSelector, PodStatus, PodTerm, QueueInput, Relations, SelectorOp, Share,
+    Spread, SubGroupInput, Time, TopologyConstraint, TopologyInput, WHOLE,
 };
 use crate::engine::model::resources::GPUS;
 use crate::engine::policy::{ActionKind, Policy};
@@ -610,7 +610,7 @@ fn leave(pod: &mut PodInput, stuck: bool) {
 }
 
 /// What a job's pods ask about one another.
-fn relations(labels: &Labels, options: &BTreeMap<&str, &str>) -> Option<Arc<Relations>> {
+fn relations(labels: &Pairs, options: &BTreeMap<&str, &str>) -> Option<Arc<Relations>> {
     let listed = |(key, value): (&str, &str)| NodeRequirement {
         key: key.into(),
         op: SelectorOp::In,

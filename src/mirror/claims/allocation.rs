@@ -17,6 +17,7 @@ use crate::engine::decision::ClaimGrant;
 use crate::engine::input::devices::{AllocationInput, ResultInput};
 use crate::engine::input::{Name, NodeRequirement, NodeTerm, SelectorOp};
 use crate::mirror::name;
+use crate::mirror::slim::Pod;
 
 /// An allocation as the engine knows it.
 #[must_use]
@@ -62,7 +63,7 @@ pub struct Given {
 impl Claims {
     /// What a bind gives a pod's claims, in the API's form.
     #[must_use]
-    pub fn given(&self, pod: Option<&k8s_openapi::api::core::v1::Pod>, grants: &[ClaimGrant]) -> Given {
+    pub fn given(&self, pod: Option<&Pod>, grants: &[ClaimGrant]) -> Given {
         let mut given = Given::default();
         for grant in grants {
             match &grant.reference {

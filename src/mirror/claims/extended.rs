@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::api::resource::v1::{DeviceClass, DeviceRequest, ExactDeviceRequest};
 use kube::ResourceExt;
 
@@ -14,6 +13,7 @@ use crate::api::quantity::Amount;
 use crate::engine::input::Name;
 use crate::engine::input::devices::{AllocationInput, Extended, OptionInput, RequestInput};
 use crate::mirror::name;
+use crate::mirror::slim::{Container, Pod};
 
 /// By this and its name each class can be asked for.
 const IMPLICIT: &str = "deviceclass.resource.kubernetes.io/";
@@ -60,8 +60,7 @@ pub fn names_of(class: &DeviceClass) -> Vec<String> {
 /// Whether some container of a pod asks for a resource.
 #[must_use]
 pub fn asks(pod: &Pod, resource: &str) -> bool {
-    let spec = pod.spec.iter();
-    let mut containers = spec.flat_map(|spec| spec.init_containers.iter().flatten().chain(&spec.containers));
+    let mut containers = pod.init_containers.iter().chain(&pod.containers);
     containers.any(|container| amount(container, resource) > 0)
 }
 
@@ -82,31 +81,25 @@ struct Piece {
 }
 
 fn amount(container: &Container, resource: &str) -> i64 {
-    let requests = container
-        .resources
-        .as_ref()
-        .and_then(|resources| resources.requests.as_ref());
-    let quantity = requests.and_then(|requests| requests.get(resource));
+    let quantity = container.requests.get(resource);
     quantity
-        .and_then(|quantity| Amount::of(quantity).ok())
+        .and_then(|quantity| quantity.parse().ok())
         .map_or(0, Amount::units)
 }
 
 /// Resources of a container, by name.
-fn resources(container: &Container) -> impl Iterator<Item = &String> {
-    let resources = container.resources.as_ref();
-    resources
-        .into_iter()
-        .flat_map(|resources| resources.requests.iter().flat_map(BTreeMap::keys))
+fn resources(container: &Container) -> impl Iterator<Item = &str> {
+    container.requests.iter().map(|(resource, _)| resource)
 }
 
 /// The requests for one resource of a pod.
 fn pieces(pod: &Pod, resource: &str) -> Vec<Piece> {
-    let Some(spec) = &pod.spec else { return Vec::new() };
-    let init = spec.init_containers.iter().flatten().map(|container| (container, true));
+    let init = pod
+        .init_containers
+        .iter()
+        .map(|container| (container, !container.stays));
     let all: Vec<(&Container, bool)> = init
-        .chain(spec.containers.iter().map(|container| (container, false)))
-        .map(|(container, init)| (container, init && container.restart_policy.as_deref() != Some("Always")))
+        .chain(pod.containers.iter().map(|container| (container, false)))
         .collect();
     let piece = |at: usize, count: i64| Piece {
         name: format!(
@@ -115,7 +108,7 @@ fn pieces(pod: &Pod, resource: &str) -> Vec<Piece> {
         ),
         resource: resource.to_owned(),
         count,
-        containers: vec![all[at].0.name.clone()],
+        containers: vec![all[at].0.name.to_string()],
     };
     let wants = |at: &usize| amount(all[*at].0, resource) > 0;
     let lasting: Vec<usize> = (0..all.len()).filter(|at| !all[*at].1).filter(wants).collect();
@@ -130,12 +123,12 @@ fn pieces(pod: &Pod, resource: &str) -> Vec<Piece> {
         for (_, lasting) in pieces.range_mut(at..) {
             if missing > 0 {
                 missing -= lasting.count;
-                lasting.containers.push(all[at].0.name.clone());
+                lasting.containers.push(all[at].0.name.to_string());
             }
         }
         if missing > 0 {
             match &mut rest {
-                Some(rest) if rest.count >= missing => rest.containers.push(all[at].0.name.clone()),
+                Some(rest) if rest.count >= missing => rest.containers.push(all[at].0.name.to_string()),
                 Some(smaller) => {
                     let mut larger = piece(at, missing);
                     larger.containers.append(&mut smaller.containers);
@@ -153,9 +146,8 @@ fn wanted<'c>(claims: &'c Claims, pod: &Pod) -> Vec<(&'c String, &'c str)> {
     if claims.extended.is_empty() {
         return Vec::new();
     }
-    let Some(spec) = &pod.spec else { return Vec::new() };
-    let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
-    let asked: BTreeSet<&String> = containers
+    let containers = pod.init_containers.iter().chain(&pod.containers);
+    let asked: BTreeSet<&str> = containers
         .flat_map(|container| resources(container).filter(|resource| amount(container, resource) > 0))
         .collect();
     let known = asked
@@ -193,7 +185,7 @@ pub fn of_pod(claims: &Claims, pod: &Pod, request: Option<&BindRequest>) -> Opti
     let promised = request.and_then(|request| request.spec.extended_resource_claim_allocation.as_ref());
     let promised = promised.and_then(|promised| promised.allocation.as_ref());
     Some(Extended {
-        key: key(pod.metadata.uid.as_deref().unwrap_or_default()),
+        key: key(&pod.uid),
         wanted: wanted.collect(),
         promised: promised.map(|promised| Arc::new(allocation::read(promised))),
     })

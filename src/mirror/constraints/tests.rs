@@ -1,5 +1,10 @@
 use super::*;
 
+fn others_of(spec: &PodSpec) -> Option<Name> {
+    let volumes = spec.volumes.as_deref().unwrap_or_default();
+    others(spec.priority_class_name.as_deref(), spec.priority, volumes)
+}
+
 fn spec(yaml: &str) -> PodSpec {
     serde_yaml_ng::from_str(&format!("{{containers: [], {yaml}}}")).expect("a pod spec")
 }
@@ -101,12 +106,12 @@ fn pods_that_differ_elsewhere_are_told_apart() {
         "priorityClassName: train, priority: 5",
         "volumes: [{name: data, emptyDir: {}}]",
     ];
-    let others: Vec<_> = texts.iter().map(|text| others(&spec(text))).collect();
+    let others: Vec<_> = texts.iter().map(|text| others_of(&spec(text))).collect();
     assert_eq!(others[0], None);
     for (index, one) in others.iter().enumerate() {
         assert!(others[..index].iter().all(|other| other != one), "{}", texts[index]);
     }
-    let volumes = |yaml: &str| super::others(&spec(yaml));
+    let volumes = |yaml: &str| others_of(&spec(yaml));
     assert_eq!(
         volumes("volumes: [{name: a, emptyDir: {}}]"),
         volumes("volumes: [{name: b, emptyDir: {}}]")

@@ -6,7 +6,7 @@ fn topology(text: &str) -> NodeResourceTopology {
 
 fn asked(yaml: &str) -> PodNuma {
     let pod: Pod = serde_yaml_ng::from_str(yaml).expect("a pod");
-    of_pod(&pod, pod.spec.as_ref().unwrap(), None)
+    of_pod(&pod, None)
 }
 
 fn named(amounts: &[(Name, i64)]) -> Vec<(&str, i64)> {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::engine::input::Time;
 
 fn pod(yaml: &str) -> Pod {
     serde_yaml_ng::from_str(yaml).expect("a pod")

@@ -6,22 +6,21 @@ fn group(yaml: &str) -> PodGroup {
         .unwrap_or_else(|error| panic!("{yaml}: {error}"))
 }
 
-fn whole(yaml: &str) -> PodGroup {
+fn whole(yaml: &str) -> Group {
     serde_yaml_ng::from_str(yaml).unwrap_or_else(|error| panic!("{yaml}: {error}"))
 }
 
 fn read_with(
-    group: &PodGroup,
+    group: &Group,
     classes: &Classes,
     topologies: &BTreeMap<Box<str>, Arc<Topology>>,
 ) -> (GroupInput, Vec<Problem>) {
     let mut problems = Vec::new();
-    let text = |text: &Option<String>| name(text.as_deref().unwrap_or_default());
     let key = GroupKey {
-        namespace: text(&group.metadata.namespace),
-        name: text(&group.metadata.name),
+        namespace: name(&group.namespace),
+        name: group.name.clone(),
     };
-    let queue = text(&group.spec.queue);
+    let queue = name(&group.queue);
     let read = read(
         &key,
         group,
@@ -34,7 +33,7 @@ fn read_with(
     (read, problems)
 }
 
-fn plain(group: &PodGroup) -> (GroupInput, Vec<Problem>) {
+fn plain(group: &Group) -> (GroupInput, Vec<Problem>) {
     read_with(group, &Classes::default(), &BTreeMap::new())
 }
 
@@ -176,7 +175,7 @@ fn a_group_backs_off_while_its_newest_condition_names_its_pool() {
             scheduling_conditions: conditions.collect(),
             ..Default::default()
         });
-        plain(&group).0.backed_off
+        plain(&group.into()).0.backed_off
     };
     assert!(!backed_off("-1", "a", &[("1", "a")]));
     assert!(!backed_off("", "a", &[("1", "a")]));

@@ -9,7 +9,7 @@ fn pod(spec: &str) -> Pod {
 
 fn relations(spec: &str, namespaces: &Namespaces) -> Relations {
     let pod = pod(spec);
-    read(&pod, pod.spec.as_ref().unwrap(), namespaces).unwrap_or_default()
+    read(&pod, namespaces).unwrap_or_default()
 }
 
 fn known(all: &[(&str, &str)]) -> Namespaces {
@@ -117,6 +117,6 @@ fn spread_constraints_that_bind() {
 #[test]
 fn a_pod_without_relations_has_none() {
     let pod = pod("{affinity: {nodeAffinity: {}}}");
-    assert_eq!(read(&pod, pod.spec.as_ref().unwrap(), &Namespaces::default()), None);
+    assert_eq!(read(&pod, &Namespaces::default()), None);
     assert!(!selects_namespaces(&pod));
 }

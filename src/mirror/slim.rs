@@ -1,0 +1,278 @@
+//! Pods and pod groups as the mirror keeps them: what every one of them says lies side by side in few pieces, so that a cluster of them is read
+//! without waiting for memory at each field. The object as a whole is kept only where it says more than that.
+//!
+//! All texts are as the object has them; what they mean is found by those who read them.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1 as core;
+use kube::ResourceExt;
+use serde::Deserialize;
+use smallvec::SmallVec;
+use smol_str::SmolStr;
+
+use super::{name, queue};
+use crate::api::{PodGroup, QuantityMap};
+use crate::engine::input::{Name, Pairs, Time};
+
+/// A pod.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(from = "core::Pod")]
+pub struct Pod {
+    /// Its namespace; empty if the object has none.
+    pub namespace: SmolStr,
+    /// Its name; empty if the object has none.
+    pub name: Name,
+    /// Its uid; empty if the object has none.
+    pub uid: Name,
+    /// The object's resource version.
+    pub version: Option<SmolStr>,
+    /// Creation time.
+    pub created: Time,
+    /// When it is to be gone, if it is being deleted.
+    pub deleted: Option<Time>,
+    /// Its labels.
+    pub labels: Pairs,
+    /// Its annotations.
+    pub annotations: Pairs,
+    /// Its phase.
+    pub phase: Phase,
+    /// The scheduler that it names.
+    pub scheduler: SmolStr,
+    /// The node that it is on.
+    pub node: Option<Name>,
+    /// The node nominated in its status.
+    pub nominated: Option<Name>,
+    /// Its priority.
+    pub priority: Option<i32>,
+    /// Its priority class.
+    pub priority_class: Option<SmolStr>,
+    /// It has scheduling gates.
+    pub gated: bool,
+    /// Its class of service is `Guaranteed`.
+    pub guaranteed: bool,
+    /// Its containers, in order.
+    pub containers: Containers,
+    /// Its init containers, in order.
+    pub init_containers: Containers,
+    /// The whole object, if the pod says more than the above: on nodes, other pods, volumes, claims, ports, ConfigMaps.
+    pub whole: Option<Arc<core::Pod>>,
+}
+
+/// Containers of a pod. Most pods have one.
+pub type Containers = SmallVec<[Container; 1]>;
+
+/// What a container asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Container {
+    /// Its name.
+    pub name: SmolStr,
+    /// Quantities by resource.
+    pub requests: Pairs,
+    /// Of an init container: it stays, as a sidecar.
+    pub stays: bool,
+}
+
+/// The phase of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Not all containers have started.
+    Pending,
+    /// Runs.
+    Running,
+    /// Ended well.
+    Succeeded,
+    /// Failed.
+    Failed,
+    /// None of these.
+    Unknown,
+}
+
+impl Pod {
+    /// The whole object's spec, if the pod says more than this type holds.
+    #[must_use]
+    pub fn spec(&self) -> Option<&core::PodSpec> {
+        self.whole.as_ref()?.spec.as_ref()
+    }
+}
+
+impl From<core::Pod> for Pod {
+    fn from(pod: core::Pod) -> Self {
+        Self::from(&Arc::new(pod))
+    }
+}
+
+impl From<&Arc<core::Pod>> for Pod {
+    fn from(pod: &Arc<core::Pod>) -> Self {
+        let (meta, status) = (&pod.metadata, pod.status.as_ref());
+        let spec = pod.spec.as_ref();
+        Self {
+            namespace: short(meta.namespace.as_deref()),
+            name: name(meta.name.as_deref().unwrap_or_default()),
+            uid: name(meta.uid.as_deref().unwrap_or_default()),
+            version: meta.resource_version.as_deref().map(SmolStr::new),
+            created: queue::created(&**pod),
+            deleted: meta.deletion_timestamp.as_ref().map(|at| Time(at.0.as_millisecond())),
+            labels: meta.labels.iter().flatten().collect(),
+            annotations: meta.annotations.iter().flatten().collect(),
+            phase: Phase::of(status.and_then(|status| status.phase.as_deref())),
+            scheduler: short(spec.and_then(|spec| spec.scheduler_name.as_deref())),
+            node: some(spec.and_then(|spec| spec.node_name.as_deref())),
+            nominated: status
+                .and_then(|status| status.nominated_node_name.as_deref())
+                .map(name),
+            priority: spec.and_then(|spec| spec.priority),
+            priority_class: spec
+                .and_then(|spec| spec.priority_class_name.as_deref())
+                .map(SmolStr::new),
+            gated: spec.is_some_and(|spec| any(&spec.scheduling_gates)),
+            guaranteed: status.is_some_and(|status| status.qos_class.as_deref() == Some("Guaranteed")),
+            containers: spec.map(|spec| containers(&spec.containers)).unwrap_or_default(),
+            init_containers: spec
+                .and_then(|spec| spec.init_containers.as_deref())
+                .map(containers)
+                .unwrap_or_default(),
+            whole: says_more(pod).then(|| Arc::clone(pod)),
+        }
+    }
+}
+
+impl Phase {
+    fn of(text: Option<&str>) -> Self {
+        match text {
+            Some("Pending") => Self::Pending,
+            Some("Running") => Self::Running,
+            Some("Succeeded") => Self::Succeeded,
+            Some("Failed") => Self::Failed,
+            Some(_) | None => Self::Unknown,
+        }
+    }
+}
+
+fn containers(all: &[core::Container]) -> Containers {
+    let container = |container: &core::Container| {
+        let resources = container.resources.as_ref();
+        Container {
+            name: SmolStr::new(&container.name),
+            requests: quantities(resources.and_then(|resources| resources.requests.as_ref())),
+            stays: container.restart_policy.as_deref() == Some("Always"),
+        }
+    };
+    all.iter().map(container).collect()
+}
+
+/// Whether a pod holds something that bears on where it may run and that [`Pod`] has no field for.
+fn says_more(pod: &core::Pod) -> bool {
+    let container = |container: &core::Container| {
+        any(&container.ports)
+            || any(&container.env_from)
+            || container.env.iter().flatten().any(|env| env.value_from.is_some())
+    };
+    let spec = |spec: &core::PodSpec| {
+        spec.affinity.is_some()
+            || spec.host_network == Some(true)
+            || any(&spec.tolerations)
+            || any(&spec.volumes)
+            || any(&spec.topology_spread_constraints)
+            || any(&spec.resource_claims)
+            || any(&spec.ephemeral_containers)
+            || spec.node_selector.iter().flatten().next().is_some()
+            || spec.overhead.iter().flatten().next().is_some()
+            || spec.containers.iter().any(container)
+            || spec.init_containers.iter().flatten().any(container)
+    };
+    pod.spec.as_ref().is_some_and(spec)
+        || pod
+            .status
+            .as_ref()
+            .is_some_and(|status| any(&status.resource_claim_statuses))
+}
+
+fn any<T>(list: &Option<Vec<T>>) -> bool {
+    list.as_ref().is_some_and(|list| !list.is_empty())
+}
+
+/// Quantities as texts.
+#[must_use]
+pub fn quantities(map: Option<&QuantityMap>) -> Pairs {
+    map.into_iter()
+        .flatten()
+        .map(|(resource, quantity)| (resource, &quantity.0))
+        .collect()
+}
+
+fn short(text: Option<&str>) -> SmolStr {
+    SmolStr::new(text.unwrap_or_default())
+}
+
+/// Absent and empty are the same.
+fn some(text: Option<&str>) -> Option<Name> {
+    text.filter(|text| !text.is_empty()).map(name)
+}
+
+/// A pod group.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(from = "PodGroup")]
+pub struct Group {
+    /// Its namespace; empty if the object has none.
+    pub namespace: SmolStr,
+    /// Its name; empty if the object has none.
+    pub name: Name,
+    /// Its uid.
+    pub uid: Name,
+    /// Creation time.
+    pub created: Time,
+    /// Its labels.
+    pub labels: Pairs,
+    /// Its annotations.
+    pub annotations: Pairs,
+    /// The queue it names; may be empty.
+    pub queue: SmolStr,
+    /// Its priority class.
+    pub priority_class: Option<SmolStr>,
+    /// What it says on whether it may be a victim.
+    pub preemptibility: Option<SmolStr>,
+    /// `spec.minMember`.
+    pub min_member: Option<i32>,
+    /// `spec.minSubGroup`.
+    pub min_sub_group: Option<i32>,
+    /// `spec.markUnschedulable`.
+    pub mark_unschedulable: Option<bool>,
+    /// The whole object, if it says more than the above: sub-groups, topology, durations, backing off.
+    pub whole: Option<Arc<PodGroup>>,
+}
+
+impl From<PodGroup> for Group {
+    fn from(group: PodGroup) -> Self {
+        Self::from(&Arc::new(group))
+    }
+}
+
+impl From<&Arc<PodGroup>> for Group {
+    fn from(group: &Arc<PodGroup>) -> Self {
+        let (meta, spec) = (&group.metadata, &group.spec);
+        let says_more = !spec.sub_groups.is_empty()
+            || spec.topology_constraint.is_some()
+            || spec.preemption_delay.is_some()
+            || spec.staleness_grace_period.is_some()
+            || spec.scheduling_backoff.is_some();
+        Self {
+            namespace: short(meta.namespace.as_deref()),
+            name: name(meta.name.as_deref().unwrap_or_default()),
+            uid: name(meta.uid.as_deref().unwrap_or_default()),
+            created: queue::created(&**group),
+            labels: group.labels().iter().collect(),
+            annotations: group.annotations().iter().collect(),
+            queue: short(spec.queue.as_deref()),
+            priority_class: spec.priority_class_name.as_deref().map(SmolStr::new),
+            preemptibility: spec.preemptibility.as_deref().map(SmolStr::new),
+            min_member: spec.min_member,
+            min_sub_group: spec.min_sub_group,
+            mark_unschedulable: spec.mark_unschedulable,
+            whole: says_more.then(|| Arc::clone(group)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+use super::*;
+
+fn pod(yaml: &str) -> Pod {
+    serde_yaml_ng::from_str(yaml).unwrap_or_else(|error| panic!("{yaml}: {error}"))
+}
+
+#[test]
+fn a_plain_pod_is_held_in_full_without_the_object() {
+    let pod = pod(
+        "{metadata: {name: p, namespace: ns, uid: u, resourceVersion: '7', creationTimestamp: '2026-01-01T00:00:00Z', deletionTimestamp: '2026-01-01T00:00:01Z',
+          labels: {b: x, a: ''}, annotations: {note: hello}},
+          spec: {schedulerName: kai-scheduler, nodeName: n, priority: 7, priorityClassName: train, schedulingGates: [{name: g}],
+                 containers: [{name: main, image: i, env: [{name: RANK, value: '1'}], resources: {requests: {cpu: '1', memory: 1Gi}}}],
+                 initContainers: [{name: side, restartPolicy: Always, resources: {requests: {cpu: 100m}}}, {name: first}]},
+          status: {phase: Running, qosClass: Guaranteed, nominatedNodeName: m}}",
+    );
+    assert!(pod.whole.is_none());
+    assert_eq!((&*pod.namespace, &*pod.name, &*pod.uid), ("ns", "p", "u"));
+    assert_eq!(pod.version.as_deref(), Some("7"));
+    assert_eq!(
+        (pod.created, pod.deleted),
+        (Time(1_767_225_600_000), Some(Time(1_767_225_601_000)))
+    );
+    assert_eq!(pod.labels.iter().collect::<Vec<_>>(), [("a", ""), ("b", "x")]);
+    assert_eq!(pod.annotations.get("note"), Some("hello"));
+    assert_eq!((&*pod.scheduler, pod.phase), ("kai-scheduler", Phase::Running));
+    assert_eq!((pod.node.as_deref(), pod.nominated.as_deref()), (Some("n"), Some("m")));
+    assert_eq!((pod.priority, pod.priority_class.as_deref()), (Some(7), Some("train")));
+    assert!(pod.gated && pod.guaranteed);
+    let asked = |container: &Container| {
+        let requests = container
+            .requests
+            .iter()
+            .map(|(resource, amount)| format!("{resource}={amount}"));
+        (
+            container.name.to_string(),
+            requests.collect::<Vec<_>>().join(" "),
+            container.stays,
+        )
+    };
+    let all: Vec<_> = pod.containers.iter().chain(&pod.init_containers).map(asked).collect();
+    let expected = [
+        ("main", "cpu=1 memory=1Gi", false),
+        ("side", "cpu=100m", true),
+        ("first", "", false),
+    ];
+    assert_eq!(
+        all,
+        expected.map(|(name, requests, stays)| (name.to_owned(), requests.to_owned(), stays))
+    );
+}
+
+/// Every field that some reader looks for in the object.
+#[test]
+fn whoever_says_more_is_kept_whole() {
+    for spec in [
+        "affinity: {nodeAffinity: {}}",
+        "hostNetwork: true",
+        "tolerations: [{operator: Exists}]",
+        "volumes: [{name: v, emptyDir: {}}]",
+        "topologySpreadConstraints: [{topologyKey: zone, maxSkew: 1, whenUnsatisfiable: DoNotSchedule}]",
+        "resourceClaims: [{name: c}]",
+        "ephemeralContainers: [{name: debug, envFrom: [{configMapRef: {name: m}}]}]",
+        "nodeSelector: {zone: a}",
+        "overhead: {cpu: 100m}",
+        "containers: [{name: c, ports: [{containerPort: 80, hostPort: 80}]}]",
+        "containers: [{name: c, envFrom: [{configMapRef: {name: m}}]}]",
+        "containers: [{name: c, env: [{name: V, valueFrom: {configMapKeyRef: {name: m, key: k}}}]}]",
+        "initContainers: [{name: c, restartPolicy: Always, ports: [{containerPort: 80, hostPort: 80}]}]",
+        "initContainers: [{name: c, envFrom: [{configMapRef: {name: m}}]}]",
+    ] {
+        let pod = pod(&format!("{{metadata: {{name: p}}, spec: {{{spec}}}}}"));
+        assert!(pod.spec().is_some(), "{spec}");
+    }
+    let claimed = pod("{metadata: {name: p}, status: {resourceClaimStatuses: [{name: c, resourceClaimName: made}]}}");
+    assert!(claimed.whole.is_some());
+    let empty = pod(
+        "{metadata: {name: p}, spec: {containers: [], tolerations: [], volumes: [], nodeSelector: {}, hostNetwork: false}}",
+    );
+    assert!(empty.whole.is_none());
+}
+
+#[test]
+fn a_text_with_a_nul_is_no_second_pair() {
+    let pod = pod("{metadata: {name: p, annotations: {note: \"a\\0gpu-fraction\\0000.5\"}}}");
+    assert_eq!(pod.annotations.iter().count(), 1);
+    assert_eq!(pod.annotations.get("gpu-fraction"), None);
+}
+
+#[test]
+fn a_pod_group_that_says_more_is_kept_whole() {
+    let group = |spec: &str| -> Group {
+        let yaml = format!("{{metadata: {{name: g, namespace: ns, uid: u, labels: {{a: b}}}}, spec: {{{spec}}}}}");
+        serde_yaml_ng::from_str(&yaml).unwrap_or_else(|error| panic!("{yaml}: {error}"))
+    };
+    let plain = group(
+        "queue: q, priorityClassName: train, preemptibility: preemptible, minMember: 2, minSubGroup: 1, markUnschedulable: false",
+    );
+    assert!(plain.whole.is_none());
+    assert_eq!((&*plain.namespace, &*plain.name, &*plain.uid), ("ns", "g", "u"));
+    assert_eq!(
+        (
+            &*plain.queue,
+            plain.priority_class.as_deref(),
+            plain.preemptibility.as_deref()
+        ),
+        ("q", Some("train"), Some("preemptible"))
+    );
+    assert_eq!(
+        (plain.min_member, plain.min_sub_group, plain.mark_unschedulable),
+        (Some(2), Some(1), Some(false))
+    );
+    for spec in [
+        "subGroups: [{name: a}]",
+        "topologyConstraint: {topology: t}",
+        "preemptionDelay: 5m",
+        "stalenessGracePeriod: 5m",
+        "schedulingBackoff: 1",
+    ] {
+        assert!(group(spec).whole.is_some(), "{spec}");
+    }
+}
