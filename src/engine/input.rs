@@ -538,17 +538,20 @@ pub struct Relations {
 }
 
 /// Texts by key in one piece, in the order given: labels, annotations, quantities. Most objects have some, and few are ever asked for them.
+///
+/// Each key and each value stands behind its length in bytes, which is written as a character.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pairs(Option<Name>);
 
-/// Stands behind each key and each value. No label holds it; where another text does, it is shown as unreadable.
-const END: char = '\0';
+/// The codes from here up are not characters, [`GAP`] of them.
+const GAP_FROM: usize = 0xD800;
+const GAP: usize = 0x800;
 
 impl Pairs {
     /// Keys and values.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        let mut parts = self.0.as_deref().unwrap_or_default().split_terminator(END);
-        std::iter::from_fn(move || Some((parts.next()?, parts.next()?)))
+        let mut rest = self.0.as_deref().unwrap_or_default();
+        std::iter::from_fn(move || Some((part(&mut rest)?, part(&mut rest)?)))
     }
 
     /// The value of a key.
@@ -558,18 +561,34 @@ impl Pairs {
     }
 }
 
+/// Takes the first text off.
+fn part<'t>(rest: &mut &'t str) -> Option<&'t str> {
+    let mut chars = rest.chars();
+    let code = chars.next()? as usize;
+    let length = if code < GAP_FROM { code } else { code - GAP };
+    let text;
+    (text, *rest) = chars.as_str().split_at_checked(length)?;
+    Some(text)
+}
+
+/// The character for a length; `None` for more than a million, which no API server lets through.
+fn length(text: &str) -> Option<char> {
+    let length = text.len();
+    let code = if length < GAP_FROM { length } else { length + GAP };
+    char::from_u32(u32::try_from(code).ok()?)
+}
+
 impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for Pairs {
     fn from_iter<T: IntoIterator<Item = (K, V)>>(pairs: T) -> Self {
         // Room for most, so that it does not grow; what is kept is cut to size.
         let mut text = String::with_capacity(256);
         for (key, value) in pairs {
-            for part in [key.as_ref(), value.as_ref()] {
-                if part.contains(END) {
-                    text.push_str(&part.replace(END, "\u{FFFD}"));
-                } else {
-                    text.push_str(part);
-                }
-                text.push(END);
+            let (key, value) = (key.as_ref(), value.as_ref());
+            if let (Some(before), Some(between)) = (length(key), length(value)) {
+                text.push(before);
+                text.push_str(key);
+                text.push(between);
+                text.push_str(value);
             }
         }
         Self((!text.is_empty()).then(|| text.into()))
@@ -657,3 +676,6 @@ impl PodInput {
         Arc::make_mut(&mut self.needs)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,17 +24,41 @@ pub struct Standing {
     pub amount: Shared,
 }
 
+/// Who waits, by what is asked for.
+type ByAmount = BTreeMap<Shared, BTreeSet<JobOrder>>;
+
+fn by_amount(waiting: &BTreeMap<JobOrder, Standing>) -> ByAmount {
+    let mut by_amount = ByAmount::new();
+    for (order, standing) in waiting {
+        by_amount.entry(standing.amount).or_default().insert(order.clone());
+    }
+    by_amount
+}
+
+/// Those who come to stand in the two lines of a queue.
+#[derive(Debug, Default)]
+struct Arrivals {
+    waiting: Vec<(JobOrder, Standing)>,
+    victims: Vec<(JobOrder, Standing)>,
+}
+
+/// So few of them are new that going through all would take longer.
+fn is_few(new: usize, there: usize) -> bool {
+    new < 16 || new < there / 8
+}
+
 /// The two lines of a leaf queue.
 #[derive(Debug, Default)]
 pub struct Line {
     /// Gangs with pods to place, best first.
     pub waiting: BTreeMap<JobOrder, Standing>,
     /// The same by amount, from when the first asked for something else than the others until nobody waits.
-    by_amount: Option<BTreeMap<Shared, BTreeSet<JobOrder>>>,
+    by_amount: Option<ByAmount>,
     /// Preemptible gangs with active pods, best first.
     pub victims: BTreeMap<JobOrder, Standing>,
     /// How many victims hold how many GPUs.
     sizes: BTreeMap<i64, usize>,
+    arrivals: Arrivals,
 }
 
 impl Line {
@@ -53,19 +77,40 @@ impl Line {
     }
 
     /// A gang waits.
-    fn enter(&mut self, order: &JobOrder, standing: Standing) {
+    fn enter(&mut self, order: JobOrder, standing: Standing) {
         let first = self.waiting.first_key_value();
         if self.by_amount.is_none() && first.is_some_and(|(_, other)| other.amount != standing.amount) {
-            let mut by_amount = BTreeMap::<_, BTreeSet<_>>::new();
-            for (order, other) in &self.waiting {
-                by_amount.entry(other.amount).or_default().insert(order.clone());
-            }
-            self.by_amount = Some(by_amount);
+            self.by_amount = Some(by_amount(&self.waiting));
         }
         if let Some(by_amount) = &mut self.by_amount {
             by_amount.entry(standing.amount).or_default().insert(order.clone());
         }
-        self.waiting.insert(order.clone(), standing);
+        self.waiting.insert(order, standing);
+    }
+
+    /// The arrivals take their places; many at once are sorted first.
+    fn join(&mut self) {
+        let mut arrivals = std::mem::take(&mut self.arrivals);
+        if is_few(arrivals.waiting.len(), self.waiting.len()) {
+            for (order, standing) in arrivals.waiting.drain(..) {
+                self.enter(order, standing);
+            }
+        } else {
+            let mut waiting: BTreeMap<_, _> = arrivals.waiting.drain(..).collect();
+            self.waiting.append(&mut waiting);
+            let mut amounts = self.waiting.values().map(|standing| standing.amount);
+            let first = amounts.next();
+            let several = self.by_amount.is_some() || amounts.any(|amount| Some(amount) != first);
+            self.by_amount = several.then(|| by_amount(&self.waiting));
+        }
+        if is_few(arrivals.victims.len(), self.victims.len()) {
+            self.victims.extend(arrivals.victims.drain(..));
+        } else {
+            let mut victims: BTreeMap<_, _> = arrivals.victims.drain(..).collect();
+            self.victims.append(&mut victims);
+        }
+        // The room is for those who come next.
+        self.arrivals = arrivals;
     }
 
     /// A gang waits no more.
@@ -104,6 +149,8 @@ pub struct Lines {
     lines: Vec<Line>,
     entries: Vec<Entry>,
     divisor: Option<i64>,
+    /// Queues whose lines have arrivals.
+    awaited: Vec<QueueId>,
 }
 
 impl Lines {
@@ -148,10 +195,14 @@ impl Lines {
         for &gang in &moved {
             self.put(model, rules, gang, now);
         }
+        for queue in self.awaited.drain(..) {
+            self.lines[queue.at()].join();
+        }
         moved.clear();
         model.moved = moved;
     }
 
+    /// Takes a gang out of the lines where it stood; where it is to stand it arrives.
     fn put(&mut self, model: &Model, rules: Rules, id: GangId, now: Time) {
         // One by one, so that there is always room for a while: whoever comes next must not wait until all entries are moved.
         if self.entries.len() <= id.at() {
@@ -171,13 +222,19 @@ impl Lines {
         if self.lines.len() <= queue.at() {
             self.lines.resize_with(queue.at() + 1, Line::default);
         }
+        if fresh.waiting.is_none() && fresh.victim.is_none() {
+            return;
+        }
         let line = &mut self.lines[queue.at()];
+        if line.arrivals.waiting.is_empty() && line.arrivals.victims.is_empty() {
+            self.awaited.push(queue);
+        }
         if let Some((order, amount)) = &fresh.waiting {
             let standing = Standing {
                 gang: id,
                 amount: *amount,
             };
-            line.enter(order, standing);
+            line.arrivals.waiting.push((order.clone(), standing));
         }
         if let Some((order, gpus)) = &fresh.victim {
             let gang = &model.gangs[id];
@@ -187,7 +244,9 @@ impl Lines {
                 let tasks: Vec<TaskId> = evictable(model, gang).collect();
                 requests(model, &next_victims(model, gang, &tasks))
             };
-            line.victims.insert(order.clone(), Standing { gang: id, amount });
+            line.arrivals
+                .victims
+                .push((order.clone(), Standing { gang: id, amount }));
             *line.sizes.entry(*gpus).or_insert(0) += 1;
         }
     }

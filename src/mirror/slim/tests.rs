@@ -81,13 +81,6 @@ fn whoever_says_more_is_kept_whole() {
 }
 
 #[test]
-fn a_text_with_a_nul_is_no_second_pair() {
-    let pod = pod("{metadata: {name: p, annotations: {note: \"a\\0gpu-fraction\\0000.5\"}}}");
-    assert_eq!(pod.annotations.iter().count(), 1);
-    assert_eq!(pod.annotations.get("gpu-fraction"), None);
-}
-
-#[test]
 fn a_pod_group_that_says_more_is_kept_whole() {
     let group = |spec: &str| -> Group {
         let yaml = format!("{{metadata: {{name: g, namespace: ns, uid: u, labels: {{a: b}}}}, spec: {{{spec}}}}}");

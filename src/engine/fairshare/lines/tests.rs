@@ -21,7 +21,7 @@ proptest! {
             let (order_of, amount) = (order(number), [amount, 0, 0]);
             match line.waiting.get(&order_of).map(|standing| standing.amount) {
                 Some(amount) => line.leave(&order_of, &amount),
-                None => line.enter(&order_of, Standing { gang: GangId::of(usize::from(number)), amount }),
+                None => line.enter(order_of, Standing { gang: GangId::of(usize::from(number)), amount }),
             }
             for after in 0..8 {
                 let after = order(after);
@@ -29,6 +29,34 @@ proptest! {
                     let asked = line.waiting.get(&after).map_or(amount, |standing| standing.amount);
                     let plain = line.waiting.iter().find(|(other, standing)| **other > after && standing.amount != asked);
                     prop_assert_eq!(line.next_unlike(&after, &asked), plain.map(|(order, _)| order));
+                }
+            }
+        }
+    }
+
+    /// Whether many come at once or one by one, the lines are the same.
+    #[test]
+    fn many_stand_as_if_they_had_come_one_by_one(crowds in prop::collection::vec(prop::collection::btree_map(any::<u8>(), 0..2_i64, 0..60), 1..4)) {
+        let (mut line, mut plain) = (Line::default(), Line::default());
+        for crowd in crowds {
+            for (number, amount) in crowd {
+                if plain.waiting.contains_key(&order(number)) {
+                    continue;
+                }
+                let standing = Standing { gang: GangId::of(usize::from(number)), amount: [amount, 0, 0] };
+                line.arrivals.waiting.push((order(number), standing));
+                line.arrivals.victims.push((order(number), standing));
+                plain.enter(order(number), standing);
+                plain.victims.insert(order(number), standing);
+            }
+            line.join();
+            prop_assert_eq!(&line.waiting, &plain.waiting);
+            prop_assert_eq!(&line.victims, &plain.victims);
+            prop_assert!(line.arrivals.waiting.is_empty() && line.arrivals.victims.is_empty());
+            for (order, standing) in &line.waiting {
+                let amounts = [standing.amount, [0; 3], [1, 0, 0]];
+                for amount in amounts {
+                    prop_assert_eq!(line.next_unlike(order, &amount), plain.next_unlike(order, &amount));
                 }
             }
         }
