@@ -214,6 +214,7 @@ pub struct Mirror {
     config_maps: config_maps::ConfigMaps,
     claims: claims::Claims,
     templates: needs::Templates,
+    last_node: node::Last,
     started: bool,
 }
 
@@ -237,6 +238,7 @@ impl Mirror {
             config_maps: config_maps::ConfigMaps::default(),
             claims: claims::Claims::default(),
             templates: needs::Templates::default(),
+            last_node: node::Last::default(),
             started: false,
         }
     }
@@ -443,15 +445,15 @@ impl Mirror {
         self.with_these_pods(&keys, out, change);
     }
 
-    fn node_applied(&mut self, node: &Node, out: &mut Output) {
+    fn node_applied(&mut self, node: &Arc<Node>, out: &mut Output) {
         let name = node.name_any();
         let label = |key: &str| node.labels().contains_key(key);
         let worker = label(&self.settings.cpu_worker_label) || label(&self.settings.gpu_worker_label);
-        if !self.settings.shard.selects(node) || (self.settings.restrict_nodes && !worker) {
+        if !self.settings.shard.selects(&**node) || (self.settings.restrict_nodes && !worker) {
             return self.node_gone(&name, out);
         }
         let mut problems = Vec::new();
-        let mut input = node::read(node, &self.settings, &mut problems);
+        let mut input = node::read(node, &self.settings, &self.last_node, &mut problems);
         input.numa = self.zones.of(&name);
         input.attach_limits = self.volumes.limits(&name);
         node::add_devices(&mut input, self.claims.gpus_on(&name));

@@ -41,6 +41,8 @@ pub struct Args {
     output: Format,
 }
 
+/// So few changes are taken in before a second thread is at work.
+const FEW: usize = 2048;
 /// How many changes are read in one go.
 const BATCH: usize = 64;
 /// How many batches may wait for the engine.
@@ -113,13 +115,21 @@ fn replay(file: &Path, now: Option<Timestamp>, explain: bool) -> anyhow::Result<
     })
 }
 
-/// Builds the model, on two threads: one reads the objects, the engine takes in on the other what has been read. The objects stay, as in the operator's
+/// Builds the model, a large one on two threads: one reads the objects, the engine takes in on the other what has been read. The objects stay, as in the operator's
 /// stores: taking them apart is no part of the model. Answers what could not be used.
 fn build(mirror: &mut Mirror, engine: &mut Engine, changes: &[Change], now: Time) -> Vec<Rejection> {
     let counts = count(changes);
     mirror.reserve(&counts);
     engine.reserve(&counts);
     let mut rejections = Vec::new();
+    if changes.len() < FEW {
+        for change in changes {
+            let output = mirror.apply(change.clone());
+            output.events.into_iter().for_each(|event| engine.apply(event, now));
+            rejections.extend(output.rejections);
+        }
+        return rejections;
+    }
     thread::scope(|scope| {
         let (sender, batches) = mpsc::sync_channel::<Vec<Event>>(BATCHES);
         scope.spawn(move || batches.iter().flatten().for_each(|event| engine.apply(event, now)));

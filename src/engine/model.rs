@@ -272,7 +272,9 @@ impl Model {
     /// Changes a state for good, outside any statement.
     pub fn settle(&mut self, task: TaskId, state: State) {
         debug_assert!(self.log.is_empty(), "nothing is settled while a statement is open");
-        self.exchange(task, state);
+        if self.tasks[task].state != state {
+            self.exchange(task, state);
+        }
         if let Some(gang) = self.tasks[task].gang {
             self.gang_changed(gang);
         }

@@ -2,24 +2,54 @@
 //!
 //! Absent: NUMA zones, which `numa` reads, and devices of resource slices, which `claims` counts.
 
+use std::cell::RefCell;
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 
 use super::{Problem, Settings, constraints, name, requests};
+use crate::api::QuantityMap;
 use crate::api::names::{node_label, resource};
-use crate::engine::input::{GPU, NodeInput};
+use crate::engine::input::{Amounts, GPU, NodeInput};
 
 /// Label values from here up are bytes, below MiB.
 const BYTES_FROM: i64 = 1 << 20;
 /// GPU memory is rounded down to a multiple of this many MiB.
 const MEMORY_STEP: i64 = 100;
 
-/// Reads a node. What cannot be read is left out and told of.
-pub fn read(node: &Node, settings: &Settings, problems: &mut Vec<Problem>) -> NodeInput {
-    let empty = std::collections::BTreeMap::new();
-    let status = node.status.as_ref();
-    let resources = status.and_then(|status| status.allocatable.as_ref()).unwrap_or(&empty);
-    let (allocatable, pods) = requests::allocatable(resources, &settings.gpu_resources, problems);
+/// Nodes come in runs of equals: what was read of the last one's resources is given to those that say the same.
+#[derive(Debug, Default)]
+pub struct Last(RefCell<Option<(Arc<Node>, Amounts, i64)>>);
+
+impl Last {
+    /// A node's amounts, and how many pods it takes.
+    fn allocatable(&self, node: &Arc<Node>, settings: &Settings, problems: &mut Vec<Problem>) -> (Amounts, i64) {
+        let mut last = self.0.borrow_mut();
+        if let Some((like, amounts, pods)) = &*last
+            && allocatable(like) == allocatable(node)
+        {
+            return (amounts.clone(), *pods);
+        }
+        let before = problems.len();
+        let empty = QuantityMap::new();
+        let given = allocatable(node).unwrap_or(&empty);
+        let (amounts, pods) = requests::allocatable(given, &settings.gpu_resources, problems);
+        // Whoever has problems is told of his own.
+        if problems.len() == before {
+            *last = Some((Arc::clone(node), amounts.clone(), pods));
+        }
+        (amounts, pods)
+    }
+}
+
+fn allocatable(node: &Node) -> Option<&QuantityMap> {
+    node.status.as_ref()?.allocatable.as_ref()
+}
+
+/// Reads a node. What cannot be read is left out and told of. The settings must be the same for all.
+pub fn read(node: &Arc<Node>, settings: &Settings, last: &Last, problems: &mut Vec<Problem>) -> NodeInput {
+    let (allocatable, pods) = last.allocatable(node, settings, problems);
     let label = |key: &str| node.labels().get(key).map(String::as_str);
     let has_mig = allocatable
         .other

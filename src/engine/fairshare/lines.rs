@@ -204,7 +204,10 @@ impl Lines {
 
     /// Takes a gang out of the lines where it stood; where it is to stand it arrives.
     fn put(&mut self, model: &Model, rules: Rules, id: GangId, now: Time) {
-        // One by one, so that there is always room for a while: whoever comes next must not wait until all entries are moved.
+        // There is always room for a while: whoever comes next must not wait until all entries are moved.
+        if self.entries.capacity() == 0 {
+            self.entries.reserve(model.gangs.slots() * 3 / 2);
+        }
         if self.entries.len() <= id.at() {
             self.entries.resize_with(id.at() + 1, Entry::default);
         }

@@ -323,6 +323,19 @@ impl Gang {
     /// How far it is.
     #[must_use]
     pub fn stage(&self, active: &[usize]) -> Stage {
+        let Some(pods) = self.only_pod_set() else {
+            return self.stage_of_tree(active);
+        };
+        let stage = match active[1].cmp(&pods.min) {
+            Ordering::Less => Stage::Below,
+            Ordering::Equal => Stage::Exact,
+            Ordering::Greater => Stage::Above,
+        };
+        debug_assert_eq!(stage, self.stage_of_tree(active));
+        stage
+    }
+
+    fn stage_of_tree(&self, active: &[usize]) -> Stage {
         if !self.satisfied(0, active) {
             Stage::Below
         } else if self.surplus(0, active) {
@@ -346,6 +359,16 @@ impl Gang {
     /// Its gang is broken: something of it is there, nothing ended well, and what it needs is not met.
     #[must_use]
     pub fn stale(&self) -> bool {
+        let Some(pods) = self.only_pod_set() else {
+            return self.tree_is_stale();
+        };
+        let used = pods.active_used();
+        let stale = used > 0 && used < pods.min && pods.with(Status::Succeeded) == 0;
+        debug_assert_eq!(stale, self.tree_is_stale());
+        stale
+    }
+
+    fn tree_is_stale(&self) -> bool {
         let used = self.per_member(PodSet::active_used);
         used.iter().sum::<usize>() > 0 && self.with(Status::Succeeded) == 0 && !self.satisfied(0, &used)
     }

@@ -2,9 +2,9 @@ use super::*;
 use crate::engine::input::{GPU, Taint, TaintEffect};
 
 fn node(yaml: &str) -> NodeInput {
-    let node: Node = serde_yaml_ng::from_str(yaml).expect("a node");
+    let node: Arc<Node> = Arc::new(serde_yaml_ng::from_str(yaml).expect("a node"));
     let mut problems = Vec::new();
-    let read = read(&node, &Settings::default(), &mut problems);
+    let read = read(&node, &Settings::default(), &Last::default(), &mut problems);
     assert_eq!(problems, []);
     read
 }
@@ -96,4 +96,29 @@ fn mig_follows_the_label_else_the_resources() {
     assert!(mig("", 1) && !mig("", 0));
     assert!(mig("true", 0) && mig("1", 0));
     assert!(!mig("false", 1) && !mig("maybe", 1));
+}
+
+#[test]
+fn a_node_that_says_something_else_is_read_for_itself() {
+    let last = Last::default();
+    let mut read = |cpu: &str| {
+        let yaml = format!("{{metadata: {{name: n}}, status: {{allocatable: {{cpu: {cpu}, pods: 110}}}}}}");
+        let node = Arc::new(serde_yaml_ng::from_str(&yaml).expect("a node"));
+        let mut problems = Vec::new();
+        let read = read(&node, &Settings::default(), &last, &mut problems);
+        (read.allocatable.cpu, read.pods, problems.len())
+    };
+    assert_eq!(
+        ["64", "64", "32", "lots", "lots", "32"].map(&mut read),
+        [
+            (64_000, 110, 0),
+            (64_000, 110, 0),
+            (32_000, 110, 0),
+            (0, 110, 1),
+            (0, 110, 1),
+            (32_000, 110, 0)
+        ]
+    );
+    let bare: Arc<Node> = Arc::new(serde_yaml_ng::from_str("{metadata: {name: n}}").expect("a node"));
+    assert_eq!(super::read(&bare, &Settings::default(), &last, &mut Vec::new()).pods, 0);
 }
