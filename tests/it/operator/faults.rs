@@ -83,8 +83,9 @@ async fn a_node_that_vanishes_takes_no_more_pods() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cordoned_node_takes_pods_again_when_it_is_uncordoned() {
     let lab = Lab::start(gpu_nodes(1)).await;
-    let operator = lab.replica("one").await;
+    // Before the operator looks: told of a pod and of a node at once, it may hear of the pod first.
     lab.patch_node("gpu-0", json!({"spec": {"unschedulable": true}})).await;
+    let operator = lab.replica("one").await;
     lab.create(pod("patient", 1)).await.unwrap();
     assert!(lab.unschedulable("patient").await.contains("unschedulable"));
     lab.patch_node("gpu-0", json!({"spec": {"unschedulable": null}})).await;
