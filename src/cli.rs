@@ -95,7 +95,7 @@ pub fn main() -> ExitCode {
 
 /// No huge pages for this process. Where the host has none at hand, the first touch of one holds a thread up for milliseconds, longer than a cycle takes; and small
 /// ones were not slower with 24,000 pods. If the kernel refuses, nothing is lost but that.
-fn use_small_pages() {
+pub fn use_small_pages() {
     #[cfg(target_os = "linux")]
     let _ = nix::sys::prctl::set_thp_disable(true);
 }

@@ -20,6 +20,7 @@ use objects::{GPUS_PER_NODE, NOW, cluster, workload};
 use placement::PLACEMENTS;
 
 fn main() {
+    unikai::cli::use_small_pages();
     let only: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
     println!(
         "{:<20} {:>10} {:>10} {:>10} {:>8}  decided",
