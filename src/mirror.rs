@@ -83,14 +83,14 @@ pub enum Object {
     ResourceSlice(Arc<ResourceSlice>),
 }
 
-impl From<&Arc<core::Pod>> for Object {
-    fn from(pod: &Arc<core::Pod>) -> Self {
+impl From<Arc<core::Pod>> for Object {
+    fn from(pod: Arc<core::Pod>) -> Self {
         Self::Pod(Arc::new(pod.into()))
     }
 }
 
-impl From<&Arc<PodGroup>> for Object {
-    fn from(group: &Arc<PodGroup>) -> Self {
+impl From<Arc<PodGroup>> for Object {
+    fn from(group: Arc<PodGroup>) -> Self {
         Self::PodGroup(Arc::new(group.into()))
     }
 }
@@ -590,8 +590,11 @@ impl Output {
 
 /// A pod's namespace, name and uid.
 fn identity(pod: &slim::Pod) -> Option<(&str, &str, &str)> {
-    let all = (&*pod.namespace, &*pod.name, &*pod.uid);
-    (!all.0.is_empty() && !all.1.is_empty() && !all.2.is_empty()).then_some(all)
+    let all = [&*pod.namespace, &*pod.name, &*pod.uid];
+    let [namespace, name, uid] = all;
+    all.iter()
+        .all(|text| !text.is_empty())
+        .then_some((namespace, name, uid))
 }
 
 /// `namespace/name`.

@@ -122,12 +122,14 @@ fn build(mirror: &mut Mirror, engine: &mut Engine, changes: &[Change], now: Time
     mirror.reserve(&counts);
     engine.reserve(&counts);
     let mut rejections = Vec::new();
+    let mut read = |change: &Change| {
+        let output = mirror.apply(change.clone());
+        rejections.extend(output.rejections);
+        output.events
+    };
     if changes.len() < FEW {
-        for change in changes {
-            let output = mirror.apply(change.clone());
-            output.events.into_iter().for_each(|event| engine.apply(event, now));
-            rejections.extend(output.rejections);
-        }
+        let events = changes.iter().flat_map(read);
+        events.for_each(|event| engine.apply(event, now));
         return rejections;
     }
     thread::scope(|scope| {
@@ -136,9 +138,7 @@ fn build(mirror: &mut Mirror, engine: &mut Engine, changes: &[Change], now: Time
         for batch in changes.chunks(BATCH) {
             let mut events = Vec::with_capacity(batch.len());
             for change in batch {
-                let output = mirror.apply(change.clone());
-                events.extend(output.events);
-                rejections.extend(output.rejections);
+                events.extend(read(change));
             }
             // Nobody takes it only if the engine has panicked; the scope ends with that.
             let _ = sender.send(events);

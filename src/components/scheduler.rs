@@ -307,10 +307,10 @@ impl Scheduler {
 /// The object as the mirror takes it.
 fn mirrored(object: Object) -> mirror::Object {
     match object {
-        Object::Pod(pod) => (&pod).into(),
+        Object::Pod(pod) => pod.into(),
         Object::Node(node) => mirror::Object::Node(node),
         Object::Queue(queue) => mirror::Object::Queue(queue),
-        Object::PodGroup(group) => (&group).into(),
+        Object::PodGroup(group) => group.into(),
         Object::BindRequest(request) => mirror::Object::BindRequest(request),
         Object::PriorityClass(class) => mirror::Object::PriorityClass(class),
         Object::Topology(topology) => mirror::Object::Topology(topology),

@@ -41,7 +41,7 @@ impl Requests {
     pub fn of(&self, key: &str, uid: &str, known_node: impl Fn(&str) -> bool) -> Option<&BindRequest> {
         let mut of_pod = self.by_pod.get(key)?.values().rev();
         of_pod
-            .find(|request| made_for(request, uid) && !failed(request) && node(request).is_some_and(&known_node))
+            .find(|request| made_for(request, Some(uid)) && !failed(request) && node(request).is_some_and(&known_node))
             .map(Arc::as_ref)
     }
 
@@ -86,11 +86,11 @@ pub fn node(request: &BindRequest) -> Option<&str> {
 
 /// Made for the pod of this uid, not for a former one of the same name.
 #[must_use]
-pub fn made_for(request: &BindRequest, uid: &str) -> bool {
+pub fn made_for(request: &BindRequest, uid: Option<&str>) -> bool {
     let mut owners = request
         .owner_references()
         .iter()
         .filter(|owner| owner.kind == "Pod")
         .peekable();
-    owners.peek().is_none() || owners.any(|owner| owner.uid == uid)
+    owners.peek().is_none() || owners.any(|owner| Some(&*owner.uid) == uid)
 }

@@ -204,7 +204,7 @@ impl Mirror {
         self.with_group(&group, out, |known| {
             known.drafted_by += usize::from(!stays);
             if known.real.is_none() {
-                known.draft = Some(Arc::new((&grouping.group).into()));
+                known.draft = Some(Arc::new(grouping.group.into()));
             }
         });
         if let Some(before) = before.filter(|_| !stays) {

@@ -79,7 +79,7 @@ fn same_requests(left: &slim::Container, right: &slim::Container) -> bool {
     left.requests == right.requests && left.stays == right.stays
 }
 
-/// The same for what few pods have.
+/// The same for what is read off whole objects.
 fn same_rest(left: &PodSpec, right: &PodSpec) -> bool {
     each(&left.containers, &right.containers, same_ports)
         && each(some(&left.init_containers), some(&right.init_containers), same_ports)

@@ -205,7 +205,7 @@ fn base<'o>(pod: &'o Pod, gpus: &[String], problems: &mut Vec<Problem>) -> Sum<'
 }
 
 /// Quantities by resource, as texts.
-fn texts(quantities: &QuantityMap) -> impl Iterator<Item = (&str, &str)> {
+pub(super) fn texts(quantities: &QuantityMap) -> impl Iterator<Item = (&str, &str)> {
     quantities
         .iter()
         .map(|(resource, quantity)| (&**resource, &*quantity.0))

@@ -7,17 +7,16 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as core;
 use kube::ResourceExt;
-use serde::Deserialize;
 use smallvec::SmallVec;
 use smol_str::SmolStr;
 
+use super::requests::texts;
 use super::{name, queue};
-use crate::api::{PodGroup, QuantityMap};
+use crate::api::PodGroup;
 use crate::engine::input::{Name, Pairs, Time};
 
 /// A pod.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(from = "core::Pod")]
+#[derive(Clone, Debug)]
 pub struct Pod {
     /// Its namespace; empty if the object has none.
     pub namespace: SmolStr,
@@ -96,14 +95,8 @@ impl Pod {
     }
 }
 
-impl From<core::Pod> for Pod {
-    fn from(pod: core::Pod) -> Self {
-        Self::from(&Arc::new(pod))
-    }
-}
-
-impl From<&Arc<core::Pod>> for Pod {
-    fn from(pod: &Arc<core::Pod>) -> Self {
+impl From<Arc<core::Pod>> for Pod {
+    fn from(pod: Arc<core::Pod>) -> Self {
         let (meta, status) = (&pod.metadata, pod.status.as_ref());
         let spec = pod.spec.as_ref();
         Self {
@@ -111,7 +104,7 @@ impl From<&Arc<core::Pod>> for Pod {
             name: name(meta.name.as_deref().unwrap_or_default()),
             uid: name(meta.uid.as_deref().unwrap_or_default()),
             version: meta.resource_version.as_deref().map(SmolStr::new),
-            created: queue::created(&**pod),
+            created: queue::created(&*pod),
             deleted: meta.deletion_timestamp.as_ref().map(|at| Time(at.0.as_millisecond())),
             labels: meta.labels.iter().flatten().collect(),
             annotations: meta.annotations.iter().flatten().collect(),
@@ -132,7 +125,7 @@ impl From<&Arc<core::Pod>> for Pod {
                 .and_then(|spec| spec.init_containers.as_deref())
                 .map(containers)
                 .unwrap_or_default(),
-            whole: says_more(pod).then(|| Arc::clone(pod)),
+            whole: says_more(&pod).then_some(pod),
         }
     }
 }
@@ -151,10 +144,10 @@ impl Phase {
 
 fn containers(all: &[core::Container]) -> Containers {
     let container = |container: &core::Container| {
-        let resources = container.resources.as_ref();
+        let requests = container.resources.iter().flat_map(|resources| &resources.requests);
         Container {
             name: SmolStr::new(&container.name),
-            requests: quantities(resources.and_then(|resources| resources.requests.as_ref())),
+            requests: requests.flat_map(texts).collect(),
             stays: container.restart_policy.as_deref() == Some("Always"),
         }
     };
@@ -192,15 +185,6 @@ fn any<T>(list: &Option<Vec<T>>) -> bool {
     list.as_ref().is_some_and(|list| !list.is_empty())
 }
 
-/// Quantities as texts.
-#[must_use]
-pub fn quantities(map: Option<&QuantityMap>) -> Pairs {
-    map.into_iter()
-        .flatten()
-        .map(|(resource, quantity)| (resource, &quantity.0))
-        .collect()
-}
-
 fn short(text: Option<&str>) -> SmolStr {
     SmolStr::new(text.unwrap_or_default())
 }
@@ -211,8 +195,7 @@ fn some(text: Option<&str>) -> Option<Name> {
 }
 
 /// A pod group.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(from = "PodGroup")]
+#[derive(Clone, Debug)]
 pub struct Group {
     /// Its namespace; empty if the object has none.
     pub namespace: SmolStr,
@@ -242,14 +225,8 @@ pub struct Group {
     pub whole: Option<Arc<PodGroup>>,
 }
 
-impl From<PodGroup> for Group {
-    fn from(group: PodGroup) -> Self {
-        Self::from(&Arc::new(group))
-    }
-}
-
-impl From<&Arc<PodGroup>> for Group {
-    fn from(group: &Arc<PodGroup>) -> Self {
+impl From<Arc<PodGroup>> for Group {
+    fn from(group: Arc<PodGroup>) -> Self {
         let (meta, spec) = (&group.metadata, &group.spec);
         let says_more = !spec.sub_groups.is_empty()
             || spec.topology_constraint.is_some()
@@ -260,7 +237,7 @@ impl From<&Arc<PodGroup>> for Group {
             namespace: short(meta.namespace.as_deref()),
             name: name(meta.name.as_deref().unwrap_or_default()),
             uid: name(meta.uid.as_deref().unwrap_or_default()),
-            created: queue::created(&**group),
+            created: queue::created(&*group),
             labels: group.labels().iter().collect(),
             annotations: group.annotations().iter().collect(),
             queue: short(spec.queue.as_deref()),
@@ -269,7 +246,7 @@ impl From<&Arc<PodGroup>> for Group {
             min_member: spec.min_member,
             min_sub_group: spec.min_sub_group,
             mark_unschedulable: spec.mark_unschedulable,
-            whole: says_more.then(|| Arc::clone(group)),
+            whole: says_more.then_some(group),
         }
     }
 }

@@ -59,7 +59,7 @@ fn group() -> Object {
         "apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup",
         "metadata": {"name": "g", "namespace": "ns", "uid": "g"}, "spec": {"queue": "q", "minMember": 1},
     });
-    (&Arc::new(serde_json::from_value::<PodGroup>(group).unwrap())).into()
+    Arc::new(serde_json::from_value::<PodGroup>(group).unwrap()).into()
 }
 
 /// Whether the pod is bound, what is said about it if not, and what was told about odd values.
@@ -69,9 +69,9 @@ fn decide(node: &Node, there: &[Pod], pod: &Pod) -> (bool, Option<String>, Vec<S
         scheduler.see(object);
     }
     for other in there {
-        scheduler.see((&Arc::new(other.clone())).into());
+        scheduler.see(Arc::new(other.clone()).into());
     }
-    let told = scheduler.see((&Arc::new(pod.clone())).into());
+    let told = scheduler.see(Arc::new(pod.clone()).into());
     let decisions = scheduler.engine.cycle(NOW);
     let report = decisions.unschedulable.first().map(|report| report.message.clone());
     (!decisions.bind.is_empty(), report, told)
@@ -89,9 +89,9 @@ fn absurd_queues_and_groups_disturb_nobody() {
     let read = |value: &Value| -> Object {
         match value["kind"].as_str() {
             Some("Queue") => Object::Queue(Arc::new(lenient::decode(value.clone()).expect("it decodes"))),
-            Some("PodGroup") => (&Arc::new(lenient::decode::<PodGroup>(value.clone()).expect("it decodes"))).into(),
+            Some("PodGroup") => Arc::new(lenient::decode::<PodGroup>(value.clone()).expect("it decodes")).into(),
             Some("Node") => Object::Node(Arc::new(lenient::decode(value.clone()).expect("it decodes"))),
-            _ => (&Arc::new(lenient::decode::<Pod>(value.clone()).expect("it decodes"))).into(),
+            _ => Arc::new(lenient::decode::<Pod>(value.clone()).expect("it decodes")).into(),
         }
     };
     let (mut bound, mut told, mut astray) = (0, 0, 0);

@@ -226,13 +226,8 @@ fn changes(raw: RawObjects, notes: &mut Vec<String>) -> Vec<Change> {
     take(raw.bind_requests, Object::BindRequest, &mut changes, notes);
     let claims = of_this_version(raw.resource_claims, "ResourceClaim");
     take(claims, Object::ResourceClaim, &mut changes, notes);
-    take(
-        raw.pod_groups,
-        |group: Arc<PodGroup>| (&group).into(),
-        &mut changes,
-        notes,
-    );
-    take(raw.pods, |pod: Arc<Pod>| (&pod).into(), &mut changes, notes);
+    take::<PodGroup>(raw.pod_groups, Object::from, &mut changes, notes);
+    take::<Pod>(raw.pods, Object::from, &mut changes, notes);
     changes
 }
 

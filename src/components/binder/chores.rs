@@ -172,8 +172,8 @@ pub async fn drop_done(caller: Caller, key: Key, request: Arc<BindRequest>, pod_
     if !pod_known {
         let api: Api<Pod> = Api::namespaced(caller.context.reads.clone(), ns);
         let found = caller.call("look for a pod", || api.get_opt(&name)).await;
-        if !matches!(found, Ok(found) if found.as_ref().is_none_or(|pod| !made_for(&request, pod.metadata.uid.as_deref().unwrap_or_default())))
-        {
+        let is_its = |pod: &Pod| made_for(&request, pod.metadata.uid.as_deref());
+        if !matches!(found, Ok(found) if !found.as_ref().is_some_and(is_its)) {
             return Chore::Tended(key);
         }
     }

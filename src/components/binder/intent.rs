@@ -192,8 +192,7 @@ pub fn care(
         return Care::Leave;
     }
     let phase = request.status.as_ref().and_then(|status| status.phase.as_deref());
-    let Some(pod) = pod.filter(|pod| bind_request::made_for(request, pod.metadata.uid.as_deref().unwrap_or_default()))
-    else {
+    let Some(pod) = pod.filter(|pod| bind_request::made_for(request, pod.metadata.uid.as_deref())) else {
         return Care::Drop;
     };
     if pods::is_bound(pod) || pods::is_finished(pod) {

@@ -96,7 +96,8 @@ impl Line {
                 self.enter(order, standing);
             }
         } else {
-            let mut waiting: BTreeMap<_, _> = arrivals.waiting.drain(..).collect();
+            let waiting = std::mem::take(&mut arrivals.waiting);
+            let mut waiting: BTreeMap<_, _> = waiting.into_iter().collect();
             self.waiting.append(&mut waiting);
             let mut amounts = self.waiting.values().map(|standing| standing.amount);
             let first = amounts.next();
@@ -106,10 +107,11 @@ impl Line {
         if is_few(arrivals.victims.len(), self.victims.len()) {
             self.victims.extend(arrivals.victims.drain(..));
         } else {
-            let mut victims: BTreeMap<_, _> = arrivals.victims.drain(..).collect();
+            let victims = std::mem::take(&mut arrivals.victims);
+            let mut victims: BTreeMap<_, _> = victims.into_iter().collect();
             self.victims.append(&mut victims);
         }
-        // The room is for those who come next.
+        // Room for few is kept for those who come next.
         self.arrivals = arrivals;
     }
 

@@ -175,7 +175,7 @@ fn a_group_backs_off_while_its_newest_condition_names_its_pool() {
             scheduling_conditions: conditions.collect(),
             ..Default::default()
         });
-        plain(&group.into()).0.backed_off
+        plain(&Arc::new(group).into()).0.backed_off
     };
     assert!(!backed_off("-1", "a", &[("1", "a")]));
     assert!(!backed_off("", "a", &[("1", "a")]));

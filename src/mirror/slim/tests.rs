@@ -1,4 +1,20 @@
+use serde::{Deserialize, Deserializer};
+
 use super::*;
+
+// Tests write objects as they are in the API.
+
+impl<'de> Deserialize<'de> for Pod {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        core::Pod::deserialize(deserializer).map(|pod| Arc::new(pod).into())
+    }
+}
+
+impl<'de> Deserialize<'de> for Group {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        PodGroup::deserialize(deserializer).map(|group| Arc::new(group).into())
+    }
+}
 
 fn pod(yaml: &str) -> Pod {
     serde_yaml_ng::from_str(yaml).unwrap_or_else(|error| panic!("{yaml}: {error}"))
