@@ -119,6 +119,9 @@ impl Claims {
 
     /// Notes which claims a pod names, or (`pod` gone) that it names none any more.
     pub fn note_pod(&mut self, key: &str, old: Option<&Pod>, new: Option<&Pod>) {
+        if [old, new].into_iter().flatten().all(|pod| pod.whole.is_none()) {
+            return;
+        }
         let claims = |pod: Option<&Pod>| pod.map(named).unwrap_or_default();
         let (before, after) = (claims(old), claims(new));
         for claim in before.iter().filter(|claim| !after.contains(*claim)) {

@@ -31,6 +31,12 @@ impl Known {
     fn object(&self) -> Option<&Arc<slim::Group>> {
         self.real.as_ref().or(self.draft.as_ref())
     }
+
+    /// The object, if it is of the shard.
+    fn within(&self, shard: &Shard) -> Option<&slim::Group> {
+        let object = self.object().map(Arc::as_ref);
+        object.filter(|group| shard.takes(&group.labels))
+    }
 }
 
 /// What the meaning of pod groups depends on beside themselves.
@@ -53,9 +59,8 @@ impl Lookups {
         })
     }
 
-    /// A pod group as the engine sees it; `None` if it is not known yet, or of another shard.
-    fn read(&self, key: &GroupKey, known: &Known, shard: &Shard, out: Option<&mut Output>) -> Option<GroupInput> {
-        let group = known.object().filter(|group| shard.takes(&group.labels))?;
+    /// A pod group as the engine sees it.
+    fn read(&self, key: GroupKey, group: &slim::Group, shard: &Shard, out: Option<&mut Output>) -> GroupInput {
         let mut problems = Vec::new();
         let queue = self.queues.name(&group.queue);
         let input = pod_group::read(key, group, queue, shard, &self.classes, &self.topologies, &mut problems);
@@ -64,7 +69,7 @@ impl Lookups {
                 out.reject("PodGroup", &group.namespace, &group.name, problem);
             }
         }
-        Some(input)
+        input
     }
 }
 
@@ -73,12 +78,12 @@ impl Mirror {
         let Some(key) = self.lookups.key(&group) else {
             return out.reject("PodGroup", &group.namespace, &group.name, Problem::NoIdentity);
         };
-        self.with_group(&key, out, |known| known.real = Some(group));
+        self.with_group(key, out, |known| known.real = Some(group));
     }
 
     pub(super) fn group_deleted(&mut self, group: &slim::Group, out: &mut Output) {
         if let Some(key) = self.lookups.key(group) {
-            self.with_group(&key, out, |known| {
+            self.with_group(key, out, |known| {
                 known.real = None;
                 known.draft = None;
             });
@@ -86,30 +91,26 @@ impl Mirror {
     }
 
     /// Changes what is known of a group and tells of it if the engine would see a difference.
-    fn with_group(&mut self, key: &GroupKey, out: &mut Output, change: impl FnOnce(&mut Known)) {
+    fn with_group(&mut self, key: GroupKey, out: &mut Output, change: impl FnOnce(&mut Known)) {
         let (lookups, shard) = (&self.lookups, &self.settings.shard);
         let known = self.groups.entry(key.clone()).or_default();
-        let before = if known.told {
-            lookups.read(key, known, shard, None)
-        } else {
-            None
-        };
+        let told = known.within(shard).filter(|_| known.told);
+        let before = told.map(|group| lookups.read(key.clone(), group, shard, None));
         change(known);
-        let after = lookups.read(key, known, shard, Some(out));
-        match after {
-            Some(after) if before.as_ref() == Some(&after) => {}
-            Some(after) => {
-                known.told = true;
+        if let Some(group) = known.within(shard) {
+            let after = lookups.read(key, group, shard, Some(out));
+            if before.as_ref() != Some(&after) {
                 out.events.push(Event::Group(Box::new(after)));
             }
-            None if known.told => {
-                known.told = false;
-                out.events.push(Event::GroupGone(key.clone()));
-            }
-            None => {}
+            known.told = true;
+            return;
         }
+        let was_told = std::mem::take(&mut known.told);
         if known.object().is_none() && known.drafted_by == 0 {
-            self.groups.remove(key);
+            self.groups.remove(&key);
+        }
+        if was_told {
+            out.events.push(Event::GroupGone(key));
         }
     }
 
@@ -127,7 +128,10 @@ impl Mirror {
         let read = |mirror: &Self| -> Vec<_> {
             let known = keys.iter().filter_map(|key| Some((key, mirror.groups.get(key)?)));
             known
-                .map(|(key, known)| mirror.lookups.read(key, known, &mirror.settings.shard, None))
+                .map(|(key, known)| {
+                    let group = known.within(&mirror.settings.shard)?;
+                    Some(mirror.lookups.read(key.clone(), group, &mirror.settings.shard, None))
+                })
                 .collect()
         };
         let before = read(self);
@@ -201,7 +205,7 @@ impl Mirror {
         };
         let before = self.memberships.insert(grouping.uid.into(), membership);
         let stays = before.as_ref().is_some_and(|before| before.group == group);
-        self.with_group(&group, out, |known| {
+        self.with_group(group, out, |known| {
             known.drafted_by += usize::from(!stays);
             if known.real.is_none() {
                 known.draft = Some(Arc::new(grouping.group.into()));
@@ -213,7 +217,7 @@ impl Mirror {
     }
 
     pub(super) fn leave_draft(&mut self, group: &GroupKey, out: &mut Output) {
-        self.with_group(group, out, |known| {
+        self.with_group(group.clone(), out, |known| {
             known.drafted_by = known.drafted_by.saturating_sub(1);
             if known.drafted_by == 0 {
                 known.draft = None;

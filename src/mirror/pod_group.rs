@@ -5,6 +5,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::Offset;
 use kube::ResourceExt;
 
 use super::priority::{Classes, preemptible};
@@ -18,7 +21,7 @@ use crate::engine::input::{self, GroupInput, GroupKey, Name, SubGroupInput, Time
 
 /// Reads the pod group of that identity and queue.
 pub fn read(
-    key: &GroupKey,
+    key: GroupKey,
     group: &Group,
     queue: Name,
     shard: &Shard,
@@ -41,7 +44,7 @@ pub fn read(
     let [last_start, last_eviction, stale_since] = instants(group, problems);
     let back_off = spec.and_then(|spec| spec.scheduling_backoff).unwrap_or(-1);
     GroupInput {
-        key: key.clone(),
+        key,
         uid: group.uid.clone(),
         queue,
         priority,
@@ -102,9 +105,9 @@ fn instants(group: &Group, problems: &mut Vec<Problem>) -> [Option<Time>; 3] {
             annotation::STALE_TIMESTAMP => 2,
             _ => continue,
         };
-        match text.parse::<jiff::Timestamp>() {
-            Ok(instant) => instants[position] = Some(Time(instant.as_millisecond())),
-            Err(_) => problems.push(Problem::Ignored {
+        match plain(text).or_else(|| text.parse().ok()) {
+            Some(instant) => instants[position] = Some(Time(instant.as_millisecond())),
+            None => problems.push(Problem::Ignored {
                 key: key.to_owned(),
                 value: text.to_owned(),
                 expected: "a time such as 2026-01-31T12:00:00Z",
@@ -112,6 +115,44 @@ fn instants(group: &Group, problems: &mut Vec<Problem>) -> [Option<Time>; 3] {
         }
     }
     instants
+}
+
+/// An instant as nearly all are written, `2026-01-31T12:00:00Z`, read without looking for any other form.
+fn plain(text: &str) -> Option<Timestamp> {
+    let &[
+        y1,
+        y2,
+        y3,
+        y4,
+        b'-',
+        m1,
+        m2,
+        b'-',
+        d1,
+        d2,
+        b'T',
+        h1,
+        h2,
+        b':',
+        n1,
+        n2,
+        b':',
+        s1,
+        s2,
+        b'Z',
+    ] = text.as_bytes()
+    else {
+        return None;
+    };
+    let number = |tens: u8, ones: u8| {
+        let digit = |byte: u8| byte.is_ascii_digit().then(|| (byte - b'0') as i8);
+        Some(10 * digit(tens)? + digit(ones)?)
+    };
+    let year = 100 * i16::from(number(y1, y2)?) + i16::from(number(y3, y4)?);
+    let (month, day) = (number(m1, m2)?, number(d1, d2)?);
+    let (hour, minute, second) = (number(h1, h2)?, number(n1, n2)?, number(s1, s2)?);
+    let date = DateTime::new(year, month, day, hour, minute, second, 0).ok()?;
+    Offset::UTC.to_timestamp(date).ok()
 }
 
 /// A constraint with the aliases of levels replaced by their node labels; names that are no alias stay. Without a topology there is none.

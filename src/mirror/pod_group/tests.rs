@@ -21,15 +21,7 @@ fn read_with(
         name: group.name.clone(),
     };
     let queue = name(&group.queue);
-    let read = read(
-        &key,
-        group,
-        queue,
-        &Shard::default(),
-        classes,
-        topologies,
-        &mut problems,
-    );
+    let read = read(key, group, queue, &Shard::default(), classes, topologies, &mut problems);
     (read, problems)
 }
 
@@ -189,4 +181,38 @@ fn a_group_backs_off_while_its_newest_condition_names_its_pool() {
         !backed_off("1", "a", &[("2", "b"), ("2", "a"), ("odd", "a")]),
         "of two equal ids the earlier counts"
     );
+}
+
+#[test]
+fn an_instant_written_plainly_is_the_one_that_the_library_reads() {
+    let texts = [
+        "2026-01-31T12:00:00Z",
+        "1970-01-01T00:00:00Z",
+        "0000-01-01T00:00:00Z",
+        "9999-12-30T21:59:59Z",
+        "9999-12-31T23:59:59Z",
+        "2024-02-29T23:59:59Z",
+        "2025-02-29T00:00:00Z",
+        "2026-13-01T00:00:00Z",
+        "2026-01-31T24:00:00Z",
+        "2026-01-31 12:00:00Z",
+        "2026-01-31T12:00:0xZ",
+        "-026-01-31T12:00:00Z",
+    ];
+    for text in texts {
+        assert_eq!(
+            super::plain(text),
+            text.parse().ok().filter(|_| text.contains('T')),
+            "{text}"
+        );
+    }
+    // What is written otherwise is left to the library.
+    for text in [
+        "2026-01-31T12:00:00.5Z",
+        "2026-01-31T12:00:00+01:00",
+        "2016-12-31T23:59:60Z",
+        "",
+    ] {
+        assert_eq!(super::plain(text), None, "{text}");
+    }
 }
