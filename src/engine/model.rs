@@ -351,7 +351,7 @@ impl Model {
             }
             self.book_changed(id);
             self.nodes[id].charge_devices(charge);
-            self.index.update(id, &self.nodes[id]);
+            self.index.changed(id);
         }
     }
 
@@ -393,20 +393,21 @@ impl Model {
             let vector = lighter.as_ref().unwrap_or(&shape.vector);
             let node = &mut self.nodes[place.node];
             node.account(id, (shape, vector), &place.groups, reservation, weight, sign);
-            for used in place.devices.iter().flat_map(|grants| &**grants) {
+            for used in place.extras().devices.iter().flat_map(|grants| &**grants) {
                 self.devices.account(used.claim, &used.allocation, weight, sign);
             }
             if task.input.foreign && !task.input.utility && weight != Weight::Planned {
                 add(&mut node.foreign, &shape.quota, sign);
                 self.totals_stale = true;
             }
-            if let Some(ledger) = node.numa.as_mut().filter(|_| !place.zones.is_empty()) {
-                ledger.account(&place.zones, weight, sign);
+            if let Some(ledger) = node.numa.as_mut().filter(|_| !place.extras().zones.is_empty()) {
+                ledger.account(&place.extras().zones, weight, sign);
             }
             if let Some(volumes) = &task.input.volumes {
-                self.storage.account(volumes, place.node, &place.volumes, weight, sign);
+                self.storage
+                    .account(volumes, place.node, &place.extras().volumes, weight, sign);
             }
-            self.index.update(place.node, node);
+            self.index.changed(place.node);
             let asked = self.classes[task.class].asked.as_ref();
             if !self.neighbours.stale && (asked.is_some() || !task.counted.is_empty()) {
                 let presence = Presence {
@@ -463,7 +464,7 @@ impl Model {
             };
             for (place, weight) in [(&task.state.hold, held), (&task.state.plan, Weight::Planned)] {
                 if let Some(place) = place {
-                    storage.account(volumes, place.node, &place.volumes, weight, 1);
+                    storage.account(volumes, place.node, &place.extras().volumes, weight, 1);
                 }
             }
         }

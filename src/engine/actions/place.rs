@@ -12,7 +12,7 @@ use crate::engine::model::class::NodeSet;
 use crate::engine::model::gang::{Kind, Member};
 use crate::engine::model::ids::{GangId, NodeId, TaskId};
 use crate::engine::model::numa::ZoneShare;
-use crate::engine::model::task::{Place, Status};
+use crate::engine::model::task::{Extras, Place, Status};
 use crate::engine::model::volumes::Promises;
 use crate::engine::placement::choose::{Context, Scope, best_node};
 use crate::engine::placement::claims::{self, Given};
@@ -259,13 +259,18 @@ impl Session<'_> {
         let (zones, now) = self.zones(task, node, now);
         let (volumes, now) = self.volumes(task, node, now);
         let (devices, now) = self.devices(task, node, now);
+        let extras = Extras {
+            zones,
+            volumes,
+            devices,
+        };
         let stays = !real
             && self.evicted_from(task, node)
             && self.model.tasks[task]
                 .state
                 .hold
                 .as_ref()
-                .is_some_and(|hold| hold.zones == zones && hold.volumes == volumes && hold.devices == devices)
+                .is_some_and(|hold| *hold.extras() == extras)
             && choice.as_ref().is_none_or(|choice| self.stays(task, node, choice));
         if stays {
             self.model.unevict(task);
@@ -274,13 +279,7 @@ impl Session<'_> {
         let groups = choice.map_or_else(smallvec::SmallVec::new, |choice| {
             gpu::open(self.model, task, node, &choice)
         });
-        let place = Place {
-            node,
-            groups,
-            zones,
-            volumes,
-            devices,
-        };
+        let place = Place::new(node, groups, extras);
         if now {
             self.model.allocate(task, place);
         } else {

@@ -368,7 +368,13 @@ impl<'a> Session<'a> {
             gpu_portion,
             gpu_groups: self.group_names(place),
             zones: self.zone_names(place),
-            volumes: place.volumes.iter().flat_map(|all| all.iter()).cloned().collect(),
+            volumes: place
+                .extras()
+                .volumes
+                .iter()
+                .flat_map(|all| all.iter())
+                .cloned()
+                .collect(),
             claims: self.claim_grants(id, place),
         })
     }
@@ -382,14 +388,20 @@ impl<'a> Session<'a> {
             claim: self.model.devices.claims[used.claim].key.clone(),
             allocation: used.allocation.given.clone(),
         };
-        place.devices.iter().flat_map(|used| &**used).map(grant).collect()
+        place
+            .extras()
+            .devices
+            .iter()
+            .flat_map(|used| &**used)
+            .map(grant)
+            .collect()
     }
 
     fn zone_names(&self, place: &Place) -> Vec<(Name, Vec<(Name, i64)>)> {
         let ledger = self.model.nodes[place.node].numa.as_ref();
         let named = |ledger: &Ledger| {
             let zone = |share: &ZoneShare| (ledger.input.zones[share.zone].name.clone(), share.amounts.clone());
-            place.zones.iter().map(zone).collect()
+            place.extras().zones.iter().map(zone).collect()
         };
         ledger.map(named).unwrap_or_default()
     }

@@ -14,7 +14,7 @@ type Signature = (
     i64,
     bool,
     Vec<(usize, usize)>,
-    Vec<Option<TopologyConstraint>>,
+    Vec<Option<Box<TopologyConstraint>>>,
     Vec<ClassId>,
 );
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::engine::decision::Why;
-use crate::engine::input::Time;
+use crate::engine::input::{Name, Time};
 use crate::engine::model::ids::{GangId, TaskId};
 use crate::engine::policy::ActionKind;
 
@@ -14,7 +14,8 @@ impl Session<'_> {
     fn watch_stale(&mut self, stale: &mut BTreeSet<GangId>) {
         let now = self.now;
         let mut changed = std::mem::take(&mut self.model.changed_gangs);
-        changed.sort_unstable();
+        // One run for each kind of event that told of them, mostly.
+        changed.sort();
         changed.dedup();
         for id in changed {
             if !self.model.gangs.contains(id) {
@@ -61,13 +62,13 @@ impl Session<'_> {
             let mut doomed: Vec<(TaskId, Why)> = Vec::new();
             for (member, pods) in gang.pod_sets() {
                 let name = &gang.tree[member as usize].name;
-                let only = gang.pod_sets().count() == 1 && &**name == "default";
+                let only = gang.pod_sets().count() == 1 && name == "default";
                 for &task in &pods.tasks {
                     let entry = &self.model.tasks[task];
                     if entry.state.status.active_allocated() && entry.state.hold.is_some() {
                         let why = Why::Broken {
                             min: pods.min,
-                            sub_group: (!only).then(|| name.clone()),
+                            sub_group: (!only).then(|| Name::from(&**name)),
                         };
                         doomed.push((task, why));
                     }

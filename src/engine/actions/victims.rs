@@ -52,10 +52,10 @@ pub struct Candidate {
 impl Candidate {
     /// All victims, each once, in the order in which they were gathered.
     #[must_use]
-    pub fn in_order(&self) -> Vec<TaskId> {
+    pub fn in_order(&self) -> Tasks {
         let all = self.batches.iter().flat_map(|batch| batch.tasks.iter().copied());
         if let [only] = &*self.batches {
-            return only.tasks.to_vec();
+            return only.tasks.clone();
         }
         let mut seen = BTreeSet::new();
         all.filter(|task| seen.insert(*task)).collect()
@@ -63,8 +63,8 @@ impl Candidate {
 
     /// All victims, each once, by id.
     #[must_use]
-    pub fn victims(&self) -> Vec<TaskId> {
-        let mut all: Vec<TaskId> = self
+    pub fn victims(&self) -> Tasks {
+        let mut all: Tasks = self
             .batches
             .iter()
             .flat_map(|batch| batch.tasks.iter().copied())
@@ -77,7 +77,7 @@ impl Candidate {
 
 /// Candidates that failed: number of pods, and victims.
 #[derive(Debug, Default)]
-pub struct Tried(BTreeSet<(usize, Vec<TaskId>)>);
+pub struct Tried(BTreeSet<(usize, Tasks)>);
 
 impl Tried {
     /// It failed before.

@@ -91,7 +91,7 @@ fn lacking(model: &Model, lack: &Lack, wanted: usize) -> String {
 
 fn job(gang: &Gang, member: Member) -> String {
     let name = &gang.tree[member as usize].name;
-    let sub = if name.is_empty() || &**name == "default" {
+    let sub = if name.is_empty() || name == "default" {
         String::new()
     } else {
         format!(", subgroup {name}")

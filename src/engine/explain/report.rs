@@ -97,7 +97,7 @@ fn node_figures(model: &Model, task: TaskId, placed: usize, problem: &PodProblem
     let counts = problem.counts.iter();
     Some(NodeFigures {
         pod: pod_ref(model, task),
-        sub_group: gang.tree[member as usize].name.clone(),
+        sub_group: gang.tree[member as usize].name.as_str().into(),
         placed,
         required: gang.pods(member)?.min,
         headline: problem.headline.clone(),
@@ -117,7 +117,7 @@ fn no_place(model: &Model, task: TaskId, placed: usize, growing: bool, problem: 
             "Resources were not found for pod {}/{} due to: {due}",
             pod.input.namespace, pod.input.name
         )
-    } else if gang.pod_sets().count() == 1 && &**name == "default" {
+    } else if gang.pod_sets().count() == 1 && name == "default" {
         format!(
             "Resources were found for {placed} pods while {} are required for gang scheduling. Additional pods cannot be scheduled due to: {due}",
             pods.min
@@ -224,7 +224,7 @@ fn not_ready_text(gang: &Gang) -> String {
     for (member, pods) in gang.pod_sets().filter(|(_, pods)| lacking(pods)) {
         let name = &gang.tree[member as usize].name;
         let (min, alive, gated) = (pods.min, pods.alive(), pods.with(Status::Gated));
-        if &**name == "default" {
+        if name == "default" {
             text += &format!(" Waiting for {min} pods, currently {alive} exist, {gated} are gated");
         } else {
             text +=

@@ -191,7 +191,8 @@ impl Lines {
         }
         let mut moved = std::mem::take(&mut model.moved);
         if moved.len() > 1 {
-            moved.sort_unstable();
+            // One run for each kind of event that told of them, mostly.
+            moved.sort();
             moved.dedup();
         }
         for &gang in &moved {

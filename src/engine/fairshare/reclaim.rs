@@ -1,7 +1,9 @@
 //! Who may take from whom: a queue reclaims within its fair share, from branches that hold more than theirs, or more than their quota while it is below its
 //! own; and it never ends up better off than those it took from.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+
+use smallvec::SmallVec;
 
 use crate::engine::model::Model;
 use crate::engine::model::ids::QueueId;
@@ -107,11 +109,13 @@ pub fn most_taken(
     job: &Shared,
     donates: impl Fn(QueueId) -> bool,
 ) -> Option<i64> {
-    let mut largest: BTreeMap<(QueueId, QueueId), i64> = BTreeMap::new();
+    let mut largest: SmallVec<[((QueueId, QueueId), i64); 4]> = SmallVec::new();
     for (leaf, line) in lines.queues().filter(|(leaf, _)| donates(*leaf)) {
-        let most = largest.entry(parting(model, reclaimer, leaf)?).or_insert(0);
-        *most = line.largest_victim().max(*most);
+        largest.push((parting(model, reclaimer, leaf)?, line.largest_victim()));
     }
+    // The largest bundle of each branch comes first.
+    largest.sort_unstable_by_key(|(branch, bundle)| (*branch, Reverse(*bundle)));
+    largest.dedup_by_key(|(branch, _)| *branch);
     let mut sum: i64 = 0;
     for ((ours, theirs), bundle) in largest {
         let donor = &model.queues[theirs];
@@ -183,7 +187,8 @@ fn stays_inside(model: &Model, rest: &Holdings, claim: &Claim, losses: &[Loss], 
         return false;
     }
     let after = plus(&rest.of(queue), &claim.job);
-    let mut lost: BTreeMap<QueueId, BTreeSet<usize>> = BTreeMap::new();
+    // Siblings, and which resources each lost.
+    let mut lost: SmallVec<[(QueueId, [bool; 3]); 4]> = SmallVec::new();
     for loss in losses {
         let sibling = model
             .path_up(loss.leaf)
@@ -191,14 +196,12 @@ fn stays_inside(model: &Model, rest: &Holdings, claim: &Claim, losses: &[Loss], 
         let Some(sibling) = sibling.filter(|_| !model.path_up(loss.leaf).any(|at| at == queue)) else {
             continue;
         };
-        let involved = lost.entry(sibling).or_default();
-        for bundle in &loss.bundles {
-            involved.extend((0..3).filter(|&resource| bundle[resource] > 0));
-        }
+        let any = |resource: usize| loss.bundles.iter().any(|bundle| bundle[resource] > 0);
+        lost.push((sibling, [any(0), any(1), any(2)]));
     }
-    lost.iter().all(|(&sibling, involved)| {
-        let resources = (0..3).filter(|resource| involved.contains(resource) || claim.job[*resource] > 0);
-        resources.into_iter().all(|resource| {
+    lost.iter().all(|&(sibling, involved)| {
+        let mut resources = (0..3).filter(|&resource| involved[resource] || claim.job[resource] > 0);
+        resources.all(|resource| {
             let (ours, theirs) = (&model.queues[queue], &model.queues[sibling]);
             let (amount, fair) = (i128::from(after[resource]), i128::from(ours.fair[resource]));
             let (their_amount, their_fair) = (

@@ -70,10 +70,13 @@ pub struct JobTree {
     most: usize,
     /// Of jobs in a line that ask for the same, one after the other, only the first is given.
     skim: bool,
-    leaves: BTreeMap<QueueId, Leaf>,
+    /// By queue.
+    leaves: Vec<(QueueId, Leaf)>,
     /// Queues with jobs under each inner queue; `None` is the top. Empty until the first pop.
     levels: BTreeMap<Option<QueueId>, Level>,
     built: bool,
+    /// The leaf whose next is still to be found: mostly nobody asks for a second victim.
+    due: Option<QueueId>,
     /// Gangs taken from their lines.
     seen: NodeSet,
 }
@@ -116,9 +119,10 @@ impl JobTree {
             purpose,
             most: usize::MAX,
             skim: false,
-            leaves: BTreeMap::new(),
+            leaves: Vec::new(),
             levels: BTreeMap::new(),
             built: false,
+            due: None,
             seen: NodeSet::default(),
         }
     }
@@ -145,17 +149,41 @@ impl JobTree {
                 Purpose::Rob => line.victims.is_empty(),
             };
             if !empty && open(view.model, queue) && meets(queue) {
-                self.leaves.insert(queue, Leaf::new(Bound::Unbounded));
+                self.leaf_or(queue, || Bound::Unbounded);
                 self.advance(view, queue);
             }
         }
     }
 
+    fn place_of(&self, queue: QueueId) -> Option<usize> {
+        self.leaves.binary_search_by_key(&queue, |(other, _)| *other).ok()
+    }
+
+    fn leaf(&self, queue: QueueId) -> Option<&Leaf> {
+        Some(&self.leaves[self.place_of(queue)?].1)
+    }
+
+    fn leaf_mut(&mut self, queue: QueueId) -> Option<&mut Leaf> {
+        let at = self.place_of(queue)?;
+        Some(&mut self.leaves[at].1)
+    }
+
+    /// The leaf of a queue; a new one walks its line from a place on.
+    fn leaf_or(&mut self, queue: QueueId, from: impl FnOnce() -> Bound<JobOrder>) -> &mut Leaf {
+        let found = self.leaves.binary_search_by_key(&queue, |(other, _)| *other);
+        let at = found.unwrap_or_else(|at| {
+            self.leaves.insert(at, (queue, Leaf::new(from())));
+            at
+        });
+        &mut self.leaves[at].1
+    }
+
     /// Finds the next of a line.
     fn advance(&mut self, view: View, queue: QueueId) {
-        let (Some(leaf), Some(line)) = (self.leaves.get_mut(&queue), view.lines.of(queue)) else {
+        let (Some(at), Some(line)) = (self.place_of(queue), view.lines.of(queue)) else {
             return;
         };
+        let leaf = &mut self.leaves[at].1;
         leaf.next = None;
         if leaf.taken >= self.most {
             return;
@@ -195,10 +223,7 @@ impl JobTree {
         if self.built {
             self.freshen(view.model, None);
         }
-        let leaf = self
-            .leaves
-            .entry(queue)
-            .or_insert_with(|| Leaf::new(Bound::Excluded(job.order.clone())));
+        let leaf = self.leaf_or(queue, || Bound::Excluded(job.order.clone()));
         leaf.beside.insert(job.order.clone(), job);
         if self.built {
             self.moved(view.model, queue);
@@ -213,7 +238,7 @@ impl JobTree {
         let Some((queue, order, amount)) = view.lines.waiting(gang) else {
             return;
         };
-        let Some(leaf) = self.leaves.get_mut(&queue) else {
+        let Some(leaf) = self.leaf_mut(queue) else {
             return;
         };
         let job = Job {
@@ -235,6 +260,9 @@ impl JobTree {
     /// Takes the next job.
     pub fn pop(&mut self, view: View) -> Option<Job> {
         let model = view.model;
+        if let Some(due) = self.due.take() {
+            self.advance(view, due);
+        }
         if !self.built {
             if let Some(only) = self.only_leaf() {
                 return self.take(view, only);
@@ -247,7 +275,7 @@ impl JobTree {
             at = level.heap.first()?.queue;
         }
         let job = self.take(view, at)?;
-        let mut gone = !self.leaves.get(&at)?.filled();
+        let mut gone = !self.leaf(at)?.filled();
         for queue in model.path_up(at) {
             let parent = model.queues[queue].parent;
             let Some(level) = self.levels.get_mut(&parent) else {
@@ -279,14 +307,16 @@ impl JobTree {
     fn take(&mut self, view: View, queue: QueueId) -> Option<Job> {
         let job = self.first_of(view, queue)?;
         if self.purpose == Purpose::Rob {
-            add(&mut self.leaves.get_mut(&queue)?.popped, &job.amount, 1);
+            add(&mut self.leaf_mut(queue)?.popped, &job.amount, 1);
         }
         Some(job)
     }
 
     fn first_of(&mut self, view: View, queue: QueueId) -> Option<Job> {
-        let leaf = self.leaves.get_mut(&queue)?;
-        if leaf.line_first(self.purpose) {
+        let purpose = self.purpose;
+        let at = self.place_of(queue)?;
+        let leaf = &mut self.leaves[at].1;
+        if leaf.line_first(purpose) {
             let (order, Standing { gang, amount }) = leaf.next.take()?;
             leaf.taken += 1;
             leaf.rest = Bound::Excluded(order.clone());
@@ -294,7 +324,11 @@ impl JobTree {
                 leaf.skim(view.lines, queue, &order, &amount);
             }
             self.seen.add(gang.at());
-            self.advance(view, queue);
+            if self.purpose == Purpose::Rob && !self.built {
+                self.due = Some(queue);
+            } else {
+                self.advance(view, queue);
+            }
             let tasks = None;
             return Some(Job {
                 order,
@@ -453,7 +487,7 @@ impl JobTree {
         while let Some(level) = self.levels.get(&Some(at)) {
             at = level.heap.first()?.queue;
         }
-        let leaf = self.leaves.get(&at)?;
+        let leaf = self.leaf(at)?;
         let next = leaf.first_amount(self.purpose)?;
         Some(match self.purpose {
             Purpose::Serve => Contender {

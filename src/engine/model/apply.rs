@@ -19,7 +19,7 @@ use super::queue::Queue;
 use super::relations::Counters;
 use super::resources::{CPU, GPUS, MEMORY, PODS, Resources};
 use super::shape::Shape;
-use super::task::{Assumed, Place, State, Status, Task, shown};
+use super::task::{Assumed, Extras, Place, State, Status, Task, shown};
 use super::topology::Topology;
 
 impl Model {
@@ -111,7 +111,7 @@ impl Model {
         for &task in &tasks {
             let record = self.recorded_zones(id, &self.tasks[task].input);
             if let Some(hold) = self.tasks[task].state.hold.as_mut().filter(|_| !record.is_empty()) {
-                hold.zones = record;
+                hold.change(|extras| extras.zones = record);
             }
             self.account(task, 1);
             if let Some(gang) = self.tasks[task].gang {
@@ -425,18 +425,20 @@ impl Model {
         }
         let zones = self.recorded_zones(node, input);
         let before = before.filter(|before| before.node == node);
-        let (promised, held) = before.map_or((None, None), |before| (before.volumes, before.devices));
+        let Extras {
+            volumes: promised,
+            devices: held,
+            ..
+        } = before.map(|before| before.extras().clone()).unwrap_or_default();
         let volumes = input.volumes.as_ref();
         let volumes = volumes.and_then(|volumes| self.storage.recorded(volumes, promised.as_deref()));
         let devices = input.claims.as_ref().and_then(|claims| self.grants_of(claims, held));
-        let place = Place {
-            node,
-            groups,
+        let extras = Extras {
             zones,
             volumes,
             devices,
         };
-        State::on(status, place)
+        State::on(status, Place::new(node, groups, extras))
     }
 
     /// The NUMA zones of a node that a pod is recorded to use.

@@ -118,7 +118,7 @@ impl Model {
                 .iter()
                 .map(|place| (place, usize::from(task.state.leaving)));
             for (place, kind) in hold.chain(task.state.plan.iter().map(|place| (place, 2))) {
-                for used in place.devices.iter().flat_map(|grants| &**grants) {
+                for used in place.extras().devices.iter().flat_map(|grants| &**grants) {
                     let key = (used.claim, format!("{:?}", used.allocation.given));
                     uses.entry(key).or_default()[kind] += 1;
                 }

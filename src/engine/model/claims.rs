@@ -265,7 +265,7 @@ pub fn weight_of(node: &Node, names: &ResourceNames, task: &Task, shape: &Shape,
     let claims = task.input.claims.as_ref()?;
     let mut vector = shape.vector.clone();
     let (mut claimed, mut extended) = (0, 0);
-    for used in place.devices.iter().flat_map(|grants| &**grants) {
+    for used in place.extras().devices.iter().flat_map(|grants| &**grants) {
         let results = used.allocation.given.results.iter();
         let gpus = results.filter(|result| !result.admin && is_gpu(&result.driver)).count() as i64;
         match used.reference {

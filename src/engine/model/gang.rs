@@ -4,9 +4,9 @@
 //! is left of it, or about a part of it.
 
 use std::cmp::Ordering;
-use std::sync::LazyLock;
 
 use smallvec::SmallVec;
+use smol_str::SmolStr;
 
 use crate::engine::input::{GroupInput, GroupKey, Name, TopologyConstraint};
 
@@ -20,9 +20,9 @@ pub type Tasks = SmallVec<[TaskId; 4]>;
 pub type PerMember = SmallVec<[usize; 4]>;
 
 /// The name of the root of every tree.
-static ROOT: LazyLock<Name> = LazyLock::new(|| Name::from(""));
+const ROOT: SmolStr = SmolStr::new_static("");
 /// The name of the pod set of a gang without sub-groups.
-static DEFAULT: LazyLock<Name> = LazyLock::new(|| Name::from("default"));
+const DEFAULT: SmolStr = SmolStr::new_static("default");
 
 /// Position of a member in a gang's tree; the root is 0.
 pub type Member = u32;
@@ -31,13 +31,13 @@ pub type Member = u32;
 #[derive(Debug)]
 pub struct TreeNode {
     /// Its name; the root's is empty.
-    pub name: Name,
+    pub name: SmolStr,
     /// The set that it is in.
     pub parent: Option<Member>,
     /// What it is.
     pub kind: Kind,
     /// Its own topology constraint.
-    pub topology: Option<TopologyConstraint>,
+    pub topology: Option<Box<TopologyConstraint>>,
 }
 
 /// What a member of a tree is.
@@ -178,14 +178,14 @@ impl Gang {
     pub fn plant(&mut self) {
         self.broken = None;
         let root = |need, members, topology| TreeNode {
-            name: ROOT.clone(),
+            name: ROOT,
             parent: None,
             kind: Kind::Set { need, members },
             topology,
         };
         let simple = |min: usize, topology| {
             let pods = TreeNode {
-                name: DEFAULT.clone(),
+                name: DEFAULT,
                 parent: Some(0),
                 kind: Kind::Pods(PodSet {
                     min,
@@ -201,9 +201,9 @@ impl Gang {
         };
         match grow(input) {
             Ok(Some(tree)) => self.tree = tree,
-            Ok(None) => self.tree = simple(count(input.min_member.unwrap_or(1)), input.topology.clone()),
+            Ok(None) => self.tree = simple(count(input.min_member.unwrap_or(1)), topology(input.topology.as_ref())),
             Err(what) => {
-                self.tree = simple(count(input.min_member.unwrap_or(1)), input.topology.clone());
+                self.tree = simple(count(input.min_member.unwrap_or(1)), topology(input.topology.as_ref()));
                 self.broken = Some(what);
             }
         }
@@ -216,7 +216,7 @@ impl Gang {
         let found = self
             .tree
             .iter()
-            .position(|node| matches!(node.kind, Kind::Pods(_)) && &*node.name == wanted);
+            .position(|node| matches!(node.kind, Kind::Pods(_)) && node.name == wanted);
         found.map(|position| position as Member)
     }
 
@@ -513,6 +513,10 @@ fn count(number: i64) -> usize {
     usize::try_from(number).unwrap_or(0)
 }
 
+fn topology(constraint: Option<&TopologyConstraint>) -> Option<Box<TopologyConstraint>> {
+    constraint.cloned().map(Box::new)
+}
+
 /// The tree of a group with sub-groups; `None` if no pod set hangs under the root.
 fn grow(input: &GroupInput) -> Result<Option<Vec<TreeNode>>, String> {
     let subs = &input.sub_groups;
@@ -531,13 +535,13 @@ fn grow(input: &GroupInput) -> Result<Option<Vec<TreeNode>>, String> {
         |of: Option<&Name>| -> Vec<usize> { (0..subs.len()).filter(|&at| subs[at].parent.as_ref() == of).collect() };
     let top = children(None);
     let mut tree = vec![TreeNode {
-        name: ROOT.clone(),
+        name: ROOT,
         parent: None,
         kind: Kind::Set {
             need: input.min_sub_group.map_or(top.len(), count),
             members: SmallVec::new(),
         },
-        topology: input.topology.clone(),
+        topology: topology(input.topology.as_ref()),
     }];
     let mut waiting: Vec<(usize, Member)> = top.into_iter().rev().map(|at| (at, 0)).collect();
     let mut pod_sets = 0;
@@ -562,10 +566,10 @@ fn grow(input: &GroupInput) -> Result<Option<Vec<TreeNode>>, String> {
         };
         waiting.extend(below.into_iter().rev().map(|at| (at, member)));
         tree.push(TreeNode {
-            name: sub.name.clone(),
+            name: SmolStr::from(&*sub.name),
             parent: Some(parent),
             kind,
-            topology: sub.topology.clone(),
+            topology: topology(sub.topology.as_ref()),
         });
     }
     Ok((pod_sets > 0).then_some(tree))

@@ -1,7 +1,7 @@
 //! Nodes in the order in which placement prefers them, kept while their books change, so that a pod does not look at all nodes.
 //!
 //! Packing prefers little free capacity, spreading the largest free part. Either is one number per node and resource; the order is by that number, then by
-//! name.
+//! name. Nodes whose books changed find their places when somebody is about to walk: most what-if work never does.
 
 use std::collections::BTreeSet;
 
@@ -30,10 +30,22 @@ pub struct NodeIndex {
     gpu: Strategy,
     cpu: Strategy,
     lists: [BTreeSet<(i64, u32)>; 3],
-    keys: Vec<Option<(i64, i64, u32, bool)>>,
+    seats: Vec<Seat>,
+    /// Nodes whose books changed since they got their seats.
+    moved: Vec<NodeId>,
     by_rank: Vec<NodeId>,
     /// Nodes with a GPU in shared use, by rank.
     pub sharing: BTreeSet<u32>,
+}
+
+/// Where a node is in the lists: its keys by GPUs and by cpu, its rank, and whether it is without GPUs.
+type Keys = (i64, i64, u32, bool);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Seat {
+    keys: Option<Keys>,
+    /// It is among those that moved.
+    moved: bool,
 }
 
 fn key(strategy: Strategy, node: &Node, resource: usize) -> i64 {
@@ -72,20 +84,38 @@ impl NodeIndex {
             by_rank: by_name.to_vec(),
             ..Self::default()
         };
-        self.keys.resize(nodes.slots(), None);
+        self.seats.resize(nodes.slots(), Seat::default());
         for &id in by_name {
-            self.update(id, &nodes[id]);
+            self.seat(id, &nodes[id]);
         }
     }
 
     /// Switches the lists off until they are built again.
     pub fn stop(&mut self) {
         self.on = false;
+        self.moved.clear();
     }
 
-    /// Puts a node where its books say.
-    pub fn update(&mut self, id: NodeId, node: &Node) {
-        if !self.on || node.input.is_none() {
+    /// A node's books changed.
+    pub fn changed(&mut self, id: NodeId) {
+        let Some(seat) = self.seats.get_mut(id.at()).filter(|_| self.on) else {
+            return;
+        };
+        if !std::mem::replace(&mut seat.moved, true) {
+            self.moved.push(id);
+        }
+    }
+
+    /// Puts the nodes that moved where their books say: to be done before a walk.
+    pub fn catch_up(&mut self, nodes: &Arena<NodeId, Node>) {
+        while let Some(id) = self.moved.pop() {
+            self.seats[id.at()].moved = false;
+            self.seat(id, &nodes[id]);
+        }
+    }
+
+    fn seat(&mut self, id: NodeId, node: &Node) {
+        if node.input.is_none() {
             return;
         }
         let fresh = (
@@ -94,8 +124,7 @@ impl NodeIndex {
             node.rank,
             node.cpu_only(),
         );
-        let Some(slot) = self.keys.get_mut(id.at()) else { return };
-        let old = slot.replace(fresh);
+        let old = self.seats[id.at()].keys.replace(fresh);
         if node.groups.iter().any(super::node::SharedGpu::used) {
             self.sharing.insert(node.rank);
         } else {
@@ -115,6 +144,7 @@ impl NodeIndex {
 
     /// Nodes in order. When packing, those with less than `least` free are left out.
     pub fn walk(&self, order: Order, least: i64) -> impl Iterator<Item = NodeId> + '_ {
+        debug_assert!(self.moved.is_empty(), "somebody forgot to catch up");
         let strategy = if order == Order::Gpus { self.gpu } else { self.cpu };
         let start = match strategy {
             Strategy::Binpack => least,

@@ -80,12 +80,46 @@ pub struct Place {
     pub node: NodeId,
     /// Shared GPUs used there.
     pub groups: GroupList,
+    extras: Option<Arc<Extras>>,
+}
+
+/// What a place gives beside room and shared GPUs. Hardly any place has some, so states do not carry it along.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Extras {
     /// NUMA zones used there.
     pub zones: Vec<ZoneShare>,
     /// What its claims without a volume get.
     pub volumes: Promises,
     /// Devices used there, by claim; `None` if it claims none.
     pub devices: Option<Arc<Grants>>,
+}
+
+static NO_EXTRAS: Extras = Extras {
+    zones: Vec::new(),
+    volumes: None,
+    devices: None,
+};
+
+impl Place {
+    /// A place with all that it gives.
+    #[must_use]
+    pub fn new(node: NodeId, groups: GroupList, extras: Extras) -> Self {
+        let extras = (extras != NO_EXTRAS).then(|| Arc::new(extras));
+        Self { node, groups, extras }
+    }
+
+    /// What it gives beside room and shared GPUs.
+    #[must_use]
+    pub fn extras(&self) -> &Extras {
+        self.extras.as_deref().unwrap_or(&NO_EXTRAS)
+    }
+
+    /// Changes what it gives beside room and shared GPUs.
+    pub fn change(&mut self, change: impl FnOnce(&mut Extras)) {
+        let mut extras = self.extras().clone();
+        change(&mut extras);
+        self.extras = (extras != NO_EXTRAS).then(|| Arc::new(extras));
+    }
 }
 
 /// Where a task is and what it does; everything in the model that depends on it is derived by `Model::set_state`.

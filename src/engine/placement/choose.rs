@@ -92,6 +92,12 @@ impl Scope<'_> {
         self.among.is_none_or(|set| set.has(id.at()))
     }
 
+    /// So few nodes are in question that they are looked at one by one.
+    fn is_small(&self, model: &Model) -> bool {
+        self.among
+            .is_some_and(|among| among.count() * FEW < model.by_name.len())
+    }
+
     /// Its nodes.
     fn nodes(&self, model: &Model) -> Vec<NodeId> {
         match self.among {
@@ -130,7 +136,12 @@ const FEW: usize = 16;
 
 /// The best node for a pod, if it fits any. The pod's class must be up to date.
 #[must_use]
-pub fn best_node(model: &Model, context: Context, task: TaskId, work: &mut Work) -> Option<NodeId> {
+pub fn best_node(model: &mut Model, context: Context, task: TaskId, work: &mut Work) -> Option<NodeId> {
+    let extras = most_extras(model, task);
+    if extras > 0.0 || !context.scope.is_small(model) {
+        model.index.catch_up(&model.nodes);
+    }
+    let model = &*model;
     let scorers = context.scorers;
     let indexed = scorers.availability && scorers.resource_type && scorers.placement.is_some();
     let wishes = scorers.pod_affinity && neighbours::has_preferences(model, task);
@@ -141,7 +152,6 @@ pub fn best_node(model: &Model, context: Context, task: TaskId, work: &mut Work)
         .filter(|_| scorers.nominated);
     // Also before a look at all nodes: who is placed by that may be the one that others had to be near.
     let closed = context.closed.filter(|closed| closed.borrow_mut().ready(model, task));
-    let extras = most_extras(model, task);
     let graded = wishes || context.scope.preferred.is_some() || model.shapes[model.tasks[task].shape].shared;
     let special = claims::need_less(model, task) || (wishes && nominated.is_some()) || (extras > 0.0 && graded);
     if !indexed || special || (wishes && context.scope.preferred.is_some()) {
@@ -185,7 +195,7 @@ pub fn best_node(model: &Model, context: Context, task: TaskId, work: &mut Work)
 /// Among nodes of which none is preferred.
 fn best_of_equals(model: &Model, context: Context, task: TaskId, work: &mut Work) -> Option<NodeId> {
     match context.scope.among {
-        Some(among) if among.count() * FEW < model.by_name.len() => {
+        Some(among) if context.scope.is_small(model) => {
             let nodes: Vec<NodeId> = among.iter().map(NodeId::of).collect();
             pick(model, context, &nodes, task, work)
         }

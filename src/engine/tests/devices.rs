@@ -15,7 +15,7 @@ use crate::engine::input::devices::{
 use crate::engine::input::{Event, GPU, Name, PodStatus, Time};
 use crate::engine::model::claims::Used;
 use crate::engine::model::ids::TaskId;
-use crate::engine::model::task::{Place, Status};
+use crate::engine::model::task::{Extras, Place, Status};
 use crate::engine::placement::claims;
 use crate::engine::policy::ActionKind;
 
@@ -308,14 +308,14 @@ proptest! {
                 });
                 Arc::new(used.collect())
             });
-            let place = |devices| Place { node, groups: smallvec::SmallVec::new(), zones: Vec::new(), volumes: None, devices };
+            let place = |devices| Place::new(node, smallvec::SmallVec::new(), Extras { zones: Vec::new(), volumes: None, devices });
             match (step, status) {
                 (0, Status::Pending) if devices.is_some() => model.allocate(task, place(devices)),
                 (1, Status::Pending | Status::Releasing) if devices.is_some() => model.pipeline(task, place(devices)),
                 (2, Status::Binding | Status::Allocated | Status::Pipelined) => model.evict(task),
                 (3, Status::Releasing) if model.tasks[task].state.evicted_from.is_some() && model.tasks[task].state.hold.is_some() => {
                     // Nobody may have taken its devices meanwhile.
-                    if devices.as_ref() == model.tasks[task].state.hold.as_ref().and_then(|hold| hold.devices.as_ref()) {
+                    if devices.as_ref() == model.tasks[task].state.hold.as_ref().and_then(|hold| hold.extras().devices.as_ref()) {
                         model.unevict(task);
                     }
                 }

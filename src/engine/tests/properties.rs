@@ -8,7 +8,7 @@ use crate::engine::Engine;
 use crate::engine::decision::{Decisions, Work};
 use crate::engine::input::{Event, GPU, GroupInput, PodInput, PodStatus, QueueInput, Share, Time};
 use crate::engine::model::ids::TaskId;
-use crate::engine::model::task::{Place, Status};
+use crate::engine::model::task::{Extras, Place, Status};
 use crate::engine::placement::choose::{Context, Scope, scan, walk};
 use crate::engine::placement::score::Scorers;
 use crate::engine::policy::{ActionKind, Plugin};
@@ -325,8 +325,8 @@ proptest! {
             }
             let status = model.tasks[task].state.status;
             match (step, status) {
-                (0, Status::Pending) => model.allocate(task, Place { node, groups, zones: Vec::new(), volumes: None, devices: None }),
-                (1, Status::Pending | Status::Releasing) => model.pipeline(task, Place { node, groups, zones: Vec::new(), volumes: None, devices: None }),
+                (0, Status::Pending) => model.allocate(task, Place::new(node, groups, Extras::default())),
+                (1, Status::Pending | Status::Releasing) => model.pipeline(task, Place::new(node, groups, Extras::default())),
                 (2, Status::Running | Status::Allocated | Status::Pipelined) => model.evict(task),
                 (3, Status::Releasing) if model.tasks[task].state.evicted_from.is_some() && model.tasks[task].state.hold.is_some() => model.unevict(task),
                 (_, _) => {}

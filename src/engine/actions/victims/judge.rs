@@ -1,7 +1,8 @@
 //! Who may be a victim, whether a search is worth it, whether a solution is acceptable, and what to tell those evicted.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
+
+use smallvec::SmallVec;
 
 use crate::engine::decision::{ReasonCode, Side, Sides, Why};
 use crate::engine::fairshare::gates::{over_quota, thousandths};
@@ -11,6 +12,7 @@ use crate::engine::fairshare::reclaim::{Claim, Loss, legitimate, may_reclaim, pa
 use crate::engine::fairshare::tree::schedulable_queue;
 use crate::engine::fairshare::{largest_gpu, smallest_gpu, wanted};
 use crate::engine::input::Time;
+use crate::engine::model::gang::Member;
 use crate::engine::model::ids::{GangId, QueueId, TaskId};
 use crate::engine::model::resources::{Shared, add};
 use crate::engine::model::task::Status;
@@ -139,15 +141,14 @@ impl Session<'_> {
 
     /// A protected gang gives at most what is more than its minimum.
     fn minimum_runtimes_kept(&self, candidate: &Candidate, reclaimer: Option<QueueId>) -> bool {
-        let mut lost: BTreeMap<(GangId, u32), usize> = BTreeMap::new();
-        for task in candidate.victims().into_iter().filter(|task| self.lost(*task)) {
-            if let (Some(gang), Some(member)) = (self.model.tasks[task].gang, self.model.tasks[task].member) {
-                *lost.entry((gang, member)).or_insert(0) += 1;
-            }
-        }
-        lost.into_iter().all(|((gang, member), count)| {
+        let lost = candidate.victims().into_iter().filter(|task| self.lost(*task));
+        let pod_set = |task: TaskId| Some((self.model.tasks[task].gang?, self.model.tasks[task].member?));
+        let mut lost: SmallVec<[(GangId, Member); 4]> = lost.filter_map(pod_set).collect();
+        lost.sort_unstable();
+        lost.chunk_by(|one, other| one == other).all(|alike| {
+            let (gang, member) = alike[0];
             let pods = self.model.gangs[gang].pods(member);
-            pods.is_none_or(|pods| pods.active_used() >= pods.min + count) || !self.protected(gang, reclaimer)
+            pods.is_none_or(|pods| pods.active_used() >= pods.min + alike.len()) || !self.protected(gang, reclaimer)
         })
     }
 

@@ -98,7 +98,7 @@ impl Session<'_> {
         loop {
             if gathering.passes(self.model) {
                 for candidate in generate::candidates(self.model, search, &gathering, generator) {
-                    let tasks = candidate.victims();
+                    let tasks = candidate.victims().to_vec();
                     if tasks.is_empty() || search.failed.contains(&(count, tasks.clone())) {
                         continue;
                     }

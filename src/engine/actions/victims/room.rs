@@ -45,7 +45,7 @@ pub fn free(model: &Model, node: NodeId) -> Room {
 pub fn freed_by(model: &Model, task: TaskId) -> Room {
     let shape = &model.shapes[model.tasks[task].shape];
     let hold = model.tasks[task].state.hold.as_ref();
-    let claimed = hold.and_then(|hold| hold.devices.as_ref());
+    let claimed = hold.and_then(|hold| hold.extras().devices.as_ref());
     let claimed = claimed.map_or(0, |used| {
         used.iter().map(|used| used.allocation.devices.len() as i64 * GPU).sum()
     });

@@ -32,7 +32,9 @@ impl Model {
         for &task in &users {
             let mut hold = self.tasks[task].state.hold.take().expect("only those with a place");
             let claims = self.tasks[task].input.claims.clone();
-            hold.devices = claims.and_then(|claims| self.grants_of(&claims, hold.devices.take()));
+            let held = hold.extras().devices.clone();
+            let devices = claims.and_then(|claims| self.grants_of(&claims, held));
+            hold.change(|extras| extras.devices = devices);
             self.tasks[task].state.hold = Some(hold);
             self.account(task, 1);
             if let Some(gang) = self.tasks[task].gang {

@@ -9,7 +9,7 @@ use crate::engine::input::devices::{
 };
 use crate::engine::input::{Event, Name, NumaInput, NumaPolicy, PodNuma, ZoneInput};
 use crate::engine::model::claims::Used;
-use crate::engine::model::task::{Place, Status};
+use crate::engine::model::task::{Extras, Place, Status};
 use crate::engine::placement::neighbours::tests::{made, model_of, random_pod};
 use crate::engine::placement::numa;
 use crate::engine::policy::{ActionKind, DEVICE_LOCALITY, Plugin, Strategy as Way};
@@ -70,11 +70,11 @@ proptest! {
                 closed: Some(&closed),
             };
             let mut work = Work::default();
-            let found = best_node(&model, context, task, &mut work);
+            let found = best_node(&mut model, context, task, &mut work);
             let wanted = scan(&model, Context { closed: None, ..context }, task, &mut work);
             prop_assert_eq!(found, wanted);
             if let Some(node) = found {
-                model.allocate(task, Place { node, groups: SmallVec::new(), zones: Vec::new(), volumes: None, devices: None });
+                model.allocate(task, Place::new(node, SmallVec::new(), Extras::default()));
             }
             if take_back {
                 model.rollback(start);
@@ -233,7 +233,7 @@ proptest! {
             });
             let used: Vec<Used> = used.collect();
             let devices = (!used.is_empty()).then(|| Arc::new(used.into_iter().collect()));
-            model.allocate(task, Place { node, groups: SmallVec::new(), zones, volumes: None, devices });
+            model.allocate(task, Place::new(node, SmallVec::new(), Extras { zones, volumes: None, devices }));
         }
     }
 }
