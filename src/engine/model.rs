@@ -392,7 +392,7 @@ impl Model {
             let lighter = weight_of(&self.nodes[place.node], &self.resources, task, shape, place);
             let vector = lighter.as_ref().unwrap_or(&shape.vector);
             let node = &mut self.nodes[place.node];
-            node.account(id, (shape, vector), &place.groups, reservation, weight, sign);
+            node.account(id, (shape, vector), &place.extras().groups, reservation, weight, sign);
             for used in place.extras().devices.iter().flat_map(|grants| &**grants) {
                 self.devices.account(used.claim, &used.allocation, weight, sign);
             }

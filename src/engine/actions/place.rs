@@ -259,18 +259,16 @@ impl Session<'_> {
         let (zones, now) = self.zones(task, node, now);
         let (volumes, now) = self.volumes(task, node, now);
         let (devices, now) = self.devices(task, node, now);
-        let extras = Extras {
-            zones,
-            volumes,
-            devices,
-        };
         let stays = !real
             && self.evicted_from(task, node)
             && self.model.tasks[task]
                 .state
                 .hold
                 .as_ref()
-                .is_some_and(|hold| *hold.extras() == extras)
+                .is_some_and(|hold| {
+                    let held = hold.extras();
+                    held.zones == zones && held.volumes == volumes && held.devices == devices
+                })
             && choice.as_ref().is_none_or(|choice| self.stays(task, node, choice));
         if stays {
             self.model.unevict(task);
@@ -279,7 +277,13 @@ impl Session<'_> {
         let groups = choice.map_or_else(smallvec::SmallVec::new, |choice| {
             gpu::open(self.model, task, node, &choice)
         });
-        let place = Place::new(node, groups, extras);
+        let extras = Extras {
+            groups,
+            zones,
+            volumes,
+            devices,
+        };
+        let place = Place::new(node, extras);
         if now {
             self.model.allocate(task, place);
         } else {
@@ -354,14 +358,14 @@ impl Session<'_> {
             return false;
         };
         let gpus = &self.model.nodes[node].groups;
-        let own_free = hold
-            .groups
+        let held = &hold.extras().groups;
+        let own_free = held
             .iter()
             .filter(|group| gpus[usize::from(**group)].all_leaving())
             .count();
-        choice.joined.iter().all(|group| hold.groups.contains(group))
+        choice.joined.iter().all(|group| held.contains(group))
             && choice.fresh <= own_free
-            && choice.joined.len() + choice.fresh == hold.groups.len()
+            && choice.joined.len() + choice.fresh == held.len()
     }
 
     /// A gang got something that it must wait for, and without that its minimum is not met: all of it waits.

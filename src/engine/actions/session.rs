@@ -336,9 +336,8 @@ impl<'a> Session<'a> {
 
     fn group_names(&self, place: &Place) -> Vec<Name> {
         let node = &self.model.nodes[place.node];
-        place
-            .groups
-            .iter()
+        let groups = place.extras().groups.iter();
+        groups
             .map(|group| node.groups[usize::from(*group)].name.clone())
             .collect()
     }

@@ -38,8 +38,8 @@ fn by_amount(waiting: &BTreeMap<JobOrder, Standing>) -> ByAmount {
 /// Those who come to stand in the two lines of a queue.
 #[derive(Debug, Default)]
 struct Arrivals {
-    waiting: Vec<(JobOrder, Standing)>,
-    victims: Vec<(JobOrder, Standing)>,
+    waiting: Vec<GangId>,
+    victims: Vec<GangId>,
 }
 
 /// So few of them are new that going through all would take longer.
@@ -88,16 +88,19 @@ impl Line {
         self.waiting.insert(order, standing);
     }
 
-    /// The arrivals take their places; many at once are sorted first.
-    fn join(&mut self) {
+    /// The arrivals take their places; many at once are sorted first. `waits` and `loses` tell where a gang belongs, and what it asks for or would lose next.
+    fn join(
+        &mut self,
+        waits: impl Fn(GangId) -> Option<(JobOrder, Standing)>,
+        loses: impl Fn(GangId) -> Option<(JobOrder, Standing)>,
+    ) {
         let mut arrivals = std::mem::take(&mut self.arrivals);
+        let waiting = arrivals.waiting.iter().filter_map(|gang| waits(*gang));
+        let victims = arrivals.victims.iter().filter_map(|gang| loses(*gang));
         if is_few(arrivals.waiting.len(), self.waiting.len()) {
-            for (order, standing) in arrivals.waiting.drain(..) {
-                self.enter(order, standing);
-            }
+            waiting.for_each(|(order, standing)| self.enter(order, standing));
         } else {
-            let waiting = std::mem::take(&mut arrivals.waiting);
-            let mut waiting: BTreeMap<_, _> = waiting.into_iter().collect();
+            let mut waiting: BTreeMap<_, _> = waiting.collect();
             self.waiting.append(&mut waiting);
             let mut amounts = self.waiting.values().map(|standing| standing.amount);
             let first = amounts.next();
@@ -105,13 +108,14 @@ impl Line {
             self.by_amount = several.then(|| by_amount(&self.waiting));
         }
         if is_few(arrivals.victims.len(), self.victims.len()) {
-            self.victims.extend(arrivals.victims.drain(..));
+            self.victims.extend(victims);
         } else {
-            let victims = std::mem::take(&mut arrivals.victims);
-            let mut victims: BTreeMap<_, _> = victims.into_iter().collect();
+            let mut victims: BTreeMap<_, _> = victims.collect();
             self.victims.append(&mut victims);
         }
-        // Room for few is kept for those who come next.
+        // Their room is kept for those who come next.
+        arrivals.waiting.clear();
+        arrivals.victims.clear();
         self.arrivals = arrivals;
     }
 
@@ -141,8 +145,12 @@ impl Line {
 #[derive(Debug, Default)]
 struct Entry {
     queue: Option<QueueId>,
-    waiting: Option<(JobOrder, Shared)>,
-    victim: Option<(JobOrder, i64)>,
+    /// Its place in the lines, if it stands in any.
+    order: Option<JobOrder>,
+    /// What it asks for, if it waits.
+    waiting: Option<Shared>,
+    /// How many GPUs it holds, if it may be a victim.
+    victim: Option<i64>,
 }
 
 /// All lines.
@@ -166,8 +174,7 @@ impl Lines {
     #[must_use]
     pub fn waiting(&self, gang: GangId) -> Option<(QueueId, &JobOrder, Shared)> {
         let entry = self.entries.get(gang.at())?;
-        let (order, amount) = entry.waiting.as_ref()?;
-        Some((entry.queue?, order, *amount))
+        Some((entry.queue?, entry.order.as_ref()?, entry.waiting?))
     }
 
     /// All queues with lines, empty ones too.
@@ -199,7 +206,17 @@ impl Lines {
             self.put(model, rules, gang, now);
         }
         for queue in self.awaited.drain(..) {
-            self.lines[queue.at()].join();
+            let entries = &self.entries;
+            let waits = |gang: GangId| {
+                let entry = &entries[gang.at()];
+                let amount = entry.waiting?;
+                Some((entry.order.clone()?, Standing { gang, amount }))
+            };
+            let loses = |gang: GangId| {
+                let amount = next_loss(model, gang);
+                Some((entries[gang.at()].order.clone()?, Standing { gang, amount }))
+            };
+            self.lines[queue.at()].join(waits, loses);
         }
         moved.clear();
         model.moved = moved;
@@ -235,34 +252,32 @@ impl Lines {
         if line.arrivals.waiting.is_empty() && line.arrivals.victims.is_empty() {
             self.awaited.push(queue);
         }
-        if let Some((order, amount)) = &fresh.waiting {
-            let standing = Standing {
-                gang: id,
-                amount: *amount,
-            };
-            line.arrivals.waiting.push((order.clone(), standing));
+        if fresh.waiting.is_some() {
+            line.arrivals.waiting.push(id);
         }
-        if let Some((order, gpus)) = &fresh.victim {
-            let gang = &model.gangs[id];
-            let amount = if let [only] = *gang.tasks {
-                requests(model, &[only])
-            } else {
-                let tasks: Vec<TaskId> = evictable(model, gang).collect();
-                requests(model, &next_victims(model, gang, &tasks))
-            };
-            line.arrivals
-                .victims
-                .push((order.clone(), Standing { gang: id, amount }));
-            *line.sizes.entry(*gpus).or_insert(0) += 1;
+        if let Some(gpus) = fresh.victim {
+            line.arrivals.victims.push(id);
+            *line.sizes.entry(gpus).or_insert(0) += 1;
         }
     }
 }
 
+/// What a gang loses next.
+fn next_loss(model: &Model, gang: GangId) -> Shared {
+    let gang = &model.gangs[gang];
+    if let [only] = *gang.tasks {
+        return requests(model, &[only]);
+    }
+    let tasks: Vec<TaskId> = evictable(model, gang).collect();
+    requests(model, &next_victims(model, gang, &tasks))
+}
+
 fn leave(line: &mut Line, old: Entry) {
-    if let Some((order, amount)) = old.waiting {
+    let Some(order) = old.order else { return };
+    if let Some(amount) = old.waiting {
         line.leave(&order, &amount);
     }
-    if let Some((order, gpus)) = old.victim {
+    if let Some(gpus) = old.victim {
         line.victims.remove(&order);
         if let Some(count) = line.sizes.get_mut(&gpus) {
             *count -= 1;
@@ -279,21 +294,19 @@ fn entry(model: &Model, rules: Rules, id: GangId, now: Time) -> Entry {
         return Entry::default();
     };
     let active = gang.active();
-    let order = || rules.job(gang, gang.stage(&active));
     let holds = input.preemptible && active.iter().any(|count| *count > 0);
-    let victim = holds.then(|| {
-        let gpus = evictable(model, gang).map(|task| model.accepted(task)[GPUS]).sum();
-        (order(), gpus)
-    });
+    let victim = holds.then(|| evictable(model, gang).map(|task| model.accepted(task)[GPUS]).sum());
     let mut waiting = None;
     if gang.waits() && !input.backed_off && gang.broken.is_none() && gang.ready() {
         let tasks = model.next_chunk(id, now);
         if !tasks.is_empty() {
-            waiting = Some((order(), wanted(model, &tasks, smallest_gpu(model))));
+            waiting = Some(wanted(model, &tasks, smallest_gpu(model)));
         }
     }
+    let stands = waiting.is_some() || victim.is_some();
     Entry {
         queue: Some(queue),
+        order: stands.then(|| rules.job(gang, gang.stage(&active))),
         waiting,
         victim,
     }

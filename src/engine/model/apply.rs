@@ -379,6 +379,7 @@ impl Model {
         let Some(hold) = &task.state.hold else { return false };
         let node = &self.nodes[hold.node];
         let groups: Vec<_> = hold
+            .extras()
             .groups
             .iter()
             .map(|group| node.groups[usize::from(*group)].name.clone())
@@ -434,11 +435,12 @@ impl Model {
         let volumes = volumes.and_then(|volumes| self.storage.recorded(volumes, promised.as_deref()));
         let devices = input.claims.as_ref().and_then(|claims| self.grants_of(claims, held));
         let extras = Extras {
+            groups,
             zones,
             volumes,
             devices,
         };
-        State::on(status, Place::new(node, groups, extras))
+        State::on(status, Place::new(node, extras))
     }
 
     /// The NUMA zones of a node that a pod is recorded to use.

@@ -139,11 +139,11 @@ pub struct Gang {
     /// Its queue, known or not.
     pub queue: Option<QueueId>,
     /// Its tree. The root is the first.
-    pub tree: Vec<TreeNode>,
+    pub tree: Box<[TreeNode]>,
     /// All its pods.
     pub tasks: Tasks,
     /// Its sub-groups contradict each other: what is wrong.
-    pub broken: Option<String>,
+    pub broken: Option<Box<str>>,
     /// When its pods or settings last changed for good, as the model counts; no two gangs share an instant.
     pub changed: u64,
 }
@@ -167,7 +167,7 @@ impl Gang {
             key,
             input: None,
             queue: None,
-            tree: Vec::new(),
+            tree: Box::default(),
             tasks: Tasks::new(),
             broken: None,
             changed: 0,
@@ -193,18 +193,18 @@ impl Gang {
                 }),
                 topology: None,
             };
-            vec![root(1, SmallVec::from_slice(&[1]), topology), pods]
+            Box::new([root(1, SmallVec::from_slice(&[1]), topology), pods]) as Box<[TreeNode]>
         };
         let Some(input) = self.input.as_deref() else {
             self.tree = simple(1, None);
             return;
         };
         match grow(input) {
-            Ok(Some(tree)) => self.tree = tree,
+            Ok(Some(tree)) => self.tree = tree.into(),
             Ok(None) => self.tree = simple(count(input.min_member.unwrap_or(1)), topology(input.topology.as_ref())),
             Err(what) => {
                 self.tree = simple(count(input.min_member.unwrap_or(1)), topology(input.topology.as_ref()));
-                self.broken = Some(what);
+                self.broken = Some(what.into());
             }
         }
     }

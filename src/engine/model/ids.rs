@@ -1,22 +1,27 @@
 //! Dense ids: positions in the model's arenas.
 
+use std::num::NonZeroU32;
+
 macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name(pub u32);
+        pub struct $name(NonZeroU32);
 
         impl $name {
             /// The position.
             #[must_use]
             pub fn at(self) -> usize {
-                self.0 as usize
+                self.0.get() as usize - 1
             }
 
             /// The id of a position.
             #[must_use]
             pub fn of(position: usize) -> Self {
-                Self(u32::try_from(position).expect("fewer than 2^32 things"))
+                let position = u32::try_from(position).ok();
+                // One more than the position: no id at all takes no room then.
+                let number = position.and_then(|position| NonZeroU32::MIN.checked_add(position));
+                Self(number.expect("fewer than 2^32 things"))
             }
         }
     )*};

@@ -78,14 +78,14 @@ pub type GroupList = SmallVec<[u16; 2]>;
 pub struct Place {
     /// The node.
     pub node: NodeId,
-    /// Shared GPUs used there.
-    pub groups: GroupList,
     extras: Option<Arc<Extras>>,
 }
 
-/// What a place gives beside room and shared GPUs. Hardly any place has some, so states do not carry it along.
+/// What a place gives beside room and whole GPUs. Most give nothing more, so states do not carry it along.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Extras {
+    /// Shared GPUs used there.
+    pub groups: GroupList,
     /// NUMA zones used there.
     pub zones: Vec<ZoneShare>,
     /// What its claims without a volume get.
@@ -95,6 +95,7 @@ pub struct Extras {
 }
 
 static NO_EXTRAS: Extras = Extras {
+    groups: SmallVec::new_const(),
     zones: Vec::new(),
     volumes: None,
     devices: None,
@@ -103,18 +104,18 @@ static NO_EXTRAS: Extras = Extras {
 impl Place {
     /// A place with all that it gives.
     #[must_use]
-    pub fn new(node: NodeId, groups: GroupList, extras: Extras) -> Self {
+    pub fn new(node: NodeId, extras: Extras) -> Self {
         let extras = (extras != NO_EXTRAS).then(|| Arc::new(extras));
-        Self { node, groups, extras }
+        Self { node, extras }
     }
 
-    /// What it gives beside room and shared GPUs.
+    /// What it gives beside room and whole GPUs.
     #[must_use]
     pub fn extras(&self) -> &Extras {
         self.extras.as_deref().unwrap_or(&NO_EXTRAS)
     }
 
-    /// Changes what it gives beside room and shared GPUs.
+    /// Changes what it gives beside room and whole GPUs.
     pub fn change(&mut self, change: impl FnOnce(&mut Extras)) {
         let mut extras = self.extras().clone();
         change(&mut extras);

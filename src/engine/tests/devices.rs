@@ -308,7 +308,7 @@ proptest! {
                 });
                 Arc::new(used.collect())
             });
-            let place = |devices| Place::new(node, smallvec::SmallVec::new(), Extras { zones: Vec::new(), volumes: None, devices });
+            let place = |devices| Place::new(node, Extras { devices, ..Extras::default() });
             match (step, status) {
                 (0, Status::Pending) if devices.is_some() => model.allocate(task, place(devices)),
                 (1, Status::Pending | Status::Releasing) if devices.is_some() => model.pipeline(task, place(devices)),

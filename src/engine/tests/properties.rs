@@ -325,8 +325,8 @@ proptest! {
             }
             let status = model.tasks[task].state.status;
             match (step, status) {
-                (0, Status::Pending) => model.allocate(task, Place::new(node, groups, Extras::default())),
-                (1, Status::Pending | Status::Releasing) => model.pipeline(task, Place::new(node, groups, Extras::default())),
+                (0, Status::Pending) => model.allocate(task, Place::new(node, Extras { groups, ..Extras::default() })),
+                (1, Status::Pending | Status::Releasing) => model.pipeline(task, Place::new(node, Extras { groups, ..Extras::default() })),
                 (2, Status::Running | Status::Allocated | Status::Pipelined) => model.evict(task),
                 (3, Status::Releasing) if model.tasks[task].state.evicted_from.is_some() && model.tasks[task].state.hold.is_some() => model.unevict(task),
                 (_, _) => {}

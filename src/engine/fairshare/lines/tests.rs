@@ -38,18 +38,21 @@ proptest! {
     #[test]
     fn many_stand_as_if_they_had_come_one_by_one(crowds in prop::collection::vec(prop::collection::btree_map(any::<u8>(), 0..2_i64, 0..60), 1..4)) {
         let (mut line, mut plain) = (Line::default(), Line::default());
+        let mut standings = BTreeMap::new();
         for crowd in crowds {
             for (number, amount) in crowd {
                 if plain.waiting.contains_key(&order(number)) {
                     continue;
                 }
                 let standing = Standing { gang: GangId::of(usize::from(number)), amount: [amount, 0, 0] };
-                line.arrivals.waiting.push((order(number), standing));
-                line.arrivals.victims.push((order(number), standing));
+                standings.insert(standing.gang, (order(number), standing));
+                line.arrivals.waiting.push(standing.gang);
+                line.arrivals.victims.push(standing.gang);
                 plain.enter(order(number), standing);
                 plain.victims.insert(order(number), standing);
             }
-            line.join();
+            let standing = |gang: GangId| standings.get(&gang).cloned();
+            line.join(standing, standing);
             prop_assert_eq!(&line.waiting, &plain.waiting);
             prop_assert_eq!(&line.victims, &plain.victims);
             prop_assert!(line.arrivals.waiting.is_empty() && line.arrivals.victims.is_empty());

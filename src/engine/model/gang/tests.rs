@@ -48,12 +48,12 @@ fn counts(gang: &Gang, text: &str) -> Vec<usize> {
 }
 
 fn words(gang: &Gang, tasks: &[TaskId]) -> String {
-    let name = |task: &TaskId| gang.tree[task.0 as usize / 100].name.to_string();
+    let name = |task: &TaskId| gang.tree[task.at() / 100].name.to_string();
     tasks.iter().map(name).collect::<Vec<_>>().join(" ")
 }
 
 fn pods(member: Member, count: usize) -> Tasks {
-    (0..count).map(|number| TaskId(member * 100 + number as u32)).collect()
+    (0..count).map(|number| TaskId::of(member as usize * 100 + number)).collect()
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn what_is_evicted_next() {
             let chunk = gang.evict_chunk(&left, &|member| pods(member, left[member as usize]));
             assert_eq!(words(&gang, &chunk), *unit, "{need:?} of {subs:?}, {active} at first");
             for task in chunk {
-                left[task.0 as usize / 100] -= 1;
+                left[task.at() / 100] -= 1;
             }
         }
     }

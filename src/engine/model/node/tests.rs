@@ -46,11 +46,11 @@ fn a_shared_gpu_is_released_only_as_a_whole() {
     let mut node = one_gpu();
     let group = node.group(&"g".into());
     let (a, b, c) = (half(1000, 5), half(1000, 2), half(500, 5));
-    node.account(TaskId(1), (&a, &a.vector), &[group], false, Weight::Leaving, 1);
+    node.account(TaskId::of(1), (&a, &a.vector), &[group], false, Weight::Leaving, 1);
     assert_eq!(books(&node), (0, 1, 7000), "its only user leaves");
-    node.account(TaskId(2), (&b, &b.vector), &[group], false, Weight::Staying, 1);
+    node.account(TaskId::of(2), (&b, &b.vector), &[group], false, Weight::Staying, 1);
     assert_eq!(books(&node), (0, 0, 6000), "somebody stays");
-    node.account(TaskId(3), (&c, &c.vector), &[group], false, Weight::Planned, 1);
+    node.account(TaskId::of(3), (&c, &c.vector), &[group], false, Weight::Planned, 1);
     assert_eq!(books(&node), (0, 0, 6000));
     let gpu = &node.groups[usize::from(group)];
     assert_eq!(
@@ -62,7 +62,7 @@ fn a_shared_gpu_is_released_only_as_a_whole() {
         (2, &b, Weight::Staying),
         (1, &a, Weight::Leaving),
     ] {
-        node.account(TaskId(id), (shape, &shape.vector), &[group], false, weight, -1);
+        node.account(TaskId::of(id), (shape, &shape.vector), &[group], false, weight, -1);
     }
     assert_eq!(books(&node), (1, 0, 8000));
 }
@@ -72,8 +72,8 @@ fn a_plan_takes_the_gpu_that_is_being_released() {
     let mut node = one_gpu();
     let (old, new) = (node.group(&"old".into()), node.group(&"new".into()));
     let (a, b) = (half(1000, 5), half(500, 5));
-    node.account(TaskId(1), (&a, &a.vector), &[old], false, Weight::Leaving, 1);
-    node.account(TaskId(2), (&b, &b.vector), &[new], false, Weight::Planned, 1);
+    node.account(TaskId::of(1), (&a, &a.vector), &[old], false, Weight::Leaving, 1);
+    node.account(TaskId::of(2), (&b, &b.vector), &[new], false, Weight::Planned, 1);
     assert_eq!(books(&node), (0, 0, 7000));
 }
 
@@ -92,7 +92,7 @@ fn a_reservation_pod_takes_no_gpu_itself() {
         ..GpuRequest::default()
     };
     let shape = Shape::new(&request, &gpu, &mut ResourceNames::default());
-    node.account(TaskId(1), (&shape, &shape.vector), &[], true, Weight::Staying, 1);
+    node.account(TaskId::of(1), (&shape, &shape.vector), &[], true, Weight::Staying, 1);
     assert_eq!(books(&node), (1, 0, 7000));
     assert_eq!(node.idle.get(PODS), 109);
 }

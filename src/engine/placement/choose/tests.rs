@@ -74,7 +74,7 @@ proptest! {
             let wanted = scan(&model, Context { closed: None, ..context }, task, &mut work);
             prop_assert_eq!(found, wanted);
             if let Some(node) = found {
-                model.allocate(task, Place::new(node, SmallVec::new(), Extras::default()));
+                model.allocate(task, Place::new(node, Extras::default()));
             }
             if take_back {
                 model.rollback(start);
@@ -233,7 +233,7 @@ proptest! {
             });
             let used: Vec<Used> = used.collect();
             let devices = (!used.is_empty()).then(|| Arc::new(used.into_iter().collect()));
-            model.allocate(task, Place::new(node, SmallVec::new(), Extras { zones, volumes: None, devices }));
+            model.allocate(task, Place::new(node, Extras { zones, devices, ..Extras::default() }));
         }
     }
 }

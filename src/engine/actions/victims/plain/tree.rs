@@ -50,7 +50,7 @@ pub struct JobTree {
 /// Jobs of a leaf queue, best first.
 #[derive(Debug, Default)]
 struct Leaf {
-    jobs: BTreeMap<(JobOrder, u32), Job>,
+    jobs: BTreeMap<(JobOrder, GangId), Job>,
     /// What victims taken so far hold.
     popped: Shared,
 }
@@ -85,7 +85,7 @@ impl JobTree {
             self.freshen(model, None);
         }
         let leaf = self.leaves.entry(queue).or_default();
-        leaf.jobs.insert((job.order.clone(), job.gang.0), job);
+        leaf.jobs.insert((job.order.clone(), job.gang), job);
         if self.built {
             self.moved(model, queue);
         }
