@@ -135,6 +135,9 @@ impl Claims {
     /// What a pod claims, and what that adds to its needs: GPUs, and what tells it apart from pods with other claims.
     #[must_use]
     pub fn of_pod(&self, pod: &Pod, request: Option<&BindRequest>, needs: &mut Arc<Needs>) -> Option<PodClaims> {
+        if pod.whole.is_none() && self.extended.is_empty() && self.claims.is_empty() {
+            return None;
+        }
         let named: Vec<ClaimRef> = references(pod)
             .filter_map(|reference| {
                 let own = reference.resource_claim_name.as_deref();

@@ -16,8 +16,16 @@ const REMEMBERED: usize = 4;
 /// The last pods that differed, and what each asks for; the one used last comes first.
 #[derive(Debug, Default)]
 pub struct Templates {
-    last: RefCell<Vec<(Arc<Pod>, Arc<Needs>)>>,
+    last: RefCell<Vec<Template>>,
     namespaces: Repeated,
+}
+
+#[derive(Debug)]
+struct Template {
+    pod: Arc<Pod>,
+    /// Annotations ask for something too.
+    annotated: bool,
+    needs: Arc<Needs>,
 }
 
 impl Templates {
@@ -29,9 +37,11 @@ impl Templates {
     /// What a pod asks of its node. `gpus` names the resources that are whole GPUs; it must be the same for all pods.
     pub fn needs(&self, pod: &Arc<Pod>, gpus: &[String], problems: &mut Vec<Problem>) -> Arc<Needs> {
         let mut known = self.last.borrow_mut();
-        if let Some(at) = known.iter().position(|(other, _)| alike(other, pod)) {
+        let annotated = asked(pod).next().is_some();
+        let same = |other: &Template| other.annotated == annotated && alike(&other.pod, pod, annotated);
+        if let Some(at) = known.iter().position(same) {
             known[..=at].rotate_right(1);
-            let needs = Arc::clone(&known[0].1);
+            let needs = Arc::clone(&known[0].needs);
             debug_assert_eq!(*needs, read(pod, gpus, &mut Vec::new()));
             return needs;
         }
@@ -40,7 +50,12 @@ impl Templates {
         // Whoever has problems is told of his own.
         if problems.len() == before {
             known.truncate(REMEMBERED - 1);
-            known.insert(0, (Arc::clone(pod), Arc::clone(&needs)));
+            let template = Template {
+                pod: Arc::clone(pod),
+                annotated,
+                needs: Arc::clone(&needs),
+            };
+            known.insert(0, template);
         }
         needs
     }
@@ -61,13 +76,13 @@ fn read(pod: &Pod, gpus: &[String], problems: &mut Vec<Problem>) -> Needs {
     }
 }
 
-/// Whether two pods are equal in all that [`read`] looks at.
-fn alike(left: &Pod, right: &Pod) -> bool {
+/// Whether two pods are equal in all that [`read`] looks at; annotations are looked at only if they say something.
+fn alike(left: &Pod, right: &Pod, annotated: bool) -> bool {
     each(&left.containers, &right.containers, same_requests)
         && left.priority == right.priority
         && left.priority_class == right.priority_class
         && each(&left.init_containers, &right.init_containers, same_requests)
-        && asked(left).eq(asked(right))
+        && (!annotated || asked(left).eq(asked(right)))
         && match (left.spec(), right.spec()) {
             (None, None) => true,
             (Some(left), Some(right)) => same_rest(left, right),

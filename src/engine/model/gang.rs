@@ -520,6 +520,9 @@ fn topology(constraint: Option<&TopologyConstraint>) -> Option<Box<TopologyConst
 /// The tree of a group with sub-groups; `None` if no pod set hangs under the root.
 fn grow(input: &GroupInput) -> Result<Option<Vec<TreeNode>>, String> {
     let subs = &input.sub_groups;
+    if subs.is_empty() {
+        return Ok(None);
+    }
     let position = |name: &Name| subs.iter().position(|sub| sub.name == *name);
     for (at, sub) in subs.iter().enumerate() {
         if position(&sub.name) != Some(at) {

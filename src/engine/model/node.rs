@@ -220,6 +220,9 @@ impl Node {
                 }
             }
         }
+        if groups.is_empty() {
+            return;
+        }
         let memory = shape.device_memory(self.gpu_memory());
         for &group in groups {
             let weight = (!reservation).then_some(weight);
