@@ -332,18 +332,37 @@ pub struct Share {
 }
 
 /// A pod group.
+///
+/// Laid out as written: what cycles ask of every gang comes first, side by side.
 #[derive(Clone, Debug, PartialEq)]
+#[repr(C)]
 pub struct GroupInput {
+    /// Creation time.
+    pub created: Time,
+    /// Its priority, resolved from the priority class.
+    pub priority: i64,
+    /// Whether it may be a victim, resolved.
+    pub preemptible: bool,
+    /// `spec.markUnschedulable` (absent = true).
+    pub mark_unschedulable: bool,
+    /// `spec.schedulingBackoff` is 1: messages name the node pool.
+    pub back_off: bool,
+    /// Marked unschedulable under back-off: not tried, until this is false again.
+    pub backed_off: bool,
+    /// `spec.preemptionDelay`.
+    pub preemption_delay: Option<Millis>,
+    /// When it last began to run.
+    pub last_start: Option<Time>,
+    /// When it was last evicted.
+    pub last_eviction: Option<Time>,
+    /// Since when its gang is broken.
+    pub stale_since: Option<Time>,
     /// Its identity.
     pub key: GroupKey,
     /// Its uid.
     pub uid: Name,
     /// The queue it names.
     pub queue: Name,
-    /// Its priority, resolved from the priority class.
-    pub priority: i64,
-    /// Whether it may be a victim, resolved.
-    pub preemptible: bool,
     /// `spec.minMember`; `None` = 1.
     pub min_member: Option<i64>,
     /// `spec.minSubGroup` of the root.
@@ -352,24 +371,8 @@ pub struct GroupInput {
     pub sub_groups: Vec<SubGroupInput>,
     /// `spec.topologyConstraint`.
     pub topology: Option<TopologyConstraint>,
-    /// Creation time.
-    pub created: Time,
-    /// When it last began to run.
-    pub last_start: Option<Time>,
-    /// When it was last evicted.
-    pub last_eviction: Option<Time>,
-    /// Since when its gang is broken.
-    pub stale_since: Option<Time>,
-    /// `spec.preemptionDelay`.
-    pub preemption_delay: Option<Millis>,
     /// `spec.stalenessGracePeriod`; `None` = the policy's.
     pub staleness_grace: Option<Millis>,
-    /// `spec.markUnschedulable` (absent = true).
-    pub mark_unschedulable: bool,
-    /// `spec.schedulingBackoff` is 1: messages name the node pool.
-    pub back_off: bool,
-    /// Marked unschedulable under back-off: not tried, until this is false again.
-    pub backed_off: bool,
 }
 
 /// A sub-group of a pod group.
@@ -616,14 +619,43 @@ pub struct Needs {
 }
 
 /// A pod.
+///
+/// Laid out as written: what cycles ask of every pod comes first, side by side.
 #[derive(Clone, Debug, PartialEq)]
+#[repr(C)]
 pub struct PodInput {
-    /// Its uid, which is its identity.
-    pub uid: Name,
+    /// Its state.
+    pub status: PodStatus,
+    /// How its GPUs were given, for a pod on a node.
+    pub received: Option<GpuKind>,
+    /// Belongs to another scheduler: its resources are not the queues' to share (set also for pods of no scheduler of ours).
+    pub foreign: bool,
+    /// A utility pod of this system (GPU reservation, scaling pod): never taken out of what the queues share.
+    pub utility: bool,
+    /// A GPU reservation pod: its GPU belongs to the sharing books, not to itself.
+    pub reservation: bool,
+    /// Label `training.kubeflow.org/job-role` is `master` or `launcher`.
+    pub kubeflow_master: bool,
+    /// Label `ray.io/node-type` is `head`.
+    pub ray_head: bool,
+    /// The devices that it claims; `None` if it claims none.
+    pub claims: Option<Arc<PodClaims>>,
+    /// What its volumes ask for; `None` if it has no claims.
+    pub volumes: Option<Arc<PodVolumes>>,
+    /// What it asks of a kubelet that aligns to NUMA zones, where that is to be foreseen.
+    pub numa: Option<Arc<PodNuma>>,
+    /// Affinity and anti-affinity to other pods, and spreading; `None` if it asks for none.
+    pub relations: Option<Arc<Relations>>,
+    /// The node nominated in its status.
+    pub nominated_node: Option<Name>,
+    /// What it asks of its node.
+    pub needs: Arc<Needs>,
     /// Its namespace.
     pub namespace: Name,
     /// Its name.
     pub name: Name,
+    /// Its uid, which is its identity.
+    pub uid: Name,
     /// Creation time.
     pub created: Time,
     /// Its labels.
@@ -632,40 +664,14 @@ pub struct PodInput {
     pub group: Option<GroupKey>,
     /// The sub-group label.
     pub sub_group: Option<Name>,
-    /// Its state.
-    pub status: PodStatus,
     /// For `Releasing` with phase Running: the deletion timestamp (the end of the grace period).
     pub releasing_since: Option<Time>,
     /// The node it is on or being bound to.
     pub node: Option<Name>,
-    /// Belongs to another scheduler: its resources are not the queues' to share (set also for pods of no scheduler of ours).
-    pub foreign: bool,
-    /// A utility pod of this system (GPU reservation, scaling pod): never taken out of what the queues share.
-    pub utility: bool,
-    /// A GPU reservation pod: its GPU belongs to the sharing books, not to itself.
-    pub reservation: bool,
-    /// What it asks of its node.
-    pub needs: Arc<Needs>,
-    /// How its GPUs were given, for a pod on a node.
-    pub received: Option<GpuKind>,
     /// The shared GPU groups that it uses, for a pod on a node.
     pub gpu_groups: Vec<Name>,
     /// Label `kai.scheduler/task-priority`: order within its group, higher first, before those without.
     pub task_priority: Option<i64>,
-    /// Label `training.kubeflow.org/job-role` is `master` or `launcher`.
-    pub kubeflow_master: bool,
-    /// Label `ray.io/node-type` is `head`.
-    pub ray_head: bool,
-    /// The node nominated in its status.
-    pub nominated_node: Option<Name>,
-    /// What it asks of a kubelet that aligns to NUMA zones, where that is to be foreseen.
-    pub numa: Option<Arc<PodNuma>>,
-    /// The devices that it claims; `None` if it claims none.
-    pub claims: Option<Arc<PodClaims>>,
-    /// Affinity and anti-affinity to other pods, and spreading; `None` if it asks for none.
-    pub relations: Option<Arc<Relations>>,
-    /// What its volumes ask for; `None` if it has no claims.
-    pub volumes: Option<Arc<PodVolumes>>,
     /// Why this pod can be placed nowhere at present, found outside the engine (an object that it needs is missing). Whole sentence.
     pub blocked: Option<Name>,
 }
