@@ -241,10 +241,15 @@ impl<'a> Session<'a> {
     pub fn finish(&mut self, decisions: &mut Decisions) {
         self.hold_back_parts();
         let mut seen = NodeSet::default();
-        for task in std::mem::take(&mut self.model.decided) {
-            if seen.add(task.at()) {
-                self.finish_task(task, decisions);
-            }
+        let mut decided = std::mem::take(&mut self.model.decided);
+        decided.retain(|task| seen.add(task.at()));
+        let states = decided.iter().map(|task| self.model.tasks[*task].state.status);
+        let with = |wanted: Status| states.clone().filter(|status| *status == wanted).count();
+        decisions.bind.reserve(with(Status::Allocated));
+        decisions.pipeline.reserve(with(Status::Pipelined));
+        decisions.evict.reserve(with(Status::Releasing));
+        for task in decided {
+            self.finish_task(task, decisions);
         }
         for &gang in &self.timed {
             let gang = &self.model.gangs[gang];
@@ -414,14 +419,14 @@ impl<'a> Session<'a> {
         })
     }
 
-    fn eviction(&self, id: TaskId) -> Option<Eviction> {
-        let verdict = self.verdicts.get(&id)?;
+    fn eviction(&mut self, id: TaskId) -> Option<Eviction> {
+        let verdict = self.verdicts.remove(&id)?;
         Some(Eviction {
             pod: pod_ref(self.model, id),
             group: self.group_of(id)?,
             action: verdict.action,
-            for_group: verdict.for_group.clone(),
-            why: verdict.why.clone(),
+            for_group: verdict.for_group,
+            why: verdict.why,
         })
     }
 }

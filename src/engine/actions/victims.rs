@@ -22,7 +22,7 @@ use std::collections::BTreeSet;
 
 use crate::engine::decision::ReasonCode;
 use crate::engine::fairshare::reclaim::Holdings;
-use crate::engine::fairshare::tree::{Job, JobTree, Pick, schedulable_queue};
+use crate::engine::fairshare::tree::{JobTree, Pick, Turn, schedulable_queue};
 use crate::engine::model::Mark;
 use crate::engine::model::gang::Tasks;
 use crate::engine::model::ids::{GangId, NodeId, QueueId, TaskId};
@@ -189,7 +189,7 @@ impl Session<'_> {
         jobs
     }
 
-    fn next_preemptor(&self, jobs: &mut JobTree, action: ActionKind) -> Option<Job> {
+    fn next_preemptor(&self, jobs: &mut JobTree, action: ActionKind) -> Option<Turn> {
         jobs.pop(self.view(&|gang| self.pick_preemptor(action, gang)))
     }
 

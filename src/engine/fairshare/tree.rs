@@ -30,6 +30,17 @@ pub struct Job {
     pub tasks: Option<Tasks>,
 }
 
+/// A job whose turn it is.
+#[derive(Clone, Debug)]
+pub struct Turn {
+    /// The gang.
+    pub gang: GangId,
+    /// What it asks for, or would give next.
+    pub amount: Shared,
+    /// The pods that are meant, where it was put in line beside.
+    pub tasks: Option<Tasks>,
+}
+
 /// Whether jobs are served or robbed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
@@ -89,7 +100,7 @@ struct Leaf {
     /// The next of the line.
     next: Option<(JobOrder, Standing)>,
     taken: usize,
-    beside: BTreeMap<JobOrder, Job>,
+    beside: BTreeMap<JobOrder, Turn>,
     /// What victims taken so far hold.
     popped: Shared,
 }
@@ -224,7 +235,12 @@ impl JobTree {
             self.freshen(view.model, None);
         }
         let leaf = self.leaf_or(queue, || Bound::Excluded(job.order.clone()));
-        leaf.beside.insert(job.order.clone(), job);
+        let turn = Turn {
+            gang: job.gang,
+            amount: job.amount,
+            tasks: job.tasks,
+        };
+        leaf.beside.insert(job.order, turn);
         if self.built {
             self.moved(view.model, queue);
         }
@@ -241,13 +257,12 @@ impl JobTree {
         let Some(leaf) = self.leaf_mut(queue) else {
             return;
         };
-        let job = Job {
-            order: order.clone(),
+        let turn = Turn {
             gang,
             amount,
             tasks: None,
         };
-        leaf.beside.insert(order.clone(), job);
+        leaf.beside.insert(order.clone(), turn);
         self.seen.add(gang.at());
         self.advance(view, queue);
     }
@@ -258,7 +273,7 @@ impl JobTree {
     }
 
     /// Takes the next job.
-    pub fn pop(&mut self, view: View) -> Option<Job> {
+    pub fn pop(&mut self, view: View) -> Option<Turn> {
         let model = view.model;
         if let Some(due) = self.due.take() {
             self.advance(view, due);
@@ -274,7 +289,7 @@ impl JobTree {
         while let Some(level) = self.levels.get(&Some(at)) {
             at = level.heap.first()?.queue;
         }
-        let job = self.take(view, at)?;
+        let turn = self.take(view, at)?;
         let mut gone = !self.leaf(at)?.filled();
         for queue in model.path_up(at) {
             let parent = model.queues[queue].parent;
@@ -293,7 +308,7 @@ impl JobTree {
                 level.stale = true;
             }
         }
-        Some(job)
+        Some(turn)
     }
 
     /// The leaf that has all jobs, so that there is nothing to compare.
@@ -304,24 +319,25 @@ impl JobTree {
     }
 
     /// Takes the first of a leaf, from its line or from beside.
-    fn take(&mut self, view: View, queue: QueueId) -> Option<Job> {
-        let job = self.first_of(view, queue)?;
+    fn take(&mut self, view: View, queue: QueueId) -> Option<Turn> {
+        let turn = self.first_of(view, queue)?;
         if self.purpose == Purpose::Rob {
-            add(&mut self.leaf_mut(queue)?.popped, &job.amount, 1);
+            add(&mut self.leaf_mut(queue)?.popped, &turn.amount, 1);
         }
-        Some(job)
+        Some(turn)
     }
 
-    fn first_of(&mut self, view: View, queue: QueueId) -> Option<Job> {
+    fn first_of(&mut self, view: View, queue: QueueId) -> Option<Turn> {
         let purpose = self.purpose;
         let at = self.place_of(queue)?;
         let leaf = &mut self.leaves[at].1;
         if leaf.line_first(purpose) {
             let (order, Standing { gang, amount }) = leaf.next.take()?;
             leaf.taken += 1;
-            leaf.rest = Bound::Excluded(order.clone());
             if self.skim {
                 leaf.skim(view.lines, queue, &order, &amount);
+            } else {
+                leaf.rest = Bound::Excluded(order);
             }
             self.seen.add(gang.at());
             if self.purpose == Purpose::Rob && !self.built {
@@ -330,18 +346,17 @@ impl JobTree {
                 self.advance(view, queue);
             }
             let tasks = None;
-            return Some(Job {
-                order,
+            return Some(Turn {
                 gang,
                 amount,
                 tasks,
             });
         }
-        let (_, job) = match self.purpose {
+        let (_, turn) = match self.purpose {
             Purpose::Serve => leaf.beside.pop_first()?,
             Purpose::Rob => leaf.beside.pop_last()?,
         };
-        Some(job)
+        Some(turn)
     }
 
     /// Builds all levels, from the bottom up.
@@ -537,7 +552,7 @@ impl Leaf {
             Purpose::Serve => self.beside.first_key_value(),
             Purpose::Rob => self.beside.last_key_value(),
         };
-        beside.map(|(_, job)| job.amount)
+        beside.map(|(_, turn)| turn.amount)
     }
 
     /// Passes over those who ask for the same as the one just taken: they would be taken next, one after the other, and nothing else would move.
