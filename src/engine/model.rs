@@ -244,7 +244,8 @@ impl Model {
                 list.push(gang);
                 // Nobody looks while nobody waits, nor on a standby.
                 if list.len() > most {
-                    list.sort_unstable();
+                    // One run for each kind of event that told of them, mostly.
+                    list.sort();
                     list.dedup();
                 }
             }

@@ -54,7 +54,8 @@ impl Session<'_> {
             },
             preferred: None,
         };
-        self.place_member(gang, 0, tasks, mode, scope)
+        let top = self.model.gangs[gang].top();
+        self.place_member(gang, top, tasks, mode, scope)
     }
 
     /// The queue has no room for all of it.
@@ -212,8 +213,8 @@ impl Session<'_> {
         {
             return Err(Some(problem.clone()));
         }
-        let spreads = self.policy.plugins.contains(&Plugin::TopologySpread);
-        let spreading = spreads.then(|| Spreading::of(self.model, task)).flatten();
+        let heeded = |_: &Spreading| self.policy.plugins.contains(&Plugin::TopologySpread);
+        let spreading = Spreading::of(self.model, task).filter(heeded);
         let context = Context {
             policy: self.policy,
             scorers: &self.scorers,
@@ -261,14 +262,10 @@ impl Session<'_> {
         let (devices, now) = self.devices(task, node, now);
         let stays = !real
             && self.evicted_from(task, node)
-            && self.model.tasks[task]
-                .state
-                .hold
-                .as_ref()
-                .is_some_and(|hold| {
-                    let held = hold.extras();
-                    held.zones == zones && held.volumes == volumes && held.devices == devices
-                })
+            && self.model.tasks[task].state.hold.as_ref().is_some_and(|hold| {
+                let held = hold.extras();
+                held.zones == zones && held.volumes == volumes && held.devices == devices
+            })
             && choice.as_ref().is_none_or(|choice| self.stays(task, node, choice));
         if stays {
             self.model.unevict(task);

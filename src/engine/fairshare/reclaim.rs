@@ -135,13 +135,16 @@ pub fn most_taken(
     Some(sum)
 }
 
+/// Amounts that go one after the other. Mostly one.
+pub type Bundles = SmallVec<[Shared; 1]>;
+
 /// What a set of victims takes from one leaf queue: bundles that go one after the other.
 #[derive(Clone, Debug)]
 pub struct Loss {
     /// The leaf queue.
     pub leaf: QueueId,
     /// Bundles, in order.
-    pub bundles: Vec<Shared>,
+    pub bundles: Bundles,
 }
 
 /// A job that reclaims.

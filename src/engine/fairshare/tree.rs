@@ -346,11 +346,7 @@ impl JobTree {
                 self.advance(view, queue);
             }
             let tasks = None;
-            return Some(Turn {
-                gang,
-                amount,
-                tasks,
-            });
+            return Some(Turn { gang, amount, tasks });
         }
         let (_, turn) = match self.purpose {
             Purpose::Serve => leaf.beside.pop_first()?,

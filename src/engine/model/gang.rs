@@ -268,6 +268,9 @@ impl Gang {
 
     /// A figure per pod set; 0 for sets.
     pub fn per_member(&self, figure: impl Fn(&PodSet) -> usize) -> PerMember {
+        if let Some(pods) = self.only_pod_set() {
+            return PerMember::from_buf_and_len([0, figure(pods), 0, 0], 2);
+        }
         let figure = |node: &TreeNode| match &node.kind {
             Kind::Pods(pods) => figure(pods),
             Kind::Set { .. } => 0,
@@ -386,6 +389,12 @@ impl Gang {
             return tasks;
         }
         self.chunk_of(0, active, take)
+    }
+
+    /// Where placement begins: the root, or the pod set of a gang without sub-groups if its root does not say where that must be.
+    #[must_use]
+    pub fn top(&self) -> Member {
+        Member::from(self.only_pod_set().is_some() && self.tree[0].topology.is_none())
     }
 
     /// The pod set of a gang without sub-groups, which needs nothing but that one.

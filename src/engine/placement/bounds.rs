@@ -10,7 +10,9 @@ use super::domains::{Question, never_room};
 /// Whether pods of a gang can never be placed together. Their classes must be up to date.
 #[must_use]
 pub fn never_fits(model: &Model, policy: &Policy, gang: GangId, tasks: &[TaskId]) -> bool {
-    (policy.plugins.contains(&Plugin::Topology) && no_domain(model, gang, tasks)) || too_many_apart(model, tasks)
+    let constrained = model.gangs[gang].tree.iter().any(|member| member.topology.is_some());
+    let heeded = || policy.plugins.contains(&Plugin::Topology);
+    (constrained && heeded() && no_domain(model, gang, tasks)) || too_many_apart(model, tasks)
 }
 
 /// A member must be in one domain, and none of them is large enough.

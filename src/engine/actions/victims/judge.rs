@@ -8,11 +8,11 @@ use crate::engine::decision::{ReasonCode, Side, Sides, Why};
 use crate::engine::fairshare::gates::{over_quota, thousandths};
 use crate::engine::fairshare::lines::{evictable, next_victims};
 use crate::engine::fairshare::min_runtime::protected_until;
-use crate::engine::fairshare::reclaim::{Claim, Loss, legitimate, may_reclaim, parting};
+use crate::engine::fairshare::reclaim::{Bundles, Claim, Loss, legitimate, may_reclaim, parting};
 use crate::engine::fairshare::tree::schedulable_queue;
 use crate::engine::fairshare::{largest_gpu, smallest_gpu, wanted};
 use crate::engine::input::Time;
-use crate::engine::model::gang::Member;
+use crate::engine::model::gang::{Member, Tasks};
 use crate::engine::model::ids::{GangId, QueueId, TaskId};
 use crate::engine::model::resources::{Shared, add};
 use crate::engine::model::task::Status;
@@ -154,7 +154,7 @@ impl Session<'_> {
 
     /// The rules of reclaim.
     fn fair(&self, case: &Case, pods: &[TaskId], candidate: &Candidate) -> bool {
-        let mut by_gang: Vec<(GangId, Vec<TaskId>)> = Vec::new();
+        let mut by_gang: SmallVec<[(GangId, Tasks); 2]> = SmallVec::new();
         for batch in &candidate.batches {
             let counts = |task: &TaskId| !self.policy.consolidating_reclaim || self.left_out(*task);
             let tasks = batch.tasks.iter().copied().filter(counts);
@@ -163,7 +163,7 @@ impl Session<'_> {
                 None => by_gang.push((batch.gang, tasks.collect())),
             }
         }
-        let mut losses = Vec::new();
+        let mut losses: SmallVec<[Loss; 2]> = SmallVec::new();
         for (gang, tasks) in by_gang {
             let Some(leaf) = self.model.gangs[gang].queue else {
                 return false;
@@ -192,10 +192,10 @@ impl Session<'_> {
     }
 
     /// Pods beyond the minimum one by one, then all others together.
-    fn bundles(&self, gang: GangId, tasks: &[TaskId]) -> Vec<Shared> {
+    fn bundles(&self, gang: GangId, tasks: &[TaskId]) -> Bundles {
         let entry = &self.model.gangs[gang];
         let mut core = [0; 3];
-        let mut bundles = Vec::new();
+        let mut bundles = Bundles::new();
         for (member, set) in entry.pod_sets() {
             let theirs = tasks
                 .iter()

@@ -5,6 +5,8 @@
 
 use std::collections::BTreeSet;
 
+use smallvec::SmallVec;
+
 use crate::engine::actions::session::Session;
 use crate::engine::model::Mark;
 use crate::engine::model::gang::Tasks;
@@ -20,18 +22,18 @@ use super::{Batch, Candidate, Generator, node_of};
 struct Gathered {
     count: usize,
     /// Positions in the search's sequence.
-    potential: Vec<usize>,
+    potential: SmallVec<[usize; 4]>,
     spots: Spots,
     /// Nodes with potential victims, as they came.
-    holding: Vec<NodeId>,
+    holding: SmallVec<[NodeId; 4]>,
     /// Nodes with recorded victims.
-    recorded_on: Vec<NodeId>,
+    recorded_on: SmallVec<[NodeId; 4]>,
     /// Gangs with potential victims on several nodes.
     wide: BTreeSet<GangId>,
-    tests: Vec<Test>,
+    tests: SmallVec<[Test; 2]>,
     /// The test that every state must pass, see [`Session::passes`].
     even: Option<Test>,
-    needs: Vec<i64>,
+    needs: SmallVec<[i64; 4]>,
     /// Classes with a selector or affinity that no node among those in question meets yet.
     unmet: Vec<TaskId>,
 }
@@ -153,10 +155,10 @@ impl Session<'_> {
             .map(|task| asked_gpus(self.model, *task));
         let mut gathered = Gathered {
             count,
-            potential: Vec::new(),
+            potential: SmallVec::new(),
             spots,
-            holding: Vec::new(),
-            recorded_on: Vec::new(),
+            holding: SmallVec::new(),
+            recorded_on: SmallVec::new(),
             wide: BTreeSet::new(),
             tests: search.kinds.iter().map(|table| test(*table, of_kind(*table))).collect(),
             even: search.even.map(|table| test(table, count as i64)),
@@ -287,7 +289,7 @@ impl Session<'_> {
         };
         let gang = search.sequence.batches[last].gang;
         let tasks = &self.model.gangs[gang].tasks;
-        let mut nodes: Vec<NodeId> = tasks.iter().filter_map(|task| node_of(self.model, *task)).collect();
+        let mut nodes: SmallVec<[NodeId; 4]> = tasks.iter().filter_map(|task| node_of(self.model, *task)).collect();
         if nodes.len() > 1 {
             nodes.sort_by_key(|node| self.model.nodes[*node].rank);
             nodes.dedup();
@@ -297,7 +299,7 @@ impl Session<'_> {
             if here.is_empty() {
                 continue;
             }
-            let mut gangs: Vec<GangId> = Vec::with_capacity(here.len());
+            let mut gangs: SmallVec<[GangId; 8]> = SmallVec::with_capacity(here.len());
             for &at in here {
                 let gang = search.sequence.batches[at].gang;
                 if !gangs.contains(&gang) {
@@ -308,7 +310,7 @@ impl Session<'_> {
             if all_here && !self.enough_on(gathered, &[node]) {
                 continue;
             }
-            let potential = if all_here { here } else { &gathered.potential };
+            let potential = if all_here { &**here } else { &*gathered.potential };
             let candidate = whole_gangs(search, potential, recorded, &gangs);
             if let Some(found) = self.attempt(search, gathered.count, candidate) {
                 return Some(found);
@@ -413,7 +415,7 @@ fn whole_gangs(search: &Search, potential: &[usize], recorded: &[Batch], gangs: 
     let others = recorded.iter().filter(|batch| !gangs.contains(&batch.gang));
     let mut batches: Vec<Batch> = others.cloned().collect();
     let potential = potential.iter().map(|at| &search.sequence.batches[*at]);
-    let mut found: Vec<(GangId, Tasks)> = Vec::with_capacity(gangs.len());
+    let mut found: SmallVec<[(GangId, Tasks); 2]> = SmallVec::with_capacity(gangs.len());
     for batch in potential.filter(|batch| gangs.contains(&batch.gang)) {
         match found.iter_mut().find(|(gang, _)| *gang == batch.gang) {
             Some((_, tasks)) => tasks.extend_from_slice(&batch.tasks),

@@ -181,7 +181,12 @@ impl Rooms {
     /// Something on these nodes changed for good.
     pub fn touch(&mut self, nodes: impl Iterator<Item = NodeId>) {
         if self.built {
-            self.touched.extend(nodes);
+            let before = self.touched.len();
+            for node in nodes {
+                if self.touched[before..].last() != Some(&node) {
+                    self.touched.push(node);
+                }
+            }
         }
     }
 

@@ -1,5 +1,7 @@
 //! One search: its preemptor, the order in which victims would be gathered, and what can be said before anything is tried.
 
+use smallvec::SmallVec;
+
 use crate::engine::actions::session::Session;
 use crate::engine::fairshare::lines::{active_of, evictable, next_victims, requests};
 use crate::engine::fairshare::min_runtime::elastic;
@@ -27,9 +29,9 @@ pub struct Search {
     /// Who would be taken, in order.
     pub sequence: Sequence,
     /// The kinds of its pods, each with the table that counts them; and per pod its kind.
-    pub kinds: Vec<usize>,
+    pub kinds: SmallVec<[usize; 2]>,
     /// See `kinds`.
-    pub kind_of: Vec<usize>,
+    pub kind_of: SmallVec<[usize; 4]>,
     /// The table for the pods' GPUs, if all ask for the same number, and that is not 0.
     pub even: Option<usize>,
 }
@@ -57,10 +59,10 @@ impl Session<'_> {
             return None;
         }
         let sequence = self.sequence(action, gang, queue, &donors)?;
-        let mut kinds = Vec::new();
-        let mut kind_of = Vec::with_capacity(chunk.len());
+        let mut kinds = SmallVec::new();
+        let mut kind_of = SmallVec::with_capacity(chunk.len());
         let mut anywhere = false;
-        let mut sizes = Vec::new();
+        let mut sizes: SmallVec<[i64; 2]> = SmallVec::new();
         for &task in chunk {
             let pod = &self.model.tasks[task];
             let (class, shape) = (pod.class, pod.shape);

@@ -53,7 +53,9 @@ fn words(gang: &Gang, tasks: &[TaskId]) -> String {
 }
 
 fn pods(member: Member, count: usize) -> Tasks {
-    (0..count).map(|number| TaskId::of(member as usize * 100 + number)).collect()
+    (0..count)
+        .map(|number| TaskId::of(member as usize * 100 + number))
+        .collect()
 }
 
 #[test]
