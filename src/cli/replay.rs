@@ -5,9 +5,10 @@ mod render;
 mod snapshot;
 
 use std::io::Write;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Instant;
 
@@ -18,7 +19,7 @@ use crate::engine::Engine;
 use crate::engine::decision::{Decisions, QueueStanding};
 use crate::engine::input::{Counts, Event, Time};
 use crate::mirror::claims::allocation::Given;
-use crate::mirror::{Change, Mirror, Object, Rejection};
+use crate::mirror::{Change, Mirror, Object};
 use snapshot::Snapshot;
 
 /// Arguments of `unikai replay`.
@@ -41,8 +42,6 @@ pub struct Args {
     output: Format,
 }
 
-/// So few changes are taken in before a second thread is at work.
-const FEW: usize = 2048;
 /// How many changes are read in one go.
 const BATCH: usize = 64;
 /// How many batches may wait for the engine.
@@ -85,7 +84,21 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(status)
 }
 
+/// What the engine's thread has come to.
+struct Decided {
+    engine: Engine,
+    decisions: Decisions,
+    /// When the model was complete.
+    built: Instant,
+    /// When the decisions were.
+    done: Instant,
+}
+
 fn replay(file: &Path, now: Option<Timestamp>, explain: bool) -> anyhow::Result<Replayed> {
+    let (begin, begun) = mpsc::channel();
+    let (sender, batches) = mpsc::sync_channel(BATCHES);
+    // Before there is anything to do: making a thread is no part of the model. It ends if nothing comes.
+    let deciding = thread::spawn(move || decide(&begun, &batches));
     let Snapshot {
         settings,
         policy,
@@ -94,14 +107,30 @@ fn replay(file: &Path, now: Option<Timestamp>, explain: bool) -> anyhow::Result<
         mut notes,
     } = snapshot::read(file)?;
     let now = Time(now.or(file_now).unwrap_or_else(Timestamp::now).as_millisecond());
+    let counts = count(&changes);
     let start = Instant::now();
+    // Nobody takes these only if the engine has panicked; that is told below.
+    let _ = begin.send((Engine::new(policy), counts, now));
     let mut mirror = Mirror::new(settings);
-    let mut engine = Engine::new(policy);
-    let rejections = build(&mut mirror, &mut engine, &changes, now);
-    let built = Instant::now();
-    notes.extend(rejections.iter().map(ToString::to_string));
-    let decisions = engine.cycle(now);
-    let cycle_ms = built.elapsed().as_secs_f64() * 1e3;
+    mirror.reserve(&counts);
+    // The objects stay, as in the operator's stores: taking them apart is no part of the model.
+    for batch in changes.chunks(BATCH) {
+        let mut events = Vec::with_capacity(batch.len());
+        for change in batch {
+            let output = mirror.apply(change.clone());
+            notes.extend(output.rejections.iter().map(ToString::to_string));
+            events.extend(output.events);
+        }
+        let _ = sender.send(events);
+    }
+    drop(sender);
+    let decided = deciding.join().unwrap_or_else(|panic| resume_unwind(panic));
+    let Decided {
+        engine,
+        decisions,
+        built,
+        done,
+    } = decided.expect("the engine was handed over");
     let reports = decisions.unschedulable.iter().filter(|_| explain);
     let standings = reports.map(|report| engine.standing(&report.group)).collect();
     let given = decisions.bind.iter().map(|bind| mirror.given(bind)).collect();
@@ -109,42 +138,25 @@ fn replay(file: &Path, now: Option<Timestamp>, explain: bool) -> anyhow::Result<
         decisions,
         given,
         standings,
-        cycle_ms,
+        cycle_ms: (done - built).as_secs_f64() * 1e3,
         build_ms: (built - start).as_secs_f64() * 1e3,
         notes,
     })
 }
 
-/// Builds the model, a large one on two threads: one reads the objects, the engine takes in on the other what has been read. The objects stay, as in the operator's
-/// stores: taking them apart is no part of the model. Answers what could not be used.
-fn build(mirror: &mut Mirror, engine: &mut Engine, changes: &[Change], now: Time) -> Vec<Rejection> {
-    let counts = count(changes);
-    mirror.reserve(&counts);
+/// The engine's thread, as in the operator: takes in what has been read while more is read, and decides when all is there. `None` if it is handed no engine.
+fn decide(begun: &Receiver<(Engine, Counts, Time)>, batches: &Receiver<Vec<Event>>) -> Option<Decided> {
+    let (mut engine, counts, now) = begun.recv().ok()?;
     engine.reserve(&counts);
-    let mut rejections = Vec::new();
-    let mut read = |change: &Change| {
-        let output = mirror.apply(change.clone());
-        rejections.extend(output.rejections);
-        output.events
-    };
-    if changes.len() < FEW {
-        let events = changes.iter().flat_map(read);
-        events.for_each(|event| engine.apply(event, now));
-        return rejections;
-    }
-    thread::scope(|scope| {
-        let (sender, batches) = mpsc::sync_channel::<Vec<Event>>(BATCHES);
-        scope.spawn(move || batches.iter().flatten().for_each(|event| engine.apply(event, now)));
-        for batch in changes.chunks(BATCH) {
-            let mut events = Vec::with_capacity(batch.len());
-            for change in batch {
-                events.extend(read(change));
-            }
-            // Nobody takes it only if the engine has panicked; the scope ends with that.
-            let _ = sender.send(events);
-        }
-    });
-    rejections
+    batches.iter().flatten().for_each(|event| engine.apply(event, now));
+    let built = Instant::now();
+    let decisions = engine.cycle(now);
+    Some(Decided {
+        engine,
+        decisions,
+        built,
+        done: Instant::now(),
+    })
 }
 
 fn count(changes: &[Change]) -> Counts {
