@@ -41,7 +41,7 @@ use kube::ResourceExt;
 use smallvec::SmallVec;
 
 use crate::api::{BindRequest, NodeResourceTopology, PodGroup, Queue, Topology};
-use crate::engine::input::{Counts, Event, GroupKey, Name, NodeInput, NumaInput, PodInput, QueueInput, Table};
+use crate::engine::input::{Counts, Event, Name, NodeInput, NumaInput, PodInput, QueueInput, Registry, Table};
 
 pub use config_maps::ConfigMapMeta;
 pub use settings::Settings;
@@ -199,10 +199,10 @@ pub enum Problem {
 /// The join of Kubernetes objects into engine events, for one shard.
 pub struct Mirror {
     settings: Settings,
-    pods: Table<Box<str>, Arc<slim::Pod>>,
+    pods: Registry<Arc<slim::Pod>>,
     nodes: Table<Box<str>, NodeInput>,
     queues: Table<Box<str>, QueueInput>,
-    groups: Table<GroupKey, groups::Known>,
+    groups: Registry<Box<groups::Known>>,
     memberships: Table<Box<str>, pod::Membership>,
     /// Groupings of pods that the watch has not shown yet, by uid.
     early: Table<Box<str>, Grouping>,
@@ -224,10 +224,10 @@ impl Mirror {
     pub fn new(settings: Settings) -> Self {
         Self {
             settings,
-            pods: Table::default(),
+            pods: Registry::default(),
             nodes: Table::default(),
             queues: Table::default(),
-            groups: Table::default(),
+            groups: Registry::default(),
             memberships: Table::default(),
             early: Table::default(),
             requests: bind_request::Requests::default(),
@@ -336,9 +336,10 @@ impl Mirror {
     }
 
     fn pod_applied(&mut self, pod: Arc<slim::Pod>, out: &mut Output) {
-        let Some((namespace, name, uid)) = identity(&pod) else {
+        let (key, uid) = (&*pod.key, &*pod.uid);
+        if !pod.is_identified() {
             return out.reject("Pod", &pod.namespace, &pod.name, Problem::NoIdentity);
-        };
+        }
         if pod.phase == slim::Phase::Failed {
             return self.pod_deleted(&pod, out);
         }
@@ -347,8 +348,7 @@ impl Mirror {
         {
             self.join(early, out);
         }
-        let key = object_key(namespace, name);
-        let mut old = self.pods.get(&key).cloned();
+        let mut old = self.pods.get(key).cloned();
         if let Some(known) = &old {
             if *known.uid != *uid {
                 self.pod_deleted(known, out);
@@ -357,33 +357,33 @@ impl Mirror {
                 return;
             }
         }
-        self.claims.note_pod(&key, old.as_deref(), Some(&pod));
-        let new = Box::new(self.read_pod(&key, &pod, Some(out)));
+        self.claims.note_pod(key, old.as_deref(), Some(&pod));
+        let new = Box::new(self.read_pod(&pod, Some(out)));
         if old.is_none() {
-            self.volumes.join(&key, &pod);
+            self.volumes.join(key, &pod);
         }
         if self.settings.config_maps {
-            self.config_maps.join(&key, &pod);
+            self.config_maps.join(key, &pod);
         }
-        let same = old.is_some_and(|old| self.read_pod(&key, &old, None) == *new);
-        self.pods.insert(key, pod);
+        let same = old.is_some_and(|old| self.read_pod(&old, None) == *new);
+        self.pods.insert(pod);
         if !same {
             out.events.push(Event::Pod(new));
         }
     }
 
     fn pod_deleted(&mut self, pod: &slim::Pod, out: &mut Output) {
-        let Some((namespace, name, uid)) = identity(pod) else {
+        if !pod.is_identified() {
             return;
-        };
-        let key = object_key(namespace, name);
+        }
+        let (key, uid) = (&*pod.key, &*pod.uid);
         self.early.remove(uid);
-        if self.pods.get(&key).is_some_and(|known| *known.uid == *uid) {
-            let known = self.pods.remove(&key);
-            self.claims.note_pod(&key, known.as_deref(), None);
-            self.volumes.leave(&key, pod);
+        if self.pods.get(key).is_some_and(|known| *known.uid == *uid) {
+            let known = self.pods.remove(key);
+            self.claims.note_pod(key, known.as_deref(), None);
+            self.volumes.leave(key, pod);
             if self.settings.config_maps {
-                self.config_maps.leave(&key, pod);
+                self.config_maps.leave(key, pod);
             }
             out.events.push(Event::PodGone(uid.into()));
         }
@@ -392,8 +392,10 @@ impl Mirror {
         }
     }
 
-    fn read_pod(&self, key: &str, pod: &Arc<slim::Pod>, out: Option<&mut Output>) -> PodInput {
-        let request = self.requests.of(key, &pod.uid, |node| self.nodes.contains_key(node));
+    fn read_pod(&self, pod: &Arc<slim::Pod>, out: Option<&mut Output>) -> PodInput {
+        let request = self
+            .requests
+            .of(&pod.key, &pod.uid, |node| self.nodes.contains_key(node));
         let membership = self.memberships.get(&*pod.uid);
         let mut problems = Vec::new();
         let mut input = pod::read(
@@ -426,9 +428,9 @@ impl Mirror {
     /// Makes a change on which one pod's input may depend, and tells of the pod if it did.
     fn with_pod(&mut self, key: &str, out: &mut Output, change: impl FnOnce(&mut Self)) {
         let pod = self.pods.get(key).cloned();
-        let before = pod.as_ref().map(|pod| self.read_pod(key, pod, None));
+        let before = pod.as_ref().map(|pod| self.read_pod(pod, None));
         change(self);
-        let after = pod.as_ref().map(|pod| self.read_pod(key, pod, None));
+        let after = pod.as_ref().map(|pod| self.read_pod(pod, None));
         if let Some(after) = after.filter(|after| before.as_ref() != Some(after)) {
             out.events.push(Event::Pod(Box::new(after)));
         }
@@ -439,8 +441,8 @@ impl Mirror {
         let concerned = self
             .pods
             .iter()
-            .filter(|(_, pod)| pod.whole.as_ref().is_some_and(|pod| relations::selects_namespaces(pod)));
-        let mut keys: Vec<Box<str>> = concerned.map(|(key, _)| key.clone()).collect();
+            .filter(|pod| pod.whole.as_ref().is_some_and(|pod| relations::selects_namespaces(pod)));
+        let mut keys: Vec<Box<str>> = concerned.map(|pod| pod.key.clone()).collect();
         keys.sort_unstable();
         self.with_these_pods(&keys, out, change);
     }
@@ -486,8 +488,8 @@ impl Mirror {
         let mut keys: Vec<Box<str>> = self
             .pods
             .iter()
-            .filter(|(_, pod)| concerned(pod))
-            .map(|(key, _)| key.clone())
+            .filter(|pod| concerned(pod))
+            .map(|pod| pod.key.clone())
             .collect();
         keys.sort_unstable();
         let (mut pods, mut events) = (Output::default(), Vec::new());
@@ -539,7 +541,7 @@ impl Mirror {
     fn with_these_pods(&mut self, keys: &[Box<str>], out: &mut Output, change: impl FnOnce(&mut Self)) {
         let read = |mirror: &Self| -> Vec<_> {
             keys.iter()
-                .map(|key| mirror.pods.get(key).map(|pod| mirror.read_pod(key, pod, None)))
+                .map(|key| mirror.pods.get(key).map(|pod| mirror.read_pod(pod, None)))
                 .collect()
         };
         let before = read(self);
@@ -586,15 +588,6 @@ impl Output {
             problem,
         });
     }
-}
-
-/// A pod's namespace, name and uid.
-fn identity(pod: &slim::Pod) -> Option<(&str, &str, &str)> {
-    let all = [&*pod.namespace, &*pod.name, &*pod.uid];
-    let [namespace, name, uid] = all;
-    all.iter()
-        .all(|text| !text.is_empty())
-        .then_some((namespace, name, uid))
 }
 
 /// `namespace/name`.

@@ -4,12 +4,14 @@
 //! an object replaces all that was known about it. Events may come in any order: a pod before its node, a group before its queue.
 
 pub mod devices;
+mod registry;
 mod volumes;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use devices::{ClaimInput, PodClaims, PoolInput};
+pub use registry::{Keyed, Registry};
 pub use volumes::{
     AttachmentInput, CapacityInput, Claim, ClaimState, Disk, Making, PodVolumes, Reach, VolumeInput, Waiting,
 };

@@ -11,6 +11,7 @@ pub mod check;
 pub mod claims;
 pub mod class;
 pub mod devices;
+pub mod directory;
 pub mod gang;
 pub mod ids;
 pub mod index;
@@ -33,8 +34,9 @@ use crate::engine::input::{Amounts, Counts, GpuRequest, GroupKey, Name, Needs, T
 use arena::Arena;
 use budget::Budgets;
 use claims::weight_of;
-use class::{Class, Constraints, NodeSet};
+use class::{Class, NodeSet};
 use devices::Inventory;
+use directory::Directory;
 use gang::{Gang, Tasks};
 use ids::{ClassId, GangId, NodeId, QueueId, ShapeId, TaskId};
 use index::NodeIndex;
@@ -51,24 +53,19 @@ use volumes::Storage;
 #[derive(Debug, Default)]
 pub struct Model {
     /// Nodes.
-    pub nodes: Arena<NodeId, Node>,
+    pub nodes: Directory<NodeId, Node>,
     /// Pods.
-    pub tasks: Arena<TaskId, Task>,
+    pub tasks: Directory<TaskId, Task>,
     /// Pod groups.
-    pub gangs: Arena<GangId, Gang>,
+    pub gangs: Directory<GangId, Gang>,
     /// Queues.
-    pub queues: Arena<QueueId, Queue>,
+    pub queues: Directory<QueueId, Queue>,
     /// Classes of static constraints.
-    pub classes: Arena<ClassId, Class>,
+    pub classes: Directory<ClassId, Class>,
     /// Requests.
     pub shapes: Arena<ShapeId, Shape>,
     /// Names of resources.
     pub resources: ResourceNames,
-    node_ids: Table<Name, NodeId>,
-    task_ids: Table<Name, TaskId>,
-    gang_ids: Table<GroupKey, GangId>,
-    queue_ids: Table<Name, QueueId>,
-    class_ids: Table<Constraints, ClassId>,
     shape_ids: Table<(Amounts, GpuRequest), ShapeId>,
     /// Of the last pod that has nothing but its needs to tell it apart: pods of one template share those.
     last_kind: Option<(Arc<Needs>, ClassId, ShapeId)>,
@@ -164,23 +161,20 @@ impl Model {
     /// Makes room for so many more.
     pub fn reserve(&mut self, more: &Counts) {
         self.nodes.reserve(more.nodes);
-        self.node_ids.reserve(more.nodes);
         self.gangs.reserve(more.groups);
-        self.gang_ids.reserve(more.groups);
         self.tasks.reserve(more.pods);
-        self.task_ids.reserve(more.pods);
     }
 
     /// The gang of a pod group.
     #[must_use]
     pub fn gang_of_group(&self, group: &GroupKey) -> Option<GangId> {
-        self.gang_ids.get(group).copied()
+        self.gangs.id(group)
     }
 
     /// The node of a name, if it is known and there.
     #[must_use]
     pub fn node_named(&self, name: &Name) -> Option<NodeId> {
-        let id = self.node_ids.get(name).copied();
+        let id = self.nodes.id(name);
         id.filter(|id| self.nodes[*id].input.is_some())
     }
 
@@ -346,7 +340,7 @@ impl Model {
     /// Takes over what claims took of nodes' GPUs, or gave back.
     fn take_charges(&mut self) {
         for (name, charge) in std::mem::take(&mut self.devices.charges) {
-            let Some(&id) = self.node_ids.get(&name) else { continue };
+            let Some(id) = self.nodes.id(&name) else { continue };
             if self.log.is_empty() {
                 self.touched.add(id.at());
             }

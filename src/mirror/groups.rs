@@ -9,14 +9,14 @@ use kube::ResourceExt;
 use super::repeated::Repeated;
 use super::{Grouping, Mirror, Output, Problem, Shard, object_key, pod, pod_group, priority, slim};
 use crate::api::Topology;
-use crate::engine::input::{Event, GroupInput, GroupKey};
+use crate::engine::input::{Event, GroupInput, GroupKey, Keyed};
 
 /// Groupings that may wait for their pods. More mean that the pods are gone; a lost one is found again by its annotation.
 const MAX_EARLY: usize = 16_384;
 
 /// What is known about a pod group.
-#[derive(Default)]
 pub struct Known {
+    key: GroupKey,
     /// As the API server shows it.
     real: Option<Arc<slim::Group>>,
     /// As the grouper is about to write it.
@@ -27,7 +27,24 @@ pub struct Known {
     told: bool,
 }
 
+impl Keyed for Box<Known> {
+    type Key = GroupKey;
+    fn key(&self) -> &GroupKey {
+        &self.key
+    }
+}
+
 impl Known {
+    fn new(key: GroupKey) -> Self {
+        Self {
+            key,
+            real: None,
+            draft: None,
+            drafted_by: 0,
+            told: false,
+        }
+    }
+
     fn object(&self) -> Option<&Arc<slim::Group>> {
         self.real.as_ref().or(self.draft.as_ref())
     }
@@ -93,7 +110,9 @@ impl Mirror {
     /// Changes what is known of a group and tells of it if the engine would see a difference.
     fn with_group(&mut self, key: GroupKey, out: &mut Output, change: impl FnOnce(&mut Known)) {
         let (lookups, shard) = (&self.lookups, &self.settings.shard);
-        let known = self.groups.entry(key.clone()).or_default();
+        let known = self
+            .groups
+            .get_or_insert_with(&key, || Box::new(Known::new(key.clone())));
         let told = known.within(shard).filter(|_| known.told);
         let before = told.map(|group| lookups.read(key.clone(), group, shard, None));
         change(known);
@@ -122,8 +141,8 @@ impl Mirror {
         change: impl FnOnce(&mut Self),
     ) {
         let concerned = |known: &Known| known.object().is_some_and(|group| concerned(group));
-        let concerned = self.groups.iter().filter(|(_, known)| concerned(known));
-        let mut keys: Vec<GroupKey> = concerned.map(|(key, _)| key.clone()).collect();
+        let concerned = self.groups.iter().filter(|known| concerned(known));
+        let mut keys: Vec<GroupKey> = concerned.map(|known| known.key.clone()).collect();
         keys.sort_unstable();
         let read = |mirror: &Self| -> Vec<_> {
             let known = keys.iter().filter_map(|key| Some((key, mirror.groups.get(key)?)));

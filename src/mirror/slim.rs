@@ -11,9 +11,9 @@ use smallvec::SmallVec;
 use smol_str::SmolStr;
 
 use super::requests::texts;
-use super::{name, queue};
+use super::{name, object_key, queue};
 use crate::api::PodGroup;
-use crate::engine::input::{Name, Pairs, Time};
+use crate::engine::input::{Keyed, Name, Pairs, Time};
 
 /// A pod.
 #[derive(Clone, Debug)]
@@ -22,6 +22,8 @@ pub struct Pod {
     pub namespace: SmolStr,
     /// Its name; empty if the object has none.
     pub name: Name,
+    /// `namespace/name`.
+    pub key: Box<str>,
     /// Its uid; empty if the object has none.
     pub uid: Name,
     /// The object's resource version.
@@ -87,7 +89,20 @@ pub enum Phase {
     Unknown,
 }
 
+impl Keyed for Arc<Pod> {
+    type Key = str;
+    fn key(&self) -> &str {
+        &self.key
+    }
+}
+
 impl Pod {
+    /// Whether it has a namespace, a name and a uid.
+    #[must_use]
+    pub fn is_identified(&self) -> bool {
+        !self.namespace.is_empty() && !self.name.is_empty() && !self.uid.is_empty()
+    }
+
     /// The whole object's spec, if the pod says more than this type holds.
     #[must_use]
     pub fn spec(&self) -> Option<&core::PodSpec> {
@@ -99,9 +114,11 @@ impl From<Arc<core::Pod>> for Pod {
     fn from(pod: Arc<core::Pod>) -> Self {
         let (meta, status) = (&pod.metadata, pod.status.as_ref());
         let spec = pod.spec.as_ref();
+        let [namespace, own] = [&meta.namespace, &meta.name].map(|text| text.as_deref().unwrap_or_default());
         Self {
-            namespace: short(meta.namespace.as_deref()),
-            name: name(meta.name.as_deref().unwrap_or_default()),
+            namespace: SmolStr::new(namespace),
+            name: name(own),
+            key: object_key(namespace, own),
             uid: name(meta.uid.as_deref().unwrap_or_default()),
             version: meta.resource_version.as_deref().map(SmolStr::new),
             created: queue::created(&*pod),

@@ -90,7 +90,7 @@ impl Model {
     }
 
     fn node_gone(&mut self, name: &Name) {
-        let Some(&id) = self.node_ids.get(name) else { return };
+        let Some(id) = self.nodes.id(name) else { return };
         self.change_node(id, |node| {
             node.set_allocatable(Resources::default());
             node.numa = None;
@@ -131,7 +131,6 @@ impl Model {
         let node = &self.nodes[id];
         if node.input.is_none() && node.tasks.is_empty() && node.coming.is_empty() {
             self.sharing_at.retain(|(_, other)| *other != id);
-            self.node_ids.remove(&node.name);
             self.nodes.remove(id);
             self.neighbours.stale = true;
             self.index.stop();
@@ -151,7 +150,7 @@ impl Model {
     }
 
     fn queue_gone(&mut self, name: &Name) {
-        let Some(&id) = self.queue_ids.get(name) else { return };
+        let Some(id) = self.queues.id(name) else { return };
         self.queues[id].input = None;
         self.queues_stale = true;
         self.dirty = true;
@@ -176,7 +175,7 @@ impl Model {
     }
 
     fn group_gone(&mut self, key: &GroupKey) {
-        let Some(&id) = self.gang_ids.get(key) else { return };
+        let Some(id) = self.gangs.id(key) else { return };
         self.change_gang(id, |gang| {
             gang.queue = None;
             gang.input = None;
@@ -206,7 +205,6 @@ impl Model {
     fn drop_empty_gang(&mut self, id: GangId) {
         let gang = &self.gangs[id];
         if gang.input.is_none() && gang.tasks.is_empty() {
-            self.gang_ids.remove(&gang.key);
             self.gangs.remove(id);
         }
     }
@@ -228,7 +226,7 @@ impl Model {
     }
 
     fn apply_pod(&mut self, input: Box<PodInput>, now: Time) {
-        let known = self.task_ids.get(&input.uid).copied();
+        let known = self.tasks.id(&input.uid);
         if let Some(id) = known {
             if self.tasks[id].input == input {
                 return;
@@ -275,11 +273,10 @@ impl Model {
     }
 
     fn put_in(&mut self, task: Task) -> TaskId {
-        let (gang, uid) = (task.gang, task.input.uid.clone());
+        let gang = task.gang;
         let claims = task.input.claims.clone();
         let retry_at = task.retry_at;
         let id = self.tasks.insert(task);
-        self.task_ids.insert(uid, id);
         if let Some(claims) = &claims {
             self.join_claims(id, claims);
         }
@@ -312,7 +309,6 @@ impl Model {
         }
         let task = self.tasks.remove(id).expect("it was there");
         self.leave_class(task.class);
-        self.task_ids.remove(&task.input.uid);
         if let Some(claims) = &task.input.claims {
             self.leave_claims(id, claims);
         }
@@ -329,7 +325,7 @@ impl Model {
     }
 
     fn pod_gone(&mut self, uid: &Name) {
-        if let Some(&id) = self.task_ids.get(uid) {
+        if let Some(id) = self.tasks.id(uid) {
             self.take_out(id);
             self.dirty = true;
         }
@@ -452,7 +448,7 @@ impl Model {
     }
 
     fn unbound(&mut self, uid: &Name, retry_at: Option<Time>, _now: Time) {
-        let Some(&id) = self.task_ids.get(uid) else { return };
+        let Some(id) = self.tasks.id(uid) else { return };
         // Otherwise the pod is where its bind request says, and is free when that is gone.
         if self.tasks[id].assumed == Assumed::Bound {
             self.settle(id, State::nowhere(Status::Pending));
@@ -468,7 +464,7 @@ impl Model {
     }
 
     fn sharing_failed(&mut self, node: &Name, retry_at: Time) {
-        let Some(&id) = self.node_ids.get(node) else { return };
+        let Some(id) = self.nodes.id(node) else { return };
         self.set_sharing(id, Some(retry_at));
     }
 
@@ -482,7 +478,7 @@ impl Model {
     }
 
     fn unevicted(&mut self, uid: &Name, now: Time) {
-        let Some(&id) = self.task_ids.get(uid) else { return };
+        let Some(id) = self.tasks.id(uid) else { return };
         if self.tasks[id].assumed != Assumed::Evicted {
             return;
         }
@@ -506,7 +502,7 @@ impl Model {
             self.queues[id].usage = [0; 3];
         }
         for (name, amount) in usage {
-            if let Some(&id) = self.queue_ids.get(&name) {
+            if let Some(id) = self.queues.id(&name) {
                 self.queues[id].usage = amount;
             }
         }
@@ -558,23 +554,19 @@ impl Model {
     }
 
     fn node_id(&mut self, name: &Name) -> NodeId {
-        if let Some(&id) = self.node_ids.get(name) {
+        if let Some(id) = self.nodes.id(name) {
             return id;
         }
         let mut node = Node::unknown(name.clone());
         node.charge_devices(self.devices.gpus_taken(name));
-        let id = self.nodes.insert(node);
-        self.node_ids.insert(name.clone(), id);
-        id
+        self.nodes.insert(node)
     }
 
     fn queue_id(&mut self, name: &Name) -> QueueId {
-        if let Some(&id) = self.queue_ids.get(name) {
+        if let Some(id) = self.queues.id(name) {
             return id;
         }
-        let id = self.queues.insert(Queue::unknown(name.clone()));
-        self.queue_ids.insert(name.clone(), id);
-        id
+        self.queues.insert(Queue::unknown(name.clone()))
     }
 
     fn gang_id(&mut self, key: &GroupKey) -> GangId {
@@ -588,12 +580,10 @@ impl Model {
 
     /// The id of a gang whose tree is yet to be planted if it is new.
     fn gang_slot(&mut self, key: &GroupKey) -> GangId {
-        if let Some(&id) = self.gang_ids.get(key) {
+        if let Some(id) = self.gangs.id(key) {
             return id;
         }
-        let id = self.gangs.insert(Gang::unknown(key.clone()));
-        self.gang_ids.insert(key.clone(), id);
-        id
+        self.gangs.insert(Gang::unknown(key.clone()))
     }
 
     /// The class of a pod, which counts in it from here on, and its shape.
@@ -624,20 +614,18 @@ impl Model {
     /// The class of a pod, which counts in it from here on.
     fn class_id(&mut self, input: &PodInput) -> ClassId {
         let constraints = Constraints::of(input);
-        if let Some(&id) = self.class_ids.get(&constraints) {
+        if let Some(id) = self.classes.id(&constraints) {
             self.classes[id].pods += 1;
             return id;
         }
         let asked = self.neighbours.ask(&constraints);
-        let id = self.classes.insert(Class {
-            constraints: constraints.clone(),
+        self.classes.insert(Class {
+            constraints,
             nodes: NodeSet::default(),
             as_of: 0,
             asked,
             pods: 1,
-        });
-        self.class_ids.insert(constraints, id);
-        id
+        })
     }
 }
 
@@ -651,7 +639,6 @@ impl Model {
         {
             self.classes_gone += 1;
             self.last_kind = None;
-            self.class_ids.remove(&class.constraints);
             if let Some(asked) = &class.asked {
                 self.neighbours.release(asked);
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::engine::input::{
-    ClaimState, HostPort, Name, NodeRequirement, NodeTerm, PodInput, Relations, SelectorOp, Taint, TaintEffect,
+    ClaimState, HostPort, Keyed, Name, NodeRequirement, NodeTerm, PodInput, Relations, SelectorOp, Taint, TaintEffect,
     Toleration,
 };
 
@@ -216,6 +216,13 @@ pub struct Class {
     pub asked: Option<Asked>,
     /// Its pods.
     pub pods: usize,
+}
+
+impl Keyed for Class {
+    type Key = Constraints;
+    fn key(&self) -> &Constraints {
+        &self.constraints
+    }
 }
 
 #[cfg(test)]

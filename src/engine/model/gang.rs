@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use smallvec::SmallVec;
 use smol_str::SmolStr;
 
-use crate::engine::input::{GroupInput, GroupKey, Name, TopologyConstraint};
+use crate::engine::input::{GroupInput, GroupKey, Keyed, Name, TopologyConstraint};
 
 use super::ids::{QueueId, TaskId};
 use super::task::{STATUSES, Status};
@@ -157,6 +157,13 @@ pub enum Stage {
     Exact,
     /// More than its minimum runs.
     Above,
+}
+
+impl Keyed for Gang {
+    type Key = GroupKey;
+    fn key(&self) -> &GroupKey {
+        &self.key
+    }
 }
 
 impl Gang {

@@ -1,6 +1,6 @@
 //! A node's books. Everything in them is a sum over the places of tasks, so the order of changes leaves no trace.
 
-use crate::engine::input::{GPU, Name, NodeInput, Time};
+use crate::engine::input::{GPU, Keyed, Name, NodeInput, Time};
 
 use super::ids::TaskId;
 use super::numa::Ledger;
@@ -118,6 +118,13 @@ pub struct Node {
     pub coming: Vec<TaskId>,
     /// Requests of pods of other schedulers.
     pub foreign: Shared,
+}
+
+impl Keyed for Node {
+    type Key = str;
+    fn key(&self) -> &str {
+        &self.name
+    }
 }
 
 impl Node {

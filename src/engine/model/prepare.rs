@@ -107,7 +107,7 @@ impl Model {
         let ids: Vec<_> = self.queues.ids().collect();
         for &id in &ids {
             let parent = self.queues[id].input.as_ref().and_then(|input| input.parent.clone());
-            let parent_id = parent.as_ref().and_then(|name| self.queue_ids.get(name).copied());
+            let parent_id = parent.as_ref().and_then(|name| self.queues.id(name));
             let queue = &mut self.queues[id];
             queue.children.clear();
             queue.valid = queue.input.is_some() && (parent.is_none() || parent_id.is_some());

@@ -1,6 +1,6 @@
 //! Queues: their settings, their place in the tree, what they hold.
 
-use crate::engine::input::{Name, QueueInput, Share};
+use crate::engine::input::{Keyed, Name, QueueInput, Share};
 
 use super::ids::QueueId;
 use super::resources::Shared;
@@ -30,6 +30,13 @@ pub struct Queue {
     pub fair: Shared,
     /// Historical usage in billionths of the cluster.
     pub usage: Shared,
+}
+
+impl Keyed for Queue {
+    type Key = str;
+    fn key(&self) -> &str {
+        &self.name
+    }
 }
 
 impl Queue {

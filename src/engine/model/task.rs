@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::engine::input::{Name, PodInput, PodStatus, Time};
+use crate::engine::input::{Keyed, Name, PodInput, PodStatus, Time};
 
 use super::claims::Grants;
 use super::ids::{ClassId, GangId, NodeId, ShapeId};
@@ -212,6 +212,13 @@ pub struct Task {
     pub retry_at: Option<Time>,
     /// What is assumed about it.
     pub assumed: Assumed,
+}
+
+impl Keyed for Task {
+    type Key = str;
+    fn key(&self) -> &str {
+        &self.input.uid
+    }
 }
 
 impl Task {

@@ -74,9 +74,9 @@ impl Model {
             return self.devices.set_awaited(id, false);
         };
         let alive = |uid: &Name| {
-            self.task_ids
-                .get(uid)
-                .is_some_and(|task| self.tasks[*task].state.status.alive())
+            self.tasks
+                .id(uid)
+                .is_some_and(|task| self.tasks[task].state.status.alive())
         };
         let awaited = input.foreign || (claim.shown.is_some() && input.reserved.iter().any(alive));
         self.devices.set_awaited(id, awaited);
