@@ -25,7 +25,7 @@ use explain::report::{Findings, pod_ref, report};
 use fairshare::divide::divide_tree;
 use fairshare::lines::Lines;
 use fairshare::tree::schedulable_queue;
-use input::{Counts, Event, GroupKey, Time};
+use input::{Counts, Event, Time};
 use model::Model;
 use model::ids::{GangId, TaskId};
 use policy::{ActionKind, Plugin, Policy};
@@ -274,10 +274,9 @@ impl Engine {
             } else {
                 String::new()
             };
-            let GroupKey { namespace, name } = &gang.key;
-            let message = format!(
-                "{prefix}Pod references subgroup \"{named}\", which does not exist in PodGroup {namespace}/{name}"
-            );
+            let group = &gang.key;
+            let message =
+                format!("{prefix}Pod references subgroup \"{named}\", which does not exist in PodGroup {group}");
             now.insert(id, (pod_ref(&self.model, id), message));
         }
         let before = std::mem::replace(&mut self.strays, now);

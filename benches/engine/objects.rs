@@ -74,13 +74,10 @@ pub fn queue(queue: &str, parent: Option<&str>) -> QueueInput {
 
 /// One pod group of `size` single-GPU pods.
 pub fn workload(prefix: &str, size: usize, queues: usize, first: usize) -> Vec<Event> {
-    let key = GroupKey {
-        namespace: name("bench"),
-        name: name(&format!("{prefix}-{first:06}")),
-    };
+    let key = GroupKey::new("bench", &format!("{prefix}-{first:06}"));
     let group = GroupInput {
         key: key.clone(),
-        uid: key.name.clone(),
+        uid: name(key.name()),
         queue: name(&format!("queue-{}", (first / size) % queues)),
         priority: 50,
         preemptible: true,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use unikai::engine::Engine;
 use unikai::engine::input::{
-    Amounts, Event, GpuRequest, GroupInput, GroupKey, Name, NodeInput, NodeRequirement, NodeTerm, Pairs, PodInput,
-    PodSelector, PodTerm, Relations, SelectorOp, Spread, TopologyConstraint, TopologyInput,
+    Amounts, Event, GpuRequest, GroupInput, Name, NodeInput, NodeRequirement, NodeTerm, Pairs, PodInput, PodSelector,
+    PodTerm, Relations, SelectorOp, Spread, TopologyConstraint, TopologyInput,
 };
 use unikai::engine::policy::Policy;
 
@@ -202,7 +202,7 @@ fn make_group(group: &mut GroupInput, kind: Kind) {
 }
 
 fn make_pod(pod: &mut PodInput, kind: Kind) {
-    let GroupKey { namespace, .. } = pod.group.clone().expect("it has a group");
+    let namespace = pod.namespace.clone();
     pod.labels = Pairs::from_iter([("color", "green")]);
     pod.needs_mut().request = Amounts {
         cpu: 100,

@@ -92,8 +92,8 @@ fn put(waiting: &mut VecDeque<(Instant, Waiting)>, at: Instant, event: Waiting) 
 
 async fn send(context: &Context, stores: &Stores, Waiting { note, write, .. }: Waiting) {
     let (namespace, name) = match &note.subject {
-        Subject::Pod(pod) => (&pod.namespace, &pod.name),
-        Subject::PodGroup(group) => (&group.namespace, &group.name),
+        Subject::Pod(pod) => (&*pod.namespace, &*pod.name),
+        Subject::PodGroup(group) => (group.namespace(), group.name()),
     };
     let api: Api<Event> = Api::namespaced(context.writes.clone(), namespace);
     let result = match write {
@@ -119,7 +119,7 @@ fn lacks_group(event: &Waiting, stores: &Stores) -> bool {
     let Subject::PodGroup(group) = &event.note.subject else {
         return false;
     };
-    event.since.elapsed() < CREATION_MAX && stores.pod_groups.get(&group.namespace, &group.name).is_none()
+    event.since.elapsed() < CREATION_MAX && stores.pod_groups.get(group.namespace(), group.name()).is_none()
 }
 
 /// The object's name, shortened so that the event's name is valid, and an id.
@@ -181,11 +181,11 @@ fn about(subject: &Subject, stores: &Stores) -> ObjectReference {
         Subject::PodGroup(group) => ObjectReference {
             api_version: Some(PodGroup::api_version(&()).into_owned()),
             kind: Some("PodGroup".to_owned()),
-            namespace: Some(group.namespace.to_string()),
-            name: Some(group.name.to_string()),
+            namespace: Some(group.namespace().to_string()),
+            name: Some(group.name().to_string()),
             uid: stores
                 .pod_groups
-                .get(&group.namespace, &group.name)
+                .get(group.namespace(), group.name())
                 .and_then(|group| group.metadata.uid.clone()),
             ..ObjectReference::default()
         },

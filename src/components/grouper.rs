@@ -239,7 +239,7 @@ impl Grouper {
     /// A bound pod whose group exists is not grouped when it is first seen, so that a restart amid many running pods reads no owners.
     fn settled(&self, pod: &Pod) -> Option<GroupKey> {
         let key = pods::annotated_group(pod)?;
-        let group = self.stores.pod_groups.get(&key.namespace, &key.name)?;
+        let group = self.stores.pod_groups.get(key.namespace(), key.name())?;
         let labels = pod.metadata.labels.as_ref();
         let is_placed = labels.is_some_and(|labels| labels.contains_key(label::SUBGROUP_NAME));
         (pods::is_bound(pod) && (is_placed || group.spec.sub_groups.is_empty())).then_some(key)
@@ -266,7 +266,7 @@ impl Grouper {
         let key = pods::group_key(&grouped.group.metadata);
         self.book.assign(uid, key.clone(), grouped.subgroup.clone());
         let group = self.desk.desire(&key, &grouped.group);
-        debug!(ns = %key.namespace, name = pod.metadata.name, gang = %key.name, "pod grouped");
+        debug!(ns = %key.namespace(), name = pod.metadata.name, gang = %key.name(), "pod grouped");
         if !pods::is_bound(pod) || !desk::is_placed(pod, grouped.subgroup.as_deref()) {
             self.desk.mark_late(uid);
         }

@@ -217,7 +217,7 @@ impl PodGroups {
     /// How long the sums of a group may change before they are written.
     fn patience(&self, key: &GroupKey) -> Duration {
         let (sums, pods) = (self.ledger.sums(key), self.ledger.pods(key));
-        let group = self.stores.pod_groups.get(&key.namespace, &key.name);
+        let group = self.stores.pod_groups.get(key.namespace(), key.name());
         let needed = group.and_then(|group| group.spec.min_member).unwrap_or(1);
         let lacks_pods = usize::try_from(needed).is_ok_and(|needed| pods < needed);
         match sums.waiting {
@@ -327,7 +327,7 @@ impl PodGroups {
         }
         let usage = std::mem::take(&mut self.usage).into_iter();
         let usage = usage.map(|key| {
-            let group = self.stores.pod_groups.get(&key.namespace, &key.name);
+            let group = self.stores.pod_groups.get(key.namespace(), key.name());
             status::usage(key.clone(), group.as_deref(), self.ledger.sums(&key), &self.stores)
         });
         deliver(&self.bus.queues, ToQueues::Usage(usage.collect())).await?;
@@ -367,7 +367,7 @@ impl PodGroups {
         {
             self.note_report(report);
         }
-        let group = self.stores.pod_groups.get(&key.namespace, &key.name)?;
+        let group = self.stores.pod_groups.get(key.namespace(), key.name())?;
         let finding = match self.reports.get(key) {
             Some(report) => status::Finding::Waits(report),
             None if self.cleared.contains(key) => status::Finding::Cleared,

@@ -47,20 +47,17 @@ pub fn annotated_group(pod: &Pod) -> Option<GroupKey> {
         .as_ref()?
         .get(annotation::POD_GROUP_NAME)
         .filter(|name| !name.is_empty())?;
-    Some(GroupKey {
-        namespace: pod.metadata.namespace.as_deref().unwrap_or_default().into(),
-        name: name.as_str().into(),
-    })
+    Some(GroupKey::new(
+        pod.metadata.namespace.as_deref().unwrap_or_default(),
+        name,
+    ))
 }
 
 /// Namespace and name of an object as a pod group's key.
 #[must_use]
 pub fn group_key(meta: &ObjectMeta) -> GroupKey {
-    let text = |field: &Option<String>| field.as_deref().unwrap_or_default().into();
-    GroupKey {
-        namespace: text(&meta.namespace),
-        name: text(&meta.name),
-    }
+    let [namespace, name] = [&meta.namespace, &meta.name].map(|text| text.as_deref().unwrap_or_default());
+    GroupKey::new(namespace, name)
 }
 
 /// The pod as the bus names it.

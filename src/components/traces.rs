@@ -130,8 +130,8 @@ impl Recorder {
             workload.waiting.insert(uid.clone());
         } else {
             let mut about = vec![
-                KeyValue::new("k8s.namespace.name", key.namespace.to_string()),
-                KeyValue::new("unikai.pod_group", key.name.to_string()),
+                KeyValue::new("k8s.namespace.name", key.namespace().to_string()),
+                KeyValue::new("unikai.pod_group", key.name().to_string()),
             ];
             about.extend(queue.map(|queue| KeyValue::new("unikai.queue", queue)));
             let root = self.begin("workload", &Parent::new(), seen, about);

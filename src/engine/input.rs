@@ -8,6 +8,7 @@ mod registry;
 mod volumes;
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 use devices::{ClaimInput, PodClaims, PoolInput};
@@ -122,13 +123,53 @@ pub enum Event {
     Usage(Vec<(Name, [i64; 3])>),
 }
 
-/// Identity of a pod group.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct GroupKey {
+/// Identity of a pod group. Cheap to clone. Ordered by name, then by namespace, as jobs are.
+///
+/// One text: the name, [`BETWEEN`], the namespace.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupKey(Name);
+
+/// Comes before every character of a name, so that names which begin alike keep their order.
+const BETWEEN: char = '\0';
+
+impl GroupKey {
+    /// The pod group of that name.
+    #[must_use]
+    pub fn new(namespace: &str, name: &str) -> Self {
+        let mut text = String::with_capacity(name.len() + 1 + namespace.len());
+        text.push_str(name);
+        text.push(BETWEEN);
+        text.push_str(namespace);
+        Self(text.into())
+    }
+
     /// Its namespace.
-    pub namespace: Name,
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        self.parts().1
+    }
+
     /// Its name.
-    pub name: Name,
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.parts().0
+    }
+
+    fn parts(&self) -> (&str, &str) {
+        self.0.split_once(BETWEEN).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for GroupKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace(), self.name())
+    }
+}
+
+impl fmt::Debug for GroupKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// A node as far as scheduling sees it.

@@ -63,19 +63,10 @@ pub struct Lookups {
     pub classes: priority::Classes,
     /// Topologies, by name.
     pub topologies: BTreeMap<Box<str>, Arc<Topology>>,
-    namespaces: Repeated,
     queues: Repeated,
 }
 
 impl Lookups {
-    /// The identity of a pod group; `None` without a name or namespace.
-    fn key(&self, group: &slim::Group) -> Option<GroupKey> {
-        (!group.namespace.is_empty() && !group.name.is_empty()).then(|| GroupKey {
-            namespace: self.namespaces.name(&group.namespace),
-            name: group.name.clone(),
-        })
-    }
-
     /// A pod group as the engine sees it.
     fn read(&self, key: GroupKey, group: &slim::Group, shard: &Shard, out: Option<&mut Output>) -> GroupInput {
         let mut problems = Vec::new();
@@ -83,7 +74,7 @@ impl Lookups {
         let input = pod_group::read(key, group, queue, shard, &self.classes, &self.topologies, &mut problems);
         if let Some(out) = out {
             for problem in problems {
-                out.reject("PodGroup", &group.namespace, &group.name, problem);
+                out.reject("PodGroup", group.key.namespace(), group.key.name(), problem);
             }
         }
         input
@@ -92,19 +83,18 @@ impl Lookups {
 
 impl Mirror {
     pub(super) fn group_applied(&mut self, group: Arc<slim::Group>, out: &mut Output) {
-        let Some(key) = self.lookups.key(&group) else {
-            return out.reject("PodGroup", &group.namespace, &group.name, Problem::NoIdentity);
-        };
+        let key = group.key.clone();
+        if key.namespace().is_empty() || key.name().is_empty() {
+            return out.reject("PodGroup", key.namespace(), key.name(), Problem::NoIdentity);
+        }
         self.with_group(key, out, |known| known.real = Some(group));
     }
 
     pub(super) fn group_deleted(&mut self, group: &slim::Group, out: &mut Output) {
-        if let Some(key) = self.lookups.key(group) {
-            self.with_group(key, out, |known| {
-                known.real = None;
-                known.draft = None;
-            });
-        }
+        self.with_group(group.key.clone(), out, |known| {
+            known.real = None;
+            known.draft = None;
+        });
     }
 
     /// Changes what is known of a group and tells of it if the engine would see a difference.
@@ -214,10 +204,7 @@ impl Mirror {
 
     /// Notes a pod's membership and its group's draft; telling of the pod is the caller's.
     pub(super) fn join(&mut self, grouping: Grouping, out: &mut Output) {
-        let group = GroupKey {
-            namespace: grouping.namespace.as_str().into(),
-            name: grouping.group.name_any().into(),
-        };
+        let group = GroupKey::new(&grouping.namespace, &grouping.group.name_any());
         let membership = pod::Membership {
             group: group.clone(),
             sub_group: grouping.sub_group.map(Into::into),

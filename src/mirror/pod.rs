@@ -54,7 +54,7 @@ pub fn read(
     let (group, sub_group) = if foreign {
         (None, None)
     } else {
-        place(&marks, &namespace, membership)
+        place(pod, &marks, membership)
     };
     PodInput {
         uid: pod.uid.clone(),
@@ -100,7 +100,6 @@ struct Marks<'a> {
     task_priority: Option<&'a str>,
     kubeflow_role: Option<&'a str>,
     ray_type: Option<&'a str>,
-    pod_group: Option<&'a str>,
     received: Option<&'a str>,
     /// A label names a shared GPU.
     shares: bool,
@@ -125,7 +124,6 @@ impl<'a> Marks<'a> {
         }
         for (key, value) in pod.annotations.iter() {
             let mark = match key {
-                annotation::POD_GROUP_NAME => &mut marks.pod_group,
                 annotation::RECEIVED_RESOURCE_TYPE => &mut marks.received,
                 _ => continue,
             };
@@ -136,16 +134,10 @@ impl<'a> Marks<'a> {
 }
 
 /// The pod group and sub-group: as the pod itself says, else as the grouper found.
-fn place(marks: &Marks, namespace: &Name, membership: Option<&Membership>) -> (Option<GroupKey>, Option<Name>) {
+fn place(pod: &Pod, marks: &Marks, membership: Option<&Membership>) -> (Option<GroupKey>, Option<Name>) {
     let own = marks.sub_group.filter(|own| !own.is_empty()).map(name);
-    match (marks.pod_group.filter(|group| !group.is_empty()), membership) {
-        (Some(group), _) => {
-            let key = GroupKey {
-                namespace: namespace.clone(),
-                name: name(group),
-            };
-            (Some(key), own)
-        }
+    match (&pod.group, membership) {
+        (Some(group), _) => (Some(group.clone()), own),
         (None, Some(found)) => (Some(found.group.clone()), own.or_else(|| found.sub_group.clone())),
         (None, None) => (None, own),
     }

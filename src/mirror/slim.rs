@@ -13,7 +13,8 @@ use smol_str::SmolStr;
 use super::requests::texts;
 use super::{name, object_key, queue};
 use crate::api::PodGroup;
-use crate::engine::input::{Keyed, Name, Pairs, Time};
+use crate::api::names::annotation;
+use crate::engine::input::{GroupKey, Keyed, Name, Pairs, Time};
 
 /// A pod.
 #[derive(Clone, Debug)]
@@ -36,6 +37,8 @@ pub struct Pod {
     pub labels: Pairs,
     /// Its annotations.
     pub annotations: Pairs,
+    /// The pod group that an annotation names.
+    pub group: Option<GroupKey>,
     /// Its phase.
     pub phase: Phase,
     /// The scheduler that it names.
@@ -125,6 +128,12 @@ impl From<Arc<core::Pod>> for Pod {
             deleted: meta.deletion_timestamp.as_ref().map(|at| Time(at.0.as_millisecond())),
             labels: meta.labels.iter().flatten().collect(),
             annotations: meta.annotations.iter().flatten().collect(),
+            group: meta
+                .annotations
+                .as_ref()
+                .and_then(|all| all.get(annotation::POD_GROUP_NAME))
+                .filter(|group| !group.is_empty())
+                .map(|group| GroupKey::new(namespace, group)),
             phase: Phase::of(status.and_then(|status| status.phase.as_deref())),
             scheduler: short(spec.and_then(|spec| spec.scheduler_name.as_deref())),
             node: some(spec.and_then(|spec| spec.node_name.as_deref())),
@@ -214,10 +223,8 @@ fn some(text: Option<&str>) -> Option<Name> {
 /// A pod group.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// Its namespace; empty if the object has none.
-    pub namespace: SmolStr,
-    /// Its name; empty if the object has none.
-    pub name: Name,
+    /// Its identity; its namespace or name is empty if the object has none.
+    pub key: GroupKey,
     /// Its uid.
     pub uid: Name,
     /// Creation time.
@@ -250,9 +257,9 @@ impl From<Arc<PodGroup>> for Group {
             || spec.preemption_delay.is_some()
             || spec.staleness_grace_period.is_some()
             || spec.scheduling_backoff.is_some();
+        let [namespace, own] = [&meta.namespace, &meta.name].map(|text| text.as_deref().unwrap_or_default());
         Self {
-            namespace: short(meta.namespace.as_deref()),
-            name: name(meta.name.as_deref().unwrap_or_default()),
+            key: GroupKey::new(namespace, own),
             uid: name(meta.uid.as_deref().unwrap_or_default()),
             created: queue::created(&*group),
             labels: group.labels().iter().collect(),

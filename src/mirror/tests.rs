@@ -81,7 +81,7 @@ fn grouping(uid: &str, group: &str, sub_group: Option<&str>) -> Change {
 /// Events in a word each: what, of whom, and what matters in these tests.
 fn words(events: &[Event]) -> Vec<String> {
     let pod = |pod: &PodInput| {
-        let place = pod.group.as_ref().map_or("-", |group| &*group.name);
+        let place = pod.group.as_ref().map_or("-", |group| group.name());
         format!(
             "pod {} {:?} in {place} on {}",
             pod.uid,
@@ -94,8 +94,8 @@ fn words(events: &[Event]) -> Vec<String> {
         Event::NodeGone(name) => format!("node {name} gone"),
         Event::Queue(queue) => format!("queue {}", queue.name),
         Event::QueueGone(name) => format!("queue {name} gone"),
-        Event::Group(group) => format!("group {} in {} at {}", group.key.name, group.queue, group.priority),
-        Event::GroupGone(key) => format!("group {} gone", key.name),
+        Event::Group(group) => format!("group {} in {} at {}", group.key.name(), group.queue, group.priority),
+        Event::GroupGone(key) => format!("group {} gone", key.name()),
         Event::Pod(input) => pod(input),
         Event::PodGone(uid) => format!("pod {uid} gone"),
         Event::Topology(topology) => format!("topology {}", topology.name),

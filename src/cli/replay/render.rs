@@ -166,7 +166,7 @@ pub fn pod(pod: &PodRef) -> String {
 }
 
 fn group(group: &GroupKey) -> String {
-    format!("{}/{}", group.namespace, group.name)
+    format!("{}/{}", group.namespace(), group.name())
 }
 
 fn names(names: &[Name]) -> Vec<&str> {

@@ -125,10 +125,7 @@ mod tests {
 
     fn note(message: &str) -> Note {
         Note {
-            subject: Subject::PodGroup(GroupKey {
-                namespace: "ns".into(),
-                name: "pg".into(),
-            }),
+            subject: Subject::PodGroup(GroupKey::new("ns", "pg")),
             severity: Severity::Normal,
             reason: "Unschedulable",
             message: message.to_owned(),

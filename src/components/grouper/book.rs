@@ -180,7 +180,7 @@ fn fingerprint(pod: &Pod, group: Option<&GroupKey>) -> u64 {
     }
     for (key, value) in meta.annotations.iter().flatten() {
         let ours = match key.as_str() {
-            annotation::POD_GROUP_NAME => group.is_some_and(|group| &*group.name == value),
+            annotation::POD_GROUP_NAME => group.is_some_and(|group| group.name() == value),
             annotation::RECEIVED_RESOURCE_TYPE => true,
             _ => false,
         };

@@ -202,7 +202,7 @@ impl Desk {
 
     fn existing(&self, key: &GroupKey) -> Option<Arc<PodGroup>> {
         let written = self.wishes.get(key).and_then(|wish| wish.written.clone());
-        written.or_else(|| self.stores.pod_groups.get(&key.namespace, &key.name))
+        written.or_else(|| self.stores.pod_groups.get(key.namespace(), key.name()))
     }
 
     /// The group as it should be in the API server, if it is not so yet.
@@ -240,14 +240,14 @@ impl Desk {
             return None;
         }
         let key = key.clone();
-        let api: Api<PodGroup> = Api::namespaced(self.context.writes.clone(), &key.namespace);
+        let api: Api<PodGroup> = Api::namespaced(self.context.writes.clone(), key.namespace());
         let write = async move {
             let result = match &existing {
                 None => api.create(&PostParams::default(), &target).await.map(Some),
                 Some(existing) => match merge_diff(existing.as_ref(), &target) {
                     None => Ok(None),
                     Some(patch) => api
-                        .patch(&key.name, &PatchParams::default(), &Patch::Merge(patch))
+                        .patch(key.name(), &PatchParams::default(), &Patch::Merge(patch))
                         .await
                         .map(Some),
                 },
@@ -299,7 +299,7 @@ impl Desk {
             // Created by somebody else meanwhile, or deleted: the watch is about to show it.
             Failure::Conflict | Failure::Gone => wish.written = None,
             Failure::Busy | Failure::Unknown => {
-                debug!(ns = %key.namespace, name = %key.name, %error, "pod group not written");
+                debug!(ns = %key.namespace(), name = %key.name(), %error, "pod group not written");
             }
             Failure::Refused => self.refused(key, error),
         }
@@ -310,7 +310,7 @@ impl Desk {
 
     /// The API server will not have the group: its user must know.
     fn refused(&self, key: &GroupKey, error: &kube::Error) {
-        warn!(ns = %key.namespace, name = %key.name, %error, "pod group refused by the api server");
+        warn!(ns = %key.namespace(), name = %key.name(), %error, "pod group refused by the api server");
         self.bus.events.send(Note {
             subject: Subject::PodGroup(key.clone()),
             severity: Severity::Warning,
@@ -332,12 +332,12 @@ impl Desk {
         if (named && placed) || late || !self.context.is_leading() {
             return None;
         }
-        let mut metadata = json!({"uid": uid, "annotations": {annotation::POD_GROUP_NAME: &*group.name}});
+        let mut metadata = json!({"uid": uid, "annotations": {annotation::POD_GROUP_NAME: group.name()}});
         if let Some(subgroup) = &entry.subgroup {
             metadata["labels"] = json!({label::SUBGROUP_NAME: subgroup});
         }
         let (name, uid) = (pod.metadata.name.clone().unwrap_or_default(), uid.to_owned());
-        let api: Api<Pod> = Api::namespaced(self.context.writes.clone(), &group.namespace);
+        let api: Api<Pod> = Api::namespaced(self.context.writes.clone(), group.namespace());
         let write = async move {
             let patch = Patch::Merge(json!({"metadata": metadata}));
             let result = api.patch(&name, &PatchParams::default(), &patch).await;

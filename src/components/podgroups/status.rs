@@ -153,8 +153,8 @@ pub fn pod_patch(pod: &Pod, message: &str) -> Option<Value> {
 /// # Errors
 /// Those of the client.
 pub async fn write_group(context: &Context, key: &GroupKey, patch: Value) -> Result<(), kube::Error> {
-    let api: Api<PodGroup> = Api::namespaced(context.writes.clone(), &key.namespace);
-    api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(patch))
+    let api: Api<PodGroup> = Api::namespaced(context.writes.clone(), key.namespace());
+    api.patch_status(key.name(), &PatchParams::default(), &Patch::Merge(patch))
         .await
         .map(drop)
 }

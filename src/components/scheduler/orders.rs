@@ -31,7 +31,10 @@ fn bind(placement: Placement, mirror: &Mirror) -> Bind {
     };
     let mut annotations = BTreeMap::from([
         (annotation::RECEIVED_RESOURCE_TYPE.to_owned(), received.to_owned()),
-        (annotation::POD_GROUP_NAME.to_owned(), placement.group.name.to_string()),
+        (
+            annotation::POD_GROUP_NAME.to_owned(),
+            placement.group.name().to_string(),
+        ),
     ]);
     if !placement.zones.is_empty()
         && let Ok(zones) = serde_json::to_string(&numa::zones(&placement.zones))
@@ -66,8 +69,11 @@ fn evict(eviction: Eviction, sizes: &HashMap<GroupKey, usize>) -> Evict {
         ),
     ]);
     if let Some(evictor) = &eviction.for_group {
-        details.insert(annotation::EVICTOR_NAME.to_owned(), evictor.name.to_string());
-        details.insert(annotation::EVICTOR_NAMESPACE.to_owned(), evictor.namespace.to_string());
+        details.insert(annotation::EVICTOR_NAME.to_owned(), evictor.name().to_string());
+        details.insert(
+            annotation::EVICTOR_NAMESPACE.to_owned(),
+            evictor.namespace().to_string(),
+        );
     }
     Evict {
         message: eviction.message(),

@@ -62,13 +62,13 @@ impl Shown {
     pub fn evicted(&mut self, context: &Context, eviction: &Eviction, stores: &Stores) {
         let (action, key) = (eviction.action.as_str(), &eviction.group);
         metrics::counter!("unikai_evicted_pods_total", "action" => action).increment(1);
-        let group = stores.pod_groups.get(&key.namespace, &key.name);
+        let group = stores.pod_groups.get(key.namespace(), key.name());
         let uid = group.and_then(|group| group.metadata.uid.clone()).unwrap_or_default();
-        let owner = format!("{}/{}/{uid}", key.namespace, key.name);
+        let owner = format!("{}/{}/{uid}", key.namespace(), key.name());
         let pool = context.settings.node_pool.as_deref();
         let labels = [
-            ("podgroup", &*key.name),
-            ("namespace", &*key.namespace),
+            ("podgroup", key.name()),
+            ("namespace", key.namespace()),
             ("uid", &uid),
             ("nodepool", pool.unwrap_or(object::DEFAULT_NODE_POOL)),
             ("action", action),

@@ -96,7 +96,7 @@ fn job(gang: &Gang, member: Member) -> String {
     } else {
         format!(", subgroup {name}")
     };
-    format!("job <{}/{}>{sub}", gang.key.namespace, gang.key.name)
+    format!("job <{}>{sub}", gang.key)
 }
 
 fn subject(gang: &Gang, member: Member) -> String {

@@ -9,7 +9,7 @@ impl Eviction {
     pub fn message(&self) -> String {
         let pod = format!("{}/{}", self.pod.namespace, self.pod.name);
         let by = self.for_group.as_ref();
-        let by = by.map_or_else(String::new, |group| format!("{}/{}", group.namespace, group.name));
+        let by = by.map_or_else(String::new, |group| format!("{}/{}", group.namespace(), group.name()));
         match &self.why {
             Why::Preempted => format!("Pod {pod} was preempted by higher priority workload {by}"),
             Why::Moved => {

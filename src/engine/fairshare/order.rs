@@ -2,7 +2,7 @@
 
 use std::cmp::{Ordering, Reverse};
 
-use crate::engine::input::{GPU, Name, Time};
+use crate::engine::input::{GPU, GroupKey, Time};
 use crate::engine::model::Model;
 use crate::engine::model::gang::{Gang, Stage};
 use crate::engine::model::ids::QueueId;
@@ -146,7 +146,7 @@ pub struct JobOrder {
     /// Age.
     pub created: Time,
     /// Name, then namespace.
-    pub name: (Name, Name),
+    pub key: GroupKey,
 }
 
 /// Which rules of order are switched on.
@@ -183,7 +183,7 @@ impl Rules {
             priority: if self.priority { -priority } else { 0 },
             stage: if self.elastic { stage } else { Stage::Exact },
             created,
-            name: (gang.key.name.clone(), gang.key.namespace.clone()),
+            key: gang.key.clone(),
         }
     }
 }

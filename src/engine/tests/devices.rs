@@ -121,7 +121,7 @@ impl Cluster {
             for number in 0..usize::from(job.pods) {
                 let mut pod = pod(&group, number, "0");
                 let claim: Name = if job.shared {
-                    group.key.name.clone()
+                    group.key.name().into()
                 } else {
                     pod.name.clone()
                 };

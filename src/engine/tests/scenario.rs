@@ -189,7 +189,7 @@ impl Scenario {
         let reports = decisions
             .unschedulable
             .iter()
-            .map(|report| (report.group.name.to_string(), report.message.clone()))
+            .map(|report| (report.group.name().to_string(), report.message.clone()))
             .collect();
         Outcome {
             jobs,
@@ -240,7 +240,7 @@ fn in_words(events: &[Event], word: impl Fn(&PodInput) -> String) -> BTreeMap<St
     let mut words: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
     for event in events {
         let Event::Pod(pod) = event else { continue };
-        let job = pod.group.as_ref().expect("pods here have a group").name.to_string();
+        let job = pod.group.as_ref().expect("pods here have a group").name().to_string();
         let names = pod.sub_group.iter().map(|sub| format!("{job}.{sub}"));
         for name in names.chain([job.clone()]) {
             *words.entry(name).or_default().entry(word(pod)).or_insert(0) += 1;
@@ -411,10 +411,7 @@ pub fn queue(name: &str, text: &str, created: Time) -> QueueInput {
 /// A pod group with a pod that wants nothing but a slot.
 pub fn group(name: &str, queue: &str, age: usize) -> GroupInput {
     GroupInput {
-        key: GroupKey {
-            namespace: "ns".into(),
-            name: name.into(),
-        },
+        key: GroupKey::new("ns", name),
         uid: name.into(),
         queue: queue.into(),
         priority: 50,
@@ -451,13 +448,13 @@ pub fn placed(pod: PodInput, on: &str) -> PodInput {
 
 /// A pending pod of a group, asking for `gpus`.
 pub fn pod(group: &GroupInput, number: usize, gpus: &str) -> PodInput {
-    let name: Name = format!("{}-{number:03}", group.key.name).into();
+    let name: Name = format!("{}-{number:03}", group.key.name()).into();
     PodInput {
         uid: name.clone(),
-        namespace: group.key.namespace.clone(),
+        namespace: group.key.namespace().into(),
         name,
         created: Time(group.created.0 + number as i64),
-        labels: std::iter::once(("app", &group.key.name)).collect(),
+        labels: std::iter::once(("app", &group.key.name())).collect(),
         group: Some(group.key.clone()),
         sub_group: None,
         status: PodStatus::Pending,

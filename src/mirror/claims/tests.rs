@@ -200,7 +200,7 @@ impl Scenario {
         let reports = decisions
             .unschedulable
             .iter()
-            .map(|report| (report.group.name.to_string(), report.message.clone()));
+            .map(|report| (report.group.name().to_string(), report.message.clone()));
         (words.collect(), reports.collect())
     }
 }

@@ -97,13 +97,7 @@ fn a_pod_is_read_whole() {
         (&*read.uid, &*read.namespace, &*read.name, read.created),
         ("u1", "ns", "p", Time(1_767_225_600_000))
     );
-    assert_eq!(
-        read.group,
-        Some(GroupKey {
-            namespace: name("ns"),
-            name: name("g")
-        })
-    );
+    assert_eq!(read.group, Some(GroupKey::new("ns", "g")));
     assert_eq!(
         (
             read.sub_group.as_deref(),
@@ -173,10 +167,7 @@ fn a_bind_request_gives_node_and_gpus_to_a_pod_that_has_none() {
 #[test]
 fn the_annotation_goes_before_what_the_grouper_found() {
     let membership = Membership {
-        group: GroupKey {
-            namespace: name("ns"),
-            name: name("found"),
-        },
+        group: GroupKey::new("ns", "found"),
         sub_group: Some(name("leaf")),
     };
     let read = |yaml: &str| {
@@ -193,7 +184,7 @@ fn the_annotation_goes_before_what_the_grouper_found() {
             &mut Vec::new(),
         );
         (
-            read.group.map(|group| group.name.to_string()),
+            read.group.map(|group| group.name().to_string()),
             read.sub_group.map(|sub| sub.to_string()),
         )
     };

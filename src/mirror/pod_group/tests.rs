@@ -16,10 +16,7 @@ fn read_with(
     topologies: &BTreeMap<Box<str>, Arc<Topology>>,
 ) -> (GroupInput, Vec<Problem>) {
     let mut problems = Vec::new();
-    let key = GroupKey {
-        namespace: name(&group.namespace),
-        name: group.name.clone(),
-    };
+    let key = group.key.clone();
     let queue = name(&group.queue);
     let read = read(key, group, queue, &Shard::default(), classes, topologies, &mut problems);
     (read, problems)
@@ -37,13 +34,7 @@ fn a_pod_group_is_read_whole() {
           spec: {queue: q, minMember: 3, preemptionDelay: 5m, stalenessGracePeriod: -1s, markUnschedulable: false}}",
     ));
     let at = |second: i64| Some(Time(1_767_225_600_000 + second * 1000));
-    assert_eq!(
-        read.key,
-        GroupKey {
-            namespace: name("ns"),
-            name: name("g")
-        }
-    );
+    assert_eq!(read.key, GroupKey::new("ns", "g"));
     assert_eq!(
         (&*read.uid, &*read.queue, read.min_member, read.min_sub_group),
         ("u", "q", Some(3), None)

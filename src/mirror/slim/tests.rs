@@ -106,7 +106,7 @@ fn a_pod_group_that_says_more_is_kept_whole() {
         "queue: q, priorityClassName: train, preemptibility: preemptible, minMember: 2, minSubGroup: 1, markUnschedulable: false",
     );
     assert!(plain.whole.is_none());
-    assert_eq!((&*plain.namespace, &*plain.name, &*plain.uid), ("ns", "g", "u"));
+    assert_eq!((&plain.key, &*plain.uid), (&GroupKey::new("ns", "g"), "u"));
     assert_eq!(
         (
             &*plain.queue,

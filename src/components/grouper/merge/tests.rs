@@ -101,10 +101,7 @@ fn merging_twice_changes_nothing() {
 
 #[test]
 fn timestamps_come_and_go() {
-    let key = GroupKey {
-        namespace: "ns".into(),
-        name: "g".into(),
-    };
+    let key = GroupKey::new("ns", "g");
     let mut group = group(json!({"metadata": {"annotations": {"kai.scheduler/stale-podgroup-timestamp": "t"}}}));
     let times = Times {
         group: key,

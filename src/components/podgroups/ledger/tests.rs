@@ -17,10 +17,7 @@ fn pod(uid: &str, phase: &str, node: Option<&str>, annotations: Value, gpus: u32
 }
 
 fn key() -> GroupKey {
-    GroupKey {
-        namespace: "ns".into(),
-        name: "pg".into(),
-    }
+    GroupKey::new("ns", "pg")
 }
 
 fn show(amounts: &Amounts) -> String {

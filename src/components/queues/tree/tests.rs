@@ -9,10 +9,7 @@ fn usage(group: &str, queue: Option<&str>, gpus: i64) -> Usage {
         Amounts::from([("gpu".to_owned(), Amount::from_units(gpus))])
     };
     Usage {
-        group: GroupKey {
-            namespace: "ns".into(),
-            name: group.into(),
-        },
+        group: GroupKey::new("ns", group),
         queue: queue.map(ToOwned::to_owned),
         requested: amounts.clone(),
         allocated: amounts,

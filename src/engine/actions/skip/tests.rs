@@ -42,7 +42,7 @@ fn skipped(failed: &str, other: &str) -> bool {
     job(&mut engine, "other", other);
     engine.cycle(NOW);
     let gang = |name: &str| {
-        let found = engine.model.gangs.iter().find(|(_, gang)| &*gang.key.name == name);
+        let found = engine.model.gangs.iter().find(|(_, gang)| gang.key.name() == name);
         found.unwrap().0
     };
     let mut skips = Skips::default();

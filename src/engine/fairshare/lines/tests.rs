@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::engine::input::GroupKey;
 use crate::engine::model::gang::Stage;
 
 fn order(number: u8) -> JobOrder {
@@ -8,7 +9,7 @@ fn order(number: u8) -> JobOrder {
         priority: 0,
         stage: Stage::Exact,
         created: Time(i64::from(number)),
-        name: ("job".into(), "ns".into()),
+        key: GroupKey::new("ns", "job"),
     }
 }
 
