@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use unikai::engine::input::{
-    Amounts, Event, GPU, GpuKind, GpuRequest, GroupInput, GroupKey, Name, Needs, NodeInput, Pairs, PodInput, PodStatus,
-    QueueInput, Share, Time, WHOLE,
+    Amounts, Event, GPU, GpuKind, GpuRequest, GroupInput, GroupKey, Name, Needs, NodeInput, Pairs, PodInput, PodMeta,
+    PodStatus, QueueInput, Share, Time, WHOLE,
 };
 
 /// GPUs of each node.
@@ -101,11 +101,13 @@ pub fn workload(prefix: &str, size: usize, queues: usize, first: usize) -> Vec<E
 
 pub fn pod(group: &GroupKey, pod: &str) -> PodInput {
     PodInput {
-        uid: name(pod),
-        namespace: name("bench"),
-        name: name(pod),
-        created: NOW,
-        labels: Pairs::default(),
+        meta: Arc::new(PodMeta {
+            uid: name(pod),
+            namespace: name("bench"),
+            name: name(pod),
+            created: NOW,
+            labels: Pairs::default(),
+        }),
         group: Some(group.clone()),
         sub_group: None,
         status: PodStatus::Pending,

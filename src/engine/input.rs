@@ -693,16 +693,8 @@ pub struct PodInput {
     pub nominated_node: Option<Name>,
     /// What it asks of its node.
     pub needs: Arc<Needs>,
-    /// Its namespace.
-    pub namespace: Name,
-    /// Its name.
-    pub name: Name,
-    /// Its uid, which is its identity.
-    pub uid: Name,
-    /// Creation time.
-    pub created: Time,
-    /// Its labels.
-    pub labels: Pairs,
+    /// Who it is.
+    pub meta: Arc<PodMeta>,
     /// The pod group it belongs to, whether known yet or not.
     pub group: Option<GroupKey>,
     /// The sub-group label.
@@ -719,7 +711,27 @@ pub struct PodInput {
     pub blocked: Option<Name>,
 }
 
+/// Who a pod is. Of one uid, only the labels may change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodMeta {
+    /// Its namespace.
+    pub namespace: Name,
+    /// Its name.
+    pub name: Name,
+    /// Its uid, which is its identity.
+    pub uid: Name,
+    /// Creation time.
+    pub created: Time,
+    /// Its labels.
+    pub labels: Pairs,
+}
+
 impl PodInput {
+    /// Who it is, to be changed for this pod alone.
+    pub fn meta_mut(&mut self) -> &mut PodMeta {
+        Arc::make_mut(&mut self.meta)
+    }
+
     /// Its needs, to be changed for this pod alone.
     pub fn needs_mut(&mut self) -> &mut Needs {
         Arc::make_mut(&mut self.needs)

@@ -5,10 +5,9 @@ use std::sync::{Arc, LazyLock};
 
 use k8s_openapi::api::core::v1::{Container, NodeAffinity, PodSpec, Volume};
 
-use super::repeated::Repeated;
 use super::slim::{self, Pod};
 use super::{Problem, constraints, requests};
-use crate::engine::input::{Name, Needs};
+use crate::engine::input::Needs;
 
 /// How many different pods are remembered.
 const REMEMBERED: usize = 4;
@@ -17,7 +16,6 @@ const REMEMBERED: usize = 4;
 #[derive(Debug, Default)]
 pub struct Templates {
     last: RefCell<Vec<Template>>,
-    namespaces: Repeated,
 }
 
 #[derive(Debug)]
@@ -29,11 +27,6 @@ struct Template {
 }
 
 impl Templates {
-    /// The name of a pod's namespace.
-    pub fn namespace(&self, text: &str) -> Name {
-        self.namespaces.name(text)
-    }
-
     /// What a pod asks of its node. `gpus` names the resources that are whole GPUs; it must be the same for all pods.
     pub fn needs(&self, pod: &Arc<Pod>, gpus: &[String], problems: &mut Vec<Problem>) -> Arc<Needs> {
         let mut known = self.last.borrow_mut();

@@ -50,18 +50,13 @@ pub fn read(
     let used = claims.of_pod(pod, request, &mut needs);
     let finished = pod.phase == Phase::Succeeded;
     let foreign = !finished && pod.scheduler != settings.scheduler_name;
-    let namespace = templates.namespace(&pod.namespace);
     let (group, sub_group) = if foreign {
         (None, None)
     } else {
         place(pod, &marks, membership)
     };
     PodInput {
-        uid: pod.uid.clone(),
-        namespace,
-        name: pod.name.clone(),
-        created: pod.created,
-        labels: pod.labels.clone(),
+        meta: Arc::clone(&pod.meta),
         group,
         sub_group,
         status: status(pod, request.is_some()),
@@ -108,7 +103,7 @@ struct Marks<'a> {
 impl<'a> Marks<'a> {
     fn of(pod: &'a Pod) -> Self {
         let mut marks = Self::default();
-        for (key, value) in pod.labels.iter() {
+        for (key, value) in pod.meta.labels.iter() {
             let mark = match key {
                 label::APP => &mut marks.app,
                 label::SUBGROUP_NAME => &mut marks.sub_group,
@@ -186,6 +181,7 @@ fn gpu_groups(pod: &Pod, marks: &Marks, request: Option<&BindRequest>) -> Vec<Na
         return groups;
     }
     let labels = pod
+        .meta
         .labels
         .iter()
         .filter(|(key, value)| is_group(key) && !value.is_empty());

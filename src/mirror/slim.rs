@@ -14,27 +14,19 @@ use super::requests::texts;
 use super::{name, object_key, queue};
 use crate::api::PodGroup;
 use crate::api::names::annotation;
-use crate::engine::input::{GroupKey, Keyed, Name, Pairs, Time};
+use crate::engine::input::{GroupKey, Keyed, Name, Pairs, PodMeta, Time};
 
 /// A pod.
 #[derive(Clone, Debug)]
 pub struct Pod {
-    /// Its namespace; empty if the object has none.
-    pub namespace: SmolStr,
-    /// Its name; empty if the object has none.
-    pub name: Name,
+    /// Who it is; namespace, name and uid are empty if the object has none.
+    pub meta: Arc<PodMeta>,
     /// `namespace/name`.
     pub key: Box<str>,
-    /// Its uid; empty if the object has none.
-    pub uid: Name,
     /// The object's resource version.
     pub version: Option<SmolStr>,
-    /// Creation time.
-    pub created: Time,
     /// When it is to be gone, if it is being deleted.
     pub deleted: Option<Time>,
-    /// Its labels.
-    pub labels: Pairs,
     /// Its annotations.
     pub annotations: Pairs,
     /// The pod group that an annotation names.
@@ -103,7 +95,7 @@ impl Pod {
     /// Whether it has a namespace, a name and a uid.
     #[must_use]
     pub fn is_identified(&self) -> bool {
-        !self.namespace.is_empty() && !self.name.is_empty() && !self.uid.is_empty()
+        !self.meta.namespace.is_empty() && !self.meta.name.is_empty() && !self.meta.uid.is_empty()
     }
 
     /// The whole object's spec, if the pod says more than this type holds.
@@ -119,14 +111,16 @@ impl From<Arc<core::Pod>> for Pod {
         let spec = pod.spec.as_ref();
         let [namespace, own] = [&meta.namespace, &meta.name].map(|text| text.as_deref().unwrap_or_default());
         Self {
-            namespace: SmolStr::new(namespace),
-            name: name(own),
+            meta: Arc::new(PodMeta {
+                namespace: name(namespace),
+                name: name(own),
+                uid: name(meta.uid.as_deref().unwrap_or_default()),
+                created: queue::created(&*pod),
+                labels: meta.labels.iter().flatten().collect(),
+            }),
             key: object_key(namespace, own),
-            uid: name(meta.uid.as_deref().unwrap_or_default()),
             version: meta.resource_version.as_deref().map(SmolStr::new),
-            created: queue::created(&*pod),
             deleted: meta.deletion_timestamp.as_ref().map(|at| Time(at.0.as_millisecond())),
-            labels: meta.labels.iter().flatten().collect(),
             annotations: meta.annotations.iter().flatten().collect(),
             group: meta
                 .annotations

@@ -246,7 +246,7 @@ impl Session<'_> {
         let pod = &self.model.tasks[task].input;
         let message = format!(
             "Resources were not found for pod {}/{} due to: {text}",
-            pod.namespace, pod.name
+            pod.meta.namespace, pod.meta.name
         );
         if !self.note(gang).says(&message) {
             self.refuse(gang, ReasonCode::PodSchedulingErrors, message);

@@ -115,7 +115,7 @@ fn no_place(model: &Model, task: TaskId, placed: usize, growing: bool, problem: 
     Some(if single || growing {
         format!(
             "Resources were not found for pod {}/{} due to: {due}",
-            pod.input.namespace, pod.input.name
+            pod.input.meta.namespace, pod.input.meta.name
         )
     } else if gang.pod_sets().count() == 1 && name == "default" {
         format!(
@@ -162,9 +162,9 @@ fn message(reasons: &[Reason]) -> String {
 pub fn pod_ref(model: &Model, task: TaskId) -> PodRef {
     let input = &model.tasks[task].input;
     PodRef {
-        uid: input.uid.clone(),
-        namespace: input.namespace.clone(),
-        name: input.name.clone(),
+        uid: input.meta.uid.clone(),
+        namespace: input.meta.namespace.clone(),
+        name: input.meta.name.clone(),
     }
 }
 

@@ -226,7 +226,7 @@ impl Model {
     }
 
     fn apply_pod(&mut self, input: Box<PodInput>, now: Time) {
-        let known = self.tasks.id(&input.uid);
+        let known = self.tasks.id(&input.meta.uid);
         if let Some(id) = known {
             if self.tasks[id].input == input {
                 return;
@@ -334,11 +334,10 @@ impl Model {
     /// The change is in labels that mean nothing to other pods.
     fn only_labels(&self, id: TaskId, input: &PodInput) -> bool {
         let old = &self.tasks[id].input;
-        let labels = old.labels.clone();
-        old.labels != input.labels
+        old.meta != input.meta
             && self.same_relatives(id, input)
             && PodInput {
-                labels,
+                meta: Arc::clone(&old.meta),
                 ..input.clone()
             } == **old
     }
@@ -355,10 +354,10 @@ impl Model {
         let old = &task.input;
         let same = PodInput {
             status: old.status,
-            labels: if self.same_relatives(id, input) {
-                old.labels.clone()
+            meta: if self.same_relatives(id, input) {
+                Arc::clone(&old.meta)
             } else {
-                input.labels.clone()
+                Arc::clone(&input.meta)
             },
             node: old.node.clone(),
             received: old.received,

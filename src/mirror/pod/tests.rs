@@ -94,7 +94,12 @@ fn a_pod_is_read_whole() {
           spec: {schedulerName: kai-scheduler, nodeName: n1, containers: []}, status: {phase: Running, nominatedNodeName: n2}}",
     );
     assert_eq!(
-        (&*read.uid, &*read.namespace, &*read.name, read.created),
+        (
+            &*read.meta.uid,
+            &*read.meta.namespace,
+            &*read.meta.name,
+            read.meta.created
+        ),
         ("u1", "ns", "p", Time(1_767_225_600_000))
     );
     assert_eq!(read.group, Some(GroupKey::new("ns", "g")));
