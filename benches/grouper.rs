@@ -142,7 +142,7 @@ impl Run {
                     listed = if NEEDED.contains(&kind) { Instant::now() } else { listed };
                 }
                 ToScheduler::Grouped(grouping) => {
-                    grouped.insert(grouping.pod.uid);
+                    grouped.insert(grouping.pod.uid.clone());
                     groups.insert(grouping.group.metadata.name.clone());
                 }
                 ToScheduler::Change(_) | ToScheduler::Outcome(_) => {}

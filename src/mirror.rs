@@ -336,9 +336,9 @@ impl Mirror {
     }
 
     fn pod_applied(&mut self, pod: Arc<slim::Pod>, out: &mut Output) {
-        let (key, uid) = (&*pod.key, &*pod.meta.uid);
+        let (key, uid) = (&*pod.key, &*pod.pod.uid);
         if !pod.is_identified() {
-            return out.reject("Pod", &pod.meta.namespace, &pod.meta.name, Problem::NoIdentity);
+            return out.reject("Pod", &pod.pod.namespace, &pod.pod.name, Problem::NoIdentity);
         }
         if pod.phase == slim::Phase::Failed {
             return self.pod_deleted(&pod, out);
@@ -350,7 +350,7 @@ impl Mirror {
         }
         let mut old = self.pods.get(key).cloned();
         if let Some(known) = &old {
-            if *known.meta.uid != *uid {
+            if *known.pod.uid != *uid {
                 self.pod_deleted(known, out);
                 old = None;
             } else if known.version.is_some() && known.version == pod.version {
@@ -376,9 +376,9 @@ impl Mirror {
         if !pod.is_identified() {
             return;
         }
-        let (key, uid) = (&*pod.key, &*pod.meta.uid);
+        let (key, uid) = (&*pod.key, &*pod.pod.uid);
         self.early.remove(uid);
-        if self.pods.get(key).is_some_and(|known| *known.meta.uid == *uid) {
+        if self.pods.get(key).is_some_and(|known| *known.pod.uid == *uid) {
             let known = self.pods.remove(key);
             self.claims.note_pod(key, known.as_deref(), None);
             self.volumes.leave(key, pod);
@@ -395,8 +395,8 @@ impl Mirror {
     fn read_pod(&self, pod: &Arc<slim::Pod>, out: Option<&mut Output>) -> PodInput {
         let request = self
             .requests
-            .of(&pod.key, &pod.meta.uid, |node| self.nodes.contains_key(node));
-        let membership = self.memberships.get(&*pod.meta.uid);
+            .of(&pod.key, &pod.pod.uid, |node| self.nodes.contains_key(node));
+        let membership = self.memberships.get(&*pod.pod.uid);
         let mut problems = Vec::new();
         let mut input = pod::read(
             pod,
@@ -419,7 +419,7 @@ impl Mirror {
         }
         if let Some(out) = out {
             for problem in problems {
-                out.reject("Pod", &input.meta.namespace, &input.meta.name, problem);
+                out.reject("Pod", &input.pod.namespace, &input.pod.name, problem);
             }
         }
         input

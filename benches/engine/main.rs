@@ -111,7 +111,7 @@ fn measure(shape: &str, nodes: usize, gang: usize, queues: usize) {
 fn gone(event: &Event) -> Option<Event> {
     match event {
         Event::Group(group) => Some(Event::GroupGone(group.key.clone())),
-        Event::Pod(pod) => Some(Event::PodGone(pod.meta.uid.clone())),
+        Event::Pod(pod) => Some(Event::PodGone(pod.pod.uid.clone())),
         _ => None,
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use unikai::engine::input::{
-    Amounts, Event, GPU, GpuKind, GpuRequest, GroupInput, GroupKey, Name, Needs, NodeInput, Pairs, PodInput, PodMeta,
+    Amounts, Event, GPU, GpuKind, GpuRequest, GroupInput, GroupKey, Name, Needs, NodeInput, Pairs, PodInput, PodRef,
     PodStatus, QueueInput, Share, Time, WHOLE,
 };
 
@@ -101,13 +101,9 @@ pub fn workload(prefix: &str, size: usize, queues: usize, first: usize) -> Vec<E
 
 pub fn pod(group: &GroupKey, pod: &str) -> PodInput {
     PodInput {
-        meta: Arc::new(PodMeta {
-            uid: name(pod),
-            namespace: name("bench"),
-            name: name(pod),
-            created: NOW,
-            labels: Pairs::default(),
-        }),
+        pod: PodRef::new("bench", pod, pod),
+        created: NOW,
+        labels: Pairs::default(),
         group: Some(group.clone()),
         sub_group: None,
         status: PodStatus::Pending,

@@ -202,8 +202,8 @@ fn make_group(group: &mut GroupInput, kind: Kind) {
 }
 
 fn make_pod(pod: &mut PodInput, kind: Kind) {
-    let namespace = pod.meta.namespace.clone();
-    pod.meta_mut().labels = Pairs::from_iter([("color", "green")]);
+    let namespace = pod.pod.namespace.clone();
+    pod.labels = Pairs::from_iter([("color", "green")]);
     pod.needs_mut().request = Amounts {
         cpu: 100,
         memory: 500 << 20,

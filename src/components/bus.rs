@@ -33,8 +33,8 @@ use tokio::sync::mpsc;
 use crate::api::quantity::Amount;
 use crate::api::{BindRequest, NodeResourceTopology, PodGroup, Queue, Topology};
 use crate::components::Error;
-pub use crate::engine::decision::{Bind as Placement, GroupReport, GroupTimes, PodRef, Stray};
-pub use crate::engine::input::GroupKey;
+pub use crate::engine::decision::{Bind as Placement, GroupReport, GroupTimes, Stray};
+pub use crate::engine::input::{GroupKey, PodRef};
 use crate::mirror::claims::allocation::Given;
 pub use crate::mirror::{ConfigMapMeta, StorageObject};
 

@@ -63,13 +63,10 @@ pub fn group_key(meta: &ObjectMeta) -> GroupKey {
 /// The pod as the bus names it.
 #[must_use]
 pub fn reference(pod: &Pod) -> PodRef {
-    let text = |field: &Option<String>| field.as_deref().unwrap_or_default().into();
     let meta = &pod.metadata;
-    PodRef {
-        uid: text(&meta.uid),
-        namespace: text(&meta.namespace),
-        name: text(&meta.name),
-    }
+    let [namespace, name, uid] =
+        [&meta.namespace, &meta.name, &meta.uid].map(|text| text.as_deref().unwrap_or_default());
+    PodRef::new(namespace, name, uid)
 }
 
 /// What the containers of our own pods may do: nothing but run.

@@ -188,13 +188,16 @@ impl Scheduler {
             }
             ToScheduler::Outcome(Outcome::NotBound { pod, retry_at }) => {
                 let retry_at = Some(Time(retry_at.as_millisecond()));
-                self.tell(Event::Unbound { pod: pod.uid, retry_at });
+                self.tell(Event::Unbound {
+                    pod: pod.uid.clone(),
+                    retry_at,
+                });
             }
             ToScheduler::Outcome(Outcome::NoDevice { node, retry_at }) => {
                 let retry_at = Time(retry_at.as_millisecond());
                 self.tell(Event::SharingFailed { node, retry_at });
             }
-            ToScheduler::Outcome(Outcome::NotEvicted { pod }) => self.tell(Event::Unevicted { pod: pod.uid }),
+            ToScheduler::Outcome(Outcome::NotEvicted { pod }) => self.tell(Event::Unevicted { pod: pod.uid.clone() }),
         }
     }
 

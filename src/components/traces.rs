@@ -99,12 +99,12 @@ impl Recorder {
                 }
                 let first = *self.ungrouped.entry(pod.uid.clone()).or_insert(at);
                 if let Some(group) = group {
-                    self.grouped(pod.uid, group, None, (first, at));
+                    self.grouped(pod.uid.clone(), group, None, (first, at));
                 }
             }
             Sighting::Grouped { pod, group, queue, at } => {
                 if let Some(first) = self.ungrouped.get(&pod.uid).copied() {
-                    self.grouped(pod.uid, group, Some(queue), (first, at));
+                    self.grouped(pod.uid.clone(), group, Some(queue), (first, at));
                 }
             }
             Sighting::Gone { uid, at } => {

@@ -3,21 +3,10 @@
 use std::sync::Arc;
 
 use super::input::devices::AllocationInput;
-use super::input::{GpuKind, GroupKey, Name, Time};
+use super::input::{GpuKind, GroupKey, Name, PodRef, Time};
 use super::policy::ActionKind;
 
 pub use super::model::volumes::Promise;
-
-/// A pod, by everything that callers use to find it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PodRef {
-    /// Its uid.
-    pub uid: Name,
-    /// Its namespace.
-    pub namespace: Name,
-    /// Its name.
-    pub name: Name,
-}
 
 /// The net decisions of one cycle, in the order in which they were made. A pod is at most once in each list; one that is moved is in `evict` and
 /// in `pipeline`.

@@ -9,6 +9,7 @@ mod volumes;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use devices::{ClaimInput, PodClaims, PoolInput};
@@ -121,6 +122,46 @@ pub enum Event {
     ClaimGone(Name),
     /// Historical usage per queue: (queue, cpu, memory, gpu) as parts per billion of the cluster. Replaces what was known.
     Usage(Vec<(Name, [i64; 3])>),
+}
+
+/// A pod, by everything that callers use to find it. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodRef(Arc<PodNames>);
+
+/// What a pod is called.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodNames {
+    /// Its uid, which is its identity.
+    pub uid: Name,
+    /// Its namespace.
+    pub namespace: Name,
+    /// Its name.
+    pub name: Name,
+}
+
+impl PodRef {
+    /// The pod that is called so.
+    #[must_use]
+    pub fn new(namespace: &str, name: &str, uid: &str) -> Self {
+        Self(Arc::new(PodNames {
+            uid: uid.into(),
+            namespace: namespace.into(),
+            name: name.into(),
+        }))
+    }
+}
+
+impl Deref for PodRef {
+    type Target = PodNames;
+    fn deref(&self) -> &PodNames {
+        &self.0
+    }
+}
+
+impl fmt::Debug for PodRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
 }
 
 /// Identity of a pod group. Cheap to clone. Ordered by name, then by namespace, as jobs are.
@@ -694,7 +735,11 @@ pub struct PodInput {
     /// What it asks of its node.
     pub needs: Arc<Needs>,
     /// Who it is.
-    pub meta: Arc<PodMeta>,
+    pub pod: PodRef,
+    /// Creation time.
+    pub created: Time,
+    /// Its labels.
+    pub labels: Pairs,
     /// The pod group it belongs to, whether known yet or not.
     pub group: Option<GroupKey>,
     /// The sub-group label.
@@ -711,27 +756,7 @@ pub struct PodInput {
     pub blocked: Option<Name>,
 }
 
-/// Who a pod is. Of one uid, only the labels may change.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PodMeta {
-    /// Its namespace.
-    pub namespace: Name,
-    /// Its name.
-    pub name: Name,
-    /// Its uid, which is its identity.
-    pub uid: Name,
-    /// Creation time.
-    pub created: Time,
-    /// Its labels.
-    pub labels: Pairs,
-}
-
 impl PodInput {
-    /// Who it is, to be changed for this pod alone.
-    pub fn meta_mut(&mut self) -> &mut PodMeta {
-        Arc::make_mut(&mut self.meta)
-    }
-
     /// Its needs, to be changed for this pod alone.
     pub fn needs_mut(&mut self) -> &mut Needs {
         Arc::make_mut(&mut self.needs)

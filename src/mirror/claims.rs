@@ -191,7 +191,7 @@ impl Claims {
     /// GPUs in claims: those that are for the pod, and those that it names.
     fn count_gpus(&self, pod: &Pod, gpu: &mut GpuRequest) {
         let mut keys: BTreeSet<Box<str>> = named(pod).into_iter().collect();
-        keys.extend(self.for_pod.to(&pod.meta.uid).cloned());
+        keys.extend(self.for_pod.to(&pod.pod.uid).cloned());
         for claim in keys.iter().filter_map(|key| self.claims.get(key)) {
             if is_extended(claim) {
                 continue;
@@ -454,7 +454,7 @@ fn generated<'p>(pod: &'p Pod, reference: &str) -> Option<Option<&'p str>> {
 }
 
 fn in_namespace(pod: &Pod, claim: &str) -> Box<str> {
-    object_key(&pod.meta.namespace, claim)
+    object_key(&pod.pod.namespace, claim)
 }
 
 #[cfg(test)]

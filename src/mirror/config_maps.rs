@@ -30,7 +30,7 @@ impl ConfigMaps {
         if pod.node.is_some() {
             return self.leave(key, pod);
         }
-        let namespace = &pod.meta.namespace;
+        let namespace = &pod.pod.namespace;
         for needed in required(pod) {
             self.users.add(object_key(namespace, needed), key);
         }
@@ -38,7 +38,7 @@ impl ConfigMaps {
 
     /// A pod is gone, or needs nothing more.
     pub(super) fn leave(&mut self, key: &str, pod: &slim::Pod) {
-        let namespace = &pod.meta.namespace;
+        let namespace = &pod.pod.namespace;
         for needed in required(pod) {
             self.users.remove(&object_key(namespace, needed), key);
         }
@@ -50,7 +50,7 @@ impl ConfigMaps {
         if pod.node.is_some() {
             return None;
         }
-        let namespace = &pod.meta.namespace;
+        let namespace = &pod.pod.namespace;
         let is_missing = |name: &&str| !self.there.contains(&object_key(namespace, name));
         let missing: Vec<_> = required(pod).into_iter().filter(is_missing).collect();
         (!missing.is_empty()).then(|| format!("Missing required configmaps: [{}]", missing.join(" ")).into())

@@ -188,7 +188,7 @@ impl Mirror {
 
     pub(super) fn grouped(&mut self, grouping: Grouping, out: &mut Output) {
         let key = object_key(&grouping.namespace, &grouping.pod);
-        if self.pods.get(&key).is_some_and(|pod| *pod.meta.uid == *grouping.uid) {
+        if self.pods.get(&key).is_some_and(|pod| *pod.pod.uid == *grouping.uid) {
             let mut groups = Output::default();
             self.with_pod(&key, out, |mirror| mirror.join(grouping, &mut groups));
             groups.events.append(&mut out.events);

@@ -56,7 +56,9 @@ pub fn read(
         place(pod, &marks, membership)
     };
     PodInput {
-        meta: Arc::clone(&pod.meta),
+        pod: pod.pod.clone(),
+        created: pod.created,
+        labels: pod.labels.clone(),
         group,
         sub_group,
         status: status(pod, request.is_some()),
@@ -103,7 +105,7 @@ struct Marks<'a> {
 impl<'a> Marks<'a> {
     fn of(pod: &'a Pod) -> Self {
         let mut marks = Self::default();
-        for (key, value) in pod.meta.labels.iter() {
+        for (key, value) in pod.labels.iter() {
             let mark = match key {
                 label::APP => &mut marks.app,
                 label::SUBGROUP_NAME => &mut marks.sub_group,
@@ -181,7 +183,6 @@ fn gpu_groups(pod: &Pod, marks: &Marks, request: Option<&BindRequest>) -> Vec<Na
         return groups;
     }
     let labels = pod
-        .meta
         .labels
         .iter()
         .filter(|(key, value)| is_group(key) && !value.is_empty());

@@ -14,19 +14,23 @@ use super::requests::texts;
 use super::{name, object_key, queue};
 use crate::api::PodGroup;
 use crate::api::names::annotation;
-use crate::engine::input::{GroupKey, Keyed, Name, Pairs, PodMeta, Time};
+use crate::engine::input::{GroupKey, Keyed, Name, Pairs, PodRef, Time};
 
 /// A pod.
 #[derive(Clone, Debug)]
 pub struct Pod {
     /// Who it is; namespace, name and uid are empty if the object has none.
-    pub meta: Arc<PodMeta>,
+    pub pod: PodRef,
     /// `namespace/name`.
     pub key: Box<str>,
     /// The object's resource version.
     pub version: Option<SmolStr>,
+    /// Creation time.
+    pub created: Time,
     /// When it is to be gone, if it is being deleted.
     pub deleted: Option<Time>,
+    /// Its labels.
+    pub labels: Pairs,
     /// Its annotations.
     pub annotations: Pairs,
     /// The pod group that an annotation names.
@@ -95,7 +99,7 @@ impl Pod {
     /// Whether it has a namespace, a name and a uid.
     #[must_use]
     pub fn is_identified(&self) -> bool {
-        !self.meta.namespace.is_empty() && !self.meta.name.is_empty() && !self.meta.uid.is_empty()
+        !self.pod.namespace.is_empty() && !self.pod.name.is_empty() && !self.pod.uid.is_empty()
     }
 
     /// The whole object's spec, if the pod says more than this type holds.
@@ -111,13 +115,9 @@ impl From<Arc<core::Pod>> for Pod {
         let spec = pod.spec.as_ref();
         let [namespace, own] = [&meta.namespace, &meta.name].map(|text| text.as_deref().unwrap_or_default());
         Self {
-            meta: Arc::new(PodMeta {
-                namespace: name(namespace),
-                name: name(own),
-                uid: name(meta.uid.as_deref().unwrap_or_default()),
-                created: queue::created(&*pod),
-                labels: meta.labels.iter().flatten().collect(),
-            }),
+            pod: PodRef::new(namespace, own, meta.uid.as_deref().unwrap_or_default()),
+            created: queue::created(&*pod),
+            labels: meta.labels.iter().flatten().collect(),
             key: object_key(namespace, own),
             version: meta.resource_version.as_deref().map(SmolStr::new),
             deleted: meta.deletion_timestamp.as_ref().map(|at| Time(at.0.as_millisecond())),

@@ -84,7 +84,7 @@ fn words(events: &[Event]) -> Vec<String> {
         let place = pod.group.as_ref().map_or("-", |group| group.name());
         format!(
             "pod {} {:?} in {place} on {}",
-            pod.meta.uid,
+            pod.pod.uid,
             pod.status,
             pod.node.as_deref().unwrap_or("-")
         )

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::{Replayed, explain};
 use crate::api::names::received_resource_type;
-use crate::engine::decision::{Decisions, PodRef};
+use crate::engine::decision::Decisions;
+use crate::engine::input::PodRef;
 use crate::engine::input::{GpuKind, GroupKey, Name};
 use crate::mirror::numa::zones;
 

@@ -195,14 +195,14 @@ impl Groups {
             }
         }
         if !groups.is_empty() {
-            self.members.insert(reference.uid, groups);
+            self.members.insert(reference.uid.clone(), groups);
         }
         concerned
     }
 
     /// A pod is gone.
     pub fn pod_gone(&mut self, pod: &Pod, now: Instant) -> Vec<GroupId> {
-        let uid = pods::reference(pod).uid;
+        let uid = pods::reference(pod).uid.clone();
         self.arrived.remove(&uid);
         self.leave_others(&uid, pod, &[], now)
     }

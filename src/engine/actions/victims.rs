@@ -246,7 +246,7 @@ impl Session<'_> {
         let pod = &self.model.tasks[task].input;
         let message = format!(
             "Resources were not found for pod {}/{} due to: {text}",
-            pod.meta.namespace, pod.meta.name
+            pod.pod.namespace, pod.pod.name
         );
         if !self.note(gang).says(&message) {
             self.refuse(gang, ReasonCode::PodSchedulingErrors, message);

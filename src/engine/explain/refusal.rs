@@ -222,7 +222,7 @@ pub fn refusals(model: &Model, context: Context, task: TaskId, id: NodeId) -> Re
     if shape.gpu.memory > 0 && input.is_none_or(|input| input.gpu_memory.is_none()) {
         return smallvec![Refusal::Kind(format!(
             "node is not a gpu node or the gpu memory count on the node was not synced yet, task: <{}/{}>, node: <{}>",
-            pod.input.meta.namespace, pod.input.meta.name, node.name
+            pod.input.pod.namespace, pod.input.pod.name, node.name
         ))];
     }
     if !filter::sharing_open(node, shape) {
@@ -261,7 +261,7 @@ pub fn refusals(model: &Model, context: Context, task: TaskId, id: NodeId) -> Re
         let kind = if shape.cpu_only { "cpu" } else { "gpu" };
         return smallvec![Refusal::Reserved(format!(
             "{kind} task: <{}/{}> can't run on non {kind} nodes, node: <{}>",
-            pod.input.meta.namespace, pod.input.meta.name, node.name
+            pod.input.pod.namespace, pod.input.pod.name, node.name
         ))];
     }
     if let Err(text) = claims::choose(model, task, id, false) {
@@ -389,8 +389,8 @@ pub fn impossible(model: &Model, policy: &Policy, task: TaskId) -> Option<String
     };
     Some(format!(
         "The pod {}/{} requires {}. {tail}",
-        pod.input.meta.namespace,
-        pod.input.meta.name,
+        pod.input.pod.namespace,
+        pod.input.pod.name,
         requirements(model, task)
     ))
 }
@@ -409,7 +409,7 @@ pub fn too_large(model: &Model, policy: &Policy, task: TaskId) -> Option<String>
     };
     Some(format!(
         "Scheduling conditions were not met for pod {}/{}:\n{check}: {text}.\n",
-        pod.meta.namespace, pod.meta.name
+        pod.pod.namespace, pod.pod.name
     ))
 }
 

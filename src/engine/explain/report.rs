@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::engine::decision::{Detail, GroupReport, NodeFigures, PodRef, Reason, ReasonCode};
+use crate::engine::decision::{Detail, GroupReport, NodeFigures, Reason, ReasonCode};
+use crate::engine::input::PodRef;
 use crate::engine::model::Model;
 use crate::engine::model::gang::{Gang, PodSet};
 use crate::engine::model::ids::{GangId, TaskId};
@@ -115,7 +116,7 @@ fn no_place(model: &Model, task: TaskId, placed: usize, growing: bool, problem: 
     Some(if single || growing {
         format!(
             "Resources were not found for pod {}/{} due to: {due}",
-            pod.input.meta.namespace, pod.input.meta.name
+            pod.input.pod.namespace, pod.input.pod.name
         )
     } else if gang.pod_sets().count() == 1 && name == "default" {
         format!(
@@ -160,12 +161,7 @@ fn message(reasons: &[Reason]) -> String {
 /// A pod as decisions name it.
 #[must_use]
 pub fn pod_ref(model: &Model, task: TaskId) -> PodRef {
-    let input = &model.tasks[task].input;
-    PodRef {
-        uid: input.meta.uid.clone(),
-        namespace: input.meta.namespace.clone(),
-        name: input.meta.name.clone(),
-    }
+    model.tasks[task].input.pod.clone()
 }
 
 /// The report about a gang with pods that wait; `None` for one that is left alone until its node pool changes: what was said about it stands.

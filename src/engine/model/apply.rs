@@ -226,7 +226,7 @@ impl Model {
     }
 
     fn apply_pod(&mut self, input: Box<PodInput>, now: Time) {
-        let known = self.tasks.id(&input.meta.uid);
+        let known = self.tasks.id(&input.pod.uid);
         if let Some(id) = known {
             if self.tasks[id].input == input {
                 return;
@@ -334,10 +334,10 @@ impl Model {
     /// The change is in labels that mean nothing to other pods.
     fn only_labels(&self, id: TaskId, input: &PodInput) -> bool {
         let old = &self.tasks[id].input;
-        old.meta != input.meta
+        old.labels != input.labels
             && self.same_relatives(id, input)
             && PodInput {
-                meta: Arc::clone(&old.meta),
+                labels: old.labels.clone(),
                 ..input.clone()
             } == **old
     }
@@ -354,10 +354,10 @@ impl Model {
         let old = &task.input;
         let same = PodInput {
             status: old.status,
-            meta: if self.same_relatives(id, input) {
-                Arc::clone(&old.meta)
+            labels: if self.same_relatives(id, input) {
+                old.labels.clone()
             } else {
-                Arc::clone(&input.meta)
+                input.labels.clone()
             },
             node: old.node.clone(),
             received: old.received,

@@ -42,7 +42,7 @@ impl Budgets {
     pub fn allow<'p>(&self, pods: impl Iterator<Item = &'p PodInput>) -> bool {
         let mut lost: BTreeMap<(&Name, &Name), i64> = BTreeMap::new();
         for pod in pods {
-            let here = self.0.get(&pod.meta.namespace).into_iter().flatten();
+            let here = self.0.get(&pod.pod.namespace).into_iter().flatten();
             let mut own = here.filter(|(_, budget)| counts(budget, pod));
             let Some((name, budget)) = own.next() else { continue };
             let lost = lost.entry((&budget.namespace, name)).or_insert(0);
@@ -56,7 +56,7 @@ impl Budgets {
 
     /// A pod is being evicted (`by` 1), or is not after all (-1).
     pub fn spend(&mut self, pod: &PodInput, by: i64) {
-        let here = self.0.get_mut(&pod.meta.namespace).into_iter().flatten();
+        let here = self.0.get_mut(&pod.pod.namespace).into_iter().flatten();
         for (_, budget) in here.filter(|(_, budget)| counts(budget, pod)) {
             budget.allowed -= by;
         }

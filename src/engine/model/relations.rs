@@ -282,7 +282,6 @@ impl Neighbours {
             return Counters::new();
         }
         let labelled = pod
-            .meta
             .labels
             .iter()
             .filter_map(|(key, value)| self.by_label.get(key)?.get(value))
@@ -505,8 +504,8 @@ pub fn selects(selector: &PodSelector, pod: &PodInput) -> bool {
     selector
         .namespaces
         .as_ref()
-        .is_none_or(|namespaces| namespaces.binary_search(&pod.meta.namespace).is_ok())
+        .is_none_or(|namespaces| namespaces.binary_search(&pod.pod.namespace).is_ok())
         && requirements
             .iter()
-            .all(|requirement| meets(requirement, pod.meta.labels.get(&requirement.key)))
+            .all(|requirement| meets(requirement, pod.labels.get(&requirement.key)))
 }

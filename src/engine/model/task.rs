@@ -217,7 +217,7 @@ pub struct Task {
 impl Keyed for Task {
     type Key = str;
     fn key(&self) -> &str {
-        &self.input.meta.uid
+        &self.input.pod.uid
     }
 }
 
@@ -231,8 +231,8 @@ impl Task {
             ray: u8::from(!input.ray_head),
             // Wider than the label, so that every label comes before none.
             priority: input.task_priority.map_or(i128::MAX, |priority| -i128::from(priority)),
-            created: input.meta.created,
-            uid: &input.meta.uid,
+            created: input.created,
+            uid: &input.pod.uid,
         }
     }
 }

@@ -40,7 +40,7 @@ pub type NoClaims = String;
 pub fn refused(model: &Model, task: TaskId) -> Option<String> {
     let pod = &model.tasks[task].input;
     let claims = pod.claims.as_ref()?;
-    let (namespace, name) = (&pod.meta.namespace, &pod.meta.name);
+    let (namespace, name) = (&pod.pod.namespace, &pod.pod.name);
     let queue = model
         .gangs_of(task)
         .and_then(|gang| gang.input.as_ref())
@@ -97,13 +97,13 @@ fn consumers(model: &Model, claim: &Claim, task: TaskId) -> usize {
         .filter(|user| **user != task)
         .map(|user| &model.tasks[*user]);
     let users: Vec<_> = users.collect();
-    let is = |uid: &Name| users.iter().find(|user| user.input.meta.uid == *uid);
-    let own = &model.tasks[task].input.meta.uid;
+    let is = |uid: &Name| users.iter().find(|user| user.input.pod.uid == *uid);
+    let own = &model.tasks[task].input.pod.uid;
     let stays = |uid: &&Name| *uid != own && is(uid).is_none_or(|user| user.state.evicted_from.is_none());
     let reserved = input.reserved.iter().filter(stays).count();
     let more = users.iter().filter(|user| {
         let placed = user.state.plan.is_some() || (user.state.hold.is_some() && !user.state.leaving);
-        placed && !input.reserved.contains(&user.input.meta.uid)
+        placed && !input.reserved.contains(&user.input.pod.uid)
     });
     reserved + more.count()
 }

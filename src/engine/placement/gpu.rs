@@ -62,7 +62,7 @@ pub fn choose(model: &Model, task: TaskId, node: &Node, order: GpuOrder) -> Opti
 /// Gives the chosen GPUs to a task: the groups that it joins and new ones, named after the pod.
 pub fn open(model: &mut Model, task: TaskId, id: NodeId, choice: &Choice) -> GroupList {
     let mut groups = choice.joined.clone();
-    let uid = model.tasks[task].input.meta.uid.clone();
+    let uid = model.tasks[task].input.pod.uid.clone();
     let node = &mut model.nodes[id];
     let mut number = 0;
     for _ in 0..choice.fresh {

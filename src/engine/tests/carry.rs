@@ -31,10 +31,10 @@ pub fn carry_out(engine: &mut Engine, events: &mut [Event], decisions: &Decision
                     (times.stale_since, times.last_start, times.last_eviction);
             }
             Event::Pod(pod) => {
-                if decisions.evict.iter().any(|eviction| eviction.pod.uid == pod.meta.uid) {
-                    engine.apply(Event::PodGone(pod.meta.uid.clone()), NOW);
+                if decisions.evict.iter().any(|eviction| eviction.pod.uid == pod.pod.uid) {
+                    engine.apply(Event::PodGone(pod.pod.uid.clone()), NOW);
                     **pod = waiting(pod);
-                } else if let Some(bind) = decisions.bind.iter().find(|bind| bind.pod.uid == pod.meta.uid) {
+                } else if let Some(bind) = decisions.bind.iter().find(|bind| bind.pod.uid == pod.pod.uid) {
                     pod.status = PodStatus::Running;
                     pod.node = Some(bind.node.clone());
                     pod.gpu_groups.clone_from(&bind.gpu_groups);

@@ -123,7 +123,7 @@ impl Cluster {
                 let claim: Name = if job.shared {
                     group.key.name().into()
                 } else {
-                    pod.meta.name.clone()
+                    pod.pod.name.clone()
                 };
                 if number == 0 || !job.shared {
                     events.push(Event::Claim(Box::new(job.claim(&claim))));
@@ -191,14 +191,14 @@ fn carry_out(events: &mut [Event], decisions: &Decisions) {
     let mut users: BTreeMap<Name, Vec<Name>> = BTreeMap::new();
     for event in events.iter_mut() {
         let Event::Pod(pod) = event else { continue };
-        let bind = decisions.bind.iter().find(|bind| bind.pod.uid == pod.meta.uid);
+        let bind = decisions.bind.iter().find(|bind| bind.pod.uid == pod.pod.uid);
         if let Some(bind) = bind {
             (pod.status, pod.node) = (PodStatus::Running, Some(bind.node.clone()));
             for grant in &bind.claims {
-                given.insert(grant.claim.clone(), (pod.meta.uid.clone(), grant.allocation.clone()));
+                given.insert(grant.claim.clone(), (pod.pod.uid.clone(), grant.allocation.clone()));
             }
         }
-        if decisions.evict.iter().any(|eviction| eviction.pod.uid == pod.meta.uid) {
+        if decisions.evict.iter().any(|eviction| eviction.pod.uid == pod.pod.uid) {
             (pod.status, pod.node) = (PodStatus::Pending, None);
         }
         if pod.node.is_some() {
@@ -206,7 +206,7 @@ fn carry_out(events: &mut [Event], decisions: &Decisions) {
                 users
                     .entry(named.claim.clone().expect("all are there"))
                     .or_default()
-                    .push(pod.meta.uid.clone());
+                    .push(pod.pod.uid.clone());
             }
         }
     }
@@ -277,7 +277,7 @@ proptest! {
             prop_assert!(engine.model().broken_rules().is_empty(), "{:?}", engine.model().broken_rules());
         }
         prop_assert_eq!(before, engine.model().devices.plain());
-        let mut uids: Vec<Name> = engine.model().tasks.iter().map(|(_, task)| task.input.meta.uid.clone()).collect();
+        let mut uids: Vec<Name> = engine.model().tasks.iter().map(|(_, task)| task.input.pod.uid.clone()).collect();
         uids.sort();
         for uid in uids {
             engine.apply(Event::PodGone(uid), NOW);

@@ -1,7 +1,7 @@
 //! Events and assumptions: what is decided stays assumed until the API server shows it or it is taken back.
 
 use super::scenario::{NOW, group, node, pod};
-use crate::engine::input::{Event, GroupInput, PodInput, PodStatus, QueueInput, Share, Time};
+use crate::engine::input::{Event, GroupInput, PodInput, PodRef, PodStatus, QueueInput, Share, Time};
 use crate::engine::policy::{ActionKind, Policy};
 use crate::engine::{Engine, WakeReason};
 
@@ -71,7 +71,7 @@ fn a_failed_bind_is_tried_again_when_its_time_comes() {
     let later = Time(NOW.0 + 5000);
     engine.apply(
         Event::Unbound {
-            pod: pod.meta.uid.clone(),
+            pod: pod.pod.uid.clone(),
             retry_at: Some(later),
         },
         NOW,
@@ -93,7 +93,7 @@ fn a_bind_that_fails_after_its_request_was_seen_waits_too() {
     engine.apply(Event::Pod(Box::new(binding)), NOW);
     let later = Time(NOW.0 + 5000);
     let unbound = Event::Unbound {
-        pod: pod.meta.uid.clone(),
+        pod: pod.pod.uid.clone(),
         retry_at: Some(later),
     };
     engine.apply(unbound, NOW);
@@ -108,7 +108,7 @@ fn a_bind_that_fails_after_its_request_was_seen_waits_too() {
 #[test]
 fn a_node_on_which_no_gpu_could_be_shared_is_passed_over_for_a_while() {
     let (mut engine, group, whole) = small_world();
-    engine.apply(Event::PodGone(whole.meta.uid.clone()), NOW);
+    engine.apply(Event::PodGone(whole.pod.uid.clone()), NOW);
     let half = |number| pod(&group, number, "0.5");
     engine.apply(Event::Pod(Box::new(half(1))), NOW);
     assert_eq!(&*engine.cycle(NOW).bind[0].node, "n0");
@@ -118,7 +118,7 @@ fn a_node_on_which_no_gpu_could_be_shared_is_passed_over_for_a_while() {
         retry_at,
     };
     let unbound = |number| Event::Unbound {
-        pod: half(number).meta.uid.clone(),
+        pod: half(number).pod.uid.clone(),
         retry_at: None,
     };
     engine.apply(failed(later), NOW);
@@ -145,18 +145,18 @@ fn a_node_on_which_no_gpu_could_be_shared_is_passed_over_for_a_while() {
         .cycle(NOW)
         .bind
         .into_iter()
-        .map(|bind| (bind.pod.uid, bind.node))
+        .map(|bind| (bind.pod.uid.clone(), bind.node))
         .collect();
     nodes.sort();
     assert_eq!(
         nodes,
         [
-            (half(2).meta.uid.clone(), "n1".into()),
-            (half(3).meta.uid.clone(), "n0".into())
+            (half(2).pod.uid.clone(), "n1".into()),
+            (half(3).pod.uid.clone(), "n0".into())
         ]
     );
     // It is tried again when its time comes, and that a node is gone is no harm.
-    engine.apply(Event::PodGone(half(3).meta.uid.clone()), NOW);
+    engine.apply(Event::PodGone(half(3).pod.uid.clone()), NOW);
     engine.apply(Event::Pod(Box::new(half(4))), NOW);
     assert!(engine.cycle(NOW).bind.is_empty());
     assert_eq!(&*engine.cycle(later).bind[0].node, "n0");
@@ -170,7 +170,8 @@ fn a_node_on_which_no_gpu_could_be_shared_is_passed_over_for_a_while() {
 #[test]
 fn a_device_is_taken_until_the_pod_that_reserves_it_is_gone() {
     let (mut engine, group, whole) = small_world();
-    let mut reservation = PodInput {
+    let reservation = PodInput {
+        pod: PodRef::new("ns", "reservation", "reservation"),
         group: None,
         status: PodStatus::Running,
         node: Some("n0".into()),
@@ -180,15 +181,14 @@ fn a_device_is_taken_until_the_pod_that_reserves_it_is_gone() {
         gpu_groups: vec!["g".into()],
         ..pod(&group, 1, "1")
     };
-    reservation.meta_mut().uid = "reservation".into();
     engine.apply(Event::Pod(Box::new(reservation.clone())), NOW);
     assert!(
         engine.cycle(NOW).bind.is_empty(),
         "its last user has left, the device is not free yet"
     );
     assert!(engine.model().broken_rules().is_empty());
-    engine.apply(Event::PodGone(reservation.meta.uid.clone()), NOW);
-    assert_eq!(engine.cycle(NOW).bind[0].pod.uid, whole.meta.uid);
+    engine.apply(Event::PodGone(reservation.pod.uid.clone()), NOW);
+    assert_eq!(engine.cycle(NOW).bind[0].pod.uid, whole.pod.uid);
     assert!(engine.model().broken_rules().is_empty());
 }
 
@@ -200,7 +200,7 @@ fn a_bind_to_a_node_that_vanished_can_be_taken_back() {
     assert!(engine.cycle(NOW).is_empty());
     engine.apply(
         Event::Unbound {
-            pod: pod.meta.uid.clone(),
+            pod: pod.pod.uid.clone(),
             retry_at: None,
         },
         NOW,
@@ -255,7 +255,7 @@ fn a_place_that_becomes_free_is_given_at_once() {
     let report = engine.cycle(NOW).unschedulable;
     assert_eq!(report.len(), 1);
     assert!(report[0].partly_runs);
-    engine.apply(Event::PodGone(first.meta.uid.clone()), NOW);
+    engine.apply(Event::PodGone(first.pod.uid.clone()), NOW);
     let decisions = engine.cycle(NOW);
     assert_eq!(decisions.bind.len(), 1);
     assert_eq!(decisions.cleared.len(), 1);
@@ -312,7 +312,7 @@ fn a_label_that_means_nothing_to_other_pods_decides_nothing_anew() {
     engine.apply(Event::Group(Box::new(group)), NOW);
     engine.apply(Event::Pod(Box::new(waiting.clone())), NOW);
     engine.cycle(NOW);
-    waiting.meta_mut().labels = [("x", "y")].into_iter().collect();
+    waiting.labels = [("x", "y")].into_iter().collect();
     engine.apply(Event::Pod(Box::new(waiting)), NOW);
     assert_eq!(engine.next_wakeup(NOW), None);
 }
@@ -358,7 +358,7 @@ fn a_pod_of_a_sub_group_that_is_not_there_is_told_once_and_holds_up_nobody() {
         .map(|stray| (&*stray.pod.name, stray.message.as_deref()))
         .collect();
     let sentence = "Pod references subgroup \"workers\", which does not exist in PodGroup ns/a";
-    assert_eq!(said, [(&*lost.meta.name, Some(sentence))]);
+    assert_eq!(said, [(&*lost.pod.name, Some(sentence))]);
 
     engine.apply(Event::Node(Box::new(node("n1", "1"))), NOW);
     assert!(engine.cycle(NOW).strays.is_empty(), "it was told before");
@@ -375,5 +375,5 @@ fn a_pod_of_a_sub_group_that_is_not_there_is_told_once_and_holds_up_nobody() {
         .iter()
         .map(|stray| (&*stray.pod.name, stray.message.as_deref()))
         .collect();
-    assert_eq!(said, [(&*found.meta.name, None)], "what was said is over");
+    assert_eq!(said, [(&*found.pod.name, None)], "what was said is over");
 }

@@ -148,7 +148,7 @@ impl Cluster {
                     one.status = PodStatus::Running;
                     one.node = Some(format!("n{place}").into());
                     if one.needs.gpu.kind != crate::engine::input::GpuKind::Regular {
-                        one.gpu_groups = vec![format!("g-{}", one.meta.uid).into()];
+                        one.gpu_groups = vec![format!("g-{}", one.pod.uid).into()];
                     }
                 }
             }
@@ -191,9 +191,9 @@ fn carried_out(events: &[Event], decisions: &Decisions) -> Vec<Event> {
             after.push(event.clone());
             continue;
         };
-        if decisions.evict.iter().any(|eviction| eviction.pod.uid == pod.meta.uid) {
-            after.push(Event::PodGone(pod.meta.uid.clone()));
-        } else if let Some(bind) = decisions.bind.iter().find(|bind| bind.pod.uid == pod.meta.uid) {
+        if decisions.evict.iter().any(|eviction| eviction.pod.uid == pod.pod.uid) {
+            after.push(Event::PodGone(pod.pod.uid.clone()));
+        } else if let Some(bind) = decisions.bind.iter().find(|bind| bind.pod.uid == pod.pod.uid) {
             let pod = PodInput {
                 status: PodStatus::Running,
                 node: Some(bind.node.clone()),
@@ -293,7 +293,7 @@ proptest! {
             times(&one, &mut now);
             for (event, gone) in now.iter_mut().zip(gone.iter().cycle().skip(7 * round)) {
                 if let Event::Pod(pod) = event && *gone {
-                    *event = Event::PodGone(pod.meta.uid.clone());
+                    *event = Event::PodGone(pod.pod.uid.clone());
                 }
             }
             // Nodes stay as they are, and so does what is known about them.
@@ -347,7 +347,7 @@ proptest! {
         let mut engine = engine(&events, &[]);
         engine.cycle(NOW);
         let (policy, model) = (&engine.policy, &mut engine.model);
-        let task = model.tasks.iter().find(|(_, task)| task.input.meta.uid == asking.meta.uid).map(|(id, _)| id).expect("it was added");
+        let task = model.tasks.iter().find(|(_, task)| task.input.pod.uid == asking.pod.uid).map(|(id, _)| id).expect("it was added");
         let class = model.tasks[task].class;
         model.refresh_class(class);
         let scorers = Scorers::of(policy);

@@ -22,7 +22,7 @@ use crate::engine::decision::Decisions;
 use crate::engine::input::devices::{DeviceInput, Reach};
 use crate::engine::input::{
     Amounts, BudgetInput, Event, GPU, GpuKind, GpuRequest, GroupInput, GroupKey, Name, Needs, NodeInput,
-    NodeRequirement, Pairs, PodInput, PodMeta, PodSelector, PodStatus, PodTerm, QueueInput, Relations, SelectorOp,
+    NodeRequirement, Pairs, PodInput, PodRef, PodSelector, PodStatus, PodTerm, QueueInput, Relations, SelectorOp,
     Share, Spread, SubGroupInput, Time, TopologyConstraint, TopologyInput, WHOLE,
 };
 use crate::engine::model::resources::GPUS;
@@ -208,14 +208,14 @@ fn outcomes(events: &[Event], decisions: &Decisions) -> BTreeMap<String, String>
         let bind = decisions
             .bind
             .iter()
-            .find(|bind| bind.pod.uid == pod.meta.uid)
+            .find(|bind| bind.pod.uid == pod.pod.uid)
             .map(|bind| format!("B {}", bind.node));
         let plan = decisions
             .pipeline
             .iter()
-            .find(|plan| plan.pod.uid == pod.meta.uid)
+            .find(|plan| plan.pod.uid == pod.pod.uid)
             .map(|plan| format!("P {}", plan.node));
-        let evicted = decisions.evict.iter().any(|eviction| eviction.pod.uid == pod.meta.uid);
+        let evicted = decisions.evict.iter().any(|eviction| eviction.pod.uid == pod.pod.uid);
         match (bind, plan, evicted) {
             (Some(bind), None, false) => bind,
             (None, Some(plan), false) => plan,
@@ -450,13 +450,9 @@ pub fn placed(pod: PodInput, on: &str) -> PodInput {
 pub fn pod(group: &GroupInput, number: usize, gpus: &str) -> PodInput {
     let name: Name = format!("{}-{number:03}", group.key.name()).into();
     PodInput {
-        meta: Arc::new(PodMeta {
-            uid: name.clone(),
-            namespace: group.key.namespace().into(),
-            name,
-            created: Time(group.created.0 + number as i64),
-            labels: std::iter::once(("app", &group.key.name())).collect(),
-        }),
+        pod: PodRef::new(group.key.namespace(), &name, &name),
+        created: Time(group.created.0 + number as i64),
+        labels: std::iter::once(("app", &group.key.name())).collect(),
         group: Some(group.key.clone()),
         sub_group: None,
         status: PodStatus::Pending,
@@ -579,7 +575,7 @@ fn job(line: &str, age: usize) -> Vec<Event> {
         pod.task_priority = priority.parse().ok();
     }
     for pod in &mut pods {
-        pod.relations = relations(&pod.meta.labels, &options);
+        pod.relations = relations(&pod.labels, &options);
         pod.needs_mut().request.cpu = number("cpu").unwrap_or(pod.needs.request.cpu);
         pod.needs_mut().request.memory = number("mem").unwrap_or(pod.needs.request.memory);
     }

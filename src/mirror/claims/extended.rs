@@ -185,7 +185,7 @@ pub fn of_pod(claims: &Claims, pod: &Pod, request: Option<&BindRequest>) -> Opti
     let promised = request.and_then(|request| request.spec.extended_resource_claim_allocation.as_ref());
     let promised = promised.and_then(|promised| promised.allocation.as_ref());
     Some(Extended {
-        key: key(&pod.meta.uid),
+        key: key(&pod.pod.uid),
         wanted: wanted.collect(),
         promised: promised.map(|promised| Arc::new(allocation::read(promised))),
     })

@@ -94,12 +94,7 @@ fn a_pod_is_read_whole() {
           spec: {schedulerName: kai-scheduler, nodeName: n1, containers: []}, status: {phase: Running, nominatedNodeName: n2}}",
     );
     assert_eq!(
-        (
-            &*read.meta.uid,
-            &*read.meta.namespace,
-            &*read.meta.name,
-            read.meta.created
-        ),
+        (&*read.pod.uid, &*read.pod.namespace, &*read.pod.name, read.created),
         ("u1", "ns", "p", Time(1_767_225_600_000))
     );
     assert_eq!(read.group, Some(GroupKey::new("ns", "g")));

@@ -31,16 +31,13 @@ fn a_plain_pod_is_held_in_full_without_the_object() {
           status: {phase: Running, qosClass: Guaranteed, nominatedNodeName: m}}",
     );
     assert!(pod.whole.is_none());
-    assert_eq!(
-        (&*pod.meta.namespace, &*pod.meta.name, &*pod.meta.uid),
-        ("ns", "p", "u")
-    );
+    assert_eq!((&*pod.pod.namespace, &*pod.pod.name, &*pod.pod.uid), ("ns", "p", "u"));
     assert_eq!(pod.version.as_deref(), Some("7"));
     assert_eq!(
-        (pod.meta.created, pod.deleted),
+        (pod.created, pod.deleted),
         (Time(1_767_225_600_000), Some(Time(1_767_225_601_000)))
     );
-    assert_eq!(pod.meta.labels.iter().collect::<Vec<_>>(), [("a", ""), ("b", "x")]);
+    assert_eq!(pod.labels.iter().collect::<Vec<_>>(), [("a", ""), ("b", "x")]);
     assert_eq!(pod.annotations.get("note"), Some("hello"));
     assert_eq!((&*pod.scheduler, pod.phase), ("kai-scheduler", Phase::Running));
     assert_eq!((pod.node.as_deref(), pod.nominated.as_deref()), (Some("n"), Some("m")));

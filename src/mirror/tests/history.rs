@@ -20,7 +20,7 @@ impl View {
             match event {
                 Event::Node(node) => self.0.insert(format!("node {}", node.name), said),
                 Event::Group(group) => self.0.insert(format!("group {}", group.key.name()), said),
-                Event::Pod(pod) => self.0.insert(format!("pod {}", pod.meta.uid), said),
+                Event::Pod(pod) => self.0.insert(format!("pod {}", pod.pod.uid), said),
                 Event::NodeGone(name) => self.0.remove(&format!("node {name}")),
                 Event::GroupGone(key) => self.0.remove(&format!("group {}", key.name())),
                 Event::PodGone(uid) => self.0.remove(&format!("pod {uid}")),

@@ -71,7 +71,7 @@ fn told(events: &[Event]) -> Vec<String> {
         };
         let claims: Vec<_> = volumes.claims.iter().map(state).collect();
         let missing = volumes.missing.as_deref().unwrap_or_default();
-        format!("{}: {missing}{}", pod.meta.name, claims.join(", "))
+        format!("{}: {missing}{}", pod.pod.name, claims.join(", "))
     };
     let word = |event: &Event| match event {
         Event::Pod(input) => pod(input),

@@ -37,11 +37,7 @@ fn user(name: &str, labels: &Value, phase: &str) -> Pod {
 }
 
 fn reference(name: &str) -> PodRef {
-    PodRef {
-        uid: name.into(),
-        namespace: "team".into(),
-        name: name.into(),
-    }
+    PodRef::new("team", name, name)
 }
 
 impl World {

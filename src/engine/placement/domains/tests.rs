@@ -44,7 +44,7 @@ fn cluster(racks: &[&[&str]], running: &[(&str, &str, &str)], pending: &[PodInpu
         .filter(|(_, task)| task.input.node.is_none())
         .map(|(id, _)| id)
         .collect();
-    tasks.sort_by_key(|task| model.tasks[*task].input.meta.uid.clone());
+    tasks.sort_by_key(|task| model.tasks[*task].input.pod.uid.clone());
     (model, tasks)
 }
 

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::engine::Engine;
 use crate::engine::input::{
-    Event, Name, NodeRequirement, PodInput, PodSelector, PodTerm, Relations, SelectorOp, Spread,
+    Event, Name, NodeRequirement, PodInput, PodRef, PodSelector, PodTerm, Relations, SelectorOp, Spread,
 };
 use crate::engine::policy::Policy;
 use crate::engine::tests::scenario::{NOW, group, node, placed, pod};
@@ -89,11 +89,11 @@ fn relations(text: &str) -> Relations {
 pub fn made(number: usize, labels: &str, text: &str) -> PodInput {
     let (namespace, labels) = labels.split_once('/').unwrap_or(("ns", labels));
     let mut made = pod(&group("g", "q", number), number, "0");
-    made.meta_mut().namespace = namespace.into();
+    made.pod = PodRef::new(namespace, &made.pod.name, &made.pod.uid);
     let pairs = labels.split_whitespace().map(|pair| pair.split_once('=').unwrap());
     let mut pairs: Vec<_> = pairs.collect();
     pairs.sort_unstable();
-    made.meta_mut().labels = pairs.into_iter().collect();
+    made.labels = pairs.into_iter().collect();
     let all = relations(text);
     made.relations = (all != Relations::default()).then(|| Arc::new(all));
     made
@@ -123,12 +123,12 @@ pub fn model_of(nodes: &[(&str, &str)], running: &[(&str, &str, &str)], waiting:
 
 /// The same with one that waits.
 fn cluster(nodes: &[(&str, &str)], running: &[(&str, &str, &str)], waiting: PodInput) -> (Model, TaskId) {
-    let uid = waiting.meta.uid.clone();
+    let uid = waiting.pod.uid.clone();
     let model = model_of(nodes, running, vec![waiting]);
     let task = model
         .tasks
         .iter()
-        .find(|(_, task)| task.input.meta.uid == uid)
+        .find(|(_, task)| task.input.pod.uid == uid)
         .unwrap()
         .0;
     (model, task)
@@ -559,7 +559,7 @@ fn preferences_add_up_over_both_sides() {
 
 fn selects(selector: &PodSelector, pod: &PodInput) -> bool {
     let meets = |one: &NodeRequirement| {
-        let value = pod.meta.labels.get(&one.key).map(Name::from);
+        let value = pod.labels.get(&one.key).map(Name::from);
         let value = value.as_ref();
         match one.op {
             SelectorOp::In => value.is_some_and(|value| one.values.contains(value)),
@@ -572,7 +572,7 @@ fn selects(selector: &PodSelector, pod: &PodInput) -> bool {
     selector
         .namespaces
         .as_ref()
-        .is_none_or(|all| all.contains(&pod.meta.namespace))
+        .is_none_or(|all| all.contains(&pod.pod.namespace))
         && selector.labels.as_ref().is_some_and(|all| all.iter().all(meets))
 }
 
