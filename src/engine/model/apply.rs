@@ -157,7 +157,7 @@ impl Model {
     }
 
     fn apply_group(&mut self, input: Box<GroupInput>) {
-        let id = self.gang_slot(&input.key);
+        let id = self.gang_id(&input.key);
         let old = self.gangs[id].input.as_deref();
         if old == Some(&*input) {
             return;
@@ -569,16 +569,6 @@ impl Model {
     }
 
     fn gang_id(&mut self, key: &GroupKey) -> GangId {
-        let id = self.gang_slot(key);
-        let gang = &mut self.gangs[id];
-        if gang.tree.is_empty() {
-            gang.plant();
-        }
-        id
-    }
-
-    /// The id of a gang whose tree is yet to be planted if it is new.
-    fn gang_slot(&mut self, key: &GroupKey) -> GangId {
         if let Some(id) = self.gangs.id(key) {
             return id;
         }

@@ -4,8 +4,9 @@
 //! is left of it, or about a part of it.
 
 use std::cmp::Ordering;
+use std::sync::{Arc, LazyLock};
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use smol_str::SmolStr;
 
 use crate::engine::input::{GroupInput, GroupKey, Keyed, Name, TopologyConstraint};
@@ -15,6 +16,9 @@ use super::task::{STATUSES, Status};
 
 /// Pods of a gang; few gangs have many.
 pub type Tasks = SmallVec<[TaskId; 4]>;
+
+/// The pod sets of a gang; few gangs have many.
+type PodSets = SmallVec<[PodSet; 1]>;
 
 /// A figure for each member of a gang's tree; few gangs have many.
 pub type PerMember = SmallVec<[usize; 4]>;
@@ -50,8 +54,8 @@ pub enum Kind {
         /// Its members.
         members: SmallVec<[Member; 4]>,
     },
-    /// Holds pods and needs a number of them.
-    Pods(PodSet),
+    /// Holds pods and needs a number of them: which of the gang's pod sets it is.
+    Pods(u32),
 }
 
 /// Pods of one kind.
@@ -68,6 +72,10 @@ pub struct PodSet {
 }
 
 impl PodSet {
+    fn of(min: usize) -> Self {
+        Self { min, ..Self::default() }
+    }
+
     fn count(&self, of: &[u32; STATUSES]) -> usize {
         let counts = self.counts.iter().zip(of);
         counts.map(|(count, counts)| count * counts).sum::<u32>() as usize
@@ -138,8 +146,10 @@ pub struct Gang {
     pub input: Option<Box<GroupInput>>,
     /// Its queue, known or not.
     pub queue: Option<QueueId>,
-    /// Its tree. The root is the first.
-    pub tree: Box<[TreeNode]>,
+    /// Its tree. The root is the first. All gangs without sub-groups and topology share one.
+    pub tree: Arc<[TreeNode]>,
+    /// Its pod sets, as the tree counts them.
+    sets: PodSets,
     /// All its pods.
     pub tasks: Tasks,
     /// Its sub-groups contradict each other: what is wrong.
@@ -167,14 +177,15 @@ impl Keyed for Gang {
 }
 
 impl Gang {
-    /// A gang of which only the name is known, without a tree.
+    /// A gang of which only the name is known.
     #[must_use]
     pub fn unknown(key: GroupKey) -> Self {
         Self {
             key,
             input: None,
             queue: None,
-            tree: Box::default(),
+            tree: simple(None),
+            sets: smallvec![PodSet::of(1)],
             tasks: Tasks::new(),
             broken: None,
             changed: 0,
@@ -184,36 +195,22 @@ impl Gang {
     /// Builds the tree from the input. The pod sets are empty then.
     pub fn plant(&mut self) {
         self.broken = None;
-        let root = |need, members, topology| TreeNode {
-            name: ROOT,
-            parent: None,
-            kind: Kind::Set { need, members },
-            topology,
-        };
-        let simple = |min: usize, topology| {
-            let pods = TreeNode {
-                name: DEFAULT,
-                parent: Some(0),
-                kind: Kind::Pods(PodSet {
-                    min,
-                    ..PodSet::default()
-                }),
-                topology: None,
-            };
-            Box::new([root(1, SmallVec::from_slice(&[1]), topology), pods]) as Box<[TreeNode]>
-        };
         let Some(input) = self.input.as_deref() else {
-            self.tree = simple(1, None);
-            return;
+            return self.plant_simple(1, None);
         };
         match grow(input) {
-            Ok(Some(tree)) => self.tree = tree.into(),
-            Ok(None) => self.tree = simple(count(input.min_member.unwrap_or(1)), topology(input.topology.as_ref())),
+            Ok(Some((tree, sets))) => (self.tree, self.sets) = (tree.into(), sets),
+            Ok(None) => self.plant_simple(count(input.min_member.unwrap_or(1)), topology(input.topology.as_ref())),
             Err(what) => {
-                self.tree = simple(count(input.min_member.unwrap_or(1)), topology(input.topology.as_ref()));
+                self.plant_simple(count(input.min_member.unwrap_or(1)), topology(input.topology.as_ref()));
                 self.broken = Some(what.into());
             }
         }
+    }
+
+    fn plant_simple(&mut self, min: usize, topology: Option<Box<TopologyConstraint>>) {
+        self.tree = simple(topology);
+        self.sets = smallvec![PodSet::of(min)];
     }
 
     /// The pod set of that sub-group label.
@@ -236,16 +233,16 @@ impl Gang {
     /// The pods of a pod set.
     #[must_use]
     pub fn pods(&self, member: Member) -> Option<&PodSet> {
-        match &self.tree[member as usize].kind {
-            Kind::Pods(pods) => Some(pods),
+        match self.tree[member as usize].kind {
+            Kind::Pods(at) => Some(&self.sets[at as usize]),
             Kind::Set { .. } => None,
         }
     }
 
     /// The pods of a pod set, to change.
     pub fn pods_mut(&mut self, member: Member) -> Option<&mut PodSet> {
-        match &mut self.tree[member as usize].kind {
-            Kind::Pods(pods) => Some(pods),
+        match self.tree[member as usize].kind {
+            Kind::Pods(at) => Some(&mut self.sets[at as usize]),
             Kind::Set { .. } => None,
         }
     }
@@ -258,13 +255,13 @@ impl Gang {
     /// Pods of one status, in all pod sets.
     #[must_use]
     pub fn with(&self, status: Status) -> usize {
-        self.pod_sets().map(|(_, pods)| pods.with(status)).sum()
+        self.sets.iter().map(|pods| pods.with(status)).sum()
     }
 
     /// Some pod of it waits for a place.
     #[must_use]
     pub fn waits(&self) -> bool {
-        self.pod_sets().any(|(_, pods)| pods.with(Status::Pending) > 0)
+        self.sets.iter().any(|pods| pods.with(Status::Pending) > 0)
     }
 
     /// Active pods per member; 0 for sets.
@@ -278,11 +275,8 @@ impl Gang {
         if let Some(pods) = self.only_pod_set() {
             return PerMember::from_buf_and_len([0, figure(pods), 0, 0], 2);
         }
-        let figure = |node: &TreeNode| match &node.kind {
-            Kind::Pods(pods) => figure(pods),
-            Kind::Set { .. } => 0,
-        };
-        self.tree.iter().map(figure).collect()
+        let figure = |member| self.pods(member).map_or(0, &figure);
+        (0..self.tree.len() as Member).map(figure).collect()
     }
 
     /// Whether a member has what it needs.
@@ -296,7 +290,7 @@ impl Gang {
     #[must_use]
     pub fn have_and_need(&self, member: Member, active: &[usize]) -> (usize, usize) {
         match &self.tree[member as usize].kind {
-            Kind::Pods(pods) => (active[member as usize], pods.min),
+            Kind::Pods(at) => (active[member as usize], self.sets[*at as usize].min),
             Kind::Set { need, members } => (
                 members.iter().filter(|&&below| self.satisfied(below, active)).count(),
                 *need,
@@ -413,9 +407,9 @@ impl Gang {
                     ..
                 },
                 TreeNode {
-                    kind: Kind::Pods(pods), ..
+                    kind: Kind::Pods(_), ..
                 },
-            ] => Some(pods),
+            ] => self.sets.first(),
             _ => None,
         }
     }
@@ -533,8 +527,35 @@ fn topology(constraint: Option<&TopologyConstraint>) -> Option<Box<TopologyConst
     constraint.cloned().map(Box::new)
 }
 
-/// The tree of a group with sub-groups; `None` if no pod set hangs under the root.
-fn grow(input: &GroupInput) -> Result<Option<Vec<TreeNode>>, String> {
+/// The tree of a gang without sub-groups: its root and one pod set.
+fn simple(topology: Option<Box<TopologyConstraint>>) -> Arc<[TreeNode]> {
+    static PLAIN: LazyLock<Arc<[TreeNode]>> = LazyLock::new(|| tree(None));
+    fn tree(topology: Option<Box<TopologyConstraint>>) -> Arc<[TreeNode]> {
+        let root = TreeNode {
+            name: ROOT,
+            parent: None,
+            kind: Kind::Set {
+                need: 1,
+                members: SmallVec::from_slice(&[1]),
+            },
+            topology,
+        };
+        let pods = TreeNode {
+            name: DEFAULT,
+            parent: Some(0),
+            kind: Kind::Pods(0),
+            topology: None,
+        };
+        Arc::new([root, pods])
+    }
+    match topology {
+        None => Arc::clone(&PLAIN),
+        Some(_) => tree(topology),
+    }
+}
+
+/// The tree of a group with sub-groups, and its pod sets; `None` if no pod set hangs under the root.
+fn grow(input: &GroupInput) -> Result<Option<(Vec<TreeNode>, PodSets)>, String> {
     let subs = &input.sub_groups;
     if subs.is_empty() {
         return Ok(None);
@@ -563,7 +584,7 @@ fn grow(input: &GroupInput) -> Result<Option<Vec<TreeNode>>, String> {
         topology: topology(input.topology.as_ref()),
     }];
     let mut waiting: Vec<(usize, Member)> = top.into_iter().rev().map(|at| (at, 0)).collect();
-    let mut pod_sets = 0;
+    let mut sets = SmallVec::new();
     while let Some((at, parent)) = waiting.pop() {
         let sub = &subs[at];
         let below = children(Some(&sub.name));
@@ -572,11 +593,8 @@ fn grow(input: &GroupInput) -> Result<Option<Vec<TreeNode>>, String> {
             members.push(member);
         }
         let kind = if below.is_empty() {
-            pod_sets += 1;
-            Kind::Pods(PodSet {
-                min: count(sub.min_member.unwrap_or(0)),
-                ..PodSet::default()
-            })
+            sets.push(PodSet::of(count(sub.min_member.unwrap_or(0))));
+            Kind::Pods(sets.len() as u32 - 1)
         } else {
             Kind::Set {
                 need: sub.min_sub_group.map_or(below.len(), count),
@@ -591,7 +609,7 @@ fn grow(input: &GroupInput) -> Result<Option<Vec<TreeNode>>, String> {
             topology: topology(sub.topology.as_ref()),
         });
     }
-    Ok((pod_sets > 0).then_some(tree))
+    Ok((!sets.is_empty()).then_some((tree, sets)))
 }
 
 #[cfg(test)]
