@@ -202,7 +202,10 @@ pub struct Mirror {
     pods: Registry<Arc<slim::Pod>>,
     nodes: Table<Box<str>, NodeInput>,
     queues: Table<Box<str>, QueueInput>,
-    groups: Registry<Box<groups::Known>>,
+    /// Pod groups as the API server shows them.
+    groups: Registry<Arc<slim::Group>>,
+    /// Pod groups as the grouper is about to write them.
+    drafts: Registry<Box<groups::Draft>>,
     memberships: Table<Box<str>, pod::Membership>,
     /// Groupings of pods that the watch has not shown yet, by uid.
     early: Table<Box<str>, Grouping>,
@@ -228,6 +231,7 @@ impl Mirror {
             nodes: Table::default(),
             queues: Table::default(),
             groups: Registry::default(),
+            drafts: Registry::default(),
             memberships: Table::default(),
             early: Table::default(),
             requests: bind_request::Requests::default(),

@@ -14,45 +14,19 @@ use crate::engine::input::{Event, GroupInput, GroupKey, Keyed};
 /// Groupings that may wait for their pods. More mean that the pods are gone; a lost one is found again by its annotation.
 const MAX_EARLY: usize = 16_384;
 
-/// What is known about a pod group.
-pub struct Known {
+/// A pod group as the grouper is about to write it.
+pub struct Draft {
     key: GroupKey,
-    /// As the API server shows it.
-    real: Option<Arc<slim::Group>>,
-    /// As the grouper is about to write it.
-    draft: Option<Arc<slim::Group>>,
-    /// Pods that hold the draft.
-    drafted_by: usize,
-    /// The engine was told of it.
-    told: bool,
+    /// The object; `None` if it was deleted since.
+    group: Option<Arc<slim::Group>>,
+    /// Pods that hold it.
+    pods: usize,
 }
 
-impl Keyed for Box<Known> {
+impl Keyed for Box<Draft> {
     type Key = GroupKey;
     fn key(&self) -> &GroupKey {
         &self.key
-    }
-}
-
-impl Known {
-    fn new(key: GroupKey) -> Self {
-        Self {
-            key,
-            real: None,
-            draft: None,
-            drafted_by: 0,
-            told: false,
-        }
-    }
-
-    fn object(&self) -> Option<&Arc<slim::Group>> {
-        self.real.as_ref().or(self.draft.as_ref())
-    }
-
-    /// The object, if it is of the shard.
-    fn within(&self, shard: &Shard) -> Option<&slim::Group> {
-        let object = self.object().map(Arc::as_ref);
-        object.filter(|group| shard.takes(&group.labels))
     }
 }
 
@@ -83,43 +57,61 @@ impl Lookups {
 
 impl Mirror {
     pub(super) fn group_applied(&mut self, group: Arc<slim::Group>, out: &mut Output) {
-        let key = group.key.clone();
+        let key = &group.key;
         if key.namespace().is_empty() || key.name().is_empty() {
             return out.reject("PodGroup", key.namespace(), key.name(), Problem::NoIdentity);
         }
-        self.with_group(key, out, |known| known.real = Some(group));
+        let old = self.groups.insert(Arc::clone(&group));
+        let before = old.as_deref().or_else(|| self.draft(key));
+        self.group_changed(key, before, Some(&group), out);
     }
 
     pub(super) fn group_deleted(&mut self, group: &slim::Group, out: &mut Output) {
-        self.with_group(group.key.clone(), out, |known| {
-            known.real = None;
-            known.draft = None;
+        self.with_group(&group.key, out, |mirror| {
+            mirror.groups.remove(&group.key);
+            if let Some(draft) = mirror.drafts.get_mut(&group.key) {
+                draft.group = None;
+            }
         });
     }
 
+    fn draft(&self, key: &GroupKey) -> Option<&slim::Group> {
+        self.drafts.get(key)?.group.as_deref()
+    }
+
+    /// The object that counts: the API server's, else the grouper's.
+    fn group(&self, key: &GroupKey) -> Option<Arc<slim::Group>> {
+        let draft = || self.drafts.get(key)?.group.clone();
+        self.groups.get(key).cloned().or_else(draft)
+    }
+
     /// Changes what is known of a group and tells of it if the engine would see a difference.
-    fn with_group(&mut self, key: GroupKey, out: &mut Output, change: impl FnOnce(&mut Known)) {
+    fn with_group(&mut self, key: &GroupKey, out: &mut Output, change: impl FnOnce(&mut Self)) {
+        let before = self.group(key);
+        change(self);
+        let after = self.group(key);
+        self.group_changed(key, before.as_deref(), after.as_deref(), out);
+    }
+
+    /// Tells of a group if the engine would see a difference.
+    fn group_changed(
+        &self,
+        key: &GroupKey,
+        before: Option<&slim::Group>,
+        after: Option<&slim::Group>,
+        out: &mut Output,
+    ) {
         let (lookups, shard) = (&self.lookups, &self.settings.shard);
-        let known = self
-            .groups
-            .get_or_insert_with(&key, || Box::new(Known::new(key.clone())));
-        let told = known.within(shard).filter(|_| known.told);
-        let before = told.map(|group| lookups.read(key.clone(), group, shard, None));
-        change(known);
-        if let Some(group) = known.within(shard) {
-            let after = lookups.read(key, group, shard, Some(out));
+        let ours = |group: &&slim::Group| shard.takes(&group.labels);
+        let before = before.filter(ours);
+        let before = before.map(|group| lookups.read(key.clone(), group, shard, None));
+        if let Some(group) = after.filter(ours) {
+            let after = lookups.read(key.clone(), group, shard, Some(out));
             if before.as_ref() != Some(&after) {
                 out.events.push(Event::Group(Box::new(after)));
             }
-            known.told = true;
-            return;
-        }
-        let was_told = std::mem::take(&mut known.told);
-        if known.object().is_none() && known.drafted_by == 0 {
-            self.groups.remove(&key);
-        }
-        if was_told {
-            out.events.push(Event::GroupGone(key));
+        } else if before.is_some() {
+            out.events.push(Event::GroupGone(key.clone()));
         }
     }
 
@@ -130,16 +122,20 @@ impl Mirror {
         concerned: impl Fn(&slim::Group) -> bool,
         change: impl FnOnce(&mut Self),
     ) {
-        let concerned = |known: &Known| known.object().is_some_and(|group| concerned(group));
-        let concerned = self.groups.iter().filter(|known| concerned(known));
-        let mut keys: Vec<GroupKey> = concerned.map(|known| known.key.clone()).collect();
+        let real = self.groups.iter().map(|group| (&group.key, group));
+        let drafts = self.drafts.iter();
+        let drafts = drafts.filter_map(|draft| Some((&draft.key, draft.group.as_ref()?)));
+        let all = real.chain(drafts).filter(|(_, group)| concerned(group));
+        let mut keys: Vec<GroupKey> = all.map(|(key, _)| key.clone()).collect();
         keys.sort_unstable();
+        keys.dedup();
         let read = |mirror: &Self| -> Vec<_> {
-            let known = keys.iter().filter_map(|key| Some((key, mirror.groups.get(key)?)));
-            known
-                .map(|(key, known)| {
-                    let group = known.within(&mirror.settings.shard)?;
-                    Some(mirror.lookups.read(key.clone(), group, &mirror.settings.shard, None))
+            let shard = &mirror.settings.shard;
+            let groups = keys.iter().filter_map(|key| Some((key, mirror.group(key)?)));
+            groups
+                .map(|(key, group)| {
+                    let ours = shard.takes(&group.labels);
+                    ours.then(|| mirror.lookups.read(key.clone(), &group, shard, None))
                 })
                 .collect()
         };
@@ -211,10 +207,17 @@ impl Mirror {
         };
         let before = self.memberships.insert(grouping.uid.into(), membership);
         let stays = before.as_ref().is_some_and(|before| before.group == group);
-        self.with_group(group, out, |known| {
-            known.drafted_by += usize::from(!stays);
-            if known.real.is_none() {
-                known.draft = Some(Arc::new(grouping.group.into()));
+        self.with_group(&group, out, |mirror| {
+            let draft = mirror.drafts.get_or_insert_with(&group, || {
+                Box::new(Draft {
+                    key: group.clone(),
+                    group: None,
+                    pods: 0,
+                })
+            });
+            draft.pods += usize::from(!stays);
+            if mirror.groups.get(&group).is_none() {
+                draft.group = Some(Arc::new(grouping.group.into()));
             }
         });
         if let Some(before) = before.filter(|_| !stays) {
@@ -223,10 +226,13 @@ impl Mirror {
     }
 
     pub(super) fn leave_draft(&mut self, group: &GroupKey, out: &mut Output) {
-        self.with_group(group.clone(), out, |known| {
-            known.drafted_by = known.drafted_by.saturating_sub(1);
-            if known.drafted_by == 0 {
-                known.draft = None;
+        self.with_group(group, out, |mirror| {
+            if let Some(draft) = mirror.drafts.get_mut(group) {
+                if draft.pods > 1 {
+                    draft.pods -= 1;
+                } else {
+                    mirror.drafts.remove(group);
+                }
             }
         });
     }

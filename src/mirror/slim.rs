@@ -95,6 +95,13 @@ impl Keyed for Arc<Pod> {
     }
 }
 
+impl Keyed for Arc<Group> {
+    type Key = GroupKey;
+    fn key(&self) -> &GroupKey {
+        &self.key
+    }
+}
+
 impl Pod {
     /// Whether it has a namespace, a name and a uid.
     #[must_use]

@@ -279,7 +279,11 @@ fn a_draft_leaves_with_its_last_pod() {
         &["group h in drafted at 50", "group g gone", "pod u Pending in h on -"],
     );
     check(&world.delete(pod("u", "")), &["pod u gone", "group h gone"]);
-    assert!(world.0.groups.iter().next().is_none() && world.0.memberships.is_empty());
+    assert!(
+        world.0.groups.iter().next().is_none()
+            && world.0.drafts.iter().next().is_none()
+            && world.0.memberships.is_empty()
+    );
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::engine::explain::report::{Findings, pod_ref};
 use crate::engine::fairshare::lines::Lines;
 use crate::engine::fairshare::order::Rules;
 use crate::engine::fairshare::tree::{Job, JobTree, Pick, Purpose, View};
-use crate::engine::input::{GPU, GpuKind, GroupKey, Name, Time, WHOLE};
+use crate::engine::input::{GPU, GpuKind, GroupKey, Name, PodStatus, Time, WHOLE};
 use crate::engine::model::claims::Used;
 use crate::engine::model::class::NodeSet;
 use crate::engine::model::ids::{ClassId, GangId, ShapeId, TaskId};
@@ -248,8 +248,10 @@ impl<'a> Session<'a> {
         decisions.bind.reserve(with(Status::Allocated));
         decisions.pipeline.reserve(with(Status::Pipelined));
         decisions.evict.reserve(with(Status::Releasing));
-        for task in decided {
-            self.finish_task(task, decisions);
+        // All at once: each is far from the others in memory, and so they are waited for together.
+        let real: Vec<bool> = decided.iter().map(|task| self.is_real(*task)).collect();
+        for (task, real) in decided.into_iter().zip(real) {
+            self.finish_task(task, real, decisions);
         }
         for &gang in &self.timed {
             let gang = &self.model.gangs[gang];
@@ -303,10 +305,14 @@ impl<'a> Session<'a> {
         gang.satisfied(0, &gang.per_member(|pods| pods.active() - pods.with(Status::Pipelined)))
     }
 
-    fn finish_task(&mut self, id: TaskId, decisions: &mut Decisions) {
+    /// It was bound before this cycle, so that to take its place is to evict it.
+    fn is_real(&self, id: TaskId) -> bool {
         let task = &self.model.tasks[id];
-        let real = task.assumed == Assumed::Bound || task.input.status != crate::engine::input::PodStatus::Pending;
-        let state = task.state.clone();
+        task.assumed == Assumed::Bound || task.input.status != PodStatus::Pending
+    }
+
+    fn finish_task(&mut self, id: TaskId, real: bool, decisions: &mut Decisions) {
+        let state = self.model.tasks[id].state.clone();
         if state.status == Status::Allocated {
             decisions.bind.extend(self.bind(id));
             self.model.binding(id);

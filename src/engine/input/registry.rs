@@ -41,6 +41,9 @@ impl<T: Keyed> Registry<T> {
     /// What has that key.
     #[must_use]
     pub fn get(&self, key: &T::Key) -> Option<&T> {
+        if self.table.is_empty() {
+            return None;
+        }
         self.table.find(self.hasher.hash_one(key), |thing| thing.key() == key)
     }
 
@@ -52,11 +55,20 @@ impl<T: Keyed> Registry<T> {
         }
     }
 
-    /// Takes a thing in, instead of what has the same key.
-    pub fn insert(&mut self, thing: T) {
+    /// What has that key, to change.
+    pub fn get_mut(&mut self, key: &T::Key) -> Option<&mut T> {
+        self.table
+            .find_mut(self.hasher.hash_one(key), |thing| thing.key() == key)
+    }
+
+    /// Takes a thing in, instead of what has the same key; gives that back.
+    pub fn insert(&mut self, thing: T) -> Option<T> {
         match self.entry(thing.key()) {
-            Entry::Occupied(mut entry) => *entry.get_mut() = thing,
-            Entry::Vacant(entry) => drop(entry.insert(thing)),
+            Entry::Occupied(mut entry) => Some(std::mem::replace(entry.get_mut(), thing)),
+            Entry::Vacant(entry) => {
+                entry.insert(thing);
+                None
+            }
         }
     }
 
