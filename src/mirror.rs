@@ -255,7 +255,7 @@ impl Mirror {
     }
 
     /// Takes in one change and says what the engine must be told.
-    pub fn apply(&mut self, change: Change) -> Output {
+    pub fn apply(&mut self, change: &Change) -> Output {
         let mut out = Output::default();
         if !self.started {
             self.started = true;
@@ -265,25 +265,25 @@ impl Mirror {
         }
         match change {
             Change::Applied(Object::Pod(pod)) => self.pod_applied(pod, &mut out),
-            Change::Deleted(Object::Pod(pod)) => self.pod_deleted(&pod, &mut out),
-            Change::Applied(Object::Node(node)) => self.node_applied(&node, &mut out),
+            Change::Deleted(Object::Pod(pod)) => self.pod_deleted(pod, &mut out),
+            Change::Applied(Object::Node(node)) => self.node_applied(node, &mut out),
             Change::Deleted(Object::Node(node)) => self.node_gone(&node.name_any(), &mut out),
-            Change::Applied(Object::Queue(queue)) => self.queue_applied(&queue, &mut out),
+            Change::Applied(Object::Queue(queue)) => self.queue_applied(queue, &mut out),
             Change::Deleted(Object::Queue(queue)) => self.queue_gone(&queue.name_any(), &mut out),
             Change::Applied(Object::PodGroup(group)) => self.group_applied(group, &mut out),
-            Change::Deleted(Object::PodGroup(group)) => self.group_deleted(&group, &mut out),
+            Change::Deleted(Object::PodGroup(group)) => self.group_deleted(group, &mut out),
             Change::Applied(Object::BindRequest(request)) => {
-                self.with_pod(&bind_request::pod_key(&request), &mut out, |mirror| {
-                    mirror.requests.put(request);
+                self.with_pod(&bind_request::pod_key(request), &mut out, |mirror| {
+                    mirror.requests.put(Arc::clone(request));
                 });
             }
             Change::Deleted(Object::BindRequest(request)) => {
-                self.with_pod(&bind_request::pod_key(&request), &mut out, |mirror| {
-                    mirror.requests.remove(&request);
+                self.with_pod(&bind_request::pod_key(request), &mut out, |mirror| {
+                    mirror.requests.remove(request);
                 });
             }
             Change::Applied(Object::PriorityClass(class)) => {
-                self.with_groups(&mut out, |_| true, |mirror| mirror.lookups.classes.put(&class));
+                self.with_groups(&mut out, |_| true, |mirror| mirror.lookups.classes.put(class));
             }
             Change::Deleted(Object::PriorityClass(class)) => {
                 self.with_groups(
@@ -293,40 +293,40 @@ impl Mirror {
                 );
             }
             Change::Applied(Object::Topology(topology)) => self.topology_applied(topology, &mut out),
-            Change::Deleted(Object::Topology(topology)) => self.topology_deleted(&topology, &mut out),
-            Change::Applied(Object::Namespace(namespace)) if self.namespaces.has(&namespace) => {}
+            Change::Deleted(Object::Topology(topology)) => self.topology_deleted(topology, &mut out),
+            Change::Applied(Object::Namespace(namespace)) if self.namespaces.has(namespace) => {}
             Change::Applied(Object::Namespace(namespace)) => {
-                self.with_pods_that_select_namespaces(&mut out, |mirror| mirror.namespaces.put(&namespace));
+                self.with_pods_that_select_namespaces(&mut out, |mirror| mirror.namespaces.put(namespace));
             }
             Change::Deleted(Object::Namespace(namespace)) => {
-                self.with_pods_that_select_namespaces(&mut out, |mirror| mirror.namespaces.remove(&namespace));
+                self.with_pods_that_select_namespaces(&mut out, |mirror| mirror.namespaces.remove(namespace));
             }
             Change::Applied(Object::NodeResourceTopology(topology)) => {
                 let ignored = self.settings.numa.as_ref();
-                let zones = ignored.and_then(|ignored| numa::read(&topology, ignored));
+                let zones = ignored.and_then(|ignored| numa::read(topology, ignored));
                 self.zones_changed(&topology.name_any(), zones, &mut out);
             }
             Change::Deleted(Object::NodeResourceTopology(topology)) => {
                 self.zones_changed(&topology.name_any(), None, &mut out);
             }
-            Change::Applied(Object::ConfigMap(map)) => self.config_map_changed(&map, true, &mut out),
-            Change::Deleted(Object::ConfigMap(map)) => self.config_map_changed(&map, false, &mut out),
-            Change::Applied(Object::Storage(object)) => self.storage_changed(&object, true, &mut out),
-            Change::Deleted(Object::Storage(object)) => self.storage_changed(&object, false, &mut out),
+            Change::Applied(Object::ConfigMap(map)) => self.config_map_changed(map, true, &mut out),
+            Change::Deleted(Object::ConfigMap(map)) => self.config_map_changed(map, false, &mut out),
+            Change::Applied(Object::Storage(object)) => self.storage_changed(object, true, &mut out),
+            Change::Deleted(Object::Storage(object)) => self.storage_changed(object, false, &mut out),
             Change::Applied(Object::PodDisruptionBudget(_)) if !self.settings.budgets => {}
             Change::Applied(Object::PodDisruptionBudget(object)) => {
-                out.events.push(Event::Budget(Box::new(budget::read(&object))));
+                out.events.push(Event::Budget(Box::new(budget::read(object))));
             }
             Change::Deleted(Object::PodDisruptionBudget(object)) => out.events.push(Event::BudgetGone {
                 namespace: name(&object.namespace().unwrap_or_default()),
                 name: name(&object.name_any()),
             }),
-            Change::Applied(Object::ResourceClaim(claim)) => self.device_claim_changed(&claim, true, &mut out),
-            Change::Deleted(Object::ResourceClaim(claim)) => self.device_claim_changed(&claim, false, &mut out),
-            Change::Applied(Object::DeviceClass(class)) => self.class_changed(&class, true, &mut out),
-            Change::Deleted(Object::DeviceClass(class)) => self.class_changed(&class, false, &mut out),
-            Change::Applied(Object::ResourceSlice(slice)) => self.slice_changed(&slice, true, &mut out),
-            Change::Deleted(Object::ResourceSlice(slice)) => self.slice_changed(&slice, false, &mut out),
+            Change::Applied(Object::ResourceClaim(claim)) => self.device_claim_changed(claim, true, &mut out),
+            Change::Deleted(Object::ResourceClaim(claim)) => self.device_claim_changed(claim, false, &mut out),
+            Change::Applied(Object::DeviceClass(class)) => self.class_changed(class, true, &mut out),
+            Change::Deleted(Object::DeviceClass(class)) => self.class_changed(class, false, &mut out),
+            Change::Applied(Object::ResourceSlice(slice)) => self.slice_changed(slice, true, &mut out),
+            Change::Deleted(Object::ResourceSlice(slice)) => self.slice_changed(slice, false, &mut out),
             Change::Grouped(grouping) => self.grouped(grouping, &mut out),
         }
         out
@@ -339,18 +339,18 @@ impl Mirror {
         self.claims.given(pod.map(Arc::as_ref), &bind.claims)
     }
 
-    fn pod_applied(&mut self, pod: Arc<slim::Pod>, out: &mut Output) {
+    fn pod_applied(&mut self, pod: &Arc<slim::Pod>, out: &mut Output) {
         let (key, uid) = (&*pod.key, &*pod.pod.uid);
         if !pod.is_identified() {
             return out.reject("Pod", &pod.pod.namespace, &pod.pod.name, Problem::NoIdentity);
         }
         if pod.phase == slim::Phase::Failed {
-            return self.pod_deleted(&pod, out);
+            return self.pod_deleted(pod, out);
         }
         if !self.early.is_empty()
             && let Some(early) = self.early.remove(uid)
         {
-            self.join(early, out);
+            self.join(&early, out);
         }
         let mut old = self.pods.get(key).cloned();
         if let Some(known) = &old {
@@ -361,18 +361,18 @@ impl Mirror {
                 return;
             }
         }
-        self.claims.note_pod(key, old.as_deref(), Some(&pod));
-        let new = Box::new(self.read_pod(&pod, Some(out)));
+        self.claims.note_pod(key, old.as_deref(), Some(pod));
+        let new = self.read_pod(pod, Some(out));
         if old.is_none() {
-            self.volumes.join(key, &pod);
+            self.volumes.join(key, pod);
         }
         if self.settings.config_maps {
-            self.config_maps.join(key, &pod);
+            self.config_maps.join(key, pod);
         }
-        let same = old.is_some_and(|old| self.read_pod(&old, None) == *new);
-        self.pods.insert(pod);
+        let same = old.is_some_and(|old| self.read_pod(&old, None) == new);
+        self.pods.insert(Arc::clone(pod));
         if !same {
-            out.events.push(Event::Pod(new));
+            out.events.push(Event::Pod(Box::new(new)));
         }
     }
 

@@ -117,7 +117,7 @@ fn replay(file: &Path, now: Option<Timestamp>, explain: bool) -> anyhow::Result<
     for batch in changes.chunks(BATCH) {
         let mut events = Vec::with_capacity(batch.len());
         for change in batch {
-            let output = mirror.apply(change.clone());
+            let output = mirror.apply(change);
             notes.extend(output.rejections.iter().map(ToString::to_string));
             events.extend(output.events);
         }

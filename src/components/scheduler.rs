@@ -214,7 +214,7 @@ impl Scheduler {
     }
 
     fn mirror(&mut self, change: mirror::Change) {
-        let output = self.mirror.apply(change);
+        let output = self.mirror.apply(&change);
         for rejection in output.rejections {
             let (kind, ns, name) = (rejection.kind, rejection.namespace, rejection.name);
             metrics::counter!("unikai_objects_rejected_total", "kind" => kind).increment(1);

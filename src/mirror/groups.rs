@@ -56,14 +56,14 @@ impl Lookups {
 }
 
 impl Mirror {
-    pub(super) fn group_applied(&mut self, group: Arc<slim::Group>, out: &mut Output) {
+    pub(super) fn group_applied(&mut self, group: &Arc<slim::Group>, out: &mut Output) {
         let key = &group.key;
         if key.namespace().is_empty() || key.name().is_empty() {
             return out.reject("PodGroup", key.namespace(), key.name(), Problem::NoIdentity);
         }
-        let old = self.groups.insert(Arc::clone(&group));
+        let old = self.groups.insert(Arc::clone(group));
         let before = old.as_deref().or_else(|| self.draft(key));
-        self.group_changed(key, before, Some(&group), out);
+        self.group_changed(key, before, Some(group), out);
     }
 
     pub(super) fn group_deleted(&mut self, group: &slim::Group, out: &mut Output) {
@@ -152,9 +152,9 @@ impl Mirror {
         );
     }
 
-    pub(super) fn topology_applied(&mut self, topology: Arc<Topology>, out: &mut Output) {
+    pub(super) fn topology_applied(&mut self, topology: &Arc<Topology>, out: &mut Output) {
         let name = topology.name_any();
-        let input = pod_group::read_topology(&topology);
+        let input = pod_group::read_topology(topology);
         if self
             .lookups
             .topologies
@@ -167,7 +167,10 @@ impl Mirror {
         }
         let concerned = |group: &slim::Group| pod_group::names_topology(group, &name);
         self.with_groups(out, concerned, |mirror| {
-            mirror.lookups.topologies.insert(name.as_str().into(), topology);
+            mirror
+                .lookups
+                .topologies
+                .insert(name.as_str().into(), Arc::clone(topology));
         });
     }
 
@@ -182,7 +185,7 @@ impl Mirror {
         }
     }
 
-    pub(super) fn grouped(&mut self, grouping: Grouping, out: &mut Output) {
+    pub(super) fn grouped(&mut self, grouping: &Grouping, out: &mut Output) {
         let key = object_key(&grouping.namespace, &grouping.pod);
         if self.pods.get(&key).is_some_and(|pod| *pod.pod.uid == *grouping.uid) {
             let mut groups = Output::default();
@@ -194,18 +197,18 @@ impl Mirror {
             if self.early.len() >= MAX_EARLY {
                 self.early.clear();
             }
-            self.early.insert(grouping.uid.as_str().into(), grouping);
+            self.early.insert(grouping.uid.as_str().into(), grouping.clone());
         }
     }
 
     /// Notes a pod's membership and its group's draft; telling of the pod is the caller's.
-    pub(super) fn join(&mut self, grouping: Grouping, out: &mut Output) {
+    pub(super) fn join(&mut self, grouping: &Grouping, out: &mut Output) {
         let group = GroupKey::new(&grouping.namespace, &grouping.group.name_any());
         let membership = pod::Membership {
             group: group.clone(),
-            sub_group: grouping.sub_group.map(Into::into),
+            sub_group: grouping.sub_group.as_deref().map(Into::into),
         };
-        let before = self.memberships.insert(grouping.uid.into(), membership);
+        let before = self.memberships.insert(grouping.uid.as_str().into(), membership);
         let stays = before.as_ref().is_some_and(|before| before.group == group);
         self.with_group(&group, out, |mirror| {
             let draft = mirror.drafts.get_or_insert_with(&group, || {
@@ -217,7 +220,7 @@ impl Mirror {
             });
             draft.pods += usize::from(!stays);
             if mirror.groups.get(&group).is_none() {
-                draft.group = Some(Arc::new(grouping.group.into()));
+                draft.group = Some(Arc::new(Arc::clone(&grouping.group).into()));
             }
         });
         if let Some(before) = before.filter(|_| !stays) {

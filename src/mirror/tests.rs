@@ -16,11 +16,11 @@ impl World {
     }
 
     fn apply(&mut self, object: Object) -> Vec<Event> {
-        self.0.apply(Change::Applied(object)).events.into_vec()
+        self.0.apply(&Change::Applied(object)).events.into_vec()
     }
 
     fn delete(&mut self, object: Object) -> Vec<Event> {
-        self.0.apply(Change::Deleted(object)).events.into_vec()
+        self.0.apply(&Change::Deleted(object)).events.into_vec()
     }
 }
 
@@ -239,12 +239,12 @@ fn a_grouping_counts_until_the_api_server_shows_the_real_thing() {
     let mut world = World::default();
     world.apply(pod("u", ""));
     check(
-        &world.0.apply(grouping("u", "g", None)).events,
+        &world.0.apply(&grouping("u", "g", None)).events,
         &["group g in drafted at 50", "pod u Pending in g on -"],
     );
     check(&world.apply(group("", "queue: real")), &["group g in real at 50"]);
     check(
-        &world.0.apply(grouping("u", "g", Some("leaf"))).events,
+        &world.0.apply(&grouping("u", "g", Some("leaf"))).events,
         &["pod u Pending in g on -"],
     );
     check(
@@ -261,21 +261,21 @@ fn a_grouping_counts_until_the_api_server_shows_the_real_thing() {
 #[test]
 fn a_grouping_may_come_before_its_pod() {
     let mut world = World::default();
-    check(&world.0.apply(grouping("u", "g", None)).events, &[]);
+    check(&world.0.apply(&grouping("u", "g", None)).events, &[]);
     check(
         &world.apply(pod("u", "")),
         &["group g in drafted at 50", "pod u Pending in g on -"],
     );
-    check(&world.0.apply(grouping("later", "h", None)).events, &[]);
+    check(&world.0.apply(&grouping("later", "h", None)).events, &[]);
 }
 
 #[test]
 fn a_draft_leaves_with_its_last_pod() {
     let mut world = World::default();
     world.apply(pod("u", ""));
-    world.0.apply(grouping("u", "g", None));
+    world.0.apply(&grouping("u", "g", None));
     check(
-        &world.0.apply(grouping("u", "h", None)).events,
+        &world.0.apply(&grouping("u", "h", None)).events,
         &["group h in drafted at 50", "group g gone", "pod u Pending in h on -"],
     );
     check(&world.delete(pod("u", "")), &["pod u gone", "group h gone"]);
@@ -349,9 +349,9 @@ fn a_flat_hierarchy_brings_its_own_root() {
 #[test]
 fn bad_objects_are_told_of_and_stop_nothing() {
     let mut world = World::default();
-    let nameless = world.0.apply(Change::Applied(Object::Pod(read("{metadata: {}}"))));
+    let nameless = world.0.apply(&Change::Applied(Object::Pod(read("{metadata: {}}"))));
     assert_eq!((nameless.events.len(), nameless.rejections.len()), (0, 1));
-    let odd = world.0.apply(Change::Applied(Object::Node(read(
+    let odd = world.0.apply(&Change::Applied(Object::Node(read(
         "{metadata: {name: n}, status: {allocatable: {cpu: lots, pods: 5}}}",
     ))));
     check(&odd.events, &["node n"]);
@@ -362,7 +362,7 @@ fn bad_objects_are_told_of_and_stop_nothing() {
     );
     let pod = world
         .0
-        .apply(Change::Applied(pod("u", "annotations: {gpu-fraction: half}")));
+        .apply(&Change::Applied(pod("u", "annotations: {gpu-fraction: half}")));
     let told: Vec<_> = pod.rejections.iter().map(ToString::to_string).collect();
     assert_eq!(
         told,

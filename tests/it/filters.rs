@@ -37,7 +37,7 @@ impl Scheduler {
     }
 
     fn see(&mut self, object: Object) -> Vec<String> {
-        let output = self.mirror.apply(Change::Applied(object));
+        let output = self.mirror.apply(&Change::Applied(object));
         for event in output.events {
             self.engine.apply(event, NOW);
         }

@@ -165,7 +165,7 @@ impl Scenario {
         });
         let now = Time(1_767_225_601_000);
         for change in self.changes() {
-            for event in mirror.apply(change).events {
+            for event in mirror.apply(&change).events {
                 engine.apply(event, now);
             }
         }

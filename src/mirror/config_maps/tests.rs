@@ -38,7 +38,7 @@ fn pod(spec: &Value, node: Option<&str>) -> Object {
 
 /// What the engine is told to be in the way of the pod, if it is told of the pod at all.
 fn told(mirror: &mut Mirror, change: Change) -> Option<String> {
-    let events = mirror.apply(change).events;
+    let events = mirror.apply(&change).events;
     events.into_iter().find_map(|event| match event {
         Event::Pod(pod) => Some(pod.blocked.as_deref().unwrap_or_default().to_owned()),
         _ => None,

@@ -75,7 +75,7 @@ proptest! {
                 present.insert(slot, object.clone());
                 Change::Applied(object)
             };
-            told.take(mirror.apply(change).events.into_vec());
+            told.take(mirror.apply(&change).events.into_vec());
         }
         let mut fresh = Mirror::new(Settings::default());
         let mut survivors: Vec<_> = present.into_values().collect();
@@ -84,7 +84,7 @@ proptest! {
         }
         let mut expected = View::default();
         for object in survivors {
-            expected.take(fresh.apply(Change::Applied(object)).events.into_vec());
+            expected.take(fresh.apply(&Change::Applied(object)).events.into_vec());
         }
         prop_assert_eq!(told, expected);
     }

@@ -18,11 +18,17 @@ impl World {
     }
 
     fn tell(&mut self, object: StorageObject) -> Vec<Event> {
-        self.0.apply(Change::Applied(Object::Storage(object))).events.into_vec()
+        self.0
+            .apply(&Change::Applied(Object::Storage(object)))
+            .events
+            .into_vec()
     }
 
     fn gone(&mut self, object: StorageObject) -> Vec<Event> {
-        self.0.apply(Change::Deleted(Object::Storage(object))).events.into_vec()
+        self.0
+            .apply(&Change::Deleted(Object::Storage(object)))
+            .events
+            .into_vec()
     }
 
     fn pod(&mut self, name: &str, volumes: &str) -> Vec<Event> {
@@ -30,7 +36,10 @@ impl World {
             "{{metadata: {{name: {name}, namespace: ns, uid: {name}}}, spec: {{schedulerName: kai-scheduler, containers: [], \
              volumes: [{volumes}]}}, status: {{phase: Pending}}}}"
         );
-        self.0.apply(Change::Applied(Object::Pod(read(&pod)))).events.into_vec()
+        self.0
+            .apply(&Change::Applied(Object::Pod(read(&pod))))
+            .events
+            .into_vec()
     }
 }
 
@@ -208,7 +217,7 @@ fn rooms_and_limits() {
     assert!(world.tell(csi.clone()).is_empty(), "the node is not known yet");
     let node = world
         .0
-        .apply(Change::Applied(Object::Node(read("{metadata: {name: n}}"))));
+        .apply(&Change::Applied(Object::Node(read("{metadata: {name: n}}"))));
     assert_eq!(told(&node.events), ["node n takes [(\"csi\", 3)]"]);
     assert_eq!(told(&world.gone(csi)), ["node n takes []"]);
 }

@@ -80,7 +80,7 @@ fn volumes_of_drivers_that_were_built_in_belong_to_their_successors() {
 fn attachments_are_told_once_their_volume_is_known() {
     let mut mirror = Mirror::new(Settings::default());
     let mut see = |change: fn(Object) -> Change, object: StorageObject| -> String {
-        let output = mirror.apply(change(Object::Storage(object)));
+        let output = mirror.apply(&change(Object::Storage(object)));
         let show = |event: &Event| match event {
             Event::Attachment(input) => format!("{}: {} {}", input.key, input.node, input.volume.1),
             Event::AttachmentGone(key) => format!("{key} gone"),
