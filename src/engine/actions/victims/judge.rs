@@ -154,17 +154,22 @@ impl Session<'_> {
 
     /// The rules of reclaim.
     fn fair(&self, case: &Case, pods: &[TaskId], candidate: &Candidate) -> bool {
-        let mut by_gang: SmallVec<[(GangId, Tasks); 2]> = SmallVec::new();
-        for batch in &candidate.batches {
-            let counts = |task: &TaskId| !self.policy.consolidating_reclaim || self.left_out(*task);
-            let tasks = batch.tasks.iter().copied().filter(counts);
-            match by_gang.iter_mut().find(|(gang, _)| *gang == batch.gang) {
-                Some((_, all)) => all.extend(tasks),
-                None => by_gang.push((batch.gang, tasks.collect())),
-            }
-        }
+        let batches = &candidate.batches;
+        let mut order: SmallVec<[(GangId, usize); 2]> = (batches.iter().enumerate())
+            .map(|(at, batch)| (batch.gang, at))
+            .collect();
+        order.sort_unstable();
+        let counts = |task: &TaskId| !self.policy.consolidating_reclaim || self.left_out(*task);
+        let all_of = |same: &[(GangId, usize)]| -> (usize, GangId, Tasks) {
+            let tasks = same.iter().flat_map(|(_, at)| batches[*at].tasks.iter().copied());
+            (same[0].1, same[0].0, tasks.filter(counts).collect())
+        };
+        let same_gang = |one: &(GangId, usize), other: &(GangId, usize)| one.0 == other.0;
+        let mut by_gang: SmallVec<[_; 2]> = order.chunk_by(same_gang).map(all_of).collect();
+        // Each gang where it lost first.
+        by_gang.sort_unstable_by_key(|(first, ..)| *first);
         let mut losses: SmallVec<[Loss; 2]> = SmallVec::new();
-        for (gang, tasks) in by_gang {
+        for (_, gang, tasks) in by_gang {
             let Some(leaf) = self.model.gangs[gang].queue else {
                 return false;
             };
