@@ -367,9 +367,6 @@ impl Audience {
 /// Tells everyone who listens to the kind.
 async fn publish(bus: &Bus, kind: Kind, change: Change) -> Result<(), Error> {
     let audience = Audience::of(kind, &change);
-    if audience.grouper {
-        deliver(&bus.grouper, ToGrouper::Change(change.clone())).await?;
-    }
     if audience.podgroups {
         deliver(&bus.podgroups, ToPodGroups::Change(change.clone())).await?;
     }
@@ -380,7 +377,10 @@ async fn publish(bus: &Bus, kind: Kind, change: Change) -> Result<(), Error> {
         deliver(&bus.queues, ToQueues::Change(change.clone())).await?;
     }
     deliver(&bus.scheduler, ToScheduler::Change(change.clone())).await?;
-    // What the binder does about a change, the scheduler is to see after the change.
+    // What these two make of a change, the scheduler is to hear after the change.
+    if audience.grouper {
+        deliver(&bus.grouper, ToGrouper::Change(change.clone())).await?;
+    }
     if audience.binder {
         deliver(&bus.binder, ToBinder::Change(change)).await?;
     }

@@ -181,6 +181,19 @@ async fn one_malformed_object_never_stops_a_watch() {
     watching.abort();
 }
 
+/// Otherwise a pod could have its group before the scheduler has seen it, and its trace would miss it.
+#[tokio::test]
+async fn the_grouper_and_the_binder_hear_of_a_change_after_the_scheduler() {
+    let (bus, mut inboxes) = bus::channels();
+    let pod = || Change::Applied(Object::Pod(Arc::default()));
+    publish(&bus, Kind::Pod, pod()).await.expect("told");
+    assert!(inboxes.grouper.try_recv().is_ok() && inboxes.binder.try_recv().is_ok());
+    // A scheduler that cannot be told holds the others back.
+    drop(inboxes.scheduler);
+    assert!(publish(&bus, Kind::Pod, pod()).await.is_err());
+    assert!(inboxes.grouper.try_recv().is_err() && inboxes.binder.try_recv().is_err());
+}
+
 #[tokio::test]
 async fn a_kind_that_is_not_installed_yet_is_named_and_waited_for() {
     let (asked, installed) = (Arc::new(std::sync::atomic::AtomicU32::new(0)), 3);
