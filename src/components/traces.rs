@@ -65,6 +65,8 @@ struct Workload {
     queue: Option<Parent>,
     /// Its pods that are not bound, by UID.
     waiting: HashSet<Arc<str>>,
+    /// When the latest of the others ceased to wait. Binds that end together may be told of in either order.
+    settled: SystemTime,
     attempts: u32,
 }
 
@@ -141,6 +143,7 @@ impl Recorder {
                 root,
                 queue: Some(queue),
                 waiting: HashSet::from([uid.clone()]),
+                settled: known,
                 attempts: 0,
             };
             self.workloads.insert(key.clone(), workload);
@@ -239,13 +242,15 @@ impl Recorder {
             return;
         };
         workload.waiting.remove(uid);
+        workload.settled = workload.settled.max(at);
         if workload.waiting.is_empty()
             && let Some(workload) = self.workloads.remove(&key)
         {
+            let end = workload.settled;
             if let Some(queue) = workload.queue {
-                queue.span().end_with_timestamp(at);
+                queue.span().end_with_timestamp(end);
             }
-            workload.root.span().end_with_timestamp(at);
+            workload.root.span().end_with_timestamp(end);
         }
     }
 
@@ -269,3 +274,6 @@ impl Recorder {
         span.start_with_context(&self.tracer, parent).end_with_timestamp(when.1);
     }
 }
+
+#[cfg(test)]
+mod tests;
