@@ -21,7 +21,7 @@ use actions::session::Session;
 use actions::victims::probe::Spots;
 use actions::victims::room::Rooms;
 use decision::{Decisions, Detail, GroupReport, ReasonCode, Stray};
-use explain::report::{Findings, pod_ref, report};
+use explain::report::{Findings, report};
 use fairshare::divide::divide_tree;
 use fairshare::lines::Lines;
 use fairshare::tree::schedulable_queue;
@@ -277,7 +277,7 @@ impl Engine {
             let group = &gang.key;
             let message =
                 format!("{prefix}Pod references subgroup \"{named}\", which does not exist in PodGroup {group}");
-            now.insert(id, (pod_ref(&self.model, id), message));
+            now.insert(id, (self.model.tasks[id].input.pod.clone(), message));
         }
         let before = std::mem::replace(&mut self.strays, now);
         for (id, (pod, _)) in &before {

@@ -5,8 +5,6 @@ use serde_json::{Value, json};
 use crate::engine::decision::{Detail, GroupReport, QueueStanding};
 use crate::engine::fairshare::gates::readable;
 
-use super::render::pod;
-
 /// Names of the shared resources, in the order of their figures.
 const SHARED: [&str; 3] = ["cpu", "memory", "gpu"];
 
@@ -35,7 +33,7 @@ pub fn levels(report: &GroupReport, queues: &[QueueStanding]) -> Value {
         })),
         Detail::Nodes(nodes) => Some(json!({
             "level": "nodes",
-            "pod": pod(&nodes.pod),
+            "pod": nodes.pod.to_string(),
             "subGroup": *nodes.sub_group,
             "placed": nodes.placed,
             "required": nodes.required,
@@ -77,7 +75,7 @@ pub fn lines(report: &GroupReport, queues: &[QueueStanding]) -> Vec<String> {
             let each = nodes.refusals.iter().map(|(why, nodes)| format!("{nodes} {why}"));
             let headline = nodes.headline.as_ref().map(|text| text.trim_end().replace('\n', " "));
             let all: Vec<String> = headline.into_iter().chain(each).collect();
-            Some(format!("nodes for {}: {}", pod(&nodes.pod), all.join("; ")))
+            Some(format!("nodes for {}: {}", nodes.pod, all.join("; ")))
         }
         Detail::Domain(domain) => {
             let short: Vec<&str> = domain.short.iter().map(|short| &*short.resource).collect();

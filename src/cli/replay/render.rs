@@ -7,8 +7,7 @@ use serde_json::{Value, json};
 use super::{Replayed, explain};
 use crate::api::names::received_resource_type;
 use crate::engine::decision::Decisions;
-use crate::engine::input::PodRef;
-use crate::engine::input::{GpuKind, GroupKey, Name};
+use crate::engine::input::{GpuKind, Name};
 use crate::mirror::numa::zones;
 
 /// The answer for one file as one line of JSON.
@@ -27,7 +26,7 @@ pub fn json(file: &str, replayed: &anyhow::Result<Replayed>) -> Value {
             "buildMs": build_ms,
             "bind": decisions.bind.iter().zip(given).map(|(bind, given)| {
                 let mut value = json!({
-                    "pod": pod(&bind.pod),
+                    "pod": bind.pod.to_string(),
                     "node": *bind.node,
                     "gpuGroups": names(&bind.gpu_groups),
                     "resourceType": resource_type(bind.received),
@@ -42,18 +41,18 @@ pub fn json(file: &str, replayed: &anyhow::Result<Replayed>) -> Value {
                 value
             }).collect::<Vec<_>>(),
             "evict": decisions.evict.iter().map(|evict| json!({
-                "pod": pod(&evict.pod),
+                "pod": evict.pod.to_string(),
                 "action": evict.action.as_str(),
-                "for": evict.for_group.as_ref().map(group),
+                "for": evict.for_group.as_ref().map(ToString::to_string),
             })).collect::<Vec<_>>(),
             "pipeline": decisions.pipeline.iter().map(|pipeline| json!({
-                "pod": pod(&pipeline.pod),
+                "pod": pipeline.pod.to_string(),
                 "node": *pipeline.node,
                 "gpuGroups": names(&pipeline.gpu_groups),
             })).collect::<Vec<_>>(),
             "unschedulable": decisions.unschedulable.iter().enumerate().filter(|(_, report)| !report.not_ready).map(|(at, report)| {
                 let mut value = json!({
-                    "podGroup": group(&report.group),
+                    "podGroup": report.group.to_string(),
                     "reasons": report.reasons.iter().map(|reason| reason.code.as_str()).collect::<Vec<_>>(),
                     "message": report.message,
                 });
@@ -95,7 +94,7 @@ pub fn table(file: &str, replayed: &anyhow::Result<Replayed>) -> String {
             );
             sections(&mut text, &replayed.decisions);
             for (report, queues) in replayed.decisions.unschedulable.iter().zip(&replayed.standings) {
-                line(&mut text, &format!("  why   {}", group(&report.group)));
+                line(&mut text, &format!("  why   {}", report.group));
                 for level in explain::lines(report, queues) {
                     line(&mut text, &format!("        {level}"));
                 }
@@ -125,26 +124,23 @@ fn sections(text: &mut String, decisions: &Decisions) {
     for bind in &decisions.bind {
         line(
             text,
-            &format!("  bind  {} to {}{}", pod(&bind.pod), bind.node, on(&bind.gpu_groups)),
+            &format!("  bind  {} to {}{}", bind.pod, bind.node, on(&bind.gpu_groups)),
         );
     }
     for evict in &decisions.evict {
         let why = evict
             .for_group
             .as_ref()
-            .map(|group_key| format!(" for {}", group(group_key)))
+            .map(|group| format!(" for {group}"))
             .unwrap_or_default();
-        line(
-            text,
-            &format!("  evict {} ({}{why})", pod(&evict.pod), evict.action.as_str()),
-        );
+        line(text, &format!("  evict {} ({}{why})", evict.pod, evict.action.as_str()));
     }
     for pipeline in &decisions.pipeline {
         line(
             text,
             &format!(
                 "  wait  {} for {}{}",
-                pod(&pipeline.pod),
+                pipeline.pod,
                 pipeline.node,
                 on(&pipeline.gpu_groups)
             ),
@@ -153,21 +149,13 @@ fn sections(text: &mut String, decisions: &Decisions) {
     for report in &decisions.unschedulable {
         line(
             text,
-            &format!("  none  {}: {}", group(&report.group), report.message.trim_end()),
+            &format!("  none  {}: {}", report.group, report.message.trim_end()),
         );
     }
 }
 
 fn line(text: &mut String, line: &str) {
     writeln!(text, "{line}").expect("writing to a string does not fail");
-}
-
-pub fn pod(pod: &PodRef) -> String {
-    format!("{}/{}", pod.namespace, pod.name)
-}
-
-fn group(group: &GroupKey) -> String {
-    format!("{}/{}", group.namespace(), group.name())
 }
 
 fn names(names: &[Name]) -> Vec<&str> {

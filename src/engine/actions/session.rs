@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::engine::decision::{Bind, ClaimGrant, Decisions, Eviction, GroupTimes, Pipeline, Why, Work};
 use crate::engine::explain::refusal::PodProblem;
-use crate::engine::explain::report::{Findings, pod_ref};
+use crate::engine::explain::report::Findings;
 use crate::engine::fairshare::lines::Lines;
 use crate::engine::fairshare::order::Rules;
 use crate::engine::fairshare::tree::{Job, JobTree, Pick, Purpose, View};
@@ -370,7 +370,7 @@ impl<'a> Session<'a> {
             }
         };
         Some(Bind {
-            pod: pod_ref(self.model, id),
+            pod: self.model.tasks[id].input.pod.clone(),
             group: self.group_of(id)?,
             node: node.name.clone(),
             received,
@@ -418,7 +418,7 @@ impl<'a> Session<'a> {
 
     fn pipeline(&self, id: TaskId, place: &Place) -> Option<Pipeline> {
         Some(Pipeline {
-            pod: pod_ref(self.model, id),
+            pod: self.model.tasks[id].input.pod.clone(),
             group: self.group_of(id)?,
             node: self.model.nodes[place.node].name.clone(),
             gpu_groups: self.group_names(place),
@@ -428,7 +428,7 @@ impl<'a> Session<'a> {
     fn eviction(&mut self, id: TaskId) -> Option<Eviction> {
         let verdict = self.verdicts.remove(&id)?;
         Some(Eviction {
-            pod: pod_ref(self.model, id),
+            pod: self.model.tasks[id].input.pod.clone(),
             group: self.group_of(id)?,
             action: verdict.action,
             for_group: verdict.for_group,

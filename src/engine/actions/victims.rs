@@ -243,11 +243,8 @@ impl Session<'_> {
             ))
         });
         let Some((task, text)) = found else { return false };
-        let pod = &self.model.tasks[task].input;
-        let message = format!(
-            "Resources were not found for pod {}/{} due to: {text}",
-            pod.pod.namespace, pod.pod.name
-        );
+        let pod = &self.model.tasks[task].input.pod;
+        let message = format!("Resources were not found for pod {pod} due to: {text}");
         if !self.note(gang).says(&message) {
             self.refuse(gang, ReasonCode::PodSchedulingErrors, message);
         }

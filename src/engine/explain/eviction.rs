@@ -7,9 +7,8 @@ impl Eviction {
     /// One sentence or a few for the event and the pod's condition.
     #[must_use]
     pub fn message(&self) -> String {
-        let pod = format!("{}/{}", self.pod.namespace, self.pod.name);
-        let by = self.for_group.as_ref();
-        let by = by.map_or_else(String::new, |group| format!("{}/{}", group.namespace(), group.name()));
+        let pod = &self.pod;
+        let by = self.for_group.as_ref().map(ToString::to_string).unwrap_or_default();
         match &self.why {
             Why::Preempted => format!("Pod {pod} was preempted by higher priority workload {by}"),
             Why::Moved => {

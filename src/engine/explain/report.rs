@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::engine::decision::{Detail, GroupReport, NodeFigures, Reason, ReasonCode};
-use crate::engine::input::PodRef;
 use crate::engine::model::Model;
 use crate::engine::model::gang::{Gang, PodSet};
 use crate::engine::model::ids::{GangId, TaskId};
@@ -97,7 +96,7 @@ fn node_figures(model: &Model, task: TaskId, placed: usize, problem: &PodProblem
     let (gang, member) = (model.gangs_of(task)?, model.tasks[task].member?);
     let counts = problem.counts.iter();
     Some(NodeFigures {
-        pod: pod_ref(model, task),
+        pod: model.tasks[task].input.pod.clone(),
         sub_group: gang.tree[member as usize].name.as_str().into(),
         placed,
         required: gang.pods(member)?.min,
@@ -158,12 +157,6 @@ fn message(reasons: &[Reason]) -> String {
     format!("{headline}: {}.", lines.join(". \n"))
 }
 
-/// A pod as decisions name it.
-#[must_use]
-pub fn pod_ref(model: &Model, task: TaskId) -> PodRef {
-    model.tasks[task].input.pod.clone()
-}
-
 /// The report about a gang with pods that wait; `None` for one that is left alone until its node pool changes: what was said about it stands.
 #[must_use]
 pub fn report(model: &Model, policy: &Policy, id: GangId, findings: &Findings) -> Option<GroupReport> {
@@ -198,7 +191,7 @@ pub fn report(model: &Model, policy: &Policy, id: GangId, findings: &Findings) -
         .filter(|task| model.tasks[*task].state.status == Status::Pending);
     let pods = if input.mark_unschedulable {
         waiting
-            .map(|task| (pod_ref(model, task), format!("{prefix}{}", own(task))))
+            .map(|task| (model.tasks[task].input.pod.clone(), format!("{prefix}{}", own(task))))
             .collect()
     } else {
         Vec::new()
