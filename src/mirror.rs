@@ -13,6 +13,7 @@ pub mod claims;
 pub mod config_maps;
 pub mod constraints;
 mod groups;
+pub mod identity;
 mod links;
 pub mod needs;
 pub mod node;
@@ -44,6 +45,7 @@ use crate::api::{BindRequest, NodeResourceTopology, PodGroup, Queue, Topology};
 use crate::engine::input::{Counts, Event, Name, NodeInput, NumaInput, PodInput, QueueInput, Registry, Table};
 
 pub use config_maps::ConfigMapMeta;
+use identity::object_key;
 pub use settings::Settings;
 pub use shard::Shard;
 pub use volumes::StorageObject;
@@ -103,7 +105,8 @@ pub enum Change {
     /// An object is gone; carries its last known state.
     Deleted(Object),
     /// The in-process grouper has found a pod's pod group. It counts until the API server shows otherwise: the pod's own annotation
-    /// wins over it, and a PodGroup object of that name over the one given here.
+    /// wins over it, and a PodGroup object of that name over the one given here. A pod is known before its grouping: one that is not
+    /// is gone again.
     Grouped(Grouping),
 }
 
@@ -207,8 +210,6 @@ pub struct Mirror {
     /// Pod groups as the grouper is about to write them.
     drafts: Registry<Box<groups::Draft>>,
     memberships: Table<Box<str>, pod::Membership>,
-    /// Groupings of pods that the watch has not shown yet, by uid.
-    early: Table<Box<str>, Grouping>,
     requests: bind_request::Requests,
     lookups: groups::Lookups,
     namespaces: relations::Namespaces,
@@ -233,7 +234,6 @@ impl Mirror {
             groups: Registry::default(),
             drafts: Registry::default(),
             memberships: Table::default(),
-            early: Table::default(),
             requests: bind_request::Requests::default(),
             lookups: groups::Lookups::default(),
             namespaces: relations::Namespaces::default(),
@@ -347,11 +347,6 @@ impl Mirror {
         if pod.phase == slim::Phase::Failed {
             return self.pod_deleted(pod, out);
         }
-        if !self.early.is_empty()
-            && let Some(early) = self.early.remove(uid)
-        {
-            self.join(&early, out);
-        }
         let mut old = self.pods.get(key).cloned();
         if let Some(known) = &old {
             if *known.pod.uid != *uid {
@@ -381,7 +376,6 @@ impl Mirror {
             return;
         }
         let (key, uid) = (&*pod.key, &*pod.pod.uid);
-        self.early.remove(uid);
         if self.pods.get(key).is_some_and(|known| *known.pod.uid == *uid) {
             let known = self.pods.remove(key);
             self.claims.note_pod(key, known.as_deref(), None);
@@ -592,15 +586,6 @@ impl Output {
             problem,
         });
     }
-}
-
-/// `namespace/name`.
-fn object_key(namespace: &str, name: &str) -> Box<str> {
-    let mut key = String::with_capacity(namespace.len() + name.len() + 1);
-    key.push_str(namespace);
-    key.push('/');
-    key.push_str(name);
-    key.into_boxed_str()
 }
 
 /// A shared name out of a borrowed one.

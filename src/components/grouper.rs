@@ -271,7 +271,7 @@ impl Grouper {
             self.desk.mark_late(uid);
         }
         self.outbox.push_back(Grouping {
-            pod: pods::reference(pod),
+            pod: pods::pod_ref(pod),
             group,
             subgroup: grouped.subgroup,
         });
@@ -284,7 +284,7 @@ impl Grouper {
             return;
         }
         entry.attempts += 1;
-        let (pod, wait) = (pods::reference(&entry.pod), RETRY.wait(entry.attempts));
+        let (pod, wait) = (pods::pod_ref(&entry.pod), RETRY.wait(entry.attempts));
         self.book.retry(uid, Instant::now() + wait);
         self.bus.events.send(Note {
             subject: Subject::Pod(pod),

@@ -1,11 +1,10 @@
 //! Questions about pods that several components ask.
 
 use k8s_openapi::api::core::v1::{Capabilities, Pod, SecurityContext};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::Settings;
-use super::bus::{GroupKey, PodRef};
-use crate::api::names::annotation;
+
+pub use crate::mirror::identity::{annotated_group, group_key, pod_ref};
 
 /// Whether our scheduler is asked to run the pod.
 #[must_use]
@@ -36,37 +35,6 @@ pub fn is_bound(pod: &Pod) -> bool {
     pod.spec
         .as_ref()
         .is_some_and(|spec| spec.node_name.as_deref().is_some_and(|node| !node.is_empty()))
-}
-
-/// The pod group that the pod's annotation names.
-#[must_use]
-pub fn annotated_group(pod: &Pod) -> Option<GroupKey> {
-    let name = pod
-        .metadata
-        .annotations
-        .as_ref()?
-        .get(annotation::POD_GROUP_NAME)
-        .filter(|name| !name.is_empty())?;
-    Some(GroupKey::new(
-        pod.metadata.namespace.as_deref().unwrap_or_default(),
-        name,
-    ))
-}
-
-/// Namespace and name of an object as a pod group's key.
-#[must_use]
-pub fn group_key(meta: &ObjectMeta) -> GroupKey {
-    let [namespace, name] = [&meta.namespace, &meta.name].map(|text| text.as_deref().unwrap_or_default());
-    GroupKey::new(namespace, name)
-}
-
-/// The pod as the bus names it.
-#[must_use]
-pub fn reference(pod: &Pod) -> PodRef {
-    let meta = &pod.metadata;
-    let [namespace, name, uid] =
-        [&meta.namespace, &meta.name, &meta.uid].map(|text| text.as_deref().unwrap_or_default());
-    PodRef::new(namespace, name, uid)
 }
 
 /// What the containers of our own pods may do: nothing but run.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use kube::ResourceExt;
 
-use super::object_key;
+use super::identity::object_key;
 use crate::api::BindRequest;
 use crate::api::names::bind_phase;
 use crate::engine::input::Table;

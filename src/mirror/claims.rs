@@ -17,9 +17,10 @@ use k8s_openapi::api::core::v1::PodResourceClaim;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use kube::ResourceExt;
 
+use super::identity::object_key;
 use super::links::Links;
+use super::name;
 use super::slim::Pod;
-use super::{name, object_key};
 use crate::api::BindRequest;
 use crate::engine::input::devices::{ClaimInput, ClaimRef, PodClaims, PoolInput};
 use crate::engine::input::{Event, GpuRequest, Name, Needs, Table};

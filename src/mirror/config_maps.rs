@@ -8,8 +8,9 @@ use k8s_openapi::api::core::v1::{ConfigMap, EnvFromSource, EnvVar, PodSpec, Volu
 use kube::ResourceExt;
 use kube::core::PartialObjectMeta;
 
+use super::identity::object_key;
 use super::links::Links;
-use super::{Mirror, Output, object_key, slim};
+use super::{Mirror, Output, slim};
 use crate::api::names::annotation;
 use crate::engine::input::Name;
 

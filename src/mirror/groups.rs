@@ -6,13 +6,11 @@ use std::sync::Arc;
 
 use kube::ResourceExt;
 
+use super::identity::object_key;
 use super::repeated::Repeated;
-use super::{Grouping, Mirror, Output, Problem, Shard, object_key, pod, pod_group, priority, slim};
+use super::{Grouping, Mirror, Output, Problem, pod, pod_group, priority, slim};
 use crate::api::Topology;
 use crate::engine::input::{Event, GroupInput, GroupKey, Keyed};
-
-/// Groupings that may wait for their pods. More mean that the pods are gone; a lost one is found again by its annotation.
-const MAX_EARLY: usize = 16_384;
 
 /// A pod group as the grouper is about to write it.
 pub struct Draft {
@@ -40,21 +38,6 @@ pub struct Lookups {
     queues: Repeated,
 }
 
-impl Lookups {
-    /// A pod group as the engine sees it.
-    fn read(&self, key: GroupKey, group: &slim::Group, shard: &Shard, out: Option<&mut Output>) -> GroupInput {
-        let mut problems = Vec::new();
-        let queue = self.queues.name(&group.queue);
-        let input = pod_group::read(key, group, queue, shard, &self.classes, &self.topologies, &mut problems);
-        if let Some(out) = out {
-            for problem in problems {
-                out.reject("PodGroup", group.key.namespace(), group.key.name(), problem);
-            }
-        }
-        input
-    }
-}
-
 impl Mirror {
     pub(super) fn group_applied(&mut self, group: &Arc<slim::Group>, out: &mut Output) {
         let key = &group.key;
@@ -62,7 +45,7 @@ impl Mirror {
             return out.reject("PodGroup", key.namespace(), key.name(), Problem::NoIdentity);
         }
         let old = self.groups.insert(Arc::clone(group));
-        let before = old.as_deref().or_else(|| self.draft(key));
+        let before = old.as_ref().or_else(|| self.draft(key));
         self.group_changed(key, before, Some(group), out);
     }
 
@@ -75,43 +58,61 @@ impl Mirror {
         });
     }
 
-    fn draft(&self, key: &GroupKey) -> Option<&slim::Group> {
-        self.drafts.get(key)?.group.as_deref()
+    fn draft(&self, key: &GroupKey) -> Option<&Arc<slim::Group>> {
+        self.drafts.get(key)?.group.as_ref()
     }
 
     /// The object that counts: the API server's, else the grouper's.
-    fn group(&self, key: &GroupKey) -> Option<Arc<slim::Group>> {
-        let draft = || self.drafts.get(key)?.group.clone();
-        self.groups.get(key).cloned().or_else(draft)
+    fn group(&self, key: &GroupKey) -> Option<&Arc<slim::Group>> {
+        self.groups.get(key).or_else(|| self.draft(key))
+    }
+
+    /// A pod group as the engine sees it, if it is of the shard.
+    fn read_group(&self, key: &GroupKey, group: &slim::Group, out: Option<&mut Output>) -> Option<GroupInput> {
+        let (lookups, shard) = (&self.lookups, &self.settings.shard);
+        if !shard.takes(&group.labels) {
+            return None;
+        }
+        let mut problems = Vec::new();
+        let (queue, classes) = (lookups.queues.name(&group.queue), &lookups.classes);
+        let input = pod_group::read(
+            key.clone(),
+            group,
+            queue,
+            shard,
+            classes,
+            &lookups.topologies,
+            &mut problems,
+        );
+        if let Some(out) = out {
+            for problem in problems {
+                out.reject("PodGroup", key.namespace(), key.name(), problem);
+            }
+        }
+        Some(input)
     }
 
     /// Changes what is known of a group and tells of it if the engine would see a difference.
     fn with_group(&mut self, key: &GroupKey, out: &mut Output, change: impl FnOnce(&mut Self)) {
-        let before = self.group(key);
+        let before = self.group(key).cloned();
         change(self);
-        let after = self.group(key);
-        self.group_changed(key, before.as_deref(), after.as_deref(), out);
+        self.group_changed(key, before.as_ref(), self.group(key), out);
     }
 
     /// Tells of a group if the engine would see a difference.
     fn group_changed(
         &self,
         key: &GroupKey,
-        before: Option<&slim::Group>,
-        after: Option<&slim::Group>,
+        before: Option<&Arc<slim::Group>>,
+        after: Option<&Arc<slim::Group>>,
         out: &mut Output,
     ) {
-        let (lookups, shard) = (&self.lookups, &self.settings.shard);
-        let ours = |group: &&slim::Group| shard.takes(&group.labels);
-        let before = before.filter(ours);
-        let before = before.map(|group| lookups.read(key.clone(), group, shard, None));
-        if let Some(group) = after.filter(ours) {
-            let after = lookups.read(key.clone(), group, shard, Some(out));
-            if before.as_ref() != Some(&after) {
-                out.events.push(Event::Group(Box::new(after)));
-            }
-        } else if before.is_some() {
-            out.events.push(Event::GroupGone(key.clone()));
+        let before = before.and_then(|group| self.read_group(key, group, None));
+        let after = after.and_then(|group| self.read_group(key, group, Some(out)));
+        if after != before {
+            let gone = || Event::GroupGone(key.clone());
+            out.events
+                .push(after.map_or_else(gone, |group| Event::Group(Box::new(group))));
         }
     }
 
@@ -130,13 +131,8 @@ impl Mirror {
         keys.sort_unstable();
         keys.dedup();
         let read = |mirror: &Self| -> Vec<_> {
-            let shard = &mirror.settings.shard;
-            let groups = keys.iter().filter_map(|key| Some((key, mirror.group(key)?)));
-            groups
-                .map(|(key, group)| {
-                    let ours = shard.takes(&group.labels);
-                    ours.then(|| mirror.lookups.read(key.clone(), &group, shard, None))
-                })
+            keys.iter()
+                .map(|key| mirror.read_group(key, mirror.group(key)?, None))
                 .collect()
         };
         let before = read(self);
@@ -188,16 +184,9 @@ impl Mirror {
     pub(super) fn grouped(&mut self, grouping: &Grouping, out: &mut Output) {
         let key = object_key(&grouping.namespace, &grouping.pod);
         if self.pods.get(&key).is_some_and(|pod| *pod.pod.uid == *grouping.uid) {
-            let mut groups = Output::default();
-            self.with_pod(&key, out, |mirror| mirror.join(grouping, &mut groups));
-            groups.events.append(&mut out.events);
-            groups.rejections.append(&mut out.rejections);
-            *out = groups;
-        } else {
-            if self.early.len() >= MAX_EARLY {
-                self.early.clear();
-            }
-            self.early.insert(grouping.uid.as_str().into(), grouping.clone());
+            let mut pod = Output::default();
+            self.with_pod(&key, &mut pod, |mirror| mirror.join(grouping, out));
+            out.events.append(&mut pod.events);
         }
     }
 

@@ -10,10 +10,10 @@ use kube::ResourceExt;
 use smallvec::SmallVec;
 use smol_str::SmolStr;
 
+use super::identity::{annotated_group, group_key, object_key, pod_ref};
 use super::requests::texts;
-use super::{name, object_key, queue};
+use super::{name, queue};
 use crate::api::PodGroup;
-use crate::api::names::annotation;
 use crate::engine::input::{GroupKey, Keyed, Name, Pairs, PodRef, Time};
 
 /// A pod.
@@ -120,21 +120,16 @@ impl From<Arc<core::Pod>> for Pod {
     fn from(pod: Arc<core::Pod>) -> Self {
         let (meta, status) = (&pod.metadata, pod.status.as_ref());
         let spec = pod.spec.as_ref();
-        let [namespace, own] = [&meta.namespace, &meta.name].map(|text| text.as_deref().unwrap_or_default());
+        let own = pod_ref(&pod);
         Self {
-            pod: PodRef::new(namespace, own, meta.uid.as_deref().unwrap_or_default()),
-            created: queue::created(&*pod),
-            labels: meta.labels.iter().flatten().collect(),
-            key: object_key(namespace, own),
+            key: object_key(&own.namespace, &own.name),
+            pod: own,
             version: meta.resource_version.as_deref().map(SmolStr::new),
+            created: queue::created(&*pod),
             deleted: meta.deletion_timestamp.as_ref().map(|at| Time(at.0.as_millisecond())),
+            labels: meta.labels.iter().flatten().collect(),
             annotations: meta.annotations.iter().flatten().collect(),
-            group: meta
-                .annotations
-                .as_ref()
-                .and_then(|all| all.get(annotation::POD_GROUP_NAME))
-                .filter(|group| !group.is_empty())
-                .map(|group| GroupKey::new(namespace, group)),
+            group: annotated_group(&pod),
             phase: Phase::of(status.and_then(|status| status.phase.as_deref())),
             scheduler: short(spec.and_then(|spec| spec.scheduler_name.as_deref())),
             node: some(spec.and_then(|spec| spec.node_name.as_deref())),
@@ -258,9 +253,8 @@ impl From<Arc<PodGroup>> for Group {
             || spec.preemption_delay.is_some()
             || spec.staleness_grace_period.is_some()
             || spec.scheduling_backoff.is_some();
-        let [namespace, own] = [&meta.namespace, &meta.name].map(|text| text.as_deref().unwrap_or_default());
         Self {
-            key: GroupKey::new(namespace, own),
+            key: group_key(meta),
             uid: name(meta.uid.as_deref().unwrap_or_default()),
             created: queue::created(&*group),
             labels: group.labels().iter().collect(),

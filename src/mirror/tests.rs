@@ -259,14 +259,12 @@ fn a_grouping_counts_until_the_api_server_shows_the_real_thing() {
 }
 
 #[test]
-fn a_grouping_may_come_before_its_pod() {
+fn a_grouping_of_a_pod_that_is_gone_leaves_nothing() {
     let mut world = World::default();
+    world.apply(pod("u", ""));
+    check(&world.delete(pod("u", "")), &["pod u gone"]);
     check(&world.0.apply(&grouping("u", "g", None)).events, &[]);
-    check(
-        &world.apply(pod("u", "")),
-        &["group g in drafted at 50", "pod u Pending in g on -"],
-    );
-    check(&world.0.apply(&grouping("later", "h", None)).events, &[]);
+    check(&world.apply(pod("u", "")), &["pod u Pending in - on -"]);
 }
 
 #[test]

@@ -15,8 +15,9 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
 
+use super::identity::object_key;
 use super::links::Links;
-use super::{Mirror, Output, constraints, name, object_key, slim};
+use super::{Mirror, Output, constraints, name, slim};
 use crate::api::names::volume;
 use crate::api::quantity::Amount;
 use crate::engine::input::{

@@ -190,7 +190,7 @@ pub async fn succeed(caller: Caller, key: Key, request: Arc<BindRequest>, pod: O
     if caller.context.settings.sharing.always_bind_requests
         && let Some(pod) = pod.filter(|pod| on_node(pod))
     {
-        condition(&caller, &pods::reference(&pod), Some(&pod), Verdict::Bound(node)).await;
+        condition(&caller, &pods::pod_ref(&pod), Some(&pod), Verdict::Bound(node)).await;
     }
     let status = json!({"phase": bind_phase::SUCCEEDED, "reason": null});
     patch_status(&caller, &request, status).await;
@@ -234,7 +234,7 @@ async fn patch_status(caller: &Caller, request: &BindRequest, status: Value) {
 pub async fn correct(caller: &Caller, node: &str, pod: Option<&Pod>) {
     let told_anyway = caller.context.settings.sharing.always_bind_requests;
     if let Some(pod) = pod.filter(|pod| !told_anyway && known(pod).is_some()) {
-        condition(caller, &pods::reference(pod), Some(pod), Verdict::Bound(node)).await;
+        condition(caller, &pods::pod_ref(pod), Some(pod), Verdict::Bound(node)).await;
     }
 }
 

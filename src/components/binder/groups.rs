@@ -149,7 +149,7 @@ impl Groups {
 
     /// A pod appeared or changed. Says which groups that concerns.
     pub fn pod(&mut self, pod: &Pod, now: Instant) -> Vec<GroupId> {
-        let reference = pods::reference(pod);
+        let reference = pods::pod_ref(pod);
         let bound = pod
             .spec
             .as_ref()
@@ -202,7 +202,7 @@ impl Groups {
 
     /// A pod is gone.
     pub fn pod_gone(&mut self, pod: &Pod, now: Instant) -> Vec<GroupId> {
-        let uid = pods::reference(pod).uid.clone();
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default().into();
         self.arrived.remove(&uid);
         self.leave_others(&uid, pod, &[], now)
     }

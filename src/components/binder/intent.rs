@@ -120,7 +120,7 @@ pub fn bind(request: &BindRequest, pod: &Pod, promised: Option<Vec<Promise>>) ->
     let bound_late = (!volumes.is_empty()).then_some(Step::Volumes);
     Some(Bind {
         placement: Placement {
-            pod: pods::reference(pod),
+            pod: pods::pod_ref(pod),
             group,
             node: Arc::from(bind_request::node(request)?),
             received: kind,

@@ -14,7 +14,7 @@ pub fn applied(traces: &Traces, object: &Object, settings: &Settings) {
     let waits = || pods::is_ours(pod, settings) && !pods::is_bound(pod) && pod.metadata.deletion_timestamp.is_none();
     if traces.are_on() && waits() {
         traces.tell(|| Sighting::Pod {
-            pod: pods::reference(pod),
+            pod: pods::pod_ref(pod),
             group: pods::annotated_group(pod),
             at: SystemTime::now(),
         });

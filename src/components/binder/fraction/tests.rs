@@ -21,7 +21,7 @@ fn pod(annotations: Value, env: Value) -> Pod {
 fn bind(pod: &Pod, portion: i64) -> Bind {
     Bind {
         placement: Placement {
-            pod: pods::reference(pod),
+            pod: pods::pod_ref(pod),
             group: pods::group_key(&pod.metadata),
             node: "n1".into(),
             received: GpuKind::Fraction,

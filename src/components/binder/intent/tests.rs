@@ -15,7 +15,7 @@ fn pod(node: Option<&str>, phase: &str) -> Pod {
 fn decided() -> Bind {
     Bind {
         placement: Placement {
-            pod: pods::reference(&pod(None, "Pending")),
+            pod: pods::pod_ref(&pod(None, "Pending")),
             group: pods::group_key(&pod(None, "Pending").metadata),
             node: "n1".into(),
             received: GpuKind::Fraction,

@@ -1,0 +1,41 @@
+//! Who an object is, as the engine and the components name it. What the object does not say is empty.
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::api::names::annotation;
+use crate::engine::input::{GroupKey, PodRef};
+
+fn text(said: &Option<String>) -> &str {
+    said.as_deref().unwrap_or_default()
+}
+
+/// A pod.
+#[must_use]
+pub fn pod_ref(pod: &Pod) -> PodRef {
+    let meta = &pod.metadata;
+    PodRef::new(text(&meta.namespace), text(&meta.name), text(&meta.uid))
+}
+
+/// A pod group.
+#[must_use]
+pub fn group_key(meta: &ObjectMeta) -> GroupKey {
+    GroupKey::new(text(&meta.namespace), text(&meta.name))
+}
+
+/// The pod group that the pod's annotation names, if it names one.
+#[must_use]
+pub fn annotated_group(pod: &Pod) -> Option<GroupKey> {
+    let meta = &pod.metadata;
+    let group = meta.annotations.as_ref()?.get(annotation::POD_GROUP_NAME)?;
+    (!group.is_empty()).then(|| GroupKey::new(text(&meta.namespace), group))
+}
+
+/// `namespace/name`.
+pub(super) fn object_key(namespace: &str, name: &str) -> Box<str> {
+    let mut key = String::with_capacity(namespace.len() + name.len() + 1);
+    key.push_str(namespace);
+    key.push('/');
+    key.push_str(name);
+    key.into_boxed_str()
+}
