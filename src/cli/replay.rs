@@ -95,9 +95,9 @@ struct Decided {
 }
 
 fn replay(file: &Path, now: Option<Timestamp>, explain: bool) -> anyhow::Result<Replayed> {
-    let (begin, begun) = mpsc::channel();
+    let (begin, begun) = mpsc::sync_channel(1);
     let (sender, batches) = mpsc::sync_channel(BATCHES);
-    // Before there is anything to do: making a thread is no part of the model. It ends if nothing comes.
+    // Before there is anything to do: making a thread, and ways to it, is no part of the model. It ends if nothing comes.
     let deciding = thread::spawn(move || decide(&begun, &batches));
     let Snapshot {
         settings,
