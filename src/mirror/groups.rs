@@ -191,7 +191,7 @@ impl Mirror {
     }
 
     /// Notes a pod's membership and its group's draft; telling of the pod is the caller's.
-    pub(super) fn join(&mut self, grouping: &Grouping, out: &mut Output) {
+    fn join(&mut self, grouping: &Grouping, out: &mut Output) {
         let group = GroupKey::new(&grouping.namespace, &grouping.group.name_any());
         let membership = pod::Membership {
             group: group.clone(),

@@ -58,9 +58,9 @@ fn spans(sightings: impl IntoIterator<Item = Sighting>) -> Vec<(String, u64, u64
     let mut recorder = Recorder::new(provider.tracer("test"));
     sightings.into_iter().for_each(|sighting| recorder.take(sighting));
     let second = |at: SystemTime| at.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
-    let spans = kept.0.lock().unwrap();
-    let spans = spans.iter();
-    spans
+    let ended = kept.0.lock().unwrap();
+    ended
+        .iter()
         .map(|span| (span.name.to_string(), second(span.start_time), second(span.end_time)))
         .collect()
 }

@@ -195,21 +195,15 @@ impl Gang {
     /// Builds the tree from the input. The pod sets are empty then.
     pub fn plant(&mut self) {
         self.broken = None;
-        let Some(input) = self.input.as_deref() else {
-            return self.plant_simple(1, None);
-        };
-        match grow(input) {
-            Ok(Some((tree, sets))) => (self.tree, self.sets) = (tree.into(), sets),
-            Ok(None) => self.plant_simple(count(input.min_member.unwrap_or(1)), topology(input.topology.as_ref())),
-            Err(what) => {
-                self.plant_simple(count(input.min_member.unwrap_or(1)), topology(input.topology.as_ref()));
-                self.broken = Some(what.into());
-            }
+        let grown = self.input.as_deref().map_or(Ok(None), grow);
+        if let Ok(Some((tree, sets))) = grown {
+            (self.tree, self.sets) = (tree.into(), sets);
+            return;
         }
-    }
-
-    fn plant_simple(&mut self, min: usize, topology: Option<Box<TopologyConstraint>>) {
-        self.tree = simple(topology);
+        self.broken = grown.err().map(Into::into);
+        let input = self.input.as_deref();
+        let min = input.and_then(|input| input.min_member).map_or(1, count);
+        self.tree = simple(input.and_then(|input| topology(input.topology.as_ref())));
         self.sets = smallvec![PodSet::of(min)];
     }
 

@@ -152,8 +152,8 @@ impl Session<'_> {
         })
     }
 
-    /// The rules of reclaim.
-    fn fair(&self, case: &Case, pods: &[TaskId], candidate: &Candidate) -> bool {
+    /// What each gang loses that counts against the rules of reclaim, the gang that loses first before the others.
+    fn lost_by_gang(&self, candidate: &Candidate) -> impl Iterator<Item = (GangId, Tasks)> {
         let batches = &candidate.batches;
         let mut order: SmallVec<[(GangId, usize); 2]> = (batches.iter().enumerate())
             .map(|(at, batch)| (batch.gang, at))
@@ -166,10 +166,14 @@ impl Session<'_> {
         };
         let same_gang = |one: &(GangId, usize), other: &(GangId, usize)| one.0 == other.0;
         let mut by_gang: SmallVec<[_; 2]> = order.chunk_by(same_gang).map(all_of).collect();
-        // Each gang where it lost first.
         by_gang.sort_unstable_by_key(|(first, ..)| *first);
+        by_gang.into_iter().map(|(_, gang, tasks)| (gang, tasks))
+    }
+
+    /// The rules of reclaim.
+    fn fair(&self, case: &Case, pods: &[TaskId], candidate: &Candidate) -> bool {
         let mut losses: SmallVec<[Loss; 2]> = SmallVec::new();
-        for (_, gang, tasks) in by_gang {
+        for (gang, tasks) in self.lost_by_gang(candidate) {
             let Some(leaf) = self.model.gangs[gang].queue else {
                 return false;
             };
