@@ -118,6 +118,10 @@ pub mod annotation {
     pub const NUMA_PLACEMENT_OBSERVED: &str = "kai.scheduler/numa-placement-observed";
     /// The UUID of the GPU that a reservation pod holds.
     pub const RESERVED_GPU: &str = "run.ai/reserve_for_gpu_index";
+    /// On bind requests of ours: what the pod asked of shared GPUs when its bind was decided, as JSON.
+    pub const GPU_SHARE: &str = "unikai.dev/gpu-share";
+    /// The prefix of one annotation per user on a reservation pod; the user's uid follows.
+    pub const GPU_USER_PREFIX: &str = "gpu-user.unikai.dev/";
     /// The user, on owners and pods; copied to the PodGroup.
     pub const USER: &str = "user";
 
@@ -153,6 +157,8 @@ pub mod annotation {
     /// On PodGroups: when a pod of the group was last evicted for others (RFC 3339).
     pub const LAST_EVICTION_TIMESTAMP: &str = "kai.scheduler/last-eviction-timestamp";
 
+    /// On queues: the namespaces whose workloads may run in the queue and below it, with `*` for any characters. Absent: all.
+    pub const ALLOWED_NAMESPACES: &str = "unikai.dev/allowed-namespaces";
     /// On topologies: where they were migrated from.
     pub const MIGRATED_FROM: &str = "kai.scheduler/migrated-from";
     /// On reservation pods: keeps Karpenter from disrupting them.
@@ -327,8 +333,12 @@ pub mod reason {
     pub const EVICT: &str = "Evict";
     /// Pod event and condition: the bind was carried out.
     pub const BOUND: &str = "Bound";
+    /// Pod event: what was written into a bound pod does not change what it is charged for.
+    pub const CHANGE_IGNORED: &str = "ChangeIgnored";
     /// Pod event and condition: the bind failed.
     pub const BINDING_ERROR: &str = "BindingError";
+    /// Event: there is more in the object than is read, or it could not be read.
+    pub const SET_ASIDE: &str = "SetAside";
     /// Pod event: the pod could not be grouped.
     pub const POD_GROUPER_WARNING: &str = "PodGrouperWarning";
     /// Condition [`super::condition::DISRUPTION_TARGET`]: evicted by the scheduler.
@@ -382,6 +392,8 @@ pub mod resource {
     pub const NVIDIA_GPU: &str = "nvidia.com/gpu";
     /// AMD GPUs.
     pub const AMD_GPU: &str = "amd.com/gpu";
+    /// What whole GPUs are asked for by, unless the operator is told of more.
+    pub const WHOLE_GPUS: [&str; 2] = [NVIDIA_GPU, AMD_GPU];
     /// The prefix of NVIDIA MIG instances; the profile follows.
     pub const NVIDIA_MIG_PREFIX: &str = "nvidia.com/mig-";
     /// GPU memory asked for, in MiB, in status sums only.
@@ -476,6 +488,8 @@ pub mod webhook {
     pub const VALIDATE_POD_GROUP_PATH: &str = "/validate-scheduling-run-ai-v2alpha2-podgroup";
     /// The webhook for queues.
     pub const QUEUE_NAME: &str = "queue-validation.kai.scheduler";
+    /// The webhook that warns of queues that are deleted while they are in use.
+    pub const QUEUE_DELETION_NAME: &str = "deletion.queue-validation.kai.scheduler";
     /// The webhook for PodGroups.
     pub const POD_GROUP_NAME: &str = "podgroup-validation.kai.scheduler";
     /// The condition that lets only our pods through.
@@ -510,6 +524,10 @@ pub mod priority_class {
     pub const INFERENCE: &str = "inference";
     /// The value of [`INFERENCE`].
     pub const INFERENCE_VALUE: i32 = 125;
+    /// Pods that hold shared GPUs: the last that a node gives up.
+    pub const RESERVATION: &str = "unikai-reservation";
+    /// The value of [`RESERVATION`]: the most that a class of users may have.
+    pub const RESERVATION_VALUE: i32 = 1_000_000_000;
     /// Workloads of this value and above are non-preemptible unless they say otherwise.
     pub const NON_PREEMPTIBLE_FROM: i32 = 100;
     /// The value of workloads whose class does not exist, where no class is the global default.

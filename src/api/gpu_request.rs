@@ -1,0 +1,176 @@
+//! What a pod asks of GPUs in its annotations: one reading for all, so that what admission lets through is what the scheduler counts, the binder
+//! gives and statuses show. What makes no sense is refused at admission, and held back where no webhook was asked.
+//!
+//! ```text
+//! gpu-fraction: "0.5"                                  half of a GPU
+//! gpu-fraction: "0.5", gpu-fraction-num-devices: "2"   half of each of two
+//! gpu-memory: "8192"                                   8 GiB of one, whatever it has
+//! nvidia.com/mig-1g.5gb: "2"                           two MIG instances (old style; containers name them among their resources now)
+//! ```
+
+use std::collections::BTreeMap;
+
+use super::limits::{GPU_DEVICES_COUNTED, GPU_MEMORY_COUNTED};
+use super::names::annotation;
+use super::quantity::Amount;
+
+/// Billionths in a whole device.
+pub const WHOLE: i64 = 1_000_000_000;
+
+/// What annotations ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Asked<'a> {
+    /// No GPU.
+    Nothing,
+    /// Parts of GPUs.
+    Share(GpuShare),
+    /// MIG instances, by the profile's resource name; at least one of each.
+    Mig(Vec<(&'a str, i64)>),
+}
+
+/// What containers name among their resources, were it none of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Named {
+    /// Whole GPUs.
+    pub whole: bool,
+    /// MIG instances.
+    pub mig: bool,
+}
+
+/// The part of each of some devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GpuShare {
+    /// How much of each.
+    pub part: Part,
+    /// Of how many; at least one.
+    pub devices: i64,
+}
+
+/// How much of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Billionths of it: from 1 to [`WHOLE`], which only fractions closer to 1 than a billionth come to. Finer ones are rounded up.
+    Fraction(i64),
+    /// MiB of its memory, at least one.
+    Memory(i64),
+}
+
+/// Why a request makes no sense, for its author. Most words are KAI's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Senseless {
+    /// A fraction beside whole GPUs.
+    #[error("cannot have both GPU fraction request and whole GPU resource request/limit")]
+    FractionAndWhole,
+    /// Memory beside a fraction or whole GPUs.
+    #[error("cannot request both GPU and GPU memory")]
+    MemoryAndOther,
+    /// A part of a GPU beside MIG instances.
+    #[error("cannot have both a request for a part of a GPU (gpu-fraction, gpu-memory) and MIG instances")]
+    ShareAndMig,
+    /// Whole GPUs beside MIG instances.
+    #[error("cannot have both a whole GPU resource request/limit and MIG instances in annotations (nvidia.com/mig-…)")]
+    WholeAndMig,
+    /// A number of devices, and nothing of them.
+    #[error("cannot request multiple fractional devices without specifying fraction portion or gpu-memory")]
+    DevicesAlone,
+    /// Memory that is no amount.
+    #[error("gpu-memory annotation value must be a positive integer greater than 0")]
+    Memory,
+    /// A fraction that is none.
+    #[error("gpu-fraction annotation value must be a positive number smaller than 1.0")]
+    Fraction,
+    /// A fraction that no quantity is written like: hexadecimal, or not a number at all.
+    #[error(
+        "gpu-fraction annotation value must be a float written with a decimal point or a scientific notation .given value: {0}"
+    )]
+    Spelling(String),
+    /// A number of devices that is none.
+    #[error("fraction count annotation value must be a positive integer greater than 0")]
+    Devices,
+}
+
+/// What a pod's annotations ask for.
+///
+/// # Errors
+/// The first thing that makes no sense.
+pub fn read<'a>(annotations: impl Iterator<Item = (&'a str, &'a str)>, named: Named) -> Result<Asked<'a>, Senseless> {
+    let (mut fraction, mut memory, mut devices, mut mig) = (None, None, None, Vec::new());
+    for (key, value) in annotations {
+        match key {
+            annotation::GPU_FRACTION => fraction = Some(value),
+            annotation::GPU_MEMORY => memory = Some(value),
+            annotation::GPU_FRACTION_NUM_DEVICES => devices = Some(value),
+            _ if key.starts_with(annotation::MIG_PREFIX) => {
+                mig.extend(count(value, GPU_DEVICES_COUNTED).map(|count| (key, count)));
+            }
+            _ => {}
+        }
+    }
+    if fraction.is_some() && named.whole {
+        return Err(Senseless::FractionAndWhole);
+    }
+    if memory.is_some() && (fraction.is_some() || named.whole) {
+        return Err(Senseless::MemoryAndOther);
+    }
+    let part = match (fraction, memory) {
+        (None, None) if devices.is_some() => return Err(Senseless::DevicesAlone),
+        (None, None) if mig.is_empty() => return Ok(Asked::Nothing),
+        (None, None) if named.whole => return Err(Senseless::WholeAndMig),
+        (None, None) => return Ok(Asked::Mig(mig)),
+        (Some(text), _) => Part::Fraction(read_fraction(text)?),
+        (None, Some(text)) => Part::Memory(count(text, GPU_MEMORY_COUNTED).ok_or(Senseless::Memory)?),
+    };
+    let devices = devices.map_or(Some(1), |text| count(text, GPU_DEVICES_COUNTED));
+    let devices = devices.ok_or(Senseless::Devices)?;
+    if named.mig || !mig.is_empty() {
+        return Err(Senseless::ShareAndMig);
+    }
+    Ok(Asked::Share(GpuShare { part, devices }))
+}
+
+/// The part of a GPU that these annotations ask for, on a pod whose containers name none. `None` if it is none, or they make no sense.
+#[must_use]
+pub fn share(annotations: Option<&BTreeMap<String, String>>) -> Option<GpuShare> {
+    let annotations = annotations?.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    match read(annotations, Named::default()).ok()? {
+        Asked::Share(share) => Some(share),
+        Asked::Nothing | Asked::Mig(_) => None,
+    }
+}
+
+/// Whether an annotation is part of what a pod asks of GPUs.
+#[must_use]
+pub fn is_part(key: &str) -> bool {
+    let share = matches!(
+        key,
+        annotation::GPU_FRACTION | annotation::GPU_MEMORY | annotation::GPU_FRACTION_NUM_DEVICES
+    );
+    share || key.starts_with(annotation::MIG_PREFIX)
+}
+
+/// Billionths. A number goes by what it is as a float, as in KAI's admission, and counts exactly.
+fn read_fraction(text: &str) -> Result<i64, Senseless> {
+    let lower = text.trim_start_matches(['+', '-']).to_ascii_lowercase();
+    if lower == "nan" || (lower.starts_with("0x") && lower.contains('p') && !text.starts_with('-')) {
+        return Err(Senseless::Spelling(text.to_owned()));
+    }
+    let number: f64 = text.parse().map_err(|_| Senseless::Fraction)?;
+    if !(number > 0.0 && number < 1.0) {
+        return Err(Senseless::Fraction);
+    }
+    let amount: Amount = text.parse().map_err(|_| Senseless::Spelling(text.to_owned()))?;
+    let billionths = i64::try_from(amount.nanos()).unwrap_or(WHOLE);
+    Ok(billionths.clamp(1, WHOLE))
+}
+
+/// A whole number above 0, cut down to `most`.
+fn count(text: &str, most: i64) -> Option<i64> {
+    if !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let number: u64 = text.parse().ok().filter(|number| *number > 0)?;
+    Some(i64::try_from(number).unwrap_or(most).min(most))
+}
+
+#[cfg(test)]
+mod tests;

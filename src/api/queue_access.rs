@@ -1,0 +1,247 @@
+//! Who may submit to a queue: the namespaces that its annotation names, and those of all queues above it. A queue without the annotation is open.
+//!
+//! ```yaml
+//! # Pods of namespace team-a and of those whose names begin with research-; only what the parent lets through, if it has the annotation as well.
+//! metadata: {name: gold, annotations: {unikai.dev/allowed-namespaces: "team-a, research-*"}}
+//! ```
+
+use std::collections::BTreeMap;
+
+use super::Queue;
+use super::names::annotation;
+
+/// Names of namespaces, with `*` for any characters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Allowed(Vec<String>);
+
+impl Allowed {
+    /// Reads names between commas or blanks. None at all lets nobody in.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        let names = text.split(|c: char| c == ',' || c.is_whitespace());
+        Self(names.filter(|name| !name.is_empty()).map(str::to_owned).collect())
+    }
+
+    /// What a queue's annotation says; `None` if it has none.
+    #[must_use]
+    pub fn of(queue: &Queue) -> Option<Self> {
+        let annotations = queue.metadata.annotations.as_ref()?;
+        annotations
+            .get(annotation::ALLOWED_NAMESPACES)
+            .map(|text| Self::parse(text))
+    }
+
+    /// The names that no namespace can have.
+    pub fn senseless(&self) -> impl Iterator<Item = &str> {
+        let sensible = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '*');
+        self.0
+            .iter()
+            .filter(move |name| !name.chars().all(sensible))
+            .map(String::as_str)
+    }
+
+    fn admits(&self, namespace: &str) -> bool {
+        self.0
+            .iter()
+            .any(|pattern| matches(pattern.as_bytes(), namespace.as_bytes()))
+    }
+}
+
+/// Whether a text is of a pattern with `*`. What follows a `*` is first tried as early as can be; only the last `*` need ever be tried again.
+fn matches(pattern: &[u8], text: &[u8]) -> bool {
+    let (mut p, mut t, mut retry) = (0, 0, None);
+    while t < text.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                retry = Some((p, t));
+                p += 1;
+            }
+            Some(byte) if *byte == text[t] => (p, t) = (p + 1, t + 1),
+            _ => match retry {
+                Some((star, from)) => {
+                    retry = Some((star, from + 1));
+                    (p, t) = (star + 1, from + 1);
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|byte| *byte == b'*')
+}
+
+/// A queue's place in the tree, and whom it lets in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Entry {
+    parent: Option<String>,
+    allowed: Option<Allowed>,
+}
+
+/// All queues: their parents, and whom they let in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueueAccess {
+    queues: BTreeMap<String, Entry>,
+    /// How many name namespaces.
+    restricted: usize,
+}
+
+impl QueueAccess {
+    /// Adds a queue, or takes in its change.
+    pub fn put(&mut self, name: &str, parent: Option<&str>, allowed: Option<Allowed>) {
+        self.restricted += usize::from(allowed.is_some());
+        let parent = parent.filter(|parent| !parent.is_empty()).map(str::to_owned);
+        let before = self.queues.insert(name.to_owned(), Entry { parent, allowed });
+        self.restricted -= usize::from(before.is_some_and(|before| before.allowed.is_some()));
+    }
+
+    /// The same from the object.
+    pub fn put_queue(&mut self, queue: &Queue) {
+        let name = queue.metadata.name.as_deref().unwrap_or_default();
+        self.put(name, queue.spec.parent_queue.as_deref(), Allowed::of(queue));
+    }
+
+    /// A queue is gone.
+    pub fn remove(&mut self, name: &str) {
+        let before = self.queues.remove(name);
+        self.restricted -= usize::from(before.is_some_and(|before| before.allowed.is_some()));
+    }
+
+    /// Whether the queue exists.
+    #[must_use]
+    pub fn contains(&self, name: &str) -> bool {
+        self.queues.contains_key(name)
+    }
+
+    /// All queues, in order of name.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.queues.keys().map(String::as_str)
+    }
+
+    /// The queue above, if it has one.
+    #[must_use]
+    pub fn parent(&self, name: &str) -> Option<&str> {
+        self.queues.get(name)?.parent.as_deref()
+    }
+
+    /// The queue and all above it, as far as they exist; of queues that are above themselves, each once or so.
+    fn path<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (&'a str, &'a Entry)> {
+        let found = |name: &'a str| Some((name, self.queues.get(name)?));
+        let above = move |(_, entry): &(&'a str, &'a Entry)| found(entry.parent.as_deref()?);
+        std::iter::successors(found(name), above).take(self.queues.len())
+    }
+
+    /// Whether `name` is `top` or below it.
+    #[must_use]
+    pub fn is_within(&self, name: &str, top: &str) -> bool {
+        name == top
+            || self
+                .path(name)
+                .any(|(at, entry)| at == top || entry.parent.as_deref() == Some(top))
+    }
+
+    /// The queue, or the one above it, that does not let a namespace in.
+    #[must_use]
+    pub fn closed_by<'a>(&'a self, name: &'a str, namespace: &str) -> Option<&'a str> {
+        if self.restricted == 0 {
+            return None;
+        }
+        let closed = |entry: &Entry| entry.allowed.as_ref().is_some_and(|allowed| !allowed.admits(namespace));
+        self.path(name).find(|(_, entry)| closed(entry)).map(|(at, _)| at)
+    }
+
+    /// Whether neither the queue that is to be put in, nor any above it, names namespaces.
+    #[must_use]
+    pub fn would_be_open(&self, queue: &Queue) -> bool {
+        let parent = queue.spec.parent_queue.as_deref();
+        Allowed::of(queue).is_none() && parent.is_none_or(|parent| self.is_open(parent))
+    }
+
+    /// Whether neither the queue nor any above it names namespaces.
+    #[must_use]
+    pub fn is_open(&self, name: &str) -> bool {
+        self.restricted == 0 || self.path(name).all(|(_, entry)| entry.allowed.is_none())
+    }
+}
+
+/// The sentence for who may not submit: `closed_by` is the queue itself or one above it.
+#[must_use]
+pub fn not_open(queue: &str, closed_by: &str, namespace: &str) -> String {
+    let key = annotation::ALLOWED_NAMESPACES;
+    let above = if closed_by == queue {
+        String::new()
+    } else {
+        format!(" of queue '{closed_by}' above it")
+    };
+    format!("Queue '{queue}' is not open to namespace '{namespace}': the annotation {key}{above} does not name it")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_name_namespaces() {
+        for (text, namespace, admitted) in [
+            ("team-a", "team-a", true),
+            ("team-a", "team-ab", false),
+            ("team-a, team-b", "team-b", true),
+            ("team-a\nteam-b", "team-b", true),
+            ("research-*", "research-", true),
+            ("research-*", "research-x-y", true),
+            ("research-*", "team", false),
+            ("*-prod", "a-prod-prod", true),
+            ("a*b*c", "axxbxbyc", true),
+            ("a*b*c", "axxbxby", false),
+            ("*", "anything", true),
+            ("", "anything", false),
+            (" , ", "anything", false),
+        ] {
+            assert_eq!(Allowed::parse(text).admits(namespace), admitted, "{text:?} {namespace}");
+        }
+        let odd = Allowed::parse("team-a, Team, x/y, re?");
+        assert_eq!(odd.senseless().collect::<Vec<_>>(), ["Team", "x/y", "re?"]);
+    }
+
+    #[test]
+    fn a_pattern_of_many_stars_is_told_at_once() {
+        let pattern = format!("{}b", "*a".repeat(200));
+        assert!(!Allowed::parse(&pattern).admits(&"a".repeat(63)));
+    }
+
+    #[test]
+    fn a_queue_lets_in_whom_it_and_all_above_it_name() {
+        let mut access = QueueAccess::default();
+        access.put("company", None, None);
+        access.put("research", Some("company"), Some(Allowed::parse("r-*")));
+        access.put("vision", Some("research"), None);
+        access.put("speech", Some("research"), Some(Allowed::parse("r-speech, other")));
+        access.put("free", Some("company"), None);
+        for (queue, namespace, closed_by) in [
+            ("free", "any", None),
+            ("vision", "r-1", None),
+            ("vision", "any", Some("research")),
+            ("speech", "r-speech", None),
+            ("speech", "r-1", Some("speech")),
+            ("speech", "other", Some("research")),
+            ("unknown", "any", None),
+        ] {
+            assert_eq!(access.closed_by(queue, namespace), closed_by, "{queue} {namespace}");
+        }
+        assert!(access.is_open("free") && !access.is_open("vision") && !access.is_open("speech"));
+        assert!(access.is_within("vision", "research") && access.is_within("vision", "company"));
+        assert!(!access.is_within("free", "research"));
+
+        access.put("research", Some("company"), None);
+        assert_eq!(access.closed_by("vision", "any"), None);
+        access.remove("speech");
+        assert_eq!(access.restricted, 0);
+    }
+
+    #[test]
+    fn queues_above_themselves_end() {
+        let mut access = QueueAccess::default();
+        access.put("a", Some("b"), Some(Allowed::parse("x")));
+        access.put("b", Some("a"), None);
+        assert_eq!(access.closed_by("b", "y"), Some("a"));
+        assert!(!access.is_open("b") && !access.is_within("a", "c"));
+    }
+}
