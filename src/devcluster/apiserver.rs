@@ -3,7 +3,7 @@
 //! collector, and namespaces their content to a namespace controller, as with any bare API server.
 //!
 //! Absent: server-side apply (415), answers in protobuf (JSON instead), logs, exec and port-forward (501), quotas, authorization (everybody may
-//! do everything), conversion webhooks, and every kind that is not in `registry/builtin.rs` (404).
+//! do everything but those whom a test holds to their roles), conversion webhooks, and every kind that is not in `registry/builtin.rs` (404).
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
@@ -26,10 +26,13 @@ mod defaults;
 mod discovery;
 pub mod faults;
 pub mod identity;
+mod matching;
 pub mod openapi;
 pub mod patch;
+mod policies;
 mod present;
 mod protobuf;
+pub mod rbac;
 mod registry;
 mod request;
 mod rest;
@@ -49,6 +52,7 @@ pub use audit::{Audit, Write};
 pub use clock::Clock;
 pub use faults::{Effect, Faults, Match, RuleId, Times};
 pub use identity::Identity;
+pub use rbac::Rbac;
 
 use cluster::Cluster;
 
@@ -175,6 +179,18 @@ impl RunningServer {
     #[must_use]
     pub fn audit(&self) -> &Audit {
         &self.cluster.audit
+    }
+
+    /// Holds users to what roles allow them.
+    #[must_use]
+    pub fn rbac(&self) -> &Rbac {
+        &self.cluster.rbac
+    }
+
+    /// The token of an identity, which becomes known by this.
+    #[must_use]
+    pub fn token(&self, identity: &Identity) -> String {
+        self.cluster.tokens.issue(identity)
     }
 
     /// Tells where a port of a Service is, for webhooks that name a Service.

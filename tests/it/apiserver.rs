@@ -8,4 +8,5 @@ mod kubectl;
 mod lists;
 mod objects;
 mod pods;
+mod policies;
 mod watches;

@@ -23,6 +23,7 @@ pub(crate) fn on_create(store: &Store, resource: &Resource, object: &mut Value) 
         ("", "pods") => {
             service_account(store, resource, object)?;
             priority(store, resource, object)?;
+            runtime_class(store, resource, object)?;
             tolerations(object);
         }
         ("", "nodes") => not_ready_taint(object),
@@ -73,6 +74,20 @@ fn service_account(store: &Store, resource: &Resource, pod: &mut Value) -> ApiRe
         pod["spec"]["serviceAccountName"] = json!("default");
     }
     pod["spec"]["serviceAccount"] = pod["spec"]["serviceAccountName"].clone();
+    Ok(())
+}
+
+/// The class that the pod names must exist. Its overhead and its nodes are left out.
+fn runtime_class(store: &Store, resource: &Resource, pod: &Value) -> ApiResult<()> {
+    let Some(wanted) = pod["spec"]["runtimeClassName"].as_str().filter(|name| !name.is_empty()) else {
+        return Ok(());
+    };
+    let classes = store.of("node.k8s.io", "runtimeclasses");
+    if classes.get(&(String::new(), wanted.to_owned())).is_none() {
+        let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+        let why = format!("pod rejected: RuntimeClass {wanted:?} not found");
+        return Err(ApiError::forbidden(&resource.subject(name), &why));
+    }
     Ok(())
 }
 

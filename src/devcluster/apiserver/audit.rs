@@ -12,6 +12,8 @@ use super::{identity::Identity, request::RequestInfo};
 pub struct Write {
     /// User name of the writer.
     pub user: String,
+    /// The pod whose token the writer showed.
+    pub pod: Option<String>,
     /// `create`, `update`, `patch`, `delete` or `deletecollection`.
     pub verb: String,
     /// Plural resource.
@@ -48,14 +50,14 @@ impl Audit {
         self.lock().writes.iter().cloned().collect()
     }
 
-    /// The writes of one user.
+    /// The writes of one user; of an identity in a pod, those of that pod.
     #[must_use]
     pub fn writes_of(&self, identity: &Identity) -> Vec<Write> {
         let inner = self.lock();
         inner
             .writes
             .iter()
-            .filter(|write| write.user == identity.user)
+            .filter(|write| write.user == identity.user && (identity.pod.is_none() || write.pod == identity.pod))
             .cloned()
             .collect()
     }
@@ -77,6 +79,7 @@ impl Audit {
         }
         let write = Write {
             user: identity.user.clone(),
+            pod: identity.pod.clone(),
             verb: request.verb.as_str().to_owned(),
             resource: request.resource.clone(),
             subresource: request.subresource.clone(),

@@ -33,6 +33,26 @@ pub(super) struct Expression {
     static_type: Option<JsonType>,
 }
 
+/// What named expressions came to.
+#[derive(Debug, Default)]
+pub(super) struct Computed(BTreeMap<String, Result<cel::Value, String>>);
+
+impl Computed {
+    /// Adds one.
+    pub fn insert(&mut self, name: &str, value: Result<cel::Value, String>) {
+        self.0.insert(name.to_owned(), value);
+    }
+
+    fn read(&self, reads: &analysis::Reads) -> Result<cel::Value, String> {
+        let mut map = std::collections::HashMap::new();
+        for (name, value) in self.0.iter().filter(|(name, _)| reads.includes(name)) {
+            map.insert(cel::objects::Key::from(name.as_str()), value.clone()?);
+        }
+        let map = Arc::new(map);
+        Ok(cel::Value::Map(cel::objects::Map { map }))
+    }
+}
+
 static ENVIRONMENT: LazyLock<Arc<cel::Env>> = LazyLock::new(|| {
     let mut environment = cel::Env::stdlib();
     for extension in [cel::extensions::strings, cel::extensions::lists, cel::extensions::math] {
@@ -79,6 +99,20 @@ impl Expression {
             }
         }
         self.boolean(&context)
+    }
+
+    /// Evaluates the expression on untyped values, with `variables`, what expressions before it came to; one that failed fails whoever reads it.
+    pub fn compute(&self, given: &[(&str, &Value)], variables: &Computed) -> Result<cel::Value, String> {
+        let mut context = cel::Context::with_env(Arc::clone(&ENVIRONMENT));
+        for (name, value) in given {
+            if let Some(reads) = self.reads.get(*name) {
+                context.add_variable_from_value(*name, values::to_cel(value, None, reads));
+            }
+        }
+        if let Some(reads) = self.reads.get("variables") {
+            context.add_variable_from_value("variables", variables.read(reads)?);
+        }
+        self.evaluate(&context)
     }
 
     /// Evaluates a rule on a value and its earlier self; with `optional_old`, `oldSelf` is an optional.

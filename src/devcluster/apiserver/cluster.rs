@@ -13,6 +13,8 @@ use super::{
     crd::Crd,
     faults::Faults,
     identity::Tokens,
+    policies::Policies,
+    rbac::Rbac,
     registry::{Registry, Resource},
     store::Store,
     webhook::Webhooks,
@@ -27,10 +29,12 @@ pub(crate) struct Cluster {
     pub faults: Faults,
     pub audit: Audit,
     pub tokens: Tokens,
+    pub rbac: Rbac,
     pub webhooks: Webhooks,
+    pub policies: Policies,
     pub bookmark_every: Duration,
     services: Mutex<BTreeMap<(String, String, u16), SocketAddr>>,
-    /// Held while the webhook configurations are read and handed over, so that the newest reading wins.
+    /// Held while the configuration of admission is read and handed over, so that the newest reading wins.
     reconfiguring: Mutex<()>,
 }
 
@@ -45,7 +49,9 @@ impl Cluster {
             clock,
             audit: Audit::default(),
             tokens: Tokens::default(),
+            rbac: Rbac::default(),
             webhooks: Webhooks::new(),
+            policies: Policies::default(),
             bookmark_every,
             services: Mutex::default(),
             reconfiguring: Mutex::default(),
@@ -63,14 +69,12 @@ impl Cluster {
     pub fn reconfigure(&self, resource: &Resource) {
         match (resource.group.as_str(), resource.plural.as_str()) {
             ("apiextensions.k8s.io", "customresourcedefinitions") => self.reload_definitions(),
-            ("admissionregistration.k8s.io", "mutatingwebhookconfigurations" | "validatingwebhookconfigurations") => {
-                self.reload_webhooks();
-            }
+            ("admissionregistration.k8s.io", _) => self.reload_admission(),
             _ => {}
         }
     }
 
-    fn reload_webhooks(&self) {
+    fn reload_admission(&self) {
         let _newest = self.reconfiguring.lock().unwrap_or_else(PoisonError::into_inner);
         let stored = |plural: &str| {
             let objects = self.store.of("admissionregistration.k8s.io", plural).list("").objects;
@@ -79,6 +83,10 @@ impl Cluster {
         self.webhooks.configure(
             &stored("mutatingwebhookconfigurations"),
             &stored("validatingwebhookconfigurations"),
+        );
+        self.policies.configure(
+            &stored("validatingadmissionpolicies"),
+            &stored("validatingadmissionpolicybindings"),
         );
     }
 

@@ -32,6 +32,16 @@ pub(crate) fn apply(resource: &Resource, object: &mut Value) {
             set(object, "volumeBindingMode", json!("Immediate"));
         }
         ("rbac.authorization.k8s.io", "clusterrolebindings" | "rolebindings") => role_binding(object),
+        ("admissionregistration.k8s.io", "validatingadmissionpolicies") => {
+            set(&mut object["spec"], "failurePolicy", json!("Fail"));
+            match_resources(&mut object["spec"]["matchConstraints"]);
+        }
+        ("admissionregistration.k8s.io", "validatingadmissionpolicybindings") => {
+            let resources = &mut object["spec"]["matchResources"];
+            if resources.is_object() {
+                match_resources(resources);
+            }
+        }
         ("admissionregistration.k8s.io", plural) => webhooks(object, plural.starts_with("mutating")),
         ("apiextensions.k8s.io", "customresourcedefinitions") => super::crd::default(object),
         _ => {}
@@ -113,6 +123,17 @@ fn role_binding(object: &mut Value) {
         };
         if let Some(group) = group {
             set(subject, "apiGroup", group);
+        }
+    }
+}
+
+fn match_resources(matching: &mut Value) {
+    set(matching, "matchPolicy", json!("Equivalent"));
+    set(matching, "namespaceSelector", json!({}));
+    set(matching, "objectSelector", json!({}));
+    for list in ["resourceRules", "excludeResourceRules"] {
+        for rule in entries(matching, list) {
+            set(rule, "scope", json!("*"));
         }
     }
 }

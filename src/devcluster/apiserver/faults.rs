@@ -1,10 +1,14 @@
-//! Faults on purpose, for tests: slow answers, refusals, writes that happen although the answer is lost, dropped watches and
-//! compacted history. Nothing is injected unless a test asks for it.
+//! Faults on purpose, for tests: slow answers, refusals, writes that happen although the answer is lost, answers that never come or
+//! never end, watches that are dropped or fall silent, and compacted history. Nothing is injected unless a test asks for it.
 
 use std::{
     sync::{Arc, Mutex},
     time::Duration,
 };
+
+use axum::body::Body;
+use futures::{StreamExt, stream};
+use tokio::sync::watch;
 
 use super::{identity::Identity, request::RequestInfo, store::Store};
 
@@ -77,6 +81,16 @@ pub enum Effect {
     },
     /// It takes effect, and the connection breaks before the answer.
     DropAfter,
+    /// Nothing happens, and no answer ever comes; the connection stays open.
+    Hang,
+    /// It takes effect, and no answer ever comes; the connection stays open.
+    HangAfter,
+    /// It takes effect, and after so many bytes of the answer's body no more come; the connection stays open. A shorter answer comes
+    /// whole, without its end.
+    Stall {
+        /// Bytes that come.
+        after: usize,
+    },
 }
 
 /// How often a rule strikes.
@@ -120,6 +134,8 @@ struct Rules {
 #[derive(Clone, Debug)]
 pub struct Faults {
     rules: Arc<Mutex<Rules>>,
+    /// Which open watches fell silent, from the first time on.
+    silenced: Arc<watch::Sender<Vec<Match>>>,
     store: Arc<Store>,
 }
 
@@ -127,6 +143,7 @@ impl Faults {
     pub(crate) fn new(store: Arc<Store>) -> Self {
         Faults {
             rules: Arc::default(),
+            silenced: Arc::default(),
             store,
         }
     }
@@ -174,6 +191,11 @@ impl Faults {
         self.store.drop_watches(resource);
     }
 
+    /// Lets the open watches among these requests fall silent: nothing comes on them any more, not even their end.
+    pub fn silence_watches(&self, matching: Match) {
+        self.silenced.send_modify(|silenced| silenced.push(matching));
+    }
+
     /// Forgets all history: watches that are not up to date, new watches from older revisions and old `continue` tokens get 410 Gone.
     pub fn compact(&self) {
         self.store.compact();
@@ -197,12 +219,43 @@ impl Faults {
             rule.struck += 1;
             match &rule.effect {
                 Effect::Delay(time) => struck.delay += *time,
-                effect @ (Effect::Refuse { .. } | Effect::Drop | Effect::FailAfter { .. } | Effect::DropAfter) => {
+                effect @ (Effect::Refuse { .. }
+                | Effect::Drop
+                | Effect::FailAfter { .. }
+                | Effect::DropAfter
+                | Effect::Hang
+                | Effect::HangAfter
+                | Effect::Stall { .. }) => {
                     struck.effect = Some(effect.clone());
                 }
             }
         }
         struck
+    }
+
+    /// The body of a watch, which falls silent when it is told to.
+    pub(crate) fn may_be_silenced(&self, body: Body, request: RequestInfo, identity: Arc<Identity>) -> Body {
+        let mut silenced = self.silenced.subscribe();
+        let before = silenced.borrow_and_update().len();
+        let told = async move {
+            let covers = |all: &Vec<Match>| all.iter().skip(before).any(|one| one.covers(&request, &identity));
+            // Without its sender nobody is told anything any more.
+            if silenced.wait_for(covers).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        let chunks = body.into_data_stream();
+        Body::from_stream(stream::unfold(
+            (chunks, Box::pin(told)),
+            |(mut chunks, mut told)| async move {
+                let chunk = tokio::select! {
+                    biased;
+                    () = &mut told => std::future::pending().await,
+                    chunk = chunks.next() => chunk,
+                };
+                chunk.map(|chunk| (chunk, (chunks, told)))
+            },
+        ))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Rules> {
@@ -236,6 +289,19 @@ impl Times {
             }
         }
     }
+}
+
+/// The first bytes of a body, and no end.
+pub(crate) fn stalled(body: Body, after: usize) -> Body {
+    let first = body.into_data_stream().scan(after, |left, chunk| {
+        let chunk = chunk.map(|mut chunk| {
+            chunk.truncate(*left);
+            *left -= chunk.len();
+            chunk
+        });
+        std::future::ready(Some(chunk))
+    });
+    Body::from_stream(first.chain(stream::pending()))
 }
 
 /// The faults that one request meets.

@@ -1,5 +1,4 @@
-//! Who calls: bearer tokens and the identities behind them, and the kubeconfig files that carry them. Nothing is denied by
-//! role: authorization is left to real API servers.
+//! Who calls: bearer tokens and the identities behind them, and the kubeconfig files that carry them.
 
 use std::{
     collections::HashMap,
@@ -16,6 +15,8 @@ pub struct Identity {
     pub user: String,
     /// Groups of the user.
     pub groups: Vec<String>,
+    /// The pod whose token it is: what tells replicas apart that share a service account.
+    pub pod: Option<String>,
 }
 
 impl Identity {
@@ -48,12 +49,24 @@ impl Identity {
         Identity {
             user: name.to_owned(),
             groups,
+            pod: None,
         }
+    }
+
+    /// The same user in a pod of this name.
+    #[must_use]
+    pub fn in_pod(mut self, pod: &str) -> Self {
+        self.pod = Some(pod.to_owned());
+        self
     }
 
     /// `UserInfo`, as reviews and admission requests carry it.
     pub(crate) fn user_info(&self) -> Value {
-        json!({"username": self.user, "groups": self.groups})
+        let mut info = json!({"username": self.user, "groups": self.groups});
+        if let Some(pod) = &self.pod {
+            info["extra"] = json!({"authentication.kubernetes.io/pod-name": [pod]});
+        }
+        info
     }
 }
 

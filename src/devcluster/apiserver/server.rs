@@ -9,10 +9,11 @@ use serde_json::{Value, json};
 use super::{
     cluster::Cluster,
     discovery,
-    faults::{Effect, Struck},
+    faults::{self, Effect, Struck},
     identity::Identity,
     openapi,
     present::{self, Form},
+    rbac::Action,
     request::{RequestInfo, Verb},
     rest::{self, Call, Reply},
     status::{ApiError, ApiResult},
@@ -50,7 +51,7 @@ pub(crate) async fn handle(cluster: Arc<Cluster>, request: Request<Body>) -> Res
     resource(cluster, identity, info, &parts.headers, body).await
 }
 
-/// Who calls; without a token nobody comes in.
+/// Who calls, or whom the caller acts as; without a token nobody comes in.
 fn identify(cluster: &Cluster, headers: &HeaderMap) -> ApiResult<Arc<Identity>> {
     let header = headers
         .get(header::AUTHORIZATION)
@@ -60,7 +61,25 @@ fn identify(cluster: &Cluster, headers: &HeaderMap) -> ApiResult<Arc<Identity>> 
         .strip_prefix("Bearer ")
         .or_else(|| header.strip_prefix("bearer "))
         .unwrap_or_default();
-    cluster.tokens.identify(token.trim()).ok_or_else(ApiError::unauthorized)
+    let caller = cluster
+        .tokens
+        .identify(token.trim())
+        .ok_or_else(ApiError::unauthorized)?;
+    // The administrator may be anybody.
+    let may = caller.groups.iter().any(|group| group == "system:masters");
+    Ok(impersonated(headers).filter(|_| may).map_or(caller, Arc::new))
+}
+
+/// Whom the caller wants to act as.
+fn impersonated(headers: &HeaderMap) -> Option<Identity> {
+    let texts = |name: &str| {
+        headers
+            .get_all(name)
+            .into_iter()
+            .filter_map(|value| value.to_str().ok())
+    };
+    let user = texts("impersonate-user").next()?;
+    Some(Identity::user(user, &texts("impersonate-group").collect::<Vec<_>>()))
 }
 
 /// Serves a request for a resource, through the faults that it meets, into the audit log.
@@ -87,20 +106,44 @@ async fn resource(
             cluster.audit.record(&identity, &audited, 0);
             return Err(Broken);
         }
-        Some(Effect::FailAfter { .. } | Effect::DropAfter | Effect::Delay(_)) | None => {
-            dispatch(cluster.clone(), identity.clone(), info, headers, body).await
+        Some(Effect::Hang) => {
+            cluster.audit.record(&identity, &audited, 0);
+            std::future::pending().await
         }
+        Some(
+            Effect::FailAfter { .. } | Effect::DropAfter | Effect::HangAfter | Effect::Stall { .. } | Effect::Delay(_),
+        )
+        | None => dispatch(cluster.clone(), identity.clone(), info, headers, body).await,
     };
+    let stalls = effect.clone().filter(|effect| matches!(effect, Effect::Stall { .. }));
     let outcome = match effect {
         Some(Effect::FailAfter { code }) if outcome.is_ok() => Err(injected(code, None)),
         Some(Effect::DropAfter) => {
             cluster.audit.record(&identity, &audited, 0);
             return Err(Broken);
         }
-        Some(Effect::FailAfter { .. } | Effect::Refuse { .. } | Effect::Drop | Effect::Delay(_)) | None => outcome,
+        Some(Effect::HangAfter) => {
+            cluster.audit.record(&identity, &audited, 0);
+            std::future::pending().await
+        }
+        Some(
+            Effect::FailAfter { .. }
+            | Effect::Refuse { .. }
+            | Effect::Drop
+            | Effect::Hang
+            | Effect::Stall { .. }
+            | Effect::Delay(_),
+        )
+        | None => outcome,
     };
-    let response = outcome.map_or_else(|error| refusal(&error), answer);
+    let mut response = outcome.map_or_else(|error| refusal(&error), answer);
     cluster.audit.record(&identity, &audited, response.status().as_u16());
+    if audited.verb == Verb::Watch {
+        response = response.map(|body| cluster.faults.may_be_silenced(body, audited, identity));
+    }
+    if let Some(Effect::Stall { after }) = stalls {
+        response = response.map(|body| faults::stalled(body, after));
+    }
     Ok(response)
 }
 
@@ -160,6 +203,14 @@ async fn dispatch(
             .and_then(|value| value.to_str().ok())
             .unwrap_or_default()
     };
+    let action = Action::of(&info);
+    if !cluster.rbac.admits(&cluster.store, &identity, &action) {
+        let why = format!(
+            "User {:?} cannot {} resource {:?} in API group {:?} in the namespace {:?}",
+            identity.user, action.verb, action.resource, action.group, action.namespace
+        );
+        return Err(ApiError::forbidden(&resource.subject(&info.name), &why));
+    }
     let form = Form::choose(text(header::ACCEPT), info.query.get("includeObject"))?;
     let content_type = text(header::CONTENT_TYPE).to_owned();
     let deprecation = resource.custom().and_then(|version| version.deprecation.clone());

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::{
     crd::Crd,
+    policies::Policies,
     registry::Resource,
     schema::{ErrorKind, FieldError},
     status::{ApiError, ApiResult},
@@ -55,6 +56,9 @@ fn built_in(resource: &Resource, object: &Value) -> Vec<FieldError> {
         ("", "pods") => pod::check(&object["spec"], "spec"),
         ("apps" | "batch", plural) => workload::check(plural, object),
         ("apiextensions.k8s.io", "customresourcedefinitions") => Crd::compile(object).err().unwrap_or_default(),
+        ("admissionregistration.k8s.io", "validatingadmissionpolicies" | "validatingadmissionpolicybindings") => {
+            Policies::check(object)
+        }
         ("admissionregistration.k8s.io", _) => Webhooks::check(object),
         _ => Vec::new(),
     }

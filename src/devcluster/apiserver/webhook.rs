@@ -4,7 +4,7 @@
 //! in two versions, and match conditions have no `authorizer`.
 
 mod call;
-mod check;
+pub(super) mod check;
 mod config;
 mod review;
 #[cfg(test)]

@@ -15,7 +15,7 @@ use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::Notify;
 
-use self::state::{Kubelets, PodWrite};
+use self::state::{Kubelets, PodWrite, Reserved};
 use super::node::NodeSpec;
 use super::pods::{self, node_of};
 use super::queue::{Again, WorkQueue, sleep_until};
@@ -144,15 +144,27 @@ impl KubeletRunner {
             api.patch_status(&key.name, &PatchParams::default(), &Patch::Strategic(status))
                 .await?;
         }
-        if let Some(device) = &write.reserved {
-            let patch = json!({"metadata": {"uid": write.uid, "annotations": {devices::RESERVED: device}}});
-            api.patch(&key.name, &PatchParams::default(), &Patch::Merge(patch))
-                .await?;
+        if let Some(reserved) = &write.reserved {
+            self.write_down(key, &write.uid, reserved).await?;
         }
         if write.delete {
             pods::delete_now(&self.client, key, &write.uid).await?;
         }
         Ok(())
+    }
+
+    /// What a container writes itself, and so with the rights of its pod's service account.
+    async fn write_down(&self, key: &Key, uid: &str, Reserved { device, account }: &Reserved) -> kube::Result<()> {
+        let patch = json!({"metadata": {"uid": uid, "annotations": {devices::RESERVED: device}}});
+        let request = http::Request::patch(format!("/api/v1/namespaces/{}/pods/{}", key.ns, key.name))
+            .header("content-type", "application/merge-patch+json")
+            .header(
+                "impersonate-user",
+                format!("system:serviceaccount:{}:{account}", key.ns),
+            )
+            .body(patch.to_string().into_bytes())
+            .map_err(kube::Error::HttpError)?;
+        self.client.request::<Pod>(request).await.map(drop)
     }
 
     /// Changes the state and passes on what has to be written because of it.

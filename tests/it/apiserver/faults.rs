@@ -2,7 +2,7 @@
 
 use std::{pin::pin, time::Duration};
 
-use futures::{AsyncBufReadExt, StreamExt, TryStreamExt};
+use futures::{AsyncBufReadExt, AsyncReadExt, StreamExt, TryStreamExt};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client, runtime::watcher};
@@ -94,6 +94,71 @@ async fn a_write_can_happen_although_its_answer_is_lost() {
     server.faults().add(creates(), Effect::Drop, Times::Next(1));
     assert!(create(&client, "never").await.is_err());
     assert!(!exists(&client, "never").await);
+}
+
+/// How long a test listens to hear nothing.
+const SILENCE: Duration = Duration::from_millis(300);
+
+#[tokio::test]
+async fn an_answer_may_never_come() {
+    let (server, client) = start().await;
+    let creates = || Match::verb_on("create", "configmaps");
+    for (effect, name, happens) in [(Effect::Hang, "hung", false), (Effect::HangAfter, "done", true)] {
+        server.faults().add(creates(), effect, Times::Next(1));
+        let answer = tokio::time::timeout(SILENCE, create(&client, name)).await;
+        assert!(answer.is_err(), "{answer:?}");
+        assert_eq!(exists(&client, name).await, happens, "{name}");
+    }
+    let hung = server.audit().writes();
+    assert_eq!(hung.iter().map(|write| write.code).collect::<Vec<_>>(), [0, 0]);
+    // Others have connections of their own.
+    create(&client, "next").await.unwrap().ok();
+}
+
+#[tokio::test]
+async fn an_answer_may_never_end() {
+    let (server, client) = start().await;
+    create(&client, "a").await.unwrap().ok();
+    for after in [0, 10, usize::MAX] {
+        server.faults().add(
+            Match::verb_on("get", "configmaps"),
+            Effect::Stall { after },
+            Times::Next(1),
+        );
+        let request = http::Request::get(format!("{ALL}/a")).body(Vec::new()).unwrap();
+        let mut answer = client.request_stream(request).await.unwrap();
+        let mut came = Vec::new();
+        let read = tokio::time::timeout(SILENCE, answer.read_to_end(&mut came)).await;
+        assert!(read.is_err(), "no end after {after} bytes");
+        let whole = serde_json::from_slice::<Value>(&came).is_ok();
+        assert!(came.len() == after || whole, "{} bytes of {after}", came.len());
+    }
+    assert!(exists(&client, "a").await);
+}
+
+#[tokio::test]
+async fn an_open_watch_may_fall_silent() {
+    let (server, client) = start().await;
+    let other = client_of(&server.kubeconfig(&Identity::operator())).await;
+    let watched = |client: Client| async move {
+        let path = format!("{ALL}?watch=true&resourceVersion=1&timeoutSeconds=1");
+        let request = http::Request::get(path).body(Vec::new()).unwrap();
+        client.request_stream(request).await.unwrap().lines()
+    };
+    let (mut silent, mut loud) = (watched(client.clone()).await, watched(other).await);
+    create(&client, "before").await.unwrap().ok();
+    silent.try_next().await.unwrap().unwrap();
+    server.faults().silence_watches(Match {
+        user: Some("admin".to_owned()),
+        ..Match::verb_on("watch", "configmaps")
+    });
+    create(&client, "after").await.unwrap().ok();
+    let ended = tokio::time::timeout(Duration::from_secs(2), silent.next()).await;
+    assert!(ended.is_err(), "neither an event nor the end: {ended:?}");
+    let lines: Vec<_> = loud.by_ref().collect().await;
+    assert_eq!(lines.len(), 2, "others hear all, and the end");
+    let next = watched(client.clone()).await.next().await;
+    assert!(next.is_some(), "a new watch is heard");
 }
 
 #[tokio::test]

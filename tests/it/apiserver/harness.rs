@@ -124,6 +124,22 @@ pub async fn client_of(kubeconfig: &str) -> Client {
 }
 
 impl Cluster {
+    /// The same server and namespace, as another user who may do everything.
+    pub async fn acting_as(&self, user: &str) -> Cluster {
+        let mut kubeconfig: Value =
+            serde_yaml_ng::from_str(&std::fs::read_to_string(&self.kubeconfig).unwrap()).unwrap();
+        kubeconfig["users"][0]["user"]["as"] = json!(user);
+        kubeconfig["users"][0]["user"]["as-groups"] = json!(["system:masters"]);
+        Cluster {
+            client: client_of(&kubeconfig.to_string()).await,
+            kubeconfig: self.kubeconfig.clone(),
+            namespace: self.namespace.clone(),
+            real: self.real,
+            _server: None,
+            _folder: None,
+        }
+    }
+
     /// The path of a core resource in the test's namespace.
     pub fn core(&self, resource: &str) -> String {
         format!("/api/v1/namespaces/{}/{resource}", self.namespace)

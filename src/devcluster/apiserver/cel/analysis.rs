@@ -30,6 +30,16 @@ impl Reads {
     }
 }
 
+impl Reads {
+    /// Whether that field is among them.
+    pub fn includes(&self, field: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Fields(fields) => fields.contains_key(field),
+        }
+    }
+}
+
 /// Functions and operators that an expression may call.
 const FUNCTIONS: &[&str] = &[
     "size",

@@ -60,6 +60,7 @@ fn list_merge(kind: &str, parent: &str, field: &str) -> ListMerge {
         "addresses" if kind == "Node" => ByKey("type"),
         "podCIDRs" if kind == "Node" => Set,
         "webhooks" | "matchConditions" if kind.ends_with("WebhookConfiguration") => ByKey("name"),
+        "variables" | "matchConditions" if kind == "ValidatingAdmissionPolicy" => ByKey("name"),
         "reservedFor" if kind == "ResourceClaim" => ByKey("uid"),
         _ => Replace,
     }

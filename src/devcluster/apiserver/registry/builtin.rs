@@ -3,8 +3,9 @@
 use k8s_openapi::api::{
     admissionregistration::v1 as admission, apps::v1 as apps, authentication::v1 as authentication,
     authorization::v1 as authorization, batch::v1 as batch, coordination::v1 as coordination, core::v1 as core,
-    discovery::v1 as discovery, events::v1 as events, policy::v1 as policy, rbac::v1 as rbac, resource::v1 as resource,
-    scheduling::v1 as scheduling, storage::v1 as storage,
+    discovery::v1 as discovery, events::v1 as events, flowcontrol::v1 as flowcontrol, node::v1 as node,
+    policy::v1 as policy, rbac::v1 as rbac, resource::v1 as resource, scheduling::v1 as scheduling,
+    storage::v1 as storage,
 };
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1 as apiextensions;
 
@@ -63,6 +64,7 @@ const BATCH: (&str, &str) = ("batch", "v1");
 const RBAC: (&str, &str) = ("rbac.authorization.k8s.io", "v1");
 const STORAGE: (&str, &str) = ("storage.k8s.io", "v1");
 const RESOURCE: (&str, &str) = ("resource.k8s.io", "v1");
+const FLOWCONTROL: (&str, &str) = ("flowcontrol.apiserver.k8s.io", "v1");
 const ADMISSION: (&str, &str) = ("admissionregistration.k8s.io", "v1");
 const AUTHENTICATION: (&str, &str) = ("authentication.k8s.io", "v1");
 const AUTHORIZATION: (&str, &str) = ("authorization.k8s.io", "v1");
@@ -146,6 +148,24 @@ static KINDS: &[Kind] = &[
         normalise::<coordination::Lease>,
     ),
     kind(
+        FLOWCONTROL,
+        "flowschemas",
+        "FlowSchema",
+        &[],
+        normalise::<flowcontrol::FlowSchema>,
+    )
+    .cluster()
+    .status(),
+    kind(
+        FLOWCONTROL,
+        "prioritylevelconfigurations",
+        "PriorityLevelConfiguration",
+        &[],
+        normalise::<flowcontrol::PriorityLevelConfiguration>,
+    )
+    .cluster()
+    .status(),
+    kind(
         ("discovery.k8s.io", "v1"),
         "endpointslices",
         "EndpointSlice",
@@ -159,6 +179,14 @@ static KINDS: &[Kind] = &[
         &["ev"],
         normalise::<events::Event>,
     ),
+    kind(
+        ("node.k8s.io", "v1"),
+        "runtimeclasses",
+        "RuntimeClass",
+        &[],
+        normalise::<node::RuntimeClass>,
+    )
+    .cluster(),
     kind(
         ("policy", "v1"),
         "poddisruptionbudgets",
@@ -249,6 +277,23 @@ static KINDS: &[Kind] = &[
         "MutatingWebhookConfiguration",
         &[],
         normalise::<admission::MutatingWebhookConfiguration>,
+    )
+    .cluster(),
+    kind(
+        ADMISSION,
+        "validatingadmissionpolicies",
+        "ValidatingAdmissionPolicy",
+        &[],
+        normalise::<admission::ValidatingAdmissionPolicy>,
+    )
+    .cluster()
+    .status(),
+    kind(
+        ADMISSION,
+        "validatingadmissionpolicybindings",
+        "ValidatingAdmissionPolicyBinding",
+        &[],
+        normalise::<admission::ValidatingAdmissionPolicyBinding>,
     )
     .cluster(),
     kind(
@@ -360,9 +405,11 @@ fn categories(plural: &str) -> &'static [&'static str] {
         "pods" | "services" | "daemonsets" | "deployments" | "replicasets" | "statefulsets" | "cronjobs" | "jobs" => {
             &["all"]
         }
-        "customresourcedefinitions" | "mutatingwebhookconfigurations" | "validatingwebhookconfigurations" => {
-            &["api-extensions"]
-        }
+        "customresourcedefinitions"
+        | "mutatingwebhookconfigurations"
+        | "validatingadmissionpolicies"
+        | "validatingadmissionpolicybindings"
+        | "validatingwebhookconfigurations" => &["api-extensions"],
         _ => &[],
     }
 }

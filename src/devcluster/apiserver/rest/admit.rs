@@ -69,9 +69,16 @@ impl<'a> Admission<'a> {
         Ok(asked)
     }
 
-    /// Lets validating webhooks refuse the object.
+    /// Lets policies and validating webhooks refuse the object.
     pub async fn validate(&self, object: Option<&Value>, warnings: &mut Vec<String>) -> ApiResult<()> {
         let request = self.request();
+        warnings.extend(
+            self.call
+                .cluster
+                .policies
+                .validate(&request, object)
+                .map_err(rejected)?,
+        );
         if self.call.cluster.webhooks.wants(&request) {
             warnings.extend(
                 self.call

@@ -1,8 +1,9 @@
-//! Reviews: who am I, and may I? Everybody may do everything here.
+//! Reviews: who am I, and may I? Everybody may do everything here, but those whom a test holds to their roles.
 
 use serde_json::{Value, json};
 
 use super::{Call, Reply, value_reply};
+use crate::devcluster::apiserver::{Identity, rbac::Action};
 
 /// Answers a review.
 pub(super) fn answer(call: &Call, mut review: Value) -> Reply {
@@ -22,7 +23,33 @@ pub(super) fn answer(call: &Call, mut review: Value) -> Reply {
             "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
             "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
         }),
-        _ => json!({"allowed": true}),
+        _ => json!({"allowed": allowed(call, &review["spec"])}),
     };
     value_reply(201, &review, Vec::new())
+}
+
+/// Whether the user of an access review, or the caller, may do what it names.
+fn allowed(call: &Call, spec: &Value) -> bool {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let groups = spec["groups"].as_array().into_iter().flatten();
+    let identity = match spec["user"].as_str() {
+        Some(user) => Identity {
+            user: user.to_owned(),
+            groups: groups.map(text).collect(),
+            pod: None,
+        },
+        None => Identity::clone(&call.identity),
+    };
+    let (about, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
+    let subresource = text(&about["subresource"]);
+    let slash = if subresource.is_empty() { "" } else { "/" };
+    let action = Action {
+        verb: text(if about.is_null() { &path["verb"] } else { &about["verb"] }),
+        group: text(&about["group"]),
+        resource: format!("{}{slash}{subresource}", text(&about["resource"])),
+        namespace: text(&about["namespace"]),
+        name: text(&about["name"]),
+        path: text(&path["path"]),
+    };
+    call.cluster.rbac.admits(&call.cluster.store, &identity, &action)
 }

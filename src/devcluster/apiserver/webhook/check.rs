@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::super::cel::Expression;
+use super::super::matching::VARIABLES;
 use super::super::schema::{ErrorKind, FieldError};
 use super::Operation;
-use super::config::CONDITION_VARIABLES;
 
 /// Checks a (defaulted) configuration of either kind.
 pub(super) fn configuration(configuration: &Value) -> Vec<FieldError> {
@@ -80,7 +80,12 @@ fn webhook(webhook: &Value, at: &str, errors: &mut Vec<FieldError>) {
     conditions(&webhook["matchConditions"], &format!("{at}.matchConditions"), errors);
 }
 
-fn one_of(value: &Value, at: &str, supported: &[&str], errors: &mut Vec<FieldError>) {
+pub(in crate::devcluster::apiserver) fn one_of(
+    value: &Value,
+    at: &str,
+    supported: &[&str],
+    errors: &mut Vec<FieldError>,
+) {
     if !value.is_null() && !value.as_str().is_some_and(|text| supported.contains(&text)) {
         errors.push(FieldError::not_supported(at, value, supported));
     }
@@ -129,7 +134,7 @@ fn client(config: &Value, at: &str, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn rule(rule: &Value, at: &str, errors: &mut Vec<FieldError>) {
+pub(in crate::devcluster::apiserver) fn rule(rule: &Value, at: &str, errors: &mut Vec<FieldError>) {
     for field in ["operations", "apiGroups", "apiVersions", "resources"] {
         if rule[field].as_array().is_none_or(Vec::is_empty) {
             errors.push(FieldError::required(format!("{at}.{field}"), ""));
@@ -146,7 +151,7 @@ fn rule(rule: &Value, at: &str, errors: &mut Vec<FieldError>) {
     );
 }
 
-fn conditions(conditions: &Value, at: &str, errors: &mut Vec<FieldError>) {
+pub(in crate::devcluster::apiserver) fn conditions(conditions: &Value, at: &str, errors: &mut Vec<FieldError>) {
     let mut names: Vec<&str> = Vec::new();
     for (i, condition) in conditions.as_array().into_iter().flatten().enumerate() {
         let name = condition["name"].as_str().unwrap_or_default();
@@ -165,7 +170,7 @@ fn conditions(conditions: &Value, at: &str, errors: &mut Vec<FieldError>) {
         let at = format!("{at}[{i}].expression");
         if source.is_empty() {
             errors.push(FieldError::required(at, ""));
-        } else if let Err(error) = Expression::compile(source, &CONDITION_VARIABLES) {
+        } else if let Err(error) = Expression::compile(source, &VARIABLES) {
             errors.push(FieldError::invalid(at, &json!(source), &error));
         }
     }

@@ -191,11 +191,18 @@ impl Rejection {
 
     /// A match condition that cannot be evaluated.
     pub(super) fn condition_failed(request: &Request<'_>, expression: &str, error: &str) -> Self {
+        Self::forbidden(
+            request,
+            &format!("expression '{expression}' resulted in error: {error}"),
+        )
+    }
+
+    /// A request that may not be.
+    pub(in crate::devcluster::apiserver) fn forbidden(request: &Request<'_>, why: &str) -> Self {
         let resource = match request.group {
             "" => request.resource.to_owned(),
             group => format!("{}.{group}", request.resource),
         };
-        let why = format!("expression '{expression}' resulted in error: {error}");
         let mut status = failure(&format!("{resource} {:?} is forbidden: {why}", request.name), 403);
         status["reason"] = json!("Forbidden");
         status["details"] = json!({"name": request.name, "kind": request.resource});

@@ -53,9 +53,18 @@ pub(super) struct Refusals {
 pub(super) struct PodWrite {
     pub uid: String,
     pub status: Option<Value>,
-    /// The UUID of the GPU that the pod reserves: its container writes it into the pod's annotations.
-    pub reserved: Option<String>,
+    /// The GPU that the pod reserves.
+    pub reserved: Option<Reserved>,
     pub delete: bool,
+}
+
+/// What the container of a reservation pod writes into its pod's annotations.
+#[derive(Debug)]
+pub(super) struct Reserved {
+    /// The GPU's UUID.
+    pub device: String,
+    /// The pod's service account: whose token the container has.
+    pub account: String,
 }
 
 struct NodeState {
@@ -229,7 +238,10 @@ impl Kubelets {
             Stage::Shown(shown) => Some(PodWrite {
                 uid,
                 status: Some(run.report(shown, now)),
-                reserved: run.reserved(shown).map(str::to_owned),
+                reserved: run.reserved(shown).map(|device| Reserved {
+                    device: device.to_owned(),
+                    account: run.account(),
+                }),
                 delete: false,
             }),
             Stage::Gone(last) => {
@@ -485,6 +497,15 @@ impl PodRun {
     }
 
     /// The GPU that a running reservation pod has not yet told.
+    fn account(&self) -> String {
+        let account = self
+            .pod
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.service_account_name.clone());
+        account.unwrap_or_else(|| "default".to_owned())
+    }
+
     fn reserved(&self, shown: &Shown) -> Option<&str> {
         let told = devices::reserved(&self.pod).is_some();
         (matches!(shown, Shown::Running { .. }) && !told && devices::is_reservation(&self.pod))

@@ -1,0 +1,246 @@
+//! The admission policies of `manifests/`: what tenants may not write into pods, whether the operator runs or not. On a real API server, too, where there is one.
+
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+
+use super::harness::{Answer, Cluster, DEADLINE, on_each};
+
+const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
+const OPERATOR: &str = "system:serviceaccount:kai-scheduler:unikai";
+const RESERVATION: &str = "system:serviceaccount:kai-resource-reservation:kai-resource-reservation";
+
+/// Puts the policies in force.
+async fn install(cluster: &Cluster) {
+    for namespace in ["kai-resource-reservation", "kai-scale-adjust"] {
+        let object = json!({"metadata": {"name": namespace}});
+        cluster.post("/api/v1/namespaces", &object).await;
+        for account in ["default", "kai-resource-reservation", "kai-scale-adjust"] {
+            let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts");
+            cluster.post(&path, &json!({"metadata": {"name": account}})).await;
+        }
+    }
+    let files = unikai::cli::manifests::files("unikai:test");
+    let (_, text) = files.iter().find(|(name, _)| name.contains("policies")).unwrap();
+    for document in serde_yaml_ng::Deserializer::from_str(text) {
+        let object = Value::deserialize(document).unwrap();
+        let path = match object["kind"].as_str().unwrap() {
+            "ValidatingAdmissionPolicy" => POLICIES.to_owned(),
+            _ => format!("{}bindings", POLICIES.replace("policies", "policy")),
+        };
+        let answer = cluster.post(&path, &object).await;
+        assert!(matches!(answer.code, 201 | 409), "{answer:?}");
+    }
+    // A real API server takes a moment.
+    let tenant = cluster.acting_as("tenant").await;
+    let deadline = tokio::time::Instant::now() + DEADLINE;
+    let mut probe = pod("probe");
+    probe["metadata"]["labels"]["runai-gpu-group"] = json!("g");
+    let dry_run = format!("{}?dryRun=All", cluster.core("pods"));
+    while tenant.post(&dry_run, &probe).await.code != 403 {
+        assert!(tokio::time::Instant::now() < deadline, "the policies are not in force");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+}
+
+fn pod(name: &str) -> Value {
+    json!({
+        "metadata": {"name": name, "labels": {"kai.scheduler/queue": "test", "app": "web"}, "annotations": {"gpu-fraction": "0.5", "note": "a"}},
+        "spec": {
+            "schedulerName": "kai-scheduler", "automountServiceAccountToken": false,
+            "containers": [{"name": "main", "image": "ubuntu"}],
+        },
+    })
+}
+
+#[track_caller]
+fn assert_refused(answer: &Answer, words: &str) {
+    let (code, reason, message) = answer.refusal();
+    assert_eq!((code, reason), (403, "Forbidden"), "{message}");
+    assert!(message.contains(words), "{message}");
+}
+
+/// A pod that the scheduler has bound, with what that leaves on it.
+async fn bound(cluster: &Cluster, name: &str) -> String {
+    cluster.post(&cluster.core("pods"), &pod(name)).await.ok();
+    let operator = cluster.acting_as(OPERATOR).await;
+    let path = cluster.core(&format!("pods/{name}"));
+    operator
+        .merge(&path, &json!({"metadata": {"labels": {"runai-gpu-group": "g1"}}}))
+        .await
+        .ok();
+    let binding = json!({
+        "metadata": {"name": name, "annotations": {"pod-group-name": "pg", "received-resource-type": "Fraction"}},
+        "target": {"kind": "Node", "name": "n1"},
+    });
+    operator.post(&format!("{path}/binding"), &binding).await.ok();
+    path
+}
+
+#[tokio::test]
+async fn what_a_bound_pod_was_charged_by_stays() {
+    on_each(async |cluster: &Cluster| {
+        install(cluster).await;
+        let path = bound(cluster, "a").await;
+        let tenant = cluster.acting_as("tenant").await;
+        for label in [
+            "kai.scheduler/queue",
+            "kai.scheduler/node-pool",
+            "kai.scheduler/subgroup-name",
+            "kai.scheduler/task-priority",
+            "kai.scheduler/preemptibility",
+            "priorityClassName",
+            "project",
+            "runai-gpu-group",
+            "runai-gpu-group/g1",
+        ] {
+            let change = json!({"metadata": {"labels": {label: "other"}}});
+            assert_refused(&tenant.merge(&path, &change).await, &format!("charged by its labels: {label} cannot"));
+            let whole = format!("{path}/status");
+            assert_refused(&tenant.merge(&whole, &change).await, &format!("charged by its labels: {label} cannot"));
+        }
+        for annotation in [
+            "pod-group-name",
+            "gpu-fraction",
+            "gpu-memory",
+            "gpu-fraction-num-devices",
+            "gpu-fraction-container-name",
+            "mps",
+            "received-resource-type",
+            "runai/shared-gpu-configmap",
+            "nvidia.com/mig-none",
+            "kai.scheduler/skip-podgrouper",
+            "kai.scheduler/numa-placement-predicted",
+            "kai.scheduler/numa-placement-observed",
+        ] {
+            let change = json!({"metadata": {"annotations": {annotation: "1"}}});
+            let words = format!("charged by its annotations: {annotation} cannot");
+            assert_refused(&tenant.merge(&path, &change).await, &words);
+        }
+        for removed in [
+            json!({"labels": {"kai.scheduler/queue": null}}),
+            json!({"labels": {"runai-gpu-group": null}}),
+            json!({"labels": null}),
+            json!({"annotations": {"gpu-fraction": null}}),
+            json!({"annotations": null}),
+        ] {
+            assert_refused(&tenant.merge(&path, &json!({"metadata": removed})).await, "Delete the pod and create it anew");
+        }
+
+        let own = json!({"metadata": {"labels": {"app": "api", "tier": "gold"}, "annotations": {"note": null, "checked": "yes"}}});
+        tenant.merge(&path, &own).await.ok();
+        let finalizers = json!({"metadata": {"finalizers": ["example.com/f"]}});
+        tenant.merge(&path, &finalizers).await.ok();
+        tenant.merge(&path, &json!({"metadata": {"finalizers": null}})).await.ok();
+        let exporter = cluster.acting_as("system:serviceaccount:kai-scheduler:numa-placement-exporter").await;
+        let observed = json!({"metadata": {"annotations": {"kai.scheduler/numa-placement-observed": "{}"}}});
+        exporter.merge(&path, &observed).await.ok();
+        let operator = cluster.acting_as(OPERATOR).await;
+        let moved = json!({"metadata": {"labels": {"kai.scheduler/subgroup-name": "s", "runai-gpu-group": "g2"}}});
+        operator.merge(&path, &moved).await.ok();
+        tenant.delete(&path).await.ok();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn before_the_binding_a_pod_may_change_but_names_no_gpu_group() {
+    on_each(async |cluster: &Cluster| {
+        install(cluster).await;
+        let tenant = cluster.acting_as("tenant").await;
+        let words = "only the scheduler says which GPU a pod shares: remove the labels runai-gpu-group";
+        for label in ["runai-gpu-group", "runai-gpu-group/g1"] {
+            let mut named = pod("named");
+            named["metadata"]["labels"][label] = json!("g1");
+            assert_refused(&tenant.post(&cluster.core("pods"), &named).await, words);
+        }
+        tenant.post(&cluster.core("pods"), &pod("a")).await.ok();
+        let path = cluster.core("pods/a");
+        let group = |value: Value| json!({"metadata": {"labels": {"runai-gpu-group": value}}});
+        assert_refused(&tenant.merge(&path, &group(json!("g1"))).await, words);
+        let asked = json!({"metadata": {"labels": {"kai.scheduler/queue": "other"}, "annotations": {"gpu-fraction": "0.25", "pod-group-name": "pg"}}});
+        tenant.merge(&path, &asked).await.ok();
+        let operator = cluster.acting_as(OPERATOR).await;
+        operator.merge(&path, &group(json!("g1"))).await.ok();
+        assert_refused(&tenant.merge(&path, &group(Value::Null)).await, words);
+
+        let mut many = pod("many");
+        for n in 0..600 {
+            many["metadata"]["labels"][format!("l{n}")] = json!("v");
+        }
+        assert_refused(&tenant.post(&cluster.core("pods"), &many).await, "a pod has at most 512 labels");
+
+        let mut placed = pod("placed");
+        placed["spec"]["nodeName"] = json!("n1");
+        assert_refused(&tenant.post(&cluster.core("pods"), &placed).await, "is given its node by the scheduler");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn pods_of_other_schedulers_are_nobodys_business() {
+    on_each(async |cluster: &Cluster| {
+        install(cluster).await;
+        let tenant = cluster.acting_as("tenant").await;
+        let mut other = pod("other");
+        other["spec"]["schedulerName"] = json!("default-scheduler");
+        other["spec"]["nodeName"] = json!("n1");
+        other["metadata"]["labels"]["runai-gpu-group"] = json!("g1");
+        tenant.post(&cluster.core("pods"), &other).await.ok();
+        let change = json!({"metadata": {"labels": {"runai-gpu-group": null, "kai.scheduler/queue": "x"}, "annotations": {"gpu-fraction": "0.1"}}});
+        tenant.merge(&cluster.core("pods/other"), &change).await.ok();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn pods_that_hold_gpus_are_made_by_the_operator_alone() {
+    on_each(async |cluster: &Cluster| {
+        install(cluster).await;
+        let tenant = cluster.acting_as("tenant").await;
+        let pods = "/api/v1/namespaces/kai-resource-reservation/pods";
+        let name = format!("gpu-reservation-{}", uuid::Uuid::new_v4().simple());
+        let mut reservation = json!({
+            "metadata": {"name": name, "labels": {"app": "kai-resource-reservation", "runai-gpu-group": "g1"}},
+            "spec": {
+                "automountServiceAccountToken": false, "serviceAccountName": "kai-resource-reservation",
+                "nodeName": "n1", "containers": [{"name": "main", "image": "ubuntu"}],
+            },
+        });
+        assert_refused(
+            &tenant.post(pods, &reservation).await,
+            "only the operator makes pods with this service account",
+        );
+        let account = reservation["spec"]
+            .as_object_mut()
+            .unwrap()
+            .remove("serviceAccountName")
+            .unwrap();
+        assert_refused(
+            &tenant.post(pods, &reservation).await,
+            "only the operator writes these labels of pods here: ",
+        );
+        reservation["spec"]["serviceAccountName"] = account;
+        cluster.acting_as(OPERATOR).await.post(pods, &reservation).await.ok();
+
+        let path = format!("{pods}/{name}");
+        let device = json!({"metadata": {"annotations": {"run.ai/reserve_for_gpu_index": "GPU-1"}}});
+        assert_refused(
+            &tenant.merge(&path, &device).await,
+            "only the pod itself writes down which GPU it holds",
+        );
+        let group = json!({"metadata": {"labels": {"runai-gpu-group": "g2"}}});
+        assert_refused(
+            &tenant.merge(&path, &group).await,
+            "only the operator writes these labels",
+        );
+        let own = cluster.acting_as(RESERVATION).await;
+        assert_refused(&own.merge(&path, &group).await, "only the operator writes these labels");
+        own.merge(&path, &device).await.ok();
+        tenant
+            .merge(&path, &json!({"metadata": {"annotations": {"note": "seen"}}}))
+            .await
+            .ok();
+        cluster.delete(&path).await.ok();
+    })
+    .await;
+}
