@@ -20,6 +20,8 @@ use tokio_util::sync::CancellationToken;
 use unikai::api::crds;
 use unikai::components::bus::{Change, Inboxes, Kind, ToScheduler, channels};
 use unikai::components::figures::Figures;
+use unikai::components::leadership::Term;
+use unikai::components::pulse::Pulse;
 use unikai::components::readiness::Readiness;
 use unikai::components::watches::{self, Stores};
 use unikai::components::{BACKGROUND_WRITES, Context, Settings, grouper};
@@ -64,7 +66,11 @@ async fn main() -> anyhow::Result<()> {
         writes(&server).values().sum::<usize>(),
     );
     let leads = Instant::now();
-    cold.leading.send_replace(true);
+    let client = cold.writes.clone();
+    cold.leading.send_replace(Some(Term {
+        number: 1,
+        writes: client,
+    }));
     cold.until_silent(&server).await;
     println!(
         "leading: {:?} in {:.1} s",
@@ -90,7 +96,8 @@ async fn main() -> anyhow::Result<()> {
 /// Watches and grouper, with the inbox of the scheduler in our hands.
 struct Run {
     started: Instant,
-    leading: watch::Sender<bool>,
+    leading: watch::Sender<Option<Term>>,
+    writes: Client,
     reads: Arc<AtomicUsize>,
     shutdown: CancellationToken,
     inboxes: Inboxes,
@@ -100,16 +107,24 @@ struct Run {
 impl Run {
     async fn start(server: &RunningServer, leads: bool) -> anyhow::Result<Self> {
         let (client, reads) = counting(server.client(&Identity::operator()).await?);
-        let (leading, is_leading) = watch::channel(leads);
+        let term = |writes: &Client| Term {
+            number: 1,
+            writes: writes.clone(),
+        };
+        let (leading, is_leading) = watch::channel(leads.then(|| term(&client)));
+        let writes = client.clone();
         let context = Context {
             reads: client.clone(),
+            watches: client.clone(),
             writes: client,
             settings: Arc::new(Settings::default()),
             leading: is_leading,
+            only_term: None,
             shutdown: CancellationToken::new(),
             readiness: Readiness::default(),
             background: Arc::new(Semaphore::new(BACKGROUND_WRITES)),
             figures: Figures::default(),
+            pulse: Pulse::default(),
         };
         let stores = Arc::new(Stores::default());
         let (bus, mut inboxes) = channels();
@@ -124,6 +139,7 @@ impl Run {
         Ok(Self {
             started: Instant::now(),
             leading,
+            writes,
             reads,
             shutdown: context.shutdown,
             inboxes,
@@ -145,7 +161,7 @@ impl Run {
                     grouped.insert(grouping.pod.uid.clone());
                     groups.insert(grouping.group.metadata.name.clone());
                 }
-                ToScheduler::Change(_) | ToScheduler::Outcome(_) => {}
+                ToScheduler::Change(_) | ToScheduler::Outcome(_) | ToScheduler::Current(..) => {}
             }
         }
         (listed, Instant::now(), groups.len())

@@ -25,9 +25,10 @@ use explain::report::{Findings, report};
 use fairshare::divide::divide_tree;
 use fairshare::lines::Lines;
 use fairshare::tree::schedulable_queue;
-use input::{Counts, Event, PodRef, Time};
+use input::{Counts, Event, Name, PodRef, Time};
 use model::Model;
 use model::ids::{GangId, TaskId};
+use model::task::{Assumed, Status};
 use policy::{ActionKind, Plugin, Policy};
 use stage::{Onlooker, Stage};
 
@@ -40,7 +41,7 @@ pub enum WakeReason {
     StuckPod,
     /// A preemption delay ends.
     PreemptionDelay,
-    /// A pod whose bind failed may be tried again.
+    /// A pod whose bind or eviction failed may be tried again.
     BindRetry,
     /// A minimum run time ends.
     MinRuntime,
@@ -163,6 +164,7 @@ impl Engine {
             }
             (session.onlooker)(Stage::Ended(action));
         }
+        let spared = session.spare_at_last();
         for &gang in &self.stale {
             if let Some(until) = session.stale_until(gang).filter(|until| *until > now) {
                 self.wake.insert((until, WakeReason::StaleGang));
@@ -179,7 +181,8 @@ impl Engine {
         session.finish(&mut decisions);
         (session.onlooker)(Stage::Finished);
         self.tell_of_strays(&mut decisions);
-        self.model.dirty = !decisions.evict.is_empty();
+        // Whom somebody else was spared for may have room now.
+        self.model.dirty = !decisions.evict.is_empty() || (spared && !decisions.bind.is_empty());
         decisions
     }
 
@@ -196,6 +199,27 @@ impl Engine {
             self.wake.first().copied(),
         ];
         timers.into_iter().flatten().min()
+    }
+
+    /// Pods of which something is decided that the API server does not show yet, and what.
+    #[must_use]
+    pub fn under_way(&self) -> Vec<(Name, Assumed)> {
+        let assumed = self.model.tasks.iter().map(|(_, task)| task);
+        let assumed = assumed.filter(|task| task.assumed != Assumed::Nothing);
+        assumed
+            .map(|task| (task.input.pod.uid.clone(), task.assumed.clone()))
+            .collect()
+    }
+
+    /// Whether that of a pod is shown by now, or the pod is gone.
+    #[must_use]
+    pub fn shows(&self, pod: &str, assumed: &Assumed) -> bool {
+        let status = self.model.tasks.id(pod).map(|id| self.model.tasks[id].state.status);
+        status.is_none_or(|status| match assumed {
+            Assumed::Nothing => true,
+            Assumed::Bound => !matches!(status, Status::Pending | Status::Gated),
+            Assumed::Evicted => !status.active_allocated(),
+        })
     }
 
     /// The model, for tests and reports.
@@ -300,19 +324,17 @@ impl Engine {
     /// What keeps a gang from being tried at all.
     fn standing_reason(session: &Session, gang: GangId) -> Option<Findings> {
         let entry = &session.model.gangs[gang];
-        let name = &entry.input.as_ref()?.queue;
+        let input = entry.input.as_ref()?;
+        let name = &input.queue;
         let mut findings = Findings::default();
         if let Some(what) = &entry.broken {
             let message = format!("The sub-groups contradict each other: {what}");
             findings.add(ReasonCode::PodSchedulingErrors, message, Detail::Text);
         } else if schedulable_queue(session.model, gang).is_none() {
-            let exists = entry.queue.is_some_and(|queue| session.model.queues[queue].valid);
-            let message = if exists {
-                format!("Queue '{name}' has queues below it and takes no workloads itself; name one of those")
-            } else {
-                format!("Queue '{name}' does not exist")
-            };
+            let message = explain::queue::closed(session.model, entry.queue, name);
             findings.add(ReasonCode::QueueDoesNotExist, message, Detail::Text);
+        } else if let Some(why) = &input.refused {
+            findings.add(ReasonCode::PodSchedulingErrors, why.to_string(), Detail::Text);
         } else {
             return None;
         }

@@ -293,7 +293,10 @@ impl Webhooks {
             gpu_sharing: true,
             block_nvidia_visible_devices: true,
             hami_core: true,
-            validate_queue_quotas: true,
+            queue_rules: queues::Rules {
+                quotas: true,
+                protect: false,
+            },
             ..settings::Settings::embedded().admission
         };
         let share = json!({"quota": 10, "limit": -1});
@@ -322,33 +325,38 @@ impl Webhooks {
         let request = &review.request;
         match kind {
             "Pod" => {
-                let label = request
-                    .object
+                let pod = request.object.value();
+                let label = pod
                     .pointer("/metadata/labels/kai.scheduler~1queue")
                     .and_then(Value::as_str);
-                let parents = self.queues.iter();
                 let workload = Workload {
                     queue: label.unwrap_or("team").to_owned(),
                     source: Source::Pod,
-                    tree: parents
-                        .map(|(name, queue)| (name.clone(), queue.spec.parent_queue.clone()))
-                        .collect(),
+                    tree: self.queues.values().map(|queue| &**queue).collect(),
                 };
                 if request.operation == Operation::Create {
-                    let mutated = pods::mutate(request, Some(&workload), &self.settings, "bcdfghj");
+                    let mutated = pods::mutate(
+                        request,
+                        pods::Surroundings {
+                            workload: Some(&workload),
+                            has_runtime_class: true,
+                            random: "bcdfghj",
+                        },
+                        &self.settings,
+                    );
                     if !mutated.is_allowed() {
                         return mutated;
                     }
                 }
                 let verdict = pods::validate(request, Some(&workload), &self.settings);
                 if verdict.is_allowed() && request.operation == Operation::Create {
-                    assert_sound(&request.object);
+                    assert_sound(&pod);
                 }
                 verdict
             }
             "Queue" => {
                 let find = |name: &str| self.queues.get(name).cloned();
-                let verdict = queues::validate(request, &find, true);
+                let verdict = queues::validate(request, &find, self.settings.queue_rules);
                 for warning in &verdict.warnings {
                     assert!(!warning.contains("NaN") && !warning.contains("inf"), "{warning}");
                 }

@@ -94,6 +94,7 @@ pub fn workload(prefix: &str, size: usize, queues: usize, first: usize) -> Vec<E
         mark_unschedulable: true,
         back_off: false,
         backed_off: false,
+        refused: None,
     };
     let pods = (first..first + size).map(|i| Event::Pod(Box::new(pod(&key, &format!("{prefix}-{i:06}")))));
     std::iter::once(Event::Group(Box::new(group))).chain(pods).collect()
@@ -112,6 +113,7 @@ pub fn pod(group: &GroupKey, pod: &str) -> PodInput {
         foreign: false,
         utility: false,
         reservation: false,
+        home: None,
         needs: Arc::new(Needs {
             request: Amounts {
                 cpu: 1_000,

@@ -103,7 +103,8 @@ impl Cluster {
 
     async fn furnish(dir: tempfile::TempDir, server: Server, nodes: usize, controllers: bool) -> anyhow::Result<Self> {
         let admin = client_of(&dir.path().join("admin.kubeconfig")).await?;
-        for (name, yaml) in unikai::cli::manifests::files("unikai:bench") {
+        let files = unikai::cli::manifests::files("unikai:bench").into_iter();
+        for (name, yaml) in files.chain(unikai::cli::manifests::gpu_sharing()) {
             if !name.contains("operator.yaml") {
                 apply(&admin, &yaml).await.context(name)?;
             }

@@ -4,5 +4,6 @@ pub mod allocate;
 pub mod place;
 pub mod session;
 pub mod skip;
+pub mod spare;
 pub mod stale;
 pub mod victims;

@@ -102,6 +102,8 @@ pub struct Eviction {
     pub for_group: Option<GroupKey>,
     /// The reason; [`Eviction::message`] says it for the event and the pod's condition.
     pub why: Why,
+    /// Disruption budgets, by name, that do not allow it.
+    pub exceeds: Vec<Name>,
 }
 
 /// Why a pod is evicted.

@@ -86,6 +86,8 @@ pub enum Event {
     Unevicted {
         /// The pod's uid.
         pod: Name,
+        /// It is no victim before this instant.
+        retry_at: Option<Time>,
     },
     /// A topology appeared or changed.
     Topology(TopologyInput),
@@ -103,7 +105,7 @@ pub enum Event {
     Attachment(Box<AttachmentInput>),
     /// It is not any more; its key.
     AttachmentGone(Name),
-    /// A disruption budget appeared or changed.
+    /// A disruption budget appeared, changed, or was told again.
     Budget(Box<BudgetInput>),
     /// A disruption budget is gone.
     BudgetGone {
@@ -440,6 +442,8 @@ pub struct GroupInput {
     pub back_off: bool,
     /// Marked unschedulable under back-off: not tried, until this is false again.
     pub backed_off: bool,
+    /// Why its pods may not be given places, for people: it is not tried while this stands. What runs already stays.
+    pub refused: Option<Name>,
     /// `spec.preemptionDelay`.
     pub preemption_delay: Option<Millis>,
     /// When it last began to run.
@@ -464,6 +468,14 @@ pub struct GroupInput {
     pub topology: Option<TopologyConstraint>,
     /// `spec.stalenessGracePeriod`; `None` = the policy's.
     pub staleness_grace: Option<Millis>,
+}
+
+impl GroupInput {
+    /// Whether it is left alone whatever the cluster has room for.
+    #[must_use]
+    pub fn left_alone(&self) -> bool {
+        self.backed_off || self.refused.is_some()
+    }
 }
 
 /// A sub-group of a pod group.
@@ -759,6 +771,9 @@ pub struct PodInput {
     pub gpu_groups: Vec<Name>,
     /// Label `kai.scheduler/task-priority`: order within its group, higher first, before those without.
     pub task_priority: Option<i64>,
+    /// Of a bound pod that is always to count: the queue that is charged while its pod group is not known. `None`: a pod counts only in a pod group
+    /// and sub-group that are known.
+    pub home: Option<Name>,
     /// Why this pod can be placed nowhere at present, found outside the engine (an object that it needs is missing). Whole sentence.
     pub blocked: Option<Name>,
 }

@@ -29,9 +29,8 @@ pub mod volumes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::engine::input::{Amounts, Counts, GpuRequest, GroupKey, Name, Needs, Table, Time};
+use crate::engine::input::{Counts, GroupKey, Name, Needs, Time};
 
-use arena::Arena;
 use budget::Budgets;
 use claims::weight_of;
 use class::{Class, NodeSet};
@@ -62,11 +61,13 @@ pub struct Model {
     pub queues: Directory<QueueId, Queue>,
     /// Classes of static constraints.
     pub classes: Directory<ClassId, Class>,
-    /// Requests.
-    pub shapes: Arena<ShapeId, Shape>,
+    /// Requests; some of them of no pod any more.
+    pub shapes: Directory<ShapeId, Shape>,
+    /// Shapes with pods, and without.
+    shapes_used: usize,
+    shapes_unused: usize,
     /// Names of resources.
     pub resources: ResourceNames,
-    shape_ids: Table<(Amounts, GpuRequest), ShapeId>,
     /// Of the last pod that has nothing but its needs to tell it apart: pods of one template share those.
     last_kind: Option<(Arc<Needs>, ClassId, ShapeId)>,
     /// Topologies by name.
@@ -79,6 +80,8 @@ pub struct Model {
     pub neighbours: Neighbours,
     /// Volumes, and who uses them.
     pub storage: Storage,
+    /// Nodes on which groups of shared GPUs were opened since the last look at which of them are used.
+    pub opened_groups: Vec<NodeId>,
     /// Nodes in score order.
     pub index: NodeIndex,
     /// Gangs with pending pods.
@@ -103,7 +106,7 @@ pub struct Model {
     queues_stale: bool,
     /// Counts changes of nodes.
     generation: u64,
-    /// Counts classes that have gone; their ids may name others now.
+    /// Counts classes and sweeps of shapes that have gone; their ids may name others now.
     pub classes_gone: u64,
     /// Nodes whose books were changed outside of statements since somebody looked. A set, since on a standby nobody looks.
     pub touched: NodeSet,
@@ -127,7 +130,7 @@ pub struct Model {
     pub by_name: Vec<NodeId>,
     /// Instants at which pods count as stuck.
     stuck_at: BTreeSet<(Time, TaskId)>,
-    /// Instants at which pods may be tried again.
+    /// Instants at which pods may be bound or evicted again.
     retry_at: BTreeSet<(Time, TaskId)>,
     /// Instants at which GPUs of nodes may be opened for sharing again.
     sharing_at: BTreeSet<(Time, NodeId)>,
@@ -169,6 +172,17 @@ impl Model {
     #[must_use]
     pub fn gang_of_group(&self, group: &GroupKey) -> Option<GangId> {
         self.gangs.id(group)
+    }
+
+    /// No bind or eviction has failed a moment ago.
+    #[must_use]
+    pub fn nothing_refused(&self) -> bool {
+        self.retry_at.is_empty()
+    }
+
+    /// The last eviction of some of these pods was refused a moment ago.
+    pub fn refused(&self, mut tasks: impl Iterator<Item = TaskId>) -> bool {
+        !self.nothing_refused() && tasks.any(|task| self.tasks[task].retry_at.is_some())
     }
 
     /// The node of a name, if it is known and there.
@@ -215,7 +229,7 @@ impl Model {
             let task = &mut self.tasks[*id];
             let from = task.state.evicted_from.take();
             if from.is_some_and(|status| status != Status::Pipelined) {
-                self.budgets.spend(&task.input, 1);
+                self.budgets.spend(&task.input);
             }
             if from.is_some()
                 && let (Some(gang), Some(member)) = (task.gang, task.member)
@@ -256,6 +270,16 @@ impl Model {
     /// Tasks changed since a mark, in order, each time it was changed.
     pub fn changed_since(&self, mark: Mark) -> impl Iterator<Item = TaskId> + '_ {
         self.log[mark.0..].iter().map(|(task, _)| *task)
+    }
+
+    /// Tasks changed since a mark, in order, each time with its state before.
+    pub fn states_before(&self, mark: Mark) -> impl Iterator<Item = (TaskId, &State)> {
+        self.log[mark.0..].iter().map(|(task, old)| (*task, old))
+    }
+
+    /// Tasks that the open statement changed.
+    pub fn changed_in_statement(&self) -> impl Iterator<Item = TaskId> + '_ {
+        self.changed_since(Mark(0))
     }
 
     /// Changes where a task is, and all that follows from it. Can be taken back.
@@ -321,7 +345,9 @@ impl Model {
         }
         if status == Status::Pending {
             if sign > 0 {
-                self.pending.insert(gang_id);
+                if !gang.stand_in {
+                    self.pending.insert(gang_id);
+                }
             } else if gang.with(Status::Pending) == 0 {
                 self.pending.remove(&gang_id);
             }
@@ -388,6 +414,9 @@ impl Model {
             let vector = lighter.as_ref().unwrap_or(&shape.vector);
             let node = &mut self.nodes[place.node];
             node.account(id, (shape, vector), &place.extras().groups, reservation, weight, sign);
+            if place.extras().ungrouped > 0 {
+                node.charge_whole(i64::from(place.extras().ungrouped), weight, sign);
+            }
             for used in place.extras().devices.iter().flat_map(|grants| &**grants) {
                 self.devices.account(used.claim, &used.allocation, weight, sign);
             }

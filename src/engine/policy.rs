@@ -65,6 +65,39 @@ pub enum ResolveMethod {
     Queue,
 }
 
+/// What disruption budgets mean for evictions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DisruptionBudgets {
+    /// Victims within budgets first. Beyond them only where reclaim or preempt finds no other set, and for what is left of broken gangs.
+    #[default]
+    Prefer,
+    /// No eviction beyond a budget.
+    Respect,
+    /// Nothing.
+    Ignore,
+}
+
+impl DisruptionBudgets {
+    /// All modes.
+    pub const ALL: [Self; 3] = [Self::Prefer, Self::Respect, Self::Ignore];
+
+    /// The name in configuration.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Prefer => "prefer",
+            Self::Respect => "respect",
+            Self::Ignore => "ignore",
+        }
+    }
+
+    /// The mode of that name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|mode| mode.as_str() == name)
+    }
+}
+
 /// A plugin that is switched on, with its arguments. Order matters where several have a say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Plugin {
@@ -139,6 +172,8 @@ pub enum Plugin {
         /// A pod counts one in a look at how much room a set of victims frees, and sixteen when the set is tried out.
         steps: usize,
     },
+    /// No eviction or move goes out that can be left out without something decided being lost.
+    Spare,
 }
 
 /// What Kubernetes defines about where a device sits in a machine.
@@ -163,8 +198,11 @@ pub struct Policy {
     pub full_hierarchy: bool,
     /// Reclaim may move victims elsewhere.
     pub consolidating_reclaim: bool,
-    /// Most pods that one consolidation may move; `None` = no bound.
+    /// Consolidation for one pod group looks at no more than so many other groups, and one, from the worst on, as KAI does; 0 = no consolidation at all,
+    /// `None` = no bound.
     pub max_consolidation_victims: Option<usize>,
+    /// What disruption budgets mean.
+    pub disruption_budgets: DisruptionBudgets,
     /// How long a broken gang is left alone; `None` = for ever.
     pub staleness_grace: Option<Millis>,
     /// How long after the end of its grace period a pod counts as stuck.
@@ -230,11 +268,13 @@ impl Default for Policy {
                 Plugin::NodeLocalGreedy,
                 Plugin::MultiNodeGang,
                 Plugin::Complete { steps: COMPLETE_STEPS },
+                Plugin::Spare,
             ],
             queue_depth: Vec::new(),
             full_hierarchy: true,
             consolidating_reclaim: true,
-            max_consolidation_victims: None,
+            max_consolidation_victims: Some(16),
+            disruption_budgets: DisruptionBudgets::Prefer,
             staleness_grace: Some(60_000),
             stuck_after: 120_000,
             restrict_nodes: false,

@@ -1,5 +1,7 @@
 //! Tests of the engine through its front door: events in, decisions out.
 
+mod astray;
+mod bounds;
 mod carry;
 mod devices;
 mod events;
@@ -7,6 +9,7 @@ mod growth;
 pub mod holdings;
 mod properties;
 pub mod scenario;
+mod spare;
 mod tables;
 
 pub(in crate::engine) use scenario::{group, node};

@@ -46,10 +46,7 @@ impl Session<'_> {
     }
 
     fn started(&mut self, gang: crate::engine::model::ids::GangId) {
-        let now = self.now;
-        if let Some(input) = &mut self.model.gangs[gang].input {
-            input.last_start = Some(now);
-            self.timed.insert(gang);
-        }
+        self.model.gangs[gang].started(self.now);
+        self.timed.insert(gang);
     }
 }

@@ -1,5 +1,6 @@
 //! Placing the next pods of one gang, all or none.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::engine::decision::{Detail, ReasonCode};
@@ -150,8 +151,9 @@ impl Session<'_> {
             Kind::Set { .. } => {
                 let entry = &self.model.gangs[gang];
                 let order = entry.in_order(member, &entry.active());
+                let mut each = self.tasks_below(gang, member, tasks);
                 order.into_iter().all(|below| {
-                    let theirs = self.tasks_under(gang, below, tasks);
+                    let theirs = each.remove(&below).unwrap_or_default();
                     self.place_member(gang, below, &theirs, mode, scope)
                 })
             }
@@ -165,14 +167,17 @@ impl Session<'_> {
         placed
     }
 
-    fn tasks_under(&self, gang: GangId, member: Member, tasks: &[TaskId]) -> Vec<TaskId> {
+    /// Those of the pods that are under each member of a set.
+    fn tasks_below(&self, gang: GangId, set: Member, tasks: &[TaskId]) -> BTreeMap<Member, Vec<TaskId>> {
         let entry = &self.model.gangs[gang];
-        let under = |task: &TaskId| {
-            self.model.tasks[*task]
-                .member
-                .is_some_and(|own| entry.is_under(own, member))
-        };
-        tasks.iter().copied().filter(under).collect()
+        let mut each: BTreeMap<Member, Vec<TaskId>> = BTreeMap::new();
+        for &task in tasks {
+            let below = self.model.tasks[task].member.and_then(|own| entry.member_of(set, own));
+            if let Some(below) = below {
+                each.entry(below).or_default().push(task);
+            }
+        }
+        each
     }
 
     fn place_pods(&mut self, gang: GangId, tasks: &[TaskId], mode: Mode, scope: Scope) -> bool {
@@ -264,9 +269,10 @@ impl Session<'_> {
             && self.evicted_from(task, node)
             && self.model.tasks[task].state.hold.as_ref().is_some_and(|hold| {
                 let held = hold.extras();
-                held.zones == zones && held.volumes == volumes && held.devices == devices
+                // Where no alignment is foreseen there is nothing that could have changed.
+                (zones.is_empty() || held.zones == zones) && held.volumes == volumes && held.devices == devices
             })
-            && choice.as_ref().is_none_or(|choice| self.stays(task, node, choice));
+            && choice.as_ref().is_none_or(|choice| self.stays(task, choice));
         if stays {
             self.model.unevict(task);
             return;
@@ -276,6 +282,7 @@ impl Session<'_> {
         });
         let extras = Extras {
             groups,
+            ungrouped: 0,
             zones,
             volumes,
             devices,
@@ -341,28 +348,20 @@ impl Session<'_> {
         }
     }
 
-    /// The open statement evicted it from this node. A pod that lost a mere plan has been evicted before, and for good.
+    /// The open statement evicted it from this node. A pod that lost a mere plan was evicted before; whether it may stay is found out when all is decided.
     fn evicted_from(&self, task: TaskId, node: NodeId) -> bool {
         let state = &self.model.tasks[task].state;
         state.evicted_from.is_some_and(|status| status != Status::Pipelined)
             && state.hold.as_ref().is_some_and(|hold| hold.node == node)
     }
 
-    /// A pod evicted from this node would get back the very GPUs that it has: those it joins are its own, and any new one may as well be one that it alone
-    /// leaves.
-    fn stays(&self, task: TaskId, node: NodeId, choice: &gpu::Choice) -> bool {
+    /// A pod evicted from this node would get back the very GPUs that it has.
+    fn stays(&self, task: TaskId, choice: &gpu::Choice) -> bool {
         let Some(hold) = &self.model.tasks[task].state.hold else {
             return false;
         };
-        let gpus = &self.model.nodes[node].groups;
         let held = &hold.extras().groups;
-        let own_free = held
-            .iter()
-            .filter(|group| gpus[usize::from(**group)].all_leaving())
-            .count();
-        choice.joined.iter().all(|group| held.contains(group))
-            && choice.fresh <= own_free
-            && choice.joined.len() + choice.fresh == held.len()
+        choice.fresh == 0 && choice.joined.len() == held.len() && choice.joined.iter().all(|group| held.contains(group))
     }
 
     /// A gang got something that it must wait for, and without that its minimum is not met: all of it waits.

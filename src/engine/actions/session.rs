@@ -10,10 +10,10 @@ use crate::engine::explain::report::Findings;
 use crate::engine::fairshare::lines::Lines;
 use crate::engine::fairshare::order::Rules;
 use crate::engine::fairshare::tree::{Job, JobTree, Pick, Purpose, View};
-use crate::engine::input::{GPU, GpuKind, GroupKey, Name, PodStatus, Time, WHOLE};
+use crate::engine::input::{GPU, GpuKind, GroupKey, Name, PodInput, PodStatus, Time, WHOLE};
 use crate::engine::model::claims::Used;
 use crate::engine::model::class::NodeSet;
-use crate::engine::model::ids::{ClassId, GangId, ShapeId, TaskId};
+use crate::engine::model::ids::{ClassId, GangId, QueueId, ShapeId, TaskId};
 use crate::engine::model::numa::{Ledger, ZoneShare};
 use crate::engine::model::resources::GPUS;
 use crate::engine::model::task::{Assumed, Place, State, Status};
@@ -24,6 +24,8 @@ use crate::engine::placement::score::Scorers;
 use crate::engine::policy::{ActionKind, Plugin, Policy};
 use crate::engine::stage::Onlooker;
 
+use super::spare::Taken;
+use super::victims::Reach;
 use super::victims::probe::Spots;
 use super::victims::room::Rooms;
 
@@ -111,10 +113,20 @@ pub struct Session<'a> {
     pub surveys: RefCell<Surveys>,
     /// Verdicts on evicted pods.
     pub verdicts: BTreeMap<TaskId, Verdict>,
+    /// What was taken in this cycle from pods that held a place.
+    pub taken: BTreeMap<TaskId, Taken>,
+    /// For each answer of reclaim, the queues that hold more by it.
+    pub gains: Vec<Vec<QueueId>>,
+    /// When gangs evicted in this cycle had been evicted before.
+    pub evictions_before: BTreeMap<GangId, [Option<Time>; 2]>,
     /// Gangs with a new timestamp.
     pub timed: BTreeSet<GangId>,
     /// Instants at which a preemption delay ends.
     pub wait_until: BTreeSet<Time>,
+    /// How far the search under way goes, as far as disruption budgets are concerned.
+    pub reach: Reach,
+    /// A disruption budget has kept a victim from being taken in the search under way.
+    pub budgets_in_the_way: Cell<bool>,
     /// When the first of the minimum run times ends that kept a victim from being taken.
     pub protected_until: Cell<Option<Time>>,
     /// Who stands in line.
@@ -174,8 +186,13 @@ impl<'a> Session<'a> {
             closed: RefCell::default(),
             surveys: RefCell::default(),
             verdicts: BTreeMap::new(),
+            taken: BTreeMap::new(),
+            gains: Vec::new(),
+            evictions_before: BTreeMap::new(),
             timed: BTreeSet::new(),
             wait_until: BTreeSet::new(),
+            reach: Reach::Within,
+            budgets_in_the_way: Cell::new(false),
             protected_until: Cell::new(None),
             work: Work::default(),
             onlooker,
@@ -250,8 +267,14 @@ impl<'a> Session<'a> {
         decisions.evict.reserve(with(Status::Releasing));
         // All at once: each is far from the others in memory, and so they are waited for together.
         let real: Vec<bool> = decided.iter().map(|task| self.is_real(*task)).collect();
+        let beyond = self.budgets_exceeded(&decided, &real);
         for (task, real) in decided.into_iter().zip(real) {
             self.finish_task(task, real, decisions);
+        }
+        for eviction in &mut decisions.evict {
+            eviction
+                .exceeds
+                .extend(beyond.get(&eviction.pod.uid).into_iter().flatten().cloned());
         }
         for &gang in &self.timed {
             let gang = &self.model.gangs[gang];
@@ -341,6 +364,19 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// The disruption budgets that pods are evicted beyond, by the pods' uids.
+    fn budgets_exceeded(&self, decided: &[TaskId], real: &[bool]) -> BTreeMap<Name, Vec<Name>> {
+        if self.model.budgets.is_empty() {
+            return BTreeMap::new();
+        }
+        let evicted = decided.iter().zip(real).filter(|(id, real)| {
+            let state = &self.model.tasks[**id].state;
+            **real && state.hold.is_some() && matches!(state.status, Status::Pipelined | Status::Releasing)
+        });
+        let evicted: Vec<&PodInput> = evicted.map(|(id, _)| &*self.model.tasks[*id].input).collect();
+        self.model.budgets.exceeded(&evicted)
+    }
+
     fn group_of(&self, id: TaskId) -> Option<GroupKey> {
         self.model.tasks[id].gang.map(|gang| self.model.gangs[gang].key.clone())
     }
@@ -348,9 +384,7 @@ impl<'a> Session<'a> {
     fn group_names(&self, place: &Place) -> Vec<Name> {
         let node = &self.model.nodes[place.node];
         let groups = place.extras().groups.iter();
-        groups
-            .map(|group| node.groups[usize::from(*group)].name.clone())
-            .collect()
+        groups.map(|group| node.groups[*group as usize].name.clone()).collect()
     }
 
     fn bind(&self, id: TaskId) -> Option<Bind> {
@@ -433,6 +467,7 @@ impl<'a> Session<'a> {
             action: verdict.action,
             for_group: verdict.for_group,
             why: verdict.why,
+            exceeds: Vec::new(),
         })
     }
 }

@@ -1,11 +1,14 @@
 //! Stale gang eviction: what is left of a gang that lost members it needs is evicted after a grace period.
+//!
+//! It is no voluntary disruption: what is left of a gang does no work, and a disruption budget that kept it would keep its devices for good. So it goes
+//! beyond budgets, unless they are always to be respected.
 
 use std::collections::BTreeSet;
 
 use crate::engine::decision::Why;
 use crate::engine::input::{Name, Time};
 use crate::engine::model::ids::{GangId, TaskId};
-use crate::engine::policy::ActionKind;
+use crate::engine::policy::{ActionKind, DisruptionBudgets};
 
 use super::session::{Session, Verdict};
 
@@ -60,9 +63,10 @@ impl Session<'_> {
             }
             let gang = &self.model.gangs[id];
             let mut doomed: Vec<(TaskId, Why)> = Vec::new();
+            let single = gang.pod_sets().count() == 1;
             for (member, pods) in gang.pod_sets() {
                 let name = &gang.tree[member as usize].name;
-                let only = gang.pod_sets().count() == 1 && name == "default";
+                let only = single && name == "default";
                 for &task in &pods.tasks {
                     let entry = &self.model.tasks[task];
                     if entry.state.status.active_allocated() && entry.state.hold.is_some() {
@@ -74,7 +78,9 @@ impl Session<'_> {
                     }
                 }
             }
-            if !self.may_evict(doomed.iter().map(|(task, _)| *task)) {
+            doomed.retain(|(task, _)| !self.model.refused([*task].into_iter()));
+            let respected = self.policy.disruption_budgets == DisruptionBudgets::Respect;
+            if doomed.is_empty() || (respected && !self.within_budgets(doomed.iter().map(|(task, _)| *task))) {
                 continue;
             }
             for (task, why) in doomed {

@@ -27,7 +27,7 @@ use crate::engine::model::Mark;
 use crate::engine::model::gang::Tasks;
 use crate::engine::model::ids::{GangId, NodeId, QueueId, TaskId};
 use crate::engine::placement::claims;
-use crate::engine::policy::{ActionKind, Plugin};
+use crate::engine::policy::{ActionKind, DisruptionBudgets, Plugin};
 use crate::engine::stage::{SearchEnd, Searcher, Stage};
 
 use super::session::Session;
@@ -93,6 +93,7 @@ impl Tried {
 }
 
 /// What is asked: who needs victims, and for what.
+#[derive(Clone)]
 pub struct Case {
     /// The action.
     pub action: ActionKind,
@@ -104,6 +105,15 @@ pub struct Case {
     pub chunk: Tasks,
     /// What queues held before.
     pub held: Holdings,
+}
+
+/// How far victims are looked for, as far as disruption budgets are concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Those that budgets let go.
+    Within,
+    /// The others.
+    Beyond,
 }
 
 /// How candidates are made from the victims gathered so far.
@@ -159,6 +169,9 @@ impl Session<'_> {
             let end = if hopeless {
                 SearchEnd::NotAttempted
             } else if let Some(answer) = self.solve(action, job.gang, queue, tasks, &generators) {
+                if self.spares() {
+                    self.spare_since(answer.mark, false);
+                }
                 self.hold_places(&mut jobs, action, answer.mark);
                 self.keep(&answer);
                 jobs.recount();
@@ -251,7 +264,7 @@ impl Session<'_> {
         true
     }
 
-    /// Searches. The answer's changes are in the model, from the mark on.
+    /// Searches, and beyond disruption budgets if there is no answer within. The answer's changes are in the model, from the mark on.
     fn solve(
         &mut self,
         action: ActionKind,
@@ -267,6 +280,22 @@ impl Session<'_> {
             held: Holdings::now(self.model),
             chunk,
         };
+        self.budgets_in_the_way.set(false);
+        let found = self.search(case.clone(), generators);
+        let involuntary = matches!(action, ActionKind::Reclaim | ActionKind::Preempt);
+        let may_exceed = involuntary && self.policy.disruption_budgets == DisruptionBudgets::Prefer;
+        if found.is_some() || !may_exceed || !self.budgets_in_the_way.get() {
+            return found;
+        }
+        self.reach = Reach::Beyond;
+        let found = self.search(case, generators);
+        self.reach = Reach::Within;
+        found
+    }
+
+    /// One search, as far as [`Session::reach`] says.
+    fn search(&mut self, case: Case, generators: &[Generator]) -> Option<Answer> {
+        let action = case.action;
         #[cfg(test)]
         if self.plainly {
             return self.solve_plainly(case, generators);
@@ -288,11 +317,22 @@ impl Session<'_> {
         if self.exhaustively && found.is_none() {
             self.assert_hopeless(&mut search);
         }
+        if found.is_none() {
+            self.look_for_budgets(&mut search);
+        }
         found.map(|(mark, victims)| Answer {
             case: search.case,
             mark,
             victims,
         })
+    }
+
+    /// Makes sure that it is known whether disruption budgets have kept anybody from a search that found nothing.
+    fn look_for_budgets(&self, search: &mut Search) {
+        let mut seen = search.sequence.batches.len();
+        while !self.unbudgeted() && !self.budgets_in_the_way.get() && self.gathered(search, seen) {
+            seen += 1;
+        }
     }
 
     /// Lets the onlooker see a search.

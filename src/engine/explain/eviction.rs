@@ -7,6 +7,20 @@ impl Eviction {
     /// One sentence or a few for the event and the pod's condition.
     #[must_use]
     pub fn message(&self) -> String {
+        let reason = self.reason();
+        let namespace = &self.pod.namespace;
+        let budgets: Vec<String> = self.exceeds.iter().map(|name| format!("{namespace}/{name}")).collect();
+        match &*budgets {
+            [] => reason,
+            [only] => format!("{reason}\nThe PodDisruptionBudget {only} does not allow it and was overruled."),
+            several => {
+                let names = several.join(", ");
+                format!("{reason}\nThe PodDisruptionBudgets {names} do not allow it and were overruled.")
+            }
+        }
+    }
+
+    fn reason(&self) -> String {
         let pod = &self.pod;
         let by = self.for_group.as_ref().map(ToString::to_string).unwrap_or_default();
         match &self.why {

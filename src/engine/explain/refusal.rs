@@ -296,7 +296,7 @@ fn kind_text(model: &Model, task: TaskId, id: NodeId) -> String {
 fn shortages(model: &Model, shape: &Shape, node: &Node, spared: i64) -> Refusals {
     let mut reasons = Refusals::new();
     for (name, amount) in &shape.gpu.mig {
-        let position = (PODS + 1..).find(|at| model.resources.name(*at) == name);
+        let position = model.resources.find(name);
         if position.is_none_or(|at| free(node, at) < *amount) {
             reasons.push(Refusal::Mig(name.to_string()));
         }
@@ -363,10 +363,10 @@ pub fn impossible(model: &Model, policy: &Policy, task: TaskId) -> Option<String
         let asked = shape.vector.get(*position) - spared;
         asked > 0 && asked > model.largest.get(*position) && !stood_for.contains(position)
     };
-    let all = shape.vector.iter().count();
+    let others = shape.vector.iter().map(|(at, _)| at).skip(PODS);
     let position = [GPUS, CPU, MEMORY]
         .into_iter()
-        .chain(PODS..all)
+        .chain(others)
         .find(|position| short(position))?;
     let name = model.resources.name(position);
     let (item, unit) = match position {

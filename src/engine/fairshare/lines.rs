@@ -297,7 +297,7 @@ fn entry(model: &Model, rules: Rules, id: GangId, now: Time) -> Entry {
     let holds = input.preemptible && active.iter().any(|count| *count > 0);
     let victim = holds.then(|| evictable(model, gang).map(|task| model.accepted(task)[GPUS]).sum());
     let mut waiting = None;
-    if gang.waits() && !input.backed_off && gang.broken.is_none() && gang.ready() {
+    if gang.waits() && !input.left_alone() && gang.broken.is_none() && gang.ready() {
         let tasks = model.next_chunk(id, now);
         if !tasks.is_empty() {
             waiting = Some(wanted(model, &tasks, smallest_gpu(model)));
@@ -343,6 +343,7 @@ pub fn active_of(model: &Model, gang: &Gang, tasks: &[TaskId]) -> PerMember {
 }
 
 /// The pods that a gang of which these are left can best do without: what it loses next. Its queue is robbed by that much, not by all that the gang holds.
+/// A pod whose eviction was refused a moment ago goes after its like.
 #[must_use]
 pub fn next_victims(model: &Model, gang: &Gang, tasks: &[TaskId]) -> Tasks {
     if let [only] = *tasks {
@@ -353,7 +354,11 @@ pub fn next_victims(model: &Model, gang: &Gang, tasks: &[TaskId]) -> Tasks {
     let pods_of = |member| -> Tasks {
         let pods = gang.pods(member).map(|pods| &*pods.tasks).unwrap_or_default();
         let here = pods.iter().copied();
-        here.filter(|task| left.binary_search(task).is_ok()).collect()
+        let mut here: Tasks = here.filter(|task| left.binary_search(task).is_ok()).collect();
+        if model.refused(here.iter().copied()) {
+            here.sort_by_key(|task| model.tasks[*task].retry_at.is_none());
+        }
+        here
     };
     gang.evict_chunk(&active_of(model, gang, tasks), &pods_of)
 }

@@ -11,7 +11,7 @@ use crate::engine::input::{Event, GroupInput, GroupKey, Name, NodeInput, PodInpu
 
 use super::Model;
 use super::class::{Class, Constraints, NodeSet};
-use super::gang::Gang;
+use super::gang::{Gang, stand_in};
 use super::ids::{ClassId, GangId, NodeId, QueueId, ShapeId, TaskId};
 use super::node::Node;
 use super::numa::{Ledger, ZoneShare};
@@ -36,7 +36,7 @@ impl Model {
             Event::PodGone(uid) => self.pod_gone(&uid),
             Event::Unbound { pod, retry_at } => self.unbound(&pod, retry_at, now),
             Event::SharingFailed { node, retry_at } => self.sharing_failed(&node, retry_at),
-            Event::Unevicted { pod } => self.unevicted(&pod, now),
+            Event::Unevicted { pod, retry_at } => self.unevicted(&pod, retry_at, now),
             Event::Topology(input) => {
                 self.topologies.insert(input.name, Topology::new(input.levels));
                 self.topologies_changed();
@@ -109,9 +109,9 @@ impl Model {
         }
         change(&mut self.nodes[id]);
         for &task in &tasks {
-            let record = self.recorded_zones(id, &self.tasks[task].input);
-            if let Some(hold) = self.tasks[task].state.hold.as_mut().filter(|_| !record.is_empty()) {
-                hold.change(|extras| extras.zones = record);
+            let zones = self.zones_of(id, &self.tasks[task].input);
+            if let (Some(hold), Some(zones)) = (&mut self.tasks[task].state.hold, zones) {
+                hold.change(|extras| extras.zones = zones);
             }
             self.account(task, 1);
             if let Some(gang) = self.tasks[task].gang {
@@ -130,7 +130,9 @@ impl Model {
     fn drop_empty_node(&mut self, id: NodeId) {
         let node = &self.nodes[id];
         if node.input.is_none() && node.tasks.is_empty() && node.coming.is_empty() {
-            self.sharing_at.retain(|(_, other)| *other != id);
+            if let Some(from) = node.sharing_from {
+                self.sharing_at.remove(&(from, id));
+            }
             self.nodes.remove(id);
             self.neighbours.stale = true;
             self.index.stop();
@@ -156,13 +158,14 @@ impl Model {
         self.dirty = true;
     }
 
-    fn apply_group(&mut self, input: Box<GroupInput>) {
+    fn apply_group(&mut self, mut input: Box<GroupInput>) {
         let id = self.gang_id(&input.key);
+        self.gangs[id].recall(&mut input);
         let old = self.gangs[id].input.as_deref();
-        if old == Some(&*input) {
+        if old == Some(&*input) && !self.gangs[id].stand_in {
             return;
         }
-        if old.is_some_and(|old| same_but_times(old, &input)) {
+        if !self.gangs[id].stand_in && old.is_some_and(|old| same_but_times(old, &input)) {
             self.gangs[id].input = Some(input);
             self.gang_changed(id);
             return;
@@ -171,15 +174,45 @@ impl Model {
         self.change_gang(id, |gang| {
             gang.queue = Some(queue);
             gang.input = Some(input);
+            gang.stand_in = false;
+        });
+    }
+
+    /// Whether pods of a gang are to be charged although their group is not known.
+    fn is_held_for(&self, id: GangId) -> bool {
+        let mut tasks = self.gangs[id].tasks.iter();
+        tasks.any(|task| self.tasks[*task].input.home.is_some())
+    }
+
+    fn forget_group(&mut self, id: GangId) {
+        self.change_gang(id, |gang| {
+            gang.queue = None;
+            gang.input = None;
+            gang.stand_in = false;
+        });
+    }
+
+    /// What bound pods of a group hold that is not known is charged to a queue of theirs.
+    fn stand_in_for(&mut self, id: GangId, home: &Name) {
+        if self.gangs[id].input.is_some() {
+            return;
+        }
+        let queue = self.queue_id(home);
+        self.change_gang(id, |gang| {
+            gang.queue = Some(queue);
+            gang.input = Some(Box::new(stand_in(gang.key.clone(), home.clone())));
+            gang.stand_in = true;
         });
     }
 
     fn group_gone(&mut self, key: &GroupKey) {
         let Some(id) = self.gangs.id(key) else { return };
-        self.change_gang(id, |gang| {
-            gang.queue = None;
-            gang.input = None;
-        });
+        if self.is_held_for(id) {
+            // What its bound pods hold stays charged to its queue.
+            self.change_gang(id, |gang| gang.stand_in = true);
+        } else {
+            self.forget_group(id);
+        }
         self.drop_empty_gang(id);
     }
 
@@ -204,7 +237,7 @@ impl Model {
 
     fn drop_empty_gang(&mut self, id: GangId) {
         let gang = &self.gangs[id];
-        if gang.input.is_none() && gang.tasks.is_empty() {
+        if (gang.input.is_none() || gang.stand_in) && gang.tasks.is_empty() {
             self.gangs.remove(id);
         }
     }
@@ -213,7 +246,9 @@ impl Model {
     fn join_pod_set(&mut self, id: TaskId) {
         let task = &self.tasks[id];
         let Some(gang_id) = task.gang else { return };
-        let member = self.gangs[gang_id].pod_set(task.input.sub_group.as_ref());
+        let gang = &self.gangs[gang_id];
+        let member = gang.pod_set(task.input.sub_group.as_ref());
+        let member = member.or_else(|| gang.any_pod_set().filter(|_| task.input.home.is_some()));
         if let Some(member) = member {
             let tasks = &self.tasks;
             let pods = self.gangs[gang_id].pods_mut(member).expect("pod_set gives pod sets");
@@ -268,8 +303,13 @@ impl Model {
             assumed,
         });
         if let Some(since) = since {
-            self.stuck_at.insert((Time(since.0 + self.stuck_after + 1), id));
+            self.stuck_at.insert((self.stuck_from(since), id));
         }
+    }
+
+    /// From when a pod counts as stuck that should have left by then.
+    fn stuck_from(&self, since: Time) -> Time {
+        Time(since.0.saturating_add(self.stuck_after).saturating_add(1))
     }
 
     fn put_in(&mut self, task: Task) -> TaskId {
@@ -282,6 +322,9 @@ impl Model {
         }
         self.retry_at.extend(retry_at.map(|at| (at, id)));
         if let Some(gang) = gang {
+            if let Some(home) = self.tasks[id].input.home.clone() {
+                self.stand_in_for(gang, &home);
+            }
             self.gangs[gang].tasks.push(id);
             self.gang_changed(gang);
             self.join_pod_set(id);
@@ -309,17 +352,25 @@ impl Model {
         }
         let task = self.tasks.remove(id).expect("it was there");
         self.leave_class(task.class);
+        self.leave_shape(task.shape);
         if let Some(claims) = &task.input.claims {
             self.leave_claims(id, claims);
         }
-        self.stuck_at.retain(|(_, other)| *other != id);
-        self.retry_at.retain(|(_, other)| *other != id);
+        if let Some(since) = task.input.releasing_since {
+            self.stuck_at.remove(&(self.stuck_from(since), id));
+        }
+        if let Some(at) = task.retry_at {
+            self.retry_at.remove(&(at, id));
+        }
         for place in [task.state.hold, task.state.plan].into_iter().flatten() {
             if self.nodes[place.node].input.is_none() {
                 self.drop_empty_node(place.node);
             }
         }
         if let Some(gang) = task.gang {
+            if self.gangs[gang].stand_in && !self.is_held_for(gang) {
+                self.forget_group(gang);
+            }
             self.drop_empty_gang(gang);
         }
     }
@@ -327,6 +378,7 @@ impl Model {
     fn pod_gone(&mut self, uid: &Name) {
         if let Some(id) = self.tasks.id(uid) {
             self.take_out(id);
+            self.budgets.refund(uid);
             self.dirty = true;
         }
     }
@@ -362,6 +414,7 @@ impl Model {
             node: old.node.clone(),
             received: old.received,
             gpu_groups: old.gpu_groups.clone(),
+            home: old.home.clone(),
             ..input.clone()
         };
         if same != **old || task.assumed == Assumed::Evicted {
@@ -377,7 +430,7 @@ impl Model {
             .extras()
             .groups
             .iter()
-            .map(|group| node.groups[usize::from(*group)].name.clone())
+            .map(|group| node.groups[*group as usize].name.clone())
             .collect();
         if input.node.as_ref() != Some(&node.name)
             || (self.shapes[task.shape].shared && !input.gpu_groups.is_empty() && groups != input.gpu_groups)
@@ -414,12 +467,20 @@ impl Model {
             return State::nowhere(status);
         };
         let node = self.node_id(name);
-        let mut groups = SmallVec::new();
+        let (mut groups, mut ungrouped) = (SmallVec::new(), 0);
         if self.shapes[shape].shared || input.reservation {
             let unique: BTreeSet<_> = input.gpu_groups.iter().collect();
-            groups.extend(unique.into_iter().map(|group| self.nodes[node].group(group)));
+            if !unique.is_empty() {
+                self.nodes[node].forget_unused_groups();
+            }
+            for group in unique {
+                match self.nodes[node].group_of_bound(group) {
+                    Some(group) => groups.push(group),
+                    None => ungrouped += 1,
+                }
+            }
         }
-        let zones = self.recorded_zones(node, input);
+        let zones = self.zones_of(node, input).unwrap_or_default();
         let before = before.filter(|before| before.node == node);
         let Extras {
             volumes: promised,
@@ -431,6 +492,7 @@ impl Model {
         let devices = input.claims.as_ref().and_then(|claims| self.grants_of(claims, held));
         let extras = Extras {
             groups,
+            ungrouped,
             zones,
             volumes,
             devices,
@@ -438,12 +500,16 @@ impl Model {
         State::on(status, Place::new(node, extras))
     }
 
-    /// The NUMA zones of a node that a pod is recorded to use.
-    fn recorded_zones(&self, node: NodeId, input: &PodInput) -> Vec<ZoneShare> {
-        match (&self.nodes[node].numa, &input.numa) {
-            (Some(ledger), Some(numa)) => ledger.recorded(&numa.record),
-            _ => Vec::new(),
-        }
+    /// The NUMA zones of a node that a pod there uses; none where the kubelet does not align it, whatever its record says. `None`: its record does not tell.
+    fn zones_of(&self, node: NodeId, input: &PodInput) -> Option<Vec<ZoneShare>> {
+        let aligned = match (&self.nodes[node].numa, &input.numa) {
+            (Some(ledger), Some(numa)) if ledger.aligns(numa) => Some((ledger, numa)),
+            _ => None,
+        };
+        let Some((ledger, numa)) = aligned else {
+            return Some(Vec::new());
+        };
+        Some(ledger.recorded(&numa.record)).filter(|zones| !zones.is_empty())
     }
 
     fn unbound(&mut self, uid: &Name, retry_at: Option<Time>, _now: Time) {
@@ -453,12 +519,15 @@ impl Model {
             self.settle(id, State::nowhere(Status::Pending));
             self.tasks[id].assumed = Assumed::Nothing;
         }
-        if let Some(old) = std::mem::replace(&mut self.tasks[id].retry_at, retry_at) {
-            self.retry_at.remove(&(old, id));
+        self.set_retry(id, retry_at);
+    }
+
+    /// Whether and from when a pod may be bound or evicted again.
+    fn set_retry(&mut self, id: TaskId, from: Option<Time>) {
+        if let Some(before) = std::mem::replace(&mut self.tasks[id].retry_at, from) {
+            self.retry_at.remove(&(before, id));
         }
-        if let Some(at) = retry_at {
-            self.retry_at.insert((at, id));
-        }
+        self.retry_at.extend(from.map(|at| (at, id)));
         self.dirty = true;
     }
 
@@ -476,7 +545,7 @@ impl Model {
         self.dirty = true;
     }
 
-    fn unevicted(&mut self, uid: &Name, now: Time) {
+    fn unevicted(&mut self, uid: &Name, retry_at: Option<Time>, now: Time) {
         let Some(id) = self.tasks.id(uid) else { return };
         if self.tasks[id].assumed != Assumed::Evicted {
             return;
@@ -491,8 +560,8 @@ impl Model {
         };
         self.settle(id, state);
         self.tasks[id].assumed = Assumed::Nothing;
-        self.budgets.spend(&self.tasks[id].input, -1);
-        self.dirty = true;
+        self.budgets.refund(uid);
+        self.set_retry(id, retry_at);
     }
 
     fn apply_usage(&mut self, usage: Vec<(Name, [i64; 3])>) {
@@ -581,9 +650,11 @@ impl Model {
         let last = self.last_kind.as_ref().filter(|_| plain);
         if let Some(&(_, class, shape)) = last.filter(|(needs, ..)| Arc::ptr_eq(needs, &input.needs)) {
             self.classes[class].pods += 1;
+            self.join_shape(shape);
             return (class, shape);
         }
         let (class, shape) = (self.class_id(input), self.shape_id(input));
+        self.join_shape(shape);
         if plain {
             self.last_kind = Some((Arc::clone(&input.needs), class, shape));
         }
@@ -592,12 +663,21 @@ impl Model {
 
     fn shape_id(&mut self, input: &PodInput) -> ShapeId {
         let key = (input.needs.request.clone(), input.needs.gpu.clone());
-        if let Some(&id) = self.shape_ids.get(&key) {
+        if let Some(id) = self.shapes.id(&key) {
             return id;
         }
-        let id = self.shapes.insert(Shape::new(&key.0, &key.1, &mut self.resources));
-        self.shape_ids.insert(key, id);
-        id
+        self.shapes_unused += 1;
+        self.shapes.insert(Shape::new(&key.0, &key.1, &mut self.resources))
+    }
+
+    /// A pod more is of a shape.
+    fn join_shape(&mut self, id: ShapeId) {
+        let shape = &mut self.shapes[id];
+        shape.pods += 1;
+        if shape.pods == 1 {
+            self.shapes_used += 1;
+            self.shapes_unused -= 1;
+        }
     }
 
     /// The class of a pod, which counts in it from here on.
@@ -635,6 +715,38 @@ impl Model {
     }
 }
 
+/// So many unused shapes are kept, whatever else: many are used again soon.
+const SPARE_SHAPES: usize = 64;
+
+impl Model {
+    /// A pod of a shape is gone. Shapes without pods are forgotten when they outnumber those with pods, and with them names of resources.
+    fn leave_shape(&mut self, id: ShapeId) {
+        let shape = &mut self.shapes[id];
+        shape.pods -= 1;
+        if shape.pods > 0 {
+            return;
+        }
+        self.shapes_used -= 1;
+        self.shapes_unused += 1;
+        if self.shapes_unused <= SPARE_SHAPES + self.shapes_used {
+            return;
+        }
+        let unused = self.shapes.iter().filter(|(_, shape)| shape.pods == 0);
+        let unused: Vec<ShapeId> = unused.map(|(id, _)| id).collect();
+        for id in unused {
+            self.shapes.remove(id);
+        }
+        self.shapes_unused = 0;
+        self.classes_gone += 1;
+        self.last_kind = None;
+        let nodes = self.nodes.iter();
+        let on_nodes = nodes.flat_map(|(_, node)| [&node.allocatable, &node.idle, &node.future, &node.planned]);
+        let asked = self.shapes.iter().map(|(_, shape)| &shape.vector);
+        let used = on_nodes.chain(asked).chain([&self.largest]);
+        self.resources.forget_unused(used);
+    }
+}
+
 fn same_but_times(old: &GroupInput, new: &GroupInput) -> bool {
     let times = GroupInput {
         last_start: old.last_start,
@@ -649,6 +761,12 @@ impl Model {
     /// Everything that depends on settings is out of date.
     pub fn settings_changed(&mut self, stuck_after: i64) {
         self.stuck_after = stuck_after;
+        let (tasks, waiting) = (&self.tasks, std::mem::take(&mut self.stuck_at));
+        let since = waiting
+            .into_iter()
+            .filter_map(|(_, id)| Some((tasks[id].input.releasing_since?, id)));
+        let anew = since.map(|(since, id)| (self.stuck_from(since), id)).collect();
+        self.stuck_at = anew;
         self.nodes_stale = true;
         self.queues_stale = true;
         self.index.stop();

@@ -1,9 +1,11 @@
 //! Disruption budgets: how many of some pods may still be evicted.
 //!
-//! Only pods that run count; the API server evicts all others whatever their budget says. What is decided is taken off a budget at once; the next event
-//! about it tells the truth again.
+//! Only pods that run count; the API server evicts all others whatever their budget says. What is decided is taken off a budget at once, pod by pod; the
+//! next event about it tells the truth again, so that nothing from before is given back to it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+use smallvec::SmallVec;
 
 use crate::engine::input::{BudgetInput, Name, PodInput, PodStatus};
 
@@ -11,58 +13,143 @@ use super::relations::selects;
 
 /// All budgets, by namespace and name.
 #[derive(Debug, Default)]
-pub struct Budgets(BTreeMap<Name, BTreeMap<Name, BudgetInput>>);
+pub struct Budgets {
+    budgets: BTreeMap<Name, BTreeMap<Name, Budget>>,
+    /// Pods, by uid, whose eviction was taken off budgets since those were told: their namespace, and the budgets.
+    spent: BTreeMap<Name, (Name, SmallVec<[Name; 1]>)>,
+}
+
+/// A budget, and what was taken off it since it was told.
+#[derive(Debug)]
+struct Budget {
+    input: BudgetInput,
+    /// Pods by uid.
+    spent: BTreeSet<Name>,
+}
+
+impl Budget {
+    fn counts(&self, pod: &PodInput) -> bool {
+        pod.status == PodStatus::Running && selects(&self.input.pods, pod)
+    }
+
+    fn left(&self) -> i64 {
+        self.input.allowed - self.spent.len() as i64
+    }
+}
 
 impl Budgets {
-    /// Takes in a budget; false if it was known just so.
-    pub fn put(&mut self, budget: BudgetInput) -> bool {
-        let here = self.0.entry(budget.namespace.clone()).or_default();
-        here.insert(budget.name.clone(), budget.clone()).as_ref() != Some(&budget)
+    /// Takes in a budget, which speaks for all that was decided before; false if nothing follows from it.
+    pub fn put(&mut self, input: BudgetInput) -> bool {
+        let known = self.take(&input.namespace, &input.name);
+        let news = known.is_none_or(|known| known.input != input || !known.spent.is_empty());
+        let here = self.budgets.entry(input.namespace.clone()).or_default();
+        let spent = BTreeSet::new();
+        here.insert(input.name.clone(), Budget { input, spent });
+        news
     }
 
     /// Forgets a budget; false if it was not known.
     pub fn remove(&mut self, namespace: &Name, name: &Name) -> bool {
-        let Some(here) = self.0.get_mut(namespace) else {
-            return false;
-        };
-        let known = here.remove(name).is_some();
-        if here.is_empty() {
-            self.0.remove(namespace);
+        let known = self.take(namespace, name).is_some();
+        if self.budgets.get(namespace).is_some_and(BTreeMap::is_empty) {
+            self.budgets.remove(namespace);
         }
         known
+    }
+
+    fn take(&mut self, namespace: &Name, name: &Name) -> Option<Budget> {
+        let budget = self.budgets.get_mut(namespace)?.remove(name)?;
+        for pod in &budget.spent {
+            if let Some((_, names)) = self.spent.get_mut(pod) {
+                names.retain(|other| other != name);
+                if names.is_empty() {
+                    self.spent.remove(pod);
+                }
+            }
+        }
+        Some(budget)
     }
 
     /// There are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.budgets.is_empty()
+    }
+
+    /// The budgets that speak of a pod.
+    fn of<'b>(&'b self, pod: &'b PodInput) -> impl Iterator<Item = (&'b Name, &'b Budget)> {
+        let here = self.budgets.get(&pod.pod.namespace).into_iter().flatten();
+        here.filter(|(_, budget)| budget.counts(pod))
     }
 
     /// Whether all of these pods together may be evicted. The API server never evicts a pod that two budgets speak of.
-    pub fn allow<'p>(&self, pods: impl Iterator<Item = &'p PodInput>) -> bool {
+    pub fn allow<'p>(&'p self, pods: impl Iterator<Item = &'p PodInput>) -> bool {
         let mut lost: BTreeMap<(&Name, &Name), i64> = BTreeMap::new();
         for pod in pods {
-            let here = self.0.get(&pod.pod.namespace).into_iter().flatten();
-            let mut own = here.filter(|(_, budget)| counts(budget, pod));
+            let mut own = self.of(pod);
             let Some((name, budget)) = own.next() else { continue };
-            let lost = lost.entry((&budget.namespace, name)).or_insert(0);
+            let lost = lost.entry((&budget.input.namespace, name)).or_insert(0);
             *lost += 1;
-            if *lost > budget.allowed || own.next().is_some() {
+            if *lost > budget.left() || own.next().is_some() {
                 return false;
             }
         }
         true
     }
 
-    /// A pod is being evicted (`by` 1), or is not after all (-1).
-    pub fn spend(&mut self, pod: &PodInput, by: i64) {
-        let here = self.0.get_mut(&pod.pod.namespace).into_iter().flatten();
-        for (_, budget) in here.filter(|(_, budget)| counts(budget, pod)) {
-            budget.allowed -= by;
+    /// Which of these pods, whose evictions are all taken off already, go beyond which budgets, by the pods' uids. Who comes first is within.
+    pub fn exceeded(&self, evicted: &[&PodInput]) -> BTreeMap<Name, Vec<Name>> {
+        let uids: BTreeSet<&Name> = evicted.iter().map(|pod| &pod.pod.uid).collect();
+        let before = |budget: &Budget| budget.spent.iter().filter(|uid| !uids.contains(uid)).count() as i64;
+        let mut left: BTreeMap<(&Name, &Name), i64> = BTreeMap::new();
+        let mut exceeded = BTreeMap::new();
+        for pod in evicted {
+            let own: Vec<_> = self.of(pod).collect();
+            let mut names: Vec<Name> = Vec::new();
+            for (name, budget) in &own {
+                let key = (&budget.input.namespace, *name);
+                let left = left.entry(key).or_insert_with(|| budget.input.allowed - before(budget));
+                *left -= 1;
+                if *left < 0 || own.len() > 1 {
+                    names.push((*name).clone());
+                }
+            }
+            if !names.is_empty() {
+                exceeded.insert(pod.pod.uid.clone(), names);
+            }
+        }
+        exceeded
+    }
+
+    /// A pod is being evicted.
+    pub fn spend(&mut self, pod: &PodInput) {
+        let Some(here) = self.budgets.get_mut(&pod.pod.namespace) else {
+            return;
+        };
+        for (name, budget) in here {
+            if budget.counts(pod) && budget.spent.insert(pod.pod.uid.clone()) {
+                let own = || (pod.pod.namespace.clone(), SmallVec::new());
+                let (_, names) = self.spent.entry(pod.pod.uid.clone()).or_insert_with(own);
+                names.push(name.clone());
+            }
+        }
+    }
+
+    /// A pod is not being evicted after all, or is gone. A budget that was told since knows that already.
+    pub fn refund(&mut self, pod: &Name) {
+        let Some((namespace, names)) = self.spent.remove(pod) else {
+            return;
+        };
+        let Some(here) = self.budgets.get_mut(&namespace) else {
+            return;
+        };
+        for name in names {
+            if let Some(budget) = here.get_mut(&name) {
+                budget.spent.remove(pod);
+            }
         }
     }
 }
 
-fn counts(budget: &BudgetInput, pod: &PodInput) -> bool {
-    pod.status == PodStatus::Running && selects(&budget.pods, pod)
-}
+#[cfg(test)]
+mod tests;

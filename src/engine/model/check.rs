@@ -95,8 +95,16 @@ impl Model {
                 .iter()
                 .filter(|gpu| held(gpu.staying) || held(gpu.leaving) || gpu.reserved > 0)
                 .count() as i64;
+            let places = node
+                .tasks
+                .iter()
+                .filter_map(|task| self.tasks[*task].state.hold.as_ref());
+            let ungrouped: i64 = places.map(|place| i64::from(place.extras().ungrouped)).sum();
             let devices = self.devices.gpus_taken(&node.name)[0];
-            idle.bump(super::resources::GPUS, -(shared + devices) * crate::engine::input::GPU);
+            idle.bump(
+                super::resources::GPUS,
+                -(shared + ungrouped + devices) * crate::engine::input::GPU,
+            );
             if idle != node.idle {
                 broken.insert(
                     Rule::NodeBooksTrue,
@@ -156,7 +164,7 @@ impl Model {
                     );
                 }
             }
-            if self.pending.contains(&id) != (gang.with(Status::Pending) > 0) {
+            if self.pending.contains(&id) != (gang.with(Status::Pending) > 0 && !gang.stand_in) {
                 broken.insert(Rule::PendingTrue, format!("{:?}", gang.key));
             }
         }

@@ -8,8 +8,8 @@ use crate::engine::input::devices::{AllocationInput, DeviceInput, PoolInput, Rea
 use crate::engine::input::{Name, Table};
 
 use super::arena::Arena;
-use super::claims::Claims;
-use super::ids::{ClaimId, DeviceId, PoolId};
+use super::claims::{Claims, Grant};
+use super::ids::{ClaimId, DeviceId, PoolId, TaskId};
 
 /// Figures for now, and for when who leaves has left and who is planned is there.
 pub type Both<T> = [T; 2];
@@ -32,6 +32,13 @@ pub struct Pool {
     devices: BTreeMap<Name, DeviceId>,
     /// Those on offer, in order.
     offered: Vec<DeviceId>,
+}
+
+impl Pool {
+    /// More is drawn on a counter than there is.
+    fn overdrawn(&self, at: usize) -> bool {
+        self.counters.iter().any(|(amount, drawn)| drawn[at] > *amount)
+    }
 }
 
 /// A device.
@@ -73,6 +80,15 @@ impl Device {
     pub fn taken(&self, capacity: &Name, at: usize) -> i128 {
         let found = self.taken.iter().find(|(name, _)| name == capacity);
         found.map_or(0, |(_, taken)| taken[at])
+    }
+
+    /// It is on offer, and more of it is given than there is.
+    fn over_given(&self, at: usize) -> bool {
+        self.offer.as_ref().is_some_and(|offer| {
+            self.whole[at] > 1
+                || self.whole[at] > 0 && self.parts[at] > 0
+                || (offer.capacities.iter()).any(|(name, capacity)| self.taken(name, at) > capacity.value)
+        })
     }
 
     /// All that is taken, to compare.
@@ -181,6 +197,17 @@ impl Inventory {
     #[must_use]
     pub fn elsewhere(&self) -> &[DeviceId] {
         &self.elsewhere
+    }
+
+    /// Some pod that uses the device leaves it, and the test holds for that pod.
+    #[must_use]
+    pub fn is_left_by(&self, device: DeviceId, test: impl Fn(TaskId) -> bool) -> bool {
+        let claims = self.devices[device].claims.iter().map(|claim| &self.claims[*claim]);
+        claims.into_iter().any(|claim| {
+            let mut grants = claim.grants.iter();
+            grants.any(|grant| grant.leaving > 0 && grant.allocation.devices.contains(&device))
+                && claim.users.iter().any(|user| test(*user))
+        })
     }
 
     /// The order in which devices are tried.
@@ -441,21 +468,29 @@ impl Inventory {
     /// A device, capacity or counter on offer of which more is given than there is.
     #[must_use]
     pub(super) fn over_given(&self) -> Option<String> {
-        let device = self.devices.iter().find(|(_, device)| {
-            let Some(offer) = &device.offer else { return false };
-            let over = |at: usize| {
-                device.whole[at] > 1
-                    || device.whole[at] > 0 && device.parts[at] > 0
-                    || (offer.capacities.iter()).any(|(name, capacity)| device.taken(name, at) > capacity.value)
-            };
-            over(NOW) || over(LATER)
-        });
-        let pool = self.pools.iter().find(|(_, pool)| {
-            let mut counters = pool.counters.iter();
-            counters.any(|(amount, drawn)| drawn[NOW] > *amount || drawn[LATER] > *amount)
-        });
+        let over = |device: &Device| device.over_given(NOW) || device.over_given(LATER);
+        let device = self.devices.iter().find(|(_, device)| over(device));
+        let pool = self
+            .pools
+            .iter()
+            .find(|(_, pool)| pool.overdrawn(NOW) || pool.overdrawn(LATER));
         let device = device.map(|(_, device)| format!("device {}: {:?}", device.name, device.figures()));
         device.or_else(|| pool.map(|(_, pool)| format!("pool {:?}: {:?}", pool.key, pool.counters)))
+    }
+
+    /// An allocation that some pod uses is the claim's only one that lasts, and no more is given of its devices, later, than there is.
+    #[must_use]
+    pub fn suffices(&self, claim: ClaimId, allocation: &Allocation) -> bool {
+        let lasts = |grant: &Grant| grant.staying + grant.planned > 0;
+        let mut others = self.claims[claim]
+            .grants
+            .iter()
+            .filter(|grant| *grant.allocation != *allocation);
+        !others.any(lasts)
+            && allocation.devices.iter().all(|device| {
+                let device = &self.devices[*device];
+                !device.over_given(LATER) && !self.pools[device.pool].overdrawn(LATER)
+            })
     }
 
     /// GPUs of a node that are taken, by whomever: now, later, only later.

@@ -9,7 +9,9 @@ use std::sync::{Arc, LazyLock};
 use smallvec::{SmallVec, smallvec};
 use smol_str::SmolStr;
 
-use crate::engine::input::{GroupInput, GroupKey, Keyed, Name, TopologyConstraint};
+use crate::api::limits;
+use crate::api::names::priority_class;
+use crate::engine::input::{GroupInput, GroupKey, Keyed, Name, Table, Time, TopologyConstraint};
 
 use super::ids::{QueueId, TaskId};
 use super::task::{STATUSES, Status};
@@ -99,6 +101,12 @@ impl PodSet {
         self.count(&USED)
     }
 
+    /// Pods that hold a place and keep it.
+    #[must_use]
+    pub fn staying(&self) -> usize {
+        self.count(&STAYING)
+    }
+
     /// Pods that exist and can run.
     #[must_use]
     pub fn alive(&self) -> usize {
@@ -135,6 +143,7 @@ macro_rules! those {
 }
 const ACTIVE: [u32; STATUSES] = those!(Status::active_allocated);
 const USED: [u32; STATUSES] = those!(Status::active_used);
+const STAYING: [u32; STATUSES] = those!(Status::allocated);
 const ALIVE: [u32; STATUSES] = those!(Status::alive);
 
 /// A pod group.
@@ -150,12 +159,18 @@ pub struct Gang {
     pub tree: Arc<[TreeNode]>,
     /// Its pod sets, as the tree counts them.
     sets: PodSets,
+    /// The pod sets of a tree with sub-groups, in order of their names.
+    by_name: Box<[Member]>,
+    /// Its pod group is not known: what its bound pods hold counts all the same, and no other pod is tried.
+    pub stand_in: bool,
     /// All its pods.
     pub tasks: Tasks,
     /// Its sub-groups contradict each other: what is wrong.
     pub broken: Option<Box<str>>,
     /// When its pods or settings last changed for good, as the model counts; no two gangs share an instant.
     pub changed: u64,
+    /// When its last start and its last eviction were decided here. Its object shows them later.
+    decided: [Option<Time>; 2],
 }
 
 /// How far a gang is, for its place in the order of jobs.
@@ -176,6 +191,32 @@ impl Keyed for Gang {
     }
 }
 
+/// Stands for a pod group that is not known, so that what its bound pods hold is charged to a queue and may be taken back.
+#[must_use]
+pub fn stand_in(key: GroupKey, queue: Name) -> GroupInput {
+    GroupInput {
+        created: Time(0),
+        priority: i64::from(priority_class::FALLBACK_VALUE),
+        preemptible: true,
+        mark_unschedulable: false,
+        back_off: false,
+        backed_off: false,
+        refused: None,
+        preemption_delay: None,
+        last_start: None,
+        last_eviction: None,
+        stale_since: None,
+        key,
+        uid: Name::from(""),
+        queue,
+        min_member: None,
+        min_sub_group: None,
+        sub_groups: Vec::new(),
+        topology: None,
+        staleness_grace: None,
+    }
+}
+
 impl Gang {
     /// A gang of which only the name is known.
     #[must_use]
@@ -186,10 +227,57 @@ impl Gang {
             queue: None,
             tree: simple(None),
             sets: smallvec![PodSet::of(1)],
+            by_name: Box::default(),
+            stand_in: false,
             tasks: Tasks::new(),
             broken: None,
             changed: 0,
+            decided: [None; 2],
         }
+    }
+
+    /// It starts to run.
+    pub fn started(&mut self, now: Time) {
+        self.decided[0] = Some(now);
+        if let Some(input) = &mut self.input {
+            input.last_start = Some(now);
+        }
+    }
+
+    /// Some of it is evicted for others.
+    pub fn evicted(&mut self, now: Time) {
+        self.decided[1] = Some(now);
+        if let Some(input) = &mut self.input {
+            input.last_eviction = Some(now);
+        }
+    }
+
+    /// When it was last evicted: as decided since, and as its object shows it.
+    #[must_use]
+    pub fn eviction_times(&self) -> [Option<Time>; 2] {
+        let shown = self.input.as_ref().and_then(|input| input.last_eviction);
+        [self.decided[1], shown]
+    }
+
+    /// Nothing of it is evicted after all; the times are those from before.
+    pub fn not_evicted(&mut self, [decided, shown]: [Option<Time>; 2]) {
+        self.decided[1] = decided;
+        if let Some(input) = &mut self.input {
+            input.last_eviction = shown;
+        }
+    }
+
+    /// Adds to what its object shows what was decided since.
+    pub fn recall(&mut self, input: &mut GroupInput) {
+        let same = |known: &GroupInput| known.uid == input.uid || known.uid.is_empty() || input.uid.is_empty();
+        let Some(known) = self.input.as_deref().filter(|known| same(known)) else {
+            self.decided = [None; 2];
+            return;
+        };
+        let [started, evicted] = self.decided;
+        input.last_start = input.last_start.max(started);
+        input.last_eviction = input.last_eviction.max(evicted);
+        input.stale_since = input.stale_since.or(known.stale_since);
     }
 
     /// Builds the tree from the input. The pod sets are empty then.
@@ -197,7 +285,10 @@ impl Gang {
         self.broken = None;
         let grown = self.input.as_deref().map_or(Ok(None), grow);
         if let Ok(Some((tree, sets))) = grown {
-            (self.tree, self.sets) = (tree.into(), sets);
+            let pod_sets = (0..tree.len() as Member).filter(|at| matches!(tree[*at as usize].kind, Kind::Pods(_)));
+            let mut by_name: Vec<Member> = pod_sets.collect();
+            by_name.sort_by(|left, right| tree[*left as usize].name.cmp(&tree[*right as usize].name));
+            (self.tree, self.sets, self.by_name) = (tree.into(), sets, by_name.into());
             return;
         }
         self.broken = grown.err().map(Into::into);
@@ -205,23 +296,38 @@ impl Gang {
         let min = input.and_then(|input| input.min_member).map_or(1, count);
         self.tree = simple(input.and_then(|input| topology(input.topology.as_ref())));
         self.sets = smallvec![PodSet::of(min)];
+        self.by_name = Box::default();
     }
 
-    /// The pod set of that sub-group label.
+    /// The pod set of that sub-group label. While the sub-groups make no sense, all pods are in one: what they hold still counts.
     #[must_use]
     pub fn pod_set(&self, sub_group: Option<&Name>) -> Option<Member> {
         let wanted = sub_group.map_or("default", |name| &**name);
-        let found = self
-            .tree
-            .iter()
-            .position(|node| matches!(node.kind, Kind::Pods(_)) && node.name == wanted);
-        found.map(|position| position as Member)
+        if self.by_name.is_empty() {
+            return (wanted == "default" || self.broken.is_some()).then_some(1);
+        }
+        let name = |at: &Member| self.tree[*at as usize].name.as_str();
+        let found = self.by_name.binary_search_by(|at| name(at).cmp(wanted)).ok()?;
+        Some(self.by_name[found])
+    }
+
+    /// The pod set for pods that hold something and name none that there is.
+    #[must_use]
+    pub fn any_pod_set(&self) -> Option<Member> {
+        self.pod_sets().next().map(|(member, _)| member)
     }
 
     /// Whether a member is another one or below it.
     #[must_use]
     pub fn is_under(&self, member: Member, other: Member) -> bool {
         std::iter::successors(Some(member), |at| self.tree[*at as usize].parent).any(|at| at == other)
+    }
+
+    /// The member of a set that another one is, or is below.
+    #[must_use]
+    pub fn member_of(&self, set: Member, other: Member) -> Option<Member> {
+        let parent = |at: &Member| self.tree[*at as usize].parent;
+        std::iter::successors(Some(other), parent).find(|at| parent(at) == Some(set))
     }
 
     /// The pods of a pod set.
@@ -554,20 +660,26 @@ fn grow(input: &GroupInput) -> Result<Option<(Vec<TreeNode>, PodSets)>, String> 
     if subs.is_empty() {
         return Ok(None);
     }
-    let position = |name: &Name| subs.iter().position(|sub| sub.name == *name);
+    if subs.len() > limits::SUB_GROUPS_PER_POD_GROUP {
+        let (given, most) = (subs.len(), limits::SUB_GROUPS_PER_POD_GROUP);
+        return Err(format!("there are {given} subgroups, and at most {most} are possible"));
+    }
+    let mut positions: Table<&Name, usize> = Table::default();
     for (at, sub) in subs.iter().enumerate() {
-        if position(&sub.name) != Some(at) {
+        if positions.insert(&sub.name, at).is_some() {
             return Err(format!("subgroup {} already exists", sub.name));
         }
-        if let Some(parent) = &sub.parent
-            && position(parent).is_none()
-        {
-            return Err(format!("parent subgroup {parent} of {} not found", sub.name));
+    }
+    let (mut top, mut children) = (Vec::new(), vec![Vec::new(); subs.len()]);
+    for (at, sub) in subs.iter().enumerate() {
+        match &sub.parent {
+            None => top.push(at),
+            Some(parent) => match positions.get(parent) {
+                Some(above) => children[*above].push(at),
+                None => return Err(format!("parent subgroup {parent} of {} not found", sub.name)),
+            },
         }
     }
-    let children =
-        |of: Option<&Name>| -> Vec<usize> { (0..subs.len()).filter(|&at| subs[at].parent.as_ref() == of).collect() };
-    let top = children(None);
     let mut tree = vec![TreeNode {
         name: ROOT,
         parent: None,
@@ -577,11 +689,15 @@ fn grow(input: &GroupInput) -> Result<Option<(Vec<TreeNode>, PodSets)>, String> 
         },
         topology: topology(input.topology.as_ref()),
     }];
-    let mut waiting: Vec<(usize, Member)> = top.into_iter().rev().map(|at| (at, 0)).collect();
+    let mut waiting: Vec<(usize, Member, usize)> = top.into_iter().rev().map(|at| (at, 0, 1)).collect();
     let mut sets = SmallVec::new();
-    while let Some((at, parent)) = waiting.pop() {
+    while let Some((at, parent, depth)) = waiting.pop() {
+        if depth > limits::SUB_GROUP_DEPTH {
+            let most = limits::SUB_GROUP_DEPTH;
+            return Err(format!("subgroups are nested more than {most} deep"));
+        }
         let sub = &subs[at];
-        let below = children(Some(&sub.name));
+        let below = std::mem::take(&mut children[at]);
         let member = tree.len() as Member;
         if let Kind::Set { members, .. } = &mut tree[parent as usize].kind {
             members.push(member);
@@ -595,7 +711,7 @@ fn grow(input: &GroupInput) -> Result<Option<(Vec<TreeNode>, PodSets)>, String> 
                 members: SmallVec::new(),
             }
         };
-        waiting.extend(below.into_iter().rev().map(|at| (at, member)));
+        waiting.extend(below.into_iter().rev().map(|at| (at, member, depth + 1)));
         tree.push(TreeNode {
             name: SmolStr::from(&*sub.name),
             parent: Some(parent),

@@ -1,5 +1,6 @@
 //! A node's books. Everything in them is a sum over the places of tasks, so the order of changes leaves no trace.
 
+use crate::api::limits;
 use crate::engine::input::{GPU, Keyed, Name, NodeInput, Time};
 
 use super::ids::TaskId;
@@ -28,7 +29,7 @@ pub struct Tally {
 }
 
 /// A GPU that is shared.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SharedGpu {
     /// Its group's name.
     pub name: Name,
@@ -106,8 +107,10 @@ pub struct Node {
     pub future: Resources,
     /// Taken by who is planned.
     pub planned: Resources,
-    /// GPUs in shared use, and some that were.
+    /// GPUs in shared use, and some that were. Places name them by position, which therefore stays while anybody uses one.
     pub groups: Vec<SharedGpu>,
+    /// Positions in `groups` that nothing refers to; nameless.
+    free_groups: Vec<u32>,
     /// No GPU is opened for sharing before, because that has failed.
     pub sharing_from: Option<Time>,
     /// NUMA zones, where alignment is to be foreseen.
@@ -140,6 +143,7 @@ impl Node {
             future: Resources::default(),
             planned: Resources::default(),
             groups: Vec::new(),
+            free_groups: Vec::new(),
             sharing_from: None,
             numa: None,
             tasks: Vec::new(),
@@ -193,7 +197,7 @@ impl Node {
         &mut self,
         task: TaskId,
         (shape, vector): (&Shape, &Resources),
-        groups: &[u16],
+        groups: &[u32],
         reservation: bool,
         weight: Weight,
         sign: i64,
@@ -244,9 +248,19 @@ impl Node {
         self.planned.bump(GPUS, planned * GPU);
     }
 
+    /// Adds or takes away whole GPUs that are counted without a group.
+    pub fn charge_whole(&mut self, gpus: i64, weight: Weight, sign: i64) {
+        let gpus = sign * gpus;
+        self.charge_devices(match weight {
+            Weight::Staying => [gpus, gpus, 0],
+            Weight::Leaving => [gpus, 0, 0],
+            Weight::Planned => [0, gpus, gpus],
+        });
+    }
+
     /// Adds or takes away a user of a shared GPU, or, without a weight, the pod that reserves it.
-    fn account_group(&mut self, group: u16, memory: i64, weight: Option<Weight>, sign: i64) {
-        let gpu = &mut self.groups[usize::from(group)];
+    fn account_group(&mut self, group: u32, memory: i64, weight: Option<Weight>, sign: i64) {
+        let gpu = &mut self.groups[group as usize];
         let before = gpu.whole();
         match weight {
             Some(weight) => {
@@ -262,21 +276,40 @@ impl Node {
         self.planned.bump(GPUS, (after.2 - before.2) * GPU);
     }
 
-    /// The position of a GPU group, new if it was never seen here.
-    pub fn group(&mut self, name: &Name) -> u16 {
-        let found = self.groups.iter().position(|gpu| gpu.name == *name);
-        let position = found.unwrap_or_else(|| {
-            let fresh = SharedGpu {
-                name: name.clone(),
-                staying: Tally::default(),
-                leaving: Tally::default(),
-                planned: Tally::default(),
-                reserved: 0,
-            };
-            self.groups.push(fresh);
-            self.groups.len() - 1
-        });
-        u16::try_from(position).expect("a node has fewer than 65536 GPU groups")
+    /// The position of a GPU group, new if nobody uses one of that name.
+    pub fn group(&mut self, name: &Name) -> u32 {
+        if let Some(position) = self.groups.iter().position(|gpu| gpu.name == *name) {
+            return position as u32;
+        }
+        let fresh = SharedGpu {
+            name: name.clone(),
+            ..SharedGpu::default()
+        };
+        if let Some(position) = self.free_groups.pop() {
+            self.groups[position as usize] = fresh;
+            return position;
+        }
+        self.groups.push(fresh);
+        self.groups.len() as u32 - 1
+    }
+
+    /// The same for a pod that is on the node already: `None` if more groups are in use than a node can have.
+    pub fn group_of_bound(&mut self, name: &Name) -> Option<u32> {
+        let known = self.groups.iter().any(|gpu| gpu.name == *name);
+        let full = self.groups.len() - self.free_groups.len() >= limits::GPU_GROUPS_PER_NODE;
+        (known || !full).then(|| self.group(name))
+    }
+
+    /// Frees the positions of groups that nobody uses. No statement may be open: what is taken back may use them again.
+    pub fn forget_unused_groups(&mut self) {
+        while self.groups.last().is_some_and(|last| !last.used()) {
+            self.groups.pop();
+        }
+        self.free_groups.clear();
+        for (position, gpu) in self.groups.iter_mut().enumerate().filter(|(_, gpu)| !gpu.used()) {
+            gpu.name = Name::default();
+            self.free_groups.push(position as u32);
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::engine::input::{Name, NumaInput};
+use crate::engine::input::{Name, NumaInput, NumaPolicy, PodNuma};
 
 use super::node::Weight;
 
@@ -84,6 +84,25 @@ impl Ledger {
                 }
             }
         }
+    }
+
+    /// What these shares need in their zones is there, later.
+    #[must_use]
+    pub fn suffices(&self, shares: &[ZoneShare]) -> bool {
+        shares.iter().all(|share| {
+            let enough = |(name, _): &(Name, i64)| {
+                let at = self.resource(name).filter(|_| share.zone < self.later.len());
+                at.is_none_or(|at| self.later[share.zone][at] >= 0)
+            };
+            share.amounts.iter().all(enough)
+        })
+    }
+
+    /// The kubelet aligns pods to zones, and this one is among those that it aligns: all its resources, or its devices.
+    #[must_use]
+    pub fn aligns(&self, pod: &PodNuma) -> bool {
+        let device = |(name, amount): &(Name, i64)| *amount > 0 && is_device(name) && self.resource(name).is_some();
+        self.input.policy != NumaPolicy::None && (pod.guaranteed || pod.whole.iter().any(device))
     }
 
     /// A recorded placement by zone names; nothing if it names a zone that is not there.

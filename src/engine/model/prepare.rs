@@ -20,6 +20,11 @@ impl Model {
             _ => None,
         });
         self.devices.heed_locality(locality.unwrap_or_default());
+        for id in std::mem::take(&mut self.opened_groups) {
+            if self.nodes.contains(id) {
+                self.nodes[id].forget_unused_groups();
+            }
+        }
         if self.nodes_stale {
             self.order_nodes(policy);
         }

@@ -6,10 +6,13 @@
 //! counters also know how many values have how many pods, so that the fewest are known without a look at all.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::engine::input::{Name, NodeTerm, PodInput, PodSelector, PodTerm, SelectorOp, Spread, Table, Toleration};
+use crate::engine::input::{
+    Name, NodeRequirement, NodeTerm, PodInput, PodSelector, PodTerm, SelectorOp, Spread, Table, Toleration,
+};
 
 use super::arena::Arena;
 use super::class::{Constraints, meets, selects_node, tolerates_taints};
@@ -22,7 +25,7 @@ pub type Counters = SmallVec<[CounterId; 2]>;
 /// What is counted: pods that all of the selectors select, by a node label.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Subject {
-    pods: Vec<PodSelector>,
+    pods: Arc<[PodSelector]>,
     label: Name,
     /// `None`: on all nodes.
     among: Option<Among>,
@@ -157,17 +160,49 @@ pub struct Presence<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct Neighbours {
     keys: Vec<Key>,
+    key_of: Table<(Name, Option<Among>), usize>,
     counters: Arena<CounterId, Counter>,
     by_subject: Table<Subject, CounterId>,
-    /// Counters whose pods have one of some values of a label.
-    by_label: Table<Name, Table<Name, Vec<CounterId>>>,
+    /// Counters of pods in some namespaces, by each of them: whoever relates to pods of one namespace costs no others anything.
+    in_namespace: Table<Name, Candidates>,
     /// All other counters.
-    by_nothing: Vec<CounterId>,
+    anywhere: Candidates,
     /// Counters that no class uses any more.
     unused: usize,
     /// Everything must be counted anew.
     pub stale: bool,
 }
+
+/// Counters that may have to do with a pod.
+#[derive(Clone, Debug, Default)]
+struct Candidates {
+    /// Those whose pods have one of some values of a label.
+    by_label: Table<Name, Table<Name, Vec<CounterId>>>,
+    /// All others.
+    by_nothing: Vec<CounterId>,
+}
+
+impl Candidates {
+    fn add(&mut self, id: CounterId, listed: Option<&NodeRequirement>) {
+        let Some(requirement) = listed else {
+            return self.by_nothing.push(id);
+        };
+        let by_value = self.by_label.entry(requirement.key.clone()).or_default();
+        for value in &requirement.values {
+            by_value.entry(value.clone()).or_default().push(id);
+        }
+    }
+
+    fn of<'c>(&'c self, pod: &'c PodInput) -> impl Iterator<Item = CounterId> + 'c {
+        let labelled = |(key, value): (&str, &str)| self.by_label.get(key)?.get(value);
+        let labels = (!self.by_label.is_empty()).then(|| pod.labels.iter());
+        let listed = labels.into_iter().flatten().filter_map(labelled);
+        listed.flatten().chain(&self.by_nothing).copied()
+    }
+}
+
+/// A counter of pods in more namespaces than these is asked about all pods.
+const NAMESPACES_LISTED: usize = 64;
 
 /// So many unused counters may be kept for each used one.
 const SLACK: usize = 2;
@@ -182,19 +217,19 @@ impl Neighbours {
     /// The counters for a class, new ones where needed; `None` if its pods have no relations.
     pub fn ask(&mut self, constraints: &Constraints) -> Option<Asked> {
         let relations = constraints.relations.as_ref()?;
-        let all: Vec<PodSelector> = relations.near.iter().map(|term| term.pods.clone()).collect();
+        let all: Arc<[PodSelector]> = relations.near.iter().map(|term| term.pods.clone()).collect();
         let subject = |pods, label: &Name, among| Subject {
             pods,
             label: label.clone(),
             among,
         };
-        let own = |term: &PodTerm| subject(vec![term.pods.clone()], &term.key, None);
+        let own = |term: &PodTerm| subject(Arc::new([term.pods.clone()]), &term.key, None);
         // A term given twice says nothing more, but would be counted twice.
         let mut apart: Counters = relations.apart.iter().map(|term| self.counter(own(term))).collect();
         apart.sort_unstable();
         apart.dedup();
         let near = relations.near.iter();
-        let near = near.map(|term| self.counter(subject(all.clone(), &term.key, None)));
+        let near = near.map(|term| self.counter(subject(Arc::clone(&all), &term.key, None)));
         let near = near.collect();
         let preferred = relations.preferred.iter();
         let preferred = preferred.map(|(weight, term)| (self.counter(own(term)), i64::from(*weight)));
@@ -202,7 +237,7 @@ impl Neighbours {
         let labels: Vec<Name> = relations.spread.iter().map(|spread| spread.key.clone()).collect();
         let spread = relations.spread.iter().map(|spread| {
             let among = Among::of(spread, constraints, &labels);
-            self.counter(subject(vec![spread.pods.clone()], &spread.key, Some(among)))
+            self.counter(subject(Arc::new([spread.pods.clone()]), &spread.key, Some(among)))
         });
         let spread = spread.collect();
         let asked = Asked {
@@ -239,6 +274,18 @@ impl Neighbours {
             }
             self.unused = 0;
             self.stale = true;
+            self.forget_unused_keys();
+        }
+    }
+
+    /// Forgets the keys by which no counter counts. Values are to be sorted anew afterwards.
+    fn forget_unused_keys(&mut self) {
+        let ids: Vec<CounterId> = self.counters.ids().collect();
+        let keys = std::mem::take(&mut self.keys);
+        self.key_of = Table::default();
+        for id in ids {
+            let old = &keys[self.counters[id].key];
+            self.counters[id].key = self.key(&old.label, old.among.as_ref());
         }
     }
 
@@ -259,9 +306,8 @@ impl Neighbours {
     }
 
     fn key(&mut self, label: &Name, among: Option<&Among>) -> usize {
-        let known = self.keys.iter();
-        let mut known = known.enumerate().filter(|(_, key)| key.label == *label);
-        if let Some((at, _)) = known.find(|(_, key)| key.among.as_ref() == among) {
+        let wanted = (label.clone(), among.cloned());
+        if let Some(&at) = self.key_of.get(&wanted) {
             return at;
         }
         let all = among.map(|_| self.key(label, None));
@@ -272,7 +318,22 @@ impl Neighbours {
             all: all.unwrap_or(at),
             ..Key::default()
         });
+        self.key_of.insert(wanted, at);
         at
+    }
+
+    /// How many labels of nodes are kept, with the nodes that count.
+    #[cfg(test)]
+    pub fn labels(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// How many counters a pod is held against.
+    #[cfg(test)]
+    pub fn candidates(&self, pod: &PodInput) -> usize {
+        let here = self.in_namespace.get(&pod.pod.namespace);
+        let all = here.into_iter().chain([&self.anywhere]);
+        all.map(|candidates| candidates.of(pod).count()).sum()
     }
 
     /// The counters of subjects that a pod belongs to.
@@ -281,14 +342,11 @@ impl Neighbours {
         if self.is_empty() {
             return Counters::new();
         }
-        let labelled = pod
-            .labels
-            .iter()
-            .filter_map(|(key, value)| self.by_label.get(key)?.get(value))
-            .flatten();
-        let mut found: Counters = labelled
-            .chain(&self.by_nothing)
-            .copied()
+        let here = self.in_namespace.get(&pod.pod.namespace);
+        let mut found: Counters = here
+            .into_iter()
+            .chain([&self.anywhere])
+            .flat_map(|candidates| candidates.of(pod))
             .filter(|id| {
                 self.counters[*id]
                     .subject
@@ -322,7 +380,7 @@ impl Neighbours {
             let key = &mut self.keys[at];
             (key.values, key.distinct) = (values, distinct.len());
         }
-        (self.by_label, self.by_nothing) = (Table::default(), Vec::new());
+        (self.in_namespace, self.anywhere) = (Table::default(), Candidates::default());
         let ids: Vec<CounterId> = self.counters.ids().collect();
         for id in ids {
             let counter = &mut self.counters[id];
@@ -343,14 +401,20 @@ impl Neighbours {
             let listed = requirements
                 .into_iter()
                 .find(|requirement| requirement.op == SelectorOp::In);
-            match listed {
-                Some(requirement) => {
-                    let by_value = self.by_label.entry(requirement.key.clone()).or_default();
-                    for value in &requirement.values {
-                        by_value.entry(value.clone()).or_default().push(id);
+            let namespaces = counter
+                .subject
+                .pods
+                .iter()
+                .filter_map(|selector| selector.namespaces.as_ref())
+                .find(|namespaces| namespaces.len() <= NAMESPACES_LISTED);
+            match namespaces {
+                Some(namespaces) => {
+                    for namespace in namespaces {
+                        let here = self.in_namespace.entry(namespace.clone()).or_default();
+                        here.add(id, listed);
                     }
                 }
-                None => self.by_nothing.push(id),
+                None => self.anywhere.add(id, listed),
             }
         }
         self.stale = false;

@@ -1,7 +1,6 @@
-//! Vectors of resource amounts: one position per resource name, the four that every cluster has first.
+//! Vectors of resource amounts: the four resources that every cluster has, and those of the others that are not 0. Every resource has a position.
 
-use smallvec::SmallVec;
-
+use crate::api::limits;
 use crate::engine::input::{Name, Table};
 
 /// Position of cpu, in milli-cores.
@@ -13,45 +12,69 @@ pub const GPUS: usize = 2;
 /// Position of pod slots.
 pub const PODS: usize = 3;
 
-/// Amounts by position; what lies beyond the end is 0.
-#[derive(Clone, Debug, Default, Eq)]
-pub struct Resources(SmallVec<[i64; 4]>);
+/// How many positions every vector has.
+const COMMON: usize = 4;
+
+/// Amounts by position; what is not there is 0.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resources {
+    common: [i64; COMMON],
+    /// Further positions in order, none with 0. Vectors are no longer than what they hold, however many names there are in all.
+    others: Vec<(u32, i64)>,
+}
 
 impl Resources {
     /// The amount at a position.
     #[must_use]
     pub fn get(&self, position: usize) -> i64 {
-        self.0.get(position).copied().unwrap_or(0)
+        match self.common.get(position) {
+            Some(amount) => *amount,
+            None => self.find(position).map_or(0, |at| self.others[at].1),
+        }
+    }
+
+    fn find(&self, position: usize) -> Result<usize, usize> {
+        self.others.binary_search_by(|(at, _)| (*at as usize).cmp(&position))
     }
 
     /// Sets one amount.
     pub fn set(&mut self, position: usize, amount: i64) {
-        if self.0.len() <= position {
-            self.0.resize(position + 1, 0);
+        if let Some(common) = self.common.get_mut(position) {
+            *common = amount;
+            return;
         }
-        self.0[position] = amount;
+        match self.find(position) {
+            Ok(at) if amount == 0 => drop(self.others.remove(at)),
+            Ok(at) => self.others[at].1 = amount,
+            Err(_) if amount == 0 => {}
+            Err(at) => self.others.insert(at, (position as u32, amount)),
+        }
     }
 
     /// Adds to one amount.
     pub fn bump(&mut self, position: usize, amount: i64) {
-        self.set(position, self.get(position) + amount);
+        if let Some(common) = self.common.get_mut(position) {
+            *common += amount;
+        } else {
+            self.set(position, self.get(position) + amount);
+        }
     }
 
     /// Adds `sign` times another vector.
     pub fn add(&mut self, other: &Self, sign: i64) {
-        if self.0.len() < other.0.len() {
-            self.0.resize(other.0.len(), 0);
-        }
-        for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
+        for (mine, theirs) in self.common.iter_mut().zip(&other.common) {
             *mine += sign * theirs;
+        }
+        for &(position, amount) in &other.others {
+            self.bump(position as usize, sign * amount);
         }
     }
 
     /// Largest of both at each position.
     pub fn raise(&mut self, other: &Self) {
-        for position in 0..other.0.len() {
-            if other.get(position) > self.get(position) {
-                self.set(position, other.get(position));
+        for (position, amount) in other.iter() {
+            if amount > self.get(position) {
+                self.set(position, amount);
             }
         }
     }
@@ -59,29 +82,32 @@ impl Resources {
     /// Whether everything that this vector asks for (and only that) is there; `skip_gpus` leaves GPUs out.
     #[must_use]
     pub fn fits(&self, available: &Self, skip_gpus: bool) -> bool {
-        self.0
-            .iter()
-            .enumerate()
-            .all(|(position, &asked)| asked <= 0 || (skip_gpus && position == GPUS) || asked <= available.get(position))
+        let common = self.common.iter().zip(&available.common).enumerate();
+        common
+            .into_iter()
+            .all(|(position, (asked, there))| *asked <= 0 || (skip_gpus && position == GPUS) || asked <= there)
+            && self
+                .others
+                .iter()
+                .all(|&(position, asked)| asked <= 0 || asked <= available.get(position as usize))
     }
 
-    /// Positions and amounts.
+    /// Positions and amounts, in order: the common ones, and what else is not 0.
     pub fn iter(&self) -> impl Iterator<Item = (usize, i64)> + '_ {
-        self.0.iter().copied().enumerate()
+        let others = self
+            .others
+            .iter()
+            .map(|&(position, amount)| (position as usize, amount));
+        self.common.iter().copied().enumerate().chain(others)
     }
 }
 
-impl PartialEq for Resources {
-    fn eq(&self, other: &Self) -> bool {
-        (0..self.0.len().max(other.0.len())).all(|position| self.get(position) == other.get(position))
-    }
-}
-
-/// Names of resources and their positions.
+/// Names of resources and their positions. A name that no vector uses is forgotten sooner or later, and its position used again.
 #[derive(Debug)]
 pub struct ResourceNames {
-    names: Vec<Name>,
+    names: Vec<Option<Name>>,
     positions: Table<Name, usize>,
+    free: Vec<usize>,
 }
 
 impl Default for ResourceNames {
@@ -89,6 +115,7 @@ impl Default for ResourceNames {
         let mut names = Self {
             names: Vec::new(),
             positions: Table::default(),
+            free: Vec::new(),
         };
         for name in ["cpu", "memory", "nvidia.com/gpu", "pods"] {
             names.position(&Name::from(name));
@@ -103,9 +130,13 @@ impl ResourceNames {
         if let Some(&position) = self.positions.get(name) {
             return position;
         }
-        self.names.push(name.clone());
-        self.positions.insert(name.clone(), self.names.len() - 1);
-        self.names.len() - 1
+        let position = self.free.pop().unwrap_or(self.names.len());
+        if position == self.names.len() {
+            self.names.push(None);
+        }
+        self.names[position] = Some(name.clone());
+        self.positions.insert(name.clone(), position);
+        position
     }
 
     /// The position of a name that was seen before.
@@ -114,14 +145,36 @@ impl ResourceNames {
         self.positions.get(name).copied()
     }
 
-    /// The name at a position.
+    /// The name at a position of some vector.
     #[must_use]
     pub fn name(&self, position: usize) -> &Name {
-        &self.names[position]
+        self.names[position].as_ref().expect("a position in use has a name")
+    }
+
+    /// How many names are known.
+    #[must_use]
+    pub fn known(&self) -> usize {
+        self.positions.len()
+    }
+
+    /// Forgets the names that none of these vectors uses, and the common ones never.
+    pub fn forget_unused<'v>(&mut self, vectors: impl Iterator<Item = &'v Resources>) {
+        let mut used = vec![false; self.names.len()];
+        for (position, _) in vectors.flat_map(|vector| &vector.others) {
+            used[*position as usize] = true;
+        }
+        for (position, name) in self.names.iter_mut().enumerate().skip(COMMON) {
+            if let Some(name) = name.take_if(|_| !used[position]) {
+                self.positions.remove(&name);
+                self.free.push(position);
+            }
+        }
+        self.positions.shrink_to_fit();
     }
 }
 
-/// GPU slices that a MIG resource name stands for: `nvidia.com/mig-3g.20gb` is 3. 0 for any other form.
+/// GPU slices that a MIG resource name stands for: `nvidia.com/mig-3g.20gb` is 3. 0 for any other form, and for more slices than any device
+/// has ([`limits::MIG_SLICES`]).
 #[must_use]
 pub fn mig_slices(name: &str) -> i64 {
     let parse = || {
@@ -130,6 +183,7 @@ pub fn mig_slices(name: &str) -> i64 {
         (digits(slices) && digits(memory.strip_suffix("gb")?))
             .then(|| slices.parse().ok())
             .flatten()
+            .filter(|slices| *slices <= limits::MIG_SLICES as i64)
     };
     parse().unwrap_or(0)
 }
@@ -150,4 +204,16 @@ pub fn plus(left: &Shared, right: &Shared) -> Shared {
     let mut sum = *left;
     add(&mut sum, right, 1);
     sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_beyond_any_device_count_as_none() {
+        assert_eq!(mig_slices("nvidia.com/mig-7g.80gb"), 7);
+        assert_eq!(mig_slices("nvidia.com/mig-9999999999999g.5gb"), 0);
+        assert_eq!(mig_slices("nvidia.com/mig-9223372036854775808g.5gb"), 0);
+    }
 }

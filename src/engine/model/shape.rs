@@ -1,6 +1,6 @@
 //! A pod's request as arithmetic needs it. Pods with equal requests share one shape.
 
-use crate::engine::input::{Amounts, GPU, GpuKind, GpuRequest, WHOLE};
+use crate::engine::input::{Amounts, GPU, GpuKind, GpuRequest, Keyed, WHOLE};
 
 use super::resources::{CPU, GPUS, MEMORY, PODS, ResourceNames, Resources, Shared, mig_slices};
 
@@ -13,6 +13,10 @@ pub const UNKNOWN_GPU_MEMORY: i64 = 100;
 /// A request.
 #[derive(Debug)]
 pub struct Shape {
+    /// What it is the shape of.
+    asked: (Amounts, GpuRequest),
+    /// Pods of it.
+    pub pods: usize,
     /// What it takes from a node; for shared GPUs the GPU position holds the portions.
     pub vector: Resources,
     /// The GPU part.
@@ -29,6 +33,13 @@ pub struct Shape {
     pub mig_gpus: i64,
 }
 
+impl Keyed for Shape {
+    type Key = (Amounts, GpuRequest);
+    fn key(&self) -> &(Amounts, GpuRequest) {
+        &self.asked
+    }
+}
+
 impl Shape {
     /// The shape of a request.
     pub fn new(request: &Amounts, gpu: &GpuRequest, names: &mut ResourceNames) -> Self {
@@ -36,8 +47,7 @@ impl Shape {
         vector.set(CPU, request.cpu);
         vector.set(MEMORY, request.memory);
         vector.set(PODS, 1);
-        let hundredths = (gpu.portion + WHOLE / 200) / (WHOLE / 100);
-        vector.set(GPUS, hundredths * gpu.count * HUNDREDTH + gpu.dra * GPU);
+        vector.set(GPUS, counted(gpu.portion) * gpu.count + gpu.dra * GPU);
         let mut mig_gpus = 0;
         for (name, amount) in request.other.iter().chain(&gpu.mig) {
             vector.bump(names.position(name), *amount);
@@ -50,6 +60,8 @@ impl Shape {
         let quota = [request.cpu, request.memory, vector.get(GPUS) + mig_gpus];
         let invalid = shared && (gpu.count < 1 || gpu.portion > WHOLE);
         Self {
+            asked: (request.clone(), gpu.clone()),
+            pods: 0,
             vector,
             gpu: gpu.clone(),
             quota,
@@ -73,7 +85,8 @@ impl Shape {
             self.gpu.memory
         } else {
             let exact = i128::from(self.gpu.portion) * i128::from(memory) / i128::from(WHOLE);
-            i64::try_from(exact).unwrap_or(i64::MAX)
+            // The least part of a device is still some of it.
+            i64::try_from(exact).unwrap_or(i64::MAX).max(self.gpu.portion.min(1))
         }
     }
 
@@ -112,10 +125,19 @@ impl Shape {
     }
 }
 
-/// MiB as millionths of GPUs of `divisor` MiB.
+/// A portion of one device in billionths as queues and nodes count it: in hundredths, and what would be none of them for what it is, lest it be free.
+fn counted(portion: i64) -> i64 {
+    match (portion + WHOLE / 200) / (WHOLE / 100) {
+        0 => (portion.max(0) + WHOLE / GPU - 1) / (WHOLE / GPU),
+        hundredths => hundredths * HUNDREDTH,
+    }
+}
+
+/// MiB as millionths of GPUs of `divisor` MiB; some is never none.
 #[must_use]
 pub fn memory_as_gpus(memory: i64, divisor: Option<i64>) -> i64 {
     divisor.map_or(0, |divisor| {
-        i64::try_from(i128::from(memory) * i128::from(GPU) / i128::from(divisor)).unwrap_or(i64::MAX)
+        let exact = i128::from(memory) * i128::from(GPU) / i128::from(divisor);
+        i64::try_from(exact).unwrap_or(i64::MAX).max(memory.min(1))
     })
 }

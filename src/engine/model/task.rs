@@ -71,7 +71,7 @@ impl Status {
 }
 
 /// The GPU groups of a place, as positions in the node's list.
-pub type GroupList = SmallVec<[u16; 2]>;
+pub type GroupList = SmallVec<[u32; 2]>;
 
 /// A place on a node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -86,6 +86,8 @@ pub struct Place {
 pub struct Extras {
     /// Shared GPUs used there.
     pub groups: GroupList,
+    /// Shared GPUs used there for which the node keeps no group, because too many are in use. They count as whole ones.
+    pub ungrouped: u32,
     /// NUMA zones used there.
     pub zones: Vec<ZoneShare>,
     /// What its claims without a volume get.
@@ -96,6 +98,7 @@ pub struct Extras {
 
 static NO_EXTRAS: Extras = Extras {
     groups: SmallVec::new_const(),
+    ungrouped: 0,
     zones: Vec::new(),
     volumes: None,
     devices: None,
@@ -208,7 +211,7 @@ pub struct Task {
     pub member: Option<u32>,
     /// Where it is.
     pub state: State,
-    /// Not tried before this instant.
+    /// Its last bind or eviction failed: neither is tried before this instant.
     pub retry_at: Option<Time>,
     /// What is assumed about it.
     pub assumed: Assumed,

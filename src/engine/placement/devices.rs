@@ -11,7 +11,7 @@ use crate::engine::input::{Name, NodeRequirement, NodeTerm, SelectorOp};
 use crate::engine::model::Model;
 use crate::engine::model::class::{meets_any, tolerates};
 use crate::engine::model::devices::{Allocation, Device, LATER, NOW};
-use crate::engine::model::ids::{DeviceId, NodeId};
+use crate::engine::model::ids::{DeviceId, NodeId, TaskId};
 
 use super::locality;
 
@@ -71,7 +71,15 @@ pub fn find(
     kept: &[&Allocation],
     when: When,
 ) -> Result<Vec<AllocationInput>, NoDevices> {
-    let all = candidates(model, node);
+    let mut all = candidates(model, node);
+    if when == When::Later {
+        // Whoever is evicted in this statement may yet stay if nobody takes its devices.
+        let evicted = |task: TaskId| {
+            let state = &model.tasks[task].state;
+            state.leaving && state.evicted_from.is_some()
+        };
+        all.sort_by_cached_key(|device| model.devices.is_left_by(*device, evicted));
+    }
     let (mut near, mut steps) = (Vec::new(), 0);
     if when != When::Empty && locality::concerns(model, asks, kept) {
         near = locality::neighbourhoods(model, &all, kept, when);

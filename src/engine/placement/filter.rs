@@ -19,10 +19,10 @@ pub fn group_fits(gpu: &SharedGpu, of: i64, memory: i64) -> bool {
 }
 
 /// Shared GPUs of a node that have room for a request.
-pub fn fitting_groups<'a>(node: &'a Node, shape: &Shape) -> impl Iterator<Item = (u16, &'a SharedGpu)> + use<'a> {
+pub fn fitting_groups<'a>(node: &'a Node, shape: &Shape) -> impl Iterator<Item = (u32, &'a SharedGpu)> + use<'a> {
     let of = node.gpu_memory();
     let memory = shape.device_memory(of);
-    let numbered = node.groups.iter().enumerate().map(|(at, gpu)| (at as u16, gpu));
+    let numbered = node.groups.iter().enumerate().map(|(at, gpu)| (at as u32, gpu));
     numbered.filter(move |(_, gpu)| group_fits(gpu, of, memory))
 }
 

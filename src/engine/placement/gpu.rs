@@ -75,5 +75,8 @@ pub fn open(model: &mut Model, task: TaskId, id: NodeId, choice: &Choice) -> Gro
         };
         groups.push(node.group(&name));
     }
+    if choice.fresh > 0 && model.opened_groups.last() != Some(&id) {
+        model.opened_groups.push(id);
+    }
     groups
 }

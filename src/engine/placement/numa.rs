@@ -20,19 +20,13 @@ pub enum Fit {
 /// Amounts asked for, by position in the ledger's resources.
 type Need = Vec<(usize, i64)>;
 
-/// Whether alignment matters for a pod on a node.
-fn concerns(ledger: &Ledger, pod: &PodNuma) -> bool {
-    let device = |(name, amount): &(Name, i64)| *amount > 0 && is_device(name) && ledger.resource(name).is_some();
-    pod.guaranteed || pod.whole.iter().any(device)
-}
-
 /// What the kubelet will do with a pod that comes to the node now, or (`now` false) once who leaves has left.
 #[must_use]
 pub fn fit(node: &Node, pod: &PodNuma, now: bool) -> Fit {
     let Some(ledger) = &node.numa else {
         return Fit::Unaligned;
     };
-    if ledger.input.policy == NumaPolicy::None || !concerns(ledger, pod) {
+    if !ledger.aligns(pod) {
         return Fit::Unaligned;
     }
     let mut free = ledger.later.clone();
@@ -207,7 +201,7 @@ pub fn score(model: &Model, task: TaskId, id: NodeId) -> f64 {
     };
     let span = match &node.numa {
         None => model.most_zones,
-        Some(ledger) if ledger.input.policy == NumaPolicy::None || !concerns(ledger, pod) => ledger.now.len(),
+        Some(ledger) if !ledger.aligns(pod) => ledger.now.len(),
         Some(_) => match fit(node, pod, false) {
             Fit::Refused | Fit::Unaligned => return 0.0,
             Fit::Zones(zones) => zones.len().max(1),

@@ -372,3 +372,30 @@ fn a_pod_that_its_claim_is_reserved_for_may_go_before_the_claim() {
         "until the API server shows the claim without devices, it has them"
     );
 }
+
+#[test]
+fn a_free_device_is_taken_before_that_of_a_running_pod() {
+    let job = |priority| RandomJob {
+        queue: 0,
+        pods: 1,
+        count: 1,
+        shared: false,
+        network: false,
+        priority,
+    };
+    let cluster = |jobs| Cluster {
+        nodes: vec![2],
+        network: 0,
+        jobs,
+    };
+    let running = engine(&cluster(vec![job(0)]).events(), &[ActionKind::Allocate]).cycle(NOW);
+    assert_eq!(running.bind.len(), 1);
+    let mut events = cluster(vec![job(0), job(1)]).events();
+    carry_out(&mut events, &running);
+    let decisions = engine(&events, &[ActionKind::Preempt]).cycle(NOW);
+    assert_eq!(
+        (decisions.evict.len(), decisions.pipeline.len()),
+        (0, 1),
+        "{decisions:?}"
+    );
+}

@@ -1,8 +1,8 @@
 //! Events and assumptions: what is decided stays assumed until the API server shows it or it is taken back.
 
-use super::scenario::{NOW, group, node, pod};
+use super::scenario::{NOW, group, node, placed, pod};
 use crate::engine::input::{Event, GroupInput, PodInput, PodRef, PodStatus, QueueInput, Share, Time};
-use crate::engine::policy::{ActionKind, Policy};
+use crate::engine::policy::{ActionKind, DisruptionBudgets, Policy};
 use crate::engine::{Engine, WakeReason};
 
 fn queue(name: &str) -> Event {
@@ -192,6 +192,143 @@ fn a_device_is_taken_until_the_pod_that_reserves_it_is_gone() {
     assert!(engine.model().broken_rules().is_empty());
 }
 
+/// Two GPUs that two jobs hold, and a third job of higher priority that needs one. Pods may be victims, the last job's first.
+fn contended(budget: Option<&str>) -> (Engine, Vec<PodInput>) {
+    let mut engine = Engine::new(Policy {
+        actions: vec![ActionKind::Preempt],
+        ..Policy::default()
+    });
+    engine.apply(queue("q"), NOW);
+    engine.apply(Event::Node(Box::new(node("n0", "2"))), NOW);
+    let mut running = Vec::new();
+    for (age, name) in ["a", "b"].into_iter().enumerate() {
+        let group = group(name, "q", age);
+        running.push(placed(pod(&group, 0, "1"), "n0"));
+        engine.apply(Event::Group(Box::new(group)), NOW);
+    }
+    let urgent = GroupInput {
+        priority: 100,
+        ..group("p", "q", 2)
+    };
+    let waiting = pod(&urgent, 0, "1");
+    engine.apply(Event::Group(Box::new(urgent)), NOW);
+    for pod in running.iter().chain([&waiting]) {
+        engine.apply(Event::Pod(Box::new(pod.clone())), NOW);
+    }
+    if let Some(budget) = budget.map(super::scenario::budget) {
+        engine.apply(budget, NOW);
+    }
+    (engine, running)
+}
+
+/// The pods that a cycle evicts.
+fn evicted(engine: &mut Engine, now: Time) -> Vec<String> {
+    let decisions = engine.cycle(now);
+    let names = decisions.evict.iter().map(|eviction| eviction.pod.name.to_string());
+    names.collect()
+}
+
+fn refused(engine: &mut Engine, pod: &PodInput, retry_at: Option<Time>) {
+    let pod = pod.pod.uid.clone();
+    engine.apply(Event::Unevicted { pod, retry_at }, NOW);
+}
+
+#[test]
+fn who_could_not_be_evicted_is_left_alone_for_a_while_and_others_are_evicted() {
+    let (mut engine, running) = contended(None);
+    assert_eq!(evicted(&mut engine, NOW), ["b-000"]);
+    let (soon, later) = (Time(NOW.0 + 5_000), Time(NOW.0 + 10_000));
+    refused(&mut engine, &running[1], Some(later));
+    assert_eq!(evicted(&mut engine, NOW), ["a-000"]);
+    refused(&mut engine, &running[0], Some(soon));
+    assert!(evicted(&mut engine, NOW).is_empty());
+    assert!(evicted(&mut engine, NOW).is_empty());
+    assert_eq!(engine.next_wakeup(NOW), Some((soon, WakeReason::BindRetry)));
+    assert_eq!(evicted(&mut engine, soon), ["a-000"]);
+    refused(&mut engine, &running[0], Some(Time(NOW.0 + 30_000)));
+    assert_eq!(evicted(&mut engine, later), ["b-000"]);
+    assert!(engine.model().broken_rules().is_empty());
+}
+
+#[test]
+fn what_changes_about_a_pod_does_not_end_its_wait() {
+    let (mut engine, running) = contended(None);
+    assert_eq!(evicted(&mut engine, NOW), ["b-000"]);
+    refused(&mut engine, &running[1], Some(Time(NOW.0 + 5_000)));
+    let mut renamed = running[1].clone();
+    renamed.task_priority = Some(7);
+    engine.apply(Event::Pod(Box::new(renamed)), NOW);
+    assert_eq!(evicted(&mut engine, NOW), ["a-000"]);
+}
+
+#[test]
+fn an_eviction_that_was_not_tried_is_decided_again_at_once() {
+    let (mut engine, running) = contended(None);
+    assert_eq!(evicted(&mut engine, NOW), ["b-000"]);
+    refused(&mut engine, &running[1], None);
+    assert_eq!(evicted(&mut engine, NOW), ["b-000"]);
+}
+
+#[test]
+fn of_a_gang_another_pod_goes_than_the_one_that_could_not_be_evicted() {
+    let (mut engine, running) = contended(None);
+    engine.apply(Event::PodGone(running[0].pod.uid.clone()), NOW);
+    let elastic = group("b", "q", 1);
+    let second = placed(pod(&elastic, 1, "1"), "n0");
+    engine.apply(Event::Pod(Box::new(second.clone())), NOW);
+    assert_eq!(evicted(&mut engine, NOW), ["b-001"]);
+    refused(&mut engine, &second, Some(Time(NOW.0 + 5_000)));
+    assert_eq!(evicted(&mut engine, NOW), ["b-000"]);
+}
+
+#[test]
+fn a_budget_gets_back_what_was_not_evicted_unless_it_was_told_since() {
+    for (told_since, then) in [(false, "b-000"), (true, "")] {
+        let (mut engine, running) = contended(Some("* 1"));
+        let mut policy = engine.policy.clone();
+        policy.disruption_budgets = DisruptionBudgets::Respect;
+        engine.set_policy(policy);
+        assert_eq!(evicted(&mut engine, NOW), ["b-000"]);
+        if told_since {
+            // What the API server has counted: an eviction that took effect although nobody heard of it.
+            let Event::Budget(mut spent) = super::scenario::budget("* 1") else {
+                panic!("a budget")
+            };
+            spent.allowed = 0;
+            engine.apply(Event::Budget(spent), NOW);
+        }
+        refused(&mut engine, &running[1], None);
+        assert_eq!(evicted(&mut engine, NOW).concat(), then, "told since: {told_since}");
+    }
+}
+
+#[test]
+fn what_was_decided_about_a_group_holds_until_its_object_shows_it() {
+    let (mut engine, running) = contended(None);
+    assert_eq!(evicted(&mut engine, NOW), ["b-000"]);
+    engine.apply(Event::PodGone(running[1].pod.uid.clone()), NOW);
+    let shown = GroupInput {
+        last_eviction: None,
+        preemption_delay: Some(60_000),
+        ..group("b", "q", 1)
+    };
+    engine.apply(Event::Group(Box::new(shown.clone())), NOW);
+    let of_b = |engine: &Engine| {
+        let gang = engine.model().gang_of_group(&shown.key).expect("the gang");
+        engine.model().gangs[gang]
+            .input
+            .as_ref()
+            .and_then(|input| input.last_eviction)
+    };
+    assert_eq!(of_b(&engine), Some(NOW));
+    let another = GroupInput {
+        uid: "another".into(),
+        ..shown.clone()
+    };
+    engine.apply(Event::Group(Box::new(another)), NOW);
+    assert_eq!(of_b(&engine), None, "another group of that name was never evicted");
+}
+
 #[test]
 fn a_bind_to_a_node_that_vanished_can_be_taken_back() {
     let (mut engine, _, pod) = small_world();
@@ -277,6 +414,34 @@ fn queues_below_themselves_are_as_if_not_there() {
         decisions.unschedulable[0].message,
         "QueueDoesNotExist: Queue 'q' does not exist."
     );
+}
+
+#[test]
+fn a_group_that_is_refused_waits_and_says_why_while_what_runs_stays() {
+    let (mut engine, group, first) = small_world();
+    let refuse = |why: Option<&str>| {
+        Event::Group(Box::new(GroupInput {
+            refused: why.map(Into::into),
+            ..group.clone()
+        }))
+    };
+    engine.apply(refuse(Some("Queue 'q' is not open to it")), NOW);
+    let decisions = engine.cycle(NOW);
+    assert!(decisions.bind.is_empty());
+    let message = &decisions.unschedulable[0].message;
+    assert_eq!(message, "PodSchedulingErrors: Queue 'q' is not open to it.");
+
+    engine.apply(refuse(None), NOW);
+    assert_eq!(engine.cycle(NOW).bind.len(), 1);
+    let running = PodInput {
+        status: PodStatus::Running,
+        node: Some("n0".into()),
+        ..first
+    };
+    engine.apply(Event::Pod(Box::new(running)), NOW);
+    engine.apply(refuse(Some("Queue 'q' is not open to it")), NOW);
+    let decisions = engine.cycle(NOW);
+    assert!(decisions.evict.is_empty() && decisions.unschedulable.is_empty());
 }
 
 #[test]

@@ -26,7 +26,7 @@ use crate::engine::input::{
     Share, Spread, SubGroupInput, Time, TopologyConstraint, TopologyInput, WHOLE,
 };
 use crate::engine::model::resources::GPUS;
-use crate::engine::policy::{ActionKind, Policy};
+use crate::engine::policy::{ActionKind, DisruptionBudgets, Policy};
 
 /// The instant at which everything happens.
 pub const NOW: Time = Time(1_000_000_000);
@@ -47,6 +47,8 @@ pub struct Scenario {
     /// Disruption budgets: a job, or `*` for all pods, and how many of its pods may go.
     #[serde(default)]
     budgets: Vec<String>,
+    /// What budgets mean: `prefer` if nothing else is said.
+    mode: Option<String>,
     /// Allocate, if nothing else is said.
     #[serde(default)]
     actions: Vec<String>,
@@ -57,6 +59,9 @@ pub struct Scenario {
     /// Text that must occur in the report about a job, or `nothing`.
     #[serde(default)]
     says: BTreeMap<String, String>,
+    /// Text that must occur in the event about a pod of a job that is evicted, or `nothing`.
+    #[serde(default)]
+    tells: BTreeMap<String, String>,
     /// Fair shares of queues, in GPUs.
     #[serde(default)]
     shares: BTreeMap<String, f64>,
@@ -98,6 +103,12 @@ pub fn check(table: &str) {
                 differ(job, text, Some(got));
             }
         }
+        for (job, text) in &scenario.tells {
+            let got = outcome.events.get(job).map_or("nothing", String::as_str);
+            if !got.contains(text) {
+                differ(job, text, Some(got));
+            }
+        }
         wrong.extend(outcome.broken.iter().map(|rule| format!("{}: {rule}", scenario.name)));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -108,12 +119,14 @@ struct Outcome {
     later: BTreeMap<String, String>,
     shares: BTreeMap<String, f64>,
     reports: BTreeMap<String, String>,
+    events: BTreeMap<String, String>,
     wakes: Option<String>,
     broken: Vec<String>,
 }
 
 impl Scenario {
-    fn policy(&self) -> Policy {
+    /// Its actions, and the default settings beside.
+    pub fn policy(&self) -> Policy {
         let named = self
             .actions
             .iter()
@@ -123,8 +136,10 @@ impl Scenario {
         } else {
             named.collect()
         };
+        let mode = self.mode.as_deref().unwrap_or("prefer");
         Policy {
             actions,
+            disruption_budgets: DisruptionBudgets::parse(mode).expect("a mode"),
             ..Policy::default()
         }
     }
@@ -191,11 +206,15 @@ impl Scenario {
             .iter()
             .map(|report| (report.group.name().to_string(), report.message.clone()))
             .collect();
+        let events = decisions.evict.iter();
+        let events = events.map(|eviction| (eviction.group.name().to_string(), eviction.message()));
+        let events = events.collect();
         Outcome {
             jobs,
             later,
             shares,
             reports,
+            events,
             wakes,
             broken,
         }
@@ -429,6 +448,7 @@ pub fn group(name: &str, queue: &str, age: usize) -> GroupInput {
         mark_unschedulable: true,
         back_off: false,
         backed_off: false,
+        refused: None,
     }
 }
 
@@ -461,6 +481,7 @@ pub fn pod(group: &GroupInput, number: usize, gpus: &str) -> PodInput {
         foreign: false,
         utility: false,
         reservation: false,
+        home: None,
         needs: Arc::new(Needs {
             request: Amounts {
                 cpu: 1,

@@ -148,10 +148,28 @@ impl Session<'_> {
         if set.is_empty() || !self.leaves_gangs_whole(search, set) {
             return None;
         }
-        let before = self.active_used(search.case.gang);
+        let gang = search.case.gang;
+        let before = self.active_used(gang);
         let count = search.case.chunk.len();
+        let entry = &self.model.gangs[gang];
+        let runs = entry.satisfied(0, &entry.active());
         let mark = self.simulate(&search.case, search.anywhere, count, &candidate(search, set))?;
-        self.complete(&search.case, before, mark)
+        let mark = self.complete(&search.case, before, mark)?;
+        if runs && self.displaced(mark) > count {
+            self.rollback(mark);
+            return None;
+        }
+        Some(mark)
+    }
+
+    /// How many pods lose their places, or have others, once whoever can stay does. A gang that runs gets no more pods for the price of more that do not.
+    fn displaced(&mut self, mark: Mark) -> usize {
+        self.spare_since(mark, true);
+        let mut changed: Vec<TaskId> = self.model.changed_since(mark).collect();
+        changed.sort_unstable();
+        changed.dedup();
+        let displaced = |task: &TaskId| self.lost(*task) && self.model.tasks[*task].state.hold.is_some();
+        changed.into_iter().filter(displaced).count()
     }
 
     /// No gang is left with fewer pods than it can do with, unless that is how its victims are gathered anyway.

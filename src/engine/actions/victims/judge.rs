@@ -17,10 +17,10 @@ use crate::engine::model::ids::{GangId, QueueId, TaskId};
 use crate::engine::model::resources::{Shared, add};
 use crate::engine::model::task::Status;
 use crate::engine::placement::bounds::never_fits;
-use crate::engine::policy::{ActionKind, Plugin};
+use crate::engine::policy::{ActionKind, DisruptionBudgets, Plugin};
 
 use super::bounds::asked_gpus;
-use super::{Answer, Candidate, Case};
+use super::{Answer, Candidate, Case, Reach};
 use crate::engine::actions::session::{Session, Verdict};
 
 impl Session<'_> {
@@ -99,34 +99,55 @@ impl Session<'_> {
         true
     }
 
-    /// What a victim would lose next may not be evicted, by a disruption budget.
-    pub fn guarded(&self, victim: GangId) -> bool {
-        if self.model.budgets.is_empty() {
-            return false;
+    /// Whether a gang may be a victim, as far as what it would lose next is concerned: what was refused a moment ago is not asked for again, and what no
+    /// disruption budget lets go is left to those who look for victims beyond budgets.
+    pub fn may_lose(&self, victim: GangId, reach: Reach) -> bool {
+        if self.model.nothing_refused() && self.unbudgeted() {
+            return reach == Reach::Within;
         }
         let gang = &self.model.gangs[victim];
         let tasks: Vec<TaskId> = evictable(self.model, gang).collect();
-        !self.may_evict(next_victims(self.model, gang, &tasks).into_iter())
+        let next = next_victims(self.model, gang, &tasks);
+        if self.model.refused(next.iter().copied()) {
+            return false;
+        }
+        let within = self.within_budgets(next.iter().copied());
+        self.budgets_in_the_way.set(self.budgets_in_the_way.get() || !within);
+        within == (reach == Reach::Within)
+    }
+
+    /// No disruption budget says anything.
+    pub fn unbudgeted(&self) -> bool {
+        self.policy.disruption_budgets == DisruptionBudgets::Ignore || self.model.budgets.is_empty()
     }
 
     /// Whether disruption budgets allow that all of these are evicted.
-    pub fn may_evict(&self, tasks: impl Iterator<Item = TaskId>) -> bool {
+    pub fn within_budgets(&self, tasks: impl Iterator<Item = TaskId>) -> bool {
         let model = &*self.model;
-        model.budgets.is_empty() || model.budgets.allow(tasks.map(|task| &*model.tasks[task].input))
+        self.unbudgeted() || model.budgets.allow(tasks.map(|task| &*model.tasks[task].input))
     }
 
-    /// The victims of a candidate that are really evicted: some may stay after all, and plans are no pods.
-    fn budgets_kept(&self, candidate: &Candidate) -> bool {
-        let evicted = |task: &TaskId| {
+    /// Whether all victims of a candidate may go that are really evicted: some may stay after all, and plans are no pods.
+    fn may_all_go(&self, candidate: &Candidate) -> bool {
+        if self.model.nothing_refused() && self.unbudgeted() {
+            return true;
+        }
+        let mut evicted = candidate.victims();
+        evicted.retain(|task| {
             let from = self.model.tasks[*task].state.evicted_from;
             from.is_some_and(|status| status != Status::Pipelined)
-        };
-        self.model.budgets.is_empty() || self.may_evict(candidate.victims().into_iter().filter(evicted))
+        });
+        if self.model.refused(evicted.iter().copied()) {
+            return false;
+        }
+        let within = self.within_budgets(evicted.into_iter());
+        self.budgets_in_the_way.set(self.budgets_in_the_way.get() || !within);
+        within || self.reach == Reach::Beyond
     }
 
     /// Whether what a candidate led to is acceptable.
     pub fn acceptable(&self, case: &Case, pods: &[TaskId], candidate: &Candidate) -> bool {
-        if !self.budgets_kept(candidate) {
+        if !self.may_all_go(candidate) {
             return false;
         }
         match case.action {
@@ -139,16 +160,16 @@ impl Session<'_> {
         }
     }
 
-    /// A protected gang gives at most what is more than its minimum.
+    /// A protected gang keeps its minimum: pods that stay where they are. Those that leave already do not count, nor those that this candidate takes or moves.
     fn minimum_runtimes_kept(&self, candidate: &Candidate, reclaimer: Option<QueueId>) -> bool {
         let lost = candidate.victims().into_iter().filter(|task| self.lost(*task));
         let pod_set = |task: TaskId| Some((self.model.tasks[task].gang?, self.model.tasks[task].member?));
         let mut lost: SmallVec<[(GangId, Member); 4]> = lost.filter_map(pod_set).collect();
         lost.sort_unstable();
-        lost.chunk_by(|one, other| one == other).all(|alike| {
-            let (gang, member) = alike[0];
+        lost.dedup();
+        lost.into_iter().all(|(gang, member)| {
             let pods = self.model.gangs[gang].pods(member);
-            pods.is_none_or(|pods| pods.active_used() >= pods.min + alike.len()) || !self.protected(gang, reclaimer)
+            pods.is_none_or(|pods| pods.staying() >= pods.min) || !self.protected(gang, reclaimer)
         })
     }
 
@@ -174,6 +195,10 @@ impl Session<'_> {
     fn fair(&self, case: &Case, pods: &[TaskId], candidate: &Candidate) -> bool {
         let mut losses: SmallVec<[Loss; 2]> = SmallVec::new();
         for (gang, tasks) in self.lost_by_gang(candidate) {
+            // All its pods have been placed again, so its queue loses nothing.
+            if tasks.is_empty() {
+                continue;
+            }
             let Some(leaf) = self.model.gangs[gang].queue else {
                 return false;
             };
@@ -234,13 +259,16 @@ impl Session<'_> {
 
     /// Keeps an answer.
     pub fn keep(&mut self, answer: &Answer) {
-        let now = self.now;
         let case = &answer.case;
         let for_group = self.model.gangs[case.gang].key.clone();
         let mut sides: Vec<(QueueId, Arc<Sides>)> = Vec::new();
         debug_assert!(self.model.changed_since(answer.mark).next().is_some());
+        self.remember_taken(answer);
         for batch in &answer.victims {
             let lost: Vec<TaskId> = batch.tasks.iter().copied().filter(|task| self.lost(*task)).collect();
+            if lost.is_empty() {
+                continue;
+            }
             let told = self.sides(case, batch.gang, &mut sides);
             for task in lost {
                 let verdict = Verdict {
@@ -256,10 +284,10 @@ impl Session<'_> {
                 };
                 self.verdicts.insert(task, verdict);
             }
-            if let Some(input) = &mut self.model.gangs[batch.gang].input {
-                input.last_eviction = Some(now);
-                self.timed.insert(batch.gang);
-            }
+            let times = self.model.gangs[batch.gang].eviction_times();
+            self.evictions_before.entry(batch.gang).or_insert(times);
+            self.model.gangs[batch.gang].evicted(self.now);
+            self.timed.insert(batch.gang);
         }
         self.commit();
     }

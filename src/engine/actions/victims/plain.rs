@@ -19,13 +19,15 @@ use crate::engine::model::ids::{GangId, QueueId, TaskId};
 use crate::engine::policy::ActionKind;
 
 use super::room::free_gpus;
-use super::{Answer, Batch, Case, Generator};
+use super::{Answer, Batch, Case, Generator, Reach};
 use tree::{Job, JobTree, Purpose};
 
 /// A search for one preemptor.
 pub struct Search {
     case: Case,
     eligible: Vec<GangId>,
+    /// Those to be gathered after the others, because disruption budgets do not let them go.
+    beyond: Vec<GangId>,
     feasible: NodeSet,
     failed: BTreeSet<(usize, Vec<TaskId>)>,
 }
@@ -33,13 +35,19 @@ pub struct Search {
 impl Session<'_> {
     /// What [`Session::solve`] answers, found plainly.
     pub fn solve_plainly(&mut self, case: Case, generators: &[Generator]) -> Option<Answer> {
+        let eligible = self.eligible_victims(&case, Reach::Within);
+        let beyond = match self.reach {
+            Reach::Within => Vec::new(),
+            Reach::Beyond => self.eligible_victims(&case, Reach::Beyond),
+        };
         let mut search = Search {
-            eligible: self.eligible_victims(case.action, case.gang, case.queue, &case.chunk),
+            eligible,
+            beyond,
             feasible: self.feasible_nodes(case.gang),
             failed: BTreeSet::new(),
             case,
         };
-        if search.eligible.is_empty() {
+        if search.eligible.is_empty() && search.beyond.is_empty() {
             return None;
         }
         let found = generators
@@ -134,13 +142,8 @@ impl Session<'_> {
     }
 
     /// Gangs that may be victims.
-    pub fn eligible_victims(
-        &mut self,
-        action: ActionKind,
-        gang: GangId,
-        queue: QueueId,
-        chunk: &[TaskId],
-    ) -> Vec<GangId> {
+    fn eligible_victims(&self, case: &Case, reach: Reach) -> Vec<GangId> {
+        let (action, gang, queue, chunk) = (case.action, case.gang, case.queue, &*case.chunk);
         let priority = |gang: GangId| self.model.gangs[gang].input.as_ref().map_or(0, |input| input.priority);
         let job = wanted(self.model, chunk, smallest_gpu(self.model));
         let mut donors: BTreeMap<QueueId, bool> = BTreeMap::new();
@@ -165,7 +168,7 @@ impl Session<'_> {
                 }
                 ActionKind::Allocate | ActionKind::StaleGangEviction => false,
             };
-            if eligible && !self.guarded(id) {
+            if eligible && self.may_lose(id, reach) {
                 found.push(id);
             }
         }

@@ -16,7 +16,7 @@ use crate::engine::model::resources::{GPUS, Shared};
 use crate::engine::policy::ActionKind;
 
 use super::room::Kind;
-use super::{Batch, Case, Tried};
+use super::{Batch, Case, Reach, Tried};
 
 /// A search for one preemptor.
 pub struct Search {
@@ -41,6 +41,9 @@ pub struct Sequence {
     /// Victims so far.
     pub batches: Vec<Batch>,
     rest: JobTree,
+    reach: Reach,
+    /// The queues from which they are taken, by position.
+    donors: Vec<bool>,
     most: usize,
     gangs: Vec<GangId>,
 }
@@ -58,7 +61,7 @@ impl Session<'_> {
         if action == ActionKind::Reclaim && self.beyond_reach(&case, &job, &donors) {
             return None;
         }
-        let sequence = self.sequence(action, gang, queue, &donors)?;
+        let sequence = self.sequence(&case, donors)?;
         let mut kinds = SmallVec::new();
         let mut kind_of = SmallVec::with_capacity(chunk.len());
         let mut anywhere = false;
@@ -119,30 +122,51 @@ impl Session<'_> {
     }
 
     /// Who may be taken, to be gathered from the worst on; `None` if nobody.
-    fn sequence(&self, action: ActionKind, gang: GangId, queue: QueueId, donors: &[bool]) -> Option<Sequence> {
+    fn sequence(&self, case: &Case, donors: Vec<bool>) -> Option<Sequence> {
         let most = match self.policy.max_consolidation_victims {
-            Some(most) if action == ActionKind::Consolidation => most + 1,
+            Some(most) if case.action == ActionKind::Consolidation => most + 1,
             Some(_) | None => usize::MAX,
         };
-        let mut rest = JobTree::new(self.rules, Purpose::Rob);
-        let pick = |victim| self.pick_victim(action, gang, queue, victim);
-        let view = View {
-            model: self.model,
-            lines: self.lines,
-            pick: &pick,
-        };
-        rest.add_lines(view, |theirs| donors[theirs.at()]);
         let mut sequence = Sequence {
             batches: Vec::new(),
-            rest,
+            rest: JobTree::new(self.rules, Purpose::Rob),
+            reach: Reach::Within,
+            donors,
             most,
             gangs: Vec::new(),
         };
-        sequence.step(view, self.rules).then_some(sequence)
+        self.line_up_victims(case, &mut sequence, Reach::Within);
+        self.next_batch(case, &mut sequence).then_some(sequence)
+    }
+
+    /// Starts the lines from which victims are taken.
+    fn line_up_victims(&self, case: &Case, sequence: &mut Sequence, reach: Reach) {
+        let pick = |victim| self.pick_victim(case, victim, reach);
+        sequence.reach = reach;
+        sequence.rest = JobTree::new(self.rules, Purpose::Rob);
+        let donors = &sequence.donors;
+        sequence.rest.add_lines(self.view(&pick), |theirs| donors[theirs.at()]);
+    }
+
+    /// Gathers the next victims: those beyond disruption budgets after all others, if at all. False if there are none left.
+    fn next_batch(&self, case: &Case, sequence: &mut Sequence) -> bool {
+        let pick = |victim| self.pick_victim(case, victim, Reach::Within);
+        if sequence.reach == Reach::Within && sequence.step(self.view(&pick), self.rules) {
+            return true;
+        }
+        if self.reach == Reach::Within {
+            return false;
+        }
+        if sequence.reach == Reach::Within {
+            self.line_up_victims(case, sequence, Reach::Beyond);
+        }
+        let pick = |victim| self.pick_victim(case, victim, Reach::Beyond);
+        sequence.step(self.view(&pick), self.rules)
     }
 
     /// Whether a gang in a donor's line may be a victim.
-    fn pick_victim(&self, action: ActionKind, preemptor: GangId, queue: QueueId, victim: GangId) -> Pick {
+    fn pick_victim(&self, case: &Case, victim: GangId, reach: Reach) -> Pick {
+        let (action, preemptor, queue) = (case.action, case.gang, case.queue);
         if victim == preemptor {
             return Pick::Pass;
         }
@@ -157,7 +181,7 @@ impl Session<'_> {
             ActionKind::Reclaim => unprotected(Some(queue)),
             ActionKind::Consolidation | ActionKind::Allocate | ActionKind::StaleGangEviction => true,
         };
-        if takes && !self.guarded(victim) {
+        if takes && self.may_lose(victim, reach) {
             Pick::Take
         } else {
             Pick::Pass
@@ -166,17 +190,8 @@ impl Session<'_> {
 
     /// Makes sure that a search's sequence has a batch at a position; false if there are not so many.
     pub fn gathered(&self, search: &mut Search, at: usize) -> bool {
-        let Case {
-            action, gang, queue, ..
-        } = search.case;
-        let pick = |victim| self.pick_victim(action, gang, queue, victim);
-        let view = View {
-            model: self.model,
-            lines: self.lines,
-            pick: &pick,
-        };
         while search.sequence.batches.len() <= at {
-            if !search.sequence.step(view, self.rules) {
+            if !self.next_batch(&search.case, &mut search.sequence) {
                 return false;
             }
         }

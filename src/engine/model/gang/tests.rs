@@ -1,5 +1,6 @@
 use super::{Gang, Member, Tasks};
-use crate::engine::input::{GroupInput, SubGroupInput};
+use crate::api::limits::{SUB_GROUP_DEPTH, SUB_GROUPS_PER_POD_GROUP};
+use crate::engine::input::{GroupInput, Name, SubGroupInput};
 use crate::engine::model::ids::TaskId;
 use crate::engine::tests::group;
 
@@ -146,4 +147,39 @@ fn contradictory_sub_groups_are_named() {
     assert_eq!(broken(&["a:1", "a:2"]).as_deref(), Some("subgroup a already exists"));
     assert_eq!(broken(&["x.a:1"]).as_deref(), Some("parent subgroup x of a not found"));
     assert_eq!(broken(&["x", "x.a:1"]), None);
+}
+
+#[test]
+fn sub_groups_beyond_the_limits_are_an_error_of_the_gang() {
+    let chain = |length: usize| -> Vec<String> {
+        let sub = |at: usize| match at {
+            0 => "s0".to_owned(),
+            _ => format!("s{}.s{at}", at - 1),
+        };
+        (0..length).map(sub).collect()
+    };
+    let broken = |subs: Vec<String>| {
+        let subs: Vec<&str> = subs.iter().map(String::as_str).collect();
+        gang(None, &subs).broken
+    };
+    assert_eq!(broken(chain(SUB_GROUP_DEPTH)), None);
+    let deep = format!("subgroups are nested more than {SUB_GROUP_DEPTH} deep");
+    assert_eq!(broken(chain(SUB_GROUP_DEPTH + 1)).as_deref(), Some(&*deep));
+    assert_eq!(broken(chain(2_000)).as_deref(), Some(&*deep));
+    let flat = |count: usize| -> Vec<String> { (0..count).map(|at| format!("s{at}:1")).collect() };
+    assert_eq!(broken(flat(SUB_GROUPS_PER_POD_GROUP)), None);
+    let many = broken(flat(10_000)).unwrap();
+    assert!(
+        many.starts_with("there are 10000 subgroups, and at most 4096 are possible"),
+        "{many}"
+    );
+}
+
+#[test]
+fn pods_of_a_gang_that_makes_no_sense_are_in_one_pod_set() {
+    let gang = gang(None, &["a:1", "a:2"]);
+    assert!(gang.broken.is_some());
+    for label in [None, Some("a"), Some("b")] {
+        assert_eq!(gang.pod_set(label.map(Name::from).as_ref()), Some(1), "{label:?}");
+    }
 }

@@ -1,4 +1,5 @@
 use super::{Node, Weight};
+use crate::api::limits;
 use crate::engine::input::{Amounts, GPU, GpuKind, GpuRequest, WHOLE};
 use crate::engine::model::ids::TaskId;
 use crate::engine::model::resources::{CPU, GPUS, PODS, ResourceNames, Resources};
@@ -52,7 +53,7 @@ fn a_shared_gpu_is_released_only_as_a_whole() {
     assert_eq!(books(&node), (0, 0, 6000), "somebody stays");
     node.account(TaskId::of(3), (&c, &c.vector), &[group], false, Weight::Planned, 1);
     assert_eq!(books(&node), (0, 0, 6000));
-    let gpu = &node.groups[usize::from(group)];
+    let gpu = &node.groups[group as usize];
     assert_eq!(
         (gpu.used_memory(), gpu.free_now(100), gpu.free_later(100)),
         (120, 30, 30)
@@ -95,4 +96,68 @@ fn a_reservation_pod_takes_no_gpu_itself() {
     node.account(TaskId::of(1), (&shape, &shape.vector), &[], true, Weight::Staying, 1);
     assert_eq!(books(&node), (1, 0, 7000));
     assert_eq!(node.idle.get(PODS), 109);
+}
+
+#[test]
+fn groups_that_nobody_uses_make_room_for_others() {
+    let mut node = one_gpu();
+    let shape = half(1, 1);
+    let user = |node: &mut Node, group, sign| {
+        node.account(
+            TaskId::of(1),
+            (&shape, &shape.vector),
+            &[group],
+            false,
+            Weight::Staying,
+            sign,
+        );
+    };
+    let kept = node.group_of_bound(&"kept".into()).unwrap();
+    node.account(
+        TaskId::of(0),
+        (&shape, &shape.vector),
+        &[kept],
+        false,
+        Weight::Staying,
+        1,
+    );
+    for number in 0..70_000 {
+        let name = format!("g{number}").into();
+        node.forget_unused_groups();
+        let group = node.group_of_bound(&name).unwrap();
+        user(&mut node, group, 1);
+        assert_eq!(node.groups[group as usize].name, name);
+        user(&mut node, group, -1);
+    }
+    assert!(node.groups.len() <= 3, "{}", node.groups.len());
+    assert_eq!(node.group(&"kept".into()), kept, "whoever is used stays where it is");
+}
+
+#[test]
+fn a_group_that_could_come_back_keeps_its_place() {
+    let mut node = one_gpu();
+    let opened = node.group(&"opened".into());
+    let other = node.group(&"other".into());
+    assert_ne!(opened, other, "nobody uses the first, but what is taken back may");
+    node.forget_unused_groups();
+    assert!(node.groups.is_empty());
+}
+
+#[test]
+fn no_more_groups_are_kept_than_a_node_can_have() {
+    let mut node = one_gpu();
+    let shape = half(1, 1);
+    for number in 0..limits::GPU_GROUPS_PER_NODE {
+        let group = node.group_of_bound(&format!("g{number}").into()).unwrap();
+        let task = TaskId::of(number);
+        node.account(task, (&shape, &shape.vector), &[group], false, Weight::Staying, 1);
+    }
+    assert_eq!(node.group_of_bound(&"one more".into()), None);
+    assert!(
+        node.group_of_bound(&"g7".into()).is_some(),
+        "one that is there can be joined"
+    );
+    let before = node.idle.get(GPUS);
+    node.charge_whole(2, Weight::Staying, 1);
+    assert_eq!(before - node.idle.get(GPUS), 2 * GPU);
 }

@@ -363,12 +363,22 @@ fn a_recorded_zone_is_taken_and_one_that_is_left_must_be_waited_for() {
 
 /// Who is evicted for a pod that asks for so much cpu, and who is planned. Each zone has a victim of 3 cpu; `v0` goes before `v1`.
 fn after_eviction(action: ActionKind, asked: &str) -> (Vec<Name>, Vec<Name>) {
+    after_eviction_with(NumaPolicy::SingleNode, true, action, asked)
+}
+
+/// The same, by the node's policy and whether the pods are guaranteed what they ask for.
+fn after_eviction_with(
+    policy: NumaPolicy,
+    guaranteed: bool,
+    action: ActionKind,
+    asked: &str,
+) -> (Vec<Name>, Vec<Name>) {
     let mut engine = Engine::new(Policy {
         actions: vec![action],
         ..Policy::default()
     });
     let mut zoned = node("n0", "0 C8000");
-    zoned.numa = Some(Arc::new(zones(NumaPolicy::SingleNode, true, "4 cpu|4 cpu")));
+    zoned.numa = Some(Arc::new(zones(policy, true, "4 cpu|4 cpu")));
     engine.apply(Event::Node(Box::new(zoned)), NOW);
     let own = if action == ActionKind::Reclaim {
         "claimants"
@@ -387,7 +397,10 @@ fn after_eviction(action: ActionKind, asked: &str) -> (Vec<Name>, Vec<Name>) {
         gang.priority = priority;
         let mut added = pod(&gang, 0, "0");
         added.needs_mut().request.cpu = amounts(asked)[0].1;
-        let mut numa = asks(asked);
+        let mut numa = PodNuma {
+            guaranteed,
+            ..asks(asked)
+        };
         if let Some(zone) = zone {
             added = placed(added, "n0");
             numa.record = vec![(zone.into(), amounts(asked))];
@@ -416,5 +429,16 @@ fn a_zone_is_freed_by_evicting_who_holds_it() {
 fn nobody_is_evicted_for_more_than_a_zone_has() {
     for action in [ActionKind::Reclaim, ActionKind::Preempt] {
         assert_eq!(after_eviction(action, "5 cpu"), (Vec::new(), Vec::new()), "{action:?}");
+    }
+}
+
+#[test]
+fn a_record_is_no_placement_where_the_kubelet_aligns_nothing() {
+    for (policy, guaranteed) in [(NumaPolicy::None, true), (NumaPolicy::SingleNode, false)] {
+        for action in [ActionKind::Reclaim, ActionKind::Preempt] {
+            let (victims, planned) = after_eviction_with(policy, guaranteed, action, "2 cpu");
+            assert_eq!(victims, Vec::<Name>::new(), "{policy:?} {action:?}: all three fit");
+            assert_eq!(planned, ["p-000".into()], "{policy:?} {action:?}");
+        }
     }
 }

@@ -28,6 +28,8 @@ pub struct Gathering {
     rules: Rules,
     taken: BTreeSet<TaskId>,
     rest: JobTree,
+    /// Who is gathered after them.
+    beyond: Vec<GangId>,
     /// Free GPUs per node position, with all victims so far gone.
     capacity: Vec<i64>,
     needs: Vec<i64>,
@@ -40,19 +42,7 @@ impl Session<'_> {
     /// Starts gathering for the first `count` pods.
     pub fn gather(&self, search: &Search, count: usize, recorded: &[Batch]) -> Gathering {
         let pods = search.case.chunk[..count].to_vec();
-        let mut rest = JobTree::new(self.rules, Purpose::Rob);
-        for &gang in &search.eligible {
-            let entry = &self.model.gangs[gang];
-            let tasks: Tasks = entry
-                .tasks
-                .iter()
-                .copied()
-                .filter(|task| evictable(self.model, *task))
-                .collect();
-            if !tasks.is_empty() {
-                rest.push(self.model, victim_job(self.model, self.rules, gang, tasks));
-            }
-        }
+        let rest = lined_up(self.model, self.rules, &search.eligible);
         let mut capacity = vec![0; self.model.nodes.slots()];
         for &id in &self.model.by_name {
             capacity[id.at()] = free_gpus(&self.model.nodes[id], self.model);
@@ -65,6 +55,7 @@ impl Session<'_> {
             potential: Vec::new(),
             rules: self.rules,
             rest,
+            beyond: search.beyond.clone(),
             capacity,
             slots: None,
             needs,
@@ -76,6 +67,19 @@ impl Session<'_> {
         }
         gathering
     }
+}
+
+/// These gangs, to be robbed.
+fn lined_up(model: &Model, rules: Rules, gangs: &[GangId]) -> JobTree {
+    let mut tree = JobTree::new(rules, Purpose::Rob);
+    for &gang in gangs {
+        let tasks = model.gangs[gang].tasks.iter().copied();
+        let tasks: Tasks = tasks.filter(|task| evictable(model, *task)).collect();
+        if !tasks.is_empty() {
+            tree.push(model, victim_job(model, rules, gang, tasks));
+        }
+    }
+    tree
 }
 
 /// A pod that eviction would remove from somewhere.
@@ -130,6 +134,14 @@ impl Gathering {
 
     /// Takes the next victims. False if there are none left.
     pub fn step(&mut self, model: &Model) -> bool {
+        if self.next(model) {
+            return true;
+        }
+        self.rest = lined_up(model, self.rules, &std::mem::take(&mut self.beyond));
+        self.next(model)
+    }
+
+    fn next(&mut self, model: &Model) -> bool {
         while let Some(job) = self.rest.pop(model) {
             let tasks = job.tasks.clone().unwrap_or_default();
             let gang = &model.gangs[job.gang];

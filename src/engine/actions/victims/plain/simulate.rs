@@ -82,7 +82,7 @@ impl Session<'_> {
         {
             let entry = &self.model.gangs[gang];
             if entry.ready()
-                && entry.input.as_ref().is_some_and(|input| !input.backed_off)
+                && entry.input.as_ref().is_some_and(|input| !input.left_alone())
                 && let Some(job) = self.pending_job(gang)
             {
                 jobs.push(self.model, job);

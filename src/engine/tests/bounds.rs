@@ -1,0 +1,230 @@
+//! What tenants write without end: it neither breaks the model nor makes it grow, and what pods hold is counted all the same.
+
+use std::sync::Arc;
+
+use super::scenario::{NOW, group, node, open_queue, placed, pod};
+use crate::api::limits;
+use crate::engine::Engine;
+use crate::engine::input::{
+    Event, GPU, Name, NodeRequirement, PodInput, PodSelector, PodStatus, PodTerm, Relations, SelectorOp, SubGroupInput,
+    Time,
+};
+use crate::engine::model::check::Rule;
+use crate::engine::model::resources::GPUS;
+use crate::engine::policy::Policy;
+
+/// A node of eight GPUs, and a queue.
+fn one_node() -> Engine {
+    let mut engine = Engine::new(Policy::default());
+    engine.apply(open_queue("q"), NOW);
+    engine.apply(Event::Node(Box::new(node("n0", "8"))), NOW);
+    engine
+}
+
+fn tell(engine: &mut Engine, pod: &PodInput) {
+    engine.apply(Event::Pod(Box::new(pod.clone())), NOW);
+}
+
+/// (idle GPUs of the node, groups that it keeps).
+fn books(engine: &Engine) -> (i64, usize) {
+    let model = engine.model();
+    let node = &model.nodes[model.node_named(&"n0".into()).unwrap()];
+    (node.idle.get(GPUS) / GPU, node.groups.len())
+}
+
+fn names(prefix: &str, count: usize) -> Vec<Name> {
+    (0..count).map(|number| format!("{prefix}-{number}").into()).collect()
+}
+
+#[test]
+fn gpu_groups_that_change_again_and_again_leave_nothing_behind() {
+    let mut engine = one_node();
+    let mut sharing = placed(pod(&group("g", "q", 0), 0, "0.5"), "n0");
+    for round in 0..200 {
+        sharing.gpu_groups = names(&format!("round{round}"), 700);
+        tell(&mut engine, &sharing);
+        let (idle, kept) = books(&engine);
+        assert_eq!(idle, 8 - 700);
+        assert!(kept <= 1_400, "{kept} groups are kept for 700");
+    }
+    engine.apply(Event::PodGone(sharing.pod.uid.clone()), NOW);
+    engine.cycle(NOW);
+    assert_eq!(books(&engine).0, 8);
+}
+
+#[test]
+fn sharings_without_end_leave_no_groups_behind() {
+    let mut engine = one_node();
+    let g = group("g", "q", 0);
+    engine.apply(Event::Group(Box::new(g.clone())), NOW);
+    for number in 0..200 {
+        let waiting = pod(&g, number, "0.5");
+        tell(&mut engine, &waiting);
+        let binds = engine.cycle(NOW).bind;
+        assert_eq!(binds.len(), 1);
+        engine.apply(Event::PodGone(waiting.pod.uid.clone()), NOW);
+    }
+    assert!(books(&engine).1 <= 2, "{:?}", books(&engine));
+}
+
+#[test]
+fn groups_beyond_what_a_node_can_have_count_as_whole_gpus() {
+    let mut engine = one_node();
+    let g = group("g", "q", 0);
+    let mut sharing = placed(pod(&g, 0, "0.5"), "n0");
+    sharing.gpu_groups = names("many", 70_000);
+    tell(&mut engine, &sharing);
+    let (idle, kept) = books(&engine);
+    assert_eq!((idle, kept), (8 - 70_000, limits::GPU_GROUPS_PER_NODE));
+    assert!(!engine.model().broken_rules().contains_key(&Rule::NodeBooksTrue));
+
+    sharing.status = PodStatus::Releasing;
+    sharing.releasing_since = Some(NOW);
+    tell(&mut engine, &sharing);
+    assert_eq!(books(&engine).0, 8 - 70_000, "it holds them until it is gone");
+    engine.apply(Event::PodGone(sharing.pod.uid.clone()), NOW);
+    assert_eq!(books(&engine).0, 8);
+    assert!(engine.model().broken_rules().is_empty());
+}
+
+#[test]
+fn nested_sub_groups_without_end_are_an_error_of_their_group() {
+    let mut engine = one_node();
+    let mut deep = group("deep", "q", 0);
+    let name = |at: usize| Name::from(format!("s{at}"));
+    deep.sub_groups = (0..2_000)
+        .map(|at| SubGroupInput {
+            name: name(at),
+            parent: (at > 0).then(|| name(at - 1)),
+            min_member: None,
+            min_sub_group: None,
+            topology: None,
+        })
+        .collect();
+    engine.apply(Event::Group(Box::new(deep.clone())), NOW);
+    let running = PodInput {
+        sub_group: Some(name(1_999)),
+        ..placed(pod(&deep, 0, "2"), "n0")
+    };
+    tell(&mut engine, &running);
+    tell(
+        &mut engine,
+        &PodInput {
+            sub_group: Some(name(1_999)),
+            ..pod(&deep, 1, "1")
+        },
+    );
+    let decisions = engine.cycle(NOW);
+    assert!(decisions.bind.is_empty());
+    let said: Vec<_> = decisions.unschedulable.iter().map(|report| &*report.message).collect();
+    assert!(said[0].contains("subgroups are nested more than 16 deep"), "{said:?}");
+    let model = engine.model();
+    let queue = &model.queues[model.queues.id("q").unwrap()];
+    assert_eq!(queue.allocated[2], 2 * GPU, "what runs counts in its queue");
+}
+
+#[test]
+fn a_pod_that_leaves_is_stuck_when_the_settings_of_then_say_so() {
+    let mut engine = one_node();
+    let leaving = PodInput {
+        status: PodStatus::Releasing,
+        releasing_since: Some(NOW),
+        ..placed(pod(&group("g", "q", 0), 0, "1"), "n0")
+    };
+    tell(&mut engine, &leaving);
+    let stuck_at = |engine: &Engine| engine.model().timers().0;
+    let after = Policy::default().stuck_after;
+    assert_eq!(stuck_at(&engine), Some(Time(NOW.0 + after + 1)));
+    engine.set_policy(Policy {
+        stuck_after: 1_000,
+        ..Policy::default()
+    });
+    assert_eq!(stuck_at(&engine), Some(Time(NOW.0 + 1_001)));
+    engine.apply(Event::PodGone(leaving.pod.uid.clone()), NOW);
+    assert_eq!(stuck_at(&engine), None);
+}
+
+#[test]
+fn names_of_resources_that_nobody_asks_for_are_forgotten() {
+    let mut engine = one_node();
+    let g = group("g", "q", 0);
+    let known = |engine: &Engine| {
+        let model = engine.model();
+        (model.resources.known(), model.shapes.ids().count())
+    };
+    let before = known(&engine);
+    for number in 0..400 {
+        let mut odd = pod(&g, number, "1");
+        odd.needs_mut().request.other = names(&format!("example.com/r{number}"), 50)
+            .into_iter()
+            .map(|name| (name, 1))
+            .collect();
+        tell(&mut engine, &odd);
+        let task = &engine.model().tasks[engine.model().tasks.id(&odd.pod.uid).unwrap()];
+        let vector = &engine.model().shapes[task.shape].vector;
+        assert_eq!(vector.iter().count(), 54, "as long as what the pod asks for");
+        if number >= 3 {
+            let gone = &pod(&g, number - 3, "1").pod.uid;
+            engine.apply(Event::PodGone(gone.clone()), NOW);
+        }
+        let (names, shapes) = known(&engine);
+        assert!(
+            names <= before.0 + 75 * 50 && shapes <= 75,
+            "{names} names, {shapes} shapes"
+        );
+    }
+    engine.cycle(NOW);
+    assert!(engine.model().broken_rules().is_empty());
+}
+
+#[test]
+fn labels_of_nodes_that_nobody_relates_to_are_forgotten() {
+    let mut engine = one_node();
+    let g = group("g", "q", 0);
+    for number in 0..1_000 {
+        let mut choosy = pod(&g, number, "1");
+        let apart = PodTerm {
+            pods: PodSelector {
+                labels: Some(Vec::new()),
+                namespaces: Some(vec!["ns".into()]),
+            },
+            key: format!("example.com/l{number}").into(),
+        };
+        choosy.relations = Some(Arc::new(Relations {
+            apart: vec![apart],
+            ..Relations::default()
+        }));
+        tell(&mut engine, &choosy);
+        engine.apply(Event::PodGone(choosy.pod.uid.clone()), NOW);
+    }
+    let kept = engine.model().neighbours.labels();
+    assert!(kept <= 70, "{kept} labels are kept for nobody");
+}
+
+#[test]
+fn pods_of_one_namespace_are_not_held_against_what_others_relate_to() {
+    let mut engine = one_node();
+    let g = group("g", "q", 0);
+    let term = |number: usize| PodTerm {
+        pods: PodSelector {
+            labels: Some(vec![NodeRequirement {
+                key: "app".into(),
+                op: SelectorOp::NotIn,
+                values: vec![format!("v{number}").into()],
+            }]),
+            namespaces: Some(vec!["elsewhere".into()]),
+        },
+        key: "kubernetes.io/hostname".into(),
+    };
+    let mut choosy = pod(&g, 0, "1");
+    choosy.relations = Some(Arc::new(Relations {
+        apart: (0..64).map(term).collect(),
+        ..Relations::default()
+    }));
+    tell(&mut engine, &choosy);
+    engine.cycle(NOW);
+    let plain = pod(&g, 1, "1");
+    let neighbours = &engine.model().neighbours;
+    assert_eq!(neighbours.candidates(&plain), 0);
+    assert!(neighbours.counted(&plain).is_empty());
+}
