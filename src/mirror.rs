@@ -7,7 +7,12 @@
 //!
 //! An object that cannot be used in full is told of in [`Output::rejections`] and never stops anything.
 
+// What comes from an object never makes this panic.
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+pub mod aside;
 pub mod bind_request;
+pub mod bounds;
 pub mod budget;
 pub mod claims;
 pub mod config_maps;
@@ -41,12 +46,15 @@ use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::ResourceExt;
 use smallvec::SmallVec;
 
-use crate::api::{BindRequest, NodeResourceTopology, PodGroup, Queue, Topology};
-use crate::engine::input::{Counts, Event, Name, NodeInput, NumaInput, PodInput, QueueInput, Registry, Table};
+use crate::api::{BindRequest, NodeResourceTopology, PodGroup, Queue, Topology, gpu_request};
+use crate::engine::input::{
+    Counts, Event, GroupKey, Name, NodeInput, NumaInput, PodInput, PodRef, QueueInput, Registry, Table,
+};
 
 pub use config_maps::ConfigMapMeta;
+pub use groups::Groupings;
 use identity::object_key;
-pub use settings::Settings;
+pub use settings::{Home, Settings};
 pub use shard::Shard;
 pub use volumes::StorageObject;
 
@@ -186,9 +194,15 @@ pub enum Problem {
         /// What would be understood.
         expected: &'static str,
     },
+    /// There is more than is read: the object is set aside until it changes.
+    #[error("there are {0}: set aside until that changes")]
+    Excess(bounds::Excess),
     /// Requests that contradict one another; the pod is held back.
     #[error("{0}")]
     Contradiction(&'static str),
+    /// A request for a part of a GPU that makes no sense; the pod is held back.
+    #[error(transparent)]
+    Share(#[from] gpu_request::Senseless),
     /// A duration cannot be read and counts as absent.
     #[error("{field}: {value:?} is not a duration such as 90s or 1h30m and is ignored")]
     Duration {
@@ -219,6 +233,8 @@ pub struct Mirror {
     claims: claims::Claims,
     templates: needs::Templates,
     last_node: node::Last,
+    /// What is set aside.
+    pub aside: aside::Aside,
     started: bool,
 }
 
@@ -243,6 +259,7 @@ impl Mirror {
             claims: claims::Claims::default(),
             templates: needs::Templates::default(),
             last_node: node::Last::default(),
+            aside: aside::Aside::default(),
             started: false,
         }
     }
@@ -263,13 +280,24 @@ impl Mirror {
                 out.events.push(Event::Queue(Box::new(queue::flat_root())));
             }
         }
+        if self.aside.ignores(change) {
+            return out;
+        }
+        #[cfg(test)]
+        tests::panic_if_told(change);
         match change {
             Change::Applied(Object::Pod(pod)) => self.pod_applied(pod, &mut out),
             Change::Deleted(Object::Pod(pod)) => self.pod_deleted(pod, &mut out),
             Change::Applied(Object::Node(node)) => self.node_applied(node, &mut out),
             Change::Deleted(Object::Node(node)) => self.node_gone(&node.name_any(), &mut out),
-            Change::Applied(Object::Queue(queue)) => self.queue_applied(queue, &mut out),
-            Change::Deleted(Object::Queue(queue)) => self.queue_gone(&queue.name_any(), &mut out),
+            Change::Applied(Object::Queue(queue)) => {
+                self.queue_applied(queue, &mut out);
+                self.access_changed(&queue.name_any(), Some(queue), &mut out);
+            }
+            Change::Deleted(Object::Queue(queue)) => {
+                self.queue_gone(&queue.name_any(), &mut out);
+                self.access_changed(&queue.name_any(), None, &mut out);
+            }
             Change::Applied(Object::PodGroup(group)) => self.group_applied(group, &mut out),
             Change::Deleted(Object::PodGroup(group)) => self.group_deleted(group, &mut out),
             Change::Applied(Object::BindRequest(request)) => {
@@ -313,14 +341,8 @@ impl Mirror {
             Change::Deleted(Object::ConfigMap(map)) => self.config_map_changed(map, false, &mut out),
             Change::Applied(Object::Storage(object)) => self.storage_changed(object, true, &mut out),
             Change::Deleted(Object::Storage(object)) => self.storage_changed(object, false, &mut out),
-            Change::Applied(Object::PodDisruptionBudget(_)) if !self.settings.budgets => {}
-            Change::Applied(Object::PodDisruptionBudget(object)) => {
-                out.events.push(Event::Budget(Box::new(budget::read(object))));
-            }
-            Change::Deleted(Object::PodDisruptionBudget(object)) => out.events.push(Event::BudgetGone {
-                namespace: name(&object.namespace().unwrap_or_default()),
-                name: name(&object.name_any()),
-            }),
+            Change::Applied(Object::PodDisruptionBudget(object)) => self.budget_changed(object, true, &mut out),
+            Change::Deleted(Object::PodDisruptionBudget(object)) => self.budget_changed(object, false, &mut out),
             Change::Applied(Object::ResourceClaim(claim)) => self.device_claim_changed(claim, true, &mut out),
             Change::Deleted(Object::ResourceClaim(claim)) => self.device_claim_changed(claim, false, &mut out),
             Change::Applied(Object::DeviceClass(class)) => self.class_changed(class, true, &mut out),
@@ -330,6 +352,31 @@ impl Mirror {
             Change::Grouped(grouping) => self.grouped(grouping, &mut out),
         }
         out
+    }
+
+    fn budget_changed(&mut self, object: &PodDisruptionBudget, there: bool, out: &mut Output) {
+        let (namespace, budget) = (object.namespace().unwrap_or_default(), object.name_any());
+        let excess = bounds::of_budget(object).filter(|_| there);
+        let key = object_key(&namespace, &budget);
+        self.aside.limit("PodDisruptionBudget", &key, excess);
+        if there && excess.is_none() {
+            out.events.push(Event::Budget(Box::new(budget::read(object))));
+            return;
+        }
+        if let Some(excess) = excess {
+            out.reject("PodDisruptionBudget", &namespace, &budget, Problem::Excess(excess));
+        }
+        out.events.push(Event::BudgetGone {
+            namespace: name(&namespace),
+            name: name(&budget),
+        });
+    }
+
+    /// A pod as it is known.
+    #[must_use]
+    pub fn pod(&self, pod: &PodRef) -> Option<&slim::Pod> {
+        let known = self.pods.get(&object_key(&pod.namespace, &pod.name)).map(Arc::as_ref);
+        known.filter(|known| known.pod.uid == pod.uid)
     }
 
     /// What a bind gives the pod's claims, in the API's form.
@@ -352,10 +399,14 @@ impl Mirror {
             if *known.pod.uid != *uid {
                 self.pod_deleted(known, out);
                 old = None;
-            } else if known.version.is_some() && known.version == pod.version {
+            } else if known.version.is_some()
+                && known.version == pod.version
+                && (&known.labels, &known.annotations) == (&pod.labels, &pod.annotations)
+            {
                 return;
             }
         }
+        self.aside.limit("Pod", key, pod.excess.as_deref().copied());
         self.claims.note_pod(key, old.as_deref(), Some(pod));
         let new = self.read_pod(pod, Some(out));
         if old.is_none() {
@@ -378,6 +429,7 @@ impl Mirror {
         let (key, uid) = (&*pod.key, &*pod.pod.uid);
         if self.pods.get(key).is_some_and(|known| *known.pod.uid == *uid) {
             let known = self.pods.remove(key);
+            self.aside.limit("Pod", key, None);
             self.claims.note_pod(key, known.as_deref(), None);
             self.volumes.leave(key, pod);
             if self.settings.config_maps {
@@ -394,6 +446,11 @@ impl Mirror {
         let request = self
             .requests
             .of(&pod.key, &pod.pod.uid, |node| self.nodes.contains_key(node));
+        let decided = request
+            .filter(|_| pod.node.is_none())
+            .and_then(|request| bind_request::as_decided(request, pod))
+            .map(Arc::new);
+        let pod = decided.as_ref().unwrap_or(pod);
         let membership = self.memberships.get(&*pod.pod.uid);
         let mut problems = Vec::new();
         let mut input = pod::read(
@@ -408,6 +465,7 @@ impl Mirror {
             },
             &mut problems,
         );
+        self.belong(pod, membership, &mut input);
         input.volumes = self.volumes.of(pod).map(Arc::new);
         // One reason is enough, and KAI looks at volumes first.
         let blocked =
@@ -421,6 +479,32 @@ impl Mirror {
             }
         }
         input
+    }
+
+    /// A bound pod belongs to a group whatever it says of itself: to the one that the grouper found if it names none that there is, and be it one of its own.
+    fn belong(&self, pod: &slim::Pod, membership: Option<&pod::Membership>, input: &mut PodInput) {
+        if pod.node.is_none() || input.foreign {
+            return;
+        }
+        let is_there = |group: &GroupKey| self.group(group).is_some();
+        if let Some(found) = membership
+            && !input.group.as_ref().is_some_and(is_there)
+        {
+            input.group = Some(found.group.clone());
+            input.sub_group.clone_from(&found.sub_group);
+        }
+        // Its group may be another shard's.
+        let elsewhere = |group: &GroupKey| {
+            self.group(group)
+                .is_some_and(|it| !self.settings.shard.takes(&it.labels))
+        };
+        if input.group.as_ref().is_some_and(elsewhere) {
+            input.home = None;
+        }
+        if input.group.is_none() && input.home.is_some() {
+            let name = format!("pg-{}-{}", input.pod.name, input.pod.uid);
+            input.group = Some(GroupKey::new(&input.pod.namespace, &name));
+        }
     }
 
     /// Makes a change on which one pod's input may depend, and tells of the pod if it did.
@@ -496,6 +580,23 @@ impl Mirror {
         });
         out.events.extend(events);
         out.events.append(&mut pods.events);
+    }
+
+    /// Whether selectors of devices wait for their turn.
+    #[must_use]
+    pub fn selectors_wait(&self) -> bool {
+        self.claims.selectors_wait()
+    }
+
+    /// Gives selectors of devices their turn.
+    pub fn ask_selectors(&mut self) -> Output {
+        let (mut out, mut events) = (Output::default(), Vec::new());
+        let claims = self.claims.refill(&mut events);
+        out.events.extend(events);
+        for claim in claims {
+            self.device_claim_changed(&claim, true, &mut out);
+        }
+        out
     }
 
     fn slice_changed(&mut self, slice: &Arc<ResourceSlice>, there: bool, out: &mut Output) {

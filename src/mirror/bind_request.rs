@@ -7,8 +7,9 @@ use std::sync::Arc;
 use kube::ResourceExt;
 
 use super::identity::object_key;
+use super::slim::Pod;
 use crate::api::BindRequest;
-use crate::api::names::bind_phase;
+use crate::api::names::{annotation, bind_phase};
 use crate::engine::input::Table;
 
 /// All bind requests, by the pod (`namespace/name`) that they are for.
@@ -66,6 +67,31 @@ pub fn pod_key(request: &BindRequest) -> Box<str> {
         request.metadata.namespace.as_deref().unwrap_or_default(),
         request.spec.pod_name.as_deref().unwrap_or_default(),
     )
+}
+
+/// Whether an annotation of a pod says what it asks of shared GPUs.
+#[must_use]
+pub fn is_share(key: &str) -> bool {
+    matches!(
+        key,
+        annotation::GPU_FRACTION | annotation::GPU_MEMORY | annotation::GPU_FRACTION_NUM_DEVICES
+    )
+}
+
+/// The pod as it was when its bind was decided, if its author has changed since what it asks of shared GPUs: it is given what was decided.
+#[must_use]
+pub fn as_decided(request: &BindRequest, pod: &Pod) -> Option<Pod> {
+    let text = request.annotations().get(annotation::GPU_SHARE)?;
+    let share: BTreeMap<String, String> = serde_json::from_str(text).ok()?;
+    let decided = || share.iter().map(|(key, value)| (&**key, &**value));
+    if pod.annotations.iter().filter(|(key, _)| is_share(key)).eq(decided()) {
+        return None;
+    }
+    let others = pod.annotations.iter().filter(|(key, _)| !is_share(key));
+    Some(Pod {
+        annotations: others.chain(decided()).collect(),
+        ..pod.clone()
+    })
 }
 
 /// Failed with no attempts left.

@@ -8,7 +8,8 @@ pub mod allocation;
 mod cel;
 mod extended;
 mod pools;
-mod requests;
+pub mod requests;
+mod selectors;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,79 +22,14 @@ use super::identity::object_key;
 use super::links::Links;
 use super::name;
 use super::slim::Pod;
-use crate::api::BindRequest;
+use crate::api::{BindRequest, limits};
 use crate::engine::input::devices::{ClaimInput, ClaimRef, PodClaims, PoolInput};
 use crate::engine::input::{Event, GpuRequest, Name, Needs, Table};
-use cel::Selector;
 use pools::{PoolKey, Slices};
+use selectors::Selectors;
 
 /// Marks claims that stand for extended resources.
 const EXTENDED: &str = "resource.kubernetes.io/extended-resource-claim";
-
-/// A selector that somebody uses.
-struct Known {
-    text: String,
-    compiled: Result<Selector, String>,
-    users: usize,
-}
-
-/// Selectors by number.
-#[derive(Default)]
-struct Selectors {
-    numbers: Table<Box<str>, u32>,
-    known: Vec<Option<Known>>,
-}
-
-impl Selectors {
-    /// The number of a text, from now on used once more; and whether it is new.
-    fn acquire(&mut self, text: &str) -> (u32, bool) {
-        if let Some(&number) = self.numbers.get(text) {
-            if let Some(known) = &mut self.known[number as usize] {
-                known.users += 1;
-            }
-            return (number, false);
-        }
-        let known = Some(Known {
-            text: text.to_owned(),
-            compiled: Selector::compile(text),
-            users: 1,
-        });
-        let at = self.known.iter().position(Option::is_none).unwrap_or(self.known.len());
-        if at == self.known.len() {
-            self.known.push(known);
-        } else {
-            self.known[at] = known;
-        }
-        let number = u32::try_from(at).expect("fewer than 2^32 selectors");
-        self.numbers.insert(text.into(), number);
-        (number, true)
-    }
-
-    fn release(&mut self, text: &str) {
-        let Some(&number) = self.numbers.get(text) else { return };
-        let slot = &mut self.known[number as usize];
-        let Some(known) = slot else { return };
-        known.users -= 1;
-        if known.users == 0 {
-            self.numbers.remove(known.text.as_str());
-            *slot = None;
-        }
-    }
-
-    fn number(&self, text: &str) -> Option<u32> {
-        self.numbers.get(text).copied()
-    }
-
-    fn error(&self, text: &str) -> Option<&String> {
-        let known = self.known[self.number(text)? as usize].as_ref()?;
-        known.compiled.as_ref().err()
-    }
-
-    fn sound(&self) -> impl Iterator<Item = (u32, &Selector)> + Clone + Send {
-        let numbered = self.known.iter().enumerate();
-        numbered.filter_map(|(at, known)| Some((at as u32, known.as_ref()?.compiled.as_ref().ok()?)))
-    }
-}
 
 /// All claims, classes and slices.
 #[derive(Default)]
@@ -273,32 +209,80 @@ impl Claims {
 
     /// Notes which selectors somebody uses. Pools are told anew if that makes a difference to them.
     fn use_selectors(&mut self, user: &str, texts: Vec<String>, events: &mut Vec<Event>) {
-        let mut fresh = Vec::new();
+        let mut fresh = false;
         for text in &texts {
-            let (number, new) = self.selectors.acquire(text);
-            if new {
-                fresh.push(number);
-            }
+            fresh |= self.selectors.acquire(text, user);
         }
         let before = if texts.is_empty() {
             self.used.remove(user)
         } else {
             self.used.insert(user.into(), texts)
         };
-        if !fresh.is_empty() {
-            let selectors = self.selectors.sound().filter(|(number, _)| fresh.contains(number));
-            for (key, pool) in &mut self.pools {
-                let mut asked = pool.clone();
-                self.slices.ask(key, &mut asked, selectors.clone());
-                if asked != *pool {
-                    *pool = asked;
-                    events.push(Event::Pool(Box::new(pool.clone())));
-                }
-            }
+        if fresh {
+            self.ask_selectors(events);
+            self.selectors.finished.retain(|other| **other != *user);
         }
         for text in before.into_iter().flatten() {
-            self.selectors.release(&text);
+            self.selectors.release(&text, user);
         }
+    }
+
+    /// Asks selectors that wait about devices, as long as that may take at once.
+    fn ask_selectors(&mut self, events: &mut Vec<Event>) {
+        while let Some(mut job) = self.selectors.next() {
+            let Self {
+                slices,
+                selectors,
+                pools,
+                ..
+            } = self;
+            let mut left = selectors.left;
+            let mut ask = || {
+                let selector = selectors.sound_one(job.number)?;
+                for (key, pool) in pools.range_mut(job.pools()) {
+                    if left == 0 {
+                        return Some(key.clone());
+                    }
+                    let mut asked = pool.clone();
+                    slices.ask_here(key, &mut asked, std::iter::once((job.number, selector)));
+                    if asked != *pool {
+                        *pool = asked;
+                        events.push(Event::Pool(Box::new(pool.clone())));
+                    }
+                    left = left.saturating_sub(selectors.cost(job.number, pool.devices.len()));
+                }
+                None
+            };
+            // What cannot be asked meets nothing.
+            let rest = cel::on_a_deep_stack(&mut ask).flatten();
+            self.selectors.left = left;
+            match rest {
+                Some(next) => {
+                    job.from = Some(next);
+                    self.selectors.put_back(job);
+                }
+                None => self.selectors.finish(job.number),
+            }
+        }
+    }
+
+    /// Whether selectors wait to be asked about devices.
+    #[must_use]
+    pub fn selectors_wait(&self) -> bool {
+        self.selectors.wait()
+    }
+
+    /// Lets selectors be asked again as long as that may take at once. Gives the claims that have waited for it.
+    pub fn refill(&mut self, events: &mut Vec<Event>) -> Vec<Arc<ResourceClaim>> {
+        self.selectors.left = limits::CLAIM_SELECTOR_STEPS_AT_ONCE;
+        self.ask_selectors(events);
+        let mut finished = std::mem::take(&mut self.selectors.finished);
+        finished.sort_unstable();
+        finished.dedup();
+        finished
+            .iter()
+            .filter_map(|user| self.claims.get(user).cloned())
+            .collect()
     }
 
     // --- classes ---
@@ -321,8 +305,9 @@ impl Claims {
         let mut keys: Vec<Box<str>> = self.claims.keys().cloned().collect();
         keys.sort_unstable();
         for key in keys {
-            let claim = self.claims[&key].clone();
-            self.tell_claim(&claim, events);
+            if let Some(claim) = self.claims.get(&key).cloned() {
+                self.tell_claim(&claim, events);
+            }
         }
     }
 

@@ -1,16 +1,18 @@
 //! Pod groups: as the API server shows them, or as the grouper is about to write them until then. What they depend on beside themselves (priority
 //! classes, topologies) and what depends on them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kube::ResourceExt;
+use smol_str::SmolStr;
 
 use super::identity::object_key;
 use super::repeated::Repeated;
-use super::{Grouping, Mirror, Output, Problem, pod, pod_group, priority, slim};
-use crate::api::Topology;
-use crate::engine::input::{Event, GroupInput, GroupKey, Keyed};
+use super::{Grouping, Mirror, Output, Problem, name, pod, pod_group, priority, slim};
+use crate::api::queue_access::{QueueAccess, not_open};
+use crate::api::{Queue, Topology};
+use crate::engine::input::{Event, GroupInput, GroupKey, Keyed, Name, Time};
 
 /// A pod group as the grouper is about to write it.
 pub struct Draft {
@@ -19,6 +21,27 @@ pub struct Draft {
     group: Option<Arc<slim::Group>>,
     /// Pods that hold it.
     pods: usize,
+    /// When the first of its pods was created: a group that is not written yet is as old as that.
+    since: Time,
+}
+
+impl Draft {
+    /// Without pods; the first was created then.
+    fn empty(key: &GroupKey, since: Time) -> Box<Self> {
+        Box::new(Self {
+            key: key.clone(),
+            group: None,
+            pods: 0,
+            since,
+        })
+    }
+}
+
+/// What a mirror knows from groupings alone, for the mirror that follows it.
+#[derive(Default)]
+pub struct Groupings {
+    memberships: Vec<(Name, pod::Membership)>,
+    drafts: Vec<Arc<slim::Group>>,
 }
 
 impl Keyed for Box<Draft> {
@@ -35,6 +58,8 @@ pub struct Lookups {
     pub classes: priority::Classes,
     /// Topologies, by name.
     pub topologies: BTreeMap<Box<str>, Arc<Topology>>,
+    /// Who may submit to which queue.
+    access: QueueAccess,
     queues: Repeated,
 }
 
@@ -44,12 +69,16 @@ impl Mirror {
         if key.namespace().is_empty() || key.name().is_empty() {
             return out.reject("PodGroup", key.namespace(), key.name(), Problem::NoIdentity);
         }
+        let own = object_key(key.namespace(), key.name());
+        self.aside.limit("PodGroup", &own, group.excess.as_deref().copied());
         let old = self.groups.insert(Arc::clone(group));
         let before = old.as_ref().or_else(|| self.draft(key));
         self.group_changed(key, before, Some(group), out);
     }
 
     pub(super) fn group_deleted(&mut self, group: &slim::Group, out: &mut Output) {
+        let own = object_key(group.key.namespace(), group.key.name());
+        self.aside.limit("PodGroup", &own, None);
         self.with_group(&group.key, out, |mirror| {
             mirror.groups.remove(&group.key);
             if let Some(draft) = mirror.drafts.get_mut(&group.key) {
@@ -63,7 +92,7 @@ impl Mirror {
     }
 
     /// The object that counts: the API server's, else the grouper's.
-    fn group(&self, key: &GroupKey) -> Option<&Arc<slim::Group>> {
+    pub(super) fn group(&self, key: &GroupKey) -> Option<&Arc<slim::Group>> {
         self.groups.get(key).or_else(|| self.draft(key))
     }
 
@@ -73,9 +102,15 @@ impl Mirror {
         if !shard.takes(&group.labels) {
             return None;
         }
-        let mut problems = Vec::new();
+        let mut problems: Vec<Problem> = group
+            .excess
+            .as_deref()
+            .copied()
+            .map(Problem::Excess)
+            .into_iter()
+            .collect();
         let (queue, classes) = (lookups.queues.name(&group.queue), &lookups.classes);
-        let input = pod_group::read(
+        let mut input = pod_group::read(
             key.clone(),
             group,
             queue,
@@ -84,12 +119,34 @@ impl Mirror {
             &lookups.topologies,
             &mut problems,
         );
+        input.refused = self.refusal(&group.queue, key.namespace());
         if let Some(out) = out {
             for problem in problems {
                 out.reject("PodGroup", key.namespace(), key.name(), problem);
             }
         }
         Some(input)
+    }
+
+    /// Why workloads of a namespace may not run in a queue, if it is not open to them.
+    fn refusal(&self, queue: &str, namespace: &str) -> Option<Name> {
+        let closed_by = self.lookups.access.closed_by(queue, namespace)?;
+        Some(name(&not_open(queue, closed_by, namespace)))
+    }
+
+    /// Takes in who may submit to a queue, of any shard; `None`: it is gone. Tells of the pod groups to which that makes a difference.
+    pub(super) fn access_changed(&mut self, queue: &str, object: Option<&Queue>, out: &mut Output) {
+        let change = |mirror: &mut Self| match object {
+            Some(object) => mirror.lookups.access.put_queue(object),
+            None => mirror.lookups.access.remove(queue),
+        };
+        let access = &self.lookups.access;
+        if access.is_open(queue) && object.is_none_or(|object| access.would_be_open(object)) {
+            return change(self);
+        }
+        let within = access.names().filter(|name| access.is_within(name, queue));
+        let concerned: BTreeSet<SmolStr> = within.chain([queue]).map(SmolStr::new).collect();
+        self.with_groups(out, |group| concerned.contains(&group.queue), change);
     }
 
     /// Changes what is known of a group and tells of it if the engine would see a difference.
@@ -183,15 +240,67 @@ impl Mirror {
 
     pub(super) fn grouped(&mut self, grouping: &Grouping, out: &mut Output) {
         let key = object_key(&grouping.namespace, &grouping.pod);
-        if self.pods.get(&key).is_some_and(|pod| *pod.pod.uid == *grouping.uid) {
+        let known = self.pods.get(&key).filter(|pod| *pod.pod.uid == *grouping.uid);
+        if let Some(created) = known.map(|pod| pod.created) {
             let mut pod = Output::default();
-            self.with_pod(&key, &mut pod, |mirror| mirror.join(grouping, out));
+            self.with_pod(&key, &mut pod, |mirror| mirror.join(grouping, created, out));
             out.events.append(&mut pod.events);
         }
     }
 
-    /// Notes a pod's membership and its group's draft; telling of the pod is the caller's.
-    fn join(&mut self, grouping: &Grouping, out: &mut Output) {
+    /// All that is known from groupings alone.
+    #[must_use]
+    pub fn groupings(&self) -> Groupings {
+        let mut groupings = Groupings::default();
+        for pod in self.pods.iter() {
+            if let Some(membership) = self.memberships.get(&*pod.pod.uid) {
+                groupings.memberships.push((pod.pod.uid.clone(), membership.clone()));
+            }
+        }
+        let drafts = self.drafts.iter().filter_map(|draft| draft.group.clone());
+        groupings.drafts.extend(drafts);
+        groupings.memberships.sort_by(|left, right| left.0.cmp(&right.0));
+        groupings.drafts.sort_by(|left, right| left.key.cmp(&right.key));
+        groupings
+    }
+
+    /// Takes over what another mirror knew from groupings, of the pods that are known here.
+    pub fn adopt(&mut self, groupings: &Groupings) -> Output {
+        let (mut out, mut pods) = (Output::default(), Output::default());
+        let known = &groupings.memberships;
+        let found = |uid: &str| known.binary_search_by(|(other, _)| (**other).cmp(uid)).ok();
+        let joined = self
+            .pods
+            .iter()
+            .filter_map(|pod| Some((pod.key.clone(), found(&pod.pod.uid)?)));
+        let mut joined: Vec<(Box<str>, usize)> = joined.collect();
+        joined.sort_unstable();
+        let keys: Vec<Box<str>> = joined.iter().map(|(key, _)| key.clone()).collect();
+        self.with_these_pods(&keys, &mut pods, |mirror| {
+            for (key, at) in &joined {
+                let (Some((uid, membership)), Some(pod)) = (known.get(*at), mirror.pods.get(key)) else {
+                    continue;
+                };
+                let (group, created) = (&membership.group, pod.created);
+                mirror.memberships.insert((**uid).into(), membership.clone());
+                let draft = mirror.drafts.get_or_insert_with(group, || Draft::empty(group, created));
+                draft.pods += 1;
+                draft.since = draft.since.min(created);
+            }
+        });
+        for group in &groupings.drafts {
+            self.with_group(&group.key, &mut out, |mirror| {
+                if let Some(draft) = mirror.drafts.get_mut(&group.key) {
+                    draft.group = Some(Arc::clone(group));
+                }
+            });
+        }
+        out.events.append(&mut pods.events);
+        out
+    }
+
+    /// Notes a pod's membership and its group's draft; telling of the pod is the caller's. `created`: when the pod was.
+    fn join(&mut self, grouping: &Grouping, created: Time, out: &mut Output) {
         let group = GroupKey::new(&grouping.namespace, &grouping.group.name_any());
         let membership = pod::Membership {
             group: group.clone(),
@@ -200,16 +309,17 @@ impl Mirror {
         let before = self.memberships.insert(grouping.uid.as_str().into(), membership);
         let stays = before.as_ref().is_some_and(|before| before.group == group);
         self.with_group(&group, out, |mirror| {
-            let draft = mirror.drafts.get_or_insert_with(&group, || {
-                Box::new(Draft {
-                    key: group.clone(),
-                    group: None,
-                    pods: 0,
-                })
-            });
+            let draft = mirror
+                .drafts
+                .get_or_insert_with(&group, || Draft::empty(&group, created));
             draft.pods += usize::from(!stays);
+            draft.since = draft.since.min(created);
             if mirror.groups.get(&group).is_none() {
-                draft.group = Some(Arc::new(Arc::clone(&grouping.group).into()));
+                let mut unwritten: slim::Group = Arc::clone(&grouping.group).into();
+                if grouping.group.metadata.creation_timestamp.is_none() {
+                    unwritten.created = draft.since;
+                }
+                draft.group = Some(Arc::new(unwritten));
             }
         });
         if let Some(before) = before.filter(|_| !stays) {

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::api::names::annotation;
+use crate::api::names::{annotation, object};
 use crate::engine::input::{GroupKey, PodRef};
 
 fn text(said: &Option<String>) -> &str {
@@ -29,6 +29,29 @@ pub fn annotated_group(pod: &Pod) -> Option<GroupKey> {
     let meta = &pod.metadata;
     let group = meta.annotations.as_ref()?.get(annotation::POD_GROUP_NAME)?;
     (!group.is_empty()).then(|| GroupKey::new(text(&meta.namespace), group))
+}
+
+/// What a pod is to this product.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    /// Somebody's workload.
+    #[default]
+    Workload,
+    /// Holds a GPU for those who share it.
+    Reservation,
+    /// Shows a cluster autoscaler what is missing.
+    Scaling,
+}
+
+/// What a pod is to this product, by what no tenant can bring about: a pod of its namespace with its service account. Labels say nothing.
+#[must_use]
+pub fn role(pod: &Pod) -> Role {
+    let account = pod.spec.as_ref().and_then(|spec| spec.service_account_name.as_deref());
+    match (pod.metadata.namespace.as_deref(), account) {
+        (Some(object::RESERVATION_NAMESPACE), Some(object::RESERVATION_SERVICE_ACCOUNT)) => Role::Reservation,
+        (Some(object::SCALE_ADJUST_NAMESPACE), Some(object::SCALE_ADJUST_NAMESPACE)) => Role::Scaling,
+        _ => Role::Workload,
+    }
 }
 
 /// `namespace/name`.

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{Container, NodeAffinity, PodSpec, Volume};
 
 use super::slim::{self, Pod};
 use super::{Problem, constraints, requests};
+use crate::api::gpu_request;
 use crate::engine::input::Needs;
 
 /// How many different pods are remembered.
@@ -27,19 +28,21 @@ struct Template {
 }
 
 impl Templates {
-    /// What a pod asks of its node. `gpus` names the resources that are whole GPUs; it must be the same for all pods.
-    pub fn needs(&self, pod: &Arc<Pod>, gpus: &[String], problems: &mut Vec<Problem>) -> Arc<Needs> {
+    /// What a pod asks of its node. `gpus` names the resources that are whole GPUs; it must be the same for all pods. Of a pod that is not `ours`,
+    /// annotations mean nothing.
+    pub fn needs(&self, pod: &Arc<Pod>, ours: bool, gpus: &[String], problems: &mut Vec<Problem>) -> Arc<Needs> {
         let mut known = self.last.borrow_mut();
-        let annotated = asked(pod).next().is_some();
+        let annotated = ours && asked(pod).next().is_some();
         let same = |other: &Template| other.annotated == annotated && alike(&other.pod, pod, annotated);
         if let Some(at) = known.iter().position(same) {
-            known[..=at].rotate_right(1);
-            let needs = Arc::clone(&known[0].needs);
-            debug_assert_eq!(*needs, read(pod, gpus, &mut Vec::new()));
+            let template = known.remove(at);
+            let needs = Arc::clone(&template.needs);
+            known.insert(0, template);
+            debug_assert_eq!(*needs, read(pod, ours, gpus, &mut Vec::new()));
             return needs;
         }
         let before = problems.len();
-        let needs = Arc::new(read(pod, gpus, problems));
+        let needs = Arc::new(read(pod, ours, gpus, problems));
         // Whoever has problems is told of his own.
         if problems.len() == before {
             known.truncate(REMEMBERED - 1);
@@ -54,10 +57,10 @@ impl Templates {
     }
 }
 
-fn read(pod: &Pod, gpus: &[String], problems: &mut Vec<Problem>) -> Needs {
+fn read(pod: &Pod, ours: bool, gpus: &[String], problems: &mut Vec<Problem>) -> Needs {
     static NONE: LazyLock<PodSpec> = LazyLock::new(PodSpec::default);
     let spec = pod.spec().unwrap_or_else(|| &NONE);
-    let (request, gpu) = requests::of_pod(pod, gpus, problems);
+    let (request, gpu) = requests::of_pod(pod, ours, gpus, problems);
     Needs {
         request,
         gpu,
@@ -125,7 +128,7 @@ fn node_affinity(spec: &PodSpec) -> Option<&NodeAffinity> {
 }
 
 fn asked(pod: &Pod) -> impl Iterator<Item = (&str, &str)> {
-    pod.annotations.iter().filter(|(key, _)| requests::asks(key))
+    pod.annotations.iter().filter(|(key, _)| gpu_request::is_part(key))
 }
 
 #[cfg(test)]

@@ -43,7 +43,7 @@ pub fn read(topology: &NodeResourceTopology, ignored: &[String]) -> Option<NumaI
 /// The number at the end of a name.
 fn number(text: &str) -> Option<u64> {
     let digits = text.len() - text.bytes().rev().take_while(u8::is_ascii_digit).count();
-    text[digits..].parse().ok()
+    text.get(digits..)?.parse().ok()
 }
 
 fn units(resource: &str, amount: Amount) -> i64 {

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use super::claims::Claims;
+use super::identity::Role;
 use super::needs::Templates;
 use super::relations::{self, Namespaces};
 use super::slim::{Phase, Pod};
-use super::{Problem, Settings, bind_request, name, numa};
-use crate::api::BindRequest;
+use super::{Home, Problem, Settings, bind_request, name, numa};
 use crate::api::names::{annotation, label, received_resource_type, third_party};
-use crate::engine::input::{GpuKind, GroupKey, Name, PodInput, PodStatus};
+use crate::api::{BindRequest, limits};
+use crate::engine::input::{GpuKind, GpuRequest, GroupKey, Name, PodInput, PodStatus};
 
 /// A pod's place in a pod group as the grouper found it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,16 +46,18 @@ pub fn read(
     problems: &mut Vec<Problem>,
 ) -> PodInput {
     let marks = Marks::of(pod);
-    let app = marks.app;
-    let mut needs = templates.needs(pod, &settings.gpu_resources, problems);
+    let ours = pod.scheduler == settings.scheduler_name;
+    problems.extend(pod.excess.as_deref().copied().map(Problem::Excess));
+    let mut needs = templates.needs(pod, ours, &settings.gpu_resources, problems);
     let used = claims.of_pod(pod, request, &mut needs);
     let finished = pod.phase == Phase::Succeeded;
-    let foreign = !finished && pod.scheduler != settings.scheduler_name;
+    let foreign = !finished && !ours;
     let (group, sub_group) = if foreign {
         (None, None)
     } else {
         place(pod, &marks, membership)
     };
+    let gpu_groups = gpu_groups(pod, &marks, request);
     PodInput {
         pod: pod.pod.clone(),
         created: pod.created,
@@ -68,11 +71,11 @@ pub fn read(
             .clone()
             .or_else(|| request.and_then(bind_request::node).map(name)),
         foreign,
-        utility: app.is_some_and(|app| app == settings.reservation_app || app == settings.scaling_app),
-        reservation: app == Some(settings.reservation_app.as_str()),
+        utility: pod.role != Role::Workload,
+        reservation: pod.role == Role::Reservation && holds_one_gpu(&needs.gpu) && gpu_groups.len() == 1,
         needs,
         received: received(&marks, request),
-        gpu_groups: gpu_groups(pod, &marks, request),
+        gpu_groups,
         task_priority: marks.task_priority.map(|text| text.parse().unwrap_or(i64::MIN)),
         kubeflow_master: matches!(marks.kubeflow_role, Some("master" | "launcher")),
         ray_head: marks.ray_type == Some("head"),
@@ -82,17 +85,34 @@ pub fn read(
         relations: pod
             .whole
             .as_ref()
+            .filter(|_| pod.excess.is_none())
             .and_then(|pod| relations::read(pod, namespaces))
             .map(Arc::new),
         volumes: None,
+        home: settings
+            .home
+            .as_ref()
+            .filter(|_| pod.node.is_some() && !foreign && !finished && settings.shard.takes(&pod.labels))
+            .map(|home| queue_of(pod, home, namespaces)),
         blocked: blocked(problems),
     }
+}
+
+/// The queue that a pod belongs to, for all that is known without its pod group.
+fn queue_of(pod: &Pod, home: &Home, namespaces: &Namespaces) -> Name {
+    let own = pod.labels.get(&home.label).filter(|queue| !queue.is_empty());
+    let queue = own.or_else(|| namespaces.label(&pod.pod.namespace, &home.label));
+    name(queue.unwrap_or(&home.default))
+}
+
+/// Asks for one whole GPU, and nothing else of the kind.
+fn holds_one_gpu(gpu: &GpuRequest) -> bool {
+    gpu.kind == GpuKind::Regular && gpu.count == 1 && gpu.mig.is_empty()
 }
 
 /// The labels and annotations of a pod that mean something here.
 #[derive(Default)]
 struct Marks<'a> {
-    app: Option<&'a str>,
     sub_group: Option<&'a str>,
     task_priority: Option<&'a str>,
     kubeflow_role: Option<&'a str>,
@@ -107,7 +127,6 @@ impl<'a> Marks<'a> {
         let mut marks = Self::default();
         for (key, value) in pod.labels.iter() {
             let mark = match key {
-                label::APP => &mut marks.app,
                 label::SUBGROUP_NAME => &mut marks.sub_group,
                 label::TASK_PRIORITY => &mut marks.task_priority,
                 third_party::KUBEFLOW_JOB_ROLE => &mut marks.kubeflow_role,
@@ -176,7 +195,11 @@ fn gpu_groups(pod: &Pod, marks: &Marks, request: Option<&BindRequest>) -> Vec<Na
         .map(|request| request.spec.selected_gpu_groups.as_slice())
         .unwrap_or_default();
     if !requested.is_empty() {
-        return requested.iter().map(|group| name(group)).collect();
+        let named = requested.iter().filter(|group| !group.is_empty());
+        return named
+            .take(limits::GPU_GROUPS_PER_POD)
+            .map(|group| name(group))
+            .collect();
     }
     let mut groups = Vec::<Name>::new();
     if !marks.shares {
@@ -201,7 +224,7 @@ fn is_group(key: &str) -> bool {
 /// Why the pod can be placed nowhere whatever the nodes are.
 fn blocked(problems: &[Problem]) -> Option<Name> {
     let fatal = problems.iter().find(|problem| match problem {
-        Problem::Quantity { .. } | Problem::Contradiction(_) => true,
+        Problem::Quantity { .. } | Problem::Contradiction(_) | Problem::Share(_) | Problem::Excess(_) => true,
         Problem::NoIdentity | Problem::Ignored { .. } | Problem::Duration { .. } => false,
     });
     fatal.map(|problem| problem.to_string().into())

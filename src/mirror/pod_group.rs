@@ -75,6 +75,7 @@ pub fn read(
         }),
         mark_unschedulable: group.mark_unschedulable.unwrap_or(true),
         back_off: back_off == 1,
+        refused: None,
         backed_off: back_off != -1
             && whole
                 .and_then(last_condition)
@@ -106,7 +107,11 @@ fn instants(group: &Group, problems: &mut Vec<Problem>) -> [Option<Time>; 3] {
             _ => continue,
         };
         match plain(text).or_else(|| text.parse().ok()) {
-            Some(instant) => instants[position] = Some(Time(instant.as_millisecond())),
+            Some(instant) => {
+                if let Some(slot) = instants.get_mut(position) {
+                    *slot = Some(Time(instant.as_millisecond()));
+                }
+            }
             None => problems.push(Problem::Ignored {
                 key: key.to_owned(),
                 value: text.to_owned(),

@@ -208,6 +208,7 @@ fn plugin(path: &str, entry: &PluginEntry, report: &mut Report) -> Option<Plugin
         "sg-nodelocalgreedy" => Plugin::NodeLocalGreedy,
         "sg-multinodegang" => Plugin::MultiNodeGang,
         "sg-complete" => arguments.complete(),
+        "spare" => Plugin::Spare,
         "snapshot" | "reflectjoborder" => return None,
         "numa" => {
             arguments.numa();

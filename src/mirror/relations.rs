@@ -32,6 +32,13 @@ impl Namespaces {
         self.0.remove(namespace.name_any().as_str());
     }
 
+    /// A label of a namespace, unless it is empty.
+    #[must_use]
+    pub fn label(&self, namespace: &str, key: &str) -> Option<&str> {
+        let label = self.0.get(namespace)?.get(key)?;
+        Some(label.as_str()).filter(|label| !label.is_empty())
+    }
+
     fn selected(&self, requirements: &[NodeRequirement]) -> impl Iterator<Item = Name> {
         let meets = |labels: &BTreeMap<String, String>| {
             requirements.iter().all(|requirement| {

@@ -7,16 +7,14 @@ use smallvec::SmallVec;
 use super::slim::Pod;
 use super::{Problem, name};
 use crate::api::QuantityMap;
-use crate::api::names::{annotation, resource};
+use crate::api::gpu_request::{self, Asked, GpuShare, Named, Part};
+use crate::api::limits::GPU_DEVICES_COUNTED;
+use crate::api::names::resource;
 use crate::api::quantity::Amount;
 use crate::engine::input::{Amounts, GPU, GpuKind, GpuRequest, WHOLE};
 
-/// The most milli-cores, bytes or thousandths that count: 256 TiB, for one.
-const MOST: i64 = 1 << 48;
-/// The most devices that count.
-const MOST_DEVICES: i64 = 1 << 20;
-/// The most MiB of a GPU that count.
-const MOST_GPU_MEMORY: i64 = 1 << 28;
+/// The most milli-cores, bytes or thousandths that count: 64 TiB, for one. The sum of 131,072 pods that ask for it still is an integer.
+const MOST: i64 = 1 << 46;
 
 /// How a resource name is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +52,7 @@ impl Unit {
     /// The most of it that counts. No node has as much, and sums of many such amounts are still far from what an integer holds.
     fn most(self) -> i64 {
         match self {
-            Self::Gpu | Self::Mig => MOST_DEVICES,
+            Self::Gpu | Self::Mig => GPU_DEVICES_COUNTED,
             Self::Cpu | Self::Memory | Self::Storage | Self::Extended | Self::None => MOST,
         }
     }
@@ -80,6 +78,7 @@ impl<T> Default for ByName<'_, T> {
 
 impl<'o, T> ByName<'o, T> {
     /// The entry of a name, new if there is none.
+    #[allow(clippy::indexing_slicing, reason = "the position was found, or has just been filled")]
     fn entry(&mut self, name: &'o str, new: T) -> &mut T {
         let found = self.0.binary_search_by(|(other, _)| (*other).cmp(name));
         let at = found.unwrap_or_else(|at| {
@@ -165,21 +164,16 @@ pub fn allocatable(resources: &QuantityMap, gpus: &[String], problems: &mut Vec<
     (amounts, pods)
 }
 
-/// Whether an annotation is part of what a pod asks for.
-#[must_use]
-pub fn asks(key: &str) -> bool {
-    let share = matches!(
-        key,
-        annotation::GPU_FRACTION | annotation::GPU_MEMORY | annotation::GPU_FRACTION_NUM_DEVICES
-    );
-    share || key.starts_with(annotation::MIG_PREFIX)
-}
-
-/// What a pod asks for: its amounts without GPUs, and its GPU request. `gpus` names the resources that are whole GPUs. Problems of the kind [`Problem::Quantity`] and
-/// [`Problem::Contradiction`] mean that the answer is not to be relied on.
-pub fn of_pod(pod: &Pod, gpus: &[String], problems: &mut Vec<Problem>) -> (Amounts, GpuRequest) {
+/// What a pod asks for: its amounts without GPUs, and its GPU request. `gpus` names the resources that are whole GPUs; the annotations of a pod of
+/// another scheduler, which is not `ours`, mean nothing. A [`Problem`] that holds pods back means that the answer is not to be relied on.
+pub fn of_pod(pod: &Pod, ours: bool, gpus: &[String], problems: &mut Vec<Problem>) -> (Amounts, GpuRequest) {
     let base = base(pod, gpus, problems);
-    (amounts(&base), gpu_request(pod, &base, problems))
+    let gpu = if ours {
+        of_annotations(pod, &base, problems)
+    } else {
+        of_containers(&base, problems)
+    };
+    (amounts(&base), gpu)
 }
 
 /// The larger of what runs in the long run and what the init containers need on the way, with the sidecars that run by then.
@@ -236,134 +230,65 @@ fn mig<'o>(sum: &Sum<'o>) -> impl Iterator<Item = (&'o str, i64)> {
         .map(|(profile, _, count)| (profile, count))
 }
 
-/// The GPU part. The annotations for a share of a GPU replace what containers ask for, a fraction goes before memory, and MIG profiles
-/// in annotations (old style) replace everything.
-fn gpu_request(pod: &Pod, base: &Sum, problems: &mut Vec<Problem>) -> GpuRequest {
-    let given = |key: &str| pod.annotations.get(key);
-    let whole = whole_gpus(base);
-    let mut request = GpuRequest {
-        count: whole,
-        portion: if whole > 0 { WHOLE } else { 0 },
-        mig: mig(base).map(|(profile, count)| (name(profile), count)).collect(),
-        ..GpuRequest::default()
+/// The GPU part. What containers name among their resources is theirs, whatever annotations say.
+fn of_annotations(pod: &Pod, base: &Sum, problems: &mut Vec<Problem>) -> GpuRequest {
+    let of_containers = of_containers(base, problems);
+    let names = |wanted| base.iter().any(|(_, unit, _)| unit == wanted);
+    let named = Named {
+        whole: names(Unit::Gpu),
+        mig: names(Unit::Mig),
     };
-    if let Some(share) = share(&given, problems) {
-        if !request.mig.is_empty() {
-            problems.push(Problem::Contradiction(
-                "the pod asks for a share of a GPU and for instances of a multi-instance GPU",
-            ));
-        }
-        request = share;
-    }
-    let legacy = legacy_mig(pod);
-    if !legacy.is_empty() {
-        request = GpuRequest {
-            mig: legacy,
+    match gpu_request::read(pod.annotations.iter(), named) {
+        Ok(Asked::Nothing) => of_containers,
+        // The instances that containers name are held, whatever the old annotation says.
+        Ok(Asked::Mig(_)) if named.mig => of_containers,
+        Ok(Asked::Share(share)) => of_share(share),
+        Ok(Asked::Mig(profiles)) => GpuRequest {
+            kind: GpuKind::Mig,
+            mig: profiles
+                .into_iter()
+                .map(|(profile, count)| (name(profile), count))
+                .collect(),
             legacy_mig: true,
             ..GpuRequest::default()
-        };
-    }
-    if !request.mig.is_empty() {
-        if request.count > 0 {
-            problems.push(Problem::Contradiction(
-                "the pod asks for whole GPUs and for instances of a multi-instance GPU",
-            ));
+        },
+        Err(senseless) => {
+            problems.push(senseless.into());
+            of_containers
         }
-        request.kind = GpuKind::Mig;
     }
-    request
 }
 
-/// A request for a share of one or several GPUs, by fraction or by memory.
-fn share<'o>(given: &impl Fn(&str) -> Option<&'o str>, problems: &mut Vec<Problem>) -> Option<GpuRequest> {
-    let memory = read(
-        given,
-        annotation::GPU_MEMORY,
-        "a whole number of MiB above 0",
-        problems,
-        |text| text.parse().ok().filter(|mib| *mib > 0),
-    )
-    .map(|mib: i64| mib.min(MOST_GPU_MEMORY));
-    let portion = read(
-        given,
-        annotation::GPU_FRACTION,
-        "a number above 0 and at most 1",
-        problems,
-        portion,
-    );
-    let mut request = match (portion, memory) {
-        (Some(portion), _) => GpuRequest {
-            kind: GpuKind::Fraction,
-            count: 1,
-            portion,
-            ..GpuRequest::default()
-        },
-        (None, Some(memory)) => GpuRequest {
-            kind: GpuKind::Memory,
-            count: 1,
-            memory,
-            ..GpuRequest::default()
-        },
-        (None, None) => return None,
+/// Whole GPUs and MIG instances.
+fn of_containers(base: &Sum, problems: &mut Vec<Problem>) -> GpuRequest {
+    let whole = whole_gpus(base);
+    let mig: Vec<_> = mig(base).map(|(profile, count)| (name(profile), count)).collect();
+    if whole > 0 && !mig.is_empty() {
+        problems.push(Problem::Contradiction(
+            "the pod asks for whole GPUs and for instances of a multi-instance GPU",
+        ));
+    }
+    GpuRequest {
+        kind: if mig.is_empty() { GpuKind::Regular } else { GpuKind::Mig },
+        count: whole,
+        portion: if whole > 0 { WHOLE } else { 0 },
+        mig,
+        ..GpuRequest::default()
+    }
+}
+
+fn of_share(share: GpuShare) -> GpuRequest {
+    let (kind, portion, memory) = match share.part {
+        Part::Fraction(billionths) => (GpuKind::Fraction, billionths, 0),
+        Part::Memory(mib) => (GpuKind::Memory, 0, mib),
     };
-    if let Some(devices) = read(
-        given,
-        annotation::GPU_FRACTION_NUM_DEVICES,
-        "a whole number",
-        problems,
-        |text| text.parse::<i64>().ok(),
-    ) {
-        request.count = devices.min(MOST_DEVICES);
-        if devices <= 0 {
-            problems.push(Problem::Contradiction(
-                "the pod asks for a share of no GPU: annotation gpu-fraction-num-devices must be above 0",
-            ));
-        }
+    GpuRequest {
+        kind,
+        count: share.devices,
+        portion,
+        memory,
+        ..GpuRequest::default()
     }
-    Some(request)
-}
-
-fn read<'o, T>(
-    given: &impl Fn(&str) -> Option<&'o str>,
-    key: &str,
-    expected: &'static str,
-    problems: &mut Vec<Problem>,
-    parse: impl Fn(&str) -> Option<T>,
-) -> Option<T> {
-    let text = given(key)?;
-    let value = parse(text);
-    if value.is_none() {
-        problems.push(Problem::Ignored {
-            key: key.to_owned(),
-            value: text.to_owned(),
-            expected,
-        });
-    }
-    value
-}
-
-/// A decimal number above 0 and at most 1, in billionths.
-fn portion(text: &str) -> Option<i64> {
-    let plain = text
-        .bytes()
-        .all(|byte| matches!(byte, b'0'..=b'9' | b'.' | b'+' | b'-' | b'e' | b'E'));
-    let amount = text.parse::<Amount>().ok().filter(|_| plain)?;
-    i64::try_from(amount.nanos())
-        .ok()
-        .filter(|portion| (1..=WHOLE).contains(portion))
-}
-
-fn legacy_mig(pod: &Pod) -> Vec<(crate::engine::input::Name, i64)> {
-    let profiles = pod
-        .annotations
-        .iter()
-        .filter(|(key, _)| key.starts_with(annotation::MIG_PREFIX));
-    profiles
-        .filter_map(|(key, value)| {
-            let count = value.parse().ok().filter(|count| *count > 0)?;
-            Some((name(key), MOST_DEVICES.min(count)))
-        })
-        .collect()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! What the mirror goes by.
 
 use super::Shard;
-use crate::api::names::{label, node_label, object, resource};
+use crate::api::names::{node_label, object, resource};
 
 /// Which objects this mirror looks at, and under which names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,18 +20,23 @@ pub struct Settings {
     pub mig_label: String,
     /// Extended resources that are whole GPUs, of all vendors counted together.
     pub gpu_resources: Vec<String>,
-    /// Value of the label `app` on GPU reservation pods.
-    pub reservation_app: String,
-    /// Value of the label `app` on scaling pods.
-    pub scaling_app: String,
     /// The kubelets' alignment to NUMA zones is to be foreseen, without these resources.
     pub numa: Option<Vec<String>>,
-    /// Disruption budgets count. KAI does not look at them.
-    pub budgets: bool,
     /// Pods wait for the ConfigMaps that they need; all that exist are told.
     pub config_maps: bool,
+    /// Bound pods count whatever they say of their pod group; `None`: only in a pod group that is known, as in KAI.
+    pub home: Option<Home>,
     /// False: queues with a parent hang below one unlimited queue `default`, and no other queue exists.
     pub full_hierarchy: bool,
+}
+
+/// Which queue is charged for a bound pod whose pod group is not known: the one that its label names, else its namespace's, else a default.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Home {
+    /// The key of the label that names a queue, on pods and namespaces.
+    pub label: String,
+    /// The queue of those that have none.
+    pub default: String,
 }
 
 impl Default for Settings {
@@ -44,12 +49,10 @@ impl Default for Settings {
             cpu_worker_label: node_label::CPU_WORKER.to_owned(),
             gpu_worker_label: node_label::GPU_WORKER.to_owned(),
             mig_label: node_label::MIG_ENABLED.to_owned(),
-            gpu_resources: [resource::NVIDIA_GPU, resource::AMD_GPU].map(ToOwned::to_owned).into(),
-            reservation_app: object::RESERVATION_APP.to_owned(),
-            scaling_app: label::SCALING_POD_APP.to_owned(),
+            gpu_resources: resource::WHOLE_GPUS.map(ToOwned::to_owned).into(),
             numa: None,
-            budgets: true,
             config_maps: false,
+            home: None,
             full_hierarchy: true,
         }
     }

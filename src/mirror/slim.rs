@@ -10,7 +10,8 @@ use kube::ResourceExt;
 use smallvec::SmallVec;
 use smol_str::SmolStr;
 
-use super::identity::{annotated_group, group_key, object_key, pod_ref};
+use super::bounds::{self, Excess};
+use super::identity::{Role, annotated_group, group_key, object_key, pod_ref, role};
 use super::requests::texts;
 use super::{name, queue};
 use crate::api::PodGroup;
@@ -51,10 +52,14 @@ pub struct Pod {
     pub gated: bool,
     /// Its class of service is `Guaranteed`.
     pub guaranteed: bool,
+    /// What it is to this product.
+    pub role: Role,
     /// Its containers, in order.
     pub containers: Containers,
     /// Its init containers, in order.
     pub init_containers: Containers,
+    /// The limit that it exceeds; it is cut down then.
+    pub excess: Option<Box<Excess>>,
     /// The whole object, if the pod says more than the above: on nodes, other pods, volumes, claims, ports, ConfigMaps.
     pub whole: Option<Arc<core::Pod>>,
 }
@@ -117,7 +122,11 @@ impl Pod {
 }
 
 impl From<Arc<core::Pod>> for Pod {
-    fn from(pod: Arc<core::Pod>) -> Self {
+    fn from(mut pod: Arc<core::Pod>) -> Self {
+        let excess = bounds::of_pod(&pod).map(Box::new);
+        if excess.is_some() {
+            bounds::cut_pod(Arc::make_mut(&mut pod));
+        }
         let (meta, status) = (&pod.metadata, pod.status.as_ref());
         let spec = pod.spec.as_ref();
         let own = pod_ref(&pod);
@@ -142,11 +151,13 @@ impl From<Arc<core::Pod>> for Pod {
                 .map(SmolStr::new),
             gated: spec.is_some_and(|spec| any(&spec.scheduling_gates)),
             guaranteed: status.is_some_and(|status| status.qos_class.as_deref() == Some("Guaranteed")),
+            role: role(&pod),
             containers: spec.map(|spec| containers(&spec.containers)).unwrap_or_default(),
             init_containers: spec
                 .and_then(|spec| spec.init_containers.as_deref())
                 .map(containers)
                 .unwrap_or_default(),
+            excess,
             whole: says_more(&pod).then_some(pod),
         }
     }
@@ -223,6 +234,10 @@ pub struct Group {
     pub key: GroupKey,
     /// Its uid.
     pub uid: Name,
+    /// The object's resource version.
+    pub version: Option<SmolStr>,
+    /// The limit that it exceeds; it is cut down then.
+    pub excess: Option<Box<Excess>>,
     /// Creation time.
     pub created: Time,
     /// Its labels.
@@ -246,7 +261,11 @@ pub struct Group {
 }
 
 impl From<Arc<PodGroup>> for Group {
-    fn from(group: Arc<PodGroup>) -> Self {
+    fn from(mut group: Arc<PodGroup>) -> Self {
+        let excess = bounds::of_group(&group.spec.sub_groups).map(Box::new);
+        if excess.is_some() {
+            bounds::cut_group(Arc::make_mut(&mut group));
+        }
         let (meta, spec) = (&group.metadata, &group.spec);
         let says_more = !spec.sub_groups.is_empty()
             || spec.topology_constraint.is_some()
@@ -256,6 +275,8 @@ impl From<Arc<PodGroup>> for Group {
         Self {
             key: group_key(meta),
             uid: name(meta.uid.as_deref().unwrap_or_default()),
+            version: meta.resource_version.as_deref().map(SmolStr::new),
+            excess,
             created: queue::created(&*group),
             labels: group.labels().iter().collect(),
             annotations: group.annotations().iter().collect(),

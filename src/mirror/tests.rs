@@ -1,5 +1,6 @@
 //! The joins: what a change of one object means for others, and which changes mean nothing.
 
+mod bounds;
 mod history;
 
 use serde::de::DeserializeOwned;
@@ -122,6 +123,38 @@ fn words(events: &[Event]) -> Vec<String> {
 #[track_caller]
 fn check(events: &[Event], expected: &[&str]) {
     assert_eq!(words(events), expected);
+}
+
+#[test]
+fn pod_groups_learn_when_their_queue_closes_and_opens_to_their_namespace() {
+    let queue = |name: &str, parent: &str, allowed: &str| {
+        let annotations = match allowed {
+            "" => String::new(),
+            allowed => format!(", annotations: {{unikai.dev/allowed-namespaces: '{allowed}'}}"),
+        };
+        Object::Queue(read(&format!(
+            "{{metadata: {{name: {name}{annotations}}}, spec: {{parentQueue: {parent}}}}}"
+        )))
+    };
+    let refused = |events: Vec<Event>| -> Vec<Option<String>> {
+        let groups = events.into_iter().filter_map(|event| match event {
+            Event::Group(group) => Some(group.refused.map(|why| why.to_string())),
+            _ => None,
+        });
+        groups.collect()
+    };
+    let mut world = World::default();
+    assert_eq!(refused(world.apply(group("", "queue: q"))), [None]);
+    assert_eq!(refused(world.apply(queue("q", "top", ""))), []);
+    let closed = "Queue 'q' is not open to namespace 'ns': the annotation unikai.dev/allowed-namespaces of queue 'top' above it does not name it";
+    assert_eq!(
+        refused(world.apply(queue("top", "''", "other"))),
+        [Some(closed.to_owned())]
+    );
+    assert_eq!(refused(world.apply(queue("unrelated", "''", "other"))), []);
+    assert_eq!(refused(world.apply(queue("top", "''", "n*"))), [None]);
+    assert_eq!(refused(world.apply(queue("q", "top", "x"))).len(), 1);
+    assert_eq!(refused(world.delete(queue("q", "top", "x"))), [None]);
 }
 
 #[test]
@@ -259,6 +292,40 @@ fn a_grouping_counts_until_the_api_server_shows_the_real_thing() {
 }
 
 #[test]
+fn a_group_that_is_not_written_yet_is_as_old_as_its_first_pod() {
+    let created = |events: &[Event]| {
+        let groups = events.iter().filter_map(|event| match event {
+            Event::Group(group) => Some(group.created.0 / 1000),
+            _ => None,
+        });
+        groups.collect::<Vec<_>>()
+    };
+    let of = |name: &str, second: u8| {
+        let stamp = format!("1970-01-01T00:00:{second}Z");
+        Object::Pod(read(&format!(
+            "{{metadata: {{name: {name}, namespace: ns, uid: {name}, creationTimestamp: '{stamp}'}}, \
+             spec: {{schedulerName: kai-scheduler, containers: []}}, status: {{phase: Pending}}}}"
+        )))
+    };
+    let grouped = |name: &str| {
+        let Change::Grouped(grouping) = grouping(name, "g", None) else {
+            panic!("a grouping")
+        };
+        let pod = name.to_owned();
+        Change::Grouped(Grouping { pod, ..grouping })
+    };
+    let mut world = World::default();
+    for (name, second) in [("b", 20), ("a", 10), ("c", 30)] {
+        world.apply(of(name, second));
+    }
+    assert_eq!(created(&world.0.apply(&grouped("b")).events), [20]);
+    assert_eq!(created(&world.0.apply(&grouped("a")).events), [10]);
+    assert!(created(&world.0.apply(&grouped("c")).events).is_empty());
+    let written = group("creationTimestamp: '1970-01-01T00:00:40Z'", "queue: drafted");
+    assert_eq!(created(&world.apply(written)), [40], "then its object says");
+}
+
+#[test]
 fn a_grouping_of_a_pod_that_is_gone_leaves_nothing() {
     let mut world = World::default();
     world.apply(pod("u", ""));
@@ -364,10 +431,22 @@ fn bad_objects_are_told_of_and_stop_nothing() {
     let told: Vec<_> = pod.rejections.iter().map(ToString::to_string).collect();
     assert_eq!(
         told,
-        ["Pod ns/p: gpu-fraction: value \"half\" is not a number above 0 and at most 1 and is ignored"]
+        ["Pod ns/p: gpu-fraction annotation value must be a positive number smaller than 1.0"]
     );
     let Some(Event::Pod(input)) = pod.events.first() else {
         panic!("{:?}", pod.events)
     };
     assert_eq!(input.status, PodStatus::Pending);
+}
+
+/// The annotation that makes a mirror under test panic, as a fault of ours would.
+const FAULT: &str = "example.com/fault";
+
+/// Panics if the object says so.
+pub(super) fn panic_if_told(change: &Change) {
+    if let Change::Applied(Object::Pod(pod)) = change
+        && let Some(fault) = pod.annotations.get(FAULT)
+    {
+        panic!("{fault}");
+    }
 }

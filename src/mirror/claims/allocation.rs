@@ -214,7 +214,9 @@ fn share_id(claim: Option<&ResourceClaim>, key: &Name, at: usize) -> String {
     let uid = claim.and_then(|claim| claim.metadata.uid.as_deref()).unwrap_or(key);
     let digest = Sha256::digest(format!("{uid}/{at}"));
     let mut bytes = [0; 16];
-    bytes.copy_from_slice(&digest[..16]);
+    for (byte, hashed) in bytes.iter_mut().zip(&digest) {
+        *byte = *hashed;
+    }
     uuid::Builder::from_random_bytes(bytes).into_uuid().to_string()
 }
 

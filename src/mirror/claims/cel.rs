@@ -13,16 +13,13 @@ use cel::objects::{Key, Map, Opaque};
 use cel::{ExecutionError, Value};
 use k8s_openapi::api::resource::v1::{Device, DeviceAttribute};
 
+use crate::api::limits;
 use crate::api::quantity::{self, Amount};
 
-/// The API server takes no longer ones.
-const LONGEST: usize = 10 * 1024;
 /// Operators: how deep an expression can be at most, beside what follows.
 const MOST_OPERATORS: usize = 120;
 /// Brackets within brackets, and fields of fields.
 const DEEPEST: usize = 16;
-/// Steps that loops may come to.
-const MOST_STEPS: usize = 1_000_000;
 /// Attributes and capacities of a device.
 const MOST_ENTRIES: usize = 32;
 /// What loops.
@@ -31,9 +28,8 @@ const LOOPS: [&str; 5] = [".all(", ".exists(", ".exists_one(", ".map(", ".filter
 static ENVIRONMENT: LazyLock<Arc<cel::Env>> = LazyLock::new(|| {
     let mut environment = cel::Env::stdlib();
     for extension in [cel::extensions::strings, cel::extensions::lists] {
-        environment
-            .add_extension(extension)
-            .expect("the extensions do not collide");
+        let added = environment.add_extension(extension);
+        debug_assert!(added.is_ok(), "the extensions do not collide");
     }
     Arc::new(environment)
 });
@@ -41,6 +37,8 @@ static ENVIRONMENT: LazyLock<Arc<cel::Env>> = LazyLock::new(|| {
 /// A compiled selector.
 pub struct Selector {
     program: cel::Program,
+    /// Steps that its loops may come to for one device.
+    pub steps: usize,
     /// Texts in it, which may name domains: those that a device says nothing about are empty, not missing.
     texts: Vec<String>,
 }
@@ -51,8 +49,9 @@ impl Selector {
     /// # Errors
     /// If it is no expression, or could cost too much.
     pub fn compile(text: &str) -> Result<Self, String> {
-        if text.len() > LONGEST {
-            return Err(format!("CEL compile error: longer than {LONGEST} characters"));
+        let longest = limits::CLAIM_SELECTOR_BYTES;
+        if text.len() > longest {
+            return Err(format!("CEL compile error: longer than {longest} characters"));
         }
         let texts = texts(text);
         let bare = without_texts(text);
@@ -63,7 +62,8 @@ impl Selector {
         let loops: usize = LOOPS.iter().map(|name| dense.matches(name).count()).sum();
         let entries = MOST_ENTRIES.max(dense.matches(',').count() + 1);
         let cost = entries.checked_pow(u32::try_from(loops).unwrap_or(u32::MAX));
-        if loops > 0 && cost.is_none_or(|cost| cost > MOST_STEPS) {
+        let steps = if loops > 0 { cost.unwrap_or(usize::MAX) } else { 0 };
+        if steps > limits::CLAIM_SELECTOR_STEPS {
             return Err("CEL compile error: the expression could cost too much".to_owned());
         }
         let compile = || {
@@ -73,7 +73,7 @@ impl Selector {
         };
         let program =
             on_a_deep_stack(compile).ok_or_else(|| "CEL compile error: the expression cannot be read".to_owned())??;
-        Ok(Self { program, texts })
+        Ok(Self { program, steps, texts })
     }
 
     /// Whether a device meets it.

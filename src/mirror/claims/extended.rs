@@ -1,5 +1,8 @@
 //! Extended resources that device classes stand for: a pod that asks for them by number gets a claim made for it, on nodes that do not offer them themselves.
 
+// Containers are named by their positions in one list, which are counted from its length.
+#![allow(clippy::indexing_slicing)]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

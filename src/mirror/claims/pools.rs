@@ -142,37 +142,43 @@ impl Slices {
         })
     }
 
-    /// Asks selectors about each device of a pool, in the order of [`Slices::read`].
+    /// The same where there is room for what goes deep.
     pub fn ask<'s>(
         &self,
         key: &PoolKey,
         pool: &mut PoolInput,
         selectors: impl Iterator<Item = (u32, &'s Selector)> + Clone + Send,
     ) {
-        if selectors.clone().next().is_none() {
-            return;
+        if selectors.clone().next().is_some() {
+            // What cannot be asked meets nothing.
+            let _ = on_a_deep_stack(|| self.ask_here(key, pool, selectors));
         }
+    }
+
+    /// Asks selectors about each device of a pool, in the order of [`Slices::read`].
+    pub fn ask_here<'s>(
+        &self,
+        key: &PoolKey,
+        pool: &mut PoolInput,
+        selectors: impl Iterator<Item = (u32, &'s Selector)> + Clone + Send,
+    ) {
         let slices = self.newest(key);
         let devices = slices.iter().flat_map(|slice| slice.spec.devices.iter().flatten());
         let devices: Vec<&Device> = devices.collect();
-        let ask_all = move || {
-            for (device, input) in devices.into_iter().zip(&mut pool.devices) {
-                let subject = Subject::new(&key.0, device);
-                for (number, selector) in selectors.clone() {
-                    input.meets.retain(|other| *other != number);
-                    input.fails.retain(|(other, _)| *other != number);
-                    match selector.meets(&subject) {
-                        Ok(true) => input.meets.push(number),
-                        Ok(false) => {}
-                        Err(error) => input.fails.push((number, error.into())),
-                    }
+        for (device, input) in devices.into_iter().zip(&mut pool.devices) {
+            let subject = Subject::new(&key.0, device);
+            for (number, selector) in selectors.clone() {
+                input.meets.retain(|other| *other != number);
+                input.fails.retain(|(other, _)| *other != number);
+                match selector.meets(&subject) {
+                    Ok(true) => input.meets.push(number),
+                    Ok(false) => {}
+                    Err(error) => input.fails.push((number, error.into())),
                 }
-                input.meets.sort_unstable();
-                input.fails.sort();
             }
-        };
-        // What cannot be asked meets nothing.
-        let _ = on_a_deep_stack(ask_all);
+            input.meets.sort_unstable();
+            input.fails.sort();
+        }
     }
 }
 

@@ -18,22 +18,32 @@ use crate::mirror::name;
 /// Nobody gets more GPUs with one pod. Sums of such numbers stay exact.
 pub const MOST_GPUS: i64 = 1_000_000;
 
-/// GPUs that a claim asks for, as queues count them: all that requests for so many of a GPU class come to.
-#[must_use]
-pub fn gpus(claim: &ResourceClaim) -> i64 {
+/// Devices that a claim asks for, as queues count them: the class of each request and how many of it. Requests that leave a choice
+/// do not count, nor those for administration, which take a device from nobody.
+pub fn devices(claim: &ResourceClaim) -> impl Iterator<Item = (&str, i64)> {
     let requests = claim
         .spec
         .devices
         .iter()
         .flat_map(|devices| devices.requests.iter().flatten());
     let exactly = requests.filter_map(|request| request.exactly.as_ref());
-    let counted = exactly.filter(|exactly| is_gpu(&exactly.device_class_name) && exactly.admin_access != Some(true));
-    let gpus = counted.map(|exactly| match exactly.allocation_mode.as_deref() {
-        Some("ExactCount") | None => exactly.count.unwrap_or(1).max(1),
-        Some("All") => 1,
-        Some(_) => 0,
-    });
-    gpus.fold(0, |sum: i64, gpus| sum.saturating_add(gpus)).min(MOST_GPUS)
+    let counted = exactly.filter(|exactly| exactly.admin_access != Some(true));
+    counted.map(|exactly| {
+        let count = match exactly.allocation_mode.as_deref() {
+            Some("ExactCount") | None => exactly.count.unwrap_or(1).max(1),
+            Some("All") => 1,
+            Some(_) => 0,
+        };
+        (exactly.device_class_name.as_str(), count)
+    })
+}
+
+/// GPUs that a claim asks for, as queues count them: all that requests for so many of a GPU class come to.
+#[must_use]
+pub fn gpus(claim: &ResourceClaim) -> i64 {
+    let gpus = devices(claim).filter(|(class, _)| is_gpu(class));
+    gpus.fold(0, |sum: i64, (_, gpus)| sum.saturating_add(gpus))
+        .min(MOST_GPUS)
 }
 
 /// Class and selectors of each way to meet a request.

@@ -3,6 +3,8 @@
 //! What is wanted per pod: `n0: d0 d1` = bound to n0 with these devices, in the order of its claims; `wait n0` = planned; `out` = evicted; `-` = nothing;
 //! `=` = runs on. `says`: part of what is reported about the pod.
 
+mod turns;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -10,7 +10,7 @@ fn base() -> Value {
     json!({
         "metadata": {"name": "a", "annotations": {"note": "x"}},
         "spec": {
-            "containers": [{"name": "main", "image": "one", "resources": {"requests": {"cpu": "1", "nvidia.com/gpu": "1"}}}],
+            "containers": [{"name": "main", "image": "one", "resources": {"requests": {"cpu": "1"}}}],
             "volumes": [{"name": "token-abcde", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}],
         },
     })
@@ -29,7 +29,7 @@ fn with(place: &str, value: &Value) -> Arc<Pod> {
 }
 
 fn needs(templates: &Templates, pod: &Arc<Pod>) -> Arc<Needs> {
-    templates.needs(pod, &gpus(), &mut Vec::new())
+    templates.needs(pod, true, &gpus(), &mut Vec::new())
 }
 
 #[test]
@@ -60,6 +60,7 @@ fn whatever_tells_needs_apart_is_seen() {
     for (place, value) in [
         ("/spec/containers/0/resources/requests/cpu", json!("2")),
         ("/spec/containers/0/resources/requests/memory", json!("1Gi")),
+        ("/spec/containers/0/resources/requests/nvidia.com~1gpu", json!("1")),
         (
             "/spec/containers/0/ports",
             json!([{"containerPort": 80, "hostPort": 80}]),
@@ -123,7 +124,7 @@ fn who_asks_for_nonsense_is_told_each_time() {
     let wild = with("/spec/containers/0/resources/requests/cpu", &json!("-1"));
     for _ in 0..2 {
         let mut problems = Vec::new();
-        templates.needs(&wild, &gpus(), &mut problems);
+        templates.needs(&wild, true, &gpus(), &mut problems);
         assert_eq!(problems.len(), 1);
     }
 }

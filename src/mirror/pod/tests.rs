@@ -218,13 +218,38 @@ fn pods_of_other_schedulers_are_foreign_and_utility_pods_are_marked() {
         "{metadata: {name: p, namespace: ns, annotations: {pod-group-name: g}}, spec: {schedulerName: default-scheduler, containers: []}}",
     );
     assert_eq!((foreign.foreign, foreign.group), (true, None));
-    let reservation = plain("{metadata: {name: p, labels: {app: kai-resource-reservation}}, spec: {containers: []}}");
-    assert_eq!(
-        (reservation.foreign, reservation.utility, reservation.reservation),
-        (true, true, true)
+    let scaling = plain(
+        "{metadata: {name: p, namespace: kai-scale-adjust}, spec: {serviceAccountName: kai-scale-adjust, containers: []}}",
     );
-    let scaling = plain("{metadata: {name: p, labels: {app: scaling-pod}}, spec: {containers: []}}");
     assert_eq!((scaling.utility, scaling.reservation), (true, false));
+}
+
+/// A pod with that namespace, service account, labels and number of GPUs: whether it is one of ours, and whether its GPU is in the sharing books.
+fn reservation(namespace: &str, account: &str, labels: &str, gpus: u32) -> (bool, bool) {
+    let read = plain(&format!(
+        "{{metadata: {{name: p, namespace: {namespace}, labels: {{{labels}}}}}, spec: {{serviceAccountName: {account}, nodeName: n, containers: [
+            {{name: c, resources: {{requests: {{nvidia.com/gpu: '{gpus}'}}}}}}]}}}}"
+    ));
+    (read.utility, read.reservation)
+}
+
+#[test]
+fn a_reservation_pod_is_one_of_its_namespace_with_its_service_account_that_holds_one_gpu_for_one_group() {
+    let ours = "kai-resource-reservation";
+    let group = "app: kai-resource-reservation, runai-gpu-group: g";
+    assert_eq!(reservation(ours, ours, group, 1), (true, true));
+    // What a tenant can write.
+    assert_eq!(reservation("team", ours, group, 1), (false, false));
+    assert_eq!(reservation("team", "default", group, 8), (false, false));
+    assert_eq!(reservation(ours, "default", group, 1), (false, false));
+    assert_eq!(reservation("team", "default", "app: scaling-pod", 8), (false, false));
+    // What holds more or less than a shared GPU counts for what it asks for.
+    assert_eq!(reservation(ours, ours, group, 8), (true, false));
+    assert_eq!(reservation(ours, ours, group, 0), (true, false));
+    assert_eq!(
+        reservation(ours, ours, "app: kai-resource-reservation", 1),
+        (true, false)
+    );
 }
 
 #[test]
@@ -240,15 +265,19 @@ fn a_finished_pod_keeps_its_group_although_its_spec_is_gone() {
 
 #[test]
 fn pods_that_cannot_be_served_say_why() {
-    let blocked =
-        |metadata: &str, spec: &str| plain(&format!("{{metadata: {{name: p, {metadata}}}, spec: {{{spec}}}}}")).blocked;
+    let blocked = |metadata: &str, spec: &str| {
+        plain(&format!(
+            "{{metadata: {{name: p, {metadata}}}, spec: {{schedulerName: kai-scheduler, {spec}}}}}"
+        ))
+        .blocked
+    };
     assert_eq!(blocked("", "containers: [], resourceClaims: [{name: gpu}]"), None);
     let devices = "annotations: {gpu-fraction: '0.5', gpu-fraction-num-devices: '0'}";
     assert_eq!(
         blocked(devices, "containers: []").as_deref(),
-        Some("the pod asks for a share of no GPU: annotation gpu-fraction-num-devices must be above 0")
+        Some("fraction count annotation value must be a positive integer greater than 0")
     );
-    assert_eq!(blocked("annotations: {gpu-fraction: much}", "containers: []"), None);
+    assert!(blocked("annotations: {gpu-fraction: much}", "containers: []").is_some());
 }
 
 #[test]

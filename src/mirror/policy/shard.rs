@@ -34,6 +34,7 @@ const PLUGINS: &[(&str, i64)] = &[
     ("sg-nodelocalgreedy", 360),
     ("sg-multinodegang", 350),
     ("sg-complete", 340),
+    ("spare", 330),
     ("gpupack", 300),
     ("gpuspread", 300),
     ("nodeplacement", 200),
@@ -148,11 +149,13 @@ fn default_plugins<'s>(
     };
     let mut plugins: BTreeMap<_, _> = PLUGINS.iter().map(candidate).collect();
     let mut set = |plugin: &str, argument: &str, value: String| {
-        plugins
-            .get_mut(plugin)
-            .expect("every plugin with arguments is in the list")
-            .arguments
-            .insert(argument.to_owned(), value);
+        debug_assert!(
+            plugins.contains_key(plugin),
+            "every plugin with arguments is in the list"
+        );
+        if let Some(plugin) = plugins.get_mut(plugin) {
+            plugin.arguments.insert(argument.to_owned(), value);
+        }
     };
     set("nodeplacement", "gpu", gpu.to_owned());
     set("nodeplacement", "cpu", cpu.to_owned());

@@ -137,7 +137,7 @@ fn an_empty_shard_has_the_default_order() {
     let (actions, plugins) = effective_of("{}");
     assert_eq!(actions, "allocate, consolidation, reclaim, preempt, stalegangeviction");
     let expected = "predicates proportion priority nodeavailability resourcetype podaffinity elastic kubeflow ray subgrouporder taskorder nominatednode \
-                    dynamicresources minruntime topology devicelocality podtopologyspread snapshot sg-nodelocalgreedy sg-multinodegang sg-complete gpupack nodeplacement gpusharingorder";
+                    dynamicresources minruntime topology devicelocality podtopologyspread snapshot sg-nodelocalgreedy sg-multinodegang sg-complete spare gpupack nodeplacement gpusharingorder";
     assert_eq!(plugins.join(" "), expected);
 }
 
@@ -147,7 +147,7 @@ fn the_placement_strategy_chooses_plugins_and_actions() {
         let (actions, plugins) = effective_of(yaml);
         let from = plugins
             .iter()
-            .position(|plugin| plugin == "sg-complete")
+            .position(|plugin| plugin == "spare")
             .expect("the plugin is on");
         (actions, plugins[from + 1..].join(" "))
     };
@@ -236,6 +236,11 @@ fn minimum_runtimes_and_flags_reach_the_policy() {
     assert_eq!(
         (read.policy.max_consolidation_victims, read.policy.node_pool.as_str()),
         (Some(7), "pool-a")
+    );
+    assert_eq!(
+        Policy::default().max_consolidation_victims,
+        Some(16),
+        "where nothing is said"
     );
     assert_eq!(
         texts(read.notes),

@@ -14,7 +14,7 @@ fn pod(yaml: &str) -> Pod {
 
 fn request(yaml: &str) -> (Amounts, GpuRequest, Vec<Problem>) {
     let mut problems = Vec::new();
-    let (amounts, gpu) = of_pod(&pod(yaml), &gpus(), &mut problems);
+    let (amounts, gpu) = of_pod(&pod(yaml), true, &gpus(), &mut problems);
     (amounts, gpu, problems)
 }
 
@@ -115,71 +115,112 @@ fn what_cannot_be_read_is_told() {
     );
 }
 
-/// (kind, devices, portion in thousandths, memory)
-fn check_annotations(annotations: &str, expected: (GpuKind, i64, i64, i64), told: usize) {
+/// (kind, devices, portion in thousandths, memory), of a pod with so many whole GPUs; and what is told.
+fn check_annotations(annotations: &str, whole: u32, expected: (GpuKind, i64, i64, i64), told: &[&str]) {
+    let requests = if whole == 0 {
+        String::new()
+    } else {
+        format!("nvidia.com/gpu: {whole}")
+    };
     let (_, gpu, problems) = request(&format!(
-        "{{metadata: {{annotations: {{{annotations}}}}}, spec: {{containers: [{{name: a, resources: {{requests: {{nvidia.com/gpu: 2}}}}}}]}}}}"
+        "{{metadata: {{annotations: {{{annotations}}}}}, spec: {{containers: [{{name: a, resources: {{requests: {{{requests}}}}}}}]}}}}"
     ));
     assert_eq!(
         (gpu.kind, gpu.count, gpu.portion / (WHOLE / 1000), gpu.memory),
         expected,
         "{annotations}"
     );
-    assert_eq!(problems.len(), told, "{annotations}: {problems:?}");
+    let problems: Vec<_> = problems.iter().map(ToString::to_string).collect();
+    assert_eq!(problems, told, "{annotations}");
 }
 
 #[test]
 fn annotations_ask_for_shares_of_gpus() {
     use GpuKind::{Fraction, Memory, Regular};
-    check_annotations("", (Regular, 2, 1000, 0), 0);
-    check_annotations("gpu-fraction: '0.5'", (Fraction, 1, 500, 0), 0);
-    check_annotations("gpu-fraction: '1'", (Fraction, 1, 1000, 0), 0);
-    check_annotations("gpu-fraction: '5e-1'", (Fraction, 1, 500, 0), 0);
+    check_annotations("", 2, (Regular, 2, 1000, 0), &[]);
+    check_annotations("gpu-fraction: '0.5'", 0, (Fraction, 1, 500, 0), &[]);
+    check_annotations("gpu-fraction: '5e-1'", 0, (Fraction, 1, 500, 0), &[]);
     check_annotations(
         "gpu-fraction: '0.5', gpu-fraction-num-devices: '3'",
-        (Fraction, 3, 500, 0),
         0,
+        (Fraction, 3, 500, 0),
+        &[],
     );
-    check_annotations("gpu-memory: '1024'", (Memory, 1, 0, 1024), 0);
+    check_annotations("gpu-memory: '1024'", 0, (Memory, 1, 0, 1024), &[]);
     check_annotations(
         "gpu-memory: '1024', gpu-fraction-num-devices: '2'",
-        (Memory, 2, 0, 1024),
         0,
-    );
-    check_annotations("gpu-fraction: '0.5', gpu-memory: '1024'", (Fraction, 1, 500, 0), 0);
-    check_annotations("gpu-fraction-num-devices: '2'", (Regular, 2, 1000, 0), 0);
-}
-
-#[test]
-fn annotations_that_mean_nothing_are_ignored_and_told() {
-    use GpuKind::{Fraction, Memory, Regular};
-    for fraction in ["1.5", "0", "-0.5", "abc", "NaN", "inf", "500m", ""] {
-        check_annotations(&format!("gpu-fraction: '{fraction}'"), (Regular, 2, 1000, 0), 1);
-    }
-    for memory in ["2Gi", "-5", "0"] {
-        check_annotations(&format!("gpu-memory: '{memory}'"), (Regular, 2, 1000, 0), 1);
-    }
-    check_annotations(
-        "gpu-memory: '1024', gpu-fraction: '1.5', gpu-fraction-num-devices: '2'",
         (Memory, 2, 0, 1024),
-        1,
+        &[],
     );
+    check_annotations("gpu-memory: '9223372036854775808'", 0, (Memory, 1, 0, 1 << 28), &[]);
+}
+
+#[test]
+fn whole_gpus_count_whatever_annotations_say_beside_them() {
+    use GpuKind::Regular;
+    let both = "cannot have both GPU fraction request and whole GPU resource request/limit";
+    check_annotations("gpu-fraction: '0.01'", 8, (Regular, 8, 1000, 0), &[both]);
     check_annotations(
-        "gpu-fraction: '0.25', gpu-fraction-num-devices: 'x'",
-        (Fraction, 1, 250, 0),
-        1,
+        "gpu-memory: '1'",
+        8,
+        (Regular, 8, 1000, 0),
+        &["cannot request both GPU and GPU memory"],
     );
+    let mig = "cannot have both a whole GPU resource request/limit and MIG instances in annotations (nvidia.com/mig-…)";
+    check_annotations("nvidia.com/mig-none: '1'", 8, (Regular, 8, 1000, 0), &[mig]);
+}
+
+#[test]
+fn annotations_of_pods_of_other_schedulers_mean_nothing() {
+    for annotation in [
+        "gpu-fraction: '0.01'",
+        "gpu-memory: nonsense",
+        "nvidia.com/mig-none: '1'",
+    ] {
+        let pod = pod(&format!(
+            "{{metadata: {{annotations: {{{annotation}}}}}, spec: {{containers: [{{name: a, resources: {{requests: {{nvidia.com/gpu: 8}}}}}}]}}}}"
+        ));
+        let mut problems = Vec::new();
+        let (_, gpu) = of_pod(&pod, false, &gpus(), &mut problems);
+        assert_eq!(
+            (gpu.kind, gpu.count, gpu.portion),
+            (GpuKind::Regular, 8, WHOLE),
+            "{annotation}"
+        );
+        assert_eq!(problems, [], "{annotation}");
+    }
+}
+
+#[test]
+fn annotations_that_make_no_sense_are_told() {
+    use GpuKind::Regular;
+    let nothing = (Regular, 0, 0, 0);
+    let fraction = "gpu-fraction annotation value must be a positive number smaller than 1.0";
+    for text in ["1", "1.5", "0", "-0.5", "abc", "inf", "500m", ""] {
+        check_annotations(&format!("gpu-fraction: '{text}'"), 0, nothing, &[fraction]);
+    }
+    let memory = "gpu-memory annotation value must be a positive integer greater than 0";
+    for text in ["2Gi", "-5", "0"] {
+        check_annotations(&format!("gpu-memory: '{text}'"), 0, nothing, &[memory]);
+    }
+    let devices = "fraction count annotation value must be a positive integer greater than 0";
+    for text in ["x", "0"] {
+        let annotations = format!("gpu-fraction: '0.25', gpu-fraction-num-devices: '{text}'");
+        check_annotations(&annotations, 0, nothing, &[devices]);
+    }
     check_annotations(
-        "gpu-fraction: '0.25', gpu-fraction-num-devices: '0'",
-        (Fraction, 0, 250, 0),
-        1,
+        "gpu-fraction: '0.5', gpu-memory: '1024'",
+        0,
+        nothing,
+        &["cannot request both GPU and GPU memory"],
     );
 }
 
 #[test]
-fn mig_profiles_in_annotations_replace_everything() {
+fn mig_profiles_in_annotations_are_asked_for() {
     let (_, gpu, problems) = request(
-        "{metadata: {annotations: {nvidia.com/mig-1g.5gb: '2', nvidia.com/mig-2g.10gb: many}}, spec: {containers: [{name: a, resources: {requests: {nvidia.com/gpu: 1}}}]}}",
+        "{metadata: {annotations: {nvidia.com/mig-1g.5gb: '2', nvidia.com/mig-2g.10gb: many}}, spec: {containers: [{name: a}]}}",
     );
     assert_eq!(
         gpu,
@@ -228,8 +269,8 @@ fn a_node_adds_up_its_vendors_and_keeps_its_profiles() {
 fn other_vendors_count_as_gpus_where_the_settings_say_so() {
     let pod = pod("spec: {containers: [{name: a, resources: {requests: {gpu.intel.com/xe: 2, amd.com/gpu: 1}}}]}");
     let other = [gpus(), vec!["gpu.intel.com/xe".to_owned()]].concat();
-    let (_, plain) = of_pod(&pod, &gpus(), &mut Vec::new());
-    let (amounts, gpu) = of_pod(&pod, &other, &mut Vec::new());
+    let (_, plain) = of_pod(&pod, true, &gpus(), &mut Vec::new());
+    let (amounts, gpu) = of_pod(&pod, true, &other, &mut Vec::new());
     assert_eq!((plain.count, gpu.count), (1, 3));
     assert_eq!(amounts.other, []);
 }

@@ -1,0 +1,224 @@
+//! Objects that are set aside: which, and how many of each kind. Those that the model could not even be told of are ignored until they change.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use kube::{Resource, ResourceExt};
+
+use super::bounds::Excess;
+use super::identity::object_key;
+use super::{Change, Object, Problem, StorageObject};
+
+/// Which object it is, and in what state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Its kind.
+    pub kind: &'static str,
+    /// `namespace/name`; `/name` for cluster-scoped kinds.
+    pub key: Box<str>,
+    /// Its uid.
+    pub uid: String,
+    /// Its resource version.
+    pub version: Option<String>,
+}
+
+impl Identity {
+    /// The object of a change. A grouping is about its pod.
+    #[must_use]
+    pub fn of(change: &Change) -> Self {
+        match change {
+            Change::Applied(object) | Change::Deleted(object) => of_object(object),
+            Change::Grouped(grouping) => Self {
+                kind: "Pod",
+                key: object_key(&grouping.namespace, &grouping.pod),
+                uid: grouping.uid.clone(),
+                version: None,
+            },
+        }
+    }
+
+    /// An object of the API.
+    #[must_use]
+    pub fn of_resource<K: Resource<DynamicType = ()>>(object: &K) -> Self {
+        Self {
+            kind: match K::kind(&()) {
+                Cow::Borrowed(kind) => kind,
+                Cow::Owned(_) => "other",
+            },
+            key: object_key(&object.namespace().unwrap_or_default(), &object.name_any()),
+            uid: object.uid().unwrap_or_default(),
+            version: object.resource_version(),
+        }
+    }
+
+    /// Its namespace, which may be empty, and its name.
+    #[must_use]
+    pub fn names(&self) -> (&str, &str) {
+        self.key.split_once('/').unwrap_or_default()
+    }
+}
+
+fn of_object(object: &Object) -> Identity {
+    match object {
+        Object::Pod(pod) => Identity {
+            kind: "Pod",
+            key: pod.key.clone(),
+            uid: pod.pod.uid.to_string(),
+            version: pod.version.as_deref().map(ToOwned::to_owned),
+        },
+        Object::PodGroup(group) => Identity {
+            kind: "PodGroup",
+            key: object_key(group.key.namespace(), group.key.name()),
+            uid: group.uid.to_string(),
+            version: group.version.as_deref().map(ToOwned::to_owned),
+        },
+        Object::Node(object) => Identity::of_resource(&**object),
+        Object::Queue(object) => Identity::of_resource(&**object),
+        Object::BindRequest(object) => Identity::of_resource(&**object),
+        Object::PriorityClass(object) => Identity::of_resource(&**object),
+        Object::Topology(object) => Identity::of_resource(&**object),
+        Object::Namespace(object) => Identity::of_resource(&**object),
+        Object::PodDisruptionBudget(object) => Identity::of_resource(&**object),
+        Object::NodeResourceTopology(object) => Identity::of_resource(&**object),
+        Object::ConfigMap(object) => Identity::of_resource(&**object),
+        Object::ResourceClaim(object) => Identity::of_resource(&**object),
+        Object::DeviceClass(object) => Identity::of_resource(&**object),
+        Object::ResourceSlice(object) => Identity::of_resource(&**object),
+        Object::Storage(StorageObject::Claim(object)) => Identity::of_resource(&**object),
+        Object::Storage(StorageObject::Volume(object)) => Identity::of_resource(&**object),
+        Object::Storage(StorageObject::Class(object)) => Identity::of_resource(&**object),
+        Object::Storage(StorageObject::Driver(object)) => Identity::of_resource(&**object),
+        Object::Storage(StorageObject::Node(object)) => Identity::of_resource(&**object),
+        Object::Storage(StorageObject::Capacity(object)) => Identity::of_resource(&**object),
+        Object::Storage(StorageObject::Attachment(object)) => Identity::of_resource(&**object),
+    }
+}
+
+/// Objects that are set aside.
+#[derive(Debug, Default)]
+pub struct Aside {
+    /// Those that exceed a limit, and are known in part.
+    limited: BTreeMap<(&'static str, Box<str>), Excess>,
+    /// Those that could not be taken in. They are ignored.
+    left_out: BTreeMap<(&'static str, Box<str>), LeftOut>,
+    counts: BTreeMap<&'static str, usize>,
+    changed: bool,
+}
+
+#[derive(Clone, Debug)]
+struct LeftOut {
+    uid: String,
+    version: Option<String>,
+    /// How often it could not be taken in.
+    times: u32,
+    /// It has changed since, and is tried again.
+    tried_again: bool,
+}
+
+/// What is said of an object that could not be taken in.
+pub const LEFT_OUT: &str = "the scheduler failed when it read this object: set aside until it changes";
+
+/// An object that could not be taken in so often is not tried again when it changes, only when it is made anew.
+const TRIES: u32 = 3;
+
+impl Aside {
+    /// Notes the limit that an object exceeds, if it does.
+    pub fn limit(&mut self, kind: &'static str, key: &str, excess: Option<Excess>) {
+        if excess.is_none() && self.limited.is_empty() {
+            return;
+        }
+        let key = (kind, Box::from(key));
+        let before = match excess {
+            Some(excess) => self.limited.insert(key, excess),
+            None => self.limited.remove(&key),
+        };
+        if before.is_some() != excess.is_some() {
+            self.count(kind, excess.is_some());
+        }
+    }
+
+    /// What is set aside: kind, namespace (may be empty), name, and why.
+    pub fn all(&self) -> impl Iterator<Item = (&'static str, &str, &str, String)> {
+        let limited = self.limited.iter();
+        let limited = limited.map(|(object, excess)| (object, Problem::Excess(*excess).to_string()));
+        let left_out = self.left_out.iter().filter(|(_, left_out)| !left_out.tried_again);
+        let left_out = left_out.map(|(object, _)| (object, LEFT_OUT.to_owned()));
+        limited.chain(left_out).map(|((kind, key), why)| {
+            let (namespace, name) = key.split_once('/').unwrap_or_default();
+            (*kind, namespace, name, why)
+        })
+    }
+
+    /// From now on an object is ignored until it changes.
+    pub fn leave_out(&mut self, object: &Identity) {
+        let key = (object.kind, object.key.clone());
+        let before = self.left_out.get(&key).filter(|before| before.uid == object.uid);
+        let times = before.map_or(0, |before| before.times) + 1;
+        let left_out = LeftOut {
+            uid: object.uid.clone(),
+            version: object.version.clone(),
+            times,
+            tried_again: false,
+        };
+        let before = self.left_out.insert(key, left_out);
+        if before.is_none_or(|before| before.tried_again) {
+            self.count(object.kind, true);
+        }
+    }
+
+    /// Whether a change is to be ignored, because its object is left out.
+    pub fn ignores(&mut self, change: &Change) -> bool {
+        if self.left_out.is_empty() {
+            return false;
+        }
+        let object = Identity::of(change);
+        let key = (object.kind, object.key.clone());
+        let Some(left_out) = self.left_out.get_mut(&key) else {
+            return false;
+        };
+        let out = !left_out.tried_again;
+        let same = left_out.uid == object.uid;
+        if matches!(change, Change::Deleted(_)) || !same {
+            self.left_out.remove(&key);
+            if out {
+                self.count(object.kind, false);
+            }
+            return false;
+        }
+        if !out {
+            return false;
+        }
+        let again = matches!(change, Change::Applied(_)) && left_out.version != object.version;
+        if !again || left_out.times >= TRIES {
+            return true;
+        }
+        left_out.tried_again = true;
+        self.count(object.kind, false);
+        false
+    }
+
+    /// What was left out stays so in the mirror that follows.
+    pub fn follow(&mut self, before: &Self) {
+        for ((kind, key), left_out) in &before.left_out {
+            self.left_out.insert((*kind, key.clone()), left_out.clone());
+            if !left_out.tried_again {
+                self.count(kind, true);
+            }
+        }
+        for kind in before.counts.keys() {
+            self.counts.entry(kind).or_default();
+        }
+        self.changed = true;
+    }
+
+    fn count(&mut self, kind: &'static str, more: bool) {
+        let count = self.counts.entry(kind).or_default();
+        *count = if more { *count + 1 } else { count.saturating_sub(1) };
+        self.changed = true;
+    }
+
+    /// How many objects of each kind are set aside, if that changed since it was last asked.
+    pub fn news(&mut self) -> Option<&BTreeMap<&'static str, usize>> {
+        std::mem::take(&mut self.changed).then_some(&self.counts)
+    }
+}

@@ -1,0 +1,223 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+fn pod(metadata: Value, spec: Value) -> Pod {
+    serde_json::from_value(json!({"metadata": metadata, "spec": spec})).unwrap()
+}
+
+fn spec(mut rest: Value) -> Pod {
+    if rest.get("containers").is_none() {
+        rest["containers"] = json!([]);
+    }
+    pod(json!({}), rest)
+}
+
+fn list(count: usize, one: impl Fn(usize) -> Value) -> Value {
+    (0..count).map(one).collect()
+}
+
+fn map(count: usize, prefix: &str) -> Value {
+    let entries = (0..count).map(|at| (format!("{prefix}{at}"), json!("1")));
+    Value::Object(entries.collect())
+}
+
+fn term(selector: Value) -> Value {
+    json!({"topologyKey": "zone", "labelSelector": selector})
+}
+
+fn near(required: Value, preferred: Value) -> Pod {
+    spec(json!({"affinity": {"podAntiAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": required,
+        "preferredDuringSchedulingIgnoredDuringExecution": preferred,
+    }}}))
+}
+
+fn requirement(values: usize) -> Value {
+    json!({"key": "k", "operator": "NotIn", "values": list(values, |at| json!(format!("v{at}")))})
+}
+
+fn node_affinity(requirements: Value) -> Pod {
+    let term = json!([{"matchExpressions": requirements}]);
+    let required = json!({"nodeSelectorTerms": term});
+    spec(json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}}))
+}
+
+/// A limit, and a pod with so many of what it limits.
+type Case = (&'static str, usize, fn(usize) -> Pod);
+
+const CASES: &[Case] = &[
+    ("labels that name a GPU group", limits::GPU_GROUPS_PER_POD, |count| {
+        pod(
+            json!({"labels": map(count, label::GPU_GROUP_PREFIX)}),
+            json!({"containers": []}),
+        )
+    }),
+    ("labels", limits::LABELS_PER_POD, |count| {
+        pod(json!({"labels": map(count, "l")}), json!({"containers": []}))
+    }),
+    ("annotations", limits::ANNOTATIONS_PER_POD, |count| {
+        pod(json!({"annotations": map(count, "a")}), json!({"containers": []}))
+    }),
+    ("containers", limits::CONTAINERS_PER_POD, |count| {
+        let half = |from: usize| list(count / 2, |at| json!({"name": format!("c{}", from + at)}));
+        let odd = list(count % 2, |_| json!({"name": "e"}));
+        spec(json!({"containers": half(0), "initContainers": half(count), "ephemeralContainers": odd}))
+    }),
+    ("names of resources", limits::RESOURCE_NAMES_PER_POD, |count| {
+        let container = |prefix: &str| json!({"name": prefix, "resources": {"requests": map(count / 2, prefix)}});
+        let overhead = map(count % 2, "overhead");
+        spec(
+            json!({"containers": [container("a.com/r"), container("a.com/r"), container("b.com/r")], "overhead": overhead}),
+        )
+    }),
+    ("ports", limits::PORTS_PER_POD, |count| {
+        spec(json!({"containers": [{"name": "c", "ports": list(count, |at| json!({"containerPort": at}))}]}))
+    }),
+    (
+        "entries of the node selector",
+        limits::NODE_SELECTORS_PER_POD,
+        |count| spec(json!({"nodeSelector": map(count, "n")})),
+    ),
+    ("tolerations", limits::TOLERATIONS_PER_POD, |count| {
+        spec(json!({"tolerations": list(count, |at| json!({"key": format!("t{at}"), "operator": "Exists"}))}))
+    }),
+    ("volumes", limits::VOLUMES_PER_POD, |count| {
+        spec(json!({"volumes": list(count, |at| json!({"name": format!("v{at}"), "emptyDir": {}}))}))
+    }),
+    ("claims for devices", limits::CLAIMS_PER_POD, |count| {
+        spec(json!({"resourceClaims": list(count, |at| json!({"name": format!("c{at}")}))}))
+    }),
+    (
+        "requirements of the node affinity",
+        limits::NODE_REQUIREMENTS_PER_POD,
+        |count| node_affinity(list(count, |_| requirement(0))),
+    ),
+    ("values in the node affinity", limits::NODE_VALUES_PER_POD, |count| {
+        node_affinity(json!([requirement(count / 2), requirement(count - count / 2)]))
+    }),
+    (
+        "affinity terms to other pods",
+        limits::AFFINITY_TERMS_PER_POD,
+        |count| {
+            let preferred = list(count / 2, |_| json!({"weight": 1, "podAffinityTerm": term(json!({}))}));
+            near(list(count - count / 2, |_| term(json!({}))), preferred)
+        },
+    ),
+    (
+        "requirements in an affinity term",
+        limits::SELECTOR_REQUIREMENTS,
+        |count| near(json!([term(json!({"matchLabels": map(count, "l")}))]), json!([])),
+    ),
+    ("values in an affinity term", limits::SELECTOR_VALUES, |count| {
+        near(
+            json!([term(json!({"matchExpressions": [requirement(count)]}))]),
+            json!([]),
+        )
+    }),
+    (
+        "topology spread constraints",
+        limits::SPREAD_CONSTRAINTS_PER_POD,
+        |count| {
+            let one = |_| json!({"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"});
+            spec(json!({"topologySpreadConstraints": list(count, one)}))
+        },
+    ),
+    (
+        "values in a topology spread constraint",
+        limits::SELECTOR_VALUES,
+        |count| {
+            let selector = json!({"matchExpressions": [requirement(count)]});
+            let one = json!({"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector});
+            spec(json!({"topologySpreadConstraints": [one]}))
+        },
+    ),
+];
+
+#[test]
+fn a_pod_may_have_as_many_as_the_limit_says() {
+    for (what, limit, build) in CASES {
+        assert_eq!(of_pod(&build(*limit)), None, "{what}");
+        let one_more = build(limit + 1);
+        let excess = Some(Excess { what, limit: *limit });
+        assert_eq!(of_pod(&one_more), excess);
+    }
+}
+
+#[test]
+fn what_is_cut_is_small_and_exceeds_the_limit_still() {
+    for (what, limit, build) in CASES {
+        let whole = build(*limit);
+        let mut same = whole.clone();
+        cut_pod(&mut same);
+        assert_eq!(same, whole, "{what}: within the limit nothing is cut");
+        let mut cut = build(40_000);
+        cut_pod(&mut cut);
+        let excess = of_pod(&cut).map(|excess| excess.limit);
+        assert_eq!(excess, Some(*limit), "{what}");
+        // Containers stay all: what a pod on a node is charged for is theirs.
+        if *what != "containers" {
+            let length = serde_json::to_string(&cut).unwrap().len();
+            assert!(length < 200_000, "{what}: {length} bytes are left");
+        }
+    }
+}
+
+#[test]
+fn what_a_pod_is_charged_for_is_cut_last() {
+    let mut requests = map(20_000, "a.com/r");
+    for name in ["cpu", "memory", "nvidia.com/gpu", "nvidia.com/mig-1g.5gb"] {
+        requests[name] = json!("3");
+    }
+    let mut labels = map(20_000, "a");
+    labels[label::GPU_GROUP] = json!("g");
+    labels[label::SUBGROUP_NAME] = json!("s");
+    let mut annotations = map(20_000, "a");
+    annotations[annotation::POD_GROUP_NAME] = json!("pg");
+    annotations[annotation::GPU_FRACTION] = json!("0.5");
+    let containers = json!([{"name": "c", "resources": {"requests": requests}}]);
+    let mut cut = pod(
+        json!({"labels": labels, "annotations": annotations}),
+        json!({"containers": containers}),
+    );
+    cut_pod(&mut cut);
+    let spec = cut.spec.unwrap();
+    let left = spec.containers[0]
+        .resources
+        .as_ref()
+        .unwrap()
+        .requests
+        .as_ref()
+        .unwrap();
+    assert_eq!(left.len(), limits::RESOURCE_NAMES_PER_POD + 1);
+    for name in ["cpu", "memory", "nvidia.com/gpu", "nvidia.com/mig-1g.5gb"] {
+        assert!(left.contains_key(name), "{name}");
+    }
+    let labels = cut.metadata.labels.unwrap();
+    assert!(labels.contains_key(label::GPU_GROUP) && labels.contains_key(label::SUBGROUP_NAME));
+    let annotations = cut.metadata.annotations.unwrap();
+    assert!(annotations.contains_key(annotation::POD_GROUP_NAME) && annotations.contains_key(annotation::GPU_FRACTION));
+}
+
+fn sub(name: usize, parent: Option<usize>) -> SubGroup {
+    SubGroup {
+        name: format!("s{name}"),
+        parent: parent.map(|parent| format!("s{parent}")),
+        ..SubGroup::default()
+    }
+}
+
+#[test]
+fn sub_groups_are_bounded_in_number_and_depth() {
+    let chain = |length: usize| -> Vec<SubGroup> { (0..length).map(|at| sub(at, at.checked_sub(1))).collect() };
+    let flat = |length: usize| -> Vec<SubGroup> { (0..length).map(|at| sub(at, None)).collect() };
+    let said = |subs: &[SubGroup]| of_group(subs).map(|excess| excess.to_string());
+    assert_eq!(said(&chain(limits::SUB_GROUP_DEPTH)), None);
+    let deep = Some("more than 16 levels of sub-groups".to_owned());
+    assert_eq!(said(&chain(limits::SUB_GROUP_DEPTH + 1)), deep);
+    assert_eq!(said(&chain(4_000)), deep);
+    assert_eq!(said(&flat(limits::SUB_GROUPS_PER_POD_GROUP)), None);
+    assert_eq!(said(&flat(10_000)).as_deref(), Some("more than 4096 sub-groups"));
+    let circle = [sub(0, Some(1)), sub(1, Some(0))];
+    assert_eq!(said(&circle), deep, "a circle has no end");
+}

@@ -1,0 +1,216 @@
+//! Selectors that claims and classes use, by number, and which of them are still to be asked about devices.
+//!
+//! Asking takes time, and who writes many selectors must not keep others from being scheduled: only so much is done at once, namespace by namespace
+//! in turn. The rest waits, and claims with it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+
+use super::cel::Selector;
+use super::pools::PoolKey;
+use crate::api::limits;
+use crate::engine::input::Table;
+
+/// What asking about one device counts, beside the steps of loops.
+const PER_DEVICE: usize = 100;
+/// What compiling a selector counts.
+const COMPILING: usize = 5_000;
+/// What is said of a claim whose selectors wait.
+const WAITS: &str = "CEL expression waits for its turn to be evaluated";
+
+/// A selector that somebody uses.
+struct Known {
+    text: String,
+    /// `None` until its turn comes.
+    compiled: Option<Result<Selector, String>>,
+    /// It has been asked about every device.
+    asked: bool,
+    /// Who uses it, and how often.
+    users: BTreeMap<Box<str>, usize>,
+}
+
+/// A selector to be asked about the pools from one on.
+pub struct Job {
+    /// Which selector.
+    pub number: u32,
+    /// The first pool that it has not been asked about; `None` = all.
+    pub from: Option<PoolKey>,
+    namespace: Box<str>,
+}
+
+impl Job {
+    /// The pools that are left.
+    #[must_use]
+    pub fn pools(&self) -> (Bound<PoolKey>, Bound<PoolKey>) {
+        let from = self.from.clone().map_or(Bound::Unbounded, Bound::Included);
+        (from, Bound::Unbounded)
+    }
+}
+
+/// All selectors.
+pub struct Selectors {
+    numbers: Table<Box<str>, u32>,
+    known: Vec<Option<Known>>,
+    free: Vec<u32>,
+    waiting: BTreeMap<Box<str>, VecDeque<Job>>,
+    /// Whose turn it was last.
+    last: Box<str>,
+    /// How many steps may still be made at once.
+    pub left: usize,
+    /// Users of selectors that were asked about every device since somebody looked.
+    pub finished: Vec<Box<str>>,
+}
+
+impl Default for Selectors {
+    fn default() -> Self {
+        Self {
+            numbers: Table::default(),
+            known: Vec::new(),
+            free: Vec::new(),
+            waiting: BTreeMap::new(),
+            last: Box::default(),
+            left: limits::CLAIM_SELECTOR_STEPS_AT_ONCE,
+            finished: Vec::new(),
+        }
+    }
+}
+
+impl Selectors {
+    /// From now on a user (`namespace/name` of a claim, or a class) uses a selector once more. Whether it is new, and waits.
+    pub fn acquire(&mut self, text: &str, user: &str) -> bool {
+        let known = self.numbers.get(text).copied();
+        if let Some(known) = known.and_then(|number| self.known.get_mut(number as usize)?.as_mut()) {
+            *known.users.entry(user.into()).or_default() += 1;
+            return false;
+        }
+        let fresh = Some(Known {
+            text: text.to_owned(),
+            compiled: None,
+            asked: false,
+            users: BTreeMap::from([(user.into(), 1)]),
+        });
+        let number = self.free.pop().unwrap_or(self.known.len() as u32);
+        match self.known.get_mut(number as usize) {
+            Some(slot) => *slot = fresh,
+            None => self.known.push(fresh),
+        }
+        self.numbers.insert(text.into(), number);
+        let namespace: Box<str> = user.split_once('/').map_or("", |(namespace, _)| namespace).into();
+        let jobs = self.waiting.entry(namespace.clone()).or_default();
+        jobs.push_back(Job {
+            number,
+            from: None,
+            namespace,
+        });
+        true
+    }
+
+    /// A user uses a selector once less.
+    pub fn release(&mut self, text: &str, user: &str) {
+        let Some(&number) = self.numbers.get(text) else { return };
+        let Some(slot) = self.known.get_mut(number as usize) else {
+            return;
+        };
+        let Some(known) = slot else { return };
+        if let Some(uses) = known.users.get_mut(user) {
+            *uses -= 1;
+            if *uses == 0 {
+                known.users.remove(user);
+            }
+        }
+        if known.users.is_empty() {
+            self.numbers.remove(text);
+            for jobs in self.waiting.values_mut().filter(|_| !known.asked) {
+                jobs.retain(|job| job.number != number);
+            }
+            self.waiting.retain(|_, jobs| !jobs.is_empty());
+            *slot = None;
+            self.free.push(number);
+        }
+    }
+
+    /// The number of a text that is used.
+    #[must_use]
+    pub fn number(&self, text: &str) -> Option<u32> {
+        self.numbers.get(text).copied()
+    }
+
+    fn known(&self, number: u32) -> Option<&Known> {
+        self.known.get(number as usize)?.as_ref()
+    }
+
+    /// Why a selector cannot be relied on, for good or until later.
+    #[must_use]
+    pub fn error(&self, text: &str) -> Option<&str> {
+        let known = self.known(self.number(text)?)?;
+        match &known.compiled {
+            Some(Err(error)) => Some(error),
+            Some(Ok(_)) if known.asked => None,
+            Some(Ok(_)) | None => Some(WAITS),
+        }
+    }
+
+    /// A selector that can be asked.
+    #[must_use]
+    pub fn sound_one(&self, number: u32) -> Option<&Selector> {
+        self.known(number)?.compiled.as_ref()?.as_ref().ok()
+    }
+
+    /// All selectors that can be asked.
+    pub fn sound(&self) -> impl Iterator<Item = (u32, &Selector)> + Clone + Send {
+        let numbered = self.known.iter().enumerate();
+        numbered.filter_map(|(at, known)| Some((at as u32, known.as_ref()?.compiled.as_ref()?.as_ref().ok()?)))
+    }
+
+    /// Whether some wait for their turn, or claims for the news of it.
+    #[must_use]
+    pub fn wait(&self) -> bool {
+        !self.waiting.is_empty() || !self.finished.is_empty()
+    }
+
+    /// The next that may be asked, compiled if it can be: one of each namespace in turn.
+    pub fn next(&mut self) -> Option<Job> {
+        if self.left == 0 {
+            return None;
+        }
+        let after = (Bound::Excluded(self.last.clone()), Bound::Unbounded);
+        let next = self
+            .waiting
+            .range(after)
+            .next()
+            .or_else(|| self.waiting.first_key_value());
+        let namespace = next?.0.clone();
+        let jobs = self.waiting.get_mut(&namespace)?;
+        let job = jobs.pop_front()?;
+        if jobs.is_empty() {
+            self.waiting.remove(&namespace);
+        }
+        self.last = namespace;
+        let known = self.known.get_mut(job.number as usize)?.as_mut()?;
+        if known.compiled.is_none() {
+            known.compiled = Some(Selector::compile(&known.text));
+            self.left = self.left.saturating_sub(COMPILING);
+        }
+        Some(job)
+    }
+
+    /// What asking a selector about so many devices counts.
+    #[must_use]
+    pub fn cost(&self, number: u32, devices: usize) -> usize {
+        let steps = self.sound_one(number).map_or(0, |selector| selector.steps);
+        devices.saturating_mul(PER_DEVICE.saturating_add(steps))
+    }
+
+    /// A selector goes on with other pools at its next turn.
+    pub fn put_back(&mut self, job: Job) {
+        self.waiting.entry(job.namespace.clone()).or_default().push_front(job);
+    }
+
+    /// A selector has been asked about every device.
+    pub fn finish(&mut self, number: u32) {
+        if let Some(known) = self.known.get_mut(number as usize).and_then(Option::as_mut) {
+            known.asked = true;
+            self.finished.extend(known.users.keys().cloned());
+        }
+    }
+}
