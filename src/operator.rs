@@ -4,6 +4,7 @@
 //! embedded cluster use the same one. The order at the end: components finish what is under way while the lease is still
 //! renewed, then the lease is given up, then the servers stop. Absent: any decision.
 
+pub mod access;
 pub mod bootstrap;
 pub mod client;
 pub mod fence;
@@ -29,13 +30,14 @@ use tracing::{Instrument, error, info, info_span};
 
 use crate::components::bus::{self, Bus, Inboxes, Kind};
 use crate::components::figures::Figures;
+use crate::components::leadership;
+use crate::components::pulse::Pulse;
 use crate::components::readiness::Readiness;
 use crate::components::watches::Stores;
 use crate::components::{self, BACKGROUND_WRITES, admission};
 use crate::engine::policy::Policy;
-use crate::mirror::{self, Shard};
+use crate::mirror::{self, Home, Shard};
 
-use fence::Fence;
 use lease::Elector;
 use settings::Settings;
 use supervisor::Supervisor;
@@ -56,6 +58,8 @@ pub struct Running {
     pub webhooks: SocketAddr,
     /// What the election has come to, as it changes.
     pub election: watch::Receiver<lease::Status>,
+    /// Whether the scheduler's thread gets on with its work.
+    pub pulse: Pulse,
     readiness: Readiness,
     shutdown: CancellationToken,
     supervised: JoinHandle<anyhow::Result<()>>,
@@ -77,25 +81,30 @@ impl Operator {
     pub async fn start(config: &kube::Config, settings: Settings) -> anyhow::Result<Running> {
         let figures = Figures::default();
         let page = metrics::Page::new(figures.clone(), settings.metrics_namespace.clone());
-        let fence = Fence::closed();
-        let clients = client::connect(config, &fence)?;
+        let clients = client::connect(config, settings.patience, settings.lease.request_timeout())?;
         let http = http::bind(settings.http_address).await?;
         let webhooks = listen(settings.admission.address)?;
-        let (leads, leading) = watch::channel(false);
+        let (leads, leading) = watch::channel(None);
+        let pulse = Pulse::default();
         let ends = Ends::default();
         let readiness = Readiness::default();
         expect(&readiness);
-        let elector = Elector::new(&clients.reads, settings.lease.clone(), fence, leads);
+        let lease = settings.lease.clone();
+        let alive = http::alive(pulse.clone(), lease.duration);
+        let elector = Elector::new(&clients, lease, settings.components.watch_timeout, pulse.clone(), leads);
         let election = elector.status();
         let context = components::Context {
             reads: clients.reads,
-            writes: clients.writes,
+            watches: clients.watches,
+            writes: leadership::writes(leading.clone()),
             settings: Arc::new(settings.components.clone()),
             leading,
+            only_term: None,
             shutdown: ends.shutdown.clone(),
             readiness: readiness.clone(),
             background: Arc::new(Semaphore::new(BACKGROUND_WRITES)),
             figures,
+            pulse: pulse.clone(),
         };
 
         let stores = Arc::new(Stores::default());
@@ -117,16 +126,27 @@ impl Operator {
             http: http.address,
             webhooks: webhooks.local_addr()?,
             election,
+            pulse,
             readiness: readiness.clone(),
             shutdown: ends.shutdown.clone(),
             supervised: {
                 let mut services = Supervisor::default();
                 let (release, servers) = (ends.release.clone(), ends.servers.clone());
-                services.start("leader election", async {
-                    elector.run(release).await;
-                    anyhow::Ok(())
-                });
-                services.start("http server", http.serve(readiness, describe, page, servers.clone()));
+                services.start("leader election", elector.run(release));
+                services.start(
+                    "http server",
+                    http.serve(
+                        http::Shown {
+                            alive,
+                            readiness,
+                            describe,
+                            metrics: page,
+                            access: access::Access::new(context.reads.clone()),
+                            protect_metrics: settings.protect_metrics,
+                        },
+                        servers.clone(),
+                    ),
+                );
                 services.start(
                     "admission",
                     admission::run(context, settings.admission, webhooks, stores, servers),
@@ -158,7 +178,11 @@ fn start_components(
     settings: &Settings,
 ) {
     let mirror = mirror_settings(&settings.components);
-    for (name, component) in components::start(context, stores, channels, mirror, Policy::default()) {
+    let policy = Policy {
+        disruption_budgets: settings.components.disruption_budgets,
+        ..Policy::default()
+    };
+    for (name, component) in components::start(context, stores, channels, mirror, policy) {
         work.adopt(name, component);
     }
     if settings.create_default_queues {
@@ -171,9 +195,12 @@ fn start_components(
 fn mirror_settings(settings: &components::Settings) -> mirror::Settings {
     let usual = mirror::Settings::default();
     mirror::Settings {
-        budgets: settings.respect_disruption_budgets,
         numa: settings.numa.clone(),
         config_maps: settings.config_maps,
+        home: Some(Home {
+            label: settings.queue_label_key.clone(),
+            default: settings.default_queue.clone(),
+        }),
         gpu_resources: [usual.gpu_resources.as_slice(), settings.gpu_resources.as_slice()].concat(),
         scheduler_name: settings.scheduler_name.clone(),
         shard: Shard {

@@ -24,11 +24,11 @@ pub async fn run(context: Context, default_queue: String) -> anyhow::Result<()> 
     let mut leading = context.leading.clone();
     let shutdown: CancellationToken = context.shutdown.clone();
     let work = async {
-        while leading.wait_for(|leading| *leading).await.is_ok() {
+        while leading.wait_for(Option::is_some).await.is_ok() {
             for queue in queues(&default_queue) {
                 create(&context, &queue).await;
             }
-            if leading.wait_for(|leading| !*leading).await.is_err() {
+            if leading.wait_for(Option::is_none).await.is_err() {
                 break;
             }
         }

@@ -1,6 +1,7 @@
 //! The fence: whoever does not hold the lease writes nothing.
 //!
-//! A [`Fence`] knows until when the lease is certainly ours. [`FenceLayer`] refuses a mutating request unless the fence is open,
+//! A [`Fence`] is for one term of leadership, and knows until when the lease is certainly ours in it. Once closed it stays closed, so that
+//! what was decided in one term cannot leave in the next. [`FenceLayer`] refuses a mutating request unless the fence is open,
 //! each time the request is driven on and not only when it is made; [`stream`] sees to it that what a process had under way
 //! when it was stopped does not leave when it wakes up. The clock is the monotonic one, which goes on while the process is
 //! stopped. What has reached the network cannot be called back: that is what the time between the end of the fence and the
@@ -18,10 +19,18 @@ use futures::future::BoxFuture;
 use http::{Method, Request};
 use tower::{BoxError, Layer, Service};
 
-/// Until when this process may write. Clones share the state.
+/// Until when this process may write in a term. Clones share the state.
 #[derive(Clone, Debug, Default)]
 pub struct Fence {
-    open_until: Arc<Mutex<Option<Instant>>>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum State {
+    #[default]
+    NotYet,
+    OpenUntil(Instant),
+    Over,
 }
 
 impl Fence {
@@ -31,24 +40,27 @@ impl Fence {
         Self::default()
     }
 
-    /// Opens it until the instant, or keeps it open until then.
+    /// Opens it until the instant, or keeps it open until then, unless the term is over.
     pub fn extend(&self, until: Instant) {
-        *self.lock() = Some(until);
+        let mut state = self.lock();
+        if !matches!(*state, State::Over) {
+            *state = State::OpenUntil(until);
+        }
     }
 
-    /// Closes it at once.
+    /// Closes it at once, and for good.
     pub fn close(&self) {
-        *self.lock() = None;
+        *self.lock() = State::Over;
     }
 
     /// Whether a write may leave at the instant.
     #[must_use]
     pub fn is_open(&self, now: Instant) -> bool {
-        self.lock().is_some_and(|until| now < until)
+        matches!(*self.lock(), State::OpenUntil(until) if now < until)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
-        self.open_until.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

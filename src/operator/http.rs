@@ -1,5 +1,5 @@
 //! The HTTP server for people, probes and Prometheus: `/healthz`, `/readyz`, `/metrics`, `/state`. Plain HTTP, and nothing
-//! that changes anything.
+//! that changes anything. What it shows of the cluster is for those whom the API server lets read it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,16 +7,29 @@ use std::time::Duration;
 
 use anyhow::Context;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+use hyper_util::rt::TokioTimer;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use super::access::Access;
 use super::metrics::{self, Page};
+use crate::components::admission::connections::Connections;
+use crate::components::pulse::Pulse;
 use crate::components::readiness::Readiness;
+
+/// How long the header of a request may take, and be. A token of the cluster has a few kilobytes.
+const HEADER: Duration = Duration::from_secs(10);
+const HEADER_BYTES: usize = 64 << 10;
+const HEADER_LIST: u32 = 64 << 10;
+/// Requests at a time on one connection.
+const STREAMS: u32 = 16;
+/// How long answers under way may take at the end.
+const DRAIN: Duration = Duration::from_millis(200);
 
 /// Flags of the HTTP server.
 #[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
@@ -31,17 +44,48 @@ pub struct Args {
         default_value = "0.0.0.0:8080"
     )]
     pub http_address: SocketAddr,
+
+    /// Serve /metrics, as /state, only to those whom a ClusterRole lets read it
+    #[arg(long, env = "UNIKAI_PROTECT_METRICS", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    pub protect_metrics: bool,
+}
+
+/// Says why the process should be ended and started again, if it should.
+pub type Alive = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
+
+/// Not alive when the scheduler's thread has been at the same piece of work for so long.
+#[must_use]
+pub fn alive(pulse: Pulse, bound: Duration) -> Alive {
+    Arc::new(move || {
+        let at_it = pulse.at_it();
+        if at_it < bound {
+            Ok(())
+        } else {
+            Err(format!("the scheduler has been stuck for {} s", at_it.as_secs()))
+        }
+    })
 }
 
 /// Answers what the state page shows beyond readiness.
 pub type Describe = Arc<dyn Fn() -> Value + Send + Sync>;
 
-#[derive(Clone)]
-struct Shared {
-    readiness: Readiness,
-    describe: Describe,
-    metrics: Page,
+/// What is served, and to whom.
+pub struct Shown {
+    /// Whether the process should go on.
+    pub alive: Alive,
+    /// What the process waits for.
+    pub readiness: Readiness,
+    /// The state page.
+    pub describe: Describe,
+    /// The metrics.
+    pub metrics: Page,
+    /// Says who may read.
+    pub access: Access,
+    /// Whether metrics are for some only.
+    pub protect_metrics: bool,
 }
+
+type Shared = Arc<Shown>;
 
 /// A server that is bound and not yet serving.
 #[derive(Debug)]
@@ -68,36 +112,52 @@ impl Bound {
     ///
     /// # Errors
     /// When the listener breaks.
-    pub async fn serve(
-        self,
-        readiness: Readiness,
-        describe: Describe,
-        metrics: Page,
-        end: CancellationToken,
-    ) -> anyhow::Result<()> {
-        let upkeep = metrics.clone();
-        let shared = Shared {
-            readiness,
-            describe,
-            metrics,
+    pub async fn serve(self, shown: Shown, end: CancellationToken) -> anyhow::Result<()> {
+        let upkeep = shown.metrics.clone();
+        let handle = axum_server::Handle::<SocketAddr>::new();
+        let mut server = axum_server::from_tcp(self.listener.into_std()?)?
+            .acceptor(Connections::new())
+            .handle(handle.clone());
+        let protocol = server.http_builder();
+        protocol
+            .http1()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEADER)
+            .max_buf_size(HEADER_BYTES);
+        protocol
+            .http2()
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS)
+            .max_header_list_size(HEADER_LIST);
+        let server = server.serve(router(Arc::new(shown)).into_make_service());
+        let shut_down = async {
+            end.cancelled().await;
+            // A scraper that keeps its connection open does not keep the process alive.
+            handle.graceful_shutdown(Some(DRAIN));
+            std::future::pending::<()>().await;
         };
-        let server = axum::serve(self.listener, router(shared)).with_graceful_shutdown(end.clone().cancelled_owned());
         tokio::select! {
             served = server => Ok(served?),
             () = upkeep.keep_up() => Ok(()),
-            // A scraper that keeps its connection open does not keep the process alive.
-            () = async { end.cancelled().await; tokio::time::sleep(Duration::from_millis(200)).await } => Ok(()),
+            () = shut_down => Ok(()),
         }
     }
 }
 
 fn router(shared: Shared) -> Router {
     Router::new()
-        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics_page))
         .route("/state", get(state))
         .with_state(shared)
+}
+
+async fn healthz(State(shared): State<Shared>) -> Response {
+    match (shared.alive)() {
+        Ok(()) => "ok\n".into_response(),
+        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")).into_response(),
+    }
 }
 
 async fn readyz(State(shared): State<Shared>) -> Response {
@@ -110,13 +170,23 @@ async fn readyz(State(shared): State<Shared>) -> Response {
     (status, Json(json!({"ready": waiting.is_empty(), "waiting": waiting}))).into_response()
 }
 
-async fn state(State(shared): State<Shared>) -> Json<Value> {
+async fn state(State(shared): State<Shared>, headers: HeaderMap) -> Response {
+    let answer = shared.access.may_read("/state", &headers).await;
+    if let Some(refusal) = answer.refusal("/state") {
+        return refusal;
+    }
     let mut page = (shared.describe)();
     page["waiting"] = json!(waiting(&shared.readiness));
-    Json(page)
+    Json(page).into_response()
 }
 
-async fn metrics_page(State(shared): State<Shared>) -> Response {
+async fn metrics_page(State(shared): State<Shared>, headers: HeaderMap) -> Response {
+    if shared.protect_metrics {
+        let answer = shared.access.may_read("/metrics", &headers).await;
+        if let Some(refusal) = answer.refusal("/metrics") {
+            return refusal;
+        }
+    }
     let headers = [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)];
     (headers, shared.metrics.render()).into_response()
 }
@@ -127,4 +197,21 @@ fn waiting(readiness: &Readiness) -> Vec<Value> {
         .into_iter()
         .map(|(name, reason)| json!({"name": name, "reason": reason}))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_whose_scheduler_is_stuck_is_not_alive() {
+        let bound = Duration::from_millis(20);
+        let pulse = Pulse::default();
+        let alive = alive(pulse.clone(), bound);
+        pulse.work();
+        std::thread::sleep(bound * 2);
+        assert!(alive().unwrap_err().starts_with("the scheduler has been stuck"));
+        pulse.wait();
+        assert_eq!(alive(), Ok(()));
+    }
 }

@@ -6,6 +6,9 @@
 //! watches the Lease instead of asking for it, so that it leads within milliseconds of a release, and every renewal opens
 //! the [`Fence`] from before it was sent until the renewal deadline.
 //!
+//! Whose Lease it is, is told by when it was taken as well as by the holder's name: two processes that were given the same name must not
+//! both lead. A process whose scheduler is stuck does not hold the Lease in vain: it gives it up and ends.
+//!
 //! Absent: what leading means. Whoever is concerned listens to the watch channel.
 
 mod record;
@@ -24,8 +27,11 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+use super::client::{Clients, Writers};
 use super::fence::Fence;
-use record::{Free, Observed};
+use crate::components::leadership::Term;
+use crate::components::pulse::Pulse;
+use record::{Free, Observed, Tenure};
 
 /// Which Lease, and how fast. What is a flag here is a flag of every Kubernetes component that elects a leader.
 #[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
@@ -79,6 +85,15 @@ pub struct Params {
     pub retry_period: Duration,
 }
 
+impl Params {
+    /// After this time without an answer, a request about the Lease has failed. Three of them fit into what a leader may lose, so that one
+    /// connection that leads nowhere does not cost the Lease.
+    #[must_use]
+    pub fn request_timeout(&self) -> Duration {
+        self.renew_deadline / 3
+    }
+}
+
 /// What is known of the election, for the state page.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -98,39 +113,67 @@ pub struct Status {
 enum End {
     Released,
     Lost(&'static str),
+    /// The scheduler's thread has been at the same piece of work for so long.
+    Stuck(Duration),
+}
+
+/// What a Lease was taken with.
+struct Taken {
+    until: Instant,
+    writes: Client,
 }
 
 /// Takes part in the election.
 pub struct Elector {
     api: Api<Lease>,
+    writers: Writers,
     params: Params,
+    /// Of this term, or of the next while this process does not lead.
     fence: Fence,
+    /// How often this process has led.
+    terms: u64,
+    pulse: Pulse,
     status: Arc<watch::Sender<Status>>,
-    leading: watch::Sender<bool>,
+    leading: watch::Sender<Option<Term>>,
     events: BoxStream<'static, watcher::Result<watcher::Event<Lease>>>,
     observed: Option<Observed>,
+    /// The tenure that this process has written into the Lease last.
+    tenure: Option<Tenure>,
     synced: bool,
+    told_of_namesake: bool,
 }
 
 impl Elector {
-    /// Prepares to take part; nothing is asked of the API server before [`Elector::run`]. `client` must not be fenced.
+    /// Prepares to take part; nothing is asked of the API server before [`Elector::run`].
     #[must_use]
-    pub fn new(client: &Client, params: Params, fence: Fence, leading: watch::Sender<bool>) -> Self {
-        let api = Api::namespaced(client.clone(), &params.namespace);
-        let only = watcher::Config::default().fields(&format!("metadata.name={}", params.name));
+    pub fn new(
+        clients: &Clients,
+        params: Params,
+        watch_timeout: u32,
+        pulse: Pulse,
+        leading: watch::Sender<Option<Term>>,
+    ) -> Self {
+        let api = |client: &Client| Api::<Lease>::namespaced(client.clone(), &params.namespace);
+        let only = watcher::Config::default().timeout(watch_timeout);
+        let only = only.fields(&format!("metadata.name={}", params.name));
         let status = Status {
             identity: params.identity.clone(),
             ..Status::default()
         };
         Self {
-            events: watcher(api.clone(), only).default_backoff().boxed(),
-            api,
+            events: watcher(api(&clients.watches), only).default_backoff().boxed(),
+            api: api(&clients.lease),
+            writers: clients.writers.clone(),
             params,
-            fence,
+            fence: Fence::closed(),
+            terms: 0,
+            pulse,
             status: Arc::new(watch::Sender::new(status)),
             leading,
             observed: None,
+            tenure: None,
             synced: false,
+            told_of_namesake: false,
         }
     }
 
@@ -141,29 +184,45 @@ impl Elector {
     }
 
     /// Takes part until `release`, then gives the Lease up if it is held. Trouble with the API server is waited out.
-    pub async fn run(mut self, release: CancellationToken) {
-        while let Some(until) = self.stand_by(&release).await {
-            self.set_leading(true);
-            info!(lease = self.params.name, identity = self.params.identity, "leading");
+    ///
+    /// # Errors
+    /// When the scheduler's thread is stuck while this process leads. The Lease has been given up then.
+    pub async fn run(mut self, release: CancellationToken) -> anyhow::Result<()> {
+        while let Some(Taken { until, writes }) = self.stand_by(&release).await {
+            self.terms += 1;
+            let number = self.terms;
+            self.set_leading(Some(Term { number, writes }));
+            info!(
+                lease = self.params.name,
+                identity = self.params.identity,
+                term = number,
+                "leading"
+            );
             let end = self.lead(until, &release).await;
             self.fence.close();
-            self.set_leading(false);
+            self.fence = Fence::closed();
+            self.set_leading(None);
             match end {
-                End::Released => return self.give_up().await,
+                End::Released => break,
                 End::Lost(reason) => warn!(lease = self.params.name, reason, "no longer leading"),
+                End::Stuck(at_it) => {
+                    self.give_up().await;
+                    let seconds = at_it.as_secs();
+                    anyhow::bail!(
+                        "the scheduler has been stuck for {seconds} s; the lease is given up, for another process to lead"
+                    );
+                }
             }
         }
+        self.give_up().await;
+        Ok(())
     }
 
     /// Waits for the Lease to be free and takes it. Answers until when it may be counted on, or `None` on release.
-    async fn stand_by(&mut self, release: &CancellationToken) -> Option<Instant> {
+    async fn stand_by(&mut self, release: &CancellationToken) -> Option<Taken> {
         let mut not_before = Instant::now();
         loop {
-            let free = if self.synced {
-                Free::of(self.observed.as_ref(), Instant::now())
-            } else {
-                Free::Unknown
-            };
+            let free = if self.synced { self.free() } else { Free::Unknown };
             let attempt = match free {
                 Free::Now => Some(not_before),
                 Free::At(instant) => Some(instant.max(not_before)),
@@ -171,10 +230,8 @@ impl Elector {
             };
             let now = Instant::now();
             if attempt.is_some_and(|at| at <= now) {
-                match self.take().await {
-                    Ok(Some(until)) => return Some(until),
-                    Ok(None) => {}
-                    Err(error) => self.explain(&error),
+                if let Some(taken) = self.try_to_lead().await {
+                    return Some(taken);
                 }
                 not_before = Instant::now() + jittered(self.params.retry_period);
                 continue;
@@ -184,7 +241,7 @@ impl Elector {
                 () = release.cancelled() => return None,
                 event = self.events.next() => {
                     // A Lease that was just given up is taken at once, whatever was to be waited for.
-                    if self.observe(event) && Free::of(self.observed.as_ref(), Instant::now()) == Free::Now {
+                    if self.observe(event) && self.observed.as_ref().is_none_or(|seen| seen.holder().is_none()) {
                         not_before = Instant::now();
                     }
                 }
@@ -193,7 +250,48 @@ impl Elector {
         }
     }
 
-    /// Renews until that fails for too long, someone else holds the Lease, or `release`.
+    /// When the Lease may be taken. One that is still as this process has left it is nobody else's.
+    fn free(&self) -> Free {
+        if self.observed.as_ref().is_some_and(|seen| self.is_ours(seen)) {
+            return Free::Now;
+        }
+        Free::of(self.observed.as_ref(), Instant::now())
+    }
+
+    /// Whether the Lease is as this process has taken it. Its name alone says little: another process may have been given the same.
+    fn is_ours(&self, seen: &Observed) -> bool {
+        seen.held_by(&self.params.identity) && self.tenure.as_ref() == Some(&seen.tenure())
+    }
+
+    /// Takes the Lease, if it is free and this process is fit to lead.
+    async fn try_to_lead(&mut self) -> Option<Taken> {
+        if self.stuck().is_some() {
+            warn!("the scheduler is stuck; the lease is left to others");
+            return None;
+        }
+        let writes = match self.writers.behind(&self.fence) {
+            Ok(writes) => writes,
+            Err(error) => {
+                warn!(error = %format!("{error:#}"), "cannot lead");
+                return None;
+            }
+        };
+        match self.take().await {
+            Ok(Some(until)) => Some(Taken { until, writes }),
+            Ok(None) => None,
+            Err(error) => {
+                self.explain(&error);
+                None
+            }
+        }
+    }
+
+    /// For how long the scheduler's thread has been at the same piece of work, if that is too long.
+    fn stuck(&self) -> Option<Duration> {
+        Some(self.pulse.at_it()).filter(|at_it| *at_it >= self.params.duration)
+    }
+
+    /// Renews until that fails for too long, someone else holds the Lease, the scheduler is stuck, or `release`.
     async fn lead(&mut self, mut until: Instant, release: &CancellationToken) -> End {
         let mut renew_at = Instant::now() + self.params.retry_period;
         loop {
@@ -201,8 +299,7 @@ impl Elector {
                 biased;
                 () = release.cancelled() => return End::Released,
                 event = self.events.next() => {
-                    let own = self.observed.as_ref().map_or(0, Observed::transitions);
-                    if self.observe(event) && self.passed_on(own) {
+                    if self.observe(event) && !self.observed.as_ref().is_some_and(|seen| self.is_ours(seen)) {
                         return End::Lost("another process holds the lease, or it was deleted");
                     }
                     continue;
@@ -212,6 +309,9 @@ impl Elector {
             let now = Instant::now();
             if now >= until {
                 return End::Lost("the lease could not be renewed in time");
+            }
+            if let Some(at_it) = self.stuck() {
+                return End::Stuck(at_it);
             }
             match tokio::time::timeout(until - now, self.renew()).await {
                 Ok(Ok(Some(extended))) => until = extended,
@@ -223,14 +323,6 @@ impl Elector {
         }
     }
 
-    /// Whether the Lease, as watched, is no longer the one that was taken as its `own`-th change of hands. What the watch
-    /// still had to tell of the time before does not count.
-    fn passed_on(&self, own: i32) -> bool {
-        self.observed
-            .as_ref()
-            .is_none_or(|seen| seen.transitions() > own && !seen.held_by(&self.params.identity))
-    }
-
     /// Writes this process into the Lease. `None`: it is not free, or someone else was faster.
     async fn take(&mut self) -> kube::Result<Option<Instant>> {
         if self.observed.as_ref().is_some_and(|seen| seen.holder().is_some()) {
@@ -238,38 +330,45 @@ impl Elector {
             // write, not even in vain.
             let now = self.api.get_opt(&self.params.name).await?;
             self.see(now);
-            if Free::of(self.observed.as_ref(), Instant::now()) != Free::Now {
+            if self.free() != Free::Now {
                 return Ok(None);
             }
         }
         let sent = Instant::now();
-        let written = match &self.observed {
-            None => match self
-                .api
-                .create(&PostParams::default(), &record::created(&self.params, Timestamp::now()))
-                .await
-            {
-                Err(error) if code(&error) == Some(404) => return Err(error),
-                written => written,
-            },
-            Some(seen) => {
-                let lease = record::taken(seen.lease(), &self.params, Timestamp::now());
-                self.api
-                    .replace(&self.params.name, &PostParams::default(), &lease)
-                    .await
-            }
+        let now = record::in_microseconds(Timestamp::now());
+        let exists = self.observed.is_some();
+        let lease = match &self.observed {
+            None => record::created(&self.params, now),
+            Some(seen) => record::taken(seen.lease(), &self.params, now),
         };
-        self.written(written, sent).await
+        self.tenure = Some(Tenure::of(&lease));
+        let how = PostParams::default();
+        let written = if exists {
+            self.api.replace(&self.params.name, &how, &lease).await
+        } else {
+            self.api.create(&how, &lease).await
+        };
+        match written {
+            Err(error) if !exists && code(&error) == Some(404) => Err(error),
+            // Nobody knows whether it was taken: looked at, before another try.
+            Err(error) if !matches!(error, kube::Error::Api(_)) => {
+                let seen = self.api.get_opt(&self.params.name).await?;
+                self.see(seen);
+                let until = sent + self.params.renew_deadline;
+                if !self.observed.as_ref().is_some_and(|seen| self.is_ours(seen)) || until <= Instant::now() {
+                    return Err(error);
+                }
+                self.fence.extend(until);
+                Ok(Some(until))
+            }
+            written => self.written(written, sent).await,
+        }
     }
 
     /// Renews the Lease. `None`: it is no longer ours.
     async fn renew(&mut self) -> kube::Result<Option<Instant>> {
         loop {
-            let Some(seen) = self
-                .observed
-                .as_ref()
-                .filter(|seen| seen.held_by(&self.params.identity))
-            else {
+            let Some(seen) = self.observed.as_ref().filter(|seen| self.is_ours(seen)) else {
                 return Ok(None);
             };
             let lease = record::renewed(seen.lease(), Timestamp::now());
@@ -305,11 +404,7 @@ impl Elector {
 
     /// Empties the Lease, so that a standby need not wait.
     async fn give_up(&mut self) {
-        let Some(seen) = self
-            .observed
-            .as_ref()
-            .filter(|seen| seen.held_by(&self.params.identity))
-        else {
+        let Some(seen) = self.observed.as_ref().filter(|seen| self.is_ours(seen)) else {
             return;
         };
         let lease = record::released(seen.lease(), Timestamp::now());
@@ -339,6 +434,7 @@ impl Elector {
     }
 
     fn see(&mut self, lease: Option<Lease>) {
+        self.look_for_namesake(lease.as_ref());
         match lease {
             Some(lease) => match &mut self.observed {
                 Some(seen) => seen.update(lease, Instant::now()),
@@ -357,10 +453,26 @@ impl Elector {
         });
     }
 
-    fn set_leading(&self, leading: bool) {
+    /// Says so if another process renews the Lease in this one's name.
+    fn look_for_namesake(&mut self, lease: Option<&Lease>) {
+        let Some((seen, lease)) = self.observed.as_ref().zip(lease) else {
+            return;
+        };
+        let foreign = seen.held_by(&self.params.identity) && !self.is_ours(seen);
+        if foreign && seen.is_renewed_by(lease) && !std::mem::replace(&mut self.told_of_namesake, true) {
+            let identity = self.params.identity.as_str();
+            warn!(
+                identity,
+                "another process has the name of this one; give each replica a name of its own (--identity), or none"
+            );
+        }
+    }
+
+    fn set_leading(&self, term: Option<Term>) {
+        let leading = term.is_some();
         metrics::gauge!("unikai_leader").set(f64::from(u8::from(leading)));
         self.status.send_modify(|status| status.leading = leading);
-        self.leading.send_replace(leading);
+        self.leading.send_replace(term);
     }
 
     fn explain(&self, error: &kube::Error) {

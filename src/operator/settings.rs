@@ -2,6 +2,7 @@
 
 mod grouping;
 mod metrics;
+mod network;
 mod sharing;
 
 use std::fmt;
@@ -11,11 +12,15 @@ use std::time::Duration;
 use crate::api::names::{self, label, object};
 use crate::components;
 use crate::components::admission::configurations::Target;
-use crate::components::admission::{self, FailurePolicy, QueueLabels};
+use crate::components::admission::queues::Rules;
+use crate::components::admission::{self, FailurePolicy, QueueLabels, certificates};
+use crate::engine::policy::DisruptionBudgets;
 
+use super::client::Patience;
 use super::{http, lease};
 use grouping::GroupingArgs;
 use metrics::MetricsArgs;
+use network::NetworkArgs;
 use sharing::SharingArgs;
 
 /// Flags of scheduling.
@@ -46,9 +51,10 @@ pub struct SchedulingArgs {
     #[arg(long, env = "UNIKAI_CREATE_DEFAULT_QUEUES", value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub create_default_queues: bool,
 
-    /// Plan no eviction that a PodDisruptionBudget would not grant; KAI plans them all the same, and waits
-    #[arg(long, env = "UNIKAI_RESPECT_DISRUPTION_BUDGETS", value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
-    pub respect_disruption_budgets: bool,
+    /// What PodDisruptionBudgets mean for evictions: `prefer` takes victims within budgets first, and beyond them only where reclaim
+    /// or preempt finds no others; `respect` never goes beyond one; `ignore` does not look at them, as KAI
+    #[arg(long, env = "UNIKAI_DISRUPTION_BUDGETS", value_name = "MODE", default_value = "prefer", value_parser = disruption_budgets)]
+    pub disruption_budgets: DisruptionBudgets,
 
     /// How long a pod's bind may wait until its volumes are there
     #[arg(long, env = "UNIKAI_VOLUME_BINDING_TIMEOUT", value_name = "SECONDS", default_value = "120", value_parser = lease::seconds)]
@@ -112,6 +118,11 @@ pub struct AdmissionArgs {
     )]
     pub webhook_failure_policy: FailurePolicy,
 
+    /// Serve the webhooks only to clients with a certificate of an authority in this file (PEM, read at the start): the API server,
+    /// where it is told to show one
+    #[arg(long, env = "UNIKAI_WEBHOOK_CLIENT_CA", value_name = "FILE", value_parser = authorities)]
+    pub webhook_client_ca: Option<String>,
+
     /// Keep containers from choosing GPUs by themselves with NVIDIA_VISIBLE_DEVICES
     #[arg(long, env = "UNIKAI_BLOCK_NVIDIA_VISIBLE_DEVICES", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     pub block_nvidia_visible_devices: bool,
@@ -119,6 +130,10 @@ pub struct AdmissionArgs {
     /// Warn of queues that promise more than their parent has, and refuse queues whose parent does not exist
     #[arg(long, env = "UNIKAI_VALIDATE_QUEUE_QUOTAS", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     pub validate_queue_quotas: bool,
+
+    /// Refuse to delete queues that have children or workloads, instead of warning
+    #[arg(long, env = "UNIKAI_PROTECT_QUEUES", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    pub protect_queues: bool,
 }
 
 use ::http as http_types;
@@ -145,6 +160,9 @@ pub struct Args {
     /// The HTTP server.
     #[command(flatten)]
     pub http: http::Args,
+    /// The connections to the API server.
+    #[command(flatten)]
+    pub network: NetworkArgs,
     /// Leader election.
     #[command(flatten)]
     pub lease: lease::Args,
@@ -159,8 +177,12 @@ pub struct Settings {
     pub admission: admission::Settings,
     /// Of leader election.
     pub lease: lease::Params,
+    /// How long the API server may take to answer.
+    pub patience: Patience,
     /// Where to serve health, metrics and state.
     pub http_address: SocketAddr,
+    /// Whether metrics are served only to those whom the API server lets read them.
+    pub protect_metrics: bool,
     /// The prefix of the metrics that are KAI's.
     pub metrics_namespace: String,
     /// Whether missing default queues are created.
@@ -215,6 +237,7 @@ impl TryFrom<Args> for Settings {
             admission,
             metrics,
             http,
+            network,
             lease,
         } = args;
         let target = match &admission.webhook_url {
@@ -231,11 +254,19 @@ impl TryFrom<Args> for Settings {
                 queue_label_key: scheduling.queue_label_key.clone(),
                 queue_labels: admission.queue_labels,
                 gpu_sharing: sharing.gpu_sharing,
+                gpu_resources: {
+                    let usual = names::resource::WHOLE_GPUS.map(ToOwned::to_owned);
+                    [usual.as_slice(), &scheduling.gpu_resources].concat()
+                },
                 gpu_fraction_runtime_class: sharing.gpu_fraction_runtime_class_name.clone(),
                 block_nvidia_visible_devices: admission.block_nvidia_visible_devices,
                 hami_core: sharing.hami_core,
-                validate_queue_quotas: admission.validate_queue_quotas,
+                queue_rules: Rules {
+                    quotas: admission.validate_queue_quotas,
+                    protect: admission.protect_queues,
+                },
                 failure_policy: admission.webhook_failure_policy,
+                client_authorities: admission.webhook_client_ca,
                 address: admission.webhook_address,
                 target: Some(target),
             },
@@ -247,7 +278,9 @@ impl TryFrom<Args> for Settings {
                 renew_deadline: lease.lease_renew_deadline,
                 retry_period: lease.lease_retry_period,
             },
+            patience: network.patience(),
             http_address: http.http_address,
+            protect_metrics: http.protect_metrics,
             metrics_namespace: metrics.metrics_namespace.clone(),
             create_default_queues: scheduling.create_default_queues,
             components: components::Settings {
@@ -256,8 +289,9 @@ impl TryFrom<Args> for Settings {
                 node_pool_label_key: scheduling.node_pool_label_key,
                 node_pool: scheduling.node_pool.filter(|pool| !pool.is_empty()),
                 default_queue: scheduling.default_queue,
-                respect_disruption_budgets: scheduling.respect_disruption_budgets,
+                disruption_budgets: scheduling.disruption_budgets,
                 volume_binding_timeout: scheduling.volume_binding_timeout,
+                watch_timeout: network.watch_timeout,
                 numa: scheduling.numa.then(|| resource_names(&scheduling.numa_ignore)),
                 config_maps: scheduling.config_maps,
                 gpu_resources: scheduling.gpu_resources,
@@ -278,6 +312,7 @@ fn problems(args: &Args) -> Vec<String> {
         sharing,
         admission,
         metrics,
+        network,
         lease,
         ..
     } = args;
@@ -366,6 +401,10 @@ fn problems(args: &Args) -> Vec<String> {
         !sharing.reservation_timeout.is_zero(),
         "--reservation-timeout: must be more than 0".to_owned(),
     );
+    check(
+        !network.request_timeout.is_zero(),
+        "--request-timeout: must be more than 0".to_owned(),
+    );
     let (duration, deadline, retry) = (
         lease.lease_duration,
         lease.lease_renew_deadline,
@@ -384,6 +423,20 @@ fn problems(args: &Args) -> Vec<String> {
         check(!identity.is_empty(), "--identity: must not be empty".to_owned());
     }
     wrong
+}
+
+/// The authorities in a file, as PEM.
+fn authorities(path: &str) -> Result<String, String> {
+    let pem = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+    certificates::authorities(&pem).map_err(|error| error.to_string())?;
+    Ok(pem)
+}
+
+fn disruption_budgets(mode: &str) -> Result<DisruptionBudgets, String> {
+    DisruptionBudgets::parse(mode).ok_or_else(|| {
+        let modes = DisruptionBudgets::ALL.map(DisruptionBudgets::as_str);
+        format!("not one of {}", modes.join(", "))
+    })
 }
 
 /// Names as given, without the blanks around them.

@@ -10,6 +10,8 @@ use futures::FutureExt;
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tracing::{Instrument, info_span};
 
+use crate::components::panics;
+
 /// The running tasks.
 #[derive(Debug, Default)]
 pub struct Supervisor {
@@ -47,7 +49,7 @@ impl Supervisor {
         let watched = async move {
             let outcome = match AssertUnwindSafe(task).catch_unwind().await {
                 Ok(outcome) => outcome.map_err(Into::into),
-                Err(panic) => Err(anyhow!("panicked: {}", words(&*panic))),
+                Err(panic) => Err(anyhow!("panicked: {}", panics::text(&*panic))),
             };
             Ended { name, outcome }
         };
@@ -64,7 +66,7 @@ impl Supervisor {
         self.tasks.spawn(async move {
             let outcome = match task.await {
                 Ok(outcome) => outcome.map_err(Into::into),
-                Err(error) if error.is_panic() => Err(anyhow!("panicked: {}", words(&*error.into_panic()))),
+                Err(error) if error.is_panic() => Err(anyhow!("panicked: {}", panics::text(&*error.into_panic()))),
                 Err(error) => Err(error.into()),
             };
             Ended { name, outcome }
@@ -115,13 +117,6 @@ impl Drop for Supervisor {
             handle.abort();
         }
     }
-}
-
-/// What a panic said.
-fn words(panic: &(dyn std::any::Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("no message")
 }
 
 #[cfg(test)]

@@ -151,3 +151,13 @@ async fn nothing_leaves_a_connection_once_the_fence_is_closed() {
     far.read_to_string(&mut sent).await.unwrap();
     assert_eq!((sent.as_str(), &answer), ("bind", b"done"));
 }
+
+/// Another may have led in between.
+#[tokio::test]
+async fn a_term_that_is_over_does_not_begin_again() {
+    let fence = Fence::closed();
+    fence.extend(Instant::now() + HOUR);
+    fence.close();
+    fence.extend(Instant::now() + HOUR);
+    assert_eq!(writes_that_reach(&fence).await, 0);
+}

@@ -57,6 +57,17 @@ impl Observed {
             .unwrap_or(0)
     }
 
+    /// Since when, and as which of its holders.
+    pub fn tenure(&self) -> Tenure {
+        Tenure::of(&self.lease)
+    }
+
+    /// Whether that is the same Lease after its holder has renewed it.
+    pub fn is_renewed_by(&self, later: &Lease) -> bool {
+        let renewed = |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.renew_time.clone());
+        !older(later, &self.lease) && self.tenure() == Tenure::of(later) && renewed(&self.lease) != renewed(later)
+    }
+
     fn duration(&self) -> Duration {
         let seconds = self
             .lease
@@ -66,6 +77,29 @@ impl Observed {
             .unwrap_or(0);
         Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
     }
+}
+
+/// One time that a Lease is held, from being taken to being passed on: when it was taken, and how often it had changed hands then.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tenure {
+    since: Option<MicroTime>,
+    transitions: i32,
+}
+
+impl Tenure {
+    /// What a Lease says.
+    pub fn of(lease: &Lease) -> Self {
+        let spec = lease.spec.as_ref();
+        Self {
+            since: spec.and_then(|spec| spec.acquire_time.clone()),
+            transitions: spec.and_then(|spec| spec.lease_transitions).unwrap_or(0),
+        }
+    }
+}
+
+/// The time as a Lease can say it.
+pub fn in_microseconds(now: Timestamp) -> Timestamp {
+    Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now)
 }
 
 /// When a Lease may be taken.

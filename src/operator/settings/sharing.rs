@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::components::gpu_operator::Cdi;
 use crate::components::{fractions, scaleup};
 
 use super::super::lease::seconds;
@@ -40,9 +41,9 @@ pub struct SharingArgs {
     #[arg(long, env = "UNIKAI_RESERVATION_TIMEOUT", value_name = "SECONDS", default_value = "40", value_parser = seconds)]
     pub reservation_timeout: Duration,
 
-    /// Name GPUs to containers as the container device interface does
-    #[arg(long, env = "UNIKAI_CDI", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
-    pub cdi: bool,
+    /// Name GPUs to containers as the container device interface does; `auto`: where the GPU operator's ClusterPolicy has it on
+    #[arg(long, env = "UNIKAI_CDI", value_name = "MODE", default_value = "auto", num_args = 0..=1, default_missing_value = "true")]
+    pub cdi: Cdi,
 
     /// Tell containers that share a GPU the memory limit that the HAMi-core library in them enforces
     #[arg(long, env = "UNIKAI_HAMI_CORE", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]

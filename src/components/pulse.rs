@@ -1,0 +1,61 @@
+//! Whether a thread gets on with its work: it says when it begins a piece of work and when it waits for the next. Whoever depends on
+//! it asks how long it has been at the same piece.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// What one thread says and others ask. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Pulse {
+    start: Instant,
+    /// Milliseconds after `start`, and one more, at which the work was begun; 0 while there is none.
+    began: Arc<AtomicU64>,
+}
+
+impl Default for Pulse {
+    fn default() -> Self {
+        Self {
+            start: Instant::now(),
+            began: Arc::default(),
+        }
+    }
+}
+
+impl Pulse {
+    /// A piece of work begins.
+    pub fn work(&self) {
+        let now = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.began.store(now.saturating_add(1), Ordering::Relaxed);
+    }
+
+    /// It is done; the thread waits for the next.
+    pub fn wait(&self) {
+        self.began.store(0, Ordering::Relaxed);
+    }
+
+    /// How long the thread has been at the same piece of work.
+    #[must_use]
+    pub fn at_it(&self) -> Duration {
+        match self.began.load(Ordering::Relaxed) {
+            0 => Duration::ZERO,
+            began => self.start.elapsed().saturating_sub(Duration::from_millis(began - 1)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_work_takes_time() {
+        let pulse = Pulse::default();
+        assert_eq!(pulse.at_it(), Duration::ZERO);
+        pulse.work();
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(pulse.clone().at_it() >= Duration::from_millis(15));
+        pulse.wait();
+        assert_eq!(pulse.at_it(), Duration::ZERO);
+    }
+}
