@@ -5,13 +5,15 @@
 //! - `known_queues` decides which queues the API server need not ask about;
 //! - `certificates` decides which certificate is issued and served when, `configurations` what the API server is told of the
 //!   webhooks; `keeper` watches and writes both;
-//! - `server` listens.
+//! - `server` listens; `connections` and `body` bound what it takes in.
 //!
 //! Every replica serves; only the leader writes, except for the very first certificate, which whoever comes first makes.
 //! Pods of other schedulers never get here: the API server is told not to ask about them.
 
+mod body;
 pub mod certificates;
 pub mod configurations;
+pub mod connections;
 pub mod keeper;
 mod known_queues;
 pub mod lookups;
@@ -81,16 +83,20 @@ pub struct Settings {
     pub queue_labels: QueueLabels,
     /// Whether pods may share GPUs.
     pub gpu_sharing: bool,
+    /// The extended resources that are whole GPUs.
+    pub gpu_resources: Vec<String>,
     /// The runtime class of pods that share a GPU; empty for none.
     pub gpu_fraction_runtime_class: String,
     /// Whether containers are kept from choosing GPUs by themselves.
     pub block_nvidia_visible_devices: bool,
     /// Whether containers that share a GPU learn the memory that HAMi-core is to hold them to.
     pub hami_core: bool,
-    /// Whether a queue that promises more than its parent has draws warnings, and its parent must exist.
-    pub validate_queue_quotas: bool,
+    /// What is asked of queues.
+    pub queue_rules: queues::Rules,
     /// What becomes of requests while no webhook answers.
     pub failure_policy: FailurePolicy,
+    /// The authorities whose clients alone are served, as PEM; `None`: whoever comes.
+    pub client_authorities: Option<String>,
     /// Where to listen.
     pub address: SocketAddr,
     /// Where the API server finds us; `None`: at the address that was bound, as in an embedded cluster.
@@ -127,15 +133,16 @@ pub async fn run(
         context.clone(),
         settings.namespace.clone(),
         names(&settings, &target),
-        Published { tls, bundle },
+        Published {
+            tls,
+            bundle,
+            clients: settings.client_authorities.clone(),
+        },
     );
     let configurations =
         keeper::keep_configurations(context.clone(), settings.clone(), target, trusted, Arc::clone(&stores));
     let readiness = context.readiness.handle("webhooks", "no certificate yet");
-    let webhooks = Arc::new(Webhooks {
-        lookups: Lookups::new(&context, stores),
-        settings,
-    });
+    let webhooks = Arc::new(Webhooks::new(Lookups::new(&context, stores), settings));
     // The certificate may still be needed when nothing is kept any more, so the server is what ends last.
     let (served, (), ()) = tokio::join!(
         server::serve(listener, served, webhooks, readiness, end),

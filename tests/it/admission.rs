@@ -14,6 +14,8 @@ use unikai::api::{PodGroup, Queue};
 use unikai::components::admission::QueueLabels;
 use unikai::operator::settings::Settings;
 
+mod questions;
+
 use crate::support::{Cluster, eventually, refusal};
 
 const QUEUE: &str = "kai.scheduler/queue";
@@ -160,6 +162,94 @@ async fn nobody_is_asked_about_a_pod_that_names_a_queue_that_runs_pods() {
         .expect("no webhook is needed");
     let refused = refusal(cluster.pod("team", "unknown", named("new")).await);
     assert!(refused.contains("failed calling webhook"), "{refused}");
+}
+
+/// Lets these namespaces in only; `null`: all.
+async fn open_to(cluster: &Cluster, queue: &str, namespaces: serde_json::Value) {
+    let patch = json!({"metadata": {"annotations": {"unikai.dev/allowed-namespaces": namespaces}}});
+    Api::<Queue>::all(cluster.admin.clone())
+        .patch(queue, &PatchParams::default(), &Patch::Merge(patch))
+        .await
+        .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_queue_takes_pods_of_the_namespaces_that_it_names() {
+    let (cluster, _operator) = quick_start(Settings::embedded()).await;
+    cluster.queue("gold", Some("default")).await;
+    open_to(&cluster, "gold", json!("research-*, lab")).await;
+    for namespace in ["lab", "research-1"] {
+        cluster.namespace(namespace, json!({})).await;
+    }
+    let gold = json!({"labels": {QUEUE: "gold"}});
+    let attempts = std::sync::atomic::AtomicUsize::new(0);
+    let refused = eventually("who is not named is refused", async || {
+        let attempt = attempts.fetch_add(1, Ordering::Relaxed);
+        cluster
+            .pod("team", &format!("closed-{attempt}"), gold.clone())
+            .await
+            .err()
+    })
+    .await;
+    let words = "Queue 'gold' is not open to namespace 'team': the annotation unikai.dev/allowed-namespaces does not name it. \
+        Ask whoever keeps the queue, or set the label kai.scheduler/queue to one of: default-queue, test";
+    assert!(refused.to_string().contains(words), "{refused}");
+    cluster.pod("lab", "a", gold.clone()).await.expect("named");
+    cluster
+        .pod("research-1", "a", gold.clone())
+        .await
+        .expect("named by a pattern");
+    cluster
+        .pod("team", "a", json!({"labels": {QUEUE: "test"}}))
+        .await
+        .expect("a queue without the annotation is open");
+
+    eventually(
+        "the webhook is asked about its pods, and not about those of open queues",
+        async || {
+            let configurations = Api::<ValidatingWebhookConfiguration>::all(cluster.admin.clone());
+            let told = configurations.get("validating-kai-admission").await.unwrap();
+            let told = serde_json::to_string(&told.webhooks).unwrap();
+            (told.contains("'default-queue'") && !told.contains("'gold'")).then_some(())
+        },
+    )
+    .await;
+    let odd = Patch::Merge(json!({"metadata": {"annotations": {"unikai.dev/allowed-namespaces": "Team A"}}}));
+    let queues: Api<Queue> = Api::all(cluster.admin.clone());
+    let refused = refusal(queues.patch("gold", &PatchParams::default(), &odd).await);
+    assert!(refused.contains("\"Team\" can be no namespace"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_came_past_the_webhook_waits_until_the_queue_is_open_to_its_namespace() {
+    let (cluster, _operator) = quick_start(with(QueueLabels::Off)).await;
+    cluster.node("n1").await;
+    cluster.queue("lab", None).await;
+    cluster.queue("gold", Some("lab")).await;
+    open_to(&cluster, "lab", json!("research-*")).await;
+    cluster
+        .pod("team", "a", json!({"labels": {QUEUE: "gold"}}))
+        .await
+        .unwrap();
+    let told = eventually("the pod says why it waits", async || {
+        let pod = cluster.pods("team").get("a").await.unwrap();
+        let conditions = pod.status?.conditions?;
+        conditions.into_iter().find(|c| c.type_ == "PodScheduled")?.message
+    })
+    .await;
+    assert!(
+        told.contains("Queue 'gold' is not open to namespace 'team': the annotation unikai.dev/allowed-namespaces of queue 'lab' above it does not name it"),
+        "{told}"
+    );
+    open_to(&cluster, "lab", json!("research-*, team")).await;
+    cluster.bound("team", "a").await;
+    open_to(&cluster, "lab", json!("")).await;
+    cluster
+        .pod("team", "b", json!({"labels": {QUEUE: "gold"}}))
+        .await
+        .unwrap();
+    open_to(&cluster, "lab", json!(null)).await;
+    cluster.bound("team", "b").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -16,7 +16,8 @@ use rcgen::{
 };
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ServerConfig, crypto};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig, crypto};
 
 /// How long a pair is valid.
 pub const LIFETIME: SignedDuration = SignedDuration::from_hours(90 * 24);
@@ -55,6 +56,12 @@ impl Pair {
     pub fn expires_at(&self) -> Timestamp {
         self.issued_at + LIFETIME
     }
+
+    /// Whether it is good at that time. One that was issued by a clock far ahead is not good yet.
+    #[must_use]
+    pub fn is_valid(&self, now: Timestamp) -> bool {
+        self.issued_at - SKEW <= now && now < self.expires_at()
+    }
 }
 
 /// The pairs of a cluster, from the oldest to the newest, and the names they are good for.
@@ -84,17 +91,24 @@ pub enum Error {
     /// A certificate or key is not usable.
     #[error("cannot use a certificate: {0}")]
     Use(#[from] rustls::Error),
+    /// Clients cannot be told by these authorities.
+    #[error("cannot tell clients by their certificates: {0}")]
+    Clients(#[from] rustls::server::VerifierBuilderError),
+    /// A text without an authority.
+    #[error("there is no certificate in it")]
+    NoAuthority,
     /// A certificate or key is not PEM.
     #[error("cannot read a certificate: {0}")]
     Read(#[from] rustls::pki_types::pem::Error),
 }
 
 impl Pairs {
-    /// The pair to serve: the newest that has been trusted long enough, or else the oldest.
+    /// The pair to serve, of those that are valid: the newest that has been trusted long enough, or else the oldest.
     #[must_use]
     pub fn served(&self, now: Timestamp) -> Option<&Pair> {
-        let trusted = self.pairs.iter().rev().find(|pair| pair.issued_at + OVERLAP <= now);
-        trusted.or(self.pairs.first())
+        let mut valid = self.pairs.iter().filter(|pair| pair.is_valid(now));
+        let trusted = valid.clone().rev().find(|pair| pair.issued_at + OVERLAP <= now);
+        trusted.or(valid.next())
     }
 
     /// The authorities to trust, as PEM.
@@ -108,12 +122,7 @@ impl Pairs {
     /// # Errors
     /// When a pair had to be issued and could not be.
     pub fn plan(&self, names: &[String], now: Timestamp) -> Result<Plan, Error> {
-        let alive: Vec<Pair> = self
-            .pairs
-            .iter()
-            .filter(|pair| now < pair.expires_at())
-            .cloned()
-            .collect();
+        let alive: Vec<Pair> = self.pairs.iter().filter(|pair| pair.is_valid(now)).cloned().collect();
         if self.names != names || alive.is_empty() {
             let pairs = vec![issue(names, now)?];
             return Ok(Plan::Store(Self {
@@ -148,8 +157,7 @@ impl Pairs {
     /// # Errors
     /// When no pair could be issued.
     pub fn restored(&self, names: &[String], now: Timestamp) -> Result<Option<Self>, Error> {
-        let served = self.served(now).filter(|pair| now < pair.expires_at());
-        let Some(served) = served.filter(|_| self.names == names) else {
+        let Some(served) = self.served(now).filter(|_| self.names == names) else {
             return Ok(None);
         };
         Ok(Some(Self {
@@ -203,7 +211,7 @@ impl Pairs {
                 certificate: text(&format!("{issued}.tls.crt"))?,
                 key: text(&format!("{issued}.tls.key"))?,
             };
-            server_config(&pair).is_ok().then_some(pair)
+            server_config(&pair, None).is_ok().then_some(pair)
         };
         let mut pairs: Vec<Pair> = data
             .keys()
@@ -260,19 +268,40 @@ fn set_validity(params: &mut CertificateParams, issued_at: Timestamp) {
     params.not_after = at(issued_at + LIFETIME);
 }
 
-/// What a TLS server needs to serve the pair.
+/// What a TLS server needs to serve the pair. With `clients`, authorities as PEM, only to those who show a certificate of theirs.
 ///
 /// # Errors
-/// When the pair cannot be used.
-pub fn server_config(pair: &Pair) -> Result<Arc<ServerConfig>, Error> {
+/// When the pair or the authorities cannot be used.
+pub fn server_config(pair: &Pair, clients: Option<&str>) -> Result<Arc<ServerConfig>, Error> {
     let chain = CertificateDer::pem_slice_iter(pair.certificate.as_bytes()).collect::<Result<Vec<_>, _>>()?;
     let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes())?;
-    let mut config = ServerConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_single_cert(chain, key)?;
+    let provider = Arc::new(crypto::ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
+    let builder = match clients {
+        None => builder.with_no_client_auth(),
+        Some(pem) => {
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(authorities(pem)?), provider);
+            builder.with_client_cert_verifier(verifier.build()?)
+        }
+    };
+    let mut config = builder.with_single_cert(chain, key)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(Arc::new(config))
+}
+
+/// The authorities in a PEM text.
+///
+/// # Errors
+/// When it cannot be read, or holds none.
+pub fn authorities(pem: &str) -> Result<RootCertStore, Error> {
+    let mut roots = RootCertStore::empty();
+    for authority in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+        roots.add(authority?)?;
+    }
+    if roots.is_empty() {
+        return Err(Error::NoAuthority);
+    }
+    Ok(roots)
 }
 
 /// The host in a URL or authority such as `https://192.0.2.7:9443/x`, without brackets.

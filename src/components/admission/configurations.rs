@@ -1,7 +1,8 @@
 //! The webhook configurations: what the API server is told of the webhooks, and how that is kept true.
 //!
 //! Names and rules are KAI's, so that an installation of it is taken over in place. What others add is kept: labels,
-//! annotations, timeouts, and terms of the namespace selector, which some clouds insert. Absent: the watching and writing.
+//! annotations, timeouts, and terms of the namespace selector, which some clouds insert. They go with the ClusterRole of the
+//! manifests, so that nothing refuses pods when `kubectl delete -f` has taken the rest away. Absent: the watching and writing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +11,9 @@ use k8s_openapi::api::admissionregistration::v1::{
     MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference,
     ValidatingWebhook, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
+    LabelSelector, LabelSelectorRequirement, ObjectMeta, OwnerReference,
+};
 
 use super::{QueueLabels, Settings};
 use crate::api::names::{annotation, group, label, object, webhook};
@@ -42,9 +45,15 @@ pub struct Desired {
 }
 
 /// What is to be registered for webhooks at `target` that authorities in `bundle` vouch for, while `leaves` are the queues that
-/// can run pods.
+/// can run pods. They go with `owner`.
 #[must_use]
-pub fn desired(settings: &Settings, target: &Target, bundle: &str, leaves: &BTreeSet<String>) -> Desired {
+pub fn desired(
+    settings: &Settings,
+    target: &Target,
+    bundle: &str,
+    leaves: &BTreeSet<String>,
+    owner: Option<&OwnerReference>,
+) -> Desired {
     let client = |path: &str| client_config(target, path, bundle);
     let pods = |operations: &[&str]| rule("", "v1", "pods", "Namespaced", operations);
     let pod_webhook = format!("admission.{}.svc", settings.namespace);
@@ -94,17 +103,30 @@ pub fn desired(settings: &Settings, target: &Target, bundle: &str, leaves: &BTre
         webhook::VALIDATE_TOPOLOGY_PATH,
         rule(group::KAI, "v1alpha1", "topologies", "Cluster", &["CREATE", "UPDATE"]),
     );
-    let queues = validate(
-        webhook::QUEUE_NAME,
-        webhook::VALIDATE_QUEUE_PATH,
-        rule(
-            group::SCHEDULING,
-            "v2",
-            "queues",
-            "Cluster",
-            &["CREATE", "UPDATE", "DELETE"],
-        ),
-    );
+    let on_queues = |operations: &[&str]| rule(group::SCHEDULING, "v2", "queues", "Cluster", operations);
+    let queues = if settings.queue_rules.protect {
+        vec![validate(
+            webhook::QUEUE_NAME,
+            webhook::VALIDATE_QUEUE_PATH,
+            on_queues(&["CREATE", "UPDATE", "DELETE"]),
+        )]
+    } else {
+        let deletions = ValidatingWebhook {
+            // Only a warning comes of it, and who uninstalls us deletes queues while nobody answers.
+            failure_policy: Some("Ignore".to_owned()),
+            timeout_seconds: Some(1),
+            ..validate(
+                webhook::QUEUE_DELETION_NAME,
+                webhook::VALIDATE_QUEUE_PATH,
+                on_queues(&["DELETE"]),
+            )
+        };
+        let changes = on_queues(&["CREATE", "UPDATE"]);
+        vec![
+            validate(webhook::QUEUE_NAME, webhook::VALIDATE_QUEUE_PATH, changes),
+            deletions,
+        ]
+    };
     let pod_groups = validate(
         webhook::POD_GROUP_NAME,
         webhook::VALIDATE_POD_GROUP_PATH,
@@ -119,17 +141,23 @@ pub fn desired(settings: &Settings, target: &Target, bundle: &str, leaves: &BTre
 
     Desired {
         mutating: MutatingWebhookConfiguration {
-            metadata: metadata(object::MUTATING_WEBHOOK, "admission"),
+            metadata: metadata(object::MUTATING_WEBHOOK, "admission", owner),
             webhooks: Some(vec![mutate]),
         },
         validating: vec![
             validating(
                 object::VALIDATING_WEBHOOK,
                 "admission",
+                owner,
                 vec![validate_pods, topologies, unreviewed],
             ),
-            validating(object::QUEUE_WEBHOOK, "queue-controller", vec![queues]),
-            validating(object::POD_GROUP_WEBHOOK, "podgroup-controller", vec![pod_groups]),
+            validating(object::QUEUE_WEBHOOK, "queue-controller", owner, queues),
+            validating(
+                object::POD_GROUP_WEBHOOK,
+                "podgroup-controller",
+                owner,
+                vec![pod_groups],
+            ),
         ],
     }
 }
@@ -164,18 +192,24 @@ impl Common {
     }
 }
 
-fn metadata(name: &str, app: &str) -> ObjectMeta {
+fn metadata(name: &str, app: &str, owner: Option<&OwnerReference>) -> ObjectMeta {
     let labels = [(label::APP, app), (label::MANAGED_BY, object::OPERATOR)];
     ObjectMeta {
         name: Some(name.to_owned()),
         labels: Some(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into()),
+        owner_references: owner.map(|owner| vec![owner.clone()]),
         ..ObjectMeta::default()
     }
 }
 
-fn validating(name: &str, app: &str, webhooks: Vec<ValidatingWebhook>) -> ValidatingWebhookConfiguration {
+fn validating(
+    name: &str,
+    app: &str,
+    owner: Option<&OwnerReference>,
+    webhooks: Vec<ValidatingWebhook>,
+) -> ValidatingWebhookConfiguration {
     ValidatingWebhookConfiguration {
-        metadata: metadata(name, app),
+        metadata: metadata(name, app, owner),
         webhooks: Some(webhooks),
     }
 }
@@ -260,6 +294,10 @@ fn something_to_check(settings: &Settings, leaves: &BTreeSet<String>) -> MatchCo
         annotation::GPU_FRACTION_NUM_DEVICES,
         annotation::MPS,
     ]);
+    reasons.push(format!(
+        "(has(object.metadata.annotations) && object.metadata.annotations.exists(key, key.startsWith('{}')))",
+        annotation::MIG_PREFIX
+    ));
     if settings.queue_labels != QueueLabels::Off {
         reasons.push(if leaves.is_empty() || leaves.len() > NAMED_QUEUES_MAX {
             "request.operation == 'CREATE'".to_owned()
@@ -390,6 +428,15 @@ fn merged_metadata(ours: &ObjectMeta, live: &ObjectMeta) -> ObjectMeta {
     };
     add(&mut merged.labels, ours.labels.as_ref());
     add(&mut merged.annotations, ours.annotations.as_ref());
+    for owner in ours.owner_references.iter().flatten() {
+        let owners = merged.owner_references.get_or_insert_default();
+        let is_same = |other: &OwnerReference| (&other.kind, &other.name) == (&owner.kind, &owner.name);
+        match owners.iter_mut().find(|other| is_same(other)) {
+            // It was made anew; the rest of the reference is as we write it.
+            Some(known) => known.uid.clone_from(&owner.uid),
+            None => owners.push(owner.clone()),
+        }
+    }
     merged
 }
 

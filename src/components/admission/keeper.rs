@@ -12,7 +12,8 @@ use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::PostParams;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Resource, ResourceExt};
@@ -23,12 +24,12 @@ use tracing::{info, warn};
 
 use super::Settings;
 use super::certificates::{self, Pairs, Plan};
-use super::configurations::{self, Configuration, Target};
+use super::configurations::{self, Configuration, Desired, Target};
 use super::known_queues::KnownQueues;
 use super::lookups;
 use crate::api::names::{label, object};
 use crate::components::Context;
-use crate::components::watches::Stores;
+use crate::components::watches::{self, Stores};
 
 /// Before a write that failed is tried again.
 const RETRY: Duration = Duration::from_secs(2);
@@ -42,6 +43,8 @@ pub struct Published {
     pub tls: watch::Sender<Option<Arc<ServerConfig>>>,
     /// Which authorities to trust, as PEM.
     pub bundle: watch::Sender<Option<String>>,
+    /// Whose clients alone are served: their authorities, as PEM.
+    pub clients: Option<String>,
 }
 
 /// Keeps the certificates for `names` until shutdown, and publishes them.
@@ -73,8 +76,10 @@ struct CertificateKeeper {
 
 impl CertificateKeeper {
     async fn run(&mut self) {
-        let api: Api<Secret> = Api::namespaced(self.context.reads.clone(), &self.namespace);
-        let mut events = watch_named(api, Some(object::WEBHOOK_SECRET));
+        let api: Api<Secret> = Api::namespaced(self.context.watches.clone(), &self.namespace);
+        let config = watches::config(&self.context.settings);
+        let only = config.fields(&format!("metadata.name={}", object::WEBHOOK_SECRET));
+        let mut events = watcher(api, only).default_backoff().boxed();
         let mut leading = self.context.leading.clone();
         let mut synced = false;
         let mut sleep = SLEEP_MAX;
@@ -187,7 +192,7 @@ impl CertificateKeeper {
         if self.served.as_ref() == Some(&served.certificate) {
             return;
         }
-        match certificates::server_config(served) {
+        match certificates::server_config(served, self.published.clients.as_deref()) {
             Ok(config) => {
                 self.served = Some(served.certificate.clone());
                 self.published.tls.send_replace(Some(config));
@@ -234,6 +239,7 @@ pub async fn keep_configurations(
     let mut queues = stores.queues.changes();
     let mut known = KnownQueues::default();
     let mut retry_at = None;
+    let mut owner = Owner::Unasked;
     let keep = async {
         loop {
             let prepared = bundle.borrow().is_some() && mutating.synced && validating.synced;
@@ -244,7 +250,7 @@ pub async fn keep_configurations(
                 Ok(()) = bundle.changed() => {}
                 Ok(()) = leading.changed() => {}
                 Ok(()) = queues.changed() => {
-                    if !known.see(lookups::leaves(&stores), Instant::now()) {
+                    if !known.see(lookups::open_leaves(&stores), Instant::now()) {
                         continue;
                     }
                 }
@@ -257,7 +263,17 @@ pub async fn keep_configurations(
             if !(mutating.synced && validating.synced) {
                 continue;
             }
-            let desired = configurations::desired(&settings, &target, &pem, known.tell(Instant::now()));
+            let leaves = known.tell(Instant::now());
+            let mut desired = configurations::desired(&settings, &target, &pem, leaves, owner.reference());
+            if context.is_leading() && !(owner.is_known() && is_right(&mutating, &validating, &desired)) {
+                let owned = mutating.is_owned() || validating.is_owned();
+                owner = owner.ask(&context, owned).await;
+                if !owner.is_known() {
+                    retry_at = Some(Instant::now() + RETRY);
+                    continue;
+                }
+                desired = configurations::desired(&settings, &target, &pem, leaves, owner.reference());
+            }
             let mut right = mutating.reconcile(&context, &desired.mutating).await;
             for configuration in &desired.validating {
                 right &= validating.reconcile(&context, configuration).await;
@@ -270,6 +286,68 @@ pub async fn keep_configurations(
         }
     };
     context.shutdown.run_until_cancelled(keep).await;
+}
+
+fn is_right(
+    mutating: &Live<MutatingWebhookConfiguration>,
+    validating: &Live<ValidatingWebhookConfiguration>,
+    desired: &Desired,
+) -> bool {
+    mutating.is_right(&desired.mutating) && desired.validating.iter().all(|one| validating.is_right(one))
+}
+
+/// What the configurations go with: the ClusterRole of the manifests. Whoever takes that away takes us away.
+enum Owner {
+    /// The API server has not said yet.
+    Unasked,
+    /// There is none, and was none: we were installed in another way.
+    Absent,
+    /// This one.
+    Found(OwnerReference),
+    /// It was there: nothing is registered any more.
+    Gone,
+}
+
+impl Owner {
+    /// Whether configurations may be written.
+    fn is_known(&self) -> bool {
+        matches!(self, Self::Absent | Self::Found(_))
+    }
+
+    fn reference(&self) -> Option<&OwnerReference> {
+        match self {
+            Self::Found(reference) => Some(reference),
+            Self::Unasked | Self::Absent | Self::Gone => None,
+        }
+    }
+
+    /// Asks the API server; `owned` = a configuration names an owner already.
+    async fn ask(self, context: &Context, owned: bool) -> Self {
+        let api: Api<ClusterRole> = Api::all(context.reads.clone());
+        let was_there = owned || matches!(self, Self::Found(_) | Self::Gone);
+        let nothing = if was_there { Self::Gone } else { Self::Absent };
+        match api.get_metadata_opt(object::OPERATOR).await {
+            Ok(Some(role)) => Self::Found(OwnerReference {
+                api_version: ClusterRole::api_version(&()).into_owned(),
+                kind: ClusterRole::kind(&()).into_owned(),
+                name: object::OPERATOR.to_owned(),
+                uid: role.uid().unwrap_or_default(),
+                ..OwnerReference::default()
+            }),
+            Ok(None) => {
+                if was_there && !matches!(self, Self::Gone) {
+                    info!("our ClusterRole was deleted: webhooks are not registered any more");
+                }
+                nothing
+            }
+            // Without the role, nor is there a right to look for it.
+            Err(kube::Error::Api(status)) if status.code == 403 => nothing,
+            Err(error) => {
+                warn!(%error, "our ClusterRole cannot be looked up; trying again");
+                self
+            }
+        }
+    }
 }
 
 async fn sleep_or_wait(until: Option<Instant>) {
@@ -298,9 +376,10 @@ where
     K: Resource<Scope = k8s_openapi::ClusterResourceScope>,
 {
     fn new(context: &Context) -> Self {
-        let api: Api<K> = Api::all(context.reads.clone());
+        let api: Api<K> = Api::all(context.watches.clone());
+        let config = watches::config(&context.settings);
         Self {
-            events: watch_named(api, None),
+            events: watcher(api, config).default_backoff().boxed(),
             objects: BTreeMap::new(),
             synced: false,
         }
@@ -322,6 +401,18 @@ where
             }
             None => std::future::pending().await,
         }
+    }
+
+    fn is_right(&self, desired: &K) -> bool {
+        self.objects
+            .get(&desired.name_any())
+            .is_some_and(|live| desired.onto(live) == *live)
+    }
+
+    /// Whether any of them goes with our ClusterRole.
+    fn is_owned(&self) -> bool {
+        let mut owners = self.objects.values().flat_map(ResourceExt::owner_references);
+        owners.any(|owner| owner.kind == ClusterRole::kind(&()) && owner.name == object::OPERATOR)
     }
 
     /// Makes the configuration what it is to be, if this process leads. Answers whether it is; to a process that does not lead,
@@ -356,15 +447,6 @@ where
             }
         }
     }
-}
-
-fn watch_named<K>(api: Api<K>, name: Option<&str>) -> BoxStream<'static, watcher::Result<watcher::Event<K>>>
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
-{
-    let config = watcher::Config::default();
-    let config = name.map_or(config.clone(), |name| config.fields(&format!("metadata.name={name}")));
-    watcher(api, config).default_backoff().boxed()
 }
 
 /// Someone else was faster; the watch tells what they did.

@@ -14,11 +14,14 @@ use crate::api::names::annotation;
 use crate::components::grouping::owners::{Chain, Owners};
 use crate::components::grouping::rules::{self, Input};
 use crate::components::grouping::{Found, Known, left_alone};
+use crate::components::runtime_classes::RuntimeClasses;
 use crate::components::watches::Stores;
 use crate::components::{Context, Settings};
 
 /// How long a webhook waits for the owners of a pod. Past it the pod is taken for its own owner: late is worse than unlabelled.
 const OWNERS_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long it waits for everything that it looks up. API servers wait ten seconds for the webhook, and would refuse the pod then.
+const TIMEOUT: Duration = Duration::from_secs(6);
 
 /// Answers from the watches' stores, and from the API server where those may be behind.
 pub struct Lookups {
@@ -26,6 +29,7 @@ pub struct Lookups {
     reads: Client,
     owners: Owners,
     settings: Arc<Settings>,
+    runtime_classes: RuntimeClasses,
 }
 
 impl Lookups {
@@ -37,6 +41,7 @@ impl Lookups {
             reads: context.reads.clone(),
             owners: Owners::new(context.reads.clone(), context.settings.default_priorities.clone()),
             settings: Arc::clone(&context.settings),
+            runtime_classes: RuntimeClasses::new(context.reads.clone()),
         }
     }
 
@@ -46,16 +51,29 @@ impl Lookups {
         self.stores.queues.get("", name)
     }
 
+    /// Whether there is a RuntimeClass of the name.
+    pub async fn has_runtime_class(&self, name: &str) -> bool {
+        self.runtime_classes.exists(name).await
+    }
+
     /// The queue that a pod will run in. `None` where that is not ours to say: the pod belongs to a group that others made,
     /// or the cluster does not answer.
     pub async fn workload(&self, pod: &Pod) -> Option<Workload> {
+        let found = tokio::time::timeout(TIMEOUT, self.look_up(pod)).await;
+        found.unwrap_or_else(|_elapsed| {
+            debug!("the queue of a new pod cannot be looked up in time");
+            None
+        })
+    }
+
+    async fn look_up(&self, pod: &Pod) -> Option<Workload> {
         let (queue, source) = self.queue(pod).await?;
         let mut tree = tree(&self.stores);
         if !tree.contains(&queue) {
             // Perhaps it was created a moment ago.
             let found = Api::<Queue>::all(self.reads.clone()).get_opt(&queue).await;
             match found {
-                Ok(Some(found)) => tree.insert(queue.clone(), found.spec.parent_queue),
+                Ok(Some(found)) => tree.insert(&found),
                 Ok(None) => {}
                 Err(error) => {
                     debug!(%error, queue, "the queue of a new pod cannot be looked up");
@@ -125,20 +143,17 @@ impl Lookups {
     }
 }
 
-/// The queues that can run pods, as last seen.
+/// The queues that can run pods of every namespace, as last seen.
 #[must_use]
-pub fn leaves(stores: &Stores) -> BTreeSet<String> {
-    tree(stores).leaves(None).into_iter().map(str::to_owned).collect()
+pub fn open_leaves(stores: &Stores) -> BTreeSet<String> {
+    let tree = tree(stores);
+    let open = tree.leaves(None).into_iter().filter(|leaf| tree.is_open(leaf));
+    open.map(str::to_owned).collect()
 }
 
 /// All queues, as last seen.
 fn tree(stores: &Stores) -> Tree {
-    let queues = stores.queues.list();
-    let parent = |queue: &Queue| queue.spec.parent_queue.clone();
-    queues
-        .iter()
-        .map(|queue| (queue.metadata.name.clone().unwrap_or_default(), parent(queue)))
-        .collect()
+    stores.queues.list().iter().map(|queue| &**queue).collect()
 }
 
 fn without_owners(pod: &Pod) -> Pod {

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::review::{Operation, Request, Verdict};
 use crate::api::PodGroup;
 use crate::api::pod_group::{PodGroupSpec, SubGroup};
+use crate::mirror::bounds;
 
 /// Judges the creation or change of a pod group.
 #[must_use]
@@ -14,17 +15,19 @@ pub fn validate(request: &Request) -> Verdict {
     if matches!(request.operation, Operation::Delete | Operation::Connect) {
         return Verdict::allow();
     }
-    let group: PodGroup = match serde_json::from_value(request.object.clone()) {
+    let group: PodGroup = match request.object.read() {
         Ok(group) => group,
         Err(error) => return Verdict::unreadable(format!("the pod group cannot be read: {error}")),
     };
-    let old: Option<PodGroup> = serde_json::from_value(request.old_object.clone()).ok();
+    let old: Option<PodGroup> = request.old_object.read().ok();
     let update = request.operation == Operation::Update;
-    let before = old
+    let before: BTreeSet<Finding> = old
         .as_ref()
         .filter(|_| update)
         .map(|old| findings(&old.spec, update))
-        .unwrap_or_default();
+        .unwrap_or_default()
+        .into_iter()
+        .collect();
     let (denials, warnings): (Vec<_>, Vec<_>) = findings(&group.spec, update)
         .into_iter()
         .partition(|found| found.denied);
@@ -42,7 +45,7 @@ pub fn validate(request: &Request) -> Verdict {
 }
 
 /// Something to object to.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Finding {
     denied: bool,
     text: String,
@@ -73,14 +76,11 @@ fn structure(spec: &PodGroupSpec) -> Result<(), String> {
             return Err(format!("parent {parent} of {name} was not found"));
         }
     }
-    let above = |name: &str| parents.get(name).copied().flatten();
-    let endless = |name: &str| {
-        std::iter::successors(above(name), |name| above(name))
-            .nth(parents.len())
-            .is_some()
-    };
-    if parents.keys().any(|name| endless(name)) {
+    if has_cycle(&parents) {
         return Err("cycle detected in subgroups".to_owned());
+    }
+    if let Some(excess) = bounds::of_group(&spec.sub_groups) {
+        return Err(format!("there are {excess}"));
     }
     let both = by_name(spec).find(|sub_group| sub_group.min_member.is_some() && sub_group.min_sub_group.is_some());
     match both {
@@ -91,18 +91,31 @@ fn structure(spec: &PodGroupSpec) -> Result<(), String> {
     }
 }
 
+/// Whether some sub-group is above itself. Each is looked at once: what is above one that was seen before has been looked at with that one.
+fn has_cycle(parents: &BTreeMap<&str, Option<&str>>) -> bool {
+    let mut seen: BTreeMap<&str, &str> = BTreeMap::new();
+    for &from in parents.keys() {
+        let mut at = Some(from);
+        while let Some(name) = at {
+            match seen.insert(name, from) {
+                None => at = parents.get(name).copied().flatten(),
+                Some(earlier) if earlier == from => return true,
+                Some(earlier) => {
+                    seen.insert(name, earlier);
+                    at = None;
+                }
+            }
+        }
+    }
+    false
+}
+
 fn minima(spec: &PodGroupSpec, update: bool) -> Vec<Finding> {
-    let inner: BTreeSet<&str> = spec
-        .sub_groups
-        .iter()
-        .filter_map(|sub_group| sub_group.parent.as_deref())
-        .collect();
-    let children = |of: Option<&str>| {
-        spec.sub_groups
-            .iter()
-            .filter(|sub_group| sub_group.parent.as_deref() == of)
-            .count()
-    };
+    let mut counted: BTreeMap<Option<&str>, usize> = BTreeMap::new();
+    for sub_group in &spec.sub_groups {
+        *counted.entry(sub_group.parent.as_deref()).or_default() += 1;
+    }
+    let children = |of: Option<&str>| counted.get(&of).copied().unwrap_or_default();
     let mut found = Vec::new();
     let mut find = |denied: bool, text: String| found.push(Finding { denied, text });
     for SubGroup {
@@ -112,7 +125,7 @@ fn minima(spec: &PodGroupSpec, update: bool) -> Vec<Finding> {
         ..
     } in by_name(spec)
     {
-        if !inner.contains(name.as_str()) {
+        if children(Some(name)) == 0 {
             if min_sub_group.is_some() {
                 find(
                     true,

@@ -8,14 +8,27 @@ pub mod queue_label;
 pub mod runtime_class;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
+use serde::Deserialize;
 
 use super::Settings;
 use super::review::{Operation, Request, Verdict};
+use crate::mirror::bounds;
 use queue_label::Workload;
 
-/// What a pod's creation changes in the pod. `random` names its config maps, where it needs any.
+/// What a rule that writes must know beside the pod and the settings.
+#[derive(Debug, Clone, Copy)]
+pub struct Surroundings<'a> {
+    /// The pod's queue, if it is to be written.
+    pub workload: Option<&'a Workload>,
+    /// The cluster has the runtime class of pods that share a GPU.
+    pub has_runtime_class: bool,
+    /// Names the pod's config maps, where it needs any.
+    pub random: &'a str,
+}
+
+/// What a pod's creation changes in the pod.
 #[must_use]
-pub fn mutate(request: &Request, workload: Option<&Workload>, settings: &Settings, random: &str) -> Verdict {
+pub fn mutate(request: &Request, around: Surroundings, settings: &Settings) -> Verdict {
     let pod = match ours(request, settings) {
         Ok(Some(pod)) => pod,
         Ok(None) => return Verdict::allow(),
@@ -25,15 +38,17 @@ pub fn mutate(request: &Request, workload: Option<&Workload>, settings: &Setting
     let rules = || -> Result<Pod, String> {
         let mut pod = pod;
         namespace(&mut pod, &request.namespace)?;
-        gpu_sharing::mutate(&mut pod, random)?;
+        gpu_sharing::mutate(&mut pod, around.random)?;
         if settings.hami_core {
             hami_core::mutate(&mut pod)?;
         }
         if settings.block_nvidia_visible_devices {
             device_access::mutate(&mut pod)?;
         }
-        runtime_class::mutate(&mut pod, &settings.gpu_fraction_runtime_class);
-        if let Some(workload) = workload {
+        if around.has_runtime_class {
+            runtime_class::mutate(&mut pod, &settings.gpu_fraction_runtime_class);
+        }
+        if let Some(workload) = around.workload {
             queue_label::mutate(&mut pod, workload, settings);
         }
         Ok(pod)
@@ -59,9 +74,12 @@ pub fn validate(request: &Request, workload: Option<&Workload>, settings: &Setti
     if settings.let_be().contains(&&*request.namespace) {
         return unreviewed(request, settings);
     }
-    let old: Option<Pod> = serde_json::from_value(request.old_object.clone()).ok();
+    let old: Option<Pod> = request.old_object.read().ok();
     let rules = || -> Result<(), String> {
-        gpu_sharing::validate(&pod, old.as_ref(), settings.gpu_sharing)?;
+        if let Some(excess) = bounds::of_pod(&pod).filter(|_| old.is_none()) {
+            return Err(format!("the pod has {excess}"));
+        }
+        gpu_sharing::validate(&pod, old.as_ref(), settings)?;
         if settings.block_nvidia_visible_devices {
             device_access::validate(&pod, old.as_ref())?;
         }
@@ -71,7 +89,7 @@ pub fn validate(request: &Request, workload: Option<&Workload>, settings: &Setti
         return Verdict::deny(message);
     }
     match workload.filter(|_| request.operation == Operation::Create) {
-        Some(workload) => queue_label::validate(workload, settings),
+        Some(workload) => queue_label::validate(workload, &request.namespace, settings),
         None => Verdict::allow(),
     }
 }
@@ -92,21 +110,30 @@ fn unreviewed(request: &Request, settings: &Settings) -> Verdict {
 /// # Errors
 /// The verdict on a pod that cannot be read.
 pub fn ours(request: &Request, settings: &Settings) -> Result<Option<Pod>, Verdict> {
-    if request.object.is_null() {
-        return Ok(None);
-    }
-    if request
+    let scheduler = request
         .object
-        .pointer("/spec/schedulerName")
-        .and_then(|name| name.as_str())
-        != Some(&settings.scheduler_name)
-    {
+        .read::<Addressed>()
+        .ok()
+        .and_then(|pod| pod.spec.scheduler_name);
+    if scheduler.as_ref() != Some(&settings.scheduler_name) {
         return Ok(None);
     }
-    match serde_json::from_value(request.object.clone()) {
+    match request.object.read() {
         Ok(pod) => Ok(Some(pod)),
         Err(error) => Err(Verdict::unreadable(format!("the pod cannot be read: {error}"))),
     }
+}
+
+/// A pod, as far as it says whose it is.
+#[derive(Deserialize)]
+struct Addressed {
+    spec: AddressedSpec,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AddressedSpec {
+    scheduler_name: Option<String>,
 }
 
 /// The namespace of the request, which some clients leave out of the object.

@@ -1,34 +1,45 @@
-//! Queues: they say what they may use, their durations can be read, none hangs below itself, and none goes while others hang
-//! below it or workloads are in it.
+//! Queues: they say what they may use, their durations can be read, none hangs below itself. One that goes while others hang below
+//! it or workloads are in it draws warnings, since `kubectl delete -f` and GitOps delete parents first; where queues are
+//! protected, it is refused.
 
 mod quotas;
 
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use serde_json::Value;
 
 use super::review::{Operation, Request, Verdict};
 use crate::api::Queue;
+use crate::api::names::annotation;
 use crate::api::quantity::Amount;
+use crate::api::queue_access::Allowed;
 
 /// Finds a queue of the cluster by its name.
 pub type Find<'a> = dyn Fn(&str) -> Option<Arc<Queue>> + 'a;
 
-/// Judges the creation, change or deletion of a queue among the others. With `quotas`, a queue that promises more than its
-/// parent has, or less than its children have been promised, draws warnings, and its parent must exist.
+/// The rules that are switched on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// A queue that promises more than its parent has, or less than its children have been promised, draws warnings, and its
+    /// parent must exist.
+    pub quotas: bool,
+    /// A queue that has children or workloads is not deleted.
+    pub protect: bool,
+}
+
+/// Judges the creation, change or deletion of a queue among the others.
 #[must_use]
-pub fn validate(request: &Request, find: &Find<'_>, quotas: bool) -> Verdict {
+pub fn validate(request: &Request, find: &Find<'_>, rules: Rules) -> Verdict {
     match request.operation {
         Operation::Connect => Verdict::allow(),
-        Operation::Delete => deletion(request),
-        Operation::Create | Operation::Update => change(request, find, quotas),
+        Operation::Delete => deletion(request, rules.protect),
+        Operation::Create | Operation::Update => change(request, find, rules.quotas),
     }
 }
 
 /// The children are those that the queue's status lists: what whoever deletes it could see.
-fn deletion(request: &Request) -> Verdict {
-    let Ok(queue) = serde_json::from_value::<Queue>(request.old_object.clone()) else {
+fn deletion(request: &Request, protect: bool) -> Verdict {
+    let Ok(queue) = request.old_object.read::<Queue>() else {
         // Whatever cannot be read may go.
         return Verdict::allow();
     };
@@ -38,7 +49,12 @@ fn deletion(request: &Request) -> Verdict {
     );
     if !status.child_queues.is_empty() {
         let children = status.child_queues.join(" ");
-        return Verdict::deny(format!("cannot delete queue {name}: it has child queues [{children}]"));
+        if protect {
+            return Verdict::deny(format!("cannot delete queue {name}: it has child queues [{children}]"));
+        }
+        return Verdict::allow().warn([format!(
+            "queue {name} has child queues [{children}]: nothing new starts in them until {name} is there again, or they have another parentQueue"
+        )]);
     }
     let asked = |(_, quantity): &(&String, &Quantity)| !Amount::of(quantity).is_ok_and(Amount::is_zero);
     let work: Vec<_> = status
@@ -49,15 +65,20 @@ fn deletion(request: &Request) -> Verdict {
         .collect();
     if !work.is_empty() {
         let work = work.join(", ");
-        return Verdict::deny(format!(
-            "cannot delete queue {name}: its workloads ask for {work}; delete them first, or move them to another queue"
-        ));
+        if protect {
+            return Verdict::deny(format!(
+                "cannot delete queue {name}: its workloads ask for {work}; delete them first, or move them to another queue"
+            ));
+        }
+        return Verdict::allow().warn([format!(
+            "queue {name} has workloads that ask for {work}: what runs keeps running, what waits waits until {name} is there again, or is to be moved to another queue"
+        )]);
     }
     Verdict::allow()
 }
 
 fn change(request: &Request, find: &Find<'_>, quotas: bool) -> Verdict {
-    let queue: Queue = match serde_json::from_value(request.object.clone()) {
+    let queue: Queue = match request.object.read() {
         Ok(queue) => queue,
         Err(error) => return Verdict::unreadable(format!("the queue cannot be read: {error}")),
     };
@@ -67,8 +88,16 @@ fn change(request: &Request, find: &Find<'_>, quotas: bool) -> Verdict {
     if let Err(error) = queue.spec.reclaim_min_runtime() {
         return Verdict::unreadable(format!("spec.reclaimMinRuntime: {error}"));
     }
-    if request.object.pointer("/spec/resources").is_none_or(Value::is_null) {
+    if queue.spec.resources.is_none() {
         return Verdict::deny("resources must be specified").warn(["resources must be specified".to_owned()]);
+    }
+    if let Some(allowed) = Allowed::of(&queue)
+        && let Some(name) = allowed.senseless().next()
+    {
+        return Verdict::deny(format!(
+            "annotation {}: {name:?} can be no namespace. Name namespaces between commas, with * for any characters, such as team-a, research-*",
+            annotation::ALLOWED_NAMESPACES
+        ));
     }
     let name = queue.metadata.name.as_deref().unwrap_or_default();
     if let Some(circle) = circle(name, queue.spec.parent_queue.as_deref().unwrap_or_default(), find) {
@@ -105,7 +134,7 @@ fn promises(queue: &Queue, request: &Request, find: &Find<'_>) -> Verdict {
         warnings.extend(quotas::against_parent(&own, &parent, &listed(Some(&parent))));
     }
     if request.operation == Operation::Update {
-        let old: Option<Queue> = serde_json::from_value(request.old_object.clone()).ok();
+        let old: Option<Queue> = request.old_object.read().ok();
         let children = listed(old.as_ref());
         if !children.is_empty() {
             warnings.extend(quotas::against_children(&own, &children));

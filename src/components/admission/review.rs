@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use base64::Engine;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 /// The envelope of a question.
 #[derive(Debug, Deserialize)]
@@ -29,10 +30,44 @@ pub struct Request {
     pub operation: Operation,
     /// The object as it will be; null on delete.
     #[serde(default)]
-    pub object: Value,
+    pub object: Document,
     /// The object as it is; null on create.
     #[serde(default)]
-    pub old_object: Value,
+    pub old_object: Document,
+}
+
+/// An object of a question, kept as text: each rule reads what it needs of it, straight into a type. A tree of the whole would take hundreds
+/// of times the memory of the text.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(transparent)]
+pub struct Document(Option<Box<RawValue>>);
+
+impl Document {
+    /// There is no object.
+    #[must_use]
+    pub fn is_null(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Reads what the type holds of the object; the rest is passed over.
+    ///
+    /// # Errors
+    /// If the object does not have the form of the type.
+    pub fn read<'a, T: Deserialize<'a>>(&'a self) -> Result<T, serde_json::Error> {
+        serde_json::from_str(self.0.as_deref().map_or("null", RawValue::get))
+    }
+
+    /// All of it, as a tree. Not for what comes from outside.
+    #[must_use]
+    pub fn value(&self) -> Value {
+        self.read().unwrap_or_default()
+    }
+}
+
+impl From<&Value> for Document {
+    fn from(value: &Value) -> Self {
+        serde_json::from_value(value.clone()).unwrap_or_default()
+    }
 }
 
 /// What is done to an object.

@@ -1,40 +1,58 @@
 //! The HTTPS server of the webhooks: reads the question, fetches what the rule must know, asks the rule, answers.
+//!
+//! Whoever can reach it may send anything, so everything is bounded: connections and how long they may be silent, the time for a handshake, headers
+//! and body, the length of a body, what reading it may cost (found before it is read), and how much of that is under way at a time, of all and of
+//! one namespace. What is beyond is answered with an error at once or after a short wait, never later.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::{Request as HttpRequest, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
-use axum_server::accept::NoDelayAcceptor;
 use axum_server::tls_rustls::RustlsConfig;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::server::conn::auto;
 use rustls::ServerConfig;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
+use super::body::Bodies;
+use super::connections::Connections;
 use super::lookups::Lookups;
+use super::pods::Surroundings;
 use super::pods::gpu_sharing::random_suffix;
 use super::review::{Answer, Operation, Request, Review, Verdict};
 use super::{Settings, pod_groups, pods, queues, topologies};
+use crate::api::limits;
 use crate::api::names::webhook;
+use crate::components::fractions::is_fractional;
 use crate::components::readiness::Handle;
+use crate::components::shares::Shares;
+use crate::components::weight;
 
-/// The API server takes objects of up to 3 MiB, and sends the old one along.
-const BODY_LENGTH_MAX: usize = 8 << 20;
 /// How long requests under way may take at the end.
 const DRAIN: Duration = Duration::from_secs(1);
+/// How long a handshake may take, and the header of a request.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+/// How long a question waits for others. The API server asks again, or lets its user do so.
+const WAIT: Duration = Duration::from_secs(1);
+/// A question takes no less than this, however short.
+const LEAST_WEIGHT: usize = 256 << 10;
+/// Bytes on their way on one connection that nobody has read yet.
+const WINDOW: u32 = 256 << 10;
 
 /// What the handlers share.
 pub struct Webhooks {
-    /// Finds things out.
-    pub lookups: Lookups,
-    /// What is asked of the rules.
-    pub settings: Settings,
+    lookups: Lookups,
+    settings: Settings,
+    bodies: Bodies,
+    /// Bytes that reading questions may take.
+    reviews: Shares,
 }
 
 /// Serves on the listener with the certificate of `tls`, whichever it is at the time, until `end`. Begins when there is one.
@@ -57,10 +75,11 @@ pub async fn serve(
     let handle = axum_server::Handle::<SocketAddr>::new();
     let address = listener.local_addr()?;
     let router = router(webhooks).into_make_service();
-    let server = axum_server::from_tcp_rustls(listener, config.clone())?
-        .map(|acceptor| acceptor.acceptor(NoDelayAcceptor::new()))
-        .handle(handle.clone())
-        .serve(router);
+    let mut server = axum_server::from_tcp_rustls(listener, config.clone())?
+        .map(|acceptor| acceptor.handshake_timeout(HANDSHAKE).acceptor(Connections::new()))
+        .handle(handle.clone());
+    bound(server.http_builder());
+    let server = server.serve(router);
     let keep_certificate = async {
         readiness.ready();
         info!(%address, "webhooks served");
@@ -92,50 +111,132 @@ fn router(webhooks: Arc<Webhooks>) -> Router {
         .route(webhook::VALIDATE_QUEUE_PATH, post(validate_queue))
         .route(webhook::VALIDATE_POD_GROUP_PATH, post(validate_pod_group))
         .route(webhook::VALIDATE_TOPOLOGY_PATH, post(validate_topology))
-        .layer(DefaultBodyLimit::max(BODY_LENGTH_MAX))
         .with_state(webhooks)
 }
 
-async fn mutate_pod(State(webhooks): State<Arc<Webhooks>>, body: Bytes) -> Response {
-    answer("mutate-pod", &body, async |request| {
-        let workload = webhooks.workload(request).await;
-        let random = random_suffix(uuid::Uuid::new_v4().into_bytes());
-        pods::mutate(request, workload.as_ref(), &webhooks.settings, &random)
-    })
-    .await
+/// What one connection may take.
+fn bound(builder: &mut auto::Builder<TokioExecutor>) {
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HANDSHAKE)
+        .max_buf_size(64 << 10);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(100)
+        .max_header_list_size(16 << 10)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .max_send_buf_size(64 << 10)
+        .keep_alive_interval(Duration::from_secs(30))
+        .keep_alive_timeout(Duration::from_secs(10));
 }
 
-async fn validate_pod(State(webhooks): State<Arc<Webhooks>>, body: Bytes) -> Response {
-    answer("validate-pod", &body, async |request| {
+type Shared = State<Arc<Webhooks>>;
+
+async fn mutate_pod(State(webhooks): Shared, request: HttpRequest) -> Response {
+    let rule = async |request: &Request| {
+        let workload = webhooks.workload(request).await;
+        let around = Surroundings {
+            workload: workload.as_ref(),
+            has_runtime_class: webhooks.has_runtime_class(request).await,
+            random: &random_suffix(uuid::Uuid::new_v4().into_bytes()),
+        };
+        pods::mutate(request, around, &webhooks.settings)
+    };
+    webhooks.answer("mutate-pod", weight::Kind::Pod, request, rule).await
+}
+
+async fn validate_pod(State(webhooks): Shared, request: HttpRequest) -> Response {
+    let rule = async |request: &Request| {
         let workload = webhooks.workload(request).await;
         pods::validate(request, workload.as_ref(), &webhooks.settings)
-    })
-    .await
+    };
+    webhooks.answer("validate-pod", weight::Kind::Pod, request, rule).await
 }
 
-async fn validate_queue(State(webhooks): State<Arc<Webhooks>>, body: Bytes) -> Response {
-    answer("validate-queue", &body, async |request| {
+async fn validate_queue(State(webhooks): Shared, request: HttpRequest) -> Response {
+    let rule = async |request: &Request| {
         let find = |name: &str| webhooks.lookups.queue_named(name);
-        queues::validate(request, &find, webhooks.settings.validate_queue_quotas)
-    })
-    .await
+        queues::validate(request, &find, webhooks.settings.queue_rules)
+    };
+    webhooks
+        .answer("validate-queue", weight::Kind::Other, request, rule)
+        .await
 }
 
-async fn validate_pod_group(body: Bytes) -> Response {
-    answer("validate-pod-group", &body, async |request| {
-        pod_groups::validate(request)
-    })
-    .await
+async fn validate_pod_group(State(webhooks): Shared, request: HttpRequest) -> Response {
+    let rule = async |request: &Request| pod_groups::validate(request);
+    webhooks
+        .answer("validate-pod-group", weight::Kind::Other, request, rule)
+        .await
 }
 
-async fn validate_topology(body: Bytes) -> Response {
-    answer("validate-topology", &body, async |request| {
-        topologies::validate(request)
-    })
-    .await
+async fn validate_topology(State(webhooks): Shared, request: HttpRequest) -> Response {
+    let rule = async |request: &Request| topologies::validate(request);
+    webhooks
+        .answer("validate-topology", weight::Kind::Other, request, rule)
+        .await
 }
 
 impl Webhooks {
+    /// No questions yet.
+    pub fn new(lookups: Lookups, settings: Settings) -> Self {
+        let permits = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
+        Self {
+            lookups,
+            settings,
+            bodies: Bodies::new(),
+            reviews: Shares::new(
+                permits(limits::WEBHOOK_REVIEWS_BYTES),
+                permits(limits::WEBHOOK_REVIEW_BYTES),
+            ),
+        }
+    }
+
+    async fn answer(
+        &self,
+        name: &'static str,
+        kind: weight::Kind,
+        request: HttpRequest,
+        rule: impl AsyncFnOnce(&Request) -> Verdict,
+    ) -> Response {
+        let since = Instant::now();
+        let (outcome, response) = match self.review(kind, request, rule).await {
+            Ok((uid, verdict)) => {
+                let outcome = if verdict.is_allowed() { "allowed" } else { "denied" };
+                (outcome, Json(Answer::new(uid, verdict)).into_response())
+            }
+            Err(refusal) => ("unread", refusal.into_response()),
+        };
+        metrics::counter!("unikai_admission_reviews_total", "webhook" => name, "outcome" => outcome).increment(1);
+        metrics::histogram!("unikai_admission_review_duration_seconds", "webhook" => name).record(since.elapsed());
+        response
+    }
+
+    async fn review(
+        &self,
+        kind: weight::Kind,
+        request: HttpRequest,
+        rule: impl AsyncFnOnce(&Request) -> Verdict,
+    ) -> Result<(String, Verdict), Refusal> {
+        let body = self.bodies.read(request).await;
+        let body = body.map_err(|(status, why)| (status, why.to_owned()))?;
+        let (review, weight) = read(&body, kind)?;
+        drop(body);
+        let permits = u32::try_from(weight.max(LEAST_WEIGHT)).unwrap_or(u32::MAX);
+        let permit = tokio::time::timeout(WAIT, self.reviews.take(&review.request.namespace, permits)).await;
+        let _permit = permit.ok().flatten().ok_or_else(|| {
+            (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "too many questions at the same time\n".to_owned(),
+            )
+        })?;
+        let verdict = rule(&review.request).await;
+        Ok((review.request.uid, verdict))
+    }
+
     /// The queue of a new pod of ours, if the rules are to care.
     async fn workload(&self, request: &Request) -> Option<pods::queue_label::Workload> {
         if request.operation != Operation::Create || self.settings.queue_labels == super::QueueLabels::Off {
@@ -145,17 +246,27 @@ impl Webhooks {
         pod.metadata.namespace.get_or_insert_with(|| request.namespace.clone());
         self.lookups.workload(&pod).await
     }
+
+    /// Whether the cluster has the runtime class that the pod is to run under, if the rules are to care.
+    async fn has_runtime_class(&self, request: &Request) -> bool {
+        let class = &self.settings.gpu_fraction_runtime_class;
+        let asked = pods::ours(request, &self.settings);
+        let wanted =
+            self.settings.gpu_sharing && !class.is_empty() && matches!(asked, Ok(Some(pod)) if is_fractional(&pod));
+        wanted && self.lookups.has_runtime_class(class).await
+    }
 }
 
-async fn answer(name: &'static str, body: &[u8], rule: impl AsyncFnOnce(&Request) -> Verdict) -> Response {
-    let since = Instant::now();
-    let review: Review = match serde_json::from_slice(body) {
-        Ok(review) => review,
-        Err(error) => return (StatusCode::BAD_REQUEST, format!("not an AdmissionReview: {error}\n")).into_response(),
-    };
-    let verdict = rule(&review.request).await;
-    let outcome = if verdict.is_allowed() { "allowed" } else { "denied" };
-    metrics::counter!("unikai_admission_reviews_total", "webhook" => name, "outcome" => outcome).increment(1);
-    metrics::histogram!("unikai_admission_review_duration_seconds", "webhook" => name).record(since.elapsed());
-    Json(Answer::new(review.request.uid, verdict)).into_response()
+/// Why a question is not answered: the HTTP status and the sentence.
+type Refusal = (StatusCode, String);
+
+/// Reads the envelope of a question; its objects stay text.
+fn read(text: &[u8], kind: weight::Kind) -> Result<(Review, usize), Refusal> {
+    let weight = weight::of(text, kind, limits::WEBHOOK_REVIEW_BYTES).map_err(|error| match error {
+        weight::TooMuch::Deep => (StatusCode::BAD_REQUEST, format!("{error}\n")),
+        weight::TooMuch::Large(_) => (StatusCode::PAYLOAD_TOO_LARGE, format!("{error}\n")),
+    })?;
+    let review = serde_json::from_slice(text)
+        .map_err(|error| (StatusCode::BAD_REQUEST, format!("not an AdmissionReview: {error}\n")))?;
+    Ok((review, weight))
 }

@@ -11,7 +11,7 @@ pub fn validate(request: &Request) -> Verdict {
     if matches!(request.operation, Operation::Delete | Operation::Connect) {
         return Verdict::allow();
     }
-    let topology: Topology = match serde_json::from_value(request.object.clone()) {
+    let topology: Topology = match request.object.read() {
         Ok(topology) => topology,
         Err(error) => return Verdict::unreadable(format!("the topology cannot be read: {error}")),
     };

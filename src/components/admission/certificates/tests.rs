@@ -1,4 +1,3 @@
-use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::pki_types::{ServerName, UnixTime};
@@ -51,7 +50,7 @@ fn a_first_pair_is_trusted_for_all_of_its_names() {
         accepted(&pairs.bundle(), served, &name, day(0)).unwrap();
     }
     accepted(&pairs.bundle(), served, "example.org", day(0)).unwrap_err();
-    server_config(served).unwrap();
+    server_config(served, None).unwrap();
 }
 
 #[test]
@@ -162,4 +161,110 @@ fn what_is_served_stays_trusted_when_the_store_is_lost() {
     assert_eq!(pairs.restored(&["another.name".to_owned()], later).unwrap(), None);
     assert_eq!(pairs.restored(&names, start + LIFETIME).unwrap(), None, "expired");
     assert_eq!(Pairs::default().restored(&names, later).unwrap(), None);
+}
+
+/// A handshake with what is served, by a client that trusts it and may have a certificate of its own.
+fn handshake(server: Arc<ServerConfig>, trusted: &str, client: Option<&Pair>) -> Result<(), String> {
+    let provider = Arc::new(crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(authorities(trusted).unwrap());
+    let config = match client {
+        None => config.with_no_client_auth(),
+        Some(pair) => {
+            let chain = vec![CertificateDer::from_pem_slice(pair.certificate.as_bytes()).unwrap()];
+            let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap();
+            config.with_client_auth_cert(chain, key).unwrap()
+        }
+    };
+    let name = ServerName::try_from(names().remove(0)).unwrap();
+    let mut client = rustls::ClientConnection::new(Arc::new(config), name).unwrap();
+    let mut server = rustls::ServerConnection::new(server).unwrap();
+    for _ in 0..8 {
+        let mut wire = Vec::new();
+        while client.wants_write() {
+            client.write_tls(&mut wire).unwrap();
+        }
+        let mut wire = wire.as_slice();
+        while !wire.is_empty() {
+            server.read_tls(&mut wire).unwrap();
+            server.process_new_packets().map_err(|error| error.to_string())?;
+        }
+        let mut wire = Vec::new();
+        while server.wants_write() {
+            server.write_tls(&mut wire).unwrap();
+        }
+        let mut wire = wire.as_slice();
+        while !wire.is_empty() {
+            client.read_tls(&mut wire).unwrap();
+            client.process_new_packets().map_err(|error| error.to_string())?;
+        }
+    }
+    assert!(!client.is_handshaking() && !server.is_handshaking());
+    Ok(())
+}
+
+/// A client's pair.
+fn client_pair(now: Timestamp) -> Pair {
+    let (authority_key, key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+    let mut authority = CertificateParams::new(Vec::new()).unwrap();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    set_validity(&mut authority, now);
+    let mut client = CertificateParams::new(vec!["kube-apiserver".to_owned()]).unwrap();
+    client.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    set_validity(&mut client, now);
+    let certificate = client
+        .signed_by(&key, &Issuer::from_params(&authority, &authority_key))
+        .unwrap();
+    Pair {
+        issued_at: now,
+        authority: authority.self_signed(&authority_key).unwrap().pem(),
+        certificate: certificate.pem(),
+        key: key.serialize_pem(),
+    }
+}
+
+#[test]
+fn with_client_authorities_only_their_clients_are_served() {
+    let now = Timestamp::now();
+    let (pairs, _) = settle(Pairs::default(), now);
+    let (served, trusted) = (pairs.served(now).unwrap(), pairs.bundle());
+    let (api_server, stranger) = (client_pair(now), client_pair(now));
+
+    let open = server_config(served, None).unwrap();
+    assert_eq!(handshake(open, &trusted, None), Ok(()));
+    let closed = server_config(served, Some(&api_server.authority)).unwrap();
+    assert_eq!(handshake(Arc::clone(&closed), &trusted, Some(&api_server)), Ok(()));
+    for other in [None, Some(&stranger)] {
+        handshake(Arc::clone(&closed), &trusted, other).unwrap_err();
+    }
+    assert!(matches!(server_config(served, Some("")), Err(Error::NoAuthority)));
+}
+
+/// The clock of the replica that issued it was a day ahead.
+#[test]
+fn a_pair_that_is_not_valid_yet_is_not_served_and_another_takes_its_place() {
+    let (ahead, _) = settle(Pairs::default(), day(1));
+    assert_eq!(ahead.served(day(0)), None);
+    accepted(&ahead.bundle(), &ahead.pairs[0], "192.0.2.7", day(0)).unwrap_err();
+    let (right, _) = settle(ahead.clone(), day(0));
+    let served = right.served(day(0)).unwrap();
+    accepted(&right.bundle(), served, "192.0.2.7", day(0)).unwrap();
+
+    // It does not get in the way of one that is valid, either.
+    let (valid, _) = settle(Pairs::default(), day(-30));
+    let both = Pairs {
+        pairs: [valid.pairs.clone(), ahead.pairs].concat(),
+        ..valid.clone()
+    };
+    assert_eq!(both.served(day(0)), Some(&valid.pairs[0]));
+    assert_eq!(both.plan(&names(), day(0)).unwrap(), Plan::Store(valid));
+}
+
+#[test]
+fn clocks_may_differ_by_an_hour() {
+    let (pairs, _) = settle(Pairs::default(), day(0));
+    let behind = day(0) - SKEW;
+    accepted(&pairs.bundle(), pairs.served(behind).unwrap(), "192.0.2.7", behind).unwrap();
 }

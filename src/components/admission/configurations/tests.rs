@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::components::admission::FailurePolicy;
+use crate::components::admission::queues::Rules;
 
 fn settings() -> Settings {
     Settings {
@@ -12,11 +13,13 @@ fn settings() -> Settings {
         queue_label_key: "kai.scheduler/queue".to_owned(),
         queue_labels: QueueLabels::Enforce,
         gpu_sharing: true,
+        gpu_resources: crate::api::names::resource::WHOLE_GPUS.map(ToOwned::to_owned).into(),
         gpu_fraction_runtime_class: "nvidia".to_owned(),
         block_nvidia_visible_devices: false,
         hami_core: false,
-        validate_queue_quotas: false,
+        queue_rules: Rules::default(),
         failure_policy: FailurePolicy::Fail,
+        client_authorities: None,
         address: SocketAddr::from(([127, 0, 0, 1], 9443)),
         target: None,
     }
@@ -31,7 +34,7 @@ fn by_service(bundle: &str) -> Desired {
         name: "unikai".to_owned(),
         namespace: "kai-scheduler".to_owned(),
     };
-    desired(&settings(), &target, bundle, &leaves(["test"]))
+    desired(&settings(), &target, bundle, &leaves(["test"]), None)
 }
 
 #[test]
@@ -105,7 +108,8 @@ fn queues_pod_groups_and_topologies_are_asked_about_under_the_names_of_kai() {
             "validating-kai-admission admission.kai-scheduler.svc /validate--v1-pod /v1/pods CREATE,UPDATE",
             "validating-kai-admission topology.admission.kai-scheduler.svc /validate-kai-scheduler-v1alpha1-topology kai.scheduler/v1alpha1/topologies CREATE,UPDATE",
             "validating-kai-admission unreviewed.admission.kai-scheduler.svc /validate--v1-pod /v1/pods CREATE",
-            "kai-queue-validation-v2 queue-validation.kai.scheduler /validate-scheduling-run-ai-v2-queue scheduling.run.ai/v2/queues CREATE,UPDATE,DELETE",
+            "kai-queue-validation-v2 queue-validation.kai.scheduler /validate-scheduling-run-ai-v2-queue scheduling.run.ai/v2/queues CREATE,UPDATE",
+            "kai-queue-validation-v2 deletion.queue-validation.kai.scheduler /validate-scheduling-run-ai-v2-queue scheduling.run.ai/v2/queues DELETE",
             "kai-podgroup-validation-v2alpha2 podgroup-validation.kai.scheduler /validate-scheduling-run-ai-v2alpha2-podgroup scheduling.run.ai/v2alpha2/podgroups CREATE,UPDATE",
         ]
     );
@@ -118,6 +122,7 @@ fn outside_of_the_cluster_the_url_is_registered() {
         &Target::Url("https://192.0.2.7:9443/".to_owned()),
         "PEM",
         &BTreeSet::new(),
+        None,
     );
     let client = &mutating.webhooks.unwrap()[0].client_config;
     assert_eq!(client.url.as_deref(), Some("https://192.0.2.7:9443/mutate--v1-pod"));
@@ -143,6 +148,55 @@ fn what_others_add_is_kept_and_what_is_right_is_not_written_again() {
     let ours = by_service("PEM").mutating;
     let live = as_stored(&ours);
     assert_eq!(ours.onto(&live), live);
+}
+
+#[test]
+fn only_where_queues_are_protected_does_a_deletion_wait_for_the_webhook() {
+    let rows = |protect| {
+        let mut settings = settings();
+        settings.queue_rules.protect = protect;
+        let target = Target::Url("https://192.0.2.7:9443".to_owned());
+        let desired = desired(&settings, &target, "PEM", &BTreeSet::new(), None);
+        let queues = desired.validating[1].webhooks.clone().unwrap().into_iter();
+        let deletions = queues.filter(|webhook| {
+            let operations = webhook.rules.as_ref().unwrap()[0].operations.clone();
+            operations.unwrap().contains(&"DELETE".to_owned())
+        });
+        deletions
+            .map(|webhook| webhook.failure_policy.unwrap())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (rows(false), rows(true)),
+        (vec!["Ignore".to_owned()], vec!["Fail".to_owned()])
+    );
+}
+
+#[test]
+fn what_a_configuration_goes_with_is_named_once_and_anew_when_it_was_made_anew() {
+    let owner = |uid: &str| OwnerReference {
+        api_version: "rbac.authorization.k8s.io/v1".to_owned(),
+        kind: "ClusterRole".to_owned(),
+        name: "unikai".to_owned(),
+        uid: uid.to_owned(),
+        ..OwnerReference::default()
+    };
+    let target = Target::Url("https://192.0.2.7:9443".to_owned());
+    let ours = |uid| desired(&settings(), &target, "PEM", &BTreeSet::new(), Some(&owner(uid))).mutating;
+    let uids = |configuration: &MutatingWebhookConfiguration| -> Vec<String> {
+        let owners = configuration.metadata.owner_references.iter().flatten();
+        owners.map(|owner| owner.uid.clone()).collect()
+    };
+    let mut live = as_stored(&by_service("PEM").mutating);
+    let theirs = OwnerReference {
+        name: "theirs".to_owned(),
+        ..owner("their-uid")
+    };
+    live.metadata.owner_references = Some(vec![theirs]);
+    let first = ours("first").onto(&live);
+    assert_eq!(uids(&first), ["their-uid", "first"]);
+    assert_eq!(uids(&ours("second").onto(&first)), ["their-uid", "second"]);
+    assert_eq!(by_service("PEM").mutating.onto(&first).metadata, first.metadata);
 }
 
 #[test]

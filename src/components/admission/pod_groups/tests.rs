@@ -141,3 +141,30 @@ fn a_group_from_before_a_rule_stays_changeable() {
         "subgroup b: minMember is required"
     );
 }
+
+#[test]
+fn groups_beyond_the_limits() {
+    let chain = |length: usize| {
+        let sub = |at: usize| match at {
+            0 => "s0".to_owned(),
+            _ if at + 1 == length => format!("s{at}→s{}·1", at - 1),
+            _ => format!("s{at}→s{}", at - 1),
+        };
+        spec("", &(0..length).map(sub).collect::<Vec<_>>().join(" "))
+    };
+    let flat = |length: usize| spec("", &(0..length).map(|at| format!("s{at}·1 ")).collect::<String>());
+    assert_eq!(on_create(&chain(16)), "");
+    for deep in [17, 2_000, 4_096] {
+        assert_eq!(on_create(&chain(deep)), "there are more than 16 levels of sub-groups");
+    }
+    assert_eq!(on_create(&flat(4_096)), "");
+    for many in [4_097, 5_000, 20_000] {
+        assert_eq!(on_create(&flat(many)), "there are more than 4096 sub-groups");
+    }
+    let mut circle = chain(3_000);
+    circle["subGroups"][0]["parent"] = json!("s2999");
+    assert_eq!(on_update(&circle), "cycle detected in subgroups");
+    let unchanged =
+        json!({"uid": "u", "operation": "UPDATE", "object": object(&flat(5_000)), "oldObject": object(&flat(5_000))});
+    assert_eq!(outcome(unchanged), "", "what is there already stays changeable");
+}

@@ -14,7 +14,9 @@ use k8s_openapi::api::core::v1::{
 };
 
 use super::{annotation_of, containers};
+use crate::api::gpu_request::{self, Named};
 use crate::api::names::{annotation, env, resource};
+use crate::components::admission::Settings;
 use crate::components::fractions::{Place, capabilities, direct, fraction_place, is_fractional};
 
 /// The characters of a random suffix: none that reads as another, no vowel that makes a word.
@@ -75,18 +77,13 @@ pub fn mutate(pod: &mut Pod, random: &str) -> Result<(), String> {
 ///
 /// # Errors
 /// What is wrong, for the user.
-pub fn validate(pod: &Pod, old: Option<&Pod>, enabled: bool) -> Result<(), String> {
-    if old.is_some_and(|old| request_of(old) == request_of(pod)) {
+pub fn validate(pod: &Pod, old: Option<&Pod>, settings: &Settings) -> Result<(), String> {
+    let request = request_of(pod, settings);
+    if old.is_some_and(|old| request_of(old, settings) == request) {
         return Ok(());
     }
-    let Request {
-        fraction,
-        memory,
-        devices,
-        mps,
-        whole,
-    } = request_of(pod);
-    if !enabled && (fraction.is_some() || memory.is_some()) {
+    let share = is_fractional(pod);
+    if !settings.gpu_sharing && share {
         let (ns, name) = (
             pod.metadata.namespace.as_deref(),
             pod.metadata.name.as_deref().or(pod.metadata.generate_name.as_deref()),
@@ -96,44 +93,11 @@ pub fn validate(pod: &Pod, old: Option<&Pod>, enabled: bool) -> Result<(), Strin
             "attempting to create a pod {pod} with gpu sharing request, while GPU sharing is disabled"
         ));
     }
-    let rules: [(bool, &str); 6] = [
-        (
-            fraction.is_none() && memory.is_none() && mps == Some("true"),
-            "MPS is only supported with GPU fraction request",
-        ),
-        (
-            fraction.is_some() && whole,
-            "cannot have both GPU fraction request and whole GPU resource request/limit",
-        ),
-        (
-            memory.is_some() && (fraction.is_some() || whole),
-            "cannot request both GPU and GPU memory",
-        ),
-        (
-            devices.is_some() && fraction.is_none() && memory.is_none(),
-            "cannot request multiple fractional devices without specifying fraction portion or gpu-memory",
-        ),
-        (
-            !memory.is_none_or(is_positive_integer),
-            "gpu-memory annotation value must be a positive integer greater than 0",
-        ),
-        (
-            fraction.is_some_and(|text| !matches!(parse_fraction(text), Fraction::Valid | Fraction::OddlyWritten)),
-            "gpu-fraction annotation value must be a positive number smaller than 1.0",
-        ),
-    ];
-    if let Some((_, message)) = rules.iter().find(|(broken, _)| *broken) {
-        return Err((*message).to_owned());
+    if !share && request.mps == Some("true") {
+        return Err("MPS is only supported with GPU fraction request".to_owned());
     }
-    if let Some(text) = fraction.filter(|text| parse_fraction(text) == Fraction::OddlyWritten) {
-        return Err(format!(
-            "gpu-fraction annotation value must be a float written with a decimal point or a scientific notation .given value: {text}"
-        ));
-    }
-    if !devices.is_none_or(is_positive_integer) {
-        return Err("fraction count annotation value must be a positive integer greater than 0".to_owned());
-    }
-    Ok(())
+    let read = gpu_request::read(request.asked.into_iter(), request.named);
+    read.map(drop).map_err(|senseless| senseless.to_string())
 }
 
 /// The container that gets the part of a GPU; `None` for pods that ask for none.
@@ -261,49 +225,29 @@ fn refer(container: &mut Container, capabilities: &str, direct: &str) {
 /// What a pod says about the GPUs it wants.
 #[derive(Debug, PartialEq, Eq)]
 struct Request<'a> {
-    fraction: Option<&'a str>,
-    memory: Option<&'a str>,
-    devices: Option<&'a str>,
+    asked: Vec<(&'a str, &'a str)>,
     mps: Option<&'a str>,
-    /// Whether a container limits whole GPUs, to whatever amount.
-    whole: bool,
+    named: Named,
 }
 
-fn request_of(pod: &Pod) -> Request<'_> {
+fn request_of<'a>(pod: &'a Pod, settings: &Settings) -> Request<'a> {
+    let annotations = pod.metadata.annotations.iter().flatten();
+    let annotations = annotations.map(|(key, value)| (key.as_str(), value.as_str()));
+    let names = |wanted: &dyn Fn(&String) -> bool| {
+        containers(pod).any(|container| {
+            let resources = container.resources.as_ref();
+            let named = resources
+                .into_iter()
+                .flat_map(|resources| [&resources.limits, &resources.requests]);
+            named.flatten().flat_map(|named| named.keys()).any(wanted)
+        })
+    };
     Request {
-        fraction: annotation_of(pod, annotation::GPU_FRACTION),
-        memory: annotation_of(pod, annotation::GPU_MEMORY),
-        devices: annotation_of(pod, annotation::GPU_FRACTION_NUM_DEVICES),
+        asked: annotations.filter(|(key, _)| gpu_request::is_part(key)).collect(),
         mps: annotation_of(pod, annotation::MPS),
-        whole: containers(pod).any(|container| {
-            let limits = container
-                .resources
-                .as_ref()
-                .and_then(|resources| resources.limits.as_ref());
-            limits.is_some_and(|limits| limits.contains_key(resource::NVIDIA_GPU))
-        }),
-    }
-}
-
-fn is_positive_integer(text: &str) -> bool {
-    text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u64>().is_ok_and(|number| number > 0)
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum Fraction {
-    Valid,
-    /// A number below one that no quantity is written like: hexadecimal, or not a number at all.
-    OddlyWritten,
-    Invalid,
-}
-
-fn parse_fraction(text: &str) -> Fraction {
-    let lower = text.trim_start_matches(['+', '-']).to_ascii_lowercase();
-    if lower == "nan" || (lower.starts_with("0x") && lower.contains('p') && !text.starts_with('-')) {
-        return Fraction::OddlyWritten;
-    }
-    match text.parse::<f64>() {
-        Ok(portion) if portion > 0.0 && portion < 1.0 => Fraction::Valid,
-        Ok(_) | Err(_) => Fraction::Invalid,
+        named: Named {
+            whole: names(&|name| settings.gpu_resources.contains(name)),
+            mig: names(&|name| name.starts_with(resource::NVIDIA_MIG_PREFIX)),
+        },
     }
 }

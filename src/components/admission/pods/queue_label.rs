@@ -5,69 +5,59 @@
 //! metadata: {labels: {kai.scheduler/queue: tset}}   # → refused: queue "tset" does not exist. Set the label … to one of: test
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Pod;
 
+use crate::api::Queue;
+use crate::api::queue_access::{QueueAccess, not_open};
 use crate::components::admission::review::Verdict;
 use crate::components::admission::{QueueLabels, Settings};
 
 /// How many queues a sentence names.
 const SUGGESTIONS_MAX: usize = 5;
 
-/// The queues of the cluster, each with its parent.
+/// The queues of the cluster, each with its parent, and who may submit to them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Tree {
-    parents: BTreeMap<String, Option<String>>,
-}
+pub struct Tree(QueueAccess);
 
-impl FromIterator<(String, Option<String>)> for Tree {
-    fn from_iter<I: IntoIterator<Item = (String, Option<String>)>>(queues: I) -> Self {
-        let parent = |parent: Option<String>| parent.filter(|parent| !parent.is_empty());
-        Self {
-            parents: queues.into_iter().map(|(name, above)| (name, parent(above))).collect(),
-        }
+impl<'a> FromIterator<&'a Queue> for Tree {
+    fn from_iter<I: IntoIterator<Item = &'a Queue>>(queues: I) -> Self {
+        let mut tree = Self::default();
+        queues.into_iter().for_each(|queue| tree.insert(queue));
+        tree
     }
 }
 
 impl Tree {
-    /// Adds a queue, or moves it.
-    pub fn insert(&mut self, name: String, parent: Option<String>) {
-        self.parents.insert(name, parent.filter(|parent| !parent.is_empty()));
+    /// Adds a queue, or takes in its change.
+    pub fn insert(&mut self, queue: &Queue) {
+        self.0.put_queue(queue);
     }
 
     /// Whether the queue exists.
     #[must_use]
     pub fn contains(&self, name: &str) -> bool {
-        self.parents.contains_key(name)
-    }
-
-    /// The queue above, if there is one.
-    #[must_use]
-    pub fn parent(&self, name: &str) -> Option<&str> {
-        self.parents.get(name)?.as_deref()
+        self.0.contains(name)
     }
 
     /// The leaves below a queue, or of the whole tree, in order of name.
     #[must_use]
     pub fn leaves(&self, below: Option<&str>) -> Vec<&str> {
-        let is_leaf = |name: &&String| !self.is_parent(name);
-        let is_below = |name: &&String| below.is_none_or(|top| self.is_below(name, top));
-        self.parents
-            .keys()
-            .filter(is_leaf)
-            .filter(is_below)
-            .map(String::as_str)
-            .collect()
+        let parents: BTreeSet<&str> = self.0.names().filter_map(|name| self.0.parent(name)).collect();
+        let is_below = |name: &&str| below.is_none_or(|top| *name != top && self.0.is_within(name, top));
+        let leaves = self.0.names().filter(|name| !parents.contains(name));
+        leaves.filter(is_below).collect()
+    }
+
+    /// Whether all namespaces may submit to the queue.
+    #[must_use]
+    pub fn is_open(&self, name: &str) -> bool {
+        self.0.is_open(name)
     }
 
     fn is_parent(&self, name: &str) -> bool {
-        self.parents.values().any(|parent| parent.as_deref() == Some(name))
-    }
-
-    fn is_below(&self, name: &str, top: &str) -> bool {
-        let above = std::iter::successors(self.parent(name), |above| self.parent(above));
-        above.take(self.parents.len()).any(|above| above == top)
+        self.0.names().any(|other| self.0.parent(other) == Some(name))
     }
 }
 
@@ -109,14 +99,37 @@ pub fn mutate(pod: &mut Pod, workload: &Workload, settings: &Settings) {
     }
 }
 
-/// Objects to a queue that cannot run the pod.
+/// Objects to a queue that cannot run the pod, or is not open to its namespace; to the latter even where the former draws but a warning.
 #[must_use]
-pub fn validate(workload: &Workload, settings: &Settings) -> Verdict {
-    match (objection(workload, &settings.queue_label_key), settings.queue_labels) {
-        (None, _) | (Some(_), QueueLabels::Off) => Verdict::allow(),
-        (Some(message), QueueLabels::Warn) => Verdict::allow().warn([message]),
-        (Some(message), QueueLabels::Enforce) => Verdict::deny(message),
+pub fn validate(workload: &Workload, namespace: &str, settings: &Settings) -> Verdict {
+    let key = &settings.queue_label_key;
+    if settings.queue_labels == QueueLabels::Off {
+        return Verdict::allow();
     }
+    if let Some(message) = closed(workload, namespace, key) {
+        return Verdict::deny(message);
+    }
+    match (objection(workload, key), settings.queue_labels) {
+        (None, _) => Verdict::allow(),
+        (Some(message), QueueLabels::Warn) => Verdict::allow().warn([message]),
+        (Some(message), _) => Verdict::deny(message),
+    }
+}
+
+fn closed(workload: &Workload, namespace: &str, key: &str) -> Option<String> {
+    let Tree(access) = &workload.tree;
+    let closed_by = access.closed_by(&workload.queue, namespace)?;
+    let open: Vec<_> = workload.tree.leaves(None);
+    let open: Vec<_> = open
+        .into_iter()
+        .filter(|leaf| access.closed_by(leaf, namespace).is_none())
+        .collect();
+    let instead = match named(&open) {
+        Some(names) => format!(", or set the label {key} to {names}"),
+        None => String::new(),
+    };
+    let why = not_open(&workload.queue, closed_by, namespace);
+    Some(format!("{why}. Ask whoever keeps the queue{instead}"))
 }
 
 fn objection(workload: &Workload, key: &str) -> Option<String> {
@@ -142,19 +155,28 @@ fn objection(workload: &Workload, key: &str) -> Option<String> {
 }
 
 fn advice(leaves: &[&str], key: &str) -> String {
-    let named = leaves
+    match (leaves.len(), named(leaves)) {
+        (_, None) => format!("There is no queue to run in: create one, and name it in the label {key}"),
+        (1, Some(named)) => format!("Set the label {key} to {named}, or create the queue"),
+        (_, Some(named)) => format!("Set the label {key} to {named}; or create the queue"),
+    }
+}
+
+/// Some queues of several, to choose from.
+fn named(leaves: &[&str]) -> Option<String> {
+    let some = leaves
         .iter()
         .take(SUGGESTIONS_MAX)
         .copied()
         .collect::<Vec<_>>()
         .join(", ");
     match leaves.len() {
-        0 => format!("There is no queue to run in: create one, and name it in the label {key}"),
-        1 => format!("Set the label {key} to {named}, or create the queue"),
-        n if n <= SUGGESTIONS_MAX => format!("Set the label {key} to one of: {named}; or create the queue"),
-        n => format!(
-            "Set the label {key} to one of: {named}, and {} more (kubectl get queues); or create the queue",
+        0 => None,
+        1 => Some(some),
+        n if n <= SUGGESTIONS_MAX => Some(format!("one of: {some}")),
+        n => Some(format!(
+            "one of: {some}, and {} more (kubectl get queues)",
             n - SUGGESTIONS_MAX
-        ),
+        )),
     }
 }

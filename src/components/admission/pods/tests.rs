@@ -1,8 +1,20 @@
+mod agreement;
+
 use serde_json::{Value, json};
 
 use super::*;
+use crate::api::Queue;
+use crate::components::admission::queues::Rules;
 use crate::components::admission::{FailurePolicy, QueueLabels};
 use queue_label::{Source, Tree};
+
+fn around<'a>(workload: Option<&'a Workload>, random: &'a str) -> Surroundings<'a> {
+    Surroundings {
+        workload,
+        has_runtime_class: true,
+        random,
+    }
+}
 
 fn settings() -> Settings {
     Settings {
@@ -11,11 +23,13 @@ fn settings() -> Settings {
         queue_label_key: "kai.scheduler/queue".to_owned(),
         queue_labels: QueueLabels::Enforce,
         gpu_sharing: true,
+        gpu_resources: crate::api::names::resource::WHOLE_GPUS.map(ToOwned::to_owned).into(),
         gpu_fraction_runtime_class: "nvidia".to_owned(),
         block_nvidia_visible_devices: false,
         hami_core: false,
-        validate_queue_quotas: false,
+        queue_rules: Rules::default(),
         failure_policy: FailurePolicy::Fail,
+        client_authorities: None,
         address: ([127, 0, 0, 1], 9443).into(),
         target: None,
     }
@@ -53,7 +67,7 @@ fn update(old: &Value, object: &Value) -> Request {
 
 /// The pod after mutation, as the API server makes it from the patch.
 fn mutated(object: &Value, workload: Option<&Workload>, settings: &Settings) -> Value {
-    let verdict = mutate(&create(object), workload, settings, "x2b4c6d");
+    let verdict = mutate(&create(object), around(workload, "x2b4c6d"), settings);
     assert_eq!(verdict.denial, None);
     let mut after = object.clone();
     json_patch::patch(&mut after, &verdict.patch.unwrap_or_default()).unwrap();
@@ -70,7 +84,7 @@ fn pods_of_other_schedulers_are_left_alone() {
     other["spec"]["schedulerName"] = json!("default-scheduler");
     let workload = workload("missing", Source::Pod);
     assert_eq!(
-        mutate(&create(&other), Some(&workload), &settings(), "x"),
+        mutate(&create(&other), around(Some(&workload), "x"), &settings()),
         Verdict::allow()
     );
     assert_eq!(
@@ -89,7 +103,13 @@ fn a_plain_pod_is_not_changed() {
 fn a_pod_that_cannot_be_read_is_a_bad_request() {
     let mut odd = pod(&[]);
     odd["spec"]["containers"] = json!("none");
-    assert_eq!(mutate(&create(&odd), None, &settings(), "x").denial.unwrap().code, 400);
+    assert_eq!(
+        mutate(&create(&odd), around(None, "x"), &settings())
+            .denial
+            .unwrap()
+            .code,
+        400
+    );
 }
 
 #[test]
@@ -99,7 +119,7 @@ fn the_namespace_is_that_of_the_request() {
     assert_eq!(mutated(&bare, None, &settings())["metadata"]["namespace"], "team");
     bare["metadata"]["namespace"] = json!("other");
     assert_eq!(
-        denial(mutate(&create(&bare), None, &settings(), "x")).as_deref(),
+        denial(mutate(&create(&bare), around(None, "x"), &settings())).as_deref(),
         Some("error: the namespace from the provided object other does not match the namespace team")
     );
 }
@@ -338,7 +358,7 @@ fn the_named_container_gets_the_gpu() {
 
     several["metadata"]["annotations"]["gpu-fraction-container-name"] = json!("nobody");
     assert_eq!(
-        denial(mutate(&create(&several), None, &settings(), "x")).as_deref(),
+        denial(mutate(&create(&several), around(None, "x"), &settings())).as_deref(),
         Some("failed to get fraction container ref: container with name nobody not found for fraction request")
     );
 }
@@ -445,15 +465,65 @@ fn workload(queue: &str, source: Source) -> Workload {
         ("default-parent-queue", ""),
         ("default-queue", "default-parent-queue"),
     ];
-    let tree = queues
-        .iter()
-        .map(|(name, parent)| ((*name).to_owned(), Some((*parent).to_owned())))
-        .collect();
+    let queues = queues.map(|(name, parent)| queue_object(name, parent, None));
     Workload {
         queue: queue.to_owned(),
         source,
-        tree,
+        tree: queues.iter().collect(),
     }
+}
+
+fn queue_object(name: &str, parent: &str, allowed: Option<&str>) -> Queue {
+    let annotations = allowed.map(|allowed| json!({"unikai.dev/allowed-namespaces": allowed}));
+    let metadata = json!({"name": name, "annotations": annotations});
+    serde_json::from_value(json!({"metadata": metadata, "spec": {"parentQueue": parent}})).unwrap()
+}
+
+#[test]
+fn a_queue_that_is_not_open_to_the_namespace_refuses_the_pod_and_says_which_are() {
+    let queues = [
+        queue_object("top", "", None),
+        queue_object("gold", "top", Some("team-a, research-*")),
+        queue_object("lab", "", Some("team-b")),
+        queue_object("inner", "lab", None),
+        queue_object("free", "top", None),
+    ];
+    let says = |queue: &str, namespace: &str, mode: QueueLabels| {
+        let workload = Workload {
+            queue: queue.to_owned(),
+            source: Source::Pod,
+            tree: queues.iter().collect(),
+        };
+        denial(queue_label::validate(&workload, namespace, &with(mode)))
+    };
+    for (queue, namespace) in [
+        ("gold", "team-a"),
+        ("gold", "research-7"),
+        ("inner", "team-b"),
+        ("free", "any"),
+    ] {
+        assert_eq!(
+            says(queue, namespace, QueueLabels::Enforce),
+            None,
+            "{queue} {namespace}"
+        );
+    }
+    let gold = "Queue 'gold' is not open to namespace 'team-b': the annotation unikai.dev/allowed-namespaces does not name it. \
+        Ask whoever keeps the queue, or set the label kai.scheduler/queue to one of: free, inner";
+    assert_eq!(says("gold", "team-b", QueueLabels::Enforce).as_deref(), Some(gold));
+    assert_eq!(says("gold", "team-b", QueueLabels::Warn).as_deref(), Some(gold));
+    assert_eq!(
+        says("gold", "team-b", QueueLabels::Off),
+        None,
+        "the scheduler holds it back"
+    );
+    assert_eq!(
+        says("inner", "any", QueueLabels::Enforce).as_deref(),
+        Some(
+            "Queue 'inner' is not open to namespace 'any': the annotation unikai.dev/allowed-namespaces of queue 'lab' above it does not name it. \
+             Ask whoever keeps the queue, or set the label kai.scheduler/queue to free"
+        )
+    );
 }
 
 fn with(queue_labels: QueueLabels) -> Settings {
@@ -485,7 +555,8 @@ fn every_pod_shows_its_queue_unless_that_is_off() {
 
 #[test]
 fn a_queue_that_cannot_run_the_pod_is_refused_with_a_sentence_that_says_what_to_do() {
-    let found = |queue: &str, source: Source| denial(queue_label::validate(&workload(queue, source), &settings()));
+    let found =
+        |queue: &str, source: Source| denial(queue_label::validate(&workload(queue, source), "team", &settings()));
     assert_eq!(found("test", Source::Pod), None);
     assert_eq!(
         found("tset", Source::Pod).as_deref(),
@@ -511,7 +582,7 @@ fn a_queue_that_cannot_run_the_pod_is_refused_with_a_sentence_that_says_what_to_
         tree: Tree::default(),
     };
     assert_eq!(
-        denial(queue_label::validate(&none, &settings())).as_deref(),
+        denial(queue_label::validate(&none, "team", &settings())).as_deref(),
         Some(
             "queue \"default-queue\", where pods run that name none, does not exist. There is no queue to run in: create one, and name it in the label kai.scheduler/queue"
         )
@@ -520,14 +591,17 @@ fn a_queue_that_cannot_run_the_pod_is_refused_with_a_sentence_that_says_what_to_
 
 #[test]
 fn many_queues_make_no_long_sentence() {
-    let tree = (0..40).map(|number| (format!("q{number:02}"), None)).collect();
+    let queues: Vec<_> = (0..40)
+        .map(|number| queue_object(&format!("q{number:02}"), "", None))
+        .collect();
+    let tree = queues.iter().collect();
     let lost = Workload {
         queue: "x".to_owned(),
         source: Source::Pod,
         tree,
     };
     assert_eq!(
-        denial(queue_label::validate(&lost, &settings())).as_deref(),
+        denial(queue_label::validate(&lost, "team", &settings())).as_deref(),
         Some(
             "queue \"x\" does not exist. Set the label kai.scheduler/queue to one of: q00, q01, q02, q03, q04, and 35 more (kubectl get queues); or create the queue"
         )

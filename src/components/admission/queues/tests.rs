@@ -1,4 +1,4 @@
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::components::admission::review::Denial;
@@ -14,7 +14,7 @@ fn check(name: &str, spec: Value, others: &[(&str, &str)]) -> Result<(), String>
         json!({"apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": {"name": name}, "spec": spec});
     let request =
         serde_json::from_value(json!({"uid": "u", "operation": "UPDATE", "name": name, "object": object})).unwrap();
-    match validate(&request, &find, false).denial {
+    match validate(&request, &find, Rules::default()).denial {
         None => Ok(()),
         Some(Denial { code, message }) => Err(format!("{code}: {message}")),
     }
@@ -73,19 +73,25 @@ fn quotas(cpu: f64, gpu: f64, memory: f64) -> Value {
 }
 
 fn warnings(operation: &str, object: &Value, old: &Value, others: &[Value]) -> Verdict {
-    let request = json!({"uid": "u", "operation": operation, "object": object, "oldObject": old});
-    let find = |name: &str| {
-        let other = others.iter().find(|other| other["metadata"]["name"] == json!(name))?;
-        Some(Arc::new(queue(other.clone())))
-    };
-    let mut request: Request = serde_json::from_value(request).unwrap();
-    for object in [&mut request.object, &mut request.old_object] {
+    judged(operation, object, old, others, false)
+}
+
+fn judged(operation: &str, object: &Value, old: &Value, others: &[Value], protect: bool) -> Verdict {
+    let typed = |object: &Value| {
+        let mut object = object.clone();
         if !object.is_null() {
             object["apiVersion"] = json!("scheduling.run.ai/v2");
             object["kind"] = json!("Queue");
         }
-    }
-    validate(&request, &find, true)
+        object
+    };
+    let request = json!({"uid": "u", "operation": operation, "object": typed(object), "oldObject": typed(old)});
+    let find = |name: &str| {
+        let other = others.iter().find(|other| other["metadata"]["name"] == json!(name))?;
+        Some(Arc::new(queue(other.clone())))
+    };
+    let request: Request = serde_json::from_value(request).unwrap();
+    validate(&request, &find, Rules { quotas: true, protect })
 }
 
 #[test]
@@ -160,32 +166,45 @@ fn a_queue_that_is_lowered_below_its_children_draws_warnings() {
     assert_eq!(unlimited, Verdict::allow());
 }
 
-#[test]
-fn a_queue_with_children_does_not_go() {
-    let queue = |children: Value| json!({"metadata": {"name": "dad"}, "spec": {"resources": {}}, "status": {"childQueues": children}});
-    let denial = warnings("DELETE", &Value::Null, &queue(json!(["a", "b"])), &[])
-        .denial
-        .unwrap();
-    assert_eq!(denial.message, "cannot delete queue dad: it has child queues [a b]");
-    assert_eq!(
-        warnings("DELETE", &Value::Null, &queue(json!([])), &[]),
-        Verdict::allow()
-    );
+fn deleted(queue: &Value, protect: bool) -> Verdict {
+    judged("DELETE", &Value::Null, queue, &[], protect)
 }
 
 #[test]
-fn a_queue_with_workloads_does_not_go() {
-    let queue = |requested: Value| json!({"metadata": {"name": "q"}, "spec": {"resources": {}}, "status": {"requested": requested}});
-    let denial = warnings(
-        "DELETE",
-        &Value::Null,
-        &queue(json!({"cpu": "2", "memory": "0", "nvidia.com/gpu": "1"})),
-        &[],
-    );
+fn a_queue_with_children_goes_with_a_warning_unless_queues_are_protected() {
+    let queue = |children: Value| json!({"metadata": {"name": "dad"}, "spec": {"resources": {}}, "status": {"childQueues": children}});
+    let parent = queue(json!(["a", "b"]));
+    let denial = deleted(&parent, true).denial.unwrap();
+    assert_eq!(denial.message, "cannot delete queue dad: it has child queues [a b]");
+    let warned = deleted(&parent, false);
+    assert_eq!(warned.denial, None);
     assert_eq!(
-        denial.denial.unwrap().message,
+        warned.warnings,
+        [
+            "queue dad has child queues [a b]: nothing new starts in them until dad is there again, or they have another parentQueue"
+        ]
+    );
+    for protect in [true, false] {
+        assert_eq!(deleted(&queue(json!([])), protect), Verdict::allow());
+    }
+}
+
+#[test]
+fn a_queue_with_workloads_goes_with_a_warning_unless_queues_are_protected() {
+    let queue = |requested: Value| json!({"metadata": {"name": "q"}, "spec": {"resources": {}}, "status": {"requested": requested}});
+    let busy = queue(json!({"cpu": "2", "memory": "0", "nvidia.com/gpu": "1"}));
+    assert_eq!(
+        deleted(&busy, true).denial.unwrap().message,
         "cannot delete queue q: its workloads ask for cpu 2, nvidia.com/gpu 1; delete them first, or move them to another queue"
     );
-    let idle = warnings("DELETE", &Value::Null, &queue(json!({"cpu": "0"})), &[]);
-    assert_eq!(idle, Verdict::allow());
+    let warned = deleted(&busy, false);
+    assert_eq!(warned.denial, None);
+    assert!(
+        warned.warnings[0].starts_with("queue q has workloads that ask for cpu 2, nvidia.com/gpu 1: "),
+        "{:?}",
+        warned.warnings
+    );
+    for protect in [true, false] {
+        assert_eq!(deleted(&queue(json!({"cpu": "0"})), protect), Verdict::allow());
+    }
 }

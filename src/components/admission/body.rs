@@ -1,0 +1,176 @@
+//! Reads the body of a question within bounds: no longer than a question can be, in time, and no more bytes of all that are being read than there
+//! is room for. The API server sends a body at once; whoever sends it bit by bit, or never its end, must not keep others waiting.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::extract::Request;
+use axum::http::{StatusCode, header};
+use futures::StreamExt;
+use tokio_util::sync::CancellationToken;
+
+use crate::api::limits;
+
+/// A body that takes longer is given up.
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
+/// A body that is read since so long has had its chance: where there is no room, it is given up for one that comes.
+const CHANCE: Duration = Duration::from_millis(250);
+
+/// Why a body was not read: the HTTP status and the sentence.
+pub type Refusal = (StatusCode, &'static str);
+
+const TOO_LONG: Refusal = (StatusCode::PAYLOAD_TOO_LARGE, "the question is longer than 3 MiB\n");
+const TOO_SLOW: Refusal = (StatusCode::REQUEST_TIMEOUT, "the question did not come in time\n");
+const NO_ROOM: Refusal = (StatusCode::SERVICE_UNAVAILABLE, "too many questions at the same time\n");
+const BROKEN: Refusal = (StatusCode::BAD_REQUEST, "the question cannot be read to its end\n");
+
+/// The bodies that are being read.
+#[derive(Clone)]
+pub struct Bodies {
+    reading: Arc<Mutex<Reading>>,
+    timeout: Duration,
+    chance: Duration,
+}
+
+#[derive(Default)]
+struct Reading {
+    held: usize,
+    next: u64,
+    /// In the order in which they began.
+    readers: BTreeMap<u64, Reader>,
+}
+
+struct Reader {
+    since: Instant,
+    held: usize,
+    given_up: CancellationToken,
+}
+
+impl Bodies {
+    /// None yet.
+    pub fn new() -> Self {
+        Self::with(READ_TIMEOUT, CHANCE)
+    }
+
+    fn with(timeout: Duration, chance: Duration) -> Self {
+        Self {
+            reading: Arc::default(),
+            timeout,
+            chance,
+        }
+    }
+
+    /// Reads the body of a request.
+    ///
+    /// # Errors
+    /// If it is too long or comes too slowly, or there is no room for it.
+    pub async fn read(&self, request: Request) -> Result<Vec<u8>, Refusal> {
+        let stated = request.headers().get(header::CONTENT_LENGTH);
+        let stated = stated.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+        if stated.is_some_and(|length| length > limits::WEBHOOK_BODY_BYTES) {
+            return Err(TOO_LONG);
+        }
+        let place = self.begin();
+        let given_up = place.given_up.clone();
+        let reading = async {
+            let mut chunks = request.into_body().into_data_stream();
+            let mut body = Vec::new();
+            while let Some(chunk) = chunks.next().await {
+                let chunk = chunk.map_err(|_| BROKEN)?;
+                if body.len() + chunk.len() > limits::WEBHOOK_BODY_BYTES {
+                    return Err(TOO_LONG);
+                }
+                place.hold(chunk.len())?;
+                body.extend_from_slice(&chunk);
+            }
+            Ok(body)
+        };
+        tokio::select! {
+            read = tokio::time::timeout(self.timeout, reading) => read.unwrap_or(Err(TOO_SLOW)),
+            () = given_up.cancelled() => Err(NO_ROOM),
+        }
+    }
+
+    fn begin(&self) -> Place {
+        let mut reading = self.lock();
+        reading.next += 1;
+        let (id, given_up) = (reading.next, CancellationToken::new());
+        let reader = Reader {
+            since: Instant::now(),
+            held: 0,
+            given_up: given_up.clone(),
+        };
+        reading.readers.insert(id, reader);
+        Place {
+            bodies: self.clone(),
+            id,
+            given_up,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Reading> {
+        self.reading.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Reading {
+    /// Makes room for so many bytes more of a reader: the one that has been sending the longest is given up for it if it has had its chance, else
+    /// the one that holds the most, if that is more than the reader then holds. So a short question is answered whoever else sends long ones.
+    fn make_room(&mut self, id: u64, bytes: usize, chance: Duration) -> bool {
+        let own = self.readers.get(&id).map_or(0, |reader| reader.held) + bytes;
+        while self.held + bytes > limits::WEBHOOK_BODIES_BYTES {
+            let others = || {
+                let holds = |(other, reader): &(&u64, &Reader)| **other != id && reader.held > 0;
+                self.readers.iter().filter(holds)
+            };
+            let oldest = others().next().filter(|(_, reader)| reader.since.elapsed() >= chance);
+            let largest = || {
+                let largest = others().max_by_key(|(_, reader)| reader.held);
+                largest.filter(|(_, reader)| reader.held > own)
+            };
+            let Some((&other, _)) = oldest.or_else(largest) else {
+                return false;
+            };
+            self.end(other);
+        }
+        true
+    }
+
+    fn end(&mut self, id: u64) {
+        if let Some(reader) = self.readers.remove(&id) {
+            self.held -= reader.held;
+            reader.given_up.cancel();
+        }
+    }
+}
+
+/// One body's place among those that are being read; given back when dropped.
+struct Place {
+    bodies: Bodies,
+    id: u64,
+    given_up: CancellationToken,
+}
+
+impl Place {
+    /// So many bytes more.
+    fn hold(&self, bytes: usize) -> Result<(), Refusal> {
+        let mut reading = self.bodies.lock();
+        if !reading.make_room(self.id, bytes, self.bodies.chance) {
+            return Err(NO_ROOM);
+        }
+        let reader = reading.readers.get_mut(&self.id).ok_or(NO_ROOM)?;
+        reader.held += bytes;
+        reading.held += bytes;
+        Ok(())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.bodies.lock().end(self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,212 @@
+//! The connections of a server of ours: so many at a time, none idle for ever. Where there are too many, the one that was silent the longest is
+//! closed for the one that comes, so that nobody keeps the API server or the kubelet's probes out by holding connections.
+
+use std::collections::BTreeMap;
+use std::future::{Ready, ready};
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use axum_server::accept::Accept;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::Sleep;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+use crate::api::limits;
+
+/// A connection on which nothing comes for so long is closed. The API server closes its own after 90 s.
+const IDLE: Duration = Duration::from_secs(120);
+
+/// All open connections.
+#[derive(Clone)]
+pub struct Connections {
+    open: Arc<Mutex<Open>>,
+    began: Instant,
+    patience: Duration,
+}
+
+#[derive(Default)]
+struct Open {
+    next: u64,
+    doors: BTreeMap<u64, Door>,
+}
+
+struct Door {
+    /// When something came last, in milliseconds.
+    last: Arc<AtomicU64>,
+    close: CancellationToken,
+}
+
+impl Default for Connections {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Connections {
+    /// None yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with(IDLE)
+    }
+
+    fn with(patience: Duration) -> Self {
+        Self {
+            open: Arc::default(),
+            began: Instant::now(),
+            patience,
+        }
+    }
+
+    /// Takes a connection in; closes another where there are too many.
+    fn enter<S>(&self, stream: S) -> Connection<S> {
+        let (close, last) = (CancellationToken::new(), Arc::new(AtomicU64::new(self.now())));
+        let mut open = self.lock();
+        if open.doors.len() >= limits::WEBHOOK_CONNECTIONS {
+            let silent = |(_, door): &(&u64, &Door)| door.last.load(Ordering::Relaxed);
+            if let Some(id) = open.doors.iter().min_by_key(silent).map(|(id, _)| *id)
+                && let Some(door) = open.doors.remove(&id)
+            {
+                door.close.cancel();
+            }
+        }
+        open.next += 1;
+        let id = open.next;
+        let door = Door {
+            last: Arc::clone(&last),
+            close: close.clone(),
+        };
+        open.doors.insert(id, door);
+        drop(open);
+        Connection {
+            stream,
+            id,
+            last,
+            closed: Box::pin(close.cancelled_owned()),
+            idle: Box::pin(tokio::time::sleep(self.patience)),
+            connections: self.clone(),
+        }
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<S> Accept<TcpStream, S> for Connections {
+    type Stream = Connection<TcpStream>;
+    type Service = S;
+    type Future = Ready<io::Result<(Self::Stream, S)>>;
+
+    fn accept(&self, stream: TcpStream, service: S) -> Self::Future {
+        ready(stream.set_nodelay(true).map(|()| (self.enter(stream), service)))
+    }
+}
+
+/// One connection.
+pub struct Connection<S> {
+    stream: S,
+    id: u64,
+    last: Arc<AtomicU64>,
+    closed: Pin<Box<WaitForCancellationFutureOwned>>,
+    idle: Pin<Box<Sleep>>,
+    connections: Connections,
+}
+
+impl<S> Connection<S> {
+    /// Whether it is to be used no longer.
+    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<io::Error> {
+        if self.closed.as_mut().poll(context).is_ready() {
+            return Poll::Ready(io::Error::new(io::ErrorKind::ConnectionAborted, "closed for another"));
+        }
+        let idle = self.idle.as_mut().poll(context);
+        idle.map(|()| io::Error::new(io::ErrorKind::TimedOut, "idle for too long"))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if read.is_ready() && buffer.filled().len() > before {
+            self.last.store(self.connections.now(), Ordering::Relaxed);
+            let silent_until = tokio::time::Instant::now() + self.connections.patience;
+            self.idle.as_mut().reset(silent_until);
+        }
+        match self.poll_end(context) {
+            Poll::Ready(error) => Poll::Ready(Err(error)),
+            Poll::Pending => read,
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &[u8]) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(error) = self.poll_end(context) {
+            return Poll::Ready(Err(error));
+        }
+        Pin::new(&mut self.stream).poll_write(context, buffer)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+impl<S> Drop for Connection<S> {
+    fn drop(&mut self) {
+        self.connections.lock().doors.remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_connection_on_which_nothing_comes_is_closed() {
+        let connections = Connections::with(Duration::from_millis(10));
+        let (_client, server) = duplex(64);
+        let mut server = connections.enter(server);
+        assert_eq!(server.read_u8().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        drop(server);
+        assert!(connections.lock().doors.is_empty());
+    }
+
+    #[tokio::test]
+    async fn the_one_that_is_silent_the_longest_makes_room() {
+        let connections = Connections::new();
+        let mut all: Vec<_> = (0..limits::WEBHOOK_CONNECTIONS)
+            .map(|_| connections.enter(duplex(64).0))
+            .collect();
+        for (age, connection) in all.iter().enumerate() {
+            connection.last.store(if age == 7 { 0 } else { 10 }, Ordering::Relaxed);
+        }
+        let (mut client, server) = duplex(64);
+        let mut late = connections.enter(server);
+        assert!(all[7].closed.as_mut().now_or_never().is_some());
+        assert!(all[8].closed.as_mut().now_or_never().is_none());
+        client.write_all(b"x").await.unwrap();
+        assert_eq!(late.read_u8().await.unwrap(), b'x');
+        assert_eq!(connections.lock().doors.len(), limits::WEBHOOK_CONNECTIONS);
+    }
+}
