@@ -9,37 +9,48 @@ mod agenda;
 pub mod binder;
 pub mod bus;
 pub mod events;
+pub mod fair;
 pub mod figures;
 pub mod fractions;
+pub mod gpu_operator;
 pub mod grouper;
 pub mod grouping;
+pub mod leadership;
+pub mod panics;
 mod patch;
 pub mod podgroups;
 mod pods;
+pub mod pulse;
 mod quantities;
 pub mod queues;
 pub mod readiness;
 mod retry;
+mod runtime_classes;
 pub mod scaleup;
 pub mod scheduler;
+pub mod shares;
 pub mod traces;
 mod turns;
+mod views;
 pub mod watches;
+pub mod weight;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, info_span};
 
-use crate::engine::policy::Policy;
+use crate::engine::policy::{DisruptionBudgets, Policy};
 use crate::mirror;
 use bus::{Bus, Inboxes};
 use figures::Figures;
+use leadership::{Leading, Term};
+use pulse::Pulse;
 use queues::shown::MetricLabel;
 use readiness::Readiness;
 use watches::Stores;
@@ -47,15 +58,19 @@ use watches::Stores;
 /// What every component is given beside its inbox and outbox.
 #[derive(Clone)]
 pub struct Context {
-    /// For reads and watches: always allowed.
+    /// For single reads, each of which is answered within a deadline or fails. Always allowed.
     pub reads: Client,
+    /// For watches, as [`watches::config`] sets them up: always allowed.
+    pub watches: Client,
     /// For every write that only the leader may do. Its requests pass the fence, so a write that would leave after the lease's
-    /// validity is refused before it is sent.
+    /// validity is refused before it is sent. Whoever carries out what was decided in a term takes the context [of that term](Self::of_term).
     pub writes: Client,
     /// What the user configured.
     pub settings: Arc<Settings>,
-    /// True while this process holds the lease. Components check it before each write.
-    pub leading: watch::Receiver<bool>,
+    /// The term of leadership, while this process holds the lease. Components check it before each write.
+    pub leading: Leading,
+    /// The only term in which this context writes, if it is not for all.
+    pub only_term: Option<u64>,
     /// Cancelled when the process is to end: stop taking work, finish what is in flight, return.
     pub shutdown: CancellationToken,
     /// Where a component says what it still waits for.
@@ -64,16 +79,36 @@ pub struct Context {
     pub background: Arc<Semaphore>,
     /// What is shown of objects as metrics.
     pub figures: Figures,
+    /// Whether the scheduler's thread gets on with its work.
+    pub pulse: Pulse,
 }
 
 /// Background writes at the same time: enough to keep up with a thousand bindings a second, too few to stand in their way.
 pub const BACKGROUND_WRITES: usize = 8;
 
 impl Context {
-    /// Whether this process holds the lease right now.
+    /// Whether this process holds the lease right now, and still in the term that this context is for.
     #[must_use]
     pub fn is_leading(&self) -> bool {
-        *self.leading.borrow()
+        let term = self.term();
+        term.is_some() && (self.only_term.is_none() || self.only_term == term)
+    }
+
+    /// The number of the term in which this process leads, if it does.
+    #[must_use]
+    pub fn term(&self) -> Option<u64> {
+        self.leading.borrow().as_ref().map(|term| term.number)
+    }
+
+    /// The context for what was decided in that term: once it is over, every write is refused.
+    #[must_use]
+    pub fn of_term(&self, number: u64) -> Self {
+        let term: Option<Term> = self.leading.borrow().clone().filter(|term| term.number == number);
+        Self {
+            writes: term.map_or_else(leadership::refused, |term| term.writes),
+            only_term: Some(number),
+            ..self.clone()
+        }
     }
 }
 
@@ -167,8 +202,8 @@ pub struct Settings {
     pub pod_labels: BTreeMap<String, String>,
     /// Namespaces must carry these labels for their pods to be grouped.
     pub namespace_labels: BTreeMap<String, String>,
-    /// Evictions are planned within disruption budgets.
-    pub respect_disruption_budgets: bool,
+    /// What disruption budgets mean for evictions.
+    pub disruption_budgets: DisruptionBudgets,
     /// The kubelets' alignment to NUMA zones is foreseen, without these resources.
     pub numa: Option<Vec<String>>,
     /// Pods wait for the ConfigMaps that they need.
@@ -181,6 +216,8 @@ pub struct Settings {
     pub queue_metric_labels: Vec<MetricLabel>,
     /// How long a bind may wait for volumes.
     pub volume_binding_timeout: Duration,
+    /// A watch is taken up again after so many seconds.
+    pub watch_timeout: u32,
     /// How GPUs are shared.
     pub sharing: fractions::Settings,
     /// How cluster autoscalers learn that GPUs to be shared are missing.
@@ -202,13 +239,14 @@ impl Default for Settings {
             default_priorities: None,
             pod_labels: BTreeMap::new(),
             namespace_labels: BTreeMap::new(),
-            respect_disruption_budgets: true,
+            disruption_budgets: DisruptionBudgets::Prefer,
             numa: None,
             config_maps: false,
             gpu_resources: Vec::new(),
             detailed_fit_errors: false,
             queue_metric_labels: Vec::new(),
             volume_binding_timeout: Duration::from_secs(120),
+            watch_timeout: 20,
             sharing: fractions::Settings::default(),
             scaling: scaleup::Settings::default(),
         }

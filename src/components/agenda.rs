@@ -1,17 +1,23 @@
 //! What is to be written when: each object at most once, the earliest time counts, and never twice at the same time.
 //!
 //! This is how writes are coalesced: an object that changes again before its time, or while its write is under way, is written
-//! once more at most. Pure: no clock, no client; what is to be written is looked up when the time has come.
+//! once more at most. Of what is due, namespaces take turns. Pure: no clock, no client; what is to be written is looked up when the time has come.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::Hash;
 use std::time::Instant;
+
+use super::fair::{Fair, Of};
 
 /// Planned and running writes, by the object that they are about.
 #[derive(Debug)]
 pub struct Agenda<K> {
     planned: BTreeMap<(Instant, u64), K>,
     places: HashMap<K, (Instant, u64)>,
+    /// Those whose time has come.
+    ready: Fair<K>,
+    /// When the time of the first of them had come.
+    ready_since: Option<Instant>,
     running: HashSet<K>,
     again: HashMap<K, Instant>,
     sequence: u64,
@@ -22,6 +28,8 @@ impl<K> Default for Agenda<K> {
         Self {
             planned: BTreeMap::new(),
             places: HashMap::new(),
+            ready: Fair::default(),
+            ready_since: None,
             running: HashSet::new(),
             again: HashMap::new(),
             sequence: 0,
@@ -29,12 +37,15 @@ impl<K> Default for Agenda<K> {
     }
 }
 
-impl<K: Clone + Eq + Hash> Agenda<K> {
+impl<K: Of + Clone + Eq + Hash> Agenda<K> {
     /// Plans a write. While one is under way for the same object, the plan counts from its end.
     pub fn plan(&mut self, key: &K, at: Instant) {
         if self.running.contains(key) {
             let again = self.again.entry(key.clone()).or_insert(at);
             *again = at.min(*again);
+            return;
+        }
+        if self.ready.contains(key) {
             return;
         }
         if let Some(place) = self.places.get(key) {
@@ -52,14 +63,20 @@ impl<K: Clone + Eq + Hash> Agenda<K> {
     /// When the next write is due.
     #[must_use]
     pub fn next(&self) -> Option<Instant> {
-        self.planned.first_key_value().map(|((at, _), _)| *at)
+        let planned = self.planned.first_key_value().map(|((at, _), _)| *at);
+        self.ready_since.or(planned)
     }
 
     /// Starts the next write, if it is due; it ends with [`Agenda::finish`].
     pub fn start(&mut self, now: Instant) -> Option<K> {
-        self.next().filter(|at| *at <= now)?;
-        let (_, key) = self.planned.pop_first()?;
-        self.places.remove(&key);
+        while let Some(due) = self.planned.first_entry().filter(|entry| entry.key().0 <= now) {
+            let ((at, _), key) = due.remove_entry();
+            self.places.remove(&key);
+            self.ready_since.get_or_insert(at);
+            self.ready.push(key);
+        }
+        let key = self.ready.pop()?;
+        self.ready_since.take_if(|_| self.ready.is_empty());
         self.running.insert(key.clone());
         Some(key)
     }
@@ -82,6 +99,8 @@ impl<K: Clone + Eq + Hash> Agenda<K> {
     pub fn clear(&mut self) {
         self.planned.clear();
         self.places.clear();
+        self.ready.clear();
+        self.ready_since = None;
         self.again.clear();
     }
 }
@@ -101,6 +120,27 @@ mod tests {
         agenda.plan(&"b", start);
         assert_eq!(agenda.next(), Some(start));
         assert_eq!(agenda.start_due(start + Duration::from_millis(30)), ["b", "a"]);
+        assert_eq!(agenda.next(), None);
+    }
+
+    impl Of for &str {
+        fn namespace(&self) -> &str {
+            self.split('/').next().unwrap_or_default()
+        }
+    }
+
+    #[test]
+    fn namespaces_take_turns_once_their_time_has_come() {
+        let (mut agenda, start) = (Agenda::default(), Instant::now());
+        for name in ["loud/1", "loud/2", "loud/3"] {
+            agenda.plan(&name, start);
+        }
+        agenda.plan(&"quiet/1", start + Duration::from_millis(1));
+        assert_eq!(agenda.start(start), Some("loud/1"));
+        let later = start + Duration::from_millis(1);
+        agenda.plan(&"loud/2", later);
+        assert_eq!(agenda.next(), Some(start));
+        assert_eq!(agenda.start_due(later), ["loud/2", "quiet/1", "loud/3"]);
         assert_eq!(agenda.next(), None);
     }
 

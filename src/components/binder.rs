@@ -11,6 +11,7 @@ mod audit;
 mod chores;
 mod claims;
 mod course;
+mod evictions;
 mod failures;
 mod fraction;
 mod groups;
@@ -23,27 +24,32 @@ mod reviews;
 mod volumes;
 
 use std::collections::{HashSet, VecDeque};
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::sleep_until;
-use tracing::{Instrument, debug, info, info_span};
+use tokio::time::{sleep_until, timeout};
+use tracing::{Instrument, debug, error, info, info_span};
 
 use crate::api::BindRequest;
 use crate::components::bus::{
     Bind, BindOrder, BindSeen, Bus, Change, Evict, Kind, Object, Outcome, PodRef, Sighting, Step, StepLog, ToBinder,
     ToScheduler,
 };
+use crate::components::retry::LAGGING;
+use crate::components::views::Views;
 use crate::components::watches::{Key, Stores};
-use crate::components::{Context, Error};
+use crate::components::{Context, Error, panics, pods};
 use attempt::{Attempt, Ending, Report};
 use audit::Audit;
 use chores::Chore;
 use course::{Ask, Course};
+use evictions::Evictions;
 use failures::{Failures, RETRY, Waits};
 use groups::{GroupId, Groups};
 use intent::Care;
@@ -71,6 +77,7 @@ pub async fn run(
     let (keeper, mut asked) = mpsc::channel(ASKS_MAX);
     let mut leading = context.leading.clone();
     let mut binder = Binder::new(context.clone(), stores, bus, keeper);
+    let lagging = Arc::clone(&binder.lagging);
     loop {
         binder.tend();
         binder.start();
@@ -81,6 +88,7 @@ pub async fn run(
             message = inbox.recv() => binder.take(message.ok_or(Error::Closed)?),
             Some(ask) = asked.recv() => binder.asked(ask),
             Some(ended) = binder.under_way.join_next() => binder.ended(ended)?,
+            () = lagging.news.notified() => {}
             Some(ended) = binder.courses.join_next() => binder.course_ended(ended)?,
             Some(ended) = binder.chores.join_next() => binder.chore_ended(ended)?,
             () = sleep_until(wake.unwrap_or_else(Instant::now).into()), if wake.is_some() => {}
@@ -105,6 +113,52 @@ enum Job {
     Evict(Evict),
 }
 
+/// A job, and the term of leadership in which it was ordered. It is not carried out in a later one.
+#[derive(Debug)]
+struct Ordered {
+    job: Job,
+    term: u64,
+}
+
+/// The jobs that take long. They do not count among those under way, so that what hangs does not stand in the way of the rest.
+#[derive(Debug, Default)]
+struct Lagging {
+    count: AtomicUsize,
+    news: Notify,
+}
+
+impl Lagging {
+    fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Waits for the end of a job, and counts it from when it takes long.
+    async fn watch<T>(&self, job: impl Future<Output = T>) -> T {
+        let mut job = pin!(job);
+        if let Ok(ended) = timeout(LAGGING, &mut job).await {
+            return ended;
+        }
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.news.notify_one();
+        let ended = job.await;
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        ended
+    }
+}
+
+/// Jobs under way with those that take long.
+const UNDER_WAY_MAX: usize = 1_024;
+/// Why a job is not begun.
+const TERM_OVER: &str = "not the leader any more as which it was decided";
+/// What the binder decides by when it takes reservation pods away or carries bind requests out.
+const DECIDED_BY: [Kind; 5] = [
+    Kind::Pod,
+    Kind::Node,
+    Kind::BindRequest,
+    Kind::PersistentVolume,
+    Kind::PersistentVolumeClaim,
+];
+
 /// A bind of several steps that has ended.
 struct Finished {
     bind: Bind,
@@ -118,12 +172,14 @@ struct Binder {
     context: Context,
     stores: Arc<Stores>,
     bus: Bus,
-    queue: VecDeque<Job>,
+    queue: VecDeque<Ordered>,
     under_way: JoinSet<(Job, Report)>,
+    lagging: Arc<Lagging>,
     limit: Limit,
     /// Nothing starts before: the server asked for it.
     pause: Option<Instant>,
     failures: Failures,
+    evictions: Evictions,
 
     caller: Caller,
     keeper: mpsc::Sender<Ask>,
@@ -137,7 +193,10 @@ struct Binder {
     audit: Audit,
     /// Kinds whose first list has not come.
     missing: Vec<Kind>,
-    active: bool,
+    /// What has been shown of each kind in this term of leadership.
+    views: Views,
+    /// The term in which the binder acts on its own.
+    active: Option<u64>,
 }
 
 impl Binder {
@@ -151,30 +210,35 @@ impl Binder {
             bus,
             queue: VecDeque::new(),
             under_way: JoinSet::new(),
+            lagging: Arc::default(),
             limit: Limit::default(),
             pause: None,
             failures: Failures::default(),
+            evictions: Evictions::default(),
             keeper,
             waiting_courses: VecDeque::new(),
             courses: JoinSet::new(),
             on_course: HashSet::new(),
             chores: JoinSet::new(),
             audit: Audit::default(),
-            missing: vec![
-                Kind::Pod,
-                Kind::Node,
-                Kind::BindRequest,
-                Kind::PersistentVolume,
-                Kind::PersistentVolumeClaim,
-            ],
-            active: false,
+            missing: DECIDED_BY.to_vec(),
+            views: Views::of(DECIDED_BY),
+            active: None,
         }
     }
 
     fn take(&mut self, message: ToBinder) {
         match message {
             ToBinder::Order(order) => self.queue(order),
-            ToBinder::Change(change) => self.changed(change),
+            ToBinder::Change(change) => {
+                if let Err(panic) = panics::catch(|| self.changed(change.clone())) {
+                    let note = panics::set_aside("binder", &change, &panic, &self.context.settings.scheduler_name);
+                    note.into_iter().for_each(|note| self.bus.events.send(note));
+                }
+            }
+            ToBinder::Current(kind, term) => {
+                self.views.current(kind, term);
+            }
         }
     }
 
@@ -183,9 +247,15 @@ impl Binder {
         let concerned = match change {
             Change::Applied(Object::Pod(pod)) => {
                 self.reviews.pod(&pod, now);
-                self.groups.pod(&pod, now)
+                // What pods of other schedulers say about shared GPUs means nothing.
+                if pods::is_ours(&pod, &self.context.settings) || reservation::is_one(&pod) {
+                    self.groups.pod(&pod, now)
+                } else {
+                    Vec::new()
+                }
             }
             Change::Deleted(Object::Pod(pod)) => {
+                self.failures.forget(pod.metadata.uid.as_deref().unwrap_or_default());
                 self.reviews.pod_gone(&pod, now);
                 self.groups.pod_gone(&pod, now)
             }
@@ -210,8 +280,12 @@ impl Binder {
 
     /// Evictions go before bindings: somebody waits for what they free.
     fn queue(&mut self, order: BindOrder) {
+        let term = order.term;
         for evict in order.evictions.into_iter().rev() {
-            self.queue.push_front(Job::Evict(evict));
+            self.queue.push_front(Ordered {
+                job: Job::Evict(evict),
+                term,
+            });
         }
         for bind in order.binds {
             let in_steps = bind
@@ -219,14 +293,15 @@ impl Binder {
                 .iter()
                 .any(|step| matches!(step, Step::GpuShare | Step::Volumes));
             if in_steps || self.context.settings.sharing.always_bind_requests {
-                self.queue_course(bind, None);
+                self.queue_course(bind, None, term);
             } else {
-                self.queue.push_back(Job::Bind(Box::new(bind)));
+                let job = Job::Bind(Box::new(bind));
+                self.queue.push_back(Ordered { job, term });
             }
         }
     }
 
-    fn queue_course(&mut self, bind: Bind, resumes: Option<Arc<BindRequest>>) {
+    fn queue_course(&mut self, bind: Bind, resumes: Option<Arc<BindRequest>>, term: u64) {
         let uid = &bind.placement.pod.uid;
         if self.on_course.contains(uid) {
             // A resumed bind will do; a new decision has to wait for it.
@@ -248,7 +323,7 @@ impl Binder {
         self.on_course.insert(Arc::clone(uid));
         self.groups.open(uid, &course::group_ids(&bind));
         self.waiting_courses.push_back(Course {
-            caller: self.caller.clone(),
+            caller: self.caller.of_term(term),
             stores: Arc::clone(&self.stores),
             keeper: self.keeper.clone(),
             bind,
@@ -260,31 +335,38 @@ impl Binder {
     /// Starts as much as the limits admit.
     fn start(&mut self) {
         while self.pause.is_none()
-            && self.limit.admits(self.under_way.len())
-            && let Some(job) = self.queue.pop_front()
+            && self.under_way.len() < UNDER_WAY_MAX
+            && self
+                .limit
+                .admits(self.under_way.len().saturating_sub(self.lagging.count()))
+            && let Some(Ordered { job, term }) = self.queue.pop_front()
         {
             let attempt = Attempt {
-                context: self.context.clone(),
+                context: self.context.of_term(term),
                 steps: self.bus.traces.steps(),
             };
-            let (bus, leading) = (self.bus.clone(), self.context.is_leading());
+            let (bus, lagging) = (self.bus.clone(), Arc::clone(&self.lagging));
             let waits = match &job {
                 Job::Bind(bind) => self.failures.waits(bind),
-                Job::Evict(_) => Waits::default(),
+                Job::Evict(evict) => Waits {
+                    pod: self.failures.wait_to_evict(&evict.pod),
+                    ..Waits::default()
+                },
             };
             self.under_way.spawn(async move {
                 let began = SystemTime::now();
-                let report = if leading {
-                    carry_out(&attempt, &job).await
+                let report = if attempt.context.is_leading() {
+                    let carried_out = Box::pin(panics::caught(lagging.watch(carry_out(&attempt, &job)))).await;
+                    carried_out.unwrap_or_else(|panic| faulty(&panic))
                 } else {
-                    Report::not_tried("not the leader")
+                    Report::not_tried(TERM_OVER)
                 };
                 if let Job::Bind(bind) = &job {
                     trace(&bus, bind, &report, &attempt.steps, began);
                 }
                 match &job {
                     Job::Bind(bind) => not_bound(&bus, bind, &report, waits).await,
-                    Job::Evict(evict) => not_evicted(&bus, evict, &report).await,
+                    Job::Evict(evict) => not_evicted(&bus, evict, &report, waits).await,
                 }
                 (job, report)
             });
@@ -301,7 +383,7 @@ impl Binder {
 
     /// When something is due that no message will tell of.
     fn wake(&self) -> Option<Instant> {
-        let others = if self.active {
+        let others = if self.active.is_some() {
             [self.groups.next(), self.reviews.next()]
         } else {
             [self.groups.next(), None]
@@ -313,24 +395,39 @@ impl Binder {
     fn tend(&mut self) {
         let now = Instant::now();
         self.pause = self.pause.filter(|pause| *pause > now);
-        let active = self.missing.is_empty() && self.context.is_leading();
+        let known = |term: &u64| self.missing.is_empty() && self.views.are_current(*term);
+        let active = self.context.term().filter(known);
         if active != self.active {
+            if self.active.is_some() && active.is_some() {
+                // Another term: whoever waits for something of the last one is told so.
+                self.groups.set_active(false, now);
+                drop(self.groups.due(now));
+            }
             self.active = active;
-            self.groups.set_active(active, now);
+            self.groups.set_active(active.is_some(), now);
             self.reviews.look_at_all(now);
         }
+        let caller = self.active_caller();
         for command in self.groups.due(now) {
-            self.chores.spawn(chores::carry_out(self.caller.clone(), command));
+            let stores = Arc::clone(&self.stores);
+            let left_as_is = Chore::GivenUp(command.id().clone(), Vec::new());
+            self.chore(left_as_is, chores::carry_out(caller.clone(), stores, command));
         }
-        if active {
+        if let Some(term) = active {
             for key in self.reviews.due(now) {
-                self.review(key, now);
+                self.review(key, term, now);
             }
         }
     }
 
+    /// Sends what the binder decides on its own.
+    fn active_caller(&self) -> Caller {
+        self.active
+            .map_or_else(|| self.caller.clone(), |term| self.caller.of_term(term))
+    }
+
     /// Looks at a bind request that has changed, or whose pod has.
-    fn review(&mut self, key: Key, now: Instant) {
+    fn review(&mut self, key: Key, term: u64, now: Instant) {
         let Some(request) = self.stores.bind_requests.get(&key.namespace, &key.name) else {
             return self.reviews.forget(&key);
         };
@@ -360,25 +457,43 @@ impl Binder {
             Care::Leave => {}
             Care::Drop => {
                 self.reviews.begin(&key, now);
-                let chore = chores::drop_done(self.caller.clone(), key, request, pod.is_some());
-                self.chores.spawn(chore);
+                let chore = chores::drop_done(self.caller.of_term(term), key.clone(), request, pod.is_some());
+                self.chore(Chore::Tended(key), chore);
             }
             Care::Succeed => {
                 self.reviews.begin(&key, now);
-                self.chores
-                    .spawn(chores::succeed(self.caller.clone(), key, request, pod));
+                let chore = chores::succeed(self.caller.of_term(term), key.clone(), request, pod);
+                self.chore(Chore::Tended(key), chore);
             }
             Care::CarryOut(bind) => {
                 info!(ns = key.namespace, name = key.name, "bind request is carried out");
-                self.queue_course(*bind, Some(request));
+                self.queue_course(*bind, Some(request), term);
             }
         }
     }
 
+    /// Begins a chore; how it ends if it panics.
+    fn chore(&mut self, faulty: Chore, chore: impl Future<Output = Chore> + Send + 'static) {
+        self.chores.spawn(async move {
+            panics::caught(chore).await.unwrap_or_else(|panic| {
+                metrics::counter!("unikai_object_panics_total", "component" => "binder").increment(1);
+                error!(panic, "a chore of the binder is given up");
+                faulty
+            })
+        });
+    }
+
     fn asked(&mut self, ask: Ask) {
         let tolerations = ask.pod.spec.as_ref().and_then(|spec| spec.tolerations.clone());
-        self.groups
-            .ask(&ask.id, tolerations.unwrap_or_default(), ask.answer, Instant::now());
+        let uid = ask.pod.metadata.uid.as_deref().unwrap_or_default().into();
+        let user = (uid, ask.user);
+        self.groups.ask(
+            &ask.id,
+            user,
+            tolerations.unwrap_or_default(),
+            ask.answer,
+            Instant::now(),
+        );
     }
 
     fn ended(&mut self, ended: Result<(Job, Report), JoinError>) -> Result<(), Error> {
@@ -395,16 +510,30 @@ impl Binder {
         }
         let note = match &job {
             Job::Bind(bind) => {
-                self.failures.note(bind, &report, false);
+                self.note(bind, &report, false);
                 notes::of_bind(&self.context.settings, bind, &report, false)
             }
-            Job::Evict(evict) => notes::of_eviction(&self.context.settings, evict, &report),
+            Job::Evict(evict) => {
+                self.failures.note_eviction(&evict.pod, &report);
+                self.evictions.note(&self.context, evict, &report, &self.stores);
+                notes::of_eviction(&self.context.settings, evict, &report)
+            }
         };
         if let Some(note) = note {
             self.bus.events.send(note);
         }
         count(job.kind(), &report.ending);
         Ok(())
+    }
+
+    /// Notes how a bind ended, for as long as there is its pod.
+    fn note(&mut self, bind: &Bind, report: &Report, opened: bool) {
+        self.failures.note(bind, report, opened);
+        let pod = &bind.placement.pod;
+        let shown = self.stores.pods.get(&pod.namespace, &pod.name);
+        if shown.is_none_or(|shown| shown.metadata.uid.as_deref() != Some(&*pod.uid)) {
+            self.failures.forget(&pod.uid);
+        }
     }
 
     fn course_ended(&mut self, ended: Result<Finished, JoinError>) -> Result<(), Error> {
@@ -423,15 +552,17 @@ impl Binder {
         let bound = report.ending == Ending::Done;
         self.on_course.remove(&pod.uid);
         let ids: Vec<GroupId> = course::group_ids(&bind);
-        self.groups.close(pod, &ids, bound, now);
-        let wait_after_failure = self.failures.waits(&bind).pod;
-        self.failures.note(&bind, &report, self.groups.opened_by(pod, &ids));
         let shown = self.stores.pods.get(&pod.namespace, &pod.name);
+        // One that has gone meanwhile uses nothing, and nobody will tell of it again.
+        let stays = shown
+            .as_ref()
+            .is_some_and(|shown| shown.metadata.uid.as_deref() == Some(&*pod.uid) && !pods::is_finished(shown));
+        self.groups.close(pod, &ids, bound && stays, now);
+        let wait_after_failure = self.failures.waits(&bind).pod;
+        self.note(&bind, &report, self.groups.opened_by(pod, &ids));
         let wait = match &report.ending {
             Ending::Done => {
-                let seen = shown
-                    .as_ref()
-                    .is_none_or(|shown| crate::components::pods::is_bound(shown));
+                let seen = shown.as_ref().is_none_or(|shown| pods::is_bound(shown));
                 self.reviews.bound(pod, seen);
                 Duration::ZERO
             }
@@ -458,6 +589,10 @@ impl Binder {
             Chore::Made(id, made) => {
                 self.groups.made(&id, made.as_deref().map_err(Clone::clone), now);
                 self.audit.look(&id, &self.groups, &self.stores);
+            }
+            Chore::Recorded(id, recorded) => {
+                self.groups
+                    .recorded(&id, recorded.as_deref().map_err(Clone::clone), now);
             }
             Chore::GivenUp(id, evicted) => {
                 for pod in &evicted {
@@ -490,6 +625,13 @@ fn panicked(task: &'static str, panic: &JoinError) -> Error {
         task,
         panic: panic.to_string(),
     }
+}
+
+/// The report on a job that made us panic: it has failed, and others go on.
+fn faulty(panic: &str) -> Report {
+    metrics::counter!("unikai_object_panics_total", "component" => "binder").increment(1);
+    error!(panic, "a job of the binder is given up");
+    Report::new(Ending::Failed(format!("a fault of the scheduler: {panic}")))
 }
 
 async fn carry_out(attempt: &Attempt, job: &Job) -> Report {
@@ -529,9 +671,10 @@ fn trace(bus: &Bus, bind: &Bind, report: &Report, steps: &StepLog, began: System
 async fn go_through(course: Course, bus: Bus, waits: Waits) -> Finished {
     let began = SystemTime::now();
     let (report, request) = if course.caller.context.is_leading() {
-        course.run().await
+        let ran = Box::pin(panics::caught(course.run())).await;
+        ran.unwrap_or_else(|panic| (faulty(&panic), None))
     } else {
-        (Report::not_tried("not the leader"), None)
+        (Report::not_tried(TERM_OVER), None)
     };
     let Course {
         caller,
@@ -579,7 +722,6 @@ async fn not_bound(bus: &Bus, bind: &Bind, report: &Report, waits: Waits) {
     let Ending::Failed(why) = &report.ending else { return };
     let (pod, node) = (bind.placement.pod.clone(), Arc::clone(&bind.placement.node));
     info!(ns = %pod.namespace, name = %pod.name, %node, error = why, "pod not bound");
-    let after = |wait| Timestamp::now() + SignedDuration::try_from(wait).unwrap_or(SignedDuration::ZERO);
     if report.no_device {
         let retry_at = after(waits.node);
         tell(bus, Outcome::NoDevice { node, retry_at }).await;
@@ -588,12 +730,17 @@ async fn not_bound(bus: &Bus, bind: &Bind, report: &Report, waits: Waits) {
     tell(bus, Outcome::NotBound { pod, retry_at }).await;
 }
 
+fn after(wait: Duration) -> Timestamp {
+    Timestamp::now() + SignedDuration::try_from(wait).unwrap_or(SignedDuration::ZERO)
+}
+
 /// Tells the scheduler of a failed eviction.
-async fn not_evicted(bus: &Bus, evict: &Evict, report: &Report) {
+async fn not_evicted(bus: &Bus, evict: &Evict, report: &Report, waits: Waits) {
     let Ending::Failed(why) = &report.ending else { return };
     let pod: PodRef = evict.pod.clone();
     info!(ns = %pod.namespace, name = %pod.name, error = why, "pod not evicted");
-    tell(bus, Outcome::NotEvicted { pod }).await;
+    let retry_at = report.tried.then(|| after(waits.pod));
+    tell(bus, Outcome::NotEvicted { pod, retry_at }).await;
 }
 
 async fn tell(bus: &Bus, outcome: Outcome) {

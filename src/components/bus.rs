@@ -33,8 +33,10 @@ use tokio::sync::mpsc;
 use crate::api::quantity::Amount;
 use crate::api::{BindRequest, NodeResourceTopology, PodGroup, Queue, Topology};
 use crate::components::Error;
+use crate::components::fractions::users::Share;
 pub use crate::engine::decision::{Bind as Placement, GroupReport, GroupTimes, Stray};
 pub use crate::engine::input::{GroupKey, PodRef};
+use crate::engine::policy::ActionKind;
 use crate::mirror::claims::allocation::Given;
 pub use crate::mirror::{ConfigMapMeta, StorageObject};
 
@@ -243,6 +245,8 @@ pub enum ToScheduler {
     Grouped(Grouping),
     /// From the binder.
     Outcome(Outcome),
+    /// From watches: all that was current of the kind when that term of leadership began has been told.
+    Current(Kind, u64),
 }
 
 /// One pod to be bound.
@@ -256,6 +260,8 @@ pub struct Bind {
     pub steps: Vec<Step>,
     /// What the pod's claims are given, in the API's form.
     pub given: Given,
+    /// What the pod asked of shared GPUs when this was decided, in its own words.
+    pub share: Share,
 }
 
 /// What a pod needs besides the binding itself.
@@ -276,6 +282,10 @@ pub struct Evict {
     pub pod: PodRef,
     /// Its pod group, which the event is about.
     pub group: GroupKey,
+    /// The action that decided it.
+    pub action: ActionKind,
+    /// Disruption budgets do not allow it, and that was known: the pod is deleted, and the API server does not ask them.
+    pub overrules_budgets: bool,
     /// The sentence of the event.
     pub message: String,
     /// Annotations of the event: action, preemptor, number of pods.
@@ -289,6 +299,8 @@ pub struct BindOrder {
     pub binds: Vec<Bind>,
     /// Pods to evict. They go first: what waits for them is not among `binds`.
     pub evictions: Vec<Evict>,
+    /// The term of leadership in which it was decided.
+    pub term: u64,
 }
 
 /// **watches and scheduler → binder**.
@@ -298,6 +310,8 @@ pub enum ToBinder {
     Change(Change),
     /// From the scheduler.
     Order(BindOrder),
+    /// From watches, told to the scheduler before: all that was current of the kind when that term of leadership began has been told.
+    Current(Kind, u64),
 }
 
 /// **binder → scheduler**: how an order ended. Awaited by the worker that carried it out. What needs no answer, because the
@@ -322,6 +336,8 @@ pub enum Outcome {
     NotEvicted {
         /// The pod.
         pod: PodRef,
+        /// Do not try again before; `None` if it was not tried.
+        retry_at: Option<Timestamp>,
     },
 }
 
@@ -350,7 +366,7 @@ pub enum ToScaleUp {
 /// **watches and scheduler → podgroups**.
 #[derive(Clone, Debug)]
 pub enum ToPodGroups {
-    /// From watches: pods, pod groups, priority classes.
+    /// From watches: pods, pod groups, priority classes, resource claims.
     Change(Change),
     /// From the scheduler, after a cycle: pod groups whose pods found no place, and why. For each group the latest counts.
     Waiting(Vec<GroupReport>),

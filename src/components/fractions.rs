@@ -1,10 +1,13 @@
 //! What admission and the binder both know of pods that get a part of a GPU: which container gets it, and the names of the
 //! config maps by which it learns which GPU it is.
 
+pub mod users;
+
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 
+use super::gpu_operator::Cdi;
 use crate::api::names::annotation;
 
 /// Where the container stands that gets the part of a GPU.
@@ -71,8 +74,8 @@ pub struct Settings {
     pub runtime_class: Option<String>,
     /// How long a reservation pod may take to say which GPU it has.
     pub patience: Duration,
-    /// Containers are told their GPUs in the words of the container device interface.
-    pub cdi: bool,
+    /// Whether containers are told their GPUs in the words of the container device interface.
+    pub cdi: Cdi,
     /// Containers are told how much GPU memory they may use.
     pub hami_core: bool,
     /// Every bind leaves what KAI's leaves: a bind request that stays as long as its pod, the condition `PodBound` and the event
@@ -86,12 +89,15 @@ impl Default for Settings {
             image: IMAGE.to_owned(),
             runtime_class: None,
             patience: Duration::from_secs(40),
-            cdi: false,
+            cdi: Cdi::Auto,
             hami_core: false,
             always_bind_requests: false,
         }
     }
 }
+
+/// How a reservation pod begins to say, when its container is started again, that this one has another GPU than the one that was reserved.
+pub const OTHER_DEVICE: &str = "the container has another GPU than before";
 
 /// Our image, where no other is named.
 pub const IMAGE: &str = concat!("unikai:", env!("CARGO_PKG_VERSION"));

@@ -3,6 +3,7 @@
 //!
 //! - `grouping` (shared with admission) reads who owns a pod and says what group that makes; `merge` says what becomes of a group
 //!   that exists;
+//! - namespaces take turns, pod by pod (`fair`), so that a tenant whose pods change without end, or take long, delays its own;
 //! - `book` remembers what was found, `desk` writes: PodGroups shortly after, and the annotation of pods that still wait then
 //!   (a pod that is bound at once gets it with its binding).
 //!
@@ -13,7 +14,7 @@ mod book;
 mod desk;
 pub mod merge;
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,14 +28,15 @@ use crate::api::names::label;
 use crate::components::bus::{
     Bus, Change, GroupKey, Grouping, Kind, Note, Object, Severity, Subject, ToGrouper, ToScheduler,
 };
+use crate::components::fair::Fair;
 use crate::components::grouping::owners::Owners;
 use crate::components::grouping::rules::Grouped;
 use crate::components::grouping::{Failed, Found, Known, is_addressed, left_alone};
 use crate::components::retry::Backoff;
 use crate::components::turns::Turns;
 use crate::components::watches::Stores;
-use crate::components::{Context, Error, pods};
-use book::Book;
+use crate::components::{Context, Error, panics, pods};
+use book::{Book, Member};
 use desk::Desk;
 
 /// Wait before a pod whose owners cannot be read is tried again: first and longest.
@@ -44,6 +46,11 @@ const RETRY: Backoff = Backoff {
 };
 /// Wait before the pods of a deleted pod group are grouped again: whoever deleted it usually deletes them, too.
 const AFTER_DELETION: Duration = Duration::from_secs(1);
+/// A pod whose group was looked for is not looked at again before, whatever changes about it.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// Messages taken in, and pods grouped, before it is looked what else there is to do.
+const MESSAGES_AT_ONCE: usize = 1_024;
+const PODS_AT_ONCE: usize = 16;
 /// Kinds that must be listed before the first pod is grouped.
 const NEEDED: [Kind; 4] = [Kind::Pod, Kind::PodGroup, Kind::PriorityClass, Kind::Namespace];
 
@@ -60,16 +67,18 @@ pub async fn run(
     let mut leading = context.leading.clone();
     let mut turns = Turns::new(&context.background);
     let mut grouper = Grouper::new(context.clone(), stores, bus.clone());
+    let mut messages = Vec::new();
     loop {
+        grouper.group_some();
         let (retry, due) = (grouper.book.next_retry(), grouper.desk.next_due());
         tokio::select! {
             () = context.shutdown.cancelled() => return Ok(()),
-            message = inbox.recv() => match message {
-                Some(ToGrouper::Change(change)) => grouper.change(change),
-                Some(ToGrouper::Times(times)) => grouper.desk.times(times),
-                Some(ToGrouper::Waiting(groups)) => grouper.waiting(&groups),
-                None => return Err(Error::Closed),
-            },
+            received = inbox.recv_many(&mut messages, MESSAGES_AT_ONCE) => {
+                if received == 0 {
+                    return Err(Error::Closed);
+                }
+                messages.drain(..).for_each(|message| grouper.take(message));
+            }
             room = bus.scheduler.reserve(), if !grouper.outbox.is_empty() => {
                 let grouping = grouper.outbox.pop_front();
                 room.map_err(|_| Error::Closed)?.send(ToScheduler::Grouped(grouping.expect("checked not to be empty")));
@@ -79,6 +88,7 @@ pub async fn run(
             _ = leading.changed() => grouper.desk.leading_changed(&grouper.book),
             turn = turns.due(due) => grouper.desk.write_next(turn, &grouper.book),
             () = sleep_until(retry.unwrap_or_else(Instant::now).into()), if retry.is_some() => grouper.retry(),
+            () = tokio::task::yield_now(), if !grouper.queue.is_empty() && grouper.outbox.is_empty() => {}
         }
     }
 }
@@ -92,9 +102,10 @@ fn joined<T>(task: &'static str, ended: Result<T, tokio::task::JoinError>) -> Re
 
 /// The end of an owner walk.
 struct Walked {
-    uid: String,
+    pod: Member,
     version: u64,
-    found: Result<Found, Failed>,
+    /// What was found; the text of the panic, if finding it panicked.
+    found: Result<Result<Found, Failed>, String>,
 }
 
 struct Grouper {
@@ -104,6 +115,10 @@ struct Grouper {
     owners: Arc<Owners>,
     book: Book,
     desk: Desk,
+    /// Pods to be grouped.
+    queue: Fair<Member>,
+    /// Pods whose owners are being read.
+    walking: HashSet<Member>,
     walks: JoinSet<Walked>,
     outbox: VecDeque<Grouping>,
     missing: Vec<Kind>,
@@ -121,10 +136,29 @@ impl Grouper {
             stores,
             bus,
             book: Book::default(),
+            queue: Fair::default(),
+            walking: HashSet::new(),
             walks: JoinSet::new(),
             outbox: VecDeque::new(),
             missing: NEEDED.to_vec(),
         }
+    }
+
+    fn take(&mut self, message: ToGrouper) {
+        match message {
+            ToGrouper::Change(change) => {
+                if let Err(panic) = panics::catch(|| self.change(change.clone())) {
+                    self.set_aside(&change, &panic);
+                }
+            }
+            ToGrouper::Times(times) => self.desk.times(times),
+            ToGrouper::Waiting(groups) => self.waiting(&groups),
+        }
+    }
+
+    fn set_aside(&self, change: &Change, panic: &str) {
+        let note = panics::set_aside("grouper", change, panic, "pod-grouper");
+        note.into_iter().for_each(|note| self.bus.events.send(note));
     }
 
     fn change(&mut self, change: Change) {
@@ -152,12 +186,11 @@ impl Grouper {
         if self.context.settings.namespace_labels.is_empty() || !self.missing.is_empty() {
             return;
         }
-        for uid in self
-            .book
-            .ungrouped(namespace.metadata.name.as_deref().unwrap_or_default())
-        {
-            self.group(&uid);
-        }
+        let name = namespace.metadata.name.as_deref().unwrap_or_default();
+        self.book
+            .ungrouped(name)
+            .into_iter()
+            .for_each(|pod| self.queue.push(pod));
     }
 
     /// The pods of these groups will wait for a while: others should see the group, and which pods belong to it.
@@ -173,49 +206,86 @@ impl Grouper {
         let before = self.missing.len();
         self.missing.retain(|missing| *missing != kind);
         if before > 0 && self.missing.is_empty() {
-            for uid in self.book.waiting() {
-                self.group(&uid);
-            }
+            self.book.waiting().into_iter().for_each(|pod| self.queue.push(pod));
         }
     }
 
     fn pod(&mut self, pod: Arc<Pod>) {
-        let uid = pod.metadata.uid.clone().unwrap_or_default();
-        if self.book.record(pod) && self.missing.is_empty() {
-            self.group(&uid);
+        let member = Member::of(&pod);
+        if !self.book.record(pod) || !self.missing.is_empty() {
+            return;
+        }
+        let looked = self.book.get(&member.uid).and_then(|entry| entry.looked);
+        match looked
+            .map(|looked| looked + AGAIN_AFTER)
+            .filter(|again| *again > Instant::now())
+        {
+            Some(again) => self.book.retry(&member.uid, again),
+            None => self.queue.push(member),
         }
     }
 
-    /// Finds the group of a pod anew.
-    fn group(&mut self, uid: &str) {
-        let Some(entry) = self.book.get(uid) else { return };
+    /// Groups some of the pods that are to be grouped, each namespace in its turn, once the scheduler has been told of those before.
+    fn group_some(&mut self) {
+        let scheduler = self.bus.scheduler.clone();
+        while let Some(grouping) = self.outbox.pop_front() {
+            let Ok(room) = scheduler.try_reserve() else {
+                return self.outbox.push_front(grouping);
+            };
+            room.send(ToScheduler::Grouped(grouping));
+        }
+        for _ in 0..PODS_AT_ONCE {
+            let Some(pod) = self.queue.pop() else { return };
+            if let Err(panic) = panics::catch(|| self.group(&pod)) {
+                self.left_out(&pod, &panic);
+            }
+        }
+    }
+
+    /// Finding the group of a pod panicked. The pod has none until it changes.
+    fn left_out(&self, pod: &Member, panic: &str) {
+        if let Some(entry) = self.book.get(&pod.uid) {
+            self.set_aside(&Change::Applied(Object::Pod(Arc::clone(&entry.pod))), panic);
+        }
+    }
+
+    /// Finds the group of a pod anew. While its owners are read, they are not read once more: the end of that is looked at.
+    fn group(&mut self, member: &Member) {
+        let Some(entry) = self.book.get_mut(&member.uid) else {
+            return;
+        };
         let pod = Arc::clone(&entry.pod);
-        if pods::is_finished(&pod) || left_alone(&pod) || !self.is_addressed(&pod) {
+        let (is_new, version) = (entry.group.is_none(), entry.version);
+        entry.looked = Some(Instant::now());
+        if pods::is_finished(&pod) || left_alone(&pod) || !self.is_addressed(&pod) || self.walking.contains(member) {
             return;
         }
-        let is_new = entry.group.is_none();
         if let Some(key) = self.settled(&pod).filter(|_| is_new) {
-            self.book.assign(uid, key, None);
+            self.book.assign(&member.uid, key, None);
             return;
         }
-        let version = entry.version;
         if let Some(found) = self.known().remembered(&pod) {
             return self.walked(Walked {
-                uid: uid.to_owned(),
+                pod: member.clone(),
                 version,
-                found: Ok(found),
+                found: Ok(Ok(found)),
             });
         }
         let (stores, owners) = (Arc::clone(&self.stores), Arc::clone(&self.owners));
-        let (settings, uid) = (Arc::clone(&self.context.settings), uid.to_owned());
+        let (settings, member) = (Arc::clone(&self.context.settings), member.clone());
+        self.walking.insert(member.clone());
         self.walks.spawn(async move {
             let known = Known {
                 stores: &stores,
                 owners: &owners,
                 settings: &settings,
             };
-            let found = known.resolve(&pod).await;
-            Walked { uid, version, found }
+            let found = panics::caught(known.resolve(&pod)).await;
+            Walked {
+                pod: member,
+                version,
+                found,
+            }
         });
     }
 
@@ -246,29 +316,46 @@ impl Grouper {
     }
 
     fn walked(&mut self, walked: Walked) {
-        let Some(entry) = self
-            .book
-            .get(&walked.uid)
-            .filter(|entry| entry.version == walked.version)
-        else {
+        let Walked {
+            pod: member,
+            version,
+            found,
+        } = walked;
+        self.walking.remove(&member);
+        let Some(entry) = self.book.get(&member.uid) else {
             return;
         };
+        if entry.version != version {
+            return self.queue.push(member);
+        }
         let pod = Arc::clone(&entry.pod);
-        match walked.found {
-            Ok(Found::LeftAlone) => {}
-            Ok(Found::Group(grouped, _)) => self.grouped(&walked.uid, &pod, *grouped),
-            Err(error) => self.failed(&walked.uid, &error.to_string()),
+        match found {
+            Ok(Ok(Found::LeftAlone)) => {}
+            Ok(Ok(Found::Group(grouped, _))) => self.grouped(&member, &pod, *grouped),
+            Ok(Err(error)) => self.failed(&member.uid, &error.to_string()),
+            Err(panic) => self.left_out(&member, &panic),
         }
     }
 
     /// Tells the scheduler, and leaves the writing to the desk.
-    fn grouped(&mut self, uid: &str, pod: &Pod, grouped: Grouped) {
+    fn grouped(&mut self, member: &Member, pod: &Pod, mut grouped: Grouped) {
         let key = pods::group_key(&grouped.group.metadata);
-        self.book.assign(uid, key.clone(), grouped.subgroup.clone());
+        // A bound pod stays where it was bound, whatever has become of its labels and owners.
+        if pods::is_bound(pod)
+            && let Some(entry) = self.book.get(&member.uid)
+            && let Some(group) = &entry.group
+        {
+            if *group != key {
+                debug!(ns = %key.namespace(), name = pod.metadata.name, gang = %group.name(), "bound pod stays in its group");
+                return;
+            }
+            grouped.subgroup = entry.subgroup.clone().or(grouped.subgroup);
+        }
+        self.book.assign(&member.uid, key.clone(), grouped.subgroup.clone());
         let group = self.desk.desire(&key, &grouped.group);
         debug!(ns = %key.namespace(), name = pod.metadata.name, gang = %key.name(), "pod grouped");
         if !pods::is_bound(pod) || !desk::is_placed(pod, grouped.subgroup.as_deref()) {
-            self.desk.mark_late(uid);
+            self.desk.mark_late(member);
         }
         self.outbox.push_back(Grouping {
             pod: pods::pod_ref(pod),
@@ -298,8 +385,7 @@ impl Grouper {
 
     /// Groups the pods anew whose time has come.
     fn retry(&mut self) {
-        for uid in self.book.due(Instant::now()) {
-            self.group(&uid);
-        }
+        let due = self.book.due(Instant::now());
+        due.into_iter().for_each(|pod| self.queue.push(pod));
     }
 }

@@ -135,8 +135,9 @@ impl Known<'_> {
                     return Some(found);
                 };
                 // A pod without a place in the tree may be one that its owner only just asked for: the owner is read again.
+                let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
                 let misplaced = grouped.subgroup.is_none() && !grouped.group.spec.sub_groups.is_empty();
-                if misplaced && self.owners.doubt(chain) {
+                if misplaced && self.owners.doubt(namespace, chain) {
                     return None;
                 }
                 Some(found)
@@ -157,22 +158,30 @@ impl Known<'_> {
             match self.group(pod, chain.clone()) {
                 Err(RuleError::Unknown(wanted)) => match self.owners.fetch(&wanted).await {
                     Ok(()) => {}
-                    Err(error) => return self.refused(&chain, error),
+                    Err(error) => return self.refused(pod, &chain, error),
                 },
-                Err(error) => return self.refused(&chain, error),
+                Err(error) => return self.refused(pod, &chain, error),
                 Ok(found) => return Ok(found),
             }
         }
-        self.refused(&chain, RuleError::Workload("the rule asks without end".to_owned()))
+        self.refused(pod, &chain, RuleError::Workload("the rule asks without end".to_owned()))
     }
 
-    fn refused(&self, chain: &[Arc<Workload>], error: RuleError) -> Result<Found, Failed> {
-        self.owners.doubt(chain);
+    fn names_known_group(&self, pod: &Pod) -> bool {
+        let group = pods::annotated_group(pod);
+        group.is_some_and(|key| self.stores.pod_groups.get(key.namespace(), key.name()).is_some())
+    }
+
+    fn refused(&self, pod: &Pod, chain: &[Arc<Workload>], error: RuleError) -> Result<Found, Failed> {
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        self.owners.doubt(namespace, chain);
         Err(error.into())
     }
 
     fn group(&self, pod: &Pod, chain: Vec<Arc<Workload>>) -> Result<Found, RuleError> {
-        if chain.is_empty() && names_foreign_group(pod) {
+        // A bound pod that names a group that is not there belongs to somebody all the same.
+        let astray = || pods::is_bound(pod) && !self.names_known_group(pod);
+        if chain.is_empty() && names_foreign_group(pod) && !astray() {
             return Ok(Found::LeftAlone);
         }
         let grouped = rules::group(&Input {

@@ -4,6 +4,7 @@
 //! Everything is computed from the watched pods and the scheduler's reports, the latest of which counts; it is written when it
 //! differs from what is there, one patch per object, by the leader. What is absent: finding out why something cannot run.
 
+mod claims;
 mod conditions;
 pub mod ledger;
 mod sentences;
@@ -21,13 +22,19 @@ use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
 use crate::api::names::reason;
+use crate::api::quantity::Amount;
 use crate::components::agenda::Agenda;
-use crate::components::bus::{Bus, Change, GroupKey, GroupReport, Kind, Note, Object, Severity, Stray, Subject};
+use crate::components::bus::{
+    Amounts, Bus, Change, GroupKey, GroupReport, Kind, Note, Object, Severity, Stray, Subject,
+};
 use crate::components::bus::{ToPodGroups, ToQueues, deliver};
+use crate::components::fair::Of;
+use crate::components::quantities::combine;
 use crate::components::retry::{Backoff, Failure, failure};
 use crate::components::turns::{Turn, Turns};
-use crate::components::watches::Stores;
-use crate::components::{Context, Error, pods};
+use crate::components::watches::{Key, Stores};
+use crate::components::{Context, Error, panics, pods};
+use claims::Users;
 use ledger::Ledger;
 use sentences::Sentences;
 
@@ -69,7 +76,7 @@ pub async fn run(
                 if received == 0 {
                     return Err(Error::Closed);
                 }
-                messages.drain(..).for_each(|message| statuses.take(message));
+                messages.drain(..).for_each(|message| statuses.take_guarded(message));
                 statuses.pass_usage_on().await?;
             }
             Some(written) = statuses.writes.join_next() => {
@@ -89,8 +96,17 @@ pub async fn run(
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Target {
     Group(GroupKey),
-    /// By UID.
-    Pod(Arc<str>),
+    /// By its namespace and UID.
+    Pod(Arc<str>, Arc<str>),
+}
+
+impl Of for Target {
+    fn namespace(&self) -> &str {
+        match self {
+            Self::Group(key) => key.namespace(),
+            Self::Pod(namespace, _) => namespace,
+        }
+    }
 }
 
 /// A write that is to be made.
@@ -107,6 +123,8 @@ struct PodGroups {
     stores: Arc<Stores>,
     bus: Bus,
     ledger: Ledger,
+    /// The pods that claim devices.
+    claimants: Users,
     /// The latest report about each group that waits.
     reports: HashMap<GroupKey, GroupReport>,
     /// Groups with a report that no event has told yet.
@@ -131,6 +149,7 @@ impl PodGroups {
             stores,
             bus,
             ledger: Ledger::default(),
+            claimants: Users::default(),
             reports: HashMap::new(),
             news: BTreeSet::new(),
             cleared: BTreeSet::new(),
@@ -139,8 +158,21 @@ impl PodGroups {
             failures: HashMap::new(),
             writes: JoinSet::new(),
             usage: BTreeSet::new(),
-            missing: vec![Kind::Pod, Kind::PodGroup, Kind::PriorityClass],
+            missing: vec![Kind::Pod, Kind::PodGroup, Kind::PriorityClass, Kind::ResourceClaim],
             complete: false,
+        }
+    }
+
+    /// Takes a message in; one about an object that makes us panic is passed over.
+    fn take_guarded(&mut self, message: ToPodGroups) {
+        let change = match &message {
+            ToPodGroups::Change(change) => Some(change.clone()),
+            ToPodGroups::Waiting(_) | ToPodGroups::Cleared(_) | ToPodGroups::Strays(_) => None,
+        };
+        let taken = panics::catch(|| self.take(message));
+        if let (Err(panic), Some(change)) = (taken, change) {
+            let note = panics::set_aside("podgroups", &change, &panic, &self.context.settings.scheduler_name);
+            note.into_iter().for_each(|note| self.bus.events.send(note));
         }
     }
 
@@ -150,6 +182,7 @@ impl PodGroups {
             ToPodGroups::Change(Change::Deleted(Object::Pod(pod))) => {
                 let uid = pod.metadata.uid.as_deref().unwrap_or_default();
                 let changed = self.ledger.remove(uid);
+                self.claimants.forget(&pod);
                 self.sentences.forget(uid);
                 self.sums_changed(changed);
             }
@@ -173,6 +206,9 @@ impl PodGroups {
             ) => {
                 self.everything_changed();
             }
+            ToPodGroups::Change(
+                Change::Applied(Object::ResourceClaim(claim)) | Change::Deleted(Object::ResourceClaim(claim)),
+            ) => self.claim(&Key::of(&claim.metadata)),
             ToPodGroups::Change(Change::Synced(kind)) => self.synced(kind),
             ToPodGroups::Change(Change::Applied(_) | Change::Deleted(_)) => {}
             ToPodGroups::Waiting(reports) => reports.into_iter().for_each(|report| self.waiting(report)),
@@ -190,20 +226,54 @@ impl PodGroups {
         }
     }
 
+    /// A pod came or changed: it is counted anew, and so are others where it shows that a claim of theirs has changed.
     fn pod(&mut self, pod: &Pod) {
+        let mut due = Vec::new();
+        self.count(pod, &mut due);
+        self.count_all(due);
+    }
+
+    /// A claim came, changed or went: its pods are counted anew.
+    fn claim(&mut self, key: &Key) {
+        let mut due = Vec::new();
+        self.claimed(key, &mut due);
+        self.count_all(due);
+    }
+
+    fn count_all(&mut self, mut due: Vec<Key>) {
+        while let Some(key) = due.pop() {
+            if let Some(pod) = self.stores.pods.get(&key.namespace, &key.name) {
+                self.count(&pod, &mut due);
+            }
+        }
+    }
+
+    fn count(&mut self, pod: &Pod, due: &mut Vec<Key>) {
         if !pods::is_ours(pod, &self.context.settings) {
             return;
         }
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
         let node = node.and_then(|node| self.stores.nodes.get("", node));
-        let changed = self.ledger.put(pod, node.as_deref());
+        let mut claimed = Amounts::new();
+        for claim in self.claimants.see(pod) {
+            combine(&mut claimed, &self.claimed(&claim, due), Amount::saturating_add);
+        }
+        let changed = self.ledger.put(pod, node.as_deref(), &claimed);
         self.sums_changed(changed);
         let uid: Arc<str> = pod.metadata.uid.as_deref().unwrap_or_default().into();
         if pods::is_bound(pod) {
             self.sentences.forget(&uid);
         } else if self.sentences.about(&uid).is_some() {
-            self.plan(Target::Pod(uid), REASONS_AFTER);
+            self.plan(Target::Pod(namespace_of(pod), uid), REASONS_AFTER);
         }
+    }
+
+    /// The devices that a claim asks for; none while it is not there. If that is news, its pods are due.
+    fn claimed(&mut self, key: &Key, due: &mut Vec<Key>) -> Amounts {
+        let claim = self.stores.resource_claims.get(&key.namespace, &key.name);
+        let devices = claim.map(|claim| claims::devices(&claim)).unwrap_or_default();
+        due.extend(self.claimants.changed(key, &devices));
+        devices
     }
 
     fn sums_changed(&mut self, groups: Vec<GroupKey>) {
@@ -232,8 +302,9 @@ impl PodGroups {
         let key = report.group.clone();
         self.cleared.remove(&key);
         self.news.insert(key.clone());
+        let namespace: Arc<str> = key.namespace().into();
         for pod in self.sentences.replace(&key, &report.pods) {
-            self.plan(Target::Pod(pod), REASONS_AFTER);
+            self.plan(Target::Pod(Arc::clone(&namespace), pod), REASONS_AFTER);
         }
         let after = if report.not_ready { WAITING_AFTER } else { REASONS_AFTER };
         self.reports.insert(key.clone(), report);
@@ -252,9 +323,9 @@ impl PodGroups {
             &message,
         );
         self.bus.events.send(note);
-        let uid = Arc::clone(&stray.pod.uid);
+        let target = Target::Pod(Arc::clone(&stray.pod.namespace), Arc::clone(&stray.pod.uid));
         self.sentences.say(stray.pod, message);
-        self.plan(Target::Pod(uid), REASONS_AFTER);
+        self.plan(target, REASONS_AFTER);
     }
 
     fn note(&self, subject: Subject, severity: Severity, reason: &'static str, message: &str) -> Note {
@@ -310,7 +381,8 @@ impl PodGroups {
         self.agenda.clear();
         self.everything_changed();
         for uid in self.sentences.pods() {
-            self.plan(Target::Pod(uid), REASONS_AFTER);
+            let namespace = self.sentences.about(&uid).map(|(pod, _)| Arc::clone(&pod.namespace));
+            self.plan(Target::Pod(namespace.unwrap_or_default(), uid), REASONS_AFTER);
         }
     }
 
@@ -345,7 +417,7 @@ impl PodGroups {
             let write = match &target {
                 _ if !ready => None,
                 Target::Group(key) => self.write_group(key),
-                Target::Pod(uid) => self.write_pod(uid),
+                Target::Pod(_, uid) => self.write_pod(uid),
             };
             let Some(write) = write else {
                 self.agenda.finish(&target);
@@ -418,4 +490,8 @@ impl PodGroups {
         }
         self.plan(target, wait);
     }
+}
+
+fn namespace_of(pod: &Pod) -> Arc<str> {
+    pod.metadata.namespace.as_deref().unwrap_or_default().into()
 }

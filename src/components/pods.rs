@@ -1,10 +1,10 @@
 //! Questions about pods that several components ask.
 
-use k8s_openapi::api::core::v1::{Capabilities, Pod, SecurityContext};
+use k8s_openapi::api::core::v1::{Capabilities, Pod, PodSecurityContext, SeccompProfile, SecurityContext};
 
 use super::Settings;
 
-pub use crate::mirror::identity::{annotated_group, group_key, pod_ref};
+pub use crate::mirror::identity::{Role, annotated_group, group_key, pod_ref, role};
 
 /// Whether our scheduler is asked to run the pod.
 #[must_use]
@@ -44,10 +44,23 @@ pub fn without_privileges() -> SecurityContext {
         allow_privilege_escalation: Some(false),
         run_as_non_root: Some(true),
         run_as_user: Some(10_000),
+        read_only_root_filesystem: Some(true),
         capabilities: Some(Capabilities {
             add: None,
-            drop: Some(vec!["all".to_owned()]),
+            drop: Some(vec!["ALL".to_owned()]),
         }),
         ..SecurityContext::default()
+    }
+}
+
+/// What our own pods may ask of the kernel: what the container runtime finds usual.
+#[must_use]
+pub fn with_usual_system_calls() -> PodSecurityContext {
+    PodSecurityContext {
+        seccomp_profile: Some(SeccompProfile {
+            localhost_profile: None,
+            type_: "RuntimeDefault".to_owned(),
+        }),
+        ..PodSecurityContext::default()
     }
 }

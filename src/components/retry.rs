@@ -22,6 +22,10 @@ impl Backoff {
     }
 }
 
+/// A request that takes longer than this does not count any more among those that may be under way at once: what hangs, because a
+/// webhook of one namespace does not answer, say, must not stand in the way of the rest.
+pub const LAGGING: Duration = Duration::from_secs(1);
+
 /// What a failed request means for whoever sent it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
@@ -37,6 +41,20 @@ pub enum Failure {
     Refused,
 }
 
+impl Failure {
+    /// The word, for metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Gone => "gone",
+            Self::Conflict => "conflict",
+            Self::Busy => "busy",
+            Self::Unknown => "unknown",
+            Self::Refused => "refused",
+        }
+    }
+}
+
 /// Sorts an error of the client.
 #[must_use]
 pub fn failure(error: &kube::Error) -> Failure {
@@ -45,7 +63,7 @@ pub fn failure(error: &kube::Error) -> Failure {
             404 | 410 => Failure::Gone,
             409 => Failure::Conflict,
             // Nothing that waiting a little would change: a disruption budget does not allow an eviction.
-            429 if refused_by_budget(status) => Failure::Refused,
+            429 if names_budget(status) => Failure::Refused,
             429 | 503 => Failure::Busy,
             500..=599 => Failure::Unknown,
             _ => Failure::Refused,
@@ -54,7 +72,13 @@ pub fn failure(error: &kube::Error) -> Failure {
     }
 }
 
-fn refused_by_budget(status: &Status) -> bool {
+/// Whether a disruption budget forbade it.
+#[must_use]
+pub fn refused_by_budget(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 429 && names_budget(status))
+}
+
+fn names_budget(status: &Status) -> bool {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     causes.into_iter().any(|cause| cause.reason == "DisruptionBudget")
 }

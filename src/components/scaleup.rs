@@ -21,6 +21,7 @@ use tracing::{debug, info};
 
 use crate::api::names::{condition, object, reason};
 use crate::components::bus::{Change, Kind, Object, ToScaleUp};
+use crate::components::pods::Role;
 use crate::components::retry::{Failure, failure};
 use crate::components::watches::Key;
 use crate::components::{Context, Error, pods};
@@ -172,7 +173,7 @@ impl ScaleUp {
 
 /// Whether a pod is a scaling pod.
 fn is_scaling(pod: &Pod) -> bool {
-    pod.metadata.namespace.as_deref() == Some(object::SCALE_ADJUST_NAMESPACE)
+    pods::role(pod) == Role::Scaling
 }
 
 async fn carry_out(context: Context, plan: Plan) -> Done {

@@ -6,10 +6,12 @@
 //! any rule of scheduling, and any request to the API server.
 
 mod cycle;
+mod intake;
 mod orders;
 mod shown;
 mod sightings;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,18 +20,24 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep_until;
 use tracing::{debug, info, info_span, warn};
 
+use crate::api::names::reason;
 use crate::components::bus::{
-    Bus, Change, Kind, Object, Outcome, ToBinder, ToGrouper, ToPodGroups, ToScheduler, deliver,
+    Bus, Change, GroupKey, Kind, Note, Outcome, Severity, Subject, ToBinder, ToGrouper, ToPodGroups, ToScheduler,
+    deliver,
 };
+use crate::components::panics;
 use crate::components::readiness::Handle;
+use crate::components::views::Views;
 use crate::components::watches::Stores;
 use crate::components::{Context, Error};
-use crate::engine::Engine;
 use crate::engine::decision::Decisions;
 use crate::engine::input::{Event, Time};
 use crate::engine::policy::Policy;
-use crate::mirror::{self, Mirror};
+use crate::mirror::aside::LEFT_OUT;
+use crate::mirror::identity::pod_ref;
+use crate::mirror::{self, Problem};
 use cycle::Timeline;
+use intake::{Everything, Intake, Taken};
 use shown::Shown;
 
 /// Pause after a cycle that took longer than [`CHEAP`], so that what comes meanwhile is decided together.
@@ -38,6 +46,8 @@ const DISTANCE: Duration = Duration::from_millis(1);
 const CHEAP: Duration = Duration::from_micros(300);
 /// Messages taken in before it is looked whether a cycle is due.
 const MESSAGES_AT_ONCE: usize = 4_096;
+/// Selectors of devices that wait have their turn this often.
+const SELECTORS_EVERY: Duration = Duration::from_millis(100);
 /// A wake-up further away than this is looked at again then.
 const LONGEST_SLEEP: Duration = Duration::from_secs(3_600);
 
@@ -57,11 +67,12 @@ pub async fn run(
         .readiness
         .handle("scheduler", "waits for the first list of every kind");
     let mut scheduler = Scheduler {
-        mirror: Mirror::new(mirror),
-        engine: Engine::new(policy),
+        intake: Intake::new(mirror, policy),
         missing: Kind::ALL.to_vec(),
+        views: Views::of(Kind::ALL),
         changed: false,
         not_before: Instant::now(),
+        asked: Instant::now(),
         shown: Shown::default(),
         context,
         stores,
@@ -81,30 +92,43 @@ pub async fn run(
     let thread = thread.map_err(Error::Thread)?;
     match end.await {
         Ok(result) => result,
-        Err(_) => {
-            let panic = thread.join().err().and_then(|panic| panic.downcast::<String>().ok());
-            Err(Error::Panicked {
-                task: "scheduler",
-                panic: panic.map_or_else(|| "see the log".to_owned(), |text| *text),
-            })
-        }
+        Err(_) => Err(Error::Panicked {
+            task: "scheduler",
+            panic: thread
+                .join()
+                .err()
+                .map_or_else(String::new, |panic| panics::text(&*panic).to_owned()),
+        }),
     }
 }
 
 struct Scheduler {
-    mirror: Mirror,
-    engine: Engine,
+    intake: Intake,
     /// Kinds whose first list has not come.
     missing: Vec<Kind>,
+    /// What has been shown of each kind in this term of leadership.
+    views: Views,
     /// The engine was told something since its last cycle.
     changed: bool,
     /// No cycle before.
     not_before: Instant,
+    /// When selectors of devices had their turn.
+    asked: Instant,
     shown: Shown,
     context: Context,
     stores: Arc<Stores>,
     bus: Bus,
     readiness: Handle,
+}
+
+/// What there is to do next.
+enum Next {
+    Leadership,
+    Shares,
+    /// The selectors of claims that wait are asked on, at the top of the loop.
+    Selectors,
+    Cycle,
+    Messages(usize),
 }
 
 /// Waits until then. tokio's timer counts in milliseconds, and would have what is due already wait for its next tick.
@@ -125,66 +149,90 @@ impl Scheduler {
         let shutdown = self.context.shutdown.clone();
         let mut messages = Vec::new();
         loop {
+            if self.asked.elapsed() >= SELECTORS_EVERY {
+                self.asked = Instant::now();
+                self.take_in(|intake, all| intake.ask_selectors(now(), all));
+            }
             let wake = self.next_cycle();
             let at = wake.unwrap_or_else(|| Instant::now() + LONGEST_SLEEP);
             let shares = self.shown.due();
-            tokio::select! {
+            self.context.pulse.wait();
+            let next = tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return Ok(()),
                 changed = leading.changed() => {
                     changed.map_err(|_| Error::Closed)?;
+                    Next::Leadership
+                }
+                () = until(shares.unwrap_or(at)), if shares.is_some() => Next::Shares,
+                () = until(at), if wake.is_some() => Next::Cycle,
+                () = until(self.asked + SELECTORS_EVERY), if self.intake.mirror.selectors_wait() => Next::Selectors,
+                received = inbox.recv_many(&mut messages, MESSAGES_AT_ONCE) => Next::Messages(received),
+            };
+            self.context.pulse.work();
+            match next {
+                Next::Leadership => {
                     self.changed = true;
                     self.shown.clear(&self.context);
-                    info!(leading = *leading.borrow_and_update(), "leadership changed");
-                }
-                () = until(shares.unwrap_or(at)), if shares.is_some() => {
-                    self.shown.show_shares(&self.context, &self.engine, &self.stores);
-                }
-                () = until(at), if wake.is_some() => self.cycle().await?,
-                received = inbox.recv_many(&mut messages, MESSAGES_AT_ONCE) => {
-                    if received == 0 {
-                        return Err(Error::Closed);
+                    for (kind, namespace, name, why) in self.intake.mirror.aside.all() {
+                        self.tell_owner(kind, namespace, name, why);
                     }
-                    messages.drain(..).for_each(|message| self.take(message));
+                    info!(leading = leading.borrow_and_update().is_some(), "leadership changed");
                 }
+                Next::Shares => self.shown.show_shares(&self.context, &self.intake.engine, &self.stores),
+                Next::Selectors => {}
+                Next::Cycle => self.cycle().await?,
+                Next::Messages(0) => return Err(Error::Closed),
+                Next::Messages(_) => messages.drain(..).for_each(|message| self.take(message)),
             }
         }
     }
 
+    /// The term in which cycles may run: this process leads, and has seen what was current when the term began.
+    fn term(&self) -> Option<u64> {
+        let term = self.context.term()?;
+        (self.missing.is_empty() && self.views.are_current(term)).then_some(term)
+    }
+
     /// When the next cycle is to begin: soon if something changed, else when the engine asks for it, or not at all.
-    fn next_cycle(&self) -> Option<Instant> {
-        if !self.missing.is_empty() || !self.context.is_leading() {
-            return None;
+    fn next_cycle(&mut self) -> Option<Instant> {
+        self.term()?;
+        let soon = |Time(at): Time| {
+            let wait = u64::try_from(at.saturating_sub(now().0)).unwrap_or_default();
+            Instant::now() + Duration::from_millis(wait).clamp(DISTANCE, LONGEST_SLEEP)
+        };
+        if let Some(until) = self.intake.waits_until(now()) {
+            return Some(soon(until));
         }
         if self.changed {
             return Some(self.not_before);
         }
-        let (Time(at), reason) = self.engine.next_wakeup(now())?;
-        let wait = u64::try_from(at.saturating_sub(now().0)).unwrap_or_default();
-        debug!(?reason, wait_ms = wait, "asleep");
-        Some(Instant::now() + Duration::from_millis(wait).clamp(DISTANCE, LONGEST_SLEEP))
+        let (Time(at), reason) = self.intake.engine.next_wakeup(now())?;
+        debug!(?reason, wait_ms = at.saturating_sub(now().0), "asleep");
+        Some(soon(Time(at)))
     }
 
     fn take(&mut self, message: ToScheduler) {
         match message {
             ToScheduler::Change(Change::Applied(object)) => {
                 sightings::applied(&self.bus.traces, &object, &self.context.settings);
-                self.mirror(mirror::Change::Applied(mirrored(object)));
+                self.take_in(|intake, all| intake.object(object, true, now(), all));
             }
             ToScheduler::Change(Change::Deleted(object)) => {
                 sightings::deleted(&self.bus.traces, &object);
-                self.mirror(mirror::Change::Deleted(mirrored(object)));
+                self.take_in(|intake, all| intake.object(object, false, now(), all));
             }
             ToScheduler::Change(Change::Synced(kind)) => self.synced(kind),
             ToScheduler::Grouped(grouping) => {
                 sightings::grouped(&self.bus.traces, &grouping);
-                self.mirror(mirror::Change::Grouped(mirror::Grouping {
+                let grouped = mirror::Change::Grouped(mirror::Grouping {
                     namespace: grouping.pod.namespace.to_string(),
                     pod: grouping.pod.name.to_string(),
                     uid: grouping.pod.uid.to_string(),
                     group: grouping.group,
                     sub_group: grouping.subgroup,
-                }));
+                });
+                self.take_in(|intake, all| intake.change(&grouped, now(), all));
             }
             ToScheduler::Outcome(Outcome::NotBound { pod, retry_at }) => {
                 let retry_at = Some(Time(retry_at.as_millisecond()));
@@ -197,7 +245,19 @@ impl Scheduler {
                 let retry_at = Time(retry_at.as_millisecond());
                 self.tell(Event::SharingFailed { node, retry_at });
             }
-            ToScheduler::Outcome(Outcome::NotEvicted { pod }) => self.tell(Event::Unevicted { pod: pod.uid.clone() }),
+            ToScheduler::Outcome(Outcome::NotEvicted { pod, retry_at }) => {
+                let retry_at = retry_at.map(|at| Time(at.as_millisecond()));
+                self.tell(Event::Unevicted {
+                    pod: pod.uid.clone(),
+                    retry_at,
+                });
+            }
+            ToScheduler::Current(kind, term) => {
+                if self.views.current(kind, term) {
+                    self.changed = true;
+                    info!(term, "everything is shown as it was when this process began to lead");
+                }
+            }
         }
     }
 
@@ -213,27 +273,67 @@ impl Scheduler {
         }
     }
 
-    fn mirror(&mut self, change: mirror::Change) {
-        let output = self.mirror.apply(&change);
-        for rejection in output.rejections {
+    /// Has something taken in, and tells of what could not be.
+    fn take_in(&mut self, take: impl FnOnce(&mut Intake, &Everything) -> Taken) {
+        let stores = Arc::clone(&self.stores);
+        let taken = take(&mut self.intake, &|tell| stores.each(tell));
+        self.changed |= taken.told;
+        for rejection in taken.rejections {
             let (kind, ns, name) = (rejection.kind, rejection.namespace, rejection.name);
             metrics::counter!("unikai_objects_rejected_total", "kind" => kind).increment(1);
             warn!(kind, ns, name, error = %rejection.problem, "part of an object cannot be used");
+            if matches!(rejection.problem, Problem::Excess(_)) {
+                self.tell_owner(kind, &ns, &name, rejection.problem.to_string());
+            }
         }
-        for event in output.events {
-            self.tell(event);
+        for object in taken.left_out {
+            let (namespace, name) = object.names();
+            self.tell_owner(object.kind, namespace, name, LEFT_OUT.to_owned());
         }
+        if let Some(counts) = self.intake.mirror.aside.news() {
+            for (kind, count) in counts {
+                metrics::gauge!("unikai_objects_set_aside", "kind" => *kind).set(*count as f64);
+            }
+        }
+    }
+
+    /// Tells whoever owns an object that it is set aside, by an event. What is no workload is told of in the log.
+    fn tell_owner(&self, kind: &str, namespace: &str, name: &str, why: String) {
+        let subject = match kind {
+            "Pod" => self
+                .stores
+                .pods
+                .get(namespace, name)
+                .map(|pod| Subject::Pod(pod_ref(&pod))),
+            "PodGroup" => Some(Subject::PodGroup(GroupKey::new(namespace, name))),
+            _ => None,
+        };
+        let Some(subject) = subject.filter(|_| self.context.is_leading()) else {
+            return;
+        };
+        self.bus.events.send(Note {
+            subject,
+            severity: Severity::Warning,
+            reason: reason::SET_ASIDE,
+            message: why,
+            source: self.context.settings.scheduler_name.clone(),
+            annotations: BTreeMap::new(),
+        });
     }
 
     fn tell(&mut self, event: Event) {
-        self.engine.apply(event, now());
-        self.changed = true;
+        self.take_in(|intake, all| intake.tell(event, now(), all));
     }
 
     async fn cycle(&mut self) -> Result<(), Error> {
+        // It may have ended since the cycle was planned.
+        let Some(term) = self.term() else { return Ok(()) };
         let mut timeline = Timeline::begin();
         self.changed = false;
-        let decisions = self.engine.cycle_seen_by(now(), &mut |stage| timeline.reach(stage));
+        let decisions = self
+            .intake
+            .engine
+            .cycle_seen_by(now(), &mut |stage| timeline.reach(stage));
         timeline.end();
         let took = timeline.took;
         self.not_before = if took > CHEAP {
@@ -259,7 +359,7 @@ impl Scheduler {
         self.show(&decisions);
         // Before the binder knows of it: a bind is told of after the cycle that decided it.
         sightings::cycle(&self.bus.traces, &timeline, &decisions);
-        self.pass_on(decisions).await?;
+        self.pass_on(decisions, term).await?;
         timeline.end();
         timeline.record();
         Ok(())
@@ -273,14 +373,11 @@ impl Scheduler {
                 metrics::histogram!("kai_task_scheduling_latency_milliseconds").record(age.as_secs_f64() * 1e3);
             }
         }
-        for eviction in &decisions.evict {
-            self.shown.evicted(&self.context, eviction, &self.stores);
-        }
     }
 
     /// Bindings first: they are what users wait for.
-    async fn pass_on(&mut self, mut decisions: Decisions) -> Result<(), Error> {
-        let order = orders::order(&mut decisions, &self.mirror);
+    async fn pass_on(&mut self, mut decisions: Decisions, term: u64) -> Result<(), Error> {
+        let order = orders::order(&mut decisions, &self.intake.mirror, term);
         if !order.binds.is_empty() || !order.evictions.is_empty() {
             deliver(&self.bus.binder, ToBinder::Order(order)).await?;
         }
@@ -304,26 +401,5 @@ impl Scheduler {
             deliver(&self.bus.grouper, ToGrouper::Times(decisions.times)).await?;
         }
         Ok(())
-    }
-}
-
-/// The object as the mirror takes it.
-fn mirrored(object: Object) -> mirror::Object {
-    match object {
-        Object::Pod(pod) => pod.into(),
-        Object::Node(node) => mirror::Object::Node(node),
-        Object::Queue(queue) => mirror::Object::Queue(queue),
-        Object::PodGroup(group) => group.into(),
-        Object::BindRequest(request) => mirror::Object::BindRequest(request),
-        Object::PriorityClass(class) => mirror::Object::PriorityClass(class),
-        Object::Topology(topology) => mirror::Object::Topology(topology),
-        Object::Storage(object) => mirror::Object::Storage(object),
-        Object::Namespace(namespace) => mirror::Object::Namespace(namespace),
-        Object::DeviceClass(class) => mirror::Object::DeviceClass(class),
-        Object::ResourceSlice(slice) => mirror::Object::ResourceSlice(slice),
-        Object::ResourceClaim(claim) => mirror::Object::ResourceClaim(claim),
-        Object::PodDisruptionBudget(budget) => mirror::Object::PodDisruptionBudget(budget),
-        Object::NodeResourceTopology(zones) => mirror::Object::NodeResourceTopology(zones),
-        Object::ConfigMap(map) => mirror::Object::ConfigMap(map),
     }
 }

@@ -2,23 +2,33 @@
 //!
 //! A watch survives whatever the API server does: dropped connections, expired resource versions (it lists again and reports
 //! what vanished meanwhile as deleted), a kind whose CRD is not installed yet, objects that do not decode (logged, counted and
-//! passed over; the last readable version stays). What is absent: any knowledge of what the objects mean.
+//! passed over; the last readable version stays). What is absent: any knowledge of what the objects mean, but for one thing: what a
+//! bound pod says of what it is charged for is put back to what counts before anybody sees it ([`charged`]).
 
+mod catchup;
+mod charged;
 mod kinds;
 mod store;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use futures::{Stream, StreamExt, TryStreamExt};
-use kube::core::DeserializeGuard;
+use futures::future::{BoxFuture, FutureExt, pending};
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::ListParams;
+use kube::core::{DeserializeGuard, Request};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::utils::{Backoff as Waits, ResetTimerBackoff};
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client, Resource};
+use tokio::time::sleep_until;
 use tracing::{Instrument, debug, info, info_span, warn};
 
+use catchup::{CatchUp, Listing};
+use charged::Charged;
 pub use kinds::Watched;
 pub use store::{Key, Store, Stores};
 
@@ -26,9 +36,10 @@ use crate::api::lenient::{self, Guarded};
 use crate::components::bus::{
     Bus, Change, Kind, ToBinder, ToGrouper, ToPodGroups, ToQueues, ToScaleUp, ToScheduler, deliver,
 };
+use crate::components::leadership::Leading;
 use crate::components::readiness::Handle;
 use crate::components::retry::Backoff;
-use crate::components::{Context, Error};
+use crate::components::{Context, Error, Settings};
 
 /// Shortest and longest wait before a failed list or watch is tried again. The longest bounds how late the operator notices
 /// that a missing CRD was installed.
@@ -38,6 +49,10 @@ const RETRY: Backoff = Backoff {
 };
 /// So long without a failure, and the next one counts as the first again.
 const CALM: Duration = Duration::from_secs(20);
+/// A watch that has not caught up by then, after this process began to lead, is replaced by a new one, which lists everything.
+const CATCH_UP: Duration = Duration::from_secs(5);
+/// Objects in a page of the list that says what a watch is to have shown. Only metadata: small.
+const PAGE: u32 = 5_000;
 
 /// Runs the watches of all kinds until shutdown. Fills `stores` and tells every subscriber on the bus.
 ///
@@ -50,10 +65,18 @@ pub async fn run(context: Context, stores: Arc<Stores>, bus: Bus) -> Result<(), 
             .readiness
             .handle(format!("watch-{}", kind.plural()), "first list is under way");
         let feed = Feed {
-            client: context.reads.clone(),
+            client: context.watches.clone(),
+            config: config(&context.settings),
             stores: Arc::clone(&stores),
             bus: bus.clone(),
+            leading: {
+                let mut leading = context.leading.clone();
+                // It may have been so for a while.
+                leading.mark_changed();
+                leading
+            },
             readiness,
+            charged: Charged::new(Arc::clone(&stores), &context.settings),
         };
         let shutdown = context.shutdown.clone();
         let wanted = match kind {
@@ -67,8 +90,7 @@ pub async fn run(context: Context, stores: Arc<Stores>, bus: Bus) -> Result<(), 
                 if wanted {
                     kinds::start(kind, feed).await
                 } else {
-                    feed.readiness.ready();
-                    publish(&feed.bus, kind, Change::Synced(kind)).await
+                    unwatched(kind, feed).await
                 }
             };
             shutdown
@@ -87,57 +109,172 @@ pub async fn run(context: Context, stores: Arc<Stores>, bus: Bus) -> Result<(), 
     Ok(())
 }
 
+/// How everything is watched: a watch ends before long and is taken up again where it ended, so that one that has died without a word
+/// is not missed for long. Bookmarks keep the place where it is taken up fresh.
+#[must_use]
+pub fn config(settings: &Settings) -> watcher::Config {
+    watcher::Config::default().timeout(settings.watch_timeout)
+}
+
 /// What one watch works with.
 pub struct Feed {
     client: Client,
+    config: watcher::Config,
     stores: Arc<Stores>,
     bus: Bus,
+    leading: Leading,
     readiness: Handle,
+    charged: Charged,
+}
+
+/// A kind that is not watched is known at once, and stays so in every term.
+async fn unwatched(kind: Kind, mut feed: Feed) -> Result<(), Error> {
+    feed.readiness.ready();
+    publish(&feed.bus, kind, Change::Synced(kind)).await?;
+    loop {
+        let term = next_term(&mut feed.leading).await;
+        caught_up(&feed.bus, kind, term).await?;
+    }
+}
+
+/// Waits for the next term in which this process leads.
+async fn next_term(leading: &mut Leading) -> u64 {
+    loop {
+        if leading.changed().await.is_err() {
+            // The process is about to end.
+            pending::<()>().await;
+        }
+        if let Some(term) = &*leading.borrow_and_update() {
+            return term.number;
+        }
+    }
+}
+
+/// Tells those who decide by the kind that they know all that was current of it when the term began.
+async fn caught_up(bus: &Bus, kind: Kind, term: u64) -> Result<(), Error> {
+    deliver(&bus.scheduler, ToScheduler::Current(kind, term)).await?;
+    deliver(&bus.binder, ToBinder::Current(kind, term)).await
 }
 
 /// Watches one kind until the inbox of a subscriber is closed.
 async fn watch<K: Watched>(feed: Feed) -> Result<(), Error> {
     let api = Api::<Guarded<K>>::all(feed.client.clone());
-    follow(feed, watcher(api, watcher::Config::default())).await
+    let config = feed.config.clone();
+    follow(feed, || watcher(api.clone(), config.clone()).boxed()).await
 }
 
 /// The same for a kind of which only the metadata is asked for; the guard of others would hide that from the client.
 async fn watch_metadata<K: Watched>(feed: Feed) -> Result<(), Error> {
-    let events = watcher(Api::<K>::all(feed.client.clone()), watcher::Config::default());
+    let api = Api::<K>::all(feed.client.clone());
+    let config = feed.config.clone();
     let guarded = |object| DeserializeGuard(Ok(object));
-    let events = events.map_ok(move |event| match event {
+    let guard = move |event| match event {
         watcher::Event::Init => watcher::Event::Init,
         watcher::Event::InitApply(object) => watcher::Event::InitApply(guarded(object)),
         watcher::Event::InitDone => watcher::Event::InitDone,
         watcher::Event::Apply(object) => watcher::Event::Apply(guarded(object)),
         watcher::Event::Delete(object) => watcher::Event::Delete(guarded(object)),
-    });
-    follow(feed, events).await
+    };
+    follow(feed, || watcher(api.clone(), config.clone()).map_ok(guard).boxed()).await
 }
 
-/// Passes on what a watch brings, until the inbox of a subscriber is closed.
-async fn follow<K: Watched>(
-    feed: Feed,
-    events: impl Stream<Item = watcher::Result<watcher::Event<Guarded<K>>>> + Send,
-) -> Result<(), Error> {
-    let mut events = events.backoff(ResetTimerBackoff::new(Failures(0), CALM)).boxed();
+/// What a watch brings.
+type Events<K> = BoxStream<'static, watcher::Result<watcher::Event<Guarded<K>>>>;
+
+/// Passes on what a watch brings, until the inbox of a subscriber is closed. When a term of leadership begins, sees to it that the watch
+/// catches up with what is current then, and tells of it.
+async fn follow<K: Watched>(mut feed: Feed, start: impl Fn() -> Events<K> + Send) -> Result<(), Error> {
+    let anew = || start().backoff(ResetTimerBackoff::new(Failures(0), CALM)).boxed();
+    let mut events = anew();
     let mut state = State::<K>::new(K::store(&feed.stores), &feed.readiness);
-    while let Some(event) = events.next().await {
-        match event {
-            Ok(event) => {
-                for change in state.advance(event) {
-                    publish(&feed.bus, K::KIND, change).await?;
+    state.charged = std::mem::take(&mut feed.charged);
+    let mut listing: BoxFuture<'static, Listing> = pending().boxed();
+    let mut replace_at = None;
+    loop {
+        tokio::select! {
+            event = events.next() => match event {
+                None => return Ok(()),
+                Some(Ok(event)) => {
+                    // Which pods are believed about their pod group depends on which there are.
+                    if K::KIND == Kind::Pod && matches!(event, watcher::Event::InitDone) {
+                        feed.readiness.ready();
+                        feed.stores.pod_groups.listed().await;
+                    }
+                    for change in state.advance(event) {
+                        publish(&feed.bus, K::KIND, change).await?;
+                    }
+                    for note in state.charged.notes() {
+                        feed.bus.events.send(note);
+                    }
+                }
+                Some(Err(error)) if K::KIND.optional() && !state.listed && is_absent(&error) => {
+                    if state.absent(&error) {
+                        publish(&feed.bus, K::KIND, Change::Synced(K::KIND)).await?;
+                    }
+                }
+                Some(Err(error)) => state.failed(&error),
+            },
+            term = next_term(&mut feed.leading) => {
+                state.catch_up = Some(CatchUp::begin(term, Instant::now()));
+                listing = list_versions::<K>(feed.client.clone()).boxed();
+                replace_at = Some(Instant::now() + CATCH_UP);
+            }
+            listed = &mut listing => {
+                listing = pending().boxed();
+                if !state.listed_versions(listed) {
+                    events = anew();
                 }
             }
-            Err(error) if K::KIND.optional() && !state.listed && is_absent(&error) => {
-                if state.absent(&error) {
-                    publish(&feed.bus, K::KIND, Change::Synced(K::KIND)).await?;
+            () = sleep_until(replace_at.unwrap_or_else(Instant::now).into()), if replace_at.is_some() => {
+                replace_at = None;
+                if feed.leading.borrow().is_none() {
+                    state.catch_up = None;
+                    continue;
                 }
+                state.is_behind();
+                // A new watch begins with a list, which is proof enough.
+                events = anew();
+                replace_at = Some(Instant::now() + CATCH_UP.max(feed_patience(&feed.config)));
             }
-            Err(error) => state.failed(&error),
+        }
+        if let Some(term) = state.caught_up() {
+            (listing, replace_at) = (pending().boxed(), None);
+            caught_up(&feed.bus, K::KIND, term).await?;
         }
     }
-    Ok(())
+}
+
+/// A list of whole objects may take longer than the proof that none is needed.
+fn feed_patience(config: &watcher::Config) -> Duration {
+    Duration::from_secs(u64::from(config.timeout.unwrap_or_default()))
+}
+
+/// Lists what there is of a kind, by name and version, as it is now and not as a cache may still have it; tries until it succeeds.
+async fn list_versions<K: Watched>(client: Client) -> Listing {
+    let mut failures = 0;
+    loop {
+        match try_list_versions::<K>(&client).await {
+            Ok(listing) => return listing,
+            Err(error) => debug!(kind = K::KIND.plural(), %error, "versions not listed"),
+        }
+        failures += 1;
+        tokio::time::sleep(RETRY.wait(failures)).await;
+    }
+}
+
+async fn try_list_versions<K: Watched>(client: &Client) -> kube::Result<Listing> {
+    let request = Request::new(K::url_path(&(), None));
+    let mut params = ListParams::default().limit(PAGE);
+    let mut whole = Listing::default();
+    loop {
+        let page = request.list_metadata(&params).map_err(kube::Error::BuildRequest)?;
+        let page: Listing = client.request(page).await?;
+        params.continue_token = page.next();
+        whole.extend(page);
+        if params.continue_token.is_none() {
+            return Ok(whole);
+        }
+    }
 }
 
 /// Failures in a row, as the waits that follow them.
@@ -167,6 +304,11 @@ struct State<'a, K: Watched> {
     failing: bool,
     /// The API server has no such kind, and nobody waits for it.
     missed: bool,
+    /// Objects that were shown and do not decode, by version.
+    unreadable: HashMap<Key, Option<String>>,
+    /// What is to be shown yet before this process may decide by the kind.
+    catch_up: Option<CatchUp>,
+    charged: Charged,
 }
 
 impl<'a, K: Watched> State<'a, K> {
@@ -178,6 +320,65 @@ impl<'a, K: Watched> State<'a, K> {
             listed: false,
             failing: false,
             missed: false,
+            unreadable: HashMap::new(),
+            catch_up: None,
+            charged: Charged::default(),
+        }
+    }
+
+    /// The list that says what is to be shown is there. False: only a new list of whole objects will do.
+    fn listed_versions(&mut self, listing: Listing) -> bool {
+        let Some(catch_up) = &mut self.catch_up else {
+            return true;
+        };
+        let mut shown = self.store.versions();
+        shown.extend(
+            self.unreadable
+                .iter()
+                .map(|(key, version)| (key.clone(), version.clone())),
+        );
+        let number = |version: Option<String>| version.and_then(|version| version.parse().ok());
+        let shown = shown.into_iter().map(|(key, version)| (key, number(version)));
+        catch_up.listed(listing, &shown.collect())
+    }
+
+    /// The term in which this process may decide by the kind from now on, told once.
+    fn caught_up(&mut self) -> Option<u64> {
+        // A kind that is not there needs no watch to be known.
+        let absent = self.missed && !self.listed;
+        let done = self.catch_up.take_if(|catch_up| absent || catch_up.is_done())?;
+        let took_ms = done.began.elapsed().as_millis();
+        debug!(
+            kind = K::KIND.plural(),
+            term = done.term,
+            took_ms,
+            "the watch has shown what is current"
+        );
+        if self.listed {
+            self.readiness.ready();
+        }
+        Some(done.term)
+    }
+
+    /// It takes too long: says so.
+    fn is_behind(&self) {
+        let Some(catch_up) = &self.catch_up else { return };
+        let (kind, objects) = (K::KIND.plural(), catch_up.behind());
+        let seconds = catch_up.began.elapsed().as_secs();
+        warn!(
+            kind,
+            objects,
+            seconds,
+            "nothing is decided: the watch has not shown what was current when this process began to lead"
+        );
+        self.readiness
+            .not_ready("leads, and the watch has not shown yet what is current; nothing is decided before");
+    }
+
+    /// An object was shown, or that it is gone.
+    fn saw(&mut self, meta: &ObjectMeta, still_there: bool) {
+        if let Some(catch_up) = &mut self.catch_up {
+            catch_up.saw(&Key::of(meta), meta.resource_version.as_deref(), still_there);
         }
     }
 
@@ -195,6 +396,10 @@ impl<'a, K: Watched> State<'a, K> {
     fn advance(&mut self, event: watcher::Event<Guarded<K>>) -> Vec<Change> {
         if let watcher::Event::Init = event {
             self.seen.clear();
+            self.unreadable.clear();
+            if let Some(catch_up) = &mut self.catch_up {
+                catch_up.relisting();
+            }
             return Vec::new();
         }
         self.recovered();
@@ -207,16 +412,26 @@ impl<'a, K: Watched> State<'a, K> {
             watcher::Event::InitDone => self.init_done(),
             watcher::Event::Apply(object) => self.apply(object),
             watcher::Event::Delete(object) => {
-                let gone = self.store.remove(&Key::of(Resource::meta(&object)));
-                gone.map(|last| Change::Deleted(K::object(last))).into_iter().collect()
+                let key = Key::of(Resource::meta(&object));
+                self.saw(Resource::meta(&object), false);
+                self.unreadable.remove(&key);
+                let gone = self.store.remove(&key);
+                gone.map(|last| self.gone(last)).into_iter().collect()
             }
         }
     }
 
     fn apply(&mut self, guarded: Guarded<K>) -> Vec<Change> {
+        let meta = Resource::meta(&guarded);
+        let (key, version) = (Key::of(meta), meta.resource_version.clone());
+        self.saw(meta, true);
         let mut object = match lenient::unguard(guarded) {
-            Ok(object) => object,
+            Ok(object) => {
+                self.unreadable.remove(&key);
+                object
+            }
             Err(rejection) => {
+                self.unreadable.insert(key, version);
                 metrics::counter!("unikai_watch_undecodable_total", "kind" => K::KIND.plural()).increment(1);
                 warn!(
                     ns = rejection.namespace,
@@ -228,12 +443,25 @@ impl<'a, K: Watched> State<'a, K> {
             }
         };
         object.trim();
-        let object = Arc::new(object);
+        let (store, key) = (self.store, Key::of(object.meta()));
+        let uid = object.meta().uid.clone();
+        let before = || {
+            store
+                .get(&key.namespace, &key.name)
+                .filter(|known| known.meta().uid == uid)
+        };
+        let others = object.settle(before, &mut self.charged);
+        let mut changes = self.put(Arc::new(object));
+        changes.extend(others.iter().filter_map(|key| self.again(key, false)));
+        changes
+    }
+
+    fn put(&mut self, object: Arc<K>) -> Vec<Change> {
         let Some(previous) = self.store.insert(Arc::clone(&object)) else {
             return vec![Change::Applied(K::object(object))];
         };
         if previous.meta().uid != object.meta().uid {
-            return vec![Change::Deleted(K::object(previous)), Change::Applied(K::object(object))];
+            return vec![self.gone(previous), Change::Applied(K::object(object))];
         }
         let same = previous.meta().resource_version.is_some()
             && previous.meta().resource_version == object.meta().resource_version;
@@ -244,6 +472,19 @@ impl<'a, K: Watched> State<'a, K> {
         }
     }
 
+    /// Looks at an object again of which more is known than before.
+    fn again(&mut self, key: &Key, first: bool) -> Option<Change> {
+        let known = self.store.get(&key.namespace, &key.name)?;
+        let object = Arc::new(known.again(&mut self.charged, first)?);
+        self.store.insert(Arc::clone(&object));
+        Some(Change::Applied(K::object(object)))
+    }
+
+    fn gone(&mut self, last: Arc<K>) -> Change {
+        last.leave(&mut self.charged);
+        Change::Deleted(K::object(last))
+    }
+
     /// The list is complete: what it did not name is gone.
     fn init_done(&mut self) -> Vec<Change> {
         let gone = self.store.retain(|key| self.seen.contains(key));
@@ -252,9 +493,16 @@ impl<'a, K: Watched> State<'a, K> {
             self.listed = true;
             info!(objects = self.store.len(), "kind listed");
         }
+        if let Some(catch_up) = &mut self.catch_up {
+            catch_up.relisted();
+        }
         self.readiness.ready();
-        let deletions = gone.into_iter().map(|last| Change::Deleted(K::object(last)));
-        deletions.chain([Change::Synced(K::KIND)]).collect()
+        self.store.set_listed();
+        let mut changes: Vec<_> = gone.into_iter().map(|last| self.gone(last)).collect();
+        let unsure = self.charged.listed();
+        changes.extend(unsure.iter().filter_map(|key| self.again(key, true)));
+        changes.push(Change::Synced(K::KIND));
+        changes
     }
 
     /// Reports the first failure of a row, and what it means for readiness; the rest of the row is for debugging.
@@ -303,12 +551,13 @@ fn is_absent(error: &watcher::Error) -> bool {
     status(error).is_some_and(|status| matches!(status.code, 403 | 404))
 }
 
-/// Why the first list does not come, in words for `/readyz`.
+/// Why the first list does not come, in words for `/readyz`, which everybody may read: no object is named. The log has the rest.
 fn explain(error: &watcher::Error) -> String {
     match status(error).map(|status| status.code) {
         Some(404) => "the API server does not know this kind: its CRD is not installed".to_owned(),
-        Some(403) => format!("not allowed to list: {error}"),
-        _ => error.to_string(),
+        Some(403) => "the API server does not allow us to list this kind".to_owned(),
+        Some(code) => format!("the API server answers with status {code}"),
+        None => "the API server does not answer".to_owned(),
     }
 }
 
@@ -338,6 +587,10 @@ impl Audience {
                 podgroups: true,
                 ..nobody
             },
+            Kind::ResourceClaim => Self {
+                podgroups: true,
+                ..nobody
+            },
             Kind::Namespace => Self {
                 grouper: true,
                 ..nobody
@@ -351,7 +604,6 @@ impl Audience {
             Kind::Topology
             | Kind::DeviceClass
             | Kind::ResourceSlice
-            | Kind::ResourceClaim
             | Kind::StorageClass
             | Kind::CsiDriver
             | Kind::CsiNode

@@ -11,13 +11,16 @@ use tracing::debug;
 
 use super::claims::Claims;
 use crate::components::bus::{Bind, Evict, PodRef, Step, StepLog};
-use crate::components::retry::{Backoff, Failure, failure};
+use crate::components::retry::{Backoff, Failure, failure, refused_by_budget};
 use crate::components::{Context, pods};
+use crate::engine::policy::DisruptionBudgets;
 
 /// No answer by then counts as lost.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Requests for one job before it counts as failed.
-const TRIES: u32 = 5;
+/// Requests for one bind before it counts as failed.
+const BIND_TRIES: u32 = 5;
+/// The same for an eviction: others may be evicted instead.
+const EVICT_TRIES: u32 = 2;
 /// Wait before the same request is sent again: first and longest.
 const AGAIN: Backoff = Backoff {
     first: Duration::from_millis(50),
@@ -56,6 +59,8 @@ pub struct Report {
     pub ending: Ending,
     /// A request was sent.
     pub tried: bool,
+    /// What kind of failure the last one was; for metrics.
+    pub cause: &'static str,
     /// It failed for want of a GPU to share: none could be reserved on the node.
     pub no_device: bool,
     /// How long each answered request took.
@@ -73,6 +78,7 @@ impl Report {
         Self {
             ending,
             tried: true,
+            cause: "",
             no_device: false,
             answers: Vec::new(),
             refusals: 0,
@@ -135,12 +141,12 @@ impl Attempt {
                 .await
                 .map(drop)
         };
-        let certain = self.until_certain(pod, Some(&bind.placement.node), post);
+        let certain = self.until_certain(pod, Some(&bind.placement.node), BIND_TRIES, post);
         self.steps.step("post binding", certain).await
     }
 
     /// Evicts a pod, with the grace period that it asks for itself: through the eviction API, which minds disruption budgets, or by a plain deletion where
-    /// the settings say that they do not count.
+    /// budgets are overruled, or the settings say that they do not count.
     pub async fn evict(&self, evict: &Evict) -> Report {
         let pod = &evict.pod;
         let api: Api<Pod> = Api::namespaced(self.context.writes.clone(), &pod.namespace);
@@ -152,34 +158,38 @@ impl Attempt {
             preconditions: Some(preconditions),
             ..DeleteParams::default()
         };
-        if !self.context.settings.respect_disruption_budgets {
+        if evict.overrules_budgets || self.context.settings.disruption_budgets == DisruptionBudgets::Ignore {
             let delete = || async { api.delete(&pod.name, &params).await.map(drop) };
-            return self.until_certain(pod, None, delete).await;
+            return self.until_certain(pod, None, EVICT_TRIES, delete).await;
         }
         let params = EvictParams {
             delete_options: Some(params),
             ..EvictParams::default()
         };
         let request = || async { api.evict(&pod.name, &params).await.map(drop) };
-        self.until_certain(pod, None, request).await
+        self.until_certain(pod, None, EVICT_TRIES, request).await
     }
 
     /// Sends the request until it is certain that it was carried out, cannot be, or is not needed any more.
-    async fn until_certain<F>(&self, pod: &PodRef, node: Option<&str>, request: impl Fn() -> F) -> Report
+    async fn until_certain<F>(&self, pod: &PodRef, node: Option<&str>, most: u32, request: impl Fn() -> F) -> Report
     where
         F: Future<Output = Result<(), kube::Error>>,
     {
         let mut report = Report::new(Ending::Failed("no answer from the api server".to_owned()));
-        for tries in 1..=TRIES {
+        for tries in 1..=most {
             let sent = Instant::now();
             let answer = timeout(TIMEOUT, request()).await;
+            let mut by_budget = false;
             let (failure, why, pause) = match answer {
                 Ok(Ok(())) => {
                     report.answers.push(sent.elapsed());
                     report.ending = Ending::Done;
                     return report;
                 }
-                Ok(Err(error)) => (failure(&error), error.to_string(), asked_pause(&error)),
+                Ok(Err(error)) => {
+                    by_budget = refused_by_budget(&error);
+                    (failure(&error), error.to_string(), asked_pause(&error))
+                }
                 Err(_) => (
                     Failure::Unknown,
                     format!("no answer after {} s", TIMEOUT.as_secs()),
@@ -188,6 +198,7 @@ impl Attempt {
             };
             debug!(ns = %pod.namespace, name = %pod.name, error = why, tries, "request failed");
             report.ending = Ending::Failed(why);
+            report.cause = if by_budget { "budget" } else { failure.as_str() };
             match failure {
                 Failure::Gone => {
                     report.ending = Ending::Overtaken;

@@ -1,13 +1,17 @@
 //! The rule of shared GPUs, held against what the API server shows, all the time: a group has one device, a device one group, and
 //! what its pods were given is no more than the device. A breach is an ERROR and a metric, never silence.
+//!
+//! Which groups have a device stands in an index, so that a change is held against the groups that it concerns, however many there are beside.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use tracing::{error, info};
 
 use super::groups::{Group, GroupId, Groups};
-use crate::api::names::{annotation, node_label};
+use crate::api::gpu_request::{self, Part};
+use crate::api::names::node_label;
 use crate::components::watches::Stores;
 
 /// A whole device, in millionths.
@@ -19,37 +23,81 @@ const BYTES_FROM: u64 = 1 << 20;
 #[derive(Default)]
 pub struct Audit {
     broken: BTreeMap<GroupId, String>,
+    devices: HashMap<GroupId, BTreeSet<String>>,
+    groups: HashMap<(Arc<str>, String), BTreeSet<GroupId>>,
 }
 
 impl Audit {
-    /// Looks at the groups of a node of which one has changed.
+    /// Looks at a group that has changed, and at those that had or have a device in common with it.
     pub fn look(&mut self, changed: &GroupId, groups: &Groups, stores: &Stores) {
-        let of_node: BTreeMap<_, _> = groups.on_node(&changed.node).collect();
-        let mut found: BTreeMap<GroupId, String> = of_node
-            .iter()
-            .filter_map(|(id, group)| Some(((*id).clone(), breach(id, group, &of_node, stores)?)))
-            .collect();
-        let before: Vec<_> = self
-            .broken
-            .keys()
-            .filter(|id| id.node == changed.node)
-            .cloned()
-            .collect();
-        if before.is_empty() && found.is_empty() {
-            return;
+        let mut concerned = self.index(changed, groups.get(changed).map(devices).unwrap_or_default());
+        concerned.insert(changed.clone());
+        for id in concerned {
+            let found = groups.get(&id).and_then(|group| self.breach(&id, group, stores));
+            self.note(id, found);
         }
-        for id in before {
-            let was = self.broken.remove(&id);
-            if !found.contains_key(&id) {
-                info!(node = %id.node, group = %id.group, was, "shared GPU is in order again");
-            } else if found.get(&id) == was.as_ref() {
-                self.broken.extend(found.remove_entry(&id));
+    }
+
+    /// Takes in which devices a group has. Says which groups have one that it got or lost.
+    fn index(&mut self, id: &GroupId, now: BTreeSet<String>) -> BTreeSet<GroupId> {
+        let before = self.devices.remove(id).unwrap_or_default();
+        let mut concerned = BTreeSet::new();
+        for device in before.symmetric_difference(&now) {
+            let key = (Arc::clone(&id.node), device.clone());
+            let sharing = self.groups.entry(key.clone()).or_default();
+            if now.contains(device) {
+                sharing.insert(id.clone());
+            } else {
+                sharing.remove(id);
+            }
+            concerned.extend(sharing.iter().cloned());
+            if sharing.is_empty() {
+                self.groups.remove(&key);
             }
         }
-        for (id, what) in found {
-            error!(node = %id.node, group = %id.group, error = what, "shared GPU given wrongly");
-            metrics::counter!("unikai_shared_gpu_breaches_total").increment(1);
-            self.broken.insert(id, what);
+        if !now.is_empty() {
+            self.devices.insert(id.clone(), now);
+        }
+        concerned
+    }
+
+    /// What is wrong with a group.
+    fn breach(&self, id: &GroupId, group: &Group, stores: &Stores) -> Option<String> {
+        let none = BTreeSet::new();
+        let own = self.devices.get(id).unwrap_or(&none);
+        if own.len() > 1 {
+            return Some(format!("the group has {} devices: {own:?}", own.len()));
+        }
+        let sharing = own
+            .iter()
+            .filter_map(|device| self.groups.get(&(Arc::clone(&id.node), device.clone())));
+        if let Some(other) = sharing.flatten().find(|other| *other != id) {
+            return Some(format!("device {own:?} is given to group {} too", other.group));
+        }
+        let given = given(id, group, stores);
+        (given > WHOLE).then(|| {
+            format!(
+                "{given} millionths of the device are given to {} pods",
+                group.users.len()
+            )
+        })
+    }
+
+    fn note(&mut self, id: GroupId, found: Option<String>) {
+        let before = self.broken.get(&id);
+        if before == found.as_ref() {
+            return;
+        }
+        match found {
+            Some(what) => {
+                error!(node = %id.node, group = %id.group, error = what, "shared GPU given wrongly");
+                metrics::counter!("unikai_shared_gpu_breaches_total").increment(1);
+                self.broken.insert(id, what);
+            }
+            None => {
+                info!(node = %id.node, group = %id.group, was = before, "shared GPU is in order again");
+                self.broken.remove(&id);
+            }
         }
         #[expect(clippy::cast_precision_loss, reason = "few")]
         metrics::gauge!("unikai_shared_gpus_broken").set(self.broken.len() as f64);
@@ -57,21 +105,13 @@ impl Audit {
 }
 
 /// The devices that a group's reservation pods hold.
-fn devices(group: &Group) -> BTreeSet<&str> {
+fn devices(group: &Group) -> BTreeSet<String> {
     let holders = group.holders.values().filter(|holder| holder.trouble.is_none());
-    holders.filter_map(|holder| holder.device.as_deref()).collect()
+    holders.filter_map(|holder| holder.device.clone()).collect()
 }
 
-/// What is wrong with a group.
-fn breach(id: &GroupId, group: &Group, of_node: &BTreeMap<&GroupId, &Group>, stores: &Stores) -> Option<String> {
-    let own = devices(group);
-    if own.len() > 1 {
-        return Some(format!("the group has {} devices: {own:?}", own.len()));
-    }
-    let others = of_node.iter().filter(|(other, _)| **other != id);
-    if let Some((other, _)) = others.into_iter().find(|(_, group)| !devices(group).is_disjoint(&own)) {
-        return Some(format!("device {own:?} is given to group {} too", other.group));
-    }
+/// What the users of a group were given of its device, in millionths.
+fn given(id: &GroupId, group: &Group, stores: &Stores) -> u64 {
     let node = stores.nodes.get("", &id.node);
     let labels = node.as_ref().and_then(|node| node.metadata.labels.as_ref());
     let memory = labels
@@ -85,28 +125,16 @@ fn breach(id: &GroupId, group: &Group, of_node: &BTreeMap<&GroupId, &Group>, sto
         });
     let pods = group.users.values();
     let pods = pods.filter_map(|pod| stores.pods.get(&pod.namespace, &pod.name));
-    let given: u64 = pods.filter_map(|pod| portion(&pod, memory)).sum();
-    (given > WHOLE).then(|| {
-        format!(
-            "{given} millionths of the device are given to {} pods",
-            group.users.len()
-        )
-    })
+    pods.filter_map(|pod| portion(&pod, memory)).sum()
 }
 
 /// What a pod has of each of its devices, in millionths.
 fn portion(pod: &Pod, memory: Option<u64>) -> Option<u64> {
-    let annotations = pod.metadata.annotations.as_ref()?;
-    if let Some(fraction) = annotations.get(annotation::GPU_FRACTION) {
-        let fraction: f64 = fraction
-            .parse()
-            .ok()
-            .filter(|fraction| (0.0..=1.0).contains(fraction))?;
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 1")]
-        return Some((fraction * WHOLE as f64) as u64);
+    let part = gpu_request::share(pod.metadata.annotations.as_ref())?.part;
+    match part {
+        Part::Fraction(billionths) => u64::try_from(billionths / 1_000).ok(),
+        Part::Memory(mib) => Some(u64::try_from(mib).ok()? * WHOLE / memory.filter(|memory| *memory > 0)?),
     }
-    let asked: u64 = annotations.get(annotation::GPU_MEMORY)?.parse().ok()?;
-    Some(asked.checked_mul(WHOLE)? / memory.filter(|memory| *memory > 0)?)
 }
 
 #[cfg(test)]

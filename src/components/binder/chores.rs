@@ -1,6 +1,7 @@
 //! What the binder does beside binding: reservation pods are made and taken away, bind requests are ended. Each chore says how it
 //! ended; what failed is done again when the keeper or the review of requests asks for it again.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -12,21 +13,24 @@ use serde_json::{Value, json};
 use tracing::{debug, error, info};
 
 use super::course::{drop_request, only};
-use super::groups::{Command, GroupId};
+use super::groups::{Command, GroupId, Users};
 use super::requests::{Caller, Trouble};
 use super::{fraction, notes, reservation};
 use crate::api::BindRequest;
-use crate::api::names::{bind_phase, condition, label, object, reason};
+use crate::api::names::{bind_phase, condition, object, reason};
 use crate::components::bus::{Bind, PodRef};
+use crate::components::fractions::users;
 use crate::components::pods;
 use crate::components::retry::Failure;
-use crate::components::watches::Key;
+use crate::components::watches::{Key, Stores};
 use crate::mirror::bind_request::{failed, made_for, node};
 
 /// How a chore ended.
 pub enum Chore {
     /// A reservation pod was made, or not.
     Made(GroupId, Result<Box<Pod>, String>),
+    /// Users were written down on a reservation pod, or not.
+    Recorded(GroupId, Result<Box<Pod>, String>),
     /// Reservation pods were taken away, or users evicted, as far as was right; the pods evicted.
     GivenUp(GroupId, Vec<PodRef>),
     /// A bind request was seen to.
@@ -34,14 +38,18 @@ pub enum Chore {
 }
 
 /// Carries out what the keeper of groups asks for.
-pub async fn carry_out(caller: Caller, command: Command) -> Chore {
+pub async fn carry_out(caller: Caller, stores: Arc<Stores>, command: Command) -> Chore {
     match command {
-        Command::Make { id, tolerations } => {
-            let made = make(&caller, &id, tolerations).await;
+        Command::Make { id, tolerations, users } => {
+            let made = make(&caller, &stores, &id, tolerations, &users).await;
             Chore::Made(id, made.map(Box::new))
         }
+        Command::Record { id, pod, add, gone } => {
+            let recorded = record(&caller, pod, &add, &gone).await;
+            Chore::Recorded(id, recorded.map(Box::new))
+        }
         Command::Remove { id, pods, unless_used } => {
-            if unless_used && !matches!(members(&caller, &id, Member::User).await, Ok(users) if users.is_empty()) {
+            if unless_used && is_used(&caller, &id, &pods).await {
                 debug!(node = %id.node, group = %id.group, "group is in use");
                 return Chore::GivenUp(id, Vec::new());
             }
@@ -70,18 +78,38 @@ pub async fn carry_out(caller: Caller, command: Command) -> Chore {
 }
 
 /// Makes the reservation pod of a group. One of the name that is there already is as good: the name says node and group.
-async fn make(caller: &Caller, id: &GroupId, tolerations: Vec<Toleration>) -> Result<Pod, String> {
-    let pod = reservation::pod(&id.node, &id.group, tolerations, &caller.context.settings.sharing);
+async fn make(
+    caller: &Caller,
+    stores: &Stores,
+    id: &GroupId,
+    tolerations: Vec<Toleration>,
+    users: &Users,
+) -> Result<Pod, String> {
+    let settings = &caller.context.settings.sharing;
+    let mut pod = reservation::pod(&id.node, &id.group, tolerations, users, settings);
+    let spec = pod.spec.get_or_insert_default();
+    // The API server refuses pods whose classes it does not have.
+    if let Some(class) = &spec.runtime_class_name
+        && !caller.runtime_classes.exists(class).await
+    {
+        spec.runtime_class_name = None;
+    }
+    spec.priority_class_name
+        .take_if(|class| stores.priority_classes.get("", class).is_none());
     let name = pod.name_any();
     let (reads, writes): (Api<Pod>, Api<Pod>) = (
         Api::namespaced(caller.context.reads.clone(), object::RESERVATION_NAMESPACE),
         Api::namespaced(caller.context.writes.clone(), object::RESERVATION_NAMESPACE),
     );
+    let installed = stores.namespaces.get("", object::RESERVATION_NAMESPACE).is_some();
     let failed = |why: &str| {
-        format!(
-            "failed to create GPU reservation pod {}/{name}: {why}",
-            object::RESERVATION_NAMESPACE
-        )
+        let namespace = object::RESERVATION_NAMESPACE;
+        let missing = if installed {
+            String::new()
+        } else {
+            format!(" (the namespace {namespace} is missing: kubectl apply -f manifests/gpu-sharing/)")
+        };
+        format!("failed to create GPU reservation pod {namespace}/{name}: {why}{missing}")
     };
     let mut last = String::new();
     for _ in 0..LOOKS {
@@ -102,8 +130,60 @@ async fn make(caller: &Caller, id: &GroupId, tolerations: Vec<Toleration>) -> Re
     Err(failed(&last))
 }
 
+/// Writes down on a reservation pod who uses its group.
+async fn record(caller: &Caller, pod: (String, String), add: &Users, gone: &[String]) -> Result<Pod, String> {
+    let (name, uid) = pod;
+    let added = add.iter().map(|(uid, user)| users::annotation(uid, user));
+    let mut annotations: BTreeMap<String, Option<String>> = added.map(|(key, value)| (key, Some(value))).collect();
+    annotations.extend(gone.iter().map(|uid| (users::key(uid), None)));
+    let api: Api<Pod> = Api::namespaced(caller.context.writes.clone(), object::RESERVATION_NAMESPACE);
+    let patch = Patch::Merge(json!({"metadata": {"uid": uid, "annotations": annotations}}));
+    let params = PatchParams::default();
+    let patched = caller
+        .call("write down the users of a GPU", || api.patch(&name, &params, &patch))
+        .await;
+    patched.map_err(|trouble| {
+        format!(
+            "the users of GPU reservation pod {}/{name} cannot be written down: {}",
+            object::RESERVATION_NAMESPACE,
+            trouble.why
+        )
+    })
+}
+
+/// Whether a container may still use the device of these reservation pods: a user that they name is on the node, whatever it says of itself, or it
+/// cannot be told. One that names nobody was made before users were written down; then those count who have the label.
+async fn is_used(caller: &Caller, id: &GroupId, reservations: &[(String, String)]) -> bool {
+    let reads: Api<Pod> = Api::namespaced(caller.context.reads.clone(), object::RESERVATION_NAMESPACE);
+    let mut named = Users::new();
+    for (name, _) in reservations {
+        match caller.call("look at a reservation pod", || reads.get_opt(name)).await {
+            Ok(found) => named.extend(found.iter().flat_map(users::of)),
+            Err(_) => return true,
+        }
+    }
+    if named.is_empty() {
+        return !matches!(members(caller, id, Member::User).await, Ok(users) if users.is_empty());
+    }
+    for (uid, user) in named {
+        let api: Api<Pod> = Api::namespaced(caller.context.reads.clone(), &user.namespace);
+        let found = caller.call("look at a user of a GPU", || api.get_opt(&user.name)).await;
+        let uses = |pod: &Pod| {
+            let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+            pod.metadata.uid.as_ref() == Some(&uid) && node == Some(&*id.node) && !pods::is_finished(pod)
+        };
+        if !matches!(found, Ok(found) if !found.as_ref().is_some_and(uses)) {
+            return true;
+        }
+    }
+    false
+}
+
 /// How often what is in the way of a creation is looked at.
 const LOOKS: usize = 4;
+
+/// Pods in a page of a list; few nodes hold more.
+const PAGE: u32 = 250;
 
 /// What to look for in a group.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -112,39 +192,31 @@ enum Member {
     Reservation,
 }
 
-/// The pods of a group that the API server holds right now.
+/// The pods of a group that the API server holds right now. Only those of its node are asked for, which API servers find by an index.
 async fn members(caller: &Caller, id: &GroupId, wanted: Member) -> Result<Vec<Pod>, Trouble> {
     let client: Client = caller.context.reads.clone();
     let api: Api<Pod> = match wanted {
         Member::User => Api::all(client),
         Member::Reservation => Api::namespaced(client, object::RESERVATION_NAMESPACE),
     };
+    let on_node = format!("spec.nodeName={}", id.node);
+    let mut params = ListParams::default().fields(&on_node).limit(PAGE);
     let mut found = Vec::new();
-    // A group's name makes a label's name only where it is used as one.
-    let forms = [
-        format!("{}={}", label::GPU_GROUP, id.group),
-        format!("{}{}", label::GPU_GROUP_PREFIX, id.group),
-    ];
-    for form in forms {
-        let params = ListParams::default().labels(&form);
-        found.extend(
-            caller
-                .call("list the pods of a group", || api.list(&params))
-                .await?
-                .items,
-        );
+    loop {
+        let page = caller.call("list the pods of a node", || api.list(&params)).await?;
+        found.extend(page.items);
+        params.continue_token = page.metadata.continue_.filter(|next| !next.is_empty());
+        if params.continue_token.is_none() {
+            break;
+        }
     }
-    let on_node = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(&*id.node);
     found.retain(|pod| {
         let is_one = reservation::is_one(pod);
         let right = match wanted {
-            Member::User => !is_one,
+            Member::User => !is_one && pods::is_ours(pod, &caller.context.settings),
             Member::Reservation => is_one,
         };
-        right
-            && on_node(pod)
-            && !pods::is_finished(pod)
-            && fraction::group_labels(pod).any(|(_, group)| **group == *id.group)
+        right && !pods::is_finished(pod) && fraction::group_labels(pod).any(|(_, group)| **group == *id.group)
     });
     Ok(found)
 }

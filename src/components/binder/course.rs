@@ -5,9 +5,10 @@
 //! |---|---|
 //! | intent | the bind request, unless one is being resumed |
 //! | volumes | volumes are given their claims, claims told their node |
-//! | devices | none: the keeper of groups has the reservation pods made |
+//! | devices | none: the keeper of groups has the reservation pods made, and the pod written down on them as their user |
 //! | config maps | both, with their final content |
 //! | labels | the pod's groups |
+//! | pod group | none: with KAI's full trail, the pod's group is waited for |
 //! | binding | the Binding, after what the pod's resource claims are given |
 //!
 //! The bind request is taken away when the watch shows the pod on its node: not before, or the scheduler could see neither.
@@ -15,6 +16,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::try_join_all;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
@@ -22,15 +24,20 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
 use tracing::debug;
 
 use super::attempt::{Attempt, Ending, Report};
+use super::fraction::Words;
 use super::groups::{Answer, GroupId};
 use super::requests::{Caller, Trouble};
 use super::volumes::{Volumes, Written};
 use super::{fraction, intent};
 use crate::api::BindRequest;
+use crate::api::limits::GPU_SHARE_BYTES;
+use crate::api::names::annotation;
 use crate::components::bus::{Bind, StepLog};
+use crate::components::fractions::users::{Share, User};
 use crate::components::pods;
 use crate::components::retry::Failure;
 use crate::components::watches::Stores;
@@ -44,21 +51,25 @@ enum Stage {
     Devices,
     ConfigMaps,
     Labels,
+    PodGroup,
     Binding,
 }
 
 /// The steps in their order: what may take long goes first.
-const STAGES: [Stage; 6] = [
+const STAGES: [Stage; 7] = [
     Stage::Intent,
     Stage::Volumes,
     Stage::Devices,
     Stage::ConfigMaps,
     Stage::Labels,
+    Stage::PodGroup,
     Stage::Binding,
 ];
 
 /// How often an object that is in the way is looked at again.
 const LOOKS: usize = 4;
+/// How long the pod's group may take to be there.
+const GROUP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A bind's question to the keeper of groups.
 pub struct Ask {
@@ -66,6 +77,8 @@ pub struct Ask {
     pub id: GroupId,
     /// The pod that asks.
     pub pod: Arc<Pod>,
+    /// What is to be written down of it before it is bound.
+    pub user: User,
     /// Where the answer goes.
     pub answer: Answer,
 }
@@ -147,6 +160,7 @@ impl Course {
             Stage::Intent => {
                 let written = self.steps.step("write bind request", self.write_intent());
                 done.request = Some(written.await?);
+                self.asks_the_same()?;
             }
             Stage::Volumes if !self.bind.placement.volumes.is_empty() => {
                 let volumes = self.volumes();
@@ -161,6 +175,9 @@ impl Course {
             }
             Stage::ConfigMaps if shares => self.write_config_maps(done).await?,
             Stage::Labels if shares => self.write_labels(done).await?,
+            Stage::PodGroup if self.caller.context.settings.sharing.always_bind_requests => {
+                self.steps.step("wait for pod group", self.pod_group()).await?;
+            }
             Stage::Binding => {
                 let attempt = Attempt {
                     context: self.caller.context.clone(),
@@ -173,7 +190,7 @@ impl Course {
                     Ending::Failed(why) => return Err(Stop::Failed(why.clone())),
                 }
             }
-            Stage::Volumes | Stage::Devices | Stage::ConfigMaps | Stage::Labels => {}
+            Stage::Volumes | Stage::Devices | Stage::ConfigMaps | Stage::Labels | Stage::PodGroup => {}
         }
         Ok(())
     }
@@ -184,6 +201,22 @@ impl Course {
         let pod = self.stores.pods.get(&wanted.namespace, &wanted.name);
         pod.filter(|pod| pod.metadata.uid.as_deref() == Some(&*wanted.uid) && !pods::is_finished(pod))
             .ok_or(Stop::Overtaken)
+    }
+
+    /// What a pod asks of shared GPUs may change until it is bound; then it is to be decided anew.
+    fn asks_the_same(&self) -> Result<(), Stop> {
+        if self.bind.placement.received != GpuKind::Fraction {
+            return Ok(());
+        }
+        let pod = self.pod()?;
+        let why = if Share::of_pod(&pod) != self.bind.share {
+            "what the pod asks of GPUs has changed since it was given a place"
+        } else if self.bind.share.len() > GPU_SHARE_BYTES {
+            "the pod's annotations for a part of a GPU are too long"
+        } else {
+            return Ok(());
+        };
+        Err(Stop::Failed(why.to_owned()))
     }
 
     /// Writes the intent down. One that is resumed must still be there; one that stands in the way, from a bind that is over,
@@ -259,6 +292,11 @@ impl Course {
             let ask = Ask {
                 id: id.clone(),
                 pod: Arc::clone(&pod),
+                user: User {
+                    namespace: self.bind.placement.pod.namespace.to_string(),
+                    name: self.bind.placement.pod.name.to_string(),
+                    share: self.bind.share.clone(),
+                },
                 answer,
             };
             let lost = || Stop::Failed("the process is shutting down".to_owned());
@@ -278,7 +316,11 @@ impl Course {
         let pod = self.pod()?;
         let node = self.stores.nodes.get("", &self.bind.placement.node);
         let sharing = &self.caller.context.settings.sharing;
-        let maps = fraction::config_maps(&self.bind, &pod, node.as_deref(), &done.devices, sharing);
+        let words = Words {
+            cdi: self.caller.gpu_operator.cdi(sharing.cdi).await,
+            hami_core: sharing.hami_core,
+        };
+        let maps = fraction::config_maps(&self.bind, &pod, node.as_deref(), &done.devices, words);
         let maps = maps.map_err(Stop::Failed)?;
         let api: Api<ConfigMap> =
             Api::namespaced(self.caller.context.writes.clone(), &self.bind.placement.pod.namespace);
@@ -289,12 +331,13 @@ impl Course {
         Ok(())
     }
 
-    /// Creates a config map; one that is there already gets our content and owner, and loses its own.
+    /// Creates a config map. One of the name that is there already is filled if it was made for this pod, by a bind that was cut short; it says so
+    /// by its owner, which the API server is asked to look at, so that we need no right to read config maps. Any other is somebody else's.
     async fn write_config_map(&self, api: &Api<ConfigMap>, map: &ConfigMap) -> Result<ConfigMap, Stop> {
         let name = map.name_any();
         let doing = format!("config map {name} cannot be written");
         let content = json!([
-            {"op": "add", "path": "/metadata/ownerReferences", "value": map.metadata.owner_references},
+            {"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": &*self.bind.placement.pod.uid},
             {"op": "add", "path": "/data", "value": map.data},
         ]);
         let content: json_patch::Patch = serde_json::from_value(content).expect("a patch");
@@ -320,6 +363,9 @@ impl Course {
                 Ok(patched) => return Ok(patched),
                 // Gone again, or written by somebody else.
                 Err(trouble) if matches!(trouble.failure, Failure::Gone | Failure::Conflict) => last = Some(trouble),
+                Err(trouble) if trouble.failure == Failure::Refused => {
+                    return Err(Stop::Failed(taken(&name, &trouble)));
+                }
                 Err(trouble) => return Err(Stop::of(trouble, &doing)),
             }
         }
@@ -364,6 +410,26 @@ impl Course {
         patched.map(drop)
     }
 
+    /// Waits until the group that the bound pod will name can be read: clients of KAI read it as soon as they see the pod bound.
+    async fn pod_group(&self) -> Result<(), Stop> {
+        let pod = self.pod()?;
+        let named = self.bind.annotations.get(annotation::POD_GROUP_NAME).cloned();
+        let Some(name) = named.or_else(|| Some(pods::annotated_group(&pod)?.name().to_owned())) else {
+            return Ok(());
+        };
+        let groups = &self.stores.pod_groups;
+        let mut changes = groups.changes();
+        let there = async {
+            while groups.get(&self.bind.placement.pod.namespace, &name).is_none() {
+                if changes.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        let late = |_| Stop::Failed(format!("its pod group {name} is not there yet"));
+        timeout(GROUP_TIMEOUT, there).await.map_err(late)
+    }
+
     fn volumes(&self) -> Volumes<'_> {
         Volumes {
             caller: &self.caller,
@@ -394,6 +460,15 @@ impl Course {
             }
         }
     }
+}
+
+/// What the user is told whose pod's config map has a name that another has.
+fn taken(name: &str, trouble: &Trouble) -> String {
+    format!(
+        "config map {name} is there already and was not made for this pod, so it is left as it is: delete it, or name another in the pod's annotation {} ({})",
+        annotation::SHARED_GPU_CONFIG_MAP,
+        trouble.why
+    )
 }
 
 /// The groups of a bind, with its node.

@@ -1,12 +1,12 @@
-//! Failures in a row: of pods, which wait longer and longer before they are tried again, and of nodes, on which for longer and
-//! longer no GPU is opened for sharing after none could be reserved (because one of them is bad, say).
+//! Failures in a row: of pods, which wait longer and longer before they are bound or evicted again, and of nodes, on which for
+//! longer and longer no GPU is opened for sharing after none could be reserved (because one of them is bad, say).
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::attempt::{Ending, Report};
-use crate::components::bus::Bind;
+use crate::components::bus::{Bind, PodRef};
 use crate::components::retry::Backoff;
 
 /// Pods and nodes whose failures are remembered; beyond that the oldest are forgotten with all others.
@@ -22,10 +22,18 @@ const OPEN_AGAIN: Backoff = Backoff {
     longest: Duration::from_secs(300),
 };
 
+/// The same for evicting a pod: longer, so that others are evicted first.
+const EVICT_AGAIN: Backoff = Backoff {
+    first: Duration::from_secs(5),
+    longest: Duration::from_secs(300),
+};
+
 /// What failed, and how often.
 #[derive(Default)]
 pub struct Failures {
     pods: HashMap<Arc<str>, u32>,
+    /// Pods that could not be evicted.
+    kept: HashMap<Arc<str>, u32>,
     nodes: HashMap<Arc<str>, u32>,
 }
 
@@ -50,6 +58,34 @@ impl Failures {
         }
     }
 
+    /// How long a pod is left alone if its eviction fails, too.
+    #[must_use]
+    pub fn wait_to_evict(&self, pod: &PodRef) -> Duration {
+        EVICT_AGAIN.wait(self.kept.get(&pod.uid).copied().unwrap_or_default() + 1)
+    }
+
+    /// Notes how the eviction of a pod ended.
+    pub fn note_eviction(&mut self, pod: &PodRef, report: &Report) {
+        if !matches!(report.ending, Ending::Failed(_)) {
+            self.kept.remove(&pod.uid);
+        } else if report.tried {
+            self.make_room();
+            *self.kept.entry(Arc::clone(&pod.uid)).or_default() += 1;
+        }
+    }
+
+    /// A pod is gone.
+    pub fn forget(&mut self, uid: &str) {
+        self.pods.remove(uid);
+        self.kept.remove(uid);
+    }
+
+    fn make_room(&mut self) {
+        if self.pods.len() + self.kept.len() + self.nodes.len() >= FAILURES_MAX {
+            *self = Self::default();
+        }
+    }
+
     /// Notes how a bind ended. `opened`: it has opened GPUs for sharing.
     pub fn note(&mut self, bind: &Bind, report: &Report, opened: bool) {
         let (pod, node) = (&bind.placement.pod.uid, &bind.placement.node);
@@ -60,12 +96,58 @@ impl Failures {
             }
             return;
         }
-        if self.pods.len() + self.nodes.len() >= FAILURES_MAX {
-            *self = Self::default();
-        }
+        self.make_room();
         *self.pods.entry(Arc::clone(pod)).or_default() += 1;
         if report.no_device {
             *self.nodes.entry(Arc::clone(node)).or_default() += 1;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(uid: &str) -> PodRef {
+        PodRef::new("ns", uid, uid)
+    }
+
+    fn refused() -> Report {
+        Report::new(Ending::Failed("forbidden".to_owned()))
+    }
+
+    #[test]
+    fn a_pod_that_cannot_be_evicted_is_left_alone_for_longer_and_longer() {
+        let mut failures = Failures::default();
+        let waits: Vec<u64> = (0..8)
+            .map(|_| {
+                let wait = failures.wait_to_evict(&pod("a")).as_secs();
+                failures.note_eviction(&pod("a"), &refused());
+                wait
+            })
+            .collect();
+        assert_eq!(waits, [5, 10, 20, 40, 80, 160, 300, 300]);
+        assert_eq!(
+            failures.wait_to_evict(&pod("b")).as_secs(),
+            5,
+            "others do not share its wait"
+        );
+        failures.note_eviction(&pod("a"), &Report::new(Ending::Done));
+        assert_eq!(failures.wait_to_evict(&pod("a")).as_secs(), 5);
+    }
+
+    #[test]
+    fn an_eviction_that_was_not_tried_counts_for_nothing() {
+        let mut failures = Failures::default();
+        failures.note_eviction(&pod("a"), &Report::not_tried("not the leader"));
+        assert_eq!(failures.wait_to_evict(&pod("a")).as_secs(), 5);
+    }
+
+    #[test]
+    fn a_pod_that_is_gone_is_forgotten() {
+        let mut failures = Failures::default();
+        failures.note_eviction(&pod("a"), &refused());
+        failures.forget("a");
+        assert!(failures.kept.is_empty() && failures.pods.is_empty());
     }
 }

@@ -19,6 +19,15 @@ use crate::components::fractions::{self, capabilities, container, fraction_place
 /// How CDI names a device of the device plugin; its UUID follows.
 const CDI_PREFIX: &str = "k8s.device-plugin.nvidia.com/gpu=";
 
+/// In which words containers are told of their devices.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Words {
+    /// Devices are named as the container device interface does.
+    pub cdi: bool,
+    /// HAMi-core is told how much memory it may use.
+    pub hami_core: bool,
+}
+
 /// The config maps of a pod, with their final content.
 ///
 /// # Errors
@@ -28,7 +37,7 @@ pub fn config_maps(
     pod: &Pod,
     node: Option<&Node>,
     devices: &[String],
-    settings: &fractions::Settings,
+    words: Words,
 ) -> Result<[ConfigMap; 2], String> {
     let annotations = pod.metadata.annotations.as_ref();
     let place = fraction_place(pod)?;
@@ -40,15 +49,22 @@ pub fn config_maps(
         )
     })?;
     let name = capabilities(prefix, place);
+    if !is_object_name(&fractions::direct(&name)) {
+        return Err(format!(
+            "annotation {}: {:?} gives no valid name of a config map",
+            annotation::SHARED_GPU_CONFIG_MAP,
+            prefix.chars().take(64).collect::<String>()
+        ));
+    }
     let portion = intent::portion(bind.placement.gpu_portion);
-    let cdi = if settings.cdi { CDI_PREFIX } else { "" };
-    let visible: Vec<String> = devices.iter().map(|device| format!("{cdi}{device}")).collect();
+    let prefix = if words.cdi { CDI_PREFIX } else { "" };
+    let visible: Vec<String> = devices.iter().map(|device| format!("{prefix}{device}")).collect();
     let visible = (env::NVIDIA_VISIBLE_DEVICES.to_owned(), visible.join(","));
     let mut told = BTreeMap::from([
         (env::RUNAI_NUM_OF_GPUS.to_owned(), portion.clone()),
         (env::GPU_PORTION.to_owned(), portion.clone()),
     ]);
-    if settings.hami_core {
+    if words.hami_core {
         let limit = memory_limit(node, &portion).ok_or_else(|| {
             format!(
                 "the node's label {} gives no memory of which {portion} could be the limit",
@@ -77,6 +93,14 @@ pub fn config_maps(
     Ok([map(fractions::direct(&name), direct), map(name, told)])
 }
 
+/// Whether objects can be called so.
+fn is_object_name(text: &str) -> bool {
+    let letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let part =
+        |part: &str| part.starts_with(letter) && part.ends_with(letter) && part.chars().all(|c| letter(c) || c == '-');
+    text.len() <= 253 && text.split('.').all(part)
+}
+
 /// Whether the container takes its visible devices from a config map.
 fn refers(container: &Container) -> bool {
     let mut variables = container.env.iter().flatten();
@@ -93,8 +117,9 @@ fn refers(container: &Container) -> bool {
 fn memory_limit(node: Option<&Node>, portion: &str) -> Option<String> {
     let labels = node?.metadata.labels.as_ref()?;
     let memory: u64 = labels.get(node_label::GPU_MEMORY)?.parse().ok()?;
-    let hundredths: u64 = portion.replace('.', "").parse().ok()?;
-    let limit = memory.checked_mul(hundredths)? / 100;
+    let (whole, places) = portion.split_once('.')?;
+    let parts: u64 = format!("{whole}{places}").parse().ok()?;
+    let limit = memory.checked_mul(parts)? / 10_u64.checked_pow(u32::try_from(places.len()).ok()?)?;
     (limit > 0).then(|| format!("{limit}m"))
 }
 

@@ -4,6 +4,8 @@
 //!
 //! A group is made when the first bind asks for its device, and given up when its last user has left and no bind for it is open.
 //! What a bind knows before the watch shows it (a pod about to use the group) wins until the watch has caught up.
+//! Who uses a group is written down on its reservation pod before the bind learns the device, so that it is known after a restart
+//! whatever the user says of itself by then.
 //! If a reservation pod goes although its device is in use, another is made at once: if it gets the same device, nothing was lost; if not, it goes
 //! again, and so do the users.
 
@@ -16,16 +18,25 @@ use kube::ResourceExt;
 use tokio::sync::oneshot;
 
 use super::{fraction, reservation};
+use crate::api::limits;
 use crate::api::names::object;
 use crate::components::agenda::Agenda;
 use crate::components::bus::PodRef;
+use crate::components::fair::Of;
 use crate::components::fractions::is_fractional;
+use crate::components::fractions::users::{self, Share, User};
 use crate::components::pods;
+use crate::components::retry::Backoff;
 
 /// How long a group without users is kept, so that one that is about to come is seen.
 const IDLE: Duration = Duration::from_millis(500);
 /// How long a group may seem to have lost its reservation pod.
 const LOST: Duration = Duration::from_secs(2);
+/// Before what was carried out, and changed nothing, is asked for again: the API server sees a user that the watch does not show, say.
+const AGAIN: Backoff = Backoff {
+    first: LOST,
+    longest: Duration::from_secs(300),
+};
 
 /// A shared GPU: the same group name on two nodes is two GPUs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -34,6 +45,13 @@ pub struct GroupId {
     pub node: Arc<str>,
     /// The group's name.
     pub group: Arc<str>,
+}
+
+/// What is to be done about shared GPUs is done for nobody's namespace.
+impl Of for GroupId {
+    fn namespace(&self) -> &str {
+        ""
+    }
 }
 
 /// A bind that waits for the device of a group: the UUID, or why there is none.
@@ -48,6 +66,19 @@ pub enum Command {
         id: GroupId,
         /// The tolerations of the pod that asks.
         tolerations: Vec<Toleration>,
+        /// Who is to use it, by uid.
+        users: Users,
+    },
+    /// Write down on a reservation pod who uses the group, and report with [`Groups::recorded`].
+    Record {
+        /// Of which group.
+        id: GroupId,
+        /// The reservation pod's name and uid.
+        pod: (String, String),
+        /// Users to be written down.
+        add: Users,
+        /// Uids of those to be taken off.
+        gone: Vec<String>,
     },
     /// Take these reservation pods (name, uid) away, and report with [`Groups::given_up`].
     Remove {
@@ -68,6 +99,19 @@ pub enum Command {
     },
 }
 
+impl Command {
+    /// Of which group.
+    #[must_use]
+    pub fn id(&self) -> &GroupId {
+        match self {
+            Self::Make { id, .. } | Self::Record { id, .. } | Self::Remove { id, .. } | Self::Evict { id, .. } => id,
+        }
+    }
+}
+
+/// Users of a group, by uid.
+pub type Users = BTreeMap<String, User>;
+
 /// A reservation pod as last seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
@@ -77,6 +121,32 @@ pub struct Holder {
     pub device: Option<String>,
     /// Why it holds none.
     pub trouble: Option<String>,
+    /// The users that it names.
+    users: Users,
+    /// Its resource version, to tell which of two looks is the later; 0 if that cannot be told.
+    version: u64,
+}
+
+impl Holder {
+    fn of(pod: &Pod, uid: &str) -> Self {
+        let version = pod.metadata.resource_version.as_deref();
+        Self {
+            uid: uid.to_owned(),
+            device: reservation::device(pod).map(str::to_owned),
+            trouble: reservation::trouble(pod),
+            users: users::of(pod),
+            version: version.and_then(|text| text.parse().ok()).unwrap_or_default(),
+        }
+    }
+
+    /// Whether it says the same, whenever that was.
+    fn says(&self, other: &Self) -> bool {
+        let at_once = Self {
+            version: other.version,
+            ..self.clone()
+        };
+        at_once == *other
+    }
 }
 
 /// What is known about one group.
@@ -86,12 +156,18 @@ pub struct Group {
     pub holders: BTreeMap<String, Holder>,
     /// Pods on the node that use it, by uid.
     pub users: BTreeMap<Arc<str>, PodRef>,
+    /// What is to stand on the reservation pod: those who use it, and those who ask.
+    named: Users,
+    /// The reservation pod may name users that are none.
+    untidy: bool,
     /// Pods whose bind is open, by uid.
     open: BTreeSet<Arc<str>>,
     waiters: Vec<Answer>,
     tolerations: Vec<Toleration>,
     /// A command is being carried out.
     busy: bool,
+    /// How often that has changed nothing.
+    in_vain: u32,
     /// Since when a device is waited for.
     asked: Option<Instant>,
     /// Since when nobody uses it.
@@ -131,23 +207,22 @@ impl Groups {
     pub fn set_active(&mut self, active: bool, now: Instant) {
         if active != self.active {
             self.active = active;
-            self.groups.values_mut().for_each(|group| group.busy = false);
+            for group in self.groups.values_mut() {
+                (group.busy, group.untidy) = (false, true);
+            }
             let ids: Vec<_> = self.groups.keys().cloned().collect();
             ids.iter().for_each(|id| self.agenda.plan(id, now));
         }
     }
 
-    /// The groups of a node.
-    pub fn on_node<'a>(&'a self, node: &Arc<str>) -> impl Iterator<Item = (&'a GroupId, &'a Group)> + use<'a> {
-        let first = GroupId {
-            node: Arc::clone(node),
-            group: "".into(),
-        };
-        let node = Arc::clone(node);
-        self.groups.range(first..).take_while(move |(id, _)| id.node == node)
+    /// What is known about a group.
+    #[must_use]
+    pub fn get(&self, id: &GroupId) -> Option<&Group> {
+        self.groups.get(id)
     }
 
-    /// A pod appeared or changed. Says which groups that concerns.
+    /// A pod appeared or changed. Says which groups that concerns. One that names more groups than a node can have devices stays in those that it
+    /// was in.
     pub fn pod(&mut self, pod: &Pod, now: Instant) -> Vec<GroupId> {
         let reference = pods::pod_ref(pod);
         let bound = pod
@@ -157,6 +232,9 @@ impl Groups {
             .filter(|node| !node.is_empty());
         let reserves = reservation::is_one(pod);
         let uses = !reserves && !pods::is_finished(pod) && is_fractional(pod);
+        if fraction::group_labels(pod).nth(limits::GPU_GROUPS_PER_POD).is_some() && !pods::is_finished(pod) {
+            return Vec::new();
+        }
         let mut groups: Vec<GroupId> = match bound.filter(|_| uses || reserves) {
             Some(node) => fraction::group_labels(pod)
                 .map(|(_, group)| GroupId {
@@ -177,19 +255,28 @@ impl Groups {
         for id in &groups {
             let group = self.groups.entry(id.clone()).or_default();
             let news = if reserves {
-                let holder = Holder {
-                    uid: reference.uid.to_string(),
-                    device: reservation::device(pod).map(str::to_owned),
-                    trouble: reservation::trouble(pod),
-                };
-                group.holders.insert(pod.name_any(), holder.clone()) != Some(holder)
+                let (name, holder) = (pod.name_any(), Holder::of(pod, &reference.uid));
+                let known = group.holders.get(&name).filter(|known| known.uid == holder.uid);
+                if known.is_some_and(|known| known.version > holder.version) {
+                    continue;
+                }
+                let news = !known.is_some_and(|known| known.says(&holder));
+                group.holders.insert(name, holder);
+                news
             } else {
+                let named = || User {
+                    namespace: reference.namespace.to_string(),
+                    name: reference.name.to_string(),
+                    share: Share::of_pod(pod),
+                };
+                group.named.entry(reference.uid.to_string()).or_insert_with(named);
                 group
                     .users
                     .insert(Arc::clone(&reference.uid), reference.clone())
                     .is_none()
             };
             if news {
+                group.in_vain = 0;
                 self.agenda.plan(id, now);
                 concerned.push(id.clone());
             }
@@ -210,10 +297,13 @@ impl Groups {
     /// Takes a pod out of the groups that it was in and is not in any more.
     fn leave_others(&mut self, uid: &Arc<str>, pod: &Pod, stays: &[GroupId], now: Instant) -> Vec<GroupId> {
         let before = self.members.remove(uid).unwrap_or_default();
+        let stays: BTreeSet<&GroupId> = stays.iter().collect();
         let left: Vec<_> = before.into_iter().filter(|id| !stays.contains(id)).collect();
         for id in &left {
             if let Some(group) = self.groups.get_mut(id) {
+                group.in_vain = 0;
                 group.users.remove(uid);
+                group.named.remove(&**uid);
                 let name = pod.name_any();
                 if group.holders.get(&name).is_some_and(|holder| *holder.uid == **uid) {
                     group.holders.remove(&name);
@@ -238,6 +328,8 @@ impl Groups {
             group.open.remove(&pod.uid);
             if bound {
                 group.users.insert(Arc::clone(&pod.uid), pod.clone());
+            } else if !group.users.contains_key(&pod.uid) {
+                group.untidy |= group.named.remove(&*pod.uid).is_some();
             }
             self.agenda.plan(id, now);
         }
@@ -256,10 +348,18 @@ impl Groups {
         })
     }
 
-    /// A bind asks for the device of its group.
-    pub fn ask(&mut self, id: &GroupId, tolerations: Vec<Toleration>, answer: Answer, now: Instant) {
+    /// A bind asks for the device of its group; `user` (uid, and what it asks for) is written down first.
+    pub fn ask(
+        &mut self,
+        id: &GroupId,
+        user: (String, User),
+        tolerations: Vec<Toleration>,
+        answer: Answer,
+        now: Instant,
+    ) {
         let group = self.groups.entry(id.clone()).or_default();
         group.waiters.push(answer);
+        group.named.extend([user]);
         group.tolerations = tolerations;
         group.asked.get_or_insert(now);
         self.agenda.plan(id, now);
@@ -281,6 +381,23 @@ impl Groups {
         self.agenda.plan(id, now);
     }
 
+    /// The end of [`Command::Record`]: the reservation pod as the API server has it, or why it was not written.
+    pub fn recorded(&mut self, id: &GroupId, recorded: Result<&Pod, String>, now: Instant) {
+        let Some(group) = self.groups.get_mut(id) else { return };
+        group.busy = false;
+        match recorded {
+            Ok(pod) => {
+                self.pod(pod, now);
+                self.agenda.plan(id, now);
+            }
+            Err(why) => {
+                group.untidy = true;
+                group.answer(&Err(why));
+                self.agenda.plan(id, now + LOST);
+            }
+        }
+    }
+
     /// The end of [`Command::Remove`] and [`Command::Evict`]. If it was carried out, the watch will show it; it is asked for
     /// again if it does not.
     pub fn given_up(&mut self, id: &GroupId, now: Instant) {
@@ -288,7 +405,8 @@ impl Groups {
             group.busy = false;
             group.idle = None;
             group.lost = None;
-            self.agenda.plan(id, now + LOST);
+            group.in_vain += 1;
+            self.agenda.plan(id, now + AGAIN.wait(group.in_vain));
         }
     }
 
@@ -356,7 +474,13 @@ impl Group {
                 return (Some(self.removal(id, false)), None);
             }
             (self.device, self.restoring) = (Some(device.clone()), None);
+            if let Some(command) = self.record(id) {
+                return (Some(command), None);
+            }
             self.answer(&Ok(device));
+        } else if self.device.is_none() && !self.users.is_empty() {
+            // A new process learns from a reservation pod in trouble which device its users have.
+            self.device = self.holders.values().find_map(|holder| holder.device.clone());
         }
         if !self.waiters.is_empty() {
             return self.seek(id, patience, now);
@@ -377,6 +501,31 @@ impl Group {
         self.recover(id, now)
     }
 
+    /// Who uses it, or is about to, and is not written down yet; on that occasion those are taken off who are gone.
+    fn record(&mut self, id: &GroupId) -> Option<Command> {
+        let mut holders = self.holders.iter();
+        let (name, holder) = holders.find(|(_, holder)| holder.trouble.is_none() && holder.device.is_some())?;
+        let lacks = |(uid, user): &(&String, &User)| holder.users.get(*uid) != Some(*user);
+        let add: Users = self
+            .named
+            .iter()
+            .filter(lacks)
+            .map(|(uid, user)| (uid.clone(), user.clone()))
+            .collect();
+        let gone = holder.users.keys();
+        let gone: Vec<String> = gone.filter(|uid| !self.named.contains_key(*uid)).cloned().collect();
+        if add.is_empty() && (gone.is_empty() || !self.untidy) {
+            return None;
+        }
+        self.untidy = false;
+        Some(Command::Record {
+            id: id.clone(),
+            pod: (name.clone(), holder.uid.clone()),
+            add,
+            gone,
+        })
+    }
+
     /// Its users are without a reservation pod.
     fn recover(&mut self, id: &GroupId, now: Instant) -> (Option<Command>, Option<Instant>) {
         let since = *self.lost.get_or_insert(now);
@@ -387,6 +536,7 @@ impl Group {
                 Some(Command::Make {
                     id: id.clone(),
                     tolerations,
+                    users: self.named.clone(),
                 }),
                 None,
             );
@@ -441,6 +591,7 @@ impl Group {
             Some(Command::Make {
                 id: id.clone(),
                 tolerations,
+                users: self.named.clone(),
             }),
             None,
         )

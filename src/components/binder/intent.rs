@@ -13,6 +13,7 @@ use crate::api::BindRequest;
 use crate::api::bind_request::{BindRequestSpec, ReceivedGpu};
 use crate::api::names::{annotation, bind_phase, label, object, received_resource_type};
 use crate::components::bus::{Bind, Placement, Step};
+use crate::components::fractions::users::Share;
 use crate::components::{Settings, pods};
 use crate::engine::decision::Promise;
 use crate::engine::input::{GpuKind, WHOLE};
@@ -42,6 +43,7 @@ pub fn request(bind: &Bind, settings: &Settings) -> BindRequest {
             name: Some(placement.pod.name.to_string()),
             namespace: Some(placement.pod.namespace.to_string()),
             labels: Some(labels),
+            annotations: share(bind),
             owner_references: Some(vec![owned_by(bind)]),
             ..ObjectMeta::default()
         },
@@ -61,6 +63,14 @@ pub fn request(bind: &Bind, settings: &Settings) -> BindRequest {
         },
         status: None,
     }
+}
+
+/// What the pod asked of shared GPUs, so that who resumes the bind knows it: the pod itself may say something else by then.
+fn share(bind: &Bind) -> Option<BTreeMap<String, String>> {
+    let text = serde_json::to_string(&bind.share)
+        .ok()
+        .filter(|_| !bind.share.is_empty())?;
+    Some([(annotation::GPU_SHARE.to_owned(), text)].into())
 }
 
 /// The pod as the owner of what is made for its bind.
@@ -85,11 +95,14 @@ pub fn received(kind: GpuKind) -> &'static str {
     }
 }
 
-/// A portion in billionths, as a number with two places.
+/// A portion in billionths, as a number with two places; or with as many as it takes to say that it is not nothing.
 #[must_use]
 pub fn portion(billionths: i64) -> String {
     #[expect(clippy::cast_precision_loss, reason = "two places are shown")]
     let portion = billionths as f64 / WHOLE as f64;
+    if (1..WHOLE / 200).contains(&billionths) {
+        return format!("{portion:.9}").trim_end_matches('0').to_owned();
+    }
     format!("{portion:.2}")
 }
 
@@ -116,6 +129,8 @@ pub fn bind(request: &BindRequest, pod: &Pod, promised: Option<Vec<Promise>>) ->
         return None;
     }
     let volumes = promised?;
+    let asked = request.annotations().get(annotation::GPU_SHARE);
+    let asked = asked.and_then(|text| serde_json::from_str(text).ok());
     let share = (kind == GpuKind::Fraction).then_some(Step::GpuShare);
     let bound_late = (!volumes.is_empty()).then_some(Step::Volumes);
     Some(Bind {
@@ -139,6 +154,7 @@ pub fn bind(request: &BindRequest, pod: &Pod, promised: Option<Vec<Promise>>) ->
         annotations,
         steps: share.into_iter().chain(bound_late).collect(),
         given: Given::default(),
+        share: asked.unwrap_or_else(|| Share::of_pod(pod)),
     })
 }
 
@@ -158,6 +174,7 @@ pub fn same(one: &BindRequest, other: &BindRequest) -> bool {
             spec.selected_node.clone(),
             spec.received_resource_type.clone(),
             spec.selected_gpu_groups.clone(),
+            request.annotations().get(annotation::GPU_SHARE).cloned(),
             request.owner_references().first().map(|owner| owner.uid.clone()),
         )
     };

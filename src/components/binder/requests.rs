@@ -1,5 +1,6 @@
 //! Requests of binds that take several steps: sent again until their fate is certain, and not too many at once.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,9 @@ use tracing::debug;
 
 use super::attempt::asked_pause;
 use crate::components::Context;
-use crate::components::retry::{Backoff, Failure, failure};
+use crate::components::gpu_operator::GpuOperator;
+use crate::components::retry::{Backoff, Failure, LAGGING, failure};
+use crate::components::runtime_classes::RuntimeClasses;
 
 /// No answer by then counts as lost.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
@@ -39,6 +42,10 @@ pub struct Trouble {
 pub struct Caller {
     /// Clients and settings.
     pub context: Context,
+    /// How GPUs are named to containers.
+    pub gpu_operator: Arc<GpuOperator>,
+    /// Which runtime classes there are.
+    pub runtime_classes: Arc<RuntimeClasses>,
     turns: Arc<Semaphore>,
 }
 
@@ -47,8 +54,19 @@ impl Caller {
     #[must_use]
     pub fn new(context: Context, at_once: usize) -> Self {
         Self {
+            gpu_operator: Arc::new(GpuOperator::new(context.reads.clone())),
+            runtime_classes: Arc::new(RuntimeClasses::new(context.reads.clone())),
             context,
             turns: Arc::new(Semaphore::new(at_once)),
+        }
+    }
+
+    /// The same for what was decided in that term of leadership; once it is over, every request is refused.
+    #[must_use]
+    pub fn of_term(&self, term: u64) -> Self {
+        Self {
+            context: self.context.of_term(term),
+            ..self.clone()
         }
     }
 
@@ -64,8 +82,14 @@ impl Caller {
         for tries in 1.. {
             let turn = self.turns.acquire().await;
             let sent = Instant::now();
-            let answer = timeout(TIMEOUT, request()).await;
-            drop(turn);
+            let mut asking = pin!(timeout(TIMEOUT, request()));
+            let answer = match timeout(LAGGING, &mut asking).await {
+                Ok(answer) => answer,
+                Err(_lagging) => {
+                    drop(turn);
+                    asking.await
+                }
+            };
             let (trouble, pause) = match answer {
                 Ok(Ok(value)) => return Ok(value),
                 Ok(Err(error)) => {

@@ -11,8 +11,15 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::ObjectMeta;
 use sha2::{Digest, Sha256};
 
-use crate::api::names::{annotation, env, label, object, resource};
+use super::groups::Users;
+use crate::api::names::{annotation, env, label, object, priority_class, resource};
+use crate::components::fractions::users;
+use crate::components::pods::Role;
 use crate::components::{fractions, pods};
+
+/// What the process needs that holds a GPU: it speaks to the API server once, and waits.
+const CPU: &str = "50m";
+const MEMORY: &str = "64Mi";
 
 /// What a container waits for that does not come by itself.
 const HOPELESS: [&str; 7] = [
@@ -33,9 +40,15 @@ pub fn name(node: &str, group: &str) -> String {
     format!("{}{hex}", object::RESERVATION_POD_PREFIX)
 }
 
-/// The reservation pod of a group on a node.
+/// The reservation pod of a group on a node, with those who are to use it.
 #[must_use]
-pub fn pod(node: &str, group: &str, tolerations: Vec<Toleration>, settings: &fractions::Settings) -> Pod {
+pub fn pod(
+    node: &str,
+    group: &str,
+    tolerations: Vec<Toleration>,
+    users: &Users,
+    settings: &fractions::Settings,
+) -> Pod {
     let field = |name: &str, path: &str| EnvVar {
         name: name.to_owned(),
         value: None,
@@ -47,11 +60,18 @@ pub fn pod(node: &str, group: &str, tolerations: Vec<Toleration>, settings: &fra
             ..EnvVarSource::default()
         }),
     };
-    let one = || {
-        Some(BTreeMap::from([(
-            resource::NVIDIA_GPU.to_owned(),
-            Quantity("1".to_owned()),
-        )]))
+    let stays = (annotation::KARPENTER_DO_NOT_DISRUPT.to_owned(), "true".to_owned());
+    let named = users.iter().map(|(uid, user)| users::annotation(uid, user));
+    let annotations = std::iter::once(stays).chain(named);
+    // Requests equal limits, so that the node's memory and its kernel take it last.
+    let amounts = || {
+        let amounts = [
+            (resource::NVIDIA_GPU, "1"),
+            (resource::CPU, CPU),
+            (resource::MEMORY, MEMORY),
+        ];
+        let amounts = amounts.map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned())));
+        Some(BTreeMap::from(amounts))
     };
     Pod {
         metadata: ObjectMeta {
@@ -61,13 +81,15 @@ pub fn pod(node: &str, group: &str, tolerations: Vec<Toleration>, settings: &fra
                 (label::APP.to_owned(), object::RESERVATION_APP.to_owned()),
                 (label::GPU_GROUP.to_owned(), group.to_owned()),
             ])),
-            annotations: Some([(annotation::KARPENTER_DO_NOT_DISRUPT.to_owned(), "true".to_owned())].into()),
+            annotations: Some(annotations.collect()),
             ..ObjectMeta::default()
         },
         spec: Some(PodSpec {
             node_name: Some(node.to_owned()),
             service_account_name: Some(object::RESERVATION_SERVICE_ACCOUNT.to_owned()),
             runtime_class_name: settings.runtime_class.clone(),
+            priority_class_name: Some(priority_class::RESERVATION.to_owned()),
+            security_context: Some(pods::with_usual_system_calls()),
             tolerations: (!tolerations.is_empty()).then_some(tolerations),
             containers: vec![Container {
                 name: object::RESERVATION_CONTAINER.to_owned(),
@@ -79,8 +101,8 @@ pub fn pod(node: &str, group: &str, tolerations: Vec<Toleration>, settings: &fra
                     field(env::POD_NAMESPACE, "metadata.namespace"),
                 ]),
                 resources: Some(ResourceRequirements {
-                    requests: one(),
-                    limits: one(),
+                    requests: amounts(),
+                    limits: amounts(),
                     claims: None,
                 }),
                 security_context: Some(pods::without_privileges()),
@@ -96,7 +118,7 @@ pub fn pod(node: &str, group: &str, tolerations: Vec<Toleration>, settings: &fra
 /// Whether a pod reserves a GPU.
 #[must_use]
 pub fn is_one(pod: &Pod) -> bool {
-    pod.metadata.namespace.as_deref() == Some(object::RESERVATION_NAMESPACE)
+    pods::role(pod) == Role::Reservation
         && pod
             .metadata
             .labels
@@ -130,29 +152,42 @@ pub fn trouble(pod: &Pod) -> Option<String> {
     if pod.metadata.deletion_timestamp.is_some() {
         return Some("it is being deleted".to_owned());
     }
-    if device(pod).is_some() {
-        return None;
-    }
     let containers = status.and_then(|status| status.container_statuses.as_deref());
-    containers
-        .unwrap_or_default()
-        .iter()
-        .find_map(|container: &ContainerStatus| {
-            let waiting = container.state.as_ref()?.waiting.as_ref()?;
-            let reason = waiting.reason.as_deref().filter(|reason| HOPELESS.contains(reason))?;
-            let ended = container
-                .last_state
-                .as_ref()
-                .and_then(|state| state.terminated.as_ref());
-            let said = ended
-                .and_then(|ended| ended.message.as_deref())
-                .or(waiting.message.as_deref());
-            Some(
-                format!("{reason}: {}", said.unwrap_or_default().trim())
-                    .trim_end_matches([':', ' '])
-                    .to_owned(),
-            )
-        })
+    let containers = containers.unwrap_or_default();
+    if device(pod).is_some() {
+        return containers.iter().find_map(other_device);
+    }
+    containers.iter().find_map(|container: &ContainerStatus| {
+        let waiting = container.state.as_ref()?.waiting.as_ref()?;
+        let reason = waiting.reason.as_deref().filter(|reason| HOPELESS.contains(reason))?;
+        let ended = container
+            .last_state
+            .as_ref()
+            .and_then(|state| state.terminated.as_ref());
+        let said = ended
+            .and_then(|ended| ended.message.as_deref())
+            .or(waiting.message.as_deref());
+        Some(
+            format!("{reason}: {}", said.unwrap_or_default().trim())
+                .trim_end_matches([':', ' '])
+                .to_owned(),
+        )
+    })
+}
+
+/// What a container said that was started again and has another GPU now.
+fn other_device(container: &ContainerStatus) -> Option<String> {
+    let states = [container.state.as_ref(), container.last_state.as_ref()];
+    let running = states[0].is_some_and(|state| state.running.is_some());
+    let mut ended = states
+        .into_iter()
+        .flatten()
+        .filter_map(|state| state.terminated.as_ref());
+    let said = ended.find_map(|ended| {
+        let message = ended.message.as_deref()?;
+        Some(message[message.find(fractions::OTHER_DEVICE)?..].trim().to_owned())
+    });
+    said.filter(|_| !running)
 }
 
 #[cfg(test)]
@@ -176,6 +211,14 @@ mod tests {
         let waiting = json!({"containerStatuses": [{"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 1,
             "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}},
             "lastState": {"terminated": {"exitCode": 1, "message": "found 2 devices, 1 was expected\n"}}}]});
+        let other = json!({"containerStatuses": [{"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 1,
+            "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+            "lastState": {"terminated": {"exitCode": 1, "message": "Error: the container has another GPU than before: GPU-a\n"}}}]});
+        let reserved = json!({"metadata": {"annotations": {"run.ai/reserve_for_gpu_index": "GPU-a"}}, "status": other});
+        assert_eq!(
+            trouble(&serde_json::from_value(reserved).unwrap()).unwrap(),
+            "the container has another GPU than before: GPU-a"
+        );
         assert_eq!(
             read(waiting).unwrap(),
             "CrashLoopBackOff: found 2 devices, 1 was expected"

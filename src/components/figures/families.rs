@@ -232,11 +232,19 @@ pub const OF_THE_PROCESS: &[Family] = &[
         &[],
         "Pod groups with pods that wait for a place.",
     ),
+    family(Counter, "unikai_evicted_pods_total", &[ACTION], "Pods evicted."),
     family(
         Counter,
-        "unikai_evicted_pods_total",
+        "unikai_evictions_attempted_total",
         &[ACTION],
-        "Pods that a decision evicts.",
+        "Evictions that were asked of the API server.",
+    ),
+    family(
+        Counter,
+        "unikai_evictions_refused_total",
+        &[ACTION, ("cause", &["budget", "refused", "conflict", "busy", "unknown"])],
+        "Evictions that came to nothing: a disruption budget forbade them, the API server refused them, the pod was in the way, the API server was busy, or \
+         nobody knows.",
     ),
     family(
         Counter,
@@ -258,6 +266,30 @@ pub const OF_THE_PROCESS: &[Family] = &[
         "unikai_fenced_writes_total",
         &[],
         "Writes held back because the lease may have run out.",
+    ),
+    family(
+        Counter,
+        "unikai_api_requests_timed_out_total",
+        &[],
+        "Requests to the API server, and connections to it, that were given up at their deadline.",
+    ),
+    family(
+        Gauge,
+        "unikai_objects_set_aside",
+        &[("kind", &[])],
+        "Objects that exceed a limit or could not be read, and are left out until they change.",
+    ),
+    family(
+        Counter,
+        "unikai_pod_changes_ignored_total",
+        &[],
+        "Changes of what a bound pod is charged for, which do not count.",
+    ),
+    family(
+        Counter,
+        "unikai_object_panics_total",
+        &[("component", &["binder", "grouper", "podgroups"])],
+        "Panics while one object was handled, by a fault of ours; it is left out there until it changes.",
     ),
     family(
         Counter,

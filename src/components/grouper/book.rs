@@ -1,7 +1,7 @@
 //! What the grouper remembers of pods: which are to be looked at, which belong to which group, which failed and when to try
 //! again. Pure: no clock, no client.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 
 use crate::api::names::{annotation, label};
 use crate::components::bus::GroupKey;
+use crate::components::fair::Of;
 use crate::components::pods;
 
 /// One pod.
@@ -25,7 +26,35 @@ pub struct Entry {
     pub subgroup: Option<String>,
     /// Failures in a row.
     pub attempts: u32,
+    /// When its group was last looked for.
+    pub looked: Option<Instant>,
     fingerprint: u64,
+}
+
+/// A pod by its UID, in its namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Member {
+    /// Namespace.
+    pub namespace: Arc<str>,
+    /// UID.
+    pub uid: Arc<str>,
+}
+
+impl Member {
+    /// The pod.
+    pub fn of(pod: &Pod) -> Self {
+        let meta = &pod.metadata;
+        Self {
+            namespace: meta.namespace.as_deref().unwrap_or_default().into(),
+            uid: meta.uid.as_deref().unwrap_or_default().into(),
+        }
+    }
+}
+
+impl Of for Member {
+    fn namespace(&self) -> &str {
+        &self.namespace
+    }
 }
 
 /// All pods of our scheduler, by UID.
@@ -33,7 +62,9 @@ pub struct Entry {
 pub struct Book {
     pods: HashMap<String, Entry>,
     members: HashMap<GroupKey, BTreeSet<String>>,
-    retries: BTreeMap<(Instant, String), ()>,
+    retries: BTreeSet<(Instant, String)>,
+    /// When each of them is to be looked at again.
+    retry_at: HashMap<String, Instant>,
     versions: u64,
 }
 
@@ -51,7 +82,8 @@ impl Book {
         }
         self.versions += 1;
         let earlier = self.pods.remove(&uid);
-        let (group, subgroup) = earlier.map(|entry| (entry.group, entry.subgroup)).unwrap_or_default();
+        let known = earlier.map(|entry| (entry.group, entry.subgroup, entry.looked));
+        let (group, subgroup, looked) = known.unwrap_or_default();
         self.pods.insert(
             uid,
             Entry {
@@ -60,6 +92,7 @@ impl Book {
                 group,
                 subgroup,
                 attempts: 0,
+                looked,
                 fingerprint,
             },
         );
@@ -69,6 +102,7 @@ impl Book {
     /// The pod is gone. Returns its group if it was the last member.
     pub fn forget(&mut self, pod: &Pod) -> Option<GroupKey> {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        self.drop_retry(uid);
         let group = self.pods.remove(uid)?.group?;
         self.leave(uid, &group);
         (!self.members.contains_key(&group)).then_some(group)
@@ -106,9 +140,14 @@ impl Book {
         self.pods.get_mut(uid)
     }
 
-    /// The UIDs of the group's members.
-    pub fn members(&self, group: &GroupKey) -> impl Iterator<Item = String> {
-        self.members.get(group).into_iter().flatten().cloned()
+    /// The group's members.
+    pub fn members(&self, group: &GroupKey) -> impl Iterator<Item = Member> {
+        let namespace: Arc<str> = group.namespace().into();
+        let uids = self.members.get(group).into_iter().flatten();
+        uids.map(move |uid| Member {
+            namespace: Arc::clone(&namespace),
+            uid: uid.as_str().into(),
+        })
     }
 
     /// Whether the group has members.
@@ -117,53 +156,61 @@ impl Book {
     }
 
     /// All pods, in order of creation.
-    pub fn waiting(&self) -> Vec<String> {
+    pub fn waiting(&self) -> Vec<Member> {
         let created = |entry: &Entry| entry.pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
         let mut all: Vec<_> = self.pods.iter().map(|(uid, entry)| (created(entry), uid)).collect();
         all.sort_unstable();
-        all.into_iter().map(|(_, uid)| uid.clone()).collect()
+        let entries = all.into_iter().filter_map(|(_, uid)| self.pods.get(uid));
+        entries.map(|entry| Member::of(&entry.pod)).collect()
     }
 
     /// The pods of a namespace that have no group.
-    pub fn ungrouped(&self, namespace: &str) -> Vec<String> {
+    pub fn ungrouped(&self, namespace: &str) -> Vec<Member> {
         let is_there = |entry: &Entry| entry.pod.metadata.namespace.as_deref() == Some(namespace);
         let pods = self
             .pods
             .iter()
             .filter(|(_, entry)| entry.group.is_none() && is_there(entry));
-        let mut uids: Vec<String> = pods.map(|(uid, _)| uid.clone()).collect();
-        uids.sort_unstable();
-        uids
+        let mut members: Vec<Member> = pods.map(|(_, entry)| Member::of(&entry.pod)).collect();
+        members.sort_unstable();
+        members
     }
 
-    /// Looks at the pod again at the instant.
+    /// Looks at the pod again at the instant, and not before.
     pub fn retry(&mut self, uid: &str, at: Instant) {
-        self.retries.insert((at, uid.to_owned()), ());
+        self.drop_retry(uid);
+        self.retry_at.insert(uid.to_owned(), at);
+        self.retries.insert((at, uid.to_owned()));
+    }
+
+    fn drop_retry(&mut self, uid: &str) {
+        if let Some((uid, at)) = self.retry_at.remove_entry(uid) {
+            self.retries.remove(&(at, uid));
+        }
     }
 
     /// Looks at all members of the group again at the instant, unless they are being deleted by then.
     pub fn retry_members(&mut self, group: &GroupKey, at: Instant) {
-        for uid in self.members.get(group).into_iter().flatten() {
-            self.retries.insert((at, uid.clone()), ());
+        for uid in self.members.get(group).cloned().unwrap_or_default() {
+            self.retry(&uid, at);
         }
     }
 
     /// When the next pod is to be looked at again.
     pub fn next_retry(&self) -> Option<Instant> {
-        self.retries.first_key_value().map(|((at, _), ())| *at)
+        self.retries.first().map(|(at, _)| *at)
     }
 
     /// The pods to be looked at again by now, and not being deleted.
-    pub fn due(&mut self, now: Instant) -> Vec<String> {
+    pub fn due(&mut self, now: Instant) -> Vec<Member> {
         let mut due = Vec::new();
-        while let Some(((at, _), ())) = self.retries.first_key_value()
-            && *at <= now
-            && let Some(((_, uid), ())) = self.retries.pop_first()
+        while self.next_retry().is_some_and(|at| at <= now)
+            && let Some((_, uid)) = self.retries.pop_first()
         {
-            let stays = |entry: &Entry| entry.pod.metadata.deletion_timestamp.is_none();
-            if self.pods.get(&uid).is_some_and(stays) && !due.contains(&uid) {
-                due.push(uid);
-            }
+            self.retry_at.remove(&uid);
+            let entry = self.pods.get(&uid);
+            let stays = entry.filter(|entry| entry.pod.metadata.deletion_timestamp.is_none());
+            due.extend(stays.map(|entry| Member::of(&entry.pod)));
         }
         due
     }
@@ -189,7 +236,14 @@ fn fingerprint(pod: &Pod, group: Option<&GroupKey>) -> u64 {
         }
     }
     for owner in meta.owner_references.iter().flatten() {
-        (&owner.uid, owner.controller).hash(&mut hasher);
+        (
+            &owner.api_version,
+            &owner.kind,
+            &owner.name,
+            &owner.uid,
+            owner.controller,
+        )
+            .hash(&mut hasher);
     }
     pods::is_finished(pod).hash(&mut hasher);
     pod.spec

@@ -15,7 +15,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
-use super::book::{Book, Entry};
+use super::book::{Book, Entry, Member};
 use super::merge::{merge, set_times};
 use crate::api::PodGroup;
 use crate::api::names::{annotation, label};
@@ -58,8 +58,8 @@ struct Wish {
 pub enum Written {
     /// Of a pod group, with what the API server has now; `None` if there was nothing to write after all.
     Group(GroupKey, Result<Option<Arc<PodGroup>>, kube::Error>),
-    /// Of the annotation of the pod of that UID.
-    Pod(String, Result<(), kube::Error>),
+    /// Of the annotation of a pod.
+    Pod(Member, Result<(), kube::Error>),
 }
 
 /// See the module.
@@ -69,8 +69,10 @@ pub struct Desk {
     bus: Bus,
     wishes: HashMap<GroupKey, Wish>,
     agenda: Agenda<GroupKey>,
-    /// Pods, by UID, that are to name their group, if they still wait when the time comes.
-    marks: Agenda<String>,
+    /// Pods that are to name their group, if they still wait when the time comes.
+    marks: Agenda<Member>,
+    /// Where both have something to do, the other one is next.
+    marks_next: bool,
     /// Writes under way; the owner of the desk joins them.
     pub writes: JoinSet<Written>,
 }
@@ -85,6 +87,7 @@ impl Desk {
             wishes: HashMap::new(),
             agenda: Agenda::default(),
             marks: Agenda::default(),
+            marks_next: false,
             writes: JoinSet::new(),
         }
     }
@@ -99,7 +102,13 @@ impl Desk {
             &self.context.settings,
         );
         self.wishes.entry(key.clone()).or_default().desired = Some(merged.clone());
-        let after = if existing.is_some() { WRITE_AFTER } else { CREATE_AFTER };
+        // With KAI's full trail, bindings wait until the group is there.
+        let awaited = self.context.settings.sharing.always_bind_requests;
+        let after = if existing.is_some() || awaited {
+            WRITE_AFTER
+        } else {
+            CREATE_AFTER
+        };
         self.queue_if_needed(key, after);
         Arc::new(merged)
     }
@@ -135,14 +144,14 @@ impl Desk {
     }
 
     /// Has the pod name its group, unless it is bound by then (its binding says it, too).
-    pub fn mark_late(&mut self, uid: &str) {
-        self.marks.plan(&uid.to_owned(), Instant::now() + MARK_LATE);
+    pub fn mark_late(&mut self, pod: &Member) {
+        self.marks.plan(pod, Instant::now() + MARK_LATE);
     }
 
     /// The same for pods that are known to wait.
-    pub fn mark_soon(&mut self, uids: impl Iterator<Item = String>) {
-        for uid in uids {
-            self.marks.plan(&uid, Instant::now() + MARK_SOON);
+    pub fn mark_soon(&mut self, pods: impl Iterator<Item = Member>) {
+        for pod in pods {
+            self.marks.plan(&pod, Instant::now() + MARK_SOON);
         }
     }
 
@@ -153,10 +162,10 @@ impl Desk {
         for key in keys {
             self.queue_if_needed(&key, WRITE_AFTER);
         }
-        let unmarked = |uid: &String| {
+        let unmarked = |pod: &Member| {
             let is_so =
                 |entry: &Entry| !pods::is_bound(&entry.pod) || !is_placed(&entry.pod, entry.subgroup.as_deref());
-            book.get(uid).is_some_and(is_so)
+            book.get(&pod.uid).is_some_and(is_so)
         };
         self.mark_soon(book.waiting().into_iter().filter(unmarked));
     }
@@ -170,25 +179,13 @@ impl Desk {
     pub fn write_next(&mut self, turn: Turn, book: &Book) {
         let now = Instant::now();
         loop {
-            let marks_first = self
-                .marks
-                .next()
-                .is_some_and(|mark| self.agenda.next().is_none_or(|group| mark < group));
-            let write = if marks_first {
-                let Some(uid) = self.marks.start(now) else { return };
-                let write = self.mark(&uid, book);
-                if write.is_none() {
-                    self.marks.finish(&uid);
-                }
-                write
+            self.marks_next = !self.marks_next;
+            let write = if self.marks_next {
+                self.next_mark(now, book).or_else(|| self.next_group(now, book))
             } else {
-                let Some(key) = self.agenda.start(now) else { return };
-                let write = self.write(&key, book);
-                if write.is_none() {
-                    self.agenda.finish(&key);
-                }
-                write
+                self.next_group(now, book).or_else(|| self.next_mark(now, book))
             };
+            let Some(write) = write else { return };
             if let Some(write) = write {
                 self.writes.spawn(async move {
                     let written = write.await;
@@ -198,6 +195,26 @@ impl Desk {
                 return;
             }
         }
+    }
+
+    /// The write of the next pod's annotation that is due; `Some(None)` if it is not needed.
+    fn next_mark(&mut self, now: Instant, book: &Book) -> Option<Option<BoxFuture<'static, Written>>> {
+        let pod = self.marks.start(now)?;
+        let write = self.mark(&pod, book);
+        if write.is_none() {
+            self.marks.finish(&pod);
+        }
+        Some(write)
+    }
+
+    /// The write of the next pod group that is due; `Some(None)` if it is not needed.
+    fn next_group(&mut self, now: Instant, book: &Book) -> Option<Option<BoxFuture<'static, Written>>> {
+        let key = self.agenda.start(now)?;
+        let write = self.write(&key, book);
+        if write.is_none() {
+            self.agenda.finish(&key);
+        }
+        Some(write)
     }
 
     fn existing(&self, key: &GroupKey) -> Option<Arc<PodGroup>> {
@@ -261,19 +278,18 @@ impl Desk {
     pub fn written(&mut self, written: Written) {
         match written {
             Written::Group(key, result) => self.group_written(&key, result),
-            Written::Pod(uid, result) => self.pod_written(&uid, result),
+            Written::Pod(pod, result) => self.pod_written(&pod, result),
         }
     }
 
-    fn pod_written(&mut self, uid: &str, result: Result<(), kube::Error>) {
-        let uid = uid.to_owned();
-        self.marks.finish(&uid);
+    fn pod_written(&mut self, pod: &Member, result: Result<(), kube::Error>) {
+        self.marks.finish(pod);
         let Err(error) = result else { return };
         match failure(&error) {
-            Failure::Busy | Failure::Unknown => self.marks.plan(&uid, Instant::now() + MARK_LATE),
+            Failure::Busy | Failure::Unknown => self.marks.plan(pod, Instant::now() + MARK_LATE),
             // Gone, re-created, or bound meanwhile: its next state is looked at when the watch shows it.
             Failure::Gone | Failure::Conflict | Failure::Refused => {
-                debug!(uid, %error, "pod not annotated with its group");
+                debug!(uid = %pod.uid, %error, "pod not annotated with its group");
             }
         }
     }
@@ -322,8 +338,8 @@ impl Desk {
     }
 
     /// The write into a pod of which group it belongs to, unless it says so, or does not wait any more.
-    fn mark(&self, uid: &str, book: &Book) -> Option<BoxFuture<'static, Written>> {
-        let entry = book.get(uid)?;
+    fn mark(&self, member: &Member, book: &Book) -> Option<BoxFuture<'static, Written>> {
+        let entry = book.get(&member.uid)?;
         let (pod, group) = (&entry.pod, entry.group.clone()?);
         let named = pods::annotated_group(pod).as_ref() == Some(&group);
         let placed = is_placed(pod, entry.subgroup.as_deref());
@@ -332,16 +348,16 @@ impl Desk {
         if (named && placed) || late || !self.context.is_leading() {
             return None;
         }
-        let mut metadata = json!({"uid": uid, "annotations": {annotation::POD_GROUP_NAME: group.name()}});
+        let mut metadata = json!({"uid": &*member.uid, "annotations": {annotation::POD_GROUP_NAME: group.name()}});
         if let Some(subgroup) = &entry.subgroup {
             metadata["labels"] = json!({label::SUBGROUP_NAME: subgroup});
         }
-        let (name, uid) = (pod.metadata.name.clone().unwrap_or_default(), uid.to_owned());
+        let (name, member) = (pod.metadata.name.clone().unwrap_or_default(), member.clone());
         let api: Api<Pod> = Api::namespaced(self.context.writes.clone(), group.namespace());
         let write = async move {
             let patch = Patch::Merge(json!({"metadata": metadata}));
             let result = api.patch(&name, &PatchParams::default(), &patch).await;
-            Written::Pod(uid, result.map(drop))
+            Written::Pod(member, result.map(drop))
         };
         Some(write.boxed())
     }

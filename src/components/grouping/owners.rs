@@ -1,35 +1,46 @@
 //! Who owns a pod: reads the chain of owners from the API server, each owner once for all of its pods, and what else rules ask for.
 //!
-//! An owner that may not be read (403) ends the chain below it; that is how kinds unknown to our role are grouped. What was read
+//! An owner that may not be read (403) ends the chain below it; that is how kinds unknown to our role are grouped. So does one that belongs to no
+//! namespace: tenants did not make it, and what it says is not about their pods. What was read
 //! is remembered for a while, so that a burst of pods costs one read and a changed owner is still noticed later.
+//!
+//! Whoever creates a pod writes its references, so nothing of them is trusted: their texts are names or they are not followed, what is remembered
+//! is remembered for the whole reference in its namespace, every read has a deadline, and a namespace has its share of reads and of memory.
 
 use std::collections::HashMap;
-use std::hash::Hash;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use futures::AsyncReadExt;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
+use kube::api::{ApiResource, DynamicObject, GetParams, GroupVersionKind, ListParams, Request};
 use kube::discovery::{self, Scope};
 use kube::{Api, Client};
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::time::timeout;
 use tracing::warn;
+
+mod remembered;
 
 use super::defaults::Defaults;
 use super::karta::Karta;
 use super::rules::{KindName, Reference, RuleError, Wanted};
 use super::workload::{Workload, split_api_version};
+use crate::api::limits;
 use crate::api::names::{annotation, third_party};
+use crate::components::shares::Shares;
+use crate::components::weight;
+use remembered::Remembered;
 
-/// How long an owner that was read counts as read.
-const FRESH: Duration = Duration::from_secs(30);
-/// How long it does if reading it failed, or made no sense: a burst of its pods is one read also then.
-const DOUBTFUL: Duration = Duration::from_secs(1);
-/// More owners than this above one another are a loop or a mistake.
-const DEPTH_MAX: usize = 16;
 /// Owners read at the same time.
-const READS_MAX: usize = 32;
+const READS_MAX: usize = 4 * limits::OWNER_READS_PER_NAMESPACE;
+/// A read that takes longer has failed.
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
+/// Owners that a sentence lists.
+const LISTED_MAX: usize = 8;
+/// What a namespace is called under which is read what concerns all.
+const EVERYBODY: &str = "";
 
 /// What is known of a pod's owners.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,7 +81,10 @@ pub enum OwnerError {
         owners: String,
     },
     /// The chain is a loop, or longer than any real one.
-    #[error("the owners of pod {namespace}/{name} form a loop or a chain of more than {DEPTH_MAX}")]
+    #[error(
+        "the owners of pod {namespace}/{name} form a loop or a chain of more than {}",
+        limits::OWNER_DEPTH
+    )]
     TooDeep {
         /// Namespace of the pod.
         namespace: String,
@@ -82,59 +96,43 @@ pub enum OwnerError {
 #[derive(Clone, Debug)]
 enum Read {
     Object(Arc<Workload>),
+    /// It may not be read, or is nothing that pods inherit from.
     Forbidden,
     /// It was not found, and why.
     Failed(String),
 }
 
-/// An object, and its place among the remembered ones.
-type Slot<T> = Arc<OnceCell<T>>;
-
-/// What was read, for a while.
-struct Remembered<K, T> {
-    slots: Mutex<HashMap<K, (Instant, Slot<T>)>>,
+/// An owner as a reference names it. All of it counts: somebody's wrong reference says nothing about another's right one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Named {
+    object: Reference,
+    uid: String,
 }
 
-impl<K, T> Default for Remembered<K, T> {
-    fn default() -> Self {
+impl Named {
+    fn new(namespace: &str, owner: &OwnerReference) -> Self {
         Self {
-            slots: Mutex::default(),
+            object: Reference {
+                api_version: owner.api_version.clone(),
+                kind: owner.kind.clone(),
+                namespace: namespace.to_owned(),
+                name: owner.name.clone(),
+            },
+            uid: owner.uid.clone(),
         }
     }
-}
 
-impl<K: Clone + Eq + Hash, T> Remembered<K, T> {
-    /// The place of an object: remembered, or new and empty.
-    fn slot(&self, key: &K) -> Slot<T> {
-        let now = Instant::now();
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((since, slot)) = slots.get(key)
-            && now.duration_since(*since) < FRESH
-        {
-            return Arc::clone(slot);
-        }
-        // Old ones are thrown out when the map would grow, so that not each of a burst of new ones sweeps it.
-        if slots.len() == slots.capacity() {
-            slots.retain(|_, (since, _)| now.duration_since(*since) < FRESH);
-        }
-        let slot = Slot::default();
-        slots.insert(key.clone(), (now, Arc::clone(&slot)));
-        slot
-    }
-
-    /// The object is read again when it is asked for next, unless that was just done; whether it will be.
-    fn doubt(&self, key: &K) -> bool {
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_old = slots.get(key).is_some_and(|(since, _)| since.elapsed() >= DOUBTFUL);
-        is_old && slots.remove(key).is_some()
+    fn of(namespace: &str, owner: &Workload) -> Self {
+        Self::new(namespace, &owner.owner_reference())
     }
 }
 
 /// Reads owners, and remembers them.
 pub struct Owners {
     client: Client,
-    reads: Semaphore,
-    owners: Remembered<String, Read>,
+    reads: Shares,
+    patience: Duration,
+    owners: Remembered<Named, Read>,
     objects: Remembered<Reference, Arc<Workload>>,
     kartas: Remembered<KindName, Arc<Vec<Karta>>>,
     defaults: Remembered<(), Arc<Defaults>>,
@@ -148,7 +146,8 @@ impl Owners {
     pub fn new(client: Client, default_priorities: Option<(String, String)>) -> Self {
         Self {
             client,
-            reads: Semaphore::new(READS_MAX),
+            reads: Shares::new(READS_MAX as u32, limits::OWNER_READS_PER_NAMESPACE as u32),
+            patience: READ_TIMEOUT,
             owners: Remembered::default(),
             objects: Remembered::default(),
             kartas: Remembered::default(),
@@ -163,7 +162,11 @@ impl Owners {
     pub fn remembered(&self, pod: &Pod) -> Option<Chain> {
         let mut walk = Walk::from(pod);
         while let Some(owner) = walk.next().ok()? {
-            match self.owners.slot(&owner.uid).get()? {
+            match self
+                .owners
+                .slot(walk.namespace, &Named::new(walk.namespace, owner))
+                .get()?
+            {
                 Read::Forbidden => break,
                 Read::Failed(_) => return None,
                 Read::Object(read) => walk.take(Arc::clone(read)).ok()?,
@@ -179,11 +182,12 @@ impl Owners {
     pub async fn chain(&self, pod: &Pod) -> Result<Chain, OwnerError> {
         let mut walk = Walk::from(pod);
         while let Some(owner) = walk.next()? {
-            if let Some(Read::Failed(_)) = self.owners.slot(&owner.uid).get() {
-                self.owners.doubt(&owner.uid);
+            let (namespace, named) = (walk.namespace, Named::new(walk.namespace, owner));
+            if let Some(Read::Failed(_)) = self.owners.slot(namespace, &named).get() {
+                self.owners.doubt(namespace, &named);
             }
-            let slot = self.owners.slot(&owner.uid);
-            match slot.get_or_init(|| self.read(walk.namespace, owner)).await {
+            let slot = self.owners.slot(namespace, &named);
+            match slot.get_or_init(|| self.read(&named)).await {
                 Read::Forbidden => break,
                 Read::Failed(cause) => return Err(walk.not_found(owner, cause.clone())),
                 Read::Object(read) => walk.take(Arc::clone(read))?,
@@ -192,10 +196,12 @@ impl Owners {
         Ok(walk.end())
     }
 
-    /// Reads these owners again next time: one of them did not make sense, or may have changed since. False if all of them were
-    /// just read.
-    pub fn doubt(&self, chain: &[Arc<Workload>]) -> bool {
-        let doubted = chain.iter().filter(|owner| self.owners.doubt(&owner.uid));
+    /// Reads these owners of a pod of the namespace again next time: one of them did not make sense, or may have changed since. False if all of
+    /// them were just read.
+    pub fn doubt(&self, namespace: &str, chain: &[Arc<Workload>]) -> bool {
+        let doubted = chain
+            .iter()
+            .filter(|owner| self.owners.doubt(namespace, &Named::of(namespace, owner)));
         doubted.count() > 0
     }
 
@@ -204,7 +210,7 @@ impl Owners {
     /// # Errors
     /// If it is not remembered.
     pub fn object(&self, wanted: &Reference) -> Result<Arc<Workload>, RuleError> {
-        let known = self.objects.slot(wanted).get().cloned();
+        let known = self.objects.slot(&wanted.namespace, wanted).get().cloned();
         known.ok_or_else(|| RuleError::Unknown(Wanted::Object(wanted.clone())))
     }
 
@@ -213,7 +219,7 @@ impl Owners {
     /// # Errors
     /// If nothing is remembered.
     pub fn kartas(&self, kind: &KindName) -> Result<Arc<Vec<Karta>>, RuleError> {
-        let known = self.kartas.slot(kind).get().cloned();
+        let known = self.kartas.slot(EVERYBODY, kind).get().cloned();
         known.ok_or_else(|| RuleError::Unknown(Wanted::Kartas(kind.clone())))
     }
 
@@ -225,7 +231,7 @@ impl Owners {
         if self.default_priorities.is_none() {
             return Ok(Arc::default());
         }
-        let known = self.defaults.slot(&()).get().cloned();
+        let known = self.defaults.slot(EVERYBODY, &()).get().cloned();
         known.ok_or(RuleError::Unknown(Wanted::Defaults))
     }
 
@@ -236,15 +242,15 @@ impl Owners {
     pub async fn fetch(&self, wanted: &Wanted) -> Result<(), RuleError> {
         match wanted {
             Wanted::Object(reference) => {
-                let slot = self.objects.slot(reference);
+                let slot = self.objects.slot(&reference.namespace, reference);
                 slot.get_or_try_init(|| self.read_object(reference)).await?;
             }
             Wanted::Kartas(kind) => {
-                let slot = self.kartas.slot(kind);
+                let slot = self.kartas.slot(EVERYBODY, kind);
                 slot.get_or_try_init(|| self.read_kartas(kind)).await?;
             }
             Wanted::Defaults => {
-                let slot = self.defaults.slot(&());
+                let slot = self.defaults.slot(EVERYBODY, &());
                 slot.get_or_init(|| self.read_defaults()).await;
             }
         }
@@ -253,17 +259,17 @@ impl Owners {
 
     async fn read_object(&self, wanted: &Reference) -> Result<Arc<Workload>, RuleError> {
         let Reference {
-            api_version,
-            kind,
-            namespace,
-            name,
+            kind, namespace, name, ..
         } = wanted;
-        let said =
-            |error: kube::Error| RuleError::Workload(format!("failed to get {kind} {namespace}/{name}: {error}"));
-        let _permit = self.reads.acquire().await;
-        let api = self.api(api_version, kind, namespace).await.map_err(said)?;
-        let object = api.get(name).await.map_err(said)?;
-        Ok(Arc::new(Workload::of_object(api_version, kind, object)))
+        let said = |cause: &str| RuleError::Workload(format!("failed to get {kind} {namespace}/{name}: {cause}"));
+        match self.get(wanted).await {
+            Ok((object, weight)) => {
+                self.objects.weighs(namespace, wanted, weight);
+                Ok(object)
+            }
+            Err(Unread::Refused(error)) => Err(said(&error.to_string())),
+            Err(Unread::Failed(cause)) => Err(said(&cause)),
+        }
     }
 
     /// No definitions are no failure: few clusters have any, or let us read them.
@@ -274,12 +280,14 @@ impl Owners {
             (third_party::KARTA_KIND, &kind.kind),
         ];
         let selector = selector.map(|(key, value)| format!("{key}={value}")).join(",");
-        let _permit = self.reads.acquire().await;
-        let found = match self.api("run.ai/v1alpha1", "Karta", "").await {
-            Ok(api) => api.list(&ListParams::default().labels(&selector)).await,
-            Err(error) => Err(error),
-        };
-        let kartas = match found {
+        let _permit = self.reads.take(EVERYBODY, 1).await;
+        let found = timeout(self.patience, async {
+            let (resource, _) = self.resource("run.ai/v1alpha1", "Karta").await?;
+            let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+            api.list(&ListParams::default().labels(&selector)).await
+        });
+        let late = |_| RuleError::Workload("failed to list Kartas: the API server does not answer".to_owned());
+        let kartas = match found.await.map_err(late)? {
             Ok(list) => list.items,
             Err(error) if is_absent(&error) || is_forbidden(&error) => Vec::new(),
             Err(error) => return Err(RuleError::Workload(format!("failed to list Kartas: {error}"))),
@@ -307,29 +315,49 @@ impl Owners {
         }
     }
 
-    async fn read(&self, namespace: &str, owner: &OwnerReference) -> Read {
-        let _permit = self.reads.acquire().await;
-        let found = match self.api(&owner.api_version, &owner.kind, namespace).await {
-            Ok(api) => api.get(&owner.name).await,
-            Err(error) => Err(error),
-        };
-        match found {
-            Ok(object) if object.metadata.uid.as_deref() == Some(&owner.uid) => {
-                Read::Object(Arc::new(Workload::of_object(&owner.api_version, &owner.kind, object)))
+    async fn read(&self, named: &Named) -> Read {
+        match self.get(&named.object).await {
+            Ok((object, weight)) if object.uid == named.uid => {
+                self.owners.weighs(&named.object.namespace, named, weight);
+                Read::Object(object)
             }
-            Ok(_) => Read::Failed(format!("Owner resource with uid {} not found", owner.uid)),
-            Err(error) if is_forbidden(&error) => Read::Forbidden,
-            Err(error) => Read::Failed(error.to_string()),
+            Ok(_) => Read::Failed(format!("Owner resource with uid {} not found", named.uid)),
+            Err(Unread::Refused(error)) if is_forbidden(&error) => Read::Forbidden,
+            Err(Unread::Refused(error)) => Read::Failed(error.to_string()),
+            Err(Unread::Failed(cause)) => Read::Failed(cause),
         }
     }
 
-    /// Where objects of the kind are read.
-    async fn api(&self, api_version: &str, kind: &str, namespace: &str) -> Result<Api<DynamicObject>, kube::Error> {
-        let (resource, scope) = self.resource(api_version, kind).await?;
-        Ok(match scope {
-            Scope::Namespaced => Api::namespaced_with(self.client.clone(), namespace, &resource),
-            Scope::Cluster => Api::all_with(self.client.clone(), &resource),
-        })
+    /// An object, and the memory that it takes.
+    async fn get(&self, wanted: &Reference) -> Result<(Arc<Workload>, usize), Unread> {
+        check_names(wanted).map_err(Unread::Failed)?;
+        let _permit = self.reads.take(&wanted.namespace, 1).await;
+        let late = |_| Unread::Failed("the API server does not answer".to_owned());
+        let text = timeout(self.patience, self.text_of(wanted)).await.map_err(late)??;
+        let failed = |why: &dyn std::fmt::Display| Unread::Failed(format!("it cannot be read: {why}"));
+        let weight = weight::of(&text, weight::Kind::Other, limits::OWNER_BYTES).map_err(|why| failed(&why))?;
+        let object = serde_json::from_slice(&text).map_err(|error| failed(&error))?;
+        let workload = Workload::of_object(&wanted.api_version, &wanted.kind, object);
+        Ok((Arc::new(workload), weight))
+    }
+
+    async fn text_of(&self, wanted: &Reference) -> Result<Vec<u8>, Unread> {
+        let (resource, scope) = self
+            .resource(&wanted.api_version, &wanted.kind)
+            .await
+            .map_err(Unread::Refused)?;
+        if scope == Scope::Cluster {
+            let forbidden = kube::core::Status::failure("it belongs to no namespace", "Forbidden").with_code(403);
+            return Err(Unread::Refused(kube::Error::Api(forbidden.boxed())));
+        }
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &wanted.namespace, &resource);
+        let request = Request::new(api.resource_url()).get(&wanted.name, &GetParams::default());
+        let request = request.map_err(|error| Unread::Failed(error.to_string()))?;
+        let answer = self.client.request_stream(request).await.map_err(Unread::Refused)?;
+        let (mut text, most) = (Vec::new(), limits::OWNER_BYTES as u64 + 1);
+        let read = pin!(answer.take(most)).read_to_end(&mut text).await;
+        read.map_err(|error| Unread::Failed(error.to_string()))?;
+        Ok(text)
     }
 
     /// Where objects of the kind are served. Workload kinds of Kubernetes itself need no discovery.
@@ -383,7 +411,7 @@ impl<'a> Walk<'a> {
     /// If the way goes in a circle.
     pub fn next(&self) -> Result<Option<&OwnerReference>, OwnerError> {
         let Some(owner) = &self.next else { return Ok(None) };
-        if self.chain.len() == DEPTH_MAX || self.chain.iter().any(|seen| seen.uid == owner.uid) {
+        if self.chain.len() == limits::OWNER_DEPTH || self.chain.iter().any(|seen| seen.uid == owner.uid) {
             return Err(OwnerError::TooDeep {
                 namespace: self.namespace.to_owned(),
                 name: self.name.to_owned(),
@@ -440,11 +468,12 @@ fn next_owner(owner: &Workload) -> Result<Option<&OwnerReference>, String> {
             .find(|owner| owner.controller == Some(true))
             .map(Some)
             .ok_or_else(|| {
-                several
-                    .iter()
-                    .map(|owner| format!("{} {}", owner.kind, owner.name))
-                    .collect::<Vec<_>>()
-                    .join(", ")
+                let named = several.iter().map(|owner| format!("{} {}", owner.kind, owner.name));
+                let mut listed: Vec<String> = named.take(LISTED_MAX).collect();
+                if several.len() > LISTED_MAX {
+                    listed.push("…".to_owned());
+                }
+                listed.join(", ")
             }),
     }
 }
@@ -463,6 +492,40 @@ fn opted_out(owner: &Workload) -> bool {
         .annotations
         .get(annotation::SKIP_POD_GROUPER)
         .is_some_and(|value| value == "true")
+}
+
+/// Why an object was not read.
+enum Unread {
+    /// The API server said no.
+    Refused(kube::Error),
+    /// It was not asked, did not answer in time, or what it said cannot be read; and why.
+    Failed(String),
+}
+
+/// Whether the texts of a reference are names: they become part of a path, where anything else would ask for something else.
+fn check_names(wanted: &Reference) -> Result<(), String> {
+    let of = |text: &str, others: &[char]| {
+        let fits = |c: char| c.is_ascii_alphanumeric() || others.contains(&c);
+        !text.is_empty() && text.len() <= 253 && text.chars().all(fits) && !text.starts_with('.')
+    };
+    let (group, version) = split_api_version(&wanted.api_version);
+    let parts = [
+        (
+            "apiVersion",
+            &*wanted.api_version,
+            (group.is_empty() || of(group, &['-', '.'])) && of(version, &[]),
+        ),
+        ("kind", &*wanted.kind, of(&wanted.kind, &[])),
+        ("namespace", &*wanted.namespace, of(&wanted.namespace, &['-'])),
+        ("name", &*wanted.name, of(&wanted.name, &['-', '.', '_', ':'])),
+    ];
+    match parts.iter().find(|(_, _, valid)| !valid) {
+        Some((what, text, _)) => {
+            let start: String = text.chars().take(64).collect();
+            Err(format!("{what} {start:?} is no valid name"))
+        }
+        None => Ok(()),
+    }
 }
 
 /// The kind is not served.

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 
+use crate::api::gpu_request::{self, GpuShare, Part};
+use crate::api::limits;
 use crate::api::names::{annotation, condition as condition_names, node_label, received_resource_type, resource};
 use crate::api::quantity::{self, Amount};
 use crate::components::bus::{Amounts, GroupKey};
@@ -21,9 +23,9 @@ pub struct Sums {
     pub waiting: usize,
 }
 
-/// One pod's part.
+/// One pod's contribution.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Part {
+struct Contribution {
     requested: Amounts,
     allocated: Amounts,
     waiting: bool,
@@ -32,18 +34,18 @@ struct Part {
 /// The parts of all pods and their sums by group.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    parts: HashMap<String, (GroupKey, Part)>,
+    parts: HashMap<String, (GroupKey, Contribution)>,
     sums: HashMap<GroupKey, (usize, Sums)>,
 }
 
 impl Ledger {
-    /// Takes in a pod; returns the groups whose sums changed.
-    pub fn put(&mut self, pod: &Pod, node: Option<&Node>) -> Vec<GroupKey> {
+    /// Takes in a pod and the devices that it claims; returns the groups whose sums changed.
+    pub fn put(&mut self, pod: &Pod, node: Option<&Node>, claimed: &Amounts) -> Vec<GroupKey> {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let Some(group) = pods::annotated_group(pod) else {
             return self.remove(&uid);
         };
-        let part = part(pod, node);
+        let part = part(pod, node, claimed);
         if self
             .parts
             .get(&uid)
@@ -94,7 +96,7 @@ impl Ledger {
     }
 }
 
-fn part(pod: &Pod, node: Option<&Node>) -> Part {
+fn part(pod: &Pod, node: Option<&Node>, claimed: &Amounts) -> Contribution {
     let scheduled = pod
         .status
         .as_ref()
@@ -109,20 +111,22 @@ fn part(pod: &Pod, node: Option<&Node>) -> Part {
         "Running" => (true, true),
         _ => (false, false),
     };
-    let base = container_requests(pod);
+    let mut base = container_requests(pod);
+    combine(&mut base, claimed, Amount::saturating_add);
+    let share = share(pod, &base);
     let with = |extra: Amounts| {
         let mut sum = base.clone();
         combine(&mut sum, &extra, Amount::saturating_add);
         sum
     };
-    Part {
+    Contribution {
         requested: if asks {
-            with(shared_gpu_requested(pod))
+            with(shared_gpu_requested(share))
         } else {
             Amounts::new()
         },
         allocated: if holds {
-            with(shared_gpu_held(pod, node))
+            with(shared_gpu_held(pod, share, node))
         } else {
             Amounts::new()
         },
@@ -136,6 +140,10 @@ fn container_requests(pod: &Pod) -> Amounts {
     let requests = containers.filter_map(|container| container.resources.as_ref()?.requests.as_ref());
     let mut sum = Amounts::new();
     for (name, quantity) in requests.flatten() {
+        if sum.len() >= limits::RESOURCE_NAMES_PER_POD && !sum.contains_key(name) {
+            // The pod is set aside.
+            return Amounts::new();
+        }
         let amount = Amount::of(quantity).unwrap_or_default();
         combine(
             &mut sum,
@@ -146,50 +154,64 @@ fn container_requests(pod: &Pod) -> Amounts {
     sum
 }
 
-fn amount_annotation(pod: &Pod, key: &str) -> Option<Amount> {
-    let (amount, _) = quantity::parse(pod.metadata.annotations.as_ref()?.get(key)?).ok()?;
-    (!amount.is_negative() && !amount.is_zero()).then_some(amount)
-}
-
-fn devices(pod: &Pod) -> i64 {
-    amount_annotation(pod, annotation::GPU_FRACTION_NUM_DEVICES).map_or(1, Amount::units)
+/// The part of a GPU that the pod asks for; whole GPUs go before it.
+fn share(pod: &Pod, base: &Amounts) -> Option<GpuShare> {
+    let whole = [resource::NVIDIA_GPU, resource::AMD_GPU]
+        .iter()
+        .any(|gpu| base.get(*gpu).is_some_and(|amount| !amount.is_zero()));
+    gpu_request::share(pod.metadata.annotations.as_ref()).filter(|_| !whole)
 }
 
 fn single(name: &str, amount: Amount) -> Amounts {
     Amounts::from([(name.to_owned(), amount)])
 }
 
-fn shared_gpu_requested(pod: &Pod) -> Amounts {
-    if let Some(fraction) = amount_annotation(pod, annotation::GPU_FRACTION) {
-        return single(resource::NVIDIA_GPU, fraction.saturating_mul(devices(pod)));
+fn shared_gpu_requested(share: Option<GpuShare>) -> Amounts {
+    match share {
+        Some(GpuShare {
+            part: Part::Fraction(billionths),
+            devices,
+        }) => fraction(billionths, devices),
+        Some(GpuShare {
+            part: Part::Memory(mib),
+            devices,
+        }) => single(resource::GPU_MEMORY, Amount::from_units(mib).saturating_mul(devices)),
+        None => Amounts::new(),
     }
-    let memory = amount_annotation(pod, annotation::GPU_MEMORY);
-    memory
-        .map(|memory| single(resource::GPU_MEMORY, memory.saturating_mul(devices(pod))))
-        .unwrap_or_default()
 }
 
-fn shared_gpu_held(pod: &Pod, node: Option<&Node>) -> Amounts {
+fn fraction(billionths: i64, devices: i64) -> Amounts {
+    let amount = Amount::from_nanos(billionths.into());
+    single(resource::NVIDIA_GPU, amount.saturating_mul(devices))
+}
+
+fn shared_gpu_held(pod: &Pod, share: Option<GpuShare>, node: Option<&Node>) -> Amounts {
     let annotations = pod.metadata.annotations.as_ref();
     let received = annotations.and_then(|annotations| annotations.get(annotation::RECEIVED_RESOURCE_TYPE));
     if received.is_none_or(|received| received != received_resource_type::FRACTION) {
         return Amounts::new();
     }
-    if let Some(fraction) = amount_annotation(pod, annotation::GPU_FRACTION) {
-        return single(resource::NVIDIA_GPU, fraction.saturating_mul(devices(pod)));
+    match (share, node.and_then(gpu_memory)) {
+        (
+            Some(GpuShare {
+                part: Part::Fraction(billionths),
+                devices,
+            }),
+            _,
+        ) => fraction(billionths, devices),
+        (
+            Some(GpuShare {
+                part: Part::Memory(mib),
+                devices,
+            }),
+            Some(of_one),
+        ) => {
+            // Thousandths, rounded up: a status is for people, and never says less than is held.
+            let milli = (Amount::from_units(mib).milli() + of_one - 1) / of_one;
+            single(resource::NVIDIA_GPU, Amount::from_milli(milli).saturating_mul(devices))
+        }
+        _ => Amounts::new(),
     }
-    let (Some(memory), Some(of_one)) = (
-        amount_annotation(pod, annotation::GPU_MEMORY),
-        node.and_then(gpu_memory),
-    ) else {
-        return Amounts::new();
-    };
-    // Thousandths, rounded up: a status is for people, and never says less than is held.
-    let milli = (memory.milli() + of_one - 1) / of_one;
-    single(
-        resource::NVIDIA_GPU,
-        Amount::from_milli(milli).saturating_mul(devices(pod)),
-    )
 }
 
 /// MiB of one GPU of the node.

@@ -10,7 +10,8 @@ use kube::api::ObjectMeta;
 use sha2::{Digest, Sha256};
 
 use super::Settings;
-use crate::api::names::{annotation, condition, label, object, reason, resource};
+use crate::api::gpu_request::{self, GpuShare, Part, WHOLE};
+use crate::api::names::{condition, label, object, reason, resource};
 use crate::api::quantity::{Amount, Format};
 use crate::components::pods;
 use crate::components::watches::Key;
@@ -151,23 +152,10 @@ impl Need {
         if pods::is_bound(pod) || pods::is_finished(pod) || pod.metadata.deletion_timestamp.is_some() {
             return None;
         }
-        let text = |key: &str| pod.annotations().get(key).filter(|text| !text.is_empty());
-        let devices: i64 = match text(annotation::GPU_FRACTION_NUM_DEVICES) {
-            Some(text) => text.parse().ok().filter(|devices| *devices > 0)?,
-            None => 1,
-        };
-        let hundredths = match (text(annotation::GPU_FRACTION), text(annotation::GPU_MEMORY)) {
-            (Some(fraction), _) => {
-                let fraction: f64 = fraction.parse().ok().filter(|f| *f > 0.0 && *f < 1.0)?;
-                #[expect(clippy::cast_possible_truncation, reason = "less than 100")]
-                let hundredths = (fraction * 100.0).round() as i64;
-                hundredths
-            }
-            (None, Some(memory)) => {
-                memory.parse::<u64>().ok().filter(|memory| *memory > 0)?;
-                self.memory_hundredths
-            }
-            (None, None) => return None,
+        let GpuShare { part, devices } = gpu_request::share(pod.metadata.annotations.as_ref())?;
+        let hundredths = match part {
+            Part::Fraction(billionths) => (billionths + WHOLE / 200) / (WHOLE / 100),
+            Part::Memory(_) => self.memory_hundredths,
         };
         let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref());
         let told = conditions
@@ -177,7 +165,7 @@ impl Need {
         let refused = told.map(|told| told.status == "False" && told.reason.as_deref() == Some(reason::UNSCHEDULABLE));
         Some(Waiting {
             pod: Arc::clone(pod),
-            hundredths,
+            hundredths: hundredths.max(1),
             devices,
             unschedulable: refused.unwrap_or(false),
         })
@@ -295,6 +283,7 @@ pub fn scaling_pod(wanted: &For, gpus: i64, settings: &Settings) -> Option<Pod> 
             restart_policy: Some("OnFailure".to_owned()),
             service_account_name: Some(object::SCALE_ADJUST_NAMESPACE.to_owned()),
             automount_service_account_token: Some(false),
+            security_context: Some(pods::with_usual_system_calls()),
             containers: vec![Container {
                 name: label::SCALING_POD_APP.to_owned(),
                 image: Some(settings.image.clone()),

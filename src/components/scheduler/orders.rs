@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, HashMap};
 use crate::api::names::{annotation, reason, received_resource_type};
 use crate::components::Settings;
 use crate::components::bus::{Bind, BindOrder, Evict, GroupKey, Note, Placement, Severity, Step, Subject};
+use crate::components::fractions::users::Share;
 use crate::engine::decision::{Decisions, Eviction, Pipeline};
 use crate::engine::input::GpuKind;
 use crate::mirror::{Mirror, numa};
 
-/// What the binder is to do. Takes the binds and evictions out of the decisions.
-pub fn order(decisions: &mut Decisions, mirror: &Mirror) -> BindOrder {
+/// What the binder is to do, as decided in that term of leadership. Takes the binds and evictions out of the decisions.
+pub fn order(decisions: &mut Decisions, mirror: &Mirror, term: u64) -> BindOrder {
     let binds = std::mem::take(&mut decisions.bind);
     let evictions = std::mem::take(&mut decisions.evict);
     let mut sizes: HashMap<GroupKey, usize> = HashMap::new();
@@ -20,6 +21,7 @@ pub fn order(decisions: &mut Decisions, mirror: &Mirror) -> BindOrder {
     BindOrder {
         binds: binds.into_iter().map(|placement| bind(placement, mirror)).collect(),
         evictions: evictions.into_iter().map(|eviction| evict(eviction, &sizes)).collect(),
+        term,
     }
 }
 
@@ -51,8 +53,11 @@ fn bind(placement: Placement, mirror: &Mirror) -> Bind {
     if !placement.claims.is_empty() {
         steps.push(Step::Claims);
     }
+    let shares = steps.contains(&Step::GpuShare);
+    let pod = mirror.pod(&placement.pod).filter(|_| shares);
     Bind {
         given: mirror.given(&placement),
+        share: pod.map(|pod| Share::of(pod.annotations.iter())).unwrap_or_default(),
         placement,
         annotations,
         steps,
@@ -77,9 +82,10 @@ fn evict(eviction: Eviction, sizes: &HashMap<GroupKey, usize>) -> Evict {
     }
     Evict {
         message: eviction.message(),
+        action: eviction.action,
+        overrules_budgets: !eviction.exceeds.is_empty(),
         pod: eviction.pod,
         group: eviction.group,
-
         details,
     }
 }

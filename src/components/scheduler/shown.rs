@@ -1,23 +1,20 @@
-//! What the scheduler shows of objects as metrics: the fair shares of queues, and who loses pods.
+//! What the scheduler shows of objects as metrics: the fair shares of queues.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
 use crate::api::Queue;
-use crate::api::names::object;
 use crate::components::Context;
 use crate::components::figures::families::{self, Family};
 use crate::components::watches::Stores;
 use crate::engine::Engine;
-use crate::engine::decision::{Eviction, QueueStanding};
+use crate::engine::decision::QueueStanding;
 
 /// Fair shares are shown this long after they may have changed, all at once: cycles come by the hundred, scrapes do not.
 const SHARES_AFTER: Duration = Duration::from_secs(1);
-/// Pod groups of which is shown what they lost. There is no end to pod groups; there must be one to series.
-const GROUPS_MAX: usize = 1_000;
 
 /// What is shown, and what is to be.
 #[derive(Debug, Default)]
@@ -25,8 +22,6 @@ pub struct Shown {
     shares_due: Option<Instant>,
     /// Queues with shares on show.
     queues: HashSet<String>,
-    /// Pod groups on show, the longest there first.
-    groups: VecDeque<String>,
 }
 
 impl Shown {
@@ -58,43 +53,11 @@ impl Shown {
         self.queues = now;
     }
 
-    /// Counts a pod that is evicted.
-    pub fn evicted(&mut self, context: &Context, eviction: &Eviction, stores: &Stores) {
-        let (action, key) = (eviction.action.as_str(), &eviction.group);
-        metrics::counter!("unikai_evicted_pods_total", "action" => action).increment(1);
-        let group = stores.pod_groups.get(key.namespace(), key.name());
-        let uid = group.and_then(|group| group.metadata.uid.clone()).unwrap_or_default();
-        let owner = format!("{}/{}/{uid}", key.namespace(), key.name());
-        let pool = context.settings.node_pool.as_deref();
-        let labels = [
-            ("podgroup", key.name()),
-            ("namespace", key.namespace()),
-            ("uid", &uid),
-            ("nodepool", pool.unwrap_or(object::DEFAULT_NODE_POOL)),
-            ("action", action),
-        ];
-        context
-            .figures
-            .count(&families::POD_GROUP_EVICTED_PODS, &owner, &labels);
-        if self.groups.contains(&owner) {
-            return;
-        }
-        self.groups.push_back(owner);
-        if self.groups.len() > GROUPS_MAX
-            && let Some(oldest) = self.groups.pop_front()
-        {
-            context.figures.forget(&[&families::POD_GROUP_EVICTED_PODS], &oldest);
-        }
-    }
-
     /// Another process leads now, and shows.
     pub fn clear(&mut self, context: &Context) {
         context.figures.clear(&families::FAIR_SHARES);
         metrics::gauge!("unikai_pending_pod_groups").set(0.0);
-        *self = Self {
-            groups: std::mem::take(&mut self.groups),
-            ..Self::default()
-        };
+        *self = Self::default();
     }
 }
 

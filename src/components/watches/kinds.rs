@@ -11,11 +11,12 @@ use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, Stor
 use kube::Resource;
 use serde::de::DeserializeOwned;
 
-use super::{Feed, Store, Stores, watch, watch_metadata};
+use super::charged::Charged;
+use super::{Feed, Key, Store, Stores, watch, watch_metadata};
 use crate::api::{BindRequest, NodeResourceTopology, PodGroup, Queue, Topology};
 use crate::components::Error;
 use crate::components::bus::{Kind, Object, StorageObject};
-use crate::mirror::ConfigMapMeta;
+use crate::mirror::{ConfigMapMeta, bounds};
 
 /// `kubectl apply` keeps the whole manifest here; nobody below needs it.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -35,6 +36,16 @@ pub trait Watched: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned
     }
     /// What is large and never read in this kind only.
     fn trim_more(&mut self) {}
+    /// Puts back what does not change any more, whatever is written into it; says which other objects are to be looked at again.
+    fn settle(&mut self, _before: impl FnOnce() -> Option<Arc<Self>>, _charged: &mut Charged) -> Vec<Key> {
+        Vec::new()
+    }
+    /// The object as it counts now that more is known, if that is different. `first`: nothing but its own words was known.
+    fn again(&self, _charged: &mut Charged, _first: bool) -> Option<Self> {
+        None
+    }
+    /// The object is gone.
+    fn leave(&self, _charged: &mut Charged) {}
 }
 
 macro_rules! watched {
@@ -81,13 +92,25 @@ storage!(VolumeAttachment, VolumeAttachment, Attachment, volume_attachments);
 watched!(Namespace, namespaces);
 watched!(PriorityClass, priority_classes);
 watched!(Queue, queues);
-watched!(PodGroup, pod_groups);
+watched!(
+    PodGroup,
+    pod_groups,
+    fn trim_more(&mut self) {
+        bounds::cut_group(self);
+    }
+);
 watched!(BindRequest, bind_requests);
 watched!(Topology, topologies);
 watched!(DeviceClass, device_classes);
 watched!(ResourceSlice, resource_slices);
 watched!(ResourceClaim, resource_claims);
-watched!(PodDisruptionBudget, pod_disruption_budgets);
+watched!(
+    PodDisruptionBudget,
+    pod_disruption_budgets,
+    fn trim_more(&mut self) {
+        bounds::cut_budget(self);
+    }
+);
 watched!(NodeResourceTopology, node_resource_topologies);
 
 impl Watched for ConfigMapMeta {
@@ -112,15 +135,31 @@ watched!(
         }
     }
 );
-watched!(
-    Pod,
-    pods,
+
+impl Watched for Pod {
+    const KIND: Kind = Kind::Pod;
+    fn object(object: Arc<Self>) -> Object {
+        Object::Pod(object)
+    }
+    fn store(stores: &Stores) -> &Store<Self> {
+        &stores.pods
+    }
     fn trim_more(&mut self) {
         if let Some(annotations) = &mut self.metadata.annotations {
             annotations.remove(LAST_APPLIED);
         }
+        bounds::cut_pod(self);
     }
-);
+    fn settle(&mut self, before: impl FnOnce() -> Option<Arc<Self>>, charged: &mut Charged) -> Vec<Key> {
+        charged.settle(self, before().as_deref())
+    }
+    fn again(&self, charged: &mut Charged, first: bool) -> Option<Self> {
+        charged.again(self, first)
+    }
+    fn leave(&self, charged: &mut Charged) {
+        charged.gone(self);
+    }
+}
 
 /// Watches the kind until a subscriber is gone.
 pub(super) async fn start(kind: Kind, feed: Feed) -> Result<(), Error> {

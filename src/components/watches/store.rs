@@ -12,7 +12,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use tokio::sync::watch;
 
+use super::kinds::Watched;
 use crate::api::{BindRequest, NodeResourceTopology, PodGroup, Queue, Topology};
+use crate::components::bus::Object;
 use crate::mirror::ConfigMapMeta;
 
 /// Namespace and name; the namespace is empty for cluster-scoped objects.
@@ -56,6 +58,7 @@ type Objects<K> = HashMap<String, HashMap<String, Arc<K>>>;
 pub struct Store<K> {
     objects: RwLock<Objects<K>>,
     changes: watch::Sender<()>,
+    listed: watch::Sender<bool>,
 }
 
 impl<K> Default for Store<K> {
@@ -63,6 +66,7 @@ impl<K> Default for Store<K> {
         Self {
             objects: RwLock::default(),
             changes: watch::Sender::default(),
+            listed: watch::Sender::default(),
         }
     }
 }
@@ -122,6 +126,17 @@ impl<K> Store<K> {
         self.changes.subscribe()
     }
 
+    /// Waits until every object has been seen once.
+    pub async fn listed(&self) {
+        // The sender is here, so it does not go.
+        let _ = self.listed.subscribe().wait_for(|listed| *listed).await;
+    }
+
+    /// Every object has been seen once.
+    pub(super) fn set_listed(&self) {
+        self.listed.send_replace(true);
+    }
+
     /// Removes and returns the objects whose key is not to be kept.
     pub(super) fn retain(&self, keep: impl Fn(&Key) -> bool) -> Vec<Arc<K>> {
         let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
@@ -159,17 +174,66 @@ impl<K> Store<K> {
 }
 
 impl<K: Resource> Store<K> {
+    /// The version of every object.
+    pub(super) fn versions(&self) -> HashMap<Key, Option<String>> {
+        let objects = self.read();
+        let all = objects.values().flat_map(HashMap::values);
+        all.map(|object| (Key::of(object.meta()), object.meta().resource_version.clone()))
+            .collect()
+    }
+
     /// Puts an object in; returns the one it replaces.
     pub fn insert(&self, object: Arc<K>) -> Option<Arc<K>> {
         let key = Key::of(object.meta());
-        let stamp = Stamp::of(object.meta());
+        let (stamp, shown) = (Stamp::of(object.meta()), Arc::clone(&object));
         let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
         let previous = objects.entry(key.namespace).or_default().insert(key.name, object);
         drop(objects);
-        if stamp.is_none() || previous.as_ref().and_then(|previous| Stamp::of(previous.meta())) != stamp {
+        // Annotations have no generation.
+        let is_same = |previous: &Arc<K>| {
+            Stamp::of(previous.meta()) == stamp && previous.meta().annotations == shown.meta().annotations
+        };
+        if stamp.is_none() || !previous.as_ref().is_some_and(is_same) {
             self.changes.send_replace(());
         }
         previous
+    }
+}
+
+impl Stores {
+    /// Every object, kind by kind: first what others depend on.
+    pub fn each(&self, tell: &mut dyn FnMut(Object)) {
+        fn all<K: Watched>(stores: &Stores, tell: &mut dyn FnMut(Object)) {
+            for object in K::store(stores).list() {
+                tell(K::object(object));
+            }
+        }
+        let kinds = [
+            all::<Namespace>,
+            all::<PriorityClass>,
+            all::<Node>,
+            all::<Queue>,
+            all::<Topology>,
+            all::<DeviceClass>,
+            all::<ResourceSlice>,
+            all::<ResourceClaim>,
+            all::<StorageClass>,
+            all::<CSIDriver>,
+            all::<CSINode>,
+            all::<CSIStorageCapacity>,
+            all::<PersistentVolume>,
+            all::<PersistentVolumeClaim>,
+            all::<VolumeAttachment>,
+            all::<PodDisruptionBudget>,
+            all::<NodeResourceTopology>,
+            all::<ConfigMapMeta>,
+            all::<PodGroup>,
+            all::<BindRequest>,
+            all::<Pod>,
+        ];
+        for each in kinds {
+            each(self, tell);
+        }
     }
 }
 

@@ -145,9 +145,12 @@ fn feed(client: Client) -> (Feed, Readiness, Arc<Stores>, bus::Inboxes) {
     (
         Feed {
             client,
+            config: watcher::Config::default(),
             stores: Arc::clone(&stores),
             bus,
+            leading: tokio::sync::watch::channel(None).1,
             readiness: handle,
+            charged: Charged::default(),
         },
         readiness,
         stores,
@@ -232,9 +235,9 @@ async fn a_kind_that_is_not_installed_yet_is_named_and_waited_for() {
 fn whoever_waits_for_changes_is_woken_by_a_new_spec_and_not_by_a_status() {
     let store = Store::<Queue>::default();
     let mut changes = store.changes();
-    let mut woken = |uid: &str, generation: i64, parent: &str| {
+    let mut woken = |uid: &str, generation: i64, parent: &str, note: &str| {
         let queue = json!({
-            "metadata": {"name": "a", "uid": uid, "generation": generation},
+            "metadata": {"name": "a", "uid": uid, "generation": generation, "annotations": {"note": note}},
             "spec": {"parentQueue": parent}, "status": {"childQueues": [generation.to_string()]},
         });
         store.insert(Arc::new(serde_json::from_value(queue).unwrap()));
@@ -242,8 +245,9 @@ fn whoever_waits_for_changes_is_woken_by_a_new_spec_and_not_by_a_status() {
         changes.mark_unchanged();
         woken
     };
-    assert!(woken("first", 1, "top"));
-    assert!(!woken("first", 1, "top"));
-    assert!(woken("first", 2, "other"));
-    assert!(woken("second", 2, "other"), "another object of the same name");
+    assert!(woken("first", 1, "top", "x"));
+    assert!(!woken("first", 1, "top", "x"));
+    assert!(woken("first", 2, "other", "x"));
+    assert!(woken("second", 2, "other", "x"), "another object of the same name");
+    assert!(woken("second", 2, "other", "y"), "annotations have no generation");
 }

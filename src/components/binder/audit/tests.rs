@@ -37,7 +37,7 @@ impl World {
         self.see(json!({
             "metadata": {"namespace": "kai-resource-reservation", "name": name, "uid": name,
                 "labels": {"runai-gpu-group": group}, "annotations": {"run.ai/reserve_for_gpu_index": device}},
-            "spec": {"nodeName": "n1", "containers": []}, "status": {"phase": "Running"},
+            "spec": {"nodeName": "n1", "containers": [], "serviceAccountName": "kai-resource-reservation"}, "status": {"phase": "Running"},
         }));
     }
 
@@ -84,4 +84,40 @@ fn more_than_a_device_is_a_breach() {
     assert_eq!(world.breaches().len(), 1);
     world.user("a", json!({"gpu-fraction": "0.7"}), "Succeeded");
     assert!(world.breaches().is_empty(), "one has ended");
+}
+
+#[test]
+fn a_change_is_held_against_what_it_concerns_however_much_there_is() {
+    let mut world = World::new();
+    let groups: Vec<String> = (0..2_000).map(|number| format!("g{number}")).collect();
+    for group in &groups {
+        world.reserve(&format!("r-{group}"), group, &format!("GPU-{group}"));
+    }
+    assert!(world.breaches().is_empty());
+    let id = |group: &str| GroupId {
+        node: "n1".into(),
+        group: group.into(),
+    };
+    let concerned = world.audit.index(&id("g7"), ["GPU-g8".to_owned()].into());
+    assert_eq!(concerned, [id("g7"), id("g8")].into());
+    world.audit.index(&id("g7"), ["GPU-g7".to_owned()].into());
+
+    world.reserve("r-g7", "g7", "GPU-g8");
+    assert_eq!(world.breaches().len(), 2);
+    world.reserve("r-g8", "g8", "GPU-g7");
+    assert!(world.breaches().is_empty(), "{:?}", world.breaches());
+}
+
+#[test]
+fn a_breach_ends_with_the_group_that_broke_the_rule() {
+    let mut world = World::new();
+    world.reserve("r1", "g", "GPU-1");
+    world.reserve("r2", "h", "GPU-1");
+    assert_eq!(world.breaches().len(), 2);
+    let gone = json!({"metadata": {"namespace": "kai-resource-reservation", "name": "r2", "uid": "r2"}});
+    let gone: Pod = serde_json::from_value(gone).unwrap();
+    for id in world.groups.pod_gone(&gone, Instant::now()) {
+        world.audit.look(&id, &world.groups, &world.stores);
+    }
+    assert!(world.breaches().is_empty(), "{:?}", world.breaches());
 }

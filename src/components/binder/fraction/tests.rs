@@ -35,6 +35,7 @@ fn bind(pod: &Pod, portion: i64) -> Bind {
         annotations: BTreeMap::new(),
         steps: Vec::new(),
         given: Default::default(),
+        share: Default::default(),
     }
 }
 
@@ -43,11 +44,11 @@ fn injected() -> Value {
 }
 
 /// The content of the config maps, by name.
-fn told(pod: &Pod, portion: i64, memory: Option<&str>, settings: &fractions::Settings) -> Result<Value, String> {
+fn told(pod: &Pod, portion: i64, memory: Option<&str>, words: Words) -> Result<Value, String> {
     let labels = memory.map(|memory| json!({"nvidia.com/gpu.memory": memory}));
     let node: Node = serde_json::from_value(json!({"metadata": {"name": "n1", "labels": labels}})).unwrap();
     let devices = ["GPU-a".to_owned(), "GPU-b".to_owned()];
-    let maps = config_maps(&bind(pod, portion), pod, Some(&node), &devices, settings)?;
+    let maps = config_maps(&bind(pod, portion), pod, Some(&node), &devices, words)?;
     let named = maps
         .into_iter()
         .map(|map| (map.metadata.name.unwrap(), json!(map.data)));
@@ -57,7 +58,7 @@ fn told(pod: &Pod, portion: i64, memory: Option<&str>, settings: &fractions::Set
 #[test]
 fn a_container_is_told_its_devices_and_its_portion() {
     let pod = pod(json!({"runai/shared-gpu-configmap": "p"}), injected());
-    let told = told(&pod, WHOLE / 4, None, &fractions::Settings::default());
+    let told = told(&pod, WHOLE / 4, None, Words::default());
     let main = json!({"NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b", "RUNAI_NUM_OF_GPUS": "0.25", "GPU_PORTION": "0.25"});
     assert_eq!(told, Ok(json!({"p-0": main, "p-0-evar": {}})));
 }
@@ -65,13 +66,7 @@ fn a_container_is_told_its_devices_and_its_portion() {
 #[test]
 fn a_named_init_container_has_config_maps_of_its_own_name() {
     let annotations = json!({"runai/shared-gpu-configmap": "p", "gpu-fraction-container-name": "gpu-init"});
-    let told = told(
-        &pod(annotations, injected()),
-        WHOLE / 4,
-        None,
-        &fractions::Settings::default(),
-    )
-    .unwrap();
+    let told = told(&pod(annotations, injected()), WHOLE / 4, None, Words::default()).unwrap();
     assert_eq!(
         told.as_object().unwrap().keys().collect::<Vec<_>>(),
         ["p-i0", "p-i0-evar"]
@@ -81,7 +76,7 @@ fn a_named_init_container_has_config_maps_of_its_own_name() {
 #[test]
 fn a_pod_that_no_webhook_has_seen_gets_its_devices_directly() {
     let pod = pod(json!({"runai/shared-gpu-configmap": "p"}), json!([]));
-    let told = told(&pod, WHOLE / 4, None, &fractions::Settings::default()).unwrap();
+    let told = told(&pod, WHOLE / 4, None, Words::default()).unwrap();
     assert_eq!(told["p-0-evar"], json!({"NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b"}));
     assert_eq!(told["p-0"]["NVIDIA_VISIBLE_DEVICES"], json!(null));
 }
@@ -89,11 +84,11 @@ fn a_pod_that_no_webhook_has_seen_gets_its_devices_directly() {
 #[test]
 fn cdi_has_names_of_its_own_for_devices() {
     let pod = pod(json!({"runai/shared-gpu-configmap": "p"}), injected());
-    let settings = fractions::Settings {
+    let words = Words {
         cdi: true,
-        ..fractions::Settings::default()
+        hami_core: false,
     };
-    let told = told(&pod, WHOLE / 4, None, &settings).unwrap();
+    let told = told(&pod, WHOLE / 4, None, words).unwrap();
     let devices = "k8s.device-plugin.nvidia.com/gpu=GPU-a,k8s.device-plugin.nvidia.com/gpu=GPU-b";
     assert_eq!(told["p-0"]["NVIDIA_VISIBLE_DEVICES"], devices);
 }
@@ -101,12 +96,12 @@ fn cdi_has_names_of_its_own_for_devices() {
 #[test]
 fn hami_core_is_told_a_limit_or_the_bind_fails() {
     let pod = pod(json!({"runai/shared-gpu-configmap": "p"}), injected());
-    let settings = fractions::Settings {
+    let words = Words {
+        cdi: false,
         hami_core: true,
-        ..fractions::Settings::default()
     };
     let limit = |portion, memory| {
-        told(&pod, portion, memory, &settings).map(|told| told["p-0"]["CUDA_DEVICE_MEMORY_LIMIT"].clone())
+        told(&pod, portion, memory, words).map(|told| told["p-0"]["CUDA_DEVICE_MEMORY_LIMIT"].clone())
     };
     assert_eq!(limit(WHOLE * 27 / 100, Some("15360")), Ok(json!("4147m")));
     assert_eq!(limit(WHOLE / 2, Some("81920")), Ok(json!("40960m")));
@@ -117,13 +112,7 @@ fn hami_core_is_told_a_limit_or_the_bind_fails() {
 
 #[test]
 fn a_pod_without_the_name_of_its_config_maps_cannot_be_told() {
-    let why = told(
-        &pod(json!({}), injected()),
-        WHOLE / 4,
-        None,
-        &fractions::Settings::default(),
-    )
-    .unwrap_err();
+    let why = told(&pod(json!({}), injected()), WHOLE / 4, None, Words::default()).unwrap_err();
     assert!(why.contains("no desired configmap name found in pod team/a"), "{why}");
 }
 
@@ -149,4 +138,13 @@ fn labels_name_the_groups_and_no_others() {
         changes(&pod, &["g", "h"]),
         json!({"runai-gpu-group": null, "runai-gpu-group/g": "g", "runai-gpu-group/h": "h"})
     );
+}
+
+#[test]
+fn a_name_of_config_maps_that_is_none_is_said() {
+    for hostile in ["../secrets/x", "p?dryRun=All", "P", "-p", "p..q", "", &"p".repeat(250)] {
+        let pod = pod(json!({"runai/shared-gpu-configmap": hostile}), injected());
+        let why = told(&pod, WHOLE / 4, None, Words::default()).unwrap_err();
+        assert!(why.contains("gives no valid name of a config map"), "{hostile}: {why}");
+    }
 }

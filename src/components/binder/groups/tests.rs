@@ -7,6 +7,10 @@ use super::*;
 struct World {
     groups: Groups,
     now: Instant,
+    /// The reservation pods as last seen, by group.
+    reservations: BTreeMap<String, Pod>,
+    /// Users written down on them and taken off again, in order: group, added, taken off.
+    written: Vec<(String, Vec<String>, Vec<String>)>,
 }
 
 fn id(group: &str) -> GroupId {
@@ -25,7 +29,7 @@ fn reservation(group: &str, device: Option<&str>) -> Pod {
     object(json!({
         "metadata": {"namespace": "kai-resource-reservation", "name": format!("r-{group}"), "uid": format!("r-{group}"),
             "labels": {"app": "kai-resource-reservation", "runai-gpu-group": group}, "annotations": annotations},
-        "spec": {"nodeName": "n1", "containers": []}, "status": {"phase": "Running"},
+        "spec": {"nodeName": "n1", "containers": [], "serviceAccountName": "kai-resource-reservation"}, "status": {"phase": "Running"},
     }))
 }
 
@@ -34,6 +38,11 @@ fn user(name: &str, labels: &Value, phase: &str) -> Pod {
         "metadata": {"namespace": "team", "name": name, "uid": name, "labels": labels, "annotations": {"gpu-fraction": "0.5"}},
         "spec": {"nodeName": "n1", "containers": []}, "status": {"phase": phase},
     }))
+}
+
+/// What a pod of [`user`] asks for.
+fn half() -> Share {
+    Share::of([("gpu-fraction", "0.5")].into_iter())
 }
 
 fn reference(name: &str) -> PodRef {
@@ -45,6 +54,8 @@ impl World {
         let mut world = Self {
             groups: Groups::new(Duration::from_secs(40)),
             now: Instant::now(),
+            reservations: BTreeMap::new(),
+            written: Vec::new(),
         };
         world.groups.set_active(true, world.now);
         world
@@ -53,17 +64,62 @@ impl World {
     fn ask(&mut self, pod: &str, group: &str) -> oneshot::Receiver<Result<String, String>> {
         let (answer, device) = oneshot::channel();
         self.groups.open(&pod.into(), &[id(group)]);
-        self.groups.ask(&id(group), Vec::new(), answer, self.now);
+        let user = User {
+            namespace: "team".to_owned(),
+            name: pod.to_owned(),
+            share: half(),
+        };
+        let user = (pod.to_owned(), user);
+        self.groups.ask(&id(group), user, Vec::new(), answer, self.now);
         device
     }
 
     fn see(&mut self, pod: &Pod) {
+        if reservation::is_one(pod) {
+            self.reservations
+                .insert(pod.labels()["runai-gpu-group"].clone(), pod.clone());
+        }
         self.groups.pod(pod, self.now);
     }
 
+    /// What is to be done then. Users are written down at once, and that is not among it.
     fn after(&mut self, time: Duration) -> Vec<Command> {
         self.now += time;
-        self.groups.due(self.now)
+        let mut commands = Vec::new();
+        loop {
+            let (records, others): (Vec<_>, Vec<_>) = self
+                .groups
+                .due(self.now)
+                .into_iter()
+                .partition(|command| matches!(command, Command::Record { .. }));
+            commands.extend(others);
+            if records.is_empty() {
+                return commands;
+            }
+            records.into_iter().for_each(|command| self.write(command));
+        }
+    }
+
+    fn write(&mut self, command: Command) {
+        let Command::Record { id, add, gone, .. } = command else {
+            unreachable!("only these are passed");
+        };
+        let pod = self.reservations.get_mut(&*id.group).expect("it is there");
+        let annotations = pod.annotations_mut();
+        annotations.extend(add.iter().map(|(uid, user)| users::annotation(uid, user)));
+        gone.iter().for_each(|uid| drop(annotations.remove(&users::key(uid))));
+        let pod = pod.clone();
+        self.groups.recorded(&id, Ok(&pod), self.now);
+        self.written
+            .push((id.group.to_string(), add.into_keys().collect(), gone));
+    }
+
+    /// A process that knows nothing, and is shown what is there.
+    fn restarted(&self, users: &[Pod]) -> Self {
+        let mut world = Self::new();
+        self.reservations.values().for_each(|pod| world.see(pod));
+        users.iter().for_each(|pod| world.see(pod));
+        world
     }
 
     fn at_once(&mut self) -> Vec<Command> {
@@ -246,4 +302,128 @@ fn if_none_can_be_made_the_users_go() {
         &world.after(Duration::from_secs(3))[..],
         [Command::Evict { .. }]
     ));
+}
+
+#[test]
+fn a_pod_that_names_more_groups_than_there_can_be_devices_stays_where_it_was() {
+    let mut world = World::new();
+    world.see(&reservation("a", Some("GPU-1")));
+    world.see(&user("p", &json!({"runai-gpu-group": "a"}), "Running"));
+    let many: serde_json::Map<String, Value> = (0..5_000)
+        .map(|number| (format!("runai-gpu-group/g{number}"), json!(format!("g{number}"))))
+        .collect();
+    let concerned = world.groups.pod(&user("p", &json!(many), "Running"), world.now);
+    assert_eq!(concerned, [], "nothing is to be done for it");
+    assert_eq!(world.groups.groups.len(), 1);
+    assert!(world.groups.groups[&id("a")].users.contains_key("p"));
+    world.see(&user("p", &json!(many), "Succeeded"));
+    assert!(
+        world.groups.groups[&id("a")].users.is_empty(),
+        "it has ended all the same"
+    );
+}
+
+/// The API server sees a user of the device that the watches do not count as one.
+#[test]
+fn a_reservation_that_may_not_go_is_asked_about_less_and_less() {
+    let mut world = World::new();
+    let mut until_asked = |news: bool| {
+        if news {
+            world.see(&reservation("g", Some("GPU-1")));
+        }
+        let mut seconds = 0;
+        while world.after(SECOND).is_empty() {
+            seconds += 1;
+            assert!(seconds < 400, "it is asked about again in the end");
+        }
+        world.groups.given_up(&id("g"), world.now);
+        seconds
+    };
+    let first = until_asked(true);
+    let waits: Vec<u64> = (0..10).map(|_| until_asked(false)).collect();
+    assert!(waits.is_sorted() && waits[0] >= first && waits[8] > 250, "{waits:?}");
+    assert!(waits.iter().all(|seconds| *seconds <= 301), "{waits:?}");
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn who_is_to_use_a_group_stands_on_its_reservation_pod_before_it_learns_the_device() {
+    let mut world = World::new();
+    let mut first = world.ask("a", "g");
+    let commands = world.at_once();
+    let [Command::Make { users, .. }] = &commands[..] else {
+        panic!("{commands:?}");
+    };
+    assert_eq!(
+        users.keys().collect::<Vec<_>>(),
+        ["a"],
+        "the first is there from the start"
+    );
+    let mut made = reservation("g", Some("GPU-1"));
+    made.annotations_mut()
+        .extend(users.iter().map(|(uid, user)| users::annotation(uid, user)));
+    world.see(&made);
+    world.groups.made(&id("g"), Ok(&made), world.now);
+    world.at_once();
+    assert_eq!(first.try_recv(), Ok(Ok("GPU-1".to_owned())));
+    assert!(world.written.is_empty(), "nothing is written twice");
+    let mut second = world.ask("b", "g");
+    let commands = world.groups.due(world.now);
+    assert!(matches!(&commands[..], [Command::Record { .. }]));
+    assert!(second.try_recv().is_err(), "not before it is written");
+    commands.into_iter().for_each(|command| world.write(command));
+    world.at_once();
+    assert_eq!(second.try_recv(), Ok(Ok("GPU-1".to_owned())));
+    assert_eq!(world.written, [("g".to_owned(), vec!["b".to_owned()], Vec::new())]);
+}
+
+#[test]
+fn who_was_not_bound_after_all_is_taken_off_and_who_has_gone_with_the_next_that_comes() {
+    let mut world = World::new();
+    world.see(&reservation("g", Some("GPU-1")));
+    let _asks = (world.ask("a", "g"), world.ask("b", "g"));
+    world.at_once();
+    world.groups.close(&reference("a"), &[id("g")], true, world.now);
+    world.groups.close(&reference("b"), &[id("g")], false, world.now);
+    world.at_once();
+    let all = |names: &[&str]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(world.written.last(), Some(&("g".to_owned(), all(&[]), all(&["b"]))));
+    let _asks = world.ask("c", "g");
+    world.at_once();
+    world
+        .groups
+        .pod_gone(&user("a", &json!({"runai-gpu-group": "g"}), "Running"), world.now);
+    let writes = world.written.len();
+    world.at_once();
+    assert_eq!(world.written.len(), writes, "that can wait");
+    let _asks = world.ask("d", "g");
+    world.at_once();
+    assert_eq!(world.written.last(), Some(&("g".to_owned(), all(&["d"]), all(&["a"]))));
+}
+
+#[test]
+fn a_bind_whose_pod_cannot_be_written_down_fails() {
+    let mut world = World::new();
+    world.see(&reservation("g", Some("GPU-1")));
+    let mut asks = world.ask("a", "g");
+    assert!(matches!(&world.groups.due(world.now)[..], [Command::Record { .. }]));
+    world.groups.recorded(&id("g"), Err("conflict".to_owned()), world.now);
+    assert_eq!(asks.try_recv(), Ok(Err("conflict".to_owned())));
+}
+
+#[test]
+fn a_new_process_learns_from_a_reservation_pod_in_trouble_which_device_its_users_have() {
+    let labels = json!({"runai-gpu-group": "g"});
+    let mut before = World::new();
+    let mut leaving = reservation("g", Some("GPU-1"));
+    leaving.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+    before.see(&leaving);
+    let mut world = before.restarted(&[user("a", &labels, "Running")]);
+    assert!(world.at_once().is_empty());
+    world.groups.pod_gone(&leaving, world.now);
+    assert!(
+        matches!(&world.at_once()[..], [Command::Make { .. }]),
+        "for the same device"
+    );
 }

@@ -29,6 +29,7 @@ fn decided() -> Bind {
         annotations: [("received-resource-type".to_owned(), "Fraction".to_owned())].into(),
         steps: vec![Step::GpuShare],
         given: Default::default(),
+        share: Share::of([("gpu-fraction", "0.5"), ("gpu-fraction-num-devices", "2")].into_iter()),
     }
 }
 

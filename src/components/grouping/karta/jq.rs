@@ -1,9 +1,14 @@
 //! Queries in the language of jq, as far as they are bounded and change nothing: whatever an administrator writes ends soon.
+//!
+//! What they read is written by tenants, so nothing of it may decide how much work there is: patterns and separators are part of the query, what is
+//! multiplied is a number for sure (texts would be repeated), nothing is folded (each step could double what there is), and a query that goes
+//! through lists within lists of the whole object is not asked of a large one.
 
 use jaq_core::data::JustLut;
 use jaq_core::load::lex::StrPart;
 use jaq_core::load::parse::{BinaryOp, Pattern, Term};
 use jaq_core::load::{self, Arena, File, Loader};
+use jaq_core::ops::Math;
 use jaq_core::path::{Part, Path};
 use jaq_core::{Compiler, Ctx, Vars, compile, unwrap_valr};
 use jaq_json::Val;
@@ -19,26 +24,55 @@ const ALLOWED: &[&str] = &[
     "flatten", "first", "last", "nth", "limit", "isempty", "index", "rindex", "indices", "floor", "ceil", "round", "abs", "values",
     "nulls", "strings", "numbers", "booleans", "arrays", "objects", "scalars", "iterables", "explode", "implode", "getpath",
 ];
+/// Filters whose arguments must be texts of the query itself: patterns, separators, replacements.
+const LITERAL: &[&str] = &[
+    "test", "match", "capture", "scan", "sub", "gsub", "split", "join", "index", "rindex", "indices",
+];
+/// Filters that give a number or nothing.
+const NUMBERS: &[&str] = &["length", "tonumber", "numbers", "floor", "ceil", "round"];
+/// Filters that look at each element.
+const EACH: &[&str] = &[
+    "map",
+    "any",
+    "all",
+    "min_by",
+    "max_by",
+    "sort_by",
+    "group_by",
+    "unique_by",
+    "with_entries",
+];
 /// A query with more results than this is a mistake.
 const RESULTS_MAX: usize = 1000;
+/// Steps that a query may come to, as far as they can be foreseen.
+const STEPS_MAX: usize = 10_000_000;
 
 /// Why a query gave no answer.
 pub type Failed = String;
 
 /// An object to ask.
-pub struct Subject(Val);
+pub struct Subject {
+    object: Val,
+    /// How many values it consists of.
+    values: usize,
+}
 
 impl Subject {
     /// The object, in the form that queries read.
     #[must_use]
     pub fn new(object: Value) -> Self {
-        Self(serde_json::from_value(object).unwrap_or_default())
+        Self {
+            values: values(&object),
+            object: serde_json::from_value(object).unwrap_or_default(),
+        }
     }
 }
 
 /// A query that is known to be harmless.
 pub struct Query {
     code: String,
+    /// It goes through all of the object so many times within one another.
+    loops: u32,
     filter: compile::Filter<jaq_core::Native<JustLut<Val>>>,
 }
 
@@ -64,6 +98,7 @@ impl Query {
         let filter = Compiler::default().with_funs(funs).compile(modules);
         Ok(Self {
             code: code.to_owned(),
+            loops: Work::of(&term).loops(),
             filter: filter.map_err(|_| format!("{code:?} calls what jq does not have"))?,
         })
     }
@@ -73,8 +108,14 @@ impl Query {
     /// # Errors
     /// If the query does not fit the object, or has too many results.
     pub fn run(&self, subject: &Subject) -> Result<Vec<Value>, Failed> {
+        if subject.values.saturating_pow(self.loops) > STEPS_MAX {
+            return Err(format!(
+                "the object is too large for {}: it has {} values",
+                self.code, subject.values
+            ));
+        }
         let context = Ctx::<JustLut<Val>>::new(&self.filter.lut, Vars::new([]));
-        let results = self.filter.id.run((context, subject.0.clone())).map(unwrap_valr);
+        let results = self.filter.id.run((context, subject.object.clone())).map(unwrap_valr);
         let mut found = Vec::new();
         for result in results {
             let result = result.map_err(|error| format!("{}: {error}", self.code))?;
@@ -113,6 +154,117 @@ impl Query {
     }
 }
 
+/// How many values there are in a value, itself included.
+fn values(value: &Value) -> usize {
+    1 + match value {
+        Value::Array(items) => items.iter().map(values).sum(),
+        Value::Object(fields) => fields.values().map(values).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
+    }
+}
+
+/// How a query goes through lists.
+#[derive(Clone, Copy, Default)]
+struct Work {
+    /// Lists that it goes through.
+    lists: u32,
+    /// It may come back to the whole object while it does, or combine each element of one list with each of another.
+    combines: bool,
+}
+
+impl Work {
+    /// Going through lists within lists looks at each value once; only where the query combines them, one list's length times the other's.
+    fn loops(self) -> u32 {
+        if self.combines { self.lists.max(1) } else { 1 }
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self {
+            lists: self.lists.saturating_add(other.lists),
+            combines: self.combines || other.combines,
+        }
+    }
+
+    /// All of them; combined with one another where several go through lists.
+    fn each_with_each(all: impl Iterator<Item = Self>) -> Self {
+        let all: Vec<Self> = all.collect();
+        let several = all.iter().filter(|work| work.lists > 0).count() > 1;
+        let sum = all.into_iter().fold(Self::default(), Self::and);
+        Self {
+            combines: sum.combines || several,
+            ..sum
+        }
+    }
+
+    fn of(term: &Term<&str>) -> Self {
+        let list = |lists| Self { lists, combines: false };
+        match term {
+            Term::Id | Term::Recurse | Term::Num(_) | Term::Break(_) | Term::Var(_) | Term::Def(..) => Self::default(),
+            Term::Str(_, parts) => Self::each_with_each(parts.iter().filter_map(|part| match part {
+                StrPart::Term(term) => Some(Self::of(term)),
+                StrPart::Str(_) | StrPart::Char(_) => None,
+            })),
+            Term::Arr(inside) => inside.as_deref().map(Self::of).unwrap_or_default(),
+            Term::Obj(entries) => {
+                let terms = entries
+                    .iter()
+                    .flat_map(|(key, value)| std::iter::once(key).chain(value));
+                Self::each_with_each(terms.map(Self::of))
+            }
+            Term::Neg(inside) | Term::Label(_, inside) => Self::of(inside),
+            Term::BinOp(left, BinaryOp::Pipe(Some(_)), right) => {
+                let both = Self::of(left).and(Self::of(right));
+                Self { combines: true, ..both }
+            }
+            Term::BinOp(left, BinaryOp::Pipe(None) | BinaryOp::Comma | BinaryOp::Alt, right) => {
+                Self::of(left).and(Self::of(right))
+            }
+            Term::BinOp(left, _, right) => Self::each_with_each([Self::of(left), Self::of(right)].into_iter()),
+            Term::Fold(_, over, _, terms) => terms.iter().map(Self::of).fold(Self::of(over), Self::and),
+            Term::TryCatch(inside, catch) => {
+                let catch = catch.as_deref().map(Self::of).unwrap_or_default();
+                Self::of(inside).and(catch)
+            }
+            Term::IfThenElse(cases, otherwise) => {
+                let cases = cases
+                    .iter()
+                    .flat_map(|(condition, then)| [Self::of(condition), Self::of(then)]);
+                let otherwise = otherwise.as_deref().map(Self::of).unwrap_or_default();
+                cases.fold(otherwise, Self::and)
+            }
+            Term::Call(name, arguments) => {
+                let arguments = Self::each_with_each(arguments.iter().map(Self::of));
+                list(u32::from(EACH.contains(name))).and(arguments)
+            }
+            Term::Path(of, Path(parts)) => {
+                let parts = parts.iter().map(|(part, _)| match part {
+                    Part::Index(index) => Self::of(index),
+                    Part::Range(None, None) => list(1),
+                    Part::Range(from, to) => Self::each_with_each(from.iter().chain(to).map(Self::of)),
+                });
+                parts.fold(Self::of(of), Self::and)
+            }
+        }
+    }
+}
+
+/// Whether the term gives a number for sure, or nothing.
+fn is_number(term: &Term<&str>) -> bool {
+    match term {
+        Term::Num(_) => true,
+        Term::Neg(inside) => is_number(inside),
+        Term::BinOp(left, BinaryOp::Math(_) | BinaryOp::Alt, right) => is_number(left) && is_number(right),
+        Term::BinOp(_, BinaryOp::Pipe(_), right) => is_number(right),
+        Term::Call(name, arguments) => arguments.is_empty() && NUMBERS.contains(name),
+        _ => false,
+    }
+}
+
+/// Whether the term is a text that stands in the query.
+fn is_literal(term: &Term<&str>) -> bool {
+    matches!(term, Term::Str(None, parts) if !parts.iter().any(|part| matches!(part, StrPart::Term(_))))
+}
+
 /// Whether all of the term is harmless.
 fn check(term: &Term<&str>) -> Result<(), String> {
     match term {
@@ -131,14 +283,15 @@ fn check(term: &Term<&str>) -> Result<(), String> {
         Term::Neg(inside) | Term::Label(_, inside) => check(inside),
         Term::BinOp(left, operator, right) => {
             check_operator(operator)?;
+            if matches!(operator, BinaryOp::Math(Math::Mul)) && !(is_number(left) && is_number(right)) {
+                return Err(
+                    "what is multiplied must be numbers for sure, as in `(.a | numbers) * (.b | numbers)`".to_owned(),
+                );
+            }
             check(left)?;
             check(right)
         }
-        Term::Fold(_, over, pattern, terms) => {
-            check(over)?;
-            check_pattern(pattern)?;
-            terms.iter().try_for_each(check)
-        }
+        Term::Fold(..) => Err("`reduce` and `foreach` are not allowed".to_owned()),
         Term::TryCatch(inside, catch) => {
             check(inside)?;
             catch.as_deref().map_or(Ok(()), check)
@@ -153,6 +306,9 @@ fn check(term: &Term<&str>) -> Result<(), String> {
         Term::Call(name, arguments) => {
             if !ALLOWED.contains(name) && !name.starts_with('@') {
                 return Err(format!("`{name}` is not allowed"));
+            }
+            if LITERAL.contains(name) && !arguments.iter().all(is_literal) {
+                return Err(format!("the arguments of `{name}` must be texts"));
             }
             arguments.iter().try_for_each(check)
         }

@@ -55,6 +55,47 @@ fn queries_read_and_do_nothing_else() {
     assert!(answers(".list[]", many).unwrap_err().contains("1000 results"));
 }
 
+/// The objects are tenants', the queries administrators'.
+#[test]
+fn no_object_decides_how_much_work_a_query_is() {
+    for harmful in [
+        ".a * .b",
+        ".a * 1000000000",
+        "1000000 * (1000000 * .a)",
+        "reduce .a[] as $x (.; . + .)",
+        "foreach .a[] as $x (.; . + .)",
+        "test(.pattern)",
+        r#"gsub("a"; .b)"#,
+        r#"gsub("a"; "\(.b)")"#,
+        "join(.a)",
+        "indices(.a)",
+    ] {
+        assert!(Query::new(harmful).is_err(), "{harmful}");
+    }
+    let product = answers("(.a | numbers) * (.b | tonumber)", json!({"a": 3, "b": "4"}));
+    assert_eq!(product, Ok(vec![json!(12)]));
+    assert_eq!(
+        answers(r#".a | split("-") | join("+")"#, json!({"a": "x-y"})),
+        Ok(vec![json!("x+y")])
+    );
+
+    let large = json!({"a": vec![1; 20_000]});
+    for combined in [
+        "[.a[] as $x | .a[] | . + $x] | length",
+        "[.a[] + .a[]] | length",
+        "[{x: .a[], y: .a[]}] | length",
+        "[.. ] | length",
+    ] {
+        assert!(answers(combined, large.clone()).is_err(), "{combined}");
+    }
+    assert_eq!(answers("[.a[] | . + 1] | length", large), Ok(vec![json!(20_000)]));
+    let small = json!({"a": [1, 2]});
+    assert_eq!(
+        answers("[.a[] as $x | .a[] | . + $x] | length", small),
+        Ok(vec![json!(4)])
+    );
+}
+
 fn kind() -> KindName {
     KindName {
         group: "jobs.example.com".to_owned(),

@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use futures::FutureExt;
 use http::{Request, Response};
 use kube::client::Body;
 use serde_json::{Value, json};
@@ -23,12 +24,16 @@ fn cluster(objects: &[(&str, Value)]) -> (Owners, Arc<AtomicUsize>) {
             .iter()
             .find(|(end, _)| path.ends_with(end.as_str()))
             .map(|(_, object)| object.clone());
+        let hangs = path.contains(HANGS);
         let (code, body) = match object {
             Some(Value::Null) => (403, status(403, "Forbidden")),
             Some(object) => (200, object),
             None => (404, status(404, "NotFound")),
         };
         async move {
+            if hangs {
+                std::future::pending::<()>().await;
+            }
             let response = Response::builder()
                 .status(code)
                 .header("content-type", "application/json");
@@ -37,6 +42,9 @@ fn cluster(objects: &[(&str, Value)]) -> (Owners, Arc<AtomicUsize>) {
     });
     (Owners::new(Client::new(service, "ns"), None), reads)
 }
+
+/// Reads of such paths are never answered.
+const HANGS: &str = "hangs";
 
 fn status(code: u16, reason: &str) -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "message": reason, "code": code})
@@ -172,4 +180,113 @@ async fn an_owner_can_keep_the_grouper_away() {
         names(&owners, &pod(&[reference("Job", "j")])).await,
         Ok(vec!["opted out".to_owned()])
     );
+}
+
+fn pod_in(namespace: &str, owners: &[Value]) -> Pod {
+    let mut pod = pod(owners);
+    pod.metadata.namespace = Some(namespace.to_owned());
+    pod
+}
+
+#[tokio::test]
+async fn a_reference_that_is_no_name_asks_the_api_server_nothing() {
+    let (owners, reads) = cluster(&[]);
+    let changed = |key: &str, value: &str| {
+        let mut reference = reference("Job", "j");
+        reference[key] = json!(value);
+        reference
+    };
+    let long = "n".repeat(254);
+    let hostile = [
+        ("name", "?watch=true"),
+        ("name", ""),
+        ("name", ".."),
+        ("name", "j/status"),
+        ("name", "j#"),
+        ("name", "%2e%2e"),
+        ("name", &long),
+        ("kind", "Job?watch=true&"),
+        ("kind", "../secret"),
+        ("apiVersion", "batch/v1/namespaces/other"),
+        ("apiVersion", "../v1"),
+        ("apiVersion", ""),
+    ];
+    for (key, value) in hostile {
+        let said = names(&owners, &pod(&[changed(key, value)])).await.unwrap_err();
+        assert!(said.contains("is no valid name"), "{key}={value}: {said}");
+    }
+    assert_eq!(reads.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn what_a_wrong_reference_found_says_nothing_about_right_ones() {
+    let (owners, _) = cluster(&[
+        ("/namespaces/ns/jobs/j", object("Job", "j", &[])),
+        ("/deployments/secret", Value::Null),
+    ]);
+    let mut foreign = reference("Deployment", "secret");
+    foreign["uid"] = json!("uid-j");
+    assert_eq!(names(&owners, &pod(&[foreign])).await, Ok(vec![]));
+    let elsewhere = pod_in("other", &[reference("Job", "j")]);
+    assert!(names(&owners, &elsewhere).await.is_err());
+    let right = names(&owners, &pod(&[reference("Job", "j")])).await;
+    assert_eq!(right, Ok(vec!["Job j".to_owned()]));
+}
+
+#[tokio::test]
+async fn reads_that_hang_keep_no_other_namespace_waiting_and_end() {
+    let (mut owners, _) = cluster(&[("/jobs/j", object("Job", "j", &[]))]);
+    let hanging: Vec<Pod> = (0..100)
+        .map(|number| pod_in("loud", &[reference("Job", &format!("{HANGS}-{number}"))]))
+        .collect();
+    let mut waiting: Vec<_> = hanging.iter().map(|pod| names(&owners, pod).boxed()).collect();
+    for walk in &mut waiting {
+        assert!(walk.now_or_never().is_none());
+    }
+    let quiet = pod_in("quiet", &[reference("Job", "j")]);
+    let read = timeout(READ_TIMEOUT, names(&owners, &quiet)).await;
+    assert_eq!(read, Ok(Ok(vec!["Job j".to_owned()])), "while all of those hang");
+    drop(waiting);
+
+    owners.patience = Duration::from_millis(10);
+    let said = names(&owners, &hanging[0]).await.unwrap_err();
+    assert!(said.ends_with("the API server does not answer"), "{said}");
+}
+
+#[tokio::test]
+async fn nothing_is_inherited_from_an_object_that_belongs_to_no_namespace() {
+    let resource =
+        json!({"name": "tenants", "singularName": "tenant", "namespaced": false, "kind": "Tenant", "verbs": ["get"]});
+    let kinds =
+        json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "x.io/v1", "resources": [resource]});
+    let (owners, _) = cluster(&[
+        ("/apis/x.io/v1", kinds),
+        ("/tenants/t", object("Tenant", "t", &[])),
+        ("/jobs/j", {
+            let tenant = json!({"apiVersion": "x.io/v1", "kind": "Tenant", "name": "t", "uid": "uid-t"});
+            object("Job", "j", &[tenant])
+        }),
+    ]);
+    let chain = names(&owners, &pod(&[reference("Job", "j")])).await;
+    assert_eq!(chain, Ok(vec!["Job j".to_owned()]));
+}
+
+#[tokio::test]
+async fn an_owner_that_takes_too_much_memory_is_not_read() {
+    let mut heavy = object("Job", "heavy", &[]);
+    heavy["spec"] = json!(vec![json!({}); 10_000]);
+    let mut deep = json!(0);
+    for _ in 0..limits::JSON_DEPTH {
+        deep = json!([deep]);
+    }
+    let mut deeper = object("Job", "deep", &[]);
+    deeper["spec"] = deep;
+    let (owners, _) = cluster(&[("/jobs/heavy", heavy), ("/jobs/deep", deeper)]);
+    let said = async |name| names(&owners, &pod(&[reference("Job", name)])).await.unwrap_err();
+    assert!(
+        said("heavy")
+            .await
+            .ends_with("it cannot be read: reading it would take more than 4 MiB")
+    );
+    assert!(said("deep").await.contains("within one another"));
 }

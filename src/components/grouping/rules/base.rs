@@ -145,6 +145,18 @@ fn stays_with_owner(key: &str) -> bool {
     prefixes.iter().any(|prefix| key.starts_with(prefix)) || own.contains(&key)
 }
 
+/// Annotations of pod groups that are written by us alone. Inherited, they would make a group seem to have just begun to run, so that it may not be
+/// evicted for longer than others may not, or seem to be somebody else's.
+fn is_ours(key: &str) -> bool {
+    let ours = [
+        annotation::TOP_OWNER_METADATA,
+        annotation::STALE_TIMESTAMP,
+        annotation::LAST_START_TIMESTAMP,
+        annotation::LAST_EVICTION_TIMESTAMP,
+    ];
+    ours.contains(&key)
+}
+
 /// The owner's annotations, the pod's `user`, and who the owner is.
 fn annotations(input: &Input, top: &Workload) -> BTreeMap<String, String> {
     let mut annotations = BTreeMap::from([(annotation::TOP_OWNER_METADATA.to_owned(), describe(top))]);
@@ -152,7 +164,8 @@ fn annotations(input: &Input, top: &Workload) -> BTreeMap<String, String> {
         annotations.insert(annotation::USER.to_owned(), user.to_owned());
     }
     let all = input.settings.exactly_as_kai;
-    let inherited = top.annotations.iter().filter(|(key, _)| all || !stays_with_owner(key));
+    let inherited = top.annotations.iter();
+    let inherited = inherited.filter(|(key, _)| !is_ours(key) && (all || !stays_with_owner(key)));
     annotations.extend(inherited.map(|(key, value)| (key.clone(), value.clone())));
     annotations
 }

@@ -29,7 +29,7 @@ pub fn job_set(input: &Input, top: &Workload) -> Result<Grouped, RuleError> {
     spec.min_member = None;
     spec.min_sub_group = Some(min_jobs(input, top, &running)?);
     let size = running.iter().map(|job| 1 + job.replicas).sum::<usize>();
-    if size > 2 * super::tree::MAX {
+    if size > super::tree::MAX {
         return wrong(format!("the job set {} has too many replicas: {size}", top.name));
     }
     for job in &running {

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::*;
+use crate::api::names::annotation;
 
 /// What the cases know of the cluster: classes named `known-…` exist, the namespace `labelled` names a queue, and there is one
 /// pod group of an older release.
@@ -347,4 +348,23 @@ fn a_bare_pods_top_owner_is_the_pod_itself() {
         group.metadata.annotations.unwrap()["kai.scheduler/top-owner-metadata"],
         expected
     );
+}
+
+#[test]
+fn what_the_scheduler_writes_on_a_group_is_not_inherited() {
+    let owner = "annotations: {kai.scheduler/last-start-timestamp: '2099-01-01T00:00:00Z', kai.scheduler/stale-podgroup-timestamp: x,
+        kai.scheduler/last-eviction-timestamp: x, kai.scheduler/top-owner-metadata: 'name: another', team.io/cost: '1'}";
+    let above = ["batch/v1/Job", "apps/v1/StatefulSet", "argoproj.io/v1alpha1/Workflow"];
+    for kind in above {
+        let group = grouped(&format!("{{pod: {{}}, owners: [{{kind: {kind}, {owner}}}]}}"))
+            .unwrap()
+            .group;
+        let annotations = group.metadata.annotations.unwrap();
+        let keys: Vec<&str> = annotations.keys().map(String::as_str).collect();
+        assert_eq!(keys, [annotation::TOP_OWNER_METADATA, "team.io/cost"], "{kind}");
+        assert!(
+            !annotations[annotation::TOP_OWNER_METADATA].contains("another"),
+            "{kind}"
+        );
+    }
 }

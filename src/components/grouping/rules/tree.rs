@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{RuleError, wrong};
 use crate::api::PodGroup;
+use crate::api::limits;
 use crate::api::pod_group::{SubGroup, TopologyConstraint};
 
 /// More sub-groups than this are a mistake in a manifest, not a workload.
-pub const MAX: usize = 10_000;
+pub const MAX: usize = limits::SUB_GROUPS_PER_POD_GROUP;
 
 /// A leaf, which holds pods.
 pub fn leaf(name: impl Into<String>, min_member: i32) -> SubGroup {
@@ -54,7 +55,7 @@ pub fn check(group: &PodGroup) -> Result<(), RuleError> {
     if spec.min_member.is_some_and(|size| size < 0) {
         return wrong("the workload asks for a gang of less than no pods");
     }
-    if spec.sub_groups.len() > 2 * MAX + 2 {
+    if spec.sub_groups.len() > MAX {
         return wrong(format!(
             "the workload asks for {} sub-groups, which is more than {MAX}",
             spec.sub_groups.len()

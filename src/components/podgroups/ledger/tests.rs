@@ -31,18 +31,26 @@ fn show(amounts: &Amounts) -> String {
 #[test]
 fn sums_follow_each_pod_and_return_to_nothing() {
     let mut ledger = Ledger::default();
-    assert_eq!(ledger.put(&pod("a", "Running", Some("n"), json!({}), 2), None), [key()]);
-    assert_eq!(ledger.put(&pod("b", "Pending", None, json!({}), 1), None), [key()]);
+    assert_eq!(
+        ledger.put(&pod("a", "Running", Some("n"), json!({}), 2), None, &Amounts::new()),
+        [key()]
+    );
+    assert_eq!(
+        ledger.put(&pod("b", "Pending", None, json!({}), 1), None, &Amounts::new()),
+        [key()]
+    );
     let sums = ledger.sums(&key());
     assert_eq!(show(&sums.requested), "cpu=1 memory=2Gi nvidia.com/gpu=3");
     assert_eq!(show(&sums.allocated), "cpu=500m memory=1Gi nvidia.com/gpu=2");
     assert_eq!(sums.waiting, 1);
     assert!(
-        ledger.put(&pod("b", "Pending", None, json!({}), 1), None).is_empty(),
+        ledger
+            .put(&pod("b", "Pending", None, json!({}), 1), None, &Amounts::new())
+            .is_empty(),
         "nothing changed"
     );
     assert_eq!(
-        ledger.put(&pod("a", "Succeeded", Some("n"), json!({}), 2), None),
+        ledger.put(&pod("a", "Succeeded", Some("n"), json!({}), 2), None, &Amounts::new()),
         [key()]
     );
     assert_eq!(show(&ledger.sums(&key()).allocated), "");
@@ -55,7 +63,7 @@ fn sums_follow_each_pod_and_return_to_nothing() {
 #[test]
 fn a_bound_pod_holds_what_it_asks_for_before_it_runs() {
     let mut ledger = Ledger::default();
-    ledger.put(&pod("a", "Pending", Some("n"), json!({}), 1), None);
+    ledger.put(&pod("a", "Pending", Some("n"), json!({}), 1), None, &Amounts::new());
     let sums = ledger.sums(&key());
     assert_eq!(sums.requested, sums.allocated);
     assert_eq!(sums.waiting, 0);
@@ -65,7 +73,11 @@ fn a_bound_pod_holds_what_it_asks_for_before_it_runs() {
 fn shared_gpus_count_by_their_portion_on_each_device() {
     let check = |annotations: Value, labels: Value, requested: &str, allocated: &str| {
         let node: Node = serde_json::from_value(json!({"metadata": {"labels": labels}})).unwrap();
-        let part = part(&pod("a", "Running", Some("n"), annotations.clone(), 0), Some(&node));
+        let part = part(
+            &pod("a", "Running", Some("n"), annotations.clone(), 0),
+            Some(&node),
+            &Amounts::new(),
+        );
         let gpu = |amounts: &Amounts| {
             let gpus = amounts
                 .clone()
@@ -120,13 +132,51 @@ fn shared_gpus_count_by_their_portion_on_each_device() {
 fn a_pod_that_changes_its_group_is_counted_there_only() {
     let mut ledger = Ledger::default();
     let mut pod = pod("a", "Running", Some("n"), json!({}), 1);
-    ledger.put(&pod, None);
+    ledger.put(&pod, None, &Amounts::new());
     pod.metadata
         .annotations
         .as_mut()
         .unwrap()
         .insert("pod-group-name".to_owned(), "other".to_owned());
-    let changed = ledger.put(&pod, None);
+    let changed = ledger.put(&pod, None, &Amounts::new());
     assert_eq!(changed.len(), 2);
     assert_eq!(ledger.sums(&key()), Sums::default());
+}
+
+#[test]
+fn claimed_devices_count_beside_the_rest() {
+    let mut ledger = Ledger::default();
+    let claimed = |count| Amounts::from([("gpu.example.com".to_owned(), Amount::from_units(count))]);
+    ledger.put(&pod("a", "Running", Some("n"), json!({}), 1), None, &claimed(1));
+    ledger.put(&pod("b", "Pending", None, json!({}), 0), None, &claimed(2));
+    let sums = ledger.sums(&key());
+    assert_eq!(
+        show(&sums.requested),
+        "cpu=1 gpu.example.com=3 memory=2Gi nvidia.com/gpu=1"
+    );
+    assert_eq!(
+        show(&sums.allocated),
+        "cpu=500m gpu.example.com=1 memory=1Gi nvidia.com/gpu=1"
+    );
+}
+
+#[test]
+fn a_pod_with_too_many_names_of_resources_counts_with_none() {
+    let mut pod = pod("a", "Running", Some("n"), json!({}), 1);
+    let requests = pod.spec.as_mut().unwrap().containers[0]
+        .resources
+        .as_mut()
+        .unwrap()
+        .requests
+        .as_mut()
+        .unwrap();
+    for number in 0..limits::RESOURCE_NAMES_PER_POD {
+        requests.insert(
+            format!("a.example/{number}"),
+            serde_json::from_value(json!("1")).unwrap(),
+        );
+    }
+    let mut ledger = Ledger::default();
+    ledger.put(&pod, None, &Amounts::new());
+    assert_eq!(ledger.sums(&key()).requested, Amounts::new());
 }

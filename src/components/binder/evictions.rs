@@ -1,0 +1,67 @@
+//! What is counted of evictions: what was asked of the API server, what it refused, and who lost pods.
+
+use std::collections::VecDeque;
+
+use super::attempt::{Ending, Report};
+use crate::api::names::object;
+use crate::components::Context;
+use crate::components::bus::Evict;
+use crate::components::figures::families;
+use crate::components::watches::Stores;
+
+/// Pod groups of which is shown what they lost. There is no end to pod groups; there must be one to series.
+const GROUPS_MAX: usize = 1_000;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Evictions {
+    /// Pod groups on show, the longest there first.
+    groups: VecDeque<String>,
+}
+
+impl Evictions {
+    /// Counts an eviction that has ended.
+    pub fn note(&mut self, context: &Context, evict: &Evict, report: &Report, stores: &Stores) {
+        if !report.tried {
+            return;
+        }
+        let action = evict.action.as_str();
+        metrics::counter!("unikai_evictions_attempted_total", "action" => action).increment(1);
+        match &report.ending {
+            Ending::Done => self.evicted(context, evict, stores),
+            Ending::Overtaken => {}
+            Ending::Failed(_) => {
+                metrics::counter!("unikai_evictions_refused_total", "action" => action, "cause" => report.cause)
+                    .increment(1);
+            }
+        }
+    }
+
+    fn evicted(&mut self, context: &Context, evict: &Evict, stores: &Stores) {
+        let (action, key) = (evict.action.as_str(), &evict.group);
+        metrics::counter!("unikai_evicted_pods_total", "action" => action).increment(1);
+        let group = stores.pod_groups.get(key.namespace(), key.name());
+        let uid = group.and_then(|group| group.metadata.uid.clone()).unwrap_or_default();
+        let owner = format!("{}/{}/{uid}", key.namespace(), key.name());
+        let pool = context.settings.node_pool.as_deref();
+        let labels = [
+            ("podgroup", key.name()),
+            ("namespace", key.namespace()),
+            ("uid", &uid),
+            ("nodepool", pool.unwrap_or(object::DEFAULT_NODE_POOL)),
+            ("action", action),
+        ];
+        context
+            .figures
+            .count(&families::POD_GROUP_EVICTED_PODS, &owner, &labels);
+        if self.groups.contains(&owner) {
+            return;
+        }
+        self.groups.push_back(owner);
+        if self.groups.len() > GROUPS_MAX
+            && let Some(oldest) = self.groups.pop_front()
+        {
+            context.figures.forget(&[&families::POD_GROUP_EVICTED_PODS], &oldest);
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! What NVIDIA's GPU operator says of the cluster: whether containers are given GPUs by the container device interface (CDI).
+
+use std::time::{Duration, Instant};
+
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::{Api, Client};
+use serde_json::Value;
+use tokio::sync::Mutex;
+use tracing::{debug, info};
+
+/// How long an answer counts.
+const BELIEVED: Duration = Duration::from_secs(60);
+/// How long the API server may take to answer.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// The label with the version, and from which on CDI is the way that devices are named where it is switched on.
+const VERSION: &str = "app.kubernetes.io/version";
+const CDI_FROM: [u64; 3] = [25, 10, 0];
+
+/// Whether GPUs are named to containers as CDI does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Cdi {
+    /// As the GPU operator's ClusterPolicy says; without one, they are not.
+    Auto,
+    /// They are.
+    True,
+    /// They are not.
+    False,
+}
+
+/// The GPU operator's word, asked for where it is to count and remembered for a minute.
+pub struct GpuOperator {
+    reads: Client,
+    cdi: Mutex<Option<(bool, Instant)>>,
+}
+
+impl GpuOperator {
+    /// Asks through the client.
+    #[must_use]
+    pub fn new(reads: Client) -> Self {
+        Self {
+            reads,
+            cdi: Mutex::default(),
+        }
+    }
+
+    /// Whether containers are given GPUs by CDI.
+    pub async fn cdi(&self, setting: Cdi) -> bool {
+        match setting {
+            Cdi::True => return true,
+            Cdi::False => return false,
+            Cdi::Auto => {}
+        }
+        // Who asks at the same time waits for the same answer.
+        let mut known = self.cdi.lock().await;
+        if let Some((cdi, at)) = *known
+            && at.elapsed() < BELIEVED
+        {
+            return cdi;
+        }
+        let before = known.map(|(cdi, _)| cdi);
+        let cdi = self.ask().await.or(before).unwrap_or(false);
+        if before != Some(cdi) {
+            info!(cdi, "how GPUs are named to containers, as the GPU operator has it");
+        }
+        *known = Some((cdi, Instant::now()));
+        cdi
+    }
+
+    /// `None` = the API server did not say.
+    async fn ask(&self) -> Option<bool> {
+        let resource = ApiResource {
+            group: "nvidia.com".to_owned(),
+            version: "v1".to_owned(),
+            api_version: "nvidia.com/v1".to_owned(),
+            kind: "ClusterPolicy".to_owned(),
+            plural: "clusterpolicies".to_owned(),
+        };
+        let api: Api<DynamicObject> = Api::all_with(self.reads.clone(), &resource);
+        let first = ListParams::default().limit(1);
+        match tokio::time::timeout(TIMEOUT, api.list(&first)).await {
+            Ok(Ok(policies)) => Some(policies.items.first().is_some_and(is_by_cdi)),
+            // Without the GPU operator there is no such kind.
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => Some(false),
+            Ok(Err(error)) => {
+                debug!(%error, "the GPU operator's ClusterPolicy cannot be read");
+                None
+            }
+            Err(_elapsed) => None,
+        }
+    }
+}
+
+/// Whether a ClusterPolicy has CDI on, and devices named as it does: by default of its version, or of its own.
+fn is_by_cdi(policy: &DynamicObject) -> bool {
+    let says = |field: &str| policy.data.pointer(field).and_then(Value::as_bool).unwrap_or(false);
+    let labels = policy.metadata.labels.as_ref();
+    let version = labels.and_then(|labels| labels.get(VERSION));
+    says("/spec/cdi/enabled")
+        && (version.is_some_and(|version| is_from(version, CDI_FROM)) || says("/spec/cdi/default"))
+}
+
+/// Whether a version, such as `v25.10.1`, is the first or later, in the order of semantic versions.
+fn is_from(version: &str, first: [u64; 3]) -> bool {
+    let version = version.strip_prefix('v').unwrap_or(version);
+    let version = version.split('+').next().unwrap_or_default();
+    let (numbers, preview) = version
+        .split_once('-')
+        .map_or((version, false), |(numbers, _)| (numbers, true));
+    let mut parts = numbers.split('.').map(|part| part.parse::<u64>().ok());
+    let own = [(); 3].map(|()| parts.next().flatten());
+    let [Some(major), Some(minor), Some(patch)] = own else {
+        return false;
+    };
+    let own = [major, minor, patch];
+    own > first || (own == first && !preview)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn cdi_counts_where_devices_are_named_by_it() {
+        let policy = |version: &str, cdi: Value| -> DynamicObject {
+            serde_json::from_value(json!({
+                "apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy",
+                "metadata": {"name": "cluster-policy", "labels": {VERSION: version}},
+                "spec": {"cdi": cdi},
+            }))
+            .unwrap()
+        };
+        let on = json!({"enabled": true});
+        for version in ["v25.10.0", "25.10.0", "v25.10.1-rc.1", "v25.11.0", "v26.3.0+build"] {
+            assert!(is_by_cdi(&policy(version, on.clone())), "{version}");
+        }
+        for version in ["v25.9.2", "v25.10.0-rc.1", "v24.9.0", "devel", "v25.10", ""] {
+            assert!(!is_by_cdi(&policy(version, on.clone())), "{version}");
+            let default = json!({"enabled": true, "default": true});
+            assert!(is_by_cdi(&policy(version, default)), "{version}");
+        }
+        assert!(!is_by_cdi(&policy(
+            "v25.10.0",
+            json!({"enabled": false, "default": true})
+        )));
+        assert!(!is_by_cdi(&policy("v25.10.0", Value::Null)));
+    }
+}

@@ -1,0 +1,173 @@
+//! What was read, for a while, by namespace: no namespace makes another's be forgotten, or takes more memory than its share.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::OnceCell;
+
+use crate::api::limits;
+
+/// How long what was read counts as read.
+const FRESH: Duration = Duration::from_secs(30);
+/// How long it does if reading it failed, or made no sense: a burst of pods is one read also then.
+const DOUBTFUL: Duration = Duration::from_secs(1);
+/// What remembering something takes at least.
+const LEAST: usize = 1_024;
+
+/// An object, and its place among the remembered ones.
+pub type Slot<T> = Arc<OnceCell<T>>;
+
+/// See the module.
+pub struct Remembered<K, T>(Mutex<All<K, T>>);
+
+struct All<K, T> {
+    namespaces: HashMap<String, Namespace<K, T>>,
+    swept: Instant,
+}
+
+struct Namespace<K, T> {
+    entries: HashMap<K, Entry<T>>,
+    bytes: usize,
+}
+
+struct Entry<T> {
+    since: Instant,
+    slot: Slot<T>,
+    bytes: usize,
+}
+
+impl<K, T> Default for Remembered<K, T> {
+    fn default() -> Self {
+        Self(Mutex::new(All {
+            namespaces: HashMap::new(),
+            swept: Instant::now(),
+        }))
+    }
+}
+
+impl<K, T> Default for Namespace<K, T> {
+    fn default() -> Self {
+        Self {
+            entries: HashMap::new(),
+            bytes: 0,
+        }
+    }
+}
+
+impl<K: Eq + Hash, T> Namespace<K, T> {
+    fn put(&mut self, key: K, entry: Entry<T>) {
+        self.bytes += entry.bytes;
+        if let Some(earlier) = self.entries.insert(key, entry) {
+            self.bytes -= earlier.bytes;
+        }
+        self.keep_within_bounds();
+    }
+
+    fn take(&mut self, key: &K) -> bool {
+        let taken = self.entries.remove(key);
+        self.bytes -= taken.as_ref().map_or(0, |entry| entry.bytes);
+        taken.is_some()
+    }
+
+    /// Where too much is remembered, everything is forgotten, and read again by whoever needs it.
+    fn keep_within_bounds(&mut self) {
+        if self.bytes > limits::OWNERS_BYTES_PER_NAMESPACE {
+            *self = Self::default();
+        }
+    }
+}
+
+impl<K: Clone + Eq + Hash, T> Remembered<K, T> {
+    /// The place of an object: remembered, or new and empty.
+    pub fn slot(&self, namespace: &str, key: &K) -> Slot<T> {
+        let now = Instant::now();
+        let mut all = self.lock();
+        all.sweep(now);
+        let entry = all.namespaces.get(namespace).and_then(|known| known.entries.get(key));
+        if let Some(entry) = entry.filter(|entry| now.duration_since(entry.since) < FRESH) {
+            return Arc::clone(&entry.slot);
+        }
+        let slot = Slot::default();
+        let entry = Entry {
+            since: now,
+            slot: Arc::clone(&slot),
+            bytes: LEAST,
+        };
+        let known = all.namespaces.entry(namespace.to_owned()).or_default();
+        known.put(key.clone(), entry);
+        slot
+    }
+
+    /// What was read takes so many bytes.
+    pub fn weighs(&self, namespace: &str, key: &K, bytes: usize) {
+        let mut all = self.lock();
+        let Some(known) = all.namespaces.get_mut(namespace) else {
+            return;
+        };
+        if let Some(entry) = known.entries.get_mut(key) {
+            known.bytes += bytes;
+            entry.bytes += bytes;
+        }
+        known.keep_within_bounds();
+    }
+
+    /// The object is read again when it is asked for next, unless that was just done; whether it will be.
+    pub fn doubt(&self, namespace: &str, key: &K) -> bool {
+        let mut all = self.lock();
+        let Some(known) = all.namespaces.get_mut(namespace) else {
+            return false;
+        };
+        let is_old = |entry: &Entry<T>| entry.since.elapsed() >= DOUBTFUL;
+        known.entries.get(key).is_some_and(is_old) && known.take(key)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, All<K, T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K, T> All<K, T> {
+    /// Throws out what is old, now and then, so that not each of a burst of new ones looks at all.
+    fn sweep(&mut self, now: Instant) {
+        if now.duration_since(self.swept) < FRESH {
+            return;
+        }
+        self.swept = now;
+        self.namespaces.retain(|_, known| {
+            known.entries.retain(|_, entry| now.duration_since(entry.since) < FRESH);
+            known.bytes = known.entries.values().map(|entry| entry.bytes).sum();
+            !known.entries.is_empty()
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_namespace_that_reads_much_forgets_its_own() {
+        let remembered = Remembered::<u64, u64>::default();
+        let fill = |namespace: &str, key: u64| remembered.slot(namespace, &key).set(key).is_ok();
+        assert!(fill("quiet", 1) && fill("loud", 1));
+        let many = limits::OWNERS_BYTES_PER_NAMESPACE / limits::OWNER_BYTES;
+        for key in 2..=(many as u64 + 1) {
+            assert!(fill("loud", key));
+            remembered.weighs("loud", &key, limits::OWNER_BYTES);
+        }
+        assert_eq!(remembered.slot("loud", &1).get(), None);
+        assert_eq!(remembered.slot("quiet", &1).get(), Some(&1));
+    }
+
+    #[test]
+    fn names_alone_fill_no_memory() {
+        let remembered = Remembered::<u64, u64>::default();
+        let many = limits::OWNERS_BYTES_PER_NAMESPACE / LEAST;
+        for key in 0..3 * many as u64 {
+            let _ = remembered.slot("loud", &key);
+        }
+        assert!(remembered.lock().namespaces["loud"].entries.len() <= many);
+    }
+}

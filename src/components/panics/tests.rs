@@ -1,0 +1,45 @@
+use super::*;
+
+#[test]
+fn panics_say_what_they_said_in_whatever_form() {
+    let said = |panic: fn()| catch_unwind(panic).map_err(|panic| text(&*panic).to_owned());
+    assert_eq!(said(|| panic!("plain")), Err("plain".to_owned()));
+    assert_eq!(said(|| panic!("of {}", 7)), Err("of 7".to_owned()));
+    assert_eq!(said(|| std::panic::panic_any(7)), Err("no message".to_owned()));
+}
+
+#[tokio::test]
+async fn a_panic_ends_the_work_that_panicked_and_no_more() {
+    let mut done = Vec::new();
+    for number in 0..3 {
+        let work = || {
+            assert_ne!(number, 1, "one is poison");
+            done.push(number);
+        };
+        assert_eq!(catch(work).is_err(), number == 1);
+    }
+    assert_eq!(done, [0, 2]);
+    let waits = async {
+        tokio::task::yield_now().await;
+        panic!("late");
+    };
+    assert_eq!(caught(waits).await, Err::<(), _>("late".to_owned()));
+}
+
+#[test]
+fn whoever_made_the_object_is_told() {
+    let pod = serde_json::json!({"metadata": {"namespace": "team", "name": "p", "uid": "u"}});
+    let pod = std::sync::Arc::new(serde_json::from_value(pod).unwrap());
+    let note = set_aside(
+        "grouper",
+        &Change::Applied(Object::Pod(pod)),
+        "index out of bounds",
+        "kai-scheduler",
+    )
+    .unwrap();
+    assert_eq!((note.severity, note.reason), (Severity::Warning, "SetAside"));
+    assert_eq!(
+        note.message,
+        "left out by the grouper until it changes, by a fault of the scheduler: index out of bounds"
+    );
+}

@@ -1,0 +1,249 @@
+//! Taking in what changed, so that no object stops the rest: where mirror or engine fails at one, it is set aside, and both are built anew from
+//! everything that is known but for that object.
+//!
+//! What was decided and has not been seen yet is not in the new model. It is waited for before anything else is decided.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use tracing::{error, warn};
+
+use crate::components::bus::Object;
+use crate::components::panics;
+use crate::engine::Engine;
+use crate::engine::input::{Event, Name, Time};
+use crate::engine::model::task::Assumed;
+use crate::engine::policy::Policy;
+use crate::mirror::aside::Identity;
+use crate::mirror::{self, Change, Mirror, Rejection};
+
+/// How long binds and evictions that were under way are waited for at most, in milliseconds. Their requests have given up by then.
+const PATIENCE: i64 = 60_000;
+
+/// Mirror and engine, and what both need to begin anew.
+pub struct Intake {
+    /// What is known of the objects.
+    pub mirror: Mirror,
+    /// The model, and what decides.
+    pub engine: Engine,
+    settings: mirror::Settings,
+    policy: Policy,
+    /// What was decided before the last beginning and has not been seen since.
+    under_way: Vec<(Name, Assumed)>,
+    /// Until when it is waited for.
+    patience: Time,
+}
+
+/// What came of a change.
+#[derive(Debug, Default)]
+pub struct Taken {
+    /// The engine was told something.
+    pub told: bool,
+    /// What could not be used.
+    pub rejections: Vec<Rejection>,
+    /// Objects at which mirror or engine failed.
+    pub left_out: Vec<Identity>,
+}
+
+/// Everything that is known at present, one change after the other.
+pub type Everything<'a> = dyn Fn(&mut dyn FnMut(Object)) + 'a;
+
+impl Intake {
+    /// Knows nothing yet.
+    #[must_use]
+    pub fn new(settings: mirror::Settings, policy: Policy) -> Self {
+        Self {
+            mirror: Mirror::new(settings.clone()),
+            engine: Engine::new(policy.clone()),
+            settings,
+            policy,
+            under_way: Vec::new(),
+            patience: Time(0),
+        }
+    }
+
+    /// Takes in an object that appeared or changed, or (`there` false) is gone.
+    pub fn object(&mut self, object: Object, there: bool, now: Time, everything: &Everything) -> Taken {
+        let kept = object.clone();
+        let change = catch_unwind(AssertUnwindSafe(|| change(object, there)));
+        match change {
+            Ok(change) => self.change(&change, now, everything),
+            Err(panic) => {
+                // Neither mirror nor engine has heard of it.
+                let object = identity(kept);
+                failed(&object, panics::text(&*panic));
+                self.mirror.aside.leave_out(&object);
+                Taken {
+                    left_out: vec![object],
+                    ..Taken::default()
+                }
+            }
+        }
+    }
+
+    /// Takes in a change.
+    pub fn change(&mut self, change: &Change, now: Time, everything: &Everything) -> Taken {
+        let mut taken = Taken::default();
+        if let Err(panic) = self.attempt(change, now, &mut taken) {
+            let object = Identity::of(change);
+            failed(&object, &panic);
+            self.mirror.aside.leave_out(&object);
+            taken.left_out.push(object);
+            self.begin_anew(now, everything, &mut taken);
+        }
+        taken
+    }
+
+    /// Gives selectors of devices their turn.
+    pub fn ask_selectors(&mut self, now: Time, everything: &Everything) -> Taken {
+        let mut taken = Taken::default();
+        let asked = catch_unwind(AssertUnwindSafe(|| {
+            let output = self.mirror.ask_selectors();
+            taken.told = !output.events.is_empty();
+            for event in output.events {
+                self.engine.apply(event, now);
+            }
+        }));
+        if let Err(panic) = asked {
+            error!(
+                error = panics::text(&*panic),
+                "selectors of devices failed; the model is built anew"
+            );
+            self.begin_anew(now, everything, &mut taken);
+        }
+        taken
+    }
+
+    /// Tells the engine something that no object says.
+    pub fn tell(&mut self, event: Event, now: Time, everything: &Everything) -> Taken {
+        let mut taken = Taken {
+            told: true,
+            ..Taken::default()
+        };
+        if let Event::Unbound { pod, .. } | Event::Unevicted { pod, .. } = &event {
+            self.under_way.retain(|(other, _)| other != pod);
+        }
+        let told = catch_unwind(AssertUnwindSafe(|| self.engine.apply(event, now)));
+        if let Err(panic) = told {
+            error!(error = panics::text(&*panic), "the model failed; it is built anew");
+            self.begin_anew(now, everything, &mut taken);
+        }
+        taken
+    }
+
+    fn attempt(&mut self, change: &Change, now: Time, taken: &mut Taken) -> Result<(), String> {
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            let output = self.mirror.apply(change);
+            taken.told |= !output.events.is_empty();
+            for event in output.events {
+                self.engine.apply(event, now);
+            }
+            output.rejections
+        }));
+        let rejections = done.map_err(|panic| panics::text(&*panic).to_owned())?;
+        taken.rejections.extend(rejections);
+        Ok(())
+    }
+
+    /// Builds mirror and engine anew. Whatever fails on the way is left out too, so this ends.
+    fn begin_anew(&mut self, now: Time, everything: &Everything, taken: &mut Taken) {
+        let quietly = |what: &mut dyn FnMut()| catch_unwind(AssertUnwindSafe(what)).is_ok();
+        let mut under_way = Vec::new();
+        quietly(&mut || under_way = self.engine.under_way());
+        under_way.append(&mut self.under_way);
+        let mut groupings = mirror::Groupings::default();
+        quietly(&mut || groupings = self.mirror.groupings());
+        loop {
+            let mut mirror = Mirror::new(self.settings.clone());
+            mirror.aside.follow(&self.mirror.aside);
+            (self.mirror, self.engine) = (mirror, Engine::new(self.policy.clone()));
+            let mut broken = None;
+            everything(&mut |object| {
+                if broken.is_some() {
+                    return;
+                }
+                let kept = object.clone();
+                let told = catch_unwind(AssertUnwindSafe(|| change(object, true)))
+                    .map_err(|panic| panics::text(&*panic).to_owned())
+                    .and_then(|change| self.attempt(&change, now, &mut Taken::default()));
+                broken = told.err().map(|panic| (identity(kept), panic));
+            });
+            let Some((object, panic)) = broken else { break };
+            failed(&object, &panic);
+            self.mirror.aside.leave_out(&object);
+            taken.left_out.push(object);
+        }
+        let adopted = quietly(&mut || {
+            for event in self.mirror.adopt(&groupings).events {
+                self.engine.apply(event, now);
+            }
+        });
+        if !adopted {
+            warn!("pods are without their groups until these are written");
+        }
+        taken.told = true;
+        self.under_way = under_way;
+        self.patience = Time(now.0.saturating_add(PATIENCE));
+    }
+
+    /// Until when nothing is to be decided, because it is not known what was decided before the last beginning; earlier if all of it is seen.
+    pub fn waits_until(&mut self, now: Time) -> Option<Time> {
+        if now >= self.patience {
+            self.under_way.clear();
+        }
+        let engine = &self.engine;
+        self.under_way.retain(|(pod, assumed)| !engine.shows(pod, assumed));
+        (!self.under_way.is_empty()).then_some(self.patience)
+    }
+}
+
+fn failed(object: &Identity, panic: &str) {
+    let (ns, name) = object.names();
+    error!(
+        kind = object.kind,
+        ns,
+        name,
+        error = panic,
+        "the scheduler failed when it read this object; it is set aside until it changes"
+    );
+}
+
+fn change(object: Object, there: bool) -> Change {
+    let object = mirrored(object);
+    if there {
+        Change::Applied(object)
+    } else {
+        Change::Deleted(object)
+    }
+}
+
+fn identity(object: Object) -> Identity {
+    match object {
+        Object::Pod(pod) => Identity::of_resource(&*pod),
+        Object::PodGroup(group) => Identity::of_resource(&*group),
+        other => Identity::of(&change(other, true)),
+    }
+}
+
+/// The object as the mirror takes it.
+fn mirrored(object: Object) -> mirror::Object {
+    match object {
+        Object::Pod(pod) => pod.into(),
+        Object::Node(node) => mirror::Object::Node(node),
+        Object::Queue(queue) => mirror::Object::Queue(queue),
+        Object::PodGroup(group) => group.into(),
+        Object::BindRequest(request) => mirror::Object::BindRequest(request),
+        Object::PriorityClass(class) => mirror::Object::PriorityClass(class),
+        Object::Topology(topology) => mirror::Object::Topology(topology),
+        Object::Storage(object) => mirror::Object::Storage(object),
+        Object::Namespace(namespace) => mirror::Object::Namespace(namespace),
+        Object::DeviceClass(class) => mirror::Object::DeviceClass(class),
+        Object::ResourceSlice(slice) => mirror::Object::ResourceSlice(slice),
+        Object::ResourceClaim(claim) => mirror::Object::ResourceClaim(claim),
+        Object::PodDisruptionBudget(budget) => mirror::Object::PodDisruptionBudget(budget),
+        Object::NodeResourceTopology(zones) => mirror::Object::NodeResourceTopology(zones),
+        Object::ConfigMap(map) => mirror::Object::ConfigMap(map),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,192 @@
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::api::names::annotation;
+use crate::components::watches::Stores;
+use crate::engine::input::Time;
+
+const NOW: Time = Time(1_000_000);
+
+fn read<K: DeserializeOwned>(value: Value) -> Arc<K> {
+    Arc::new(serde_json::from_value(value).unwrap())
+}
+
+/// A pod of group `g` for a GPU; `fault` makes the mirror panic when it is told of it.
+fn pod(name: &str, version: usize, more: &Value, fault: Option<&str>) -> Object {
+    let mut annotations = json!({annotation::POD_GROUP_NAME: "g"});
+    if let Some(fault) = fault {
+        annotations["example.com/fault"] = json!(fault);
+    }
+    let mut spec = json!({"schedulerName": "kai-scheduler",
+        "containers": [{"name": "c", "resources": {"requests": {"nvidia.com/gpu": "1"}}}]});
+    let mut phase = json!({"phase": "Pending"});
+    if let Some(node) = more.get("node") {
+        spec["nodeName"] = node.clone();
+        phase = json!({"phase": "Running"});
+    }
+    let metadata = json!({"name": name, "namespace": "ns", "uid": name, "resourceVersion": version.to_string(),
+        "annotations": annotations});
+    Object::Pod(read(json!({"metadata": metadata, "spec": spec, "status": phase})))
+}
+
+/// A cluster of one node with so many GPUs, as watches and scheduler see it.
+struct Cluster {
+    stores: Stores,
+    intake: Intake,
+}
+
+impl Cluster {
+    fn new(gpus: usize) -> Self {
+        let mut cluster = Self {
+            stores: Stores::default(),
+            intake: Intake::new(mirror::Settings::default(), Policy::default()),
+        };
+        let resources = json!({"cpu": "64", "memory": "64Gi", "pods": "110", "nvidia.com/gpu": gpus.to_string()});
+        let ready = json!([{"type": "Ready", "status": "True"}]);
+        let node = json!({"metadata": {"name": "n"}, "status": {"allocatable": resources, "conditions": ready}});
+        let open = json!({"quota": -1, "limit": -1, "overQuotaWeight": 1});
+        let shares = json!({"resources": {"cpu": open, "memory": open, "gpu": open}});
+        let queue =
+            json!({"apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": {"name": "q"}, "spec": shares});
+        let group = json!({"apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup",
+            "metadata": {"name": "g", "namespace": "ns", "uid": "g"}, "spec": {"queue": "q", "minMember": 1}});
+        cluster.tell(Object::Node(read(node)));
+        cluster.tell(Object::Queue(read(queue)));
+        cluster.tell(Object::PodGroup(read(group)));
+        cluster
+    }
+
+    /// What of the change was left out.
+    fn tell(&mut self, object: Object) -> Vec<String> {
+        match object.clone() {
+            Object::Node(node) => drop(self.stores.nodes.insert(node)),
+            Object::Queue(queue) => drop(self.stores.queues.insert(queue)),
+            Object::PodGroup(group) => drop(self.stores.pod_groups.insert(group)),
+            Object::Pod(pod) => drop(self.stores.pods.insert(pod)),
+            other => panic!("{other:?}"),
+        }
+        let taken = self.intake.object(object, true, NOW, &|tell| self.stores.each(tell));
+        taken
+            .left_out
+            .iter()
+            .map(|object| format!("{} {}", object.kind, object.key))
+            .collect()
+    }
+
+    fn bound(&mut self) -> Vec<String> {
+        let binds = self.intake.engine.cycle(NOW).bind;
+        binds.iter().map(|bind| bind.pod.name.to_string()).collect()
+    }
+
+    fn aside(&mut self) -> usize {
+        self.intake.mirror.aside.all().count()
+    }
+}
+
+#[test]
+fn an_object_at_which_the_scheduler_fails_is_set_aside_and_the_rest_goes_on() {
+    let mut cluster = Cluster::new(8);
+    assert!(cluster.tell(pod("first", 1, &json!({}), None)).is_empty());
+    assert_eq!(
+        cluster.tell(pod("poison", 1, &json!({}), Some("the fault"))),
+        ["Pod ns/poison"]
+    );
+    assert!(cluster.tell(pod("second", 1, &json!({}), None)).is_empty());
+    assert!(
+        cluster.tell(pod("poison", 1, &json!({}), Some("the fault"))).is_empty(),
+        "nothing new"
+    );
+    assert_eq!(cluster.aside(), 1);
+    assert_eq!(cluster.bound(), ["first", "second"]);
+    assert!(cluster.tell(pod("poison", 2, &json!({}), None)).is_empty());
+    assert_eq!((cluster.aside(), cluster.bound()), (0, vec!["poison".to_owned()]));
+}
+
+#[test]
+fn an_object_that_fails_again_and_again_is_not_tried_for_ever() {
+    let mut cluster = Cluster::new(8);
+    let tell = |cluster: &mut Cluster, version| cluster.tell(pod("poison", version, &json!({}), Some("the fault")));
+    let failed: Vec<usize> = (1..10)
+        .filter(|version| !tell(&mut cluster, *version).is_empty())
+        .collect();
+    assert_eq!(failed, [1, 2, 3]);
+    assert_eq!(cluster.aside(), 1);
+}
+
+#[test]
+fn several_objects_are_found_one_after_the_other() {
+    let mut cluster = Cluster::new(8);
+    for name in ["a", "b"] {
+        // As if a fault had come with a new version of the scheduler: the stores have what it cannot read.
+        let Object::Pod(poison) = pod(name, 1, &json!({}), Some("the fault")) else {
+            unreachable!()
+        };
+        cluster.stores.pods.insert(poison);
+    }
+    let failed = cluster.tell(pod("c", 1, &json!({}), Some("the fault")));
+    assert_eq!(failed, ["Pod ns/c", "Pod ns/a", "Pod ns/b"]);
+    cluster.tell(pod("good", 1, &json!({}), None));
+    assert_eq!(cluster.bound(), ["good"]);
+}
+
+#[test]
+fn nothing_is_decided_until_what_was_under_way_is_seen() {
+    let mut cluster = Cluster::new(1);
+    cluster.tell(pod("first", 1, &json!({}), None));
+    assert_eq!(cluster.bound(), ["first"]);
+    cluster.tell(pod("second", 1, &json!({}), None));
+    assert_eq!(cluster.intake.waits_until(NOW), None, "the model knows of the bind");
+    cluster.tell(pod("poison", 1, &json!({}), Some("the fault")));
+    let until = Some(Time(NOW.0 + PATIENCE));
+    assert_eq!(
+        cluster.intake.waits_until(NOW),
+        until,
+        "the new model would give the only GPU twice"
+    );
+    cluster.tell(pod("first", 2, &json!({"node": "n"}), None));
+    assert_eq!(cluster.intake.waits_until(NOW), None);
+    assert_eq!(cluster.bound(), Vec::<String>::new());
+}
+
+#[test]
+fn a_bind_that_failed_meanwhile_is_not_waited_for() {
+    let mut cluster = Cluster::new(1);
+    cluster.tell(pod("first", 1, &json!({}), None));
+    assert_eq!(cluster.bound(), ["first"]);
+    cluster.tell(pod("poison", 1, &json!({}), Some("the fault")));
+    assert!(cluster.intake.waits_until(NOW).is_some());
+    let unbound = Event::Unbound {
+        pod: "first".into(),
+        retry_at: None,
+    };
+    cluster.intake.tell(unbound, NOW, &|tell| cluster.stores.each(tell));
+    assert_eq!(cluster.intake.waits_until(NOW), None);
+    assert_eq!(cluster.bound(), ["first"]);
+}
+
+#[test]
+fn what_is_known_from_groupings_alone_is_kept() {
+    let mut cluster = Cluster::new(8);
+    let mut ungrouped = json!({"metadata": {"name": "p", "namespace": "ns", "uid": "p", "resourceVersion": "1"},
+        "spec": {"schedulerName": "kai-scheduler", "containers": []}, "status": {"phase": "Pending"}});
+    cluster.tell(Object::Pod(read(ungrouped.clone())));
+    let group = json!({"apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup",
+        "metadata": {"name": "draft", "namespace": "ns"}, "spec": {"queue": "q", "minMember": 1}});
+    let grouping = Change::Grouped(mirror::Grouping {
+        namespace: "ns".to_owned(),
+        pod: "p".to_owned(),
+        uid: "p".to_owned(),
+        group: read(group),
+        sub_group: None,
+    });
+    cluster.intake.change(&grouping, NOW, &|tell| cluster.stores.each(tell));
+    cluster.tell(pod("poison", 1, &json!({}), Some("the fault")));
+    assert_eq!(cluster.bound(), ["p"], "its group is not written yet");
+    ungrouped["metadata"]["resourceVersion"] = json!("2");
+    cluster.tell(Object::Pod(read(ungrouped)));
+    let model = cluster.intake.engine.model();
+    assert!(model.tasks.iter().all(|(_, task)| task.gang.is_some()));
+}

@@ -1,0 +1,96 @@
+use serde_json::json;
+
+use super::*;
+
+fn key(name: &str) -> Key {
+    Key {
+        namespace: "team".to_owned(),
+        name: name.to_owned(),
+    }
+}
+
+fn listing(version: &str, items: &[(&str, &str)]) -> Listing {
+    let items: Vec<_> = items
+        .iter()
+        .map(|(name, version)| json!({"metadata": {"namespace": "team", "name": name, "resourceVersion": version}}))
+        .collect();
+    serde_json::from_value(json!({"metadata": {"resourceVersion": version}, "items": items})).unwrap()
+}
+
+fn shown(items: &[(&str, u64)]) -> HashMap<Key, Option<u64>> {
+    items
+        .iter()
+        .map(|(name, version)| (key(name), Some(*version)))
+        .collect()
+}
+
+fn begin() -> CatchUp {
+    CatchUp::begin(1, Instant::now())
+}
+
+#[test]
+fn a_watch_that_has_shown_everything_is_done_with_the_list() {
+    let mut watch = begin();
+    assert!(!watch.is_done());
+    assert!(watch.listed(
+        listing("10", &[("a", "3"), ("b", "10")]),
+        &shown(&[("a", 3), ("b", 12), ("new", 11)])
+    ));
+    assert!(watch.is_done());
+}
+
+#[test]
+fn it_is_to_show_what_is_newer_what_is_missing_and_what_is_gone() {
+    let mut watch = begin();
+    let list = listing("10", &[("older", "9"), ("missing", "8"), ("same", "2")]);
+    assert!(watch.listed(list, &shown(&[("older", 4), ("gone", 5), ("same", 2)])));
+    assert_eq!(watch.behind(), Some(3));
+    watch.saw(&key("older"), Some("7"), true);
+    assert_eq!(watch.behind(), Some(3), "still older than in the list");
+    watch.saw(&key("older"), Some("9"), true);
+    watch.saw(&key("missing"), Some("11"), false);
+    assert_eq!((watch.behind(), watch.is_done()), (Some(1), false));
+    watch.saw(&key("gone"), Some("6"), true);
+    assert!(!watch.is_done(), "it changed before it went");
+    watch.saw(&key("gone"), Some("7"), false);
+    assert!(watch.is_done());
+}
+
+/// The list still has what was deleted right after it; the watch has told that before the list was there.
+#[test]
+fn what_went_while_the_list_was_made_is_not_waited_for() {
+    let mut watch = begin();
+    watch.saw(&key("brief"), Some("12"), false);
+    watch.saw(&key("stays"), Some("13"), true);
+    assert!(watch.listed(
+        listing("10", &[("brief", "7"), ("stays", "1")]),
+        &shown(&[("stays", 13)])
+    ));
+    assert!(watch.is_done());
+}
+
+#[test]
+fn a_list_of_the_watch_that_began_after_the_term_is_proof_and_one_that_began_before_is_none() {
+    let mut watch = begin();
+    watch.relisted();
+    assert!(!watch.is_done());
+    watch.relisting();
+    watch.relisted();
+    assert!(watch.is_done());
+}
+
+#[test]
+fn versions_that_are_no_numbers_say_nothing() {
+    assert!(!begin().listed(listing("x", &[]), &shown(&[])));
+    assert!(!begin().listed(listing("1", &[("a", "v1")]), &shown(&[])));
+    assert!(!begin().listed(listing("1", &[]), &HashMap::from([(key("a"), None)])));
+}
+
+#[test]
+fn pages_are_put_together() {
+    let mut first = listing("10", &[("a", "1")]);
+    first.metadata.next = Some("more".to_owned());
+    assert_eq!(first.next().as_deref(), Some("more"));
+    first.extend(listing("10", &[("b", "2")]));
+    assert_eq!((first.next(), first.items.len()), (None, 2));
+}

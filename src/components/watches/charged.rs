@@ -1,0 +1,367 @@
+//! What a bound pod was charged for stays, whatever is written into it afterwards. A tenant may change labels and annotations of a running pod, and with
+//! them its pod group, its part of a GPU, or which GPU it uses; none of that changes what the pod really holds. So before anybody sees a pod, what it says of
+//! these things is put back to what counts:
+//!
+//! 1. what the reservation pods of its GPUs say of it, for its part and its groups (`fractions::users`);
+//! 2. else what it said when this process first saw it bound;
+//! 3. for a pod that is bound already when it is first seen: its own words, except that a pod group that is named after the pod or its owner, and exists,
+//!    is its group, and that a sub-group that its pod group does not have is none.
+//!
+//! What was put back is told in an event on the pod, once for each change.
+
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+
+use super::{Key, Stores};
+use crate::api::names::{annotation, label, reason};
+use crate::components::Settings;
+use crate::components::bus::{Note, Severity, Subject};
+use crate::components::fractions::users::{self, User};
+use crate::components::pods::{self, Role};
+
+/// How many changes an event names.
+const NAMED_MAX: usize = 5;
+/// How much of the name of a label or annotation an event shows.
+const NAME_SHOWN: usize = 80;
+
+/// Remembers what pods were charged for. One for the watch of pods.
+#[derive(Default)]
+pub struct Charged {
+    stores: Arc<Stores>,
+    scheduler: String,
+    queue_label: String,
+    pool_label: String,
+    /// What each reservation pod, by name, says of its users.
+    reservations: HashMap<String, Reservation>,
+    /// The reservation pods that name a user, by the user's uid.
+    named_by: HashMap<String, BTreeSet<String>>,
+    /// Pods that were bound when they were first seen, before all pod groups were known.
+    unsure: BTreeSet<(String, String)>,
+    /// The first list of pods is complete, and pod groups are known.
+    listed: bool,
+    /// Which changes were told of, by the pod's uid.
+    told: HashMap<String, u64>,
+    notes: Vec<Note>,
+}
+
+/// What a reservation pod says.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Reservation {
+    node: String,
+    group: String,
+    users: BTreeMap<String, User>,
+}
+
+impl Charged {
+    /// Remembers nothing yet.
+    #[must_use]
+    pub fn new(stores: Arc<Stores>, settings: &Settings) -> Self {
+        Self {
+            stores,
+            scheduler: settings.scheduler_name.clone(),
+            queue_label: settings.queue_label_key.clone(),
+            pool_label: settings.node_pool_label_key.clone(),
+            ..Self::default()
+        }
+    }
+
+    /// Puts back what a pod was charged for; `before` is the pod as it was last passed on. Says which other pods are to be looked at again.
+    pub fn settle(&mut self, pod: &mut Pod, before: Option<&Pod>) -> Vec<Key> {
+        if pods::role(pod) == Role::Reservation {
+            return self.reservation(pod);
+        }
+        if !pods::is_bound(pod) {
+            return Vec::new();
+        }
+        let said = self.charged(pod);
+        match before.filter(|before| pods::is_bound(before)) {
+            Some(before) => self.keep(pod, before),
+            None if self.listed => self.first_seen(pod),
+            None => {
+                self.unsure
+                    .insert((pod.namespace().unwrap_or_default(), pod.name_any()));
+            }
+        }
+        self.recorded(pod);
+        self.tell(pod, &said);
+        Vec::new()
+    }
+
+    /// Looks at a pod again of which more is known than before; the pod as it counts now, if that is different. `first`: nothing but its own words was known.
+    pub fn again(&mut self, known: &Pod, first: bool) -> Option<Pod> {
+        let mut pod = known.clone();
+        if !pods::is_bound(&pod) {
+            return None;
+        }
+        let said = self.charged(&pod);
+        if first {
+            self.first_seen(&mut pod);
+        }
+        self.recorded(&mut pod);
+        if self.charged(&pod) == said {
+            return None;
+        }
+        self.tell(&pod, &said);
+        Some(pod)
+    }
+
+    /// The first list of pods is complete, and all pod groups are known. Says which pods are to be looked at again.
+    pub fn listed(&mut self) -> Vec<Key> {
+        self.listed = true;
+        let unsure = std::mem::take(&mut self.unsure).into_iter();
+        unsure.map(|(namespace, name)| Key { namespace, name }).collect()
+    }
+
+    /// A pod is gone.
+    pub fn gone(&mut self, pod: &Pod) {
+        if pods::role(pod) == Role::Reservation {
+            self.replace(&pod.name_any(), Reservation::default());
+        }
+        self.told.remove(pod.metadata.uid.as_deref().unwrap_or_default());
+    }
+
+    /// What is to be told, since the last time.
+    pub fn notes(&mut self) -> Vec<Note> {
+        std::mem::take(&mut self.notes)
+    }
+
+    fn is_charged_label(&self, key: &str) -> bool {
+        users::is_group(key)
+            || key == self.queue_label
+            || key == self.pool_label
+            || matches!(
+                key,
+                label::SUBGROUP_NAME | label::PREEMPTIBILITY | label::PRIORITY_CLASS_NAME
+            )
+    }
+
+    /// What the pod says of what it is charged for.
+    fn charged(&self, pod: &Pod) -> Said {
+        let labels = pod.metadata.labels.iter().flatten();
+        let annotations = pod.metadata.annotations.iter().flatten();
+        let labels = labels.filter(|(key, _)| self.is_charged_label(key));
+        let annotations = annotations.filter(|(key, _)| is_charged_annotation(key));
+        let both = labels.chain(annotations);
+        both.map(|(key, value)| (key.clone(), value.clone())).collect()
+    }
+
+    /// Everything stays as it was.
+    fn keep(&self, pod: &mut Pod, before: &Pod) {
+        if self.is_late_mark(pod, before)
+            && let Some(name) = pod.labels().get(label::SUBGROUP_NAME).cloned()
+        {
+            put_back(&mut pod.metadata.labels, before.metadata.labels.as_ref(), |key| {
+                self.is_charged_label(key)
+            });
+            pod.labels_mut().insert(label::SUBGROUP_NAME.to_owned(), name);
+        } else {
+            put_back(&mut pod.metadata.labels, before.metadata.labels.as_ref(), |key| {
+                self.is_charged_label(key)
+            });
+        }
+        let annotations = before.metadata.annotations.as_ref();
+        put_back(&mut pod.metadata.annotations, annotations, is_charged_annotation);
+    }
+
+    /// The grouper names the sub-group of a pod after the binding if there was no time before.
+    fn is_late_mark(&self, pod: &Pod, before: &Pod) -> bool {
+        let Some(name) = pod.labels().get(label::SUBGROUP_NAME) else {
+            return false;
+        };
+        let group = pods::annotated_group(before);
+        let group = group.and_then(|key| self.stores.pod_groups.get(key.namespace(), key.name()));
+        !before.labels().contains_key(label::SUBGROUP_NAME)
+            && group.is_none_or(|group| group.spec.sub_groups.iter().any(|one| one.name == *name))
+    }
+
+    /// A pod that was bound before it was seen: pod groups that exist say where it belongs.
+    fn first_seen(&self, pod: &mut Pod) {
+        if pod.spec.as_ref().and_then(|spec| spec.scheduler_name.as_deref()) != Some(&*self.scheduler) {
+            return;
+        }
+        let namespace = pod.namespace().unwrap_or_default();
+        let group = |name: &str| self.stores.pod_groups.get(&namespace, name);
+        let named = pod.annotations().get(annotation::POD_GROUP_NAME).cloned();
+        let own = default_group(&pod.name_any(), pod.metadata.uid.as_deref().unwrap_or_default());
+        let owners = pod.metadata.owner_references.iter().flatten();
+        let mut of_owners = owners
+            .map(|owner| default_group(&owner.name, &owner.uid))
+            .filter(|name| group(name).is_some())
+            .peekable();
+        let evident = if group(&own).is_some() {
+            Some(own)
+        } else if of_owners.peek().is_some() {
+            let all: Vec<_> = of_owners.collect();
+            let said = named.as_ref().filter(|named| all.contains(named));
+            said.or(all.first()).cloned()
+        } else {
+            None
+        };
+        if let Some(evident) = &evident
+            && named.as_ref() != Some(evident)
+        {
+            let annotations = pod.annotations_mut();
+            annotations.insert(annotation::POD_GROUP_NAME.to_owned(), evident.clone());
+        }
+        let counts = evident.or(named).and_then(|name| group(&name));
+        let sub_group = pod.labels().get(label::SUBGROUP_NAME);
+        if let (Some(group), Some(sub_group)) = (counts, sub_group)
+            && !group.spec.sub_groups.iter().any(|one| one.name == *sub_group)
+        {
+            pod.labels_mut().remove(label::SUBGROUP_NAME);
+        }
+    }
+
+    /// What reservation pods on its node say of a pod counts.
+    fn recorded(&self, pod: &mut Pod) {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        let Some(names) = self.named_by.get(uid) else { return };
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+        let found: Vec<(&str, &User)> = names
+            .iter()
+            .filter_map(|name| self.reservations.get(name))
+            .filter(|reservation| Some(&*reservation.node) == node)
+            .filter_map(|reservation| Some((&*reservation.group, reservation.users.get(uid)?)))
+            .collect();
+        let Some((_, user)) = found.first() else { return };
+        let mut groups: BTreeSet<&str> = found.iter().map(|(group, _)| *group).collect();
+        let labels = pod.metadata.labels.clone().unwrap_or_default();
+        // While not all of its reservation pods are known, its own word adds to theirs.
+        if groups.len() < user.share.devices() {
+            let own = labels.iter().filter(|(key, _)| users::is_group(key));
+            groups.extend(own.map(|(_, group)| &**group));
+        }
+        let wanted = users::labels(groups.into_iter());
+        let share: BTreeMap<String, String> = user.share.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
+        put_back(&mut pod.metadata.labels, Some(&wanted), users::is_group);
+        put_back(&mut pod.metadata.annotations, Some(&share), users::is_share);
+    }
+
+    /// A reservation pod appeared or changed.
+    fn reservation(&mut self, pod: &Pod) -> Vec<Key> {
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+        let reservation = Reservation {
+            node: node.unwrap_or_default(),
+            group: pod.labels().get(label::GPU_GROUP).cloned().unwrap_or_default(),
+            users: users::of(pod),
+        };
+        self.replace(&pod.name_any(), reservation)
+    }
+
+    fn replace(&mut self, name: &str, new: Reservation) -> Vec<Key> {
+        let old = self.reservations.remove(name).unwrap_or_default();
+        for uid in old.users.keys().filter(|uid| !new.users.contains_key(*uid)) {
+            if let Some(names) = self.named_by.get_mut(uid) {
+                names.remove(name);
+                if names.is_empty() {
+                    self.named_by.remove(uid);
+                }
+            }
+        }
+        let moved = (&old.node, &old.group) != (&new.node, &new.group);
+        let mut concerned = Vec::new();
+        for (uid, user) in &new.users {
+            if moved || old.users.get(uid) != Some(user) {
+                self.named_by.entry(uid.clone()).or_default().insert(name.to_owned());
+                concerned.push(user);
+            }
+        }
+        concerned.extend(
+            old.users
+                .iter()
+                .filter(|(uid, _)| !new.users.contains_key(*uid))
+                .map(|(_, user)| user),
+        );
+        let keys = concerned
+            .into_iter()
+            .map(|user| Key {
+                namespace: user.namespace.clone(),
+                name: user.name.clone(),
+            })
+            .collect();
+        if !new.users.is_empty() {
+            self.reservations.insert(name.to_owned(), new);
+        }
+        keys
+    }
+
+    /// Tells of what was put back, once for each thing that the pod says.
+    fn tell(&mut self, pod: &Pod, said: &Said) {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        let counts = self.charged(pod);
+        if *said == counts {
+            if !self.told.is_empty() {
+                self.told.remove(uid);
+            }
+            return;
+        }
+        let mut hasher = DefaultHasher::new();
+        said.hash(&mut hasher);
+        let hash = hasher.finish();
+        if self.told.insert(uid.to_owned(), hash) == Some(hash)
+            || pod.spec.as_ref().and_then(|spec| spec.scheduler_name.as_deref()) != Some(&*self.scheduler)
+        {
+            return;
+        }
+        let differs = |key: &&String| said.get(*key) != counts.get(*key);
+        let keys: BTreeSet<&String> = said.keys().chain(counts.keys()).filter(differs).collect();
+        let shown = keys
+            .iter()
+            .take(NAMED_MAX)
+            .map(|key| key.chars().take(NAME_SHOWN).collect());
+        let mut shown: Vec<String> = shown.collect();
+        if keys.len() > NAMED_MAX {
+            shown.push(format!("and {} more", keys.len() - NAMED_MAX));
+        }
+        metrics::counter!("unikai_pod_changes_ignored_total").increment(1);
+        self.notes.push(Note {
+            subject: Subject::Pod(pods::pod_ref(pod)),
+            severity: Severity::Warning,
+            reason: reason::CHANGE_IGNORED,
+            message: format!(
+                "the pod is bound: what it says now of {} is ignored, and it stays charged for what it was bound with",
+                shown.join(", ")
+            ),
+            source: self.scheduler.clone(),
+            annotations: BTreeMap::new(),
+        });
+    }
+}
+
+/// Labels and annotations by key.
+type Said = BTreeMap<String, String>;
+
+fn is_charged_annotation(key: &str) -> bool {
+    users::is_share(key)
+        || matches!(key, annotation::POD_GROUP_NAME | annotation::RECEIVED_RESOURCE_TYPE)
+        || key.starts_with(annotation::MIG_PREFIX)
+}
+
+/// The name that a pod group gets after a pod or the owner of pods.
+fn default_group(name: &str, uid: &str) -> String {
+    format!("pg-{name}-{uid}")
+}
+
+/// Makes the entries of some keys what they were.
+fn put_back(
+    map: &mut Option<BTreeMap<String, String>>,
+    before: Option<&BTreeMap<String, String>>,
+    concerns: impl Fn(&str) -> bool,
+) {
+    let said = map.iter().flatten().filter(|(key, _)| concerns(key));
+    if said.eq(before.into_iter().flatten().filter(|(key, _)| concerns(key))) {
+        return;
+    }
+    let map = map.get_or_insert_default();
+    map.retain(|key, _| !concerns(key));
+    let wanted = before.into_iter().flatten().filter(|(key, _)| concerns(key));
+    map.extend(wanted.map(|(key, value)| (key.clone(), value.clone())));
+}
+
+#[cfg(test)]
+mod tests;
