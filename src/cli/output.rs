@@ -30,9 +30,10 @@ pub fn emit(files: &[(String, String)], dir: Option<&Path>) -> anyhow::Result<()
             written => written.context("standard output"),
         };
     };
-    std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
     for (name, text) in files {
         let path = dir.join(name);
+        let folder = path.parent().unwrap_or(dir);
+        std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
         std::fs::write(&path, text).with_context(|| path.display().to_string())?;
         println!("{}", path.display());
     }

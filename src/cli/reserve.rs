@@ -1,6 +1,8 @@
 //! `unikai reserve`: the process of a reservation pod. It finds the one GPU that the pod was given, writes its UUID into the pod's
 //! annotations, and holds it until it is told to end.
 
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
@@ -9,13 +11,11 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::api::names::{annotation, env};
+use crate::components::fractions::OTHER_DEVICE;
 use crate::operator::shutdown;
-
-/// Where the driver lists the GPUs that a container sees.
-const DRIVER: &str = "/proc/driver/nvidia/gpus";
 
 /// Arguments of `unikai reserve`.
 #[derive(Debug, clap::Args)]
@@ -54,13 +54,12 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
 async fn report(pods: &Api<Pod>, args: &Args) -> anyhow::Result<()> {
     let pod = pods.get(&args.pod_name).await.context("cannot read the pod")?;
     let annotations = pod.metadata.annotations.unwrap_or_default();
-    if let Some(device) = annotations.get(annotation::RESERVED_GPU) {
-        info!(device, "the pod says already which GPU it has");
+    let found = match &args.device {
+        Some(device) => Ok(device.clone()),
+        None => Places::of_this_container().find(),
+    };
+    let Some(device) = to_write(found, annotations.get(annotation::RESERVED_GPU))? else {
         return Ok(());
-    }
-    let device = match &args.device {
-        Some(device) => device.clone(),
-        None => find()?,
     };
     let patch = Patch::Merge(json!({"metadata": {"annotations": {annotation::RESERVED_GPU: device}}}));
     pods.patch(&args.pod_name, &PatchParams::default(), &patch)
@@ -70,84 +69,180 @@ async fn report(pods: &Api<Pod>, args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The UUID of the one GPU: as the driver's library says, else the container's environment, else the driver's files.
-fn find() -> anyhow::Result<String> {
-    let visible = std::env::var(env::NVIDIA_VISIBLE_DEVICES).unwrap_or_default();
-    let devices = match by_library() {
-        Some(devices) => devices,
-        None => Some(named(&visible))
-            .filter(|devices| !devices.is_empty())
-            .unwrap_or_else(|| by_driver(DRIVER)),
-    };
-    match <[String; 1]>::try_from(devices) {
-        Ok([device]) => Ok(device),
-        Err(devices) => bail!("found {} devices, 1 was expected", devices.len()),
+/// What is to be written of the GPU that was found, given what the pod says. After a restart it may be another one; what the pod says stays, for that is
+/// what its users were given, and the process ends: the operator sees why, and that they have lost it.
+fn to_write(found: anyhow::Result<String>, says: Option<&String>) -> anyhow::Result<Option<String>> {
+    match (found, says) {
+        (Ok(device), Some(says)) if device == *says => {
+            info!(device, "the pod says already which GPU it has");
+            Ok(None)
+        }
+        (Ok(device), Some(says)) => {
+            bail!("{OTHER_DEVICE}: {says} is reserved, and {device} is here")
+        }
+        (Err(error), Some(says)) => {
+            warn!(error = %format!("{error:#}"), says, "the GPU cannot be found again; what the pod says is kept");
+            Ok(None)
+        }
+        (found, None) => found.map(Some),
     }
 }
 
-/// What NVML says; `None` where it cannot be asked.
-#[cfg(feature = "nvml")]
-fn by_library() -> Option<Vec<String>> {
-    let nvml = nvml_wrapper::Nvml::init()
-        .inspect_err(|error| info!(%error, "NVML cannot be asked"))
-        .ok()?;
-    let count = nvml.device_count().ok()?;
-    (0..count)
-        .map(|index| nvml.device_by_index(index)?.uuid())
-        .collect::<Result<_, _>>()
-        .ok()
+/// Where to look for the GPU.
+struct Places {
+    /// What the environment says of visible devices.
+    visible: String,
+    /// Where the kernel's driver lists all GPUs of the machine, in or out of the container.
+    driver: PathBuf,
+    /// The container's devices: it is given those of its GPUs, `nvidia<minor number>`.
+    devices: PathBuf,
 }
 
-#[cfg(not(feature = "nvml"))]
-fn by_library() -> Option<Vec<String>> {
-    None
+impl Places {
+    fn of_this_container() -> Self {
+        Self {
+            visible: std::env::var(env::NVIDIA_VISIBLE_DEVICES).unwrap_or_default(),
+            driver: "/proc/driver/nvidia/gpus".into(),
+            devices: "/dev".into(),
+        }
+    }
+
+    /// The UUID of the one GPU that the container was given: as the environment names it, else the one whose device is there, else the
+    /// only one that the driver lists.
+    fn find(&self) -> anyhow::Result<String> {
+        let named = self.named();
+        let found = if named.is_empty() { self.by_device() } else { named };
+        match <[String; 1]>::try_from(found) {
+            Ok([device]) => Ok(device),
+            Err(devices) => bail!("found {} devices, 1 was expected", devices.len()),
+        }
+    }
+
+    /// The UUIDs that the device plugin names in the environment, or as files in a folder that the environment names; none if it names
+    /// the devices otherwise, or leaves them to the container device interface (`void`).
+    fn named(&self) -> Vec<String> {
+        let mounted = names_in(Path::new(&self.visible)).filter(|_| self.visible.starts_with('/'));
+        let uuid = |device: &str| device.rsplit('=').next().unwrap_or_default().trim().to_owned();
+        let devices = self.visible.split(',').map(uuid).chain(mounted);
+        devices
+            .filter(|device| device.starts_with("GPU-") || device.starts_with("MIG-"))
+            .collect()
+    }
+
+    /// The UUIDs of the GPUs that the driver lists and whose devices are in the container; where it has no such device, of all.
+    fn by_device(&self) -> Vec<String> {
+        let minor = |name: String| name.strip_prefix("nvidia")?.parse::<u32>().ok();
+        let given: BTreeSet<u32> = names_in(&self.devices).filter_map(minor).collect();
+        let listed = listed(&self.driver).into_iter();
+        let present = listed.filter(|gpu| given.is_empty() || gpu.minor.is_some_and(|minor| given.contains(&minor)));
+        present.map(|gpu| gpu.uuid).collect()
+    }
 }
 
-/// The UUIDs that the device plugin or the container device interface names in the environment; none if it names them otherwise.
-fn named(visible: &str) -> Vec<String> {
-    let uuid = |device: &str| device.rsplit('=').next().unwrap_or_default().trim().to_owned();
-    let devices = visible.split(',').map(uuid);
-    devices
-        .filter(|device| device.starts_with("GPU-") || device.starts_with("MIG-"))
-        .collect()
+/// A GPU as the driver lists it.
+struct Listed {
+    uuid: String,
+    minor: Option<u32>,
 }
 
-/// The UUIDs in the driver's files.
-fn by_driver(folder: &str) -> Vec<String> {
-    let folders = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let texts = folders.filter_map(|folder| std::fs::read_to_string(folder.path().join("information")).ok());
-    let uuid = |text: String| {
-        let mut lines = text.lines();
-        lines.find_map(|line| Some(line.strip_prefix("GPU UUID:")?.trim().to_owned()))
+/// The GPUs in the driver's folder, which holds a folder with a file `information` for each.
+fn listed(folder: &Path) -> Vec<Listed> {
+    let texts = names_in(folder).filter_map(|name| std::fs::read_to_string(folder.join(name).join("information")).ok());
+    let gpu = |text: String| {
+        let value = |key: &str| {
+            text.lines()
+                .find_map(|line| Some(line.strip_prefix(key)?.trim().to_owned()))
+        };
+        Some(Listed {
+            uuid: value("GPU UUID:")?,
+            minor: value("Device Minor:").and_then(|minor| minor.parse().ok()),
+        })
     };
-    texts.filter_map(uuid).collect()
+    texts.filter_map(gpu).collect()
+}
+
+/// The names in a folder; none if it cannot be read.
+fn names_in(folder: &Path) -> impl Iterator<Item = String> + use<> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_environment_counts_where_it_names_devices() {
-        assert_eq!(named("GPU-6e0e"), ["GPU-6e0e"]);
-        assert_eq!(named("k8s.device-plugin.nvidia.com/gpu=GPU-6e0e"), ["GPU-6e0e"]);
-        assert_eq!(named("GPU-a,GPU-b").len(), 2);
-        for nothing in ["", "all", "void", "none", "0"] {
-            assert!(named(nothing).is_empty(), "{nothing}");
+    /// A machine of two GPUs, with the container's devices and what its environment says.
+    fn found(devices: &[&str], visible: &str) -> Result<String, String> {
+        let root = tempfile::tempdir().unwrap();
+        let (driver, dev) = (root.path().join("gpus"), root.path().join("dev"));
+        std::fs::create_dir(&dev).unwrap();
+        for (slot, minor, uuid) in [("0000:07:00.0", 0, "GPU-a"), ("0000:0f:00.0", 1, "GPU-b")] {
+            std::fs::create_dir_all(driver.join(slot)).unwrap();
+            let text = format!("Model: \t\t NVIDIA H100\nGPU UUID: \t {uuid}\nDevice Minor: \t {minor}\n");
+            std::fs::write(driver.join(slot).join("information"), text).unwrap();
         }
+        for device in devices {
+            std::fs::write(dev.join(device), "").unwrap();
+        }
+        let visible = visible.replace("ROOT", &root.path().display().to_string());
+        if visible.starts_with('/') {
+            std::fs::create_dir(&visible).unwrap();
+            std::fs::write(format!("{visible}/GPU-b"), "").unwrap();
+        }
+        let places = Places {
+            visible,
+            driver,
+            devices: dev,
+        };
+        places.find().map_err(|error| error.to_string())
     }
 
     #[test]
-    fn the_driver_lists_its_devices() {
-        let folder = tempfile::tempdir().unwrap();
-        let gpu = folder.path().join("0000:07:00.0");
-        std::fs::create_dir(&gpu).unwrap();
-        std::fs::write(
-            gpu.join("information"),
-            "Model: \t\t NVIDIA H100\nGPU UUID: \t GPU-6e0e\n",
-        )
-        .unwrap();
-        assert_eq!(by_driver(&folder.path().display().to_string()), ["GPU-6e0e"]);
-        assert!(by_driver("/nowhere").is_empty());
+    fn the_environment_counts_where_it_names_a_device() {
+        let ok = |uuid: &str| Ok(uuid.to_owned());
+        assert_eq!(found(&["nvidia1"], "GPU-6e0e"), ok("GPU-6e0e"));
+        assert_eq!(found(&[], "k8s.device-plugin.nvidia.com/gpu=GPU-6e0e"), ok("GPU-6e0e"));
+        assert_eq!(found(&[], "ROOT/mounted"), ok("GPU-b"));
+        assert_eq!(
+            found(&[], "GPU-a,GPU-b"),
+            Err("found 2 devices, 1 was expected".to_owned())
+        );
+    }
+
+    #[test]
+    fn where_the_environment_is_void_the_devices_in_the_container_tell() {
+        for visible in ["void", "", "all", "none", "0"] {
+            let others = ["nvidiactl", "nvidia-uvm", "nvidia-modeset", "null", "nvidia1"];
+            assert_eq!(found(&others, visible), Ok("GPU-b".to_owned()), "{visible}");
+        }
+        let two = found(&["nvidia0", "nvidia1"], "void");
+        assert_eq!(two, Err("found 2 devices, 1 was expected".to_owned()));
+        let other = found(&["nvidia7"], "void");
+        assert_eq!(other, Err("found 0 devices, 1 was expected".to_owned()));
+        let none = found(&[], "void");
+        assert_eq!(
+            none,
+            Err("found 2 devices, 1 was expected".to_owned()),
+            "the driver lists both"
+        );
+    }
+
+    #[test]
+    fn with_another_gpu_after_a_restart_it_ends_and_says_so() {
+        let (a, b) = ("GPU-a".to_owned(), "GPU-b".to_owned());
+        let lost = || Err(anyhow::anyhow!("found 0 devices"));
+        assert_eq!(to_write(Ok(a.clone()), None).unwrap(), Some(a.clone()));
+        assert_eq!(to_write(Ok(a.clone()), Some(&a)).unwrap(), None);
+        assert_eq!(
+            to_write(Ok(b), Some(&a)).unwrap_err().to_string(),
+            "the container has another GPU than before: GPU-a is reserved, and GPU-b is here"
+        );
+        assert_eq!(to_write(lost(), Some(&a)).unwrap(), None);
+        to_write(lost(), None).unwrap_err();
+    }
+
+    #[test]
+    fn without_a_driver_there_is_none() {
+        assert!(listed(Path::new("/nowhere")).is_empty());
     }
 }

@@ -9,13 +9,19 @@ use std::process::ExitCode;
 use anyhow::Context;
 use serde_json::{Value, json};
 
+use crate::components::admission::pods::Surroundings;
 use crate::components::admission::pods::queue_label::{Source, Workload};
-use crate::components::admission::review::{Operation, Verdict};
+use crate::components::admission::review::{Document, Operation, Verdict};
 use crate::components::admission::{pod_groups, pods, queues, topologies};
 use case::{Case, Kind};
 
-/// The random part of generated names, so that the answer to one question is always the same.
-const RANDOM: &str = "xxxxxxx";
+/// What is taken to be around a pod: the answer to one question is always the same, so generated names have no random part, and the
+/// cluster has what the settings name.
+const SURROUNDINGS: Surroundings = Surroundings {
+    workload: None,
+    has_runtime_class: true,
+    random: "xxxxxxx",
+};
 
 /// Arguments of `unikai review`.
 #[derive(Debug, clap::Args)]
@@ -112,7 +118,7 @@ fn review(case: &Case) -> Reviewed {
         Kind::Pod => return review_pod(case),
         Kind::Queue => {
             let find = |name: &str| queues.get(name).cloned();
-            queues::validate(request, &find, settings.validate_queue_quotas)
+            queues::validate(request, &find, settings.queue_rules)
         }
         Kind::PodGroup => pod_groups::validate(request),
         Kind::Topology => topologies::validate(request),
@@ -132,7 +138,7 @@ fn review_pod(case: &Case) -> Reviewed {
     let mut warnings = Vec::new();
     let creation = request.operation == Operation::Create;
     if creation {
-        let mutated = pods::mutate(&request, None, settings, RANDOM);
+        let mutated = pods::mutate(&request, SURROUNDINGS, settings);
         if !mutated.is_allowed() {
             return Reviewed {
                 verdict: mutated,
@@ -141,7 +147,9 @@ fn review_pod(case: &Case) -> Reviewed {
         }
         warnings = mutated.warnings;
         if let Some(patch) = mutated.patch {
-            json_patch::patch(&mut request.object, &patch).expect("the patch was made from this object");
+            let mut object = request.object.value();
+            json_patch::patch(&mut object, &patch).expect("the patch was made from this object");
+            request.object = Document::from(&object);
         }
     }
     let judged = pods::validate(&request, workload(case).as_ref(), settings);
@@ -149,7 +157,7 @@ fn review_pod(case: &Case) -> Reviewed {
         warnings: warnings.into_iter().chain(judged.warnings.clone()).collect(),
         ..judged
     };
-    let object = (creation && verdict.is_allowed()).then(|| lean(request.object));
+    let object = (creation && verdict.is_allowed()).then(|| lean(request.object.value()));
     Reviewed { verdict, object }
 }
 
@@ -160,19 +168,15 @@ fn workload(case: &Case) -> Option<Workload> {
         return None;
     }
     let label = format!("/metadata/labels/{}", case.settings.queue_label_key.replace('/', "~1"));
-    let own = case.request.object.pointer(&label).and_then(Value::as_str);
+    let object = case.request.object.value();
+    let own = object.pointer(&label).and_then(Value::as_str);
     let (queue, source) = match (own.filter(|queue| !queue.is_empty()), &case.namespace_queue) {
         (Some(own), _) => (own.to_owned(), Source::Pod),
         (None, Some(queue)) => (queue.clone(), Source::Surroundings),
         (None, None) => return None,
     };
-    let parents = case.queues.iter();
-    let tree = parents.map(|(name, queue)| (name.clone(), queue.spec.parent_queue.clone()));
-    Some(Workload {
-        queue,
-        source,
-        tree: tree.collect(),
-    })
+    let tree = case.queues.values().map(|queue| &**queue).collect();
+    Some(Workload { queue, source, tree })
 }
 
 /// Without nulls and empty maps, lists and texts: they say what their absence says.
@@ -224,7 +228,7 @@ fn text(case: &Case, reviewed: &Reviewed) -> String {
         text += &format!("  warning: {warning}\n");
     }
     if let Some(after) = object {
-        let changes = json_patch::diff(&lean(case.request.object.clone()), after);
+        let changes = json_patch::diff(&lean(case.request.object.value()), after);
         for change in &changes.0 {
             text += &format!("  {change}\n");
         }

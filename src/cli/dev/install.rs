@@ -1,4 +1,4 @@
-//! Installs the manifests into the embedded cluster, as `kubectl apply -f manifests/` would, except the operator's own Deployment and
+//! Installs the manifests into the embedded cluster, as `kubectl apply -f manifests/ -f manifests/gpu-sharing/` would, except the operator's own Deployment and
 //! Service: there it runs in this process.
 
 use anyhow::{Context, anyhow};
@@ -70,7 +70,8 @@ pub(in crate::cli) async fn yaml(
 /// The objects of the manifests in their order, but for the operator's workload.
 fn objects() -> anyhow::Result<Vec<DynamicObject>> {
     let mut objects = Vec::new();
-    for (_, text) in manifests::files(manifests::DEFAULT_IMAGE) {
+    let files = manifests::files(manifests::DEFAULT_IMAGE).into_iter();
+    for (_, text) in files.chain(manifests::gpu_sharing()) {
         for document in serde_yaml_ng::Deserializer::from_str(&text) {
             let mut object = DynamicObject::deserialize(document)?;
             let kind = object.types.as_ref().map(|types| types.kind.as_str());

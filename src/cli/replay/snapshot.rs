@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::api::PodGroup;
 use crate::api::lenient::{self, null_as_default};
-use crate::engine::policy::Policy;
+use crate::engine::policy::{DisruptionBudgets, Policy};
 use crate::mirror::policy::{self, SchedulerConfig};
 use crate::mirror::{Change, Object, Settings, Shard, StorageObject};
 
@@ -159,12 +159,15 @@ fn unzip(bytes: Vec<u8>) -> anyhow::Result<Vec<u8>> {
     Ok(json)
 }
 
-/// Settings and policy from the scheduler's parameters; the defaults where there are none at all.
+/// Settings and policy from the scheduler's parameters; the defaults where there are none at all. KAI does not look at disruption budgets.
 fn parameters(given: Option<Parameters>) -> (Settings, Policy) {
-    let Some(given) = given else {
-        return (Settings::default(), Policy::default());
+    let usual = Policy {
+        disruption_budgets: DisruptionBudgets::Ignore,
+        ..Policy::default()
     };
-    let usual = Policy::default();
+    let Some(given) = given else {
+        return (Settings::default(), usual);
+    };
     let shard = given.partition_params.map(|partition| Shard {
         key: partition.node_pool_label_key,
         value: partition.node_pool_label_value,

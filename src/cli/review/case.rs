@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::api::Queue;
 use crate::api::names;
+use crate::components::admission::queues::Rules;
 use crate::components::admission::review::Request;
 use crate::components::admission::{FailurePolicy, QueueLabels, Settings};
 
@@ -86,7 +87,10 @@ pub fn read(text: &str, gpu_sharing: bool) -> anyhow::Result<Vec<Case>> {
             kind,
             namespace_queue: namespaces.get(&request.namespace).cloned(),
             request,
-            settings: settings(&json!({"gpuSharingEnabled": gpu_sharing})),
+            settings: Settings {
+                gpu_resources: names::resource::WHOLE_GPUS.map(ToOwned::to_owned).into(),
+                ..settings(&json!({"gpuSharingEnabled": gpu_sharing}))
+            },
             queues: Arc::clone(&queues),
             is_manifest: true,
         })
@@ -174,7 +178,7 @@ fn queues(objects: &[Value]) -> anyhow::Result<Queues> {
     named.collect()
 }
 
-/// The settings of the webhooks, under the names of KAI's flags; absent ones are off, as in KAI. The queue of a pod draws warnings
+/// The settings of the webhooks, under the names of KAI's flags; absent ones are off, as in KAI, whose webhook knows no GPUs but NVIDIA's. The queue of a pod draws warnings
 /// where queues are known: a live cluster may have more of them.
 fn settings(given: &Value) -> Settings {
     let on = |name: &str| given[name].as_bool().unwrap_or(false);
@@ -185,11 +189,16 @@ fn settings(given: &Value) -> Settings {
         queue_label_key: names::label::QUEUE.to_owned(),
         queue_labels: QueueLabels::Warn,
         gpu_sharing: on("gpuSharingEnabled"),
+        gpu_resources: vec![names::resource::NVIDIA_GPU.to_owned()],
         gpu_fraction_runtime_class: text("gpuFractionRuntimeClassName", "nvidia"),
         block_nvidia_visible_devices: on("blockNvidiaVisibleDevices"),
         hami_core: on("hamiCoreEnabled"),
-        validate_queue_quotas: on("enableQuotaValidation"),
+        queue_rules: Rules {
+            quotas: on("enableQuotaValidation"),
+            protect: false,
+        },
         failure_policy: FailurePolicy::Fail,
+        client_authorities: None,
         address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         target: None,
     }
