@@ -3,6 +3,7 @@
 
 mod bench;
 mod churn;
+mod hostile;
 mod workloads;
 
 use std::collections::BTreeMap;

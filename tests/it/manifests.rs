@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Service};
+use k8s_openapi::api::networking::v1::{NetworkPolicy, NetworkPolicyIngressRule};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -18,6 +20,11 @@ use crate::crds::assert_folder_holds;
 #[test]
 fn the_folder_holds_what_the_binary_generates() {
     assert_folder_holds("manifests", &manifests::files(manifests::DEFAULT_IMAGE), "manifests");
+    let sharing: Vec<_> = manifests::gpu_sharing()
+        .into_iter()
+        .map(|(name, text)| (name.replace("gpu-sharing/", ""), text))
+        .collect();
+    assert_folder_holds("manifests/gpu-sharing", &sharing, "manifests");
 }
 
 #[test]
@@ -94,6 +101,7 @@ fn names_are_those_that_the_code_uses() {
             ),
             (priority_class::BUILD, priority_class::BUILD_VALUE),
             (priority_class::INFERENCE, priority_class::INFERENCE_VALUE),
+            (priority_class::RESERVATION, priority_class::RESERVATION_VALUE),
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .into()
@@ -109,7 +117,9 @@ fn names_are_those_that_the_code_uses() {
             object::MUTATING_WEBHOOK,
             object::VALIDATING_WEBHOOK,
             object::QUEUE_WEBHOOK,
-            object::POD_GROUP_WEBHOOK
+            object::POD_GROUP_WEBHOOK,
+            // The role itself.
+            object::OPERATOR,
         ]
         .map(str::to_owned)
         .into()
@@ -156,7 +166,7 @@ fn the_service_finds_the_pods_and_their_ports() {
             .all(|(key, value)| labels.get(key) == Some(value))
     );
     for port in spec.ports.unwrap() {
-        let Some(k8s_openapi::apimachinery::pkg::util::intstr::IntOrString::String(target)) = port.target_port else {
+        let Some(IntOrString::String(target)) = port.target_port else {
             panic!("{port:?}");
         };
         assert!(ports.contains_key(&target), "{target}");
@@ -207,6 +217,7 @@ fn rights_are_few() {
     let everything = [
         cluster_role("unikai"),
         cluster_role("unikai-owners-known"),
+        cluster_role("unikai-gpu-sharing"),
         role("unikai", object::NAMESPACE),
         role("unikai", object::RESERVATION_NAMESPACE),
         role(object::RESERVATION_SERVICE_ACCOUNT, object::RESERVATION_NAMESPACE),
@@ -236,7 +247,8 @@ fn rights_are_few() {
         "owners are only read"
     );
 
-    let writes: BTreeSet<String> = cluster_role("unikai")
+    let writes: BTreeSet<String> = [cluster_role("unikai"), cluster_role("unikai-gpu-sharing")]
+        .concat()
         .iter()
         .flat_map(|rule| {
             let verbs = rule
@@ -263,7 +275,8 @@ fn rights_are_few() {
 
 #[test]
 fn secrets_are_out_of_reach_of_the_cluster_role() {
-    for rule in [cluster_role("unikai"), cluster_role("unikai-owners-known")].concat() {
+    let roles = ["unikai", "unikai-owners-known", "unikai-gpu-sharing"];
+    for rule in roles.map(cluster_role).concat() {
         for resource in rule.resources.unwrap_or_default() {
             assert!(
                 !["secrets", "serviceaccounts", "deployments/scale"].contains(&&*resource),
@@ -280,7 +293,8 @@ fn secrets_are_out_of_reach_of_the_cluster_role() {
 }
 
 fn documents() -> Vec<Value> {
-    manifests::files(manifests::DEFAULT_IMAGE)
+    [manifests::files(manifests::DEFAULT_IMAGE), manifests::gpu_sharing()]
+        .concat()
         .iter()
         .flat_map(|(_, text)| serde_yaml_ng::Deserializer::from_str(text))
         .map(|document| Value::deserialize(document).unwrap())
@@ -431,4 +445,113 @@ fn config_maps_can_be_listed_only_by_who_is_given_that_right_apart() {
     let apart: ClusterRoleBinding = serde_json::from_value(binding.clone()).unwrap();
     assert_eq!(apart.subjects, ours.unwrap().subjects);
     assert_eq!(apart.role_ref.name, role.metadata.name.unwrap());
+}
+
+#[test]
+fn the_network_policy_opens_webhooks_to_some_and_the_rest_to_all() {
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/manifests/network-policy/network-policy.yaml"
+    );
+    let document: Value = serde_yaml_ng::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let policy: NetworkPolicy = serde_json::from_value(document.clone()).unwrap();
+    assert_eq!(
+        serde_json::to_value(&policy).unwrap(),
+        document,
+        "a field that there is not"
+    );
+    let template = one::<Deployment>("Deployment").spec.unwrap().template;
+    let spec = policy.spec.unwrap();
+    assert_eq!(
+        spec.pod_selector.unwrap().match_labels,
+        template.metadata.unwrap().labels,
+        "the operator's pods"
+    );
+    let ports = template.spec.unwrap().containers.remove(0).ports.unwrap();
+    let names: Vec<_> = ports.into_iter().filter_map(|port| port.name).collect();
+    let rules = spec.ingress.unwrap();
+    let to_all = |name: &str| {
+        let port = Some(IntOrString::String(name.to_owned()));
+        let about = |rule: &&NetworkPolicyIngressRule| rule.ports.iter().flatten().any(|one| one.port == port);
+        let about: Vec<_> = rules.iter().filter(about).collect();
+        assert_eq!(about.len(), 1, "{name}");
+        about[0].from.is_none()
+    };
+    let open: Vec<_> = names.iter().map(|name| (name.as_str(), to_all(name))).collect();
+    assert_eq!(open, [("http", true), ("webhook", false)]);
+}
+
+/// Rights that no journey uses and that are needed all the same, by group, resource and verb, and for what.
+const BEYOND_THE_JOURNEYS: [(&str, &str); 9] = [
+    (" events patch", "an event that is told again"),
+    (
+        "resource.k8s.io resourceclaims delete",
+        "a bind that fails after its claim was made",
+    ),
+    (
+        "resource.k8s.io resourceclaims/binding update",
+        "API servers that ask for it beside the status",
+    ),
+    ("run.ai kartas get", "workloads of kinds that only a Karta describes"),
+    ("run.ai kartas list", "the same"),
+    (" configmaps delete", "a bind to a part of a GPU that fails"),
+    (" configmaps patch", "a ConfigMap of the name that is there already"),
+    (" configmaps get", "priorities by kind of workload"),
+    (" secrets update", "the next certificate, after two months"),
+];
+
+/// All rights that the manifests give the operator: role, group, resource, verb.
+fn granted() -> BTreeSet<[String; 4]> {
+    let roles = [
+        ("ClusterRole unikai", cluster_role("unikai")),
+        ("ClusterRole unikai-gpu-sharing", cluster_role("unikai-gpu-sharing")),
+        ("Role kai-scheduler/unikai", role("unikai", object::NAMESPACE)),
+        (
+            "Role kai-resource-reservation/unikai",
+            role("unikai", object::RESERVATION_NAMESPACE),
+        ),
+        (
+            "Role kai-scale-adjust/unikai",
+            role("unikai", object::SCALE_ADJUST_NAMESPACE),
+        ),
+    ];
+    let mut granted = BTreeSet::new();
+    for (name, rules) in roles {
+        for rule in rules {
+            for group in rule.api_groups.iter().flatten() {
+                for resource in rule.resources.iter().flatten() {
+                    for verb in &rule.verbs {
+                        granted.insert([name, group, resource, verb].map(str::to_owned));
+                    }
+                }
+            }
+        }
+    }
+    granted
+}
+
+/// Runs after the journeys, which write down what they used: see `.ci/run`. That they want nothing else, each of them asserts itself.
+#[test]
+#[ignore = "needs the rights that all journeys used, in the folder that UNIKAI_RIGHTS names"]
+fn no_right_is_given_that_no_journey_needs() {
+    let folder = std::env::var_os(crate::operator::lab::RIGHTS).expect("UNIKAI_RIGHTS");
+    let files = std::fs::read_dir(folder).expect("journeys have run");
+    let mut used = BTreeSet::new();
+    for file in files {
+        for line in std::fs::read_to_string(file.unwrap().path()).unwrap().lines() {
+            let fields: Vec<_> = line.split('\t').map(str::to_owned).collect();
+            used.insert(<[String; 4]>::try_from(fields).unwrap());
+        }
+    }
+    let known = |right: &&[String; 4]| {
+        let [_, group, resource, verb] = right;
+        let right = format!("{group} {resource} {verb}");
+        BEYOND_THE_JOURNEYS.iter().any(|(beyond, _)| *beyond == right)
+    };
+    let needless: Vec<_> = granted()
+        .difference(&used)
+        .filter(|right| !known(right))
+        .cloned()
+        .collect();
+    assert!(needless.is_empty(), "{needless:#?}");
 }

@@ -1,16 +1,20 @@
 //! The whole operator as its own process, against the embedded cluster over HTTPS: journeys of users, faults of the API
 //! server, and the deaths of the process.
 
+mod charged;
 mod crash;
 mod devices;
+mod evictions;
 mod faults;
 mod journeys;
-mod lab;
+pub mod lab;
 mod matrix;
+mod networks;
 mod numa;
 mod page;
 mod scaleup;
 mod sharing;
 mod telemetry;
+mod uninstall;
 mod volumes;
 mod writes;

@@ -31,16 +31,25 @@ const COMPONENTS: &[&str] = &[
 const SHARED_BY_COMPONENTS: &[&str] = &[
     "agenda",
     "bus",
+    "fair",
     "figures",
     "fractions",
+    "gpu_operator",
     "grouping",
+    "leadership",
+    "panics",
     "patch",
     "pods",
+    "pulse",
     "quantities",
     "readiness",
     "retry",
+    "runtime_classes",
+    "shares",
     "turns",
+    "views",
     "watches",
+    "weight",
 ];
 
 #[test]

@@ -24,6 +24,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 use unikai::api::{Queue, crds};
 use unikai::components::bus::channels;
 use unikai::components::figures::Figures;
+use unikai::components::leadership::Term;
+use unikai::components::pulse::Pulse;
 use unikai::components::readiness::Readiness;
 use unikai::components::watches::Stores;
 use unikai::components::{BACKGROUND_WRITES, Context, Running, Settings, start};
@@ -45,7 +47,7 @@ pub struct Bench {
     pub world: WorldHandle,
     admin: Client,
     context: Context,
-    leading: watch::Sender<bool>,
+    leading: watch::Sender<Option<Term>>,
     running: Vec<Running>,
 }
 
@@ -69,17 +71,20 @@ impl Bench {
             ..WorldOptions::default()
         };
         let world = World::start(admin.clone(), options).await.unwrap();
-        let (leading, is_leading) = watch::channel(false);
+        let (leading, is_leading) = watch::channel(None);
         let client = server.client(&Identity::operator()).await.unwrap();
         let context = Context {
             reads: client.clone(),
+            watches: client.clone(),
             writes: client,
             settings: Arc::new(Settings::default()),
             leading: is_leading,
+            only_term: None,
             shutdown: CancellationToken::new(),
             readiness: Readiness::default(),
             background: Arc::new(Semaphore::new(BACKGROUND_WRITES)),
             figures: Figures::default(),
+            pulse: Pulse::default(),
         };
         let running = start(
             &context,
@@ -99,7 +104,8 @@ impl Bench {
     }
 
     pub fn lead(&mut self) {
-        self.leading.send_replace(true);
+        let writes = self.context.writes.clone();
+        self.leading.send_replace(Some(Term { number: 1, writes }));
     }
 
     pub async fn create<K>(&self, object: &K) -> K
@@ -137,6 +143,13 @@ impl Bench {
             controller: Some(true),
             ..created.controller_owner_ref(&resource).unwrap()
         }
+    }
+
+    /// Sets an annotation of a pod.
+    pub async fn annotate(&self, pod: &str, key: &str, value: &str) {
+        let api: Api<Pod> = Api::namespaced(self.admin.clone(), "default");
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {key: value}}}));
+        api.patch(pod, &PatchParams::default(), &patch).await.unwrap();
     }
 
     /// Makes an object the owner of one that exists.

@@ -434,7 +434,7 @@ async fn workloads_that_make_no_sense_are_told_so_and_disturb_nobody() {
         ("training.kubeflow.org/replica-index", "0"),
     ];
     let wrong = [
-        ("many", &many, "greater than max allowed segmentation 10000"),
+        ("many", &many, "greater than max allowed segmentation 4096"),
         ("text", &text, "invalid segment size"),
         ("empty", &empty, "is not an object"),
         ("ring", &circle, "form a loop"),

@@ -191,7 +191,8 @@ impl Random {
             put(
                 "gpu-fraction",
                 self.of(&[
-                    "0.5", "0.25", "1", "0", "-1", "1.5", "NaN", "inf", "1e-400", "", "0.5.5",
+                    "0.5", "0.25", "0.5", "0.25", "0.5", "0.25", "1", "0", "-1", "1.5", "NaN", "inf", "1e-400", "",
+                    "0.5.5",
                 ]),
             );
         } else {
@@ -200,7 +201,7 @@ impl Random {
                 self.of(&["1024", "0", "-1", "9223372036854775807", "1Gi", "", "1.5"]),
             );
         }
-        if self.one_in(2) {
+        if self.one_in(4) {
             put(
                 "gpu-fraction-num-devices",
                 self.of(&["1", "2", "0", "-3", "9223372036854775807", "two", ""]),
@@ -296,7 +297,20 @@ impl Random {
             spec["nodeName"] = json!(node);
             spec["schedulerName"] = json!("default-scheduler");
         } else {
-            metadata["annotations"] = if self.one_in(5) { self.gpu_share() } else { json!({}) };
+            let shares = self.one_in(8);
+            metadata["annotations"] = if shares { self.gpu_share() } else { json!({}) };
+            // Whole GPUs beside a share are refused; most shares stand alone.
+            if shares && !self.one_in(4) {
+                let lists = ["containers", "initContainers"].map(|list| spec[list].take());
+                for (list, mut containers) in ["containers", "initContainers"].into_iter().zip(lists) {
+                    for container in containers.as_array_mut().into_iter().flatten() {
+                        if let Some(requests) = container["resources"]["requests"].as_object_mut() {
+                            requests.remove("nvidia.com/gpu");
+                        }
+                    }
+                    spec[list] = containers;
+                }
+            }
             metadata["annotations"]["pod-group-name"] = json!("g");
         }
         let phase = if node.is_some() { "Running" } else { "Pending" };

@@ -28,7 +28,7 @@ pub fn refusal(node: &Value, there: &[Value], pod: &Value) -> Option<&'static st
         .iter()
         .map(|other| self::request(other).expect("what runs is readable"))
         .collect();
-    let share = match share(&pod["metadata"]["annotations"]) {
+    let share = match share(&pod["metadata"]["annotations"], request.contains_key("nvidia.com/gpu")) {
         Share::None => false,
         Share::Impossible => return Some(UNREADABLE),
         // The node does not say how much memory its GPUs have.
@@ -113,20 +113,24 @@ enum Share {
     Devices(i64),
 }
 
-fn share(annotations: &Value) -> Share {
-    let fraction = text(&annotations["gpu-fraction"]);
-    let fraction = matches!(fraction, "0.5" | "0.25" | "1" | "1e-400");
-    let memory = matches!(text(&annotations["gpu-memory"]), "1024" | "9223372036854775807");
-    if !fraction && !memory {
+/// `whole`: containers name whole GPUs, were it none.
+fn share(annotations: &Value, whole: bool) -> Share {
+    let (fraction, memory) = (&annotations["gpu-fraction"], &annotations["gpu-memory"]);
+    if fraction.is_null() && memory.is_null() {
         return Share::None;
     }
-    let devices = text(&annotations["gpu-fraction-num-devices"])
-        .parse::<i64>()
-        .unwrap_or(1);
-    match (devices < 1, fraction) {
-        (true, _) => Share::Impossible,
-        (false, true) => Share::Devices(devices),
-        (false, false) => Share::Memory,
+    let right = matches!(text(fraction), "0.5" | "0.25") || matches!(text(memory), "1024" | "9223372036854775807");
+    let devices = &annotations["gpu-fraction-num-devices"];
+    let count = if devices.is_null() {
+        Ok(1)
+    } else {
+        text(devices).parse()
+    };
+    match count {
+        Ok(1..) if whole || !right => Share::Impossible,
+        Ok(devices @ 1..) if memory.is_null() => Share::Devices(devices),
+        Ok(1..) => Share::Memory,
+        Ok(_) | Err(_) => Share::Impossible,
     }
 }
 

@@ -5,6 +5,7 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::Resource;
 use kube::api::{Api, ListParams};
 use serde_json::{Value, json};
+use unikai::api::{PodGroup, QuantityMap};
 use unikai::devcluster::world::NodeSpec;
 
 use super::lab::{Lab, TEAM, eventually, pod};
@@ -97,8 +98,13 @@ async fn a_device_goes_from_pod_to_pod() {
     );
 
     lab.create(claiming("second")).await.unwrap();
-    let says = lab.unschedulable("second").await;
-    assert!(says.contains("didn't have enough resources: GPUs"), "{says}");
+    // At first it may say that its claim is not made yet.
+    eventually("it says that no device is free", async || {
+        let says = lab.unschedulable("second").await;
+        let right = says.contains("didn't have enough resources: GPUs");
+        right.then_some(()).ok_or(says)
+    })
+    .await;
     assert_eq!(claim_of(&lab, "second").await, Some((Vec::new(), Vec::new())));
 
     lab.delete_pod("first").await;
@@ -135,5 +141,58 @@ async fn a_resource_that_a_class_stands_for_gets_a_claim_of_its_own() {
         claim_of(&lab, "asking").await,
         Some((vec!["card-0".to_owned()], vec!["asking".to_owned()]))
     );
+    operator.assert_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pod_groups_and_queues_show_the_devices_that_pods_claim() {
+    let lab = Lab::start(vec![NodeSpec::cpu("cpu-1")]).await;
+    lab.apply(&ONE_DEVICE.replace("[{name: card-0", "[{name: card-1}, {name: card-2}, {name: card-0"))
+        .await;
+    for (name, count) in [("one", 1), ("two", 2)] {
+        lab.apply(&format!(
+            "apiVersion: resource.k8s.io/v1\nkind: ResourceClaimTemplate\nmetadata: {{name: {name}, namespace: {TEAM}}}\nspec: {{spec: {{devices: {{requests: [{{name: card, exactly: {{deviceClassName: gpu.example.com, count: {count}}}}}]}}}}}}"
+        ))
+        .await;
+    }
+    let operator = lab.replica("one").await;
+    lab.apply(&format!(
+        "apiVersion: scheduling.run.ai/v2alpha2\nkind: PodGroup\nmetadata: {{name: train, namespace: {TEAM}}}\nspec: {{queue: test, minMember: 2}}"
+    ))
+    .await;
+    let shows = async |requested: &str, allocated: &str| {
+        eventually("status and queue show the devices", async || {
+            let groups: Api<PodGroup> = Api::namespaced(lab.client.clone(), TEAM);
+            let group = groups.get("train").await.map_err(|error| error.to_string())?;
+            let group = group
+                .status
+                .and_then(|status| status.resources_status)
+                .unwrap_or_default();
+            let queue = lab.queues().get("default").await.map_err(|error| error.to_string())?;
+            let queue = queue.status.unwrap_or_default();
+            let devices =
+                |amounts: &QuantityMap| amounts.get("gpu.example.com").map_or("", |amount| &amount.0).to_owned();
+            let found = [&group.requested, &group.allocated, &queue.requested, &queue.allocated].map(devices);
+            if found == [requested, allocated, requested, allocated] {
+                Ok(())
+            } else {
+                Err(format!("{found:?}"))
+            }
+        })
+        .await;
+    };
+    for (name, template) in [("small", "one"), ("large", "two")] {
+        let mut member = claiming(name);
+        member["metadata"]["annotations"] = json!({"pod-group-name": "train"});
+        member["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] = json!(template);
+        lab.create(member).await.unwrap();
+        if name == "small" {
+            shows("1", "").await;
+        }
+    }
+    lab.running(2).await;
+    shows("3", "3").await;
+    lab.delete_pod("large").await;
+    shows("1", "1").await;
     operator.assert_no_errors();
 }

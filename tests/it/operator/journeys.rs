@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::json;
 use unikai::devcluster::world::NodeSpec;
 
@@ -117,13 +117,9 @@ async fn a_sub_group_that_is_not_there_is_told_on_the_pod() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_disruption_budget_keeps_a_pod_until_it_allows_its_eviction() {
+async fn a_disruption_budget_that_is_respected_keeps_a_pod_until_it_allows_its_eviction() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 1)]).await;
-    let operator = lab.replica("one").await;
-    let mut kept = pod("kept", 1);
-    kept["metadata"]["labels"]["app"] = json!("kept");
-    lab.create(kept).await.unwrap();
-    lab.runs("kept").await;
+    let operator = lab.replica_with("one", &["--disruption-budgets", "respect"]).await;
     let budget = json!({
         "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "keeps", "namespace": TEAM},
         "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "kept"}}},
@@ -144,6 +140,10 @@ async fn a_disruption_budget_keeps_a_pod_until_it_allows_its_eviction() {
             .unwrap();
     };
     set(0).await;
+    let mut kept = pod("kept", 1);
+    kept["metadata"]["labels"]["app"] = json!("kept");
+    lab.create(kept).await.unwrap();
+    lab.runs("kept").await;
 
     let mut urgent = pod("urgent", 1);
     urgent["metadata"]["labels"]["priorityClassName"] = json!("build");
@@ -221,4 +221,62 @@ async fn an_idle_cluster_is_left_alone() {
     assert_eq!(writes.len(), before, "{writes:#?}");
     let binding = writes.iter().filter(|w| w.contains("pods/binding")).count();
     assert_eq!(binding, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn queues_go_parents_first_and_what_waits_in_them_says_so() {
+    let lab = Lab::start(two_gpu_nodes()).await;
+    let operator = lab.replica("one").await;
+    lab.create(pod("runs", 1)).await.unwrap();
+    lab.runs("runs").await;
+    lab.create(pod("waits", 9)).await.unwrap();
+    assert!(lab.unschedulable("waits").await.contains("GPU"));
+
+    let says = async |words: &str| {
+        eventually(words, async || {
+            let why = lab.unschedulable("waits").await;
+            if why.contains(words) { Ok(()) } else { Err(why) }
+        })
+        .await;
+    };
+    for (queue, words) in [
+        (
+            "default",
+            "Queue 'test' does not exist, since queue 'default' above it does not exist",
+        ),
+        ("test", "Queue 'test' does not exist."),
+    ] {
+        let deleted = lab.queues().delete(queue, &DeleteParams::default()).await;
+        deleted.expect("it may go");
+        says(words).await;
+    }
+    for name in ["default", "test"] {
+        let parent = (name == "test").then_some("default");
+        lab.apply(&super::lab::queue(name, parent)).await;
+    }
+    says("GPU").await;
+    assert_eq!(super::lab::phase(&lab.pods().get("runs").await.unwrap()), "Running");
+    operator.assert_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn protected_queues_stay_as_long_as_they_are_used() {
+    let lab = Lab::start(two_gpu_nodes()).await;
+    let _operator = lab.replica_with("one", &["--protect-queues"]).await;
+    let deletion = async || lab.queues().delete("default", &DeleteParams::default()).await;
+    eventually("the queue's status names its child", async || {
+        let queue = lab.queues().get("default").await.map_err(|e| e.to_string())?;
+        let children = queue.status.map(|s| s.child_queues).unwrap_or_default();
+        if children == ["test"] {
+            Ok(())
+        } else {
+            Err(format!("{children:?}"))
+        }
+    })
+    .await;
+    let refused = deletion().await.unwrap_err().to_string();
+    assert!(
+        refused.contains("cannot delete queue default: it has child queues [test]"),
+        "{refused}"
+    );
 }

@@ -14,6 +14,7 @@ use kube::{Api, Client, ResourceExt};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 use unikai::api::queue::Queue;
+use unikai::devcluster::apiserver::rbac::Right;
 use unikai::devcluster::apiserver::{ApiServer, Identity, Options, RunningServer};
 use unikai::devcluster::world::{NodeSpec, World, WorldHandle, WorldOptions};
 
@@ -21,6 +22,9 @@ use crate::support::free_port;
 
 /// How long a test waits for what must happen. Generous: the machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The environment variable that names the folder where the rights are written down that journeys used.
+pub const RIGHTS: &str = "UNIKAI_RIGHTS";
 
 /// The namespace of the tests' workloads.
 pub const TEAM: &str = "team";
@@ -52,7 +56,8 @@ impl Lab {
             client,
             dir: tempfile::tempdir().expect("a folder"),
         };
-        for (name, yaml) in unikai::cli::manifests::files("unikai:test") {
+        let files = unikai::cli::manifests::files("unikai:test").into_iter();
+        for (name, yaml) in files.chain(unikai::cli::manifests::gpu_sharing()) {
             if !name.contains("operator.yaml") {
                 lab.apply(&yaml).await;
             }
@@ -108,9 +113,10 @@ impl Lab {
         replica
     }
 
-    /// Starts a replica, which writes as an identity of its own, and does not wait.
+    /// Starts a replica, which writes as the operator in a pod of its own, and does not wait.
     pub fn spawn(&self, name: &str, flags: &[&str]) -> Replica {
-        let identity = Identity::service_account("kai-scheduler", name);
+        let identity = Identity::operator().in_pod(name);
+        self.server.rbac().hold(&identity);
         let kubeconfig = self.dir.path().join(format!("{name}.kubeconfig"));
         std::fs::write(&kubeconfig, self.server.kubeconfig(&identity)).expect("a kubeconfig");
         let log = self.dir.path().join(format!("{name}.log"));
@@ -132,6 +138,7 @@ impl Lab {
             http,
             log,
             identity,
+            token: self.server.token(&Identity::admin()),
         }
     }
 
@@ -266,12 +273,31 @@ impl Lab {
     }
 }
 
+impl Drop for Lab {
+    /// No replica may have wanted what its roles do not allow. What they used is written down where the environment says so.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        let rbac = self.server.rbac();
+        assert!(rbac.refused().is_empty(), "no right: {:#?}", rbac.refused());
+        let Some(folder) = std::env::var_os(RIGHTS) else { return };
+        let line = |right: &Right| format!("{}\t{}\t{}\t{}\n", right.role, right.group, right.resource, right.verb);
+        let lines: String = rbac.used().iter().map(line).collect();
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let file = format!("{}.tsv", uuid::Uuid::new_v4());
+        std::fs::write(PathBuf::from(folder).join(file), lines).expect("written");
+    }
+}
+
 /// A replica of the operator. Killed when dropped, and if the test fails, its last words are shown.
 pub struct Replica {
     child: Child,
     http: u16,
     log: PathBuf,
     pub identity: Identity,
+    /// Of an administrator.
+    token: String,
 }
 
 impl Replica {
@@ -323,11 +349,14 @@ impl Replica {
         .await;
     }
 
-    /// A plain HTTP GET.
+    /// A plain HTTP GET, in the name of an administrator.
     pub async fn get(&self, path: &str) -> std::io::Result<String> {
         use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
         let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", self.http)).await?;
-        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        let token = &self.token;
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
+        );
         stream.write_all(request.as_bytes()).await?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await?;
@@ -359,7 +388,7 @@ impl Drop for Replica {
             let lines: Vec<_> = log.lines().collect();
             eprintln!(
                 "the last lines of {}:\n{}",
-                self.identity.user,
+                self.identity.pod.as_deref().unwrap_or_default(),
                 lines[lines.len().saturating_sub(40)..].join("\n")
             );
         }

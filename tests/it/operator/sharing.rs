@@ -2,18 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod};
-use kube::api::{DeleteParams, ListParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Pod};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use unikai::api::BindRequest;
-use unikai::devcluster::apiserver::{Effect, Match, Times};
+use unikai::devcluster::apiserver::{Effect, Identity, Match, Times};
 use unikai::devcluster::world::NodeSpec;
 
 use super::lab::{Lab, TEAM, eventually, phase, pod};
 
 const SHARING: &[&str] = &["--gpu-sharing", "true"];
 const RESERVATIONS: &str = "kai-resource-reservation";
+const RUNTIME_CLASS: &str =
+    "{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: nvidia}, handler: nvidia}";
 
 /// A Deployment of one pod with a part of a GPU, as third-party guides write it.
 fn deployment(name: &str, annotations: Value) -> Value {
@@ -113,6 +115,7 @@ fn node(pod: &Pod) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn two_deployments_share_a_gpu_a_third_takes_another_and_all_is_given_back() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 2), NodeSpec::cpu("cpu-1")]).await;
+    lab.apply(RUNTIME_CLASS).await;
     let operator = lab.replica_with("one", SHARING).await;
     lab.create(deployment("vllm-test-07", fraction("0.7"))).await.unwrap();
     let first = lab.all_run("vllm-test-07", 1).await.remove(0);
@@ -280,8 +283,10 @@ async fn two_hundred_pods_at_once_share_gpus_without_a_double_reservation_and_wi
         groups.len(),
         "the reservation pods write their annotations themselves"
     );
-    // One label each; the grouper names the group of a pod that has waited for a while.
-    assert!((200..=400).contains(&count("patch pods ")), "{counts:#?}");
+    // One label each; those who join a GPU are written down on its reservation pod, those who come together at once; the grouper names
+    // the group of a pod that has waited for a while.
+    let joined = 200 - groups.len();
+    assert!((200..=400 + joined).contains(&count("patch pods ")), "{counts:#?}");
     operator.assert_no_errors();
 }
 
@@ -442,4 +447,215 @@ async fn bind_requests_of_another_binder_are_finished() {
     })
     .await;
     operator.assert_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runtime_class_is_named_only_where_it_exists() {
+    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 2)]).await;
+    let flags = [SHARING, &["--reservation-runtime-class-name", "nvidia"]].concat();
+    let operator = lab.replica_with("one", &flags).await;
+    let class = |pod: &Pod| pod.spec.as_ref().unwrap().runtime_class_name.clone();
+    lab.create(sharing_pod("before", fraction("0.5"))).await.unwrap();
+    let before = lab.all_run("before", 1).await.remove(0);
+    assert_eq!(class(&before), None);
+    assert_eq!(class(&lab.reservations().await[0]), None);
+
+    lab.apply(RUNTIME_CLASS).await;
+    // That there is none is believed for a second.
+    tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
+    lab.create(sharing_pod("after", fraction("0.9"))).await.unwrap();
+    let after = lab.all_run("after", 1).await.remove(0);
+    assert_eq!(class(&after).as_deref(), Some("nvidia"));
+    let reservations = lab.reservations().await;
+    let own = reservations
+        .iter()
+        .find(|pod| pod.labels()["runai-gpu-group"] == group(&after));
+    assert_eq!(class(own.unwrap()).as_deref(), Some("nvidia"));
+    operator.assert_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reservation_pods_are_the_last_that_a_node_gives_up_and_may_do_nothing() {
+    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 1)]).await;
+    let operator = lab.replica_with("one", SHARING).await;
+    lab.create(sharing_pod("half", fraction("0.5"))).await.unwrap();
+    lab.all_run("half", 1).await;
+    let spec = lab.reservations().await.remove(0).spec.unwrap();
+    assert_eq!(
+        (spec.priority_class_name.as_deref(), spec.priority),
+        (Some("unikai-reservation"), Some(1_000_000_000))
+    );
+    let seccomp = spec.security_context.and_then(|context| context.seccomp_profile);
+    assert_eq!(seccomp.unwrap().type_, "RuntimeDefault");
+    let container = &spec.containers[0];
+    let resources = container.resources.clone().unwrap();
+    assert_eq!(resources.requests, resources.limits, "guaranteed");
+    let named: Vec<_> = resources.requests.unwrap().into_keys().collect();
+    assert_eq!(named, ["cpu", "memory", "nvidia.com/gpu"]);
+    let rights = container.security_context.clone().unwrap();
+    assert_eq!(rights.capabilities.unwrap().drop.unwrap(), ["ALL"]);
+    assert_eq!(
+        (
+            rights.allow_privilege_escalation,
+            rights.read_only_root_filesystem,
+            rights.run_as_non_root
+        ),
+        (Some(false), Some(true), Some(true))
+    );
+    operator.assert_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn devices_are_named_as_the_gpu_operator_has_it() {
+    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 1)]).await;
+    lab.apply(
+        "{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: clusterpolicies.nvidia.com}, spec: {group: nvidia.com, scope: Cluster, names: {kind: ClusterPolicy, plural: clusterpolicies}, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}",
+    )
+    .await;
+    let policy = json!({
+        "apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy",
+        "metadata": {"name": "cluster-policy", "labels": {"app.kubernetes.io/version": "v25.10.0"}},
+        "spec": {"cdi": {"enabled": true}},
+    });
+    lab.create_after_handover(policy).await;
+    let operator = lab.replica_with("one", SHARING).await;
+    lab.create(sharing_pod("half", fraction("0.5"))).await.unwrap();
+    lab.all_run("half", 1).await;
+    let maps = lab.config_maps().await;
+    let visible: Vec<_> = maps
+        .values()
+        .filter_map(|map| map.get("NVIDIA_VISIBLE_DEVICES"))
+        .collect();
+    assert!(
+        visible.len() == 1 && visible[0].starts_with("k8s.device-plugin.nvidia.com/gpu=GPU-"),
+        "{visible:?}"
+    );
+    operator.assert_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_config_map_of_somebody_else_is_left_as_it_is() {
+    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 1)]).await;
+    let operator = lab.replica_with("one", SHARING).await;
+    let theirs = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "theirs-0", "namespace": TEAM}, "data": {"keep": "this"},
+    });
+    lab.create(theirs).await.unwrap();
+    let mut thief = sharing_pod("thief", fraction("0.5"));
+    thief["metadata"]["annotations"]["runai/shared-gpu-configmap"] = json!("theirs");
+    lab.create(thief).await.unwrap();
+    let events: Api<Event> = Api::namespaced(lab.client.clone(), TEAM);
+    eventually("an event on the pod says whose it is", async || {
+        let events = events.list(&ListParams::default()).await.map_err(|e| e.to_string())?;
+        let said = events
+            .into_iter()
+            .filter_map(|event| Some((event.involved_object.name?, event.message?)));
+        let said: Vec<_> = said.collect();
+        let clash = |(name, message): &(String, String)| {
+            name == "thief" && message.contains("config map theirs-0 is there already and was not made for this pod")
+        };
+        said.iter().any(clash).then_some(()).ok_or_else(|| format!("{said:?}"))
+    })
+    .await;
+    let maps: Api<ConfigMap> = Api::namespaced(lab.client.clone(), TEAM);
+    let map = maps.get("theirs-0").await.unwrap();
+    assert_eq!(map.data, Some([("keep".to_owned(), "this".to_owned())].into()));
+    assert_eq!(map.metadata.owner_references, None);
+
+    // Others share the device meanwhile, and the pod has its turn once the name is free.
+    lab.create(sharing_pod("honest", fraction("0.5"))).await.unwrap();
+    lab.runs("honest").await;
+    maps.delete("theirs-0", &DeleteParams::default()).await.unwrap();
+    lab.runs("thief").await;
+    operator.assert_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_shares_gpus_without_what_that_needs_is_told_what_to_apply() {
+    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 1)]).await;
+    let resource = ApiResource::erase::<Namespace>(&());
+    let namespaces: Api<DynamicObject> = Api::all_with(lab.client.clone(), &resource);
+    namespaces.delete(RESERVATIONS, &DeleteParams::default()).await.unwrap();
+    eventually("the namespace is gone", async || {
+        let there = namespaces.get_opt(RESERVATIONS).await.map_err(|e| e.to_string())?;
+        there.map_or(Ok(()), |_| Err("it is there".to_owned()))
+    })
+    .await;
+    let _operator = lab.replica_with("one", SHARING).await;
+    lab.create(sharing_pod("half", fraction("0.5"))).await.unwrap();
+    let events: Api<Event> = Api::namespaced(lab.client.clone(), TEAM);
+    eventually("an event says what is missing", async || {
+        let all = events.list(&ListParams::default()).await.map_err(|e| e.to_string())?;
+        let messages: Vec<_> = all.into_iter().filter_map(|event| event.message).collect();
+        let told = messages
+            .iter()
+            .any(|message| message.contains("kubectl apply -f manifests/gpu-sharing/"));
+        if told { Ok(()) } else { Err(format!("{messages:?}")) }
+    })
+    .await;
+    // The roles of the namespace have gone with it.
+    lab.server.rbac().forget();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_of_another_scheduler_that_names_a_shared_gpu_holds_nothing() {
+    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 2)]).await;
+    let operator = lab.replica_with("one", SHARING).await;
+    lab.create(sharing_pod("mine", fraction("0.5"))).await.unwrap();
+    let node = lab.runs("mine").await;
+    let mut thief = sharing_pod("thief", fraction("0.5"));
+    thief["spec"]["schedulerName"] = json!("default-scheduler");
+    thief["spec"]["nodeName"] = json!(node);
+    thief["metadata"]["labels"]["runai-gpu-group"] = json!(group(&lab.pods().get("mine").await.unwrap()));
+    lab.create(thief).await.unwrap();
+    lab.runs("thief").await;
+    lab.delete_pod("mine").await;
+    eventually("the GPU is given back", async || {
+        let held = lab.reservations().await.len();
+        (held == 0).then_some(()).ok_or_else(|| format!("{held} are held"))
+    })
+    .await;
+    operator.assert_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn users_of_a_gpu_that_its_reservation_pod_has_no_more_are_given_another() {
+    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 2)]).await;
+    let operator = lab.replica_with("one", SHARING).await;
+    lab.create(deployment("serving", fraction("0.5"))).await.unwrap();
+    let first = lab.all_run("serving", 1).await.remove(0);
+    // As `unikai reserve` writes after a restart in which its container was given another GPU.
+    let reservation = lab.reservations().await.remove(0).name_any();
+    let itself = Identity::service_account(RESERVATIONS, RESERVATIONS);
+    let itself = lab.server.client(&itself).await.unwrap();
+    let api: Api<Pod> = Api::namespaced(itself, RESERVATIONS);
+    let other = json!({"metadata": {"annotations": {"run.ai/reserve_for_gpu_index": "GPU-other"}}});
+    api.patch(&reservation, &PatchParams::default(), &Patch::Merge(other))
+        .await
+        .unwrap();
+    eventually("another pod runs, on a GPU that is held for it", async || {
+        let pods = lab.all_pods().await;
+        let new = pods
+            .iter()
+            .find(|pod| pod.uid() != first.uid() && phase(pod) == "Running");
+        let new = new.ok_or_else(|| format!("{} pods", pods.len()))?;
+        let held = lab.reservations().await;
+        let devices: Vec<_> = held
+            .iter()
+            .map(|pod| pod.annotations()["run.ai/reserve_for_gpu_index"].clone())
+            .collect();
+        let maps = lab.config_maps().await;
+        let map = maps.get(&format!("{}-0", new.annotations()["runai/shared-gpu-configmap"]));
+        let told = map
+            .and_then(|map| map.get("NVIDIA_VISIBLE_DEVICES"))
+            .ok_or("no config map")?;
+        let right = devices == [told.clone()] && told != "GPU-other";
+        if right {
+            Ok(())
+        } else {
+            Err(format!("{devices:?}, {told}"))
+        }
+    })
+    .await;
+    drop(operator);
 }

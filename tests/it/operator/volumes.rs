@@ -230,6 +230,8 @@ async fn a_volume_that_does_not_come_in_time_is_given_up_and_asked_for_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_missing_config_map_is_waited_for_if_that_is_wanted() {
     let lab = Lab::start(vec![NodeSpec::cpu("cpu-1")]).await;
+    lab.apply(include_str!("../../../manifests/config-maps/rbac.yaml"))
+        .await;
     let operator = lab.replica_with("one", &["--config-maps"]).await;
     let mut needy = pod("needy", 0);
     needy["spec"]["containers"][0]["envFrom"] = json!([{"configMapRef": {"name": "settings"}}]);

@@ -8,6 +8,7 @@ use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use unikai::api::{BindRequest, PodGroup};
+use unikai::devcluster::apiserver::{Effect, Match, Times};
 use unikai::devcluster::world::NodeSpec;
 
 use super::lab::{Lab, Replica, TEAM, eventually, gang, phase, pod};
@@ -245,7 +246,8 @@ async fn a_share_of_a_gpu_costs_its_reservation_and_its_config_maps() {
                 exactly("create bindrequests", 1),
                 exactly("create pods", reservations),
                 exactly("create configmaps", 2),
-                exactly("patch pods", 1),
+                // Its label; and who joins is written down on the reservation pod.
+                exactly("patch pods", 2 - reservations),
                 exactly("create pods/binding", 1),
                 exactly("patch bindrequests/status", trail),
                 exactly("delete bindrequests", 1 - trail),
@@ -282,4 +284,25 @@ async fn a_pod_without_a_place_is_explained_once_on_everything_that_can_say_so()
         lab.assert_journey(&operator, &[("patch podgroups/status", 0..=1)])
             .await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_the_full_trail_a_bound_pod_names_a_group_that_can_be_read() {
+    let lab = lab().await;
+    // The group's creation takes longer than anything else.
+    let slow = Effect::Delay(std::time::Duration::from_millis(1_500));
+    let creation = Match::verb_on("create", "podgroups");
+    lab.server.faults().add(creation, slow, Times::Always);
+    let operator = lab.replica_with("one", TRAIL).await;
+    lab.create(pod("lone", 1)).await.unwrap();
+    let bound = eventually("the pod is bound", async || {
+        let pod = lab.pods().get("lone").await.map_err(|e| e.to_string())?;
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+        node.map(|_| pod).ok_or_else(|| "no node yet".to_owned())
+    })
+    .await;
+    let groups: Api<PodGroup> = Api::namespaced(lab.client.clone(), TEAM);
+    let group = groups.get(&bound.annotations()["pod-group-name"]).await;
+    group.expect("it is there as soon as the pod is bound");
+    operator.assert_no_errors();
 }

@@ -1,0 +1,255 @@
+//! A tenant writes into pods that are bound already: while the operator runs, and while it does not. What they were charged for stays: no GPU is given
+//! twice, and limits hold.
+
+use std::time::Duration;
+
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::{Event, Pod};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+use unikai::devcluster::apiserver::{Effect, Match, Times};
+use unikai::devcluster::world::NodeSpec;
+
+use super::lab::{Lab, TEAM, eventually, pod};
+
+const SHARING: &[&str] = &[
+    "--gpu-sharing",
+    "true",
+    "--lease-duration",
+    "3",
+    "--lease-renew-deadline",
+    "2",
+    "--lease-retry-period",
+    "0.5",
+];
+
+/// A queue that may hold so many GPUs.
+fn limited(name: &str, gpus: u32) -> String {
+    let open = "{quota: -1, limit: -1, overQuotaWeight: 1}";
+    format!(
+        "apiVersion: scheduling.run.ai/v2\nkind: Queue\nmetadata: {{name: {name}}}\nspec:\n  parentQueue: default\n  resources: {{cpu: {open}, memory: {open}, gpu: {{quota: {gpus}, limit: {gpus}, overQuotaWeight: 1}}}}\n"
+    )
+}
+
+fn in_queue(mut pod: Value, queue: &str) -> Value {
+    pod["metadata"]["labels"] = json!({"kai.scheduler/queue": queue});
+    pod
+}
+
+fn sharing_pod(name: &str, fraction: &str) -> Value {
+    let mut pod = pod(name, 0);
+    pod["metadata"]["annotations"] = json!({"gpu-fraction": fraction});
+    pod
+}
+
+impl Lab {
+    /// Nothing but the operator stands against tenants: policies at the API server are gone.
+    async fn without_policies(&self) {
+        for kind in ["ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy"] {
+            let gvk = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind);
+            let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::from_gvk(&gvk));
+            for object in api.list(&ListParams::default()).await.into_iter().flatten() {
+                api.delete(&object.name_any(), &DeleteParams::default())
+                    .await
+                    .expect("deleted");
+            }
+        }
+    }
+
+    /// Nor are there webhooks, until an operator registers them again.
+    async fn without_webhooks(&self) {
+        let validating: Api<ValidatingWebhookConfiguration> = Api::all(self.client.clone());
+        for object in validating.list(&ListParams::default()).await.expect("listed") {
+            let deleted = validating.delete(&object.name_any(), &DeleteParams::default()).await;
+            deleted.expect("deleted");
+        }
+    }
+
+    /// The tenant merges something into the metadata of a pod. A webhook may refuse what makes no sense at all.
+    async fn write(&self, pod: &str, metadata: Value) {
+        let patch = Patch::Merge(json!({"metadata": metadata}));
+        match self.pods().patch(pod, &PatchParams::default(), &patch).await {
+            Err(kube::Error::Api(status)) if status.code == 403 => {}
+            written => drop(written.unwrap_or_else(|error| panic!("{pod}: {error}"))),
+        }
+    }
+
+    /// Waits for the event that says that changes of a pod are ignored.
+    async fn told_that_changes_are_ignored(&self, pod: &str) {
+        eventually("an event says that the change is ignored", async || {
+            let api: Api<Event> = Api::namespaced(self.client.clone(), TEAM);
+            let events = api.list(&ListParams::default()).await.map_err(|e| e.to_string())?;
+            let told = |event: &Event| {
+                event.reason.as_deref() == Some("ChangeIgnored") && event.involved_object.name.as_deref() == Some(pod)
+            };
+            events
+                .iter()
+                .any(told)
+                .then_some(())
+                .ok_or_else(|| "no event".to_owned())
+        })
+        .await;
+    }
+
+    async fn finds_no_place(&self, pod: Value) {
+        let name = pod["metadata"]["name"].as_str().expect("a name").to_owned();
+        self.create_after_handover(pod).await;
+        self.unschedulable(&name).await;
+    }
+}
+
+/// Everything that a tenant may try on the labels and annotations of a running pod.
+fn attacks() -> Vec<Value> {
+    vec![
+        json!({"annotations": {"pod-group-name": "nosuch"}}),
+        json!({"labels": {"kai.scheduler/subgroup-name": "bogus"}}),
+        json!({"labels": {"kai.scheduler/queue": "default"}}),
+        json!({"annotations": {"nvidia.com/mig-none": "1"}}),
+        json!({"annotations": {"gpu-fraction": "0.01"}}),
+        json!({"annotations": {"gpu-fraction": null, "gpu-memory": "1"}}),
+        json!({"labels": {"runai-gpu-group": null}}),
+        json!({"labels": {"runai-gpu-group": "made-up", "runai-gpu-group/x": "x"}}),
+        json!({"labels": {"app": "kai-resource-reservation"}}),
+        json!({"annotations": {"received-resource-type": "Regular"}}),
+        json!({"labels": null, "annotations": null, "ownerReferences": null}),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whole_gpus_stay_charged_to_their_queue_whatever_is_written_into_a_running_pod() {
+    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 4)]).await;
+    lab.without_policies().await;
+    lab.apply(&limited("small", 2)).await;
+    let mut operator = lab.replica_with("one", SHARING).await;
+    lab.create(in_queue(pod("held", 2), "small")).await.unwrap();
+    lab.runs("held").await;
+    for (number, attack) in attacks().into_iter().enumerate() {
+        lab.write("held", attack.clone()).await;
+        lab.finds_no_place(in_queue(pod(&format!("more-{number}"), 1), "small"))
+            .await;
+        lab.delete_pod(&format!("more-{number}")).await;
+    }
+    lab.told_that_changes_are_ignored("held").await;
+
+    // Once more while nobody looks, by one who knows what is looked at.
+    operator.kill();
+    lab.without_webhooks().await;
+    let astray = json!({"labels": {"kai.scheduler/queue": "test", "kai.scheduler/subgroup-name": "bogus"},
+        "annotations": {"pod-group-name": "nosuch", "nvidia.com/mig-none": "1"}});
+    lab.write("held", astray).await;
+    let mut operator = lab.replica_with("two", SHARING).await;
+    lab.finds_no_place(in_queue(pod("late", 1), "small")).await;
+    operator.kill();
+    lab.write(
+        "held",
+        json!({"labels": null, "annotations": null, "ownerReferences": null}),
+    )
+    .await;
+    let _operator = lab.replica_with("three", SHARING).await;
+    lab.finds_no_place(in_queue(pod("later", 1), "small")).await;
+    lab.delete_pod("held").await;
+    lab.runs("late").await;
+    lab.runs("later").await;
+    lab.assert_safe().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shared_gpu_stays_with_its_user_whatever_is_written_into_it() {
+    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 1)]).await;
+    lab.without_policies().await;
+    let mut operator = lab.replica_with("one", SHARING).await;
+    lab.create(sharing_pod("held", "0.9")).await.unwrap();
+    lab.runs("held").await;
+    let reserved = lab.reservations().await.remove(0).metadata.uid;
+    for (number, attack) in attacks().into_iter().enumerate() {
+        lab.write("held", attack).await;
+        lab.finds_no_place(sharing_pod(&format!("more-{number}"), "0.5")).await;
+        lab.delete_pod(&format!("more-{number}")).await;
+    }
+    lab.told_that_changes_are_ignored("held").await;
+    for (replica, wiped) in [
+        ("two", json!({"annotations": {"gpu-fraction": "0.01"}})),
+        ("three", json!({"labels": null, "annotations": null})),
+    ] {
+        operator.kill();
+        lab.without_webhooks().await;
+        lab.write("held", wiped).await;
+        operator = lab.replica_with(replica, SHARING).await;
+        operator.leads().await;
+        lab.finds_no_place(sharing_pod(&format!("after-{replica}"), "0.5"))
+            .await;
+        // Longer than a group without users is kept.
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let reservations = lab.reservations().await;
+        let uids: Vec<_> = reservations.iter().map(|pod| pod.metadata.uid.clone()).collect();
+        assert_eq!(uids, std::slice::from_ref(&reserved), "the device is still reserved");
+    }
+    lab.delete_pod("held").await;
+    lab.runs("after-two").await;
+    lab.runs("after-three").await;
+    assert_eq!(lab.reservations().await.len(), 1, "they share it");
+    assert_eq!(lab.world.refused_gpu_pods(), 0);
+    operator.assert_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_calls_itself_a_reservation_counts_for_what_it_asks_for() {
+    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 8), NodeSpec::gpu("gpu-2", 1)]).await;
+    let operator = lab.replica_with("one", SHARING).await;
+    let disguised = |name: &str, app: &str, node: &str, gpus: u32| {
+        let mut pod = pod(name, gpus);
+        pod["metadata"]["labels"] = json!({"app": app, "runai-gpu-group": "x"});
+        pod["spec"]["schedulerName"] = json!("default-scheduler");
+        pod["spec"]["nodeName"] = json!(node);
+        pod
+    };
+    // Of another scheduler: one with GPUs that would not count, and one without, which would take GPUs off the books.
+    lab.create(disguised("eight", "kai-resource-reservation", "gpu-1", 8))
+        .await
+        .unwrap();
+    lab.create(disguised("none", "scaling-pod", "gpu-2", 0)).await.unwrap();
+    lab.runs("eight").await;
+    lab.runs("none").await;
+    lab.create(pod("honest", 1)).await.unwrap();
+    assert_eq!(lab.runs("honest").await, "gpu-2");
+    lab.create(pod("too-much", 1)).await.unwrap();
+    lab.unschedulable("too-much").await;
+    assert_eq!(lab.world.refused_gpu_pods(), 0);
+    operator.assert_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_goes_while_its_bind_is_being_concluded_leaves_no_gpu_behind() {
+    let lab = Lab::start((1..3).map(|n| NodeSpec::gpu(format!("gpu-{n}"), 1)).collect()).await;
+    let operator = lab.replica_with("one", SHARING).await;
+    let reservations = Match {
+        namespace: Some("kai-resource-reservation".to_owned()),
+        ..Match::verb_on("create", "pods")
+    };
+    let refuse = Effect::Refuse {
+        code: 403,
+        retry_after: None,
+    };
+    lab.server.faults().add(reservations, refuse, Times::Next(1));
+    lab.create(sharing_pod("brief", "0.5")).await.unwrap();
+    eventually("it says that the first bind failed", async || {
+        let pod: Pod = lab.pods().get("brief").await.map_err(|e| e.to_string())?;
+        let conditions = pod.status.and_then(|status| status.conditions).unwrap_or_default();
+        let failed = conditions.iter().any(|condition| condition.type_ == "PodBound");
+        failed.then_some(()).ok_or_else(|| format!("{conditions:?}"))
+    })
+    .await;
+    // After the binding the pod is to say that it is bound now; that takes so long that the pod is gone before.
+    let conclusions = Match {
+        user: Some(operator.identity.user.clone()),
+        subresource: Some("status".to_owned()),
+        ..Match::verb_on("patch", "pods")
+    };
+    let slow = Effect::Delay(Duration::from_secs(3));
+    lab.server.faults().add(conclusions, slow, Times::Always);
+    lab.runs("brief").await;
+    lab.delete_pod("brief").await;
+    lab.nothing_left().await;
+    operator.assert_no_errors();
+}

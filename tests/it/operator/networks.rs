@@ -1,0 +1,226 @@
+//! Networks that die without a word: answers that never come, answers that never end, watches that fall silent. The rest goes on,
+//! and what hung is made up for.
+
+use serde_json::json;
+use unikai::devcluster::apiserver::{Effect, Match, Times};
+use unikai::devcluster::world::NodeSpec;
+
+use super::lab::{Lab, Replica, eventually, gang, phase, pod};
+
+/// Deadlines that a test can wait for.
+const HURRIED: &[&str] = &["--request-timeout", "2", "--watch-timeout", "2"];
+
+async fn lab() -> Lab {
+    Lab::start((0..8).map(|i| NodeSpec::gpu(format!("gpu-{i}"), 8)).collect()).await
+}
+
+/// A pod of another namespace.
+fn elsewhere(name: &str) -> serde_json::Value {
+    let mut pod = pod(name, 0);
+    pod["metadata"]["namespace"] = json!("elsewhere");
+    pod
+}
+
+async fn make_elsewhere(lab: &Lab) {
+    lab.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: elsewhere}")
+        .await;
+}
+
+/// Waits until so many pods of the other namespace run.
+async fn run_elsewhere(lab: &Lab, count: usize) {
+    let pods: kube::Api<k8s_openapi::api::core::v1::Pod> = kube::Api::namespaced(lab.client.clone(), "elsewhere");
+    eventually(&format!("{count} pods run elsewhere"), async || {
+        let pods = pods
+            .list(&kube::api::ListParams::default())
+            .await
+            .map_err(|e| e.to_string())?;
+        let running = pods.iter().filter(|pod| phase(pod) == "Running").count();
+        (running == count).then_some(()).ok_or_else(|| format!("{running} run"))
+    })
+    .await;
+}
+
+/// What this replica asks for, with that verb and resource.
+fn of(replica: &Replica, verb: &str, resource: &str) -> Match {
+    Match {
+        user: Some(replica.identity.user.clone()),
+        ..Match::verb_on(verb, resource)
+    }
+}
+
+/// More bindings hang than may be under way at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn bindings_that_hang_delay_no_other_and_are_made_up_for() {
+    let lab = lab().await;
+    make_elsewhere(&lab).await;
+    let operator = lab.replica_with("one", HURRIED).await;
+    let hangs = lab.server.faults().add(
+        Match {
+            namespace: Some("elsewhere".to_owned()),
+            ..Match::bindings()
+        },
+        Effect::Hang,
+        Times::Always,
+    );
+    for i in 0..40 {
+        lab.create(elsewhere(&format!("hangs-{i}"))).await.unwrap();
+    }
+    eventually("bindings hang", async || {
+        (lab.server.faults().struck(hangs) >= 30)
+            .then_some(())
+            .ok_or_else(String::new)
+    })
+    .await;
+    for i in 0..10 {
+        lab.create(pod(&format!("good-{i}"), 1)).await.unwrap();
+    }
+    lab.running(10).await;
+    lab.server.faults().clear();
+    run_elsewhere(&lab, 40).await;
+    lab.assert_safe().await;
+    operator.assert_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_binding_that_took_effect_without_an_answer_is_not_repeated_elsewhere() {
+    let lab = lab().await;
+    let operator = lab.replica_with("one", HURRIED).await;
+    let faults = lab.server.faults();
+    faults.add(Match::bindings(), Effect::HangAfter, Times::Next(3));
+    faults.add(Match::bindings(), Effect::Stall { after: 5 }, Times::Next(3));
+    for i in 0..16 {
+        lab.create(pod(&format!("load-{i}"), 4)).await.unwrap();
+    }
+    lab.running(16).await;
+    lab.assert_safe().await;
+    operator.assert_no_errors();
+}
+
+/// Writes that nobody waits for, one kind after the other.
+#[tokio::test(flavor = "multi_thread")]
+async fn pod_groups_statuses_and_events_that_hang_do_not_stop_bindings() {
+    let lab = lab().await;
+    let operator = lab.replica_with("one", HURRIED).await;
+    let written = [
+        ("create", "podgroups"),
+        ("patch", "podgroups"),
+        ("create", "events"),
+        ("patch", "queues"),
+        ("patch", "pods"),
+    ];
+    for (round, (verb, resource)) in written.into_iter().enumerate() {
+        lab.server
+            .faults()
+            .add(of(&operator, verb, resource), Effect::Hang, Times::Always);
+        for i in 0..4 {
+            lab.create(pod(&format!("round-{round}-{i}"), 1)).await.unwrap();
+        }
+        lab.running(4 * (round + 1)).await;
+        lab.server.faults().clear();
+    }
+    let groups = kube::core::GroupVersionKind::gvk("scheduling.run.ai", "v2alpha2", "PodGroup");
+    let groups = kube::api::ApiResource::from_gvk(&groups);
+    let api: kube::Api<kube::api::DynamicObject> = kube::Api::all_with(lab.client.clone(), &groups);
+    eventually("every pod group is written in the end, with its status", async || {
+        let groups = api
+            .list(&kube::api::ListParams::default())
+            .await
+            .map_err(|e| e.to_string())?;
+        let told = groups
+            .iter()
+            .filter(|group| group.data["status"]["resourcesStatus"]["allocated"]["nvidia.com/gpu"] == "1")
+            .count();
+        (told == 20)
+            .then_some(())
+            .ok_or_else(|| format!("{told} of {}", groups.items.len()))
+    })
+    .await;
+    operator.assert_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn owners_whose_reading_hangs_hold_up_their_own_pods_only() {
+    let lab = lab().await;
+    let operator = lab.replica_with("one", HURRIED).await;
+    lab.server
+        .faults()
+        .add(of(&operator, "get", "jobs"), Effect::Hang, Times::Next(2));
+    lab.create(gang("owned", 2, 1)).await.unwrap();
+    lab.create(pod("bare", 1)).await.unwrap();
+    lab.runs("bare").await;
+    lab.running(3).await;
+    operator.assert_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_whose_taking_hangs_is_taken_in_the_end() {
+    let lab = lab().await;
+    let lease = &[
+        "--lease-duration",
+        "6",
+        "--lease-renew-deadline",
+        "3",
+        "--lease-retry-period",
+        "1",
+    ];
+    let faults = lab.server.faults();
+    faults.add(Match::verb_on("create", "leases"), Effect::Hang, Times::Next(1));
+    faults.add(Match::verb_on("create", "leases"), Effect::HangAfter, Times::Next(1));
+    let operator = lab.replica_with("one", &[HURRIED, lease].concat()).await;
+    operator.leads().await;
+    let taken = faults.add(Match::verb_on("update", "leases"), Effect::Hang, Times::Next(1));
+    eventually("a renewal hangs", async || {
+        (faults.struck(taken) == 1).then_some(()).ok_or_else(String::new)
+    })
+    .await;
+    lab.create(pod("meanwhile", 1)).await.unwrap();
+    lab.runs("meanwhile").await;
+    operator.leads().await;
+    let state = operator.get("/state").await.unwrap();
+    assert!(state.contains("\"transitions\":0"), "one renewal may hang: {state}");
+    operator.assert_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watches_that_fall_silent_are_replaced() {
+    let lab = lab().await;
+    let operator = lab.replica_with("one", HURRIED).await;
+    operator.leads().await;
+    for (round, resource) in ["pods", "nodes", "queues", "podgroups", "leases"]
+        .into_iter()
+        .enumerate()
+    {
+        lab.server.faults().silence_watches(of(&operator, "watch", resource));
+        lab.create(gang(&format!("round-{round}"), 2, 1)).await.unwrap();
+        lab.running(2 * (round + 1)).await;
+    }
+    // All at once, and while something is to be learned of each.
+    lab.server.faults().silence_watches(Match {
+        user: Some(operator.identity.user.clone()),
+        verb: Some("watch".to_owned()),
+        ..Match::default()
+    });
+    lab.patch_node("gpu-0", json!({"spec": {"unschedulable": true}})).await;
+    lab.create(pod("after", 8)).await.unwrap();
+    lab.runs("after").await;
+    lab.assert_safe().await;
+    operator.assert_no_errors();
+}
+
+/// The first list of a kind comes up to a point, and no further.
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_that_never_end_are_begun_again() {
+    let lab = lab().await;
+    let faults = lab.server.faults();
+    for (resource, after) in [("pods", 0), ("nodes", 500), ("queues", usize::MAX)] {
+        faults.add(
+            Match::verb_on("list", resource),
+            Effect::Stall { after },
+            Times::Next(1),
+        );
+    }
+    let operator = lab.replica_with("one", HURRIED).await;
+    lab.create(pod("good", 1)).await.unwrap();
+    lab.runs("good").await;
+    operator.assert_no_errors();
+}
