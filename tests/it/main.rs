@@ -2,6 +2,7 @@
 
 mod admission;
 mod apiserver;
+mod attacks;
 mod components;
 mod crd_behaviour;
 mod crds;

@@ -1,0 +1,263 @@
+//! What a tenant who may write pods, jobs and pod groups of one namespace may do to the operator's objects: nothing. A table of verb,
+//! resource and who, asked of a real API server, because the embedded one knows no RBAC.
+
+use kube::Client;
+use serde_json::{Value, json};
+
+use super::arena::{Arena, EVIL, with_fraction};
+use crate::apiserver::harness::send;
+
+const RESERVATIONS: &str = "kai-resource-reservation";
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Who {
+    /// The attacker.
+    Tenant,
+    /// The operator itself, which has no more rights than it needs.
+    Operator,
+}
+
+use Who::{Operator, Tenant};
+
+/// Verb, path, and whether it is granted.
+const TABLE: &[(Who, &str, &str, bool)] = &[
+    // What a tenant may do at all.
+    (Tenant, "POST", "/api/v1/namespaces/evil/pods", true),
+    (Tenant, "GET", "/api/v1/namespaces/evil/pods", true),
+    // Placement and its records.
+    (Tenant, "POST", "/api/v1/namespaces/evil/pods/victim/binding", false),
+    (Tenant, "PATCH", "/api/v1/namespaces/evil/pods/victim/status", false),
+    (
+        Tenant,
+        "POST",
+        "/apis/scheduling.run.ai/v1alpha2/namespaces/evil/bindrequests",
+        false,
+    ),
+    (
+        Tenant,
+        "GET",
+        "/apis/scheduling.run.ai/v1alpha2/namespaces/evil/bindrequests",
+        false,
+    ),
+    (
+        Tenant,
+        "PATCH",
+        "/apis/scheduling.run.ai/v1alpha2/namespaces/evil/bindrequests/x",
+        false,
+    ),
+    (
+        Tenant,
+        "PATCH",
+        "/apis/scheduling.run.ai/v1alpha2/namespaces/evil/bindrequests/x/status",
+        false,
+    ),
+    (
+        Tenant,
+        "DELETE",
+        "/apis/scheduling.run.ai/v1alpha2/namespaces/evil/bindrequests/x",
+        false,
+    ),
+    (
+        Tenant,
+        "PATCH",
+        "/apis/scheduling.run.ai/v2alpha2/namespaces/evil/podgroups/x/status",
+        false,
+    ),
+    (
+        Tenant,
+        "PATCH",
+        "/apis/scheduling.run.ai/v2alpha2/namespaces/team/podgroups/x",
+        false,
+    ),
+    (
+        Tenant,
+        "POST",
+        "/apis/scheduling.run.ai/v2alpha2/namespaces/team/podgroups",
+        false,
+    ),
+    // Queues and settings.
+    (Tenant, "POST", "/apis/scheduling.run.ai/v2/queues", false),
+    (Tenant, "PATCH", "/apis/scheduling.run.ai/v2/queues/greedy", false),
+    (
+        Tenant,
+        "PATCH",
+        "/apis/scheduling.run.ai/v2/queues/greedy/status",
+        false,
+    ),
+    (Tenant, "DELETE", "/apis/scheduling.run.ai/v2/queues/innocent", false),
+    (Tenant, "POST", "/apis/kai.scheduler/v1/configs", false),
+    (Tenant, "POST", "/apis/kai.scheduler/v1/schedulingshards", false),
+    (Tenant, "POST", "/apis/kai.scheduler/v1alpha1/topologies", false),
+    // Reservations and scale-up pods.
+    (
+        Tenant,
+        "POST",
+        "/api/v1/namespaces/kai-resource-reservation/pods",
+        false,
+    ),
+    (Tenant, "GET", "/api/v1/namespaces/kai-resource-reservation/pods", false),
+    (
+        Tenant,
+        "DELETE",
+        "/api/v1/namespaces/kai-resource-reservation/pods/x",
+        false,
+    ),
+    (
+        Tenant,
+        "PATCH",
+        "/api/v1/namespaces/kai-resource-reservation/pods/x",
+        false,
+    ),
+    (
+        Tenant,
+        "POST",
+        "/api/v1/namespaces/kai-resource-reservation/serviceaccounts/kai-resource-reservation/token",
+        false,
+    ),
+    (Tenant, "POST", "/api/v1/namespaces/kai-scale-adjust/pods", false),
+    // Leadership, webhooks, policies, certificates.
+    (
+        Tenant,
+        "GET",
+        "/apis/coordination.k8s.io/v1/namespaces/kai-scheduler/leases",
+        false,
+    ),
+    (
+        Tenant,
+        "PATCH",
+        "/apis/coordination.k8s.io/v1/namespaces/kai-scheduler/leases/unikai",
+        false,
+    ),
+    (
+        Tenant,
+        "GET",
+        "/api/v1/namespaces/kai-scheduler/secrets/unikai-webhook-tls",
+        false,
+    ),
+    (Tenant, "DELETE", "/api/v1/namespaces/kai-scheduler/pods/x", false),
+    (
+        Tenant,
+        "PATCH",
+        "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/mutating-kai-admission",
+        false,
+    ),
+    (
+        Tenant,
+        "DELETE",
+        "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/validating-kai-admission",
+        false,
+    ),
+    (
+        Tenant,
+        "POST",
+        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+        false,
+    ),
+    (
+        Tenant,
+        "POST",
+        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
+        false,
+    ),
+    (Tenant, "PATCH", "/api/v1/nodes/gpu-1", false),
+    (
+        Tenant,
+        "POST",
+        "/api/v1/namespaces/kai-scheduler/serviceaccounts/unikai/token",
+        false,
+    ),
+    // The operator: what it must not be able to do, so that whoever takes it over cannot either.
+    (Operator, "POST", "/api/v1/namespaces/evil/pods", false),
+    (Operator, "GET", "/api/v1/namespaces/evil/secrets", false),
+    (Operator, "PATCH", "/api/v1/nodes/gpu-1", false),
+    (Operator, "DELETE", "/apis/scheduling.run.ai/v2/queues/innocent", false),
+    (Operator, "PATCH", "/apis/scheduling.run.ai/v2/queues/innocent", false),
+    (
+        Operator,
+        "DELETE",
+        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/x",
+        false,
+    ),
+    (
+        Operator,
+        "POST",
+        "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+        false,
+    ),
+    (
+        Operator,
+        "POST",
+        "/api/v1/namespaces/kai-scheduler/serviceaccounts/unikai/token",
+        false,
+    ),
+    (
+        Operator,
+        "POST",
+        "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases",
+        false,
+    ),
+    (Operator, "GET", "/apis/scheduling.run.ai/v2/queues", true),
+    (Operator, "GET", "/api/v1/pods", true),
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tenant_can_do_nothing_to_the_operators_objects() {
+    let Some(arena) = Arena::real().await else { return };
+    arena.create(with_fraction("victim", "0.5")).await.expect("created");
+    let mut wrong = Vec::new();
+    for &(who, verb, path, granted) in TABLE {
+        let client = match who {
+            Tenant => &arena.tenant,
+            Operator => &arena.operator_client,
+        };
+        let code = ask(client, verb, path).await;
+        // Beyond 403, whatever else may be wrong with the request was looked at by somebody who may send it.
+        if (code != 403) != granted {
+            wrong.push(format!("{who:?} {verb} {path}: {code}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+async fn ask(client: &Client, verb: &str, path: &str) -> u16 {
+    let kind = match verb {
+        "PATCH" => "application/merge-patch+json",
+        _ => "application/json",
+    };
+    let body: Value = match (verb, path.ends_with("/pods")) {
+        ("POST", true) => json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"},
+            "spec": {"containers": [{"name": "x", "image": "x"}]}}),
+        ("POST" | "PATCH", _) => json!({"metadata": {"labels": {"x": "y"}}}),
+        _ => Value::Null,
+    };
+    let body = if body.is_null() {
+        Vec::new()
+    } else {
+        body.to_string().into_bytes()
+    };
+    let path = match verb {
+        "GET" => path.to_owned(),
+        _ => format!("{path}?dryRun=All"),
+    };
+    send(client, verb, &path, kind, "application/json", body).await.code
+}
+
+/// The namespaces of the table are those of the cluster.
+#[test]
+fn the_table_names_namespaces_that_exist() {
+    for (_, _, path, _) in TABLE {
+        let namespace = path
+            .split_once("/namespaces/")
+            .map(|(_, rest)| rest.split('/').next().unwrap_or_default());
+        let known = [
+            EVIL,
+            "team",
+            RESERVATIONS,
+            "kai-scale-adjust",
+            "kai-scheduler",
+            "kube-node-lease",
+        ];
+        assert!(namespace.is_none_or(|namespace| known.contains(&namespace)), "{path}");
+    }
+}
