@@ -29,7 +29,7 @@ use input::{Counts, Event, Name, PodRef, Time};
 use model::Model;
 use model::ids::{GangId, TaskId};
 use model::task::{Assumed, Status};
-use policy::{ActionKind, Plugin, Policy};
+use policy::{ActionKind, Policy};
 use stage::{Onlooker, Stage};
 
 /// Why the engine wants to be asked again at some instant although nothing changes.
@@ -229,11 +229,10 @@ impl Engine {
     }
 
     fn k_value(&self) -> i64 {
-        let found = self.policy.plugins.iter().find_map(|plugin| match plugin {
-            Plugin::Proportion { k_value, .. } => Some(*k_value),
-            _ => None,
-        });
-        found.unwrap_or(0)
+        self.policy
+            .plugins
+            .proportion
+            .map_or(0, |proportion| proportion.k_value)
     }
 
     /// Reports on gangs that wait, where the report is new, and on those that no longer do.

@@ -98,100 +98,112 @@ impl DisruptionBudgets {
     }
 }
 
-/// A plugin that is switched on, with its arguments. Order matters where several have a say.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Plugin {
-    /// Node affinity, taints, ports and the like.
-    Predicates,
-    /// Queues: shares, limits, quotas, order. `k_value` and `saturation_multiplier` in millionths.
-    Proportion {
-        /// Weight of historical usage.
-        k_value: i64,
-        /// Factor on a reclaimer's saturation, at least 1,000,000.
-        saturation_multiplier: i64,
-    },
-    /// Higher priority first.
-    Priority,
-    /// Below-minimum gangs first.
-    Elastic,
-    /// Kubeflow masters first.
-    Kubeflow,
-    /// Ray heads first.
-    Ray,
-    /// Nodes on which the pod fits now before those where it must wait.
-    NodeAvailability,
-    /// Shared GPUs: join used devices first.
-    GpuSharingOrder,
-    /// Shared GPUs: fullest device first.
-    GpuPack,
-    /// Shared GPUs: emptiest device first.
-    GpuSpread,
-    /// CPU pods away from GPU nodes.
-    ResourceType,
-    /// Order of sub-groups.
-    SubGroupOrder,
-    /// Task priority label.
-    TaskOrder,
-    /// The nominated node first.
-    NominatedNode,
-    /// Dynamic resource allocation.
-    DynamicResources,
-    /// Inter-pod affinity.
-    PodAffinity,
-    /// Binpack or spread over nodes.
-    NodePlacement {
-        /// For pods with GPUs.
-        gpu: Strategy,
-        /// For pods without.
-        cpu: Strategy,
-    },
-    /// Minimum run times.
-    MinRuntime {
-        /// Default before preemption.
-        preempt: Millis,
-        /// Default before reclaim.
-        reclaim: Millis,
-        /// How to look it up for reclaim.
-        resolve: ResolveMethod,
-    },
-    /// Devices of one pod close together: by these attributes of devices, the most important first.
-    DeviceLocality {
-        /// Full names. Those after the third do not count.
-        attributes: Vec<String>,
-    },
-    /// Topology constraints.
-    Topology,
-    /// Pods' own topology spread constraints.
-    TopologySpread,
-    /// Node-local victim sets.
+/// Plugins that are switched on, with their arguments: those that the engine asks about.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plugins {
+    /// `proportion`: queues are compared by their shares.
+    pub proportion: Option<Proportion>,
+    /// `priority`: higher priority first.
+    pub priority: bool,
+    /// `elastic`: gangs below their minimum first.
+    pub elastic: bool,
+    /// `nodeavailability`: nodes on which the pod fits now before those where it must wait.
+    pub node_availability: bool,
+    /// `gpusharingorder`: nodes with room on a GPU that is shared already first.
+    pub gpu_sharing_order: bool,
+    /// `gpupack`: the fullest shared GPU first. Without effect beside `gpu_spread`.
+    pub gpu_pack: bool,
+    /// `gpuspread`: the emptiest shared GPU first.
+    pub gpu_spread: bool,
+    /// `resourcetype`: CPU pods away from GPU nodes.
+    pub resource_type: bool,
+    /// `nominatednode`: the nominated node first.
+    pub nominated_node: bool,
+    /// `podaffinity`: preferred inter-pod affinity.
+    pub pod_affinity: bool,
+    /// `nodeplacement`: binpack or spread over nodes.
+    pub node_placement: Option<NodePlacement>,
+    /// `minruntime`: minimum run times.
+    pub min_runtime: Option<MinRuntime>,
+    /// `devicelocality`: devices of one pod close together, by these attributes (full names, the most important first, at most
+    /// [`DEVICE_LOCALITY_MOST`]). Empty: off.
+    pub device_locality: Vec<String>,
+    /// `topology`: topology constraints of pod groups.
+    pub topology: bool,
+    /// `podtopologyspread`: pods' own topology spread constraints.
+    pub topology_spread: bool,
+    /// `sg-nodelocalgreedy`, `sg-multinodegang`: what proposes sets of victims, in this order.
+    pub victim_generators: Vec<VictimGenerator>,
+    /// `sg-complete`: any set of victims, where the generators find none. Steps that it may take in a cycle: a pod counts one in a look at how much
+    /// room a set of victims frees, and sixteen when the set is tried out. 0: off.
+    pub complete_search_steps: usize,
+    /// `spare`: no eviction or move goes out that can be left out without something decided being lost.
+    pub spare: bool,
+}
+
+/// Arguments of `proportion`, in millionths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Proportion {
+    /// Weight of historical usage.
+    pub k_value: i64,
+    /// Factor on a reclaimer's saturation, at least 1,000,000.
+    pub saturation_multiplier: i64,
+}
+
+impl Default for Proportion {
+    fn default() -> Self {
+        Self {
+            k_value: 1_000_000,
+            saturation_multiplier: 1_000_000,
+        }
+    }
+}
+
+/// Arguments of `nodeplacement`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodePlacement {
+    /// For pods with GPUs.
+    pub gpu: Strategy,
+    /// For pods without.
+    pub cpu: Strategy,
+}
+
+/// Arguments of `minruntime`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MinRuntime {
+    /// Default before preemption.
+    pub preempt: Millis,
+    /// Default before reclaim.
+    pub reclaim: Millis,
+    /// How to look it up for reclaim.
+    pub resolve: ResolveMethod,
+}
+
+/// What proposes sets of victims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VictimGenerator {
+    /// All victims on one node.
     NodeLocalGreedy,
-    /// Growing victim sets for gangs over several nodes.
+    /// Growing sets, for gangs over several nodes.
     MultiNodeGang,
-    /// Any set of victims, where the two above find none. `steps` bounds the work of a cycle.
-    Complete {
-        /// A pod counts one in a look at how much room a set of victims frees, and sixteen when the set is tried out.
-        steps: usize,
-    },
-    /// No eviction or move goes out that can be left out without something decided being lost.
-    Spare,
 }
 
 /// What Kubernetes defines about where a device sits in a machine.
 pub const DEVICE_LOCALITY: [&str; 2] = ["resource.kubernetes.io/numaNode", "resource.kubernetes.io/pcieRoot"];
-/// Attributes that [`Plugin::DeviceLocality`] heeds at most: each doubles the sets that are tried.
+/// Attributes that [`Plugins::device_locality`] heeds at most: each doubles the sets that are tried.
 pub const DEVICE_LOCALITY_MOST: usize = 3;
 
-/// Steps of [`Plugin::Complete`] in a cycle: a hundred or two small sets tried out, in a few milliseconds. A cycle may follow every event, and what
+/// Default of [`Plugins::complete_search_steps`]: a hundred or two small sets tried out, in a few milliseconds. A cycle may follow every event, and what
 /// cannot be helped is looked through in each.
-pub const COMPLETE_STEPS: usize = 8_192;
+pub const COMPLETE_SEARCH_STEPS: usize = 8_192;
 
 /// Everything that steers the engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
     /// What runs, in order.
     pub actions: Vec<ActionKind>,
-    /// Plugins, in order.
-    pub plugins: Vec<Plugin>,
+    /// Plugins.
+    pub plugins: Plugins,
     /// Per action: how many pending groups of each queue are looked at. Absent = all.
     pub queue_depth: Vec<(ActionKind, usize)>,
     /// The whole queue tree takes part; false: two levels under one root.
@@ -232,44 +244,26 @@ impl Default for Policy {
                 ActionKind::Preempt,
                 ActionKind::StaleGangEviction,
             ],
-            plugins: vec![
-                Plugin::Predicates,
-                Plugin::Proportion {
-                    k_value: 1_000_000,
-                    saturation_multiplier: 1_000_000,
-                },
-                Plugin::Priority,
-                Plugin::Elastic,
-                Plugin::Kubeflow,
-                Plugin::Ray,
-                Plugin::NodeAvailability,
-                Plugin::GpuSharingOrder,
-                Plugin::GpuPack,
-                Plugin::ResourceType,
-                Plugin::PodAffinity,
-                Plugin::SubGroupOrder,
-                Plugin::TaskOrder,
-                Plugin::NominatedNode,
-                Plugin::DynamicResources,
-                Plugin::NodePlacement {
-                    gpu: Strategy::Binpack,
-                    cpu: Strategy::Binpack,
-                },
-                Plugin::MinRuntime {
-                    preempt: 0,
-                    reclaim: 0,
-                    resolve: ResolveMethod::Lca,
-                },
-                Plugin::DeviceLocality {
-                    attributes: DEVICE_LOCALITY.map(str::to_owned).into(),
-                },
-                Plugin::Topology,
-                Plugin::TopologySpread,
-                Plugin::NodeLocalGreedy,
-                Plugin::MultiNodeGang,
-                Plugin::Complete { steps: COMPLETE_STEPS },
-                Plugin::Spare,
-            ],
+            plugins: Plugins {
+                proportion: Some(Proportion::default()),
+                priority: true,
+                elastic: true,
+                node_availability: true,
+                gpu_sharing_order: true,
+                gpu_pack: true,
+                gpu_spread: false,
+                resource_type: true,
+                nominated_node: true,
+                pod_affinity: true,
+                node_placement: Some(NodePlacement::default()),
+                min_runtime: Some(MinRuntime::default()),
+                device_locality: DEVICE_LOCALITY.map(str::to_owned).into(),
+                topology: true,
+                topology_spread: true,
+                victim_generators: vec![VictimGenerator::NodeLocalGreedy, VictimGenerator::MultiNodeGang],
+                complete_search_steps: COMPLETE_SEARCH_STEPS,
+                spare: true,
+            },
             queue_depth: Vec::new(),
             full_hierarchy: true,
             consolidating_reclaim: true,

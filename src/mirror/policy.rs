@@ -11,7 +11,7 @@ use std::fmt;
 use serde::Deserialize;
 
 use crate::api::lenient::null_as_default;
-use crate::engine::policy::{ActionKind, Plugin, Policy};
+use crate::engine::policy::{ActionKind, Plugins, Policy, VictimGenerator};
 use arguments::Arguments;
 pub use shard::{effective, from_shard};
 
@@ -174,54 +174,77 @@ fn queue_depth(path: &str, depths: &BTreeMap<String, i64>, report: &mut Report) 
     read
 }
 
-fn plugins<'c>(entries: impl Iterator<Item = (String, &'c PluginEntry)>, report: &mut Report) -> Vec<Plugin> {
-    entries
-        .filter_map(|(path, entry)| plugin(&path, entry, report))
-        .collect()
+fn plugins<'c>(entries: impl Iterator<Item = (String, &'c PluginEntry)>, report: &mut Report) -> Plugins {
+    let mut plugins = Plugins::default();
+    for (path, entry) in entries {
+        let mut arguments = Arguments::new(&path, &entry.arguments, report);
+        if switch_on(&mut plugins, &entry.name, &mut arguments) {
+            arguments.finish();
+        } else {
+            report.note(
+                path,
+                format!("plugin {:?} is not known here and has no effect", entry.name),
+            );
+        }
+    }
+    plugins
 }
 
-/// A plugin by its name. What `numa` asks for is done by the mirror. Those that are for other programs or only for looking at the scheduler do nothing here.
-fn plugin(path: &str, entry: &PluginEntry, report: &mut Report) -> Option<Plugin> {
-    let mut arguments = Arguments::new(path, &entry.arguments, report);
-    let plugin = match entry.name.as_str() {
-        "predicates" => Plugin::Predicates,
-        "proportion" => arguments.proportion(),
-        "priority" => Plugin::Priority,
-        "elastic" => Plugin::Elastic,
-        "kubeflow" => Plugin::Kubeflow,
-        "ray" => Plugin::Ray,
-        "nodeavailability" => Plugin::NodeAvailability,
-        "gpusharingorder" => Plugin::GpuSharingOrder,
-        "gpupack" => Plugin::GpuPack,
-        "gpuspread" => Plugin::GpuSpread,
-        "resourcetype" => Plugin::ResourceType,
-        "subgrouporder" => Plugin::SubGroupOrder,
-        "taskorder" => Plugin::TaskOrder,
-        "nominatednode" => Plugin::NominatedNode,
+/// Switches a plugin on; the first of two with one name counts. Those without a field are always on, or are for looking at the scheduler; what `numa`
+/// asks for is done by the mirror. False: there is none of that name.
+fn switch_on(plugins: &mut Plugins, name: &str, arguments: &mut Arguments) -> bool {
+    match name {
+        "proportion" => {
+            let proportion = arguments.proportion();
+            plugins.proportion.get_or_insert(proportion);
+        }
+        "priority" => plugins.priority = true,
+        "elastic" => plugins.elastic = true,
+        "nodeavailability" => plugins.node_availability = true,
+        "gpusharingorder" => plugins.gpu_sharing_order = true,
+        "gpupack" => plugins.gpu_pack = true,
+        "gpuspread" => plugins.gpu_spread = true,
+        "resourcetype" => plugins.resource_type = true,
+        "nominatednode" => plugins.nominated_node = true,
+        "podaffinity" => plugins.pod_affinity = true,
+        "nodeplacement" => {
+            let placement = arguments.node_placement();
+            plugins.node_placement.get_or_insert(placement);
+        }
+        "minruntime" => {
+            let min_runtime = arguments.min_runtime();
+            plugins.min_runtime.get_or_insert(min_runtime);
+        }
+        "devicelocality" => {
+            let attributes = arguments.device_locality();
+            if plugins.device_locality.is_empty() {
+                plugins.device_locality = attributes;
+            }
+        }
+        "topology" => plugins.topology = true,
+        "podtopologyspread" => plugins.topology_spread = true,
+        "sg-nodelocalgreedy" => add_generator(plugins, VictimGenerator::NodeLocalGreedy),
+        "sg-multinodegang" => add_generator(plugins, VictimGenerator::MultiNodeGang),
+        "sg-complete" => {
+            let steps = arguments.complete_search_steps();
+            if plugins.complete_search_steps == 0 {
+                plugins.complete_search_steps = steps;
+            }
+        }
+        "spare" => plugins.spare = true,
         "dynamicresources" => arguments.dynamic_resources(),
-        "podaffinity" => Plugin::PodAffinity,
-        "nodeplacement" => arguments.node_placement(),
-        "minruntime" => arguments.min_runtime(),
-        "topology" => Plugin::Topology,
-        "devicelocality" => arguments.device_locality(),
-        "podtopologyspread" => Plugin::TopologySpread,
-        "sg-nodelocalgreedy" => Plugin::NodeLocalGreedy,
-        "sg-multinodegang" => Plugin::MultiNodeGang,
-        "sg-complete" => arguments.complete(),
-        "spare" => Plugin::Spare,
-        "snapshot" | "reflectjoborder" => return None,
-        "numa" => {
-            arguments.numa();
-            arguments.finish();
-            return None;
-        }
-        name => {
-            report.note(path, format!("plugin {name:?} is not known here and has no effect"));
-            return None;
-        }
-    };
-    arguments.finish();
-    Some(plugin)
+        "numa" => arguments.numa(),
+        "predicates" | "kubeflow" | "ray" | "subgrouporder" | "taskorder" => {}
+        "snapshot" | "reflectjoborder" => arguments.any(),
+        _ => return false,
+    }
+    true
+}
+
+fn add_generator(plugins: &mut Plugins, generator: VictimGenerator) {
+    if !plugins.victim_generators.contains(&generator) {
+        plugins.victim_generators.push(generator);
+    }
 }
 
 #[cfg(test)]

@@ -24,7 +24,6 @@ use crate::engine::placement::neighbours::{Spreading, concerned};
 use crate::engine::placement::numa::{self, Fit};
 use crate::engine::placement::preferred::Preferred;
 use crate::engine::placement::volumes;
-use crate::engine::policy::Plugin;
 
 use super::session::Session;
 
@@ -127,7 +126,7 @@ impl Session<'_> {
         let Some(constraint) = &entry.tree[member as usize].topology else {
             return Ok(None);
         };
-        if !self.policy.plugins.contains(&Plugin::Topology) {
+        if !self.policy.plugins.topology {
             return Ok(None);
         }
         let placed = entry.tasks.iter().filter(|task| {
@@ -218,7 +217,7 @@ impl Session<'_> {
         {
             return Err(Some(problem.clone()));
         }
-        let heeded = |_: &Spreading| self.policy.plugins.contains(&Plugin::TopologySpread);
+        let heeded = |_: &Spreading| self.policy.plugins.topology_spread;
         let spreading = Spreading::of(self.model, task).filter(heeded);
         let context = Context {
             policy: self.policy,

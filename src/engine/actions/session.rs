@@ -21,7 +21,7 @@ use crate::engine::model::{Mark, Model};
 use crate::engine::placement::choose::Closed;
 use crate::engine::placement::domains::Surveys;
 use crate::engine::placement::score::Scorers;
-use crate::engine::policy::{ActionKind, Plugin, Policy};
+use crate::engine::policy::{ActionKind, Policy};
 use crate::engine::stage::Onlooker;
 
 use super::spare::Taken;
@@ -79,16 +79,6 @@ impl Hopeless {
     pub fn get(&self, kind: (ClassId, ShapeId)) -> Option<&Arc<PodProblem>> {
         self.kinds.get(&kind)
     }
-}
-
-/// What the last resort of victim searches may cost in a cycle.
-#[must_use]
-pub fn steps(policy: &Policy) -> usize {
-    let of = |plugin: &Plugin| match plugin {
-        Plugin::Complete { steps } => Some(*steps),
-        _ => None,
-    };
-    policy.plugins.iter().find_map(of).unwrap_or(0)
 }
 
 /// A cycle under way.
@@ -176,7 +166,7 @@ impl<'a> Session<'a> {
             plainly: false,
             #[cfg(test)]
             exhaustively: false,
-            steps_left: steps(policy),
+            steps_left: policy.plugins.complete_search_steps,
             scorers: Scorers::of(policy),
             model,
             policy,

@@ -20,7 +20,7 @@ use crate::engine::model::task::{Place, State, Status};
 use crate::engine::placement::filter::ports_free;
 use crate::engine::placement::neighbours::{Spreading, clash};
 use crate::engine::placement::volumes;
-use crate::engine::policy::{ActionKind, Plugin};
+use crate::engine::policy::ActionKind;
 
 use super::session::Session;
 use super::victims::Answer;
@@ -153,7 +153,7 @@ impl Session<'_> {
     /// The plugin is on.
     #[must_use]
     pub fn spares(&self) -> bool {
-        self.policy.plugins.contains(&Plugin::Spare)
+        self.policy.plugins.spare
     }
 
     /// Before decisions go out: whoever lost its place in this cycle, or is to move, stays where nothing that is decided needs the place. Whether anybody does.
@@ -448,7 +448,7 @@ impl Session<'_> {
     fn in_one_domain(&self, gang: GangId) -> bool {
         let model = &*self.model;
         let entry = &model.gangs[gang];
-        if !self.policy.plugins.contains(&Plugin::Topology) {
+        if !self.policy.plugins.topology {
             return true;
         }
         let numbered = entry.tree.iter().enumerate();
@@ -490,7 +490,7 @@ impl Session<'_> {
 
     /// A pod's relations to others hold on a node.
     fn stands_well(&self, task: TaskId, node: NodeId) -> bool {
-        let heeded = |_: &Spreading| self.policy.plugins.contains(&Plugin::TopologySpread);
+        let heeded = |_: &Spreading| self.policy.plugins.topology_spread;
         let spreading = Spreading::of(self.model, task).filter(heeded);
         clash(self.model, task, node).is_none()
             && spreading.is_none_or(|spreading| spreading.clash(self.model, node).is_none())

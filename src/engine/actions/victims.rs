@@ -27,7 +27,7 @@ use crate::engine::model::Mark;
 use crate::engine::model::gang::Tasks;
 use crate::engine::model::ids::{GangId, NodeId, QueueId, TaskId};
 use crate::engine::placement::claims;
-use crate::engine::policy::{ActionKind, DisruptionBudgets, Plugin};
+use crate::engine::policy::{ActionKind, DisruptionBudgets, VictimGenerator};
 use crate::engine::stage::{SearchEnd, Searcher, Stage};
 
 use super::session::Session;
@@ -116,20 +116,11 @@ pub enum Reach {
     Beyond,
 }
 
-/// How candidates are made from the victims gathered so far.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Generator {
-    /// Empties one node.
-    NodeLocal,
-    /// Empties the smallest nodes that suffice, then more.
-    MultiNode,
-}
-
-impl From<Generator> for Searcher {
-    fn from(generator: Generator) -> Self {
+impl From<VictimGenerator> for Searcher {
+    fn from(generator: VictimGenerator) -> Self {
         match generator {
-            Generator::NodeLocal => Self::NodeLocalGreedy,
-            Generator::MultiNode => Self::MultiNodeGang,
+            VictimGenerator::NodeLocalGreedy => Self::NodeLocalGreedy,
+            VictimGenerator::MultiNodeGang => Self::MultiNodeGang,
         }
     }
 }
@@ -140,7 +131,7 @@ impl Session<'_> {
         if action == ActionKind::Consolidation && self.policy.max_consolidation_victims == Some(0) {
             return;
         }
-        let generators = self.generators();
+        let generators = self.policy.plugins.victim_generators.clone();
         self.note_delays(action);
         let mut jobs = self.line_up(action);
         let mut skips = super::skip::Skips::default();
@@ -186,8 +177,8 @@ impl Session<'_> {
     }
 
     /// Why a search found nothing.
-    fn why_not(&self, generators: &[Generator]) -> SearchEnd {
-        let steps = super::session::steps(self.policy);
+    fn why_not(&self, generators: &[VictimGenerator]) -> SearchEnd {
+        let steps = self.policy.plugins.complete_search_steps;
         match (generators, steps, self.steps_left) {
             ([], 0, _) => SearchEnd::NoGenerator,
             (_, 1.., 0) => SearchEnd::OutOfSteps,
@@ -221,15 +212,6 @@ impl Session<'_> {
                 jobs.hold(self.view(&pick), gang);
             }
         }
-    }
-
-    fn generators(&self) -> Vec<Generator> {
-        let of = |plugin: &Plugin| match plugin {
-            Plugin::NodeLocalGreedy => Some(Generator::NodeLocal),
-            Plugin::MultiNodeGang => Some(Generator::MultiNode),
-            _ => None,
-        };
-        self.policy.plugins.iter().filter_map(of).collect()
     }
 
     /// What a pod claims could be had nowhere, whoever left.
@@ -271,7 +253,7 @@ impl Session<'_> {
         gang: GangId,
         queue: QueueId,
         chunk: Tasks,
-        generators: &[Generator],
+        generators: &[VictimGenerator],
     ) -> Option<Answer> {
         let case = Case {
             action,
@@ -294,7 +276,7 @@ impl Session<'_> {
     }
 
     /// One search, as far as [`Session::reach`] says.
-    fn search(&mut self, case: Case, generators: &[Generator]) -> Option<Answer> {
+    fn search(&mut self, case: Case, generators: &[VictimGenerator]) -> Option<Answer> {
         let action = case.action;
         #[cfg(test)]
         if self.plainly {
@@ -354,7 +336,7 @@ impl Session<'_> {
     }
 
     /// The probes of one generator. The answer's changes are in the model, from the mark on.
-    fn run_probes(&mut self, search: &mut Search, generator: Generator) -> Option<(Mark, Vec<Batch>)> {
+    fn run_probes(&mut self, search: &mut Search, generator: VictimGenerator) -> Option<(Mark, Vec<Batch>)> {
         let all = search.case.chunk.len();
         let before = self.active_used(search.case.gang);
         let mut recorded: Vec<Batch> = Vec::new();

@@ -5,19 +5,16 @@ use crate::engine::model::Model;
 use crate::engine::model::gang::Gang;
 use crate::engine::model::ids::QueueId;
 use crate::engine::model::queue::Queue;
-use crate::engine::policy::{Plugin, Policy, ResolveMethod};
+use crate::engine::policy::{MinRuntime, Policy, ResolveMethod};
 
 /// Until when a running job is protected from preemption (`reclaimer` is `None`) or from a queue that reclaims; `None` = not at all.
 #[must_use]
 pub fn protected_until(model: &Model, policy: &Policy, victim: &Gang, reclaimer: Option<QueueId>) -> Option<Time> {
-    let (preempt, reclaim, resolve) = policy.plugins.iter().find_map(|plugin| match plugin {
-        Plugin::MinRuntime {
-            preempt,
-            reclaim,
-            resolve,
-        } => Some((*preempt, *reclaim, *resolve)),
-        _ => None,
-    })?;
+    let MinRuntime {
+        preempt,
+        reclaim,
+        resolve,
+    } = policy.plugins.min_runtime?;
     let started = victim.input.as_ref()?.last_start?;
     let leaf = victim.queue?;
     let least = match reclaimer {

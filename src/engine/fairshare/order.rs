@@ -7,7 +7,7 @@ use crate::engine::model::Model;
 use crate::engine::model::gang::{Gang, Stage};
 use crate::engine::model::ids::QueueId;
 use crate::engine::model::resources::{GPUS, Shared, add, plus};
-use crate::engine::policy::{Plugin, Policy};
+use crate::engine::policy::Policy;
 
 /// A queue in a comparison: what its best job asks for, and what its victims so far would give back.
 #[derive(Clone, Copy, Debug)]
@@ -164,11 +164,11 @@ impl Rules {
     /// Those of a policy.
     #[must_use]
     pub fn of(policy: &Policy) -> Self {
-        let has = |test: fn(&Plugin) -> bool| policy.plugins.iter().any(test);
+        let plugins = &policy.plugins;
         Self {
-            shares: has(|plugin| matches!(plugin, Plugin::Proportion { .. })),
-            priority: has(|plugin| matches!(plugin, Plugin::Priority)),
-            elastic: has(|plugin| matches!(plugin, Plugin::Elastic)),
+            shares: plugins.proportion.is_some(),
+            priority: plugins.priority,
+            elastic: plugins.elastic,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::engine::input::{GPU, NumaPolicy};
-use crate::engine::policy::{Plugin, Policy, Strategy};
+use crate::engine::policy::{NodePlacement, Policy};
 
 use super::Model;
 use super::class::NodeSet;
@@ -15,11 +15,7 @@ use super::resources::{CPU, GPUS, MEMORY, Resources, Shared, add, mig_slices};
 impl Model {
     /// Brings everything derived up to date.
     pub fn prepare(&mut self, policy: &Policy) {
-        let locality = policy.plugins.iter().find_map(|plugin| match plugin {
-            Plugin::DeviceLocality { attributes } => Some(&**attributes),
-            _ => None,
-        });
-        self.devices.heed_locality(locality.unwrap_or_default());
+        self.devices.heed_locality(&policy.plugins.device_locality);
         for id in std::mem::take(&mut self.opened_groups) {
             if self.nodes.contains(id) {
                 self.nodes[id].forget_unused_groups();
@@ -77,7 +73,7 @@ impl Model {
                 self.gpu_memory = Some((least.min(memory), most.max(memory)));
             }
         }
-        let (gpu, cpu) = strategies(policy).unwrap_or_default();
+        let NodePlacement { gpu, cpu } = policy.plugins.node_placement.unwrap_or_default();
         self.by_name = by_name;
         self.index.rebuild(gpu, cpu, &self.nodes, &self.by_name);
     }
@@ -212,13 +208,4 @@ impl Model {
 #[must_use]
 pub fn has_label(node: &Node, key: &str) -> bool {
     node.label(key).is_some()
-}
-
-/// How nodes are preferred, for GPUs and for cpu; `None` if nothing says so.
-#[must_use]
-pub fn strategies(policy: &Policy) -> Option<(Strategy, Strategy)> {
-    policy.plugins.iter().find_map(|plugin| match plugin {
-        Plugin::NodePlacement { gpu, cpu } => Some((*gpu, *cpu)),
-        _ => None,
-    })
 }

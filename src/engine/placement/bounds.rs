@@ -3,7 +3,7 @@
 use crate::engine::model::Model;
 use crate::engine::model::gang::Member;
 use crate::engine::model::ids::{ClassId, CounterId, GangId, NodeId, TaskId};
-use crate::engine::policy::{Plugin, Policy};
+use crate::engine::policy::Policy;
 
 use super::domains::{Question, never_room};
 
@@ -11,7 +11,7 @@ use super::domains::{Question, never_room};
 #[must_use]
 pub fn never_fits(model: &Model, policy: &Policy, gang: GangId, tasks: &[TaskId]) -> bool {
     let constrained = model.gangs[gang].tree.iter().any(|member| member.topology.is_some());
-    let heeded = || policy.plugins.contains(&Plugin::Topology);
+    let heeded = || policy.plugins.topology;
     (constrained && heeded() && no_domain(model, gang, tasks)) || too_many_apart(model, tasks)
 }
 

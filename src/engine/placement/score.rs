@@ -8,10 +8,9 @@ use crate::engine::model::Model;
 use crate::engine::model::ids::{NodeId, TaskId};
 use crate::engine::model::index::spread_base;
 use crate::engine::model::node::Node;
-use crate::engine::model::prepare::strategies;
 use crate::engine::model::resources::{CPU, GPUS};
 use crate::engine::model::shape::Shape;
-use crate::engine::policy::{Plugin, Policy, Strategy};
+use crate::engine::policy::{NodePlacement, Policy, Strategy};
 
 use super::filter::{fitting_groups, task_fits};
 use super::preferred::Preferred;
@@ -91,7 +90,7 @@ pub struct Scorers {
     /// 1,000,000 times the weights by which other pods speak for the node.
     pub pod_affinity: bool,
     /// 0 to 9, or 0 to 1: packing or spreading, for GPUs and cpu.
-    pub placement: Option<(Strategy, Strategy)>,
+    pub placement: Option<NodePlacement>,
     /// Order of GPUs.
     pub gpus: GpuOrder,
 }
@@ -100,17 +99,15 @@ impl Scorers {
     /// Those of a policy.
     #[must_use]
     pub fn of(policy: &Policy) -> Self {
-        let has = |test: fn(&Plugin) -> bool| policy.plugins.iter().any(test);
-        let pack = has(|plugin| matches!(plugin, Plugin::GpuPack));
-        let spread = has(|plugin| matches!(plugin, Plugin::GpuSpread));
+        let plugins = &policy.plugins;
         Self {
-            availability: has(|plugin| matches!(plugin, Plugin::NodeAvailability)),
-            resource_type: has(|plugin| matches!(plugin, Plugin::ResourceType)),
-            sharing: has(|plugin| matches!(plugin, Plugin::GpuSharingOrder)),
-            nominated: has(|plugin| matches!(plugin, Plugin::NominatedNode)),
-            pod_affinity: has(|plugin| matches!(plugin, Plugin::PodAffinity)),
-            placement: strategies(policy),
-            gpus: match (pack, spread) {
+            availability: plugins.node_availability,
+            resource_type: plugins.resource_type,
+            sharing: plugins.gpu_sharing_order,
+            nominated: plugins.nominated_node,
+            pod_affinity: plugins.pod_affinity,
+            placement: plugins.node_placement,
+            gpus: match (plugins.gpu_pack, plugins.gpu_spread) {
                 (true, false) => GpuOrder::Pack,
                 (false, true) => GpuOrder::Spread,
                 (true, true) | (false, false) => GpuOrder::Any,
@@ -193,7 +190,9 @@ impl Scorers {
     }
 
     fn placement_term(&self, node: &Node, shape: &Shape, (least, most): (i64, i64)) -> f64 {
-        let Some((gpu, cpu)) = self.placement else { return 0.0 };
+        let Some(NodePlacement { gpu, cpu }) = self.placement else {
+            return 0.0;
+        };
         let resource = Self::resource(shape);
         let free = node.future.get(resource);
         match if shape.cpu_only { cpu } else { gpu } {

@@ -11,7 +11,7 @@ use crate::engine::model::ids::TaskId;
 use crate::engine::model::task::{Extras, Place, Status};
 use crate::engine::placement::choose::{Context, Scope, scan, walk};
 use crate::engine::placement::score::Scorers;
-use crate::engine::policy::{ActionKind, DisruptionBudgets, Plugin};
+use crate::engine::policy::{ActionKind, DisruptionBudgets};
 
 pub const ALL_ACTIONS: [ActionKind; 5] = [
     ActionKind::Allocate,
@@ -429,10 +429,7 @@ fn minding(mut engine: Engine, budgets: DisruptionBudgets) -> Engine {
 /// The default settings, with so many steps for the last resort.
 fn with_steps(mut engine: Engine, steps: usize) -> Engine {
     let mut policy = engine.policy.clone();
-    policy
-        .plugins
-        .retain(|plugin| !matches!(plugin, Plugin::Complete { .. }));
-    policy.plugins.push(Plugin::Complete { steps });
+    policy.plugins.complete_search_steps = steps;
     engine.set_policy(policy);
     engine
 }

@@ -10,7 +10,7 @@ use super::scenario::{NOW, Scenario, check};
 use crate::engine::Engine;
 use crate::engine::decision::Decisions;
 use crate::engine::input::{Event, GPU, GpuKind, GroupKey, Name, PodInput, PodStatus, WHOLE};
-use crate::engine::policy::{ActionKind, Plugin};
+use crate::engine::policy::ActionKind;
 
 #[test]
 fn whoever_need_not_go_stays() {
@@ -22,7 +22,7 @@ fn nobody_waits_for_its_own_place_even_without_the_plugin() {
     let scenarios: Vec<Scenario> = serde_yaml_ng::from_str(include_str!("tables/spare.yaml")).expect("a table");
     let first = &scenarios[0];
     let mut policy = first.policy();
-    policy.plugins.retain(|plugin| *plugin != Plugin::Spare);
+    policy.plugins.spare = false;
     let mut engine = Engine::new(policy);
     for event in first.events() {
         engine.apply(event, NOW);

@@ -7,7 +7,10 @@ use jiff::SignedDuration;
 use super::Report;
 use crate::api::duration;
 use crate::engine::input::Millis;
-use crate::engine::policy::{COMPLETE_STEPS, DEVICE_LOCALITY, DEVICE_LOCALITY_MOST, Plugin, ResolveMethod, Strategy};
+use crate::engine::policy::{
+    COMPLETE_SEARCH_STEPS, DEVICE_LOCALITY, DEVICE_LOCALITY_MOST, MinRuntime, NodePlacement, Proportion, ResolveMethod,
+    Strategy,
+};
 
 /// Factors are in millionths.
 const MILLION: f64 = 1e6;
@@ -42,50 +45,53 @@ impl<'a> Arguments<'a> {
     }
 
     /// KAI's spelling of the saturation factor has a slip in it; the right spelling and the documented name are understood as well.
-    pub fn proportion(&mut self) -> Plugin {
+    pub fn proportion(&mut self) -> Proportion {
         let saturation = [
             "relcaimerSaturationMultiplier",
             "reclaimerSaturationMultiplier",
             "reclaimerUtilizationMultiplier",
         ];
         let found = saturation.map(|name| self.factor(name));
-        Plugin::Proportion {
+        Proportion {
             k_value: self.factor("kValue").unwrap_or(1_000_000).max(0),
             saturation_multiplier: found.into_iter().flatten().next().unwrap_or(1_000_000).max(1_000_000),
         }
     }
 
-    pub fn node_placement(&mut self) -> Plugin {
-        Plugin::NodePlacement {
+    pub fn node_placement(&mut self) -> NodePlacement {
+        NodePlacement {
             gpu: self.strategy("gpu"),
             cpu: self.strategy("cpu"),
         }
     }
 
-    pub fn min_runtime(&mut self) -> Plugin {
+    pub fn min_runtime(&mut self) -> MinRuntime {
         let methods = [("lca", ResolveMethod::Lca), ("queue", ResolveMethod::Queue)];
-        Plugin::MinRuntime {
+        MinRuntime {
             preempt: self.duration("defaultPreemptMinRuntime"),
             reclaim: self.duration("defaultReclaimMinRuntime"),
             resolve: self.choice("reclaimResolveMethod", methods),
         }
     }
 
-    pub fn complete(&mut self) -> Plugin {
+    pub fn complete_search_steps(&mut self) -> usize {
         let steps = |text: &str| text.parse().ok();
-        Plugin::Complete {
-            steps: self.read("maxSteps", "a whole number", steps).unwrap_or(COMPLETE_STEPS),
-        }
+        let steps = self.read("maxSteps", "a whole number", steps);
+        steps.unwrap_or(COMPLETE_SEARCH_STEPS)
+    }
+
+    /// Whatever is given means something to the plugin, and nothing to decisions.
+    pub fn any(&mut self) {
+        self.given = const { &BTreeMap::new() };
     }
 
     /// The size of KAI's expression cache is understood and not needed.
-    pub fn dynamic_resources(&mut self) -> Plugin {
+    pub fn dynamic_resources(&mut self) {
         self.asked.insert("maxCelCacheEntries");
-        Plugin::DynamicResources
     }
 
     /// Without the argument, the attributes that Kubernetes defines.
-    pub fn device_locality(&mut self) -> Plugin {
+    pub fn device_locality(&mut self) -> Vec<String> {
         let names = |text: &str| -> Option<Vec<String>> {
             let names = text.split(',').map(str::trim).filter(|name| !name.is_empty());
             let names: Vec<_> = names.map(str::to_owned).collect();
@@ -96,9 +102,7 @@ impl<'a> Arguments<'a> {
             "a list of one to three attributes, such as example.com/island",
             names,
         );
-        Plugin::DeviceLocality {
-            attributes: given.unwrap_or_else(|| DEVICE_LOCALITY.map(str::to_owned).into()),
-        }
+        given.unwrap_or_else(|| DEVICE_LOCALITY.map(str::to_owned).into())
     }
 
     /// The list is read elsewhere; what is free in zones is always worked out from the records of pods.

@@ -1,6 +1,6 @@
 use super::*;
 use crate::api::shard::SchedulingShardSpec;
-use crate::engine::policy::{ResolveMethod, Strategy};
+use crate::engine::policy::{MinRuntime, NodePlacement, Proportion, ResolveMethod, Strategy};
 
 fn config(yaml: &str) -> Result<Reading, Vec<String>> {
     let config: SchedulerConfig = serde_yaml_ng::from_str(yaml).expect("a configuration");
@@ -46,30 +46,30 @@ fn a_configuration_replaces_only_what_it_names() {
 }
 
 #[test]
-fn plugins_come_in_order_of_tiers_with_typed_arguments() {
+fn plugins_of_all_tiers_are_read_with_typed_arguments() {
     let read = config(
         "tiers:
          - plugins: [{name: proportion, arguments: {kValue: '0.5', relcaimerSaturationMultiplier: '1.25'}}, {name: snapshot}, {name: predicates}]
          - plugins: [{name: nodeplacement, arguments: {gpu: spread}}, {name: minruntime, arguments: {defaultReclaimMinRuntime: 1d, defaultPreemptMinRuntime: -5s, reclaimResolveMethod: queue}}]",
     )
     .expect("a policy");
-    let expected = [
-        Plugin::Proportion {
+    let expected = Plugins {
+        proportion: Some(Proportion {
             k_value: 500_000,
             saturation_multiplier: 1_250_000,
-        },
-        Plugin::Predicates,
-        Plugin::NodePlacement {
+        }),
+        node_placement: Some(NodePlacement {
             gpu: Strategy::Spread,
             cpu: Strategy::Binpack,
-        },
-        Plugin::MinRuntime {
+        }),
+        min_runtime: Some(MinRuntime {
             preempt: 0,
             reclaim: 86_400_000,
             resolve: ResolveMethod::Queue,
-        },
-    ];
-    assert_eq!((read.policy.plugins, read.notes), (expected.to_vec(), vec![]));
+        }),
+        ..Plugins::default()
+    };
+    assert_eq!((read.policy.plugins, read.notes), (expected, vec![]));
 }
 
 #[test]
@@ -84,21 +84,21 @@ fn factors_stay_in_their_range_whatever_their_spelling() {
         ))
         .expect("a policy");
         assert_eq!(
-            read.policy.plugins,
-            [Plugin::Proportion {
+            read.policy.plugins.proportion,
+            Some(Proportion {
                 k_value: 0,
                 saturation_multiplier: 2_000_000
-            }]
+            })
         );
     }
     let read = config("tiers: [{plugins: [{name: proportion, arguments: {relcaimerSaturationMultiplier: '0.5'}}]}]")
         .expect("a policy");
     assert_eq!(
-        read.policy.plugins,
-        [Plugin::Proportion {
+        read.policy.plugins.proportion,
+        Some(Proportion {
             k_value: 1_000_000,
             saturation_multiplier: 1_000_000
-        }]
+        })
     );
 }
 
@@ -124,7 +124,11 @@ tiers: [{plugins: [{name: predicates}, {name: proportion, arguments: {kValue: hi
 #[test]
 fn what_has_no_effect_is_noted() {
     let read = config("tiers: [{plugins: [{name: mine}, {name: elastic, arguments: {speed: '9'}}, {name: dynamicresources, arguments: {maxCelCacheEntries: '5'}}]}]").expect("a policy");
-    assert_eq!(read.policy.plugins, [Plugin::Elastic, Plugin::DynamicResources]);
+    let expected = Plugins {
+        elastic: true,
+        ..Plugins::default()
+    };
+    assert_eq!(read.policy.plugins, expected);
     let expected = [
         "tiers[0].plugins[0]: plugin \"mine\" is not known here and has no effect",
         "tiers[0].plugins[1].arguments.speed: this plugin has no such argument",
@@ -173,10 +177,11 @@ fn the_placement_strategy_chooses_plugins_and_actions() {
     let read = shard("placementStrategy: {gpu: spread, cpu: binpack}")
         .expect("a policy")
         .policy;
-    assert!(read.plugins.contains(&Plugin::NodePlacement {
+    let expected = NodePlacement {
         gpu: Strategy::Spread,
-        cpu: Strategy::Binpack
-    }));
+        cpu: Strategy::Binpack,
+    };
+    assert_eq!(read.plugins.node_placement, Some(expected));
 }
 
 #[test]
@@ -194,13 +199,7 @@ fn overrides_change_order_and_arguments_as_a_whole() {
     );
     let k_value = |yaml: &str| {
         let plugins = shard(yaml).expect("a policy").policy.plugins;
-        plugins.into_iter().find_map(|plugin| {
-            if let Plugin::Proportion { k_value, .. } = plugin {
-                Some(k_value)
-            } else {
-                None
-            }
-        })
+        plugins.proportion.map(|proportion| proportion.k_value)
     };
     assert_eq!(k_value("kValue: 1.5"), Some(1_500_000));
     assert_eq!(
@@ -220,11 +219,12 @@ fn minimum_runtimes_and_flags_reach_the_policy() {
           args: {full-hierarchy-fairness: 'false', default-staleness-grace-period: -1s, stuck-in-releasing-threshold: 0s, max-consolidation-preemptees: '7', v: '5'}}",
     )
     .expect("a policy");
-    assert!(read.policy.plugins.contains(&Plugin::MinRuntime {
+    let expected = MinRuntime {
         preempt: 600_000,
         reclaim: 604_800_000,
-        resolve: ResolveMethod::Lca
-    }));
+        resolve: ResolveMethod::Lca,
+    };
+    assert_eq!(read.policy.plugins.min_runtime, Some(expected));
     assert_eq!(
         (
             read.policy.full_hierarchy,

@@ -4,7 +4,7 @@
 //! over; the others are judged by the very simulation that judges the generators' candidates. Of what works as much is given back as can be. Steps
 //! are counted, and there are only so many in a cycle: in a large cluster, where sets are without number, this is an attempt, in a small one a proof.
 
-use crate::engine::actions::session::{Session, steps};
+use crate::engine::actions::session::Session;
 use crate::engine::fairshare::lines::active_of;
 use crate::engine::model::Mark;
 use crate::engine::model::gang::Gang;
@@ -32,7 +32,7 @@ impl Session<'_> {
             .some_prefix(search, all)
             .or_else(|| (1..=all).find_map(|size| self.some_set(search, &mut Vec::with_capacity(size), size, all)))?;
         // What was found is good as it is, and worth as much work again.
-        let left = std::mem::replace(&mut self.steps_left, steps(self.policy));
+        let left = std::mem::replace(&mut self.steps_left, self.policy.plugins.complete_search_steps);
         let set = self.trimmed(search, found);
         self.steps_left = left;
         #[cfg(test)]

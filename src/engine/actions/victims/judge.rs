@@ -17,7 +17,7 @@ use crate::engine::model::ids::{GangId, QueueId, TaskId};
 use crate::engine::model::resources::{Shared, add};
 use crate::engine::model::task::Status;
 use crate::engine::placement::bounds::never_fits;
-use crate::engine::policy::{ActionKind, DisruptionBudgets, Plugin};
+use crate::engine::policy::{ActionKind, DisruptionBudgets};
 
 use super::bounds::asked_gpus;
 use super::{Answer, Candidate, Case, Reach};
@@ -207,12 +207,6 @@ impl Session<'_> {
                 bundles: self.bundles(gang, &tasks),
             });
         }
-        let multiplier = self.policy.plugins.iter().find_map(|plugin| match plugin {
-            Plugin::Proportion {
-                saturation_multiplier, ..
-            } => Some(*saturation_multiplier),
-            _ => None,
-        });
         let claim = Claim {
             leaf: case.queue,
             job: wanted(self.model, pods, smallest_gpu(self.model)),
@@ -220,7 +214,7 @@ impl Session<'_> {
                 .input
                 .as_ref()
                 .is_some_and(|input| input.preemptible),
-            multiplier: multiplier.unwrap_or(1_000_000),
+            multiplier: self.policy.plugins.proportion.unwrap_or_default().saturation_multiplier,
         };
         legitimate(self.model, &case.held, &claim, &losses)
     }

@@ -16,10 +16,10 @@ use crate::engine::fairshare::{smallest_gpu, wanted};
 use crate::engine::model::Mark;
 use crate::engine::model::class::NodeSet;
 use crate::engine::model::ids::{GangId, QueueId, TaskId};
-use crate::engine::policy::ActionKind;
+use crate::engine::policy::{ActionKind, VictimGenerator};
 
 use super::room::free_gpus;
-use super::{Answer, Batch, Case, Generator, Reach};
+use super::{Answer, Batch, Case, Reach};
 use tree::{Job, JobTree, Purpose};
 
 /// A search for one preemptor.
@@ -34,7 +34,7 @@ pub struct Search {
 
 impl Session<'_> {
     /// What [`Session::solve`] answers, found plainly.
-    pub fn solve_plainly(&mut self, case: Case, generators: &[Generator]) -> Option<Answer> {
+    pub fn solve_plainly(&mut self, case: Case, generators: &[VictimGenerator]) -> Option<Answer> {
         let eligible = self.eligible_victims(&case, Reach::Within);
         let beyond = match self.reach {
             Reach::Within => Vec::new(),
@@ -61,7 +61,7 @@ impl Session<'_> {
     }
 
     /// The probes of one generator. The answer's changes are in the model, from the mark on.
-    fn run_plain_probes(&mut self, search: &mut Search, generator: Generator) -> Option<(Mark, Vec<Batch>)> {
+    fn run_plain_probes(&mut self, search: &mut Search, generator: VictimGenerator) -> Option<(Mark, Vec<Batch>)> {
         let all = search.case.chunk.len();
         let mut recorded: Vec<Batch> = Vec::new();
         let (mut solved, mut failed) = (0, all + 1);
@@ -98,7 +98,7 @@ impl Session<'_> {
     fn plain_probe(
         &mut self,
         search: &mut Search,
-        generator: Generator,
+        generator: VictimGenerator,
         count: usize,
         recorded: &[Batch],
     ) -> Option<(Mark, Vec<Batch>)> {

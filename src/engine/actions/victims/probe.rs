@@ -12,11 +12,12 @@ use crate::engine::model::Mark;
 use crate::engine::model::gang::Tasks;
 use crate::engine::model::ids::{GangId, NodeId, TaskId};
 use crate::engine::model::resources::GPUS;
+use crate::engine::policy::VictimGenerator;
 
 use super::bounds::{asked_gpus, first_fit};
 use super::room::{Room, freed_by, grow};
 use super::search::Search;
-use super::{Batch, Candidate, Generator, node_of};
+use super::{Batch, Candidate, node_of};
 
 /// Victims of one probe, gathered so far.
 struct Gathered {
@@ -97,7 +98,7 @@ impl Session<'_> {
     pub fn probe(
         &mut self,
         search: &mut Search,
-        generator: Generator,
+        generator: VictimGenerator,
         count: usize,
         recorded: &[Batch],
     ) -> Option<(Mark, Candidate)> {
@@ -110,7 +111,7 @@ impl Session<'_> {
     fn gather_until(
         &mut self,
         search: &mut Search,
-        generator: Generator,
+        generator: VictimGenerator,
         gathered: &mut Gathered,
         recorded: &[Batch],
     ) -> Option<(Mark, Candidate)> {
@@ -119,8 +120,8 @@ impl Session<'_> {
         loop {
             if gathered.tests.iter().all(|test| test.with_all >= test.needed) && self.passes(gathered) {
                 let found = match generator {
-                    Generator::NodeLocal => self.empty_one_node(search, gathered, recorded),
-                    Generator::MultiNode => self.empty_several_nodes(search, gathered, recorded),
+                    VictimGenerator::NodeLocalGreedy => self.empty_one_node(search, gathered, recorded),
+                    VictimGenerator::MultiNodeGang => self.empty_several_nodes(search, gathered, recorded),
                 };
                 if found.is_some() {
                     return found;

@@ -3,7 +3,7 @@ use crate::engine::Engine;
 use crate::engine::input::{Event, Time};
 use crate::engine::model::gang::Gang;
 use crate::engine::model::ids::QueueId;
-use crate::engine::policy::{Plugin, Policy, ResolveMethod};
+use crate::engine::policy::{MinRuntime, Policy, ResolveMethod};
 use crate::engine::tests::group;
 use crate::engine::tests::scenario::queue;
 
@@ -23,15 +23,11 @@ const DEPARTMENTS: &[&str] = &[
 /// For how many seconds a job in one queue is safe from another queue, or from preemption.
 fn safe_for(queues: &[&str], victim: &str, from: Option<&str>, resolve: ResolveMethod) -> i64 {
     let mut policy = Policy::default();
-    for plugin in &mut policy.plugins {
-        if matches!(plugin, Plugin::MinRuntime { .. }) {
-            *plugin = Plugin::MinRuntime {
-                preempt: 5000,
-                reclaim: 3000,
-                resolve,
-            };
-        }
-    }
+    policy.plugins.min_runtime = Some(MinRuntime {
+        preempt: 5000,
+        reclaim: 3000,
+        resolve,
+    });
     let mut engine = Engine::new(policy);
     for line in queues {
         let (name, rest) = line.split_once(' ').expect("a name");

@@ -12,7 +12,7 @@ use crate::engine::model::claims::Used;
 use crate::engine::model::task::{Extras, Place, Status};
 use crate::engine::placement::neighbours::tests::{made, model_of, random_pod};
 use crate::engine::placement::numa;
-use crate::engine::policy::{ActionKind, DEVICE_LOCALITY, Plugin, Strategy as Way};
+use crate::engine::policy::{ActionKind, DEVICE_LOCALITY, NodePlacement, Strategy as Way};
 use crate::engine::tests::scenario::{self, NOW, group, node, open_queue, pod};
 
 const NODES: [(&str, &str); 6] = [
@@ -199,11 +199,8 @@ proptest! {
         spread in any::<bool>(),
     ) {
         let mut policy = Policy { actions: Vec::new(), ..Policy::default() };
-        for plugin in &mut policy.plugins {
-            if let Plugin::NodePlacement { gpu, cpu } = plugin {
-                (*gpu, *cpu) = if spread { (Way::Spread, Way::Spread) } else { (Way::Binpack, Way::Binpack) };
-            }
-        }
+        let way = if spread { Way::Spread } else { Way::Binpack };
+        policy.plugins.node_placement = Some(NodePlacement { gpu: way, cpu: way });
         let mut engine = Engine::new(policy.clone());
         let pods = pods.iter().enumerate().flat_map(|(number, pod)| asking(number, *pod));
         for event in graded(&nodes).into_iter().chain(pods) {

@@ -120,9 +120,7 @@ fn several_requests_are_seen_as_one() {
 fn a_policy_without_the_plugin_takes_the_first_that_will_do() {
     let mut model = model(&["0/a", "1/b", "1/b"]);
     let mut policy = Policy::default();
-    policy
-        .plugins
-        .retain(|plugin| !matches!(plugin, crate::engine::policy::Plugin::DeviceLocality { .. }));
+    policy.plugins.device_locality.clear();
     model.prepare(&policy);
     assert_eq!(given(&model, &[request("gpus", &[Some(2)])]).unwrap(), ["d0", "d1"]);
     model.prepare(&Policy::default());

@@ -4,17 +4,18 @@ use std::collections::BTreeSet;
 
 use crate::engine::model::Model;
 use crate::engine::model::ids::{GangId, NodeId};
+use crate::engine::policy::VictimGenerator;
 
 use super::Search;
 use super::gather::Gathering;
-use crate::engine::actions::victims::{Batch, Candidate, Generator, node_of};
+use crate::engine::actions::victims::{Batch, Candidate, node_of};
 
 /// Candidates of a state, in order.
 #[must_use]
-pub fn candidates(model: &Model, search: &Search, gathering: &Gathering, generator: Generator) -> Vec<Candidate> {
+pub fn candidates(model: &Model, search: &Search, gathering: &Gathering, generator: VictimGenerator) -> Vec<Candidate> {
     match generator {
-        Generator::NodeLocal => node_local(model, gathering),
-        Generator::MultiNode => multi_node(model, search, gathering),
+        VictimGenerator::NodeLocalGreedy => node_local(model, gathering),
+        VictimGenerator::MultiNodeGang => multi_node(model, search, gathering),
     }
 }
 
