@@ -45,6 +45,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, info_span};
 
+use crate::api::names::{label, object};
 use crate::engine::policy::{DisruptionBudgets, Policy};
 use crate::mirror;
 use bus::{Bus, Inboxes};
@@ -227,11 +228,11 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            scheduler_name: "kai-scheduler".to_owned(),
-            queue_label_key: "kai.scheduler/queue".to_owned(),
-            node_pool_label_key: "kai.scheduler/node-pool".to_owned(),
+            scheduler_name: object::SCHEDULER_NAME.to_owned(),
+            queue_label_key: label::QUEUE.to_owned(),
+            node_pool_label_key: label::NODE_POOL.to_owned(),
             node_pool: None,
-            default_queue: "default-queue".to_owned(),
+            default_queue: object::DEFAULT_QUEUE.to_owned(),
             search_legacy_pod_groups: true,
             knative_gangs: true,
             kartas: true,

@@ -178,16 +178,23 @@ fn start_components(
     settings: &Settings,
 ) {
     let mirror = mirror_settings(&settings.components);
-    let policy = Policy {
-        disruption_budgets: settings.components.disruption_budgets,
-        ..Policy::default()
-    };
+    let policy = policy(&settings.components, &mirror.shard);
     for (name, component) in components::start(context, stores, channels, mirror, policy) {
         work.adopt(name, component);
     }
     if settings.create_default_queues {
         let default_queue = settings.components.default_queue.clone();
         work.start("bootstrap", bootstrap::run(context.clone(), default_queue));
+    }
+}
+
+/// What the engine goes by.
+fn policy(settings: &components::Settings, shard: &Shard) -> Policy {
+    Policy {
+        disruption_budgets: settings.disruption_budgets,
+        detailed_errors: settings.detailed_fit_errors,
+        node_pool: shard.pool().to_owned(),
+        ..Policy::default()
     }
 }
 
@@ -318,3 +325,6 @@ fn describe(election: watch::Receiver<lease::Status>, bus: Bus, stores: Arc<Stor
 fn waiting<T>(inbox: &tokio::sync::mpsc::Sender<T>) -> Value {
     json!({"waiting": inbox.max_capacity() - inbox.capacity(), "bound": inbox.max_capacity()})
 }
+
+#[cfg(test)]
+mod tests;

@@ -42,22 +42,12 @@ pub mod label {
     pub const SHARED_GPU_POD_NAME: &str = "shared-gpu-pod-name";
     /// Its namespace.
     pub const SHARED_GPU_POD_NAMESPACE: &str = "shared-gpu-pod-namespace";
-    /// Selects ServiceMonitors for usage accounting.
-    pub const ACCOUNTING: &str = "kai.scheduler/accounting";
     /// Marks our own objects with who manages them.
     pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
-    /// The application that an object belongs to.
-    pub const APP_NAME: &str = "app.kubernetes.io/name";
-    /// The part of the application that an object belongs to.
-    pub const APP_COMPONENT: &str = "app.kubernetes.io/component";
     /// The version of an application, e.g. on a ClusterPolicy.
     pub const APP_VERSION: &str = "app.kubernetes.io/version";
     /// The name of a namespace, on each namespace.
     pub const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
-    /// The prefix of the labels that set a namespace's pod security level.
-    pub const POD_SECURITY_PREFIX: &str = "pod-security.kubernetes.io/";
-    /// ClusterRoles with this label set to `true` add their rules to what the operator may read of owner kinds.
-    pub const AGGREGATE_TO_OWNERS: &str = "unikai.dev/aggregate-to-owners";
 }
 
 /// Labels of nodes, read only.
@@ -66,8 +56,6 @@ pub mod node_label {
     pub const GPU_MEMORY: &str = "nvidia.com/gpu.memory";
     /// How many physical GPUs the node has.
     pub const GPU_COUNT: &str = "nvidia.com/gpu.count";
-    /// The GPU's product name.
-    pub const GPU_PRODUCT: &str = "nvidia.com/gpu.product";
     /// `mixed`, `single` or else none, on nodes with MIG.
     pub const MIG_STRATEGY: &str = "nvidia.com/mig.strategy";
     /// The prefix of AMD's memory size; the size follows.
@@ -78,12 +66,6 @@ pub mod node_label {
     pub const GPU_WORKER: &str = "node-role.kubernetes.io/gpu-worker";
     /// Whether the node has MIG enabled.
     pub const MIG_ENABLED: &str = "node-role.kubernetes.io/mig-enabled";
-    /// Fake GPUs, for tests.
-    pub const FAKE_GPU: &str = "run.ai/fake.gpu";
-    /// The node has more than one NUMA zone with memory.
-    pub const MEMORY_NUMA: &str = "feature.node.kubernetes.io/memory-numa";
-    /// The node's host name.
-    pub const HOSTNAME: &str = "kubernetes.io/hostname";
 }
 
 /// Annotations of pods.
@@ -159,22 +141,12 @@ pub mod annotation {
 
     /// On queues: the namespaces whose workloads may run in the queue and below it, with `*` for any characters. Absent: all.
     pub const ALLOWED_NAMESPACES: &str = "unikai.dev/allowed-namespaces";
-    /// On topologies: where they were migrated from.
-    pub const MIGRATED_FROM: &str = "kai.scheduler/migrated-from";
     /// On reservation pods: keeps Karpenter from disrupting them.
     pub const KARPENTER_DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
     /// On resource claims made for extended resources.
     pub const EXTENDED_RESOURCE_CLAIM: &str = "resource.kubernetes.io/extended-resource-claim";
-    /// On a Prometheus that accounting no longer uses: since when (RFC 3339).
-    pub const PROMETHEUS_DEPRECATED_AT: &str = "kai/deprecation-timestamp";
     /// What kubectl last applied.
     pub const KUBECTL_LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-    /// Helm: what becomes of an object when its release goes.
-    pub const HELM_RESOURCE_POLICY: &str = "helm.sh/resource-policy";
-    /// Argo CD: options of an object.
-    pub const ARGO_SYNC_OPTIONS: &str = "argocd.argoproj.io/sync-options";
-    /// Whether a Service is scraped.
-    pub const PROMETHEUS_SCRAPE: &str = "prometheus.io/scrape";
 
     /// On eviction events: how many pods the decision evicted.
     pub const NUM_EVICTED_PODS: &str = "num-evicted-pods";
@@ -279,8 +251,6 @@ pub mod preemptibility {
 
 /// Phases of a bind request.
 pub mod bind_phase {
-    /// Not yet done.
-    pub const PENDING: &str = "Pending";
     /// Done.
     pub const SUCCEEDED: &str = "Succeeded";
     /// Could not be done.
@@ -293,26 +263,8 @@ pub mod condition {
     pub const POD_SCHEDULED: &str = "PodScheduled";
     /// Of pods: whether the bind was carried out.
     pub const POD_BOUND: &str = "PodBound";
-    /// Of pods: about to be evicted.
-    pub const DISRUPTION_TARGET: &str = "DisruptionTarget";
     /// Of PodGroups, per node pool: could not be scheduled.
     pub const UNSCHEDULABLE_ON_NODE_POOL: &str = "UnschedulableOnNodePool";
-    /// Of queues: the parent does not exist, or the queue is above itself.
-    pub const ORPHAN: &str = "Orphan";
-    /// Of queues: holds more than its quota.
-    pub const OVER_QUOTA: &str = "OverQuota";
-    /// Of Config and shards: settings are being taken over.
-    pub const RECONCILING: &str = "Reconciling";
-    /// Of Config and shards: what is needed from outside is there.
-    pub const DEPENDENCIES_FULFILLED: &str = "DependenciesFulfilled";
-    /// Of Config and shards: what the product needs in the API server is written.
-    pub const DEPLOYED: &str = "Deployed";
-    /// Of Config and shards: all enabled parts run.
-    pub const AVAILABLE: &str = "Available";
-    /// Of Config and shards: the same, for scripts that wait.
-    pub const READY: &str = "Ready";
-    /// Of Config: an external Prometheus answers.
-    pub const PROMETHEUS_AVAILABLE: &str = "PrometheusAvailable";
 }
 
 /// Reasons of events and conditions.
@@ -327,8 +279,6 @@ pub mod reason {
     pub const UNSCHEDULABLE: &str = "Unschedulable";
     /// PodGroup event: pods are missing.
     pub const NOT_READY: &str = "NotReady";
-    /// PodGroup event: the running gang is below its minimum.
-    pub const STALE_JOB: &str = "StaleJob";
     /// PodGroup event: a pod was evicted.
     pub const EVICT: &str = "Evict";
     /// Pod event and condition: the bind was carried out.
@@ -341,8 +291,6 @@ pub mod reason {
     pub const SET_ASIDE: &str = "SetAside";
     /// Pod event: the pod could not be grouped.
     pub const POD_GROUPER_WARNING: &str = "PodGrouperWarning";
-    /// Condition [`super::condition::DISRUPTION_TARGET`]: evicted by the scheduler.
-    pub const PREEMPTION_BY_SCHEDULER: &str = "PreemptionByScheduler";
     /// PodGroup: the queue's quota does not hold the workload.
     pub const NON_PREEMPTIBLE_OVER_QUOTA: &str = "NonPreemptibleOverQuota";
     /// PodGroup: the queue's limit does not hold the workload.
@@ -355,27 +303,6 @@ pub mod reason {
     pub const PREEMPTION_DELAY_NOT_ELAPSED: &str = "PreemptionDelayNotElapsed";
     /// PodGroup: no topology domain holds the workload. With blanks; the text is part of the API.
     pub const NOT_ENOUGH_RESOURCES: &str = "Not enough resources for the workload";
-
-    /// Config and shards, condition Reconciling: begun.
-    pub const RECONCILING: &str = "reconciling";
-    /// Config and shards, condition Reconciling: ended.
-    pub const RECONCILED: &str = "reconciled";
-    /// Config and shards, condition DependenciesFulfilled: true.
-    pub const DEPENDENCIES_FULFILLED: &str = "dependencies_fulfilled";
-    /// Config and shards, condition DependenciesFulfilled: false.
-    pub const DEPENDENCIES_MISSING: &str = "dependencies_missing";
-    /// Config and shards, condition Deployed.
-    pub const DEPLOYED: &str = "deployed";
-    /// Config and shards, condition Available.
-    pub const AVAILABLE: &str = "available";
-    /// Config and shards, condition Ready: true.
-    pub const READY: &str = "ready";
-    /// Config and shards, condition Ready: false.
-    pub const READY_NOT: &str = "not_ready";
-    /// Config, condition PrometheusAvailable: true.
-    pub const PROMETHEUS_CONNECTED: &str = "prometheus_connected";
-    /// Config, condition PrometheusAvailable: false.
-    pub const PROMETHEUS_CONNECTION_FAILED: &str = "prometheus_connection_failed";
 }
 
 /// Resource names.
@@ -420,28 +347,18 @@ pub mod object {
     pub const RESERVATION_CONTAINER: &str = "resource-reservation";
     /// The namespace of scaling pods, and their service account.
     pub const SCALE_ADJUST_NAMESPACE: &str = "kai-scale-adjust";
-    /// The one Config that is acted upon.
-    pub const CONFIG: &str = "kai-config";
-    /// The shard that exists from the start.
-    pub const DEFAULT_SHARD: &str = "default";
     /// The name of the node pool of objects without the label.
     pub const DEFAULT_NODE_POOL: &str = "default";
     /// The top queue that exists from the start.
     pub const DEFAULT_PARENT_QUEUE: &str = "default-parent-queue";
     /// The queue of workloads that name none.
     pub const DEFAULT_QUEUE: &str = "default-queue";
-    /// The leaf of a PodGroup without sub-groups.
-    pub const DEFAULT_SUBGROUP: &str = "default";
     /// The mutating webhook configuration for pods.
     pub const MUTATING_WEBHOOK: &str = "mutating-kai-admission";
     /// The validating webhook configuration for pods and topologies.
     pub const VALIDATING_WEBHOOK: &str = "validating-kai-admission";
-    /// The prefix of the validating webhook configuration for queues; the version follows.
-    pub const QUEUE_WEBHOOK_PREFIX: &str = "kai-queue-validation-";
     /// The validating webhook configuration for queues.
     pub const QUEUE_WEBHOOK: &str = "kai-queue-validation-v2";
-    /// The prefix of the validating webhook configuration for PodGroups; the version follows.
-    pub const POD_GROUP_WEBHOOK_PREFIX: &str = "kai-podgroup-validation-";
     /// The validating webhook configuration for PodGroups.
     pub const POD_GROUP_WEBHOOK: &str = "kai-podgroup-validation-v2alpha2";
     /// The operator: its Deployment, Service, service account and ClusterRole.
@@ -454,24 +371,6 @@ pub mod object {
     pub const GROUPER_EVENT_SOURCE: &str = "pod-grouper";
     /// The source of the binder's events.
     pub const BINDER_EVENT_SOURCE: &str = "binder";
-}
-
-/// Leases that KAI's own components hold; while one is held, KAI is at work in the cluster.
-pub mod kai_lease {
-    /// The operator.
-    pub const OPERATOR: &str = "41fce092.run.ai";
-    /// The binder.
-    pub const BINDER: &str = "2ad35f9c.kai.scheduler";
-    /// The pod grouper.
-    pub const POD_GROUPER: &str = "54dff599.kai.scheduler";
-    /// The PodGroup controller.
-    pub const POD_GROUP_CONTROLLER: &str = "o1x22tjj.kai.scheduler";
-    /// The queue controller.
-    pub const QUEUE_CONTROLLER: &str = "ov3xj497.kai.scheduler";
-    /// Admission.
-    pub const ADMISSION: &str = "ojptxr84.kai.scheduler";
-    /// The node-scale adjuster.
-    pub const NODE_SCALE_ADJUSTER: &str = "7n7h49uc.kai.scheduler";
 }
 
 /// Paths and names of webhooks.
@@ -496,38 +395,16 @@ pub mod webhook {
     pub const MATCH_CONDITION: &str = "scheduler-name-match";
 }
 
-/// Secrets that KAI keeps webhook certificates in.
-pub mod kai_secret {
-    /// Of the pod and topology webhooks.
-    pub const ADMISSION: &str = "kai-admission-webhook-tls-secret";
-    /// Of the queue webhook.
-    pub const QUEUE: &str = "queue-webhook-tls-secret";
-    /// Of the PodGroup webhook.
-    pub const POD_GROUP: &str = "podgroup-webhook-tls-secret";
-}
-
 /// PriorityClasses that are there from the start.
 pub mod priority_class {
     /// Training: preemptible.
     pub const TRAIN: &str = "train";
-    /// The value of [`TRAIN`].
-    pub const TRAIN_VALUE: i32 = 50;
-    /// Interactive work that may be evicted.
-    pub const BUILD_PREEMPTIBLE: &str = "build-preemptible";
-    /// The value of [`BUILD_PREEMPTIBLE`].
-    pub const BUILD_PREEMPTIBLE_VALUE: i32 = 75;
     /// Interactive work: non-preemptible.
     pub const BUILD: &str = "build";
-    /// The value of [`BUILD`].
-    pub const BUILD_VALUE: i32 = 100;
     /// Serving: non-preemptible.
     pub const INFERENCE: &str = "inference";
-    /// The value of [`INFERENCE`].
-    pub const INFERENCE_VALUE: i32 = 125;
     /// Pods that hold shared GPUs: the last that a node gives up.
     pub const RESERVATION: &str = "unikai-reservation";
-    /// The value of [`RESERVATION`]: the most that a class of users may have.
-    pub const RESERVATION_VALUE: i32 = 1_000_000_000;
     /// Workloads of this value and above are non-preemptible unless they say otherwise.
     pub const NON_PREEMPTIBLE_FROM: i32 = 100;
     /// The value of workloads whose class does not exist, where no class is the global default.

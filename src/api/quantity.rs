@@ -7,8 +7,6 @@ use std::str::FromStr;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use super::QuantityMap;
-
 /// Billionths in one.
 const NANOS: i128 = 1_000_000_000;
 /// Powers of ten: 0 to 18.
@@ -225,22 +223,6 @@ pub fn parse(text: &str) -> Result<(Amount, Format), QuantityError> {
         },
         format,
     ))
-}
-
-/// Adds amounts to a map, entry by entry. An entry keeps the format it has; a new one takes that of its first amount.
-/// Texts that are no quantities count as nothing.
-pub fn add_all(sum: &mut QuantityMap, amounts: &QuantityMap) {
-    for (name, quantity) in amounts {
-        let Ok((amount, format)) = parse(&quantity.0) else {
-            continue;
-        };
-        let (old, old_format) = sum
-            .get(name)
-            .and_then(|old| parse(&old.0).ok())
-            .unwrap_or((Amount::ZERO, format));
-        let format = if old.is_zero() { format } else { old_format };
-        sum.insert(name.clone(), old.saturating_add(amount).to_quantity(format));
-    }
 }
 
 /// A suffix as a factor 10^`ten_to` * 2^`two_to`.

@@ -17,6 +17,7 @@ use self::story::Story;
 use super::dev::cluster::LocalCluster;
 use super::dev::{NodeArgs, install};
 use crate::api::Queue;
+use crate::api::names::resource;
 use crate::devcluster::apiserver::Identity;
 use crate::operator::settings::Settings;
 
@@ -158,6 +159,6 @@ fn gpus(pod: &Pod) -> u32 {
         .iter()
         .filter_map(|container| container.resources.as_ref()?.limits.as_ref());
     limits
-        .filter_map(|limits| limits.get("nvidia.com/gpu")?.0.parse::<u32>().ok())
+        .filter_map(|limits| limits.get(resource::NVIDIA_GPU)?.0.parse::<u32>().ok())
         .sum()
 }

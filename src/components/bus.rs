@@ -42,18 +42,18 @@ pub use crate::mirror::{ConfigMapMeta, StorageObject};
 
 /// Scheduler inbox. A relist of 16,000 pods fits without stalling the watch; a message is below 128 bytes, so 2 MiB at most.
 /// Overflow is awaited: the model must see every change.
-pub const SCHEDULER_INBOX: usize = 16_384;
+const SCHEDULER_INBOX: usize = 16_384;
 /// Inboxes of grouper, podgroups and queues: the burst of one gang of 4,096 pods, or as many batches from cycles. Overflow is
 /// awaited.
-pub const CHANGES_INBOX: usize = 4_096;
+const CHANGES_INBOX: usize = 4_096;
 /// Binder inbox: a batch from each cycle, and the changes of pods and bind requests. The loop only notes and queues. Awaited.
-pub const BINDER_INBOX: usize = 4_096;
+const BINDER_INBOX: usize = 4_096;
 /// Events waiting to be written: two for each pod of a 4,096-pod burst. What does not fit is dropped and counted; events are
 /// a courtesy and are never worth delaying a binding.
-pub const EVENTS_INBOX: usize = 8_192;
+const EVENTS_INBOX: usize = 8_192;
 
 /// Sightings waiting to become spans: three for each pod of a 4,096-pod burst. What does not fit is dropped and counted.
-pub const TRACES_INBOX: usize = 16_384;
+const TRACES_INBOX: usize = 16_384;
 
 /// The kinds that are watched, one watch each for the whole process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

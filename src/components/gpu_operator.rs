@@ -8,12 +8,13 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 use tracing::{debug, info};
 
+use crate::api::names::label;
+
 /// How long an answer counts.
 const BELIEVED: Duration = Duration::from_secs(60);
 /// How long the API server may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// The label with the version, and from which on CDI is the way that devices are named where it is switched on.
-const VERSION: &str = "app.kubernetes.io/version";
+/// The version from which on CDI is the way that devices are named where it is switched on.
 const CDI_FROM: [u64; 3] = [25, 10, 0];
 
 /// Whether GPUs are named to containers as CDI does.
@@ -94,7 +95,7 @@ impl GpuOperator {
 fn is_by_cdi(policy: &DynamicObject) -> bool {
     let says = |field: &str| policy.data.pointer(field).and_then(Value::as_bool).unwrap_or(false);
     let labels = policy.metadata.labels.as_ref();
-    let version = labels.and_then(|labels| labels.get(VERSION));
+    let version = labels.and_then(|labels| labels.get(label::APP_VERSION));
     says("/spec/cdi/enabled")
         && (version.is_some_and(|version| is_from(version, CDI_FROM)) || says("/spec/cdi/default"))
 }
@@ -126,7 +127,7 @@ mod tests {
         let policy = |version: &str, cdi: Value| -> DynamicObject {
             serde_json::from_value(json!({
                 "apiVersion": "nvidia.com/v1", "kind": "ClusterPolicy",
-                "metadata": {"name": "cluster-policy", "labels": {VERSION: version}},
+                "metadata": {"name": "cluster-policy", "labels": {label::APP_VERSION: version}},
                 "spec": {"cdi": cdi},
             }))
             .unwrap()

@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 use tracing::debug;
 
-use crate::api::names::label;
+use crate::api::names::{self, label, object};
 use crate::components::bus::{
     Bus, Change, GroupKey, Grouping, Kind, Note, Object, Severity, Subject, ToGrouper, ToScheduler,
 };
@@ -157,7 +157,7 @@ impl Grouper {
     }
 
     fn set_aside(&self, change: &Change, panic: &str) {
-        let note = panics::set_aside("grouper", change, panic, "pod-grouper");
+        let note = panics::set_aside("grouper", change, panic, object::GROUPER_EVENT_SOURCE);
         note.into_iter().for_each(|note| self.bus.events.send(note));
     }
 
@@ -376,9 +376,9 @@ impl Grouper {
         self.bus.events.send(Note {
             subject: Subject::Pod(pod),
             severity: Severity::Warning,
-            reason: "PodGrouperWarning",
+            reason: names::reason::POD_GROUPER_WARNING,
             message: reason.to_owned(),
-            source: "pod-grouper".to_owned(),
+            source: object::GROUPER_EVENT_SOURCE.to_owned(),
             annotations: std::collections::BTreeMap::new(),
         });
     }

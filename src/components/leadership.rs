@@ -33,7 +33,7 @@ pub type Leading = watch::Receiver<Option<Term>>;
 /// A write was not sent, because this process does not lead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not sent: this process does not lead")]
-pub struct NotLeading;
+struct NotLeading;
 
 /// A client whose requests belong to the term in which they are made.
 #[must_use]

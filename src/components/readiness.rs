@@ -33,12 +33,6 @@ impl Readiness {
             .collect()
     }
 
-    /// Whether nothing is waited for.
-    #[must_use]
-    pub fn is_ready(&self) -> bool {
-        self.waiting.borrow().is_empty()
-    }
-
     /// Returns as soon as nothing is waited for.
     pub async fn all_ready(&self) {
         // It cannot fail: the sender lives as long as `self`.
@@ -85,9 +79,9 @@ mod tests {
             [("queues".to_owned(), "CRD not installed".to_owned())]
         );
         queues.ready();
-        assert!(readiness.is_ready());
+        assert!(readiness.waiting().is_empty());
         pods.not_ready("watch lost");
         drop(pods);
-        assert!(!readiness.is_ready());
+        assert!(!readiness.waiting().is_empty());
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::input::devices::AllocationInput;
 use super::input::{GpuKind, GroupKey, Name, PodRef, Time};
 use super::policy::ActionKind;
+use crate::api::names::reason;
 
 pub use super::model::volumes::Promise;
 
@@ -276,12 +277,12 @@ impl ReasonCode {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::NonPreemptibleOverQuota => "NonPreemptibleOverQuota",
-            Self::OverLimit => "OverLimit",
-            Self::QueueDoesNotExist => "QueueDoesNotExist",
-            Self::PodSchedulingErrors => "PodSchedulingErrors",
-            Self::PreemptionDelayNotElapsed => "PreemptionDelayNotElapsed",
-            Self::NotEnoughResources => "Not enough resources for the workload",
+            Self::NonPreemptibleOverQuota => reason::NON_PREEMPTIBLE_OVER_QUOTA,
+            Self::OverLimit => reason::OVER_LIMIT,
+            Self::QueueDoesNotExist => reason::QUEUE_DOES_NOT_EXIST,
+            Self::PodSchedulingErrors => reason::POD_SCHEDULING_ERRORS,
+            Self::PreemptionDelayNotElapsed => reason::PREEMPTION_DELAY_NOT_ELAPSED,
+            Self::NotEnoughResources => reason::NOT_ENOUGH_RESOURCES,
         }
     }
 }

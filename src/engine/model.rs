@@ -456,7 +456,7 @@ impl Model {
 
     /// Who is near whom, counted from the places of all pods.
     #[must_use]
-    pub fn neighbours_counted_anew(&self) -> Neighbours {
+    fn neighbours_counted_anew(&self) -> Neighbours {
         let mut neighbours = self.neighbours.clone();
         neighbours.restart(&self.nodes);
         for (_, task) in self.tasks.iter() {
@@ -476,6 +476,7 @@ impl Model {
     }
 
     /// What pods use of the storage, counted from their places.
+    #[cfg(test)]
     #[must_use]
     pub fn storage_counted_anew(&self) -> Storage {
         let mut storage = self.storage.unused();

@@ -1,6 +1,7 @@
 //! The settings that decisions depend on, typed. Parsing them is the caller's.
 
 use super::input::Millis;
+use crate::api::names::{node_label, object};
 
 /// The scheduling actions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -273,9 +274,9 @@ impl Default for Policy {
             stuck_after: 120_000,
             restrict_nodes: false,
             csi_storage: false,
-            cpu_worker_label: "node-role.kubernetes.io/cpu-worker".to_owned(),
-            gpu_worker_label: "node-role.kubernetes.io/gpu-worker".to_owned(),
-            node_pool: "default".to_owned(),
+            cpu_worker_label: node_label::CPU_WORKER.to_owned(),
+            gpu_worker_label: node_label::GPU_WORKER.to_owned(),
+            node_pool: object::DEFAULT_NODE_POOL.to_owned(),
             detailed_errors: false,
         }
     }

@@ -51,9 +51,6 @@ pub enum Searcher {
 }
 
 impl Searcher {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::NodeLocalGreedy, Self::MultiNodeGang, Self::Complete];
-
     /// The name in metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {

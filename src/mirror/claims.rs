@@ -22,14 +22,12 @@ use super::identity::object_key;
 use super::links::Links;
 use super::name;
 use super::slim::Pod;
+use crate::api::names::annotation;
 use crate::api::{BindRequest, limits};
 use crate::engine::input::devices::{ClaimInput, ClaimRef, PodClaims, PoolInput};
 use crate::engine::input::{Event, GpuRequest, Name, Needs, Table};
 use pools::{PoolKey, Slices};
 use selectors::Selectors;
-
-/// Marks claims that stand for extended resources.
-const EXTENDED: &str = "resource.kubernetes.io/extended-resource-claim";
 
 /// All claims, classes and slices.
 #[derive(Default)]
@@ -393,7 +391,10 @@ fn identity(claim: &ResourceClaim) -> Name {
 }
 
 fn is_extended(claim: &ResourceClaim) -> bool {
-    claim.annotations().get(EXTENDED).is_some_and(|value| value == "true")
+    claim
+        .annotations()
+        .get(annotation::EXTENDED_RESOURCE_CLAIM)
+        .is_some_and(|value| value == "true")
 }
 
 /// The pod that owns a claim: its name and uid.

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use unikai::api::names::{label, node_label, object, priority_class};
+use unikai::api::names::{object, priority_class};
 use unikai::cli::{crds, manifests};
 use unikai::components::figures::families::{OF_OBJECTS, OF_THE_PROCESS};
 
@@ -94,14 +94,11 @@ fn names_are_those_that_the_code_uses() {
     assert_eq!(
         classes,
         [
-            (priority_class::TRAIN, priority_class::TRAIN_VALUE),
-            (
-                priority_class::BUILD_PREEMPTIBLE,
-                priority_class::BUILD_PREEMPTIBLE_VALUE
-            ),
-            (priority_class::BUILD, priority_class::BUILD_VALUE),
-            (priority_class::INFERENCE, priority_class::INFERENCE_VALUE),
-            (priority_class::RESERVATION, priority_class::RESERVATION_VALUE),
+            (priority_class::TRAIN, 50),
+            ("build-preemptible", 75),
+            (priority_class::BUILD, 100),
+            (priority_class::INFERENCE, 125),
+            (priority_class::RESERVATION, 1_000_000_000),
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .into()
@@ -136,7 +133,7 @@ fn names_are_those_that_the_code_uses() {
             role.metadata
                 .labels
                 .as_ref()
-                .is_some_and(|labels| labels.contains_key(label::AGGREGATE_TO_OWNERS))
+                .is_some_and(|labels| labels.contains_key("unikai.dev/aggregate-to-owners"))
         })
         .map(|role| role.metadata.name.unwrap())
         .collect();
@@ -184,7 +181,7 @@ fn the_service_finds_the_pods_and_their_ports() {
     let terms = topology_key
         .preferred_during_scheduling_ignored_during_execution
         .unwrap();
-    assert_eq!(terms[0].pod_affinity_term.topology_key, node_label::HOSTNAME);
+    assert_eq!(terms[0].pod_affinity_term.topology_key, "kubernetes.io/hostname");
 }
 
 /// Pod Security Admission's restricted profile, as far as a pod without volumes can break it.

@@ -3,6 +3,7 @@
 //! What is absent: rules of taste. A rule stands here when breaking it has cost somebody a day.
 
 mod source;
+mod unused;
 
 use std::collections::{BTreeMap, BTreeSet};
 

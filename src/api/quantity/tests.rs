@@ -123,36 +123,6 @@ fn canonical_texts() {
     }
 }
 
-#[test]
-fn sums_keep_the_format_of_what_is_there() {
-    let map = |entries: &[(&str, &str)]| -> QuantityMap {
-        entries
-            .iter()
-            .map(|(name, text)| ((*name).to_owned(), Quantity((*text).to_owned())))
-            .collect()
-    };
-    let mut sum = map(&[("cpu", "500m"), ("memory", "1Gi"), ("pods", "0")]);
-    add_all(
-        &mut sum,
-        &map(&[
-            ("cpu", "1"),
-            ("memory", "1048576k"),
-            ("nvidia.com/gpu", "2"),
-            ("pods", "1Ki"),
-            ("bad", "x"),
-        ]),
-    );
-    assert_eq!(
-        sum,
-        map(&[
-            ("cpu", "1500m"),
-            ("memory", "2024Mi"),
-            ("nvidia.com/gpu", "2"),
-            ("pods", "1Ki")
-        ])
-    );
-}
-
 proptest! {
     #[test]
     fn canonical_text_reads_as_the_same_amount(nanos in -MAX..=MAX) {

@@ -6,7 +6,7 @@ use std::io::{IsTerminal as _, Write as _};
 use kube::ResourceExt;
 
 use super::{Snapshot, gpus, node, phase, reason};
-use crate::api::names::label;
+use crate::api::names::{label, resource};
 
 /// The table that was printed last.
 #[derive(Default)]
@@ -54,7 +54,8 @@ fn table(snapshot: &Snapshot) -> String {
         let _ = writeln!(text, "{}", line.trim_end());
     }
     for queue in &snapshot.queues {
-        let amount = |map: &crate::api::QuantityMap| map.get("nvidia.com/gpu").map_or("0".to_owned(), |q| q.0.clone());
+        let amount =
+            |map: &crate::api::QuantityMap| map.get(resource::NVIDIA_GPU).map_or("0".to_owned(), |q| q.0.clone());
         if let Some(status) = &queue.status {
             let (held, wanted) = (amount(&status.allocated), amount(&status.requested));
             if wanted != "0" {
@@ -64,7 +65,7 @@ fn table(snapshot: &Snapshot) -> String {
     }
     for host in &snapshot.nodes {
         let allocatable = host.status.as_ref().and_then(|status| status.allocatable.as_ref());
-        let Some(total) = allocatable.and_then(|a| a.get("nvidia.com/gpu")?.0.parse::<usize>().ok()) else {
+        let Some(total) = allocatable.and_then(|a| a.get(resource::NVIDIA_GPU)?.0.parse::<usize>().ok()) else {
             continue;
         };
         let here = snapshot

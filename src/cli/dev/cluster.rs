@@ -69,12 +69,6 @@ impl LocalCluster {
         &self.server
     }
 
-    /// The nodes, kubelets and controllers.
-    #[must_use]
-    pub fn world(&self) -> &WorldHandle {
-        &self.world
-    }
-
     /// A kubeconfig file's content, for the administrator.
     #[must_use]
     pub fn kubeconfig(&self) -> String {

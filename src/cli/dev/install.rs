@@ -11,10 +11,8 @@ use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, ResourceExt};
 use serde::Deserialize;
 
+use crate::api::names::annotation;
 use crate::cli::manifests;
-
-/// What `kubectl apply` remembers of the last time, so that a later `kubectl apply` finds nothing to change.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Creates the objects and waits until the API server serves the custom resources.
 ///
@@ -77,7 +75,10 @@ fn objects() -> anyhow::Result<Vec<DynamicObject>> {
             let kind = object.types.as_ref().map(|types| types.kind.as_str());
             if !matches!(kind, Some("Deployment" | "Service")) {
                 let applied = serde_json::to_string(&object)?;
-                object.annotations_mut().insert(LAST_APPLIED.to_owned(), applied);
+                // So that a later `kubectl apply` finds nothing to change.
+                object
+                    .annotations_mut()
+                    .insert(annotation::KUBECTL_LAST_APPLIED.to_owned(), applied);
                 objects.push(object);
             }
         }

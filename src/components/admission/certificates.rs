@@ -20,11 +20,11 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig, crypto};
 
 /// How long a pair is valid.
-pub const LIFETIME: SignedDuration = SignedDuration::from_hours(90 * 24);
+const LIFETIME: SignedDuration = SignedDuration::from_hours(90 * 24);
 /// The age at which the next pair is issued.
-pub const RENEW_AT: SignedDuration = SignedDuration::from_hours(60 * 24);
+const RENEW_AT: SignedDuration = SignedDuration::from_hours(60 * 24);
 /// How long a new pair is trusted before it is served, and an old one is trusted after that.
-pub const OVERLAP: SignedDuration = SignedDuration::from_hours(1);
+const OVERLAP: SignedDuration = SignedDuration::from_hours(1);
 /// How far the clocks of the cluster may differ.
 const SKEW: SignedDuration = SignedDuration::from_hours(1);
 
@@ -59,7 +59,7 @@ impl Pair {
 
     /// Whether it is good at that time. One that was issued by a clock far ahead is not good yet.
     #[must_use]
-    pub fn is_valid(&self, now: Timestamp) -> bool {
+    fn is_valid(&self, now: Timestamp) -> bool {
         self.issued_at - SKEW <= now && now < self.expires_at()
     }
 }

@@ -43,12 +43,6 @@ pub struct Request {
 pub struct Document(Option<Box<RawValue>>);
 
 impl Document {
-    /// There is no object.
-    #[must_use]
-    pub fn is_null(&self) -> bool {
-        self.0.is_none()
-    }
-
     /// Reads what the type holds of the object; the rest is passed over.
     ///
     /// # Errors

@@ -19,6 +19,7 @@ use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
 use crate::api::bind_request::ExtendedResourceClaimAllocation;
+use crate::api::names::{annotation, finalizer};
 use crate::components::Context;
 use crate::components::bus::{Bind, PodRef};
 use crate::components::retry::{Backoff, Failure, failure};
@@ -33,10 +34,6 @@ const AGAIN: Backoff = Backoff {
     first: Duration::from_millis(10),
     longest: Duration::from_secs(1),
 };
-/// Keeps a claim with devices from being deleted; taken off by the claim controller.
-const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
-/// Marks claims made for extended resources.
-const EXTENDED: &str = "resource.kubernetes.io/extended-resource-claim";
 
 /// The claims of one pod that is to be bound.
 pub struct Claims<'a> {
@@ -166,13 +163,13 @@ impl<'a> Claims<'a> {
             .finalizers
             .iter()
             .flatten()
-            .any(|finalizer| finalizer == FINALIZER)
+            .any(|finalizer| finalizer == finalizer::DELETE_PROTECTION)
         {
             claim
                 .metadata
                 .finalizers
                 .get_or_insert_default()
-                .push(FINALIZER.to_owned());
+                .push(finalizer::DELETE_PROTECTION.to_owned());
             claim = self.api().replace(name, &PostParams::default(), &claim).await?;
         }
         let status = claim.status.get_or_insert_default();
@@ -229,8 +226,11 @@ impl<'a> Claims<'a> {
             metadata: ObjectMeta {
                 name: Some(name.to_owned()),
                 namespace: Some(self.pod().namespace.to_string()),
-                annotations: Some(BTreeMap::from([(EXTENDED.to_owned(), "true".to_owned())])),
-                finalizers: Some(vec![FINALIZER.to_owned()]),
+                annotations: Some(BTreeMap::from([(
+                    annotation::EXTENDED_RESOURCE_CLAIM.to_owned(),
+                    "true".to_owned(),
+                )])),
+                finalizers: Some(vec![finalizer::DELETE_PROTECTION.to_owned()]),
                 owner_references: Some(vec![OwnerReference {
                     api_version: Pod::api_version(&()).into_owned(),
                     kind: Pod::kind(&()).into_owned(),
@@ -279,7 +279,12 @@ impl<'a> Claims<'a> {
             .take()
             .filter(|finalizers| !finalizers.is_empty())
         {
-            claim.metadata.finalizers = Some(finalizers.into_iter().filter(|one| one != FINALIZER).collect());
+            claim.metadata.finalizers = Some(
+                finalizers
+                    .into_iter()
+                    .filter(|one| one != finalizer::DELETE_PROTECTION)
+                    .collect(),
+            );
             self.api().replace(name, &PostParams::default(), &claim).await?;
         }
         let params = DeleteParams {

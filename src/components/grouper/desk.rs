@@ -18,7 +18,7 @@ use tracing::{debug, warn};
 use super::book::{Book, Entry, Member};
 use super::merge::{merge, set_times};
 use crate::api::PodGroup;
-use crate::api::names::{annotation, label};
+use crate::api::names::{annotation, label, object, reason};
 use crate::components::agenda::Agenda;
 use crate::components::bus::{Bus, GroupKey, Note, Severity, Subject, Times};
 use crate::components::patch::merge_diff;
@@ -330,9 +330,9 @@ impl Desk {
         self.bus.events.send(Note {
             subject: Subject::PodGroup(key.clone()),
             severity: Severity::Warning,
-            reason: "PodGrouperWarning",
+            reason: reason::POD_GROUPER_WARNING,
             message: error.to_string(),
-            source: "pod-grouper".to_owned(),
+            source: object::GROUPER_EVENT_SOURCE.to_owned(),
             annotations: std::collections::BTreeMap::new(),
         });
     }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::conditions::{self, advance, node_pool};
 use super::ledger::Sums;
 use crate::api::PodGroup;
-use crate::api::names::{condition, priority_class, reason};
+use crate::api::names::{condition, preemptibility, priority_class, reason};
 use crate::api::pod_group::{PodGroupStatus, ResourcesStatus};
 use crate::components::bus::{Amounts, GroupKey, GroupReport, PodRef, Usage};
 use crate::components::patch::merge_diff;
@@ -79,8 +79,8 @@ pub fn patch(group: &PodGroup, target: &PodGroupStatus) -> Option<Value> {
 /// The explicit word, else the priority: below 100 is preemptible.
 fn is_preemptible(group: &PodGroup, stores: &Stores) -> bool {
     match group.spec.preemptibility.as_deref() {
-        Some("preemptible") => true,
-        Some("non-preemptible") => false,
+        Some(preemptibility::PREEMPTIBLE) => true,
+        Some(preemptibility::NON_PREEMPTIBLE) => false,
         Some(_) | None => priority(group, stores) < priority_class::NON_PREEMPTIBLE_FROM,
     }
 }

@@ -13,13 +13,11 @@ use serde::de::DeserializeOwned;
 
 use super::charged::Charged;
 use super::{Feed, Key, Store, Stores, watch, watch_metadata};
+use crate::api::names::annotation;
 use crate::api::{BindRequest, NodeResourceTopology, PodGroup, Queue, Topology};
 use crate::components::Error;
 use crate::components::bus::{Kind, Object, StorageObject};
 use crate::mirror::{ConfigMapMeta, bounds};
-
-/// `kubectl apply` keeps the whole manifest here; nobody below needs it.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// A kind that is watched.
 pub trait Watched: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static {
@@ -146,7 +144,8 @@ impl Watched for Pod {
     }
     fn trim_more(&mut self) {
         if let Some(annotations) = &mut self.metadata.annotations {
-            annotations.remove(LAST_APPLIED);
+            // A whole manifest, which nobody below needs.
+            annotations.remove(annotation::KUBECTL_LAST_APPLIED);
         }
         bounds::cut_pod(self);
     }

@@ -214,13 +214,6 @@ impl Crd {
         })
     }
 
-    /// The served version of that name.
-    pub fn served(&self, version: &str) -> Option<&CrdVersion> {
-        self.versions
-            .iter()
-            .find(|candidate| candidate.served && candidate.name == version)
-    }
-
     /// The version in which objects are stored.
     pub fn storage(&self) -> Option<&CrdVersion> {
         self.versions.iter().find(|version| version.storage)

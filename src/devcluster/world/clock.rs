@@ -39,7 +39,7 @@ impl Clock {
     }
 
     /// A clock that shows the newest instant published on `times`.
-    pub fn following(times: watch::Receiver<Timestamp>) -> Self {
+    fn following(times: watch::Receiver<Timestamp>) -> Self {
         Self(Source::Driven(times))
     }
 

@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
 /// The Kubernetes version that simulated kubelets report.
-pub const KUBELET_VERSION: &str = "v1.35.0";
+const KUBELET_VERSION: &str = "v1.35.0";
 
 /// The extended resource under which whole GPUs are counted.
 pub const GPU_RESOURCE: &str = "nvidia.com/gpu";

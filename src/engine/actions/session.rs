@@ -54,7 +54,7 @@ impl Hopeless {
     }
 
     /// Forgets what was found after a mark, because it is taken back.
-    pub fn rolled_back(&mut self, mark: Mark) {
+    fn rolled_back(&mut self, mark: Mark) {
         while let Some((found, kind)) = self.since.last().copied()
             && found > mark
         {
@@ -64,7 +64,7 @@ impl Hopeless {
     }
 
     /// What is placed now stays, so what was found holds from here on.
-    pub fn committed(&mut self) {
+    fn committed(&mut self) {
         self.since.clear();
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use smallvec::{SmallVec, smallvec};
 
+use crate::api::names::resource;
 use crate::engine::fairshare::gates;
 use crate::engine::input::{GPU, GpuKind};
 use crate::engine::model::Model;
@@ -430,13 +431,13 @@ fn requirements(model: &Model, task: TaskId) -> String {
         .collect();
     for &(position, amount) in &rest {
         let name = model.resources.name(position);
-        if !name.starts_with("nvidia.com/mig-") {
+        if !name.starts_with(resource::NVIDIA_MIG_PREFIX) {
             text += &format!(", {name}: {amount}");
         }
     }
     for &(position, amount) in &rest {
         let name = model.resources.name(position);
-        if name.starts_with("nvidia.com/mig-") {
+        if name.starts_with(resource::NVIDIA_MIG_PREFIX) {
             text += &format!(", mig {name}: {amount}");
         }
     }

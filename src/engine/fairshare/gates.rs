@@ -22,7 +22,7 @@ pub struct Closed {
 
 /// The first limit that `asked` on top of what is allocated would pass.
 #[must_use]
-pub fn over_limit(model: &Model, queue: QueueId, asked: &Shared) -> Option<Closed> {
+fn over_limit(model: &Model, queue: QueueId, asked: &Shared) -> Option<Closed> {
     closed(model, queue, asked, ReasonCode::OverLimit, |queue, resource| {
         queue
             .share(resource)

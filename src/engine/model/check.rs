@@ -1,5 +1,7 @@
 //! What must always hold in a model, by name; and a fingerprint of its state.
 
+#![cfg(test)]
+
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 

@@ -112,6 +112,7 @@ impl Claims {
     }
 
     /// All of them.
+    #[cfg(test)]
     pub fn iter(&self) -> impl Iterator<Item = (ClaimId, &Claim)> {
         self.all.iter()
     }

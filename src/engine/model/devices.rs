@@ -92,6 +92,7 @@ impl Device {
     }
 
     /// All that is taken, to compare.
+    #[cfg(test)]
     pub fn figures(&self) -> impl std::fmt::Debug + PartialEq + std::hash::Hash + use<> {
         let mut taken: Vec<_> = self.taken.iter().filter(|(_, both)| *both != [0; 2]).cloned().collect();
         taken.sort();
@@ -466,6 +467,7 @@ impl Inventory {
     }
 
     /// A device, capacity or counter on offer of which more is given than there is.
+    #[cfg(test)]
     #[must_use]
     pub(super) fn over_given(&self) -> Option<String> {
         let over = |device: &Device| device.over_given(NOW) || device.over_given(LATER);

@@ -388,7 +388,7 @@ impl Gang {
 
     /// Active pods and the minimum of a pod set; satisfied members and the need of a set.
     #[must_use]
-    pub fn have_and_need(&self, member: Member, active: &[usize]) -> (usize, usize) {
+    fn have_and_need(&self, member: Member, active: &[usize]) -> (usize, usize) {
         match &self.tree[member as usize].kind {
             Kind::Pods(at) => (active[member as usize], self.sets[*at as usize].min),
             Kind::Set { need, members } => (

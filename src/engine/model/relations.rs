@@ -544,6 +544,7 @@ impl Neighbours {
     }
 
     /// Everything counted, to tell states apart.
+    #[cfg(test)]
     pub fn figures(&self) -> impl Iterator<Item = impl std::hash::Hash + PartialEq + std::fmt::Debug + '_> {
         self.counters
             .iter()

@@ -1,6 +1,7 @@
 //! Vectors of resource amounts: the four resources that every cluster has, and those of the others that are not 0. Every resource has a position.
 
 use crate::api::limits;
+use crate::api::names::resource;
 use crate::engine::input::{Name, Table};
 
 /// Position of cpu, in milli-cores.
@@ -117,7 +118,7 @@ impl Default for ResourceNames {
             positions: Table::default(),
             free: Vec::new(),
         };
-        for name in ["cpu", "memory", "nvidia.com/gpu", "pods"] {
+        for name in [resource::CPU, resource::MEMORY, resource::NVIDIA_GPU, resource::PODS] {
             names.position(&Name::from(name));
         }
         names
@@ -152,6 +153,7 @@ impl ResourceNames {
     }
 
     /// How many names are known.
+    #[cfg(test)]
     #[must_use]
     pub fn known(&self) -> usize {
         self.positions.len()
@@ -178,7 +180,7 @@ impl ResourceNames {
 #[must_use]
 pub fn mig_slices(name: &str) -> i64 {
     let parse = || {
-        let (slices, memory) = name.strip_prefix("nvidia.com/mig-")?.split_once("g.")?;
+        let (slices, memory) = name.strip_prefix(resource::NVIDIA_MIG_PREFIX)?.split_once("g.")?;
         let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         (digits(slices) && digits(memory.strip_suffix("gb")?))
             .then(|| slices.parse().ok())

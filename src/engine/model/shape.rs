@@ -29,8 +29,6 @@ pub struct Shape {
     pub cpu_only: bool,
     /// A portion above a whole device or without devices: fits nowhere.
     pub invalid: bool,
-    /// MIG profiles' GPU slices.
-    pub mig_gpus: i64,
 }
 
 impl Keyed for Shape {
@@ -68,7 +66,6 @@ impl Shape {
             shared,
             cpu_only,
             invalid,
-            mig_gpus,
         }
     }
 
@@ -114,14 +111,6 @@ impl Shape {
     #[must_use]
     pub fn memory_sum(&self) -> i64 {
         self.gpu.memory * self.gpu.count
-    }
-
-    /// What it counts in its queue while pending, with `divisor` MiB per GPU (`None`: memory counts nothing).
-    #[must_use]
-    pub fn wanted(&self, divisor: Option<i64>) -> Shared {
-        let mut amount = self.quota;
-        amount[GPUS] += memory_as_gpus(self.memory_sum(), divisor);
-        amount
     }
 }
 

@@ -480,6 +480,7 @@ impl Storage {
     }
 
     /// Without anything that pods use.
+    #[cfg(test)]
     #[must_use]
     pub fn unused(&self) -> Self {
         let mut unused = self.clone();
@@ -497,6 +498,7 @@ impl Storage {
     }
 
     /// Everything that pods use, to tell states apart.
+    #[cfg(test)]
     pub fn figures(&self) -> impl std::hash::Hash + PartialEq + std::fmt::Debug + '_ {
         let stocks = self.stocks.iter().filter(|(_, stock)| {
             !stock.flows.is_empty() || stock.capacities.values().any(|(_, flow)| *flow != Flow::default())

@@ -18,7 +18,7 @@ use super::locality;
 /// Devices tried before a search is given up.
 pub const STEPS: usize = 20_000;
 /// Devices that the API server lets one claim have.
-pub const MOST_RESULTS: usize = 32;
+const MOST_RESULTS: usize = 32;
 
 /// A claim that needs devices.
 #[derive(Clone, Copy, Debug)]

@@ -1,5 +1,6 @@
 //! Whether a pod fits a node: resources first, then rules.
 
+use crate::api::names::node_label;
 use crate::engine::fairshare::gates;
 use crate::engine::input::{GpuKind, WHOLE};
 use crate::engine::model::Model;
@@ -14,7 +15,7 @@ use super::{claims, neighbours, numa, volumes};
 
 /// Whether a shared GPU has room for `memory` more MiB once who leaves has left. A GPU that everybody leaves counts as a whole one instead.
 #[must_use]
-pub fn group_fits(gpu: &SharedGpu, of: i64, memory: i64) -> bool {
+fn group_fits(gpu: &SharedGpu, of: i64, memory: i64) -> bool {
     gpu.used() && !gpu.all_leaving() && gpu.free_later(of) >= memory
 }
 
@@ -28,7 +29,7 @@ pub fn fitting_groups<'a>(node: &'a Node, shape: &Shape) -> impl Iterator<Item =
 
 /// Whether `available` (idle or future of the node) has what the request asks for.
 #[must_use]
-pub fn resources_fit(node: &Node, shape: &Shape, available: &Resources) -> bool {
+fn resources_fit(node: &Node, shape: &Shape, available: &Resources) -> bool {
     if shape.invalid {
         return false;
     }
@@ -87,7 +88,7 @@ pub fn allowed(model: &Model, policy: &Policy, task: TaskId, id: NodeId) -> bool
 #[must_use]
 pub fn node_kind_allows(node: &Node, shape: &Shape) -> bool {
     let Some(input) = &node.input else { return false };
-    let strategy = || node.label("nvidia.com/mig.strategy").map_or("", |value| &**value);
+    let strategy = || node.label(node_label::MIG_STRATEGY).map_or("", |value| &**value);
     if shape.gpu.legacy_mig {
         return false;
     }
@@ -160,7 +161,7 @@ pub fn worker_label_fits(policy: &Policy, node: &Node, shape: &Shape) -> bool {
 
 /// Requests by memory count differently on each node: the queue's gates with the amount that it would be here.
 #[must_use]
-pub fn gate_open(model: &Model, task: TaskId, node: &Node) -> bool {
+fn gate_open(model: &Model, task: TaskId, node: &Node) -> bool {
     closed_gate(model, task, node).is_none()
 }
 

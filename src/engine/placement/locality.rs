@@ -42,7 +42,7 @@ fn chosen(model: &Model, subset: usize) -> impl Iterator<Item = usize> + use<> {
 
 /// In which attributes devices agree, as the number whose highest bit is the most important one. 0 for fewer than two devices that say where they sit.
 #[must_use]
-pub fn closeness(model: &Model, devices: &[DeviceId]) -> usize {
+fn closeness(model: &Model, devices: &[DeviceId]) -> usize {
     let seats: SmallVec<[Seat; 8]> = devices.iter().filter_map(|device| seat(model, *device)).collect();
     let [first, others @ ..] = &*seats else { return 0 };
     if others.is_empty() {

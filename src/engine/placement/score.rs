@@ -30,7 +30,7 @@ pub enum GpuOrder {
 /// A score: the sum of the terms of 100,000 and more, and of those below, which together stay under 100,000. Between them, the order of preferred groups
 /// of nodes, of which many may share a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Score {
+pub(super) struct Score {
     steps: i64,
     group: Reverse<u32>,
     fine: f64,

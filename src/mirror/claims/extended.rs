@@ -18,9 +18,6 @@ use crate::engine::input::devices::{AllocationInput, Extended, OptionInput, Requ
 use crate::mirror::name;
 use crate::mirror::slim::{Container, Pod};
 
-/// By this and its name each class can be asked for.
-const IMPLICIT: &str = "deviceclass.resource.kubernetes.io/";
-
 /// Which class stands for which resource; the newest where several would.
 pub fn names<'c>(classes: impl Iterator<Item = &'c Arc<DeviceClass>>) -> BTreeMap<String, Box<str>> {
     let mut all = BTreeMap::new();
@@ -35,7 +32,7 @@ pub fn names<'c>(classes: impl Iterator<Item = &'c Arc<DeviceClass>>) -> BTreeMa
     });
     for class in dated {
         let name = class.name_any();
-        all.insert(format!("{IMPLICIT}{name}"), name.as_str().into());
+        all.insert(format!("{}{name}", resource::DEVICE_CLASS_PREFIX), name.as_str().into());
         if let Some(resource) = class
             .spec
             .extended_resource_name
@@ -50,7 +47,7 @@ pub fn names<'c>(classes: impl Iterator<Item = &'c Arc<DeviceClass>>) -> BTreeMa
 
 /// The resources that a class stands for.
 pub fn names_of(class: &DeviceClass) -> Vec<String> {
-    let implicit = format!("{IMPLICIT}{}", class.name_any());
+    let implicit = format!("{}{}", resource::DEVICE_CLASS_PREFIX, class.name_any());
     class
         .spec
         .extended_resource_name

@@ -257,7 +257,7 @@ impl Bench {
     /// Waits until every kind has been listed.
     pub async fn until_synced(&self) {
         let ready = tokio::time::timeout(PATIENCE, async {
-            while !self.context.readiness.is_ready() {
+            while !self.context.readiness.waiting().is_empty() {
                 tokio::time::sleep(LOOK_AGAIN).await;
             }
         });

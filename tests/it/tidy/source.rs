@@ -62,7 +62,27 @@ impl File {
 
     /// Whether the file holds tests only.
     pub fn is_test(&self) -> bool {
-        self.path.starts_with("tests/") || self.path.ends_with("/tests.rs") || self.path.contains("/tests/")
+        self.path.starts_with("tests/")
+            || self.path.ends_with("/tests.rs")
+            || self.path.contains("/tests/")
+            || self.code.contains("#![cfg(test)]")
+    }
+
+    /// The lines of code, numbered, with blanks for comments and the contents of texts. Tests that stand in the file are left out.
+    pub fn code_lines(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.code.lines().take(self.lines_before_tests()).enumerate()
+    }
+
+    /// The lines, numbered, without those that are comments from their beginning. Tests that stand in the file are left out.
+    pub fn text_lines(&self) -> impl Iterator<Item = (usize, &str)> {
+        let lines = self.text.lines().take(self.lines_before_tests()).enumerate();
+        lines.filter(|(_, line)| !line.trim_start().starts_with("//"))
+    }
+
+    fn lines_before_tests(&self) -> usize {
+        let lines: Vec<&str> = self.code.lines().collect();
+        let tests = |pair: &[&str]| pair[0] == "#[cfg(test)]" && pair[1].starts_with("mod ") && pair[1].ends_with('{');
+        lines.windows(2).position(tests).unwrap_or(lines.len())
     }
 
     /// The lines whose code holds `wanted`, as a word where it begins or ends like one.

@@ -19,11 +19,11 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use crate::devcluster::world::resources::is_sidecar;
 
 /// Seconds that each container of the pod runs.
-pub const RUN_SECONDS: &str = "unikai.dev/run-seconds";
+const RUN_SECONDS: &str = "unikai.dev/run-seconds";
 /// Exit code of each container of the pod.
-pub const EXIT_CODE: &str = "unikai.dev/exit-code";
+const EXIT_CODE: &str = "unikai.dev/exit-code";
 /// `"true"`: SIGTERM does not end the pod.
-pub const IGNORE_SIGTERM: &str = "unikai.dev/ignore-sigterm";
+pub(super) const IGNORE_SIGTERM: &str = "unikai.dev/ignore-sigterm";
 
 /// How one container ends; `after: None` is never by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::engine::input::{Event, PodInput};
 use crate::engine::model::resources::{GPUS, ResourceNames};
-use crate::engine::model::shape::Shape;
+use crate::engine::model::shape::{Shape, memory_as_gpus};
 use crate::mirror::{Change, Mirror, Object};
 
 /// Numbers as people and attackers write them.
@@ -56,7 +56,12 @@ fn charged(words: &[&str]) -> i64 {
     let input = taken_in(&pod);
     assert_eq!(input.blocked, None, "{words:?}");
     let shape = Shape::new(&input.needs.request, &input.needs.gpu, &mut ResourceNames::default());
-    shape.wanted(Some(80_000))[GPUS]
+    gpus(&shape, 80_000)
+}
+
+/// What a pod of this shape counts while it waits, with devices of so many MiB.
+fn gpus(shape: &Shape, device: i64) -> i64 {
+    shape.quota[GPUS] + memory_as_gpus(shape.memory_sum(), Some(device))
 }
 
 #[test]
@@ -102,12 +107,12 @@ proptest! {
 
         let gpu = &input.needs.gpu;
         let annotated = words.iter().any(|word| word.starts_with("gpu-"));
-        let counted = Shape::new(&input.needs.request, gpu, &mut ResourceNames::default()).wanted(Some(100));
+        let shape = Shape::new(&input.needs.request, gpu, &mut ResourceNames::default());
         if whole > 0 {
             prop_assert_eq!(gpu.count, whole, "what containers ask for stays");
         } else if annotated && refused.is_none() {
             prop_assert!(gpu.count > 0 && (gpu.portion > 0 || gpu.memory > 0), "{:?}", gpu);
-            prop_assert!(counted[GPUS] > 0, "a share is never free: {:?}", gpu);
+            prop_assert!(gpus(&shape, 100) > 0, "a share is never free: {:?}", gpu);
         }
     }
 
