@@ -7,6 +7,7 @@ mod devices;
 mod events;
 mod growth;
 pub mod holdings;
+mod plain;
 mod properties;
 pub mod scenario;
 mod spare;

@@ -5,14 +5,12 @@
 //! probes over the first 1, 2, 4 … pods, then bisection, each probe starting from the victims that the last solved one needed; in a probe, victims are
 //! gathered from the worst on, and each state of that gathering yields candidates, of which the first that works wins.
 //!
-//! `plain`, in tests only, does just that. What runs gives the same answer without looking at what cannot succeed: see `room`, `search` and `probe`.
+//! `engine/tests/plain` does just that. What runs gives the same answer without looking at what cannot succeed: see `room`, `search` and `probe`.
 //! Where there is none, `complete` looks through all sets of victims.
 
 pub mod bounds;
 mod complete;
 pub mod judge;
-#[cfg(test)]
-mod plain;
 pub mod probe;
 pub mod room;
 pub mod search;
@@ -388,7 +386,7 @@ impl Session<'_> {
         None
     }
 
-    pub(super) fn active_used(&self, gang: GangId) -> usize {
+    pub(in crate::engine) fn active_used(&self, gang: GangId) -> usize {
         self.model.gangs[gang]
             .pod_sets()
             .map(|(_, pods)| pods.active_used())

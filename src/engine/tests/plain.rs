@@ -18,9 +18,10 @@ use crate::engine::model::class::NodeSet;
 use crate::engine::model::ids::{GangId, QueueId, TaskId};
 use crate::engine::policy::{ActionKind, VictimGenerator};
 
-use super::room::free_gpus;
-use super::{Answer, Batch, Case, Reach};
-use tree::{Job, JobTree, Purpose};
+use crate::engine::actions::victims::room::free_gpus;
+use crate::engine::actions::victims::{Answer, Batch, Case, Reach};
+use crate::engine::fairshare::tree::Purpose;
+use tree::{Job, JobTree};
 
 /// A search for one preemptor.
 pub struct Search {

@@ -144,7 +144,7 @@ impl Session<'_> {
     }
 
     /// Evicts a set and places the gang, if that can be done.
-    pub(super) fn works(&mut self, search: &Search, set: &[usize]) -> Option<Mark> {
+    pub(in crate::engine) fn works(&mut self, search: &Search, set: &[usize]) -> Option<Mark> {
         if set.is_empty() || !self.leaves_gangs_whole(search, set) {
             return None;
         }

@@ -187,7 +187,7 @@ impl Session<'_> {
     }
 
     /// What a victim gets back at most: its next pods, the evicted ones first.
-    pub(super) fn evicted_chunk(&self, gang: GangId) -> Tasks {
+    pub(in crate::engine) fn evicted_chunk(&self, gang: GangId) -> Tasks {
         let entry = &self.model.gangs[gang];
         let take = |member, most: usize| -> Tasks {
             let pods = entry.pods(member).map(|pods| &*pods.tasks).unwrap_or_default();
@@ -203,7 +203,7 @@ impl Session<'_> {
     }
 
     /// How far a gang is that consists of its active pods and some of the waiting ones.
-    pub(super) fn partial_stage(&self, gang: GangId, pods: &[TaskId]) -> Stage {
+    pub(in crate::engine) fn partial_stage(&self, gang: GangId, pods: &[TaskId]) -> Stage {
         let entry = &self.model.gangs[gang];
         let mut stage = Stage::Exact;
         for (member, set) in entry.pod_sets() {

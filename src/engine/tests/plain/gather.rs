@@ -11,11 +11,12 @@ use crate::engine::model::ids::{GangId, NodeId, TaskId};
 use crate::engine::model::resources::GPUS;
 
 use super::Search;
-use super::tree::{Job, JobTree, Purpose};
+use super::tree::{Job, JobTree};
 use crate::engine::actions::session::Session;
 use crate::engine::actions::victims::bounds::{asked_gpus, first_fit};
 use crate::engine::actions::victims::room::free_gpus;
 use crate::engine::actions::victims::{Batch, node_of};
+use crate::engine::fairshare::tree::Purpose;
 
 /// Victims so far, and those still to come.
 pub struct Gathering {

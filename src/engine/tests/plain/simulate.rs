@@ -8,10 +8,11 @@ use crate::engine::model::Mark;
 use crate::engine::model::ids::{GangId, TaskId};
 
 use super::Search;
-use super::tree::{Job, JobTree, Purpose};
+use super::tree::{Job, JobTree};
 use crate::engine::actions::place::Mode;
 use crate::engine::actions::session::Session;
 use crate::engine::actions::victims::{Candidate, node_of};
+use crate::engine::fairshare::tree::Purpose;
 
 impl Session<'_> {
     /// On success the changes stay in the model from the mark on.

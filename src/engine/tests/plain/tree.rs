@@ -84,7 +84,8 @@ impl JobTree {
                 let leaf = if leaves.contains(&queue) {
                     queue
                 } else {
-                    self.best_leaf(model, Some(queue)).expect("a queue with leaves below it")
+                    self.best_leaf(model, Some(queue))
+                        .expect("a queue with leaves below it")
                 };
                 (queue, leaf)
             })
