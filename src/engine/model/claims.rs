@@ -1,6 +1,6 @@
 //! Claims for devices: who uses which, and what each has been given.
 //!
-//! A pod's [`Place`](super::task::Place) names the allocations that it uses. An allocation takes its devices as long as some pod uses it; one that the API
+//! A pod's [`Place`] names the allocations that it uses. An allocation takes its devices as long as some pod uses it; one that the API
 //! server shows and no pod uses takes them too, until the API server says otherwise.
 
 use std::collections::BTreeMap;

@@ -16,7 +16,7 @@ pub type Room = [i64; 4];
 
 /// GPUs of a node that are free, or will be: whole ones, parts of shared ones, MIG slices. In millionths.
 #[must_use]
-pub fn free_gpus(node: &Node, model: &Model) -> i64 {
+pub(in crate::engine) fn free_gpus(node: &Node, model: &Model) -> i64 {
     let of = node.gpu_memory();
     let shared = node.groups.iter().filter(|gpu| gpu.used() && !gpu.all_leaving());
     let parts: i64 = shared.map(|gpu| gpu.free_later(of).max(0) * GPU / of).sum();
