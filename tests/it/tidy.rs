@@ -349,6 +349,41 @@ fn texts_stand_alone() {
     assert_none(&broken);
 }
 
+#[test]
+fn documents_name_files_that_are_there() {
+    let mut broken = Vec::new();
+    let documents = text_files().into_iter().filter(|(path, _)| path.ends_with(".md"));
+    let mut seen = 0;
+    for (path, text) in documents {
+        for (number, line) in text.lines().enumerate() {
+            for named in line.split('`').skip(1).step_by(2) {
+                let is_path = [
+                    "src/",
+                    "tests/",
+                    "benches/",
+                    "docs/",
+                    "crds/",
+                    "manifests/",
+                    ".ci/",
+                    ".cargo/",
+                ]
+                .iter()
+                .any(|folder| named.starts_with(folder));
+                // `<family>` stands for any name, and commands have blanks.
+                if !is_path || named.contains(['<', '*', ' ']) {
+                    continue;
+                }
+                seen += 1;
+                if !source::root().join(named).exists() {
+                    broken.push(format!("{path}:{}: there is no `{named}`", number + 1));
+                }
+            }
+        }
+    }
+    assert!(seen > 50, "{seen} paths in the documents");
+    assert_none(&broken);
+}
+
 /// Where a room stands in the table of `docs/ARCHITECTURE.md`. Rooms of one row belong together.
 struct Room {
     floor: u32,
