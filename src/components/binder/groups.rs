@@ -174,6 +174,8 @@ pub struct Group {
     idle: Option<Instant>,
     /// Since when its users are without a reservation pod.
     lost: Option<Instant>,
+    /// Reservation pods (by uid) that were seen to go since the last command: an answer to it that shows one is older.
+    gone: BTreeSet<Arc<str>>,
     /// The device that its users were given.
     device: Option<String>,
     /// Since when another reservation pod is to hold it, after the first was lost.
@@ -307,6 +309,7 @@ impl Groups {
                 let name = pod.name_any();
                 if group.holders.get(&name).is_some_and(|holder| *holder.uid == **uid) {
                     group.holders.remove(&name);
+                    group.gone.insert(Arc::clone(uid));
                 }
                 self.agenda.plan(id, now);
             }
@@ -372,7 +375,7 @@ impl Groups {
         match made {
             Ok(pod) => {
                 // What the watch has brought meanwhile is newer.
-                if !group.holders.contains_key(&pod.name_any()) {
+                if !group.holders.contains_key(&pod.name_any()) && !group.saw_go(pod) {
                     self.pod(pod, now);
                 }
             }
@@ -387,7 +390,9 @@ impl Groups {
         group.busy = false;
         match recorded {
             Ok(pod) => {
-                self.pod(pod, now);
+                if !group.saw_go(pod) {
+                    self.pod(pod, now);
+                }
                 self.agenda.plan(id, now);
             }
             Err(why) => {
@@ -428,7 +433,10 @@ impl Groups {
                 group.answer(&Err("this process does not lead".to_owned()));
             } else if !group.busy {
                 let (command, again) = group.step(&id, self.patience, now);
-                group.busy = command.is_some();
+                if command.is_some() {
+                    group.busy = true;
+                    group.gone.clear();
+                }
                 commands.extend(command);
                 if let Some(again) = again {
                     self.agenda.plan(&id, again);
@@ -449,6 +457,10 @@ impl Group {
             && self.open.is_empty()
             && self.waiters.is_empty()
             && !self.busy
+    }
+
+    fn saw_go(&self, pod: &Pod) -> bool {
+        pod.metadata.uid.as_deref().is_some_and(|uid| self.gone.contains(uid))
     }
 
     fn answer(&mut self, answer: &Result<String, String>) {

@@ -356,26 +356,28 @@ async fn who_finds_no_gpu_to_share_on_one_node_goes_to_another() {
     operator.assert_no_errors();
 }
 
-/// A pod that shares a GPU, of which the reservation pod has just been deleted: its name and the device.
-async fn robbed(lab: &Lab) -> (String, String) {
+/// A pod that shares a GPU: its name, and its reservation pod.
+async fn sharing(lab: &Lab) -> (String, Pod) {
     lab.create(deployment("server", fraction("0.5"))).await.unwrap();
     let server = lab.all_run("server", 1).await.remove(0).name_any();
-    let reservation = lab.reservations().await.remove(0);
+    (server, lab.reservations().await.remove(0))
+}
+
+/// The reservation pod is deleted by somebody.
+async fn rob(lab: &Lab, reservation: &Pod) {
     let api: Api<Pod> = Api::namespaced(lab.client.clone(), RESERVATIONS);
     api.delete(&reservation.name_any(), &DeleteParams::default().grace_period(0))
         .await
         .unwrap();
-    (
-        server,
-        reservation.annotations()["run.ai/reserve_for_gpu_index"].clone(),
-    )
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reservation_that_is_lost_is_made_anew_for_the_same_gpu() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 2)]).await;
     let operator = lab.replica_with("one", SHARING).await;
-    let (server, device) = robbed(&lab).await;
+    let (server, reservation) = sharing(&lab).await;
+    let device = reservation.annotations()["run.ai/reserve_for_gpu_index"].clone();
+    rob(&lab, &reservation).await;
     eventually("the GPU is reserved again", async || {
         let all = lab.reservations().await;
         let devices: Vec<_> = all
@@ -396,8 +398,10 @@ async fn a_reservation_that_is_lost_is_made_anew_for_the_same_gpu() {
 async fn who_loses_the_reservation_of_its_gpu_for_good_is_evicted_and_starts_anew() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 2)]).await;
     let _operator = lab.replica_with("one", SHARING).await;
-    refuse_reservations(&lab, Times::After(1));
-    let (server, _) = robbed(&lab).await;
+    let (server, reservation) = sharing(&lab).await;
+    // Not before: who is refused a bind for another reason may have had a reservation made already.
+    refuse_reservations(&lab, Times::Next(1));
+    rob(&lab, &reservation).await;
     eventually("another pod takes its place", async || {
         let pods = lab.all_pods().await;
         let names: Vec<_> = pods.iter().map(|pod| (pod.name_any(), phase(pod))).collect();

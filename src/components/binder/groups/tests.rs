@@ -274,6 +274,33 @@ fn a_reservation_that_is_lost_is_made_anew_and_with_the_same_device_nothing_is_l
 }
 
 #[test]
+fn an_answer_that_is_older_than_the_end_of_a_reservation_does_not_bring_it_back() {
+    let evicts = |world: &mut World| {
+        let commands = world.after(LOST);
+        matches!(&commands[..], [Command::Evict { users, .. }] if users == &[reference("a")])
+    };
+    let mut world = lost();
+    world.see(&reservation("g", None));
+    world.groups.pod_gone(&reservation("g", None), world.now);
+    world.groups.made(&id("g"), Ok(&reservation("g", None)), world.now);
+    assert!(world.at_once().is_empty(), "not at the first look");
+    assert!(evicts(&mut world), "made, and gone before the answer came");
+
+    let mut world = World::new();
+    world.see(&reservation("g", Some("GPU-1")));
+    world.see(&user("a", &json!({"runai-gpu-group": "g"}), "Running"));
+    assert!(matches!(&world.groups.due(world.now)[..], [Command::Record { .. }]));
+    world.groups.pod_gone(&reservation("g", None), world.now);
+    world
+        .groups
+        .recorded(&id("g"), Ok(&reservation("g", Some("GPU-1"))), world.now);
+    assert!(
+        matches!(&world.at_once()[..], [Command::Make { .. }]),
+        "gone while its users were written down"
+    );
+}
+
+#[test]
 fn with_another_device_the_new_reservation_goes_and_then_the_users() {
     let mut world = lost();
     let mut joins = world.ask("b", "g");
