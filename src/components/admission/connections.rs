@@ -19,7 +19,7 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use crate::api::limits;
 
 /// A connection on which nothing comes for so long is closed. The API server closes its own after 90 s.
-const IDLE: Duration = Duration::from_secs(120);
+pub const IDLE: Duration = Duration::from_secs(120);
 
 /// All open connections.
 #[derive(Clone)]

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::body::Bodies;
-use super::connections::Connections;
+use super::connections::{Connections, IDLE};
 use super::lookups::Lookups;
 use super::pods::Surroundings;
 use super::pods::gpu_sharing::random_suffix;
@@ -37,7 +37,7 @@ use crate::components::weight;
 
 /// How long requests under way may take at the end.
 const DRAIN: Duration = Duration::from_secs(1);
-/// How long a handshake may take, and the header of a request.
+/// How long a handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 /// How long a question waits for others. The API server asks again, or lets its user do so.
 const WAIT: Duration = Duration::from_secs(1);
@@ -119,7 +119,8 @@ fn bound(builder: &mut auto::Builder<TokioExecutor>) {
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(HANDSHAKE)
+        // Counts from the last answer: if it were shorter than the API server keeps a connection, its next question could meet the end of it.
+        .header_read_timeout(IDLE)
         .max_buf_size(64 << 10);
     builder
         .http2()
