@@ -4,6 +4,15 @@
 //! flight is done, and with an error when it cannot go on. The operator joins all of them. What a component is given beside
 //! its inbox and outbox is the same for all: a [`Context`]. Nothing here decides where a pod runs.
 
+// What comes from an object never makes this panic.
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::string_slice
+)]
+
 pub mod admission;
 mod agenda;
 pub mod binder;

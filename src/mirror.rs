@@ -8,7 +8,13 @@
 //! An object that cannot be used in full is told of in [`Output::rejections`] and never stops anything.
 
 // What comes from an object never makes this panic.
-#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::string_slice
+)]
 
 pub mod aside;
 pub mod bind_request;

@@ -124,18 +124,10 @@ fn lacks_group(event: &Waiting, stores: &Stores) -> bool {
 
 /// The object's name, shortened so that the event's name is valid, and an id.
 fn event_name(name: &str, id: &str) -> String {
-    let end = name
-        .char_indices()
-        .map(|(at, _)| at)
-        .take_while(|at| *at <= 230)
-        .last()
-        .unwrap_or_default();
-    let name = if name.len() > 230 {
-        name[..end].trim_end_matches(['-', '.'])
-    } else {
-        name
-    };
-    format!("{name}.{id}")
+    match name.get(..name.floor_char_boundary(230)) {
+        Some(start) if start != name => format!("{}.{id}", start.trim_end_matches(['-', '.'])),
+        _ => format!("{name}.{id}"),
+    }
 }
 
 fn event(note: &Note, stores: &Stores, id: &str) -> Event {

@@ -80,8 +80,10 @@ pub async fn run(
                 messages.drain(..).for_each(|message| grouper.take(message));
             }
             room = bus.scheduler.reserve(), if !grouper.outbox.is_empty() => {
-                let grouping = grouper.outbox.pop_front();
-                room.map_err(|_| Error::Closed)?.send(ToScheduler::Grouped(grouping.expect("checked not to be empty")));
+                let room = room.map_err(|_| Error::Closed)?;
+                if let Some(grouping) = grouper.outbox.pop_front() {
+                    room.send(ToScheduler::Grouped(grouping));
+                }
             }
             Some(walked) = grouper.walks.join_next() => grouper.walked(joined("owner walk", walked)?),
             Some(written) = grouper.desk.writes.join_next() => grouper.desk.written(joined("pod group write", written)?),

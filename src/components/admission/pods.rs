@@ -35,7 +35,7 @@ pub fn mutate(request: &Request, around: Surroundings, settings: &Settings) -> V
         Err(verdict) => return verdict,
     };
     let before = pod.clone();
-    let rules = || -> Result<Pod, String> {
+    let rules = || -> Result<json_patch::Patch, String> {
         let mut pod = pod;
         namespace(&mut pod, &request.namespace)?;
         gpu_sharing::mutate(&mut pod, around.random)?;
@@ -51,11 +51,11 @@ pub fn mutate(request: &Request, around: Surroundings, settings: &Settings) -> V
         if let Some(workload) = around.workload {
             queue_label::mutate(&mut pod, workload, settings);
         }
-        Ok(pod)
+        difference(&before, &pod).map_err(|error| error.to_string())
     };
     match rules() {
-        Ok(after) => Verdict {
-            patch: Some(difference(&before, &after)),
+        Ok(patch) => Verdict {
+            patch: Some(patch),
             ..Verdict::allow()
         },
         Err(message) => Verdict::deny(message),
@@ -151,9 +151,9 @@ fn namespace(pod: &mut Pod, namespace: &str) -> Result<(), String> {
 }
 
 /// The rules work on a typed pod; the difference of two typed pods touches nothing that the type does not know.
-fn difference(before: &Pod, after: &Pod) -> json_patch::Patch {
-    let json = |pod: &Pod| serde_json::to_value(pod).expect("a pod is JSON");
-    json_patch::diff(&json(before), &json(after))
+fn difference(before: &Pod, after: &Pod) -> serde_json::Result<json_patch::Patch> {
+    let (before, after) = (serde_json::to_value(before)?, serde_json::to_value(after)?);
+    Ok(json_patch::diff(&before, &after))
 }
 
 /// The value of an annotation.

@@ -181,10 +181,7 @@ impl Answer {
         let patch = verdict
             .patch
             .filter(|patch| !patch.0.is_empty() && verdict.denial.is_none())
-            .map(|patch| {
-                let json = serde_json::to_vec(&patch).expect("a patch is JSON");
-                base64::engine::general_purpose::STANDARD.encode(json)
-            });
+            .map(|patch| base64::engine::general_purpose::STANDARD.encode(patch.to_string()));
         let response = Response {
             uid,
             allowed: verdict.denial.is_none(),

@@ -318,7 +318,7 @@ impl From<kube::Error> for Trouble {
 /// The name of the claim made for a pod's extended resources: the same whenever it is made.
 fn extended_name(pod: &PodRef) -> String {
     let digest = Sha256::digest(pod.uid.as_bytes());
-    let short: String = digest[..5].iter().map(|byte| format!("{byte:02x}")).collect();
+    let short: String = digest.iter().take(5).map(|byte| format!("{byte:02x}")).collect();
     // Names end at 253 characters.
     let start: String = pod.name.chars().take(220).collect();
     format!("{start}-extended-resources-{short}")

@@ -340,7 +340,8 @@ impl Course {
             {"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": &*self.bind.placement.pod.uid},
             {"op": "add", "path": "/data", "value": map.data},
         ]);
-        let content: json_patch::Patch = serde_json::from_value(content).expect("a patch");
+        let content: json_patch::Patch =
+            serde_json::from_value(content).map_err(|error| Stop::Failed(format!("{doing}: {error}")))?;
         let mut last = None;
         for _ in 0..LOOKS {
             let params = PostParams::default();

@@ -177,15 +177,16 @@ pub fn trouble(pod: &Pod) -> Option<String> {
 
 /// What a container said that was started again and has another GPU now.
 fn other_device(container: &ContainerStatus) -> Option<String> {
-    let states = [container.state.as_ref(), container.last_state.as_ref()];
-    let running = states[0].is_some_and(|state| state.running.is_some());
-    let mut ended = states
+    let (state, last) = (container.state.as_ref(), container.last_state.as_ref());
+    let running = state.is_some_and(|state| state.running.is_some());
+    let mut ended = state
         .into_iter()
-        .flatten()
+        .chain(last)
         .filter_map(|state| state.terminated.as_ref());
     let said = ended.find_map(|ended| {
         let message = ended.message.as_deref()?;
-        Some(message[message.find(fractions::OTHER_DEVICE)?..].trim().to_owned())
+        let said = message.get(message.find(fractions::OTHER_DEVICE)?..)?;
+        Some(said.trim().to_owned())
     });
     said.filter(|_| !running)
 }

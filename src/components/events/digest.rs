@@ -74,7 +74,7 @@ impl Digest {
             metrics::counter!("unikai_events_suppressed_total").increment(1);
             return None;
         }
-        let id = uuid::Uuid::new_v4().simple().to_string()[..16].to_owned();
+        let id: String = uuid::Uuid::new_v4().simple().to_string().chars().take(16).collect();
         self.said.insert(
             key,
             Said {

@@ -2,7 +2,7 @@
 //! a write starts a little later, so that bindings go first and changes in quick succession become one; a bounded number is
 //! under way; nothing is written that would change nothing, and nothing at all unless this process leads.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -333,7 +333,7 @@ impl Desk {
             reason: reason::POD_GROUPER_WARNING,
             message: error.to_string(),
             source: object::GROUPER_EVENT_SOURCE.to_owned(),
-            annotations: std::collections::BTreeMap::new(),
+            annotations: BTreeMap::new(),
         });
     }
 
@@ -348,10 +348,9 @@ impl Desk {
         if (named && placed) || late || !self.context.is_leading() {
             return None;
         }
-        let mut metadata = json!({"uid": &*member.uid, "annotations": {annotation::POD_GROUP_NAME: group.name()}});
-        if let Some(subgroup) = &entry.subgroup {
-            metadata["labels"] = json!({label::SUBGROUP_NAME: subgroup});
-        }
+        let labels: BTreeMap<_, _> = entry.subgroup.iter().map(|name| (label::SUBGROUP_NAME, name)).collect();
+        let annotations = json!({annotation::POD_GROUP_NAME: group.name()});
+        let metadata = json!({"uid": &*member.uid, "annotations": annotations, "labels": labels});
         let (name, member) = (pod.metadata.name.clone().unwrap_or_default(), member.clone());
         let api: Api<Pod> = Api::namespaced(self.context.writes.clone(), group.namespace());
         let write = async move {

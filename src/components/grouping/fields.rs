@@ -15,7 +15,7 @@ pub fn value<'a>(object: &'a Value, path: &[&str]) -> Result<Option<&'a Value>, 
         let fields = match at {
             Value::Null => return Ok(None),
             Value::Object(fields) => fields,
-            _ => return Err(wrong(&path[..depth], "an object")),
+            _ => return Err(wrong(path.get(..depth).unwrap_or(path), "an object")),
         };
         match fields.get(*key) {
             Some(next) => at = next,

@@ -150,12 +150,13 @@ impl Karta {
 
     /// The component, the one above it, and so on up to the root.
     pub fn upwards(&self, component: usize) -> impl Iterator<Item = usize> {
-        std::iter::successors(Some(component), |index| self.components[*index].parent)
+        std::iter::successors(Some(component), |index| self.components.get(*index)?.parent)
     }
 
     /// The parts of a component.
     pub fn children(&self, of: usize) -> impl Iterator<Item = usize> {
-        (0..self.components.len()).filter(move |index| self.components[*index].parent == Some(of))
+        let components = self.components.iter().enumerate();
+        components.filter_map(move |(index, component)| (component.parent == Some(of)).then_some(index))
     }
 
     /// Whether the pod is one of the component, or of a part of it.
@@ -179,7 +180,7 @@ impl Karta {
     /// # Errors
     /// If the query fails.
     pub fn selects(&self, component: usize, pod: &Subject) -> Result<bool, Failed> {
-        match &self.components[component].selector {
+        match self.components.get(component).and_then(|known| known.selector.as_ref()) {
             None => Ok(false),
             Some(Selector::Any(query)) => Ok(query.run(pod)?.iter().any(|found| !found.is_null())),
             Some(Selector::True(query)) => Ok(query.run(pod)?.contains(&Value::Bool(true))),
@@ -207,16 +208,18 @@ fn components(root: &Value, children: &[Value]) -> Result<Vec<Component>, String
             ));
         }
     }
-    for (index, child) in children.iter().enumerate() {
+    for (index, child) in (1..).zip(children) {
         let owner = text(child, "/ownerRef");
         let parent = components.iter().position(|component| component.name == owner);
         let parent = parent.ok_or_else(|| format!("ownerRef {owner:?} names no component"))?;
-        components[index + 1].parent = Some(parent);
+        if let Some(component) = components.get_mut(index) {
+            component.parent = Some(parent);
+        }
     }
-    for start in 0..components.len() {
-        let above = std::iter::successors(Some(start), |index| components[*index].parent);
+    for (start, component) in components.iter().enumerate() {
+        let above = std::iter::successors(Some(start), |index| components.get(*index)?.parent);
         if above.take(components.len() + 1).count() > components.len() {
-            return Err(format!("component {} is a part of itself", components[start].name));
+            return Err(format!("component {} is a part of itself", component.name));
         }
     }
     Ok(components)

@@ -32,7 +32,8 @@ pub fn random_suffix(bytes: [u8; 16]) -> String {
     bytes
         .iter()
         .take(RANDOM_LENGTH)
-        .map(|byte| char::from(ALPHABET[usize::from(*byte) % ALPHABET.len()]))
+        .filter_map(|byte| ALPHABET.get(usize::from(*byte) % ALPHABET.len()))
+        .map(|letter| char::from(*letter))
         .collect()
 }
 
@@ -50,11 +51,12 @@ pub fn mutate(pod: &mut Pod, random: &str) -> Result<(), String> {
     let direct = direct(&capabilities);
     let volume = volume_name(&format!("{capabilities}-vol"));
 
-    let spec = pod.spec.as_mut().expect("a pod with containers has a spec");
+    let Some(spec) = pod.spec.as_mut() else { return Ok(()) };
     let container = match place {
-        Place::Init(index) => &mut spec.init_containers.as_mut().expect("the place was found there")[index],
-        Place::Regular(index) => &mut spec.containers[index],
+        Place::Init(index) => spec.init_containers.as_mut().and_then(|all| all.get_mut(index)),
+        Place::Regular(index) => spec.containers.get_mut(index),
     };
+    let Some(container) = container else { return Ok(()) };
     refer(container, &capabilities, &direct);
     let volumes = spec.volumes.get_or_insert_default();
     volumes.retain(|other| other.name != volume);

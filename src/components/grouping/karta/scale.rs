@@ -29,7 +29,8 @@ impl Karta {
             parts += 1;
         }
         if !self.components.iter().any(|component| component.is_scaled) {
-            return match (self.components[component].has_pods, instance) {
+            let has_pods = self.components.get(component).is_some_and(|known| known.has_pods);
+            return match (has_pods, instance) {
                 (false, _) => Ok(below),
                 (true, Some(_)) => Ok(1),
                 (true, None) => self.number_of_instances(component, owner),
@@ -44,14 +45,20 @@ impl Karta {
     }
 
     fn number_of_instances(&self, component: usize, owner: &Subject) -> Result<i64, Failed> {
-        match &self.components[component].instances {
+        match self
+            .components
+            .get(component)
+            .and_then(|known| known.instances.as_ref())
+        {
             Some(instances) => Ok(i64::try_from(instances.texts(owner)?.len()).unwrap_or(i64::MAX)),
             None => Ok(1),
         }
     }
 
     fn own_scale(&self, component: usize, owner: &Subject, instance: Option<usize>) -> Result<i64, Failed> {
-        let definition = &self.components[component];
+        let Some(definition) = self.components.get(component) else {
+            return Ok(0);
+        };
         let instances = self.number_of_instances(component, owner)?;
         let numbers = |query: &Option<Query>| query.as_ref().map(|query| counts(query, owner, instances)).transpose();
         let (replicas, min) = (numbers(&definition.replicas)?, numbers(&definition.min_replicas)?);

@@ -129,9 +129,9 @@ impl Apply<'_> {
 
     /// The component that the pod is of.
     fn component(&self) -> Result<usize, RuleError> {
-        let components = &self.karta.components;
-        let with_pods: Vec<usize> = (0..components.len())
-            .filter(|index| components[*index].has_pods)
+        let components = self.karta.components.iter().enumerate();
+        let with_pods: Vec<usize> = components
+            .filter_map(|(index, component)| component.has_pods.then_some(index))
             .collect();
         if let [only] = with_pods.as_slice() {
             return Ok(*only);
@@ -155,7 +155,9 @@ impl Apply<'_> {
 
     /// The instance of the component that the pod is of, if the component has instances.
     fn instance(&self, component: usize) -> Result<Option<usize>, RuleError> {
-        let definition = &self.karta.components[component];
+        let Some(definition) = self.karta.components.get(component) else {
+            return Ok(None);
+        };
         let (Some(instances), Some(own)) = (&definition.instances, &definition.instance) else {
             return Ok(None);
         };

@@ -15,7 +15,8 @@ use crate::components::grouping::workload::Workload;
 /// # TrainJob t → JobSet t → Job → pod                        ↦   the rule for job sets
 /// ```
 pub fn top_owner(input: &Input, top: &Workload) -> Result<Grouped, RuleError> {
-    let mut chain = input.chain[..input.chain.len().saturating_sub(1)].to_vec();
+    let below = input.chain.split_last().map(|(_, below)| below);
+    let mut chain = below.unwrap_or_default().to_vec();
     let mut next = match chain.last() {
         Some(next) => Workload::clone(next),
         None => Workload::of_pod(input.pod),
