@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use super::limits::{GPU_DEVICES_COUNTED, GPU_MEMORY_COUNTED};
-use super::names::annotation;
+use super::names::{annotation, label};
 use super::quantity::Amount;
 
 /// Billionths in a whole device.
@@ -26,6 +26,12 @@ pub enum Asked<'a> {
     Share(GpuShare),
     /// MIG instances, by the profile's resource name; at least one of each.
     Mig(Vec<(&'a str, i64)>),
+}
+
+/// Whether a label names a GPU that its pod shares.
+#[must_use]
+pub fn is_group_label(key: &str) -> bool {
+    key == label::GPU_GROUP || key.starts_with(label::GPU_GROUP_PREFIX)
 }
 
 /// What containers name among their resources, were it none of them.

@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
+use crate::api::gpu_request::is_group_label;
 use crate::api::names::{annotation, label, resource, third_party};
 use crate::api::pod_group::SubGroup;
 use crate::api::{PodGroup, QuantityMap, limits};
@@ -43,7 +44,11 @@ pub fn of_pod(pod: &Pod) -> Option<Excess> {
         let count = |map: Option<&BTreeMap<String, String>>| map.map_or(0, BTreeMap::len);
         let labelled = count(labels);
         let groups = if labelled > limits::GPU_GROUPS_PER_POD {
-            labels.into_iter().flatten().filter(|(key, _)| is_group(key)).count()
+            labels
+                .into_iter()
+                .flatten()
+                .filter(|(key, _)| is_group_label(key))
+                .count()
         } else {
             0
         };
@@ -192,10 +197,6 @@ fn len<T>(list: &Option<Vec<T>>) -> usize {
     list.as_ref().map_or(0, Vec::len)
 }
 
-fn is_group(key: &str) -> bool {
-    key == label::GPU_GROUP || key.starts_with(label::GPU_GROUP_PREFIX)
-}
-
 /// The limit that a pod group exceeds. Parents that are not there, and circles, are the business of whoever reads the tree.
 #[must_use]
 pub fn of_group(subs: &[SubGroup]) -> Option<Excess> {
@@ -230,14 +231,14 @@ pub fn cut_pod(pod: &mut Pod) {
     if let Some(labels) = &mut pod.metadata.labels {
         let mut groups = 0;
         labels.retain(|key, _| {
-            groups += usize::from(is_group(key));
-            !is_group(key) || groups <= limits::GPU_GROUPS_PER_POD + 1
+            groups += usize::from(is_group_label(key));
+            !is_group_label(key) || groups <= limits::GPU_GROUPS_PER_POD + 1
         });
         keep(labels, limits::LABELS_PER_POD, |key| match key {
             label::APP | label::QUEUE | label::NODE_POOL | label::SUBGROUP_NAME | label::PRIORITY_CLASS_NAME => 0,
             label::TASK_PRIORITY | label::PREEMPTIBILITY => 0,
             third_party::KUBEFLOW_JOB_ROLE | third_party::RAY_NODE_TYPE => 0,
-            _ if is_group(key) => 1,
+            _ if is_group_label(key) => 1,
             _ => 2,
         });
     }

@@ -8,6 +8,7 @@ use super::needs::Templates;
 use super::relations::{self, Namespaces};
 use super::slim::{Phase, Pod};
 use super::{Home, Problem, Settings, bind_request, name, numa};
+use crate::api::gpu_request::is_group_label;
 use crate::api::names::{annotation, label, received_resource_type, third_party};
 use crate::api::{BindRequest, limits};
 use crate::engine::input::{GpuKind, GpuRequest, GroupKey, Name, PodInput, PodStatus};
@@ -132,7 +133,7 @@ impl<'a> Marks<'a> {
                 third_party::KUBEFLOW_JOB_ROLE => &mut marks.kubeflow_role,
                 third_party::RAY_NODE_TYPE => &mut marks.ray_type,
                 _ => {
-                    marks.shares |= is_group(key);
+                    marks.shares |= is_group_label(key);
                     continue;
                 }
             };
@@ -208,17 +209,13 @@ fn gpu_groups(pod: &Pod, marks: &Marks, request: Option<&BindRequest>) -> Vec<Na
     let labels = pod
         .labels
         .iter()
-        .filter(|(key, value)| is_group(key) && !value.is_empty());
+        .filter(|(key, value)| is_group_label(key) && !value.is_empty());
     for (_, group) in labels {
         if groups.iter().all(|known| **known != *group) {
             groups.push(name(group));
         }
     }
     groups
-}
-
-fn is_group(key: &str) -> bool {
-    key == label::GPU_GROUP || key.starts_with(label::GPU_GROUP_PREFIX)
 }
 
 /// Why the pod can be placed nowhere whatever the nodes are.

@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Container, Node, Pod};
 use kube::api::ObjectMeta;
 
 use super::intent;
+use crate::api::gpu_request::is_group_label;
 use crate::api::names::{annotation, env, label, node_label};
 use crate::components::bus::Bind;
 use crate::components::fractions::{self, capabilities, container, fraction_place};
@@ -146,9 +147,7 @@ pub fn labels(pod: &Pod, groups: &[&str]) -> BTreeMap<String, Option<String>> {
 /// The labels of a pod that name GPU groups, in both forms.
 pub fn group_labels(pod: &Pod) -> impl Iterator<Item = (&String, &String)> {
     let labels = pod.metadata.labels.iter().flatten();
-    labels.filter(|(key, value)| {
-        !value.is_empty() && (*key == label::GPU_GROUP || key.starts_with(label::GPU_GROUP_PREFIX))
-    })
+    labels.filter(|(key, value)| !value.is_empty() && is_group_label(key))
 }
 
 #[cfg(test)]

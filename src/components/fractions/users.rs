@@ -102,12 +102,6 @@ pub fn labels<'a>(groups: impl ExactSizeIterator<Item = &'a str>) -> BTreeMap<St
     groups.map(|group| (key(group), group.to_owned())).collect()
 }
 
-/// Whether a label names a shared GPU.
-#[must_use]
-pub fn is_group(key: &str) -> bool {
-    key == label::GPU_GROUP || key.starts_with(label::GPU_GROUP_PREFIX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -18,6 +18,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
 use super::{Key, Stores};
+use crate::api::gpu_request::is_group_label;
 use crate::api::names::{annotation, label, reason};
 use crate::components::Settings;
 use crate::components::bus::{Note, Severity, Subject};
@@ -131,7 +132,7 @@ impl Charged {
     }
 
     fn is_charged_label(&self, key: &str) -> bool {
-        users::is_group(key)
+        is_group_label(key)
             || key == self.queue_label
             || key == self.pool_label
             || matches!(
@@ -233,12 +234,12 @@ impl Charged {
         let labels = pod.metadata.labels.clone().unwrap_or_default();
         // While not all of its reservation pods are known, its own word adds to theirs.
         if groups.len() < user.share.devices() {
-            let own = labels.iter().filter(|(key, _)| users::is_group(key));
+            let own = labels.iter().filter(|(key, _)| is_group_label(key));
             groups.extend(own.map(|(_, group)| &**group));
         }
         let wanted = users::labels(groups.into_iter());
         let share: BTreeMap<String, String> = user.share.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
-        put_back(&mut pod.metadata.labels, Some(&wanted), users::is_group);
+        put_back(&mut pod.metadata.labels, Some(&wanted), is_group_label);
         put_back(&mut pod.metadata.annotations, Some(&share), users::is_share);
     }
 

@@ -190,7 +190,8 @@ fn resource_matches(pattern: &str, resource: &str, subresource: &str) -> bool {
     sub && (wanted == "*" || wanted == resource)
 }
 
-fn strings(value: &Value) -> Vec<String> {
+/// The texts in a list.
+pub(super) fn strings(value: &Value) -> Vec<String> {
     value
         .as_array()
         .into_iter()

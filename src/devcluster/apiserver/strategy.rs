@@ -6,6 +6,7 @@ use super::{
     clock::Clock,
     cluster::Cluster,
     crd,
+    matching::strings,
     registry::{Origin, Resource},
 };
 
@@ -294,13 +295,7 @@ fn qos_class(pod: &Value) -> &'static str {
 
 /// Who must let go of an object before it goes.
 pub(crate) fn finalizers(object: &Value) -> Vec<String> {
-    object["metadata"]["finalizers"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .map(str::to_owned)
-        .collect()
+    strings(&object["metadata"]["finalizers"])
 }
 
 /// Whether finalizers keep an object.
