@@ -13,8 +13,9 @@ pub mod placement;
 pub mod policy;
 pub mod stage;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use actions::session::Session;
@@ -25,7 +26,7 @@ use explain::report::{Findings, report};
 use fairshare::divide::divide_tree;
 use fairshare::lines::Lines;
 use fairshare::tree::schedulable_queue;
-use input::{Counts, Event, Name, PodRef, Time};
+use input::{Counts, Event, GroupKey, Name, PodRef, Time};
 use model::Model;
 use model::ids::{GangId, TaskId};
 use model::task::{Assumed, Status};
@@ -63,6 +64,8 @@ pub struct Engine {
     stale: BTreeSet<GangId>,
     /// Instants at which something ends that holds decisions back.
     wake: BTreeSet<(Time, WakeReason)>,
+    /// The gang that the cycle under way is busy with.
+    serving: Cell<Option<GangId>>,
     /// Victims are searched step by step, as the search is defined.
     #[cfg(test)]
     plainly: bool,
@@ -94,6 +97,7 @@ impl Engine {
             strays: BTreeMap::new(),
             stale: BTreeSet::new(),
             wake: BTreeSet::new(),
+            serving: Cell::new(None),
             #[cfg(test)]
             plainly: false,
             #[cfg(test)]
@@ -140,12 +144,13 @@ impl Engine {
         }
         // Whatever only time can lift is found anew.
         self.wake.clear();
+        self.serving.set(None);
         self.model.prepare(&self.policy);
         onlooker(Stage::Prepared);
         let k = self.k_value();
         divide_tree(&mut self.model, k);
         onlooker(Stage::Divided);
-        let kept = (&mut self.lines, &mut self.rooms, &mut self.spots);
+        let kept = (&mut self.lines, &mut self.rooms, &mut self.spots, &self.serving);
         let mut session = Session::new(&mut self.model, kept, &self.policy, now, onlooker);
         #[cfg(test)]
         {
@@ -162,6 +167,7 @@ impl Engine {
                     session.evict_for_others(action);
                 }
             }
+            session.serving.set(None);
             (session.onlooker)(Stage::Ended(action));
         }
         let spared = session.spare_at_last();
@@ -178,6 +184,7 @@ impl Engine {
             .extend(protection.map(|until| (until, WakeReason::MinRuntime)));
         let findings = std::mem::take(&mut session.findings);
         Self::tell(&mut self.reported, &session, &findings, &mut decisions);
+        session.serving.set(None);
         session.finish(&mut decisions);
         (session.onlooker)(Stage::Finished);
         self.tell_of_strays(&mut decisions);
@@ -209,6 +216,19 @@ impl Engine {
         assumed
             .map(|task| (task.input.pod.uid.clone(), task.assumed.clone()))
             .collect()
+    }
+
+    /// The pod group with which a cycle was busy that did not come to its end.
+    #[must_use]
+    pub fn serving(&self) -> Option<GroupKey> {
+        let gang = self.serving.get()?;
+        Some(self.model.gangs[gang].key.clone())
+    }
+
+    /// What still holds pods and nodes back because a bind, an eviction or a reservation failed, as another engine can be told of it.
+    #[must_use]
+    pub fn setbacks(&self) -> Vec<Event> {
+        self.model.setbacks()
     }
 
     /// Whether that of a pod is shown by now, or the pod is gone.
@@ -244,6 +264,7 @@ impl Engine {
     ) {
         let nothing = Findings::default();
         for &gang in &session.model.pending {
+            session.serving.set(Some(gang));
             let standing = Self::standing_reason(session, gang);
             let findings = standing.as_ref().or_else(|| findings.get(&gang)).unwrap_or(&nothing);
             let changed = session.model.gangs[gang].changed;

@@ -33,7 +33,7 @@ use crate::components::{Context, Error};
 use crate::engine::decision::Decisions;
 use crate::engine::input::{Event, Time};
 use crate::engine::policy::Policy;
-use crate::mirror::aside::LEFT_OUT;
+use crate::mirror::aside::{HELD_BACK, LEFT_OUT};
 use crate::mirror::identity::pod_ref;
 use crate::mirror::{self, Problem};
 use cycle::Timeline;
@@ -277,6 +277,10 @@ impl Scheduler {
     fn take_in(&mut self, take: impl FnOnce(&mut Intake, &Everything) -> Taken) {
         let stores = Arc::clone(&self.stores);
         let taken = take(&mut self.intake, &|tell| stores.each(tell));
+        self.took(taken);
+    }
+
+    fn took(&mut self, taken: Taken) {
         self.changed |= taken.told;
         for rejection in taken.rejections {
             let (kind, ns, name) = (rejection.kind, rejection.namespace, rejection.name);
@@ -289,6 +293,9 @@ impl Scheduler {
         for object in taken.left_out {
             let (namespace, name) = object.names();
             self.tell_owner(object.kind, namespace, name, LEFT_OUT.to_owned());
+        }
+        if let Some(group) = taken.held_back {
+            self.tell_owner("PodGroup", group.namespace(), group.name(), HELD_BACK.to_owned());
         }
         if let Some(counts) = self.intake.mirror.aside.news() {
             for (kind, count) in counts {
@@ -330,11 +337,24 @@ impl Scheduler {
         let Some(term) = self.term() else { return Ok(()) };
         let mut timeline = Timeline::begin();
         self.changed = false;
-        let decisions = self
+        let stores = Arc::clone(&self.stores);
+        let decided = self
             .intake
-            .engine
-            .cycle_seen_by(now(), &mut |stage| timeline.reach(stage));
+            .cycle(now(), &|tell| stores.each(tell), &mut |stage| timeline.reach(stage));
         timeline.end();
+        let decisions = match decided {
+            Ok(decisions) => decisions,
+            Err(failed) => {
+                self.took(failed.taken);
+                let panic = failed.panic;
+                let task = "scheduler";
+                return if failed.for_good {
+                    Err(Error::Panicked { task, panic })
+                } else {
+                    Ok(())
+                };
+            }
+        };
         let took = timeline.took;
         self.not_before = if took > CHEAP {
             Instant::now() + DISTANCE

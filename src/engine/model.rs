@@ -29,7 +29,7 @@ pub mod volumes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::engine::input::{Counts, GroupKey, Name, Needs, Time};
+use crate::engine::input::{Counts, Event, GroupKey, Name, Needs, Time};
 
 use budget::Budgets;
 use claims::weight_of;
@@ -172,6 +172,20 @@ impl Model {
     #[must_use]
     pub fn gang_of_group(&self, group: &GroupKey) -> Option<GangId> {
         self.gangs.id(group)
+    }
+
+    /// See [`Engine::setbacks`](crate::engine::Engine::setbacks).
+    #[must_use]
+    pub fn setbacks(&self) -> Vec<Event> {
+        let pods = self.retry_at.iter().map(|(at, id)| Event::Unbound {
+            pod: self.tasks[*id].input.pod.uid.clone(),
+            retry_at: Some(*at),
+        });
+        let nodes = self.sharing_at.iter().map(|(at, id)| Event::SharingFailed {
+            node: self.nodes[*id].name.clone(),
+            retry_at: *at,
+        });
+        pods.chain(nodes).collect()
     }
 
     /// No bind or eviction has failed a moment ago.

@@ -5,6 +5,7 @@ mod bounds;
 mod carry;
 mod devices;
 mod events;
+pub mod faults;
 mod growth;
 pub mod holdings;
 mod plain;

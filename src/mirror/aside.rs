@@ -1,4 +1,5 @@
-//! Objects that are set aside: which, and how many of each kind. Those that the model could not even be told of are ignored until they change.
+//! Objects that are set aside: which, and how many of each kind. Those that the model could not even be told of are ignored until they change; pod
+//! groups at which a cycle failed get no places until then.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -8,6 +9,7 @@ use kube::{Resource, ResourceExt};
 use super::bounds::Excess;
 use super::identity::object_key;
 use super::{Change, Object, Problem, StorageObject};
+use crate::engine::input::GroupKey;
 
 /// Which object it is, and in what state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,6 +103,8 @@ pub struct Aside {
     limited: BTreeMap<(&'static str, Box<str>), Excess>,
     /// Those that could not be taken in. They are ignored.
     left_out: BTreeMap<(&'static str, Box<str>), LeftOut>,
+    /// Pod groups for which no place could be looked for. They get none.
+    held_back: BTreeMap<GroupKey, HeldBack>,
     counts: BTreeMap<&'static str, usize>,
     changed: bool,
 }
@@ -114,6 +118,18 @@ struct LeftOut {
     /// It has changed since, and is tried again.
     tried_again: bool,
 }
+
+#[derive(Clone, Copy, Debug, Default)]
+struct HeldBack {
+    /// How often no place could be looked for.
+    times: u32,
+    /// It has changed since, and is tried again.
+    tried_again: bool,
+}
+
+/// What is said of a pod group for which no place could be looked for.
+pub const HELD_BACK: &str =
+    "the scheduler failed when it looked for places for this pod group: set aside until it changes";
 
 /// What is said of an object that could not be taken in.
 pub const LEFT_OUT: &str = "the scheduler failed when it read this object: set aside until it changes";
@@ -143,10 +159,46 @@ impl Aside {
         let limited = limited.map(|(object, excess)| (object, Problem::Excess(*excess).to_string()));
         let left_out = self.left_out.iter().filter(|(_, left_out)| !left_out.tried_again);
         let left_out = left_out.map(|(object, _)| (object, LEFT_OUT.to_owned()));
-        limited.chain(left_out).map(|((kind, key), why)| {
+        let objects = limited.chain(left_out).map(|((kind, key), why)| {
             let (namespace, name) = key.split_once('/').unwrap_or_default();
             (*kind, namespace, name, why)
-        })
+        });
+        let held_back = self.held_back.iter().filter(|(_, held)| !held.tried_again);
+        let held_back = held_back.map(|(key, _)| ("PodGroup", key.namespace(), key.name(), HELD_BACK.to_owned()));
+        objects.chain(held_back)
+    }
+
+    /// From now on a pod group gets no places until it changes; false if it got none already. Whoever follows this mirror tells of it.
+    pub fn hold_back(&mut self, group: &GroupKey) -> bool {
+        if self.holds_back(group) {
+            return false;
+        }
+        let held = self.held_back.entry(group.clone()).or_default();
+        (held.times, held.tried_again) = (held.times + 1, false);
+        self.count("PodGroup", true);
+        true
+    }
+
+    /// Whether a pod group gets no places.
+    #[must_use]
+    pub fn holds_back(&self, group: &GroupKey) -> bool {
+        !self.held_back.is_empty() && self.held_back.get(group).is_some_and(|held| !held.tried_again)
+    }
+
+    /// A pod group that is held back has changed, and is tried again, if that has not been in vain too often.
+    pub fn try_again(&mut self, group: &GroupKey) {
+        let held = self.held_back.get_mut(group);
+        if let Some(held) = held.filter(|held| !held.tried_again && held.times < TRIES) {
+            held.tried_again = true;
+            self.count("PodGroup", false);
+        }
+    }
+
+    /// A pod group is gone.
+    pub fn forget_group(&mut self, group: &GroupKey) {
+        if self.held_back.remove(group).is_some_and(|held| !held.tried_again) {
+            self.count("PodGroup", false);
+        }
     }
 
     /// From now on an object is ignored until it changes.
@@ -203,6 +255,12 @@ impl Aside {
             self.left_out.insert((*kind, key.clone()), left_out.clone());
             if !left_out.tried_again {
                 self.count(kind, true);
+            }
+        }
+        for (group, held) in &before.held_back {
+            self.held_back.insert(group.clone(), *held);
+            if !held.tried_again {
+                self.count("PodGroup", true);
             }
         }
         for kind in before.counts.keys() {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use smol_str::SmolStr;
 
+use super::aside::HELD_BACK;
 use super::identity::object_key;
 use super::repeated::Repeated;
 use super::{Grouping, Mirror, Output, Problem, name, pod, pod_group, priority, slim};
@@ -72,8 +73,20 @@ impl Mirror {
         let own = object_key(key.namespace(), key.name());
         self.aside.limit("PodGroup", &own, group.excess.as_deref().copied());
         let old = self.groups.insert(Arc::clone(group));
-        let before = old.as_ref().or_else(|| self.draft(key));
-        self.group_changed(key, before, Some(group), out);
+        let before = old.as_ref().or_else(|| self.draft(key)).cloned();
+        self.may_be_tried_again(key, before.as_ref(), group);
+        self.group_changed(key, before.as_ref(), Some(group), out);
+    }
+
+    /// A pod group that gets no places gets some again when it asks for something else.
+    fn may_be_tried_again(&mut self, key: &GroupKey, before: Option<&Arc<slim::Group>>, after: &slim::Group) {
+        if !self.aside.holds_back(key) {
+            return;
+        }
+        let asks = |group: &slim::Group| self.read_group(key, group, None);
+        if before.is_some_and(|before| asks(before) != asks(after)) {
+            self.aside.try_again(key);
+        }
     }
 
     pub(super) fn group_deleted(&mut self, group: &slim::Group, out: &mut Output) {
@@ -85,6 +98,7 @@ impl Mirror {
                 draft.group = None;
             }
         });
+        self.aside.forget_group(&group.key);
     }
 
     fn draft(&self, key: &GroupKey) -> Option<&Arc<slim::Group>> {
@@ -119,7 +133,11 @@ impl Mirror {
             &lookups.topologies,
             &mut problems,
         );
-        input.refused = self.refusal(&group.queue, key.namespace());
+        input.refused = if self.aside.holds_back(key) {
+            Some(name(HELD_BACK))
+        } else {
+            self.refusal(&group.queue, key.namespace())
+        };
         if let Some(out) = out {
             for problem in problems {
                 out.reject("PodGroup", key.namespace(), key.name(), problem);
@@ -337,5 +355,8 @@ impl Mirror {
                 }
             }
         });
+        if self.group(group).is_none() {
+            self.aside.forget_group(group);
+        }
     }
 }

@@ -288,8 +288,8 @@ pub const OF_THE_PROCESS: &[Family] = &[
     family(
         Counter,
         "unikai_object_panics_total",
-        &[("component", &["binder", "grouper", "podgroups"])],
-        "Panics while one object was handled, by a fault of ours; it is left out there until it changes.",
+        &[("component", &["binder", "grouper", "podgroups", "scheduler"])],
+        "Panics while one object was handled, or in a cycle, by a fault of ours; the object is left out there until it changes.",
     ),
     family(
         Counter,

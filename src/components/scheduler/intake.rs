@@ -1,7 +1,11 @@
 //! Taking in what changed, so that no object stops the rest: where mirror or engine fails at one, it is set aside, and both are built anew from
 //! everything that is known but for that object.
 //!
-//! What was decided and has not been seen yet is not in the new model. It is waited for before anything else is decided.
+//! A cycle that fails is no object's fault at first: mirror and engine are built anew, and the next cycle decides. If that one fails, too, the pod group
+//! with which it was busy gets no places until it changes. Where there is none to blame, the third failure in a row is for the process to end with.
+//!
+//! What was decided and has not been seen yet is not in the new model. It is waited for before anything else is decided. Whom a failed bind or eviction
+//! holds back is held back in the new model, too.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -10,14 +14,18 @@ use tracing::{error, warn};
 use crate::components::bus::Object;
 use crate::components::panics;
 use crate::engine::Engine;
-use crate::engine::input::{Event, Name, Time};
+use crate::engine::decision::Decisions;
+use crate::engine::input::{Event, GroupKey, Name, Time};
 use crate::engine::model::task::Assumed;
 use crate::engine::policy::Policy;
+use crate::engine::stage::Onlooker;
 use crate::mirror::aside::Identity;
 use crate::mirror::{self, Change, Mirror, Rejection};
 
 /// How long binds and evictions that were under way are waited for at most, in milliseconds. Their requests have given up by then.
 const PATIENCE: i64 = 60_000;
+/// So many cycles may fail in a row with no pod group to blame.
+const FAILURES: u32 = 3;
 
 /// Mirror and engine, and what both need to begin anew.
 pub struct Intake {
@@ -31,6 +39,10 @@ pub struct Intake {
     under_way: Vec<(Name, Assumed)>,
     /// Until when it is waited for.
     patience: Time,
+    /// Cycles that failed since the last one that did not.
+    failed: u32,
+    /// Those of them that were not explained by a pod group.
+    unexplained: u32,
 }
 
 /// What came of a change.
@@ -42,6 +54,18 @@ pub struct Taken {
     pub rejections: Vec<Rejection>,
     /// Objects at which mirror or engine failed.
     pub left_out: Vec<Identity>,
+    /// The pod group that gets no places from now on.
+    pub held_back: Option<GroupKey>,
+}
+
+/// A cycle that failed. Nothing is decided.
+pub struct Failed {
+    /// The text of the panic.
+    pub panic: String,
+    /// What came of building the model anew.
+    pub taken: Taken,
+    /// Another attempt is worth nothing.
+    pub for_good: bool,
 }
 
 /// Everything that is known at present, one change after the other.
@@ -58,6 +82,8 @@ impl Intake {
             policy,
             under_way: Vec::new(),
             patience: Time(0),
+            failed: 0,
+            unexplained: 0,
         }
     }
 
@@ -130,6 +156,53 @@ impl Intake {
         taken
     }
 
+    /// Has the engine decide what can be decided now.
+    ///
+    /// # Errors
+    /// If it panicked.
+    pub fn cycle(&mut self, now: Time, everything: &Everything, onlooker: Onlooker) -> Result<Decisions, Failed> {
+        let mut worked = false;
+        let decided = panics::catch(|| {
+            self.engine.cycle_seen_by(now, &mut |stage| {
+                worked = true;
+                onlooker(stage);
+            })
+        });
+        match decided {
+            Ok(decisions) => {
+                if worked {
+                    (self.failed, self.unexplained) = (0, 0);
+                }
+                Ok(decisions)
+            }
+            Err(panic) => Err(self.cycle_failed(panic, now, everything)),
+        }
+    }
+
+    fn cycle_failed(&mut self, panic: String, now: Time, everything: &Everything) -> Failed {
+        metrics::counter!("unikai_object_panics_total", "component" => "scheduler").increment(1);
+        let serving = panics::catch(|| self.engine.serving()).ok().flatten();
+        let group = serving.as_ref().map(ToString::to_string);
+        error!(
+            error = panic,
+            group, "a cycle of the scheduler failed; the model is built anew"
+        );
+        self.failed += 1;
+        let mut taken = Taken::default();
+        if self.failed > 1 {
+            taken.held_back = serving.filter(|group| self.mirror.aside.hold_back(group));
+        }
+        match &taken.held_back {
+            Some(group) => error!(%group, "the pod group is set aside until it changes"),
+            None => self.unexplained += 1,
+        }
+        let for_good = self.unexplained >= FAILURES;
+        if !for_good {
+            self.begin_anew(now, everything, &mut taken);
+        }
+        Failed { panic, taken, for_good }
+    }
+
     fn attempt(&mut self, change: &Change, now: Time, taken: &mut Taken) -> Result<(), String> {
         let done = catch_unwind(AssertUnwindSafe(|| {
             let output = self.mirror.apply(change);
@@ -152,6 +225,8 @@ impl Intake {
         under_way.append(&mut self.under_way);
         let mut groupings = mirror::Groupings::default();
         quietly(&mut || groupings = self.mirror.groupings());
+        let mut setbacks = Vec::new();
+        quietly(&mut || setbacks = self.engine.setbacks());
         loop {
             let mut mirror = Mirror::new(self.settings.clone());
             mirror.aside.follow(&self.mirror.aside);
@@ -180,6 +255,11 @@ impl Intake {
         if !adopted {
             warn!("pods are without their groups until these are written");
         }
+        quietly(&mut || {
+            for event in setbacks.drain(..) {
+                self.engine.apply(event, now);
+            }
+        });
         taken.told = true;
         self.under_way = under_way;
         self.patience = Time(now.0.saturating_add(PATIENCE));

@@ -17,6 +17,7 @@ impl Session<'_> {
         let mut jobs = self.pending_tree(ActionKind::Allocate);
         jobs.add_lines(self.view(&all), |_| true);
         while let Some(job) = jobs.pop(self.view(&all)) {
+            self.serve(job.gang);
             let tasks = self.model.next_chunk(job.gang, self.now);
             let started = self.runs(job.gang);
             let mark = self.model.mark();

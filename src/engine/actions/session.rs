@@ -81,6 +81,9 @@ impl Hopeless {
     }
 }
 
+/// What the engine keeps from cycle to cycle beside the model.
+type Kept<'a> = (&'a mut Lines, &'a mut Rooms, &'a mut Spots, &'a Cell<Option<GangId>>);
+
 /// A cycle under way.
 pub struct Session<'a> {
     /// The cluster.
@@ -139,13 +142,15 @@ pub struct Session<'a> {
     pub work: Work,
     /// Is told what has been done.
     pub onlooker: Onlooker<'a>,
+    /// The gang that is being served.
+    pub serving: &'a Cell<Option<GangId>>,
 }
 
 impl<'a> Session<'a> {
     /// A cycle on a prepared model.
     pub fn new(
         model: &'a mut Model,
-        (lines, rooms, spots): (&'a mut Lines, &'a mut Rooms, &'a mut Spots),
+        (lines, rooms, spots, serving): Kept<'a>,
         policy: &'a Policy,
         now: Time,
         onlooker: Onlooker<'a>,
@@ -186,7 +191,15 @@ impl<'a> Session<'a> {
             protected_until: Cell::new(None),
             work: Work::default(),
             onlooker,
+            serving,
         }
+    }
+
+    /// A gang's turn has come.
+    pub fn serve(&self, gang: GangId) {
+        self.serving.set(Some(gang));
+        #[cfg(test)]
+        crate::engine::tests::faults::panic_if_told(&self.model.gangs[gang].key);
     }
 
     /// What a tree of jobs looks at.

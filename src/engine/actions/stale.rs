@@ -61,6 +61,7 @@ impl Session<'_> {
             if self.stale_until(id).is_none_or(|until| until > self.now) {
                 continue;
             }
+            self.serve(id);
             let gang = &self.model.gangs[id];
             let mut doomed: Vec<(TaskId, Why)> = Vec::new();
             let single = gang.pod_sets().count() == 1;

@@ -134,6 +134,7 @@ impl Session<'_> {
         let mut jobs = self.line_up(action);
         let mut skips = super::skip::Skips::default();
         while let Some(job) = self.next_preemptor(&mut jobs, action) {
+            self.serve(job.gang);
             let Some(queue) = schedulable_queue(self.model, job.gang) else {
                 continue;
             };

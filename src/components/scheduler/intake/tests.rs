@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 use super::*;
 use crate::api::names::annotation;
 use crate::components::watches::Stores;
-use crate::engine::input::Time;
+use crate::engine::input::{GroupKey, Time};
+use crate::engine::tests::faults::panic_when_served;
+use crate::mirror::aside::HELD_BACK;
 
 const NOW: Time = Time(1_000_000);
 
@@ -189,4 +191,100 @@ fn what_is_known_from_groupings_alone_is_kept() {
     cluster.tell(Object::Pod(read(ungrouped)));
     let model = cluster.intake.engine.model();
     assert!(model.tasks.iter().all(|(_, task)| task.gang.is_some()));
+}
+
+impl Cluster {
+    /// The pods that are bound by the next cycle that does not fail, and what failed before.
+    fn bound_in_the_end(&mut self) -> (Vec<String>, Vec<Failed>) {
+        let mut failures = Vec::new();
+        loop {
+            let decided = self.intake.cycle(NOW, &|tell| self.stores.each(tell), &mut |_| ());
+            match decided {
+                Ok(decisions) => {
+                    let binds = decisions.bind.iter().map(|bind| bind.pod.name.to_string());
+                    return (binds.collect(), failures);
+                }
+                Err(failed) if failed.for_good => return (Vec::new(), failures),
+                Err(failed) => failures.push(failed),
+            }
+        }
+    }
+
+    /// A pod group of this name, and a pod of it.
+    fn submit(&mut self, name: &str, version: usize, preemptibility: &str) {
+        let group = json!({"apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup",
+            "metadata": {"name": name, "namespace": "ns", "uid": name, "resourceVersion": version.to_string()},
+            "spec": {"queue": "q", "minMember": 1, "preemptibility": preemptibility}});
+        self.tell(Object::PodGroup(read(group)));
+        let Object::Pod(pod) = pod(&format!("{name}-pod"), 1, &json!({}), None) else {
+            unreachable!()
+        };
+        let mut pod = (*pod).clone();
+        pod.metadata.annotations = Some([(annotation::POD_GROUP_NAME.to_owned(), name.to_owned())].into());
+        self.tell(Object::Pod(Arc::new(pod)));
+    }
+}
+
+#[test]
+fn a_cycle_that_fails_once_is_done_again_on_a_new_model() {
+    let mut cluster = Cluster::new(8);
+    cluster.submit("odd", 1, "preemptible");
+    panic_when_served(&GroupKey::new("ns", "odd"), 1);
+    let (bound, failures) = cluster.bound_in_the_end();
+    assert_eq!((bound, failures.len()), (vec!["odd-pod".to_owned()], 1));
+    assert_eq!(failures[0].panic, "the fault");
+    assert!(failures[0].taken.held_back.is_none());
+    assert_eq!(cluster.aside(), 0);
+}
+
+#[test]
+fn a_pod_group_at_which_cycles_fail_is_set_aside_until_it_changes_and_the_rest_goes_on() {
+    let mut cluster = Cluster::new(8);
+    let odd = GroupKey::new("ns", "odd");
+    cluster.submit("odd", 1, "preemptible");
+    cluster.submit("other", 1, "preemptible");
+    panic_when_served(&odd, 2);
+    let (bound, mut failures) = cluster.bound_in_the_end();
+    assert_eq!((bound, failures.len()), (vec!["other-pod".to_owned()], 2));
+    assert_eq!(failures.remove(1).taken.held_back, Some(odd.clone()));
+    let all: Vec<_> = cluster.intake.mirror.aside.all().collect();
+    assert_eq!(all, [("PodGroup", "ns", "odd", HELD_BACK.to_owned())]);
+
+    cluster.submit("odd", 2, "preemptible");
+    assert_eq!(cluster.bound(), Vec::<String>::new(), "it asks for the same as before");
+    cluster.submit("odd", 3, "non-preemptible");
+    assert_eq!((cluster.aside(), cluster.bound()), (0, vec!["odd-pod".to_owned()]));
+}
+
+#[test]
+fn a_pod_group_that_fails_again_and_again_is_not_tried_for_ever() {
+    let mut cluster = Cluster::new(8);
+    panic_when_served(&GroupKey::new("ns", "odd"), u32::MAX);
+    let mut failures = Vec::new();
+    for version in 1..8 {
+        let preemptibility = ["preemptible", "non-preemptible"][version % 2];
+        cluster.submit("odd", version, preemptibility);
+        failures.push(cluster.bound_in_the_end().1.len());
+    }
+    assert_eq!(failures, [2, 2, 2, 0, 0, 0, 0]);
+    assert_eq!(cluster.aside(), 1);
+}
+
+#[test]
+fn whoever_is_held_back_after_a_failure_is_so_in_a_new_model() {
+    let mut cluster = Cluster::new(1);
+    cluster.tell(pod("first", 1, &json!({}), None));
+    assert_eq!(cluster.bound(), ["first"]);
+    let later = Time(NOW.0 + 30_000);
+    let unbound = Event::Unbound {
+        pod: "first".into(),
+        retry_at: Some(later),
+    };
+    cluster.intake.tell(unbound, NOW, &|tell| cluster.stores.each(tell));
+    cluster.tell(pod("poison", 1, &json!({}), Some("the fault")));
+    assert_eq!(cluster.bound(), Vec::<String>::new());
+    let wakes = cluster.intake.engine.next_wakeup(NOW);
+    assert_eq!(wakes.map(|(at, _)| at), Some(later));
+    let binds = cluster.intake.engine.cycle(later).bind;
+    assert_eq!(binds.len(), 1);
 }
