@@ -354,7 +354,7 @@ impl Grouper {
             grouped.subgroup = entry.subgroup.clone().or(grouped.subgroup);
         }
         self.book.assign(&member.uid, key.clone(), grouped.subgroup.clone());
-        let group = self.desk.desire(&key, &grouped.group);
+        let group = self.desk.desire(&key, &grouped.group, &self.book);
         debug!(ns = %key.namespace(), name = pod.metadata.name, gang = %key.name(), "pod grouped");
         if !pods::is_bound(pod) || !desk::is_placed(pod, grouped.subgroup.as_deref()) {
             self.desk.mark_late(member);

@@ -155,6 +155,13 @@ impl Book {
         self.members.contains_key(group)
     }
 
+    /// Whether a pod of the group is on a node.
+    pub fn runs(&self, group: &GroupKey) -> bool {
+        let uids = self.members.get(group).into_iter().flatten();
+        let mut pods = uids.filter_map(|uid| Some(&self.pods.get(uid)?.pod));
+        pods.any(|pod| pods::is_bound(pod) && !pods::is_finished(pod))
+    }
+
     /// All pods, in order of creation.
     pub fn waiting(&self) -> Vec<Member> {
         let created = |entry: &Entry| entry.pod.metadata.creation_timestamp.as_ref().map(|time| time.0);

@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
 use super::book::{Book, Entry, Member};
-use super::merge::{merge, set_times};
+use super::merge::{merge, set_times, stay_preemptible};
 use crate::api::PodGroup;
 use crate::api::names::{annotation, label, object, reason};
 use crate::components::agenda::Agenda;
@@ -26,6 +26,7 @@ use crate::components::retry::{Backoff, Failure, failure};
 use crate::components::turns::Turn;
 use crate::components::watches::Stores;
 use crate::components::{Context, pods};
+use crate::mirror::priority::Classes;
 
 /// A PodGroup is written this long after there is something to write: long enough that the bindings of the same burst are under
 /// way.
@@ -93,14 +94,22 @@ impl Desk {
     }
 
     /// A workload wants this group. Returns the group as it is going to be: what exists keeps its queue.
-    pub fn desire(&mut self, key: &GroupKey, desired: &PodGroup) -> Arc<PodGroup> {
+    pub fn desire(&mut self, key: &GroupKey, desired: &PodGroup, book: &Book) -> Arc<PodGroup> {
         let existing = self.existing(key);
         let earlier = self.wishes.get(key).and_then(|wish| wish.desired.clone());
-        let merged = merge(
-            existing.as_deref().or(earlier.as_ref()),
-            desired,
-            &self.context.settings,
-        );
+        let before = existing.as_deref().or(earlier.as_ref());
+        let mut merged = merge(before, desired, &self.context.settings);
+        if self.stays_preemptible(key, &mut merged, before, book) {
+            self.bus.events.send(Note {
+                subject: Subject::PodGroup(key.clone()),
+                severity: Severity::Warning,
+                reason: reason::CHANGE_IGNORED,
+                message: "pods of the group are bound: it stays preemptible, with the priority class that it had"
+                    .to_owned(),
+                source: object::GROUPER_EVENT_SOURCE.to_owned(),
+                annotations: BTreeMap::new(),
+            });
+        }
         self.wishes.entry(key.clone()).or_default().desired = Some(merged.clone());
         // With KAI's full trail, bindings wait until the group is there.
         let awaited = self.context.settings.sharing.always_bind_requests;
@@ -217,6 +226,26 @@ impl Desk {
         Some(write)
     }
 
+    /// Lets a group whose pods run stay preemptible. Whether it would not have.
+    fn stays_preemptible(&self, key: &GroupKey, group: &mut PodGroup, before: Option<&PodGroup>, book: &Book) -> bool {
+        let asks = |group: &PodGroup| {
+            (
+                group.spec.preemptibility.clone(),
+                group.spec.priority_class_name.clone(),
+            )
+        };
+        let Some(before) = before.filter(|before| asks(before) != asks(group) && book.runs(key)) else {
+            return false;
+        };
+        let mut classes = Classes::default();
+        self.stores
+            .priority_classes
+            .list()
+            .iter()
+            .for_each(|class| classes.put(class));
+        stay_preemptible(group, before, &classes)
+    }
+
     fn existing(&self, key: &GroupKey) -> Option<Arc<PodGroup>> {
         let written = self.wishes.get(key).and_then(|wish| wish.written.clone());
         written.or_else(|| self.stores.pod_groups.get(key.namespace(), key.name()))
@@ -252,10 +281,12 @@ impl Desk {
         if !self.context.is_leading() {
             return None;
         }
-        let (existing, target) = self.target(key)?;
+        let (existing, mut target) = self.target(key)?;
         if existing.is_none() && !book.has_members(key) {
             return None;
         }
+        // It may have been bound since the wish.
+        self.stays_preemptible(key, &mut target, existing.as_deref(), book);
         let key = key.clone();
         let api: Api<PodGroup> = Api::namespaced(self.context.writes.clone(), key.namespace());
         let write = async move {

@@ -1,14 +1,16 @@
 //! What becomes of a pod group that exists when its workload asks for something else.
 //!
-//! The queue, the node pool and what administrators set by hand stay; the rest follows the workload. Labels and annotations are
-//! added or replaced, never removed.
+//! The queue, the node pool and what administrators set by hand stay; the rest follows the workload, but that nobody whose pods run
+//! becomes non-preemptible. Labels and annotations are added or replaced, never removed.
 
 use std::collections::BTreeMap;
 
 use crate::api::PodGroup;
 use crate::api::names::annotation;
+use crate::api::pod_group::PodGroupSpec;
 use crate::components::Settings;
 use crate::components::bus::Times;
+use crate::mirror::priority::{Classes, preemptible};
 
 /// The pod group as it should be: `desired` laid over `existing`.
 #[must_use]
@@ -58,6 +60,22 @@ pub fn merge(existing: Option<&PodGroup>, desired: &PodGroup, settings: &Setting
     drop_empty(&mut merged.metadata.labels);
     drop_empty(&mut merged.metadata.annotations);
     merged
+}
+
+/// Workloads whose pods run already get no protection from eviction by asking for it: they may hold more than their queue's quota by then. Whether
+/// the group would have got it; it keeps its class and preemptibility instead.
+pub fn stay_preemptible(merged: &mut PodGroup, existing: &PodGroup, classes: &Classes) -> bool {
+    let (after, before) = (&mut merged.spec, &existing.spec);
+    let may_be_victim = |spec: &PodGroupSpec| {
+        let priority = classes.resolve(spec.priority_class_name.as_deref());
+        preemptible(spec.preemptibility.as_deref(), priority)
+    };
+    let gains = may_be_victim(before) && !may_be_victim(after);
+    if gains {
+        after.priority_class_name.clone_from(&before.priority_class_name);
+        after.preemptibility.clone_from(&before.preemptibility);
+    }
+    gains
 }
 
 /// Writes the scheduler's timestamps into the group's annotations.

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
@@ -78,18 +79,20 @@ impl Lab {
     /// Waits for the event that says that changes of a pod are ignored.
     async fn told_that_changes_are_ignored(&self, pod: &str) {
         eventually("an event says that the change is ignored", async || {
-            let api: Api<Event> = Api::namespaced(self.client.clone(), TEAM);
-            let events = api.list(&ListParams::default()).await.map_err(|e| e.to_string())?;
-            let told = |event: &Event| {
-                event.reason.as_deref() == Some("ChangeIgnored") && event.involved_object.name.as_deref() == Some(pod)
-            };
-            events
-                .iter()
-                .any(told)
-                .then_some(())
-                .ok_or_else(|| "no event".to_owned())
+            self.is_told_that_changes_are_ignored(pod).await
         })
         .await;
+    }
+
+    /// Whether there is an event that says that changes of an object are ignored.
+    async fn is_told_that_changes_are_ignored(&self, name: &str) -> Result<(), String> {
+        let api: Api<Event> = Api::namespaced(self.client.clone(), TEAM);
+        let events = api.list(&ListParams::default()).await.map_err(|e| e.to_string())?;
+        let told = |event: &Event| {
+            event.reason.as_deref() == Some("ChangeIgnored") && event.involved_object.name.as_deref() == Some(name)
+        };
+        let told = events.iter().any(told);
+        told.then_some(()).ok_or_else(|| "no event".to_owned())
     }
 
     async fn finds_no_place(&self, pod: Value) {
@@ -251,5 +254,51 @@ async fn a_pod_that_goes_while_its_bind_is_being_concluded_leaves_no_gpu_behind(
     lab.runs("brief").await;
     lab.delete_pod("brief").await;
     lab.nothing_left().await;
+    operator.assert_no_errors();
+}
+
+/// A job of one pod that asks for so many GPUs in a queue.
+fn job(name: &str, gpus: u32, queue: &str) -> Value {
+    let pod = pod(name, gpus);
+    let labels = json!({"kai.scheduler/queue": queue});
+    json!({
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"name": name, "namespace": TEAM, "labels": labels},
+        "spec": {"template": {"metadata": {"labels": labels}, "spec": pod["spec"]}},
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_whose_pods_run_gets_them_no_protection_from_reclaim() {
+    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 4)]).await;
+    lab.apply(&limited("owed", 4)).await;
+    let nothing = limited("greedy", 0).replace("quota: 0, limit: 0", "quota: 0, limit: -1");
+    lab.apply(&nothing).await;
+    let operator = lab.replica_with("one", SHARING).await;
+    let mut greedy = job("greedy", 4, "greedy");
+    greedy["spec"]["template"]["spec"]["restartPolicy"] = json!("Never");
+    lab.create(greedy).await.unwrap();
+    let runs = lab.all_run("greedy", 1).await.remove(0);
+    let group = runs.annotations()["pod-group-name"].clone();
+
+    let jobs: Api<Job> = Api::namespaced(lab.client.clone(), TEAM);
+    let labels = json!({"kai.scheduler/preemptibility": "non-preemptible", "priorityClassName": "inference", "kai.scheduler/queue": "owed"});
+    let patch = Patch::Merge(json!({"metadata": {"labels": labels}}));
+    jobs.patch("greedy", &PatchParams::default(), &patch).await.unwrap();
+    let mut touched = 0;
+    eventually("an event says that the change is ignored", async || {
+        // What owners say is believed for a while; a pod that changes is grouped anew.
+        touched += 1;
+        lab.write(
+            &runs.name_any(),
+            json!({"annotations": {"touched": touched.to_string()}}),
+        )
+        .await;
+        lab.is_told_that_changes_are_ignored(&group).await
+    })
+    .await;
+
+    lab.create(in_queue(pod("owed", 4), "owed")).await.unwrap();
+    lab.runs("owed").await;
     operator.assert_no_errors();
 }

@@ -53,7 +53,7 @@ impl Lab {
     }
 
     /// Waits until the pods whose names begin so all run, and returns them.
-    async fn all_run(&self, prefix: &str, count: usize) -> Vec<Pod> {
+    pub async fn all_run(&self, prefix: &str, count: usize) -> Vec<Pod> {
         eventually(&format!("{count} pods {prefix}… run"), async || {
             let mut pods = self.all_pods().await;
             pods.retain(|pod| pod.name_any().starts_with(prefix));

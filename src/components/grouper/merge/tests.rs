@@ -90,6 +90,28 @@ fn labels_and_annotations_are_added_and_replaced_never_removed() {
 }
 
 #[test]
+fn a_group_whose_pods_run_does_not_become_non_preemptible() {
+    let class = json!({"metadata": {"name": "high"}, "value": 100});
+    let mut classes = Classes::default();
+    classes.put(&serde_json::from_value(class).unwrap());
+    let becomes = |before: Value, after: Value| {
+        let (before, mut group) = (group(json!({"spec": before})), group(json!({"spec": after})));
+        let ignored = stay_preemptible(&mut group, &before, &classes);
+        assert_eq!(ignored, group.spec == before.spec);
+        ignored
+    };
+    let says = |says: &str| json!({"preemptibility": says, "priorityClassName": "high"});
+    assert!(becomes(says("preemptible"), says("non-preemptible")));
+    assert!(becomes(says("preemptible"), json!({"priorityClassName": "high"})));
+    assert!(becomes(
+        json!({"priorityClassName": "train"}),
+        json!({"priorityClassName": "high"})
+    ));
+    assert!(!becomes(says("non-preemptible"), says("preemptible")));
+    assert!(!becomes(json!({"priorityClassName": "train"}), says("preemptible")));
+}
+
+#[test]
 fn merging_twice_changes_nothing() {
     let desired = group(json!({
         "metadata": {"name": "g", "labels": {"a": "1"}, "annotations": {"b": "2"}},
