@@ -19,19 +19,19 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use actions::session::Session;
-use actions::victims::probe::Spots;
-use actions::victims::room::Rooms;
+use actions::victims::capacity::CapacityTables;
+use actions::victims::probe::NodeScratch;
 use decision::{Decisions, Detail, GroupReport, ReasonCode, Stray};
 use explain::report::{Findings, report};
 use fairshare::divide::divide_tree;
-use fairshare::lines::Lines;
+use fairshare::sorted::SortedPodGroups;
 use fairshare::tree::schedulable_queue;
 use input::{Counts, Event, GroupKey, Name, PodRef, Time};
 use model::Model;
-use model::ids::{GangId, TaskId};
-use model::task::{Assumed, Status};
+use model::ids::{PodGroupId, PodId};
+use model::pod::{Assumed, Status};
 use policy::{ActionKind, Policy};
-use stage::{Onlooker, Stage};
+use stage::{Observer, Stage};
 
 /// Why the engine wants to be asked again at some instant although nothing changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,20 +52,20 @@ pub enum WakeReason {
 pub struct Engine {
     policy: Policy,
     model: Model,
-    lines: Lines,
+    sorted: SortedPodGroups,
     /// How much room there is.
-    rooms: Rooms,
-    spots: Spots,
+    capacity: CapacityTables,
+    node_scratch: NodeScratch,
     /// What was last reported about each gang.
-    reported: BTreeMap<GangId, Reported>,
+    reported: BTreeMap<PodGroupId, Reported>,
     /// Pods last told of as strays: as whom, and what was said.
-    strays: BTreeMap<TaskId, (PodRef, String)>,
+    strays: BTreeMap<PodId, (PodRef, String)>,
     /// Gangs that are broken.
-    stale: BTreeSet<GangId>,
+    stale: BTreeSet<PodGroupId>,
     /// Instants at which something ends that holds decisions back.
     wake: BTreeSet<(Time, WakeReason)>,
     /// The gang that the cycle under way is busy with.
-    serving: Cell<Option<GangId>>,
+    serving: Cell<Option<PodGroupId>>,
     /// Victims are searched step by step, as the search is defined.
     #[cfg(test)]
     plainly: bool,
@@ -77,7 +77,7 @@ pub struct Engine {
 #[derive(Debug)]
 struct Reported {
     report: GroupReport,
-    /// See [`Gang::changed`](model::gang::Gang::changed); 0 if the words must be found anew.
+    /// See [`PodGroup::changed`](model::pod_group::PodGroup::changed); 0 if the words must be found anew.
     changed: u64,
     findings: Findings,
 }
@@ -90,9 +90,9 @@ impl Engine {
         Self {
             policy,
             model,
-            lines: Lines::default(),
-            rooms: Rooms::default(),
-            spots: Spots::new(),
+            sorted: SortedPodGroups::default(),
+            capacity: CapacityTables::default(),
+            node_scratch: NodeScratch::new(),
             reported: BTreeMap::new(),
             strays: BTreeMap::new(),
             stale: BTreeSet::new(),
@@ -109,7 +109,7 @@ impl Engine {
     pub fn set_policy(&mut self, policy: Policy) {
         self.policy = policy;
         self.model.settings_changed(self.policy.stuck_after);
-        self.lines.clear(&mut self.model);
+        self.sorted.clear(&mut self.model);
         self.reported.values_mut().for_each(|known| known.changed = 0);
     }
 
@@ -129,8 +129,8 @@ impl Engine {
         self.cycle_seen_by(now, &mut |_| ())
     }
 
-    /// The same, telling an onlooker what has been done.
-    pub fn cycle_seen_by(&mut self, now: Time, onlooker: Onlooker) -> Decisions {
+    /// The same, telling an observer what has been done.
+    pub fn cycle_seen_by(&mut self, now: Time, observer: Observer) -> Decisions {
         let mut decisions = Decisions::default();
         self.model.pass_time(now);
         while let Some(&(at, _)) = self.wake.first()
@@ -146,12 +146,17 @@ impl Engine {
         self.wake.clear();
         self.serving.set(None);
         self.model.prepare(&self.policy);
-        onlooker(Stage::Prepared);
+        observer(Stage::Prepared);
         let k = self.k_value();
         divide_tree(&mut self.model, k);
-        onlooker(Stage::Divided);
-        let kept = (&mut self.lines, &mut self.rooms, &mut self.spots, &self.serving);
-        let mut session = Session::new(&mut self.model, kept, &self.policy, now, onlooker);
+        observer(Stage::Divided);
+        let kept = (
+            &mut self.sorted,
+            &mut self.capacity,
+            &mut self.node_scratch,
+            &self.serving,
+        );
+        let mut session = Session::new(&mut self.model, kept, &self.policy, now, observer);
         #[cfg(test)]
         {
             session.plainly = self.plainly;
@@ -160,7 +165,7 @@ impl Engine {
         for &action in &self.policy.actions {
             match action {
                 ActionKind::StaleGangEviction => session.evict_stale(&mut self.stale),
-                // Nobody waits, and the lines were left as they are.
+                // No pod is pending, so the sorted pod groups were not brought up to date.
                 _ if session.model.pending.is_empty() => {}
                 ActionKind::Allocate => session.allocate(),
                 ActionKind::Consolidation | ActionKind::Reclaim | ActionKind::Preempt => {
@@ -168,11 +173,11 @@ impl Engine {
                 }
             }
             session.serving.set(None);
-            (session.onlooker)(Stage::Ended(action));
+            (session.observer)(Stage::Ended(action));
         }
         let spared = session.spare_at_last();
-        for &gang in &self.stale {
-            if let Some(until) = session.stale_until(gang).filter(|until| *until > now) {
+        for &pod_group in &self.stale {
+            if let Some(until) = session.stale_until(pod_group).filter(|until| *until > now) {
                 self.wake.insert((until, WakeReason::StaleGang));
             }
         }
@@ -186,7 +191,7 @@ impl Engine {
         Self::tell(&mut self.reported, &session, &findings, &mut decisions);
         session.serving.set(None);
         session.finish(&mut decisions);
-        (session.onlooker)(Stage::Finished);
+        (session.observer)(Stage::Finished);
         self.tell_of_strays(&mut decisions);
         // Whom somebody else was spared for may have room now.
         self.model.dirty = !decisions.evict.is_empty() || (spared && !decisions.bind.is_empty());
@@ -211,18 +216,18 @@ impl Engine {
     /// Pods of which something is decided that the API server does not show yet, and what.
     #[must_use]
     pub fn under_way(&self) -> Vec<(Name, Assumed)> {
-        let assumed = self.model.tasks.iter().map(|(_, task)| task);
-        let assumed = assumed.filter(|task| task.assumed != Assumed::Nothing);
+        let assumed = self.model.pods.iter().map(|(_, pod)| pod);
+        let assumed = assumed.filter(|pod| pod.assumed != Assumed::Nothing);
         assumed
-            .map(|task| (task.input.pod.uid.clone(), task.assumed.clone()))
+            .map(|pod| (pod.input.pod.uid.clone(), pod.assumed.clone()))
             .collect()
     }
 
     /// The pod group with which a cycle was busy that did not come to its end.
     #[must_use]
     pub fn serving(&self) -> Option<GroupKey> {
-        let gang = self.serving.get()?;
-        Some(self.model.gangs[gang].key.clone())
+        let pod_group = self.serving.get()?;
+        Some(self.model.pod_groups[pod_group].key.clone())
     }
 
     /// What still holds pods and nodes back because a bind, an eviction or a reservation failed, as another engine can be told of it.
@@ -234,7 +239,7 @@ impl Engine {
     /// Whether that of a pod is shown by now, or the pod is gone.
     #[must_use]
     pub fn shows(&self, pod: &str, assumed: &Assumed) -> bool {
-        let status = self.model.tasks.id(pod).map(|id| self.model.tasks[id].state.status);
+        let status = self.model.pods.id(pod).map(|id| self.model.pods[id].state.status);
         status.is_none_or(|status| match assumed {
             Assumed::Nothing => true,
             Assumed::Bound => !matches!(status, Status::Pending | Status::Gated),
@@ -257,19 +262,22 @@ impl Engine {
 
     /// Reports on gangs that wait, where the report is new, and on those that no longer do.
     fn tell(
-        reported: &mut BTreeMap<GangId, Reported>,
+        reported: &mut BTreeMap<PodGroupId, Reported>,
         session: &Session,
-        findings: &BTreeMap<GangId, Findings>,
+        findings: &BTreeMap<PodGroupId, Findings>,
         decisions: &mut Decisions,
     ) {
         let nothing = Findings::default();
-        for &gang in &session.model.pending {
-            session.serving.set(Some(gang));
-            let standing = Self::standing_reason(session, gang);
-            let findings = standing.as_ref().or_else(|| findings.get(&gang)).unwrap_or(&nothing);
-            let changed = session.model.gangs[gang].changed;
-            let known = reported.get(&gang);
-            let words = || report(session.model, session.policy, gang, findings);
+        for &pod_group in &session.model.pending {
+            session.serving.set(Some(pod_group));
+            let standing = Self::standing_reason(session, pod_group);
+            let findings = standing
+                .as_ref()
+                .or_else(|| findings.get(&pod_group))
+                .unwrap_or(&nothing);
+            let changed = session.model.pod_groups[pod_group].changed;
+            let known = reported.get(&pod_group);
+            let words = || report(session.model, session.policy, pod_group, findings);
             if let Some(known) = known.filter(|known| known.changed == changed && known.findings == *findings) {
                 debug_assert!(words().as_ref() == Some(&known.report), "{:?}", known.report);
                 continue;
@@ -280,7 +288,7 @@ impl Engine {
             }
             let findings = findings.clone();
             reported.insert(
-                gang,
+                pod_group,
                 Reported {
                     report,
                     changed,
@@ -291,10 +299,10 @@ impl Engine {
         let over: Vec<_> = reported
             .keys()
             .copied()
-            .filter(|gang| !session.model.pending.contains(gang))
+            .filter(|pod_group| !session.model.pending.contains(pod_group))
             .collect();
-        for gang in over {
-            if let Some(known) = reported.remove(&gang) {
+        for pod_group in over {
+            if let Some(known) = reported.remove(&pod_group) {
                 decisions.cleared.push(known.report.group);
             }
         }
@@ -308,20 +316,23 @@ impl Engine {
     fn tell_of_strays(&mut self, decisions: &mut Decisions) {
         let mut now = BTreeMap::new();
         for &id in &self.model.strays {
-            let task = &self.model.tasks[id].input;
-            let gang = self.model.gangs_of(id).and_then(|gang| gang.input.as_ref());
-            let (Some(gang), Some(named)) = (gang, &task.sub_group) else {
+            let pod = &self.model.pods[id].input;
+            let pod_group = self
+                .model
+                .pod_group_of(id)
+                .and_then(|pod_group| pod_group.input.as_ref());
+            let (Some(pod_group), Some(named)) = (pod_group, &pod.sub_group) else {
                 continue;
             };
-            let prefix = if gang.back_off {
+            let prefix = if pod_group.back_off {
                 format!("Node-Pool '{}': ", self.policy.node_pool)
             } else {
                 String::new()
             };
-            let group = &gang.key;
+            let group = &pod_group.key;
             let message =
                 format!("{prefix}Pod references subgroup \"{named}\", which does not exist in PodGroup {group}");
-            now.insert(id, (self.model.tasks[id].input.pod.clone(), message));
+            now.insert(id, (self.model.pods[id].input.pod.clone(), message));
         }
         let before = std::mem::replace(&mut self.strays, now);
         for (id, (pod, _)) in &before {
@@ -342,15 +353,15 @@ impl Engine {
     }
 
     /// What keeps a gang from being tried at all.
-    fn standing_reason(session: &Session, gang: GangId) -> Option<Findings> {
-        let entry = &session.model.gangs[gang];
+    fn standing_reason(session: &Session, pod_group: PodGroupId) -> Option<Findings> {
+        let entry = &session.model.pod_groups[pod_group];
         let input = entry.input.as_ref()?;
         let name = &input.queue;
         let mut findings = Findings::default();
         if let Some(what) = &entry.broken {
             let message = format!("The sub-groups contradict each other: {what}");
             findings.add(ReasonCode::PodSchedulingErrors, message, Detail::Text);
-        } else if schedulable_queue(session.model, gang).is_none() {
+        } else if schedulable_queue(session.model, pod_group).is_none() {
             let message = explain::queue::closed(session.model, entry.queue, name);
             findings.add(ReasonCode::QueueDoesNotExist, message, Detail::Text);
         } else if let Some(why) = &input.refused {

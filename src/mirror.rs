@@ -29,6 +29,7 @@ mod links;
 pub mod needs;
 pub mod node;
 pub mod numa;
+pub mod packed;
 pub mod pod;
 pub mod pod_group;
 pub mod policy;
@@ -39,7 +40,6 @@ mod repeated;
 pub mod requests;
 mod settings;
 pub mod shard;
-pub mod slim;
 pub mod volumes;
 
 use std::fmt;
@@ -68,13 +68,13 @@ pub use volumes::StorageObject;
 #[derive(Clone, Debug)]
 pub enum Object {
     /// A pod, of any scheduler.
-    Pod(Arc<slim::Pod>),
+    Pod(Arc<packed::Pod>),
     /// A node, of any shard.
     Node(Arc<Node>),
     /// A queue, of any shard.
     Queue(Arc<Queue>),
     /// A pod group, of any shard.
-    PodGroup(Arc<slim::Group>),
+    PodGroup(Arc<packed::Group>),
     /// A bind request.
     BindRequest(Arc<BindRequest>),
     /// A priority class.
@@ -222,11 +222,11 @@ pub enum Problem {
 /// The join of Kubernetes objects into engine events, for one shard.
 pub struct Mirror {
     settings: Settings,
-    pods: Registry<Arc<slim::Pod>>,
+    pods: Registry<Arc<packed::Pod>>,
     nodes: Table<Box<str>, NodeInput>,
     queues: Table<Box<str>, QueueInput>,
     /// Pod groups as the API server shows them.
-    groups: Registry<Arc<slim::Group>>,
+    groups: Registry<Arc<packed::Group>>,
     /// Pod groups as the grouper is about to write them.
     drafts: Registry<Box<groups::Draft>>,
     memberships: Table<Box<str>, pod::Membership>,
@@ -380,7 +380,7 @@ impl Mirror {
 
     /// A pod as it is known.
     #[must_use]
-    pub fn pod(&self, pod: &PodRef) -> Option<&slim::Pod> {
+    pub fn pod(&self, pod: &PodRef) -> Option<&packed::Pod> {
         let known = self.pods.get(&object_key(&pod.namespace, &pod.name)).map(Arc::as_ref);
         known.filter(|known| known.pod.uid == pod.uid)
     }
@@ -392,12 +392,12 @@ impl Mirror {
         self.claims.given(pod.map(Arc::as_ref), &bind.claims)
     }
 
-    fn pod_applied(&mut self, pod: &Arc<slim::Pod>, out: &mut Output) {
+    fn pod_applied(&mut self, pod: &Arc<packed::Pod>, out: &mut Output) {
         let (key, uid) = (&*pod.key, &*pod.pod.uid);
         if !pod.is_identified() {
             return out.reject("Pod", &pod.pod.namespace, &pod.pod.name, Problem::NoIdentity);
         }
-        if pod.phase == slim::Phase::Failed {
+        if pod.phase == packed::Phase::Failed {
             return self.pod_deleted(pod, out);
         }
         let mut old = self.pods.get(key).cloned();
@@ -428,7 +428,7 @@ impl Mirror {
         }
     }
 
-    fn pod_deleted(&mut self, pod: &slim::Pod, out: &mut Output) {
+    fn pod_deleted(&mut self, pod: &packed::Pod, out: &mut Output) {
         if !pod.is_identified() {
             return;
         }
@@ -448,7 +448,7 @@ impl Mirror {
         }
     }
 
-    fn read_pod(&self, pod: &Arc<slim::Pod>, out: Option<&mut Output>) -> PodInput {
+    fn read_pod(&self, pod: &Arc<packed::Pod>, out: Option<&mut Output>) -> PodInput {
         let request = self
             .requests
             .of(&pod.key, &pod.pod.uid, |node| self.nodes.contains_key(node));
@@ -488,7 +488,7 @@ impl Mirror {
     }
 
     /// A bound pod belongs to a group whatever it says of itself: to the one that the grouper found if it names none that there is, and be it one of its own.
-    fn belong(&self, pod: &slim::Pod, membership: Option<&pod::Membership>, input: &mut PodInput) {
+    fn belong(&self, pod: &packed::Pod, membership: Option<&pod::Membership>, input: &mut PodInput) {
         if pod.node.is_none() || input.foreign {
             return;
         }

@@ -7,14 +7,14 @@ use unikai::engine::policy::Policy;
 use super::objects::{GPUS_PER_NODE, NOW, name, node, queue, workload};
 use super::{counts, ms, timed};
 
-/// Jobs that wait beside a full cluster.
+/// Pod groups that wait beside a full cluster.
 struct Waiting {
     jobs: usize,
     pods: usize,
     gpus: i64,
 }
 
-/// What waits in queue 1 while single-GPU jobs of queue 0 hold the whole cluster.
+/// What waits in queue 1 while single-GPU pod groups of queue 0 hold the whole cluster.
 pub struct Eviction {
     /// What it is called.
     pub name: &'static str,

@@ -59,7 +59,7 @@ fn memory() -> f64 {
     pages.unwrap_or(0.0) * 4096.0 / f64::from(1 << 20)
 }
 
-/// Fills an empty cluster with single-GPU pods in gangs of `gang`, then runs a cycle without changes, then adds a pod
+/// Fills an empty cluster with single-GPU pods in pod groups of `gang`, then runs a cycle without changes, then adds a pod
 /// more than fits and takes it away again, ten times.
 fn measure(shape: &str, nodes: usize, gang: usize, queues: usize) {
     let before = memory();

@@ -12,7 +12,7 @@ pub const GPUS_PER_NODE: usize = 8;
 /// The instant of everything.
 pub const NOW: Time = Time(1_767_225_600_000);
 
-/// Nodes, queues below one root, and single-GPU pods in gangs of `gang` for all GPUs.
+/// Nodes, queues below one root, and single-GPU pods in pod groups of `gang` for all GPUs.
 pub fn cluster(nodes: usize, gang: usize, queues: usize) -> Vec<Event> {
     let mut events: Vec<Event> = (0..nodes).map(|i| Event::Node(Box::new(node(i)))).collect();
     events.push(Event::Queue(Box::new(queue("root", None))));

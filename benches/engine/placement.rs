@@ -1,4 +1,4 @@
-//! The shapes of kube-scheduler's own benchmark (`scheduler_perf`), engine only: pods with and without relations to one another, and gangs.
+//! The shapes of kube-scheduler's own benchmark (`scheduler_perf`), engine only: pods with and without relations to one another, and pod groups.
 //! Pods that are there from the start are placed by a cycle of their own.
 
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub struct Placement {
     pub name: &'static str,
     /// Pods that are there from the start, for so many nodes.
     there: fn(nodes: usize) -> usize,
-    /// (gangs, pods of each) to place, for so many nodes.
+    /// (pod groups, pods of each) to place, for so many nodes.
     gangs: fn(nodes: usize) -> (usize, usize),
     /// What makes the pods special.
     kind: Kind,
@@ -180,7 +180,7 @@ fn node(at: usize) -> NodeInput {
     }
 }
 
-/// A gang of `size` pods of 100 milli-cores.
+/// A pod group of `size` pods of 100 milli-cores.
 fn workload(prefix: &str, kind: Kind, size: usize, first: usize) -> Vec<Event> {
     let mut events = objects::workload(prefix, size, 1, first);
     for event in &mut events {

@@ -106,7 +106,7 @@ pub struct Settings {
 impl Settings {
     /// The namespaces where pods are let be.
     #[must_use]
-    pub fn let_be(&self) -> [&str; 2] {
+    pub fn exempt_namespaces(&self) -> [&str; 2] {
         ["kube-system", &self.namespace]
     }
 }

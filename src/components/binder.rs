@@ -2,21 +2,21 @@
 //!
 //! A plain pod costs one request, the Binding, which also writes its annotations. The pod's UID goes with every request, so that a
 //! re-created pod of the same name is never touched. A request whose fate is not known is looked up before it is sent again.
-//! A pod that needs more takes a [`course`], which is written down as a bind request first; bind requests that are found (left by a
+//! A pod that needs more is bound in several steps ([`multi_step`]), which is written down as a bind request first; bind requests that are found (left by a
 //! process that died, or made by others) are gone through in the same way. What fails is undone, told in an event, and to the
 //! scheduler.
 
 mod attempt;
 mod audit;
-mod chores;
 mod claims;
-mod course;
+mod cleanup;
 mod evictions;
 mod failures;
 mod fraction;
 mod groups;
 mod intent;
 mod limit;
+mod multi_step;
 mod notes;
 mod requests;
 mod reservation;
@@ -38,8 +38,8 @@ use tracing::{Instrument, debug, error, info, info_span};
 
 use crate::api::BindRequest;
 use crate::components::bus::{
-    Bind, BindOrder, BindSeen, Bus, Change, Evict, Kind, Object, Outcome, PodRef, Sighting, Step, StepLog, ToBinder,
-    ToScheduler,
+    Bind, BindOrder, BindSeen, Bus, Change, Evict, Kind, Object, Outcome, PodRef, Step, StepLog, ToBinder, ToScheduler,
+    TraceEvent,
 };
 use crate::components::retry::LAGGING;
 use crate::components::views::Views;
@@ -47,19 +47,19 @@ use crate::components::watches::{Key, Stores};
 use crate::components::{Context, Error, panics, pods};
 use attempt::{Attempt, Ending, Report};
 use audit::Audit;
-use chores::Chore;
-use course::{Ask, Course};
+use cleanup::Cleanup;
 use evictions::Evictions;
 use failures::{Failures, RETRY, Waits};
 use groups::{GroupId, Groups};
-use intent::Care;
+use intent::BindRequestAction;
 use limit::Limit;
+use multi_step::{Ask, MultiStepBind};
 use requests::Caller;
 use reviews::Reviews;
 
 /// Binds of several steps under way: most of them wait for a device.
 const COURSES_MAX: usize = 1_024;
-/// Requests of such binds, and of chores, at the same time.
+/// Requests of such binds, and of cleanup, at the same time.
 const CALLS_MAX: usize = 32;
 /// Questions to the keeper of groups that wait to be heard.
 const ASKS_MAX: usize = 1_024;
@@ -79,7 +79,7 @@ pub async fn run(
     let mut binder = Binder::new(context.clone(), stores, bus, keeper);
     let lagging = Arc::clone(&binder.lagging);
     loop {
-        binder.tend();
+        binder.run_due();
         binder.start();
         let wake = binder.wake();
         tokio::select! {
@@ -89,8 +89,8 @@ pub async fn run(
             Some(ask) = asked.recv() => binder.asked(ask),
             Some(ended) = binder.under_way.join_next() => binder.ended(ended)?,
             () = lagging.news.notified() => {}
-            Some(ended) = binder.courses.join_next() => binder.course_ended(ended)?,
-            Some(ended) = binder.chores.join_next() => binder.chore_ended(ended)?,
+            Some(ended) = binder.multi_step_binds.join_next() => binder.course_ended(ended)?,
+            Some(ended) = binder.cleanups.join_next() => binder.cleanup_ended(ended)?,
             () = sleep_until(wake.unwrap_or_else(Instant::now).into()), if wake.is_some() => {}
         }
     }
@@ -100,7 +100,7 @@ pub async fn run(
     while let Some(ended) = binder.under_way.join_next().await {
         binder.ended(ended)?;
     }
-    while let Some(ended) = binder.courses.join_next().await {
+    while let Some(ended) = binder.multi_step_binds.join_next().await {
         binder.course_ended(ended)?;
     }
     Ok(())
@@ -183,11 +183,11 @@ struct Binder {
 
     caller: Caller,
     keeper: mpsc::Sender<Ask>,
-    waiting_courses: VecDeque<Course>,
-    courses: JoinSet<Finished>,
-    /// Pods (by uid) with a course, waiting or under way.
+    waiting_multi_step: VecDeque<MultiStepBind>,
+    multi_step_binds: JoinSet<Finished>,
+    /// Pods (by uid) with a multi_step, waiting or under way.
     on_course: HashSet<Arc<str>>,
-    chores: JoinSet<Chore>,
+    cleanups: JoinSet<Cleanup>,
     groups: Groups,
     reviews: Reviews,
     audit: Audit,
@@ -216,10 +216,10 @@ impl Binder {
             failures: Failures::default(),
             evictions: Evictions::default(),
             keeper,
-            waiting_courses: VecDeque::new(),
-            courses: JoinSet::new(),
+            waiting_multi_step: VecDeque::new(),
+            multi_step_binds: JoinSet::new(),
             on_course: HashSet::new(),
-            chores: JoinSet::new(),
+            cleanups: JoinSet::new(),
             audit: Audit::default(),
             missing: DECIDED_BY.to_vec(),
             views: Views::of(DECIDED_BY),
@@ -307,7 +307,7 @@ impl Binder {
             // A resumed bind will do; a new decision has to wait for it.
             if resumes.is_none() {
                 let (bus, waits) = (self.bus.clone(), self.failures.waits(&bind));
-                self.courses.spawn(async move {
+                self.multi_step_binds.spawn(async move {
                     let report = Report::not_tried("another bind of the pod is under way");
                     not_bound(&bus, &bind, &report, waits).await;
                     Finished {
@@ -321,8 +321,8 @@ impl Binder {
             return;
         }
         self.on_course.insert(Arc::clone(uid));
-        self.groups.open(uid, &course::group_ids(&bind));
-        self.waiting_courses.push_back(Course {
+        self.groups.open(uid, &multi_step::group_ids(&bind));
+        self.waiting_multi_step.push_back(MultiStepBind {
             caller: self.caller.of_term(term),
             stores: Arc::clone(&self.stores),
             keeper: self.keeper.clone(),
@@ -371,13 +371,15 @@ impl Binder {
                 (job, report)
             });
         }
-        while self.courses.len() < COURSES_MAX
-            && let Some(course) = self.waiting_courses.pop_front()
+        while self.multi_step_binds.len() < COURSES_MAX
+            && let Some(multi_step) = self.waiting_multi_step.pop_front()
         {
-            let (bus, waits) = (self.bus.clone(), self.failures.waits(&course.bind));
-            let pod = &course.bind.placement.pod;
-            let span = info_span!("bind", ns = %pod.namespace, name = %pod.name, node = %course.bind.placement.node);
-            self.courses.spawn(go_through(course, bus, waits).instrument(span));
+            let (bus, waits) = (self.bus.clone(), self.failures.waits(&multi_step.bind));
+            let pod = &multi_step.bind.placement.pod;
+            let span =
+                info_span!("bind", ns = %pod.namespace, name = %pod.name, node = %multi_step.bind.placement.node);
+            self.multi_step_binds
+                .spawn(go_through(multi_step, bus, waits).instrument(span));
         }
     }
 
@@ -392,7 +394,7 @@ impl Binder {
     }
 
     /// Does what is due.
-    fn tend(&mut self) {
+    fn run_due(&mut self) {
         let now = Instant::now();
         self.pause = self.pause.filter(|pause| *pause > now);
         let known = |term: &u64| self.missing.is_empty() && self.views.are_current(*term);
@@ -410,8 +412,8 @@ impl Binder {
         let caller = self.active_caller();
         for command in self.groups.due(now) {
             let stores = Arc::clone(&self.stores);
-            let left_as_is = Chore::GivenUp(command.id().clone(), Vec::new());
-            self.chore(left_as_is, chores::carry_out(caller.clone(), stores, command));
+            let left_as_is = Cleanup::GivenUp(command.id().clone(), Vec::new());
+            self.cleanup(left_as_is, cleanup::carry_out(caller.clone(), stores, command));
         }
         if let Some(term) = active {
             for key in self.reviews.due(now) {
@@ -446,7 +448,7 @@ impl Binder {
         let node_known = self.stores.nodes.get("", node).is_some();
         let stays = self.context.settings.sharing.always_bind_requests;
         let promised = |pod: &Pod| volumes::promised(&self.stores, pod, node);
-        match intent::care(
+        match intent::action(
             &request,
             pod.as_deref(),
             node_known,
@@ -454,30 +456,30 @@ impl Binder {
             self.reviews.shard(),
             promised,
         ) {
-            Care::Leave => {}
-            Care::Drop => {
+            BindRequestAction::Leave => {}
+            BindRequestAction::Drop => {
                 self.reviews.begin(&key, now);
-                let chore = chores::drop_done(self.caller.of_term(term), key.clone(), request, pod.is_some());
-                self.chore(Chore::Tended(key), chore);
+                let cleanup = cleanup::drop_done(self.caller.of_term(term), key.clone(), request, pod.is_some());
+                self.cleanup(Cleanup::RequestDone(key), cleanup);
             }
-            Care::Succeed => {
+            BindRequestAction::Succeed => {
                 self.reviews.begin(&key, now);
-                let chore = chores::succeed(self.caller.of_term(term), key.clone(), request, pod);
-                self.chore(Chore::Tended(key), chore);
+                let cleanup = cleanup::succeed(self.caller.of_term(term), key.clone(), request, pod);
+                self.cleanup(Cleanup::RequestDone(key), cleanup);
             }
-            Care::CarryOut(bind) => {
+            BindRequestAction::CarryOut(bind) => {
                 info!(ns = key.namespace, name = key.name, "bind request is carried out");
                 self.queue_course(*bind, Some(request), term);
             }
         }
     }
 
-    /// Begins a chore; how it ends if it panics.
-    fn chore(&mut self, faulty: Chore, chore: impl Future<Output = Chore> + Send + 'static) {
-        self.chores.spawn(async move {
-            panics::caught(chore).await.unwrap_or_else(|panic| {
+    /// Begins a cleanup; how it ends if it panics.
+    fn cleanup(&mut self, faulty: Cleanup, cleanup: impl Future<Output = Cleanup> + Send + 'static) {
+        self.cleanups.spawn(async move {
+            panics::caught(cleanup).await.unwrap_or_else(|panic| {
                 metrics::counter!("unikai_object_panics_total", "component" => "binder").increment(1);
-                error!(panic, "a chore of the binder is given up");
+                error!(panic, "a cleanup of the binder is given up");
                 faulty
             })
         });
@@ -551,7 +553,7 @@ impl Binder {
         let pod = &bind.placement.pod;
         let bound = report.ending == Ending::Done;
         self.on_course.remove(&pod.uid);
-        let ids: Vec<GroupId> = course::group_ids(&bind);
+        let ids: Vec<GroupId> = multi_step::group_ids(&bind);
         let shown = self.stores.pods.get(&pod.namespace, &pod.name);
         // One that has gone meanwhile uses nothing, and nobody will tell of it again.
         let stays = shown
@@ -569,7 +571,7 @@ impl Binder {
             Ending::Overtaken => RETRY.first,
             Ending::Failed(_) => {
                 let foreign = resumed.as_deref().filter(|request| !intent::is_ours(request));
-                let attempts = foreign.map_or(0, |request| u32::try_from(chores::attempts(request)).unwrap_or(0));
+                let attempts = foreign.map_or(0, |request| u32::try_from(cleanup::attempts(request)).unwrap_or(0));
                 wait_after_failure.max(RETRY.wait(attempts + 1))
             }
         };
@@ -583,25 +585,25 @@ impl Binder {
         Ok(())
     }
 
-    fn chore_ended(&mut self, ended: Result<Chore, JoinError>) -> Result<(), Error> {
+    fn cleanup_ended(&mut self, ended: Result<Cleanup, JoinError>) -> Result<(), Error> {
         let now = Instant::now();
-        match ended.map_err(|panic| panicked("chore of the binder", &panic))? {
-            Chore::Made(id, made) => {
+        match ended.map_err(|panic| panicked("cleanup of the binder", &panic))? {
+            Cleanup::Made(id, made) => {
                 self.groups.made(&id, made.as_deref().map_err(Clone::clone), now);
                 self.audit.look(&id, &self.groups, &self.stores);
             }
-            Chore::Recorded(id, recorded) => {
+            Cleanup::Recorded(id, recorded) => {
                 self.groups
                     .recorded(&id, recorded.as_deref().map_err(Clone::clone), now);
             }
-            Chore::GivenUp(id, evicted) => {
+            Cleanup::GivenUp(id, evicted) => {
                 for pod in &evicted {
                     let note = notes::of_lost_device(&self.context.settings, pod, &id.group);
                     self.bus.events.send(note);
                 }
                 self.groups.given_up(&id, now);
             }
-            Chore::Tended(key) => self.reviews.finish(&key, now),
+            Cleanup::RequestDone(key) => self.reviews.finish(&key, now),
         }
         Ok(())
     }
@@ -655,7 +657,7 @@ fn trace(bus: &Bus, bind: &Bind, report: &Report, steps: &StepLog, began: System
             Ending::Failed(why) => Some(why.clone()),
             Ending::Done | Ending::Overtaken => None,
         };
-        Sighting::Bound(Box::new(BindSeen {
+        TraceEvent::Bound(Box::new(BindSeen {
             pod: bind.placement.pod.clone(),
             group: bind.placement.group.clone(),
             node: Arc::clone(&bind.placement.node),
@@ -668,44 +670,44 @@ fn trace(bus: &Bus, bind: &Bind, report: &Report, steps: &StepLog, began: System
 }
 
 /// A bind of several steps, from its first to its end.
-async fn go_through(course: Course, bus: Bus, waits: Waits) -> Finished {
+async fn go_through(multi_step: MultiStepBind, bus: Bus, waits: Waits) -> Finished {
     let began = SystemTime::now();
-    let (report, request) = if course.caller.context.is_leading() {
-        let ran = Box::pin(panics::caught(course.run())).await;
+    let (report, request) = if multi_step.caller.context.is_leading() {
+        let ran = Box::pin(panics::caught(multi_step.run())).await;
         ran.unwrap_or_else(|panic| (faulty(&panic), None))
     } else {
         (Report::not_tried(TERM_OVER), None)
     };
-    let Course {
+    let MultiStepBind {
         caller,
         stores,
         bind,
         resumes,
         steps,
         ..
-    } = course;
+    } = multi_step;
     trace(&bus, &bind, &report, &steps, began);
     let pod = stores.pods.get(&bind.placement.pod.namespace, &bind.placement.pod.name);
     let foreign = resumes.as_deref().filter(|request| !intent::is_ours(request));
     match &report.ending {
-        Ending::Done => chores::correct(&caller, &bind.placement.node, pod.as_deref()).await,
+        Ending::Done => cleanup::correct(&caller, &bind.placement.node, pod.as_deref()).await,
         Ending::Overtaken => {}
         Ending::Failed(_) if caller.context.shutdown.is_cancelled() => {}
         Ending::Failed(why) => {
             // The scheduler first, so that it knows how long to wait when it sees the request go.
             let goes_on = match foreign {
-                Some(request) => chores::fail(&caller, request, why).await,
+                Some(request) => cleanup::fail(&caller, request, why).await,
                 None => false,
             };
             if !goes_on {
                 not_bound(&bus, &bind, &report, waits).await;
             }
-            chores::blame(&caller, &bind, pod.as_deref(), why).await;
+            cleanup::blame(&caller, &bind, pod.as_deref(), why).await;
         }
     }
     let over = report.ending != Ending::Done && !caller.context.shutdown.is_cancelled();
     if let Some(request) = request.filter(|request| over && intent::is_ours(request))
-        && let Err(trouble) = course::drop_request(&caller, &request).await
+        && let Err(trouble) = multi_step::drop_request(&caller, &request).await
     {
         info!(error = trouble.why, "bind request not deleted");
     }

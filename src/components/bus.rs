@@ -12,8 +12,8 @@
 //! scheduler ──Times, Waiting──────▶ grouper                                 awaited, never long: kept latest per group
 //! podgroups ──Usage───────────────▶ queues                                  awaited, never long: kept latest per group
 //! all       ──Note────────────────▶ events                                  dropped and counted when full
-//! scheduler ──Sighting────────────▶ traces                                  not made at all unless somebody collects traces;
-//! binder    ──Sighting────────────▶ traces                                  dropped and counted when full
+//! scheduler ──TraceEvent────────────▶ traces                                  not made at all unless somebody collects traces;
+//! binder    ──TraceEvent────────────▶ traces                                  dropped and counted when full
 //! ```
 //!
 //! No deadlock, because no cycle of sends is awaited all the way: the loops of binder and grouper take from their inboxes
@@ -442,7 +442,7 @@ pub struct Note {
 
 /// **scheduler and binder → traces**: what a trace tells of. Dropped and counted when the inbox is full.
 #[derive(Clone, Debug)]
-pub enum Sighting {
+pub enum TraceEvent {
     /// From the scheduler: a pod that has no place yet. The first time counts.
     Pod {
         /// The pod.
@@ -488,14 +488,14 @@ pub struct CycleSeen {
     /// Searches for victims: by whom, with success, begin and end.
     pub searches: Vec<(&'static str, bool, Duration, Duration)>,
     /// Pod groups and what it came to for them.
-    pub attempts: Vec<(GroupKey, Came)>,
+    pub attempts: Vec<(GroupKey, GroupOutcome)>,
     /// Pods that are evicted.
     pub evicted: usize,
 }
 
 /// What a cycle came to for a pod group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Came {
+pub enum GroupOutcome {
     /// So many pods are bound.
     Bound(usize),
     /// So many pods wait for others to leave.
@@ -529,13 +529,13 @@ pub type TimedStep = (&'static str, SystemTime, SystemTime);
 /// The way to the traces component: never waits, and is no way at all unless somebody collects traces.
 #[derive(Clone, Debug, Default)]
 pub struct Traces {
-    sender: Option<mpsc::Sender<Sighting>>,
+    sender: Option<mpsc::Sender<TraceEvent>>,
 }
 
 impl Traces {
     /// A way that leads somewhere, and its end.
     #[must_use]
-    pub fn channel() -> (Self, mpsc::Receiver<Sighting>) {
+    pub fn channel() -> (Self, mpsc::Receiver<TraceEvent>) {
         let (sender, inbox) = mpsc::channel(TRACES_INBOX);
         (Self { sender: Some(sender) }, inbox)
     }
@@ -547,9 +547,9 @@ impl Traces {
     }
 
     /// Sends what is seen, if somebody collects traces; only then is it put together.
-    pub fn tell(&self, sighting: impl FnOnce() -> Sighting) {
+    pub fn tell(&self, event: impl FnOnce() -> TraceEvent) {
         if let Some(sender) = &self.sender
-            && sender.try_send(sighting()).is_err()
+            && sender.try_send(event()).is_err()
         {
             metrics::counter!("unikai_spans_dropped_total").increment(1);
         }

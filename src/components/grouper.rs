@@ -4,15 +4,15 @@
 //! - `grouping` (shared with admission) reads who owns a pod and says what group that makes; `merge` says what becomes of a group
 //!   that exists;
 //! - namespaces take turns, pod by pod (`fair`), so that a tenant whose pods change without end, or take long, delays its own;
-//! - `book` remembers what was found, `desk` writes: PodGroups shortly after, and the annotation of pods that still wait then
+//! - `grouped_pods` remembers what was found, `writer` writes: PodGroups shortly after, and the annotation of pods that still wait then
 //!   (a pod that is bound at once gets it with its binding).
 //!
 //! What is absent: groups made by others. Pods annotated `kai.scheduler/skip-podgrouper`, and ownerless pods that name a group
 //! of their own, are left alone.
 
-mod book;
-mod desk;
+mod grouped_pods;
 pub mod merge;
+mod writer;
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -36,8 +36,8 @@ use crate::components::retry::Backoff;
 use crate::components::turns::Turns;
 use crate::components::watches::Stores;
 use crate::components::{Context, Error, panics, pods};
-use book::{Book, Member};
-use desk::Desk;
+use grouped_pods::{GroupedPods, Member};
+use writer::PodGroupWriter;
 
 /// Wait before a pod whose owners cannot be read is tried again: first and longest.
 const RETRY: Backoff = Backoff {
@@ -70,7 +70,7 @@ pub async fn run(
     let mut messages = Vec::new();
     loop {
         grouper.group_some();
-        let (retry, due) = (grouper.book.next_retry(), grouper.desk.next_due());
+        let (retry, due) = (grouper.grouped_pods.next_retry(), grouper.writer.next_due());
         tokio::select! {
             () = context.shutdown.cancelled() => return Ok(()),
             received = inbox.recv_many(&mut messages, MESSAGES_AT_ONCE) => {
@@ -86,9 +86,9 @@ pub async fn run(
                 }
             }
             Some(walked) = grouper.walks.join_next() => grouper.walked(joined("owner walk", walked)?),
-            Some(written) = grouper.desk.writes.join_next() => grouper.desk.written(joined("pod group write", written)?),
-            _ = leading.changed() => grouper.desk.leading_changed(&grouper.book),
-            turn = turns.due(due) => grouper.desk.write_next(turn, &grouper.book),
+            Some(written) = grouper.writer.writes.join_next() => grouper.writer.written(joined("pod group write", written)?),
+            _ = leading.changed() => grouper.writer.leading_changed(&grouper.grouped_pods),
+            turn = turns.due(due) => grouper.writer.write_next(turn, &grouper.grouped_pods),
             () = sleep_until(retry.unwrap_or_else(Instant::now).into()), if retry.is_some() => grouper.retry(),
             () = tokio::task::yield_now(), if !grouper.queue.is_empty() && grouper.outbox.is_empty() => {}
         }
@@ -115,8 +115,8 @@ struct Grouper {
     stores: Arc<Stores>,
     bus: Bus,
     owners: Arc<Owners>,
-    book: Book,
-    desk: Desk,
+    grouped_pods: GroupedPods,
+    writer: PodGroupWriter,
     /// Pods to be grouped.
     queue: Fair<Member>,
     /// Pods whose owners are being read.
@@ -133,11 +133,11 @@ impl Grouper {
                 context.reads.clone(),
                 context.settings.default_priorities.clone(),
             )),
-            desk: Desk::new(context.clone(), Arc::clone(&stores), bus.clone()),
+            writer: PodGroupWriter::new(context.clone(), Arc::clone(&stores), bus.clone()),
             context,
             stores,
             bus,
-            book: Book::default(),
+            grouped_pods: GroupedPods::default(),
             queue: Fair::default(),
             walking: HashSet::new(),
             walks: JoinSet::new(),
@@ -153,7 +153,7 @@ impl Grouper {
                     self.set_aside(&change, &panic);
                 }
             }
-            ToGrouper::Times(times) => self.desk.times(times),
+            ToGrouper::Times(times) => self.writer.times(times),
             ToGrouper::Waiting(groups) => self.waiting(&groups),
         }
     }
@@ -167,16 +167,16 @@ impl Grouper {
         match change {
             Change::Applied(Object::Pod(pod)) if pods::is_ours(&pod, &self.context.settings) => self.pod(pod),
             Change::Deleted(Object::Pod(pod)) => {
-                if let Some(group) = self.book.forget(&pod) {
-                    self.desk.drop_group(&group);
+                if let Some(group) = self.grouped_pods.forget(&pod) {
+                    self.writer.drop_group(&group);
                 }
             }
             Change::Deleted(Object::PodGroup(group)) => {
                 let key = pods::group_key(&group.metadata);
-                self.desk.drop_group(&key);
-                self.book.retry_members(&key, Instant::now() + AFTER_DELETION);
+                self.writer.drop_group(&key);
+                self.grouped_pods.retry_members(&key, Instant::now() + AFTER_DELETION);
             }
-            Change::Applied(Object::PodGroup(group)) => self.desk.group_seen(&group),
+            Change::Applied(Object::PodGroup(group)) => self.writer.group_seen(&group),
             Change::Applied(Object::Namespace(namespace)) => self.namespace(&namespace),
             Change::Synced(kind) => self.synced(kind),
             Change::Applied(_) | Change::Deleted(_) => {}
@@ -189,7 +189,7 @@ impl Grouper {
             return;
         }
         let name = namespace.metadata.name.as_deref().unwrap_or_default();
-        self.book
+        self.grouped_pods
             .ungrouped(name)
             .into_iter()
             .for_each(|pod| self.queue.push(pod));
@@ -198,8 +198,8 @@ impl Grouper {
     /// The pods of these groups will wait for a while: others should see the group, and which pods belong to it.
     fn waiting(&mut self, groups: &[GroupKey]) {
         for group in groups {
-            self.desk.waits(group);
-            self.desk.mark_soon(self.book.members(group));
+            self.writer.waits(group);
+            self.writer.mark_soon(self.grouped_pods.members(group));
         }
     }
 
@@ -208,21 +208,24 @@ impl Grouper {
         let before = self.missing.len();
         self.missing.retain(|missing| *missing != kind);
         if before > 0 && self.missing.is_empty() {
-            self.book.waiting().into_iter().for_each(|pod| self.queue.push(pod));
+            self.grouped_pods
+                .waiting()
+                .into_iter()
+                .for_each(|pod| self.queue.push(pod));
         }
     }
 
     fn pod(&mut self, pod: Arc<Pod>) {
         let member = Member::of(&pod);
-        if !self.book.record(pod) || !self.missing.is_empty() {
+        if !self.grouped_pods.record(pod) || !self.missing.is_empty() {
             return;
         }
-        let looked = self.book.get(&member.uid).and_then(|entry| entry.looked);
+        let looked = self.grouped_pods.get(&member.uid).and_then(|entry| entry.looked);
         match looked
             .map(|looked| looked + AGAIN_AFTER)
             .filter(|again| *again > Instant::now())
         {
-            Some(again) => self.book.retry(&member.uid, again),
+            Some(again) => self.grouped_pods.retry(&member.uid, again),
             None => self.queue.push(member),
         }
     }
@@ -246,14 +249,14 @@ impl Grouper {
 
     /// Finding the group of a pod panicked. The pod has none until it changes.
     fn left_out(&self, pod: &Member, panic: &str) {
-        if let Some(entry) = self.book.get(&pod.uid) {
+        if let Some(entry) = self.grouped_pods.get(&pod.uid) {
             self.set_aside(&Change::Applied(Object::Pod(Arc::clone(&entry.pod))), panic);
         }
     }
 
     /// Finds the group of a pod anew. While its owners are read, they are not read once more: the end of that is looked at.
     fn group(&mut self, member: &Member) {
-        let Some(entry) = self.book.get_mut(&member.uid) else {
+        let Some(entry) = self.grouped_pods.get_mut(&member.uid) else {
             return;
         };
         let pod = Arc::clone(&entry.pod);
@@ -263,7 +266,7 @@ impl Grouper {
             return;
         }
         if let Some(key) = self.settled(&pod).filter(|_| is_new) {
-            self.book.assign(&member.uid, key, None);
+            self.grouped_pods.assign(&member.uid, key, None);
             return;
         }
         if let Some(found) = self.known().remembered(&pod) {
@@ -324,7 +327,7 @@ impl Grouper {
             found,
         } = walked;
         self.walking.remove(&member);
-        let Some(entry) = self.book.get(&member.uid) else {
+        let Some(entry) = self.grouped_pods.get(&member.uid) else {
             return;
         };
         if entry.version != version {
@@ -339,12 +342,12 @@ impl Grouper {
         }
     }
 
-    /// Tells the scheduler, and leaves the writing to the desk.
+    /// Tells the scheduler, and leaves the writing to the writer.
     fn grouped(&mut self, member: &Member, pod: &Pod, mut grouped: Grouped) {
         let key = pods::group_key(&grouped.group.metadata);
         // A bound pod stays where it was bound, whatever has become of its labels and owners.
         if pods::is_bound(pod)
-            && let Some(entry) = self.book.get(&member.uid)
+            && let Some(entry) = self.grouped_pods.get(&member.uid)
             && let Some(group) = &entry.group
         {
             if *group != key {
@@ -353,11 +356,12 @@ impl Grouper {
             }
             grouped.subgroup = entry.subgroup.clone().or(grouped.subgroup);
         }
-        self.book.assign(&member.uid, key.clone(), grouped.subgroup.clone());
-        let group = self.desk.desire(&key, &grouped.group, &self.book);
+        self.grouped_pods
+            .assign(&member.uid, key.clone(), grouped.subgroup.clone());
+        let group = self.writer.desire(&key, &grouped.group, &self.grouped_pods);
         debug!(ns = %key.namespace(), name = pod.metadata.name, gang = %key.name(), "pod grouped");
-        if !pods::is_bound(pod) || !desk::is_placed(pod, grouped.subgroup.as_deref()) {
-            self.desk.mark_late(member);
+        if !pods::is_bound(pod) || !writer::is_placed(pod, grouped.subgroup.as_deref()) {
+            self.writer.mark_late(member);
         }
         self.outbox.push_back(Grouping {
             pod: pods::pod_ref(pod),
@@ -368,13 +372,15 @@ impl Grouper {
 
     /// Says so on the pod, and tries again later, unless the pod is going away anyway.
     fn failed(&mut self, uid: &str, reason: &str) {
-        let Some(entry) = self.book.get_mut(uid) else { return };
+        let Some(entry) = self.grouped_pods.get_mut(uid) else {
+            return;
+        };
         if entry.pod.metadata.deletion_timestamp.is_some() {
             return;
         }
         entry.attempts += 1;
         let (pod, wait) = (pods::pod_ref(&entry.pod), RETRY.wait(entry.attempts));
-        self.book.retry(uid, Instant::now() + wait);
+        self.grouped_pods.retry(uid, Instant::now() + wait);
         self.bus.events.send(Note {
             subject: Subject::Pod(pod),
             severity: Severity::Warning,
@@ -387,7 +393,7 @@ impl Grouper {
 
     /// Groups the pods anew whose time has come.
     fn retry(&mut self) {
-        let due = self.book.due(Instant::now());
+        let due = self.grouped_pods.due(Instant::now());
         due.into_iter().for_each(|pod| self.queue.push(pod));
     }
 }

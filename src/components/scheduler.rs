@@ -9,7 +9,7 @@ mod cycle;
 mod intake;
 mod orders;
 mod shown;
-mod sightings;
+mod trace_events;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -215,16 +215,16 @@ impl Scheduler {
     fn take(&mut self, message: ToScheduler) {
         match message {
             ToScheduler::Change(Change::Applied(object)) => {
-                sightings::applied(&self.bus.traces, &object, &self.context.settings);
+                trace_events::applied(&self.bus.traces, &object, &self.context.settings);
                 self.take_in(|intake, all| intake.object(object, true, now(), all));
             }
             ToScheduler::Change(Change::Deleted(object)) => {
-                sightings::deleted(&self.bus.traces, &object);
+                trace_events::deleted(&self.bus.traces, &object);
                 self.take_in(|intake, all| intake.object(object, false, now(), all));
             }
             ToScheduler::Change(Change::Synced(kind)) => self.synced(kind),
             ToScheduler::Grouped(grouping) => {
-                sightings::grouped(&self.bus.traces, &grouping);
+                trace_events::grouped(&self.bus.traces, &grouping);
                 let grouped = mirror::Change::Grouped(mirror::Grouping {
                     namespace: grouping.pod.namespace.to_string(),
                     pod: grouping.pod.name.to_string(),
@@ -378,7 +378,7 @@ impl Scheduler {
         );
         self.show(&decisions);
         // Before the binder knows of it: a bind is told of after the cycle that decided it.
-        sightings::cycle(&self.bus.traces, &timeline, &decisions);
+        trace_events::cycle(&self.bus.traces, &timeline, &decisions);
         self.pass_on(decisions, term).await?;
         timeline.end();
         timeline.record();

@@ -30,7 +30,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::Error;
-use super::bus::{BindSeen, Came, CycleSeen, GroupKey, Sighting};
+use super::bus::{BindSeen, CycleSeen, GroupKey, GroupOutcome, TraceEvent};
 
 /// Workloads under way that are told of; those that come while there are so many go untold.
 const WORKLOADS_MAX: usize = 10_000;
@@ -44,12 +44,12 @@ const ATTEMPTS_MAX: u32 = 100;
 /// If every other component is gone before shutdown.
 pub async fn run(
     shutdown: CancellationToken,
-    mut inbox: mpsc::Receiver<Sighting>,
+    mut inbox: mpsc::Receiver<TraceEvent>,
     tracer: SdkTracer,
 ) -> Result<(), Error> {
     let mut recorder = Recorder::new(tracer);
-    while let Some(sighting) = inbox.recv().await {
-        recorder.take(sighting);
+    while let Some(event) = inbox.recv().await {
+        recorder.take(event);
     }
     if shutdown.is_cancelled() {
         Ok(())
@@ -92,9 +92,9 @@ impl Recorder {
         }
     }
 
-    fn take(&mut self, sighting: Sighting) {
-        match sighting {
-            Sighting::Pod { pod, group, at } => {
+    fn take(&mut self, event: TraceEvent) {
+        match event {
+            TraceEvent::Pod { pod, group, at } => {
                 let known = self.groups.contains_key(&pod.uid) || self.settled.contains(&pod.uid);
                 if known || self.workloads.len() >= WORKLOADS_MAX {
                     return;
@@ -104,18 +104,18 @@ impl Recorder {
                     self.grouped(pod.uid.clone(), group, None, (first, at));
                 }
             }
-            Sighting::Grouped { pod, group, queue, at } => {
+            TraceEvent::Grouped { pod, group, queue, at } => {
                 if let Some(first) = self.ungrouped.get(&pod.uid).copied() {
                     self.grouped(pod.uid.clone(), group, Some(queue), (first, at));
                 }
             }
-            Sighting::Gone { uid, at } => {
+            TraceEvent::Gone { uid, at } => {
                 self.ungrouped.remove(&uid);
                 self.settled.remove(&uid);
                 self.settle(&uid, at);
             }
-            Sighting::Cycle(cycle) => self.cycle(&cycle),
-            Sighting::Bound(bind) => self.bound(&bind),
+            TraceEvent::Cycle(cycle) => self.cycle(&cycle),
+            TraceEvent::Bound(bind) => self.bound(&bind),
         }
     }
 
@@ -152,16 +152,24 @@ impl Recorder {
     }
 
     fn cycle(&mut self, cycle: &CycleSeen) {
-        let count = |of: fn(&Came) -> usize| cycle.attempts.iter().map(|(_, came)| of(came)).sum::<usize>() as i64;
+        let count = |of: fn(&GroupOutcome) -> usize| {
+            cycle.attempts.iter().map(|(_, outcome)| of(outcome)).sum::<usize>() as i64
+        };
         let about = vec![
             KeyValue::new(
                 "unikai.bound",
-                count(|came| if let Came::Bound(pods) = came { *pods } else { 0 }),
+                count(|outcome| {
+                    if let GroupOutcome::Bound(pods) = outcome {
+                        *pods
+                    } else {
+                        0
+                    }
+                }),
             ),
             KeyValue::new("unikai.evicted", cycle.evicted as i64),
             KeyValue::new(
                 "unikai.unschedulable",
-                count(|came| usize::from(matches!(came, Came::Unschedulable(_)))),
+                count(|outcome| usize::from(matches!(outcome, GroupOutcome::Unschedulable(_)))),
             ),
         ];
         let at = |after| cycle.began + after;
@@ -181,12 +189,12 @@ impl Recorder {
         let end = at(cycle.took);
         root.span().end_with_timestamp(end);
         let link = root.span().span_context().clone();
-        for (key, came) in &cycle.attempts {
-            self.attempt(key, came, (cycle.began, end), &link);
+        for (key, outcome) in &cycle.attempts {
+            self.attempt(key, outcome, (cycle.began, end), &link);
         }
     }
 
-    fn attempt(&mut self, key: &GroupKey, came: &Came, when: (SystemTime, SystemTime), cycle: &SpanContext) {
+    fn attempt(&mut self, key: &GroupKey, outcome: &GroupOutcome, when: (SystemTime, SystemTime), cycle: &SpanContext) {
         let Some(workload) = self.workloads.get_mut(key) else {
             return;
         };
@@ -195,17 +203,17 @@ impl Recorder {
         let (tries, root) = (workload.attempts, workload.root.clone());
         let queue = queue.unwrap_or_else(|| self.begin("queue", &root, when.0, Vec::new()));
         if tries <= ATTEMPTS_MAX {
-            let (outcome, detail) = match came {
-                Came::Bound(pods) => ("bound", KeyValue::new("unikai.pods", *pods as i64)),
-                Came::Pipelined(pods) => ("pipelined", KeyValue::new("unikai.pods", *pods as i64)),
-                Came::Unschedulable(why) => ("unschedulable", KeyValue::new("unikai.reason", why.clone())),
+            let (outcome, detail) = match outcome {
+                GroupOutcome::Bound(pods) => ("bound", KeyValue::new("unikai.pods", *pods as i64)),
+                GroupOutcome::Pipelined(pods) => ("pipelined", KeyValue::new("unikai.pods", *pods as i64)),
+                GroupOutcome::Unschedulable(why) => ("unschedulable", KeyValue::new("unikai.reason", why.clone())),
             };
             let about = vec![KeyValue::new("unikai.outcome", outcome), detail];
             let attempt = self.begin("attempt", &queue, when.0, about);
             attempt.span().add_link(cycle.clone(), Vec::new());
             attempt.span().end_with_timestamp(when.1);
         }
-        if matches!(came, Came::Bound(_)) {
+        if matches!(outcome, GroupOutcome::Bound(_)) {
             queue.span().end_with_timestamp(when.1);
         } else if let Some(workload) = self.workloads.get_mut(key) {
             workload.queue = Some(queue);

@@ -99,7 +99,7 @@ pub struct Eviction {
     pub group: GroupKey,
     /// The action that decided it.
     pub action: ActionKind,
-    /// The pod group that gets its place; `None` for stale gangs.
+    /// The pod group that gets its place; `None` for stale pod groups.
     pub for_group: Option<GroupKey>,
     /// The reason; [`Eviction::message`] says it for the event and the pod's condition.
     pub why: Why,
@@ -116,7 +116,7 @@ pub enum Why {
     Moved,
     /// A queue takes back what it may have; the two queues, where they are known.
     Reclaimed(Option<Arc<Sides>>),
-    /// Its gang lacks pods.
+    /// Its pod group lacks pods.
     Broken {
         /// Pods that its pod set needs.
         min: usize,
@@ -333,7 +333,7 @@ pub struct QueueFigures {
 pub struct GroupTimes {
     /// The group.
     pub group: GroupKey,
-    /// Since when its gang is broken.
+    /// Since when its pod group is broken.
     pub stale_since: Option<Time>,
     /// When it last began to run.
     pub last_start: Option<Time>,

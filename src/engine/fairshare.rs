@@ -1,11 +1,11 @@
-//! Who may have how much: division of the cluster over the queue tree, the order of queues and jobs, limits and quotas.
+//! Who may have how much: division of the cluster over the queue tree, the order of queues and pod groups, limits and quotas.
 
 pub mod divide;
 pub mod gates;
-pub mod lines;
 pub mod min_runtime;
 pub mod order;
 pub mod reclaim;
+pub mod sorted;
 pub mod tree;
 
 use super::model::Model;
@@ -23,12 +23,12 @@ pub fn largest_gpu(model: &Model) -> Option<i64> {
     model.gpu_memory.map(|(_, most)| most)
 }
 
-/// What tasks ask for together while pending.
-pub fn wanted(model: &Model, tasks: &[super::model::ids::TaskId], divisor: Option<i64>) -> Shared {
+/// What pods ask for together while pending.
+pub fn wanted(model: &Model, pods: &[super::model::ids::PodId], divisor: Option<i64>) -> Shared {
     let mut sum = [0; 3];
     let mut memory = 0;
-    for &task in tasks {
-        let shape = &model.shapes[model.tasks[task].shape];
+    for &pod in pods {
+        let shape = &model.shapes[model.pods[pod].shape];
         super::model::resources::add(&mut sum, &shape.quota, 1);
         memory += shape.memory_sum();
     }

@@ -173,7 +173,7 @@ impl fmt::Debug for PodRef {
     }
 }
 
-/// Identity of a pod group. Cheap to clone. Ordered by name, then by namespace, as jobs are.
+/// Identity of a pod group. Cheap to clone. Ordered by name, then by namespace, as pod groups are.
 ///
 /// One text: the name, [`BETWEEN`], the namespace.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -426,7 +426,7 @@ pub struct Share {
 
 /// A pod group.
 ///
-/// Laid out as written: what cycles ask of every gang comes first, side by side.
+/// Laid out as written: what cycles ask of every pod group comes first, side by side.
 #[derive(Clone, Debug, PartialEq)]
 #[repr(C)]
 pub struct GroupInput {
@@ -450,7 +450,7 @@ pub struct GroupInput {
     pub last_start: Option<Time>,
     /// When it was last evicted.
     pub last_eviction: Option<Time>,
-    /// Since when its gang is broken.
+    /// Since when its pod group is broken.
     pub stale_since: Option<Time>,
     /// Its identity.
     pub key: GroupKey,
@@ -737,7 +737,7 @@ pub struct PodInput {
     pub utility: bool,
     /// A GPU reservation pod: its GPU belongs to the sharing books, not to itself.
     pub reservation: bool,
-    /// Label `training.kubeflow.org/job-role` is `master` or `launcher`.
+    /// Label `training.kubeflow.org/entry-role` is `master` or `launcher`.
     pub kubeflow_master: bool,
     /// Label `ray.io/node-type` is `head`.
     pub ray_head: bool,
@@ -769,7 +769,7 @@ pub struct PodInput {
     pub node: Option<Name>,
     /// The shared GPU groups that it uses, for a pod on a node.
     pub gpu_groups: Vec<Name>,
-    /// Label `kai.scheduler/task-priority`: order within its group, higher first, before those without.
+    /// Label `kai.scheduler/pod-priority`: order within its group, higher first, before those without.
     pub task_priority: Option<i64>,
     /// Of a bound pod that is always to count: the queue that is charged while its pod group is not known. `None`: a pod counts only in a pod group
     /// and sub-group that are known.

@@ -1,6 +1,6 @@
 //! The cluster as the scheduler sees it: dense arenas, changed in place.
 //!
-//! Where a task is lives in its [`State`] and nowhere else. Node books, gang counters and queue counters are sums over states, kept by the one function that
+//! Where a pod is lives in its [`State`] and nowhere else. Node books, pod group counters and queue counters are sums over states, kept by the one function that
 //! changes a state, [`Model::set_state`]. It also writes the old state to a log, so that what-if work can be taken back exactly: [`Model::mark`], then
 //! [`Model::rollback`] or [`Model::commit`].
 
@@ -12,17 +12,17 @@ pub mod claims;
 pub mod class;
 pub mod devices;
 pub mod directory;
-pub mod gang;
 pub mod ids;
 pub mod index;
 pub mod node;
 pub mod numa;
+pub mod pod;
+pub mod pod_group;
 pub mod prepare;
 pub mod queue;
 pub mod relations;
 pub mod resources;
 pub mod shape;
-pub mod task;
 pub mod topology;
 pub mod volumes;
 
@@ -36,27 +36,27 @@ use claims::weight_of;
 use class::{Class, NodeSet};
 use devices::Inventory;
 use directory::Directory;
-use gang::{Gang, Tasks};
-use ids::{ClassId, GangId, NodeId, QueueId, ShapeId, TaskId};
+use ids::{ClassId, NodeId, PodGroupId, PodId, QueueId, ShapeId};
 use index::NodeIndex;
 use node::{Node, Weight};
+use pod::{Place, Pod, State, Status};
+use pod_group::{PodGroup, PodIds};
 use queue::Queue;
 use relations::{Neighbours, Presence};
 use resources::{ResourceNames, Resources, Shared, add};
 use shape::Shape;
-use task::{Place, State, Status, Task};
 use topology::Topology;
 use volumes::Storage;
 
-/// Everything known.
+/// Cluster state used for scheduling.
 #[derive(Debug, Default)]
 pub struct Model {
     /// Nodes.
     pub nodes: Directory<NodeId, Node>,
     /// Pods.
-    pub tasks: Directory<TaskId, Task>,
+    pub pods: Directory<PodId, Pod>,
     /// Pod groups.
-    pub gangs: Directory<GangId, Gang>,
+    pub pod_groups: Directory<PodGroupId, PodGroup>,
     /// Queues.
     pub queues: Directory<QueueId, Queue>,
     /// Classes of static constraints.
@@ -84,16 +84,16 @@ pub struct Model {
     pub opened_groups: Vec<NodeId>,
     /// Nodes in score order.
     pub index: NodeIndex,
-    /// Gangs with pending pods.
-    pub pending: BTreeSet<GangId>,
-    /// Pending pods that belong to no pod set of their gang.
-    pub strays: BTreeSet<TaskId>,
-    /// Gangs with a changed pod or settings since the last cycle.
-    pub changed_gangs: Vec<GangId>,
-    /// Counts changes of gangs.
+    /// Pod groups with pending pods.
+    pub pending: BTreeSet<PodGroupId>,
+    /// Pending pods that belong to no pod set of their pod group.
+    pub strays: BTreeSet<PodId>,
+    /// Pod groups with a changed pod or settings since the last cycle.
+    pub changed_pod_groups: Vec<PodGroupId>,
+    /// Counts changes of pod groups.
     changes: u64,
-    /// Gangs that may have to move in the lines of their queues. See `fairshare::lines`.
-    pub moved: Vec<GangId>,
+    /// Pod groups whose place among those of their queue may have changed. See `fairshare::sorted`.
+    pub moved: Vec<PodGroupId>,
     /// Something that decisions depend on changed.
     pub dirty: bool,
     /// Nodes changed in more than their books: order, class bits, totals and extremes are out of date.
@@ -129,18 +129,18 @@ pub struct Model {
     /// Nodes in name order.
     pub by_name: Vec<NodeId>,
     /// Instants at which pods count as stuck.
-    stuck_at: BTreeSet<(Time, TaskId)>,
+    stuck_at: BTreeSet<(Time, PodId)>,
     /// Instants at which pods may be bound or evicted again.
-    retry_at: BTreeSet<(Time, TaskId)>,
+    retry_at: BTreeSet<(Time, PodId)>,
     /// Instants at which GPUs of nodes may be opened for sharing again.
     sharing_at: BTreeSet<(Time, NodeId)>,
     stuck_after: i64,
-    log: Vec<(TaskId, State)>,
-    /// Tasks whose state was changed by a committed statement in this cycle, in order.
-    pub decided: Vec<TaskId>,
+    log: Vec<(PodId, State)>,
+    /// Pods whose state was changed by a committed statement in this cycle, in order.
+    pub decided: Vec<PodId>,
 }
 
-/// Beyond twice the gangs, so many changes are noted before each gang is noted once.
+/// Beyond twice the pod groups, so many changes are noted before each pod group is noted once.
 const SPARE: usize = 1_024;
 
 /// A position in the log.
@@ -164,21 +164,21 @@ impl Model {
     /// Makes room for so many more.
     pub fn reserve(&mut self, more: &Counts) {
         self.nodes.reserve(more.nodes);
-        self.gangs.reserve(more.groups);
-        self.tasks.reserve(more.pods);
+        self.pod_groups.reserve(more.groups);
+        self.pods.reserve(more.pods);
     }
 
-    /// The gang of a pod group.
+    /// The pod group of a pod group.
     #[must_use]
-    pub fn gang_of_group(&self, group: &GroupKey) -> Option<GangId> {
-        self.gangs.id(group)
+    pub fn pod_group_named(&self, group: &GroupKey) -> Option<PodGroupId> {
+        self.pod_groups.id(group)
     }
 
     /// See [`Engine::setbacks`](crate::engine::Engine::setbacks).
     #[must_use]
     pub fn setbacks(&self) -> Vec<Event> {
         let pods = self.retry_at.iter().map(|(at, id)| Event::Unbound {
-            pod: self.tasks[*id].input.pod.uid.clone(),
+            pod: self.pods[*id].input.pod.uid.clone(),
             retry_at: Some(*at),
         });
         let nodes = self.sharing_at.iter().map(|(at, id)| Event::SharingFailed {
@@ -195,8 +195,8 @@ impl Model {
     }
 
     /// The last eviction of some of these pods was refused a moment ago.
-    pub fn refused(&self, mut tasks: impl Iterator<Item = TaskId>) -> bool {
-        !self.nothing_refused() && tasks.any(|task| self.tasks[task].retry_at.is_some())
+    pub fn refused(&self, mut pods: impl Iterator<Item = PodId>) -> bool {
+        !self.nothing_refused() && pods.any(|pod| self.pods[pod].retry_at.is_some())
     }
 
     /// The node of a name, if it is known and there.
@@ -214,11 +214,11 @@ impl Model {
 
     /// A number that changes with each change of nodes in more than their books.
     #[must_use]
-    pub fn state_of_nodes(&self) -> u64 {
+    pub fn node_spec_epoch(&self) -> u64 {
         self.generation
     }
 
-    /// Here and now.
+    /// Current position in the undo log.
     #[must_use]
     pub fn mark(&self) -> Mark {
         Mark(self.log.len())
@@ -227,8 +227,8 @@ impl Model {
     /// Takes back everything since a mark.
     pub fn rollback(&mut self, mark: Mark) {
         while self.log.len() > mark.0 {
-            let (task, old) = self.log.pop().expect("longer than the mark");
-            self.exchange(task, old);
+            let (pod, old) = self.log.pop().expect("longer than the mark");
+            self.exchange(pod, old);
         }
     }
 
@@ -237,17 +237,17 @@ impl Model {
         let log = std::mem::take(&mut self.log);
         for (id, _) in &log {
             self.decided.push(*id);
-            if let Some(gang) = self.tasks[*id].gang {
-                self.gang_changed(gang);
+            if let Some(pod_group) = self.pods[*id].pod_group {
+                self.pod_group_changed(pod_group);
             }
-            let task = &mut self.tasks[*id];
-            let from = task.state.evicted_from.take();
+            let pod = &mut self.pods[*id];
+            let from = pod.state.evicted_from.take();
             if from.is_some_and(|status| status != Status::Pipelined) {
-                self.budgets.spend(&task.input);
+                self.budgets.spend(&pod.input);
             }
             if from.is_some()
-                && let (Some(gang), Some(member)) = (task.gang, task.member)
-                && let Some(pods) = self.gangs[gang].pods_mut(member)
+                && let (Some(pod_group), Some(member)) = (pod.pod_group, pod.member)
+                && let Some(pods) = self.pod_groups[pod_group].pods_mut(member)
             {
                 pods.evicted_now -= 1;
             }
@@ -256,14 +256,14 @@ impl Model {
         self.log.clear();
     }
 
-    /// A gang's pods or settings changed for good.
-    pub(super) fn gang_changed(&mut self, gang: GangId) {
+    /// A pod group's pods or settings changed for good.
+    pub(super) fn pod_group_changed(&mut self, pod_group: PodGroupId) {
         self.changes += 1;
-        self.gangs[gang].changed = self.changes;
-        let most = 2 * self.gangs.slots() + SPARE;
-        for list in [&mut self.moved, &mut self.changed_gangs] {
-            if list.last() != Some(&gang) {
-                list.push(gang);
+        self.pod_groups[pod_group].changed = self.changes;
+        let most = 2 * self.pod_groups.slots() + SPARE;
+        for list in [&mut self.moved, &mut self.changed_pod_groups] {
+            if list.last() != Some(&pod_group) {
+                list.push(pod_group);
                 // Nobody looks while nobody waits, nor on a standby.
                 if list.len() > most {
                     // One run for each kind of event that told of them, mostly.
@@ -276,70 +276,70 @@ impl Model {
 
     /// Where the open statement took anything from or put anything: nodes, some of them several times.
     pub fn nodes_in_log(&self) -> impl Iterator<Item = NodeId> + '_ {
-        let states = self.log.iter().flat_map(|(task, old)| [old, &self.tasks[*task].state]);
+        let states = self.log.iter().flat_map(|(pod, old)| [old, &self.pods[*pod].state]);
         let places = states.flat_map(|state| [state.hold.as_ref(), state.plan.as_ref()]);
         places.flatten().map(|place| place.node)
     }
 
-    /// Tasks changed since a mark, in order, each time it was changed.
-    pub fn changed_since(&self, mark: Mark) -> impl Iterator<Item = TaskId> + '_ {
-        self.log[mark.0..].iter().map(|(task, _)| *task)
+    /// Pods changed since a mark, in order, each time it was changed.
+    pub fn changed_since(&self, mark: Mark) -> impl Iterator<Item = PodId> + '_ {
+        self.log[mark.0..].iter().map(|(pod, _)| *pod)
     }
 
-    /// Tasks changed since a mark, in order, each time with its state before.
-    pub fn states_before(&self, mark: Mark) -> impl Iterator<Item = (TaskId, &State)> {
-        self.log[mark.0..].iter().map(|(task, old)| (*task, old))
+    /// Pods changed since a mark, in order, each time with its state before.
+    pub fn states_before(&self, mark: Mark) -> impl Iterator<Item = (PodId, &State)> {
+        self.log[mark.0..].iter().map(|(pod, old)| (*pod, old))
     }
 
-    /// Tasks that the open statement changed.
-    pub fn changed_in_statement(&self) -> impl Iterator<Item = TaskId> + '_ {
+    /// Pods that the open statement changed.
+    pub fn changed_in_statement(&self) -> impl Iterator<Item = PodId> + '_ {
         self.changed_since(Mark(0))
     }
 
-    /// Changes where a task is, and all that follows from it. Can be taken back.
-    pub fn set_state(&mut self, task: TaskId, state: State) {
-        let old = self.exchange(task, state);
-        self.log.push((task, old));
+    /// Changes where a pod is, and all that follows from it. Can be taken back.
+    pub fn set_state(&mut self, pod: PodId, state: State) {
+        let old = self.exchange(pod, state);
+        self.log.push((pod, old));
     }
 
     /// Changes a state for good, outside any statement.
-    pub fn settle(&mut self, task: TaskId, state: State) {
+    pub fn settle(&mut self, pod: PodId, state: State) {
         debug_assert!(self.log.is_empty(), "nothing is settled while a statement is open");
-        if self.tasks[task].state != state {
-            self.exchange(task, state);
+        if self.pods[pod].state != state {
+            self.exchange(pod, state);
         }
-        if let Some(gang) = self.tasks[task].gang {
-            self.gang_changed(gang);
+        if let Some(pod_group) = self.pods[pod].pod_group {
+            self.pod_group_changed(pod_group);
         }
     }
 
-    /// What was allocated is being bound, for good. To its node, its queue and the order of gangs that is the same.
-    pub fn binding(&mut self, task: TaskId) {
+    /// What was allocated is being bound, for good. To its node, its queue and the order of pod groups that is the same.
+    pub fn binding(&mut self, pod: PodId) {
         debug_assert!(self.log.is_empty(), "nothing is settled while a statement is open");
-        let task = &mut self.tasks[task];
-        debug_assert_eq!(task.state.status, Status::Allocated);
-        task.state.status = Status::Binding;
-        if let (Some(gang), Some(member)) = (task.gang, task.member)
-            && let Some(pods) = self.gangs[gang].pods_mut(member)
+        let pod = &mut self.pods[pod];
+        debug_assert_eq!(pod.state.status, Status::Allocated);
+        pod.state.status = Status::Binding;
+        if let (Some(pod_group), Some(member)) = (pod.pod_group, pod.member)
+            && let Some(pods) = self.pod_groups[pod_group].pods_mut(member)
         {
             pods.counts[Status::Allocated as usize] -= 1;
             pods.counts[Status::Binding as usize] += 1;
         }
     }
 
-    fn exchange(&mut self, task: TaskId, state: State) -> State {
-        self.account(task, -1);
-        let old = std::mem::replace(&mut self.tasks[task].state, state);
-        self.account(task, 1);
+    fn exchange(&mut self, pod: PodId, state: State) -> State {
+        self.account(pod, -1);
+        let old = std::mem::replace(&mut self.pods[pod].state, state);
+        self.account(pod, 1);
         old
     }
 
-    /// Adds or takes away all that follows from a task's state.
-    fn account(&mut self, id: TaskId, sign: i64) {
+    /// Adds or takes away all that follows from a pod's state.
+    fn account(&mut self, id: PodId, sign: i64) {
         self.account_nodes(id, sign);
-        let task = &self.tasks[id];
-        let (Some(gang_id), Some(member)) = (task.gang, task.member) else {
-            if task.gang.is_some() && task.state.status == Status::Pending {
+        let pod = &self.pods[id];
+        let (Some(pod_group_id), Some(member)) = (pod.pod_group, pod.member) else {
+            if pod.pod_group.is_some() && pod.state.status == Status::Pending {
                 if sign > 0 {
                     self.strays.insert(id);
                 } else {
@@ -348,10 +348,10 @@ impl Model {
             }
             return;
         };
-        let (status, evicted_now) = (task.state.status, task.state.evicted_from.is_some());
+        let (status, evicted_now) = (pod.state.status, pod.state.evicted_from.is_some());
         let shift = |count: &mut u32| *count = count.wrapping_add_signed(sign as i32);
-        let gang = &mut self.gangs[gang_id];
-        if let Some(pods) = gang.pods_mut(member) {
+        let pod_group = &mut self.pod_groups[pod_group_id];
+        if let Some(pods) = pod_group.pods_mut(member) {
             shift(&mut pods.counts[status as usize]);
             if evicted_now {
                 shift(&mut pods.evicted_now);
@@ -359,11 +359,11 @@ impl Model {
         }
         if status == Status::Pending {
             if sign > 0 {
-                if !gang.stand_in {
-                    self.pending.insert(gang_id);
+                if !pod_group.stand_in {
+                    self.pending.insert(pod_group_id);
                 }
-            } else if gang.with(Status::Pending) == 0 {
-                self.pending.remove(&gang_id);
+            } else if pod_group.with(Status::Pending) == 0 {
+                self.pending.remove(&pod_group_id);
             }
         }
         self.charge(id, sign);
@@ -390,29 +390,29 @@ impl Model {
         }
     }
 
-    fn account_nodes(&mut self, id: TaskId, sign: i64) {
+    fn account_nodes(&mut self, id: PodId, sign: i64) {
         self.account_places(id, sign);
         if !self.devices.charges.is_empty() {
             self.take_charges();
         }
     }
 
-    fn account_places(&mut self, id: TaskId, sign: i64) {
-        let task = &self.tasks[id];
-        let shape = &self.shapes[task.shape];
-        let reservation = task.input.reservation;
+    fn account_places(&mut self, id: PodId, sign: i64) {
+        let pod = &self.pods[id];
+        let shape = &self.shapes[pod.shape];
+        let reservation = pod.input.reservation;
         let places = [
-            task.state.hold.as_ref().map(|place| {
+            pod.state.hold.as_ref().map(|place| {
                 (
                     place,
-                    if task.state.leaving {
+                    if pod.state.leaving {
                         Weight::Leaving
                     } else {
                         Weight::Staying
                     },
                 )
             }),
-            task.state.plan.as_ref().map(|place| (place, Weight::Planned)),
+            pod.state.plan.as_ref().map(|place| (place, Weight::Planned)),
         ];
         for (place, weight) in places.into_iter().flatten() {
             if self.log.is_empty() {
@@ -424,7 +424,7 @@ impl Model {
                 self.changed_at.resize(self.nodes.slots(), 0);
             }
             self.changed_at[place.node.at()] = self.books;
-            let lighter = weight_of(&self.nodes[place.node], &self.resources, task, shape, place);
+            let lighter = weight_of(&self.nodes[place.node], &self.resources, pod, shape, place);
             let vector = lighter.as_ref().unwrap_or(&shape.vector);
             let node = &mut self.nodes[place.node];
             node.account(id, (shape, vector), &place.extras().groups, reservation, weight, sign);
@@ -434,22 +434,22 @@ impl Model {
             for used in place.extras().devices.iter().flat_map(|grants| &**grants) {
                 self.devices.account(used.claim, &used.allocation, weight, sign);
             }
-            if task.input.foreign && !task.input.utility && weight != Weight::Planned {
+            if pod.input.foreign && !pod.input.utility && weight != Weight::Planned {
                 add(&mut node.foreign, &shape.quota, sign);
                 self.totals_stale = true;
             }
             if let Some(ledger) = node.numa.as_mut().filter(|_| !place.extras().zones.is_empty()) {
                 ledger.account(&place.extras().zones, weight, sign);
             }
-            if let Some(volumes) = &task.input.volumes {
+            if let Some(volumes) = &pod.input.volumes {
                 self.storage
                     .account(volumes, place.node, &place.extras().volumes, weight, sign);
             }
             self.index.changed(place.node);
-            let asked = self.classes[task.class].asked.as_ref();
-            if !self.neighbours.stale && (asked.is_some() || !task.counted.is_empty()) {
+            let asked = self.classes[pod.class].asked.as_ref();
+            if !self.neighbours.stale && (asked.is_some() || !pod.counted.is_empty()) {
                 let presence = Presence {
-                    counted: &task.counted,
+                    counted: &pod.counted,
                     asked,
                     leaving: weight == Weight::Leaving,
                 };
@@ -461,9 +461,9 @@ impl Model {
     /// Counts anew who is near whom, and finds the counters that each pod belongs to.
     fn count_neighbours(&mut self) {
         self.neighbours.restart(&self.nodes);
-        let ids: Vec<TaskId> = self.tasks.ids().collect();
+        let ids: Vec<PodId> = self.pods.ids().collect();
         for id in ids {
-            self.tasks[id].counted = self.neighbours.counted(&self.tasks[id].input);
+            self.pods[id].counted = self.neighbours.counted(&self.pods[id].input);
         }
         self.neighbours = self.neighbours_counted_anew();
     }
@@ -473,13 +473,13 @@ impl Model {
     fn neighbours_counted_anew(&self) -> Neighbours {
         let mut neighbours = self.neighbours.clone();
         neighbours.restart(&self.nodes);
-        for (_, task) in self.tasks.iter() {
-            let places = [(&task.state.hold, task.state.leaving), (&task.state.plan, false)];
+        for (_, pod) in self.pods.iter() {
+            let places = [(&pod.state.hold, pod.state.leaving), (&pod.state.plan, false)];
             for (place, leaving) in places {
                 if let Some(place) = place {
                     let presence = Presence {
-                        counted: &task.counted,
-                        asked: self.classes[task.class].asked.as_ref(),
+                        counted: &pod.counted,
+                        asked: self.classes[pod.class].asked.as_ref(),
                         leaving,
                     };
                     neighbours.account(presence, place.node, 1);
@@ -494,14 +494,14 @@ impl Model {
     #[must_use]
     pub fn storage_counted_anew(&self) -> Storage {
         let mut storage = self.storage.unused();
-        for (_, task) in self.tasks.iter() {
-            let Some(volumes) = &task.input.volumes else { continue };
-            let held = if task.state.leaving {
+        for (_, pod) in self.pods.iter() {
+            let Some(volumes) = &pod.input.volumes else { continue };
+            let held = if pod.state.leaving {
                 Weight::Leaving
             } else {
                 Weight::Staying
             };
-            for (place, weight) in [(&task.state.hold, held), (&task.state.plan, Weight::Planned)] {
+            for (place, weight) in [(&pod.state.hold, held), (&pod.state.plan, Weight::Planned)] {
                 if let Some(place) = place {
                     storage.account(volumes, place.node, &place.extras().volumes, weight, 1);
                 }
@@ -510,27 +510,27 @@ impl Model {
         storage
     }
 
-    /// Charges a task to its queue and all above, according to its state.
-    fn charge(&mut self, id: TaskId, sign: i64) {
-        let task = &self.tasks[id];
-        let Some(gang) = task.gang.map(|gang| &self.gangs[gang]) else {
+    /// Charges a pod to its queue and all above, according to its state.
+    fn charge(&mut self, id: PodId, sign: i64) {
+        let pod = &self.pods[id];
+        let Some(pod_group) = pod.pod_group.map(|pod_group| &self.pod_groups[pod_group]) else {
             return;
         };
-        let (Some(queue), Some(input), Some(_)) = (gang.queue, &gang.input, task.member) else {
+        let (Some(queue), Some(input), Some(_)) = (pod_group.queue, &pod_group.input, pod.member) else {
             return;
         };
         if self.queues_stale {
             return;
         }
-        let status = task.state.status;
+        let status = pod.state.status;
         let (held, memory) = if status.active_allocated() {
             (Some(self.accepted(id)), 0)
         } else if status == Status::Pending {
-            (None, self.shapes[task.shape].memory_sum())
+            (None, self.shapes[pod.shape].memory_sum())
         } else {
             return;
         };
-        let wanted = held.unwrap_or(self.shapes[task.shape].quota);
+        let wanted = held.unwrap_or(self.shapes[pod.shape].quota);
         let preemptible = input.preemptible;
         let mut next = Some(queue);
         while let Some(id) = next {
@@ -547,68 +547,68 @@ impl Model {
         }
     }
 
-    /// A task's gang.
+    /// A pod's pod group.
     #[must_use]
-    pub fn gangs_of(&self, task: TaskId) -> Option<&Gang> {
-        self.tasks[task].gang.map(|gang| &self.gangs[gang])
+    pub fn pod_group_of(&self, pod: PodId) -> Option<&PodGroup> {
+        self.pods[pod].pod_group.map(|pod_group| &self.pod_groups[pod_group])
     }
 
-    /// What a task counts in its queue where it is, or where it will be.
+    /// What a pod counts in its queue where it is, or where it will be.
     #[must_use]
-    pub fn accepted(&self, id: TaskId) -> Shared {
-        let task = &self.tasks[id];
-        let shape = &self.shapes[task.shape];
-        let place = task.state.plan.as_ref().or(task.state.hold.as_ref());
+    pub fn accepted(&self, id: PodId) -> Shared {
+        let pod = &self.pods[id];
+        let shape = &self.shapes[pod.shape];
+        let place = pod.state.plan.as_ref().or(pod.state.hold.as_ref());
         match place.map(|place| &self.nodes[place.node]) {
             Some(node) if node.input.is_some() => shape.accepted(node.gpu_memory()),
             Some(_) | None => shape.quota,
         }
     }
 
-    /// The node on which a task is, or will be.
+    /// The node on which a pod is, or will be.
     #[must_use]
-    pub fn node_of(&self, id: TaskId) -> Option<NodeId> {
-        let state = &self.tasks[id].state;
+    pub fn node_of(&self, id: PodId) -> Option<NodeId> {
+        let state = &self.pods[id].state;
         state.plan.as_ref().or(state.hold.as_ref()).map(|place| place.node)
     }
 
-    /// Whether a task wants a place: pending and not waiting for a retry, or evicted in the open statement.
+    /// Whether a pod wants a place: pending and not waiting for a retry, or evicted in the open statement.
     #[must_use]
-    pub fn wants_place(&self, id: TaskId, now: Time) -> bool {
-        let task = &self.tasks[id];
-        match task.state.status {
-            Status::Pending => task.retry_at.is_none_or(|at| at <= now),
-            _ => task.state.evicted_from.is_some() && task.state.plan.is_none(),
+    pub fn wants_place(&self, id: PodId, now: Time) -> bool {
+        let pod = &self.pods[id];
+        match pod.state.status {
+            Status::Pending => pod.retry_at.is_none_or(|at| at <= now),
+            _ => pod.state.evicted_from.is_some() && pod.state.plan.is_none(),
         }
     }
 
-    /// Active pods of each pod set of a gang, and the pods to place next.
+    /// Active pods of each pod set of a pod group, and the pods to place next.
     #[must_use]
-    pub fn next_chunk(&self, gang: GangId, now: Time) -> Tasks {
-        let gang = &self.gangs[gang];
-        let take = |member, most: usize| -> Tasks {
-            let pods = gang.pods(member).expect("only pod sets are asked for pods");
+    pub fn next_chunk(&self, pod_group: PodGroupId, now: Time) -> PodIds {
+        let pod_group = &self.pod_groups[pod_group];
+        let take = |member, most: usize| -> PodIds {
+            let pods = pod_group.pods(member).expect("only pod sets are asked for pods");
             if pods.with(Status::Pending) == 0 && pods.evicted_now == 0 {
-                return Tasks::new();
+                return PodIds::new();
             }
-            pods.tasks
+            pods.pods
                 .iter()
                 .copied()
-                .filter(|&task| self.wants_place(task, now))
+                .filter(|&pod| self.wants_place(pod, now))
                 .take(most)
                 .collect()
         };
-        gang.chunk(&gang.active(), &take)
+        pod_group.chunk(&pod_group.active(), &take)
     }
 
-    /// Puts a task on a node now. Can be taken back.
-    pub fn allocate(&mut self, task: TaskId, place: Place) {
-        self.set_state(task, State::on(Status::Allocated, place));
+    /// Puts a pod on a node now. Can be taken back.
+    pub fn allocate(&mut self, pod: PodId, place: Place) {
+        self.set_state(pod, State::on(Status::Allocated, place));
     }
 
-    /// Plans a task for a node. Can be taken back.
-    pub fn pipeline(&mut self, task: TaskId, place: Place) {
-        let old = &self.tasks[task].state;
+    /// Plans a pod for a node. Can be taken back.
+    pub fn pipeline(&mut self, pod: PodId, place: Place) {
+        let old = &self.pods[pod].state;
         let state = State {
             status: Status::Pipelined,
             evicted_from: old.evicted_from,
@@ -616,12 +616,12 @@ impl Model {
             leaving: old.leaving,
             plan: Some(place),
         };
-        self.set_state(task, state);
+        self.set_state(pod, state);
     }
 
-    /// Evicts a task. Can be taken back.
-    pub fn evict(&mut self, task: TaskId) {
-        let old = &self.tasks[task].state;
+    /// Evicts a pod. Can be taken back.
+    pub fn evict(&mut self, pod: PodId) {
+        let old = &self.pods[pod].state;
         let state = State {
             status: Status::Releasing,
             evicted_from: Some(old.status),
@@ -629,12 +629,12 @@ impl Model {
             leaving: old.hold.is_some(),
             plan: None,
         };
-        self.set_state(task, state);
+        self.set_state(pod, state);
     }
 
-    /// Takes an eviction of the open statement back: the task stays where it is. Can be taken back itself.
-    pub fn unevict(&mut self, task: TaskId) {
-        let old = &self.tasks[task].state;
+    /// Takes an eviction of the open statement back: the pod stays where it is. Can be taken back itself.
+    pub fn unevict(&mut self, pod: PodId) {
+        let old = &self.pods[pod].state;
         let status = old
             .evicted_from
             .expect("only what was evicted in this statement is taken back");
@@ -645,6 +645,6 @@ impl Model {
             leaving: false,
             plan: None,
         };
-        self.set_state(task, state);
+        self.set_state(pod, state);
     }
 }

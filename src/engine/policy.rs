@@ -14,7 +14,7 @@ pub enum ActionKind {
     Reclaim,
     /// Evicts lower priority within a queue.
     Preempt,
-    /// Evicts what is left of broken gangs.
+    /// Evicts what is left of broken pod groups.
     StaleGangEviction,
 }
 
@@ -69,7 +69,7 @@ pub enum ResolveMethod {
 /// What disruption budgets mean for evictions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DisruptionBudgets {
-    /// Victims within budgets first. Beyond them only where reclaim or preempt finds no other set, and for what is left of broken gangs.
+    /// Victims within budgets first. Beyond them only where reclaim or preempt finds no other set, and for what is left of broken pod groups.
     #[default]
     Prefer,
     /// No eviction beyond a budget.
@@ -106,7 +106,7 @@ pub struct Plugins {
     pub proportion: Option<Proportion>,
     /// `priority`: higher priority first.
     pub priority: bool,
-    /// `elastic`: gangs below their minimum first.
+    /// `elastic`: pod groups below their minimum first.
     pub elastic: bool,
     /// `nodeavailability`: nodes on which the pod fits now before those where it must wait.
     pub node_availability: bool,
@@ -185,7 +185,7 @@ pub struct MinRuntime {
 pub enum VictimGenerator {
     /// All victims on one node.
     NodeLocalGreedy,
-    /// Growing sets, for gangs over several nodes.
+    /// Growing sets, for pod groups over several nodes.
     MultiNodeGang,
 }
 
@@ -216,7 +216,7 @@ pub struct Policy {
     pub max_consolidation_victims: Option<usize>,
     /// What disruption budgets mean.
     pub disruption_budgets: DisruptionBudgets,
-    /// How long a broken gang is left alone; `None` = for ever.
+    /// How long a broken pod group is left alone; `None` = for ever.
     pub staleness_grace: Option<Millis>,
     /// How long after the end of its grace period a pod counts as stuck.
     pub stuck_after: Millis,

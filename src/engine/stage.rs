@@ -1,10 +1,10 @@
-//! What a cycle tells whoever looks on while it runs. The engine has no clock; an onlooker may, and so learns what took how long.
+//! What a cycle tells whoever looks on while it runs. The engine has no clock; an observer may, and so learns what took how long.
 
 use super::decision::Work;
 use super::policy::ActionKind;
 
 /// Whoever looks on. Nothing that it does changes what is decided.
-pub type Onlooker<'a> = &'a mut dyn FnMut(Stage);
+pub type Observer<'a> = &'a mut dyn FnMut(Stage);
 
 /// Something that has just been done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

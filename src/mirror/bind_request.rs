@@ -7,7 +7,7 @@ use std::sync::Arc;
 use kube::ResourceExt;
 
 use super::identity::object_key;
-use super::slim::Pod;
+use super::packed::Pod;
 use crate::api::BindRequest;
 use crate::api::names::{annotation, bind_phase};
 use crate::engine::input::Table;

@@ -21,7 +21,7 @@ use kube::ResourceExt;
 use super::identity::object_key;
 use super::links::Links;
 use super::name;
-use super::slim::Pod;
+use super::packed::Pod;
 use crate::api::names::annotation;
 use crate::api::{BindRequest, limits};
 use crate::engine::input::devices::{ClaimInput, ClaimRef, PodClaims, PoolInput};

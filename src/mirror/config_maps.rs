@@ -10,7 +10,7 @@ use kube::core::PartialObjectMeta;
 
 use super::identity::object_key;
 use super::links::Links;
-use super::{Mirror, Output, slim};
+use super::{Mirror, Output, packed};
 use crate::api::names::annotation;
 use crate::engine::input::Name;
 
@@ -27,7 +27,7 @@ pub struct ConfigMaps {
 
 impl ConfigMaps {
     /// A pod is there or changed: what it needs is to tell of it, as long as it has no node.
-    pub(super) fn join(&mut self, key: &str, pod: &slim::Pod) {
+    pub(super) fn join(&mut self, key: &str, pod: &packed::Pod) {
         if pod.node.is_some() {
             return self.leave(key, pod);
         }
@@ -38,7 +38,7 @@ impl ConfigMaps {
     }
 
     /// A pod is gone, or needs nothing more.
-    pub(super) fn leave(&mut self, key: &str, pod: &slim::Pod) {
+    pub(super) fn leave(&mut self, key: &str, pod: &packed::Pod) {
         let namespace = &pod.pod.namespace;
         for needed in required(pod) {
             self.users.remove(&object_key(namespace, needed), key);
@@ -47,7 +47,7 @@ impl ConfigMaps {
 
     /// What a pod without a node lacks, in KAI's words.
     #[must_use]
-    pub fn missing(&self, pod: &slim::Pod) -> Option<Name> {
+    pub fn missing(&self, pod: &packed::Pod) -> Option<Name> {
         if pod.node.is_some() {
             return None;
         }
@@ -114,7 +114,7 @@ fn parts(spec: &PodSpec) -> Vec<Part<'_>> {
 
 /// The ConfigMaps that a pod cannot start without: mounted ones and those of variables, unless they are optional. Those that the binder makes do not
 /// count.
-fn required(pod: &slim::Pod) -> BTreeSet<&str> {
+fn required(pod: &packed::Pod) -> BTreeSet<&str> {
     let Some(spec) = pod.spec() else { return BTreeSet::new() };
     let parts = parts(spec);
     let mounted = |volume: &str| parts.iter().any(|part| part.mounts.contains(&volume));

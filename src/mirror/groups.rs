@@ -10,7 +10,7 @@ use smol_str::SmolStr;
 use super::aside::HELD_BACK;
 use super::identity::object_key;
 use super::repeated::Repeated;
-use super::{Grouping, Mirror, Output, Problem, name, pod, pod_group, priority, slim};
+use super::{Grouping, Mirror, Output, Problem, name, packed, pod, pod_group, priority};
 use crate::api::queue_access::{QueueAccess, not_open};
 use crate::api::{Queue, Topology};
 use crate::engine::input::{Event, GroupInput, GroupKey, Keyed, Name, Time};
@@ -19,7 +19,7 @@ use crate::engine::input::{Event, GroupInput, GroupKey, Keyed, Name, Time};
 pub struct Draft {
     key: GroupKey,
     /// The object; `None` if it was deleted since.
-    group: Option<Arc<slim::Group>>,
+    group: Option<Arc<packed::Group>>,
     /// Pods that hold it.
     pods: usize,
     /// When the first of its pods was created: a group that is not written yet is as old as that.
@@ -42,7 +42,7 @@ impl Draft {
 #[derive(Default)]
 pub struct Groupings {
     memberships: Vec<(Name, pod::Membership)>,
-    drafts: Vec<Arc<slim::Group>>,
+    drafts: Vec<Arc<packed::Group>>,
 }
 
 impl Keyed for Box<Draft> {
@@ -65,7 +65,7 @@ pub struct Lookups {
 }
 
 impl Mirror {
-    pub(super) fn group_applied(&mut self, group: &Arc<slim::Group>, out: &mut Output) {
+    pub(super) fn group_applied(&mut self, group: &Arc<packed::Group>, out: &mut Output) {
         let key = &group.key;
         if key.namespace().is_empty() || key.name().is_empty() {
             return out.reject("PodGroup", key.namespace(), key.name(), Problem::NoIdentity);
@@ -79,17 +79,17 @@ impl Mirror {
     }
 
     /// A pod group that gets no places gets some again when it asks for something else.
-    fn may_be_tried_again(&mut self, key: &GroupKey, before: Option<&Arc<slim::Group>>, after: &slim::Group) {
+    fn may_be_tried_again(&mut self, key: &GroupKey, before: Option<&Arc<packed::Group>>, after: &packed::Group) {
         if !self.aside.holds_back(key) {
             return;
         }
-        let asks = |group: &slim::Group| self.read_group(key, group, None);
+        let asks = |group: &packed::Group| self.read_group(key, group, None);
         if before.is_some_and(|before| asks(before) != asks(after)) {
             self.aside.try_again(key);
         }
     }
 
-    pub(super) fn group_deleted(&mut self, group: &slim::Group, out: &mut Output) {
+    pub(super) fn group_deleted(&mut self, group: &packed::Group, out: &mut Output) {
         let own = object_key(group.key.namespace(), group.key.name());
         self.aside.limit("PodGroup", &own, None);
         self.with_group(&group.key, out, |mirror| {
@@ -101,17 +101,17 @@ impl Mirror {
         self.aside.forget_group(&group.key);
     }
 
-    fn draft(&self, key: &GroupKey) -> Option<&Arc<slim::Group>> {
+    fn draft(&self, key: &GroupKey) -> Option<&Arc<packed::Group>> {
         self.drafts.get(key)?.group.as_ref()
     }
 
     /// The object that counts: the API server's, else the grouper's.
-    pub(super) fn group(&self, key: &GroupKey) -> Option<&Arc<slim::Group>> {
+    pub(super) fn group(&self, key: &GroupKey) -> Option<&Arc<packed::Group>> {
         self.groups.get(key).or_else(|| self.draft(key))
     }
 
     /// A pod group as the engine sees it, if it is of the shard.
-    fn read_group(&self, key: &GroupKey, group: &slim::Group, out: Option<&mut Output>) -> Option<GroupInput> {
+    fn read_group(&self, key: &GroupKey, group: &packed::Group, out: Option<&mut Output>) -> Option<GroupInput> {
         let (lookups, shard) = (&self.lookups, &self.settings.shard);
         if !shard.takes(&group.labels) {
             return None;
@@ -178,8 +178,8 @@ impl Mirror {
     fn group_changed(
         &self,
         key: &GroupKey,
-        before: Option<&Arc<slim::Group>>,
-        after: Option<&Arc<slim::Group>>,
+        before: Option<&Arc<packed::Group>>,
+        after: Option<&Arc<packed::Group>>,
         out: &mut Output,
     ) {
         let before = before.and_then(|group| self.read_group(key, group, None));
@@ -195,7 +195,7 @@ impl Mirror {
     pub(super) fn with_groups(
         &mut self,
         out: &mut Output,
-        concerned: impl Fn(&slim::Group) -> bool,
+        concerned: impl Fn(&packed::Group) -> bool,
         change: impl FnOnce(&mut Self),
     ) {
         let real = self.groups.iter().map(|group| (&group.key, group));
@@ -236,7 +236,7 @@ impl Mirror {
         {
             out.events.push(Event::Topology(input));
         }
-        let concerned = |group: &slim::Group| pod_group::names_topology(group, &name);
+        let concerned = |group: &packed::Group| pod_group::names_topology(group, &name);
         self.with_groups(out, concerned, |mirror| {
             mirror
                 .lookups
@@ -249,7 +249,7 @@ impl Mirror {
         let name = topology.name_any();
         if self.lookups.topologies.contains_key(name.as_str()) {
             out.events.push(Event::TopologyGone(name.as_str().into()));
-            let concerned = |group: &slim::Group| pod_group::names_topology(group, &name);
+            let concerned = |group: &packed::Group| pod_group::names_topology(group, &name);
             self.with_groups(out, concerned, |mirror| {
                 mirror.lookups.topologies.remove(name.as_str());
             });
@@ -333,7 +333,7 @@ impl Mirror {
             draft.pods += usize::from(!stays);
             draft.since = draft.since.min(created);
             if mirror.groups.get(&group).is_none() {
-                let mut unwritten: slim::Group = Arc::clone(&grouping.group).into();
+                let mut unwritten: packed::Group = Arc::clone(&grouping.group).into();
                 if grouping.group.metadata.creation_timestamp.is_none() {
                     unwritten.created = draft.since;
                 }

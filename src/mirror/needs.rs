@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use k8s_openapi::api::core::v1::{Container, NodeAffinity, PodSpec, Volume};
 
-use super::slim::{self, Pod};
+use super::packed::{self, Pod};
 use super::{Problem, constraints, requests};
 use crate::api::gpu_request;
 use crate::engine::input::Needs;
@@ -86,7 +86,7 @@ fn alike(left: &Pod, right: &Pod, annotated: bool) -> bool {
         }
 }
 
-fn same_requests(left: &slim::Container, right: &slim::Container) -> bool {
+fn same_requests(left: &packed::Container, right: &packed::Container) -> bool {
     left.requests == right.requests && left.stays == right.stays
 }
 

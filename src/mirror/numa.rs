@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::name;
-use super::slim::{Container, Pod};
+use super::packed::{Container, Pod};
 use crate::api::bind_request::{BindRequest, NumaZone};
 use crate::api::names::annotation;
 use crate::api::numa::NodeResourceTopology;

@@ -10,9 +10,9 @@ use jiff::civil::DateTime;
 use jiff::tz::Offset;
 use kube::ResourceExt;
 
+use super::packed::Group;
 use super::priority::{Classes, preemptible};
 use super::queue::runtime;
-use super::slim::Group;
 use super::{Problem, Shard, name};
 use crate::api::names::annotation;
 use crate::api::pod_group::{SchedulingCondition, SubGroup, TopologyConstraint};

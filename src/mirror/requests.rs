@@ -4,7 +4,7 @@
 
 use smallvec::SmallVec;
 
-use super::slim::Pod;
+use super::packed::Pod;
 use super::{Problem, name};
 use crate::api::QuantityMap;
 use crate::api::gpu_request::{self, Asked, GpuShare, Named, Part};

@@ -17,7 +17,7 @@ use kube::ResourceExt;
 
 use super::identity::object_key;
 use super::links::Links;
-use super::{Mirror, Output, constraints, name, slim};
+use super::{Mirror, Output, constraints, name, packed};
 use crate::api::names::volume;
 use crate::api::quantity::Amount;
 use crate::engine::input::{
@@ -77,7 +77,7 @@ pub fn references(pod: &Pod) -> impl Iterator<Item = (String, bool)> + '_ {
 
 impl Volumes {
     /// A pod is there: its claims are to tell of it.
-    pub(super) fn join(&mut self, key: &str, pod: &slim::Pod) {
+    pub(super) fn join(&mut self, key: &str, pod: &packed::Pod) {
         let Some(pod) = &pod.whole else { return };
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         for (claim, _) in references(pod) {
@@ -86,7 +86,7 @@ impl Volumes {
     }
 
     /// A pod is gone.
-    pub(super) fn leave(&mut self, key: &str, pod: &slim::Pod) {
+    pub(super) fn leave(&mut self, key: &str, pod: &packed::Pod) {
         let Some(pod) = &pod.whole else { return };
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
         for (claim, _) in references(pod) {
@@ -96,7 +96,7 @@ impl Volumes {
 
     /// What a pod's volumes ask for; `None` if that is nothing.
     #[must_use]
-    pub fn of(&self, pod: &slim::Pod) -> Option<PodVolumes> {
+    pub fn of(&self, pod: &packed::Pod) -> Option<PodVolumes> {
         let pod = pod.whole.as_ref()?;
         pod.spec.as_ref()?.volumes.as_ref()?;
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();

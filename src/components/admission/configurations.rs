@@ -342,7 +342,7 @@ fn namespaces(operator: &str, settings: &Settings) -> LabelSelector {
         match_expressions: Some(vec![LabelSelectorRequirement {
             key: label::NAMESPACE_NAME.to_owned(),
             operator: operator.to_owned(),
-            values: Some(settings.let_be().map(str::to_owned).into()),
+            values: Some(settings.exempt_namespaces().map(str::to_owned).into()),
         }]),
         match_labels: None,
     }

@@ -71,7 +71,7 @@ pub fn validate(request: &Request, workload: Option<&Workload>, settings: &Setti
         Ok(None) => return Verdict::allow(),
         Err(verdict) => return verdict,
     };
-    if settings.let_be().contains(&&*request.namespace) {
+    if settings.exempt_namespaces().contains(&&*request.namespace) {
         return unreviewed(request, settings);
     }
     let old: Option<Pod> = request.old_object.read().ok();

@@ -183,7 +183,7 @@ pub fn same(one: &BindRequest, other: &BindRequest) -> bool {
 
 /// What is to be done about a request that nobody works on.
 #[derive(Debug, PartialEq)]
-pub enum Care {
+pub enum BindRequestAction {
     /// Nothing, or nothing yet.
     Leave,
     /// It has served its purpose, or never will, or does not say enough: take it away. A pod that waits is decided anew.
@@ -197,32 +197,34 @@ pub enum Care {
 /// What is to be done about a request. `pod` is what the watch shows under its name, `node_known` whether its node exists, `stays`
 /// whether our requests stay when they are done, as those of others do, `promised` what volumes the claims of a pod were promised, if that is known.
 #[must_use]
-pub fn care(
+pub fn action(
     request: &BindRequest,
     pod: Option<&Pod>,
     node_known: bool,
     stays: bool,
     shard: &Shard,
     promised: impl FnOnce(&Pod) -> Option<Vec<Promise>>,
-) -> Care {
+) -> BindRequestAction {
     if request.metadata.deletion_timestamp.is_some() || !shard.selects(request) {
-        return Care::Leave;
+        return BindRequestAction::Leave;
     }
     let phase = request.status.as_ref().and_then(|status| status.phase.as_deref());
     let Some(pod) = pod.filter(|pod| bind_request::made_for(request, pod.metadata.uid.as_deref())) else {
-        return Care::Drop;
+        return BindRequestAction::Drop;
     };
     if pods::is_bound(pod) || pods::is_finished(pod) {
         return match phase {
-            _ if is_ours(request) && !stays => Care::Drop,
-            Some(bind_phase::SUCCEEDED) => Care::Leave,
-            Some(_) | None => Care::Succeed,
+            _ if is_ours(request) && !stays => BindRequestAction::Drop,
+            Some(bind_phase::SUCCEEDED) => BindRequestAction::Leave,
+            Some(_) | None => BindRequestAction::Succeed,
         };
     }
     if bind_request::failed(request) || !node_known {
-        return Care::Drop;
+        return BindRequestAction::Drop;
     }
-    bind(request, pod, promised(pod)).map_or(Care::Drop, |bind| Care::CarryOut(Box::new(bind)))
+    bind(request, pod, promised(pod)).map_or(BindRequestAction::Drop, |bind| {
+        BindRequestAction::CarryOut(Box::new(bind))
+    })
 }
 
 #[cfg(test)]

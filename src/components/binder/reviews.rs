@@ -131,7 +131,7 @@ impl Reviews {
         self.agenda.next()
     }
 
-    /// Those to look at now. One that is seen to by a chore comes again when that has ended.
+    /// Those to look at now. One that is seen to by a cleanup comes again when that has ended.
     pub fn due(&mut self, now: Instant) -> Vec<Key> {
         let due = self.agenda.start_due(now);
         for key in &due {
@@ -141,12 +141,12 @@ impl Reviews {
         due
     }
 
-    /// A chore sees to a request: until it ends, nobody else does.
+    /// A cleanup sees to a request: until it ends, nobody else does.
     pub fn begin(&mut self, key: &Key, now: Instant) {
         self.not_before.insert(key.clone(), now + AGAIN);
     }
 
-    /// The chore has ended.
+    /// The cleanup has ended.
     pub fn finish(&mut self, key: &Key, now: Instant) {
         self.plan(key, now + AGAIN);
     }

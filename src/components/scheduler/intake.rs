@@ -16,9 +16,9 @@ use crate::components::panics;
 use crate::engine::Engine;
 use crate::engine::decision::Decisions;
 use crate::engine::input::{Event, GroupKey, Name, Time};
-use crate::engine::model::task::Assumed;
+use crate::engine::model::pod::Assumed;
 use crate::engine::policy::Policy;
-use crate::engine::stage::Onlooker;
+use crate::engine::stage::Observer;
 use crate::mirror::aside::Identity;
 use crate::mirror::{self, Change, Mirror, Rejection};
 
@@ -160,12 +160,12 @@ impl Intake {
     ///
     /// # Errors
     /// If it panicked.
-    pub fn cycle(&mut self, now: Time, everything: &Everything, onlooker: Onlooker) -> Result<Decisions, Failed> {
+    pub fn cycle(&mut self, now: Time, everything: &Everything, observer: Observer) -> Result<Decisions, Failed> {
         let mut worked = false;
         let decided = panics::catch(|| {
             self.engine.cycle_seen_by(now, &mut |stage| {
                 worked = true;
-                onlooker(stage);
+                observer(stage);
             })
         });
         match decided {

@@ -31,16 +31,16 @@ fn gang() -> GroupKey {
     GroupKey::new("team", "gang")
 }
 
-fn seen(name: &str, second: u64) -> Sighting {
-    Sighting::Pod {
+fn seen(name: &str, second: u64) -> TraceEvent {
+    TraceEvent::Pod {
         pod: pod(name),
         group: Some(gang()),
         at: at(second),
     }
 }
 
-fn bound(name: &str, began: u64, ended: u64) -> Sighting {
-    Sighting::Bound(Box::new(BindSeen {
+fn bound(name: &str, began: u64, ended: u64) -> TraceEvent {
+    TraceEvent::Bound(Box::new(BindSeen {
         pod: pod(name),
         group: gang(),
         node: "node".into(),
@@ -52,11 +52,11 @@ fn bound(name: &str, began: u64, ended: u64) -> Sighting {
 }
 
 /// The spans of what is seen: name, begin and end in seconds, in the order in which they ended.
-fn spans(sightings: impl IntoIterator<Item = Sighting>) -> Vec<(String, u64, u64)> {
+fn spans(trace_events: impl IntoIterator<Item = TraceEvent>) -> Vec<(String, u64, u64)> {
     let kept = Kept::default();
     let provider = SdkTracerProvider::builder().with_simple_exporter(kept.clone()).build();
     let mut recorder = Recorder::new(provider.tracer("test"));
-    sightings.into_iter().for_each(|sighting| recorder.take(sighting));
+    trace_events.into_iter().for_each(|event| recorder.take(event));
     let second = |at: SystemTime| at.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
     let ended = kept.0.lock().unwrap();
     ended

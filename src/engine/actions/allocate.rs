@@ -1,8 +1,8 @@
-//! Allocate: places what fits, in the order of queues and jobs. Nobody is evicted. A gang that fits only once others have left is planned as a whole. A
-//! job that fails does not hold up the jobs behind it.
+//! Allocate: places what fits, in the order of queues and pod groups. Nobody is evicted. A pod group that fits only once others have left is planned as a whole. A
+//! pod group that fails does not hold up the pod groups behind it.
 
 use crate::engine::fairshare::tree::Pick;
-use crate::engine::model::task::Status;
+use crate::engine::model::pod::Status;
 use crate::engine::policy::ActionKind;
 use crate::engine::stage::Stage;
 
@@ -12,42 +12,42 @@ use super::session::Session;
 impl Session<'_> {
     /// Runs the action.
     pub fn allocate(&mut self) {
-        self.hopeless.clear();
+        self.unschedulable.clear();
         let all = |_| Pick::Take;
-        let mut jobs = self.pending_tree(ActionKind::Allocate);
-        jobs.add_lines(self.view(&all), |_| true);
-        while let Some(job) = jobs.pop(self.view(&all)) {
-            self.serve(job.gang);
-            let tasks = self.model.next_chunk(job.gang, self.now);
-            let started = self.runs(job.gang);
+        let mut pod_groups = self.pending_tree(ActionKind::Allocate);
+        pod_groups.add_queues(self.view(&all), |_| true);
+        while let Some(entry) = pod_groups.pop(self.view(&all)) {
+            self.serve(entry.pod_group);
+            let pods = self.model.next_chunk(entry.pod_group, self.now);
+            let started = self.runs(entry.pod_group);
             let mark = self.model.mark();
-            if !self.place(job.gang, &tasks, Mode::Real) {
+            if !self.place(entry.pod_group, &pods, Mode::Real) {
                 continue;
             }
-            let waits = self.wait_as_one(job.gang, mark);
+            let waits = self.wait_as_one(entry.pod_group, mark);
             self.commit();
-            (self.onlooker)(Stage::Placed(ActionKind::Allocate));
+            (self.observer)(Stage::Placed(ActionKind::Allocate));
             if !waits && !started {
-                self.started(job.gang);
+                self.started(entry.pod_group);
             }
-            if self.model.gangs[job.gang].with(Status::Pending) > 0
-                && let Some(next) = self.waiting_job(job.gang)
+            if self.model.pod_groups[entry.pod_group].with(Status::Pending) > 0
+                && let Some(next) = self.waiting_entry(entry.pod_group)
             {
-                jobs.push(self.view(&all), next);
+                pod_groups.push(self.view(&all), next);
             }
         }
     }
 
     /// Some pod of it holds a place already.
-    fn runs(&self, gang: crate::engine::model::ids::GangId) -> bool {
-        let gang = &self.model.gangs[gang];
+    fn runs(&self, pod_group: crate::engine::model::ids::PodGroupId) -> bool {
+        let pod_group = &self.model.pod_groups[pod_group];
         [Status::Allocated, Status::Binding, Status::Bound, Status::Running]
             .into_iter()
-            .any(|status| gang.with(status) > 0)
+            .any(|status| pod_group.with(status) > 0)
     }
 
-    fn started(&mut self, gang: crate::engine::model::ids::GangId) {
-        self.model.gangs[gang].started(self.now);
-        self.timed.insert(gang);
+    fn started(&mut self, pod_group: crate::engine::model::ids::PodGroupId) {
+        self.model.pod_groups[pod_group].started(self.now);
+        self.timed.insert(pod_group);
     }
 }

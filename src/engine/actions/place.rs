@@ -1,4 +1,4 @@
-//! Placing the next pods of one gang, all or none.
+//! Placing the next pods of one pod group, all or none.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use crate::engine::fairshare::{largest_gpu, wanted};
 use crate::engine::input::Name;
 use crate::engine::model::claims::{Grants, Used};
 use crate::engine::model::class::NodeSet;
-use crate::engine::model::gang::{Kind, Member};
-use crate::engine::model::ids::{GangId, NodeId, TaskId};
+use crate::engine::model::ids::{NodeId, PodGroupId, PodId};
 use crate::engine::model::numa::ZoneShare;
-use crate::engine::model::task::{Extras, Place, Status};
+use crate::engine::model::pod::{Extras, Place, Status};
+use crate::engine::model::pod_group::{Kind, Member};
 use crate::engine::model::volumes::Promises;
 use crate::engine::placement::choose::{Context, Scope, best_node};
 use crate::engine::placement::claims::{self, Given};
@@ -37,14 +37,14 @@ pub enum Mode<'a> {
 }
 
 impl Session<'_> {
-    /// Places pods of a gang, all or none. On failure the model is as before.
-    pub fn place(&mut self, gang: GangId, tasks: &[TaskId], mode: Mode) -> bool {
-        if tasks.is_empty() || self.gate_closed(gang, tasks, mode) {
+    /// Places pods of a pod group, all or none. On failure the model is as before.
+    pub fn place(&mut self, pod_group: PodGroupId, pods: &[PodId], mode: Mode) -> bool {
+        if pods.is_empty() || self.gate_closed(pod_group, pods, mode) {
             return false;
         }
         self.work.groups_tried += 1;
-        for &task in tasks {
-            let class = self.model.tasks[task].class;
+        for &pod in pods {
+            let class = self.model.pods[pod].class;
             self.model.refresh_class(class);
         }
         let scope = Scope {
@@ -54,13 +54,13 @@ impl Session<'_> {
             },
             preferred: None,
         };
-        let top = self.model.gangs[gang].top();
-        self.place_member(gang, top, tasks, mode, scope)
+        let top = self.model.pod_groups[pod_group].top();
+        self.place_member(pod_group, top, pods, mode, scope)
     }
 
     /// The queue has no room for all of it.
-    fn gate_closed(&mut self, gang: GangId, tasks: &[TaskId], mode: Mode) -> bool {
-        let entry = &self.model.gangs[gang];
+    fn gate_closed(&mut self, pod_group: PodGroupId, pods: &[PodId], mode: Mode) -> bool {
+        let entry = &self.model.pod_groups[pod_group];
         let (Some(queue), Some(input)) = (entry.queue, &entry.input) else {
             return true;
         };
@@ -68,32 +68,39 @@ impl Session<'_> {
             return false;
         }
         let preemptible = input.preemptible;
-        let asked = wanted(self.model, tasks, largest_gpu(self.model));
+        let asked = wanted(self.model, pods, largest_gpu(self.model));
         let Some(closed) = gates::check(self.model, queue, preemptible, &asked) else {
             return false;
         };
         if matches!(mode, Mode::Real) {
             let message = gates::message(self.model, closed, &asked);
             let figures = gates::figures(self.model, closed, &asked, preemptible);
-            self.note(gang)
+            self.note(pod_group)
                 .add(closed.code, message, Detail::Queue(Box::new(figures)));
         }
         true
     }
 
     /// Places a member's pods in the first domain that takes them, if a topology says where they must be or had better be.
-    fn place_member(&mut self, gang: GangId, member: Member, tasks: &[TaskId], mode: Mode, scope: Scope) -> bool {
-        if tasks.is_empty() {
+    fn place_member(
+        &mut self,
+        pod_group: PodGroupId,
+        member: Member,
+        pods: &[PodId],
+        mode: Mode,
+        scope: Scope,
+    ) -> bool {
+        if pods.is_empty() {
             return true;
         }
-        let found = match self.domains_of(gang, member, tasks, scope) {
-            Ok(None) => return self.place_in(gang, member, tasks, mode, scope),
+        let found = match self.domains_of(pod_group, member, pods, scope) {
+            Ok(None) => return self.place_in(pod_group, member, pods, mode, scope),
             Ok(Some(found)) => found,
             Err(refused) => {
                 if matches!(mode, Mode::Real) {
-                    let mut findings = std::mem::take(self.note(gang));
-                    findings.domains_refused(self.model, gang, member, tasks.len(), &refused);
-                    *self.note(gang) = findings;
+                    let mut findings = std::mem::take(self.note(pod_group));
+                    findings.domains_refused(self.model, pod_group, member, pods.len(), &refused);
+                    *self.note(pod_group) = findings;
                 }
                 return false;
             }
@@ -107,7 +114,7 @@ impl Session<'_> {
                 among: Some(&nodes),
                 preferred: preferred.as_ref().or(scope.preferred),
             };
-            if self.place_in(gang, member, tasks, mode, inside) {
+            if self.place_in(pod_group, member, pods, mode, inside) {
                 return true;
             }
         }
@@ -117,43 +124,43 @@ impl Session<'_> {
     /// The domains that a member's pods may go to. Pods of it that hold a place bind the others to their domain.
     fn domains_of(
         &self,
-        gang: GangId,
+        pod_group: PodGroupId,
         member: Member,
-        tasks: &[TaskId],
+        pods: &[PodId],
         scope: Scope,
     ) -> Result<Option<(Name, Domains)>, Refused> {
-        let entry = &self.model.gangs[gang];
+        let entry = &self.model.pod_groups[pod_group];
         let Some(constraint) = &entry.tree[member as usize].topology else {
             return Ok(None);
         };
         if !self.policy.plugins.topology {
             return Ok(None);
         }
-        let placed = entry.tasks.iter().filter(|task| {
-            let task = &self.model.tasks[**task];
-            task.state.status.active_allocated() && task.member.is_some_and(|own| entry.is_under(own, member))
+        let placed = entry.pods.iter().filter(|pod| {
+            let pod = &self.model.pods[**pod];
+            pod.state.status.active_allocated() && pod.member.is_some_and(|own| entry.is_under(own, member))
         });
-        let with: Vec<NodeId> = placed.filter_map(|task| self.model.node_of(*task)).collect();
+        let with: Vec<NodeId> = placed.filter_map(|pod| self.model.node_of(*pod)).collect();
         let question = Question {
             constraint,
-            tasks,
+            tasks: pods,
             with: &with,
             among: scope.among,
         };
         domains(self.model, &question, &mut self.surveys.borrow_mut())
     }
 
-    fn place_in(&mut self, gang: GangId, member: Member, tasks: &[TaskId], mode: Mode, scope: Scope) -> bool {
+    fn place_in(&mut self, pod_group: PodGroupId, member: Member, pods: &[PodId], mode: Mode, scope: Scope) -> bool {
         let mark = self.model.mark();
-        let placed = match &self.model.gangs[gang].tree[member as usize].kind {
-            Kind::Pods(_) => self.place_pods(gang, tasks, mode, scope),
+        let placed = match &self.model.pod_groups[pod_group].tree[member as usize].kind {
+            Kind::Pods(_) => self.place_pods(pod_group, pods, mode, scope),
             Kind::Set { .. } => {
-                let entry = &self.model.gangs[gang];
+                let entry = &self.model.pod_groups[pod_group];
                 let order = entry.in_order(member, &entry.active());
-                let mut each = self.tasks_below(gang, member, tasks);
+                let mut each = self.pods_below(pod_group, member, pods);
                 order.into_iter().all(|below| {
                     let theirs = each.remove(&below).unwrap_or_default();
-                    self.place_member(gang, below, &theirs, mode, scope)
+                    self.place_member(pod_group, below, &theirs, mode, scope)
                 })
             }
         };
@@ -167,25 +174,25 @@ impl Session<'_> {
     }
 
     /// Those of the pods that are under each member of a set.
-    fn tasks_below(&self, gang: GangId, set: Member, tasks: &[TaskId]) -> BTreeMap<Member, Vec<TaskId>> {
-        let entry = &self.model.gangs[gang];
-        let mut each: BTreeMap<Member, Vec<TaskId>> = BTreeMap::new();
-        for &task in tasks {
-            let below = self.model.tasks[task].member.and_then(|own| entry.member_of(set, own));
+    fn pods_below(&self, pod_group: PodGroupId, set: Member, pods: &[PodId]) -> BTreeMap<Member, Vec<PodId>> {
+        let entry = &self.model.pod_groups[pod_group];
+        let mut each: BTreeMap<Member, Vec<PodId>> = BTreeMap::new();
+        for &pod in pods {
+            let below = self.model.pods[pod].member.and_then(|own| entry.member_of(set, own));
             if let Some(below) = below {
-                each.entry(below).or_default().push(task);
+                each.entry(below).or_default().push(pod);
             }
         }
         each
     }
 
-    fn place_pods(&mut self, gang: GangId, tasks: &[TaskId], mode: Mode, scope: Scope) -> bool {
-        for (placed, &task) in tasks.iter().enumerate() {
-            if let Err(problem) = self.place_task(task, mode, scope) {
+    fn place_pods(&mut self, pod_group: PodGroupId, pods: &[PodId], mode: Mode, scope: Scope) -> bool {
+        for (placed, &pod) in pods.iter().enumerate() {
+            if let Err(problem) = self.place_pod(pod, mode, scope) {
                 if let (Some(problem), Mode::Real) = (problem, mode) {
-                    let mut findings = std::mem::take(self.note(gang));
-                    findings.pod_failed(self.model, task, placed, &problem);
-                    *self.note(gang) = findings;
+                    let mut findings = std::mem::take(self.note(pod_group));
+                    findings.pod_failed(self.model, pod, placed, &problem);
+                    *self.note(pod_group) = findings;
                 }
                 return false;
             }
@@ -194,31 +201,31 @@ impl Session<'_> {
     }
 
     /// Places one pod. On failure says why, where anybody wants to know.
-    fn place_task(&mut self, task: TaskId, mode: Mode, scope: Scope) -> Result<(), Option<Arc<PodProblem>>> {
-        if let Some(text) = too_large(self.model, self.policy, task) {
+    fn place_pod(&mut self, id: PodId, mode: Mode, scope: Scope) -> Result<(), Option<Arc<PodProblem>>> {
+        if let Some(text) = too_large(self.model, self.policy, id) {
             return Err(Some(Arc::new(PodProblem {
                 headline: Some(text),
                 ..PodProblem::default()
             })));
         }
-        if let Some(text) = claims::refused(self.model, task) {
+        if let Some(text) = claims::refused(self.model, id) {
             return Err(Some(Arc::new(PodProblem {
                 headline: Some(text),
                 ..PodProblem::default()
             })));
         }
         let real = matches!(mode, Mode::Real);
-        let pod = &self.model.tasks[task];
+        let pod = &self.model.pods[id];
         let kind = (pod.class, pod.shape);
-        let lasting = self.model.shapes[pod.shape].gpu.memory == 0 && !concerned(self.model, task);
+        let lasting = self.model.shapes[pod.shape].gpu.memory == 0 && !concerned(self.model, id);
         if real
             && lasting
-            && let Some(problem) = self.hopeless.get(kind)
+            && let Some(problem) = self.unschedulable.get(kind)
         {
             return Err(Some(problem.clone()));
         }
         let heeded = |_: &Spreading| self.policy.plugins.topology_spread;
-        let spreading = Spreading::of(self.model, task).filter(heeded);
+        let spreading = Spreading::of(self.model, id).filter(heeded);
         let context = Context {
             policy: self.policy,
             scorers: &self.scorers,
@@ -229,55 +236,55 @@ impl Session<'_> {
         if !real && self.lost_kinds.iter().any(|(_, lost)| *lost == kind) {
             return Err(None);
         }
-        if let Some(node) = best_node(self.model, context, task, &mut self.work) {
-            self.assign(task, node, real);
+        if let Some(node) = best_node(self.model, context, id, &mut self.work) {
+            self.assign(id, node, real);
             return Ok(());
         }
         if !real {
             let everywhere = self
                 .model
-                .gangs_of(task)
-                .is_none_or(|gang| gang.tree.iter().all(|member| member.topology.is_none()));
+                .pod_group_of(id)
+                .is_none_or(|pod_group| pod_group.tree.iter().all(|member| member.topology.is_none()));
             if lasting && everywhere {
                 self.lost_kinds.push((self.model.mark(), kind));
             }
             return Err(None);
         }
-        let problem = Arc::new(examine(self.model, context, task));
+        let problem = Arc::new(examine(self.model, context, id));
         if lasting && scope.among.is_none() {
-            self.hopeless.add(self.model.mark(), kind, problem.clone());
+            self.unschedulable.add(self.model.mark(), kind, problem.clone());
         }
         Err(Some(problem))
     }
 
     /// Puts a pod on a node that suits it: now if it may and can, else as soon as there is room.
-    fn assign(&mut self, task: TaskId, node: NodeId, real: bool) {
-        let shape = &self.model.shapes[self.model.tasks[task].shape];
+    fn assign(&mut self, pod: PodId, node: NodeId, real: bool) {
+        let shape = &self.model.shapes[self.model.pods[pod].shape];
         let choice = shape.shared.then(|| {
-            gpu::choose(self.model, task, &self.model.nodes[node], self.scorers.gpus).expect("the node suits the pod")
+            gpu::choose(self.model, pod, &self.model.nodes[node], self.scorers.gpus).expect("the node suits the pod")
         });
         let now = real
             && match &choice {
                 Some(choice) => !choice.wait,
-                None => task_fits(self.model, task, node, true),
+                None => task_fits(self.model, pod, node, true),
             };
-        let (zones, now) = self.zones(task, node, now);
-        let (volumes, now) = self.volumes(task, node, now);
-        let (devices, now) = self.devices(task, node, now);
+        let (zones, now) = self.zones(pod, node, now);
+        let (volumes, now) = self.volumes(pod, node, now);
+        let (devices, now) = self.devices(pod, node, now);
         let stays = !real
-            && self.evicted_from(task, node)
-            && self.model.tasks[task].state.hold.as_ref().is_some_and(|hold| {
+            && self.evicted_from(pod, node)
+            && self.model.pods[pod].state.hold.as_ref().is_some_and(|hold| {
                 let held = hold.extras();
                 // Where no alignment is foreseen there is nothing that could have changed.
                 (zones.is_empty() || held.zones == zones) && held.volumes == volumes && held.devices == devices
             })
-            && choice.as_ref().is_none_or(|choice| self.stays(task, choice));
+            && choice.as_ref().is_none_or(|choice| self.stays(pod, choice));
         if stays {
-            self.model.unevict(task);
+            self.model.unevict(pod);
             return;
         }
         let groups = choice.map_or_else(smallvec::SmallVec::new, |choice| {
-            gpu::open(self.model, task, node, &choice)
+            gpu::open(self.model, pod, node, &choice)
         });
         let extras = Extras {
             groups,
@@ -288,21 +295,21 @@ impl Session<'_> {
         };
         let place = Place::new(node, extras);
         if now {
-            self.model.allocate(task, place);
+            self.model.allocate(pod, place);
         } else {
-            self.model.pipeline(task, place);
+            self.model.pipeline(pod, place);
         }
     }
 
     /// The devices that the pod gets for its claims, and whether they are free now.
-    fn devices(&mut self, task: TaskId, node: NodeId, now: bool) -> (Option<Arc<Grants>>, bool) {
-        if self.model.tasks[task].input.claims.is_none() {
+    fn devices(&mut self, pod: PodId, node: NodeId, now: bool) -> (Option<Arc<Grants>>, bool) {
+        if self.model.pods[pod].input.claims.is_none() {
             return (None, now);
         }
-        let at_once = now.then(|| claims::choose(self.model, task, node, true).ok()).flatten();
+        let at_once = now.then(|| claims::choose(self.model, pod, node, true).ok()).flatten();
         let now = at_once.is_some();
         let given =
-            at_once.unwrap_or_else(|| claims::choose(self.model, task, node, false).expect("the node suits the pod"));
+            at_once.unwrap_or_else(|| claims::choose(self.model, pod, node, false).expect("the node suits the pod"));
         let grants: Grants = given.into_iter().map(|given| self.use_claim(given)).collect();
         ((!grants.is_empty()).then(|| Arc::new(grants)), now)
     }
@@ -318,14 +325,9 @@ impl Session<'_> {
     }
 
     /// The NUMA zones that the kubelet will use, and whether they are free now.
-    fn zones(&self, task: TaskId, node: NodeId, now: bool) -> (Vec<ZoneShare>, bool) {
+    fn zones(&self, pod: PodId, node: NodeId, now: bool) -> (Vec<ZoneShare>, bool) {
         let node = &self.model.nodes[node];
-        let Some(pod) = self.model.tasks[task]
-            .input
-            .numa
-            .as_ref()
-            .filter(|_| node.numa.is_some())
-        else {
+        let Some(pod) = self.model.pods[pod].input.numa.as_ref().filter(|_| node.numa.is_some()) else {
             return (Vec::new(), now);
         };
         let zones = |fit: Fit| match fit {
@@ -339,8 +341,8 @@ impl Session<'_> {
     }
 
     /// What its claims without a volume get, and whether they can have it now.
-    fn volumes(&self, task: TaskId, node: NodeId, now: bool) -> (Promises, bool) {
-        let fit = |now| volumes::fit(self.model, task, node, now, self.policy.csi_storage);
+    fn volumes(&self, pod: PodId, node: NodeId, now: bool) -> (Promises, bool) {
+        let fit = |now| volumes::fit(self.model, pod, node, now, self.policy.csi_storage);
         match fit(now) {
             Ok(promises) => (promises, now),
             Err(_) => (fit(false).unwrap_or_default(), false),
@@ -348,43 +350,43 @@ impl Session<'_> {
     }
 
     /// The open statement evicted it from this node. A pod that lost a mere plan was evicted before; whether it may stay is found out when all is decided.
-    fn evicted_from(&self, task: TaskId, node: NodeId) -> bool {
-        let state = &self.model.tasks[task].state;
+    fn evicted_from(&self, pod: PodId, node: NodeId) -> bool {
+        let state = &self.model.pods[pod].state;
         state.evicted_from.is_some_and(|status| status != Status::Pipelined)
             && state.hold.as_ref().is_some_and(|hold| hold.node == node)
     }
 
     /// A pod evicted from this node would get back the very GPUs that it has.
-    fn stays(&self, task: TaskId, choice: &gpu::Choice) -> bool {
-        let Some(hold) = &self.model.tasks[task].state.hold else {
+    fn stays(&self, pod: PodId, choice: &gpu::Choice) -> bool {
+        let Some(hold) = &self.model.pods[pod].state.hold else {
             return false;
         };
         let held = &hold.extras().groups;
         choice.fresh == 0 && choice.joined.len() == held.len() && choice.joined.iter().all(|group| held.contains(group))
     }
 
-    /// A gang got something that it must wait for, and without that its minimum is not met: all of it waits.
-    pub fn wait_as_one(&mut self, gang: GangId, mark: crate::engine::model::Mark) -> bool {
-        use crate::engine::model::task::State;
-        if self.model.gangs[gang].with(Status::Pipelined) == 0 || self.whole_without_plans(gang) {
+    /// A pod group got something that it must wait for, and without that its minimum is not met: all of it waits.
+    pub fn wait_as_one(&mut self, pod_group: PodGroupId, mark: crate::engine::model::Mark) -> bool {
+        use crate::engine::model::pod::State;
+        if self.model.pod_groups[pod_group].with(Status::Pipelined) == 0 || self.whole_without_plans(pod_group) {
             return false;
         }
-        let tasks: Vec<TaskId> = self.model.changed_since(mark).collect();
-        for task in tasks {
-            let state = &self.model.tasks[task].state;
-            if state.status == Status::Allocated && self.model.tasks[task].gang == Some(gang) {
+        let pods: Vec<PodId> = self.model.changed_since(mark).collect();
+        for pod in pods {
+            let state = &self.model.pods[pod].state;
+            if state.status == Status::Allocated && self.model.pods[pod].pod_group == Some(pod_group) {
                 let state = State {
                     plan: state.hold.clone(),
                     ..State::nowhere(Status::Pipelined)
                 };
-                self.model.set_state(task, state);
+                self.model.set_state(pod, state);
             }
         }
         true
     }
 
-    /// Records that nothing but a reason came of a gang.
-    pub fn refuse(&mut self, gang: GangId, code: ReasonCode, message: String) {
-        self.note(gang).add(code, message, Detail::Text);
+    /// Records that nothing but a reason came of a pod group.
+    pub fn refuse(&mut self, pod_group: PodGroupId, code: ReasonCode, message: String) {
+        self.note(pod_group).add(code, message, Detail::Text);
     }
 }

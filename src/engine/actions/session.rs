@@ -7,27 +7,27 @@ use std::sync::Arc;
 use crate::engine::decision::{Bind, ClaimGrant, Decisions, Eviction, GroupTimes, Pipeline, Why, Work};
 use crate::engine::explain::refusal::PodProblem;
 use crate::engine::explain::report::Findings;
-use crate::engine::fairshare::lines::Lines;
 use crate::engine::fairshare::order::Rules;
-use crate::engine::fairshare::tree::{Job, JobTree, Pick, Purpose, View};
+use crate::engine::fairshare::sorted::SortedPodGroups;
+use crate::engine::fairshare::tree::{OrderEntry, OrderTree, Pick, Purpose, View};
 use crate::engine::input::{GPU, GpuKind, GroupKey, Name, PodInput, PodStatus, Time, WHOLE};
 use crate::engine::model::claims::Used;
 use crate::engine::model::class::NodeSet;
-use crate::engine::model::ids::{ClassId, GangId, QueueId, ShapeId, TaskId};
+use crate::engine::model::ids::{ClassId, PodGroupId, PodId, QueueId, ShapeId};
 use crate::engine::model::numa::{Ledger, ZoneShare};
+use crate::engine::model::pod::{Assumed, Place, State, Status};
 use crate::engine::model::resources::GPUS;
-use crate::engine::model::task::{Assumed, Place, State, Status};
 use crate::engine::model::{Mark, Model};
 use crate::engine::placement::choose::Closed;
 use crate::engine::placement::domains::Surveys;
 use crate::engine::placement::score::Scorers;
 use crate::engine::policy::{ActionKind, Policy};
-use crate::engine::stage::Onlooker;
+use crate::engine::stage::Observer;
 
 use super::spare::Taken;
 use super::victims::Reach;
-use super::victims::probe::Spots;
-use super::victims::room::Rooms;
+use super::victims::capacity::CapacityTables;
+use super::victims::probe::NodeScratch;
 
 /// Who evicted a pod, for whom, and what to tell.
 #[derive(Clone, Debug)]
@@ -42,12 +42,12 @@ pub struct Verdict {
 
 /// Pods of a kind that fitted nowhere, while nothing was freed since.
 #[derive(Debug, Default)]
-pub struct Hopeless {
+pub struct UnschedulableCache {
     kinds: BTreeMap<(ClassId, ShapeId), Arc<PodProblem>>,
     since: Vec<(Mark, (ClassId, ShapeId))>,
 }
 
-impl Hopeless {
+impl UnschedulableCache {
     /// Forgets everything.
     pub fn clear(&mut self) {
         *self = Self::default();
@@ -82,7 +82,12 @@ impl Hopeless {
 }
 
 /// What the engine keeps from cycle to cycle beside the model.
-type Kept<'a> = (&'a mut Lines, &'a mut Rooms, &'a mut Spots, &'a Cell<Option<GangId>>);
+type Kept<'a> = (
+    &'a mut SortedPodGroups,
+    &'a mut CapacityTables,
+    &'a mut NodeScratch,
+    &'a Cell<Option<PodGroupId>>,
+);
 
 /// A cycle under way.
 pub struct Session<'a> {
@@ -96,24 +101,24 @@ pub struct Session<'a> {
     pub rules: Rules,
     /// Preferences among nodes.
     pub scorers: Scorers,
-    /// What was found, per gang.
-    pub findings: BTreeMap<GangId, Findings>,
+    /// What was found, per pod group.
+    pub findings: BTreeMap<PodGroupId, Findings>,
     /// Kinds of pods that fit nowhere at present.
-    pub hopeless: Hopeless,
+    pub unschedulable: UnschedulableCache,
     /// Nodes that do not suit pods like the last one.
     pub closed: RefCell<Closed>,
-    /// Room counted in the domains of topologies.
+    /// Capacity counted in the domains of topologies.
     pub surveys: RefCell<Surveys>,
     /// Verdicts on evicted pods.
-    pub verdicts: BTreeMap<TaskId, Verdict>,
+    pub verdicts: BTreeMap<PodId, Verdict>,
     /// What was taken in this cycle from pods that held a place.
-    pub taken: BTreeMap<TaskId, Taken>,
+    pub taken: BTreeMap<PodId, Taken>,
     /// For each answer of reclaim, the queues that hold more by it.
     pub gains: Vec<Vec<QueueId>>,
-    /// When gangs evicted in this cycle had been evicted before.
-    pub evictions_before: BTreeMap<GangId, [Option<Time>; 2]>,
-    /// Gangs with a new timestamp.
-    pub timed: BTreeSet<GangId>,
+    /// When pod groups evicted in this cycle had been evicted before.
+    pub evictions_before: BTreeMap<PodGroupId, [Option<Time>; 2]>,
+    /// Pod groups with a new timestamp.
+    pub timed: BTreeSet<PodGroupId>,
     /// Instants at which a preemption delay ends.
     pub wait_until: BTreeSet<Time>,
     /// How far the search under way goes, as far as disruption budgets are concerned.
@@ -122,14 +127,14 @@ pub struct Session<'a> {
     pub budgets_in_the_way: Cell<bool>,
     /// When the first of the minimum run times ends that kept a victim from being taken.
     pub protected_until: Cell<Option<Time>>,
-    /// Who stands in line.
-    pub lines: &'a mut Lines,
+    /// Pending pod groups and possible victims of each queue, in order.
+    pub sorted: &'a mut SortedPodGroups,
     /// How much room there is.
-    pub rooms: &'a mut Rooms,
+    pub capacity: &'a mut CapacityTables,
     /// Kinds of pods that found no place in the simulation under way: nothing becomes free in it any more.
     pub lost_kinds: Vec<(Mark, (ClassId, ShapeId))>,
-    /// See [`Spots`].
-    pub spots: &'a mut Spots,
+    /// See [`NodeScratch`].
+    pub node_scratch: &'a mut NodeScratch,
     /// Searches go step by step, as they are defined.
     #[cfg(test)]
     pub plainly: bool,
@@ -141,32 +146,32 @@ pub struct Session<'a> {
     /// Steps.
     pub work: Work,
     /// Is told what has been done.
-    pub onlooker: Onlooker<'a>,
-    /// The gang that is being served.
-    pub serving: &'a Cell<Option<GangId>>,
+    pub observer: Observer<'a>,
+    /// The pod group that is being placed.
+    pub serving: &'a Cell<Option<PodGroupId>>,
 }
 
 impl<'a> Session<'a> {
     /// A cycle on a prepared model.
     pub fn new(
         model: &'a mut Model,
-        (lines, rooms, spots, serving): Kept<'a>,
+        (sorted, capacity, node_scratch, serving): Kept<'a>,
         policy: &'a Policy,
         now: Time,
-        onlooker: Onlooker<'a>,
+        observer: Observer<'a>,
     ) -> Self {
         let rules = Rules::of(policy);
-        // The lines are for those who wait.
+        // The order is needed only while pods are pending.
         if !model.pending.is_empty() {
-            lines.update(model, rules, now);
+            sorted.update(model, rules, now);
         }
-        rooms.begin(model);
+        capacity.begin(model);
         Self {
             rules,
-            lines,
-            rooms,
+            sorted,
+            capacity,
             lost_kinds: Vec::new(),
-            spots,
+            node_scratch,
             #[cfg(test)]
             plainly: false,
             #[cfg(test)]
@@ -177,7 +182,7 @@ impl<'a> Session<'a> {
             policy,
             now,
             findings: BTreeMap::new(),
-            hopeless: Hopeless::default(),
+            unschedulable: UnschedulableCache::default(),
             closed: RefCell::default(),
             surveys: RefCell::default(),
             verdicts: BTreeMap::new(),
@@ -190,60 +195,60 @@ impl<'a> Session<'a> {
             budgets_in_the_way: Cell::new(false),
             protected_until: Cell::new(None),
             work: Work::default(),
-            onlooker,
+            observer,
             serving,
         }
     }
 
-    /// A gang's turn has come.
-    pub fn serve(&self, gang: GangId) {
-        self.serving.set(Some(gang));
+    /// Notes which pod group is being placed.
+    pub fn serve(&self, pod_group: PodGroupId) {
+        self.serving.set(Some(pod_group));
         #[cfg(test)]
-        crate::engine::tests::faults::panic_if_told(&self.model.gangs[gang].key);
+        crate::engine::tests::faults::panic_if_told(&self.model.pod_groups[pod_group].key);
     }
 
-    /// What a tree of jobs looks at.
+    /// What a tree of pod groups looks at.
     #[must_use]
-    pub fn view<'v>(&'v self, pick: &'v dyn Fn(GangId) -> Pick) -> View<'v> {
+    pub fn view<'v>(&'v self, pick: &'v dyn Fn(PodGroupId) -> Pick) -> View<'v> {
         View {
             model: self.model,
-            lines: self.lines,
+            sorted: self.sorted,
             pick,
         }
     }
 
-    /// A tree for those who wait, as deep as the policy wants an action to look. It has no lines yet.
+    /// A tree for pending pod groups, as deep as the policy wants an action to look. No queue has been added yet.
     #[must_use]
-    pub fn pending_tree(&self, action: ActionKind) -> JobTree {
-        let tree = JobTree::new(self.rules, Purpose::Serve);
+    pub fn pending_tree(&self, action: ActionKind) -> OrderTree {
+        let tree = OrderTree::new(self.rules, Purpose::Pending);
         match self.policy.queue_depth.iter().find(|(of, _)| *of == action) {
             Some((_, most)) => tree.at_most(*most),
             None => tree,
         }
     }
 
-    /// A gang as it waits, to be put in line again.
+    /// A pending pod group, to be pushed again.
     #[must_use]
-    pub fn waiting_job(&self, gang: GangId) -> Option<Job> {
-        let (_, order, amount) = self.lines.waiting(gang)?;
+    pub fn waiting_entry(&self, pod_group: PodGroupId) -> Option<OrderEntry> {
+        let (_, order, amount) = self.sorted.waiting(pod_group)?;
         let order = order.clone();
-        Some(Job {
+        Some(OrderEntry {
             order,
-            gang,
+            pod_group,
             amount,
-            tasks: None,
+            pods: None,
         })
     }
 
-    /// Notes about a gang, to be added to.
-    pub fn note(&mut self, gang: GangId) -> &mut Findings {
-        self.findings.entry(gang).or_default()
+    /// Notes about a pod group, to be added to.
+    pub fn note(&mut self, pod_group: PodGroupId) -> &mut Findings {
+        self.findings.entry(pod_group).or_default()
     }
 
     /// Takes everything back since a mark.
     pub fn rollback(&mut self, mark: Mark) {
         self.model.rollback(mark);
-        self.hopeless.rolled_back(mark);
+        self.unschedulable.rolled_back(mark);
         while self.lost_kinds.last().is_some_and(|(found, _)| *found > mark) {
             self.lost_kinds.pop();
         }
@@ -251,10 +256,10 @@ impl<'a> Session<'a> {
 
     /// Keeps everything.
     pub fn commit(&mut self) {
-        self.rooms.touch(self.model.nodes_in_log());
+        self.capacity.touch(self.model.nodes_in_log());
         self.model.commit();
-        self.hopeless.committed();
-        self.lines.update(self.model, self.rules, self.now);
+        self.unschedulable.committed();
+        self.sorted.update(self.model, self.rules, self.now);
     }
 
     /// Turns what was decided into decisions, and the model's states into what is assumed from now on.
@@ -262,28 +267,28 @@ impl<'a> Session<'a> {
         self.hold_back_parts();
         let mut seen = NodeSet::default();
         let mut decided = std::mem::take(&mut self.model.decided);
-        decided.retain(|task| seen.add(task.at()));
-        let states = decided.iter().map(|task| self.model.tasks[*task].state.status);
+        decided.retain(|pod| seen.add(pod.at()));
+        let states = decided.iter().map(|pod| self.model.pods[*pod].state.status);
         let with = |wanted: Status| states.clone().filter(|status| *status == wanted).count();
         decisions.bind.reserve(with(Status::Allocated));
         decisions.pipeline.reserve(with(Status::Pipelined));
         decisions.evict.reserve(with(Status::Releasing));
         // All at once: each is far from the others in memory, and so they are waited for together.
-        let real: Vec<bool> = decided.iter().map(|task| self.is_real(*task)).collect();
+        let real: Vec<bool> = decided.iter().map(|pod| self.is_real(*pod)).collect();
         let beyond = self.budgets_exceeded(&decided, &real);
-        for (task, real) in decided.into_iter().zip(real) {
-            self.finish_task(task, real, decisions);
+        for (pod, real) in decided.into_iter().zip(real) {
+            self.finish_pod(pod, real, decisions);
         }
         for eviction in &mut decisions.evict {
             eviction
                 .exceeds
                 .extend(beyond.get(&eviction.pod.uid).into_iter().flatten().cloned());
         }
-        for &gang in &self.timed {
-            let gang = &self.model.gangs[gang];
-            if let Some(input) = &gang.input {
+        for &pod_group in &self.timed {
+            let pod_group = &self.model.pod_groups[pod_group];
+            if let Some(input) = &pod_group.input {
                 decisions.times.push(GroupTimes {
-                    group: gang.key.clone(),
+                    group: pod_group.key.clone(),
                     stale_since: input.stale_since,
                     last_start: input.last_start,
                     last_eviction: input.last_eviction,
@@ -293,28 +298,31 @@ impl<'a> Session<'a> {
         decisions.times.sort_by(|left, right| left.group.cmp(&right.group));
         decisions.work = self.work;
         // Now, while few wait for an answer, so that whoever comes next need not.
-        self.rooms.begin(self.model);
-        self.rooms.update(self.model);
+        self.capacity.begin(self.model);
+        self.capacity.update(self.model);
     }
 
-    /// A gang placed in this cycle that lost a part of it again to a later action is not bound in part: the rest waits with it.
+    /// A pod group placed in this cycle that lost a part of it again to a later action is not bound in part: the rest waits with it.
     fn hold_back_parts(&mut self) {
         let decided = self.model.decided.iter().copied();
-        let mut placed: Vec<TaskId> = decided
-            .filter(|task| self.model.tasks[*task].state.status == Status::Allocated)
+        let mut placed: Vec<PodId> = decided
+            .filter(|pod| self.model.pods[*pod].state.status == Status::Allocated)
             .collect();
         placed.sort_unstable();
         placed.dedup();
-        let mut broken: Vec<GangId> = placed.iter().filter_map(|task| self.model.tasks[*task].gang).collect();
+        let mut broken: Vec<PodGroupId> = placed
+            .iter()
+            .filter_map(|pod| self.model.pods[*pod].pod_group)
+            .collect();
         broken.sort_unstable();
         broken.dedup();
-        broken.retain(|gang| !self.whole_without_plans(*gang));
-        for task in placed {
-            let gang = self.model.tasks[task].gang;
-            if gang.is_some_and(|gang| broken.binary_search(&gang).is_ok()) {
-                let plan = self.model.tasks[task].state.hold.clone();
+        broken.retain(|pod_group| !self.whole_without_plans(*pod_group));
+        for pod in placed {
+            let pod_group = self.model.pods[pod].pod_group;
+            if pod_group.is_some_and(|pod_group| broken.binary_search(&pod_group).is_ok()) {
+                let plan = self.model.pods[pod].state.hold.clone();
                 self.model.settle(
-                    task,
+                    pod,
                     State {
                         plan,
                         ..State::nowhere(Status::Pipelined)
@@ -326,23 +334,26 @@ impl<'a> Session<'a> {
 
     /// Its minimum is met by pods that do not wait for a place.
     #[must_use]
-    pub fn whole_without_plans(&self, gang: GangId) -> bool {
-        let gang = &self.model.gangs[gang];
-        gang.satisfied(0, &gang.per_member(|pods| pods.active() - pods.with(Status::Pipelined)))
+    pub fn whole_without_plans(&self, pod_group: PodGroupId) -> bool {
+        let pod_group = &self.model.pod_groups[pod_group];
+        pod_group.satisfied(
+            0,
+            &pod_group.per_member(|pods| pods.active() - pods.with(Status::Pipelined)),
+        )
     }
 
     /// It was bound before this cycle, so that to take its place is to evict it.
-    fn is_real(&self, id: TaskId) -> bool {
-        let task = &self.model.tasks[id];
-        task.assumed == Assumed::Bound || task.input.status != PodStatus::Pending
+    fn is_real(&self, id: PodId) -> bool {
+        let pod = &self.model.pods[id];
+        pod.assumed == Assumed::Bound || pod.input.status != PodStatus::Pending
     }
 
-    fn finish_task(&mut self, id: TaskId, real: bool, decisions: &mut Decisions) {
-        let state = self.model.tasks[id].state.clone();
+    fn finish_pod(&mut self, id: PodId, real: bool, decisions: &mut Decisions) {
+        let state = self.model.pods[id].state.clone();
         if state.status == Status::Allocated {
             decisions.bind.extend(self.bind(id));
             self.model.binding(id);
-            self.model.tasks[id].assumed = Assumed::Bound;
+            self.model.pods[id].assumed = Assumed::Bound;
             return;
         }
         if let Some(place) = state.plan.as_ref().filter(|_| state.status == Status::Pipelined) {
@@ -361,27 +372,29 @@ impl<'a> Session<'a> {
                     ..state
                 },
             );
-            self.model.tasks[id].assumed = Assumed::Evicted;
+            self.model.pods[id].assumed = Assumed::Evicted;
         } else {
             self.model.settle(id, State::nowhere(Status::Pending));
         }
     }
 
     /// The disruption budgets that pods are evicted beyond, by the pods' uids.
-    fn budgets_exceeded(&self, decided: &[TaskId], real: &[bool]) -> BTreeMap<Name, Vec<Name>> {
+    fn budgets_exceeded(&self, decided: &[PodId], real: &[bool]) -> BTreeMap<Name, Vec<Name>> {
         if self.model.budgets.is_empty() {
             return BTreeMap::new();
         }
         let evicted = decided.iter().zip(real).filter(|(id, real)| {
-            let state = &self.model.tasks[**id].state;
+            let state = &self.model.pods[**id].state;
             **real && state.hold.is_some() && matches!(state.status, Status::Pipelined | Status::Releasing)
         });
-        let evicted: Vec<&PodInput> = evicted.map(|(id, _)| &*self.model.tasks[*id].input).collect();
+        let evicted: Vec<&PodInput> = evicted.map(|(id, _)| &*self.model.pods[*id].input).collect();
         self.model.budgets.exceeded(&evicted)
     }
 
-    fn group_of(&self, id: TaskId) -> Option<GroupKey> {
-        self.model.tasks[id].gang.map(|gang| self.model.gangs[gang].key.clone())
+    fn group_of(&self, id: PodId) -> Option<GroupKey> {
+        self.model.pods[id]
+            .pod_group
+            .map(|pod_group| self.model.pod_groups[pod_group].key.clone())
     }
 
     fn group_names(&self, place: &Place) -> Vec<Name> {
@@ -390,10 +403,10 @@ impl<'a> Session<'a> {
         groups.map(|group| node.groups[*group as usize].name.clone()).collect()
     }
 
-    fn bind(&self, id: TaskId) -> Option<Bind> {
-        let task = &self.model.tasks[id];
-        let place = task.state.hold.as_ref()?;
-        let (node, shape) = (&self.model.nodes[place.node], &self.model.shapes[task.shape]);
+    fn bind(&self, id: PodId) -> Option<Bind> {
+        let pod = &self.model.pods[id];
+        let place = pod.state.hold.as_ref()?;
+        let (node, shape) = (&self.model.nodes[place.node], &self.model.shapes[pod.shape]);
         let (received, gpu_count, gpu_portion) = match shape.gpu.kind {
             GpuKind::Fraction | GpuKind::Memory => (
                 GpuKind::Fraction,
@@ -407,7 +420,7 @@ impl<'a> Session<'a> {
             }
         };
         Some(Bind {
-            pod: self.model.tasks[id].input.pod.clone(),
+            pod: self.model.pods[id].input.pod.clone(),
             group: self.group_of(id)?,
             node: node.name.clone(),
             received,
@@ -426,8 +439,8 @@ impl<'a> Session<'a> {
         })
     }
 
-    fn claim_grants(&self, id: TaskId, place: &Place) -> Vec<ClaimGrant> {
-        let Some(claims) = &self.model.tasks[id].input.claims else {
+    fn claim_grants(&self, id: PodId, place: &Place) -> Vec<ClaimGrant> {
+        let Some(claims) = &self.model.pods[id].input.claims else {
             return Vec::new();
         };
         let grant = |used: &Used| ClaimGrant {
@@ -453,19 +466,19 @@ impl<'a> Session<'a> {
         ledger.map(named).unwrap_or_default()
     }
 
-    fn pipeline(&self, id: TaskId, place: &Place) -> Option<Pipeline> {
+    fn pipeline(&self, id: PodId, place: &Place) -> Option<Pipeline> {
         Some(Pipeline {
-            pod: self.model.tasks[id].input.pod.clone(),
+            pod: self.model.pods[id].input.pod.clone(),
             group: self.group_of(id)?,
             node: self.model.nodes[place.node].name.clone(),
             gpu_groups: self.group_names(place),
         })
     }
 
-    fn eviction(&mut self, id: TaskId) -> Option<Eviction> {
+    fn eviction(&mut self, id: PodId) -> Option<Eviction> {
         let verdict = self.verdicts.remove(&id)?;
         Some(Eviction {
-            pod: self.model.tasks[id].input.pod.clone(),
+            pod: self.model.pods[id].input.pod.clone(),
             group: self.group_of(id)?,
             action: verdict.action,
             for_group: verdict.for_group,

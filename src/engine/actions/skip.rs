@@ -1,14 +1,14 @@
-//! Jobs that are certain to fail because a job that asks for no more, under the same constraints, has just failed.
+//! Pod groups that are certain to fail because a pod group that asks for no more, under the same constraints, has just failed.
 
 use std::collections::BTreeMap;
 
 use crate::engine::input::TopologyConstraint;
 use crate::engine::model::Model;
-use crate::engine::model::ids::{ClassId, GangId, QueueId, TaskId};
+use crate::engine::model::ids::{ClassId, PodGroupId, PodId, QueueId};
+use crate::engine::model::pod::Status;
 use crate::engine::model::resources::Resources;
-use crate::engine::model::task::Status;
 
-/// What makes jobs comparable: kind and rank of the gang, what it needs and has, the topologies that bind it, the classes of its waiting pods.
+/// What makes pod groups comparable: kind and rank of the pod group, what it needs and has, the topologies that bind it, the classes of its waiting pods.
 type Signature = (
     Option<QueueId>,
     i64,
@@ -18,23 +18,23 @@ type Signature = (
     Vec<ClassId>,
 );
 
-/// Jobs that failed in this action.
+/// Pod groups that failed in this action.
 #[derive(Debug, Default)]
 pub struct Skips {
     failed: BTreeMap<Signature, Vec<(Resources, i64)>>,
 }
 
 impl Skips {
-    /// Whether a job asks for at least as much as one that failed.
+    /// Whether a pod group asks for at least as much as one that failed.
     #[must_use]
-    pub fn certain_to_fail(&self, model: &Model, table: Option<QueueId>, gang: GangId) -> bool {
+    pub fn certain_to_fail(&self, model: &Model, table: Option<QueueId>, pod_group: PodGroupId) -> bool {
         if self.failed.is_empty() {
             return false;
         }
-        let Some(known) = self.failed.get(&signature(model, table, gang)) else {
+        let Some(known) = self.failed.get(&signature(model, table, pod_group)) else {
             return false;
         };
-        let asked = requests(model, gang);
+        let asked = requests(model, pod_group);
         asked.len() >= known.len()
             && known
                 .iter()
@@ -42,40 +42,40 @@ impl Skips {
                 .all(|(failed, asked)| failed.0.fits(&asked.0, false) && failed.1 <= asked.1)
     }
 
-    /// Remembers a failed job.
-    pub fn failed(&mut self, model: &Model, table: Option<QueueId>, gang: GangId) {
-        let asked = requests(model, gang);
-        self.failed.entry(signature(model, table, gang)).or_insert(asked);
+    /// Remembers a failed pod group.
+    pub fn failed(&mut self, model: &Model, table: Option<QueueId>, pod_group: PodGroupId) {
+        let asked = requests(model, pod_group);
+        self.failed.entry(signature(model, table, pod_group)).or_insert(asked);
     }
 }
 
-fn waiting(model: &Model, gang: GangId) -> impl Iterator<Item = TaskId> + '_ {
-    model.gangs[gang]
-        .tasks
+fn waiting(model: &Model, pod_group: PodGroupId) -> impl Iterator<Item = PodId> + '_ {
+    model.pod_groups[pod_group]
+        .pods
         .iter()
         .copied()
-        .filter(|task| model.tasks[*task].state.status == Status::Pending)
+        .filter(|pod| model.pods[*pod].state.status == Status::Pending)
 }
 
-fn signature(model: &Model, table: Option<QueueId>, gang: GangId) -> Signature {
-    let entry = &model.gangs[gang];
+fn signature(model: &Model, table: Option<QueueId>, pod_group: PodGroupId) -> Signature {
+    let entry = &model.pod_groups[pod_group];
     let (priority, preemptible) = entry
         .input
         .as_ref()
         .map_or((0, false), |input| (input.priority, input.preemptible));
     let needs = entry.pod_sets().map(|(_, pods)| (pods.min, pods.active())).collect();
-    let mut classes: Vec<ClassId> = waiting(model, gang).map(|task| model.tasks[task].class).collect();
+    let mut classes: Vec<ClassId> = waiting(model, pod_group).map(|pod| model.pods[pod].class).collect();
     classes.sort_unstable();
     let topologies = entry.tree.iter().map(|member| member.topology.clone()).collect();
     (table, priority, preemptible, needs, topologies, classes)
 }
 
-fn requests(model: &Model, gang: GangId) -> Vec<(Resources, i64)> {
-    let request = |task: TaskId| {
-        let shape = &model.shapes[model.tasks[task].shape];
+fn requests(model: &Model, pod_group: PodGroupId) -> Vec<(Resources, i64)> {
+    let request = |pod: PodId| {
+        let shape = &model.shapes[model.pods[pod].shape];
         (shape.vector.clone(), shape.memory_sum())
     };
-    let mut requests: Vec<_> = waiting(model, gang).map(request).collect();
+    let mut requests: Vec<_> = waiting(model, pod_group).map(request).collect();
     requests.sort_by(|left, right| left.0.iter().cmp(right.0.iter()).then(left.1.cmp(&right.1)));
     requests
 }

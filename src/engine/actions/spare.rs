@@ -13,10 +13,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::engine::fairshare::reclaim::parting;
 use crate::engine::input::Claim;
 use crate::engine::model::Mark;
-use crate::engine::model::gang::Member;
-use crate::engine::model::ids::{GangId, NodeId, QueueId, TaskId};
+use crate::engine::model::ids::{NodeId, PodGroupId, PodId, QueueId};
+use crate::engine::model::pod::{Place, State, Status};
+use crate::engine::model::pod_group::Member;
 use crate::engine::model::resources::{GPUS, Resources};
-use crate::engine::model::task::{Place, State, Status};
 use crate::engine::placement::filter::ports_free;
 use crate::engine::placement::neighbours::{Spreading, clash};
 use crate::engine::placement::volumes;
@@ -41,7 +41,7 @@ pub struct Taken {
 
 /// A pod that may stay after all.
 struct Leaver {
-    task: TaskId,
+    pod: PodId,
     stay: State,
     go: State,
     stays: bool,
@@ -61,12 +61,12 @@ struct Sparing {
     leavers: Vec<Leaver>,
     /// Leavers by the node where they would stay.
     on: BTreeMap<NodeId, Vec<usize>>,
-    /// Leavers of each gang that has several.
-    gangs: Vec<Vec<usize>>,
+    /// Leavers of each pod group that has several.
+    pod_groups: Vec<Vec<usize>>,
     /// What is free there later if nobody stays. A node may be short of something for other reasons.
     floors: BTreeMap<NodeId, Resources>,
     /// Pods with a new place that depends on where others are.
-    followers: Vec<TaskId>,
+    followers: Vec<PodId>,
 }
 
 impl Session<'_> {
@@ -75,13 +75,13 @@ impl Session<'_> {
         if answer.case.action == ActionKind::Reclaim {
             self.gains.push(self.gaining(answer));
         }
-        for (task, before) in self.model.states_before(answer.mark) {
-            let now = &self.model.tasks[task].state;
+        for (pod, before) in self.model.states_before(answer.mark) {
+            let now = &self.model.pods[pod].state;
             if now.evicted_from.is_none() || now.hold.is_none() {
                 continue;
             }
             let (order, gains) = (self.taken.len(), self.gains.len());
-            let taken = self.taken.entry(task).or_insert_with(|| Taken {
+            let taken = self.taken.entry(pod).or_insert_with(|| Taken {
                 before: before.clone(),
                 order,
                 gains,
@@ -98,7 +98,7 @@ impl Session<'_> {
         let losers = answer
             .victims
             .iter()
-            .filter_map(|batch| self.model.gangs[batch.gang].queue);
+            .filter_map(|batch| self.model.pod_groups[batch.pod_group].queue);
         let sides = losers.filter_map(|loser| Some(parting(self.model, queue, loser)?.0));
         let most = |side| {
             self.model
@@ -111,8 +111,8 @@ impl Session<'_> {
     }
 
     /// A later answer of reclaim let a queue grow that had lost this pod, or one above it.
-    fn counted_on(&self, task: TaskId, taken: &Taken) -> bool {
-        let queue = self.model.gangs_of(task).and_then(|gang| gang.queue);
+    fn counted_on(&self, pod: PodId, taken: &Taken) -> bool {
+        let queue = self.model.pod_group_of(pod).and_then(|pod_group| pod_group.queue);
         let later = &self.gains[taken.gains..];
         queue.is_some_and(|queue| {
             let mut path = self.model.path_up(queue);
@@ -123,31 +123,31 @@ impl Session<'_> {
     /// Whoever lost its place, or its plan, to the open statement since a mark gets it back where nothing needs it. With `moved` also who has another place.
     pub fn spare_since(&mut self, mark: Mark, moved: bool) {
         let mut seen = BTreeSet::new();
-        let mut found: Vec<(TaskId, State)> = Vec::new();
-        for (task, before) in self.model.states_before(mark) {
-            let now = &self.model.tasks[task].state;
+        let mut found: Vec<(PodId, State)> = Vec::new();
+        for (pod, before) in self.model.states_before(mark) {
+            let now = &self.model.pods[pod].state;
             let taken = now.evicted_from.is_some() && (now.plan.is_none() || moved);
             // Mostly the place is taken, and that is seen at once.
-            if taken && (moved || !self.is_full(task, before)) && seen.insert(task) {
-                found.push((task, before.clone()));
+            if taken && (moved || !self.is_full(pod, before)) && seen.insert(pod) {
+                found.push((pod, before.clone()));
             }
         }
         if found.is_empty() {
             return;
         }
-        for (task, before) in &found {
-            self.rejoin(*task, before);
+        for (pod, before) in &found {
+            self.rejoin(*pod, before);
         }
         self.spare(found);
     }
 
     /// The node where a pod was has no room for it.
-    fn is_full(&self, task: TaskId, before: &State) -> bool {
-        let task = &self.model.tasks[task];
-        let shape = &self.model.shapes[task.shape];
+    fn is_full(&self, pod: PodId, before: &State) -> bool {
+        let pod = &self.model.pods[pod];
+        let shape = &self.model.shapes[pod.shape];
         let place = before.plan.as_ref().or(before.hold.as_ref());
         let full = |place: &Place| !shape.vector.fits(&self.model.nodes[place.node].future, false);
-        !shape.shared && task.input.claims.is_none() && place.is_none_or(full)
+        !shape.shared && pod.input.claims.is_none() && place.is_none_or(full)
     }
 
     /// The plugin is on.
@@ -159,55 +159,58 @@ impl Session<'_> {
     /// Before decisions go out: whoever lost its place in this cycle, or is to move, stays where nothing that is decided needs the place. Whether anybody does.
     pub fn spare_at_last(&mut self) -> bool {
         let start = self.model.mark();
-        let mut taken: Vec<(TaskId, Taken)> = self.taken.iter().map(|(task, taken)| (*task, taken.clone())).collect();
+        let mut taken: Vec<(PodId, Taken)> = self.taken.iter().map(|(pod, taken)| (*pod, taken.clone())).collect();
         taken.sort_by_key(|(_, taken)| taken.order);
-        for (task, taken) in &taken {
-            self.rejoin(*task, &taken.before);
+        for (pod, taken) in &taken {
+            self.rejoin(*pod, &taken.before);
         }
-        let mut found: Vec<(TaskId, State)> = Vec::new();
-        for (task, taken) in taken {
-            let now = &self.model.tasks[task].state;
+        let mut found: Vec<(PodId, State)> = Vec::new();
+        for (pod, taken) in taken {
+            let now = &self.model.pods[pod].state;
             let meant =
-                (self.verdicts.get(&task)).is_some_and(|verdict| verdict.action == ActionKind::StaleGangEviction);
+                (self.verdicts.get(&pod)).is_some_and(|verdict| verdict.action == ActionKind::StaleGangEviction);
             let waits_for_its_own = now.plan.is_some() && now.plan == now.hold;
-            let counted_on = || now.plan.is_none() && self.counted_on(task, &taken);
+            let counted_on = || now.plan.is_none() && self.counted_on(pod, &taken);
             let to_be_spared = self.spares() || waits_for_its_own;
             if now.leaving && to_be_spared && now.hold == taken.before.hold && !meant && !counted_on() {
-                found.push((task, taken.before));
+                found.push((pod, taken.before));
             }
         }
         if found.is_empty() && self.model.mark() == start {
             return false;
         }
         let spared = self.spare(found);
-        for &task in &spared {
-            self.verdicts.remove(&task);
-            self.model.budgets.refund(&self.model.tasks[task].input.pod.uid);
+        for &pod in &spared {
+            self.verdicts.remove(&pod);
+            self.model.budgets.refund(&self.model.pods[pod].input.pod.uid);
         }
         self.take_back_times(&spared);
         self.commit();
         !spared.is_empty()
     }
 
-    /// Gangs that lose nothing after all were not evicted in this cycle.
-    fn take_back_times(&mut self, spared: &[TaskId]) {
-        let gangs: BTreeSet<GangId> = spared.iter().filter_map(|task| self.model.tasks[*task].gang).collect();
-        for gang in gangs {
-            let entry = &mut self.model.gangs[gang];
-            let evicted = entry.tasks.iter().any(|task| self.verdicts.contains_key(task));
-            if let Some(before) = self.evictions_before.get(&gang).filter(|_| !evicted) {
+    /// Pod groups that lose nothing after all were not evicted in this cycle.
+    fn take_back_times(&mut self, spared: &[PodId]) {
+        let pod_groups: BTreeSet<PodGroupId> = spared
+            .iter()
+            .filter_map(|pod| self.model.pods[*pod].pod_group)
+            .collect();
+        for pod_group in pod_groups {
+            let entry = &mut self.model.pod_groups[pod_group];
+            let evicted = entry.pods.iter().any(|pod| self.verdicts.contains_key(pod));
+            if let Some(before) = self.evictions_before.get(&pod_group).filter(|_| !evicted) {
                 entry.not_evicted(*before);
             }
         }
     }
 
     /// Gives pods back what they had, where that can be. Returns those.
-    fn spare(&mut self, found: Vec<(TaskId, State)>) -> Vec<TaskId> {
+    fn spare(&mut self, found: Vec<(PodId, State)>) -> Vec<PodId> {
         let mut sparing = self.sparing(found);
         let mut nodes = BTreeSet::new();
         for leaver in &mut sparing.leavers {
             nodes.insert(self.ranked(leaver.place().node));
-            self.model.set_state(leaver.task, leaver.stay.clone());
+            self.model.set_state(leaver.pod, leaver.stay.clone());
             leaver.stays = true;
         }
         while !nodes.is_empty() {
@@ -224,21 +227,21 @@ impl Session<'_> {
             for at in 0..sparing.leavers.len() {
                 any |= self.try_alone(&mut sparing, at);
             }
-            for gang in 0..sparing.gangs.len() {
-                any |= self.try_together(&mut sparing, gang);
+            for pod_group in 0..sparing.pod_groups.len() {
+                any |= self.try_together(&mut sparing, pod_group);
             }
             if !any {
                 break;
             }
         }
         let spared = sparing.leavers.into_iter().filter(|leaver| leaver.stays);
-        spared.map(|leaver| leaver.task).collect()
+        spared.map(|leaver| leaver.pod).collect()
     }
 
     /// A pod that is to get new shared GPUs on its own node gets its old ones instead, as far as nobody else is left on them; and so does whoever was to share
     /// the new ones.
-    fn rejoin(&mut self, task: TaskId, stay: &State) {
-        let (Some(hold), Some(plan)) = (&stay.hold, self.model.tasks[task].state.plan.clone()) else {
+    fn rejoin(&mut self, pod: PodId, stay: &State) {
+        let (Some(hold), Some(plan)) = (&stay.hold, self.model.pods[pod].state.plan.clone()) else {
             return;
         };
         let (old, new) = (&hold.extras().groups, &plan.extras().groups);
@@ -256,7 +259,7 @@ impl Session<'_> {
         let pairs: Vec<(u32, u32)> = fresh.copied().zip(free.copied()).collect();
         for (fresh, old) in pairs {
             for other in self.model.nodes[hold.node].coming.clone() {
-                let mut state = self.model.tasks[other].state.clone();
+                let mut state = self.model.pods[other].state.clone();
                 if let Some(plan) = state.plan.as_mut().filter(|plan| plan.extras().groups.contains(&fresh)) {
                     plan.change(|extras| {
                         let renamed = extras.groups.iter_mut().filter(|group| **group == fresh);
@@ -269,21 +272,21 @@ impl Session<'_> {
     }
 
     /// Those of the pods found that could stay at best.
-    fn sparing(&self, found: Vec<(TaskId, State)>) -> Sparing {
+    fn sparing(&self, found: Vec<(PodId, State)>) -> Sparing {
         let model = &*self.model;
         let mut ranked: Vec<((u8, Reverse<usize>), Leaver)> = Vec::with_capacity(found.len());
         let mut floors: BTreeMap<NodeId, Resources> = BTreeMap::new();
         // What is free on nodes once those planned there stay where they are.
         let mut most: BTreeMap<NodeId, Resources> = BTreeMap::new();
-        for (order, (task, stay)) in found.into_iter().enumerate() {
-            let go = model.tasks[task].state.clone();
+        for (order, (pod, stay)) in found.into_iter().enumerate() {
+            let go = model.pods[pod].state.clone();
             let worth = match &stay.status {
                 Status::Allocated => 0,
                 _ if stay.hold.is_some() && go.plan.is_none() => 1,
                 _ => 2,
             };
             let leaver = Leaver {
-                task,
+                pod,
                 stay,
                 go,
                 stays: false,
@@ -295,54 +298,52 @@ impl Session<'_> {
                 let most = most
                     .entry(plan.node)
                     .or_insert_with(|| model.nodes[plan.node].future.clone());
-                most.add(&model.shapes[model.tasks[task].shape].vector, 1);
+                most.add(&model.shapes[model.pods[pod].shape].vector, 1);
             }
             ranked.push(((worth, Reverse(order)), leaver));
         }
         let hopeless = |leaver: &Leaver| {
-            let (task, node) = (&model.tasks[leaver.task], leaver.place().node);
-            let shape = &model.shapes[task.shape];
+            let (pod, node) = (&model.pods[leaver.pod], leaver.place().node);
+            let shape = &model.shapes[pod.shape];
             let most = most.get(&node).unwrap_or(&model.nodes[node].future);
-            !shape.shared && task.input.claims.is_none() && !shape.vector.fits(most, false)
+            !shape.shared && pod.input.claims.is_none() && !shape.vector.fits(most, false)
         };
         ranked.retain(|(_, leaver)| !hopeless(leaver));
         ranked.sort_by_key(|(worth, _)| *worth);
         let leavers: Vec<Leaver> = ranked.into_iter().map(|(_, leaver)| leaver).collect();
         let mut on: BTreeMap<NodeId, Vec<usize>> = BTreeMap::new();
-        let mut of: BTreeMap<GangId, Vec<usize>> = BTreeMap::new();
+        let mut of: BTreeMap<PodGroupId, Vec<usize>> = BTreeMap::new();
         for (at, leaver) in leavers.iter().enumerate() {
             on.entry(leaver.place().node).or_default().push(at);
-            if let Some(gang) = model.tasks[leaver.task].gang {
-                of.entry(gang).or_default().push(at);
+            if let Some(pod_group) = model.pods[leaver.pod].pod_group {
+                of.entry(pod_group).or_default().push(at);
             }
         }
-        let mut gangs: Vec<Vec<usize>> = of.into_values().filter(|those| those.len() > 1).collect();
+        let mut pod_groups: Vec<Vec<usize>> = of.into_values().filter(|those| those.len() > 1).collect();
         // By who is worth most in them.
-        gangs.sort();
-        let counted = leavers
-            .iter()
-            .any(|leaver| !model.tasks[leaver.task].counted.is_empty());
+        pod_groups.sort();
+        let counted = leavers.iter().any(|leaver| !model.pods[leaver.pod].counted.is_empty());
         let followers = if counted { self.followers() } else { Vec::new() };
         Sparing {
             leavers,
             on,
-            gangs,
+            pod_groups,
             floors,
             followers,
         }
     }
 
     /// Pods placed in this cycle that must be near others, or spread among them.
-    fn followers(&self) -> Vec<TaskId> {
+    fn followers(&self) -> Vec<PodId> {
         let model = &*self.model;
         let changed = model.decided.iter().copied().chain(model.changed_in_statement());
-        let follows = |task: &TaskId| {
-            let task = &model.tasks[*task];
-            let asked = model.classes[task.class].asked.as_ref();
-            matches!(task.state.status, Status::Allocated | Status::Pipelined)
+        let follows = |pod: &PodId| {
+            let pod = &model.pods[*pod];
+            let asked = model.classes[pod.class].asked.as_ref();
+            matches!(pod.state.status, Status::Allocated | Status::Pipelined)
                 && asked.is_some_and(|asked| !asked.near.is_empty() || !asked.spread.is_empty())
         };
-        let mut followers: Vec<TaskId> = changed.filter(follows).collect();
+        let mut followers: Vec<PodId> = changed.filter(follows).collect();
         followers.sort_unstable();
         followers.dedup();
         followers
@@ -355,7 +356,7 @@ impl Session<'_> {
 
     /// Lets a pod go after all. The node where it is planned, if it is.
     fn let_go(&mut self, leaver: &mut Leaver) -> Option<(u32, NodeId)> {
-        self.model.set_state(leaver.task, leaver.go.clone());
+        self.model.set_state(leaver.pod, leaver.go.clone());
         leaver.stays = false;
         leaver.go.plan.as_ref().map(|plan| self.ranked(plan.node))
     }
@@ -378,7 +379,7 @@ impl Session<'_> {
     fn has_room_to_stay(&self, sparing: &Sparing, at: usize) -> bool {
         let leaver = &sparing.leavers[at];
         let model = &*self.model;
-        let (place, shape) = (leaver.place(), &model.shapes[model.tasks[leaver.task].shape]);
+        let (place, shape) = (leaver.place(), &model.shapes[model.pods[leaver.pod].shape]);
         let (node, extras) = (&model.nodes[place.node], place.extras());
         let floor = &sparing.floors[&place.node];
         let enough = |at: usize| node.future.get(at) >= floor.get(at).min(0);
@@ -397,26 +398,26 @@ impl Session<'_> {
     /// Nothing but room speaks against it that a pod stays, which it does at present.
     fn may_stay(&mut self, sparing: &Sparing, at: usize) -> bool {
         let leaver = &sparing.leavers[at];
-        let Some((gang, member)) = self.model.tasks[leaver.task]
-            .gang
-            .zip(self.model.tasks[leaver.task].member)
+        let Some((pod_group, member)) = self.model.pods[leaver.pod]
+            .pod_group
+            .zip(self.model.pods[leaver.pod].member)
         else {
             return false;
         };
-        self.within_limits(leaver, gang)
-            && (leaver.go.plan.is_some() || self.is_of_use(gang, member))
-            && self.in_one_domain(gang)
+        self.within_limits(leaver, pod_group)
+            && (leaver.go.plan.is_some() || self.is_of_use(pod_group, member))
+            && self.in_one_domain(pod_group)
             && self.suits_others(leaver, &sparing.followers)
     }
 
     /// No queue passes its limit by it.
-    fn within_limits(&self, leaver: &Leaver, gang: GangId) -> bool {
+    fn within_limits(&self, leaver: &Leaver, pod_group: PodGroupId) -> bool {
         let model = &*self.model;
-        let shape = &model.shapes[model.tasks[leaver.task].shape];
+        let shape = &model.shapes[model.pods[leaver.pod].shape];
         let at = |place: &Place| shape.accepted(model.nodes[place.node].gpu_memory());
         let (after, before) = (at(leaver.place()), leaver.go.plan.as_ref().map_or([0; 3], at));
         let more: Vec<usize> = (0..3).filter(|resource| after[*resource] > before[*resource]).collect();
-        let Some(queue) = model.gangs[gang]
+        let Some(queue) = model.pod_groups[pod_group]
             .queue
             .filter(|_| self.rules.shares && !more.is_empty())
         else {
@@ -432,22 +433,22 @@ impl Session<'_> {
         })
     }
 
-    /// The gang can use a pod that it had lost: it has what it needs, and so has the pod set; or it has lost nothing.
-    fn is_of_use(&self, gang: GangId, member: Member) -> bool {
-        let entry = &self.model.gangs[gang];
+    /// The pod group can use a pod that it had lost: it has what it needs, and so has the pod set; or it has lost nothing.
+    fn is_of_use(&self, pod_group: PodGroupId, member: Member) -> bool {
+        let entry = &self.model.pod_groups[pod_group];
         let active = entry.active();
-        let lost = |task: &TaskId| {
-            let state = &self.model.tasks[*task].state;
-            let taken = state.evicted_from.is_some() || self.taken.contains_key(task);
+        let lost = |pod: &PodId| {
+            let state = &self.model.pods[*pod].state;
+            let taken = state.evicted_from.is_some() || self.taken.contains_key(pod);
             taken && state.status == Status::Releasing
         };
-        (entry.satisfied(0, &active) && entry.satisfied(member, &active)) || !entry.tasks.iter().any(lost)
+        (entry.satisfied(0, &active) && entry.satisfied(member, &active)) || !entry.pods.iter().any(lost)
     }
 
-    /// Each part of the gang that must be in one domain of a topology is.
-    fn in_one_domain(&self, gang: GangId) -> bool {
+    /// Each part of the pod group that must be in one domain of a topology is.
+    fn in_one_domain(&self, pod_group: PodGroupId) -> bool {
         let model = &*self.model;
-        let entry = &model.gangs[gang];
+        let entry = &model.pod_groups[pod_group];
         if !self.policy.plugins.topology {
             return true;
         }
@@ -459,11 +460,11 @@ impl Session<'_> {
             let Some((topology, level)) = constraint.required.as_deref().and_then(level) else {
                 return true;
             };
-            let placed = entry.tasks.iter().filter(|task| {
-                let task = &model.tasks[**task];
-                task.state.status.active_allocated() && task.member.is_some_and(|own| entry.is_under(own, member))
+            let placed = entry.pods.iter().filter(|pod| {
+                let pod = &model.pods[**pod];
+                pod.state.status.active_allocated() && pod.member.is_some_and(|own| entry.is_under(own, member))
             });
-            let nodes = placed.filter_map(|task| model.node_of(*task));
+            let nodes = placed.filter_map(|pod| model.node_of(*pod));
             let mut domains = nodes.map(|node| topology.domain_of(node, level));
             let first = domains.next();
             first.is_none_or(|first| first.is_some() && domains.all(|domain| domain == first))
@@ -471,40 +472,39 @@ impl Session<'_> {
     }
 
     /// Other pods allow the one that stays, and those that were placed with it gone still may be where they are.
-    fn suits_others(&mut self, leaver: &Leaver, followers: &[TaskId]) -> bool {
+    fn suits_others(&mut self, leaver: &Leaver, followers: &[PodId]) -> bool {
         let model = &*self.model;
-        let (task, node) = (leaver.task, leaver.place().node);
-        let pod = &model.tasks[task];
+        let (id, node) = (leaver.pod, leaver.place().node);
+        let pod = &model.pods[id];
         let ports = &model.classes[pod.class].constraints.ports;
         let related = !pod.counted.is_empty() || model.classes[pod.class].asked.is_some();
-        if (!ports.is_empty() && !ports_free(model, task, &model.nodes[node]))
-            || (related && !self.stands_well(task, node))
+        if (!ports.is_empty() && !ports_free(model, id, &model.nodes[node])) || (related && !self.stands_well(id, node))
         {
             return false;
         }
         self.reaches_volumes(leaver)
             && followers
                 .iter()
-                .all(|other| *other == task || self.still_follows(*other, task))
+                .all(|other| *other == id || self.still_follows(*other, id))
     }
 
     /// A pod's relations to others hold on a node.
-    fn stands_well(&self, task: TaskId, node: NodeId) -> bool {
+    fn stands_well(&self, pod: PodId, node: NodeId) -> bool {
         let heeded = |_: &Spreading| self.policy.plugins.topology_spread;
-        let spreading = Spreading::of(self.model, task).filter(heeded);
-        clash(self.model, task, node).is_none()
+        let spreading = Spreading::of(self.model, pod).filter(heeded);
+        clash(self.model, pod, node).is_none()
             && spreading.is_none_or(|spreading| spreading.clash(self.model, node).is_none())
     }
 
     /// The storage that would go with the pod is not counted on, and its volumes can be had with it counted as gone, so they can with it.
     fn reaches_volumes(&mut self, leaver: &Leaver) -> bool {
         let (model, node) = (&*self.model, leaver.place().node);
-        let claims = model.tasks[leaver.task].input.volumes.iter();
+        let claims = model.pods[leaver.pod].input.volumes.iter();
         let short = |claim: &Claim| claim.owned && model.storage.room(&claim.class, node, 0, 0, true) == Some(false);
         if self.policy.csi_storage && claims.flat_map(|volumes| &volumes.claims).any(short) {
             return false;
         }
-        if !volumes::concerned(model, leaver.task) {
+        if !volumes::concerned(model, leaver.pod) {
             return true;
         }
         let mark = self.model.mark();
@@ -513,16 +513,16 @@ impl Session<'_> {
             plan: None,
             ..leaver.go.clone()
         };
-        self.model.set_state(leaver.task, gone);
-        let reached = volumes::fit(self.model, leaver.task, node, false, self.policy.csi_storage).is_ok();
+        self.model.set_state(leaver.pod, gone);
+        let reached = volumes::fit(self.model, leaver.pod, node, false, self.policy.csi_storage).is_ok();
         self.model.rollback(mark);
         reached
     }
 
     /// A pod whose place depends on others still may be there, whatever became of this one.
-    fn still_follows(&mut self, follower: TaskId, task: TaskId) -> bool {
-        let asked = self.model.classes[self.model.tasks[follower].class].asked.as_ref();
-        let about = |counter| self.model.tasks[task].counted.contains(counter);
+    fn still_follows(&mut self, follower: PodId, pod: PodId) -> bool {
+        let asked = self.model.classes[self.model.pods[follower].class].asked.as_ref();
+        let about = |counter| self.model.pods[pod].counted.contains(counter);
         let Some(node) = self.model.node_of(follower) else {
             return true;
         };
@@ -543,7 +543,7 @@ impl Session<'_> {
         }
         let mark = self.model.mark();
         self.model
-            .set_state(sparing.leavers[at].task, sparing.leavers[at].stay.clone());
+            .set_state(sparing.leavers[at].pod, sparing.leavers[at].stay.clone());
         let stays = self.has_room_to_stay(sparing, at) && self.may_stay(sparing, at);
         sparing.leavers[at].stays = stays;
         if !stays {
@@ -552,9 +552,9 @@ impl Session<'_> {
         stays
     }
 
-    /// Keeps those of a gang for whom there is room, if they can only stay together.
-    fn try_together(&mut self, sparing: &mut Sparing, gang: usize) -> bool {
-        let those: Vec<usize> = sparing.gangs[gang]
+    /// Keeps those of a pod group for whom there is room, if they can only stay together.
+    fn try_together(&mut self, sparing: &mut Sparing, pod_group: usize) -> bool {
+        let those: Vec<usize> = sparing.pod_groups[pod_group]
             .iter()
             .copied()
             .filter(|at| !sparing.leavers[*at].stays)
@@ -567,7 +567,7 @@ impl Session<'_> {
         for at in those {
             let before = self.model.mark();
             self.model
-                .set_state(sparing.leavers[at].task, sparing.leavers[at].stay.clone());
+                .set_state(sparing.leavers[at].pod, sparing.leavers[at].stay.clone());
             if self.has_room_to_stay(sparing, at) {
                 staying.push(at);
             } else {

@@ -1,7 +1,7 @@
 //! The victim search of consolidation, reclaim and preempt.
 //!
-//! Problem: a gang's next pods, some gangs that may be victims, and a judge. Wanted: victims such that, once they are gone, the pods find places in the real
-//! order of queues and jobs, and the judge agrees. The answer is defined step by step: two generators, tried in order; for each a sequence of
+//! Problem: a pod group's next pods, some pod groups that may be victims, and a judge. Wanted: victims such that, once they are gone, the pods find places in the real
+//! order of queues and pod groups, and the judge agrees. The answer is defined step by step: two generators, tried in order; for each a sequence of
 //! probes over the first 1, 2, 4 … pods, then bisection, each probe starting from the victims that the last solved one needed; in a probe, victims are
 //! gathered from the worst on, and each state of that gathering yields candidates, of which the first that works wins.
 //!
@@ -9,10 +9,10 @@
 //! Where there is none, `complete` looks through all sets of victims.
 
 pub mod bounds;
+pub mod capacity;
 mod complete;
 pub mod judge;
 pub mod probe;
-pub mod room;
 pub mod search;
 pub mod simulate;
 
@@ -20,10 +20,10 @@ use std::collections::BTreeSet;
 
 use crate::engine::decision::ReasonCode;
 use crate::engine::fairshare::reclaim::Holdings;
-use crate::engine::fairshare::tree::{JobTree, Pick, Turn, schedulable_queue};
+use crate::engine::fairshare::tree::{OrderTree, Pick, Popped, schedulable_queue};
 use crate::engine::model::Mark;
-use crate::engine::model::gang::Tasks;
-use crate::engine::model::ids::{GangId, NodeId, QueueId, TaskId};
+use crate::engine::model::ids::{NodeId, PodGroupId, PodId, QueueId};
+use crate::engine::model::pod_group::PodIds;
 use crate::engine::placement::claims;
 use crate::engine::policy::{ActionKind, DisruptionBudgets, VictimGenerator};
 use crate::engine::stage::{SearchEnd, Searcher, Stage};
@@ -34,10 +34,10 @@ use search::Search;
 /// Pods that are evicted together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// Their gang.
-    pub gang: GangId,
+    /// Their pod group.
+    pub pod_group: PodGroupId,
     /// The pods.
-    pub tasks: Tasks,
+    pub pods: PodIds,
 }
 
 /// A set of victims to try.
@@ -50,22 +50,22 @@ pub struct Candidate {
 impl Candidate {
     /// All victims, each once, in the order in which they were gathered.
     #[must_use]
-    pub fn in_order(&self) -> Tasks {
-        let all = self.batches.iter().flat_map(|batch| batch.tasks.iter().copied());
+    pub fn in_order(&self) -> PodIds {
+        let all = self.batches.iter().flat_map(|batch| batch.pods.iter().copied());
         if let [only] = &*self.batches {
-            return only.tasks.clone();
+            return only.pods.clone();
         }
         let mut seen = BTreeSet::new();
-        all.filter(|task| seen.insert(*task)).collect()
+        all.filter(|pod| seen.insert(*pod)).collect()
     }
 
     /// All victims, each once, by id.
     #[must_use]
-    pub fn victims(&self) -> Tasks {
-        let mut all: Tasks = self
+    pub fn victims(&self) -> PodIds {
+        let mut all: PodIds = self
             .batches
             .iter()
-            .flat_map(|batch| batch.tasks.iter().copied())
+            .flat_map(|batch| batch.pods.iter().copied())
             .collect();
         all.sort_unstable();
         all.dedup();
@@ -75,7 +75,7 @@ impl Candidate {
 
 /// Candidates that failed: number of pods, and victims.
 #[derive(Debug, Default)]
-pub struct Tried(BTreeSet<(usize, Tasks)>);
+pub struct Tried(BTreeSet<(usize, PodIds)>);
 
 impl Tried {
     /// It failed before.
@@ -96,11 +96,11 @@ pub struct Case {
     /// The action.
     pub action: ActionKind,
     /// The preemptor.
-    pub gang: GangId,
+    pub pod_group: PodGroupId,
     /// Its queue.
     pub queue: QueueId,
     /// Its next pods.
-    pub chunk: Tasks,
+    pub chunk: PodIds,
     /// What queues held before.
     pub held: Holdings,
 }
@@ -131,19 +131,20 @@ impl Session<'_> {
         }
         let generators = self.policy.plugins.victim_generators.clone();
         self.note_delays(action);
-        let mut jobs = self.line_up(action);
+        let mut pod_groups = self.line_up(action);
         let mut skips = super::skip::Skips::default();
-        while let Some(job) = self.next_preemptor(&mut jobs, action) {
-            self.serve(job.gang);
-            let Some(queue) = schedulable_queue(self.model, job.gang) else {
+        while let Some(entry) = self.next_preemptor(&mut pod_groups, action) {
+            self.serve(entry.pod_group);
+            let Some(queue) = schedulable_queue(self.model, entry.pod_group) else {
                 continue;
             };
-            let tasks = self.model.next_chunk(job.gang, self.now);
-            let preemptible = self.model.gangs[job.gang]
+            let pods = self.model.next_chunk(entry.pod_group, self.now);
+            let preemptible = self.model.pod_groups[entry.pod_group]
                 .input
                 .as_ref()
                 .is_some_and(|input| input.preemptible);
-            if tasks.is_empty() || (action == ActionKind::Reclaim && !self.may_reclaim(queue, &job.amount, preemptible))
+            if pods.is_empty()
+                || (action == ActionKind::Reclaim && !self.may_reclaim(queue, &entry.amount, preemptible))
             {
                 continue;
             }
@@ -152,26 +153,26 @@ impl Session<'_> {
             } else {
                 Some(queue)
             };
-            let hopeless = skips.certain_to_fail(self.model, table, job.gang)
-                || self.is_impossible(job.gang, &tasks)
-                || self.claims_in_vain(&tasks)
-                || !self.promising(action, queue, &tasks, preemptible);
+            let hopeless = skips.certain_to_fail(self.model, table, entry.pod_group)
+                || self.is_impossible(entry.pod_group, &pods)
+                || self.claims_in_vain(&pods)
+                || !self.promising(action, queue, &pods, preemptible);
             let end = if hopeless {
                 SearchEnd::NotAttempted
-            } else if let Some(answer) = self.solve(action, job.gang, queue, tasks, &generators) {
+            } else if let Some(answer) = self.solve(action, entry.pod_group, queue, pods, &generators) {
                 if self.spares() {
                     self.spare_since(answer.mark, false);
                 }
-                self.hold_places(&mut jobs, action, answer.mark);
+                self.hold_places(&mut pod_groups, action, answer.mark);
                 self.keep(&answer);
-                jobs.recount();
-                (self.onlooker)(Stage::Placed(action));
+                pod_groups.recount();
+                (self.observer)(Stage::Placed(action));
                 SearchEnd::Solved
             } else {
-                skips.failed(self.model, table, job.gang);
+                skips.failed(self.model, table, entry.pod_group);
                 self.why_not(&generators)
             };
-            (self.onlooker)(Stage::TakenUp { action, end });
+            (self.observer)(Stage::TakenUp { action, end });
         }
     }
 
@@ -185,62 +186,62 @@ impl Session<'_> {
         }
     }
 
-    /// The jobs that an action tries, in line.
-    fn line_up(&self, action: ActionKind) -> JobTree {
-        let mut jobs = self.pending_tree(action);
-        jobs.add_lines(self.view(&|gang| self.pick_preemptor(action, gang)), |_| true);
-        jobs
+    /// The pod groups that an action tries, in their order.
+    fn line_up(&self, action: ActionKind) -> OrderTree {
+        let mut pod_groups = self.pending_tree(action);
+        pod_groups.add_queues(self.view(&|pod_group| self.pick_preemptor(action, pod_group)), |_| true);
+        pod_groups
     }
 
-    fn next_preemptor(&self, jobs: &mut JobTree, action: ActionKind) -> Option<Turn> {
-        jobs.pop(self.view(&|gang| self.pick_preemptor(action, gang)))
+    fn next_preemptor(&self, pod_groups: &mut OrderTree, action: ActionKind) -> Option<Popped> {
+        pod_groups.pop(self.view(&|pod_group| self.pick_preemptor(action, pod_group)))
     }
 
-    fn pick_preemptor(&self, action: ActionKind, gang: GangId) -> Pick {
-        let input = self.model.gangs[gang].input.as_ref();
+    fn pick_preemptor(&self, action: ActionKind, pod_group: PodGroupId) -> Pick {
+        let input = self.model.pod_groups[pod_group].input.as_ref();
         let suits = input.is_some_and(|input| action != ActionKind::Consolidation || input.preemptible)
-            && self.delayed_until(gang).is_none_or(|until| until <= self.now);
+            && self.delayed_until(pod_group).is_none_or(|until| until <= self.now);
         if suits { Pick::Take } else { Pick::Pass }
     }
 
-    /// Gangs that lose pods keep their places among those to be tried: the order of an action is that of its start.
-    fn hold_places(&self, jobs: &mut JobTree, action: ActionKind, mark: Mark) {
-        let pick = |gang| self.pick_preemptor(action, gang);
-        for task in self.model.changed_since(mark) {
-            if let Some(gang) = self.model.tasks[task].gang {
-                jobs.hold(self.view(&pick), gang);
+    /// Pod groups that lose pods keep their places among those to be tried: the order of an action is that of its start.
+    fn hold_places(&self, pod_groups: &mut OrderTree, action: ActionKind, mark: Mark) {
+        let pick = |pod_group| self.pick_preemptor(action, pod_group);
+        for pod in self.model.changed_since(mark) {
+            if let Some(pod_group) = self.model.pods[pod].pod_group {
+                pod_groups.hold(self.view(&pick), pod_group);
             }
         }
     }
 
     /// What a pod claims could be had nowhere, whoever left.
-    fn claims_in_vain(&mut self, tasks: &[TaskId]) -> bool {
+    fn claims_in_vain(&mut self, pods: &[PodId]) -> bool {
         let mut seen = Vec::new();
-        tasks.iter().any(|&task| {
-            let pod = &self.model.tasks[task];
+        pods.iter().any(|&id| {
+            let pod = &self.model.pods[id];
             let kind = (pod.class, pod.shape);
             if pod.input.claims.is_none() || seen.contains(&kind) {
                 return false;
             }
             seen.push(kind);
             self.model.refresh_class(kind.0);
-            claims::refused(self.model, task).is_some() || !claims::conceivable(self.model, task)
+            claims::refused(self.model, id).is_some() || !claims::conceivable(self.model, id)
         })
     }
 
     /// Something that a pod needs is missing for good: no eviction helps.
-    fn is_impossible(&mut self, gang: GangId, tasks: &[TaskId]) -> bool {
-        let found = tasks.iter().find_map(|&task| {
+    fn is_impossible(&mut self, pod_group: PodGroupId, pods: &[PodId]) -> bool {
+        let found = pods.iter().find_map(|&pod| {
             Some((
-                task,
-                crate::engine::explain::refusal::impossible(self.model, self.policy, task)?,
+                pod,
+                crate::engine::explain::refusal::impossible(self.model, self.policy, pod)?,
             ))
         });
-        let Some((task, text)) = found else { return false };
-        let pod = &self.model.tasks[task].input.pod;
+        let Some((pod, text)) = found else { return false };
+        let pod = &self.model.pods[pod].input.pod;
         let message = format!("Resources were not found for pod {pod} due to: {text}");
-        if !self.note(gang).says(&message) {
-            self.refuse(gang, ReasonCode::PodSchedulingErrors, message);
+        if !self.note(pod_group).says(&message) {
+            self.refuse(pod_group, ReasonCode::PodSchedulingErrors, message);
         }
         true
     }
@@ -249,14 +250,14 @@ impl Session<'_> {
     fn solve(
         &mut self,
         action: ActionKind,
-        gang: GangId,
+        pod_group: PodGroupId,
         queue: QueueId,
-        chunk: Tasks,
+        chunk: PodIds,
         generators: &[VictimGenerator],
     ) -> Option<Answer> {
         let case = Case {
             action,
-            gang,
+            pod_group,
             queue,
             held: Holdings::now(self.model),
             chunk,
@@ -316,7 +317,7 @@ impl Session<'_> {
         }
     }
 
-    /// Lets the onlooker see a search.
+    /// Lets the observer see a search.
     fn seen<T>(
         &mut self,
         action: ActionKind,
@@ -325,7 +326,7 @@ impl Session<'_> {
     ) -> Option<T> {
         let before = self.work;
         let found = search(self);
-        (self.onlooker)(Stage::Searched {
+        (self.observer)(Stage::Searched {
             action,
             searcher,
             solved: found.is_some(),
@@ -337,7 +338,7 @@ impl Session<'_> {
     /// The probes of one generator. The answer's changes are in the model, from the mark on.
     fn run_probes(&mut self, search: &mut Search, generator: VictimGenerator) -> Option<(Mark, Vec<Batch>)> {
         let all = search.case.chunk.len();
-        let before = self.active_used(search.case.gang);
+        let before = self.active_used(search.case.pod_group);
         let mut recorded: Vec<Batch> = Vec::new();
         let (mut solved, mut failed) = (0, all + 1);
         let mut next = 1;
@@ -373,30 +374,30 @@ impl Session<'_> {
 
     /// The batches that lost a pod.
     fn needed(&self, candidate: Candidate) -> Vec<Batch> {
-        let lost = |batch: &Batch| batch.tasks.iter().any(|task| self.lost(*task));
+        let lost = |batch: &Batch| batch.pods.iter().any(|pod| self.lost(*pod));
         candidate.batches.into_iter().filter(lost).collect()
     }
 
-    /// The gang has what it needs, and more than before.
+    /// The pod group has what it needs, and more than before.
     fn complete(&mut self, case: &Case, before: usize, mark: Mark) -> Option<Mark> {
-        let gang = &self.model.gangs[case.gang];
-        if gang.satisfied(0, &gang.active()) && self.active_used(case.gang) > before {
+        let pod_group = &self.model.pod_groups[case.pod_group];
+        if pod_group.satisfied(0, &pod_group.active()) && self.active_used(case.pod_group) > before {
             return Some(mark);
         }
         self.rollback(mark);
         None
     }
 
-    pub(in crate::engine) fn active_used(&self, gang: GangId) -> usize {
-        self.model.gangs[gang]
+    pub(in crate::engine) fn active_used(&self, pod_group: PodGroupId) -> usize {
+        self.model.pod_groups[pod_group]
             .pod_sets()
             .map(|(_, pods)| pods.active_used())
             .sum()
     }
 
     /// A pod that was evicted has not got its place back.
-    pub fn lost(&self, task: TaskId) -> bool {
-        self.model.tasks[task].state.evicted_from.is_some()
+    pub fn lost(&self, pod: PodId) -> bool {
+        self.model.pods[pod].state.evicted_from.is_some()
     }
 }
 
@@ -412,7 +413,7 @@ pub struct Answer {
 
 /// The node on which a pod is, or will be.
 #[must_use]
-pub fn node_of(model: &crate::engine::model::Model, task: TaskId) -> Option<NodeId> {
-    let state = &model.tasks[task].state;
+pub fn node_of(model: &crate::engine::model::Model, pod: PodId) -> Option<NodeId> {
+    let state = &model.pods[pod].state;
     state.plan.as_ref().or(state.hold.as_ref()).map(|place| place.node)
 }

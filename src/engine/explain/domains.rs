@@ -1,10 +1,10 @@
-//! Why no domain of a topology takes the pods of a gang's member, in KAI's words.
+//! Why no domain of a topology takes the pods of a pod group's member, in KAI's words.
 
 use crate::engine::decision::{Detail, DomainFigures, ReasonCode, Shortage};
 use crate::engine::fairshare::gates::readable;
 use crate::engine::model::Model;
-use crate::engine::model::gang::{Gang, Kind, Member};
-use crate::engine::model::ids::GangId;
+use crate::engine::model::ids::PodGroupId;
+use crate::engine::model::pod_group::{Kind, Member, PodGroup};
 use crate::engine::model::resources::{CPU, GPUS, MEMORY};
 use crate::engine::placement::domains::{Lack, Refused};
 
@@ -12,22 +12,29 @@ use super::report::Findings;
 
 impl Findings {
     /// Adds why no domain takes the `wanted` pods of a member.
-    pub fn domains_refused(&mut self, model: &Model, gang: GangId, member: Member, wanted: usize, refused: &Refused) {
-        let gang = &model.gangs[gang];
-        let Some(constraint) = &gang.tree[member as usize].topology else {
+    pub fn domains_refused(
+        &mut self,
+        model: &Model,
+        pod_group: PodGroupId,
+        member: Member,
+        wanted: usize,
+        refused: &Refused,
+    ) {
+        let pod_group = &model.pod_groups[pod_group];
+        let Some(constraint) = &pod_group.tree[member as usize].topology else {
             return;
         };
         let topology = &constraint.topology;
         let failed = format!(
             "topology {topology}, requirement {} couldn't be satisfied for {}",
             constraint.required.as_deref().unwrap_or_default(),
-            job(gang, member)
+            pod_group_or_member(pod_group, member)
         );
         let message = match refused {
             Refused::NoTopology => format!("Requested topology {topology} does not exist"),
             Refused::NoLevel { required, level } => format!(
                 "topology constraint error: {} specified '{level}' as the {} topology constraint level, but the topology tree '{topology}' does not contain a level with this name",
-                subject(gang, member),
+                subject(pod_group, member),
                 if *required { "required" } else { "preferred" }
             ),
             Refused::Everything(domain) => {
@@ -89,18 +96,18 @@ fn lacking(model: &Model, lack: &Lack, wanted: usize) -> String {
     each.collect::<Vec<_>>().join(", ")
 }
 
-fn job(gang: &Gang, member: Member) -> String {
-    let name = &gang.tree[member as usize].name;
+fn pod_group_or_member(pod_group: &PodGroup, member: Member) -> String {
+    let name = &pod_group.tree[member as usize].name;
     let sub = if name.is_empty() || name == "default" {
         String::new()
     } else {
         format!(", subgroup {name}")
     };
-    format!("job <{}>{sub}", gang.key)
+    format!("job <{}>{sub}", pod_group.key)
 }
 
-fn subject(gang: &Gang, member: Member) -> String {
-    let node = &gang.tree[member as usize];
+fn subject(pod_group: &PodGroup, member: Member) -> String {
+    let node = &pod_group.tree[member as usize];
     if node.parent.is_none() || (matches!(node.kind, Kind::Pods(_)) && &*node.name == "default") {
         "workload".to_owned()
     } else {

@@ -8,7 +8,7 @@ use crate::api::names::resource;
 use crate::engine::fairshare::gates;
 use crate::engine::input::{GPU, GpuKind};
 use crate::engine::model::Model;
-use crate::engine::model::ids::{NodeId, TaskId};
+use crate::engine::model::ids::{NodeId, PodId};
 use crate::engine::model::node::Node;
 use crate::engine::model::resources::{CPU, GPUS, MEMORY, PODS, mig_slices};
 use crate::engine::model::shape::Shape;
@@ -116,24 +116,24 @@ impl PodProblem {
             .headline
             .as_deref()
             .unwrap_or("no nodes with enough resources were found");
-        let mut lines: Vec<_> = self
+        let mut sorted: Vec<_> = self
             .counts
             .iter()
             .map(|(reason, count)| format!("{count} {}", reason.text()))
             .collect();
-        lines.sort();
-        let lines = lines.join(". \n");
-        if lines.is_empty() {
+        sorted.sort();
+        let sorted = sorted.join(". \n");
+        if sorted.is_empty() {
             headline.to_owned()
         } else {
-            format!("{headline}: {lines}.")
+            format!("{headline}: {sorted}.")
         }
     }
 }
 
 /// Asks every node in question why it refuses a pod.
-pub fn examine(model: &Model, context: Context, task: TaskId) -> PodProblem {
-    let pod = &model.tasks[task];
+pub fn examine(model: &Model, context: Context, task: PodId) -> PodProblem {
+    let pod = &model.pods[task];
     let shape = &model.shapes[pod.shape];
     // In a full cluster most nodes have too little, which is seen at a glance where nothing but amounts is asked for: one bit each.
     let plain = pod.input.claims.is_none() && shape.plain() && shape.vector.iter().count() <= 64;
@@ -196,9 +196,9 @@ pub type Refusals = SmallVec<[Refusal; 1]>;
 
 /// Why a node refuses a pod; empty if it does not.
 #[must_use]
-pub fn refusals(model: &Model, context: Context, task: TaskId, id: NodeId) -> Refusals {
+pub fn refusals(model: &Model, context: Context, task: PodId, id: NodeId) -> Refusals {
     let policy = context.policy;
-    let pod = &model.tasks[task];
+    let pod = &model.pods[task];
     let (node, shape) = (&model.nodes[id], &model.shapes[pod.shape]);
     if !filter::task_fits(model, task, id, false) {
         let spared = claims::spared(model, task, id, claims::figures(true));
@@ -274,8 +274,8 @@ pub fn refusals(model: &Model, context: Context, task: TaskId, id: NodeId) -> Re
     Refusals::new()
 }
 
-fn kind_text(model: &Model, task: TaskId, id: NodeId) -> String {
-    let (shape, node) = (&model.shapes[model.tasks[task].shape], &model.nodes[id]);
+fn kind_text(model: &Model, task: PodId, id: NodeId) -> String {
+    let (shape, node) = (&model.shapes[model.pods[task].shape], &model.nodes[id]);
     if shape.gpu.legacy_mig {
         return format!("Legacy MIG jobs cannot be scheduled on node {}", node.name);
     }
@@ -347,8 +347,8 @@ fn shortage(model: &Model, at: usize) -> Option<Refusal> {
 
 /// What makes a pod hopeless whatever happens in the cluster: something that it needs is missing, or no node is large enough.
 #[must_use]
-pub fn impossible(model: &Model, policy: &Policy, task: TaskId) -> Option<String> {
-    let pod = &model.tasks[task];
+pub fn impossible(model: &Model, policy: &Policy, task: PodId) -> Option<String> {
+    let pod = &model.pods[task];
     if let Some(text) = &model.classes[pod.class].constraints.blocked {
         return Some(text.to_string());
     }
@@ -398,9 +398,9 @@ pub fn impossible(model: &Model, policy: &Policy, task: TaskId) -> Option<String
 
 /// [`impossible`] as an attempt to place the pod words it.
 #[must_use]
-pub fn too_large(model: &Model, policy: &Policy, task: TaskId) -> Option<String> {
+pub fn too_large(model: &Model, policy: &Policy, task: PodId) -> Option<String> {
     let text = impossible(model, policy, task)?;
-    let pod = &model.tasks[task].input;
+    let pod = &model.pods[task].input;
     let check = if pod.blocked.is_some() {
         "ConfigMap"
     } else if pod.volumes.as_ref().is_some_and(|volumes| volumes.missing.is_some()) {
@@ -414,8 +414,8 @@ pub fn too_large(model: &Model, policy: &Policy, task: TaskId) -> Option<String>
     ))
 }
 
-fn requirements(model: &Model, task: TaskId) -> String {
-    let shape = &model.shapes[model.tasks[task].shape];
+fn requirements(model: &Model, task: PodId) -> String {
+    let shape = &model.shapes[model.pods[task].shape];
     let show = |position: usize| gates::readable(shape.vector.get(position), position);
     let mut text = format!(
         "GPU: {}, CPU: {} (cores), memory: {} (GB)",

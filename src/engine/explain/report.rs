@@ -5,23 +5,23 @@ use std::sync::Arc;
 
 use crate::engine::decision::{Detail, GroupReport, NodeFigures, Reason, ReasonCode};
 use crate::engine::model::Model;
-use crate::engine::model::gang::{Gang, PodSet};
-use crate::engine::model::ids::{GangId, TaskId};
-use crate::engine::model::task::Status;
+use crate::engine::model::ids::{PodGroupId, PodId};
+use crate::engine::model::pod::Status;
+use crate::engine::model::pod_group::{PodGroup, PodSet};
 use crate::engine::policy::Policy;
 
 use super::refusal::PodProblem;
 
-/// What a cycle found out about a gang.
+/// What a cycle found out about a pod group.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Findings {
-    /// Reasons for the whole gang.
+    /// Reasons for the whole pod group.
     found: Vec<Found>,
     /// Reasons for single pods.
-    pub pods: BTreeMap<TaskId, Arc<PodProblem>>,
+    pub pods: BTreeMap<PodId, Arc<PodProblem>>,
 }
 
-/// A reason for a gang.
+/// A reason for a pod group.
 #[derive(Clone, Debug, PartialEq)]
 enum Found {
     /// Said.
@@ -29,10 +29,10 @@ enum Found {
     /// A pod fitted nowhere; to be said if somebody asks.
     NoPlace {
         /// The pod.
-        task: TaskId,
+        pod: PodId,
         /// Pods of its pod set that found a place before.
         placed: usize,
-        /// Its gang had what it needs.
+        /// Its pod group had what it needs.
         growing: bool,
         /// Why.
         problem: Arc<PodProblem>,
@@ -40,7 +40,7 @@ enum Found {
 }
 
 impl Findings {
-    /// Adds a reason for the gang.
+    /// Adds a reason for the pod group.
     pub fn add(&mut self, code: ReasonCode, message: String, detail: Detail) {
         self.found.push(Found::Said(Reason { code, message, detail }));
     }
@@ -65,59 +65,59 @@ impl Findings {
         let say = |found: &Found| match found {
             Found::Said(reason) => Some(reason.clone()),
             Found::NoPlace {
-                task,
+                pod,
                 placed,
                 growing,
                 problem,
             } => Some(Reason {
                 code: ReasonCode::PodSchedulingErrors,
-                message: no_place(model, *task, *placed, *growing, problem)?,
-                detail: Detail::Nodes(Box::new(node_figures(model, *task, *placed, problem)?)),
+                message: no_place(model, *pod, *placed, *growing, problem)?,
+                detail: Detail::Nodes(Box::new(node_figures(model, *pod, *placed, problem)?)),
             }),
         };
         self.found.iter().filter_map(say).collect()
     }
 
     /// Adds what was found when a pod fitted nowhere, `placed` pods of its pod set after the attempt began.
-    pub fn pod_failed(&mut self, model: &Model, task: TaskId, placed: usize, problem: &Arc<PodProblem>) {
-        self.pods.insert(task, problem.clone());
-        let pod = &model.tasks[task];
-        let pods = pod.member.and_then(|member| model.gangs_of(task)?.pods(member));
+    pub fn pod_failed(&mut self, model: &Model, pod: PodId, placed: usize, problem: &Arc<PodProblem>) {
+        self.pods.insert(pod, problem.clone());
+        let pod_set = model.pods[pod].member;
+        let pod_set = pod_set.and_then(|member| model.pod_group_of(pod)?.pods(member));
         self.found.push(Found::NoPlace {
-            task,
+            pod,
             placed,
-            growing: pods.is_some_and(|pods| pods.active_used() >= pods.min),
+            growing: pod_set.is_some_and(|pod_set| pod_set.active_used() >= pod_set.min),
             problem: problem.clone(),
         });
     }
 }
 
-fn node_figures(model: &Model, task: TaskId, placed: usize, problem: &PodProblem) -> Option<NodeFigures> {
-    let (gang, member) = (model.gangs_of(task)?, model.tasks[task].member?);
+fn node_figures(model: &Model, pod: PodId, placed: usize, problem: &PodProblem) -> Option<NodeFigures> {
+    let (pod_group, member) = (model.pod_group_of(pod)?, model.pods[pod].member?);
     let counts = problem.counts.iter();
     Some(NodeFigures {
-        pod: model.tasks[task].input.pod.clone(),
-        sub_group: gang.tree[member as usize].name.as_str().into(),
+        pod: model.pods[pod].input.pod.clone(),
+        sub_group: pod_group.tree[member as usize].name.as_str().into(),
         placed,
-        required: gang.pods(member)?.min,
+        required: pod_group.pods(member)?.min,
         headline: problem.headline.clone(),
         refusals: counts.map(|(refusal, nodes)| (refusal.text(), *nodes)).collect(),
     })
 }
 
-fn no_place(model: &Model, task: TaskId, placed: usize, growing: bool, problem: &PodProblem) -> Option<String> {
-    let pod = &model.tasks[task];
-    let gang = model.gangs_of(task)?;
-    let member = pod.member?;
-    let (name, pods) = (&gang.tree[member as usize].name, gang.pods(member)?);
+fn no_place(model: &Model, pod: PodId, placed: usize, growing: bool, problem: &PodProblem) -> Option<String> {
+    let pod_group = model.pod_group_of(pod)?;
+    let member = model.pods[pod].member?;
+    let pod = &model.pods[pod];
+    let (name, pods) = (&pod_group.tree[member as usize].name, pod_group.pods(member)?);
     let due = problem.text();
-    let single = gang.pod_sets().all(|(_, pods)| pods.min <= 1);
+    let single = pod_group.pod_sets().all(|(_, pods)| pods.min <= 1);
     Some(if single || growing {
         format!(
             "Resources were not found for pod {}/{} due to: {due}",
             pod.input.pod.namespace, pod.input.pod.name
         )
-    } else if gang.pod_sets().count() == 1 && name == "default" {
+    } else if pod_group.pod_sets().count() == 1 && name == "default" {
         format!(
             "Resources were found for {placed} pods while {} are required for gang scheduling. Additional pods cannot be scheduled due to: {due}",
             pods.min
@@ -143,7 +143,7 @@ fn message(reasons: &[Reason]) -> String {
     if distinct.is_empty() {
         return headline.to_owned();
     }
-    let mut lines: Vec<_> = distinct
+    let mut sorted: Vec<_> = distinct
         .into_iter()
         .map(|(text, count)| {
             if count > 1 {
@@ -153,53 +153,53 @@ fn message(reasons: &[Reason]) -> String {
             }
         })
         .collect();
-    lines.sort();
-    format!("{headline}: {}.", lines.join(". \n"))
+    sorted.sort();
+    format!("{headline}: {}.", sorted.join(". \n"))
 }
 
-/// The report about a gang with pods that wait; `None` for one that is left alone until its node pool changes: what was said about it stands.
+/// The report about a pod group with pods that wait; `None` for one that is left alone until its node pool changes: what was said about it stands.
 #[must_use]
-pub fn report(model: &Model, policy: &Policy, id: GangId, findings: &Findings) -> Option<GroupReport> {
-    let gang = &model.gangs[id];
-    let input = gang.input.as_ref().filter(|input| !input.backed_off)?;
+pub fn report(model: &Model, policy: &Policy, id: PodGroupId, findings: &Findings) -> Option<GroupReport> {
+    let pod_group = &model.pod_groups[id];
+    let input = pod_group.input.as_ref().filter(|input| !input.backed_off)?;
     let prefix = if input.back_off {
         format!("Node-Pool '{}': ", policy.node_pool)
     } else {
         String::new()
     };
-    if !gang.ready() {
+    if !pod_group.ready() {
         return Some(GroupReport {
-            group: gang.key.clone(),
+            group: pod_group.key.clone(),
             not_ready: true,
             partly_runs: false,
             reasons: Vec::new(),
-            message: not_ready_text(gang),
+            message: not_ready_text(pod_group),
             pods: Vec::new(),
         });
     }
     let reasons = findings.reasons(model);
     let message = message(&reasons);
-    let own = |task: TaskId| match findings.pods.get(&task) {
+    let own = |pod: PodId| match findings.pods.get(&pod) {
         Some(problem) => problem.text(),
         None if reasons.is_empty() => "Unable to schedule pod".to_owned(),
         None => message.clone(),
     };
-    let waiting = gang
+    let waiting = pod_group
         .pod_sets()
-        .flat_map(|(_, pods)| &pods.tasks)
+        .flat_map(|(_, pods)| &pods.pods)
         .copied()
-        .filter(|task| model.tasks[*task].state.status == Status::Pending);
+        .filter(|pod| model.pods[*pod].state.status == Status::Pending);
     let pods = if input.mark_unschedulable {
         waiting
-            .map(|task| (model.tasks[task].input.pod.clone(), format!("{prefix}{}", own(task))))
+            .map(|pod| (model.pods[pod].input.pod.clone(), format!("{prefix}{}", own(pod))))
             .collect()
     } else {
         Vec::new()
     };
     Some(GroupReport {
-        group: gang.key.clone(),
+        group: pod_group.key.clone(),
         not_ready: false,
-        partly_runs: gang.active().iter().sum::<usize>() > 0,
+        partly_runs: pod_group.active().iter().sum::<usize>() > 0,
         reasons,
         message: format!("{prefix}{message}"),
         pods,
@@ -207,11 +207,11 @@ pub fn report(model: &Model, policy: &Policy, id: GangId, findings: &Findings) -
 }
 
 /// Which pods are missing.
-fn not_ready_text(gang: &Gang) -> String {
+fn not_ready_text(pod_group: &PodGroup) -> String {
     let mut text = "Job is not ready for scheduling.".to_owned();
     let lacking = |pods: &&PodSet| pods.alive() - pods.with(Status::Gated) < pods.min;
-    for (member, pods) in gang.pod_sets().filter(|(_, pods)| lacking(pods)) {
-        let name = &gang.tree[member as usize].name;
+    for (member, pods) in pod_group.pod_sets().filter(|(_, pods)| lacking(pods)) {
+        let name = &pod_group.tree[member as usize].name;
         let (min, alive, gated) = (pods.min, pods.alive(), pods.with(Status::Gated));
         if name == "default" {
             text += &format!(" Waiting for {min} pods, currently {alive} exist, {gated} are gated");

@@ -10,8 +10,8 @@ impl Engine {
     #[must_use]
     pub fn standing(&self, group: &GroupKey) -> Vec<QueueStanding> {
         let model = self.model();
-        let gang = model.gang_of_group(group);
-        let Some(own) = gang.and_then(|gang| model.gangs[gang].queue) else {
+        let pod_group = model.pod_group_named(group);
+        let Some(own) = pod_group.and_then(|pod_group| model.pod_groups[pod_group].queue) else {
             return Vec::new();
         };
         model.path_up(own).map(|id| standing(&model.queues[id])).collect()

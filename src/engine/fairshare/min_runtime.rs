@@ -1,15 +1,15 @@
-//! Minimum run times: for how long after its start a job is no victim.
+//! Minimum run times: for how long after its start a pod group is no victim.
 
 use crate::engine::input::{Millis, Time};
 use crate::engine::model::Model;
-use crate::engine::model::gang::Gang;
 use crate::engine::model::ids::QueueId;
+use crate::engine::model::pod_group::PodGroup;
 use crate::engine::model::queue::Queue;
 use crate::engine::policy::{MinRuntime, Policy, ResolveMethod};
 
-/// Until when a running job is protected from preemption (`reclaimer` is `None`) or from a queue that reclaims; `None` = not at all.
+/// Until when a running pod group is protected from preemption (`reclaimer` is `None`) or from a queue that reclaims; `None` = not at all.
 #[must_use]
-pub fn protected_until(model: &Model, policy: &Policy, victim: &Gang, reclaimer: Option<QueueId>) -> Option<Time> {
+pub fn protected_until(model: &Model, policy: &Policy, victim: &PodGroup, reclaimer: Option<QueueId>) -> Option<Time> {
     let MinRuntime {
         preempt,
         reclaim,
@@ -41,8 +41,8 @@ fn below_common_ancestor(model: &Model, reclaimer: QueueId, victim: QueueId) -> 
 
 /// Some pod set has more pods than it needs.
 #[must_use]
-pub fn elastic(gang: &Gang) -> bool {
-    gang.pod_sets().any(|(_, pods)| pods.min < pods.tasks.len())
+pub fn elastic(pod_group: &PodGroup) -> bool {
+    pod_group.pod_sets().any(|(_, pods)| pods.min < pods.pods.len())
 }
 
 #[cfg(test)]

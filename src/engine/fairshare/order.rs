@@ -1,21 +1,21 @@
-//! Which of two sibling queues is served first, and which of two jobs of a queue.
+//! Which of two sibling queues comes first, and which of two pod groups of a queue.
 
 use std::cmp::{Ordering, Reverse};
 
 use crate::engine::input::{GPU, GroupKey, Time};
 use crate::engine::model::Model;
-use crate::engine::model::gang::{Gang, Stage};
 use crate::engine::model::ids::QueueId;
+use crate::engine::model::pod_group::{PodGroup, Stage};
 use crate::engine::model::resources::{GPUS, Shared, add, plus};
 use crate::engine::policy::Policy;
 
-/// A queue in a comparison: what its best job asks for, and what its victims so far would give back.
+/// A queue in a comparison: what its best pod group asks for, and what its victims so far would give back.
 #[derive(Clone, Copy, Debug)]
 pub struct Contender {
     /// The queue.
     pub queue: QueueId,
-    /// The job's requirement.
-    pub job: Shared,
+    /// The pod group's requirement.
+    pub entry: Shared,
     /// What victims hold.
     pub victims: Shared,
 }
@@ -49,18 +49,18 @@ fn dominant(model: &Model, queue: QueueId, amount: &Shared) -> Ratio {
     most
 }
 
-/// What the order of queues goes by, worked out once for a queue and its best job.
+/// What the order of queues goes by, worked out once for a queue and its best pod group.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueOrder {
     queue: QueueId,
     /// It has more than its fair share of everything.
     over: bool,
-    /// With the job it would have more than its quota of something.
-    fed: bool,
+    /// With the pod group it would have more than its quota of something.
+    over_quota_with_pod_group: bool,
     priority: i64,
-    /// The job would give it some of what it may have nothing of.
+    /// The pod group would give it some of what it may have nothing of.
     violates: bool,
-    /// The dominant share with the job, without the victims so far.
+    /// The dominant share with the pod group, without the victims so far.
     after: Ratio,
     /// The dominant share as it is.
     held: Ratio,
@@ -71,13 +71,13 @@ impl QueueOrder {
     #[must_use]
     pub fn of(model: &Model, one: &Contender) -> Self {
         let queue = &model.queues[one.queue];
-        let with_job = plus(&queue.allocated, &one.job);
+        let with_job = plus(&queue.allocated, &one.entry);
         let mut rest = with_job;
         add(&mut rest, &one.victims, -1);
         Self {
             queue: one.queue,
             over: (0..3).all(|resource| queue.fair[resource] < queue.allocated[resource]),
-            fed: !within(&with_job, |resource| queue.share(resource).quota),
+            over_quota_with_pod_group: !within(&with_job, |resource| queue.share(resource).quota),
             priority: queue.input.as_ref().map_or(0, |input| input.priority),
             violates: (0..3).any(|resource| queue.allocatable(resource) == Some(0) && with_job[resource] > 0),
             after: dominant(model, one.queue, &rest),
@@ -85,10 +85,17 @@ impl QueueOrder {
         }
     }
 
-    /// Which queue is served first; `Less` = this one. Never equal for two different queues.
+    /// Which queue comes first; `Less` = this one. Never equal for two different queues.
     #[must_use]
     pub fn compare(&self, other: &Self, model: &Model) -> Ordering {
-        let flags = |one: &Self| (one.over, one.fed, Reverse(one.priority), one.violates);
+        let flags = |one: &Self| {
+            (
+                one.over,
+                one.over_quota_with_pod_group,
+                Reverse(one.priority),
+                one.violates,
+            )
+        };
         flags(self)
             .cmp(&flags(other))
             .then_with(|| compare_ratios(self.after, other.after))
@@ -98,7 +105,7 @@ impl QueueOrder {
     }
 }
 
-/// Which queue is served first; `Less` = left. Never equal for two different queues.
+/// Which queue comes first; `Less` = left. Never equal for two different queues.
 #[must_use]
 pub fn compare_queues(model: &Model, left: &Contender, right: &Contender) -> Ordering {
     QueueOrder::of(model, left).compare(&QueueOrder::of(model, right), model)
@@ -136,12 +143,12 @@ pub fn by_age(model: &Model, left: QueueId, right: QueueId) -> Ordering {
     key(left).cmp(&key(right))
 }
 
-/// A job's place among the jobs of its queue; smaller is served first.
+/// A pod group's sort key among the pod groups of its queue; the smallest comes first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct JobOrder {
+pub struct PodGroupOrder {
     /// Negated priority.
     pub priority: i64,
-    /// How far the gang is.
+    /// How far the pod group is.
     pub stage: Stage,
     /// Age.
     pub created: Time,
@@ -172,18 +179,18 @@ impl Rules {
         }
     }
 
-    /// A job's place, with that stage.
+    /// A pod group's place, with that stage.
     #[must_use]
-    pub fn job(&self, gang: &Gang, stage: Stage) -> JobOrder {
-        let (priority, created) = gang
+    pub fn pod_group(&self, pod_group: &PodGroup, stage: Stage) -> PodGroupOrder {
+        let (priority, created) = pod_group
             .input
             .as_ref()
             .map_or((0, Time(0)), |input| (input.priority, input.created));
-        JobOrder {
+        PodGroupOrder {
             priority: if self.priority { -priority } else { 0 },
             stage: if self.elastic { stage } else { Stage::Exact },
             created,
-            key: gang.key.clone(),
+            key: pod_group.key.clone(),
         }
     }
 }

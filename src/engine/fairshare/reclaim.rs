@@ -9,7 +9,7 @@ use crate::engine::model::Model;
 use crate::engine::model::ids::QueueId;
 use crate::engine::model::resources::{GPUS, Shared, add, plus};
 
-use super::lines::Lines;
+use super::sorted::SortedPodGroups;
 
 /// What queues hold at some instant.
 #[derive(Clone, Debug, Default)]
@@ -70,47 +70,47 @@ pub fn parting(model: &Model, one: QueueId, other: QueueId) -> Option<(QueueId, 
     pairs.take_while(|(left, right)| left != right).last()
 }
 
-/// Whether a job may reclaim at all: its queue stays within its fair share, and non-preemptible work within the quota.
+/// Whether a pod group may reclaim at all: its queue stays within its fair share, and non-preemptible work within the quota.
 #[must_use]
-pub fn may_reclaim(model: &Model, leaf: QueueId, job: &Shared, preemptible: bool) -> bool {
+pub fn may_reclaim(model: &Model, leaf: QueueId, entry: &Shared, preemptible: bool) -> bool {
     let queue = &model.queues[leaf];
-    let after = plus(&queue.allocated, job);
+    let after = plus(&queue.allocated, entry);
     (0..3).all(|resource| after[resource] <= queue.fair[resource])
-        && (preemptible || within_quota(model, leaf, &plus(&queue.non_preemptible, job)))
+        && (preemptible || within_quota(model, leaf, &plus(&queue.non_preemptible, entry)))
 }
 
-/// Whether a victim's queue can be a donor for a job at all.
+/// Whether a victim's queue can be a donor for a pod group at all.
 #[must_use]
-pub fn may_donate(model: &Model, reclaimer: QueueId, victim: QueueId, job: &Shared) -> bool {
+pub fn may_donate(model: &Model, reclaimer: QueueId, victim: QueueId, entry: &Shared) -> bool {
     let Some((ours, theirs)) = parting(model, reclaimer, victim) else {
         return false;
     };
     let donor = &model.queues[theirs];
-    if !within_quota(model, ours, &plus(&model.queues[ours].allocated, job)) {
+    if !within_quota(model, ours, &plus(&model.queues[ours].allocated, entry)) {
         return !within_allocatable(model, theirs, &donor.allocated);
     }
     let involved = || {
         (0..3)
-            .filter(|&resource| job[resource] > 0)
+            .filter(|&resource| entry[resource] > 0)
             .filter_map(|resource| Some((donor.allocated[resource], donor.share(resource).quota?)))
     };
     involved().any(|(held, quota)| held > quota) || involved().all(|(held, quota)| held >= quota)
 }
 
-/// The most GPUs that a job can take from all donors together; `None` if something else than GPUs is over a donor's bounds, which then proves nothing.
+/// The most GPUs that a pod group can take from all donors together; `None` if something else than GPUs is over a donor's bounds, which then proves nothing.
 ///
 /// A donor gives bundle after bundle as long as it is over its share, or over its quota while the reclaimer's side stays within its own. So it gives
 /// less than what it is over, and one bundle more.
 #[must_use]
 pub fn most_taken(
     model: &Model,
-    lines: &Lines,
+    sorted: &SortedPodGroups,
     reclaimer: QueueId,
-    job: &Shared,
+    entry: &Shared,
     donates: impl Fn(QueueId) -> bool,
 ) -> Option<i64> {
     let mut largest: SmallVec<[((QueueId, QueueId), i64); 4]> = SmallVec::new();
-    for (leaf, line) in lines.queues().filter(|(leaf, _)| donates(*leaf)) {
+    for (leaf, line) in sorted.queues().filter(|(leaf, _)| donates(*leaf)) {
         largest.push((parting(model, reclaimer, leaf)?, line.largest_victim()));
     }
     // The largest bundle of each branch comes first.
@@ -119,7 +119,7 @@ pub fn most_taken(
     let mut sum: i64 = 0;
     for ((ours, theirs), bundle) in largest {
         let donor = &model.queues[theirs];
-        let guaranteed = within_quota(model, ours, &plus(&model.queues[ours].allocated, job));
+        let guaranteed = within_quota(model, ours, &plus(&model.queues[ours].allocated, entry));
         let bound = |resource| {
             let quota = donor.share(resource).quota.filter(|_| guaranteed);
             donor.allocatable(resource).into_iter().chain(quota).min()
@@ -147,13 +147,13 @@ pub struct Loss {
     pub bundles: Bundles,
 }
 
-/// A job that reclaims.
+/// A pod group that reclaims.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim {
     /// Its leaf queue.
     pub leaf: QueueId,
     /// What it asks for.
-    pub job: Shared,
+    pub entry: Shared,
     /// Its kind.
     pub preemptible: bool,
     /// Factor on its saturation, in millionths.
@@ -168,7 +168,7 @@ pub fn legitimate(model: &Model, held: &Holdings, claim: &Claim, losses: &[Loss]
         let Some((ours, theirs)) = parting(model, claim.leaf, loss.leaf) else {
             return false;
         };
-        let guaranteed = within_quota(model, ours, &plus(&held.of(ours), &claim.job));
+        let guaranteed = within_quota(model, ours, &plus(&held.of(ours), &claim.entry));
         for bundle in &loss.bundles {
             let left = rest.of(theirs);
             let over_share = !within_allocatable(model, theirs, &left);
@@ -186,10 +186,10 @@ pub fn legitimate(model: &Model, held: &Holdings, claim: &Claim, losses: &[Loss]
 
 /// One queue of the reclaiming branch against its siblings that lost something.
 fn stays_inside(model: &Model, rest: &Holdings, claim: &Claim, losses: &[Loss], queue: QueueId) -> bool {
-    if !claim.preemptible && !within_quota(model, queue, &plus(&rest.non_preemptible(queue), &claim.job)) {
+    if !claim.preemptible && !within_quota(model, queue, &plus(&rest.non_preemptible(queue), &claim.entry)) {
         return false;
     }
-    let after = plus(&rest.of(queue), &claim.job);
+    let after = plus(&rest.of(queue), &claim.entry);
     // Siblings, and which resources each lost.
     let mut lost: SmallVec<[(QueueId, [bool; 3]); 4]> = SmallVec::new();
     for loss in losses {
@@ -203,7 +203,7 @@ fn stays_inside(model: &Model, rest: &Holdings, claim: &Claim, losses: &[Loss], 
         lost.push((sibling, [any(0), any(1), any(2)]));
     }
     lost.iter().all(|&(sibling, involved)| {
-        let mut resources = (0..3).filter(|&resource| involved[resource] || claim.job[resource] > 0);
+        let mut resources = (0..3).filter(|&resource| involved[resource] || claim.entry[resource] > 0);
         resources.all(|resource| {
             let (ours, theirs) = (&model.queues[queue], &model.queues[sibling]);
             let (amount, fair) = (i128::from(after[resource]), i128::from(ours.fair[resource]));

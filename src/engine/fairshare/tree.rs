@@ -1,8 +1,9 @@
-//! Jobs waiting for their turn: the lines of leaf queues below a heap of queues per level. The best job is that of the best queue, level by level.
+//! The order in which pod groups are tried: the sorted pod groups of leaf queues below a heap of queues per level. The best pod group is that of the
+//! best queue, level by level.
 //!
-//! A queue's place depends on its own counters and its best job alone, so only the queues above a popped or pushed job move. They are at the top of their
-//! heaps when a job is popped, and are put in their place again before the next pop. The lines themselves are read, never changed: the tree remembers how far
-//! it got in each, and what was put in line beside.
+//! A queue's place depends on its own counters and its best pod group alone, so only the queues above a popped or pushed pod group move. They are at the
+//! top of their heaps when a pod group is popped, and are put in their place again before the next pop. The sorted pod groups are read, never changed:
+//! the tree remembers how far it got in each queue, and what was pushed.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -10,47 +11,47 @@ use std::ops::Bound;
 
 use crate::engine::model::Model;
 use crate::engine::model::class::NodeSet;
-use crate::engine::model::gang::Tasks;
-use crate::engine::model::ids::{GangId, QueueId};
+use crate::engine::model::ids::{PodGroupId, QueueId};
+use crate::engine::model::pod_group::PodIds;
 use crate::engine::model::resources::{Shared, add, plus};
 
-use super::lines::{Lines, Standing};
-use super::order::{Contender, JobOrder, QueueOrder, Rules, by_age};
+use super::order::{Contender, PodGroupOrder, QueueOrder, Rules, by_age};
+use super::sorted::{SortedEntry, SortedPodGroups};
 
-/// A job in line.
+/// A pod group to be pushed.
 #[derive(Clone, Debug)]
-pub struct Job {
+pub struct OrderEntry {
     /// Its place in its queue.
-    pub order: JobOrder,
-    /// The gang.
-    pub gang: GangId,
-    /// What it asks for (pending jobs), or would give next (victims).
+    pub order: PodGroupOrder,
+    /// The pod group.
+    pub pod_group: PodGroupId,
+    /// What it asks for (pending pod groups), or would give next (victims).
     pub amount: Shared,
-    /// The pods that are meant, where it was put in line beside.
-    pub tasks: Option<Tasks>,
+    /// The pods that are meant, where it was pushed.
+    pub pods: Option<PodIds>,
 }
 
-/// A job whose turn it is.
+/// The next pod group.
 #[derive(Clone, Debug)]
-pub struct Turn {
-    /// The gang.
-    pub gang: GangId,
+pub struct Popped {
+    /// The pod group.
+    pub pod_group: PodGroupId,
     /// What it asks for, or would give next.
     pub amount: Shared,
-    /// The pods that are meant, where it was put in line beside.
-    pub tasks: Option<Tasks>,
+    /// The pods that are meant, where it was pushed.
+    pub pods: Option<PodIds>,
 }
 
-/// Whether jobs are served or robbed.
+/// What the tree orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Those who wait, best first.
-    Serve,
-    /// Those who hold something, worst first.
-    Rob,
+    /// Pending pod groups, the first to be placed first.
+    Pending,
+    /// Possible victims, the first to lose pods first.
+    Victims,
 }
 
-/// What to do with a gang found in a line.
+/// What to do with a pod group of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pick {
     /// It takes part.
@@ -66,63 +67,63 @@ pub enum Pick {
 pub struct View<'a> {
     /// The cluster.
     pub model: &'a Model,
-    /// Its lines.
-    pub lines: &'a Lines,
-    /// Which gangs take part.
-    pub pick: &'a dyn Fn(GangId) -> Pick,
+    /// Its pod groups in their order.
+    pub sorted: &'a SortedPodGroups,
+    /// Which pod groups take part.
+    pub pick: &'a dyn Fn(PodGroupId) -> Pick,
 }
 
 /// The tree.
 #[derive(Debug)]
-pub struct JobTree {
+pub struct OrderTree {
     rules: Rules,
     purpose: Purpose,
-    /// How many jobs of each line take part.
+    /// How many pod groups of each queue take part.
     most: usize,
-    /// Of jobs in a line that ask for the same, one after the other, only the first is given.
+    /// Of pod groups of a queue that ask for the same, one after the other, only the first is popped.
     skim: bool,
     /// By queue.
     leaves: Vec<(QueueId, Leaf)>,
-    /// Queues with jobs under each inner queue; `None` is the top. Empty until the first pop.
+    /// Queues with pod groups under each inner queue; `None` is the top. Empty until the first pop.
     levels: BTreeMap<Option<QueueId>, Level>,
     built: bool,
     /// The leaf whose next is still to be found: mostly nobody asks for a second victim.
     due: Option<QueueId>,
-    /// Gangs taken from their lines.
+    /// Pod groups that were popped.
     seen: NodeSet,
 }
 
-/// How far a line was walked, and who was put in line beside.
+/// How far the pod groups of a queue were walked, and what was pushed.
 #[derive(Debug)]
 struct Leaf {
-    /// Where the rest of the line begins, or ends when robbing.
-    rest: Bound<JobOrder>,
-    /// The next of the line.
-    next: Option<(JobOrder, Standing)>,
+    /// Where the rest begins, or ends where victims are taken.
+    rest: Bound<PodGroupOrder>,
+    /// The next of the sorted pod groups.
+    next: Option<(PodGroupOrder, SortedEntry)>,
     taken: usize,
-    beside: BTreeMap<JobOrder, Turn>,
+    beside: BTreeMap<PodGroupOrder, Popped>,
     /// What victims taken so far hold.
     popped: Shared,
 }
 
 /// A queue among its siblings, and what its place goes by.
 #[derive(Clone, Copy, Debug)]
-struct Seat {
+struct QueueEntry {
     queue: QueueId,
-    /// `None`: it has no job, or queues are not compared by share.
+    /// `None`: it has no pod group, or queues are not compared by share.
     order: Option<QueueOrder>,
 }
 
 /// Sibling queues as a binary heap, best first.
 #[derive(Debug, Default)]
 struct Level {
-    heap: Vec<Seat>,
+    heap: Vec<QueueEntry>,
     /// The first may no longer be the best.
     stale: bool,
 }
 
-impl JobTree {
-    /// An empty tree, to be given lines.
+impl OrderTree {
+    /// A tree without queues.
     #[must_use]
     pub fn new(rules: Rules, purpose: Purpose) -> Self {
         Self {
@@ -138,26 +139,26 @@ impl JobTree {
         }
     }
 
-    /// Only so many jobs of each line take part, the best ones.
+    /// Only so many pod groups of each queue take part, the best ones.
     #[must_use]
     pub fn at_most(mut self, most: usize) -> Self {
         self.most = most;
         self
     }
 
-    /// Jobs of a line that cannot change anybody's turn are left out.
+    /// Pod groups that cannot change which queue comes next are left out.
     #[must_use]
     pub fn skimming(mut self) -> Self {
         self.skim = true;
         self
     }
 
-    /// Adds the lines of the queues that meet a condition.
-    pub fn add_lines(&mut self, view: View, meets: impl Fn(QueueId) -> bool) {
-        for (queue, line) in view.lines.queues() {
+    /// Adds the queues that meet a condition.
+    pub fn add_queues(&mut self, view: View, meets: impl Fn(QueueId) -> bool) {
+        for (queue, line) in view.sorted.queues() {
             let empty = match self.purpose {
-                Purpose::Serve => line.waiting.is_empty(),
-                Purpose::Rob => line.victims.is_empty(),
+                Purpose::Pending => line.waiting.is_empty(),
+                Purpose::Victims => line.victims.is_empty(),
             };
             if !empty && open(view.model, queue) && meets(queue) {
                 self.leaf_or(queue, || Bound::Unbounded);
@@ -179,8 +180,8 @@ impl JobTree {
         Some(&mut self.leaves[at].1)
     }
 
-    /// The leaf of a queue; a new one walks its line from a place on.
-    fn leaf_or(&mut self, queue: QueueId, from: impl FnOnce() -> Bound<JobOrder>) -> &mut Leaf {
+    /// The leaf of a queue; a new one walks its pod groups from a place on.
+    fn leaf_or(&mut self, queue: QueueId, from: impl FnOnce() -> Bound<PodGroupOrder>) -> &mut Leaf {
         let found = self.leaves.binary_search_by_key(&queue, |(other, _)| *other);
         let at = found.unwrap_or_else(|at| {
             self.leaves.insert(at, (queue, Leaf::new(from())));
@@ -189,9 +190,9 @@ impl JobTree {
         &mut self.leaves[at].1
     }
 
-    /// Finds the next of a line.
+    /// Finds the next of the sorted pod groups.
     fn advance(&mut self, view: View, queue: QueueId) {
-        let (Some(at), Some(line)) = (self.place_of(queue), view.lines.of(queue)) else {
+        let (Some(at), Some(line)) = (self.place_of(queue), view.sorted.of(queue)) else {
             return;
         };
         let leaf = &mut self.leaves[at].1;
@@ -201,23 +202,23 @@ impl JobTree {
         }
         let seen = &self.seen;
         let mut found = None;
-        let mut look = |(order, standing): (&JobOrder, &Standing)| {
-            if seen.has(standing.gang.at()) {
+        let mut look = |(order, sorted_entry): (&PodGroupOrder, &SortedEntry)| {
+            if seen.has(sorted_entry.pod_group.at()) {
                 return false;
             }
-            match (view.pick)(standing.gang) {
-                Pick::Take => found = Some((order.clone(), *standing)),
+            match (view.pick)(sorted_entry.pod_group) {
+                Pick::Take => found = Some((order.clone(), *sorted_entry)),
                 Pick::Pass => return false,
                 Pick::End => {}
             }
             true
         };
         match self.purpose {
-            Purpose::Serve => line
+            Purpose::Pending => line
                 .waiting
                 .range((leaf.rest.as_ref(), Bound::Unbounded))
                 .any(&mut look),
-            Purpose::Rob => line
+            Purpose::Victims => line
                 .victims
                 .range((Bound::Unbounded, leaf.rest.as_ref()))
                 .rev()
@@ -226,54 +227,54 @@ impl JobTree {
         leaf.next = found;
     }
 
-    /// Puts a job in line beside; ignored if its queue takes no jobs.
-    pub fn push(&mut self, view: View, job: Job) {
-        let Some(queue) = schedulable_queue(view.model, job.gang) else {
+    /// Pushes a pod group; ignored if its queue takes no pod groups.
+    pub fn push(&mut self, view: View, entry: OrderEntry) {
+        let Some(queue) = schedulable_queue(view.model, entry.pod_group) else {
             return;
         };
         if self.built {
             self.freshen(view.model, None);
         }
-        let leaf = self.leaf_or(queue, || Bound::Excluded(job.order.clone()));
-        let turn = Turn {
-            gang: job.gang,
-            amount: job.amount,
-            tasks: job.tasks,
+        let leaf = self.leaf_or(queue, || Bound::Excluded(entry.order.clone()));
+        let turn = Popped {
+            pod_group: entry.pod_group,
+            amount: entry.amount,
+            pods: entry.pods,
         };
-        leaf.beside.insert(job.order, turn);
+        leaf.beside.insert(entry.order, turn);
         if self.built {
             self.moved(view.model, queue);
         }
     }
 
-    /// A gang that is still in its line stays where it is there, whatever becomes of it.
-    pub fn hold(&mut self, view: View, gang: GangId) {
-        if self.seen.has(gang.at()) || (view.pick)(gang) != Pick::Take {
+    /// A pod group that was not popped yet keeps its place, whatever becomes of it.
+    pub fn hold(&mut self, view: View, pod_group: PodGroupId) {
+        if self.seen.has(pod_group.at()) || (view.pick)(pod_group) != Pick::Take {
             return;
         }
-        let Some((queue, order, amount)) = view.lines.waiting(gang) else {
+        let Some((queue, order, amount)) = view.sorted.waiting(pod_group) else {
             return;
         };
         let Some(leaf) = self.leaf_mut(queue) else {
             return;
         };
-        let turn = Turn {
-            gang,
+        let turn = Popped {
+            pod_group,
             amount,
-            tasks: None,
+            pods: None,
         };
         leaf.beside.insert(order.clone(), turn);
-        self.seen.add(gang.at());
+        self.seen.add(pod_group.at());
         self.advance(view, queue);
     }
 
-    /// Counters of queues changed that no popped job belongs to: all are compared anew.
+    /// Counters of queues changed that no popped pod group belongs to: all are compared anew.
     pub fn recount(&mut self) {
         self.built = false;
     }
 
-    /// Takes the next job.
-    pub fn pop(&mut self, view: View) -> Option<Turn> {
+    /// Takes the next pod group.
+    pub fn pop(&mut self, view: View) -> Option<Popped> {
         let model = view.model;
         if let Some(due) = self.due.take() {
             self.advance(view, due);
@@ -311,46 +312,50 @@ impl JobTree {
         Some(turn)
     }
 
-    /// The leaf that has all jobs, so that there is nothing to compare.
+    /// The leaf that has all pod groups, so that there is nothing to compare.
     fn only_leaf(&self) -> Option<QueueId> {
         let mut filled = self.leaves.iter().filter(|(_, leaf)| leaf.filled());
         let (queue, _) = filled.next()?;
         filled.next().is_none().then_some(*queue)
     }
 
-    /// Takes the first of a leaf, from its line or from beside.
-    fn take(&mut self, view: View, queue: QueueId) -> Option<Turn> {
+    /// Takes the first of a leaf, from the sorted pod groups or from those pushed.
+    fn take(&mut self, view: View, queue: QueueId) -> Option<Popped> {
         let turn = self.first_of(view, queue)?;
-        if self.purpose == Purpose::Rob {
+        if self.purpose == Purpose::Victims {
             add(&mut self.leaf_mut(queue)?.popped, &turn.amount, 1);
         }
         Some(turn)
     }
 
-    fn first_of(&mut self, view: View, queue: QueueId) -> Option<Turn> {
+    fn first_of(&mut self, view: View, queue: QueueId) -> Option<Popped> {
         let purpose = self.purpose;
         let at = self.place_of(queue)?;
         let leaf = &mut self.leaves[at].1;
         if leaf.line_first(purpose) {
-            let (order, Standing { gang, amount }) = leaf.next.take()?;
+            let (order, SortedEntry { pod_group, amount }) = leaf.next.take()?;
             leaf.taken += 1;
             if self.skim {
-                leaf.skim(view.lines, queue, &order, &amount);
+                leaf.skim(view.sorted, queue, &order, &amount);
             } else {
                 leaf.rest = Bound::Excluded(order);
             }
-            self.seen.add(gang.at());
-            if self.purpose == Purpose::Rob && !self.built {
+            self.seen.add(pod_group.at());
+            if self.purpose == Purpose::Victims && !self.built {
                 self.due = Some(queue);
             } else {
                 self.advance(view, queue);
             }
-            let tasks = None;
-            return Some(Turn { gang, amount, tasks });
+            let pods = None;
+            return Some(Popped {
+                pod_group,
+                amount,
+                pods,
+            });
         }
         let (_, turn) = match self.purpose {
-            Purpose::Serve => leaf.beside.pop_first()?,
-            Purpose::Rob => leaf.beside.pop_last()?,
+            Purpose::Pending => leaf.beside.pop_first()?,
+            Purpose::Victims => leaf.beside.pop_last()?,
         };
         Some(turn)
     }
@@ -381,14 +386,14 @@ impl JobTree {
     }
 
     fn enter(&mut self, model: &Model, parent: Option<QueueId>, queue: QueueId) {
-        let seat = self.seat(model, queue);
+        let queue_entry = self.queue_entry(model, queue);
         let level = self.levels.entry(parent).or_default();
-        level.heap.push(seat);
+        level.heap.push(queue_entry);
         let position = level.heap.len() - 1;
         self.sift_up(model, parent, position);
     }
 
-    /// A queue got another job: it and all above it find their places, or enter.
+    /// A queue got another pod group: it and all above it find their places, or enter.
     fn moved(&mut self, model: &Model, leaf: QueueId) {
         let path: Vec<QueueId> = model.path_up(leaf).collect();
         for queue in path {
@@ -459,7 +464,7 @@ impl JobTree {
         }
     }
 
-    /// Whether one position of a level is served (or robbed) before another.
+    /// Whether one position of a level comes before another.
     fn precedes(&self, model: &Model, parent: Option<QueueId>, one: usize, other: usize) -> bool {
         let heap = &self.levels[&parent].heap;
         let (left, right) = (&heap[one], &heap[other]);
@@ -469,30 +474,30 @@ impl JobTree {
             _ => by_age(model, left.queue, right.queue),
         };
         match self.purpose {
-            Purpose::Serve => order == Ordering::Less,
-            Purpose::Rob => order == Ordering::Greater,
+            Purpose::Pending => order == Ordering::Less,
+            Purpose::Victims => order == Ordering::Greater,
         }
     }
 
     /// Judges the queue at a position anew.
     fn judge(&mut self, model: &Model, parent: Option<QueueId>, position: usize) {
-        let seat = self.levels.get(&parent).and_then(|level| level.heap.get(position));
-        if let Some(seat) = seat.map(|seat| self.seat(model, seat.queue))
+        let queue_entry = self.levels.get(&parent).and_then(|level| level.heap.get(position));
+        if let Some(queue_entry) = queue_entry.map(|queue_entry| self.queue_entry(model, queue_entry.queue))
             && let Some(level) = self.levels.get_mut(&parent)
         {
-            level.heap[position] = seat;
+            level.heap[position] = queue_entry;
         }
     }
 
-    fn seat(&self, model: &Model, queue: QueueId) -> Seat {
+    fn queue_entry(&self, model: &Model, queue: QueueId) -> QueueEntry {
         let contender = self.rules.shares.then(|| self.contender(queue)).flatten();
-        Seat {
+        QueueEntry {
             queue,
             order: contender.map(|contender| QueueOrder::of(model, &contender)),
         }
     }
 
-    /// A queue with the job that it would give next.
+    /// A queue with the pod group that it would give next.
     fn contender(&self, queue: QueueId) -> Option<Contender> {
         let mut at = queue;
         while let Some(level) = self.levels.get(&Some(at)) {
@@ -501,14 +506,14 @@ impl JobTree {
         let leaf = self.leaf(at)?;
         let next = leaf.first_amount(self.purpose)?;
         Some(match self.purpose {
-            Purpose::Serve => Contender {
+            Purpose::Pending => Contender {
                 queue,
-                job: next,
+                entry: next,
                 victims: [0; 3],
             },
-            Purpose::Rob => Contender {
+            Purpose::Victims => Contender {
                 queue,
-                job: [0; 3],
+                entry: [0; 3],
                 victims: plus(&leaf.popped, &next),
             },
         })
@@ -516,7 +521,7 @@ impl JobTree {
 }
 
 impl Leaf {
-    fn new(rest: Bound<JobOrder>) -> Self {
+    fn new(rest: Bound<PodGroupOrder>) -> Self {
         Self {
             rest,
             next: None,
@@ -526,40 +531,40 @@ impl Leaf {
         }
     }
 
-    /// Has jobs.
+    /// Has pod groups.
     fn filled(&self) -> bool {
         self.next.is_some() || !self.beside.is_empty()
     }
 
-    /// Whether the line's next comes before who was put in line beside.
+    /// Whether the next of the sorted pod groups comes before what was pushed.
     fn line_first(&self, purpose: Purpose) -> bool {
         let Some((order, _)) = &self.next else { return false };
         match purpose {
-            Purpose::Serve => self.beside.first_key_value().is_none_or(|(other, _)| order <= other),
-            Purpose::Rob => self.beside.last_key_value().is_none_or(|(other, _)| order >= other),
+            Purpose::Pending => self.beside.first_key_value().is_none_or(|(other, _)| order <= other),
+            Purpose::Victims => self.beside.last_key_value().is_none_or(|(other, _)| order >= other),
         }
     }
 
     fn first_amount(&self, purpose: Purpose) -> Option<Shared> {
         if self.line_first(purpose) {
-            return self.next.as_ref().map(|(_, standing)| standing.amount);
+            return self.next.as_ref().map(|(_, sorted_entry)| sorted_entry.amount);
         }
         let beside = match purpose {
-            Purpose::Serve => self.beside.first_key_value(),
-            Purpose::Rob => self.beside.last_key_value(),
+            Purpose::Pending => self.beside.first_key_value(),
+            Purpose::Victims => self.beside.last_key_value(),
         };
         beside.map(|(_, turn)| turn.amount)
     }
 
     /// Passes over those who ask for the same as the one just taken: they would be taken next, one after the other, and nothing else would move.
-    fn skim(&mut self, lines: &Lines, queue: QueueId, after: &JobOrder, amount: &Shared) {
-        let unlike = lines.of(queue).and_then(|line| line.next_unlike(after, amount));
+    fn skim(&mut self, sorted: &SortedPodGroups, queue: QueueId, after: &PodGroupOrder, amount: &Shared) {
+        let unlike = sorted.of(queue).and_then(|line| line.next_unlike(after, amount));
         let beside = self.beside.first_key_value().map(|(order, _)| order);
         let stop = match (unlike, beside) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
         };
-        // Nobody unlike is left: the rest of the line would only be drained.
+        // None that asks for something else is left: the rest would only be drained.
         self.rest = match stop {
             Some(order) => Bound::Included(order.clone()),
             None => {
@@ -570,13 +575,13 @@ impl Leaf {
     }
 }
 
-/// The leaf queue in which a gang's pods are scheduled, if there is one.
+/// The leaf queue in which a pod group's pods are scheduled, if there is one.
 #[must_use]
-pub fn schedulable_queue(model: &Model, gang: GangId) -> Option<QueueId> {
-    model.gangs[gang].queue.filter(|queue| open(model, *queue))
+pub fn schedulable_queue(model: &Model, pod_group: PodGroupId) -> Option<QueueId> {
+    model.pod_groups[pod_group].queue.filter(|queue| open(model, *queue))
 }
 
-/// Takes jobs.
+/// Takes pod groups.
 fn open(model: &Model, id: QueueId) -> bool {
     let queue = &model.queues[id];
     queue.valid && queue.leaf()

@@ -11,15 +11,15 @@ use crate::engine::input::{Event, GroupInput, GroupKey, Name, NodeInput, PodInpu
 
 use super::Model;
 use super::class::{Class, Constraints, NodeSet};
-use super::gang::{Gang, stand_in};
-use super::ids::{ClassId, GangId, NodeId, QueueId, ShapeId, TaskId};
+use super::ids::{ClassId, NodeId, PodGroupId, PodId, QueueId, ShapeId};
 use super::node::Node;
 use super::numa::{Ledger, ZoneShare};
+use super::pod::{Assumed, Extras, Place, Pod, State, Status, shown};
+use super::pod_group::{PodGroup, stand_in};
 use super::queue::Queue;
 use super::relations::Counters;
 use super::resources::{CPU, GPUS, MEMORY, PODS, Resources};
 use super::shape::Shape;
-use super::task::{Assumed, Extras, Place, State, Status, Task, shown};
 use super::topology::Topology;
 
 impl Model {
@@ -103,19 +103,19 @@ impl Model {
     fn change_node(&mut self, id: NodeId, change: impl FnOnce(&mut Node)) {
         self.index.stop();
         self.neighbours.stale = true;
-        let tasks = self.nodes[id].tasks.clone();
-        for &task in &tasks {
-            self.account(task, -1);
+        let pods = self.nodes[id].pods.clone();
+        for &pod in &pods {
+            self.account(pod, -1);
         }
         change(&mut self.nodes[id]);
-        for &task in &tasks {
-            let zones = self.zones_of(id, &self.tasks[task].input);
-            if let (Some(hold), Some(zones)) = (&mut self.tasks[task].state.hold, zones) {
+        for &pod in &pods {
+            let zones = self.zones_of(id, &self.pods[pod].input);
+            if let (Some(hold), Some(zones)) = (&mut self.pods[pod].state.hold, zones) {
                 hold.change(|extras| extras.zones = zones);
             }
-            self.account(task, 1);
-            if let Some(gang) = self.tasks[task].gang {
-                self.gang_changed(gang);
+            self.account(pod, 1);
+            if let Some(pod_group) = self.pods[pod].pod_group {
+                self.pod_group_changed(pod_group);
             }
         }
         self.nodes_stale = true;
@@ -129,7 +129,7 @@ impl Model {
 
     fn drop_empty_node(&mut self, id: NodeId) {
         let node = &self.nodes[id];
-        if node.input.is_none() && node.tasks.is_empty() && node.coming.is_empty() {
+        if node.input.is_none() && node.pods.is_empty() && node.coming.is_empty() {
             if let Some(from) = node.sharing_from {
                 self.sharing_at.remove(&(from, id));
             }
@@ -159,122 +159,124 @@ impl Model {
     }
 
     fn apply_group(&mut self, mut input: Box<GroupInput>) {
-        let id = self.gang_id(&input.key);
-        self.gangs[id].recall(&mut input);
-        let old = self.gangs[id].input.as_deref();
-        if old == Some(&*input) && !self.gangs[id].stand_in {
+        let id = self.pod_group_id(&input.key);
+        self.pod_groups[id].recall(&mut input);
+        let old = self.pod_groups[id].input.as_deref();
+        if old == Some(&*input) && !self.pod_groups[id].stand_in {
             return;
         }
-        if !self.gangs[id].stand_in && old.is_some_and(|old| same_but_times(old, &input)) {
-            self.gangs[id].input = Some(input);
-            self.gang_changed(id);
+        if !self.pod_groups[id].stand_in && old.is_some_and(|old| same_but_times(old, &input)) {
+            self.pod_groups[id].input = Some(input);
+            self.pod_group_changed(id);
             return;
         }
         let queue = self.queue_id(&input.queue);
-        self.change_gang(id, |gang| {
-            gang.queue = Some(queue);
-            gang.input = Some(input);
-            gang.stand_in = false;
+        self.change_pod_group(id, |pod_group| {
+            pod_group.queue = Some(queue);
+            pod_group.input = Some(input);
+            pod_group.stand_in = false;
         });
     }
 
-    /// Whether pods of a gang are to be charged although their group is not known.
-    fn is_held_for(&self, id: GangId) -> bool {
-        let mut tasks = self.gangs[id].tasks.iter();
-        tasks.any(|task| self.tasks[*task].input.home.is_some())
+    /// Whether pods of a pod group are to be charged although their group is not known.
+    fn is_held_for(&self, id: PodGroupId) -> bool {
+        let mut pods = self.pod_groups[id].pods.iter();
+        pods.any(|pod| self.pods[*pod].input.home.is_some())
     }
 
-    fn forget_group(&mut self, id: GangId) {
-        self.change_gang(id, |gang| {
-            gang.queue = None;
-            gang.input = None;
-            gang.stand_in = false;
+    fn forget_group(&mut self, id: PodGroupId) {
+        self.change_pod_group(id, |pod_group| {
+            pod_group.queue = None;
+            pod_group.input = None;
+            pod_group.stand_in = false;
         });
     }
 
     /// What bound pods of a group hold that is not known is charged to a queue of theirs.
-    fn stand_in_for(&mut self, id: GangId, home: &Name) {
-        if self.gangs[id].input.is_some() {
+    fn stand_in_for(&mut self, id: PodGroupId, home: &Name) {
+        if self.pod_groups[id].input.is_some() {
             return;
         }
         let queue = self.queue_id(home);
-        self.change_gang(id, |gang| {
-            gang.queue = Some(queue);
-            gang.input = Some(Box::new(stand_in(gang.key.clone(), home.clone())));
-            gang.stand_in = true;
+        self.change_pod_group(id, |pod_group| {
+            pod_group.queue = Some(queue);
+            pod_group.input = Some(Box::new(stand_in(pod_group.key.clone(), home.clone())));
+            pod_group.stand_in = true;
         });
     }
 
     fn group_gone(&mut self, key: &GroupKey) {
-        let Some(id) = self.gangs.id(key) else { return };
+        let Some(id) = self.pod_groups.id(key) else { return };
         if self.is_held_for(id) {
             // What its bound pods hold stays charged to its queue.
-            self.change_gang(id, |gang| gang.stand_in = true);
+            self.change_pod_group(id, |pod_group| pod_group.stand_in = true);
         } else {
             self.forget_group(id);
         }
-        self.drop_empty_gang(id);
+        self.drop_empty_pod_group(id);
     }
 
-    /// Changes a gang while no pod counts in it, and plants its tree anew.
-    fn change_gang(&mut self, id: GangId, change: impl FnOnce(&mut Gang)) {
-        let tasks = self.gangs[id].tasks.clone();
-        for &task in &tasks {
-            self.account(task, -1);
-            self.tasks[task].member = None;
+    /// Changes a pod group while no pod counts in it, and plants its tree anew.
+    fn change_pod_group(&mut self, id: PodGroupId, change: impl FnOnce(&mut PodGroup)) {
+        let pods = self.pod_groups[id].pods.clone();
+        for &pod in &pods {
+            self.account(pod, -1);
+            self.pods[pod].member = None;
         }
         self.pending.remove(&id);
-        let gang = &mut self.gangs[id];
-        change(gang);
-        gang.plant();
-        for &task in &tasks {
-            self.join_pod_set(task);
-            self.account(task, 1);
+        let pod_group = &mut self.pod_groups[id];
+        change(pod_group);
+        pod_group.plant();
+        for &pod in &pods {
+            self.join_pod_set(pod);
+            self.account(pod, 1);
         }
-        self.gang_changed(id);
+        self.pod_group_changed(id);
         self.dirty = true;
     }
 
-    fn drop_empty_gang(&mut self, id: GangId) {
-        let gang = &self.gangs[id];
-        if (gang.input.is_none() || gang.stand_in) && gang.tasks.is_empty() {
-            self.gangs.remove(id);
+    fn drop_empty_pod_group(&mut self, id: PodGroupId) {
+        let pod_group = &self.pod_groups[id];
+        if (pod_group.input.is_none() || pod_group.stand_in) && pod_group.pods.is_empty() {
+            self.pod_groups.remove(id);
         }
     }
 
-    /// Finds a task's pod set and its place in there.
-    fn join_pod_set(&mut self, id: TaskId) {
-        let task = &self.tasks[id];
-        let Some(gang_id) = task.gang else { return };
-        let gang = &self.gangs[gang_id];
-        let member = gang.pod_set(task.input.sub_group.as_ref());
-        let member = member.or_else(|| gang.any_pod_set().filter(|_| task.input.home.is_some()));
+    /// Finds a pod's pod set and its place in there.
+    fn join_pod_set(&mut self, id: PodId) {
+        let pod = &self.pods[id];
+        let Some(pod_group_id) = pod.pod_group else { return };
+        let pod_group = &self.pod_groups[pod_group_id];
+        let member = pod_group.pod_set(pod.input.sub_group.as_ref());
+        let member = member.or_else(|| pod_group.any_pod_set().filter(|_| pod.input.home.is_some()));
         if let Some(member) = member {
-            let tasks = &self.tasks;
-            let pods = self.gangs[gang_id].pods_mut(member).expect("pod_set gives pod sets");
-            let position = pods
-                .tasks
-                .partition_point(|other| tasks[*other].order() < tasks[id].order());
-            pods.tasks.insert(position, id);
+            let pods = &self.pods;
+            let pod_set = self.pod_groups[pod_group_id]
+                .pods_mut(member)
+                .expect("pod_set gives pod sets");
+            let position = pod_set
+                .pods
+                .partition_point(|other| pods[*other].order() < pods[id].order());
+            pod_set.pods.insert(position, id);
         }
-        self.tasks[id].member = member;
+        self.pods[id].member = member;
     }
 
     fn apply_pod(&mut self, input: Box<PodInput>, now: Time) {
-        let known = self.tasks.id(&input.pod.uid);
+        let known = self.pods.id(&input.pod.uid);
         if let Some(id) = known {
-            if self.tasks[id].input == input {
+            if self.pods[id].input == input {
                 return;
             }
             if self.only_labels(id, &input) || self.only_progress(id, &input, now) {
-                self.tasks[id].input = input;
+                self.pods[id].input = input;
                 return;
             }
         }
         let (class, shape) = self.kind_of(&input);
         let assumed = known.and_then(|id| self.still_assumed(id, &input));
-        let retry_at = known.and_then(|id| self.tasks[id].retry_at);
-        let before = known.and_then(|id| self.tasks[id].state.hold.clone());
+        let retry_at = known.and_then(|id| self.pods[id].retry_at);
+        let before = known.and_then(|id| self.pods[id].state.hold.clone());
         if let Some(id) = known {
             self.take_out(id);
         }
@@ -284,19 +286,19 @@ impl Model {
         } else {
             self.neighbours.counted(&input)
         };
-        let gang = input.group.as_ref().map(|key| self.gang_id(key));
+        let pod_group = input.group.as_ref().map(|key| self.pod_group_id(key));
         let status = shown(&input, now, self.stuck_after);
         let (assumed, state) = match assumed {
             Some((assumed, state)) => (assumed, state),
             None => (Assumed::Nothing, self.state_of(&input, status, shape, before)),
         };
         let since = input.releasing_since.filter(|_| status == Status::Releasing);
-        let id = self.put_in(Task {
+        let id = self.put_in(Pod {
             input,
             shape,
             class,
             counted,
-            gang,
+            pod_group,
             member: None,
             state,
             retry_at,
@@ -312,71 +314,71 @@ impl Model {
         Time(since.0.saturating_add(self.stuck_after).saturating_add(1))
     }
 
-    fn put_in(&mut self, task: Task) -> TaskId {
-        let gang = task.gang;
-        let claims = task.input.claims.clone();
-        let retry_at = task.retry_at;
-        let id = self.tasks.insert(task);
+    fn put_in(&mut self, pod: Pod) -> PodId {
+        let pod_group = pod.pod_group;
+        let claims = pod.input.claims.clone();
+        let retry_at = pod.retry_at;
+        let id = self.pods.insert(pod);
         if let Some(claims) = &claims {
             self.join_claims(id, claims);
         }
         self.retry_at.extend(retry_at.map(|at| (at, id)));
-        if let Some(gang) = gang {
-            if let Some(home) = self.tasks[id].input.home.clone() {
-                self.stand_in_for(gang, &home);
+        if let Some(pod_group) = pod_group {
+            if let Some(home) = self.pods[id].input.home.clone() {
+                self.stand_in_for(pod_group, &home);
             }
-            self.gangs[gang].tasks.push(id);
-            self.gang_changed(gang);
+            self.pod_groups[pod_group].pods.push(id);
+            self.pod_group_changed(pod_group);
             self.join_pod_set(id);
         }
         self.account(id, 1);
         id
     }
 
-    /// Takes a task out of everything and frees its slot.
-    fn take_out(&mut self, id: TaskId) {
+    /// Takes a pod out of everything and frees its slot.
+    fn take_out(&mut self, id: PodId) {
         self.account(id, -1);
-        let task = &self.tasks[id];
-        if let Some(gang_id) = task.gang {
-            let (member, tasks) = (task.member, &self.tasks);
-            let gang = &mut self.gangs[gang_id];
-            gang.tasks.retain(|other| *other != id);
-            if let Some(pods) = member.and_then(|member| gang.pods_mut(member)) {
-                let position = pods
-                    .tasks
-                    .partition_point(|other| tasks[*other].order() < tasks[id].order());
-                debug_assert_eq!(pods.tasks[position], id);
-                pods.tasks.remove(position);
+        let pod = &self.pods[id];
+        if let Some(pod_group_id) = pod.pod_group {
+            let (member, pods) = (pod.member, &self.pods);
+            let pod_group = &mut self.pod_groups[pod_group_id];
+            pod_group.pods.retain(|other| *other != id);
+            if let Some(pod_set) = member.and_then(|member| pod_group.pods_mut(member)) {
+                let position = pod_set
+                    .pods
+                    .partition_point(|other| pods[*other].order() < pods[id].order());
+                debug_assert_eq!(pod_set.pods[position], id);
+                pod_set.pods.remove(position);
             }
-            self.gang_changed(gang_id);
+            self.pod_group_changed(pod_group_id);
         }
-        let task = self.tasks.remove(id).expect("it was there");
-        self.leave_class(task.class);
-        self.leave_shape(task.shape);
-        if let Some(claims) = &task.input.claims {
+        let pod = self.pods.remove(id).expect("it was there");
+        self.leave_class(pod.class);
+        self.leave_shape(pod.shape);
+        if let Some(claims) = &pod.input.claims {
             self.leave_claims(id, claims);
         }
-        if let Some(since) = task.input.releasing_since {
+        if let Some(since) = pod.input.releasing_since {
             self.stuck_at.remove(&(self.stuck_from(since), id));
         }
-        if let Some(at) = task.retry_at {
+        if let Some(at) = pod.retry_at {
             self.retry_at.remove(&(at, id));
         }
-        for place in [task.state.hold, task.state.plan].into_iter().flatten() {
+        for place in [pod.state.hold, pod.state.plan].into_iter().flatten() {
             if self.nodes[place.node].input.is_none() {
                 self.drop_empty_node(place.node);
             }
         }
-        if let Some(gang) = task.gang {
-            if self.gangs[gang].stand_in && !self.is_held_for(gang) {
-                self.forget_group(gang);
+        if let Some(pod_group) = pod.pod_group {
+            if self.pod_groups[pod_group].stand_in && !self.is_held_for(pod_group) {
+                self.forget_group(pod_group);
             }
-            self.drop_empty_gang(gang);
+            self.drop_empty_pod_group(pod_group);
         }
     }
 
     fn pod_gone(&mut self, uid: &Name) {
-        if let Some(id) = self.tasks.id(uid) {
+        if let Some(id) = self.pods.id(uid) {
             self.take_out(id);
             self.budgets.refund(uid);
             self.dirty = true;
@@ -384,8 +386,8 @@ impl Model {
     }
 
     /// The change is in labels that mean nothing to other pods.
-    fn only_labels(&self, id: TaskId, input: &PodInput) -> bool {
-        let old = &self.tasks[id].input;
+    fn only_labels(&self, id: PodId, input: &PodInput) -> bool {
+        let old = &self.pods[id].input;
         old.labels != input.labels
             && self.same_relatives(id, input)
             && PodInput {
@@ -395,15 +397,15 @@ impl Model {
     }
 
     /// With its labels as they are now, a pod is to other pods what it was.
-    fn same_relatives(&self, id: TaskId, input: &PodInput) -> bool {
+    fn same_relatives(&self, id: PodId, input: &PodInput) -> bool {
         self.neighbours.is_empty()
-            || (!self.neighbours.stale && self.neighbours.counted(input) == self.tasks[id].counted)
+            || (!self.neighbours.stale && self.neighbours.counted(input) == self.pods[id].counted)
     }
 
     /// The change is only that the pod got where the model has it already.
-    fn only_progress(&mut self, id: TaskId, input: &PodInput, now: Time) -> bool {
-        let task = &self.tasks[id];
-        let old = &task.input;
+    fn only_progress(&mut self, id: PodId, input: &PodInput, now: Time) -> bool {
+        let pod = &self.pods[id];
+        let old = &pod.input;
         let same = PodInput {
             status: old.status,
             labels: if self.same_relatives(id, input) {
@@ -417,14 +419,14 @@ impl Model {
             home: old.home.clone(),
             ..input.clone()
         };
-        if same != **old || task.assumed == Assumed::Evicted {
+        if same != **old || pod.assumed == Assumed::Evicted {
             return false;
         }
         let status = shown(input, now, self.stuck_after);
-        if !task.state.status.allocated() || !status.allocated() {
+        if !pod.state.status.allocated() || !status.allocated() {
             return false;
         }
-        let Some(hold) = &task.state.hold else { return false };
+        let Some(hold) = &pod.state.hold else { return false };
         let node = &self.nodes[hold.node];
         let groups: Vec<_> = hold
             .extras()
@@ -433,23 +435,23 @@ impl Model {
             .map(|group| node.groups[*group as usize].name.clone())
             .collect();
         if input.node.as_ref() != Some(&node.name)
-            || (self.shapes[task.shape].shared && !input.gpu_groups.is_empty() && groups != input.gpu_groups)
+            || (self.shapes[pod.shape].shared && !input.gpu_groups.is_empty() && groups != input.gpu_groups)
         {
             return false;
         }
         let state = State {
             status,
-            ..task.state.clone()
+            ..pod.state.clone()
         };
         self.settle(id, state);
-        self.tasks[id].assumed = Assumed::Nothing;
+        self.pods[id].assumed = Assumed::Nothing;
         true
     }
 
     /// What stays assumed although a pod's object does not show it (yet).
-    fn still_assumed(&self, id: TaskId, input: &PodInput) -> Option<(Assumed, State)> {
-        let task = &self.tasks[id];
-        let kept = match task.assumed {
+    fn still_assumed(&self, id: PodId, input: &PodInput) -> Option<(Assumed, State)> {
+        let pod = &self.pods[id];
+        let kept = match pod.assumed {
             Assumed::Nothing => false,
             Assumed::Bound => matches!(input.status, PodStatus::Pending) && input.node.is_none(),
             Assumed::Evicted => matches!(
@@ -457,7 +459,7 @@ impl Model {
                 PodStatus::Pending | PodStatus::Binding | PodStatus::Bound | PodStatus::Running
             ),
         };
-        kept.then(|| (task.assumed.clone(), task.state.clone()))
+        kept.then(|| (pod.assumed.clone(), pod.state.clone()))
     }
 
     /// Where a pod is, as its object shows it. What it was promised there before still holds.
@@ -513,18 +515,18 @@ impl Model {
     }
 
     fn unbound(&mut self, uid: &Name, retry_at: Option<Time>, _now: Time) {
-        let Some(id) = self.tasks.id(uid) else { return };
+        let Some(id) = self.pods.id(uid) else { return };
         // Otherwise the pod is where its bind request says, and is free when that is gone.
-        if self.tasks[id].assumed == Assumed::Bound {
+        if self.pods[id].assumed == Assumed::Bound {
             self.settle(id, State::nowhere(Status::Pending));
-            self.tasks[id].assumed = Assumed::Nothing;
+            self.pods[id].assumed = Assumed::Nothing;
         }
         self.set_retry(id, retry_at);
     }
 
     /// Whether and from when a pod may be bound or evicted again.
-    fn set_retry(&mut self, id: TaskId, from: Option<Time>) {
-        if let Some(before) = std::mem::replace(&mut self.tasks[id].retry_at, from) {
+    fn set_retry(&mut self, id: PodId, from: Option<Time>) {
+        if let Some(before) = std::mem::replace(&mut self.pods[id].retry_at, from) {
             self.retry_at.remove(&(before, id));
         }
         self.retry_at.extend(from.map(|at| (at, id)));
@@ -546,20 +548,20 @@ impl Model {
     }
 
     fn unevicted(&mut self, uid: &Name, retry_at: Option<Time>, now: Time) {
-        let Some(id) = self.tasks.id(uid) else { return };
-        if self.tasks[id].assumed != Assumed::Evicted {
+        let Some(id) = self.pods.id(uid) else { return };
+        if self.pods[id].assumed != Assumed::Evicted {
             return;
         }
-        let status = shown(&self.tasks[id].input, now, self.stuck_after);
+        let status = shown(&self.pods[id].input, now, self.stuck_after);
         let state = State {
             status,
             evicted_from: None,
             leaving: false,
             plan: None,
-            hold: self.tasks[id].state.hold.clone(),
+            hold: self.pods[id].state.hold.clone(),
         };
         self.settle(id, state);
-        self.tasks[id].assumed = Assumed::Nothing;
+        self.pods[id].assumed = Assumed::Nothing;
         self.budgets.refund(uid);
         self.set_retry(id, retry_at);
     }
@@ -583,11 +585,11 @@ impl Model {
             && at <= now
         {
             self.stuck_at.pop_first();
-            if self.tasks[id].state.status == Status::Releasing {
+            if self.pods[id].state.status == Status::Releasing {
                 let state = State {
                     status: Status::Stuck,
                     leaving: false,
-                    ..self.tasks[id].state.clone()
+                    ..self.pods[id].state.clone()
                 };
                 self.settle(id, state);
                 self.dirty = true;
@@ -597,9 +599,9 @@ impl Model {
             && at <= now
         {
             self.retry_at.pop_first();
-            self.tasks[id].retry_at = None;
-            if let Some(gang) = self.tasks[id].gang {
-                self.gang_changed(gang);
+            self.pods[id].retry_at = None;
+            if let Some(pod_group) = self.pods[id].pod_group {
+                self.pod_group_changed(pod_group);
             }
             self.dirty = true;
         }
@@ -637,11 +639,11 @@ impl Model {
         self.queues.insert(Queue::unknown(name.clone()))
     }
 
-    fn gang_id(&mut self, key: &GroupKey) -> GangId {
-        if let Some(id) = self.gangs.id(key) {
+    fn pod_group_id(&mut self, key: &GroupKey) -> PodGroupId {
+        if let Some(id) = self.pod_groups.id(key) {
             return id;
         }
-        self.gangs.insert(Gang::unknown(key.clone()))
+        self.pod_groups.insert(PodGroup::unknown(key.clone()))
     }
 
     /// The class of a pod, which counts in it from here on, and its shape.
@@ -761,10 +763,10 @@ impl Model {
     /// Everything that depends on settings is out of date.
     pub fn settings_changed(&mut self, stuck_after: i64) {
         self.stuck_after = stuck_after;
-        let (tasks, waiting) = (&self.tasks, std::mem::take(&mut self.stuck_at));
+        let (pods, waiting) = (&self.pods, std::mem::take(&mut self.stuck_at));
         let since = waiting
             .into_iter()
-            .filter_map(|(_, id)| Some((tasks[id].input.releasing_since?, id)));
+            .filter_map(|(_, id)| Some((pods[id].input.releasing_since?, id)));
         let anew = since.map(|(since, id)| (self.stuck_from(since), id)).collect();
         self.stuck_at = anew;
         self.nodes_stale = true;

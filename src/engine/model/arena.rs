@@ -20,8 +20,8 @@ macro_rules! slots {
 }
 slots!(
     super::ids::NodeId,
-    super::ids::TaskId,
-    super::ids::GangId,
+    super::ids::PodId,
+    super::ids::PodGroupId,
     super::ids::QueueId,
     super::ids::ClassId,
     super::ids::ShapeId,

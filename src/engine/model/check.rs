@@ -9,8 +9,8 @@ use super::Model;
 use super::claims::weight_of;
 use super::ids::ClaimId;
 use super::node::Tally;
+use super::pod::{STATUSES, Status};
 use super::resources::Resources;
-use super::task::{STATUSES, Status};
 
 /// A rule of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,11 +19,11 @@ pub enum Rule {
     NodeNotOverGiven,
     /// M-2: no GPU is shared beyond its memory.
     GpuNotOverGiven,
-    /// M-3: a gang's counters are those of its pods.
+    /// M-3: a pod group's counters are those of its pods.
     GangCountersTrue,
     /// M-4: a queue's counters are the sum over its pods and the queues below.
     QueueCountersTrue,
-    /// M-5: the set of gangs with pending pods is true.
+    /// M-5: the set of pod groups with pending pods is true.
     PendingTrue,
     /// M-6: a node's books are the sum over the places on it.
     NodeBooksTrue,
@@ -43,7 +43,7 @@ impl Model {
     pub fn broken_rules(&self) -> BTreeMap<Rule, String> {
         let mut broken = BTreeMap::new();
         self.check_nodes(&mut broken);
-        self.check_gangs(&mut broken);
+        self.check_pod_groups(&mut broken);
         self.check_queues(&mut broken);
         self.check_devices(&mut broken);
         if !self.neighbours.stale && !self.neighbours_counted_anew().figures().eq(self.neighbours.figures()) {
@@ -80,14 +80,14 @@ impl Model {
                 );
             }
             let mut idle = node.allocatable.clone();
-            for &task in &node.tasks {
-                let task = &self.tasks[task];
-                let shape = &self.shapes[task.shape];
-                let place = task.state.hold.as_ref().expect("it is listed on the node");
-                let lighter = weight_of(node, &self.resources, task, shape, place);
+            for &pod in &node.pods {
+                let pod = &self.pods[pod];
+                let shape = &self.shapes[pod.shape];
+                let place = pod.state.hold.as_ref().expect("it is listed on the node");
+                let lighter = weight_of(node, &self.resources, pod, shape, place);
                 let vector = lighter.as_ref().unwrap_or(&shape.vector);
                 idle.add(vector, -1);
-                if shape.shared || task.input.reservation {
+                if shape.shared || pod.input.reservation {
                     idle.bump(super::resources::GPUS, vector.get(super::resources::GPUS));
                 }
             }
@@ -97,10 +97,7 @@ impl Model {
                 .iter()
                 .filter(|gpu| held(gpu.staying) || held(gpu.leaving) || gpu.reserved > 0)
                 .count() as i64;
-            let places = node
-                .tasks
-                .iter()
-                .filter_map(|task| self.tasks[*task].state.hold.as_ref());
+            let places = node.pods.iter().filter_map(|pod| self.pods[*pod].state.hold.as_ref());
             let ungrouped: i64 = places.map(|place| i64::from(place.extras().ungrouped)).sum();
             let devices = self.devices.gpus_taken(&node.name)[0];
             idle.bump(
@@ -121,13 +118,13 @@ impl Model {
             broken.insert(Rule::DeviceNotOverGiven, what);
         }
         let mut uses: BTreeMap<(ClaimId, String), [u32; 3]> = BTreeMap::new();
-        for (_, task) in self.tasks.iter() {
-            let hold = task
+        for (_, pod) in self.pods.iter() {
+            let hold = pod
                 .state
                 .hold
                 .iter()
-                .map(|place| (place, usize::from(task.state.leaving)));
-            for (place, kind) in hold.chain(task.state.plan.iter().map(|place| (place, 2))) {
+                .map(|place| (place, usize::from(pod.state.leaving)));
+            for (place, kind) in hold.chain(pod.state.plan.iter().map(|place| (place, 2))) {
                 for used in place.extras().devices.iter().flat_map(|grants| &**grants) {
                     let key = (used.claim, format!("{:?}", used.allocation.given));
                     uses.entry(key).or_default()[kind] += 1;
@@ -151,23 +148,23 @@ impl Model {
         }
     }
 
-    fn check_gangs(&self, broken: &mut BTreeMap<Rule, String>) {
-        for (id, gang) in self.gangs.iter() {
-            for (member, pods) in gang.pod_sets() {
+    fn check_pod_groups(&self, broken: &mut BTreeMap<Rule, String>) {
+        for (id, pod_group) in self.pod_groups.iter() {
+            for (member, pods) in pod_group.pod_sets() {
                 let mut counts = [0; STATUSES];
-                for &task in &pods.tasks {
-                    counts[self.tasks[task].state.status as usize] += 1;
+                for &pod in &pods.pods {
+                    counts[self.pods[pod].state.status as usize] += 1;
                 }
                 if counts != pods.counts {
-                    let name = &gang.tree[member as usize].name;
+                    let name = &pod_group.tree[member as usize].name;
                     broken.insert(
                         Rule::GangCountersTrue,
-                        format!("{:?} {name}: {counts:?} against {:?}", gang.key, pods.counts),
+                        format!("{:?} {name}: {counts:?} against {:?}", pod_group.key, pods.counts),
                     );
                 }
             }
-            if self.pending.contains(&id) != (gang.with(Status::Pending) > 0 && !gang.stand_in) {
-                broken.insert(Rule::PendingTrue, format!("{:?}", gang.key));
+            if self.pending.contains(&id) != (pod_group.with(Status::Pending) > 0 && !pod_group.stand_in) {
+                broken.insert(Rule::PendingTrue, format!("{:?}", pod_group.key));
             }
         }
     }
@@ -177,15 +174,15 @@ impl Model {
             return;
         }
         let mut sums: BTreeMap<_, [i64; 3]> = self.queues.ids().map(|id| (id, [0; 3])).collect();
-        for (id, task) in self
-            .tasks
+        for (id, pod) in self
+            .pods
             .iter()
-            .filter(|(_, task)| task.member.is_some() && task.state.status.active_allocated())
+            .filter(|(_, pod)| pod.member.is_some() && pod.state.status.active_allocated())
         {
-            let mut at = task
-                .gang
-                .filter(|gang| self.gangs[*gang].input.is_some())
-                .and_then(|gang| self.gangs[gang].queue);
+            let mut at = pod
+                .pod_group
+                .filter(|pod_group| self.pod_groups[*pod_group].input.is_some())
+                .and_then(|pod_group| self.pod_groups[pod_group].queue);
             while let Some(queue) = at {
                 super::resources::add(sums.entry(queue).or_default(), &self.accepted(id), 1);
                 at = self.queues[queue].parent;
@@ -207,8 +204,8 @@ impl Model {
     pub fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         let amounts = |vector: &Resources| vector.iter().filter(|(_, amount)| *amount != 0).collect::<Vec<_>>();
-        for (id, task) in self.tasks.iter() {
-            (id, &task.state).hash(&mut hasher);
+        for (id, pod) in self.pods.iter() {
+            (id, &pod.state).hash(&mut hasher);
         }
         for (id, node) in self.nodes.iter() {
             (
@@ -216,7 +213,7 @@ impl Model {
                 amounts(&node.idle),
                 amounts(&node.future),
                 amounts(&node.planned),
-                &node.tasks,
+                &node.pods,
                 &node.coming,
             )
                 .hash(&mut hasher);
@@ -241,8 +238,8 @@ impl Model {
             )
                 .hash(&mut hasher);
         }
-        for (id, gang) in self.gangs.iter() {
-            let counts: Vec<_> = gang
+        for (id, pod_group) in self.pod_groups.iter() {
+            let counts: Vec<_> = pod_group
                 .pod_sets()
                 .map(|(_, pods)| (pods.counts, pods.evicted_now))
                 .collect();

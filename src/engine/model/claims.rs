@@ -13,11 +13,11 @@ use crate::engine::input::{GPU, Name};
 
 use super::arena::Arena;
 use super::devices::{Allocation, Both, Inventory, LATER, NOW};
-use super::ids::{ClaimId, TaskId};
+use super::ids::{ClaimId, PodId};
 use super::node::{Node, Weight};
+use super::pod::{Place, Pod};
 use super::resources::{GPUS, ResourceNames, Resources};
 use super::shape::Shape;
-use super::task::{Place, Task};
 
 /// An allocation that a pod uses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -60,7 +60,7 @@ pub struct Claim {
     /// All its allocations: mostly none or one; two while a pod is to be moved.
     pub grants: SmallVec<[Grant; 1]>,
     /// Pods that name it, by id.
-    pub users: Vec<TaskId>,
+    pub users: Vec<PodId>,
     /// Some pod that it is reserved for still waits: what is shown stays although no pod uses it.
     pub awaited: bool,
 }
@@ -137,18 +137,18 @@ impl Inventory {
     }
 
     /// A pod names a claim.
-    pub(super) fn join(&mut self, key: &Name, task: TaskId) {
+    pub(super) fn join(&mut self, key: &Name, pod: PodId) {
         let id = self.claim_for(key);
         let users = &mut self.claims.all[id].users;
-        if let Err(at) = users.binary_search(&task) {
-            users.insert(at, task);
+        if let Err(at) = users.binary_search(&pod) {
+            users.insert(at, pod);
         }
     }
 
     /// A pod that named a claim is gone.
-    pub(super) fn leave(&mut self, key: &Name, task: TaskId) {
+    pub(super) fn leave(&mut self, key: &Name, pod: PodId) {
         if let Some(id) = self.claims.find(key) {
-            self.claims.all[id].users.retain(|user| *user != task);
+            self.claims.all[id].users.retain(|user| *user != pod);
             self.left_claims.push(id);
         }
     }
@@ -262,8 +262,8 @@ impl Inventory {
 /// What a pod with claims weighs on a node, where that is not what it asks for: GPUs that come with its claims are counted device by device, and a resource
 /// that the node gets from a claim is none of its own.
 #[must_use]
-pub fn weight_of(node: &Node, names: &ResourceNames, task: &Task, shape: &Shape, place: &Place) -> Option<Resources> {
-    let claims = task.input.claims.as_ref()?;
+pub fn weight_of(node: &Node, names: &ResourceNames, pod: &Pod, shape: &Shape, place: &Place) -> Option<Resources> {
+    let claims = pod.input.claims.as_ref()?;
     let mut vector = shape.vector.clone();
     let (mut claimed, mut extended) = (0, 0);
     for used in place.extras().devices.iter().flat_map(|grants| &**grants) {

@@ -9,7 +9,7 @@ use crate::engine::input::{Name, Table};
 
 use super::arena::Arena;
 use super::claims::{Claims, Grant};
-use super::ids::{ClaimId, DeviceId, PoolId, TaskId};
+use super::ids::{ClaimId, DeviceId, PodId, PoolId};
 
 /// Figures for now, and for when who leaves has left and who is planned is there.
 pub type Both<T> = [T; 2];
@@ -202,7 +202,7 @@ impl Inventory {
 
     /// Some pod that uses the device leaves it, and the test holds for that pod.
     #[must_use]
-    pub fn is_left_by(&self, device: DeviceId, test: impl Fn(TaskId) -> bool) -> bool {
+    pub fn is_left_by(&self, device: DeviceId, test: impl Fn(PodId) -> bool) -> bool {
         let claims = self.devices[device].claims.iter().map(|claim| &self.claims[*claim]);
         claims.into_iter().any(|claim| {
             let mut grants = claim.grants.iter();

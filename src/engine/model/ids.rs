@@ -31,9 +31,9 @@ ids! {
     /// A node.
     NodeId,
     /// A pod.
-    TaskId,
+    PodId,
     /// A pod group.
-    GangId,
+    PodGroupId,
     /// A queue.
     QueueId,
     /// A set of pods with the same static placement constraints.

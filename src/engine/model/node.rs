@@ -1,9 +1,9 @@
-//! A node's books. Everything in them is a sum over the places of tasks, so the order of changes leaves no trace.
+//! A node's books. Everything in them is a sum over the places of pods, so the order of changes leaves no trace.
 
 use crate::api::limits;
 use crate::engine::input::{GPU, Keyed, Name, NodeInput, Time};
 
-use super::ids::TaskId;
+use super::ids::PodId;
 use super::numa::Ledger;
 use super::resources::{GPUS, Resources, Shared};
 use super::shape::{Shape, UNKNOWN_GPU_MEMORY};
@@ -116,9 +116,9 @@ pub struct Node {
     /// NUMA zones, where alignment is to be foreseen.
     pub numa: Option<Ledger>,
     /// Pods on it, by id.
-    pub tasks: Vec<TaskId>,
+    pub pods: Vec<PodId>,
     /// Pods planned for it, by id.
-    pub coming: Vec<TaskId>,
+    pub coming: Vec<PodId>,
     /// Requests of pods of other schedulers.
     pub foreign: Shared,
 }
@@ -146,7 +146,7 @@ impl Node {
             free_groups: Vec::new(),
             sharing_from: None,
             numa: None,
-            tasks: Vec::new(),
+            pods: Vec::new(),
             coming: Vec::new(),
             foreign: [0; 3],
         }
@@ -192,10 +192,10 @@ impl Node {
         self.allocatable = allocatable;
     }
 
-    /// Adds (`sign` 1) or takes away (-1) the place of a task.
+    /// Adds (`sign` 1) or takes away (-1) the place of a pod.
     pub fn account(
         &mut self,
-        task: TaskId,
+        pod: PodId,
         (shape, vector): (&Shape, &Resources),
         groups: &[u32],
         reservation: bool,
@@ -205,10 +205,10 @@ impl Node {
         let list = if weight == Weight::Planned {
             &mut self.coming
         } else {
-            &mut self.tasks
+            &mut self.pods
         };
-        match (list.binary_search(&task), sign > 0) {
-            (Err(position), true) => list.insert(position, task),
+        match (list.binary_search(&pod), sign > 0) {
+            (Err(position), true) => list.insert(position, pod),
             (Ok(position), false) => drop(list.remove(position)),
             (Ok(_), true) | (Err(_), false) => unreachable!("a task has one place of a kind"),
         }

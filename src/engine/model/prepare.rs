@@ -7,7 +7,7 @@ use crate::engine::policy::{NodePlacement, Policy};
 
 use super::Model;
 use super::class::NodeSet;
-use super::ids::{ClassId, QueueId, TaskId};
+use super::ids::{ClassId, PodId, QueueId};
 use super::node::Node;
 use super::numa::is_device;
 use super::resources::{CPU, GPUS, MEMORY, Resources, Shared, add, mig_slices};
@@ -138,9 +138,9 @@ impl Model {
             self.queues[id].children = children;
         }
         self.queues_stale = false;
-        let tasks: Vec<TaskId> = self.tasks.ids().collect();
-        for task in tasks {
-            self.charge(task, 1);
+        let pods: Vec<PodId> = self.pods.ids().collect();
+        for pod in pods {
+            self.charge(pod, 1);
         }
     }
 

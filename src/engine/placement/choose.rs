@@ -13,7 +13,7 @@ use crate::engine::decision::Work;
 use crate::engine::input::GPU;
 use crate::engine::model::Model;
 use crate::engine::model::class::NodeSet;
-use crate::engine::model::ids::{ClassId, NodeId, ShapeId, TaskId};
+use crate::engine::model::ids::{ClassId, NodeId, PodId, ShapeId};
 use crate::engine::model::index::Order;
 use crate::engine::model::relations::Counters;
 use crate::engine::model::resources::{CPU, GPUS};
@@ -54,8 +54,8 @@ pub struct Closed {
 
 impl Closed {
     /// Makes it fit for a pod; false if nothing can be said of its like.
-    fn ready(&mut self, model: &Model, task: TaskId) -> bool {
-        let pod = &model.tasks[task];
+    fn ready(&mut self, model: &Model, task: PodId) -> bool {
+        let pod = &model.pods[task];
         let shape = &model.shapes[pod.shape];
         let moves = pod.state.hold.is_some() || pod.state.plan.is_some();
         if shape.shared || shape.gpu.memory != 0 || moves || volumes::concerned(model, task) {
@@ -108,12 +108,12 @@ impl Scope<'_> {
 }
 
 /// Whether a pod can go to a node, now or later.
-fn suits(model: &Model, context: Context, task: TaskId, id: NodeId, work: &mut Work) -> bool {
+fn suits(model: &Model, context: Context, task: PodId, id: NodeId, work: &mut Work) -> bool {
     if context.closed.is_some_and(|closed| closed.borrow().nodes.has(id.at())) || !context.scope.has(id) {
         return false;
     }
     work.nodes_tested += 1;
-    let (node, shape) = (&model.nodes[id], &model.shapes[model.tasks[task].shape]);
+    let (node, shape) = (&model.nodes[id], &model.shapes[model.pods[task].shape]);
     let spread = || {
         context
             .spreading
@@ -136,7 +136,7 @@ const FEW: usize = 16;
 
 /// The best node for a pod, if it fits any. The pod's class must be up to date.
 #[must_use]
-pub fn best_node(model: &mut Model, context: Context, task: TaskId, work: &mut Work) -> Option<NodeId> {
+pub fn best_node(model: &mut Model, context: Context, task: PodId, work: &mut Work) -> Option<NodeId> {
     let extras = most_extras(model, task);
     if extras > 0.0 || !context.scope.is_small(model) {
         model.index.catch_up(&model.nodes);
@@ -145,14 +145,14 @@ pub fn best_node(model: &mut Model, context: Context, task: TaskId, work: &mut W
     let scorers = context.scorers;
     let indexed = scorers.availability && scorers.resource_type && scorers.placement.is_some();
     let wishes = scorers.pod_affinity && neighbours::has_preferences(model, task);
-    let nominated = model.tasks[task]
+    let nominated = model.pods[task]
         .input
         .nominated_node
         .as_ref()
         .filter(|_| scorers.nominated);
     // Also before a look at all nodes: who is placed by that may be the one that others had to be near.
     let closed = context.closed.filter(|closed| closed.borrow_mut().ready(model, task));
-    let graded = wishes || context.scope.preferred.is_some() || model.shapes[model.tasks[task].shape].shared;
+    let graded = wishes || context.scope.preferred.is_some() || model.shapes[model.pods[task].shape].shared;
     let special = claims::need_less(model, task) || (wishes && nominated.is_some()) || (extras > 0.0 && graded);
     if !indexed || special || (wishes && context.scope.preferred.is_some()) {
         return scan(
@@ -193,7 +193,7 @@ pub fn best_node(model: &mut Model, context: Context, task: TaskId, work: &mut W
 }
 
 /// Among nodes of which none is preferred.
-fn best_of_equals(model: &Model, context: Context, task: TaskId, work: &mut Work) -> Option<NodeId> {
+fn best_of_equals(model: &Model, context: Context, task: PodId, work: &mut Work) -> Option<NodeId> {
     match context.scope.among {
         Some(among) if context.scope.is_small(model) => {
             let nodes: Vec<NodeId> = among.iter().map(NodeId::of).collect();
@@ -204,7 +204,7 @@ fn best_of_equals(model: &Model, context: Context, task: TaskId, work: &mut Work
 }
 
 /// Level after level of what other pods say for the nodes.
-fn best_by_wishes(model: &Model, context: Context, task: TaskId, work: &mut Work) -> Option<NodeId> {
+fn best_by_wishes(model: &Model, context: Context, task: PodId, work: &mut Work) -> Option<NodeId> {
     let wishes = neighbours::preferences(model, task);
     let nodes = context.scope.nodes(model);
     let mut level = nodes.iter().map(|id| wishes[id.at()]).max();
@@ -236,10 +236,10 @@ fn best_of_groups(
     model: &Model,
     context: Context,
     preferred: &Preferred,
-    task: TaskId,
+    task: PodId,
     work: &mut Work,
 ) -> Option<NodeId> {
-    let pod = &model.tasks[task];
+    let pod = &model.pods[task];
     let kind = (pod.class, pod.shape);
     let lasting = !neighbours::concerned(model, task);
     let first = if lasting { preferred.first_open(kind) } else { 0 };
@@ -270,14 +270,14 @@ fn best_of_groups(
 
 /// By the plain definition: all nodes in order of score.
 #[must_use]
-pub fn scan(model: &Model, context: Context, task: TaskId, work: &mut Work) -> Option<NodeId> {
+pub fn scan(model: &Model, context: Context, task: PodId, work: &mut Work) -> Option<NodeId> {
     let nodes = context.scope.nodes(model);
     let order = context.scorers.rank(model, task, &nodes, context.scope.preferred);
     order.into_iter().find(|id| suits(model, context, task, *id, work))
 }
 
 /// The best of a few nodes that rank alike by topology: those that suit are scored.
-fn pick(model: &Model, context: Context, nodes: &[NodeId], task: TaskId, work: &mut Work) -> Option<NodeId> {
+fn pick(model: &Model, context: Context, nodes: &[NodeId], task: PodId, work: &mut Work) -> Option<NodeId> {
     let mut fitting = Vec::new();
     for &id in nodes {
         if suits(model, context, task, id, work) {
@@ -308,8 +308,8 @@ fn lists(shape: &Shape, scorers: &Scorers) -> SmallVec<[(Order, i64); 2]> {
 
 /// By the index.
 #[must_use]
-pub fn walk(model: &Model, context: Context, task: TaskId, work: &mut Work) -> Option<NodeId> {
-    let shape = &model.shapes[model.tasks[task].shape];
+pub fn walk(model: &Model, context: Context, task: PodId, work: &mut Work) -> Option<NodeId> {
+    let shape = &model.shapes[model.pods[task].shape];
     if context.scorers.sharing && !model.index.sharing.is_empty() {
         let sharing = sharing_nodes(model, context, task);
         if let Some(id) = sharing.into_iter().find(|id| suits(model, context, task, *id, work)) {
@@ -338,8 +338,8 @@ pub fn walk(model: &Model, context: Context, task: TaskId, work: &mut Work) -> O
 }
 
 /// Where more counts than the index knows, up to `most`: the nodes in its order, until none of those that follow can be better.
-fn weigh(model: &Model, context: Context, most: f64, task: TaskId, work: &mut Work) -> Option<NodeId> {
-    let (scorers, shape) = (context.scorers, &model.shapes[model.tasks[task].shape]);
+fn weigh(model: &Model, context: Context, most: f64, task: PodId, work: &mut Work) -> Option<NodeId> {
+    let (scorers, shape) = (context.scorers, &model.shapes[model.pods[task].shape]);
     let range = scorers.range(model, shape, &context.scope.nodes(model));
     let value = |id: NodeId, more: f64| {
         let score = scorers.score_with(model, task, id, range, None, more);
@@ -379,9 +379,9 @@ fn weigh(model: &Model, context: Context, most: f64, task: TaskId, work: &mut Wo
 fn nodes_with_shared_room<'a>(
     model: &'a Model,
     context: Context<'a>,
-    task: TaskId,
+    task: PodId,
 ) -> impl Iterator<Item = NodeId> + 'a {
-    let shape = &model.shapes[model.tasks[task].shape];
+    let shape = &model.shapes[model.pods[task].shape];
     let ranks = model.index.sharing.iter();
     ranks
         .map(|rank| model.index.at_rank(*rank))
@@ -389,7 +389,7 @@ fn nodes_with_shared_room<'a>(
 }
 
 /// The same, best first.
-fn sharing_nodes(model: &Model, context: Context, task: TaskId) -> Vec<NodeId> {
+fn sharing_nodes(model: &Model, context: Context, task: PodId) -> Vec<NodeId> {
     let with_room: Vec<NodeId> = nodes_with_shared_room(model, context, task).collect();
     context.scorers.rank(model, task, &with_room, None)
 }

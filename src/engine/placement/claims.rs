@@ -10,7 +10,7 @@ use crate::engine::model::Model;
 use crate::engine::model::claims::{Claim, Grant};
 use crate::engine::model::class::meets_any;
 use crate::engine::model::devices::{Allocation, LATER, NOW};
-use crate::engine::model::ids::{NodeId, PoolId, TaskId};
+use crate::engine::model::ids::{NodeId, PodId, PoolId};
 use crate::engine::model::node::Node;
 use crate::engine::model::resources::GPUS;
 
@@ -37,12 +37,12 @@ pub type NoClaims = String;
 
 /// Why a pod cannot be placed anywhere at present, whatever the nodes have.
 #[must_use]
-pub fn refused(model: &Model, task: TaskId) -> Option<String> {
-    let pod = &model.tasks[task].input;
+pub fn refused(model: &Model, task: PodId) -> Option<String> {
+    let pod = &model.pods[task].input;
     let claims = pod.claims.as_ref()?;
     let (namespace, name) = (&pod.pod.namespace, &pod.pod.name);
     let queue = model
-        .gangs_of(task)
+        .pod_group_of(task)
         .and_then(|gang| gang.input.as_ref())
         .map(|gang| &gang.queue);
     for named in &claims.named {
@@ -86,7 +86,7 @@ pub fn refused(model: &Model, task: TaskId) -> Option<String> {
 }
 
 /// Pods that may use a claim, without this one.
-fn consumers(model: &Model, claim: &Claim, task: TaskId) -> usize {
+fn consumers(model: &Model, claim: &Claim, task: PodId) -> usize {
     let Some(input) = &claim.input else { return 0 };
     if input.reserved.len() + claim.users.len() < MOST_CONSUMERS {
         return 0;
@@ -95,10 +95,10 @@ fn consumers(model: &Model, claim: &Claim, task: TaskId) -> usize {
         .users
         .iter()
         .filter(|user| **user != task)
-        .map(|user| &model.tasks[*user]);
+        .map(|user| &model.pods[*user]);
     let users: Vec<_> = users.collect();
     let is = |uid: &Name| users.iter().find(|user| user.input.pod.uid == *uid);
-    let own = &model.tasks[task].input.pod.uid;
+    let own = &model.pods[task].input.pod.uid;
     let stays = |uid: &&Name| *uid != own && is(uid).is_none_or(|user| user.state.evicted_from.is_none());
     let reserved = input.reserved.iter().filter(stays).count();
     let more = users.iter().filter(|user| {
@@ -150,8 +150,8 @@ fn has(claim: &Claim) -> Has<'_> {
 ///
 /// # Errors
 /// If the node cannot give it.
-pub fn choose(model: &Model, task: TaskId, id: NodeId, now: bool) -> Result<Vec<Given>, NoClaims> {
-    let Some(claims) = &model.tasks[task].input.claims else {
+pub fn choose(model: &Model, task: PodId, id: NodeId, now: bool) -> Result<Vec<Given>, NoClaims> {
+    let Some(claims) = &model.pods[task].input.claims else {
         return Ok(Vec::new());
     };
     let node = &model.nodes[id];
@@ -305,8 +305,8 @@ fn stays_free(model: &Model, allocation: &Allocation) -> bool {
 
 /// GPUs that a pod asks for and need not find free on a node: those that its claims hold there already, or may find elsewhere.
 #[must_use]
-pub fn spared(model: &Model, task: TaskId, id: NodeId, at: usize) -> i64 {
-    let pod = &model.tasks[task];
+pub fn spared(model: &Model, task: PodId, id: NodeId, at: usize) -> i64 {
+    let pod = &model.pods[task];
     let shape = &model.shapes[pod.shape];
     let Some(claims) = pod.input.claims.as_ref().filter(|_| shape.gpu.dra > 0) else {
         return 0;
@@ -336,8 +336,8 @@ pub fn spared(model: &Model, task: TaskId, id: NodeId, at: usize) -> i64 {
 
 /// A node may serve a pod although it has fewer GPUs free than the pod asks for.
 #[must_use]
-pub fn need_less(model: &Model, task: TaskId) -> bool {
-    let pod = &model.tasks[task];
+pub fn need_less(model: &Model, task: PodId) -> bool {
+    let pod = &model.pods[task];
     pod.input.claims.is_some() && {
         let gpu = &model.shapes[pod.shape].gpu;
         gpu.dra_shared > 0 || (gpu.dra > 0 && !model.devices.plain())
@@ -346,12 +346,8 @@ pub fn need_less(model: &Model, task: TaskId) -> bool {
 
 /// Resources that a pod asks for, that a node does not have, and that a claim stands for there.
 #[must_use]
-pub fn stood_for(model: &Model, task: TaskId, id: NodeId) -> SmallVec<[usize; 2]> {
-    let wanted = model.tasks[task]
-        .input
-        .claims
-        .iter()
-        .flat_map(|claims| &claims.extended);
+pub fn stood_for(model: &Model, task: PodId, id: NodeId) -> SmallVec<[usize; 2]> {
+    let wanted = model.pods[task].input.claims.iter().flat_map(|claims| &claims.extended);
     let names = wanted.flat_map(|extended| &extended.wanted).filter(|(_, gpu, _)| !gpu);
     let positions = names.filter_map(|(name, ..)| model.resources.find(name));
     positions
@@ -361,8 +357,8 @@ pub fn stood_for(model: &Model, task: TaskId, id: NodeId) -> SmallVec<[usize; 2]
 
 /// Whole GPUs asked for by number can be had on a node: it offers them itself, or a claim stands for them.
 #[must_use]
-pub fn gpus_served(model: &Model, task: TaskId, id: NodeId) -> bool {
-    let pod = &model.tasks[task];
+pub fn gpus_served(model: &Model, task: PodId, id: NodeId) -> bool {
+    let pod = &model.pods[task];
     let shape = &model.shapes[pod.shape];
     let input = model.nodes[id].input.as_ref();
     if input.is_none_or(|input| !input.dra_gpus || input.plugin_gpus) {
@@ -380,8 +376,8 @@ pub fn gpus_served(model: &Model, task: TaskId, id: NodeId) -> bool {
 
 /// Some node in question could give the pod what it claims if nobody had any devices. Costs a look at each node.
 #[must_use]
-pub fn conceivable(model: &Model, task: TaskId) -> bool {
-    let pod = &model.tasks[task];
+pub fn conceivable(model: &Model, task: PodId) -> bool {
+    let pod = &model.pods[task];
     let Some(claims) = &pod.input.claims else { return true };
     if claims.named.iter().any(|named| {
         let id = named.claim.as_ref().and_then(|key| model.devices.claims.find(key));

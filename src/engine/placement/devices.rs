@@ -11,7 +11,7 @@ use crate::engine::input::{Name, NodeRequirement, NodeTerm, SelectorOp};
 use crate::engine::model::Model;
 use crate::engine::model::class::{meets_any, tolerates};
 use crate::engine::model::devices::{Allocation, Device, LATER, NOW};
-use crate::engine::model::ids::{DeviceId, NodeId, TaskId};
+use crate::engine::model::ids::{DeviceId, NodeId, PodId};
 
 use super::locality;
 
@@ -74,8 +74,8 @@ pub fn find(
     let mut all = candidates(model, node);
     if when == When::Later {
         // Whoever is evicted in this statement may yet stay if nobody takes its devices.
-        let evicted = |task: TaskId| {
-            let state = &model.tasks[task].state;
+        let evicted = |task: PodId| {
+            let state = &model.pods[task].state;
             state.leaving && state.evicted_from.is_some()
         };
         all.sort_by_cached_key(|device| model.devices.is_left_by(*device, evicted));

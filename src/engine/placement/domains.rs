@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use crate::engine::input::{GPU, Name, TopologyConstraint};
 use crate::engine::model::Model;
 use crate::engine::model::class::NodeSet;
-use crate::engine::model::ids::{NodeId, ShapeId, TaskId};
+use crate::engine::model::ids::{NodeId, PodId, ShapeId};
 use crate::engine::model::node::{Node, SharedGpu};
 use crate::engine::model::resources::{GPUS, PODS, Resources};
 use crate::engine::model::topology::{Domain, Topology};
@@ -20,7 +20,7 @@ pub struct Question<'a> {
     /// The constraint.
     pub constraint: &'a TopologyConstraint,
     /// Pods to place.
-    pub tasks: &'a [TaskId],
+    pub tasks: &'a [PodId],
     /// Nodes of pods that are placed already and must stay together with these.
     pub with: &'a [NodeId],
     /// Nodes in question; `None` = all.
@@ -92,10 +92,10 @@ struct Room {
 }
 
 impl Need {
-    fn of(model: &Model, tasks: &[TaskId]) -> Self {
+    fn of(model: &Model, tasks: &[PodId]) -> Self {
         let mut shapes: SmallVec<[(ShapeId, i64); 2]> = SmallVec::new();
         for &task in tasks {
-            let shape = model.tasks[task].shape;
+            let shape = model.pods[task].shape;
             match shapes.iter_mut().find(|(known, _)| *known == shape) {
                 Some((_, count)) => *count += 1,
                 None => shapes.push((shape, 1)),

@@ -4,7 +4,7 @@ use crate::api::names::node_label;
 use crate::engine::fairshare::gates;
 use crate::engine::input::{GpuKind, WHOLE};
 use crate::engine::model::Model;
-use crate::engine::model::ids::{NodeId, TaskId};
+use crate::engine::model::ids::{NodeId, PodId};
 use crate::engine::model::node::{Node, SharedGpu};
 use crate::engine::model::prepare::has_label;
 use crate::engine::model::resources::{GPUS, PODS, Resources};
@@ -44,8 +44,8 @@ fn resources_fit(node: &Node, shape: &Shape, available: &Resources) -> bool {
 
 /// Whether a node has the resources that a pod asks for, now or later. What a claim brings along need not be free there.
 #[must_use]
-pub fn task_fits(model: &Model, task: TaskId, id: NodeId, now: bool) -> bool {
-    let pod = &model.tasks[task];
+pub fn task_fits(model: &Model, task: PodId, id: NodeId, now: bool) -> bool {
+    let pod = &model.pods[task];
     let (node, shape) = (&model.nodes[id], &model.shapes[pod.shape]);
     let available = if now { &node.idle } else { &node.future };
     if pod.input.claims.is_none() || shape.shared {
@@ -67,8 +67,8 @@ pub fn fits_now(node: &Node, shape: &Shape) -> bool {
 
 /// Rules beside resources. The class's bits must be up to date.
 #[must_use]
-pub fn allowed(model: &Model, policy: &Policy, task: TaskId, id: NodeId) -> bool {
-    let pod = &model.tasks[task];
+pub fn allowed(model: &Model, policy: &Policy, task: PodId, id: NodeId) -> bool {
+    let pod = &model.pods[task];
     let (node, shape, class) = (&model.nodes[id], &model.shapes[pod.shape], &model.classes[pod.class]);
     class.nodes.has(id.at())
         && node_kind_allows(node, shape)
@@ -127,14 +127,14 @@ fn joins(node: &Node, shape: &Shape) -> bool {
 
 /// No pod on the node, or coming to it, uses the host ports.
 #[must_use]
-pub fn ports_free(model: &Model, task: TaskId, node: &Node) -> bool {
-    let wanted = &model.tasks[task].input.needs.host_ports;
-    node.tasks
+pub fn ports_free(model: &Model, task: PodId, node: &Node) -> bool {
+    let wanted = &model.pods[task].input.needs.host_ports;
+    node.pods
         .iter()
         .chain(&node.coming)
         .filter(|other| **other != task)
         .all(|other| {
-            let taken = &model.tasks[*other].input.needs.host_ports;
+            let taken = &model.pods[*other].input.needs.host_ports;
             taken.iter().all(|taken| {
                 let everywhere = |ip: &str| ip.is_empty() || ip == "0.0.0.0";
                 wanted.iter().all(|port| {
@@ -161,7 +161,7 @@ pub fn worker_label_fits(policy: &Policy, node: &Node, shape: &Shape) -> bool {
 
 /// Requests by memory count differently on each node: the queue's gates with the amount that it would be here.
 #[must_use]
-fn gate_open(model: &Model, task: TaskId, node: &Node) -> bool {
+fn gate_open(model: &Model, task: PodId, node: &Node) -> bool {
     closed_gate(model, task, node).is_none()
 }
 
@@ -169,11 +169,11 @@ fn gate_open(model: &Model, task: TaskId, node: &Node) -> bool {
 #[must_use]
 pub fn closed_gate(
     model: &Model,
-    task: TaskId,
+    task: PodId,
     node: &Node,
 ) -> Option<(gates::Closed, crate::engine::model::resources::Shared)> {
-    let pod = &model.tasks[task];
-    let gang = &model.gangs[pod.gang?];
+    let pod = &model.pods[task];
+    let gang = &model.pod_groups[pod.pod_group?];
     let amount = model.shapes[pod.shape].accepted(node.gpu_memory());
     let preemptible = gang.input.as_ref()?.preemptible;
     gates::check(model, gang.queue?, preemptible, &amount).map(|closed| (closed, amount))

@@ -4,10 +4,10 @@ use std::cmp::Reverse;
 
 use crate::engine::input::{GPU, Name};
 use crate::engine::model::Model;
-use crate::engine::model::ids::{NodeId, TaskId};
+use crate::engine::model::ids::{NodeId, PodId};
 use crate::engine::model::node::Node;
+use crate::engine::model::pod::GroupList;
 use crate::engine::model::resources::GPUS;
-use crate::engine::model::task::GroupList;
 use crate::engine::placement::filter::{fits_now, fitting_groups};
 
 use super::score::GpuOrder;
@@ -25,8 +25,8 @@ pub struct Choice {
 
 /// The best GPUs for a request, if there are enough.
 #[must_use]
-pub fn choose(model: &Model, task: TaskId, node: &Node, order: GpuOrder) -> Option<Choice> {
-    let shape = &model.shapes[model.tasks[task].shape];
+pub fn choose(model: &Model, task: PodId, node: &Node, order: GpuOrder) -> Option<Choice> {
+    let shape = &model.shapes[model.pods[task].shape];
     let of = node.gpu_memory();
     let memory = shape.device_memory(of);
     let mut groups: Vec<_> = fitting_groups(node, shape).collect();
@@ -60,9 +60,9 @@ pub fn choose(model: &Model, task: TaskId, node: &Node, order: GpuOrder) -> Opti
 }
 
 /// Gives the chosen GPUs to a task: the groups that it joins and new ones, named after the pod.
-pub fn open(model: &mut Model, task: TaskId, id: NodeId, choice: &Choice) -> GroupList {
+pub fn open(model: &mut Model, task: PodId, id: NodeId, choice: &Choice) -> GroupList {
     let mut groups = choice.joined.clone();
-    let uid = model.tasks[task].input.pod.uid.clone();
+    let uid = model.pods[task].input.pod.uid.clone();
     let node = &mut model.nodes[id];
     let mut number = 0;
     for _ in 0..choice.fresh {

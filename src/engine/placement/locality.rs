@@ -12,7 +12,7 @@ use crate::engine::input::Name;
 use crate::engine::input::devices::{AllocationInput, Attribute};
 use crate::engine::model::Model;
 use crate::engine::model::devices::{Allocation, LATER, NOW};
-use crate::engine::model::ids::{DeviceId, NodeId, TaskId};
+use crate::engine::model::ids::{DeviceId, NodeId, PodId};
 use crate::engine::policy::DEVICE_LOCALITY_MOST as MOST;
 
 use super::claims;
@@ -142,8 +142,8 @@ pub fn neighbourhoods(
 
 /// Whether nodes are scored by the places of devices for a pod.
 #[must_use]
-pub fn counts(model: &Model, task: TaskId) -> bool {
-    let pod = &model.tasks[task].input;
+pub fn counts(model: &Model, task: PodId) -> bool {
+    let pod = &model.pods[task].input;
     let Some(claims) = pod.claims.as_ref().filter(|_| !attributes(model).is_empty()) else {
         return false;
     };
@@ -160,7 +160,7 @@ pub fn counts(model: &Model, task: TaskId) -> bool {
 
 /// 100 for each step of closeness that the pod's devices would have on the node.
 #[must_use]
-pub fn score(model: &Model, task: TaskId, id: NodeId) -> f64 {
+pub fn score(model: &Model, task: PodId, id: NodeId) -> f64 {
     let now = task_fits(model, task, id, true);
     let Ok(given) = claims::choose(model, task, id, now) else {
         return 0.0;

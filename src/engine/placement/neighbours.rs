@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use crate::engine::input::Spread;
 use crate::engine::model::Model;
-use crate::engine::model::ids::{CounterId, NodeId, TaskId};
+use crate::engine::model::ids::{CounterId, NodeId, PodId};
 use crate::engine::model::relations::Asked;
 
 /// Which relation does not hold.
@@ -26,9 +26,9 @@ pub enum Clash {
 
 /// Relations to other pods, NUMA zones or volumes make a difference for this pod, so what was found out about it holds neither for others of its class nor for long.
 #[must_use]
-pub fn concerned(model: &Model, task: TaskId) -> bool {
+pub fn concerned(model: &Model, task: PodId) -> bool {
     let id = task;
-    let task = &model.tasks[id];
+    let task = &model.pods[id];
     !task.counted.is_empty()
         || (model.most_zones > 0 && task.input.numa.is_some())
         || model.classes[task.class].asked.is_some()
@@ -36,8 +36,8 @@ pub fn concerned(model: &Model, task: TaskId) -> bool {
 }
 
 /// What a pod itself adds to a counter at a value, where it is.
-fn own(model: &Model, task: TaskId, counter: CounterId, value: u32) -> i64 {
-    let state = &model.tasks[task].state;
+fn own(model: &Model, task: PodId, counter: CounterId, value: u32) -> i64 {
+    let state = &model.pods[task].state;
     let places = state.hold.iter().chain(&state.plan);
     places
         .filter(|place| model.neighbours.value(counter, place.node) == Some(value))
@@ -45,9 +45,9 @@ fn own(model: &Model, task: TaskId, counter: CounterId, value: u32) -> i64 {
 }
 
 /// Counted pods near a node, without the pod itself.
-fn others(model: &Model, task: TaskId, counter: CounterId, value: u32) -> i64 {
+fn others(model: &Model, task: PodId, counter: CounterId, value: u32) -> i64 {
     let all = model.neighbours.pods(counter, value);
-    if all > 0 && model.tasks[task].counted.contains(&counter) {
+    if all > 0 && model.pods[task].counted.contains(&counter) {
         all - own(model, task, counter, value)
     } else {
         all
@@ -56,8 +56,8 @@ fn others(model: &Model, task: TaskId, counter: CounterId, value: u32) -> i64 {
 
 /// Affinity and anti-affinity, of the pod and of those that are there. `None`: nothing is against it.
 #[must_use]
-pub fn clash(model: &Model, task: TaskId, node: NodeId) -> Option<Clash> {
-    let pod = &model.tasks[task];
+pub fn clash(model: &Model, task: PodId, node: NodeId) -> Option<Clash> {
+    let pod = &model.pods[task];
     let asked = model.classes[pod.class].asked.as_ref();
     let value = |counter: CounterId| model.neighbours.value(counter, node);
     if let Some(asked) = asked {
@@ -81,7 +81,7 @@ pub fn clash(model: &Model, task: TaskId, node: NodeId) -> Option<Clash> {
 }
 
 /// A pod that must be near its like may be the first of them.
-fn near(model: &Model, task: TaskId, node: NodeId, asked: &Asked) -> bool {
+fn near(model: &Model, task: PodId, node: NodeId, asked: &Asked) -> bool {
     let mut all_there = true;
     for &counter in &asked.near {
         let Some(value) = model.neighbours.value(counter, node) else {
@@ -92,10 +92,10 @@ fn near(model: &Model, task: TaskId, node: NodeId, asked: &Asked) -> bool {
     all_there || (asked.near.iter().all(|counter| nobody_else(model, task, *counter)) && itself(model, task, asked))
 }
 
-fn nobody_else(model: &Model, task: TaskId, counter: CounterId) -> bool {
-    let state = &model.tasks[task].state;
+fn nobody_else(model: &Model, task: PodId, counter: CounterId) -> bool {
+    let state = &model.pods[task].state;
     let places = state.hold.iter().chain(&state.plan);
-    let mine = if model.tasks[task].counted.contains(&counter) {
+    let mine = if model.pods[task].counted.contains(&counter) {
         places
             .filter(|place| model.neighbours.value(counter, place.node).is_some())
             .count() as i64
@@ -105,17 +105,17 @@ fn nobody_else(model: &Model, task: TaskId, counter: CounterId) -> bool {
     model.neighbours.total(counter) == mine
 }
 
-fn itself(model: &Model, task: TaskId, asked: &Asked) -> bool {
+fn itself(model: &Model, task: PodId, asked: &Asked) -> bool {
     asked
         .near
         .iter()
-        .all(|counter| model.tasks[task].counted.contains(counter))
+        .all(|counter| model.pods[task].counted.contains(counter))
 }
 
 /// Whether preferences among pods make a difference for a pod at present.
 #[must_use]
-pub fn has_preferences(model: &Model, task: TaskId) -> bool {
-    let pod = &model.tasks[task];
+pub fn has_preferences(model: &Model, task: PodId) -> bool {
+    let pod = &model.pods[task];
     let asks = model.classes[pod.class].asked.as_ref().is_some_and(|asked| {
         let preferred = &mut asked.preferred.iter();
         preferred.any(|(counter, _)| model.neighbours.total(*counter) > 0)
@@ -125,8 +125,8 @@ pub fn has_preferences(model: &Model, task: TaskId) -> bool {
 
 /// The sum of weights that speak for a node.
 #[must_use]
-pub fn preference(model: &Model, task: TaskId, node: NodeId) -> i64 {
-    let pod = &model.tasks[task];
+pub fn preference(model: &Model, task: PodId, node: NodeId) -> i64 {
+    let pod = &model.pods[task];
     let asked = model.classes[pod.class].asked.as_ref();
     let value = |counter: CounterId| model.neighbours.value(counter, node);
     let mine = asked
@@ -153,8 +153,8 @@ pub fn preference(model: &Model, task: TaskId, node: NodeId) -> i64 {
 
 /// [`preference`] for each node, by its position.
 #[must_use]
-pub fn preferences(model: &Model, task: TaskId) -> Vec<i64> {
-    let pod = &model.tasks[task];
+pub fn preferences(model: &Model, task: PodId) -> Vec<i64> {
+    let pod = &model.pods[task];
     let asked = model.classes[pod.class].asked.as_ref();
     let mine: &[(CounterId, i64)] = asked.map_or(&[], |asked| &asked.preferred);
     let mut sums = vec![0; model.nodes.slots()];
@@ -210,8 +210,8 @@ pub struct Spreading {
 impl Spreading {
     /// `None`: the pod asks for no spreading.
     #[must_use]
-    pub fn of(model: &Model, task: TaskId) -> Option<Self> {
-        let pod = &model.tasks[task];
+    pub fn of(model: &Model, task: PodId) -> Option<Self> {
+        let pod = &model.pods[task];
         let class = &model.classes[pod.class];
         let asked = class.asked.as_ref().filter(|asked| !asked.spread.is_empty())?;
         let constraints = &class.constraints.relations.as_ref()?.spread;

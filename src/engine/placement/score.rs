@@ -5,7 +5,7 @@ use std::cmp::{Ordering, Reverse};
 
 use crate::engine::input::GPU;
 use crate::engine::model::Model;
-use crate::engine::model::ids::{NodeId, TaskId};
+use crate::engine::model::ids::{NodeId, PodId};
 use crate::engine::model::index::spread_base;
 use crate::engine::model::node::Node;
 use crate::engine::model::resources::{CPU, GPUS};
@@ -53,7 +53,7 @@ impl PartialOrd for Score {
 
 /// The terms below 1000 that must be worked out node by node: how few NUMA zones the pod would span, how close together its devices would be.
 #[must_use]
-pub fn extras(model: &Model, task: TaskId, id: NodeId) -> f64 {
+pub fn extras(model: &Model, task: PodId, id: NodeId) -> f64 {
     let mut sum = 0.0;
     if numa::counts(model, task) {
         sum += numa::score(model, task, id);
@@ -66,7 +66,7 @@ pub fn extras(model: &Model, task: TaskId, id: NodeId) -> f64 {
 
 /// The most that [`extras`] come to on any node; 0 if they count for nothing.
 #[must_use]
-pub fn most_extras(model: &Model, task: TaskId) -> f64 {
+pub fn most_extras(model: &Model, task: PodId) -> f64 {
     let zones = if numa::counts(model, task) { 100.0 } else { 0.0 };
     let devices = if locality::counts(model, task) {
         100.0 * locality::closest(model) as f64
@@ -117,8 +117,8 @@ impl Scorers {
 
     /// The nodes, best first; equal ones by name.
     #[must_use]
-    pub fn rank(&self, model: &Model, task: TaskId, nodes: &[NodeId], preferred: Option<&Preferred>) -> Vec<NodeId> {
-        let range = self.range(model, &model.shapes[model.tasks[task].shape], nodes);
+    pub fn rank(&self, model: &Model, task: PodId, nodes: &[NodeId], preferred: Option<&Preferred>) -> Vec<NodeId> {
+        let range = self.range(model, &model.shapes[model.pods[task].shape], nodes);
         let score = |&id: &NodeId| Some((self.score(model, task, id, range, preferred)?, model.nodes[id].rank, id));
         let mut scored: Vec<_> = nodes.iter().filter_map(score).collect();
         scored.sort_unstable_by(|left, right| right.0.cmp(&left.0).then(left.1.cmp(&right.1)));
@@ -144,7 +144,7 @@ impl Scorers {
     fn score(
         &self,
         model: &Model,
-        task: TaskId,
+        task: PodId,
         id: NodeId,
         range: (i64, i64),
         preferred: Option<&Preferred>,
@@ -156,13 +156,13 @@ impl Scorers {
     pub(super) fn score_with(
         &self,
         model: &Model,
-        task: TaskId,
+        task: PodId,
         id: NodeId,
         range: (i64, i64),
         preferred: Option<&Preferred>,
         extras: f64,
     ) -> Option<Score> {
-        let pod = &model.tasks[task];
+        let pod = &model.pods[task];
         let (node, shape) = (&model.nodes[id], &model.shapes[pod.shape]);
         let (step, group) = preferred.map_or(Some((0, 0)), |preferred| preferred.rank(id))?;
         let mut score = Score {

@@ -5,7 +5,7 @@
 use crate::engine::input::{Claim, ClaimState, Making, PodVolumes, Waiting};
 use crate::engine::model::Model;
 use crate::engine::model::class::meets_any;
-use crate::engine::model::ids::{NodeId, TaskId};
+use crate::engine::model::ids::{NodeId, PodId};
 use crate::engine::model::volumes::{Promise, Promises, Unreachable, unreachable};
 
 /// What is against a node.
@@ -59,7 +59,7 @@ impl VolumeClash {
 
 /// What other pods do with volumes makes a difference for this one, so what was found out about it does not hold for long.
 #[must_use]
-pub fn concerned(model: &Model, task: TaskId) -> bool {
+pub fn concerned(model: &Model, task: PodId) -> bool {
     let matters = |claim: &Claim| {
         claim.exclusive
             || matches!(*claim.state, ClaimState::Waiting(_))
@@ -68,7 +68,7 @@ pub fn concerned(model: &Model, task: TaskId) -> bool {
                 .as_ref()
                 .is_some_and(|(driver, _)| model.storage.limited.contains(driver))
     };
-    let volumes = model.tasks[task].input.volumes.as_ref();
+    let volumes = model.pods[task].input.volumes.as_ref();
     volumes.is_some_and(|volumes| !volumes.disks.is_empty() || volumes.claims.iter().any(matters))
 }
 
@@ -77,8 +77,8 @@ pub fn concerned(model: &Model, task: TaskId) -> bool {
 ///
 /// # Errors
 /// What is against it.
-pub fn fit(model: &Model, task: TaskId, id: NodeId, now: bool, booked: bool) -> Result<Promises, VolumeClash> {
-    let Some(volumes) = &model.tasks[task].input.volumes else {
+pub fn fit(model: &Model, task: PodId, id: NodeId, now: bool, booked: bool) -> Result<Promises, VolumeClash> {
+    let Some(volumes) = &model.pods[task].input.volumes else {
         return Ok(None);
     };
     for claim in &volumes.claims {
@@ -96,7 +96,7 @@ pub fn fit(model: &Model, task: TaskId, id: NodeId, now: bool, booked: bool) -> 
     if too_many(model, volumes, id, now) {
         return Err(VolumeClash::TooMany);
     }
-    let evicted = model.tasks[task].state.evicted_from.is_some();
+    let evicted = model.pods[task].state.evicted_from.is_some();
     if booked && evicted && !made_again(model, volumes, id) {
         return Err(VolumeClash::NoRoom);
     }

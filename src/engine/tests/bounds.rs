@@ -160,8 +160,9 @@ fn names_of_resources_that_nobody_asks_for_are_forgotten() {
             .map(|name| (name, 1))
             .collect();
         tell(&mut engine, &odd);
-        let task = &engine.model().tasks[engine.model().tasks.id(&odd.pod.uid).unwrap()];
-        let vector = &engine.model().shapes[task.shape].vector;
+        let model = engine.model();
+        let entry = &model.pods[model.pods.id(&odd.pod.uid).unwrap()];
+        let vector = &model.shapes[entry.shape].vector;
         assert_eq!(vector.iter().count(), 54, "as long as what the pod asks for");
         if number >= 3 {
             let gone = &pod(&g, number - 3, "1").pod.uid;

@@ -14,8 +14,8 @@ use crate::engine::input::devices::{
 };
 use crate::engine::input::{Event, GPU, Name, PodStatus, Time};
 use crate::engine::model::claims::Used;
-use crate::engine::model::ids::TaskId;
-use crate::engine::model::task::{Extras, Place, Status};
+use crate::engine::model::ids::PodId;
+use crate::engine::model::pod::{Extras, Place, Status};
 use crate::engine::placement::claims;
 use crate::engine::policy::ActionKind;
 
@@ -25,7 +25,7 @@ struct Cluster {
     nodes: Vec<u8>,
     /// Devices for all nodes, given in parts.
     network: u8,
-    jobs: Vec<RandomJob>,
+    pod_groups: Vec<RandomJob>,
 }
 
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ struct RandomJob {
 }
 
 fn clusters() -> impl Strategy<Value = Cluster> {
-    let job = (
+    let entry = (
         0..2_u8,
         1..4_u8,
         0..4_u8,
@@ -59,9 +59,13 @@ fn clusters() -> impl Strategy<Value = Cluster> {
     (
         prop::collection::vec(0..5_u8, 1..4),
         0..2_u8,
-        prop::collection::vec(job, 1..8),
+        prop::collection::vec(entry, 1..8),
     )
-        .prop_map(|(nodes, network, jobs)| Cluster { nodes, network, jobs })
+        .prop_map(|(nodes, network, pod_groups)| Cluster {
+            nodes,
+            network,
+            pod_groups,
+        })
 }
 
 fn device(name: String, reach: Reach) -> DeviceInput {
@@ -114,32 +118,32 @@ impl Cluster {
         for at in 0..2 {
             events.push(Event::Queue(Box::new(queue(&format!("q{at}"), "2 in top", Time(at)))));
         }
-        for (at, job) in self.jobs.iter().enumerate() {
-            let mut group = group(&format!("j{at}"), &format!("q{}", job.queue), at);
-            group.min_member = Some(if at % 3 == 0 { i64::from(job.pods) } else { 1 });
-            group.priority = 50 + i64::from(job.priority);
-            for number in 0..usize::from(job.pods) {
+        for (at, entry) in self.pod_groups.iter().enumerate() {
+            let mut group = group(&format!("j{at}"), &format!("q{}", entry.queue), at);
+            group.min_member = Some(if at % 3 == 0 { i64::from(entry.pods) } else { 1 });
+            group.priority = 50 + i64::from(entry.priority);
+            for number in 0..usize::from(entry.pods) {
                 let mut pod = pod(&group, number, "0");
-                let claim: Name = if job.shared {
+                let claim: Name = if entry.shared {
                     group.key.name().into()
                 } else {
                     pod.pod.name.clone()
                 };
-                if number == 0 || !job.shared {
-                    events.push(Event::Claim(Box::new(job.claim(&claim))));
+                if number == 0 || !entry.shared {
+                    events.push(Event::Claim(Box::new(entry.claim(&claim))));
                 }
-                pod.needs_mut().gpu.dra = i64::from(job.count);
-                pod.needs_mut().gpu.dra_shared = if job.shared { i64::from(job.count) } else { 0 };
-                pod.needs_mut().constraints = Some(if job.shared {
+                pod.needs_mut().gpu.dra = i64::from(entry.count);
+                pod.needs_mut().gpu.dra_shared = if entry.shared { i64::from(entry.count) } else { 0 };
+                pod.needs_mut().constraints = Some(if entry.shared {
                     claim.clone()
                 } else {
-                    format!("{}{}", job.count, job.network).into()
+                    format!("{}{}", entry.count, entry.network).into()
                 });
                 pod.claims = Some(Arc::new(PodClaims {
                     named: vec![ClaimRef {
                         reference: "gpu".into(),
                         claim: Some(claim),
-                        shared: job.shared,
+                        shared: entry.shared,
                         promised: None,
                     }],
                     extended: None,
@@ -277,7 +281,7 @@ proptest! {
             prop_assert!(engine.model().broken_rules().is_empty(), "{:?}", engine.model().broken_rules());
         }
         prop_assert_eq!(before, engine.model().devices.plain());
-        let mut uids: Vec<Name> = engine.model().tasks.iter().map(|(_, task)| task.input.pod.uid.clone()).collect();
+        let mut uids: Vec<Name> = engine.model().pods.iter().map(|(_, pod)| pod.input.pod.uid.clone()).collect();
         uids.sort();
         for uid in uids {
             engine.apply(Event::PodGone(uid), NOW);
@@ -293,13 +297,13 @@ proptest! {
         let model = &mut engine.model;
         let before = model.fingerprint();
         let mark = model.mark();
-        let tasks: Vec<TaskId> = model.tasks.ids().collect();
-        for (task, place, step) in steps {
-            let task = tasks[usize::from(task) % tasks.len()];
+        let pods: Vec<PodId> = model.pods.ids().collect();
+        for (pod, place, step) in steps {
+            let pod = pods[usize::from(pod) % pods.len()];
             let node = model.by_name[usize::from(place) % model.by_name.len()];
-            let status = model.tasks[task].state.status;
+            let status = model.pods[pod].state.status;
             let now = step == 0;
-            let given = claims::choose(model, task, node, now).ok();
+            let given = claims::choose(model, pod, node, now).ok();
             let devices = given.map(|given| {
                 let used = given.into_iter().map(|given| {
                     let claim = model.devices.claim_for(&given.claim);
@@ -310,13 +314,13 @@ proptest! {
             });
             let place = |devices| Place::new(node, Extras { devices, ..Extras::default() });
             match (step, status) {
-                (0, Status::Pending) if devices.is_some() => model.allocate(task, place(devices)),
-                (1, Status::Pending | Status::Releasing) if devices.is_some() => model.pipeline(task, place(devices)),
-                (2, Status::Binding | Status::Allocated | Status::Pipelined) => model.evict(task),
-                (3, Status::Releasing) if model.tasks[task].state.evicted_from.is_some() && model.tasks[task].state.hold.is_some() => {
+                (0, Status::Pending) if devices.is_some() => model.allocate(pod, place(devices)),
+                (1, Status::Pending | Status::Releasing) if devices.is_some() => model.pipeline(pod, place(devices)),
+                (2, Status::Binding | Status::Allocated | Status::Pipelined) => model.evict(pod),
+                (3, Status::Releasing) if model.pods[pod].state.evicted_from.is_some() && model.pods[pod].state.hold.is_some() => {
                     // Nobody may have taken its devices meanwhile.
-                    if devices.as_ref() == model.tasks[task].state.hold.as_ref().and_then(|hold| hold.extras().devices.as_ref()) {
-                        model.unevict(task);
+                    if devices.as_ref() == model.pods[pod].state.hold.as_ref().and_then(|hold| hold.extras().devices.as_ref()) {
+                        model.unevict(pod);
                     }
                 }
                 (_, _) => {}
@@ -333,7 +337,7 @@ proptest! {
 
 #[test]
 fn a_pod_that_its_claim_is_reserved_for_may_go_before_the_claim() {
-    let job = RandomJob {
+    let entry = RandomJob {
         queue: 0,
         pods: 1,
         count: 1,
@@ -344,7 +348,7 @@ fn a_pod_that_its_claim_is_reserved_for_may_go_before_the_claim() {
     let cluster = Cluster {
         nodes: vec![2],
         network: 0,
-        jobs: vec![job],
+        pod_groups: vec![entry],
     };
     let mut events = cluster.events();
     let mut engine = engine(&events, &[ActionKind::Allocate]);
@@ -375,7 +379,7 @@ fn a_pod_that_its_claim_is_reserved_for_may_go_before_the_claim() {
 
 #[test]
 fn a_free_device_is_taken_before_that_of_a_running_pod() {
-    let job = |priority| RandomJob {
+    let entry = |priority| RandomJob {
         queue: 0,
         pods: 1,
         count: 1,
@@ -383,14 +387,14 @@ fn a_free_device_is_taken_before_that_of_a_running_pod() {
         network: false,
         priority,
     };
-    let cluster = |jobs| Cluster {
+    let cluster = |pod_groups| Cluster {
         nodes: vec![2],
         network: 0,
-        jobs,
+        pod_groups,
     };
-    let running = engine(&cluster(vec![job(0)]).events(), &[ActionKind::Allocate]).cycle(NOW);
+    let running = engine(&cluster(vec![entry(0)]).events(), &[ActionKind::Allocate]).cycle(NOW);
     assert_eq!(running.bind.len(), 1);
-    let mut events = cluster(vec![job(0), job(1)]).events();
+    let mut events = cluster(vec![entry(0), entry(1)]).events();
     carry_out(&mut events, &running);
     let decisions = engine(&events, &[ActionKind::Preempt]).cycle(NOW);
     assert_eq!(

@@ -192,7 +192,7 @@ fn a_device_is_taken_until_the_pod_that_reserves_it_is_gone() {
     assert!(engine.model().broken_rules().is_empty());
 }
 
-/// Two GPUs that two jobs hold, and a third job of higher priority that needs one. Pods may be victims, the last job's first.
+/// Two GPUs that two pod groups hold, and a third pod group of higher priority that needs one. Pods may be victims, the last pod group's first.
 fn contended(budget: Option<&str>) -> (Engine, Vec<PodInput>) {
     let mut engine = Engine::new(Policy {
         actions: vec![ActionKind::Preempt],
@@ -314,8 +314,8 @@ fn what_was_decided_about_a_group_holds_until_its_object_shows_it() {
     };
     engine.apply(Event::Group(Box::new(shown.clone())), NOW);
     let of_b = |engine: &Engine| {
-        let gang = engine.model().gang_of_group(&shown.key).expect("the gang");
-        engine.model().gangs[gang]
+        let pod_group = engine.model().pod_group_named(&shown.key).expect("the gang");
+        engine.model().pod_groups[pod_group]
             .input
             .as_ref()
             .and_then(|input| input.last_eviction)

@@ -1,4 +1,4 @@
-//! How work grows: counted steps of searches, on clusters of 8-GPU nodes full of single-GPU jobs of one queue.
+//! How work grows: counted steps of searches, on clusters of 8-GPU nodes full of single-GPU pod groups of one queue.
 
 use super::scenario::{NOW, group, node, pod, queue};
 use crate::engine::Engine;
@@ -6,8 +6,8 @@ use crate::engine::decision::Decisions;
 use crate::engine::input::{Event, GroupInput, PodStatus, Time};
 use crate::engine::policy::Policy;
 
-/// A full cluster, in which `jobs` gangs of `pods` pods of `gpus` GPUs wait in another queue.
-fn full(nodes: usize, quotas: [usize; 2], jobs: usize, pods: usize, gpus: &str) -> Vec<Event> {
+/// A full cluster, in which `pod_groups` pod groups of `pods` pods of `gpus` GPUs wait in another queue.
+fn full(nodes: usize, quotas: [usize; 2], pod_groups: usize, pods: usize, gpus: &str) -> Vec<Event> {
     let mut events: Vec<Event> = (0..nodes)
         .map(|at| Event::Node(Box::new(node(&format!("n{at:04}"), "8"))))
         .collect();
@@ -26,7 +26,7 @@ fn full(nodes: usize, quotas: [usize; 2], jobs: usize, pods: usize, gpus: &str) 
         one.node = Some(format!("n{:04}", at % nodes).into());
         events.extend([Event::Group(Box::new(runs)), Event::Pod(Box::new(one))]);
     }
-    for at in 0..jobs {
+    for at in 0..pod_groups {
         let mut waits: GroupInput = group(&format!("w{at:05}"), "q1", 8 * nodes + at);
         waits.min_member = Some(pods as i64);
         let all: Vec<_> = (0..pods)
@@ -46,7 +46,7 @@ fn decide(events: Vec<Event>) -> Decisions {
     engine.cycle(NOW)
 }
 
-/// One GPU less than the gang needs may be taken from the other queue, and that is known before anything is tried.
+/// One GPU less than the pod group needs may be taken from the other queue, and that is known before anything is tried.
 #[test]
 fn a_hopeless_gang_costs_no_simulation() {
     for nodes in [12, 100] {

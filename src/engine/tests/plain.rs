@@ -15,22 +15,22 @@ use crate::engine::fairshare::tree::schedulable_queue;
 use crate::engine::fairshare::{smallest_gpu, wanted};
 use crate::engine::model::Mark;
 use crate::engine::model::class::NodeSet;
-use crate::engine::model::ids::{GangId, QueueId, TaskId};
+use crate::engine::model::ids::{PodGroupId, PodId, QueueId};
 use crate::engine::policy::{ActionKind, VictimGenerator};
 
-use crate::engine::actions::victims::room::free_gpus;
+use crate::engine::actions::victims::capacity::free_gpus;
 use crate::engine::actions::victims::{Answer, Batch, Case, Reach};
 use crate::engine::fairshare::tree::Purpose;
-use tree::{Job, JobTree};
+use tree::{OrderEntry, OrderTree};
 
 /// A search for one preemptor.
 pub struct Search {
     case: Case,
-    eligible: Vec<GangId>,
+    eligible: Vec<PodGroupId>,
     /// Those to be gathered after the others, because disruption budgets do not let them go.
-    beyond: Vec<GangId>,
+    beyond: Vec<PodGroupId>,
     feasible: NodeSet,
-    failed: BTreeSet<(usize, Vec<TaskId>)>,
+    failed: BTreeSet<(usize, Vec<PodId>)>,
 }
 
 impl Session<'_> {
@@ -44,7 +44,7 @@ impl Session<'_> {
         let mut search = Search {
             eligible,
             beyond,
-            feasible: self.feasible_nodes(case.gang),
+            feasible: self.feasible_nodes(case.pod_group),
             failed: BTreeSet::new(),
             case,
         };
@@ -85,10 +85,10 @@ impl Session<'_> {
         if solved == 0 {
             return None;
         }
-        let before = self.active_used(search.case.gang);
+        let before = self.active_used(search.case.pod_group);
         let (mark, victims) = self.plain_probe(search, generator, all, &recorded)?;
-        let gang = &self.model.gangs[search.case.gang];
-        if gang.satisfied(0, &gang.active()) && self.active_used(search.case.gang) > before {
+        let pod_group = &self.model.pod_groups[search.case.pod_group];
+        if pod_group.satisfied(0, &pod_group.active()) && self.active_used(search.case.pod_group) > before {
             return Some((mark, victims));
         }
         self.rollback(mark);
@@ -107,18 +107,18 @@ impl Session<'_> {
         loop {
             if gathering.passes(self.model) {
                 for candidate in generate::candidates(self.model, search, &gathering, generator) {
-                    let tasks = candidate.victims().to_vec();
-                    if tasks.is_empty() || search.failed.contains(&(count, tasks.clone())) {
+                    let pods = candidate.victims().to_vec();
+                    if pods.is_empty() || search.failed.contains(&(count, pods.clone())) {
                         continue;
                     }
                     if let Some(mark) = self.simulate_plainly(search, count, &candidate) {
                         let kept = candidate
                             .batches
                             .into_iter()
-                            .filter(|batch| batch.tasks.iter().any(|task| self.lost(*task)));
+                            .filter(|batch| batch.pods.iter().any(|pod| self.lost(*pod)));
                         return Some((mark, kept.collect()));
                     }
-                    search.failed.insert((count, tasks));
+                    search.failed.insert((count, pods));
                 }
             }
             if !gathering.step(self.model) {
@@ -128,11 +128,11 @@ impl Session<'_> {
     }
 
     /// Nodes with something free for the preemptor: any, unless all its pods need GPUs.
-    fn feasible_nodes(&self, gang: GangId) -> NodeSet {
-        let any = self.model.gangs[gang]
-            .tasks
+    fn feasible_nodes(&self, pod_group: PodGroupId) -> NodeSet {
+        let any = self.model.pod_groups[pod_group]
+            .pods
             .iter()
-            .any(|task| self.model.shapes[self.model.tasks[*task].shape].cpu_only);
+            .any(|pod| self.model.shapes[self.model.pods[*pod].shape].cpu_only);
         let mut set = NodeSet::default();
         for &id in &self.model.by_name {
             if any || free_gpus(&self.model.nodes[id], self.model) > 0 {
@@ -142,16 +142,21 @@ impl Session<'_> {
         set
     }
 
-    /// Gangs that may be victims.
-    fn eligible_victims(&self, case: &Case, reach: Reach) -> Vec<GangId> {
-        let (action, gang, queue, chunk) = (case.action, case.gang, case.queue, &*case.chunk);
-        let priority = |gang: GangId| self.model.gangs[gang].input.as_ref().map_or(0, |input| input.priority);
-        let job = wanted(self.model, chunk, smallest_gpu(self.model));
+    /// Pod groups that may be victims.
+    fn eligible_victims(&self, case: &Case, reach: Reach) -> Vec<PodGroupId> {
+        let (action, pod_group, queue, chunk) = (case.action, case.pod_group, case.queue, &*case.chunk);
+        let priority = |pod_group: PodGroupId| {
+            self.model.pod_groups[pod_group]
+                .input
+                .as_ref()
+                .map_or(0, |input| input.priority)
+        };
+        let asked = wanted(self.model, chunk, smallest_gpu(self.model));
         let mut donors: BTreeMap<QueueId, bool> = BTreeMap::new();
         let mut found = Vec::new();
-        for (id, entry) in self.model.gangs.iter() {
+        for (id, entry) in self.model.pod_groups.iter() {
             let preemptible = entry.input.as_ref().is_some_and(|input| input.preemptible);
-            let Some(theirs) = schedulable_queue(self.model, id).filter(|_| preemptible && id != gang) else {
+            let Some(theirs) = schedulable_queue(self.model, id).filter(|_| preemptible && id != pod_group) else {
                 continue;
             };
             if entry.pod_sets().all(|(_, pods)| pods.active() == 0) {
@@ -159,12 +164,14 @@ impl Session<'_> {
             }
             let eligible = match action {
                 ActionKind::Consolidation => true,
-                ActionKind::Preempt => theirs == queue && priority(id) < priority(gang) && self.unprotected(id, None),
+                ActionKind::Preempt => {
+                    theirs == queue && priority(id) < priority(pod_group) && self.unprotected(id, None)
+                }
                 ActionKind::Reclaim => {
                     theirs != queue
                         && *donors
                             .entry(theirs)
-                            .or_insert_with(|| may_donate(self.model, queue, theirs, &job))
+                            .or_insert_with(|| may_donate(self.model, queue, theirs, &asked))
                         && self.unprotected(id, Some(queue))
                 }
                 ActionKind::Allocate | ActionKind::StaleGangEviction => false,
@@ -179,29 +186,29 @@ impl Session<'_> {
         }
     }
 
-    /// The worst of some gangs.
-    fn worst(&self, gangs: Vec<GangId>, most: usize) -> Vec<GangId> {
-        let mut tree = JobTree::new(self.rules, Purpose::Rob);
-        for gang in gangs {
-            let entry = &self.model.gangs[gang];
+    /// The worst of some pod groups.
+    fn worst(&self, pod_groups: Vec<PodGroupId>, most: usize) -> Vec<PodGroupId> {
+        let mut tree = OrderTree::new(self.rules, Purpose::Victims);
+        for pod_group in pod_groups {
+            let entry = &self.model.pod_groups[pod_group];
             tree.push(
                 self.model,
-                Job {
-                    order: self.rules.job(entry, entry.stage(&entry.active())),
-                    gang,
+                OrderEntry {
+                    order: self.rules.pod_group(entry, entry.stage(&entry.active())),
+                    pod_group,
                     amount: [0; 3],
-                    tasks: None,
+                    pods: None,
                 },
             );
         }
         std::iter::from_fn(|| tree.pop(self.model))
             .take(most)
-            .map(|job| job.gang)
+            .map(|entry| entry.pod_group)
             .collect()
     }
 
-    fn unprotected(&self, victim: GangId, reclaimer: Option<QueueId>) -> bool {
-        let entry = &self.model.gangs[victim];
+    fn unprotected(&self, victim: PodGroupId, reclaimer: Option<QueueId>) -> bool {
+        let entry = &self.model.pod_groups[victim];
         elastic(entry) || !self.protected(victim, reclaimer)
     }
 }

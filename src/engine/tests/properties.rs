@@ -7,8 +7,8 @@ use super::scenario::{NOW, budget, group, node, pod};
 use crate::engine::Engine;
 use crate::engine::decision::{Decisions, Work};
 use crate::engine::input::{Event, GPU, GroupInput, PodInput, PodStatus, QueueInput, Share, Time};
-use crate::engine::model::ids::TaskId;
-use crate::engine::model::task::{Extras, Place, Status};
+use crate::engine::model::ids::PodId;
+use crate::engine::model::pod::{Extras, Place, Status};
 use crate::engine::placement::choose::{Context, Scope, scan, walk};
 use crate::engine::placement::score::Scorers;
 use crate::engine::policy::{ActionKind, DisruptionBudgets};
@@ -26,8 +26,8 @@ pub const ALL_ACTIONS: [ActionKind; 5] = [
 pub struct Cluster {
     nodes: Vec<u8>,
     queues: Vec<RandomQueue>,
-    jobs: Vec<RandomJob>,
-    /// See [`budget`]: jobs by number, or all pods, and how many of their pods may go.
+    pod_groups: Vec<RandomJob>,
+    /// See [`budget`]: pod groups by number, or all pods, and how many of their pods may go.
     budgets: Vec<(Option<u8>, u8)>,
 }
 
@@ -53,7 +53,7 @@ fn clusters() -> impl Strategy<Value = Cluster> {
     clusters_of(1..12)
 }
 
-pub fn clusters_of(jobs: std::ops::Range<usize>) -> impl Strategy<Value = Cluster> {
+pub fn clusters_of(pod_groups: std::ops::Range<usize>) -> impl Strategy<Value = Cluster> {
     let queue = (-1..6_i8, -1..8_i8, 0..3_u8, 0..3_u8).prop_map(|(quota, limit, weight, under)| RandomQueue {
         quota,
         limit,
@@ -61,7 +61,7 @@ pub fn clusters_of(jobs: std::ops::Range<usize>) -> impl Strategy<Value = Cluste
         under,
     });
     let sizes = prop::sample::select(vec!["0", "1", "1", "1", "2", "3", "0.5", "0.3", "40M"]);
-    let job = (0..4_u8, sizes, 1..4_u8, 0..4_u8, 0..3_u8, prop::option::of(0..6_u8)).prop_map(
+    let entry = (0..4_u8, sizes, 1..4_u8, 0..4_u8, 0..3_u8, prop::option::of(0..6_u8)).prop_map(
         |(queue, gpus, pods, min, priority, running_on)| RandomJob {
             queue,
             gpus,
@@ -75,13 +75,13 @@ pub fn clusters_of(jobs: std::ops::Range<usize>) -> impl Strategy<Value = Cluste
     (
         prop::collection::vec(1..5_u8, 1..4),
         prop::collection::vec(queue, 4),
-        prop::collection::vec(job, jobs),
+        prop::collection::vec(entry, pod_groups),
         prop_oneof![3 => Just(Vec::new()), 2 => budgets],
     )
-        .prop_map(|(nodes, queues, jobs, budgets)| Cluster {
+        .prop_map(|(nodes, queues, pod_groups, budgets)| Cluster {
             nodes,
             queues,
-            jobs,
+            pod_groups,
             budgets,
         })
 }
@@ -118,25 +118,25 @@ impl Cluster {
                 random,
             ))));
         }
-        for (at, job) in self.jobs.iter().enumerate() {
-            events.extend(self.job_events(at, job, &mut free));
+        for (at, entry) in self.pod_groups.iter().enumerate() {
+            events.extend(self.job_events(at, entry, &mut free));
         }
-        events.extend(self.budgets.iter().map(|(job, allowed)| {
-            let job = job.map_or_else(|| "*".to_owned(), |job| format!("j{job:02}"));
-            budget(&format!("{job} {allowed}"))
+        events.extend(self.budgets.iter().map(|(entry, allowed)| {
+            let entry = entry.map_or_else(|| "*".to_owned(), |entry| format!("j{entry:02}"));
+            budget(&format!("{entry} {allowed}"))
         }));
         events
     }
 
-    fn job_events(&self, at: usize, job: &RandomJob, free: &mut [i64]) -> Vec<Event> {
-        let mut group: GroupInput = group(&format!("j{at:02}"), &format!("q{}", job.queue), at);
-        group.priority = [50, 75, 100][usize::from(job.priority)];
-        group.preemptible = job.priority < 2;
-        group.min_member = Some(i64::from(job.min));
+    fn job_events(&self, at: usize, entry: &RandomJob, free: &mut [i64]) -> Vec<Event> {
+        let mut group: GroupInput = group(&format!("j{at:02}"), &format!("q{}", entry.queue), at);
+        group.priority = [50, 75, 100][usize::from(entry.priority)];
+        group.preemptible = entry.priority < 2;
+        group.min_member = Some(i64::from(entry.min));
         let mut events = vec![Event::Group(Box::new(group.clone()))];
-        for number in 0..usize::from(job.pods) {
-            let mut one = pod(&group, number, job.gpus);
-            if let Some(place) = job.running_on {
+        for number in 0..usize::from(entry.pods) {
+            let mut one = pod(&group, number, entry.gpus);
+            if let Some(place) = entry.running_on {
                 let place = (usize::from(place) + if place % 2 == 0 { number } else { 0 }) % free.len();
                 let needs = if one.needs.gpu.kind == crate::engine::input::GpuKind::Regular {
                     one.needs.gpu.count
@@ -242,10 +242,10 @@ proptest! {
         before.cycle(NOW);
         let mut after = engine(&events, &ALL_ACTIONS);
         let decisions = after.cycle(NOW);
-        for (id, gang) in after.model().gangs.iter() {
-            let binds = decisions.bind.iter().filter(|bind| bind.group == gang.key).count();
-            prop_assert!(binds == 0 || gang.satisfied(0, &gang.active()), "{:?} is bound in part", gang.key);
-            prop_assert!(after.model().gangs.contains(id));
+        for (id, pod_group) in after.model().pod_groups.iter() {
+            let binds = decisions.bind.iter().filter(|bind| bind.group == pod_group.key).count();
+            prop_assert!(binds == 0 || pod_group.satisfied(0, &pod_group.active()), "{:?} is bound in part", pod_group.key);
+            prop_assert!(after.model().pod_groups.contains(id));
         }
         let find = |name: &str| before.model().queues.iter().find(|(_, queue)| &*queue.name == name).map(|(_, queue)| (queue.allocated, queue.non_preemptible));
         for (_, queue) in after.model().queues.iter() {
@@ -301,9 +301,9 @@ proptest! {
                 kept.apply(event.clone(), NOW);
             }
             prop_assert!(kept.model().broken_rules().is_empty(), "{:?}", kept.model().broken_rules());
-            let Engine { rooms, model, policy, .. } = &mut kept;
+            let Engine { capacity, model, policy, .. } = &mut kept;
             model.prepare(policy);
-            prop_assert!(rooms.are_true(model), "{rooms:?}");
+            prop_assert!(capacity.are_true(model), "{capacity:?}");
             look_again(&mut kept);
         }
     }
@@ -315,20 +315,20 @@ proptest! {
         let model = &mut engine.model;
         let before = model.fingerprint();
         let mark = model.mark();
-        let tasks: Vec<TaskId> = model.tasks.ids().collect();
-        for (task, place, step) in steps.into_iter().filter(|_| !tasks.is_empty()) {
-            let task = tasks[usize::from(task) % tasks.len()];
+        let pods: Vec<PodId> = model.pods.ids().collect();
+        for (pod, place, step) in steps.into_iter().filter(|_| !pods.is_empty()) {
+            let pod = pods[usize::from(pod) % pods.len()];
             let node = model.by_name[usize::from(place) % model.by_name.len()];
             let mut groups = smallvec::SmallVec::new();
-            if model.shapes[model.tasks[task].shape].shared {
+            if model.shapes[model.pods[pod].shape].shared {
                 groups.push(model.nodes[node].group(&format!("g{}", place % 3).into()));
             }
-            let status = model.tasks[task].state.status;
+            let status = model.pods[pod].state.status;
             match (step, status) {
-                (0, Status::Pending) => model.allocate(task, Place::new(node, Extras { groups, ..Extras::default() })),
-                (1, Status::Pending | Status::Releasing) => model.pipeline(task, Place::new(node, Extras { groups, ..Extras::default() })),
-                (2, Status::Running | Status::Allocated | Status::Pipelined) => model.evict(task),
-                (3, Status::Releasing) if model.tasks[task].state.evicted_from.is_some() && model.tasks[task].state.hold.is_some() => model.unevict(task),
+                (0, Status::Pending) => model.allocate(pod, Place::new(node, Extras { groups, ..Extras::default() })),
+                (1, Status::Pending | Status::Releasing) => model.pipeline(pod, Place::new(node, Extras { groups, ..Extras::default() })),
+                (2, Status::Running | Status::Allocated | Status::Pipelined) => model.evict(pod),
+                (3, Status::Releasing) if model.pods[pod].state.evicted_from.is_some() && model.pods[pod].state.hold.is_some() => model.unevict(pod),
                 (_, _) => {}
             }
         }
@@ -347,34 +347,34 @@ proptest! {
         let mut engine = engine(&events, &[]);
         engine.cycle(NOW);
         let (policy, model) = (&engine.policy, &mut engine.model);
-        let task = model.tasks.iter().find(|(_, task)| task.input.pod.uid == asking.pod.uid).map(|(id, _)| id).expect("it was added");
-        let class = model.tasks[task].class;
+        let pod = model.pods.iter().find(|(_, pod)| pod.input.pod.uid == asking.pod.uid).map(|(id, _)| id).expect("it was added");
+        let class = model.pods[pod].class;
         model.refresh_class(class);
         let scorers = Scorers::of(policy);
         let context = Context { policy, scorers: &scorers, scope: Scope::default(), spreading: None, closed: None };
         let mut work = Work::default();
         let name = |id: Option<_>| id.map(|id| model.nodes[id].name.clone());
-        prop_assert_eq!(name(scan(model, context, task, &mut work)), name(walk(model, context, task, &mut work)));
+        prop_assert_eq!(name(scan(model, context, pod, &mut work)), name(walk(model, context, pod, &mut work)));
     }
 
     #[test]
     fn no_budget_that_is_respected_is_overdrawn(cluster in clusters()) {
         let decisions = minding(engine(&cluster.events(), &ALL_ACTIONS), DisruptionBudgets::Respect).cycle(NOW);
-        for (job, allowed) in &cluster.budgets {
-            let prefix = job.map_or_else(String::new, |job| format!("j{job:02}-"));
+        for (entry, allowed) in &cluster.budgets {
+            let prefix = entry.map_or_else(String::new, |entry| format!("j{entry:02}-"));
             let lost = decisions.evict.iter().filter(|eviction| eviction.pod.name.starts_with(&prefix)).count();
-            prop_assert!(lost <= usize::from(*allowed), "{job:?}: {lost} of {allowed}");
+            prop_assert!(lost <= usize::from(*allowed), "{entry:?}: {lost} of {allowed}");
         }
     }
 
     #[test]
     fn no_budget_is_overdrawn_unsaid_or_for_a_move(cluster in clusters()) {
         let decisions = engine(&cluster.events(), &ALL_ACTIONS).cycle(NOW);
-        for (job, allowed) in &cluster.budgets {
-            let prefix = job.map_or_else(String::new, |job| format!("j{job:02}-"));
+        for (entry, allowed) in &cluster.budgets {
+            let prefix = entry.map_or_else(String::new, |entry| format!("j{entry:02}-"));
             let of_job = decisions.evict.iter().filter(|eviction| eviction.pod.name.starts_with(&prefix));
             let unsaid = of_job.filter(|eviction| eviction.exceeds.is_empty()).count();
-            prop_assert!(unsaid <= usize::from(*allowed), "{job:?}: {unsaid} of {allowed}");
+            prop_assert!(unsaid <= usize::from(*allowed), "{entry:?}: {unsaid} of {allowed}");
         }
         for eviction in decisions.evict.iter().filter(|eviction| !eviction.exceeds.is_empty()) {
             prop_assert!(eviction.action != ActionKind::Consolidation, "{eviction:?}");

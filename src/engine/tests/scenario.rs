@@ -1,14 +1,14 @@
 //! Scenarios as small tables, and the one function that runs them.
 //!
-//! A job is one line: `name queue pods… options`. Pods are `[sub-group:]KIND GPUS [xCOUNT] [@node,node…]` without spaces, e.g. `T1x4` (four pending pods of one
+//! A pod group is one line: `name queue pods… options`. Pods are `[sub-group:]KIND GPUS [xCOUNT] [@node,node…]` without spaces, e.g. `T1x4` (four pending pods of one
 //! GPU), `T2@n0` (running on n0), `a:0.5@n0/g` (half of GPU group g), `40Mx3` (40 MiB of GPU memory each), `60M*2` (on two devices), `Tmig-1g.5gb*2` (two instances). KIND is T (50), I (75), both
-//! preemptible, B (100) or F (125), not preemptible; the first one counts for the job. Jobs are listed oldest first.
+//! preemptible, B (100) or F (125), not preemptible; the first one counts for the pod group. Pod groups are listed oldest first.
 //! Behind it, `>key:value` names a node label that the pods insist on; `!` a pod that is stuck in termination.
 //! Options: `min=2`, `need=1` (sub-groups that the root needs), `subs=a:2,b:1` (minima), `subs=g/1,g.a:1` (a set that needs one, and a member of it),
-//! `near=zone`, `apart=zone`, `likes=zone`, `spread=zone` (among the job's own pods, by a node label), `topo=net:rack:` (topology, required level, preferred level), `topo.a=net::rack` (of a sub-group), `prio=49`, `order=1,2` (task priorities), `terminating`, `stuck`, `failed=1`, `succeeded=1`, `stale=61`, `grace=10`, `delay=600`, `age=60`, `started=10`,
+//! `near=zone`, `apart=zone`, `likes=zone`, `spread=zone` (among the pod group's own pods, by a node label), `topo=net:rack:` (topology, required level, preferred level), `topo.a=net::rack` (of a sub-group), `prio=49`, `order=1,2` (pod priorities), `terminating`, `stuck`, `failed=1`, `succeeded=1`, `stale=61`, `grace=10`, `delay=600`, `age=60`, `started=10`,
 //! `cpu=2` and `mem=1` (of each pod), `backoff` (one failure, and it is left alone), `backedoff` (it has failed).
 //!
-//! What is wanted, per job (or `job.subgroup`): `B n0` bound, `P n0` planned, `R` evicted, `R P n0` moved, `-` pending still, `=` as it was; with counts where there
+//! What is wanted, per pod group (or `entry.subgroup`): `B n0` bound, `P n0` planned, `R` evicted, `R P n0` moved, `-` pending still, `=` as it was; with counts where there
 //! are several: `2 R, =`. After several cycles: where its pods are, `n0`, or `-`.
 
 use std::collections::BTreeMap;
@@ -43,8 +43,8 @@ pub struct Scenario {
     topologies: BTreeMap<String, Vec<String>>,
     /// See [`queue`]; oldest first.
     queues: Vec<String>,
-    jobs: Vec<String>,
-    /// Disruption budgets: a job, or `*` for all pods, and how many of its pods may go.
+    pod_groups: Vec<String>,
+    /// Disruption budgets: a pod group, or `*` for all pods, and how many of its pods may go.
     #[serde(default)]
     budgets: Vec<String>,
     /// What budgets mean: `prefer` if nothing else is said.
@@ -56,10 +56,10 @@ pub struct Scenario {
     cycles: Option<usize>,
     #[serde(default)]
     want: BTreeMap<String, String>,
-    /// Text that must occur in the report about a job, or `nothing`.
+    /// Text that must occur in the report about a pod group, or `nothing`.
     #[serde(default)]
     says: BTreeMap<String, String>,
-    /// Text that must occur in the event about a pod of a job that is evicted, or `nothing`.
+    /// Text that must occur in the event about a pod of a pod group that is evicted, or `nothing`.
     #[serde(default)]
     tells: BTreeMap<String, String>,
     /// Fair shares of queues, in GPUs.
@@ -84,11 +84,11 @@ pub fn check(table: &str) {
                 wrong.push(format!("{}: {what}: wanted `{wanted}`, got `{got}`", scenario.name));
             }
         };
-        for (job, wanted) in &scenario.want {
-            differ(job, wanted, outcome.jobs.get(job).map(String::as_str));
+        for (entry, wanted) in &scenario.want {
+            differ(entry, wanted, outcome.pod_groups.get(entry).map(String::as_str));
         }
-        for (job, wanted) in &scenario.then {
-            differ(job, wanted, outcome.later.get(job).map(String::as_str));
+        for (entry, wanted) in &scenario.then {
+            differ(entry, wanted, outcome.later.get(entry).map(String::as_str));
         }
         for (queue, wanted) in &scenario.shares {
             let got = outcome.shares.get(queue).map(ToString::to_string);
@@ -97,16 +97,16 @@ pub fn check(table: &str) {
         if let Some(wanted) = &scenario.wakes {
             differ("wakes", wanted, outcome.wakes.as_deref());
         }
-        for (job, text) in &scenario.says {
-            let got = outcome.reports.get(job).map_or("nothing", String::as_str);
+        for (entry, text) in &scenario.says {
+            let got = outcome.reports.get(entry).map_or("nothing", String::as_str);
             if !got.contains(text) {
-                differ(job, text, Some(got));
+                differ(entry, text, Some(got));
             }
         }
-        for (job, text) in &scenario.tells {
-            let got = outcome.events.get(job).map_or("nothing", String::as_str);
+        for (entry, text) in &scenario.tells {
+            let got = outcome.events.get(entry).map_or("nothing", String::as_str);
             if !got.contains(text) {
-                differ(job, text, Some(got));
+                differ(entry, text, Some(got));
             }
         }
         wrong.extend(outcome.broken.iter().map(|rule| format!("{}: {rule}", scenario.name)));
@@ -115,7 +115,7 @@ pub fn check(table: &str) {
 }
 
 struct Outcome {
-    jobs: BTreeMap<String, String>,
+    pod_groups: BTreeMap<String, String>,
     later: BTreeMap<String, String>,
     shares: BTreeMap<String, f64>,
     reports: BTreeMap<String, String>,
@@ -162,8 +162,8 @@ impl Scenario {
             let (name, rest) = line.split_once(' ').expect("a queue is a name and a quota");
             events.push(Event::Queue(Box::new(queue(name, rest, Time(age as i64)))));
         }
-        for (age, line) in self.jobs.iter().enumerate() {
-            events.extend(job(line, age));
+        for (age, line) in self.pod_groups.iter().enumerate() {
+            events.extend(pod_group(line, age));
         }
         events.extend(self.budgets.iter().map(|line| budget(line)));
         events
@@ -180,7 +180,7 @@ impl Scenario {
             carry_out(&mut engine, &mut events, &decisions);
             decisions = engine.cycle(NOW);
         }
-        let jobs = if self.cycles.is_some() {
+        let pod_groups = if self.cycles.is_some() {
             carry_out(&mut engine, &mut events, &decisions);
             places(&events)
         } else {
@@ -210,7 +210,7 @@ impl Scenario {
         let events = events.map(|eviction| (eviction.group.name().to_string(), eviction.message()));
         let events = events.collect();
         Outcome {
-            jobs,
+            pod_groups,
             later,
             shares,
             reports,
@@ -221,7 +221,7 @@ impl Scenario {
     }
 }
 
-/// What became of each job, in words.
+/// What became of each pod group, in words.
 fn outcomes(events: &[Event], decisions: &Decisions) -> BTreeMap<String, String> {
     in_words(events, |pod| {
         let bind = decisions
@@ -247,21 +247,21 @@ fn outcomes(events: &[Event], decisions: &Decisions) -> BTreeMap<String, String>
     })
 }
 
-/// Where each job's pods are, in words.
+/// Where each pod group's pods are, in words.
 fn places(events: &[Event]) -> BTreeMap<String, String> {
     in_words(events, |pod| {
         pod.node.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string)
     })
 }
 
-/// A word for each pod, counted by job and by sub-group.
+/// A word for each pod, counted by pod group and by sub-group.
 fn in_words(events: &[Event], word: impl Fn(&PodInput) -> String) -> BTreeMap<String, String> {
     let mut words: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
     for event in events {
         let Event::Pod(pod) = event else { continue };
-        let job = pod.group.as_ref().expect("pods here have a group").name().to_string();
-        let names = pod.sub_group.iter().map(|sub| format!("{job}.{sub}"));
-        for name in names.chain([job.clone()]) {
+        let entry = pod.group.as_ref().expect("pods here have a group").name().to_string();
+        let names = pod.sub_group.iter().map(|sub| format!("{entry}.{sub}"));
+        for name in names.chain([entry.clone()]) {
             *words.entry(name).or_default().entry(word(pod)).or_insert(0) += 1;
         }
     }
@@ -274,19 +274,19 @@ fn in_words(events: &[Event], word: impl Fn(&PodInput) -> String) -> BTreeMap<St
     };
     words
         .into_iter()
-        .map(|(job, words)| (job, words.iter().map(text).collect::<Vec<_>>().join(", ")))
+        .map(|(entry, words)| (entry, words.iter().map(text).collect::<Vec<_>>().join(", ")))
         .collect()
 }
 
 /// A budget of `JOB NUMBER` or `* NUMBER`.
 pub fn budget(line: &str) -> Event {
-    let (job, allowed) = line.split_once(' ').expect("a budget is a job and a number");
+    let (entry, allowed) = line.split_once(' ').expect("a budget is a job and a number");
     let own = NodeRequirement {
         key: "app".into(),
         op: SelectorOp::In,
-        values: vec![job.into()],
+        values: vec![entry.into()],
     };
-    let labels = if job == "*" { Vec::new() } else { vec![own] };
+    let labels = if entry == "*" { Vec::new() } else { vec![own] };
     Event::Budget(Box::new(BudgetInput {
         namespace: "ns".into(),
         name: line.into(),
@@ -545,7 +545,7 @@ fn gpu_request(text: &str) -> GpuRequest {
 /// Options that are there or not.
 const FLAGS: [&str; 4] = ["terminating", "stuck", "backoff", "backedoff"];
 
-fn job(line: &str, age: usize) -> Vec<Event> {
+fn pod_group(line: &str, age: usize) -> Vec<Event> {
     let mut words = line.split_whitespace();
     let name = words.next().expect("a name");
     let mut group = group(name, words.next().expect("a queue"), age);
@@ -625,7 +625,7 @@ fn leave(pod: &mut PodInput, stuck: bool) {
     pod.releasing_since = Some(Time(NOW.0 - if stuck { 500_000 } else { 1000 }));
 }
 
-/// What a job's pods ask about one another.
+/// What a pod group's pods ask about one another.
 fn relations(labels: &Pairs, options: &BTreeMap<&str, &str>) -> Option<Arc<Relations>> {
     let listed = |(key, value): (&str, &str)| NodeRequirement {
         key: key.into(),

@@ -158,7 +158,7 @@ impl<'a> Outcome<'a> {
         })
     }
 
-    /// Whether these pods of one gang might as well have stayed.
+    /// Whether these pods of one pod group might as well have stayed.
     fn could_stay(&self, stay: &[&PodInput]) -> bool {
         let lost: Vec<&PodInput> = stay
             .iter()
@@ -167,18 +167,18 @@ impl<'a> Outcome<'a> {
             .collect();
         let places = self.with(stay);
         let whole = lost.first().is_none_or(|pod| {
-            let gang = pod.group.as_ref().expect("all have one");
+            let pod_group = pod.group.as_ref().expect("all have one");
             let active = places
                 .keys()
-                .filter(|uid| self.pods[*uid].group.as_ref() == Some(gang))
+                .filter(|uid| self.pods[*uid].group.as_ref() == Some(pod_group))
                 .count();
-            active as i64 >= self.minima[gang]
+            active as i64 >= self.minima[pod_group]
         });
         whole && self.fits(&places) && self.within_limits(&places, &lost)
     }
 }
 
-/// Sets of pods that go without need: single ones that move or are lost, and parts of gangs that are lost.
+/// Sets of pods that go without need: single ones that move or are lost, and parts of pod groups that are lost.
 fn needless(events: &[Event], decisions: &Decisions) -> Vec<Vec<Name>> {
     let outcome = Outcome::of(events, decisions);
     let reclaimers: BTreeSet<_> = (decisions.evict.iter())
@@ -200,14 +200,14 @@ fn needless(events: &[Event], decisions: &Decisions) -> Vec<Vec<Name>> {
             lost.entry(&eviction.group).or_default().push(pod);
         }
     }
-    for gang in lost.values() {
+    for pod_group in lost.values() {
         let part = |bits: usize| {
-            (0..gang.len())
+            (0..pod_group.len())
                 .filter(|at| bits & (1 << at) != 0)
-                .map(|at| gang[at])
+                .map(|at| pod_group[at])
                 .collect()
         };
-        sets.extend((1..1_usize << gang.len()).map(part));
+        sets.extend((1..1_usize << pod_group.len()).map(part));
     }
     sets.retain(|set| outcome.could_stay(set));
     let names = |set: &Vec<&PodInput>| set.iter().map(|pod| pod.pod.name.clone()).collect();

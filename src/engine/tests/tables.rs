@@ -23,7 +23,7 @@ fn preempt() {
 }
 
 #[test]
-fn stale_gangs() {
+fn stale_pod_groups() {
     check(include_str!("tables/stale.yaml"));
 }
 

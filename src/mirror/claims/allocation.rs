@@ -17,7 +17,7 @@ use crate::engine::decision::ClaimGrant;
 use crate::engine::input::devices::{AllocationInput, ResultInput};
 use crate::engine::input::{Name, NodeRequirement, NodeTerm, SelectorOp};
 use crate::mirror::name;
-use crate::mirror::slim::Pod;
+use crate::mirror::packed::Pod;
 
 /// An allocation as the engine knows it.
 #[must_use]

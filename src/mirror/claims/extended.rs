@@ -16,7 +16,7 @@ use crate::api::quantity::Amount;
 use crate::engine::input::Name;
 use crate::engine::input::devices::{AllocationInput, Extended, OptionInput, RequestInput};
 use crate::mirror::name;
-use crate::mirror::slim::{Container, Pod};
+use crate::mirror::packed::{Container, Pod};
 
 /// Which class stands for which resource; the newest where several would.
 pub fn names<'c>(classes: impl Iterator<Item = &'c Arc<DeviceClass>>) -> BTreeMap<String, Box<str>> {

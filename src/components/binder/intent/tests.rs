@@ -44,8 +44,8 @@ fn theirs(status: Value) -> BindRequest {
     request
 }
 
-fn care_for(request: &BindRequest, pod: Option<&Pod>) -> Care {
-    care(request, pod, true, false, &Shard::default(), |_| Some(Vec::new()))
+fn action_for(request: &BindRequest, pod: Option<&Pod>) -> BindRequestAction {
+    action(request, pod, true, false, &Shard::default(), |_| Some(Vec::new()))
 }
 
 #[test]
@@ -90,18 +90,24 @@ fn a_node_with_a_name_too_long_for_a_label_is_no_obstacle() {
 fn an_open_request_is_carried_out_whoever_made_it() {
     let waiting = pod(None, "Pending");
     for request in [ours(), theirs(json!({})), theirs(json!({"phase": "Succeeded"}))] {
-        assert!(matches!(care_for(&request, Some(&waiting)), Care::CarryOut(_)));
+        assert!(matches!(
+            action_for(&request, Some(&waiting)),
+            BindRequestAction::CarryOut(_)
+        ));
     }
 }
 
 #[test]
 fn a_request_that_has_served_goes_if_it_is_ours_and_is_marked_if_not() {
     let running = pod(Some("n1"), "Running");
-    assert_eq!(care_for(&ours(), Some(&running)), Care::Drop);
-    assert_eq!(care_for(&theirs(json!({})), Some(&running)), Care::Succeed);
+    assert_eq!(action_for(&ours(), Some(&running)), BindRequestAction::Drop);
     assert_eq!(
-        care_for(&theirs(json!({"phase": "Succeeded"})), Some(&running)),
-        Care::Leave
+        action_for(&theirs(json!({})), Some(&running)),
+        BindRequestAction::Succeed
+    );
+    assert_eq!(
+        action_for(&theirs(json!({"phase": "Succeeded"})), Some(&running)),
+        BindRequestAction::Leave
     );
 }
 
@@ -109,13 +115,22 @@ fn a_request_that_has_served_goes_if_it_is_ours_and_is_marked_if_not() {
 fn for_the_full_trail_our_requests_stay_with_their_pods_and_say_that_they_succeeded() {
     let shard = Shard::default();
     let (running, mut done) = (pod(Some("n1"), "Running"), ours());
-    assert_eq!(care(&done, Some(&running), true, true, &shard, |_| None), Care::Succeed);
-    done.status = serde_json::from_value(json!({"phase": "Succeeded"})).unwrap();
-    assert_eq!(care(&done, Some(&running), true, true, &shard, |_| None), Care::Leave);
-    assert_eq!(care(&done, None, true, true, &shard, |_| None), Care::Drop);
     assert_eq!(
-        care(&done, Some(&running), true, false, &shard, |_| None),
-        Care::Drop,
+        action(&done, Some(&running), true, true, &shard, |_| None),
+        BindRequestAction::Succeed
+    );
+    done.status = serde_json::from_value(json!({"phase": "Succeeded"})).unwrap();
+    assert_eq!(
+        action(&done, Some(&running), true, true, &shard, |_| None),
+        BindRequestAction::Leave
+    );
+    assert_eq!(
+        action(&done, None, true, true, &shard, |_| None),
+        BindRequestAction::Drop
+    );
+    assert_eq!(
+        action(&done, Some(&running), true, false, &shard, |_| None),
+        BindRequestAction::Drop,
         "the trail is not asked for any more"
     );
 }
@@ -123,9 +138,9 @@ fn for_the_full_trail_our_requests_stay_with_their_pods_and_say_that_they_succee
 #[test]
 fn a_request_whose_pod_or_node_is_gone_goes() {
     let waiting = pod(None, "Pending");
-    assert_eq!(care_for(&ours(), None), Care::Drop);
+    assert_eq!(action_for(&ours(), None), BindRequestAction::Drop);
     assert_eq!(
-        care(
+        action(
             &theirs(json!({})),
             Some(&waiting),
             false,
@@ -133,13 +148,13 @@ fn a_request_whose_pod_or_node_is_gone_goes() {
             &Shard::default(),
             |_| None
         ),
-        Care::Drop
+        BindRequestAction::Drop
     );
     let mut another = waiting;
     another.metadata.uid = Some("uid-b".to_owned());
     assert_eq!(
-        care_for(&ours(), Some(&another)),
-        Care::Drop,
+        action_for(&ours(), Some(&another)),
+        BindRequestAction::Drop,
         "a former pod of the same name"
     );
 }
@@ -149,19 +164,22 @@ fn a_failed_request_of_others_is_tried_again_while_it_has_attempts_left_and_then
     let waiting = pod(None, "Pending");
     let mut request = theirs(json!({"phase": "Failed", "failedAttempts": 1}));
     assert_eq!(
-        care_for(&request, Some(&waiting)),
-        Care::Drop,
+        action_for(&request, Some(&waiting)),
+        BindRequestAction::Drop,
         "the first failure was the last"
     );
     request.spec.backoff_limit = Some(3);
-    assert!(matches!(care_for(&request, Some(&waiting)), Care::CarryOut(_)));
+    assert!(matches!(
+        action_for(&request, Some(&waiting)),
+        BindRequestAction::CarryOut(_)
+    ));
     request.status.as_mut().unwrap().failed_attempts = Some(3);
-    assert_eq!(care_for(&request, Some(&waiting)), Care::Drop);
+    assert_eq!(action_for(&request, Some(&waiting)), BindRequestAction::Drop);
 }
 
 #[test]
 fn requests_of_other_shards_are_left_alone() {
     let mut request = theirs(json!({}));
     request.metadata.labels = Some([("kai.scheduler/node-pool".to_owned(), "other".to_owned())].into());
-    assert_eq!(care_for(&request, None), Care::Leave);
+    assert_eq!(action_for(&request, None), BindRequestAction::Leave);
 }

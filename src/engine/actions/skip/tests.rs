@@ -4,18 +4,18 @@ use crate::engine::input::{Event, PodStatus};
 use crate::engine::policy::Policy;
 use crate::engine::tests::scenario::{NOW, group, node, open_queue, pod};
 
-/// A job's pods, divided by `|`: `GPUS CPU MEMORY`; `done` for one that has finished. `needs 2:` before them: so many at least.
-fn job(engine: &mut Engine, name: &str, text: &str) {
+/// A pod group's pods, divided by `|`: `GPUS CPU MEMORY`; `done` for one that has finished. `needs 2:` before them: so many at least.
+fn pod_group(engine: &mut Engine, name: &str, text: &str) {
     let (least, pods) = match text.split_once(": ") {
         Some((least, pods)) => (least.strip_prefix("needs ").unwrap().parse().ok(), pods),
         None => (None, text),
     };
-    let mut gang = group(name, "q", 0);
-    gang.min_member = least;
-    engine.apply(Event::Group(Box::new(gang.clone())), NOW);
+    let mut pod_group = group(name, "q", 0);
+    pod_group.min_member = least;
+    engine.apply(Event::Group(Box::new(pod_group.clone())), NOW);
     for (number, text) in pods.split('|').enumerate() {
         let mut added = pod(
-            &gang,
+            &pod_group,
             number,
             text.split(' ').next().filter(|gpus| *gpus != "done").unwrap_or("0"),
         );
@@ -30,7 +30,7 @@ fn job(engine: &mut Engine, name: &str, text: &str) {
     }
 }
 
-/// Whether a job is passed over once another has failed.
+/// Whether a pod group is passed over once another has failed.
 fn skipped(failed: &str, other: &str) -> bool {
     let mut engine = Engine::new(Policy {
         actions: Vec::new(),
@@ -38,23 +38,27 @@ fn skipped(failed: &str, other: &str) -> bool {
     });
     engine.apply(Event::Node(Box::new(node("n0", "8"))), NOW);
     engine.apply(open_queue("q"), NOW);
-    job(&mut engine, "failed", failed);
-    job(&mut engine, "other", other);
+    pod_group(&mut engine, "failed", failed);
+    pod_group(&mut engine, "other", other);
     engine.cycle(NOW);
-    let gang = |name: &str| {
-        let found = engine.model.gangs.iter().find(|(_, gang)| gang.key.name() == name);
+    let pod_group = |name: &str| {
+        let found = engine
+            .model
+            .pod_groups
+            .iter()
+            .find(|(_, pod_group)| pod_group.key.name() == name);
         found.unwrap().0
     };
     let mut skips = Skips::default();
-    skips.failed(&engine.model, None, gang("failed"));
+    skips.failed(&engine.model, None, pod_group("failed"));
     assert!(
-        !skips.certain_to_fail(&engine.model, gang_queue(&engine), gang("other")),
+        !skips.certain_to_fail(&engine.model, pod_group_queue(&engine), pod_group("other")),
         "another table"
     );
-    skips.certain_to_fail(&engine.model, None, gang("other"))
+    skips.certain_to_fail(&engine.model, None, pod_group("other"))
 }
 
-fn gang_queue(engine: &Engine) -> Option<QueueId> {
+fn pod_group_queue(engine: &Engine) -> Option<QueueId> {
     engine.model.queues.iter().next().map(|(id, _)| id)
 }
 

@@ -2,14 +2,14 @@
 
 use crate::engine::input::GPU;
 use crate::engine::model::Model;
-use crate::engine::model::ids::TaskId;
+use crate::engine::model::ids::PodId;
 use crate::engine::model::resources::GPUS;
 use crate::engine::model::shape::Shape;
 
 /// GPUs that a pending pod asks for and that must be free; requests by memory count nothing.
 #[must_use]
-pub fn asked_gpus(model: &Model, task: TaskId) -> i64 {
-    needed_gpus(model, &model.shapes[model.tasks[task].shape])
+pub fn asked_gpus(model: &Model, pod: PodId) -> i64 {
+    needed_gpus(model, &model.shapes[model.pods[pod].shape])
 }
 
 /// GPUs of a node that a request must find free there. Those that a claim holds already, or may find elsewhere, need not be.

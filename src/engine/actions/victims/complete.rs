@@ -5,12 +5,12 @@
 //! are counted, and there are only so many in a cycle: in a large cluster, where sets are without number, this is an attempt, in a small one a proof.
 
 use crate::engine::actions::session::Session;
-use crate::engine::fairshare::lines::active_of;
+use crate::engine::fairshare::sorted::active_of;
 use crate::engine::model::Mark;
-use crate::engine::model::gang::Gang;
-use crate::engine::model::ids::{NodeId, TaskId};
+use crate::engine::model::ids::{NodeId, PodId};
+use crate::engine::model::pod_group::PodGroup;
 
-use super::room::{Room, freed_by, grow};
+use super::capacity::{Capacity, freed_by, grow};
 use super::search::Search;
 use super::{Batch, Candidate, node_of};
 
@@ -25,7 +25,7 @@ impl Session<'_> {
     pub fn look_through(&mut self, search: &mut Search) -> Option<(Mark, Vec<Batch>)> {
         let mut all = 0;
         while self.steps_left > 0 && self.gathered(search, all) {
-            self.spend(search.sequence.batches[all].tasks.len());
+            self.spend(search.sequence.batches[all].pods.len());
             all += 1;
         }
         let found = self
@@ -143,15 +143,15 @@ impl Session<'_> {
         false
     }
 
-    /// Evicts a set and places the gang, if that can be done.
+    /// Evicts a set and places the pod group, if that can be done.
     pub(in crate::engine) fn works(&mut self, search: &Search, set: &[usize]) -> Option<Mark> {
         if set.is_empty() || !self.leaves_gangs_whole(search, set) {
             return None;
         }
-        let gang = search.case.gang;
-        let before = self.active_used(gang);
+        let pod_group = search.case.pod_group;
+        let before = self.active_used(pod_group);
         let count = search.case.chunk.len();
-        let entry = &self.model.gangs[gang];
+        let entry = &self.model.pod_groups[pod_group];
         let runs = entry.satisfied(0, &entry.active());
         let mark = self.simulate(&search.case, search.anywhere, count, &candidate(search, set))?;
         let mark = self.complete(&search.case, before, mark)?;
@@ -162,27 +162,27 @@ impl Session<'_> {
         Some(mark)
     }
 
-    /// How many pods lose their places, or have others, once whoever can stay does. A gang that runs gets no more pods for the price of more that do not.
+    /// How many pods lose their places, or have others, once whoever can stay does. A pod group that runs gets no more pods for the price of more that do not.
     fn displaced(&mut self, mark: Mark) -> usize {
         self.spare_since(mark, true);
-        let mut changed: Vec<TaskId> = self.model.changed_since(mark).collect();
+        let mut changed: Vec<PodId> = self.model.changed_since(mark).collect();
         changed.sort_unstable();
         changed.dedup();
-        let displaced = |task: &TaskId| self.lost(*task) && self.model.tasks[*task].state.hold.is_some();
+        let displaced = |pod: &PodId| self.lost(*pod) && self.model.pods[*pod].state.hold.is_some();
         changed.into_iter().filter(displaced).count()
     }
 
-    /// No gang is left with fewer pods than it can do with, unless that is how its victims are gathered anyway.
+    /// No pod group is left with fewer pods than it can do with, unless that is how its victims are gathered anyway.
     fn leaves_gangs_whole(&self, search: &Search, set: &[usize]) -> bool {
         let batches = &search.sequence.batches;
         set.iter().all(|&at| {
-            let gang = batches[at].gang;
-            let mut of_gang = (0..at).filter(|earlier| batches[*earlier].gang == gang);
-            of_gang.all(|earlier| set.binary_search(&earlier).is_ok()) || {
-                let taken = set.iter().filter(|other| batches[**other].gang == gang);
-                let tasks: Vec<TaskId> = taken.flat_map(|other| batches[*other].tasks.iter().copied()).collect();
-                let entry: &Gang = &self.model.gangs[gang];
-                let lost = active_of(self.model, entry, &tasks);
+            let pod_group = batches[at].pod_group;
+            let mut of_pod_group = (0..at).filter(|earlier| batches[*earlier].pod_group == pod_group);
+            of_pod_group.all(|earlier| set.binary_search(&earlier).is_ok()) || {
+                let taken = set.iter().filter(|other| batches[**other].pod_group == pod_group);
+                let pods: Vec<PodId> = taken.flat_map(|other| batches[*other].pods.iter().copied()).collect();
+                let entry: &PodGroup = &self.model.pod_groups[pod_group];
+                let lost = active_of(self.model, entry, &pods);
                 let left: Vec<usize> = entry.active().iter().zip(lost).map(|(all, lost)| all - lost).collect();
                 entry.satisfied(0, &left)
             }
@@ -194,10 +194,10 @@ impl Session<'_> {
         if !self.spend(pods_of(search, set)) {
             return false;
         }
-        let mut freed: Vec<(NodeId, Room)> = Vec::new();
-        for &task in set.iter().flat_map(|at| &search.sequence.batches[*at].tasks) {
-            if let Some(node) = node_of(self.model, task) {
-                freed.push((node, freed_by(self.model, task)));
+        let mut freed: Vec<(NodeId, Capacity)> = Vec::new();
+        for &pod in set.iter().flat_map(|at| &search.sequence.batches[*at].pods) {
+            if let Some(node) = node_of(self.model, pod) {
+                freed.push((node, freed_by(self.model, pod)));
             }
         }
         freed.sort_unstable_by_key(|(node, _)| *node);
@@ -212,15 +212,15 @@ impl Session<'_> {
             let needed = search.kind_of.iter().filter(|kind| **kind == table).count() as i64;
             let gains = freed
                 .iter()
-                .map(|(node, room)| self.rooms.gain(self.model, table, *node, room));
-            self.rooms.fitting(table) + gains.sum::<i64>() >= needed
+                .map(|(node, room)| self.capacity.gain(self.model, table, *node, room));
+            self.capacity.fitting(table) + gains.sum::<i64>() >= needed
         })
     }
 }
 
 /// The victims of a set, and those that they are to make room for.
 fn pods_of(search: &Search, set: &[usize]) -> usize {
-    let victims = set.iter().map(|at| search.sequence.batches[*at].tasks.len());
+    let victims = set.iter().map(|at| search.sequence.batches[*at].pods.len());
     victims.sum::<usize>() + search.case.chunk.len()
 }
 

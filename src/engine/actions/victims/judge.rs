@@ -6,16 +6,16 @@ use smallvec::SmallVec;
 
 use crate::engine::decision::{ReasonCode, Side, Sides, Why};
 use crate::engine::fairshare::gates::{over_quota, thousandths};
-use crate::engine::fairshare::lines::{evictable, next_victims};
 use crate::engine::fairshare::min_runtime::protected_until;
 use crate::engine::fairshare::reclaim::{Bundles, Claim, Loss, legitimate, may_reclaim, parting};
+use crate::engine::fairshare::sorted::{evictable, next_victims};
 use crate::engine::fairshare::tree::schedulable_queue;
 use crate::engine::fairshare::{largest_gpu, smallest_gpu, wanted};
 use crate::engine::input::Time;
-use crate::engine::model::gang::{Member, Tasks};
-use crate::engine::model::ids::{GangId, QueueId, TaskId};
+use crate::engine::model::ids::{PodGroupId, PodId, QueueId};
+use crate::engine::model::pod::Status;
+use crate::engine::model::pod_group::{Member, PodIds};
 use crate::engine::model::resources::{Shared, add};
-use crate::engine::model::task::Status;
 use crate::engine::placement::bounds::never_fits;
 use crate::engine::policy::{ActionKind, DisruptionBudgets};
 
@@ -25,72 +25,72 @@ use crate::engine::actions::session::{Session, Verdict};
 
 impl Session<'_> {
     /// See [`may_reclaim`]; never without shares.
-    pub fn may_reclaim(&self, queue: QueueId, job: &Shared, preemptible: bool) -> bool {
-        self.rules.shares && may_reclaim(self.model, queue, job, preemptible)
+    pub fn may_reclaim(&self, queue: QueueId, entry: &Shared, preemptible: bool) -> bool {
+        self.rules.shares && may_reclaim(self.model, queue, entry, preemptible)
     }
 
-    /// Until when a gang may not trigger evictions.
+    /// Until when a pod group may not trigger evictions.
     #[must_use]
-    pub fn delayed_until(&self, gang: GangId) -> Option<Time> {
-        let input = self.model.gangs[gang].input.as_ref()?;
+    pub fn delayed_until(&self, pod_group: PodGroupId) -> Option<Time> {
+        let input = self.model.pod_groups[pod_group].input.as_ref()?;
         let delay = input.preemption_delay.filter(|delay| *delay > 0)?;
         Some(Time(
             input.created.max(input.last_eviction.unwrap_or(input.created)).0 + delay,
         ))
     }
 
-    /// Notes which gangs an action leaves out because of their preemption delay.
+    /// Notes which pod groups an action leaves out because of their preemption delay.
     pub fn note_delays(&mut self, action: ActionKind) {
-        let pending: Vec<GangId> = self.model.pending.iter().copied().collect();
-        for gang in pending {
-            let Some(input) = &self.model.gangs[gang].input else {
+        let pending: Vec<PodGroupId> = self.model.pending.iter().copied().collect();
+        for pod_group in pending {
+            let Some(input) = &self.model.pod_groups[pod_group].input else {
                 continue;
             };
-            let suits = self.lines.waiting(gang).is_some()
-                && schedulable_queue(self.model, gang).is_some()
+            let suits = self.sorted.waiting(pod_group).is_some()
+                && schedulable_queue(self.model, pod_group).is_some()
                 && (action != ActionKind::Consolidation || input.preemptible);
-            let Some(until) = self.delayed_until(gang).filter(|until| suits && *until > self.now) else {
+            let Some(until) = self.delayed_until(pod_group).filter(|until| suits && *until > self.now) else {
                 continue;
             };
             let delay = input.preemption_delay.unwrap_or(0);
             self.wait_until.insert(until);
-            if !self.note(gang).names(ReasonCode::PreemptionDelayNotElapsed) {
+            if !self.note(pod_group).names(ReasonCode::PreemptionDelayNotElapsed) {
                 let message = format!(
                     "Workload is within its preemption delay window ({}) and may not trigger evictions before {}",
                     duration(delay),
                     instant(until)
                 );
-                self.refuse(gang, ReasonCode::PreemptionDelayNotElapsed, message);
+                self.refuse(pod_group, ReasonCode::PreemptionDelayNotElapsed, message);
             }
         }
     }
 
     /// Cheap tests before a search.
-    pub fn promising(&mut self, action: ActionKind, queue: QueueId, tasks: &[TaskId], preemptible: bool) -> bool {
-        for task in tasks {
-            self.model.refresh_class(self.model.tasks[*task].class);
+    pub fn promising(&mut self, action: ActionKind, queue: QueueId, pods: &[PodId], preemptible: bool) -> bool {
+        for pod in pods {
+            self.model.refresh_class(self.model.pods[*pod].class);
         }
-        let gang = tasks.first().and_then(|task| self.model.tasks[*task].gang);
-        if gang.is_some_and(|gang| never_fits(self.model, self.policy, gang, tasks)) {
+        let pod_group = pods.first().and_then(|pod| self.model.pods[*pod].pod_group);
+        if pod_group.is_some_and(|pod_group| never_fits(self.model, self.policy, pod_group, pods)) {
             return false;
         }
         match action {
             ActionKind::Preempt => {
-                let asked = wanted(self.model, tasks, largest_gpu(self.model));
+                let asked = wanted(self.model, pods, largest_gpu(self.model));
                 preemptible || !self.rules.shares || over_quota(self.model, queue, &asked).is_none()
             }
             ActionKind::Consolidation => {
-                let asked: i64 = tasks.iter().map(|task| asked_gpus(self.model, *task)).sum();
-                self.rooms.update(self.model);
-                asked <= self.rooms.ready_sum
+                let asked: i64 = pods.iter().map(|pod| asked_gpus(self.model, *pod)).sum();
+                self.capacity.update(self.model);
+                asked <= self.capacity.ready_sum
             }
             ActionKind::Reclaim | ActionKind::Allocate | ActionKind::StaleGangEviction => true,
         }
     }
 
     /// A victim's minimum run time is not over. The cycle remembers when to look again.
-    pub fn protected(&self, victim: GangId, reclaimer: Option<QueueId>) -> bool {
-        let until = protected_until(self.model, self.policy, &self.model.gangs[victim], reclaimer);
+    pub fn protected(&self, victim: PodGroupId, reclaimer: Option<QueueId>) -> bool {
+        let until = protected_until(self.model, self.policy, &self.model.pod_groups[victim], reclaimer);
         let Some(until) = until.filter(|until| *until > self.now) else {
             return false;
         };
@@ -99,15 +99,15 @@ impl Session<'_> {
         true
     }
 
-    /// Whether a gang may be a victim, as far as what it would lose next is concerned: what was refused a moment ago is not asked for again, and what no
+    /// Whether a pod group may be a victim, as far as what it would lose next is concerned: what was refused a moment ago is not asked for again, and what no
     /// disruption budget lets go is left to those who look for victims beyond budgets.
-    pub fn may_lose(&self, victim: GangId, reach: Reach) -> bool {
+    pub fn may_lose(&self, victim: PodGroupId, reach: Reach) -> bool {
         if self.model.nothing_refused() && self.unbudgeted() {
             return reach == Reach::Within;
         }
-        let gang = &self.model.gangs[victim];
-        let tasks: Vec<TaskId> = evictable(self.model, gang).collect();
-        let next = next_victims(self.model, gang, &tasks);
+        let pod_group = &self.model.pod_groups[victim];
+        let pods: Vec<PodId> = evictable(self.model, pod_group).collect();
+        let next = next_victims(self.model, pod_group, &pods);
         if self.model.refused(next.iter().copied()) {
             return false;
         }
@@ -122,9 +122,9 @@ impl Session<'_> {
     }
 
     /// Whether disruption budgets allow that all of these are evicted.
-    pub fn within_budgets(&self, tasks: impl Iterator<Item = TaskId>) -> bool {
+    pub fn within_budgets(&self, pods: impl Iterator<Item = PodId>) -> bool {
         let model = &*self.model;
-        self.unbudgeted() || model.budgets.allow(tasks.map(|task| &*model.tasks[task].input))
+        self.unbudgeted() || model.budgets.allow(pods.map(|pod| &*model.pods[pod].input))
     }
 
     /// Whether all victims of a candidate may go that are really evicted: some may stay after all, and plans are no pods.
@@ -133,8 +133,8 @@ impl Session<'_> {
             return true;
         }
         let mut evicted = candidate.victims();
-        evicted.retain(|task| {
-            let from = self.model.tasks[*task].state.evicted_from;
+        evicted.retain(|pod| {
+            let from = self.model.pods[*pod].state.evicted_from;
             from.is_some_and(|status| status != Status::Pipelined)
         });
         if self.model.refused(evicted.iter().copied()) {
@@ -146,12 +146,12 @@ impl Session<'_> {
     }
 
     /// Whether what a candidate led to is acceptable.
-    pub fn acceptable(&self, case: &Case, pods: &[TaskId], candidate: &Candidate) -> bool {
+    pub fn acceptable(&self, case: &Case, pods: &[PodId], candidate: &Candidate) -> bool {
         if !self.may_all_go(candidate) {
             return false;
         }
         match case.action {
-            ActionKind::Consolidation => candidate.victims().into_iter().all(|task| !self.left_out(task)),
+            ActionKind::Consolidation => candidate.victims().into_iter().all(|pod| !self.left_out(pod)),
             ActionKind::Preempt => self.minimum_runtimes_kept(candidate, None),
             ActionKind::Reclaim => {
                 self.minimum_runtimes_kept(candidate, Some(case.queue)) && self.fair(case, pods, candidate)
@@ -160,57 +160,57 @@ impl Session<'_> {
         }
     }
 
-    /// A protected gang keeps its minimum: pods that stay where they are. Those that leave already do not count, nor those that this candidate takes or moves.
+    /// A protected pod group keeps its minimum: pods that stay where they are. Those that leave already do not count, nor those that this candidate takes or moves.
     fn minimum_runtimes_kept(&self, candidate: &Candidate, reclaimer: Option<QueueId>) -> bool {
-        let lost = candidate.victims().into_iter().filter(|task| self.lost(*task));
-        let pod_set = |task: TaskId| Some((self.model.tasks[task].gang?, self.model.tasks[task].member?));
-        let mut lost: SmallVec<[(GangId, Member); 4]> = lost.filter_map(pod_set).collect();
+        let lost = candidate.victims().into_iter().filter(|pod| self.lost(*pod));
+        let pod_set = |pod: PodId| Some((self.model.pods[pod].pod_group?, self.model.pods[pod].member?));
+        let mut lost: SmallVec<[(PodGroupId, Member); 4]> = lost.filter_map(pod_set).collect();
         lost.sort_unstable();
         lost.dedup();
-        lost.into_iter().all(|(gang, member)| {
-            let pods = self.model.gangs[gang].pods(member);
-            pods.is_none_or(|pods| pods.staying() >= pods.min) || !self.protected(gang, reclaimer)
+        lost.into_iter().all(|(pod_group, member)| {
+            let pods = self.model.pod_groups[pod_group].pods(member);
+            pods.is_none_or(|pods| pods.staying() >= pods.min) || !self.protected(pod_group, reclaimer)
         })
     }
 
-    /// What each gang loses that counts against the rules of reclaim, the gang that loses first before the others.
-    fn lost_by_gang(&self, candidate: &Candidate) -> impl Iterator<Item = (GangId, Tasks)> {
+    /// What each pod group loses that counts against the rules of reclaim, the pod group that loses first before the others.
+    fn lost_by_pod_group(&self, candidate: &Candidate) -> impl Iterator<Item = (PodGroupId, PodIds)> {
         let batches = &candidate.batches;
-        let mut order: SmallVec<[(GangId, usize); 2]> = (batches.iter().enumerate())
-            .map(|(at, batch)| (batch.gang, at))
+        let mut order: SmallVec<[(PodGroupId, usize); 2]> = (batches.iter().enumerate())
+            .map(|(at, batch)| (batch.pod_group, at))
             .collect();
         order.sort_unstable();
-        let counts = |task: &TaskId| !self.policy.consolidating_reclaim || self.left_out(*task);
-        let all_of = |same: &[(GangId, usize)]| -> (usize, GangId, Tasks) {
-            let tasks = same.iter().flat_map(|(_, at)| batches[*at].tasks.iter().copied());
-            (same[0].1, same[0].0, tasks.filter(counts).collect())
+        let counts = |pod: &PodId| !self.policy.consolidating_reclaim || self.left_out(*pod);
+        let all_of = |same: &[(PodGroupId, usize)]| -> (usize, PodGroupId, PodIds) {
+            let pods = same.iter().flat_map(|(_, at)| batches[*at].pods.iter().copied());
+            (same[0].1, same[0].0, pods.filter(counts).collect())
         };
-        let same_gang = |one: &(GangId, usize), other: &(GangId, usize)| one.0 == other.0;
-        let mut by_gang: SmallVec<[_; 2]> = order.chunk_by(same_gang).map(all_of).collect();
-        by_gang.sort_unstable_by_key(|(first, ..)| *first);
-        by_gang.into_iter().map(|(_, gang, tasks)| (gang, tasks))
+        let same_pod_group = |one: &(PodGroupId, usize), other: &(PodGroupId, usize)| one.0 == other.0;
+        let mut by_pod_group: SmallVec<[_; 2]> = order.chunk_by(same_pod_group).map(all_of).collect();
+        by_pod_group.sort_unstable_by_key(|(first, ..)| *first);
+        by_pod_group.into_iter().map(|(_, pod_group, pods)| (pod_group, pods))
     }
 
     /// The rules of reclaim.
-    fn fair(&self, case: &Case, pods: &[TaskId], candidate: &Candidate) -> bool {
+    fn fair(&self, case: &Case, pods: &[PodId], candidate: &Candidate) -> bool {
         let mut losses: SmallVec<[Loss; 2]> = SmallVec::new();
-        for (gang, tasks) in self.lost_by_gang(candidate) {
+        for (pod_group, pods) in self.lost_by_pod_group(candidate) {
             // All its pods have been placed again, so its queue loses nothing.
-            if tasks.is_empty() {
+            if pods.is_empty() {
                 continue;
             }
-            let Some(leaf) = self.model.gangs[gang].queue else {
+            let Some(leaf) = self.model.pod_groups[pod_group].queue else {
                 return false;
             };
             losses.push(Loss {
                 leaf,
-                bundles: self.bundles(gang, &tasks),
+                bundles: self.bundles(pod_group, &pods),
             });
         }
         let claim = Claim {
             leaf: case.queue,
-            job: wanted(self.model, pods, smallest_gpu(self.model)),
-            preemptible: self.model.gangs[case.gang]
+            entry: wanted(self.model, pods, smallest_gpu(self.model)),
+            preemptible: self.model.pod_groups[case.pod_group]
                 .input
                 .as_ref()
                 .is_some_and(|input| input.preemptible),
@@ -220,16 +220,14 @@ impl Session<'_> {
     }
 
     /// Pods beyond the minimum one by one, then all others together.
-    fn bundles(&self, gang: GangId, tasks: &[TaskId]) -> Bundles {
-        let entry = &self.model.gangs[gang];
+    fn bundles(&self, pod_group: PodGroupId, pods: &[PodId]) -> Bundles {
+        let entry = &self.model.pod_groups[pod_group];
         let mut core = [0; 3];
         let mut bundles = Bundles::new();
         for (member, set) in entry.pod_sets() {
-            let theirs = tasks
-                .iter()
-                .filter(|task| self.model.tasks[**task].member == Some(member));
-            for (at, task) in theirs.enumerate() {
-                let amount = self.held_before(*task);
+            let theirs = pods.iter().filter(|pod| self.model.pods[**pod].member == Some(member));
+            for (at, pod) in theirs.enumerate() {
+                let amount = self.held_before(*pod);
                 if at < set.min {
                     add(&mut core, &amount, 1);
                 } else {
@@ -244,8 +242,8 @@ impl Session<'_> {
     }
 
     /// What a pod counted in its queue where it was.
-    fn held_before(&self, task: TaskId) -> Shared {
-        let pod = &self.model.tasks[task];
+    fn held_before(&self, pod: PodId) -> Shared {
+        let pod = &self.model.pods[pod];
         let node = pod.state.hold.as_ref().map(|place| &self.model.nodes[place.node]);
         let shape = &self.model.shapes[pod.shape];
         node.map_or(shape.quota, |node| shape.accepted(node.gpu_memory()))
@@ -254,17 +252,17 @@ impl Session<'_> {
     /// Keeps an answer.
     pub fn keep(&mut self, answer: &Answer) {
         let case = &answer.case;
-        let for_group = self.model.gangs[case.gang].key.clone();
+        let for_group = self.model.pod_groups[case.pod_group].key.clone();
         let mut sides: Vec<(QueueId, Arc<Sides>)> = Vec::new();
         debug_assert!(self.model.changed_since(answer.mark).next().is_some());
         self.remember_taken(answer);
         for batch in &answer.victims {
-            let lost: Vec<TaskId> = batch.tasks.iter().copied().filter(|task| self.lost(*task)).collect();
+            let lost: Vec<PodId> = batch.pods.iter().copied().filter(|pod| self.lost(*pod)).collect();
             if lost.is_empty() {
                 continue;
             }
-            let told = self.sides(case, batch.gang, &mut sides);
-            for task in lost {
+            let told = self.sides(case, batch.pod_group, &mut sides);
+            for pod in lost {
                 let verdict = Verdict {
                     action: case.action,
                     for_group: Some(for_group.clone()),
@@ -276,22 +274,22 @@ impl Session<'_> {
                         }
                     },
                 };
-                self.verdicts.insert(task, verdict);
+                self.verdicts.insert(pod, verdict);
             }
-            let times = self.model.gangs[batch.gang].eviction_times();
-            self.evictions_before.entry(batch.gang).or_insert(times);
-            self.model.gangs[batch.gang].evicted(self.now);
-            self.timed.insert(batch.gang);
+            let times = self.model.pod_groups[batch.pod_group].eviction_times();
+            self.evictions_before.entry(batch.pod_group).or_insert(times);
+            self.model.pod_groups[batch.pod_group].evicted(self.now);
+            self.timed.insert(batch.pod_group);
         }
         self.commit();
     }
 
     /// The two queues between which a victim's pods change hands, as they were before.
-    fn sides(&self, case: &Case, victim: GangId, known: &mut Vec<(QueueId, Arc<Sides>)>) -> Option<Arc<Sides>> {
+    fn sides(&self, case: &Case, victim: PodGroupId, known: &mut Vec<(QueueId, Arc<Sides>)>) -> Option<Arc<Sides>> {
         if case.action != ActionKind::Reclaim {
             return None;
         }
-        let theirs = self.model.gangs[victim].queue?;
+        let theirs = self.model.pod_groups[victim].queue?;
         if let Some((_, sides)) = known.iter().find(|(queue, _)| *queue == theirs) {
             return Some(sides.clone());
         }

@@ -1,4 +1,4 @@
-//! One probe: the first victims with which the first pods of a gang find places.
+//! One probe: the first victims with which the first pods of a pod group find places.
 //!
 //! Victims are gathered one batch after the other. After each, the generator makes candidates of what was gathered; the first that works wins. Counters
 //! that change with each batch say what would fit at best, so states and candidates that cannot work are passed over, and only the others are simulated.
@@ -9,13 +9,13 @@ use smallvec::SmallVec;
 
 use crate::engine::actions::session::Session;
 use crate::engine::model::Mark;
-use crate::engine::model::gang::Tasks;
-use crate::engine::model::ids::{GangId, NodeId, TaskId};
+use crate::engine::model::ids::{NodeId, PodGroupId, PodId};
+use crate::engine::model::pod_group::PodIds;
 use crate::engine::model::resources::GPUS;
 use crate::engine::policy::VictimGenerator;
 
 use super::bounds::{asked_gpus, first_fit};
-use super::room::{Room, freed_by, grow};
+use super::capacity::{Capacity, freed_by, grow};
 use super::search::Search;
 use super::{Batch, Candidate, node_of};
 
@@ -24,32 +24,32 @@ struct Gathered {
     count: usize,
     /// Positions in the search's sequence.
     potential: SmallVec<[usize; 4]>,
-    spots: Spots,
+    node_scratch: NodeScratch,
     /// Nodes with potential victims, as they came.
     holding: SmallVec<[NodeId; 4]>,
     /// Nodes with recorded victims.
     recorded_on: SmallVec<[NodeId; 4]>,
-    /// Gangs with potential victims on several nodes.
-    wide: BTreeSet<GangId>,
+    /// Pod groups with potential victims on several nodes.
+    wide: BTreeSet<PodGroupId>,
     tests: SmallVec<[Test; 2]>,
     /// The test that every state must pass, see [`Session::passes`].
     even: Option<Test>,
     needs: SmallVec<[i64; 4]>,
     /// Classes with a selector or affinity that no node among those in question meets yet.
-    unmet: Vec<TaskId>,
+    unmet: Vec<PodId>,
 }
 
 /// What victims free on a node.
 #[derive(Clone, Debug, Default)]
-pub struct Spot {
-    recorded: Room,
-    freed: Room,
+pub struct NodeVictims {
+    recorded: Capacity,
+    freed: Capacity,
     /// Positions of the potential batches with a pod here.
     batches: Vec<usize>,
 }
 
 /// One per node; lent to a probe and handed back blank, so that a probe costs what it touches.
-pub type Spots = Vec<Spot>;
+pub type NodeScratch = Vec<NodeVictims>;
 
 /// A necessary condition: so many pods of a kind must fit.
 #[derive(Clone, Copy)]
@@ -63,29 +63,29 @@ struct Test {
 }
 
 impl Gathered {
-    fn at(&self, node: NodeId) -> &Spot {
-        &self.spots[node.at()]
+    fn at(&self, node: NodeId) -> &NodeVictims {
+        &self.node_scratch[node.at()]
     }
 
-    fn at_mut(&mut self, node: NodeId) -> &mut Spot {
-        &mut self.spots[node.at()]
+    fn at_mut(&mut self, node: NodeId) -> &mut NodeVictims {
+        &mut self.node_scratch[node.at()]
     }
 
-    fn both(&self, node: NodeId) -> Room {
+    fn both(&self, node: NodeId) -> Capacity {
         let mut both = self.at(node).recorded;
         grow(&mut both, &self.at(node).freed);
         both
     }
 
     /// Everything touched is blank again.
-    fn hand_back(mut self) -> Spots {
+    fn hand_back(mut self) -> NodeScratch {
         for node in self.holding.iter().chain(&self.recorded_on) {
-            let spot = &mut self.spots[node.at()];
+            let spot = &mut self.node_scratch[node.at()];
             spot.recorded = [0; 4];
             spot.freed = [0; 4];
             spot.batches.clear();
         }
-        self.spots
+        self.node_scratch
     }
 
     fn tests_mut(&mut self) -> impl Iterator<Item = &mut Test> {
@@ -104,7 +104,7 @@ impl Session<'_> {
     ) -> Option<(Mark, Candidate)> {
         let mut gathered = self.gathered_for(search, count, recorded);
         let found = self.gather_until(search, generator, &mut gathered, recorded);
-        *self.spots = gathered.hand_back();
+        *self.node_scratch = gathered.hand_back();
         found
     }
 
@@ -115,7 +115,7 @@ impl Session<'_> {
         gathered: &mut Gathered,
         recorded: &[Batch],
     ) -> Option<(Mark, Candidate)> {
-        let taken: BTreeSet<TaskId> = recorded.iter().flat_map(|batch| batch.tasks.iter().copied()).collect();
+        let taken: BTreeSet<PodId> = recorded.iter().flat_map(|batch| batch.pods.iter().copied()).collect();
         let mut at = 0;
         loop {
             if gathered.tests.iter().all(|test| test.with_all >= test.needed) && self.passes(gathered) {
@@ -133,7 +133,7 @@ impl Session<'_> {
                 }
                 at += 1;
                 let batch = &search.sequence.batches[at - 1];
-                if !batch.tasks.iter().any(|task| taken.contains(task)) {
+                if !batch.pods.iter().any(|pod| taken.contains(pod)) {
                     break;
                 }
             }
@@ -142,22 +142,22 @@ impl Session<'_> {
     }
 
     fn gathered_for(&mut self, search: &Search, count: usize, recorded: &[Batch]) -> Gathered {
-        let mut spots = std::mem::take(self.spots);
-        spots.resize(self.model.nodes.slots(), Spot::default());
+        let mut node_scratch = std::mem::take(self.node_scratch);
+        node_scratch.resize(self.model.nodes.slots(), NodeVictims::default());
         let of_kind = |table: usize| search.kind_of[..count].iter().filter(|kind| **kind == table).count() as i64;
         let test = |table: usize, needed: i64| Test {
             table,
             needed,
-            with_recorded: self.rooms.fitting(table),
+            with_recorded: self.capacity.fitting(table),
             with_all: 0,
         };
         let needs = search.case.chunk[..count]
             .iter()
-            .map(|task| asked_gpus(self.model, *task));
+            .map(|pod| asked_gpus(self.model, *pod));
         let mut gathered = Gathered {
             count,
             potential: SmallVec::new(),
-            spots,
+            node_scratch,
             holding: SmallVec::new(),
             recorded_on: SmallVec::new(),
             wide: BTreeSet::new(),
@@ -166,19 +166,19 @@ impl Session<'_> {
             needs: needs.collect(),
             unmet: Vec::new(),
         };
-        for &task in recorded.iter().flat_map(|batch| &batch.tasks) {
-            if let Some(node) = node_of(self.model, task) {
+        for &pod in recorded.iter().flat_map(|batch| &batch.pods) {
+            if let Some(node) = node_of(self.model, pod) {
                 if gathered.at(node).recorded == [0; 4] {
                     gathered.recorded_on.push(node);
                 }
-                grow(&mut gathered.at_mut(node).recorded, &freed_by(self.model, task));
+                grow(&mut gathered.at_mut(node).recorded, &freed_by(self.model, pod));
             }
         }
         let nodes = std::mem::take(&mut gathered.recorded_on);
         for &node in &nodes {
             let freed = gathered.at(node).recorded;
             for test in gathered.tests_mut() {
-                test.with_recorded += self.rooms.gain(self.model, test.table, node, &freed);
+                test.with_recorded += self.capacity.gain(self.model, test.table, node, &freed);
             }
         }
         gathered.recorded_on = nodes;
@@ -190,21 +190,21 @@ impl Session<'_> {
     }
 
     /// Pods whose node selector or affinity no node in question meets; one of each class.
-    fn unmet_selectors(&self, search: &Search, gathered: &Gathered) -> Vec<TaskId> {
-        let mut unmet: Vec<TaskId> = Vec::new();
-        let class = |task: TaskId| self.model.tasks[task].class;
-        for &task in &search.case.chunk[..gathered.count] {
-            let constraints = &self.model.classes[class(task)].constraints;
+    fn unmet_selectors(&self, search: &Search, gathered: &Gathered) -> Vec<PodId> {
+        let mut unmet: Vec<PodId> = Vec::new();
+        let class = |pod: PodId| self.model.pods[pod].class;
+        for &pod in &search.case.chunk[..gathered.count] {
+            let constraints = &self.model.classes[class(pod)].constraints;
             let free = constraints.selector.is_empty() && constraints.required.is_none();
-            if free || unmet.iter().any(|other| class(*other) == class(task)) {
+            if free || unmet.iter().any(|other| class(*other) == class(pod)) {
                 continue;
             }
             let mut nodes = self.model.by_name.iter();
             let in_question = |node: NodeId| {
-                search.anywhere || self.rooms.some.has(node.at()) || gathered.recorded_on.contains(&node)
+                search.anywhere || self.capacity.some.has(node.at()) || gathered.recorded_on.contains(&node)
             };
             if !nodes.any(|node| in_question(*node) && constraints.selects(&self.model.nodes[*node])) {
-                unmet.push(task);
+                unmet.push(pod);
             }
         }
         unmet
@@ -213,49 +213,51 @@ impl Session<'_> {
     fn add_batch(&self, search: &Search, gathered: &mut Gathered, at: usize) {
         let batch = &search.sequence.batches[at];
         gathered.potential.push(at);
-        for &task in &batch.tasks {
-            let Some(node) = node_of(self.model, task) else {
+        for &pod in &batch.pods {
+            let Some(node) = node_of(self.model, pod) else {
                 continue;
             };
             if gathered.at(node).batches.is_empty() {
                 gathered.holding.push(node);
-                let selects = |task: &TaskId| {
-                    let class = self.model.tasks[*task].class;
+                let selects = |pod: &PodId| {
+                    let class = self.model.pods[*pod].class;
                     self.model.classes[class].constraints.selects(&self.model.nodes[node])
                 };
-                gathered.unmet.retain(|task| !selects(task));
+                gathered.unmet.retain(|pod| !selects(pod));
             }
             if gathered.at(node).batches.last() != Some(&at) {
                 gathered.at_mut(node).batches.push(at);
             }
             let before = gathered.both(node);
-            grow(&mut gathered.at_mut(node).freed, &freed_by(self.model, task));
+            grow(&mut gathered.at_mut(node).freed, &freed_by(self.model, pod));
             let after = gathered.both(node);
             for test in gathered.tests.iter_mut().chain(&mut gathered.even) {
-                let gain = |freed| self.rooms.gain(self.model, test.table, node, freed);
+                let gain = |freed| self.capacity.gain(self.model, test.table, node, freed);
                 test.with_all += gain(&after) - gain(&before);
             }
         }
         let mut nodes = search.sequence.batches[at]
-            .tasks
+            .pods
             .iter()
-            .map(|task| node_of(self.model, *task));
+            .map(|pod| node_of(self.model, *pod));
         let first = nodes.next().flatten();
-        if nodes.any(|node| node != first) || self.spread_over_nodes(search, gathered, batch.gang) {
-            gathered.wide.insert(batch.gang);
+        if nodes.any(|node| node != first) || self.spread_over_nodes(search, gathered, batch.pod_group) {
+            gathered.wide.insert(batch.pod_group);
         }
     }
 
-    /// A gang with several batches may have them on several nodes.
-    fn spread_over_nodes(&self, search: &Search, gathered: &Gathered, gang: GangId) -> bool {
-        let gangs_tasks = &self.model.gangs[gang].tasks;
-        if gangs_tasks.len() == 1 {
+    /// A pod group with several batches may have them on several nodes.
+    fn spread_over_nodes(&self, search: &Search, gathered: &Gathered, pod_group: PodGroupId) -> bool {
+        let pods_of_group = &self.model.pod_groups[pod_group].pods;
+        if pods_of_group.len() == 1 {
             return false;
         }
         let theirs = gathered.potential.iter().map(|at| &search.sequence.batches[*at]);
-        let mut tasks = theirs.filter(|batch| batch.gang == gang).flat_map(|batch| &batch.tasks);
-        let first = tasks.next().and_then(|task| node_of(self.model, *task));
-        tasks.any(|task| node_of(self.model, *task) != first)
+        let mut pods = theirs
+            .filter(|batch| batch.pod_group == pod_group)
+            .flat_map(|batch| &batch.pods);
+        let first = pods.next().and_then(|pod| node_of(self.model, *pod));
+        pods.any(|pod| node_of(self.model, *pod) != first)
     }
 
     /// Whether the pods could find room with all victims so far gone, if only GPUs and node affinity counted.
@@ -267,12 +269,12 @@ impl Session<'_> {
             return test.with_all >= test.needed;
         }
         gathered.needs.iter().all(|need| *need <= 0) || {
-            let free = |node: &NodeId| self.rooms.of(*node)[GPUS] + gathered.both(*node)[GPUS];
+            let free = |node: &NodeId| self.capacity.of(*node)[GPUS] + gathered.both(*node)[GPUS];
             first_fit(&gathered.needs, self.model.by_name.iter().map(free).collect())
         }
     }
 
-    /// Candidates that empty one node of the victims gathered, each gang whole.
+    /// Candidates that empty one node of the victims gathered, each pod group whole.
     fn empty_one_node(
         &mut self,
         search: &mut Search,
@@ -288,9 +290,9 @@ impl Session<'_> {
             };
             return self.attempt(search, gathered.count, candidate);
         };
-        let gang = search.sequence.batches[last].gang;
-        let tasks = &self.model.gangs[gang].tasks;
-        let mut nodes: SmallVec<[NodeId; 4]> = tasks.iter().filter_map(|task| node_of(self.model, *task)).collect();
+        let pod_group = search.sequence.batches[last].pod_group;
+        let pods = &self.model.pod_groups[pod_group].pods;
+        let mut nodes: SmallVec<[NodeId; 4]> = pods.iter().filter_map(|pod| node_of(self.model, *pod)).collect();
         if nodes.len() > 1 {
             nodes.sort_by_key(|node| self.model.nodes[*node].rank);
             nodes.dedup();
@@ -300,19 +302,20 @@ impl Session<'_> {
             if here.is_empty() {
                 continue;
             }
-            let mut gangs: SmallVec<[GangId; 8]> = SmallVec::with_capacity(here.len());
+            let mut pod_groups: SmallVec<[PodGroupId; 8]> = SmallVec::with_capacity(here.len());
             for &at in here {
-                let gang = search.sequence.batches[at].gang;
-                if !gangs.contains(&gang) {
-                    gangs.push(gang);
+                let pod_group = search.sequence.batches[at].pod_group;
+                if !pod_groups.contains(&pod_group) {
+                    pod_groups.push(pod_group);
                 }
             }
-            let all_here = gathered.wide.is_empty() || gangs.iter().all(|gang| !gathered.wide.contains(gang));
+            let all_here =
+                gathered.wide.is_empty() || pod_groups.iter().all(|pod_group| !gathered.wide.contains(pod_group));
             if all_here && !self.enough_on(gathered, &[node]) {
                 continue;
             }
             let potential = if all_here { &**here } else { &*gathered.potential };
-            let candidate = whole_gangs(search, potential, recorded, &gangs);
+            let candidate = whole_pod_groups(search, potential, recorded, &pod_groups);
             if let Some(found) = self.attempt(search, gathered.count, candidate) {
                 return Some(found);
             }
@@ -323,7 +326,7 @@ impl Session<'_> {
     /// What would fit with the recorded victims gone, and all others on these nodes.
     fn enough_on(&self, gathered: &Gathered, nodes: &[NodeId]) -> bool {
         gathered.tests.iter().all(|test| {
-            let gain = |room: &Room, node: NodeId| self.rooms.gain(self.model, test.table, node, room);
+            let gain = |room: &Capacity, node: NodeId| self.capacity.gain(self.model, test.table, node, room);
             let more = nodes
                 .iter()
                 .map(|&node| gain(&gathered.both(node), node) - gain(&gathered.at(node).recorded, node));
@@ -344,13 +347,17 @@ impl Session<'_> {
             };
             return self.attempt(search, gathered.count, candidate);
         }
-        let free = |node: NodeId| self.rooms.of(node)[GPUS] + gathered.at(node).recorded[GPUS];
+        let free = |node: NodeId| self.capacity.of(node)[GPUS] + gathered.at(node).recorded[GPUS];
         let capacity = |node: NodeId| free(node) + gathered.at(node).freed[GPUS];
-        let open = |node: NodeId| search.anywhere || self.rooms.some.has(node.at());
+        let open = |node: NodeId| search.anywhere || self.capacity.some.has(node.at());
         let everything = if search.anywhere {
-            self.model.by_name.iter().map(|node| self.rooms.of(*node)[GPUS]).sum()
+            self.model
+                .by_name
+                .iter()
+                .map(|node| self.capacity.of(*node)[GPUS])
+                .sum()
         } else {
-            self.rooms.sum
+            self.capacity.sum
         };
         let counted = |node: &NodeId| open(*node) || gathered.at(*node).recorded != [0; 4];
         let by_recorded = gathered.recorded_on.iter().map(|node| {
@@ -411,25 +418,25 @@ impl Session<'_> {
     }
 }
 
-/// All victims of some gangs gathered so far, one batch per gang, and the recorded ones of others.
-fn whole_gangs(search: &Search, potential: &[usize], recorded: &[Batch], gangs: &[GangId]) -> Candidate {
-    let others = recorded.iter().filter(|batch| !gangs.contains(&batch.gang));
+/// All victims of some pod groups gathered so far, one batch per pod group, and the recorded ones of others.
+fn whole_pod_groups(search: &Search, potential: &[usize], recorded: &[Batch], pod_groups: &[PodGroupId]) -> Candidate {
+    let others = recorded.iter().filter(|batch| !pod_groups.contains(&batch.pod_group));
     let mut batches: Vec<Batch> = others.cloned().collect();
     let potential = potential.iter().map(|at| &search.sequence.batches[*at]);
-    let mut found: SmallVec<[(GangId, Tasks); 2]> = SmallVec::with_capacity(gangs.len());
-    for batch in potential.filter(|batch| gangs.contains(&batch.gang)) {
-        match found.iter_mut().find(|(gang, _)| *gang == batch.gang) {
-            Some((_, tasks)) => tasks.extend_from_slice(&batch.tasks),
-            None => found.push((batch.gang, batch.tasks.clone())),
+    let mut found: SmallVec<[(PodGroupId, PodIds); 2]> = SmallVec::with_capacity(pod_groups.len());
+    for batch in potential.filter(|batch| pod_groups.contains(&batch.pod_group)) {
+        match found.iter_mut().find(|(pod_group, _)| *pod_group == batch.pod_group) {
+            Some((_, pods)) => pods.extend_from_slice(&batch.pods),
+            None => found.push((batch.pod_group, batch.pods.clone())),
         }
     }
-    for (gang, potential) in found {
+    for (pod_group, potential) in found {
         let known = recorded
             .iter()
-            .filter(|batch| batch.gang == gang)
-            .flat_map(|batch| &batch.tasks);
-        let tasks = known.copied().chain(potential).collect();
-        batches.push(Batch { gang, tasks });
+            .filter(|batch| batch.pod_group == pod_group)
+            .flat_map(|batch| &batch.pods);
+        let pods = known.copied().chain(potential).collect();
+        batches.push(Batch { pod_group, pods });
     }
     Candidate { batches }
 }

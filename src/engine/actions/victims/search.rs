@@ -3,19 +3,19 @@
 use smallvec::SmallVec;
 
 use crate::engine::actions::session::Session;
-use crate::engine::fairshare::lines::{active_of, evictable, next_victims, requests};
 use crate::engine::fairshare::min_runtime::elastic;
 use crate::engine::fairshare::order::Rules;
 use crate::engine::fairshare::reclaim::{may_donate, most_taken};
-use crate::engine::fairshare::tree::{Job, JobTree, Pick, Purpose, View};
+use crate::engine::fairshare::sorted::{active_of, evictable, next_victims, requests};
+use crate::engine::fairshare::tree::{OrderEntry, OrderTree, Pick, Purpose, View};
 use crate::engine::fairshare::{smallest_gpu, wanted};
 use crate::engine::model::Model;
-use crate::engine::model::gang::Tasks;
-use crate::engine::model::ids::{GangId, QueueId};
+use crate::engine::model::ids::{PodGroupId, QueueId};
+use crate::engine::model::pod_group::PodIds;
 use crate::engine::model::resources::{GPUS, Shared};
 use crate::engine::policy::ActionKind;
 
-use super::room::Kind;
+use super::capacity::Kind;
 use super::{Batch, Case, Reach, Tried};
 
 /// A search for one preemptor.
@@ -36,29 +36,32 @@ pub struct Search {
     pub even: Option<usize>,
 }
 
-/// Victims from the worst on: worst queue, worst job in it, what that job can best do without. Gathered as far as somebody asked.
+/// Victims from the worst on: worst queue, worst pod group in it, what that pod group can best do without. Gathered as far as somebody asked.
 pub struct Sequence {
     /// Victims so far.
     pub batches: Vec<Batch>,
-    rest: JobTree,
+    rest: OrderTree,
     reach: Reach,
     /// The queues from which they are taken, by position.
     donors: Vec<bool>,
     most: usize,
-    gangs: Vec<GangId>,
+    pod_groups: Vec<PodGroupId>,
 }
 
 impl Session<'_> {
     /// Prepares a search; `None` if there is no victim at all, or if no set of victims can do.
     pub fn begin(&mut self, case: Case) -> Option<Search> {
         let Case {
-            action, gang, queue, ..
+            action,
+            pod_group,
+            queue,
+            ..
         } = case;
         let chunk = &case.chunk;
-        let job = wanted(self.model, chunk, smallest_gpu(self.model));
-        let donors = self.donors(action, queue, &job);
-        self.rooms.update(self.model);
-        if action == ActionKind::Reclaim && self.beyond_reach(&case, &job, &donors) {
+        let entry = wanted(self.model, chunk, smallest_gpu(self.model));
+        let donors = self.donors(action, queue, &entry);
+        self.capacity.update(self.model);
+        if action == ActionKind::Reclaim && self.beyond_reach(&case, &entry, &donors) {
             return None;
         }
         let sequence = self.sequence(&case, donors)?;
@@ -66,23 +69,23 @@ impl Session<'_> {
         let mut kind_of = SmallVec::with_capacity(chunk.len());
         let mut anywhere = false;
         let mut sizes: SmallVec<[i64; 2]> = SmallVec::new();
-        for &task in chunk {
-            let pod = &self.model.tasks[task];
+        for &pod in chunk {
+            let pod = &self.model.pods[pod];
             let (class, shape) = (pod.class, pod.shape);
             self.model.refresh_class(class);
-            let table = self.rooms.table(self.model, Kind::Pods(class, shape));
+            let table = self.capacity.table(self.model, Kind::Pods(class, shape));
             if !kinds.contains(&table) {
                 kinds.push(table);
                 sizes.push(self.model.shapes[shape].quota[GPUS]);
             }
             kind_of.push(table);
         }
-        for task in &self.model.gangs[gang].tasks {
-            anywhere |= self.model.shapes[self.model.tasks[*task].shape].cpu_only;
+        for pod in &self.model.pod_groups[pod_group].pods {
+            anywhere |= self.model.shapes[self.model.pods[*pod].shape].cpu_only;
         }
         sizes.dedup();
         let even = match *sizes {
-            [size] if size > 0 => Some(self.rooms.table(self.model, Kind::Gpus(size))),
+            [size] if size > 0 => Some(self.capacity.table(self.model, Kind::Gpus(size))),
             _ => None,
         };
         Some(Search {
@@ -98,23 +101,23 @@ impl Session<'_> {
 
     /// No victims that the rules of reclaim allow would free as many GPUs as the pods need.
     fn beyond_reach(&self, case: &Case, claim: &Shared, donors: &[bool]) -> bool {
-        let lacking = wanted(self.model, &case.chunk, None)[GPUS] - self.rooms.sum;
+        let lacking = wanted(self.model, &case.chunk, None)[GPUS] - self.capacity.sum;
         if lacking <= 0 {
             return false;
         }
         let donates = |queue: QueueId| donors.get(queue.at()).copied().unwrap_or(false);
-        most_taken(self.model, self.lines, case.queue, claim, donates).is_some_and(|most| most < lacking)
+        most_taken(self.model, self.sorted, case.queue, claim, donates).is_some_and(|most| most < lacking)
     }
 
     /// The queues from which victims may be taken, by position.
-    fn donors(&self, action: ActionKind, queue: QueueId, job: &Shared) -> Vec<bool> {
+    fn donors(&self, action: ActionKind, queue: QueueId, entry: &Shared) -> Vec<bool> {
         let mut donors = vec![false; self.model.queues.slots()];
-        for (theirs, line) in self.lines.queues() {
+        for (theirs, line) in self.sorted.queues() {
             donors[theirs.at()] = !line.victims.is_empty()
                 && match action {
                     ActionKind::Consolidation => true,
                     ActionKind::Preempt => theirs == queue,
-                    ActionKind::Reclaim => theirs != queue && may_donate(self.model, queue, theirs, job),
+                    ActionKind::Reclaim => theirs != queue && may_donate(self.model, queue, theirs, entry),
                     ActionKind::Allocate | ActionKind::StaleGangEviction => false,
                 };
         }
@@ -129,23 +132,23 @@ impl Session<'_> {
         };
         let mut sequence = Sequence {
             batches: Vec::new(),
-            rest: JobTree::new(self.rules, Purpose::Rob),
+            rest: OrderTree::new(self.rules, Purpose::Victims),
             reach: Reach::Within,
             donors,
             most,
-            gangs: Vec::new(),
+            pod_groups: Vec::new(),
         };
         self.line_up_victims(case, &mut sequence, Reach::Within);
         self.next_batch(case, &mut sequence).then_some(sequence)
     }
 
-    /// Starts the lines from which victims are taken.
+    /// Starts the tree from which victims are taken.
     fn line_up_victims(&self, case: &Case, sequence: &mut Sequence, reach: Reach) {
         let pick = |victim| self.pick_victim(case, victim, reach);
         sequence.reach = reach;
-        sequence.rest = JobTree::new(self.rules, Purpose::Rob);
+        sequence.rest = OrderTree::new(self.rules, Purpose::Victims);
         let donors = &sequence.donors;
-        sequence.rest.add_lines(self.view(&pick), |theirs| donors[theirs.at()]);
+        sequence.rest.add_queues(self.view(&pick), |theirs| donors[theirs.at()]);
     }
 
     /// Gathers the next victims: those beyond disruption budgets after all others, if at all. False if there are none left.
@@ -164,17 +167,22 @@ impl Session<'_> {
         sequence.step(self.view(&pick), self.rules)
     }
 
-    /// Whether a gang in a donor's line may be a victim.
-    fn pick_victim(&self, case: &Case, victim: GangId, reach: Reach) -> Pick {
-        let (action, preemptor, queue) = (case.action, case.gang, case.queue);
+    /// Whether a pod group of a donor queue may be a victim.
+    fn pick_victim(&self, case: &Case, victim: PodGroupId, reach: Reach) -> Pick {
+        let (action, preemptor, queue) = (case.action, case.pod_group, case.queue);
         if victim == preemptor {
             return Pick::Pass;
         }
-        let priority = |gang: GangId| self.model.gangs[gang].input.as_ref().map_or(0, |input| input.priority);
-        let unprotected = |reclaimer| elastic(&self.model.gangs[victim]) || !self.protected(victim, reclaimer);
+        let priority = |pod_group: PodGroupId| {
+            self.model.pod_groups[pod_group]
+                .input
+                .as_ref()
+                .map_or(0, |input| input.priority)
+        };
+        let unprotected = |reclaimer| elastic(&self.model.pod_groups[victim]) || !self.protected(victim, reclaimer);
         let takes = match action {
             ActionKind::Preempt if priority(victim) >= priority(preemptor) => {
-                // The line is ordered by priority: whoever follows has no less.
+                // Victims are in order of priority: those that follow have no less.
                 return if self.rules.priority { Pick::End } else { Pick::Pass };
             }
             ActionKind::Preempt => unprotected(None),
@@ -204,26 +212,26 @@ impl Sequence {
     fn step(&mut self, view: View, rules: Rules) -> bool {
         let model = view.model;
         loop {
-            let Some(job) = self.rest.pop(view) else { return false };
-            let gang = &model.gangs[job.gang];
-            if job.tasks.is_none() {
-                if self.gangs.len() >= self.most {
+            let Some(entry) = self.rest.pop(view) else { return false };
+            let pod_group = &model.pod_groups[entry.pod_group];
+            if entry.pods.is_none() {
+                if self.pod_groups.len() >= self.most {
                     continue;
                 }
                 if self.most < usize::MAX {
-                    self.gangs.push(job.gang);
+                    self.pod_groups.push(entry.pod_group);
                 }
             }
-            let tasks = job.tasks.unwrap_or_else(|| evictable(model, gang).collect());
-            let chunk = next_victims(model, gang, &tasks);
-            if chunk.len() < tasks.len() {
-                let left: Tasks = tasks.iter().copied().filter(|task| !chunk.contains(task)).collect();
-                self.rest.push(view, victim_job(model, rules, job.gang, left));
+            let pods = entry.pods.unwrap_or_else(|| evictable(model, pod_group).collect());
+            let chunk = next_victims(model, pod_group, &pods);
+            if chunk.len() < pods.len() {
+                let left: PodIds = pods.iter().copied().filter(|pod| !chunk.contains(pod)).collect();
+                self.rest.push(view, victim_job(model, rules, entry.pod_group, left));
             }
             if !chunk.is_empty() {
                 self.batches.push(Batch {
-                    gang: job.gang,
-                    tasks: chunk,
+                    pod_group: entry.pod_group,
+                    pods: chunk,
                 });
                 return true;
             }
@@ -231,13 +239,13 @@ impl Sequence {
     }
 }
 
-fn victim_job(model: &Model, rules: Rules, gang: GangId, tasks: Tasks) -> Job {
-    let entry = &model.gangs[gang];
-    let stage = entry.stage(&active_of(model, entry, &tasks));
-    Job {
-        order: rules.job(entry, stage),
-        gang,
-        amount: requests(model, &next_victims(model, entry, &tasks)),
-        tasks: Some(tasks),
+fn victim_job(model: &Model, rules: Rules, pod_group: PodGroupId, pods: PodIds) -> OrderEntry {
+    let entry = &model.pod_groups[pod_group];
+    let stage = entry.stage(&active_of(model, entry, &pods));
+    OrderEntry {
+        order: rules.pod_group(entry, stage),
+        pod_group,
+        amount: requests(model, &next_victims(model, entry, &pods)),
+        pods: Some(pods),
     }
 }

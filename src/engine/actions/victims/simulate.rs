@@ -1,18 +1,18 @@
-//! Trying a candidate: its victims are evicted, then the preemptor and the victims are placed in the real order of queues and jobs. Who outranks the
+//! Trying a candidate: its victims are evicted, then the preemptor and the victims are placed in the real order of queues and pod groups. Who outranks the
 //! preemptor gets its place back first.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 
-use crate::engine::fairshare::lines::Line;
 use crate::engine::fairshare::order::{Contender, compare_queues};
-use crate::engine::fairshare::tree::{Job, JobTree, Pick, Purpose, schedulable_queue};
+use crate::engine::fairshare::sorted::QueuePodGroups;
+use crate::engine::fairshare::tree::{OrderEntry, OrderTree, Pick, Purpose, schedulable_queue};
 use crate::engine::fairshare::{smallest_gpu, wanted};
 use crate::engine::model::Mark;
 use crate::engine::model::class::NodeSet;
-use crate::engine::model::gang::{Stage, Tasks};
-use crate::engine::model::ids::{GangId, QueueId, TaskId};
-use crate::engine::model::task::Status;
+use crate::engine::model::ids::{PodGroupId, PodId, QueueId};
+use crate::engine::model::pod::Status;
+use crate::engine::model::pod_group::{PodIds, Stage};
 
 use super::{Candidate, Case, node_of};
 use crate::engine::actions::place::Mode;
@@ -30,15 +30,15 @@ impl Session<'_> {
                 all
             })
         } else {
-            self.rooms.some.clone()
+            self.capacity.some.clone()
         };
-        let mut victims: Vec<GangId> = Vec::new();
-        for task in candidate.in_order() {
-            if let Some(node) = node_of(self.model, task) {
+        let mut victims: Vec<PodGroupId> = Vec::new();
+        for pod in candidate.in_order() {
+            if let Some(node) = node_of(self.model, pod) {
                 nodes.add(node.at());
             }
-            victims.extend(self.model.tasks[task].gang);
-            self.model.evict(task);
+            victims.extend(self.model.pods[pod].pod_group);
+            self.model.evict(pod);
         }
         victims.sort_unstable();
         victims.dedup();
@@ -53,49 +53,54 @@ impl Session<'_> {
         None
     }
 
-    /// Places the preemptor and the victims in the order of queues and jobs. All others who wait are not placed, but their claims decide which queue is
+    /// Places the preemptor and the victims in the order of queues and pod groups. All others who wait are not placed, but their claims decide which queue is
     /// next. False if the preemptor finds no place.
-    fn place_in_order(&mut self, case: &Case, pods: &[TaskId], victims: &[GangId], nodes: &NodeSet) -> bool {
-        let mut jobs: Vec<(QueueId, Job)> = Vec::with_capacity(victims.len() + 1);
-        for &gang in victims {
-            if let Some(queue) = schedulable_queue(self.model, gang) {
-                jobs.push((queue, self.victim_in_line(gang)));
+    fn place_in_order(&mut self, case: &Case, pods: &[PodId], victims: &[PodGroupId], nodes: &NodeSet) -> bool {
+        let mut pod_groups: Vec<(QueueId, OrderEntry)> = Vec::with_capacity(victims.len() + 1);
+        for &pod_group in victims {
+            if let Some(queue) = schedulable_queue(self.model, pod_group) {
+                pod_groups.push((queue, self.victim_in_line(pod_group)));
             }
         }
-        jobs.push((case.queue, self.preemptor_in_line(case, pods)));
-        jobs.sort_by(|left, right| (left.0, &left.1.order).cmp(&(right.0, &right.1.order)));
+        pod_groups.push((case.queue, self.preemptor_in_line(case, pods)));
+        pod_groups.sort_by(|left, right| (left.0, &left.1.order).cmp(&(right.0, &right.1.order)));
         let mut placed = false;
-        let mut jobs = VecDeque::from(jobs);
-        let mut contested = if self.put_first(case, &mut jobs) {
+        let mut pod_groups = VecDeque::from(pod_groups);
+        let mut contested = if self.put_first(case, &mut pod_groups) {
             None
         } else {
-            self.contested(&jobs, victims, case.gang)
+            self.contested(&pod_groups, victims, case.pod_group)
         };
-        let others = |gang: GangId| {
-            let takes_part = gang == case.gang || victims.binary_search(&gang).is_ok();
+        let others = |pod_group: PodGroupId| {
+            let takes_part = pod_group == case.pod_group || victims.binary_search(&pod_group).is_ok();
             if takes_part { Pick::Pass } else { Pick::Take }
         };
-        while !jobs.is_empty() {
-            let several = jobs.front().map(|(queue, _)| *queue) != jobs.back().map(|(queue, _)| *queue);
+        while !pod_groups.is_empty() {
+            let several = pod_groups.front().map(|(queue, _)| *queue) != pod_groups.back().map(|(queue, _)| *queue);
             let next = match &mut contested {
-                // Among jobs of one queue their own order decides.
+                // Among pod groups of one queue their own order decides.
                 Some(tree) if several => {
-                    let Some(job) = tree.pop(self.view(&others)) else { break };
-                    let Some(at) = jobs.iter().position(|(_, other)| other.gang == job.gang) else {
+                    let Some(entry) = tree.pop(self.view(&others)) else {
+                        break;
+                    };
+                    let Some(at) = pod_groups
+                        .iter()
+                        .position(|(_, other)| other.pod_group == entry.pod_group)
+                    else {
                         continue;
                     };
-                    jobs.remove(at)
+                    pod_groups.remove(at)
                 }
-                Some(_) | None => jobs.pop_front(),
+                Some(_) | None => pod_groups.pop_front(),
             };
             let Some((_, next)) = next else { break };
-            let own = next.gang == case.gang;
-            let tasks = if own {
+            let own = next.pod_group == case.pod_group;
+            let pods = if own {
                 pods
             } else {
-                next.tasks.as_deref().unwrap_or_default()
+                next.pods.as_deref().unwrap_or_default()
             };
-            let done = self.place(next.gang, tasks, Mode::Simulate(nodes));
+            let done = self.place(next.pod_group, pods, Mode::Simulate(nodes));
             if own && !done {
                 return false;
             }
@@ -104,97 +109,105 @@ impl Session<'_> {
         placed
     }
 
-    /// Puts the preemptor first, if its turn is plain to see: it heads its line, and its queue goes before the only other one, next to it in the tree.
-    fn put_first(&self, case: &Case, jobs: &mut VecDeque<(QueueId, Job)>) -> bool {
-        let Some(at) = jobs.iter().position(|(_, job)| job.gang == case.gang) else {
+    /// Puts the preemptor first where that takes no tree: it is the first of its queue, and its queue goes before the only other one, its sibling.
+    fn put_first(&self, case: &Case, pod_groups: &mut VecDeque<(QueueId, OrderEntry)>) -> bool {
+        let Some(at) = pod_groups
+            .iter()
+            .position(|(_, entry)| entry.pod_group == case.pod_group)
+        else {
             return false;
         };
-        let mut others = jobs.iter().filter(|(queue, _)| *queue != case.queue);
+        let mut others = pod_groups.iter().filter(|(queue, _)| *queue != case.queue);
         let Some((other, head)) = others.next() else {
             return false;
         };
         let alone = others.all(|(queue, _)| queue == other)
-            && jobs.iter().filter(|(queue, _)| *queue == case.queue).count() == 1;
-        let line = |queue: QueueId| self.lines.of(queue);
+            && pod_groups.iter().filter(|(queue, _)| *queue == case.queue).count() == 1;
+        let line = |queue: QueueId| self.sorted.of(queue);
         let quiet = line(*other).is_none_or(|line| line.waiting.is_empty());
-        let own = &jobs[at].1;
-        let ahead = |line: &Line| {
+        let own = &pod_groups[at].1;
+        let ahead = |line: &QueuePodGroups| {
             let first = line.waiting.first_key_value();
-            first.is_some_and(|(order, standing)| standing.gang != case.gang && *order < own.order)
+            first.is_some_and(|(order, standing)| standing.pod_group != case.pod_group && *order < own.order)
         };
         let heads = line(case.queue).is_none_or(|line| !ahead(line));
         let siblings = self.model.queues[case.queue].parent == self.model.queues[*other].parent;
         if !(alone && quiet && heads && siblings && self.rules.shares) {
             return false;
         }
-        let contender = |queue: QueueId, job: &Job| Contender {
+        let contender = |queue: QueueId, entry: &OrderEntry| Contender {
             queue,
-            job: job.amount,
+            entry: entry.amount,
             victims: [0; 3],
         };
         let order = compare_queues(self.model, &contender(case.queue, own), &contender(*other, head));
         if order == Ordering::Less
-            && let Some(own) = jobs.remove(at)
+            && let Some(own) = pod_groups.remove(at)
         {
-            jobs.push_front(own);
+            pod_groups.push_front(own);
             return true;
         }
         false
     }
 
-    /// The tree in which jobs of different queues take turns; `None` if all are of one queue. Queues at the top below which nobody takes part change
+    /// The tree in which pod groups of different queues take turns; `None` if all are of one queue. Queues at the top below which nobody takes part change
     /// nobody's turn.
-    fn contested(&self, jobs: &VecDeque<(QueueId, Job)>, victims: &[GangId], preemptor: GangId) -> Option<JobTree> {
-        let (first, last) = (jobs.front()?.0, jobs.back()?.0);
+    fn contested(
+        &self,
+        pod_groups: &VecDeque<(QueueId, OrderEntry)>,
+        victims: &[PodGroupId],
+        preemptor: PodGroupId,
+    ) -> Option<OrderTree> {
+        let (first, last) = (pod_groups.front()?.0, pod_groups.back()?.0);
         if first == last {
             return None;
         }
         let top = |queue: QueueId| self.model.path_up(queue).last();
-        let mut tops: Vec<_> = jobs.iter().map(|(queue, _)| top(*queue)).collect();
+        let mut tops: Vec<_> = pod_groups.iter().map(|(queue, _)| top(*queue)).collect();
         tops.dedup();
-        let pick = |gang: GangId| {
-            let takes_part = gang == preemptor || victims.binary_search(&gang).is_ok();
+        let pick = |pod_group: PodGroupId| {
+            let takes_part = pod_group == preemptor || victims.binary_search(&pod_group).is_ok();
             if takes_part { Pick::Pass } else { Pick::Take }
         };
         let view = self.view(&pick);
-        let mut tree = JobTree::new(self.rules, Purpose::Serve).skimming();
-        tree.add_lines(view, |queue| tops.contains(&top(queue)));
-        for (_, job) in jobs {
-            tree.push(view, job.clone());
+        let mut tree = OrderTree::new(self.rules, Purpose::Pending).skimming();
+        tree.add_queues(view, |queue| tops.contains(&top(queue)));
+        for (_, entry) in pod_groups {
+            tree.push(view, entry.clone());
         }
         Some(tree)
     }
 
-    fn victim_in_line(&self, gang: GangId) -> Job {
-        let tasks = self.evicted_chunk(gang);
-        let entry = &self.model.gangs[gang];
-        Job {
-            order: self.rules.job(entry, entry.stage(&entry.active())),
-            gang,
-            amount: wanted(self.model, &tasks, smallest_gpu(self.model)),
-            tasks: Some(tasks),
+    fn victim_in_line(&self, pod_group: PodGroupId) -> OrderEntry {
+        let pods = self.evicted_chunk(pod_group);
+        let entry = &self.model.pod_groups[pod_group];
+        OrderEntry {
+            order: self.rules.pod_group(entry, entry.stage(&entry.active())),
+            pod_group,
+            amount: wanted(self.model, &pods, smallest_gpu(self.model)),
+            pods: Some(pods),
         }
     }
 
-    fn preemptor_in_line(&self, case: &Case, pods: &[TaskId]) -> Job {
-        let stage = self.partial_stage(case.gang, pods);
-        Job {
-            order: self.rules.job(&self.model.gangs[case.gang], stage),
-            gang: case.gang,
+    fn preemptor_in_line(&self, case: &Case, pods: &[PodId]) -> OrderEntry {
+        let stage = self.partial_stage(case.pod_group, pods);
+        OrderEntry {
+            order: self.rules.pod_group(&self.model.pod_groups[case.pod_group], stage),
+            pod_group: case.pod_group,
             amount: wanted(self.model, pods, smallest_gpu(self.model)),
-            tasks: None,
+            pods: None,
         }
     }
 
     /// What a victim gets back at most: its next pods, the evicted ones first.
-    pub(in crate::engine) fn evicted_chunk(&self, gang: GangId) -> Tasks {
-        let entry = &self.model.gangs[gang];
-        let take = |member, most: usize| -> Tasks {
-            let pods = entry.pods(member).map(|pods| &*pods.tasks).unwrap_or_default();
+    pub(in crate::engine) fn evicted_chunk(&self, pod_group: PodGroupId) -> PodIds {
+        let entry = &self.model.pod_groups[pod_group];
+        let take = |member, most: usize| -> PodIds {
+            let pods = entry.pods(member).map(|pods| &*pods.pods).unwrap_or_default();
             let wanting = |evicted: bool| {
-                pods.iter().copied().filter(move |task| {
-                    self.model.wants_place(*task, self.now)
-                        && self.model.tasks[*task].state.evicted_from.is_some() == evicted
+                pods.iter().copied().filter(move |pod| {
+                    self.model.wants_place(*pod, self.now)
+                        && self.model.pods[*pod].state.evicted_from.is_some() == evicted
                 })
             };
             wanting(true).chain(wanting(false)).take(most).collect()
@@ -202,14 +215,14 @@ impl Session<'_> {
         entry.chunk(&entry.active(), &take)
     }
 
-    /// How far a gang is that consists of its active pods and some of the waiting ones.
-    pub(in crate::engine) fn partial_stage(&self, gang: GangId, pods: &[TaskId]) -> Stage {
-        let entry = &self.model.gangs[gang];
+    /// How far a pod group is that consists of its active pods and some of the waiting ones.
+    pub(in crate::engine) fn partial_stage(&self, pod_group: PodGroupId, pods: &[PodId]) -> Stage {
+        let entry = &self.model.pod_groups[pod_group];
         let mut stage = Stage::Exact;
         for (member, set) in entry.pod_sets() {
             let more = pods
                 .iter()
-                .filter(|task| self.model.tasks[**task].member == Some(member))
+                .filter(|pod| self.model.pods[**pod].member == Some(member))
                 .count();
             let active = set.active();
             if active < set.min.min(active + more) {
@@ -224,7 +237,7 @@ impl Session<'_> {
 
     /// A victim that lost its place without another.
     #[must_use]
-    pub fn left_out(&self, task: TaskId) -> bool {
-        self.model.tasks[task].state.status == Status::Releasing
+    pub fn left_out(&self, pod: PodId) -> bool {
+        self.model.pods[pod].state.status == Status::Releasing
     }
 }

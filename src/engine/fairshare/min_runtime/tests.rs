@@ -1,8 +1,8 @@
 use super::protected_until;
 use crate::engine::Engine;
 use crate::engine::input::{Event, Time};
-use crate::engine::model::gang::Gang;
 use crate::engine::model::ids::QueueId;
+use crate::engine::model::pod_group::PodGroup;
 use crate::engine::policy::{MinRuntime, Policy, ResolveMethod};
 use crate::engine::tests::group;
 use crate::engine::tests::scenario::queue;
@@ -20,7 +20,7 @@ const DEPARTMENTS: &[&str] = &[
     "leaf 0 in bare",
 ];
 
-/// For how many seconds a job in one queue is safe from another queue, or from preemption.
+/// For how many seconds a pod group in one queue is safe from another queue, or from preemption.
 fn safe_for(queues: &[&str], victim: &str, from: Option<&str>, resolve: ResolveMethod) -> i64 {
     let mut policy = Policy::default();
     policy.plugins.min_runtime = Some(MinRuntime {
@@ -42,9 +42,9 @@ fn safe_for(queues: &[&str], victim: &str, from: Option<&str>, resolve: ResolveM
     };
     let mut input = group("victim", victim, 0);
     input.last_start = Some(Time(0));
-    let mut gang = Gang::unknown(input.key.clone());
-    (gang.input, gang.queue) = (Some(Box::new(input)), Some(id(victim)));
-    let until = protected_until(&engine.model, &engine.policy, &gang, from.map(&id));
+    let mut pod_group = PodGroup::unknown(input.key.clone());
+    (pod_group.input, pod_group.queue) = (Some(Box::new(input)), Some(id(victim)));
+    let until = protected_until(&engine.model, &engine.policy, &pod_group, from.map(&id));
     until.expect("it has started").0 / 1000
 }
 

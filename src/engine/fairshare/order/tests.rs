@@ -5,7 +5,7 @@ use crate::engine::tests::holdings::{amounts, holdings};
 
 #[test]
 fn which_of_two_queues_is_served_first() {
-    /// (left, its job, right, its job, whether the left one goes first)
+    /// (left, its pod group, right, its pod group, whether the left one goes first)
     type Row = (&'static str, &'static str, &'static str, &'static str, bool);
     let rows: &[Row] = &[
         ("2/99/20", "0", "2/2/0", "0", false),
@@ -21,9 +21,9 @@ fn which_of_two_queues_is_served_first() {
     ];
     for (left, left_job, right, right_job, first) in rows {
         let (engine, id) = holdings(&[&format!("l {left}"), &format!("r {right}")]);
-        let contender = |name, job| Contender {
+        let contender = |name, entry| Contender {
             queue: id(name),
-            job: amounts(job),
+            entry: amounts(entry),
             victims: [0; 3],
         };
         let (left_one, right_one) = (contender("l", left_job), contender("r", right_job));

@@ -3,7 +3,7 @@ use crate::engine::tests::holdings::{amounts, holdings};
 
 #[test]
 fn who_may_reclaim_at_all() {
-    /// (fair share, allocated, job, preemptible, quota, held by non-preemptible work, verdict)
+    /// (fair share, allocated, pod group, preemptible, quota, held by non-preemptible work, verdict)
     type Row = (
         &'static str,
         &'static str,
@@ -66,11 +66,11 @@ fn who_may_reclaim_at_all() {
         ("0,0,0.5", "0,0,0", "0,0,0.4", true, "0,0,0", "0,0,0", true),
         ("0,0,0.5", "0,0,0", "0,0,0.525", true, "0,0,0", "0,0,0", false),
     ];
-    for (fair, held, job, preemptible, quota, non_preemptible, verdict) in rows {
+    for (fair, held, entry, preemptible, quota, non_preemptible, verdict) in rows {
         let (mut engine, id) = holdings(&[&format!("q {quota}/{fair}/{held}")]);
         engine.model.queues[id("q")].non_preemptible = amounts(non_preemptible);
-        let may = may_reclaim(&engine.model, id("q"), &amounts(job), *preemptible);
-        assert_eq!(may, *verdict, "{fair} fair, {held} held, {job} asked");
+        let may = may_reclaim(&engine.model, id("q"), &amounts(entry), *preemptible);
+        assert_eq!(may, *verdict, "{fair} fair, {held} held, {entry} asked");
     }
 }
 
@@ -87,17 +87,17 @@ fn who_may_donate() {
         ("4/4/0", "9,9,2/9,9,4/1,1,3", "2", true),
         ("4/4/0", "9,9,-1/9,9,4/1,1,3", "2", true),
     ];
-    for (ours, theirs, job, verdict) in rows {
+    for (ours, theirs, entry, verdict) in rows {
         let (engine, id) = holdings(&[&format!("r {ours}"), &format!("v {theirs}")]);
-        let may = may_donate(&engine.model, id("r"), id("v"), &amounts(job));
+        let may = may_donate(&engine.model, id("r"), id("v"), &amounts(entry));
         assert_eq!(may, verdict, "{ours} from {theirs}");
     }
 }
 
-/// Whether a preemptible job may take bundles, `QUEUE BUNDLE…`, from others.
+/// Whether a preemptible pod group may take bundles, `QUEUE BUNDLE…`, from others.
 fn judged(tree: &[&str], claim: (&str, &str, bool), losses: &[&str]) -> bool {
     let (mut engine, id) = holdings(tree);
-    let (leaf, job, preemptible) = claim;
+    let (leaf, entry, preemptible) = claim;
     for queue in tree.iter().filter(|line| line.contains(" held")) {
         let held = queue.rsplit('=').next().expect("held=GPUs");
         let name = queue.split(['<', ' ']).next().expect("a name");
@@ -114,7 +114,7 @@ fn judged(tree: &[&str], claim: (&str, &str, bool), losses: &[&str]) -> bool {
         .collect();
     let claim = Claim {
         leaf: id(leaf),
-        job: amounts(job),
+        entry: amounts(entry),
         preemptible,
         multiplier: 1_000_000,
     };
@@ -226,7 +226,7 @@ fn a_donor_is_over_its_share_or_over_its_quota_below_that_of_the_reclaimer() {
     ] {
         assert_eq!(over_share(donor), verdict, "{donor}");
     }
-    // The job asks for 2, the fair shares are large, so the quotas decide.
+    // The pod group asks for 2, the fair shares are large, so the quotas decide.
     let over_quota = |ours: &str, donor: &str| {
         let tree = [&*format!("r {ours}"), &*format!("v {donor}")];
         judged(&tree, ("r", "2", true), &["v 1"])

@@ -7,7 +7,7 @@ use crate::engine::input::devices::{AllocationInput, ClaimInput, PodClaims};
 
 use super::super::Model;
 use super::super::claims::{Grants, Used};
-use super::super::ids::{ClaimId, TaskId};
+use super::super::ids::{ClaimId, PodId};
 
 impl Model {
     /// Devices changed hands, or others are on offer.
@@ -23,22 +23,22 @@ impl Model {
             return;
         }
         let users = known.map_or_else(Vec::new, |id| self.devices.claims[id].users.clone());
-        let placed = |model: &Self, task: TaskId| model.tasks[task].state.hold.is_some();
-        let users: Vec<TaskId> = users.into_iter().filter(|task| placed(self, *task)).collect();
-        for &task in &users {
-            self.account(task, -1);
+        let placed = |model: &Self, pod: PodId| model.pods[pod].state.hold.is_some();
+        let users: Vec<PodId> = users.into_iter().filter(|pod| placed(self, *pod)).collect();
+        for &pod in &users {
+            self.account(pod, -1);
         }
         let id = self.devices.set_claim(key, input);
-        for &task in &users {
-            let mut hold = self.tasks[task].state.hold.take().expect("only those with a place");
-            let claims = self.tasks[task].input.claims.clone();
+        for &pod in &users {
+            let mut hold = self.pods[pod].state.hold.take().expect("only those with a place");
+            let claims = self.pods[pod].input.claims.clone();
             let held = hold.extras().devices.clone();
             let devices = claims.and_then(|claims| self.grants_of(&claims, held));
             hold.change(|extras| extras.devices = devices);
-            self.tasks[task].state.hold = Some(hold);
-            self.account(task, 1);
-            if let Some(gang) = self.tasks[task].gang {
-                self.gang_changed(gang);
+            self.pods[pod].state.hold = Some(hold);
+            self.account(pod, 1);
+            if let Some(pod_group) = self.pods[pod].pod_group {
+                self.pod_group_changed(pod_group);
             }
         }
         self.look_for_waiting(id);
@@ -46,9 +46,9 @@ impl Model {
     }
 
     /// A pod names claims.
-    pub(super) fn join_claims(&mut self, task: TaskId, claims: &PodClaims) {
+    pub(super) fn join_claims(&mut self, pod: PodId, claims: &PodClaims) {
         for key in keys(claims) {
-            self.devices.join(key, task);
+            self.devices.join(key, pod);
             if let Some(id) = self.devices.claims.find(key) {
                 self.look_for_waiting(id);
             }
@@ -57,9 +57,9 @@ impl Model {
     }
 
     /// A pod that named claims is gone.
-    pub(super) fn leave_claims(&mut self, task: TaskId, claims: &PodClaims) {
+    pub(super) fn leave_claims(&mut self, pod: PodId, claims: &PodClaims) {
         for key in keys(claims) {
-            self.devices.leave(key, task);
+            self.devices.leave(key, pod);
             if let Some(id) = self.devices.claims.find(key) {
                 self.look_for_waiting(id);
             }
@@ -73,11 +73,7 @@ impl Model {
         let Some(input) = &claim.input else {
             return self.devices.set_awaited(id, false);
         };
-        let alive = |uid: &Name| {
-            self.tasks
-                .id(uid)
-                .is_some_and(|task| self.tasks[task].state.status.alive())
-        };
+        let alive = |uid: &Name| self.pods.id(uid).is_some_and(|pod| self.pods[pod].state.status.alive());
         let awaited = input.foreign || (claim.shown.is_some() && input.reserved.iter().any(alive));
         self.devices.set_awaited(id, awaited);
     }

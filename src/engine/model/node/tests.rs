@@ -1,7 +1,7 @@
 use super::{Node, Weight};
 use crate::api::limits;
 use crate::engine::input::{Amounts, GPU, GpuKind, GpuRequest, WHOLE};
-use crate::engine::model::ids::TaskId;
+use crate::engine::model::ids::PodId;
 use crate::engine::model::resources::{CPU, GPUS, PODS, ResourceNames, Resources};
 use crate::engine::model::shape::Shape;
 use crate::engine::tests::node;
@@ -47,11 +47,11 @@ fn a_shared_gpu_is_released_only_as_a_whole() {
     let mut node = one_gpu();
     let group = node.group(&"g".into());
     let (a, b, c) = (half(1000, 5), half(1000, 2), half(500, 5));
-    node.account(TaskId::of(1), (&a, &a.vector), &[group], false, Weight::Leaving, 1);
+    node.account(PodId::of(1), (&a, &a.vector), &[group], false, Weight::Leaving, 1);
     assert_eq!(books(&node), (0, 1, 7000), "its only user leaves");
-    node.account(TaskId::of(2), (&b, &b.vector), &[group], false, Weight::Staying, 1);
+    node.account(PodId::of(2), (&b, &b.vector), &[group], false, Weight::Staying, 1);
     assert_eq!(books(&node), (0, 0, 6000), "somebody stays");
-    node.account(TaskId::of(3), (&c, &c.vector), &[group], false, Weight::Planned, 1);
+    node.account(PodId::of(3), (&c, &c.vector), &[group], false, Weight::Planned, 1);
     assert_eq!(books(&node), (0, 0, 6000));
     let gpu = &node.groups[group as usize];
     assert_eq!(
@@ -63,7 +63,7 @@ fn a_shared_gpu_is_released_only_as_a_whole() {
         (2, &b, Weight::Staying),
         (1, &a, Weight::Leaving),
     ] {
-        node.account(TaskId::of(id), (shape, &shape.vector), &[group], false, weight, -1);
+        node.account(PodId::of(id), (shape, &shape.vector), &[group], false, weight, -1);
     }
     assert_eq!(books(&node), (1, 0, 8000));
 }
@@ -73,8 +73,8 @@ fn a_plan_takes_the_gpu_that_is_being_released() {
     let mut node = one_gpu();
     let (old, new) = (node.group(&"old".into()), node.group(&"new".into()));
     let (a, b) = (half(1000, 5), half(500, 5));
-    node.account(TaskId::of(1), (&a, &a.vector), &[old], false, Weight::Leaving, 1);
-    node.account(TaskId::of(2), (&b, &b.vector), &[new], false, Weight::Planned, 1);
+    node.account(PodId::of(1), (&a, &a.vector), &[old], false, Weight::Leaving, 1);
+    node.account(PodId::of(2), (&b, &b.vector), &[new], false, Weight::Planned, 1);
     assert_eq!(books(&node), (0, 0, 7000));
 }
 
@@ -93,7 +93,7 @@ fn a_reservation_pod_takes_no_gpu_itself() {
         ..GpuRequest::default()
     };
     let shape = Shape::new(&request, &gpu, &mut ResourceNames::default());
-    node.account(TaskId::of(1), (&shape, &shape.vector), &[], true, Weight::Staying, 1);
+    node.account(PodId::of(1), (&shape, &shape.vector), &[], true, Weight::Staying, 1);
     assert_eq!(books(&node), (1, 0, 7000));
     assert_eq!(node.idle.get(PODS), 109);
 }
@@ -104,7 +104,7 @@ fn groups_that_nobody_uses_make_room_for_others() {
     let shape = half(1, 1);
     let user = |node: &mut Node, group, sign| {
         node.account(
-            TaskId::of(1),
+            PodId::of(1),
             (&shape, &shape.vector),
             &[group],
             false,
@@ -114,7 +114,7 @@ fn groups_that_nobody_uses_make_room_for_others() {
     };
     let kept = node.group_of_bound(&"kept".into()).unwrap();
     node.account(
-        TaskId::of(0),
+        PodId::of(0),
         (&shape, &shape.vector),
         &[kept],
         false,
@@ -149,8 +149,8 @@ fn no_more_groups_are_kept_than_a_node_can_have() {
     let shape = half(1, 1);
     for number in 0..limits::GPU_GROUPS_PER_NODE {
         let group = node.group_of_bound(&format!("g{number}").into()).unwrap();
-        let task = TaskId::of(number);
-        node.account(task, (&shape, &shape.vector), &[group], false, Weight::Staying, 1);
+        let pod = PodId::of(number);
+        node.account(pod, (&shape, &shape.vector), &[group], false, Weight::Staying, 1);
     }
     assert_eq!(node.group_of_bound(&"one more".into()), None);
     assert!(

@@ -9,7 +9,7 @@ use crate::engine::input::devices::{
 };
 use crate::engine::input::{Event, Name, NumaInput, NumaPolicy, PodNuma, ZoneInput};
 use crate::engine::model::claims::Used;
-use crate::engine::model::task::{Extras, Place, Status};
+use crate::engine::model::pod::{Extras, Place, Status};
 use crate::engine::placement::neighbours::tests::{made, model_of, random_pod};
 use crate::engine::placement::numa;
 use crate::engine::policy::{ActionKind, DEVICE_LOCALITY, NodePlacement, Strategy as Way};
@@ -54,12 +54,12 @@ proptest! {
         let policy = Policy::default();
         let scorers = Scorers::of(&policy);
         let closed = RefCell::default();
-        let pending = model.tasks.iter().filter(|(_, task)| task.state.status == Status::Pending);
-        let mut pending: Vec<TaskId> = pending.map(|(id, _)| id).collect();
+        let pending = model.pods.iter().filter(|(_, task)| task.state.status == Status::Pending);
+        let mut pending: Vec<PodId> = pending.map(|(id, _)| id).collect();
         pending.sort_by_key(|task| order[task.at() % order.len()]);
         let start = model.mark();
         for (task, take_back) in pending.into_iter().zip(taken_back) {
-            let class = model.tasks[task].class;
+            let class = model.pods[task].class;
             model.refresh_class(class);
             let spreading = Spreading::of(&model, task);
             let context = Context {
@@ -209,16 +209,16 @@ proptest! {
         engine.cycle(NOW);
         let model = &mut engine.model;
         let scorers = Scorers::of(&policy);
-        let tasks: Vec<TaskId> = model.tasks.ids().collect();
+        let tasks: Vec<PodId> = model.pods.ids().collect();
         for task in tasks {
-            let class = model.tasks[task].class;
+            let class = model.pods[task].class;
             model.refresh_class(class);
             let context = Context { policy: &policy, scorers: &scorers, scope: Scope::default(), spreading: None, closed: None };
             let mut work = Work::default();
             let found = best_node(model, context, task, &mut work);
             prop_assert_eq!(found, scan(model, context, task, &mut work));
             let Some(node) = found else { continue };
-            let zones = match model.tasks[task].input.numa.as_ref().map(|pod| numa::fit(&model.nodes[node], pod, true)) {
+            let zones = match model.pods[task].input.numa.as_ref().map(|pod| numa::fit(&model.nodes[node], pod, true)) {
                 Some(numa::Fit::Zones(zones)) => zones,
                 _ => Vec::new(),
             };

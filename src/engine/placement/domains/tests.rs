@@ -5,7 +5,7 @@ use crate::engine::policy::Policy;
 use crate::engine::tests::scenario::{NOW, group, node, pod};
 
 /// A cluster of one rack per line of nodes (GPUs each), and pending pods.
-fn cluster(racks: &[&[&str]], running: &[(&str, &str, &str)], pending: &[PodInput]) -> (Model, Vec<TaskId>) {
+fn cluster(racks: &[&[&str]], running: &[(&str, &str, &str)], pending: &[PodInput]) -> (Model, Vec<PodId>) {
     let mut engine = Engine::new(Policy {
         actions: Vec::new(),
         ..Policy::default()
@@ -38,13 +38,13 @@ fn cluster(racks: &[&[&str]], running: &[(&str, &str, &str)], pending: &[PodInpu
     }
     engine.cycle(NOW);
     let model = engine.model;
-    let mut tasks: Vec<TaskId> = model
-        .tasks
+    let mut tasks: Vec<PodId> = model
+        .pods
         .iter()
         .filter(|(_, task)| task.input.node.is_none())
         .map(|(id, _)| id)
         .collect();
-    tasks.sort_by_key(|task| model.tasks[*task].input.pod.uid.clone());
+    tasks.sort_by_key(|task| model.pods[*task].input.pod.uid.clone());
     (model, tasks)
 }
 

@@ -122,15 +122,10 @@ pub fn model_of(nodes: &[(&str, &str)], running: &[(&str, &str, &str)], waiting:
 }
 
 /// The same with one that waits.
-fn cluster(nodes: &[(&str, &str)], running: &[(&str, &str, &str)], waiting: PodInput) -> (Model, TaskId) {
+fn cluster(nodes: &[(&str, &str)], running: &[(&str, &str, &str)], waiting: PodInput) -> (Model, PodId) {
     let uid = waiting.pod.uid.clone();
     let model = model_of(nodes, running, vec![waiting]);
-    let task = model
-        .tasks
-        .iter()
-        .find(|(_, task)| task.input.pod.uid == uid)
-        .unwrap()
-        .0;
+    let task = model.pods.iter().find(|(_, task)| task.input.pod.uid == uid).unwrap().0;
     (model, task)
 }
 
@@ -577,16 +572,16 @@ fn selects(selector: &PodSelector, pod: &PodInput) -> bool {
 }
 
 /// What kube-scheduler's rules say, looking at every pod.
-fn reference(model: &Model, task: TaskId, node: NodeId) -> Option<Clash> {
+fn reference(model: &Model, task: PodId, node: NodeId) -> Option<Clash> {
     let label = |id: NodeId, key: &Name| model.nodes[id].label(key);
     let together = |other: NodeId, key: &Name| label(node, key).is_some() && label(node, key) == label(other, key);
     let placed: Vec<(NodeId, &PodInput)> = model
-        .tasks
+        .pods
         .iter()
         .filter(|(id, _)| *id != task)
         .filter_map(|(_, other)| Some((other.state.hold.as_ref()?.node, &*other.input)))
         .collect();
-    let pod = &model.tasks[task].input;
+    let pod = &model.pods[task].input;
     let none = Relations::default();
     let own = pod.relations.as_deref().unwrap_or(&none);
     let matching: Vec<_> = placed
@@ -623,8 +618,8 @@ fn reference(model: &Model, task: TaskId, node: NodeId) -> Option<Clash> {
 }
 
 /// What its rules say of spreading, looking at every node and every pod.
-fn reference_spread(model: &Model, task: TaskId, node: NodeId) -> Option<Clash> {
-    let waiting = &model.tasks[task];
+fn reference_spread(model: &Model, task: PodId, node: NodeId) -> Option<Clash> {
+    let waiting = &model.pods[task];
     let constraints = &model.classes[waiting.class].constraints;
     let own = waiting.input.relations.as_deref()?;
     let label = |id: NodeId, key: &Name| model.nodes[id].label(key).cloned();
@@ -636,7 +631,7 @@ fn reference_spread(model: &Model, task: TaskId, node: NodeId) -> Option<Clash> 
         };
         let mut at_value = BTreeMap::new();
         for id in model.by_name.iter().filter(counts) {
-            let there = model.tasks.iter().filter(|(other, pod)| {
+            let there = model.pods.iter().filter(|(other, pod)| {
                 let here = pod.state.hold.as_ref().is_some_and(|place| place.node == *id);
                 *other != task && here && !pod.state.leaving && selects(&one.pods, &pod.input)
             });
@@ -688,7 +683,7 @@ fn a_pod_that_says_twice_whom_it_avoids_does_not_shun_itself() {
     let running = [("n0", "app=a", "apart app by zone;apart app by zone")];
     let (model, _) = cluster(&[("n0", "zone=a")], &running, made(99, "", ""));
     let mine = model
-        .tasks
+        .pods
         .iter()
         .find(|(_, other)| other.state.hold.is_some())
         .unwrap()
@@ -706,7 +701,7 @@ proptest! {
         let nodes = [("n0", "zone=a rack=1"), ("n1", "zone=a rack=2"), ("n2", "zone=b rack=1"), ("n3", "rack=2"), ("n4", "zone=b")];
         let running: Vec<(&str, &str, &str)> = pods.iter().map(|(on, labels, text)| (names[*on], *labels, text.as_str())).collect();
         let (model, task) = cluster(&nodes, &running, made(99, waiting.1, &waiting.2));
-        for task in model.tasks.ids().collect::<Vec<_>>() {
+        for task in model.pods.ids().collect::<Vec<_>>() {
             let spreading = Spreading::of(&model, task);
             for &id in &model.by_name {
                 let found = spreading.as_ref().and_then(|spreading| spreading.clash(&model, id));
@@ -718,7 +713,7 @@ proptest! {
             prop_assert_eq!(clash(&model, task, id), reference(&model, task, id), "{}", model.nodes[id].name);
         }
         // A pod that runs judges its own place as if it were not there.
-        let mine = model.tasks.iter().find(|(_, other)| other.state.hold.is_some()).unwrap().0;
+        let mine = model.pods.iter().find(|(_, other)| other.state.hold.is_some()).unwrap().0;
         for &id in &model.by_name {
             prop_assert_eq!(clash(&model, mine, id), reference(&model, mine, id), "itself on {}", model.nodes[id].name);
         }

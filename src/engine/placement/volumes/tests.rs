@@ -193,8 +193,8 @@ fn verdicts(case: &Case, booked: bool) -> String {
     engine.cycle(NOW);
     let model = &engine.model;
     assert!(model.broken_rules().is_empty(), "{:?}", model.broken_rules());
-    let waits = |task: &TaskId| model.tasks[*task].input.node.is_none();
-    let task = model.tasks.ids().find(waits).unwrap();
+    let waits = |task: &PodId| model.pods[*task].input.node.is_none();
+    let task = model.pods.ids().find(waits).unwrap();
     let letter = |id: NodeId| match fit(model, task, id, false, booked) {
         Ok(_) if fit(model, task, id, true, booked).is_ok() => '.',
         Ok(_) => ',',

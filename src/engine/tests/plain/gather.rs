@@ -1,36 +1,36 @@
-//! Gathering victims from the worst on: worst queue, worst job in it, what that job can best do without.
+//! Gathering victims from the worst on: worst queue, worst pod group in it, what that pod group can best do without.
 
 use std::collections::BTreeSet;
 
-use crate::engine::fairshare::lines::{active_of, requests};
 use crate::engine::fairshare::order::Rules;
+use crate::engine::fairshare::sorted::{active_of, requests};
 use crate::engine::model::Model;
 use crate::engine::model::class::NodeSet;
-use crate::engine::model::gang::{Gang, Tasks};
-use crate::engine::model::ids::{GangId, NodeId, TaskId};
+use crate::engine::model::ids::{NodeId, PodGroupId, PodId};
+use crate::engine::model::pod_group::{PodGroup, PodIds};
 use crate::engine::model::resources::GPUS;
 
 use super::Search;
-use super::tree::{Job, JobTree};
+use super::tree::{OrderEntry, OrderTree};
 use crate::engine::actions::session::Session;
 use crate::engine::actions::victims::bounds::{asked_gpus, first_fit};
-use crate::engine::actions::victims::room::free_gpus;
+use crate::engine::actions::victims::capacity::free_gpus;
 use crate::engine::actions::victims::{Batch, node_of};
 use crate::engine::fairshare::tree::Purpose;
 
 /// Victims so far, and those still to come.
 pub struct Gathering {
     /// Pods to place.
-    pub pods: Vec<TaskId>,
+    pub pods: Vec<PodId>,
     /// Victims that earlier probes needed.
     pub recorded: Vec<Batch>,
     /// Victims gathered since.
     pub potential: Vec<Batch>,
     rules: Rules,
-    taken: BTreeSet<TaskId>,
-    rest: JobTree,
+    taken: BTreeSet<PodId>,
+    rest: OrderTree,
     /// Who is gathered after them.
-    beyond: Vec<GangId>,
+    beyond: Vec<PodGroupId>,
     /// Free GPUs per node position, with all victims so far gone.
     capacity: Vec<i64>,
     needs: Vec<i64>,
@@ -48,9 +48,9 @@ impl Session<'_> {
         for &id in &self.model.by_name {
             capacity[id.at()] = free_gpus(&self.model.nodes[id], self.model);
         }
-        let needs: Vec<i64> = pods.iter().map(|task| asked_gpus(self.model, *task)).collect();
+        let needs: Vec<i64> = pods.iter().map(|pod| asked_gpus(self.model, *pod)).collect();
         let mut gathering = Gathering {
-            taken: recorded.iter().flat_map(|batch| batch.tasks.iter().copied()).collect(),
+            taken: recorded.iter().flat_map(|batch| batch.pods.iter().copied()).collect(),
             pods,
             recorded: recorded.to_vec(),
             potential: Vec::new(),
@@ -70,44 +70,44 @@ impl Session<'_> {
     }
 }
 
-/// These gangs, to be robbed.
-fn lined_up(model: &Model, rules: Rules, gangs: &[GangId]) -> JobTree {
-    let mut tree = JobTree::new(rules, Purpose::Rob);
-    for &gang in gangs {
-        let tasks = model.gangs[gang].tasks.iter().copied();
-        let tasks: Tasks = tasks.filter(|task| evictable(model, *task)).collect();
-        if !tasks.is_empty() {
-            tree.push(model, victim_job(model, rules, gang, tasks));
+/// These pod groups, to be robbed.
+fn lined_up(model: &Model, rules: Rules, pod_groups: &[PodGroupId]) -> OrderTree {
+    let mut tree = OrderTree::new(rules, Purpose::Victims);
+    for &pod_group in pod_groups {
+        let pods = model.pod_groups[pod_group].pods.iter().copied();
+        let pods: PodIds = pods.filter(|pod| evictable(model, *pod)).collect();
+        if !pods.is_empty() {
+            tree.push(model, victim_job(model, rules, pod_group, pods));
         }
     }
     tree
 }
 
 /// A pod that eviction would remove from somewhere.
-fn evictable(model: &Model, task: TaskId) -> bool {
-    let task = &model.tasks[task];
-    task.member.is_some() && task.state.status.active_allocated()
+fn evictable(model: &Model, pod: PodId) -> bool {
+    let pod = &model.pods[pod];
+    pod.member.is_some() && pod.state.status.active_allocated()
 }
 
-fn victim_job(model: &Model, rules: Rules, gang: GangId, tasks: Tasks) -> Job {
-    let entry = &model.gangs[gang];
-    let stage = entry.stage(&active_of(model, entry, &tasks));
-    Job {
-        order: rules.job(entry, stage),
-        gang,
-        amount: requests(model, &next_chunk(model, entry, &tasks)),
-        tasks: Some(tasks),
+fn victim_job(model: &Model, rules: Rules, pod_group: PodGroupId, pods: PodIds) -> OrderEntry {
+    let entry = &model.pod_groups[pod_group];
+    let stage = entry.stage(&active_of(model, entry, &pods));
+    OrderEntry {
+        order: rules.pod_group(entry, stage),
+        pod_group,
+        amount: requests(model, &next_chunk(model, entry, &pods)),
+        pods: Some(pods),
     }
 }
 
-/// What a gang of which these pods are left can best do without.
-fn next_chunk(model: &Model, gang: &Gang, tasks: &[TaskId]) -> Tasks {
-    let remaining: BTreeSet<TaskId> = tasks.iter().copied().collect();
-    let pods_of = |member| -> Tasks {
-        let pods = gang.pods(member).map(|pods| &*pods.tasks).unwrap_or_default();
-        pods.iter().copied().filter(|task| remaining.contains(task)).collect()
+/// What a pod group of which these pods are left can best do without.
+fn next_chunk(model: &Model, pod_group: &PodGroup, pods: &[PodId]) -> PodIds {
+    let remaining: BTreeSet<PodId> = pods.iter().copied().collect();
+    let pods_of = |member| -> PodIds {
+        let pods = pod_group.pods(member).map(|pods| &*pods.pods).unwrap_or_default();
+        pods.iter().copied().filter(|pod| remaining.contains(pod)).collect()
     };
-    gang.evict_chunk(&active_of(model, gang, tasks), &pods_of)
+    pod_group.evict_chunk(&active_of(model, pod_group, pods), &pods_of)
 }
 
 impl Gathering {
@@ -120,13 +120,13 @@ impl Gathering {
 
     /// Counts a batch as gone.
     fn free(&mut self, model: &Model, batch: &Batch) {
-        for &task in &batch.tasks {
-            let Some(node) = node_of(model, task) else { continue };
+        for &pod in &batch.pods {
+            let Some(node) = node_of(model, pod) else { continue };
             self.nodes.add(node.at());
             let size = self.needs[0];
             let capacity = &mut self.capacity[node.at()];
             let before = *capacity;
-            *capacity += model.accepted(task)[GPUS];
+            *capacity += model.accepted(pod)[GPUS];
             if let Some(slots) = &mut self.slots {
                 *slots += (*capacity / size).max(0) - (before / size).max(0);
             }
@@ -143,27 +143,28 @@ impl Gathering {
     }
 
     fn next(&mut self, model: &Model) -> bool {
-        while let Some(job) = self.rest.pop(model) {
-            let tasks = job.tasks.clone().unwrap_or_default();
-            let gang = &model.gangs[job.gang];
-            let chunk = next_chunk(model, gang, &tasks);
-            let known = chunk.iter().any(|task| self.taken.contains(task));
-            let gone = |task: &TaskId| {
+        while let Some(entry) = self.rest.pop(model) {
+            let pods = entry.pods.clone().unwrap_or_default();
+            let pod_group = &model.pod_groups[entry.pod_group];
+            let chunk = next_chunk(model, pod_group, &pods);
+            let known = chunk.iter().any(|pod| self.taken.contains(pod));
+            let gone = |pod: &PodId| {
                 if known {
-                    self.taken.contains(task)
+                    self.taken.contains(pod)
                 } else {
-                    chunk.contains(task)
+                    chunk.contains(pod)
                 }
             };
-            let (taken, left): (Tasks, Tasks) = tasks.iter().copied().partition(gone);
-            self.rest.took(model, &job, &requests(model, &taken));
+            let (taken, left): (PodIds, PodIds) = pods.iter().copied().partition(gone);
+            self.rest.took(model, &entry, &requests(model, &taken));
             if !left.is_empty() {
-                self.rest.push(model, victim_job(model, self.rules, job.gang, left));
+                self.rest
+                    .push(model, victim_job(model, self.rules, entry.pod_group, left));
             }
             if !known {
                 let batch = Batch {
-                    gang: job.gang,
-                    tasks: chunk,
+                    pod_group: entry.pod_group,
+                    pods: chunk,
                 };
                 self.free(model, &batch);
                 self.potential.push(batch);
@@ -180,11 +181,11 @@ impl Gathering {
             Some(slots) => slots >= self.needs.len() as i64,
             None => self.needs.iter().all(|need| *need <= 0) || first_fit(&self.needs, self.capacity.clone()),
         };
-        gpus && self.pods.iter().all(|task| self.affinity_met(model, *task))
+        gpus && self.pods.iter().all(|pod| self.affinity_met(model, *pod))
     }
 
-    fn affinity_met(&self, model: &Model, task: TaskId) -> bool {
-        let constraints = &model.classes[model.tasks[task].class].constraints;
+    fn affinity_met(&self, model: &Model, pod: PodId) -> bool {
+        let constraints = &model.classes[model.pods[pod].class].constraints;
         (constraints.selector.is_empty() && constraints.required.is_none())
             || model
                 .by_name

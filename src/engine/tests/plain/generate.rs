@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::engine::model::Model;
-use crate::engine::model::ids::{GangId, NodeId};
+use crate::engine::model::ids::{NodeId, PodGroupId};
 use crate::engine::policy::VictimGenerator;
 
 use super::Search;
@@ -29,46 +29,50 @@ fn node_local(model: &Model, gathering: &Gathering) -> Vec<Candidate> {
             }]
         };
     };
-    let mut nodes: Vec<NodeId> = model.gangs[last.gang]
-        .tasks
+    let mut nodes: Vec<NodeId> = model.pod_groups[last.pod_group]
+        .pods
         .iter()
-        .filter_map(|task| node_of(model, *task))
+        .filter_map(|pod| node_of(model, *pod))
         .collect();
     nodes.sort_by(|left, right| model.nodes[*left].name.cmp(&model.nodes[*right].name));
     nodes.dedup();
     let mut found: Vec<Candidate> = Vec::new();
     for node in nodes {
-        let here = |batch: &&Batch| batch.tasks.iter().any(|task| node_of(model, *task) == Some(node));
-        let gangs: BTreeSet<GangId> = gathering
+        let here = |batch: &&Batch| batch.pods.iter().any(|pod| node_of(model, *pod) == Some(node));
+        let pod_groups: BTreeSet<PodGroupId> = gathering
             .potential
             .iter()
             .filter(here)
-            .map(|batch| batch.gang)
+            .map(|batch| batch.pod_group)
             .collect();
-        if gangs.is_empty() {
+        if pod_groups.is_empty() {
             continue;
         }
         let mut batches: Vec<Batch> = gathering
             .recorded
             .iter()
-            .filter(|batch| !gangs.contains(&batch.gang))
+            .filter(|batch| !pod_groups.contains(&batch.pod_group))
             .cloned()
             .collect();
-        let mut order: Vec<GangId> = Vec::new();
-        for batch in gathering.potential.iter().filter(|batch| gangs.contains(&batch.gang)) {
-            if !order.contains(&batch.gang) {
-                order.push(batch.gang);
+        let mut order: Vec<PodGroupId> = Vec::new();
+        for batch in gathering
+            .potential
+            .iter()
+            .filter(|batch| pod_groups.contains(&batch.pod_group))
+        {
+            if !order.contains(&batch.pod_group) {
+                order.push(batch.pod_group);
             }
         }
-        for gang in order {
+        for pod_group in order {
             let of = gathering
                 .recorded
                 .iter()
                 .chain(&gathering.potential)
-                .filter(|batch| batch.gang == gang);
+                .filter(|batch| batch.pod_group == pod_group);
             batches.push(Batch {
-                gang,
-                tasks: of.flat_map(|batch| batch.tasks.iter().copied()).collect(),
+                pod_group,
+                pods: of.flat_map(|batch| batch.pods.iter().copied()).collect(),
             });
         }
         let candidate = Candidate { batches };
@@ -88,8 +92,8 @@ fn multi_node(model: &Model, search: &Search, gathering: &Gathering) -> Vec<Cand
     let (demand, smallest) = gathering.demand();
     let mut holding: Vec<NodeId> = Vec::new();
     let mut seen = BTreeSet::new();
-    for task in gathering.potential.iter().flat_map(|batch| &batch.tasks) {
-        if let Some(node) = node_of(model, *task)
+    for pod in gathering.potential.iter().flat_map(|batch| &batch.pods) {
+        if let Some(node) = node_of(model, *pod)
             && seen.insert(node)
         {
             holding.push(node);
@@ -133,16 +137,16 @@ fn recorded_on(model: &Model, gathering: &Gathering, node: NodeId) -> bool {
     gathering
         .recorded
         .iter()
-        .flat_map(|batch| &batch.tasks)
-        .any(|task| node_of(model, *task) == Some(node))
+        .flat_map(|batch| &batch.pods)
+        .any(|pod| node_of(model, *pod) == Some(node))
 }
 
 fn prefix(model: &Model, gathering: &Gathering, nodes: &[NodeId]) -> Candidate {
     let touches = |batch: &&Batch| {
         batch
-            .tasks
+            .pods
             .iter()
-            .any(|task| node_of(model, *task).is_some_and(|node| nodes.contains(&node)))
+            .any(|pod| node_of(model, *pod).is_some_and(|node| nodes.contains(&node)))
     };
     let mut batches = gathering.recorded.clone();
     batches.extend(gathering.potential.iter().filter(touches).cloned());

@@ -1,14 +1,14 @@
-//! Trying a candidate: its victims are evicted, then the preemptor and the victims are placed in the real order of queues and jobs. Who outranks the
+//! Trying a candidate: its victims are evicted, then the preemptor and the victims are placed in the real order of queues and pod groups. Who outranks the
 //! preemptor gets its place back first.
 
 use std::collections::BTreeSet;
 
 use crate::engine::fairshare::{smallest_gpu, wanted};
 use crate::engine::model::Mark;
-use crate::engine::model::ids::{GangId, TaskId};
+use crate::engine::model::ids::{PodGroupId, PodId};
 
 use super::Search;
-use super::tree::{Job, JobTree};
+use super::tree::{OrderEntry, OrderTree};
 use crate::engine::actions::place::Mode;
 use crate::engine::actions::session::Session;
 use crate::engine::actions::victims::{Candidate, node_of};
@@ -21,31 +21,31 @@ impl Session<'_> {
         let mark = self.model.mark();
         let pods = &search.case.chunk[..count];
         let mut nodes = search.feasible.clone();
-        let mut victims: BTreeSet<GangId> = BTreeSet::new();
-        for task in candidate.in_order() {
-            if let Some(node) = node_of(self.model, task) {
+        let mut victims: BTreeSet<PodGroupId> = BTreeSet::new();
+        for pod in candidate.in_order() {
+            if let Some(node) = node_of(self.model, pod) {
                 nodes.add(node.at());
             }
-            victims.extend(self.model.tasks[task].gang);
-            self.model.evict(task);
+            victims.extend(self.model.pods[pod].pod_group);
+            self.model.evict(pod);
         }
-        let mut jobs = self.everybody_in_line(search, pods, &victims);
+        let mut pod_groups = self.everybody_in_line(search, pods, &victims);
         let mut open = victims.len() + 1;
         let mut placed = false;
         while open > 0
-            && let Some(job) = jobs.pop(self.model)
+            && let Some(entry) = pod_groups.pop(self.model)
         {
-            if job.gang == search.case.gang {
+            if entry.pod_group == search.case.pod_group {
                 open -= 1;
                 self.lost_kinds.clear();
-                placed = self.place(job.gang, pods, Mode::Simulate(&nodes));
+                placed = self.place(entry.pod_group, pods, Mode::Simulate(&nodes));
                 if !placed {
                     break;
                 }
-            } else if victims.contains(&job.gang) {
+            } else if victims.contains(&entry.pod_group) {
                 open -= 1;
                 self.lost_kinds.clear();
-                self.place(job.gang, &job.tasks.unwrap_or_default(), Mode::Simulate(&nodes));
+                self.place(entry.pod_group, &entry.pods.unwrap_or_default(), Mode::Simulate(&nodes));
             }
         }
         if placed && self.acceptable(&search.case, pods, candidate) {
@@ -55,68 +55,68 @@ impl Session<'_> {
         None
     }
 
-    /// A pending gang as a job in line; `None` if nothing of it can be placed.
-    fn pending_job(&self, gang: GangId) -> Option<Job> {
-        let tasks = self.model.next_chunk(gang, self.now);
-        if tasks.is_empty() {
+    /// A pending pod group as a pod group in line; `None` if nothing of it can be placed.
+    fn pending_job(&self, pod_group: PodGroupId) -> Option<OrderEntry> {
+        let pods = self.model.next_chunk(pod_group, self.now);
+        if pods.is_empty() {
             return None;
         }
-        let amount = wanted(self.model, &tasks, smallest_gpu(self.model));
-        let entry = &self.model.gangs[gang];
-        let order = self.rules.job(entry, entry.stage(&entry.active()));
-        Some(Job {
+        let amount = wanted(self.model, &pods, smallest_gpu(self.model));
+        let entry = &self.model.pod_groups[pod_group];
+        let order = self.rules.pod_group(entry, entry.stage(&entry.active()));
+        Some(OrderEntry {
             order,
-            gang,
+            pod_group,
             amount,
-            tasks: Some(tasks),
+            pods: Some(pods),
         })
     }
 
     /// The preemptor, the victims, and all who wait: they are not placed, but their claims decide which queue is next.
-    fn everybody_in_line(&self, search: &Search, pods: &[TaskId], victims: &BTreeSet<GangId>) -> JobTree {
-        let mut jobs = JobTree::new(self.rules, Purpose::Serve);
-        for &gang in self
+    fn everybody_in_line(&self, search: &Search, pods: &[PodId], victims: &BTreeSet<PodGroupId>) -> OrderTree {
+        let mut pod_groups = OrderTree::new(self.rules, Purpose::Pending);
+        for &pod_group in self
             .model
             .pending
             .iter()
-            .filter(|gang| **gang != search.case.gang && !victims.contains(gang))
+            .filter(|pod_group| **pod_group != search.case.pod_group && !victims.contains(pod_group))
         {
-            let entry = &self.model.gangs[gang];
+            let entry = &self.model.pod_groups[pod_group];
             if entry.ready()
                 && entry.input.as_ref().is_some_and(|input| !input.left_alone())
-                && let Some(job) = self.pending_job(gang)
+                && let Some(entry) = self.pending_job(pod_group)
             {
-                jobs.push(self.model, job);
+                pod_groups.push(self.model, entry);
             }
         }
-        for &gang in victims {
-            let tasks = self.evicted_chunk(gang);
-            let amount = wanted(self.model, &tasks, smallest_gpu(self.model));
-            let entry = &self.model.gangs[gang];
-            jobs.push(
+        for &pod_group in victims {
+            let pods = self.evicted_chunk(pod_group);
+            let amount = wanted(self.model, &pods, smallest_gpu(self.model));
+            let entry = &self.model.pod_groups[pod_group];
+            pod_groups.push(
                 self.model,
-                Job {
-                    order: self.rules.job(entry, entry.stage(&entry.active())),
-                    gang,
+                OrderEntry {
+                    order: self.rules.pod_group(entry, entry.stage(&entry.active())),
+                    pod_group,
                     amount,
-                    tasks: Some(tasks),
+                    pods: Some(pods),
                 },
             );
         }
         let amount = wanted(self.model, pods, smallest_gpu(self.model));
-        let order = self.rules.job(
-            &self.model.gangs[search.case.gang],
-            self.partial_stage(search.case.gang, pods),
+        let order = self.rules.pod_group(
+            &self.model.pod_groups[search.case.pod_group],
+            self.partial_stage(search.case.pod_group, pods),
         );
-        jobs.push(
+        pod_groups.push(
             self.model,
-            Job {
+            OrderEntry {
                 order,
-                gang: search.case.gang,
+                pod_group: search.case.pod_group,
                 amount,
-                tasks: None,
+                pods: None,
             },
         );
-        jobs
+        pod_groups
     }
 }

@@ -1,80 +1,80 @@
-//! Jobs waiting for their turn: at every step all queues of a level are compared anew, from the top down, and then all jobs of the queue that is found.
+//! Pod groups waiting for their turn: at every step all queues of a level are compared anew, from the top down, and then all pod groups of the queue that is found.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::engine::fairshare::order::{Contender, JobOrder, Rules, by_age, compare_queues};
+use crate::engine::fairshare::order::{Contender, PodGroupOrder, Rules, by_age, compare_queues};
 use crate::engine::fairshare::tree::{Purpose, schedulable_queue};
 use crate::engine::model::Model;
-use crate::engine::model::gang::Tasks;
-use crate::engine::model::ids::{GangId, QueueId};
+use crate::engine::model::ids::{PodGroupId, QueueId};
+use crate::engine::model::pod_group::PodIds;
 use crate::engine::model::resources::{Shared, add, plus};
 
-/// A job in line.
+/// A pod group in line.
 #[derive(Clone, Debug)]
-pub struct Job {
+pub struct OrderEntry {
     /// Its place in its queue.
-    pub order: JobOrder,
-    /// The gang.
-    pub gang: GangId,
-    /// What it asks for (pending jobs), or would give next (victims).
+    pub order: PodGroupOrder,
+    /// The pod group.
+    pub pod_group: PodGroupId,
+    /// What it asks for (pending pod groups), or would give next (victims).
     pub amount: Shared,
-    /// The pods that are meant, where not simply the gang's next ones.
-    pub tasks: Option<Tasks>,
+    /// The pods that are meant, where not simply the pod group's next ones.
+    pub pods: Option<PodIds>,
 }
 
-/// All jobs in line, in no order.
+/// All pod groups in line, in no order.
 #[derive(Debug)]
-pub struct JobTree {
+pub struct OrderTree {
     rules: Rules,
     purpose: Purpose,
-    jobs: Vec<(QueueId, Job)>,
+    pod_groups: Vec<(QueueId, OrderEntry)>,
     /// What victims taken so far hold, by leaf queue.
     popped: BTreeMap<QueueId, Shared>,
 }
 
-impl JobTree {
+impl OrderTree {
     /// An empty tree.
     #[must_use]
     pub fn new(rules: Rules, purpose: Purpose) -> Self {
         Self {
             rules,
             purpose,
-            jobs: Vec::new(),
+            pod_groups: Vec::new(),
             popped: BTreeMap::new(),
         }
     }
 
-    /// Puts a job in line; ignored if its queue takes no jobs.
-    pub fn push(&mut self, model: &Model, job: Job) {
-        self.jobs
-            .extend(schedulable_queue(model, job.gang).map(|queue| (queue, job)));
+    /// Puts a pod group in line; ignored if its queue takes no pod groups.
+    pub fn push(&mut self, model: &Model, entry: OrderEntry) {
+        self.pod_groups
+            .extend(schedulable_queue(model, entry.pod_group).map(|queue| (queue, entry)));
     }
 
-    /// Takes the next job.
-    pub fn pop(&mut self, model: &Model) -> Option<Job> {
+    /// Takes the next pod group.
+    pub fn pop(&mut self, model: &Model) -> Option<OrderEntry> {
         let leaf = self.best_leaf(model, None)?;
         let at = self.next_of(leaf)?;
-        let (_, job) = self.jobs.swap_remove(at);
-        if self.purpose == Purpose::Rob {
-            add(self.popped.entry(leaf).or_default(), &job.amount, 1);
+        let (_, entry) = self.pod_groups.swap_remove(at);
+        if self.purpose == Purpose::Victims {
+            add(self.popped.entry(leaf).or_default(), &entry.amount, 1);
         }
-        Some(job)
+        Some(entry)
     }
 
     /// What was taken of a victim in the end.
-    pub fn took(&mut self, model: &Model, job: &Job, taken: &Shared) {
-        if let Some(queue) = schedulable_queue(model, job.gang)
+    pub fn took(&mut self, model: &Model, entry: &OrderEntry, taken: &Shared) {
+        if let Some(queue) = schedulable_queue(model, entry.pod_group)
             && let Some(popped) = self.popped.get_mut(&queue)
         {
-            add(popped, &job.amount, -1);
+            add(popped, &entry.amount, -1);
             add(popped, taken, 1);
         }
     }
 
     /// The leaf whose turn it is, below a queue or of all.
     fn best_leaf(&self, model: &Model, below: Option<QueueId>) -> Option<QueueId> {
-        let leaves: BTreeSet<QueueId> = self.jobs.iter().map(|(leaf, _)| *leaf).collect();
+        let leaves: BTreeSet<QueueId> = self.pod_groups.iter().map(|(leaf, _)| *leaf).collect();
         let children: BTreeSet<QueueId> = (leaves.iter())
             .filter_map(|leaf| model.path_up(*leaf).find(|queue| model.queues[*queue].parent == below))
             .collect();
@@ -93,13 +93,17 @@ impl JobTree {
         best.map(|(_, leaf)| leaf)
     }
 
-    /// The position of the job whose turn it is in a leaf.
+    /// The position of the pod group whose turn it is in a leaf.
     fn next_of(&self, leaf: QueueId) -> Option<usize> {
-        let jobs = self.jobs.iter().enumerate().filter(|(_, (queue, _))| *queue == leaf);
-        let place = |(_, (_, job)): &(usize, &(QueueId, Job))| (job.order.clone(), job.gang);
+        let pod_groups = self
+            .pod_groups
+            .iter()
+            .enumerate()
+            .filter(|(_, (queue, _))| *queue == leaf);
+        let place = |(_, (_, entry)): &(usize, &(QueueId, OrderEntry))| (entry.order.clone(), entry.pod_group);
         let next = match self.purpose {
-            Purpose::Serve => jobs.min_by_key(place),
-            Purpose::Rob => jobs.max_by_key(place),
+            Purpose::Pending => pod_groups.min_by_key(place),
+            Purpose::Victims => pod_groups.max_by_key(place),
         };
         next.map(|(at, _)| at)
     }
@@ -112,24 +116,24 @@ impl JobTree {
             by_age(model, left.0, right.0)
         };
         match self.purpose {
-            Purpose::Serve => order,
-            Purpose::Rob => order.reverse(),
+            Purpose::Pending => order,
+            Purpose::Victims => order.reverse(),
         }
     }
 
-    /// A queue with the job that it would give next.
+    /// A queue with the pod group that it would give next.
     fn contender(&self, (queue, leaf): (QueueId, QueueId)) -> Contender {
         let next = self.next_of(leaf).expect("a leaf with jobs");
-        let amount = self.jobs[next].1.amount;
+        let amount = self.pod_groups[next].1.amount;
         match self.purpose {
-            Purpose::Serve => Contender {
+            Purpose::Pending => Contender {
                 queue,
-                job: amount,
+                entry: amount,
                 victims: [0; 3],
             },
-            Purpose::Rob => Contender {
+            Purpose::Victims => Contender {
                 queue,
-                job: [0; 3],
+                entry: [0; 3],
                 victims: plus(&self.popped.get(&leaf).copied().unwrap_or_default(), &amount),
             },
         }

@@ -1,6 +1,6 @@
 //! Pod groups: the tree of sub-groups, what it needs, and which pods come next.
 //!
-//! Questions about the tree take the number of active pods per pod set as an argument, so that they can be asked about a gang as it is, about what
+//! Questions about the tree take the number of active pods per pod set as an argument, so that they can be asked about a pod group as it is, about what
 //! is left of it, or about a part of it.
 
 use std::cmp::Ordering;
@@ -13,24 +13,24 @@ use crate::api::limits;
 use crate::api::names::priority_class;
 use crate::engine::input::{GroupInput, GroupKey, Keyed, Name, Table, Time, TopologyConstraint};
 
-use super::ids::{QueueId, TaskId};
-use super::task::{STATUSES, Status};
+use super::ids::{PodId, QueueId};
+use super::pod::{STATUSES, Status};
 
-/// Pods of a gang; few gangs have many.
-pub type Tasks = SmallVec<[TaskId; 4]>;
+/// Pods of a pod group; few pod groups have many.
+pub type PodIds = SmallVec<[PodId; 4]>;
 
-/// The pod sets of a gang; few gangs have many.
+/// The pod sets of a pod group; few pod groups have many.
 type PodSets = SmallVec<[PodSet; 1]>;
 
-/// A figure for each member of a gang's tree; few gangs have many.
+/// A figure for each member of a pod group's tree; few pod groups have many.
 pub type PerMember = SmallVec<[usize; 4]>;
 
 /// The name of the root of every tree.
 const ROOT: SmolStr = SmolStr::new_static("");
-/// The name of the pod set of a gang without sub-groups.
+/// The name of the pod set of a pod group without sub-groups.
 const DEFAULT: SmolStr = SmolStr::new_static("default");
 
-/// Position of a member in a gang's tree; the root is 0.
+/// Position of a member in a pod group's tree; the root is 0.
 pub type Member = u32;
 
 /// A set or a pod set.
@@ -56,7 +56,7 @@ pub enum Kind {
         /// Its members.
         members: SmallVec<[Member; 4]>,
     },
-    /// Holds pods and needs a number of them: which of the gang's pod sets it is.
+    /// Holds pods and needs a number of them: which of the pod group's pod sets it is.
     Pods(u32),
 }
 
@@ -65,8 +65,8 @@ pub enum Kind {
 pub struct PodSet {
     /// How many must be active.
     pub min: usize,
-    /// All its pods, in task order.
-    pub tasks: Tasks,
+    /// All its pods, in pod order.
+    pub pods: PodIds,
     /// Pods by status.
     pub counts: [u32; STATUSES],
     /// Pods evicted in the cycle's open statement.
@@ -148,14 +148,14 @@ const ALIVE: [u32; STATUSES] = those!(Status::alive);
 
 /// A pod group.
 #[derive(Debug)]
-pub struct Gang {
+pub struct PodGroup {
     /// Its identity.
     pub key: GroupKey,
     /// What is known about it; `None` until its event arrives, or after it is gone.
     pub input: Option<Box<GroupInput>>,
     /// Its queue, known or not.
     pub queue: Option<QueueId>,
-    /// Its tree. The root is the first. All gangs without sub-groups and topology share one.
+    /// Its tree. The root is the first. All pod groups without sub-groups and topology share one.
     pub tree: Arc<[TreeNode]>,
     /// Its pod sets, as the tree counts them.
     sets: PodSets,
@@ -164,16 +164,16 @@ pub struct Gang {
     /// Its pod group is not known: what its bound pods hold counts all the same, and no other pod is tried.
     pub stand_in: bool,
     /// All its pods.
-    pub tasks: Tasks,
+    pub pods: PodIds,
     /// Its sub-groups contradict each other: what is wrong.
     pub broken: Option<Box<str>>,
-    /// When its pods or settings last changed for good, as the model counts; no two gangs share an instant.
+    /// When its pods or settings last changed for good, as the model counts; no two pod groups share an instant.
     pub changed: u64,
     /// When its last start and its last eviction were decided here. Its object shows them later.
     decided: [Option<Time>; 2],
 }
 
-/// How far a gang is, for its place in the order of jobs.
+/// How far a pod group is, for its place in the order of pod groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     /// Its minimum is not met.
@@ -184,7 +184,7 @@ pub enum Stage {
     Above,
 }
 
-impl Keyed for Gang {
+impl Keyed for PodGroup {
     type Key = GroupKey;
     fn key(&self) -> &GroupKey {
         &self.key
@@ -217,8 +217,8 @@ pub fn stand_in(key: GroupKey, queue: Name) -> GroupInput {
     }
 }
 
-impl Gang {
-    /// A gang of which only the name is known.
+impl PodGroup {
+    /// A pod group of which only the name is known.
     #[must_use]
     pub fn unknown(key: GroupKey) -> Self {
         Self {
@@ -229,7 +229,7 @@ impl Gang {
             sets: smallvec![PodSet::of(1)],
             by_name: Box::default(),
             stand_in: false,
-            tasks: Tasks::new(),
+            pods: PodIds::new(),
             broken: None,
             changed: 0,
             decided: [None; 2],
@@ -418,7 +418,7 @@ impl Gang {
         order.into_iter().map(|(_, member)| member).collect()
     }
 
-    /// Whether enough pods exist for the gang to start.
+    /// Whether enough pods exist for the pod group to start.
     #[must_use]
     pub fn ready(&self) -> bool {
         self.satisfied(0, &self.per_member(|pods| pods.alive() - pods.with(Status::Gated)))
@@ -460,7 +460,7 @@ impl Gang {
             }
     }
 
-    /// Its gang is broken: something of it is there, nothing ended well, and what it needs is not met.
+    /// Its pod group is broken: something of it is there, nothing ended well, and what it needs is not met.
     #[must_use]
     pub fn stale(&self) -> bool {
         let Some(pods) = self.only_pod_set() else {
@@ -477,28 +477,28 @@ impl Gang {
         used.iter().sum::<usize>() > 0 && self.with(Status::Succeeded) == 0 && !self.satisfied(0, &used)
     }
 
-    /// The pods to place next, all or none: what the gang lacks, or one more of something. `take(member, n)` gives up to n pods of a pod set that
+    /// The pods to place next, all or none: what the pod group lacks, or one more of something. `take(member, n)` gives up to n pods of a pod set that
     /// want a place, best first.
-    pub fn chunk(&self, active: &[usize], take: &dyn Fn(Member, usize) -> Tasks) -> Tasks {
+    pub fn chunk(&self, active: &[usize], take: &dyn Fn(Member, usize) -> PodIds) -> PodIds {
         if let Some(pods) = self.only_pod_set() {
             let lacking = pods.min.saturating_sub(active[1]).max(1);
-            let mut tasks = take(1, lacking);
-            if tasks.len() < lacking {
-                tasks.clear();
+            let mut pods = take(1, lacking);
+            if pods.len() < lacking {
+                pods.clear();
             }
-            debug_assert_eq!(tasks, self.chunk_of(0, active, take));
-            return tasks;
+            debug_assert_eq!(pods, self.chunk_of(0, active, take));
+            return pods;
         }
         self.chunk_of(0, active, take)
     }
 
-    /// Where placement begins: the root, or the pod set of a gang without sub-groups if its root does not say where that must be.
+    /// Where placement begins: the root, or the pod set of a pod group without sub-groups if its root does not say where that must be.
     #[must_use]
     pub fn top(&self) -> Member {
         Member::from(self.only_pod_set().is_some() && self.tree[0].topology.is_none())
     }
 
-    /// The pod set of a gang without sub-groups, which needs nothing but that one.
+    /// The pod set of a pod group without sub-groups, which needs nothing but that one.
     fn only_pod_set(&self) -> Option<&PodSet> {
         match &*self.tree {
             [
@@ -514,7 +514,7 @@ impl Gang {
         }
     }
 
-    fn chunk_of(&self, member: Member, active: &[usize], take: &dyn Fn(Member, usize) -> Tasks) -> Tasks {
+    fn chunk_of(&self, member: Member, active: &[usize], take: &dyn Fn(Member, usize) -> PodIds) -> PodIds {
         let (have, need) = self.have_and_need(member, active);
         if matches!(self.tree[member as usize].kind, Kind::Pods(_)) {
             return take(member, if have >= need { 1 } else { need - have });
@@ -522,9 +522,9 @@ impl Gang {
         let order = self.in_order(member, active);
         if have >= need {
             let growth = order.iter().map(|&below| self.chunk_of(below, active, take));
-            return growth.into_iter().find(|tasks| !tasks.is_empty()).unwrap_or_default();
+            return growth.into_iter().find(|pods| !pods.is_empty()).unwrap_or_default();
         }
-        let mut chunk = Tasks::new();
+        let mut chunk = PodIds::new();
         let mut lacking = need - have;
         for below in order {
             if lacking > 0 && !self.satisfied(below, active) && self.can_form(below, active, take) {
@@ -532,11 +532,11 @@ impl Gang {
                 lacking -= 1;
             }
         }
-        if lacking > 0 { Tasks::new() } else { chunk }
+        if lacking > 0 { PodIds::new() } else { chunk }
     }
 
     /// Whether enough pods want a place for a member to get what it needs.
-    fn can_form(&self, member: Member, active: &[usize], take: &dyn Fn(Member, usize) -> Tasks) -> bool {
+    fn can_form(&self, member: Member, active: &[usize], take: &dyn Fn(Member, usize) -> PodIds) -> bool {
         let (have, need) = self.have_and_need(member, active);
         match &self.tree[member as usize].kind {
             _ if have >= need => true,
@@ -552,8 +552,8 @@ impl Gang {
     }
 
     /// The pods to evict next: one of what is more than needed, then whole members, then all. `last(member)` gives the active pods of a pod set in
-    /// task order.
-    pub fn evict_chunk(&self, active: &[usize], pods_of: &dyn Fn(Member) -> Tasks) -> Tasks {
+    /// pod order.
+    pub fn evict_chunk(&self, active: &[usize], pods_of: &dyn Fn(Member) -> PodIds) -> PodIds {
         let surplus = self.evict_surplus(0, active, pods_of);
         if surplus.is_empty() {
             self.all_below(0, pods_of)
@@ -562,37 +562,37 @@ impl Gang {
         }
     }
 
-    fn evict_surplus(&self, member: Member, active: &[usize], pods_of: &dyn Fn(Member) -> Tasks) -> Tasks {
+    fn evict_surplus(&self, member: Member, active: &[usize], pods_of: &dyn Fn(Member) -> PodIds) -> PodIds {
         let (have, need) = self.have_and_need(member, active);
         if matches!(self.tree[member as usize].kind, Kind::Pods(_)) {
             return if have > need {
                 pods_of(member).last().copied().into_iter().collect()
             } else {
-                Tasks::new()
+                PodIds::new()
             };
         }
         if have == 0 || !self.surplus(member, active) {
-            return Tasks::new();
+            return PodIds::new();
         }
         let mut order = self.in_order(member, active);
         order.reverse();
         for &below in &order {
-            let tasks = self.evict_surplus(below, active, pods_of);
-            if !tasks.is_empty() {
-                return tasks;
+            let pods = self.evict_surplus(below, active, pods_of);
+            if !pods.is_empty() {
+                return pods;
             }
         }
         if have > need {
             let whole = order
                 .iter()
                 .map(|&below| self.all_below(below, pods_of))
-                .find(|tasks| !tasks.is_empty());
+                .find(|pods| !pods.is_empty());
             return whole.unwrap_or_default();
         }
-        Tasks::new()
+        PodIds::new()
     }
 
-    fn all_below(&self, member: Member, pods_of: &dyn Fn(Member) -> Tasks) -> Tasks {
+    fn all_below(&self, member: Member, pods_of: &dyn Fn(Member) -> PodIds) -> PodIds {
         match &self.tree[member as usize].kind {
             Kind::Pods(_) => pods_of(member),
             Kind::Set { members, .. } => members
@@ -627,7 +627,7 @@ fn topology(constraint: Option<&TopologyConstraint>) -> Option<Box<TopologyConst
     constraint.cloned().map(Box::new)
 }
 
-/// The tree of a gang without sub-groups: its root and one pod set.
+/// The tree of a pod group without sub-groups: its root and one pod set.
 fn simple(topology: Option<Box<TopologyConstraint>>) -> Arc<[TreeNode]> {
     static PLAIN: LazyLock<Arc<[TreeNode]>> = LazyLock::new(|| tree(None));
     fn tree(topology: Option<Box<TopologyConstraint>>) -> Arc<[TreeNode]> {

@@ -59,7 +59,7 @@ impl Of for Member {
 
 /// All pods of our scheduler, by UID.
 #[derive(Debug, Default)]
-pub struct Book {
+pub struct GroupedPods {
     pods: HashMap<String, Entry>,
     members: HashMap<GroupKey, BTreeSet<String>>,
     retries: BTreeSet<(Instant, String)>,
@@ -68,7 +68,7 @@ pub struct Book {
     versions: u64,
 }
 
-impl Book {
+impl GroupedPods {
     /// Takes in a pod; true if it must be grouped (anew).
     pub fn record(&mut self, pod: Arc<Pod>) -> bool {
         let uid = pod.metadata.uid.clone().unwrap_or_default();

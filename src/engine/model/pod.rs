@@ -7,12 +7,12 @@ use smallvec::SmallVec;
 use crate::engine::input::{Keyed, Name, PodInput, PodStatus, Time};
 
 use super::claims::Grants;
-use super::ids::{ClassId, GangId, NodeId, ShapeId};
+use super::ids::{ClassId, NodeId, PodGroupId, ShapeId};
 use super::numa::ZoneShare;
 use super::relations::Counters;
 use super::volumes::Promises;
 
-/// A task's state. `Allocated` and `Pipelined` exist only while a cycle decides.
+/// A pod's state. `Allocated` and `Pipelined` exist only while a cycle decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Status {
     /// Waits for a node.
@@ -51,7 +51,7 @@ impl Status {
         self.active_allocated() || matches!(self, Self::Releasing | Self::Stuck)
     }
 
-    /// Counts for its gang's minimum, and may be a victim.
+    /// Counts for its pod group's minimum, and may be a victim.
     #[must_use]
     pub const fn active_allocated(self) -> bool {
         self.allocated() || matches!(self, Self::Pipelined)
@@ -126,7 +126,7 @@ impl Place {
     }
 }
 
-/// Where a task is and what it does; everything in the model that depends on it is derived by `Model::set_state`.
+/// Where a pod is and what it does; everything in the model that depends on it is derived by `Model::set_state`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     /// Its status.
@@ -179,14 +179,14 @@ pub enum Assumed {
     Evicted,
 }
 
-/// Order among the pods of a pod set: masters, heads, task priority, age, uid.
+/// Order among the pods of a pod set: masters, heads, pod priority, age, uid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct TaskOrder<'a> {
+pub struct PodOrder<'a> {
     /// 0 = kubeflow master.
     pub kubeflow: u8,
     /// 0 = ray head.
     pub ray: u8,
-    /// Negated task priority; pods without one come last.
+    /// Negated pod priority; pods without one come last.
     pub priority: i128,
     /// Age.
     pub created: Time,
@@ -196,7 +196,7 @@ pub struct TaskOrder<'a> {
 
 /// A pod.
 #[derive(Debug)]
-pub struct Task {
+pub struct Pod {
     /// What is known about it.
     pub input: Box<PodInput>,
     /// Its request.
@@ -206,8 +206,8 @@ pub struct Task {
     /// Counters of pods to which it belongs.
     pub counted: Counters,
     /// Its pod group, known or not.
-    pub gang: Option<GangId>,
-    /// Its pod set in the gang's tree; `None` if it names one that is not there.
+    pub pod_group: Option<PodGroupId>,
+    /// Its pod set in the pod group's tree; `None` if it names one that is not there.
     pub member: Option<u32>,
     /// Where it is.
     pub state: State,
@@ -217,19 +217,19 @@ pub struct Task {
     pub assumed: Assumed,
 }
 
-impl Keyed for Task {
+impl Keyed for Pod {
     type Key = str;
     fn key(&self) -> &str {
         &self.input.pod.uid
     }
 }
 
-impl Task {
+impl Pod {
     /// Its place among its like.
     #[must_use]
-    pub fn order(&self) -> TaskOrder<'_> {
+    pub fn order(&self) -> PodOrder<'_> {
         let input = &self.input;
-        TaskOrder {
+        PodOrder {
             kubeflow: u8::from(!input.kubeflow_master),
             ray: u8::from(!input.ray_head),
             // Wider than the label, so that every label comes before none.

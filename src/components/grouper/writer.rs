@@ -15,7 +15,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
-use super::book::{Book, Entry, Member};
+use super::grouped_pods::{Entry, GroupedPods, Member};
 use super::merge::{merge, set_times, stay_preemptible};
 use crate::api::PodGroup;
 use crate::api::names::{annotation, label, object, reason};
@@ -45,7 +45,7 @@ const RETRY: Backoff = Backoff {
 
 /// What is to be true of one pod group.
 #[derive(Default)]
-struct Wish {
+struct DesiredGroup {
     /// As its workload asks; `None` for groups made by others.
     desired: Option<PodGroup>,
     /// The scheduler's timestamps.
@@ -64,28 +64,28 @@ pub enum Written {
 }
 
 /// See the module.
-pub struct Desk {
+pub struct PodGroupWriter {
     context: Context,
     stores: Arc<Stores>,
     bus: Bus,
-    wishes: HashMap<GroupKey, Wish>,
+    desired_groups: HashMap<GroupKey, DesiredGroup>,
     agenda: Agenda<GroupKey>,
     /// Pods that are to name their group, if they still wait when the time comes.
     marks: Agenda<Member>,
     /// Where both have something to do, the other one is next.
     marks_next: bool,
-    /// Writes under way; the owner of the desk joins them.
+    /// Writes under way; the owner of the writer joins them.
     pub writes: JoinSet<Written>,
 }
 
-impl Desk {
-    /// An empty desk.
+impl PodGroupWriter {
+    /// An empty writer.
     pub fn new(context: Context, stores: Arc<Stores>, bus: Bus) -> Self {
         Self {
             context,
             stores,
             bus,
-            wishes: HashMap::new(),
+            desired_groups: HashMap::new(),
             agenda: Agenda::default(),
             marks: Agenda::default(),
             marks_next: false,
@@ -94,12 +94,15 @@ impl Desk {
     }
 
     /// A workload wants this group. Returns the group as it is going to be: what exists keeps its queue.
-    pub fn desire(&mut self, key: &GroupKey, desired: &PodGroup, book: &Book) -> Arc<PodGroup> {
+    pub fn desire(&mut self, key: &GroupKey, desired: &PodGroup, grouped_pods: &GroupedPods) -> Arc<PodGroup> {
         let existing = self.existing(key);
-        let earlier = self.wishes.get(key).and_then(|wish| wish.desired.clone());
+        let earlier = self
+            .desired_groups
+            .get(key)
+            .and_then(|desired_group| desired_group.desired.clone());
         let before = existing.as_deref().or(earlier.as_ref());
         let mut merged = merge(before, desired, &self.context.settings);
-        if self.stays_preemptible(key, &mut merged, before, book) {
+        if self.stays_preemptible(key, &mut merged, before, grouped_pods) {
             self.bus.events.send(Note {
                 subject: Subject::PodGroup(key.clone()),
                 severity: Severity::Warning,
@@ -110,7 +113,7 @@ impl Desk {
                 annotations: BTreeMap::new(),
             });
         }
-        self.wishes.entry(key.clone()).or_default().desired = Some(merged.clone());
+        self.desired_groups.entry(key.clone()).or_default().desired = Some(merged.clone());
         // With KAI's full trail, bindings wait until the group is there.
         let awaited = self.context.settings.sharing.always_bind_requests;
         let after = if existing.is_some() || awaited {
@@ -126,7 +129,7 @@ impl Desk {
     pub fn times(&mut self, times: Vec<Times>) {
         for times in times {
             let key = times.group.clone();
-            self.wishes.entry(key.clone()).or_default().times = Some(times);
+            self.desired_groups.entry(key.clone()).or_default().times = Some(times);
             self.queue_if_needed(&key, WRITE_AFTER);
         }
     }
@@ -139,17 +142,20 @@ impl Desk {
     /// The watch shows the group.
     pub fn group_seen(&mut self, group: &PodGroup) {
         let key = pods::group_key(&group.metadata);
-        if let Some(wish) = self.wishes.get_mut(&key)
-            && wish.written.as_ref().is_none_or(|written| is_as_new(group, written))
+        if let Some(desired_group) = self.desired_groups.get_mut(&key)
+            && desired_group
+                .written
+                .as_ref()
+                .is_none_or(|written| is_as_new(group, written))
         {
-            wish.written = None;
+            desired_group.written = None;
             self.queue_if_needed(&key, WRITE_AFTER);
         }
     }
 
     /// The group was deleted (its pods, if they stay, will ask for it again), or its last pod is gone.
     pub fn drop_group(&mut self, key: &GroupKey) {
-        self.wishes.remove(key);
+        self.desired_groups.remove(key);
     }
 
     /// Has the pod name its group, unless it is bound by then (its binding says it, too).
@@ -165,8 +171,8 @@ impl Desk {
     }
 
     /// A new leader looks at everything anew.
-    pub fn leading_changed(&mut self, book: &Book) {
-        let mut keys: Vec<_> = self.wishes.keys().cloned().collect();
+    pub fn leading_changed(&mut self, grouped_pods: &GroupedPods) {
+        let mut keys: Vec<_> = self.desired_groups.keys().cloned().collect();
         keys.sort_unstable();
         for key in keys {
             self.queue_if_needed(&key, WRITE_AFTER);
@@ -174,9 +180,9 @@ impl Desk {
         let unmarked = |pod: &Member| {
             let is_so =
                 |entry: &Entry| !pods::is_bound(&entry.pod) || !is_placed(&entry.pod, entry.subgroup.as_deref());
-            book.get(&pod.uid).is_some_and(is_so)
+            grouped_pods.get(&pod.uid).is_some_and(is_so)
         };
-        self.mark_soon(book.waiting().into_iter().filter(unmarked));
+        self.mark_soon(grouped_pods.waiting().into_iter().filter(unmarked));
     }
 
     /// When there is something to do next.
@@ -185,14 +191,16 @@ impl Desk {
     }
 
     /// Starts the next write that is needed after all.
-    pub fn write_next(&mut self, turn: Turn, book: &Book) {
+    pub fn write_next(&mut self, turn: Turn, grouped_pods: &GroupedPods) {
         let now = Instant::now();
         loop {
             self.marks_next = !self.marks_next;
             let write = if self.marks_next {
-                self.next_mark(now, book).or_else(|| self.next_group(now, book))
+                self.next_mark(now, grouped_pods)
+                    .or_else(|| self.next_group(now, grouped_pods))
             } else {
-                self.next_group(now, book).or_else(|| self.next_mark(now, book))
+                self.next_group(now, grouped_pods)
+                    .or_else(|| self.next_mark(now, grouped_pods))
             };
             let Some(write) = write else { return };
             if let Some(write) = write {
@@ -207,9 +215,9 @@ impl Desk {
     }
 
     /// The write of the next pod's annotation that is due; `Some(None)` if it is not needed.
-    fn next_mark(&mut self, now: Instant, book: &Book) -> Option<Option<BoxFuture<'static, Written>>> {
+    fn next_mark(&mut self, now: Instant, grouped_pods: &GroupedPods) -> Option<Option<BoxFuture<'static, Written>>> {
         let pod = self.marks.start(now)?;
-        let write = self.mark(&pod, book);
+        let write = self.mark(&pod, grouped_pods);
         if write.is_none() {
             self.marks.finish(&pod);
         }
@@ -217,9 +225,9 @@ impl Desk {
     }
 
     /// The write of the next pod group that is due; `Some(None)` if it is not needed.
-    fn next_group(&mut self, now: Instant, book: &Book) -> Option<Option<BoxFuture<'static, Written>>> {
+    fn next_group(&mut self, now: Instant, grouped_pods: &GroupedPods) -> Option<Option<BoxFuture<'static, Written>>> {
         let key = self.agenda.start(now)?;
-        let write = self.write(&key, book);
+        let write = self.write(&key, grouped_pods);
         if write.is_none() {
             self.agenda.finish(&key);
         }
@@ -227,14 +235,20 @@ impl Desk {
     }
 
     /// Lets a group whose pods run stay preemptible. Whether it would not have.
-    fn stays_preemptible(&self, key: &GroupKey, group: &mut PodGroup, before: Option<&PodGroup>, book: &Book) -> bool {
+    fn stays_preemptible(
+        &self,
+        key: &GroupKey,
+        group: &mut PodGroup,
+        before: Option<&PodGroup>,
+        grouped_pods: &GroupedPods,
+    ) -> bool {
         let asks = |group: &PodGroup| {
             (
                 group.spec.preemptibility.clone(),
                 group.spec.priority_class_name.clone(),
             )
         };
-        let Some(before) = before.filter(|before| asks(before) != asks(group) && book.runs(key)) else {
+        let Some(before) = before.filter(|before| asks(before) != asks(group) && grouped_pods.runs(key)) else {
             return false;
         };
         let mut classes = Classes::default();
@@ -247,20 +261,23 @@ impl Desk {
     }
 
     fn existing(&self, key: &GroupKey) -> Option<Arc<PodGroup>> {
-        let written = self.wishes.get(key).and_then(|wish| wish.written.clone());
+        let written = self
+            .desired_groups
+            .get(key)
+            .and_then(|desired_group| desired_group.written.clone());
         written.or_else(|| self.stores.pod_groups.get(key.namespace(), key.name()))
     }
 
     /// The group as it should be in the API server, if it is not so yet.
     fn target(&self, key: &GroupKey) -> Option<(Option<Arc<PodGroup>>, PodGroup)> {
-        let wish = self.wishes.get(key)?;
+        let desired_group = self.desired_groups.get(key)?;
         let existing = self.existing(key);
-        let mut target = match (&existing, &wish.desired) {
+        let mut target = match (&existing, &desired_group.desired) {
             (existing, Some(desired)) => merge(existing.as_deref(), desired, &self.context.settings),
             (Some(existing), None) => PodGroup::clone(existing),
             (None, None) => return None,
         };
-        if let Some(times) = &wish.times {
+        if let Some(times) = &desired_group.times {
             set_times(&mut target, times);
         }
         (existing.as_deref() != Some(&target)).then_some((existing, target))
@@ -277,16 +294,16 @@ impl Desk {
     }
 
     /// The write of a group, unless there is nothing to write after all.
-    fn write(&self, key: &GroupKey, book: &Book) -> Option<BoxFuture<'static, Written>> {
+    fn write(&self, key: &GroupKey, grouped_pods: &GroupedPods) -> Option<BoxFuture<'static, Written>> {
         if !self.context.is_leading() {
             return None;
         }
         let (existing, mut target) = self.target(key)?;
-        if existing.is_none() && !book.has_members(key) {
+        if existing.is_none() && !grouped_pods.has_members(key) {
             return None;
         }
-        // It may have been bound since the wish.
-        self.stays_preemptible(key, &mut target, existing.as_deref(), book);
+        // It may have been bound since the desired_group.
+        self.stays_preemptible(key, &mut target, existing.as_deref(), grouped_pods);
         let key = key.clone();
         let api: Api<PodGroup> = Api::namespaced(self.context.writes.clone(), key.namespace());
         let write = async move {
@@ -327,11 +344,13 @@ impl Desk {
 
     fn group_written(&mut self, key: &GroupKey, result: Result<Option<Arc<PodGroup>>, kube::Error>) {
         self.agenda.finish(key);
-        let Some(wish) = self.wishes.get_mut(key) else { return };
+        let Some(desired_group) = self.desired_groups.get_mut(key) else {
+            return;
+        };
         match result {
             Ok(group) => {
-                wish.failures = 0;
-                wish.written = group;
+                desired_group.failures = 0;
+                desired_group.written = group;
                 self.queue_if_needed(key, WRITE_AFTER);
             }
             Err(error) => self.failed(key, &error),
@@ -339,12 +358,14 @@ impl Desk {
     }
 
     fn failed(&mut self, key: &GroupKey, error: &kube::Error) {
-        let Some(wish) = self.wishes.get_mut(key) else { return };
-        wish.failures += 1;
-        let wait = RETRY.wait(wish.failures);
+        let Some(desired_group) = self.desired_groups.get_mut(key) else {
+            return;
+        };
+        desired_group.failures += 1;
+        let wait = RETRY.wait(desired_group.failures);
         match failure(error) {
             // Created by somebody else meanwhile, or deleted: the watch is about to show it.
-            Failure::Conflict | Failure::Gone => wish.written = None,
+            Failure::Conflict | Failure::Gone => desired_group.written = None,
             Failure::Busy | Failure::Unknown => {
                 debug!(ns = %key.namespace(), name = %key.name(), %error, "pod group not written");
             }
@@ -369,8 +390,8 @@ impl Desk {
     }
 
     /// The write into a pod of which group it belongs to, unless it says so, or does not wait any more.
-    fn mark(&self, member: &Member, book: &Book) -> Option<BoxFuture<'static, Written>> {
-        let entry = book.get(&member.uid)?;
+    fn mark(&self, member: &Member, grouped_pods: &GroupedPods) -> Option<BoxFuture<'static, Written>> {
+        let entry = grouped_pods.get(&member.uid)?;
         let (pod, group) = (&entry.pod, entry.group.clone()?);
         let named = pods::annotated_group(pod).as_ref() == Some(&group);
         let placed = is_placed(pod, entry.subgroup.as_deref());

@@ -1,20 +1,20 @@
-use super::{Gang, Member, Tasks};
+use super::{Member, PodGroup, PodIds};
 use crate::api::limits::{SUB_GROUP_DEPTH, SUB_GROUPS_PER_POD_GROUP};
 use crate::engine::input::{GroupInput, Name, SubGroupInput};
-use crate::engine::model::ids::TaskId;
+use crate::engine::model::ids::PodId;
 use crate::engine::tests::group;
 
-/// A gang of `subs` (see [`sub`]), with a need of the root.
-fn gang(need: Option<i64>, subs: &[&str]) -> Gang {
+/// A pod group of `subs` (see [`sub`]), with a need of the root.
+fn pod_group(need: Option<i64>, subs: &[&str]) -> PodGroup {
     let input = GroupInput {
         min_sub_group: need,
         sub_groups: subs.iter().map(|text| sub(text)).collect(),
         ..group("g", "q", 0)
     };
-    let mut gang = Gang::unknown(input.key.clone());
-    gang.input = Some(Box::new(input));
-    gang.plant();
-    gang
+    let mut pod_group = PodGroup::unknown(input.key.clone());
+    pod_group.input = Some(Box::new(input));
+    pod_group.plant();
+    pod_group
 }
 
 /// `[parent.]name:min` or `[parent.]name/need`.
@@ -38,24 +38,24 @@ fn sub(text: &str) -> SubGroupInput {
 }
 
 /// Pods of sub-groups as `a3 b1`: three of a, one of b.
-fn counts(gang: &Gang, text: &str) -> Vec<usize> {
-    let mut counts = vec![0; gang.tree.len()];
+fn counts(pod_group: &PodGroup, text: &str) -> Vec<usize> {
+    let mut counts = vec![0; pod_group.tree.len()];
     for word in text.split_whitespace() {
         let (name, count) = word.split_at(1);
-        let member = gang.pod_set(Some(&name.into())).expect("a pod set");
+        let member = pod_group.pod_set(Some(&name.into())).expect("a pod set");
         counts[member as usize] = count.parse().expect("a count");
     }
     counts
 }
 
-fn words(gang: &Gang, tasks: &[TaskId]) -> String {
-    let name = |task: &TaskId| gang.tree[task.at() / 100].name.to_string();
-    tasks.iter().map(name).collect::<Vec<_>>().join(" ")
+fn words(pod_group: &PodGroup, pods: &[PodId]) -> String {
+    let name = |pod: &PodId| pod_group.tree[pod.at() / 100].name.to_string();
+    pods.iter().map(name).collect::<Vec<_>>().join(" ")
 }
 
-fn pods(member: Member, count: usize) -> Tasks {
+fn pods(member: Member, count: usize) -> PodIds {
     (0..count)
-        .map(|number| TaskId::of(member as usize * 100 + number))
+        .map(|number| PodId::of(member as usize * 100 + number))
         .collect()
 }
 
@@ -94,12 +94,12 @@ fn what_is_placed_next() {
         ),
     ];
     for (need, subs, active, pending, next) in rows {
-        let gang = gang(*need, subs);
-        let waiting = counts(&gang, pending);
+        let pod_group = pod_group(*need, subs);
+        let waiting = counts(&pod_group, pending);
         let take = |member: Member, most: usize| pods(member, waiting[member as usize].min(most));
-        let chunk = gang.chunk(&counts(&gang, active), &take);
+        let chunk = pod_group.chunk(&counts(&pod_group, active), &take);
         assert_eq!(
-            words(&gang, &chunk),
+            words(&pod_group, &chunk),
             *next,
             "{need:?} of {subs:?}, active {active}, pending {pending}"
         );
@@ -129,13 +129,17 @@ fn what_is_evicted_next() {
         (None, &["a:2"], "a1", &["a"]),
     ];
     for (need, subs, active, units) in rows {
-        let gang = gang(*need, subs);
-        let mut left = counts(&gang, active);
+        let pod_group = pod_group(*need, subs);
+        let mut left = counts(&pod_group, active);
         for unit in *units {
-            let chunk = gang.evict_chunk(&left, &|member| pods(member, left[member as usize]));
-            assert_eq!(words(&gang, &chunk), *unit, "{need:?} of {subs:?}, {active} at first");
-            for task in chunk {
-                left[task.at() / 100] -= 1;
+            let chunk = pod_group.evict_chunk(&left, &|member| pods(member, left[member as usize]));
+            assert_eq!(
+                words(&pod_group, &chunk),
+                *unit,
+                "{need:?} of {subs:?}, {active} at first"
+            );
+            for pod in chunk {
+                left[pod.at() / 100] -= 1;
             }
         }
     }
@@ -143,14 +147,14 @@ fn what_is_evicted_next() {
 
 #[test]
 fn contradictory_sub_groups_are_named() {
-    let broken = |subs: &[&str]| gang(None, subs).broken;
+    let broken = |subs: &[&str]| pod_group(None, subs).broken;
     assert_eq!(broken(&["a:1", "a:2"]).as_deref(), Some("subgroup a already exists"));
     assert_eq!(broken(&["x.a:1"]).as_deref(), Some("parent subgroup x of a not found"));
     assert_eq!(broken(&["x", "x.a:1"]), None);
 }
 
 #[test]
-fn sub_groups_beyond_the_limits_are_an_error_of_the_gang() {
+fn sub_groups_beyond_the_limits_are_an_error_of_the_pod_group() {
     let chain = |length: usize| -> Vec<String> {
         let sub = |at: usize| match at {
             0 => "s0".to_owned(),
@@ -160,7 +164,7 @@ fn sub_groups_beyond_the_limits_are_an_error_of_the_gang() {
     };
     let broken = |subs: Vec<String>| {
         let subs: Vec<&str> = subs.iter().map(String::as_str).collect();
-        gang(None, &subs).broken
+        pod_group(None, &subs).broken
     };
     assert_eq!(broken(chain(SUB_GROUP_DEPTH)), None);
     let deep = format!("subgroups are nested more than {SUB_GROUP_DEPTH} deep");
@@ -177,9 +181,9 @@ fn sub_groups_beyond_the_limits_are_an_error_of_the_gang() {
 
 #[test]
 fn pods_of_a_gang_that_makes_no_sense_are_in_one_pod_set() {
-    let gang = gang(None, &["a:1", "a:2"]);
-    assert!(gang.broken.is_some());
+    let pod_group = pod_group(None, &["a:1", "a:2"]);
+    assert!(pod_group.broken.is_some());
     for label in [None, Some("a"), Some("b")] {
-        assert_eq!(gang.pod_set(label.map(Name::from).as_ref()), Some(1), "{label:?}");
+        assert_eq!(pod_group.pod_set(label.map(Name::from).as_ref()), Some(1), "{label:?}");
     }
 }

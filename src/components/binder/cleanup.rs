@@ -1,4 +1,4 @@
-//! What the binder does beside binding: reservation pods are made and taken away, bind requests are ended. Each chore says how it
+//! What the binder does beside binding: reservation pods are made and taken away, bind requests are ended. Each cleanup says how it
 //! ended; what failed is done again when the keeper or the review of requests asks for it again.
 
 use std::collections::BTreeMap;
@@ -12,8 +12,8 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tracing::{debug, error, info};
 
-use super::course::{drop_request, only};
 use super::groups::{Command, GroupId, Users};
+use super::multi_step::{drop_request, only};
 use super::requests::{Caller, Trouble};
 use super::{fraction, notes, reservation};
 use crate::api::BindRequest;
@@ -25,8 +25,8 @@ use crate::components::retry::Failure;
 use crate::components::watches::{Key, Stores};
 use crate::mirror::bind_request::{failed, made_for, node};
 
-/// How a chore ended.
-pub enum Chore {
+/// How a cleanup ended.
+pub enum Cleanup {
     /// A reservation pod was made, or not.
     Made(GroupId, Result<Box<Pod>, String>),
     /// Users were written down on a reservation pod, or not.
@@ -34,24 +34,24 @@ pub enum Chore {
     /// Reservation pods were taken away, or users evicted, as far as was right; the pods evicted.
     GivenUp(GroupId, Vec<PodRef>),
     /// A bind request was seen to.
-    Tended(Key),
+    RequestDone(Key),
 }
 
 /// Carries out what the keeper of groups asks for.
-pub async fn carry_out(caller: Caller, stores: Arc<Stores>, command: Command) -> Chore {
+pub async fn carry_out(caller: Caller, stores: Arc<Stores>, command: Command) -> Cleanup {
     match command {
         Command::Make { id, tolerations, users } => {
             let made = make(&caller, &stores, &id, tolerations, &users).await;
-            Chore::Made(id, made.map(Box::new))
+            Cleanup::Made(id, made.map(Box::new))
         }
         Command::Record { id, pod, add, gone } => {
             let recorded = record(&caller, pod, &add, &gone).await;
-            Chore::Recorded(id, recorded.map(Box::new))
+            Cleanup::Recorded(id, recorded.map(Box::new))
         }
         Command::Remove { id, pods, unless_used } => {
             if unless_used && is_used(&caller, &id, &pods).await {
                 debug!(node = %id.node, group = %id.group, "group is in use");
-                return Chore::GivenUp(id, Vec::new());
+                return Cleanup::GivenUp(id, Vec::new());
             }
             for (name, uid) in pods {
                 let api: Api<Pod> = Api::namespaced(caller.context.writes.clone(), object::RESERVATION_NAMESPACE);
@@ -64,7 +64,7 @@ pub async fn carry_out(caller: Caller, stores: Arc<Stores>, command: Command) ->
                     Err(trouble) => info!(name, error = trouble.why, "reservation pod not deleted"),
                 }
             }
-            Chore::GivenUp(id, Vec::new())
+            Cleanup::GivenUp(id, Vec::new())
         }
         Command::Evict { id, users } => {
             let evicted = if matches!(members(&caller, &id, Member::Reservation).await, Ok(found) if found.is_empty()) {
@@ -72,7 +72,7 @@ pub async fn carry_out(caller: Caller, stores: Arc<Stores>, command: Command) ->
             } else {
                 Vec::new()
             };
-            Chore::GivenUp(id, evicted)
+            Cleanup::GivenUp(id, evicted)
         }
     }
 }
@@ -238,7 +238,7 @@ async fn evict(caller: &Caller, id: &GroupId, users: Vec<PodRef>) -> Vec<PodRef>
 }
 
 /// Takes a bind request away that has served its purpose. One whose pod is not there is looked at anew first: the watch of pods may be behind.
-pub async fn drop_done(caller: Caller, key: Key, request: Arc<BindRequest>, pod_known: bool) -> Chore {
+pub async fn drop_done(caller: Caller, key: Key, request: Arc<BindRequest>, pod_known: bool) -> Cleanup {
     let ns = request.metadata.namespace.as_deref().unwrap_or_default();
     let name = request.spec.pod_name.clone().unwrap_or_default();
     if !pod_known {
@@ -246,17 +246,17 @@ pub async fn drop_done(caller: Caller, key: Key, request: Arc<BindRequest>, pod_
         let found = caller.call("look for a pod", || api.get_opt(&name)).await;
         let is_its = |pod: &Pod| made_for(&request, pod.metadata.uid.as_deref());
         if !matches!(found, Ok(found) if !found.as_ref().is_some_and(is_its)) {
-            return Chore::Tended(key);
+            return Cleanup::RequestDone(key);
         }
     }
     if let Err(trouble) = drop_request(&caller, &request).await {
         info!(ns, name, error = trouble.why, "bind request not deleted");
     }
-    Chore::Tended(key)
+    Cleanup::RequestDone(key)
 }
 
 /// Says of a bind request that stays that it was carried out; and of its pod, where KAI's full trail is asked for.
-pub async fn succeed(caller: Caller, key: Key, request: Arc<BindRequest>, pod: Option<Arc<Pod>>) -> Chore {
+pub async fn succeed(caller: Caller, key: Key, request: Arc<BindRequest>, pod: Option<Arc<Pod>>) -> Cleanup {
     let node = node(&request).unwrap_or_default();
     let on_node = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(node);
     if caller.context.settings.sharing.always_bind_requests
@@ -266,7 +266,7 @@ pub async fn succeed(caller: Caller, key: Key, request: Arc<BindRequest>, pod: O
     }
     let status = json!({"phase": bind_phase::SUCCEEDED, "reason": null});
     patch_status(&caller, &request, status).await;
-    Chore::Tended(key)
+    Cleanup::RequestDone(key)
 }
 
 /// Says that an attempt at somebody else's bind request has failed. Whether another is to follow.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use super::cycle::Timeline;
-use crate::components::bus::{Came, CycleSeen, GroupKey, Grouping, Object, Sighting, Traces};
+use crate::components::bus::{CycleSeen, GroupKey, GroupOutcome, Grouping, Object, TraceEvent, Traces};
 use crate::components::{Settings, pods};
 use crate::engine::decision::Decisions;
 
@@ -13,7 +13,7 @@ pub fn applied(traces: &Traces, object: &Object, settings: &Settings) {
     let Object::Pod(pod) = object else { return };
     let waits = || pods::is_ours(pod, settings) && !pods::is_bound(pod) && pod.metadata.deletion_timestamp.is_none();
     if traces.are_on() && waits() {
-        traces.tell(|| Sighting::Pod {
+        traces.tell(|| TraceEvent::Pod {
             pod: pods::pod_ref(pod),
             group: pods::annotated_group(pod),
             at: SystemTime::now(),
@@ -24,7 +24,7 @@ pub fn applied(traces: &Traces, object: &Object, settings: &Settings) {
 /// An object is gone.
 pub fn deleted(traces: &Traces, object: &Object) {
     let Object::Pod(pod) = object else { return };
-    traces.tell(|| Sighting::Gone {
+    traces.tell(|| TraceEvent::Gone {
         uid: pod.metadata.uid.as_deref().unwrap_or_default().into(),
         at: SystemTime::now(),
     });
@@ -32,7 +32,7 @@ pub fn deleted(traces: &Traces, object: &Object) {
 
 /// A pod has a group.
 pub fn grouped(traces: &Traces, grouping: &Grouping) {
-    traces.tell(|| Sighting::Grouped {
+    traces.tell(|| TraceEvent::Grouped {
         pod: grouping.pod.clone(),
         group: pods::group_key(&grouping.group.metadata),
         queue: grouping.group.spec.queue.clone().unwrap_or_default(),
@@ -41,7 +41,7 @@ pub fn grouped(traces: &Traces, grouping: &Grouping) {
 }
 
 /// What a cycle came to for each pod group of which there is something new.
-fn attempts(decisions: &Decisions) -> Vec<(GroupKey, Came)> {
+fn attempts(decisions: &Decisions) -> Vec<(GroupKey, GroupOutcome)> {
     let count = |groups: &mut dyn Iterator<Item = &GroupKey>| {
         let mut counts: BTreeMap<GroupKey, usize> = BTreeMap::new();
         for group in groups {
@@ -50,12 +50,17 @@ fn attempts(decisions: &Decisions) -> Vec<(GroupKey, Came)> {
         counts.into_iter()
     };
     let waiting = decisions.unschedulable.iter();
-    let waiting = waiting.map(|report| (report.group.clone(), Came::Unschedulable(report.message.clone())));
+    let waiting = waiting.map(|report| {
+        (
+            report.group.clone(),
+            GroupOutcome::Unschedulable(report.message.clone()),
+        )
+    });
     let pipelined = count(&mut decisions.pipeline.iter().map(|pipeline| &pipeline.group));
     let bound = count(&mut decisions.bind.iter().map(|bind| &bind.group));
     waiting
-        .chain(pipelined.map(|(group, pods)| (group, Came::Pipelined(pods))))
-        .chain(bound.map(|(group, pods)| (group, Came::Bound(pods))))
+        .chain(pipelined.map(|(group, pods)| (group, GroupOutcome::Pipelined(pods))))
+        .chain(bound.map(|(group, pods)| (group, GroupOutcome::Bound(pods))))
         .collect()
 }
 
@@ -63,7 +68,7 @@ fn attempts(decisions: &Decisions) -> Vec<(GroupKey, Came)> {
 pub fn cycle(traces: &Traces, timeline: &Timeline, decisions: &Decisions) {
     traces.tell(|| {
         let searches = timeline.searches();
-        Sighting::Cycle(Box::new(CycleSeen {
+        TraceEvent::Cycle(Box::new(CycleSeen {
             began: timeline.began_at,
             took: timeline.took,
             steps: timeline.steps(),

@@ -4,7 +4,7 @@
 use crate::engine::input::GPU;
 use crate::engine::model::Model;
 use crate::engine::model::class::NodeSet;
-use crate::engine::model::ids::{ClassId, NodeId, ShapeId, TaskId};
+use crate::engine::model::ids::{ClassId, NodeId, PodId, ShapeId};
 use crate::engine::model::node::{Node, SharedGpu};
 use crate::engine::model::resources::{CPU, GPUS, MEMORY, PODS, mig_slices};
 use crate::engine::placement::filter::node_kind_allows;
@@ -12,7 +12,7 @@ use crate::engine::placement::filter::node_kind_allows;
 use super::bounds::needed_gpus;
 
 /// Cpu, memory, GPUs of all kinds (millionths) and pod slots.
-pub type Room = [i64; 4];
+pub type Capacity = [i64; 4];
 
 /// GPUs of a node that are free, or will be: whole ones, parts of shared ones, MIG slices. In millionths.
 #[must_use]
@@ -29,7 +29,7 @@ pub(in crate::engine) fn free_gpus(node: &Node, model: &Model) -> i64 {
 
 /// What is free on a node, or will be.
 #[must_use]
-pub fn free(model: &Model, node: NodeId) -> Room {
+pub fn free(model: &Model, node: NodeId) -> Capacity {
     let node = &model.nodes[node];
     let future = &node.future;
     [
@@ -42,19 +42,19 @@ pub fn free(model: &Model, node: NodeId) -> Room {
 
 /// What a pod's going would free.
 #[must_use]
-pub fn freed_by(model: &Model, task: TaskId) -> Room {
-    let shape = &model.shapes[model.tasks[task].shape];
-    let hold = model.tasks[task].state.hold.as_ref();
+pub fn freed_by(model: &Model, pod: PodId) -> Capacity {
+    let shape = &model.shapes[model.pods[pod].shape];
+    let hold = model.pods[pod].state.hold.as_ref();
     let claimed = hold.and_then(|hold| hold.extras().devices.as_ref());
     let claimed = claimed.map_or(0, |used| {
         used.iter().map(|used| used.allocation.devices.len() as i64 * GPU).sum()
     });
-    let gpus = model.accepted(task)[GPUS].max(claimed);
+    let gpus = model.accepted(pod)[GPUS].max(claimed);
     [shape.vector.get(CPU), shape.vector.get(MEMORY), gpus, 1]
 }
 
 /// Adds one room to another.
-pub fn grow(room: &mut Room, by: &Room) {
+pub fn grow(room: &mut Capacity, by: &Capacity) {
     for (mine, theirs) in room.iter_mut().zip(by) {
         *mine += theirs;
     }
@@ -71,7 +71,7 @@ pub enum Kind {
 
 impl Kind {
     /// What one pod asks for; never more than it really does.
-    fn ask(self, model: &Model) -> Room {
+    fn ask(self, model: &Model) -> Capacity {
         match self {
             Self::Gpus(gpus) => [0, 0, gpus, 0],
             Self::Pods(_, shape) => {
@@ -95,7 +95,7 @@ impl Kind {
     }
 }
 
-fn copies(ask: &Room, room: &Room) -> i64 {
+fn copies(ask: &Capacity, room: &Capacity) -> i64 {
     let each = ask.iter().zip(room).filter(|(ask, _)| **ask > 0);
     each.map(|(ask, room)| room.max(&0) / ask).min().unwrap_or(0)
 }
@@ -104,7 +104,7 @@ fn copies(ask: &Room, room: &Room) -> i64 {
 fn slack(model: &Model, node: NodeId) -> i64 {
     let node = &model.nodes[node];
     if node.groups.iter().any(SharedGpu::used) {
-        (node.tasks.len() + node.coming.len()) as i64 * (GPU / 100)
+        (node.pods.len() + node.coming.len()) as i64 * (GPU / 100)
     } else {
         0
     }
@@ -114,7 +114,7 @@ fn slack(model: &Model, node: NodeId) -> i64 {
 #[derive(Debug)]
 struct Slots {
     kind: Kind,
-    ask: Room,
+    ask: Capacity,
     upto: usize,
     per_node: Vec<i64>,
     sum: i64,
@@ -122,15 +122,15 @@ struct Slots {
 
 /// All tables.
 #[derive(Debug, Default)]
-pub struct Rooms {
-    /// See [`Model::state_of_nodes`].
+pub struct CapacityTables {
+    /// See [`Model::node_spec_epoch`].
     nodes_as_of: u64,
     /// See [`Model::classes_gone`].
     classes_as_of: u64,
     touched: Vec<NodeId>,
     upto: usize,
     built: bool,
-    rooms: Vec<Room>,
+    capacity: Vec<Capacity>,
     /// Nodes with free GPUs.
     pub some: NodeSet,
     /// Free GPUs of nodes that have any.
@@ -140,11 +140,11 @@ pub struct Rooms {
     slots: Vec<Slots>,
 }
 
-impl Rooms {
+impl CapacityTables {
     /// Catches up with what happened since the last cycle; begins anew if that is less work, or nodes are not what they were.
     pub fn begin(&mut self, model: &mut Model) {
         let touched = std::mem::take(&mut model.touched);
-        let nodes_as_of = model.state_of_nodes();
+        let nodes_as_of = model.node_spec_epoch();
         if self.nodes_as_of != nodes_as_of || self.touched.len() + touched.count() > model.by_name.len() {
             *self = Self {
                 nodes_as_of,
@@ -170,7 +170,7 @@ impl Rooms {
         let mut anew = Self::default();
         anew.update(model);
         let tables = self.slots.iter().map(|slots| slots.kind).collect::<Vec<_>>();
-        self.rooms == anew.rooms
+        self.capacity == anew.capacity
             && (self.sum, self.ready_sum) == (anew.sum, anew.ready_sum)
             && tables.into_iter().all(|kind| {
                 let (ours, fresh) = (self.table(model, kind), anew.table(model, kind));
@@ -194,7 +194,7 @@ impl Rooms {
     pub fn update(&mut self, model: &Model) {
         if !self.built {
             self.built = true;
-            self.rooms = vec![[0; 4]; model.nodes.slots()];
+            self.capacity = vec![[0; 4]; model.nodes.slots()];
             for &node in &model.by_name {
                 self.look_at(model, node);
             }
@@ -209,7 +209,7 @@ impl Rooms {
 
     fn look_at(&mut self, model: &Model, node: NodeId) {
         let fresh = free(model, node);
-        let old = std::mem::replace(&mut self.rooms[node.at()], fresh);
+        let old = std::mem::replace(&mut self.capacity[node.at()], fresh);
         let more = fresh[GPUS].max(0) - old[GPUS].max(0);
         self.sum += more;
         if model.nodes[node].ready() {
@@ -224,11 +224,11 @@ impl Rooms {
 
     /// What is free on a node.
     #[must_use]
-    pub fn of(&self, node: NodeId) -> &Room {
-        &self.rooms[node.at()]
+    pub fn of(&self, node: NodeId) -> &Capacity {
+        &self.capacity[node.at()]
     }
 
-    /// The table for a kind of pods, up to date. After [`Rooms::update`].
+    /// The table for a kind of pods, up to date. After [`CapacityTables::update`].
     pub fn table(&mut self, model: &Model, kind: Kind) -> usize {
         let at = self
             .slots
@@ -239,11 +239,11 @@ impl Rooms {
                     kind,
                     ask: kind.ask(model),
                     upto: self.touched.len(),
-                    per_node: vec![0; self.rooms.len()],
+                    per_node: vec![0; self.capacity.len()],
                     sum: 0,
                 };
                 for &node in &model.by_name {
-                    slots.look_at(model, &self.rooms, node);
+                    slots.look_at(model, &self.capacity, node);
                 }
                 self.slots.push(slots);
                 self.slots.len() - 1
@@ -252,7 +252,7 @@ impl Rooms {
         while let Some(&node) = self.touched.get(slots.upto) {
             slots.upto += 1;
             if model.nodes[node].input.is_some() {
-                slots.look_at(model, &self.rooms, node);
+                slots.look_at(model, &self.capacity, node);
             }
         }
         at
@@ -266,28 +266,28 @@ impl Rooms {
 
     /// How many more pods fit on a node once that much more is free there.
     #[must_use]
-    pub fn gain(&self, model: &Model, table: usize, node: NodeId, freed: &Room) -> i64 {
+    pub fn gain(&self, model: &Model, table: usize, node: NodeId, freed: &Capacity) -> i64 {
         let slots = &self.slots[table];
         if !slots.kind.allowed(model, node) {
             return 0;
         }
-        let mut room = self.rooms[node.at()];
+        let mut room = self.capacity[node.at()];
         grow(&mut room, freed);
         slots.copies(model, node, room) - slots.per_node[node.at()]
     }
 }
 
 impl Slots {
-    fn copies(&self, model: &Model, node: NodeId, mut room: Room) -> i64 {
+    fn copies(&self, model: &Model, node: NodeId, mut room: Capacity) -> i64 {
         if self.ask[GPUS] > 0 && matches!(self.kind, Kind::Pods(..)) {
             room[GPUS] += slack(model, node);
         }
         copies(&self.ask, &room)
     }
 
-    fn look_at(&mut self, model: &Model, rooms: &[Room], node: NodeId) {
+    fn look_at(&mut self, model: &Model, capacity: &[Capacity], node: NodeId) {
         let fresh = if self.kind.allowed(model, node) {
-            self.copies(model, node, rooms[node.at()])
+            self.copies(model, node, capacity[node.at()])
         } else {
             0
         };

@@ -83,7 +83,7 @@ pub struct Ask {
     pub answer: Answer,
 }
 
-/// What ends a course before its last stage.
+/// What ends a multi_step before its last stage.
 #[derive(Debug)]
 enum Stop {
     /// There is nothing to bind any more.
@@ -104,7 +104,7 @@ impl Stop {
 }
 
 /// One bind on its way.
-pub struct Course {
+pub struct MultiStepBind {
     /// Sends the requests.
     pub caller: Caller,
     /// What the watches show.
@@ -119,7 +119,7 @@ pub struct Course {
     pub steps: StepLog,
 }
 
-/// What a course has done, as far as it must be undone.
+/// What a multi_step has done, as far as it must be undone.
 #[derive(Default)]
 struct Done {
     request: Option<BindRequest>,
@@ -129,7 +129,7 @@ struct Done {
     labels: Vec<String>,
 }
 
-impl Course {
+impl MultiStepBind {
     /// Goes through the stages. On failure everything but the bind request is undone, and that is returned with the report.
     pub async fn run(&self) -> (Report, Option<BindRequest>) {
         let mut done = Done::default();
