@@ -287,6 +287,12 @@ impl Mirror {
             }
         }
         if self.aside.ignores(change) {
+            if let Change::Applied(Object::Pod(pod)) = change
+                && pod.node.is_some()
+                && self.aside.counts_on_its_node(&pod.key)
+            {
+                self.pod_applied(&Arc::new(pod.bare()), &mut out);
+            }
             return out;
         }
         #[cfg(test)]

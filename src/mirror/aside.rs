@@ -117,6 +117,8 @@ struct LeftOut {
     times: u32,
     /// It has changed since, and is tried again.
     tried_again: bool,
+    /// Not even what it holds of its node could be taken in.
+    unknown: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -201,7 +203,14 @@ impl Aside {
         }
     }
 
-    /// From now on an object is ignored until it changes.
+    /// Whether what a pod that is ignored holds of its node counts.
+    #[must_use]
+    pub fn counts_on_its_node(&self, pod: &str) -> bool {
+        let left_out = self.left_out.get(&("Pod", Box::from(pod)));
+        left_out.is_some_and(|left_out| !left_out.unknown)
+    }
+
+    /// From now on an object is ignored until it changes; but of a pod on a node, what it holds of that counts, unless that fails, too.
     pub fn leave_out(&mut self, object: &Identity) {
         let key = (object.kind, object.key.clone());
         let before = self.left_out.get(&key).filter(|before| before.uid == object.uid);
@@ -211,6 +220,7 @@ impl Aside {
             version: object.version.clone(),
             times,
             tried_again: false,
+            unknown: before.is_some_and(|before| !before.tried_again),
         };
         let before = self.left_out.insert(key, left_out);
         if before.is_none_or(|before| before.tried_again) {

@@ -114,6 +114,21 @@ impl Pod {
         !self.pod.namespace.is_empty() && !self.pod.name.is_empty() && !self.pod.uid.is_empty()
     }
 
+    /// What it holds of its node, and nothing else.
+    #[must_use]
+    pub fn bare(&self) -> Self {
+        Self {
+            labels: Pairs::default(),
+            annotations: Pairs::default(),
+            group: None,
+            nominated: None,
+            priority_class: None,
+            excess: None,
+            whole: None,
+            ..self.clone()
+        }
+    }
+
     /// The whole object's spec, if the pod says more than this type holds.
     #[must_use]
     pub fn spec(&self) -> Option<&core::PodSpec> {

@@ -288,3 +288,23 @@ fn whoever_is_held_back_after_a_failure_is_so_in_a_new_model() {
     let binds = cluster.intake.engine.cycle(later).bind;
     assert_eq!(binds.len(), 1);
 }
+
+#[test]
+fn what_a_pod_that_is_set_aside_holds_of_its_node_counts_until_it_goes() {
+    let mut cluster = Cluster::new(1);
+    let runs = |version, fault| pod("poison", version, &json!({"node": "n"}), fault);
+    cluster.tell(runs(1, None));
+    cluster.tell(pod("waits", 1, &json!({}), None));
+    assert_eq!(cluster.bound(), Vec::<String>::new());
+    assert_eq!(cluster.tell(runs(2, Some("the fault"))), ["Pod ns/poison"]);
+    assert_eq!(cluster.bound(), Vec::<String>::new(), "its GPU is not given twice");
+    for version in 3..6 {
+        cluster.tell(runs(version, Some("the fault")));
+        assert_eq!(cluster.bound(), Vec::<String>::new());
+    }
+    let gone = runs(6, Some("the fault"));
+    cluster
+        .intake
+        .object(gone, false, NOW, &|tell| cluster.stores.each(tell));
+    assert_eq!(cluster.bound(), ["waits"]);
+}
