@@ -89,7 +89,7 @@ pub async fn run(
             Some(ask) = asked.recv() => binder.asked(ask),
             Some(ended) = binder.under_way.join_next() => binder.ended(ended)?,
             () = lagging.news.notified() => {}
-            Some(ended) = binder.multi_step_binds.join_next() => binder.course_ended(ended)?,
+            Some(ended) = binder.multi_step_binds.join_next() => binder.multi_step_ended(ended)?,
             Some(ended) = binder.cleanups.join_next() => binder.cleanup_ended(ended)?,
             () = sleep_until(wake.unwrap_or_else(Instant::now).into()), if wake.is_some() => {}
         }
@@ -101,7 +101,7 @@ pub async fn run(
         binder.ended(ended)?;
     }
     while let Some(ended) = binder.multi_step_binds.join_next().await {
-        binder.course_ended(ended)?;
+        binder.multi_step_ended(ended)?;
     }
     Ok(())
 }
@@ -186,7 +186,7 @@ struct Binder {
     waiting_multi_step: VecDeque<MultiStepBind>,
     multi_step_binds: JoinSet<Finished>,
     /// Pods (by uid) with a multi_step, waiting or under way.
-    on_course: HashSet<Arc<str>>,
+    in_steps: HashSet<Arc<str>>,
     cleanups: JoinSet<Cleanup>,
     groups: Groups,
     reviews: Reviews,
@@ -218,7 +218,7 @@ impl Binder {
             keeper,
             waiting_multi_step: VecDeque::new(),
             multi_step_binds: JoinSet::new(),
-            on_course: HashSet::new(),
+            in_steps: HashSet::new(),
             cleanups: JoinSet::new(),
             audit: Audit::default(),
             missing: DECIDED_BY.to_vec(),
@@ -293,7 +293,7 @@ impl Binder {
                 .iter()
                 .any(|step| matches!(step, Step::GpuShare | Step::Volumes));
             if in_steps || self.context.settings.sharing.always_bind_requests {
-                self.queue_course(bind, None, term);
+                self.queue_multi_step(bind, None, term);
             } else {
                 let job = Job::Bind(Box::new(bind));
                 self.queue.push_back(Ordered { job, term });
@@ -301,9 +301,9 @@ impl Binder {
         }
     }
 
-    fn queue_course(&mut self, bind: Bind, resumes: Option<Arc<BindRequest>>, term: u64) {
+    fn queue_multi_step(&mut self, bind: Bind, resumes: Option<Arc<BindRequest>>, term: u64) {
         let uid = &bind.placement.pod.uid;
-        if self.on_course.contains(uid) {
+        if self.in_steps.contains(uid) {
             // A resumed bind will do; a new decision has to wait for it.
             if resumes.is_none() {
                 let (bus, waits) = (self.bus.clone(), self.failures.waits(&bind));
@@ -320,7 +320,7 @@ impl Binder {
             }
             return;
         }
-        self.on_course.insert(Arc::clone(uid));
+        self.in_steps.insert(Arc::clone(uid));
         self.groups.open(uid, &multi_step::group_ids(&bind));
         self.waiting_multi_step.push_back(MultiStepBind {
             caller: self.caller.of_term(term),
@@ -441,7 +441,7 @@ impl Binder {
             .as_ref()
             .and_then(|pod| pod.metadata.uid.as_deref())
             .unwrap_or_default();
-        if self.on_course.contains(uid) || self.reviews.was_bound(uid) {
+        if self.in_steps.contains(uid) || self.reviews.was_bound(uid) {
             return;
         }
         let node = crate::mirror::bind_request::node(&request).unwrap_or_default();
@@ -469,7 +469,7 @@ impl Binder {
             }
             BindRequestAction::CarryOut(bind) => {
                 info!(ns = key.namespace, name = key.name, "bind request is carried out");
-                self.queue_course(*bind, Some(request), term);
+                self.queue_multi_step(*bind, Some(request), term);
             }
         }
     }
@@ -538,7 +538,7 @@ impl Binder {
         }
     }
 
-    fn course_ended(&mut self, ended: Result<Finished, JoinError>) -> Result<(), Error> {
+    fn multi_step_ended(&mut self, ended: Result<Finished, JoinError>) -> Result<(), Error> {
         let now = Instant::now();
         let finished = ended.map_err(|panic| panicked("bind", &panic))?;
         let Finished {
@@ -552,7 +552,7 @@ impl Binder {
         }
         let pod = &bind.placement.pod;
         let bound = report.ending == Ending::Done;
-        self.on_course.remove(&pod.uid);
+        self.in_steps.remove(&pod.uid);
         let ids: Vec<GroupId> = multi_step::group_ids(&bind);
         let shown = self.stores.pods.get(&pod.namespace, &pod.name);
         // One that has gone meanwhile uses nothing, and nobody will tell of it again.
