@@ -41,8 +41,10 @@ pub struct Claims {
     /// What the engine was told.
     told: Table<Name, ClaimInput>,
     pools: BTreeMap<PoolKey, PoolInput>,
-    /// Claims by the uid of the pod that they are for.
+    /// Claims by the namespace and uid of the pod that they are for.
     for_pod: Links,
+    /// Claims by the identity of the claim for extended resources that they are.
+    stand_for: BTreeMap<Name, Box<str>>,
     /// Pods (`namespace/name`) by the claim that they name.
     named_by: Links,
     /// Extended resources → the class that stands for them.
@@ -125,10 +127,12 @@ impl Claims {
 
     /// GPUs in claims: those that are for the pod, and those that it names.
     fn count_gpus(&self, pod: &Pod, gpu: &mut GpuRequest) {
-        let mut keys: BTreeSet<Box<str>> = named(pod).into_iter().collect();
-        keys.extend(self.for_pod.to(&pod.pod.uid).cloned());
-        for claim in keys.iter().filter_map(|key| self.claims.get(key)) {
-            if is_extended(claim) {
+        let named: BTreeSet<Box<str>> = named(pod).into_iter().collect();
+        let mut keys = named.clone();
+        keys.extend(self.for_pod.to(&in_namespace(pod, &pod.pod.uid)).cloned());
+        for (key, claim) in keys.iter().filter_map(|key| Some((key, self.claims.get(key)?))) {
+            // The containers' requests count what it stands for. Anybody can mark a claim like that: what a pod names, it has beside these.
+            if is_extended(claim) && !named.contains(key) {
                 continue;
             }
             let gpus = requests::gpus(claim);
@@ -160,13 +164,13 @@ impl Claims {
     pub fn put_claim(&mut self, claim: &Arc<ResourceClaim>, there: bool) {
         let key = claim_key(claim);
         if let Some(old) = self.claims.remove(&key)
-            && let Some((_, uid)) = for_whom(&old)
+            && let Some(pod) = beneficiary(&old)
         {
-            self.for_pod.remove(&uid, &key);
+            self.for_pod.remove(&pod, &key);
         }
         if there {
-            if let Some((_, uid)) = for_whom(claim) {
-                self.for_pod.add(uid, &key);
+            if let Some(pod) = beneficiary(claim) {
+                self.for_pod.add(pod, &key);
             }
             self.claims.insert(key, claim.clone());
         }
@@ -175,12 +179,13 @@ impl Claims {
     /// What the engine must be told of a claim.
     pub fn tell_claim(&mut self, claim: &ResourceClaim, events: &mut Vec<Event>) {
         let key = claim_key(claim);
-        let told_as = identity(claim);
+        let told_as = self.identity(claim, &key);
         let Some(claim) = self.claims.get(&key).cloned() else {
             self.use_selectors(&key, Vec::new(), events);
             if self.told.remove(&told_as).is_some() {
-                events.push(Event::ClaimGone(told_as));
+                events.push(Event::ClaimGone(told_as.clone()));
             }
+            self.stand_for.remove(&told_as);
             return;
         };
         self.use_selectors(&key, self.selectors_of(&claim), events);
@@ -189,6 +194,18 @@ impl Claims {
             events.push(Event::Claim(Box::new(input.clone())));
             self.told.insert(told_as, input);
         }
+    }
+
+    /// By what name the engine knows a claim. Only the first that says so is the claim for a pod's extended resources.
+    fn identity(&mut self, claim: &ResourceClaim, key: &str) -> Name {
+        let extended = owner(claim).filter(|_| is_extended(claim));
+        let Some((_, uid)) = extended else {
+            return Name::from(key);
+        };
+        let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
+        let extended = extended::key(namespace, &uid);
+        let first = self.stand_for.entry(extended.clone()).or_insert_with(|| key.into());
+        if **first == *key { extended } else { Name::from(key) }
     }
 
     fn selectors_of(&self, claim: &ResourceClaim) -> Vec<String> {
@@ -382,14 +399,6 @@ fn claim_key(claim: &ResourceClaim) -> Box<str> {
     )
 }
 
-/// By what name the engine knows a claim.
-fn identity(claim: &ResourceClaim) -> Name {
-    match owner(claim).filter(|_| is_extended(claim)) {
-        Some((_, uid)) => extended::key(&uid),
-        None => Name::from(&*claim_key(claim)),
-    }
-}
-
 fn is_extended(claim: &ResourceClaim) -> bool {
     claim
         .annotations()
@@ -411,6 +420,15 @@ fn for_whom(claim: &ResourceClaim) -> Option<(String, String)> {
         let first = reserved.into_iter().find(|consumer| consumer.resource == "pods")?;
         Some((first.name.clone(), first.uid.clone()))
     })
+}
+
+/// The namespace and uid of the pod that a claim is for. No pod of another namespace: whoever makes a claim names its owner at will.
+fn beneficiary(claim: &ResourceClaim) -> Option<Box<str>> {
+    let (_, uid) = for_whom(claim)?;
+    Some(object_key(
+        claim.metadata.namespace.as_deref().unwrap_or_default(),
+        &uid,
+    ))
 }
 
 fn references(pod: &Pod) -> impl Iterator<Item = &PodResourceClaim> {

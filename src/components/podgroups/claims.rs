@@ -201,7 +201,7 @@ mod tests {
             .into_iter()
             .map(|(class, count)| format!("{class}={}", count.0))
             .collect();
-        assert_eq!(shown, ["gpu.example.com=3", "huge.example.com=1M", "nic.example.com=1"]);
+        assert_eq!(shown, ["gpu.example.com=4", "huge.example.com=1M", "nic.example.com=1"]);
         let extended = json!({"resource.kubernetes.io/extended-resource-claim": "true"});
         assert!(devices(&claim(extended, requests)).is_empty());
     }

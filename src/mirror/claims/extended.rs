@@ -66,8 +66,8 @@ pub fn asks(pod: &Pod, resource: &str) -> bool {
 
 /// How the engine knows the claim made for a pod's extended resources.
 #[must_use]
-pub fn key(uid: &str) -> Name {
-    format!("extended:{uid}").into()
+pub fn key(namespace: &str, uid: &str) -> Name {
+    format!("extended:{namespace}/{uid}").into()
 }
 
 /// A request of a claim made for extended resources.
@@ -185,7 +185,7 @@ pub fn of_pod(claims: &Claims, pod: &Pod, request: Option<&BindRequest>) -> Opti
     let promised = request.and_then(|request| request.spec.extended_resource_claim_allocation.as_ref());
     let promised = promised.and_then(|promised| promised.allocation.as_ref());
     Some(Extended {
-        key: key(&pod.pod.uid),
+        key: key(&pod.pod.namespace, &pod.pod.uid),
         wanted: wanted.collect(),
         promised: promised.map(|promised| Arc::new(allocation::read(promised))),
     })

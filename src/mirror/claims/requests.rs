@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::resource::v1::{
-    CapacityRequirements, DeviceClass, DeviceSelector, DeviceToleration, ResourceClaim,
+    CapacityRequirements, DeviceClass, DeviceRequest, DeviceSelector, DeviceToleration, ResourceClaim,
 };
 use kube::ResourceExt;
 
@@ -18,27 +18,60 @@ use crate::mirror::name;
 /// Nobody gets more GPUs with one pod. Sums of such numbers stay exact.
 pub const MOST_GPUS: i64 = 1_000_000;
 
-/// Devices that a claim asks for, as queues count them: the class of each request and how many of it. Requests that leave a choice
-/// do not count, nor those for administration, which take a device from nobody.
+/// Devices that a claim asks for, as queues count them: the class of each request and how many of it. Where that is not said, because a request leaves a
+/// choice or asks for all devices of a node, it is the least that it may come to until the claim has its devices; then those count. Requests for
+/// administration take a device from nobody.
 pub fn devices(claim: &ResourceClaim) -> impl Iterator<Item = (&str, i64)> {
     let requests = claim
         .spec
         .devices
         .iter()
         .flat_map(|devices| devices.requests.iter().flatten());
-    let exactly = requests.filter_map(|request| request.exactly.as_ref());
-    let counted = exactly.filter(|exactly| exactly.admin_access != Some(true));
-    counted.map(|exactly| {
-        let count = match exactly.allocation_mode.as_deref() {
-            Some("ExactCount") | None => exactly.count.unwrap_or(1).max(1),
-            Some("All") => 1,
-            Some(_) => 0,
-        };
-        (exactly.device_class_name.as_str(), count)
+    requests.flat_map(|request| {
+        let exactly = request.exactly.iter();
+        let exactly = exactly.filter(|exactly| exactly.admin_access != Some(true));
+        let exactly = exactly.map(|exactly| {
+            let count = match exactly.allocation_mode.as_deref() {
+                Some("ExactCount") | None => exactly.count.unwrap_or(1).max(1),
+                Some("All") => given(claim, &request.name, None).unwrap_or(0).max(1),
+                Some(_) => 0,
+            };
+            (exactly.device_class_name.as_str(), count)
+        });
+        exactly.chain(choices(claim, request))
     })
 }
 
-/// GPUs that a claim asks for, as queues count them: all that requests for so many of a GPU class come to.
+/// What the choices of a request come to: the least of them, or the one that was given.
+fn choices<'c>(claim: &'c ResourceClaim, request: &'c DeviceRequest) -> Option<(&'c str, i64)> {
+    let counts = request.first_available.iter().flatten().map(|choice| {
+        let given = given(claim, &request.name, Some(&choice.name));
+        let asked = || match choice.allocation_mode.as_deref() {
+            Some("ExactCount") | None => choice.count.unwrap_or(1).max(1),
+            Some(_) => 1,
+        };
+        (choice.device_class_name.as_str(), given.unwrap_or_else(asked))
+    });
+    counts.filter(|(_, count)| *count > 0).min_by_key(|(_, count)| *count)
+}
+
+/// How many devices a claim was given for a request, or for one of its choices; `None`: it was given none yet.
+fn given(claim: &ResourceClaim, request: &str, choice: Option<&str>) -> Option<i64> {
+    let allocation = claim.status.as_ref()?.allocation.as_ref()?;
+    let results = allocation
+        .devices
+        .iter()
+        .flat_map(|devices| devices.results.iter().flatten());
+    let is_for = |met: &str| match (choice, met.split_once('/')) {
+        (Some(choice), Some((of, chosen))) => of == request && chosen == choice,
+        (None, None) => met == request,
+        (Some(_), None) | (None, Some(_)) => false,
+    };
+    let met = results.filter(|result| is_for(&result.request)).count();
+    Some(i64::try_from(met).unwrap_or(i64::MAX))
+}
+
+/// GPUs that a claim asks for, as queues count them: all that requests for a GPU class come to.
 #[must_use]
 pub fn gpus(claim: &ResourceClaim) -> i64 {
     let gpus = devices(claim).filter(|(class, _)| is_gpu(class));

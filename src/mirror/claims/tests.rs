@@ -232,3 +232,108 @@ fn scenarios() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+fn claim(namespace: &str, name: &str, owner: Option<&str>, marked: bool, requests: &Value, status: &Value) -> Change {
+    let owners = owner.map(|uid| json!([{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid}]));
+    let marked = marked.then(|| json!({"resource.kubernetes.io/extended-resource-claim": "true"}));
+    Change::Applied(Object::ResourceClaim(object(json!({
+        "metadata": {"name": name, "namespace": namespace, "uid": name, "ownerReferences": owners, "annotations": marked},
+        "spec": {"devices": {"requests": requests}}, "status": status
+    }))))
+}
+
+/// A pod `p` of namespace `ns` that names these claims.
+fn naming(claims: &[&str]) -> Change {
+    let named: Vec<Value> = claims
+        .iter()
+        .map(|claim| json!({"name": claim, "resourceClaimName": claim}))
+        .collect();
+    Change::Applied(Object::Pod(Arc::new(crate::mirror::packed::Pod::from(object::<
+        k8s_openapi::api::core::v1::Pod,
+    >(json!({
+        "metadata": {"name": "p", "namespace": "ns", "uid": "victim"},
+        "spec": {"schedulerName": "kai-scheduler", "containers": [{"name": "main"}], "resourceClaims": named}
+    }))))))
+}
+
+/// GPUs that the pod counts for once all this has happened.
+fn gpus_of_the_pod(changes: &[Change]) -> i64 {
+    let mut mirror = Mirror::new(Settings::default());
+    let events = changes.iter().flat_map(|change| mirror.apply(change).events);
+    let told = events.filter_map(|event| match event {
+        crate::engine::input::Event::Pod(pod) => Some(pod.needs.gpu.dra),
+        _ => None,
+    });
+    told.last().expect("the pod was told of")
+}
+
+fn gpus(count: i64) -> Value {
+    json!([{"name": "r", "exactly": {"deviceClassName": "gpu.example.com", "count": count}}])
+}
+
+#[test]
+fn a_claim_counts_for_no_pod_of_another_namespace_whatever_owner_it_names() {
+    let none = Value::Null;
+    let own = claim("ns", "own", None, false, &gpus(1), &none);
+    let forged = claim("evil", "forged", Some("victim"), false, &gpus(1_000), &none);
+    assert_eq!(gpus_of_the_pod(&[own, forged, naming(&["own"])]), 1);
+}
+
+#[test]
+fn a_claim_is_not_free_for_being_marked_as_one_for_extended_resources() {
+    let none = Value::Null;
+    let marked = claim("ns", "marked", Some("victim"), true, &gpus(8), &none);
+    assert_eq!(gpus_of_the_pod(&[marked.clone(), naming(&["marked"])]), 8);
+    assert_eq!(
+        gpus_of_the_pod(&[marked, naming(&[])]),
+        0,
+        "its containers ask for them"
+    );
+}
+
+#[test]
+fn what_a_claim_leaves_open_counts_as_soon_as_it_is_given() {
+    let choice = json!([{"name": "r", "firstAvailable": [
+        {"name": "many", "deviceClassName": "gpu.example.com", "count": 8}, {"name": "few", "deviceClassName": "gpu.example.com", "count": 2}]}]);
+    let all = json!([{"name": "r", "exactly": {"deviceClassName": "gpu.example.com", "allocationMode": "All"}}]);
+    let given = |request: &str, count: usize| {
+        let result = json!({"request": request, "driver": "gpu.example.com", "pool": "n0", "device": "d"});
+        json!({"allocation": {"devices": {"results": vec![result; count]}}})
+    };
+    let count = |requests: &Value, status: &Value| {
+        gpus_of_the_pod(&[claim("ns", "c", None, false, requests, status), naming(&["c"])])
+    };
+    assert_eq!(count(&choice, &Value::Null), 2, "the least that it may come to");
+    assert_eq!(count(&choice, &given("r/many", 8)), 8);
+    assert_eq!(count(&choice, &given("r/few", 2)), 2);
+    assert_eq!((count(&all, &Value::Null), count(&all, &given("r", 7))), (1, 7));
+}
+
+#[test]
+fn one_claim_alone_stands_for_the_extended_resources_of_a_pod() {
+    let none = Value::Null;
+    let mut mirror = Mirror::new(Settings::default());
+    let mut told = |change: &Change| -> Vec<String> {
+        let events = mirror.apply(change).events.into_iter();
+        let keys = events.filter_map(|event| match event {
+            crate::engine::input::Event::Claim(claim) => Some(claim.key.to_string()),
+            crate::engine::input::Event::ClaimGone(key) => Some(format!("without {key}")),
+            _ => None,
+        });
+        keys.collect()
+    };
+    let real = claim("ns", "real", Some("victim"), true, &gpus(1), &none);
+    assert_eq!(told(&real), ["extended:ns/victim"]);
+    let second = claim("ns", "second", Some("victim"), true, &gpus(1), &none);
+    assert_eq!(told(&second), ["ns/second"]);
+    assert_eq!(
+        told(&claim("evil", "x", Some("victim"), true, &gpus(1), &none)),
+        ["extended:evil/victim"]
+    );
+    let gone = |change: &Change| match change {
+        Change::Applied(object) => Change::Deleted(object.clone()),
+        other => other.clone(),
+    };
+    assert_eq!(told(&gone(&second)), ["without ns/second"]);
+    assert_eq!(told(&gone(&real)), ["without extended:ns/victim"]);
+}
