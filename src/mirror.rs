@@ -25,6 +25,7 @@ pub mod config_maps;
 pub mod constraints;
 mod groups;
 pub mod identity;
+pub mod leaner;
 mod links;
 pub mod needs;
 pub mod node;

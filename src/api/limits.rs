@@ -15,6 +15,10 @@ pub const GPU_GROUPS_PER_NODE: usize = 1_024;
 pub const LABELS_PER_POD: usize = 512;
 /// Annotations of one pod. Large ones have some dozens.
 pub const ANNOTATIONS_PER_POD: usize = 512;
+/// Bytes of the annotations of one pod that are kept. Kubernetes lets objects have four times as many.
+pub const ANNOTATION_BYTES_PER_POD: usize = 65_536;
+/// Variables, sources of variables and mounts of one pod that are kept to see which ConfigMaps it needs.
+pub const CONFIG_MAP_REFERENCES_PER_POD: usize = 1_024;
 /// Devices of which one pod asks for a part, or instances of one MIG profile in its annotations. More are admitted, as in KAI, and fit nowhere.
 pub const GPU_DEVICES_COUNTED: i64 = 1_048_576;
 /// MiB of a device's memory that one pod asks for (256 TiB). More is admitted, as in KAI, and fits nowhere.

@@ -8,6 +8,7 @@
 mod catchup;
 mod charged;
 mod kinds;
+mod read;
 mod store;
 
 use std::collections::{HashMap, HashSet};
@@ -30,6 +31,7 @@ use tracing::{Instrument, debug, info, info_span, warn};
 use catchup::{CatchUp, Listing};
 use charged::Charged;
 pub use kinds::Watched;
+use read::Read;
 pub use store::{Key, Store, Stores};
 
 use crate::api::lenient::{self, Guarded};
@@ -158,24 +160,29 @@ async fn caught_up(bus: &Bus, kind: Kind, term: u64) -> Result<(), Error> {
 
 /// Watches one kind until the inbox of a subscriber is closed.
 async fn watch<K: Watched>(feed: Feed) -> Result<(), Error> {
-    let api = Api::<Guarded<K>>::all(feed.client.clone());
+    let api = Api::<Read<K>>::all(feed.client.clone());
     let config = feed.config.clone();
-    follow(feed, || watcher(api.clone(), config.clone()).boxed()).await
+    let read = |event| each(event, |Read(object)| object);
+    follow(feed, || watcher(api.clone(), config.clone()).map_ok(read).boxed()).await
 }
 
 /// The same for a kind of which only the metadata is asked for; the guard of others would hide that from the client.
 async fn watch_metadata<K: Watched>(feed: Feed) -> Result<(), Error> {
     let api = Api::<K>::all(feed.client.clone());
     let config = feed.config.clone();
-    let guarded = |object| DeserializeGuard(Ok(object));
-    let guard = move |event| match event {
-        watcher::Event::Init => watcher::Event::Init,
-        watcher::Event::InitApply(object) => watcher::Event::InitApply(guarded(object)),
-        watcher::Event::InitDone => watcher::Event::InitDone,
-        watcher::Event::Apply(object) => watcher::Event::Apply(guarded(object)),
-        watcher::Event::Delete(object) => watcher::Event::Delete(guarded(object)),
-    };
+    let guard = |event| each(event, |object| DeserializeGuard(Ok(object)));
     follow(feed, || watcher(api.clone(), config.clone()).map_ok(guard).boxed()).await
+}
+
+/// An event about another form of the object.
+fn each<A, B>(event: watcher::Event<A>, form: impl FnOnce(A) -> B) -> watcher::Event<B> {
+    match event {
+        watcher::Event::Init => watcher::Event::Init,
+        watcher::Event::InitApply(object) => watcher::Event::InitApply(form(object)),
+        watcher::Event::InitDone => watcher::Event::InitDone,
+        watcher::Event::Apply(object) => watcher::Event::Apply(form(object)),
+        watcher::Event::Delete(object) => watcher::Event::Delete(form(object)),
+    }
 }
 
 /// What a watch brings.

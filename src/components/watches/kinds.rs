@@ -17,7 +17,7 @@ use crate::api::names::annotation;
 use crate::api::{BindRequest, NodeResourceTopology, PodGroup, Queue, Topology};
 use crate::components::Error;
 use crate::components::bus::{Kind, Object, StorageObject};
-use crate::mirror::{ConfigMapMeta, bounds};
+use crate::mirror::{ConfigMapMeta, bounds, leaner};
 
 /// A kind that is watched.
 pub trait Watched: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static {
@@ -148,6 +148,7 @@ impl Watched for Pod {
             annotations.remove(annotation::KUBECTL_LAST_APPLIED);
         }
         bounds::cut_pod(self);
+        leaner::trim_pod(self);
     }
     fn settle(&mut self, before: impl FnOnce() -> Option<Arc<Self>>, charged: &mut Charged) -> Vec<Key> {
         charged.settle(self, before().as_deref())

@@ -1,0 +1,133 @@
+//! A pod without what nobody here reads: what its containers run, and how. That can be most of it, and it takes many times the memory of its text.
+
+use k8s_openapi::api::core::v1::{Container, EnvFromSource, EnvVar, EphemeralContainer, Pod, PodSpec, VolumeMount};
+
+use crate::api::limits;
+
+/// Drops what is never read of a pod that is within the limits on numbers already.
+pub fn trim_pod(pod: &mut Pod) {
+    if let Some(annotations) = &mut pod.metadata.annotations {
+        let mut bytes: usize = annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
+        while bytes > limits::ANNOTATION_BYTES_PER_POD {
+            // The longest goes first; those that mean something here are short.
+            let longest = annotations.iter().max_by_key(|(_, value)| value.len());
+            let Some(longest) = longest.map(|(key, _)| key.clone()) else {
+                break;
+            };
+            let gone = annotations.remove(&longest).unwrap_or_default();
+            bytes -= longest.len() + gone.len();
+        }
+    }
+    if let Some(spec) = &mut pod.spec {
+        trim_spec(spec);
+    }
+}
+
+fn trim_spec(spec: &mut PodSpec) {
+    (spec.host_aliases, spec.image_pull_secrets, spec.readiness_gates) = (None, None, None);
+    (spec.dns_config, spec.security_context) = (None, None);
+    if let Some(gates) = &mut spec.scheduling_gates {
+        gates.truncate(1);
+        gates.shrink_to_fit();
+    }
+    let mut left = limits::CONFIG_MAP_REFERENCES_PER_POD;
+    let containers = spec
+        .containers
+        .iter_mut()
+        .chain(spec.init_containers.iter_mut().flatten());
+    for container in containers {
+        *container = Container {
+            name: std::mem::take(&mut container.name),
+            ports: container.ports.take(),
+            resources: container.resources.take(),
+            restart_policy: container.restart_policy.take(),
+            env: variables(container.env.take(), &mut left),
+            env_from: sources(container.env_from.take(), &mut left),
+            volume_mounts: mounts(container.volume_mounts.take(), &mut left),
+            ..Container::default()
+        };
+    }
+    for container in spec.ephemeral_containers.iter_mut().flatten() {
+        *container = EphemeralContainer {
+            name: std::mem::take(&mut container.name),
+            env: variables(container.env.take(), &mut left),
+            env_from: sources(container.env_from.take(), &mut left),
+            volume_mounts: mounts(container.volume_mounts.take(), &mut left),
+            ..EphemeralContainer::default()
+        };
+    }
+}
+
+/// Those that a ConfigMap gives a value.
+fn variables(all: Option<Vec<EnvVar>>, left: &mut usize) -> Option<Vec<EnvVar>> {
+    let refers = |variable: &EnvVar| {
+        let source = variable.value_from.as_ref();
+        source.is_some_and(|source| source.config_map_key_ref.is_some())
+    };
+    some(all.into_iter().flatten().filter(refers), left)
+}
+
+fn sources(all: Option<Vec<EnvFromSource>>, left: &mut usize) -> Option<Vec<EnvFromSource>> {
+    let refers = |source: &EnvFromSource| source.config_map_ref.is_some();
+    some(all.into_iter().flatten().filter(refers), left)
+}
+
+/// By name: nobody looks where to.
+fn mounts(all: Option<Vec<VolumeMount>>, left: &mut usize) -> Option<Vec<VolumeMount>> {
+    let name = |mount: VolumeMount| VolumeMount {
+        name: mount.name,
+        ..VolumeMount::default()
+    };
+    some(all.into_iter().flatten().map(name), left)
+}
+
+/// As many as are left to the pod, in no more room than they need.
+fn some<T>(all: impl Iterator<Item = T>, left: &mut usize) -> Option<Vec<T>> {
+    let mut kept: Vec<T> = all.take(*left).collect();
+    *left -= kept.len();
+    kept.shrink_to_fit();
+    (!kept.is_empty()).then_some(kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(spec: serde_json::Value) -> Pod {
+        serde_json::from_value(json!({"metadata": {"annotations": {"gpu-fraction": "0.5"}}, "spec": spec})).unwrap()
+    }
+
+    #[test]
+    fn what_decides_on_nodes_and_config_maps_stays() {
+        let reference = json!({"name": "A", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}}});
+        let container = json!({
+            "name": "c", "ports": [{"containerPort": 1, "hostPort": 2}], "resources": {"requests": {"cpu": "1"}}, "restartPolicy": "Always",
+            "env": [reference], "envFrom": [{"configMapRef": {"name": "n"}}], "volumeMounts": [{"name": "v", "mountPath": ""}]});
+        let kept = pod(
+            json!({"containers": [container], "nodeName": "n0", "schedulerName": "s", "schedulingGates": [{"name": "g"}]}),
+        );
+        let mut trimmed = kept.clone();
+        trim_pod(&mut trimmed);
+        assert_eq!(trimmed, kept);
+    }
+
+    #[test]
+    fn what_takes_most_room_goes() {
+        let many = |one: serde_json::Value| vec![one; 20_000];
+        let reference = json!({"name": "A", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}}});
+        let lists = json!({
+            "name": "c", "args": many(json!("")), "command": many(json!("")), "env": many(json!({"name": "A"})),
+            "volumeMounts": many(json!({"name": "v", "mountPath": "/"})), "image": "x".repeat(100_000)});
+        let referring = json!({"name": "d", "env": many(reference)});
+        let mut large = pod(json!({
+            "containers": [lists, referring], "initContainers": [lists], "ephemeralContainers": [lists], "hostAliases": many(json!({"ip": "1"}))}));
+        let annotations = large.metadata.annotations.get_or_insert_default();
+        annotations.extend((0..10).map(|at| (format!("a{at}"), "x".repeat(20_000))));
+        trim_pod(&mut large);
+        let text = serde_json::to_string(&large).unwrap();
+        assert!(text.len() < 200_000, "{} bytes are left", text.len());
+        assert!(large.metadata.annotations.unwrap().contains_key("gpu-fraction"));
+    }
+}
