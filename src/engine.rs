@@ -361,8 +361,8 @@ impl Engine {
         if let Some(what) = &entry.broken {
             let message = format!("The sub-groups contradict each other: {what}");
             findings.add(ReasonCode::PodSchedulingErrors, message, Detail::Text);
-        } else if schedulable_queue(session.model, pod_group).is_none() {
-            let message = explain::queue::closed(session.model, entry.queue, name);
+        } else if schedulable_queue(session.model, pod_group).is_none() || (entry.astray && input.refused.is_none()) {
+            let message = explain::queue::closed(session.model, session.model.queues.id(name), name);
             findings.add(ReasonCode::QueueDoesNotExist, message, Detail::Text);
         } else if let Some(why) = &input.refused {
             findings.add(ReasonCode::PodSchedulingErrors, why.to_string(), Detail::Text);

@@ -234,6 +234,8 @@ pub struct Mirror {
     requests: bind_request::Requests,
     lookups: groups::Lookups,
     namespaces: relations::Namespaces,
+    /// Pods of groups of other shards, by the node that they are on while that is not known here.
+    elsewhere: links::Links,
     zones: numa::Zones,
     volumes: volumes::Volumes,
     config_maps: config_maps::ConfigMaps,
@@ -260,6 +262,7 @@ impl Mirror {
             requests: bind_request::Requests::default(),
             lookups: groups::Lookups::default(),
             namespaces: relations::Namespaces::default(),
+            elsewhere: links::Links::default(),
             zones: numa::Zones::default(),
             volumes: volumes::Volumes::default(),
             config_maps: config_maps::ConfigMaps::default(),
@@ -429,6 +432,13 @@ impl Mirror {
             self.config_maps.join(key, pod);
         }
         let same = old.is_some_and(|old| self.read_pod(&old, None) == new);
+        if let Some(node) = pod
+            .node
+            .as_deref()
+            .filter(|_| self.is_elsewhere(pod, new.group.as_ref()))
+        {
+            self.elsewhere.add(node, key);
+        }
         self.pods.insert(Arc::clone(pod));
         if !same {
             out.events.push(Event::Pod(Box::new(new)));
@@ -443,6 +453,9 @@ impl Mirror {
         if self.pods.get(key).is_some_and(|known| *known.pod.uid == *uid) {
             let known = self.pods.remove(key);
             self.aside.limit("Pod", key, None);
+            if let Some(node) = known.as_ref().and_then(|known| known.node.as_deref()) {
+                self.elsewhere.remove(node, key);
+            }
             self.claims.note_pod(key, known.as_deref(), None);
             self.volumes.leave(key, pod);
             if self.settings.config_maps {
@@ -506,18 +519,21 @@ impl Mirror {
             input.group = Some(found.group.clone());
             input.sub_group.clone_from(&found.sub_group);
         }
-        // Its group may be another shard's.
-        let elsewhere = |group: &GroupKey| {
-            self.group(group)
-                .is_some_and(|it| !self.settings.shard.takes(&it.labels))
-        };
-        if input.group.as_ref().is_some_and(elsewhere) {
+        // Its group may be another shard's, unless it is on a node of this one: whoever may change a pod group does not rid it of what it holds here.
+        if self.is_elsewhere(pod, input.group.as_ref()) {
             input.home = None;
         }
         if input.group.is_none() && input.home.is_some() {
             let name = format!("pg-{}-{}", input.pod.name, input.pod.uid);
             input.group = Some(GroupKey::new(&input.pod.namespace, &name));
         }
+    }
+
+    /// Whether a pod's group and its node are both of another shard.
+    fn is_elsewhere(&self, pod: &packed::Pod, group: Option<&GroupKey>) -> bool {
+        let group = group.and_then(|group| self.group(group));
+        group.is_some_and(|group| !self.settings.shard.takes(&group.labels))
+            && !pod.node.as_ref().is_some_and(|node| self.nodes.contains_key(&**node))
     }
 
     /// Makes a change on which one pod's input may depend, and tells of the pod if it did.
@@ -561,7 +577,11 @@ impl Mirror {
             return;
         }
         out.events.push(Event::Node(Box::new(input.clone())));
-        self.with_requests_to(&name, out, |mirror| {
+        let mut keys = self.requests.pods_bound_for(&name);
+        keys.extend(self.elsewhere.take(&name));
+        keys.sort_unstable();
+        keys.dedup();
+        self.with_these_pods(&keys, out, |mirror| {
             mirror.nodes.insert(name.as_str().into(), input);
         });
     }

@@ -565,6 +565,8 @@ pub struct GpuRequest {
     pub dra: i64,
     /// Of these, those in claims that have devices already, or that others may use too: a node need not have so many free.
     pub dra_shared: i64,
+    /// GPUs that containers ask for by the name of a resource that a device class stands for. They count in queues; what node has them, its devices tell.
+    pub by_class: i64,
     /// MIG instances by profile resource name, e.g. `nvidia.com/mig-1g.5gb`.
     pub mig: Vec<(Name, i64)>,
     /// The MIG profile came from an annotation (old style).

@@ -104,6 +104,8 @@ pub struct Model {
     totals_stale: bool,
     /// The queue tree or its counters are out of date.
     queues_stale: bool,
+    /// Names of queues that came since it was last looked which of them are of none.
+    queues_named: usize,
     /// Counts changes of nodes.
     generation: u64,
     /// Counts classes and sweeps of shapes that have gone; their ids may name others now.

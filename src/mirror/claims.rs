@@ -98,6 +98,10 @@ impl Claims {
                 Arc::make_mut(needs).gpu = gpu;
             }
         }
+        let by_class = extended::gpus(self, pod, &needs.request);
+        if by_class > 0 {
+            Arc::make_mut(needs).gpu.by_class = by_class;
+        }
         if named.is_empty() && extended.is_none() {
             return None;
         }

@@ -22,6 +22,11 @@ impl Links {
         }
     }
 
+    /// All that refer to a key, in order. They do no more.
+    pub fn take(&mut self, key: &str) -> BTreeSet<Box<str>> {
+        self.0.remove(key).unwrap_or_default()
+    }
+
     /// All that refer to a key, in order.
     pub fn to(&self, key: &str) -> impl Iterator<Item = &Box<str>> + use<'_> {
         self.0.get(key).into_iter().flatten()

@@ -98,6 +98,7 @@ fn same_rest(left: &PodSpec, right: &PodSpec) -> bool {
         && left.tolerations == right.tolerations
         && left.host_network == right.host_network
         && left.overhead == right.overhead
+        && left.resources == right.resources
         && node_affinity(left) == node_affinity(right)
         && each(some(&left.volumes), some(&right.volumes), same_volume)
 }

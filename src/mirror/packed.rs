@@ -3,6 +3,7 @@
 //!
 //! All texts are as the object has them; what they mean is found by those who read them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as core;
@@ -15,6 +16,7 @@ use super::identity::{Role, annotated_group, group_key, object_key, pod_ref, rol
 use super::requests::texts;
 use super::{name, queue};
 use crate::api::PodGroup;
+use crate::api::quantity::Amount;
 use crate::engine::input::{GroupKey, Keyed, Name, Pairs, PodRef, Time};
 
 /// A pod.
@@ -167,10 +169,12 @@ impl From<Arc<core::Pod>> for Pod {
             gated: spec.is_some_and(|spec| any(&spec.scheduling_gates)),
             guaranteed: status.is_some_and(|status| status.qos_class.as_deref() == Some("Guaranteed")),
             role: role(&pod),
-            containers: spec.map(|spec| containers(&spec.containers)).unwrap_or_default(),
+            containers: spec
+                .map(|spec| containers(&spec.containers, status, |status| &status.container_statuses))
+                .unwrap_or_default(),
             init_containers: spec
                 .and_then(|spec| spec.init_containers.as_deref())
-                .map(containers)
+                .map(|all| containers(all, status, |status| &status.init_container_statuses))
                 .unwrap_or_default(),
             excess,
             whole: says_more(&pod).then_some(pod),
@@ -190,16 +194,63 @@ impl Phase {
     }
 }
 
-fn containers(all: &[core::Container]) -> Containers {
+/// Statuses of containers of one kind.
+type Statuses = fn(&core::PodStatus) -> &Option<Vec<core::ContainerStatus>>;
+
+fn containers(all: &[core::Container], status: Option<&core::PodStatus>, of: Statuses) -> Containers {
+    let statuses = status.and_then(|status| of(status).as_deref()).unwrap_or_default();
+    // A pod that was never resized has what it asks for.
+    let resizable = statuses.iter().any(|status| status.allocated_resources.is_some());
+    let refused = resizable && status.is_some_and(resize_refused);
     let container = |container: &core::Container| {
         let requests = container.resources.iter().flat_map(|resources| &resources.requests);
+        let held = statuses
+            .iter()
+            .find(|status| resizable && status.name == container.name);
         Container {
             name: SmolStr::new(&container.name),
-            requests: requests.flat_map(texts).collect(),
+            requests: match held {
+                Some(held) => resized(requests.flat_map(texts), held, refused),
+                None => requests.flat_map(texts).collect(),
+            },
             stays: container.restart_policy.as_deref() == Some("Always"),
         }
     };
     all.iter().map(container).collect()
+}
+
+/// The kubelet says that a pod will never get the size that it asks for.
+fn resize_refused(status: &core::PodStatus) -> bool {
+    let conditions = status.conditions.iter().flatten();
+    conditions
+        .filter(|condition| condition.type_ == "PodResizePending" && condition.status == "True")
+        .any(|condition| condition.reason.as_deref() == Some("Infeasible"))
+}
+
+/// What a container holds while it is resized: the most of what it asks for, was given and has; without the former where it will not get it.
+fn resized<'o>(
+    asked: impl Iterator<Item = (&'o str, &'o str)>,
+    held: &'o core::ContainerStatus,
+    refused: bool,
+) -> Pairs {
+    let given = held.allocated_resources.iter();
+    let given = given.chain(
+        held.resources
+            .iter()
+            .filter_map(|resources| resources.requests.as_ref()),
+    );
+    let mut most: BTreeMap<&str, &str> = BTreeMap::new();
+    let given: Vec<(&str, &str)> = given.flat_map(texts).collect();
+    let is_given = |name: &str| given.iter().any(|(other, _)| *other == name);
+    let asked = asked.filter(|(name, _)| !refused || !is_given(name));
+    for (name, quantity) in asked.chain(given.iter().copied()) {
+        let known = most.entry(name).or_insert(quantity);
+        let amount = |text: &str| text.parse::<Amount>().unwrap_or_default();
+        if amount(known) < amount(quantity) {
+            *known = quantity;
+        }
+    }
+    most.into_iter().collect()
 }
 
 /// Whether a pod holds something that bears on where it may run and that [`Pod`] has no field for.
@@ -219,6 +270,7 @@ fn says_more(pod: &core::Pod) -> bool {
             || any(&spec.ephemeral_containers)
             || spec.node_selector.iter().flatten().next().is_some()
             || spec.overhead.iter().flatten().next().is_some()
+            || spec.resources.is_some()
             || spec.containers.iter().any(container)
             || spec.init_containers.iter().flatten().any(container)
     };
@@ -231,6 +283,15 @@ fn says_more(pod: &core::Pod) -> bool {
 
 fn any<T>(list: &Option<Vec<T>>) -> bool {
     list.as_ref().is_some_and(|list| !list.is_empty())
+}
+
+/// No object has a longer name.
+const LONGEST_NAME: usize = 253;
+
+/// The text, or so many bytes of it.
+fn cut(text: &str, most: usize) -> &str {
+    let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    text.get(..end.unwrap_or_default()).unwrap_or_default()
 }
 
 fn short(text: Option<&str>) -> SmolStr {
@@ -295,7 +356,7 @@ impl From<Arc<PodGroup>> for Group {
             created: queue::created(&*group),
             labels: group.labels().iter().collect(),
             annotations: group.annotations().iter().collect(),
-            queue: short(spec.queue.as_deref()),
+            queue: short(spec.queue.as_deref().map(|queue| cut(queue, LONGEST_NAME))),
             priority_class: spec.priority_class_name.as_deref().map(SmolStr::new),
             preemptibility: spec.preemptibility.as_deref().map(SmolStr::new),
             min_member: spec.min_member,

@@ -1,6 +1,7 @@
-//! What a pod asks for: containers, native sidecars, init containers and overhead summed up exactly, and the GPU part with its annotations.
+//! What a pod asks for: containers, native sidecars, init containers and overhead summed up exactly, or what it asks for as a whole where it does, and the
+//! GPU part with its annotations.
 //!
-//! Absent: pod-level requests, resizes under way, limits and ephemeral containers. GPUs in overhead do not count.
+//! Absent: limits and ephemeral containers. GPUs in overhead do not count.
 
 use smallvec::SmallVec;
 
@@ -195,7 +196,16 @@ fn base<'o>(pod: &'o Pod, gpus: &[String], problems: &mut Vec<Problem>) -> Sum<'
         .0
         .0
         .retain(|(_, (unit, _))| !matches!(unit, Unit::Gpu | Unit::Mig));
-    running.add(&sidecars).max(&peak).add(&overhead)
+    let mut all = running.add(&sidecars).max(&peak);
+    // Where the pod asks as a whole, its containers share that.
+    let whole = pod.spec().and_then(|spec| spec.resources.as_ref()?.requests.as_ref());
+    let whole = whole.into_iter().flat_map(texts);
+    let whole =
+        whole.filter(|(name, _)| [resource::CPU, resource::MEMORY].contains(name) || name.starts_with("hugepages-"));
+    for (name, unit, amount) in Sum::of(whole, gpus, "spec.resources", problems).iter() {
+        *all.0.entry(name, (unit, amount)) = (unit, amount);
+    }
+    all.add(&overhead)
 }
 
 /// Quantities by resource, as texts.

@@ -450,3 +450,40 @@ pub(super) fn panic_if_told(change: &Change) {
         panic!("{fault}");
     }
 }
+
+#[test]
+fn what_runs_on_a_node_of_the_shard_is_charged_here_whatever_pool_its_group_names() {
+    let charged_to = |objects: Vec<Object>| {
+        let home = Home {
+            label: "kai.scheduler/queue".into(),
+            default: "default".into(),
+        };
+        let mut world = World::new(Settings {
+            home: Some(home),
+            ..Settings::default()
+        });
+        let events: Vec<Event> = objects.into_iter().flat_map(|object| world.apply(object)).collect();
+        let pods = events.into_iter().filter_map(|event| match event {
+            Event::Pod(pod) => Some(pod.home.map(|home| home.to_string())),
+            _ => None,
+        });
+        pods.last().expect("the pod was told of")
+    };
+    let bound = || {
+        Object::Pod(read(
+            "{metadata: {name: p, namespace: ns, uid: u, annotations: {pod-group-name: g}, labels: {kai.scheduler/queue: q}},
+              spec: {schedulerName: kai-scheduler, nodeName: n0, containers: []}, status: {phase: Running}}",
+        ))
+    };
+    let elsewhere = || group("labels: {kai.scheduler/node-pool: elsewhere}", "queue: q");
+    let here = || node("n0", "");
+    let there = || node("n0", ", labels: {kai.scheduler/node-pool: elsewhere}");
+    let own = Some("q".to_owned());
+    assert_eq!(charged_to(vec![here(), elsewhere(), bound()]), own);
+    assert_eq!(charged_to(vec![elsewhere(), bound(), here()]), own, "in any order");
+    assert_eq!(
+        charged_to(vec![there(), elsewhere(), bound()]),
+        None,
+        "that is another shard's"
+    );
+}

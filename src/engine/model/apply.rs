@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use crate::engine::fairshare::gates::over_quota;
 use crate::engine::input::{Event, GroupInput, GroupKey, Name, NodeInput, PodInput, PodStatus, QueueInput, Time};
 
 use super::Model;
@@ -18,7 +19,7 @@ use super::pod::{Assumed, Extras, Place, Pod, State, Status, shown};
 use super::pod_group::{PodGroup, stand_in};
 use super::queue::Queue;
 use super::relations::Counters;
-use super::resources::{CPU, GPUS, MEMORY, PODS, Resources};
+use super::resources::{CPU, GPUS, MEMORY, PODS, Resources, add};
 use super::shape::Shape;
 use super::topology::Topology;
 
@@ -30,7 +31,7 @@ impl Model {
             Event::NodeGone(name) => self.node_gone(&name),
             Event::Queue(input) => self.apply_queue(input),
             Event::QueueGone(name) => self.queue_gone(&name),
-            Event::Group(input) => self.apply_group(input),
+            Event::Group(input) => self.apply_group(input, now),
             Event::GroupGone(key) => self.group_gone(&key),
             Event::Pod(input) => self.apply_pod(input, now),
             Event::PodGone(uid) => self.pod_gone(&uid),
@@ -158,9 +159,12 @@ impl Model {
         self.dirty = true;
     }
 
-    fn apply_group(&mut self, mut input: Box<GroupInput>) {
+    fn apply_group(&mut self, mut input: Box<GroupInput>, now: Time) {
         let id = self.pod_group_id(&input.key);
-        self.pod_groups[id].recall(&mut input);
+        self.pod_groups[id].recall(&mut input, now);
+        let claims_protection = !input.preemptible && self.stays_victim(id);
+        input.preemptible |= claims_protection;
+        self.pod_groups[id].claims_protection = claims_protection;
         let old = self.pod_groups[id].input.as_deref();
         if old == Some(&*input) && !self.pod_groups[id].stand_in {
             return;
@@ -170,12 +174,105 @@ impl Model {
             self.pod_group_changed(id);
             return;
         }
-        let queue = self.queue_id(&input.queue);
+        self.forget_queues();
+        let named = self.queue_id(&input.queue);
+        let queue = self.charged_to(id, named, input.refused.is_some());
         self.change_pod_group(id, |pod_group| {
             pod_group.queue = Some(queue);
+            pod_group.astray = queue != named;
             pod_group.input = Some(input);
             pod_group.stand_in = false;
         });
+    }
+
+    /// The queue that a pod group is charged to whose group names this one. What it holds stays where it was charged, or is charged to the queue that its pods
+    /// name, while the named queue takes none of it: whoever may change a pod group does not rid it of what it holds.
+    fn charged_to(&self, id: PodGroupId, named: QueueId, refused: bool) -> QueueId {
+        let pod_group = &self.pod_groups[id];
+        let takes = |queue: &QueueId| self.queues[*queue].valid && self.queues[*queue].leaf();
+        if (takes(&named) && !refused) || !pod_group.holds() {
+            return named;
+        }
+        let homes = pod_group
+            .pods
+            .iter()
+            .filter_map(|pod| self.pods[*pod].input.home.as_ref());
+        let homes = homes.filter_map(|home| self.queues.id(home));
+        pod_group.queue.into_iter().chain(homes).find(takes).unwrap_or(named)
+    }
+
+    /// Finds out anew which queue a pod group is charged to, once queues or its pods have changed. What is charged to the one before is the caller's.
+    pub(super) fn find_queue(&mut self, id: PodGroupId) -> bool {
+        let Some(input) = self.pod_groups[id].input.as_deref() else {
+            return false;
+        };
+        let Some(named) = self.queues.id(&input.queue) else {
+            return false;
+        };
+        let queue = self.charged_to(id, named, input.refused.is_some());
+        let pod_group = &mut self.pod_groups[id];
+        pod_group.astray = queue != named;
+        pod_group.queue.replace(queue) != Some(queue)
+    }
+
+    /// The same while counters are to stay true.
+    fn move_queue(&mut self, id: PodGroupId) {
+        let (queue, astray) = (self.pod_groups[id].queue, self.pod_groups[id].astray);
+        if !self.find_queue(id) {
+            return;
+        }
+        let moved = (self.pod_groups[id].queue, self.pod_groups[id].astray);
+        (self.pod_groups[id].queue, self.pod_groups[id].astray) = (queue, astray);
+        self.change_pod_group(id, |pod_group| (pod_group.queue, pod_group.astray) = moved);
+    }
+
+    /// Whether a pod group that may be a victim stays one, whatever its group says from now on: it runs, and its queues may not hold that much work that is none.
+    fn stays_victim(&self, id: PodGroupId) -> bool {
+        let pod_group = &self.pod_groups[id];
+        let (Some(known), Some(queue)) = (&pod_group.input, pod_group.queue) else {
+            return false;
+        };
+        // What is not known yet, of the group or of queues, gives nothing to compare with.
+        if !known.preemptible || known.uid.is_empty() || !pod_group.holds() || self.queues_stale {
+            return false;
+        }
+        let mut held = [0; 3];
+        for pod in pod_group
+            .pods
+            .iter()
+            .filter(|pod| self.pods[**pod].state.status.active_allocated())
+        {
+            add(&mut held, &self.accepted(*pod), 1);
+        }
+        over_quota(self, queue, &held).is_some()
+    }
+
+    /// Forgets queues that are not there and that no pod group names any more, once many names have come.
+    fn forget_queues(&mut self) {
+        if self.queues_named < QUEUES_NAMED {
+            return;
+        }
+        self.queues_named = 0;
+        let used: BTreeSet<QueueId> = self
+            .pod_groups
+            .iter()
+            .filter_map(|(_, pod_group)| pod_group.queue)
+            .collect();
+        let named = self
+            .pod_groups
+            .iter()
+            .filter_map(|(_, pod_group)| pod_group.input.as_ref());
+        let named: BTreeSet<QueueId> = named.filter_map(|input| self.queues.id(&input.queue)).collect();
+        let unknown = self
+            .queues
+            .iter()
+            .filter(|(_, queue)| queue.input.is_none() && queue.children.is_empty());
+        let unknown = unknown
+            .map(|(id, _)| id)
+            .filter(|id| !used.contains(id) && !named.contains(id));
+        for id in unknown.collect::<Vec<_>>() {
+            self.queues.remove(id);
+        }
     }
 
     /// Whether pods of a pod group are to be charged although their group is not known.
@@ -188,7 +285,7 @@ impl Model {
         self.change_pod_group(id, |pod_group| {
             pod_group.queue = None;
             pod_group.input = None;
-            pod_group.stand_in = false;
+            (pod_group.stand_in, pod_group.astray, pod_group.claims_protection) = (false, false, false);
         });
     }
 
@@ -277,9 +374,7 @@ impl Model {
         let assumed = known.and_then(|id| self.still_assumed(id, &input));
         let retry_at = known.and_then(|id| self.pods[id].retry_at);
         let before = known.and_then(|id| self.pods[id].state.hold.clone());
-        if let Some(id) = known {
-            self.take_out(id);
-        }
+        let left = known.and_then(|id| self.take_out(id));
         self.dirty = true;
         let counted = if self.neighbours.stale {
             Counters::new()
@@ -307,6 +402,9 @@ impl Model {
         if let Some(since) = since {
             self.stuck_at.insert((self.stuck_from(since), id));
         }
+        if let Some(pod_group) = left {
+            self.left(pod_group);
+        }
     }
 
     /// From when a pod counts as stuck that should have left by then.
@@ -332,11 +430,25 @@ impl Model {
             self.join_pod_set(id);
         }
         self.account(id, 1);
+        if let Some(pod_group) =
+            pod_group.filter(|pod_group| self.pods[id].input.home.is_some() && self.is_misplaced(*pod_group))
+        {
+            self.move_queue(pod_group);
+        }
         id
     }
 
-    /// Takes a pod out of everything and frees its slot.
-    fn take_out(&mut self, id: PodId) {
+    /// The queue that a pod group is charged to does not take it.
+    fn is_misplaced(&self, id: PodGroupId) -> bool {
+        let pod_group = &self.pod_groups[id];
+        let takes = |queue: QueueId| self.queues[queue].valid && self.queues[queue].leaf();
+        let refused = || pod_group.input.as_ref().is_some_and(|input| input.refused.is_some());
+        !self.queues_stale && !pod_group.astray && (pod_group.queue.is_some_and(|queue| !takes(queue)) || refused())
+    }
+
+    /// Takes a pod out of everything and frees its slot. Its pod group is to be left once it is known what becomes of the pod.
+    #[must_use]
+    fn take_out(&mut self, id: PodId) -> Option<PodGroupId> {
         self.account(id, -1);
         let pod = &self.pods[id];
         if let Some(pod_group_id) = pod.pod_group {
@@ -369,17 +481,34 @@ impl Model {
                 self.drop_empty_node(place.node);
             }
         }
-        if let Some(pod_group) = pod.pod_group {
-            if self.pod_groups[pod_group].stand_in && !self.is_held_for(pod_group) {
-                self.forget_group(pod_group);
-            }
-            self.drop_empty_pod_group(pod_group);
+        pod.pod_group
+    }
+
+    /// A pod of a pod group is gone, or another: what counted only for as long as the pod group ran is over with it.
+    fn left(&mut self, id: PodGroupId) {
+        if self.pod_groups[id].stand_in && !self.is_held_for(id) {
+            self.forget_group(id);
+        }
+        self.drop_empty_pod_group(id);
+        let runs = |pod_group: &PodGroup| pod_group.holds() || !(pod_group.astray || pod_group.claims_protection);
+        if !self.pod_groups.contains(id) || runs(&self.pod_groups[id]) {
+            return;
+        }
+        self.move_queue(id);
+        if std::mem::take(&mut self.pod_groups[id].claims_protection) {
+            self.change_pod_group(id, |pod_group| {
+                if let Some(input) = &mut pod_group.input {
+                    input.preemptible = false;
+                }
+            });
         }
     }
 
     fn pod_gone(&mut self, uid: &Name) {
         if let Some(id) = self.pods.id(uid) {
-            self.take_out(id);
+            if let Some(pod_group) = self.take_out(id) {
+                self.left(pod_group);
+            }
             self.budgets.refund(uid);
             self.dirty = true;
         }
@@ -636,6 +765,7 @@ impl Model {
         if let Some(id) = self.queues.id(name) {
             return id;
         }
+        self.queues_named += 1;
         self.queues.insert(Queue::unknown(name.clone()))
     }
 
@@ -716,6 +846,9 @@ impl Model {
         }
     }
 }
+
+/// After so many new names of queues it is looked which of them are of none any more.
+const QUEUES_NAMED: usize = 1_024;
 
 /// So many unused shapes are kept, whatever else: many are used again soon.
 const SPARE_SHAPES: usize = 64;

@@ -163,6 +163,10 @@ pub struct PodGroup {
     by_name: Box<[Member]>,
     /// Its pod group is not known: what its bound pods hold counts all the same, and no other pod is tried.
     pub stand_in: bool,
+    /// What it runs is charged to another queue than the one that its group names, which takes none of it.
+    pub astray: bool,
+    /// Its group says that it is no victim, but it runs beyond what its queues may hold of such work: it stays one until it has ended.
+    pub claims_protection: bool,
     /// All its pods.
     pub pods: PodIds,
     /// Its sub-groups contradict each other: what is wrong.
@@ -217,6 +221,9 @@ pub fn stand_in(key: GroupKey, queue: Name) -> GroupInput {
     }
 }
 
+/// Clocks of replicas differ by so many milliseconds at most.
+const CLOCKS_DIFFER: i64 = 60_000;
+
 impl PodGroup {
     /// A pod group of which only the name is known.
     #[must_use]
@@ -229,6 +236,8 @@ impl PodGroup {
             sets: smallvec![PodSet::of(1)],
             by_name: Box::default(),
             stand_in: false,
+            astray: false,
+            claims_protection: false,
             pods: PodIds::new(),
             broken: None,
             changed: 0,
@@ -267,8 +276,12 @@ impl PodGroup {
         }
     }
 
-    /// Adds to what its object shows what was decided since.
-    pub fn recall(&mut self, input: &mut GroupInput) {
+    /// Adds to what its object shows what was decided since. Times that are not reached yet are not ours.
+    pub fn recall(&mut self, input: &mut GroupInput, now: Time) {
+        let past = |time: &mut Option<Time>| *time = time.filter(|time| time.0 <= now.0.saturating_add(CLOCKS_DIFFER));
+        past(&mut input.last_start);
+        past(&mut input.last_eviction);
+        past(&mut input.stale_since);
         let same = |known: &GroupInput| known.uid == input.uid || known.uid.is_empty() || input.uid.is_empty();
         let Some(known) = self.input.as_deref().filter(|known| same(known)) else {
             self.decided = [None; 2];
@@ -350,6 +363,18 @@ impl PodGroup {
     /// All pod sets.
     pub fn pod_sets(&self) -> impl Iterator<Item = (Member, &PodSet)> {
         (0..self.tree.len()).filter_map(|member| self.pods(member as Member).map(|pods| (member as Member, pods)))
+    }
+
+    /// Whether it is left alone whatever the cluster has room for.
+    #[must_use]
+    pub fn left_alone(&self) -> bool {
+        self.astray || self.input.as_ref().is_none_or(|input| input.left_alone())
+    }
+
+    /// Some of its pods hold something, or will.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.sets.iter().any(|pods| pods.active() > 0)
     }
 
     /// Pods of one status, in all pod sets.

@@ -7,7 +7,7 @@ use crate::engine::policy::{NodePlacement, Policy};
 
 use super::Model;
 use super::class::NodeSet;
-use super::ids::{ClassId, PodId, QueueId};
+use super::ids::{ClassId, PodGroupId, PodId, QueueId};
 use super::node::Node;
 use super::numa::is_device;
 use super::resources::{CPU, GPUS, MEMORY, Resources, Shared, add, mig_slices};
@@ -136,6 +136,13 @@ impl Model {
             let mut children = std::mem::take(&mut self.queues[id].children);
             children.sort_by(|left, right| self.queues[*left].name.cmp(&self.queues[*right].name));
             self.queues[id].children = children;
+        }
+        // While they are stale nothing is charged to queues.
+        let pod_groups: Vec<PodGroupId> = self.pod_groups.ids().collect();
+        for pod_group in pod_groups {
+            if self.find_queue(pod_group) {
+                self.pod_group_changed(pod_group);
+            }
         }
         self.queues_stale = false;
         let pods: Vec<PodId> = self.pods.ids().collect();

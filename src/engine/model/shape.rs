@@ -55,7 +55,11 @@ impl Shape {
         }
         let shared = matches!(gpu.kind, GpuKind::Fraction | GpuKind::Memory);
         let cpu_only = vector.get(GPUS) == 0 && !matches!(gpu.kind, GpuKind::Memory | GpuKind::Mig);
-        let quota = [request.cpu, request.memory, vector.get(GPUS) + mig_gpus];
+        let quota = [
+            request.cpu,
+            request.memory,
+            vector.get(GPUS) + mig_gpus + gpu.by_class * GPU,
+        ];
         let invalid = shared && (gpu.count < 1 || gpu.portion > WHOLE);
         Self {
             asked: (request.clone(), gpu.clone()),

@@ -85,10 +85,10 @@ struct ForNodes<T> {
 /// Bytes that come and go with pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Flow {
-    /// Promised.
-    drawn: i64,
+    /// Promised. Claims may be as large as can be written, so sums are wider.
+    drawn: i128,
     /// Of claims that go with pods that leave.
-    freed: i64,
+    freed: i128,
 }
 
 /// A storage class.
@@ -308,7 +308,7 @@ impl Storage {
                 if before == 0 || promised.places == 0 {
                     match &promised.volume {
                         Some(volume) => count(&mut self.promised, volume, sign),
-                        None => drawn = Some((promised.node, sign * promised.size)),
+                        None => drawn = Some((promised.node, i128::from(sign) * i128::from(promised.size))),
                     }
                 }
                 if promised.places == 0 {
@@ -322,7 +322,7 @@ impl Storage {
                 self.flow(&claim.class, node, Flow { drawn, freed: 0 });
             }
             if claim.owned && weight == Weight::Leaving {
-                let freed = sign * claim.size;
+                let freed = i128::from(sign) * i128::from(claim.size);
                 self.flow(&claim.class, node, Flow { drawn: 0, freed });
             }
             if let Some(volume) = &claim.attach {
@@ -449,7 +449,7 @@ impl Storage {
 
     /// What the best source of a class on a node has left: for a volume of this size, beside what is drawn already. `None`: there is no source.
     #[must_use]
-    pub fn room(&self, class: &Name, node: NodeId, size: i64, beside: i64, with_freed: bool) -> Option<bool> {
+    pub fn room(&self, class: &Name, node: NodeId, size: i64, beside: i128, with_freed: bool) -> Option<bool> {
         let stock = self.stocks.get(class)?;
         let sources = stock
             .capacities
@@ -459,7 +459,7 @@ impl Storage {
             .map(|(source, flow)| {
                 let freed = if with_freed { flow.freed } else { 0 };
                 source.input.largest.is_none_or(|largest| size <= largest)
-                    && size + beside <= source.input.free - flow.drawn + freed
+                    && i128::from(size) + beside <= i128::from(source.input.free) - flow.drawn + freed
             })
             .reduce(|left, right| left || right)
     }

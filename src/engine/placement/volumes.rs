@@ -105,13 +105,13 @@ pub fn fit(model: &Model, task: PodId, id: NodeId, now: bool, booked: bool) -> R
 
 /// Whether there is room for what went with an evicted pod and would have to be made again; the room that its going freed is among it.
 fn made_again(model: &Model, volumes: &PodVolumes, id: NodeId) -> bool {
-    let mut beside = 0;
+    let mut beside = 0_i128;
     let claims = volumes.claims.iter();
     claims
         .filter(|claim| claim.owned && matches!(*claim.state, ClaimState::Bound(_)))
         .all(|claim| {
             let room = model.storage.room(&claim.class, id, claim.size, beside, true);
-            beside += claim.size;
+            beside += i128::from(claim.size);
             room != Some(false)
         })
 }
@@ -188,7 +188,7 @@ fn promises(
                 if existing.is_none() {
                     let making = asked.making.as_ref().ok_or(VolumeClash::NoVolume)?;
                     let others = drawn.iter().filter(|(other, _)| other.class == asked.class);
-                    let beside = others.map(|(_, size)| size).sum();
+                    let beside = others.map(|(_, size)| i128::from(*size)).sum();
                     make(model, asked, making, id, beside, with_freed, booked)?;
                     drawn.push((asked, asked.size));
                 }
@@ -209,7 +209,7 @@ fn make(
     asked: &Waiting,
     making: &Making,
     id: NodeId,
-    beside: i64,
+    beside: i128,
     with_freed: bool,
     booked: bool,
 ) -> Result<(), VolumeClash> {

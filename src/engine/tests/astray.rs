@@ -115,3 +115,197 @@ fn without_a_queue_of_its_own_such_a_pod_counts_nowhere() {
     see(&mut engine, &pod(&honest, 0, "1"));
     assert_eq!(bound(&mut engine), 1, "as in KAI");
 }
+
+/// A group of one pod that runs, seen by a scheduler that knows the queues.
+fn runs(engine: &mut Engine, group: &GroupInput) -> PodInput {
+    bound(engine);
+    known(engine, group);
+    let pod = running(group, 0);
+    see(engine, &pod);
+    pod
+}
+
+/// The pod changes in something that means nothing.
+fn touched(engine: &mut Engine, pod: &PodInput) {
+    let pod = PodInput {
+        task_priority: Some(7),
+        ..pod.clone()
+    };
+    see(engine, &pod);
+}
+
+#[test]
+fn what_runs_stays_charged_when_its_group_names_a_queue_that_is_not_there() {
+    let mut engine = world("4", "-1 L1");
+    let (moved, honest) = (group("a", "q", 0), group("b", "q", 1));
+    let pod_of_it = runs(&mut engine, &moved);
+    known(&mut engine, &honest);
+    see(&mut engine, &pod(&honest, 0, "1"));
+    let nowhere = GroupInput {
+        queue: "nosuch".into(),
+        ..moved
+    };
+    known(&mut engine, &nowhere);
+    see(&mut engine, &pod(&nowhere, 1, "1"));
+    assert_eq!(bound(&mut engine), 0, "the queue's only GPU is taken");
+    touched(&mut engine, &pod_of_it);
+    assert_eq!(bound(&mut engine), 0);
+    engine.apply(Event::PodGone(pod_of_it.pod.uid.clone()), NOW);
+    assert_eq!(bound(&mut engine), 1, "the other group's");
+}
+
+#[test]
+fn what_runs_is_charged_to_its_own_queue_when_its_group_never_named_one_that_is_there() {
+    let mut engine = world("4", "-1 L1");
+    let (nowhere, honest) = (group("a", "nosuch", 0), group("b", "q", 1));
+    known(&mut engine, &nowhere);
+    see(&mut engine, &running(&nowhere, 0));
+    known(&mut engine, &honest);
+    see(&mut engine, &pod(&honest, 0, "1"));
+    assert_eq!(bound(&mut engine), 0, "after a restart");
+    engine.apply(Event::Queue(Box::new(queue("nosuch", "-1 L1", Time(0)))), NOW);
+    assert_eq!(bound(&mut engine), 1, "now it has one");
+}
+
+#[test]
+fn what_runs_stays_charged_when_its_group_names_a_queue_that_is_not_open_to_it() {
+    let mut engine = world("4", "-1 L1");
+    engine.apply(Event::Queue(Box::new(queue("gold", "-1 L1", Time(0)))), NOW);
+    let moved = group("a", "q", 0);
+    runs(&mut engine, &moved);
+    for (name, queue) in [("b", "q"), ("c", "gold")] {
+        let honest = group(name, queue, 1);
+        known(&mut engine, &honest);
+        see(&mut engine, &pod(&honest, 0, "1"));
+    }
+    let refused = GroupInput {
+        queue: "gold".into(),
+        refused: Some("not open".into()),
+        ..moved
+    };
+    known(&mut engine, &refused);
+    let decided = engine.cycle(NOW).bind;
+    let groups: Vec<&str> = decided.iter().map(|bind| bind.group.name()).collect();
+    assert_eq!(groups, ["c"], "the other queue is as free as it was");
+}
+
+#[test]
+fn what_runs_where_its_queue_is_closed_later_stays_charged_there() {
+    let mut engine = world("4", "-1 L1");
+    let (closed_out, honest) = (group("a", "q", 0), group("b", "q", 1));
+    runs(&mut engine, &closed_out);
+    known(&mut engine, &honest);
+    see(&mut engine, &pod(&honest, 0, "1"));
+    let refused = GroupInput {
+        refused: Some("not open".into()),
+        ..closed_out
+    };
+    known(&mut engine, &refused);
+    assert_eq!(bound(&mut engine), 0);
+}
+
+/// Whether a more urgent pod of its queue gets the only GPU, once the group of the pod that has it says that it is no victim.
+fn is_evicted(quota: &str, becomes: impl Fn(&mut Engine, GroupInput, &PodInput)) -> bool {
+    let mut engine = world("1", quota);
+    let over = group("a", "q", 0);
+    let holder = runs(&mut engine, &over);
+    bound(&mut engine);
+    becomes(
+        &mut engine,
+        GroupInput {
+            preemptible: false,
+            ..over
+        },
+        &holder,
+    );
+    let urgent = GroupInput {
+        priority: 75,
+        ..group("b", "q", 1)
+    };
+    known(&mut engine, &urgent);
+    see(&mut engine, &pod(&urgent, 0, "1"));
+    let evicted = engine.cycle(NOW).evict;
+    assert!(
+        engine.model().broken_rules().is_empty(),
+        "{:?}",
+        engine.model().broken_rules()
+    );
+    evicted.iter().any(|evict| evict.pod == holder.pod)
+}
+
+#[test]
+fn what_runs_beyond_its_quota_cannot_make_itself_unevictable() {
+    let says_so = |engine: &mut Engine, group: GroupInput, _: &PodInput| known(engine, &group);
+    assert!(is_evicted("0 L-1", says_so));
+    assert!(!is_evicted("1 L-1", says_so), "the quota covers it");
+    assert!(
+        is_evicted("0 L-1", |engine, group, pod| {
+            known(engine, &group);
+            touched(engine, pod);
+        }),
+        "whatever else changes"
+    );
+    assert!(
+        is_evicted("0 L-1", |engine, group, pod| {
+            engine.apply(Event::GroupGone(group.key.clone()), NOW);
+            touched(engine, pod);
+            known(
+                engine,
+                &GroupInput {
+                    uid: "another".into(),
+                    ..group
+                },
+            );
+        }),
+        "with a new pod group of the same name"
+    );
+}
+
+#[test]
+fn what_was_beyond_its_quota_is_what_it_says_once_it_has_ended() {
+    let mut engine = world("1", "0 L-1");
+    let over = group("a", "q", 0);
+    let holder = runs(&mut engine, &over);
+    bound(&mut engine);
+    let protected = GroupInput {
+        preemptible: false,
+        ..over
+    };
+    known(&mut engine, &protected);
+    engine.apply(Event::PodGone(holder.pod.uid.clone()), NOW);
+    see(&mut engine, &pod(&protected, 1, "1"));
+    assert_eq!(bound(&mut engine), 0, "work that is no victim has no quota here");
+}
+
+#[test]
+fn nobody_has_started_in_the_future() {
+    let mut engine = world("1", "-1 L-1");
+    let over = group("a", "q", 0);
+    let holder = runs(&mut engine, &over);
+    let late = GroupInput {
+        last_start: Some(Time(NOW.0 * 2)),
+        ..over
+    };
+    known(&mut engine, &late);
+    let urgent = GroupInput {
+        priority: 75,
+        ..group("b", "q", 1)
+    };
+    known(&mut engine, &urgent);
+    see(&mut engine, &pod(&urgent, 0, "1"));
+    let evicted: Vec<_> = engine.cycle(NOW).evict.into_iter().map(|evict| evict.pod).collect();
+    assert_eq!(evicted, [holder.pod]);
+}
+
+#[test]
+fn names_of_queues_that_are_not_there_are_forgotten() {
+    let mut engine = world("1", "-1 L-1");
+    for number in 0..5_000 {
+        known(&mut engine, &group("a", &format!("nosuch-{number}"), 0));
+    }
+    let queues = engine.model().queues.ids().count();
+    assert!(queues < 2_000, "{queues} queues");
+    known(&mut engine, &group("a", "q", 0));
+    see(&mut engine, &pod(&group("a", "q", 0), 0, "1"));
+    assert_eq!(bound(&mut engine), 1);
+}

@@ -13,8 +13,8 @@ use super::{Claims, allocation, requests};
 use crate::api::BindRequest;
 use crate::api::names::resource;
 use crate::api::quantity::Amount;
-use crate::engine::input::Name;
-use crate::engine::input::devices::{AllocationInput, Extended, OptionInput, RequestInput};
+use crate::engine::input::devices::{AllocationInput, Extended, OptionInput, RequestInput, is_gpu};
+use crate::engine::input::{Amounts, Name};
 use crate::mirror::name;
 use crate::mirror::packed::{Container, Pod};
 
@@ -154,6 +154,19 @@ fn wanted<'c>(claims: &'c Claims, pod: &Pod) -> Vec<(&'c String, &'c str)> {
         .into_iter()
         .filter_map(|resource| claims.extended.get_key_value(resource));
     known.map(|(resource, class)| (resource, &**class)).collect()
+}
+
+/// GPUs that a pod asks for by the names of resources that do not count as GPUs themselves, but that classes of GPUs stand for.
+#[must_use]
+pub fn gpus(claims: &Claims, pod: &Pod, request: &Amounts) -> i64 {
+    let counted = |resource: &str| request.other.iter().find(|(name, _)| **name == *resource);
+    let gpus = wanted(claims, pod).into_iter().filter(|(_, class)| is_gpu(class));
+    let gpus = gpus.filter_map(|(resource, _)| counted(resource));
+    // Extended resources are in thousandths.
+    let sum = gpus.fold(0_i64, |sum, (_, amount)| {
+        sum.saturating_add(amount.saturating_add(999) / 1_000)
+    });
+    sum.min(requests::MOST_GPUS)
 }
 
 /// What the engine is told of a pod's extended resources.

@@ -337,3 +337,41 @@ fn one_claim_alone_stands_for_the_extended_resources_of_a_pod() {
     assert_eq!(told(&gone(&second)), ["without ns/second"]);
     assert_eq!(told(&gone(&real)), ["without extended:ns/victim"]);
 }
+
+#[test]
+fn gpus_that_are_asked_for_by_the_name_of_their_class_count() {
+    let class = |name: &str| {
+        Change::Applied(Object::DeviceClass(object(
+            json!({"metadata": {"name": name}, "spec": {}}),
+        )))
+    };
+    let pod = |resource: &str| {
+        Change::Applied(Object::Pod(Arc::new(crate::mirror::packed::Pod::from(object::<
+            k8s_openapi::api::core::v1::Pod,
+        >(
+            json!({
+            "metadata": {"name": "p", "namespace": "ns", "uid": "p"},
+            "spec": {"schedulerName": "kai-scheduler", "containers": [{"name": "main", "resources": {"requests": {resource: "8"}}}]}
+        })
+        )))))
+    };
+    let count = |changes: &[Change]| {
+        let mut mirror = Mirror::new(Settings::default());
+        let events = changes.iter().flat_map(|change| mirror.apply(change).events);
+        let told = events.filter_map(|event| match event {
+            crate::engine::input::Event::Pod(pod) => Some((pod.needs.gpu.by_class, pod.needs.gpu.count)),
+            _ => None,
+        });
+        told.last().expect("the pod was told of")
+    };
+    let gpu = class("gpu.example.com");
+    let by_class = pod("deviceclass.resource.kubernetes.io/gpu.example.com");
+    assert_eq!(count(&[gpu.clone(), by_class.clone()]), (8, 0));
+    assert_eq!(count(&[by_class, gpu.clone()]), (8, 0), "in any order");
+    assert_eq!(count(&[gpu, pod("nvidia.com/gpu")]), (0, 8), "once");
+    let nic = class("nic.example.com");
+    assert_eq!(
+        count(&[nic, pod("deviceclass.resource.kubernetes.io/nic.example.com")]),
+        (0, 0)
+    );
+}

@@ -274,3 +274,34 @@ fn other_vendors_count_as_gpus_where_the_settings_say_so() {
     assert_eq!((plain.count, gpu.count), (1, 3));
     assert_eq!(amounts.other, []);
 }
+
+#[test]
+fn a_pod_that_asks_as_a_whole_counts_for_that() {
+    check_containers(
+        "{containers: [{name: a, resources: {requests: {cpu: 1, nvidia.com/gpu: 2}}}, {name: b}], overhead: {cpu: 250m},
+          resources: {requests: {cpu: 64, memory: 8Gi, nvidia.com/gpu: 5}}}",
+        (64_250, 8 * GIB, 2),
+    );
+}
+
+#[test]
+fn a_pod_that_is_resized_counts_for_the_most_that_it_may_hold() {
+    let resized = |asked: &str, allocated: &str, has: &str, conditions: &str| {
+        let (amounts, _, problems) = request(&format!(
+            "{{spec: {{nodeName: n, containers: [{{name: a, resources: {{requests: {{cpu: {asked}, nvidia.com/gpu: 1}}}}}}]}},
+              status: {{conditions: [{conditions}], containerStatuses: [{{name: a, image: '', imageID: '', ready: true, restartCount: 0,
+                allocatedResources: {{cpu: {allocated}, nvidia.com/gpu: 1}}, resources: {{requests: {{cpu: {has}}}}}}}]}}}}"
+        ));
+        assert_eq!(problems, []);
+        amounts.cpu
+    };
+    assert_eq!(resized("1", "8", "8", ""), 8_000, "made smaller, and not yet");
+    assert_eq!(resized("16", "8", "8", ""), 16_000, "made larger: it may get it");
+    assert_eq!(resized("1", "1", "8", ""), 8_000, "the kubelet is at it");
+    let refused = "{type: PodResizePending, status: 'True', reason: Infeasible}";
+    assert_eq!(
+        resized("1000", "8", "8", refused),
+        8_000,
+        "what it will not get is nobody's"
+    );
+}

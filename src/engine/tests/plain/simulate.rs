@@ -83,7 +83,7 @@ impl Session<'_> {
         {
             let entry = &self.model.pod_groups[pod_group];
             if entry.ready()
-                && entry.input.as_ref().is_some_and(|input| !input.left_alone())
+                && !entry.left_alone()
                 && let Some(entry) = self.pending_job(pod_group)
             {
                 pod_groups.push(self.model, entry);
