@@ -21,6 +21,7 @@ mod notes;
 mod requests;
 mod reservation;
 mod reviews;
+mod rows;
 mod volumes;
 
 use std::collections::{HashSet, VecDeque};
@@ -56,9 +57,12 @@ use limit::Limit;
 use multi_step::{Ask, MultiStepBind};
 use requests::Caller;
 use reviews::Reviews;
+use rows::Rows;
 
 /// Binds of several steps under way: most of them wait for a device.
 const COURSES_MAX: usize = 1_024;
+/// Those of one namespace: volumes that never come keep nobody else's waiting.
+const COURSES_OWN: usize = COURSES_MAX / 4;
 /// Requests of such binds, and of cleanup, at the same time.
 const CALLS_MAX: usize = 32;
 /// Questions to the keeper of groups that wait to be heard.
@@ -172,7 +176,8 @@ struct Binder {
     context: Context,
     stores: Arc<Stores>,
     bus: Bus,
-    queue: VecDeque<Ordered>,
+    evicting: VecDeque<Ordered>,
+    binding: Rows<Ordered>,
     under_way: JoinSet<(Job, Report)>,
     lagging: Arc<Lagging>,
     limit: Limit,
@@ -183,7 +188,7 @@ struct Binder {
 
     caller: Caller,
     keeper: mpsc::Sender<Ask>,
-    waiting_multi_step: VecDeque<MultiStepBind>,
+    waiting_multi_step: Rows<MultiStepBind>,
     multi_step_binds: JoinSet<Finished>,
     /// Pods (by uid) with a multi_step, waiting or under way.
     in_steps: HashSet<Arc<str>>,
@@ -208,7 +213,8 @@ impl Binder {
             context,
             stores,
             bus,
-            queue: VecDeque::new(),
+            evicting: VecDeque::new(),
+            binding: Rows::new(UNDER_WAY_MAX),
             under_way: JoinSet::new(),
             lagging: Arc::default(),
             limit: Limit::default(),
@@ -216,7 +222,7 @@ impl Binder {
             failures: Failures::default(),
             evictions: Evictions::default(),
             keeper,
-            waiting_multi_step: VecDeque::new(),
+            waiting_multi_step: Rows::new(COURSES_OWN),
             multi_step_binds: JoinSet::new(),
             in_steps: HashSet::new(),
             cleanups: JoinSet::new(),
@@ -281,12 +287,8 @@ impl Binder {
     /// Evictions go before bindings: somebody waits for what they free.
     fn queue(&mut self, order: BindOrder) {
         let term = order.term;
-        for evict in order.evictions.into_iter().rev() {
-            self.queue.push_front(Ordered {
-                job: Job::Evict(evict),
-                term,
-            });
-        }
+        let evictions = order.evictions.into_iter().map(Job::Evict);
+        self.evicting.extend(evictions.map(|job| Ordered { job, term }));
         for bind in order.binds {
             let in_steps = bind
                 .steps
@@ -295,8 +297,9 @@ impl Binder {
             if in_steps || self.context.settings.sharing.always_bind_requests {
                 self.queue_multi_step(bind, None, term);
             } else {
+                let namespace = bind.placement.pod.namespace.clone();
                 let job = Job::Bind(Box::new(bind));
-                self.queue.push_back(Ordered { job, term });
+                self.binding.push(&namespace, Ordered { job, term });
             }
         }
     }
@@ -322,14 +325,16 @@ impl Binder {
         }
         self.in_steps.insert(Arc::clone(uid));
         self.groups.open(uid, &multi_step::group_ids(&bind));
-        self.waiting_multi_step.push_back(MultiStepBind {
+        let namespace = bind.placement.pod.namespace.clone();
+        let multi_step = MultiStepBind {
             caller: self.caller.of_term(term),
             stores: Arc::clone(&self.stores),
             keeper: self.keeper.clone(),
             bind,
             resumes,
             steps: self.bus.traces.steps(),
-        });
+        };
+        self.waiting_multi_step.push(&namespace, multi_step);
     }
 
     /// Starts as much as the limits admit.
@@ -339,7 +344,7 @@ impl Binder {
             && self
                 .limit
                 .admits(self.under_way.len().saturating_sub(self.lagging.count()))
-            && let Some(Ordered { job, term }) = self.queue.pop_front()
+            && let Some(Ordered { job, term }) = self.evicting.pop_front().or_else(|| self.binding.pop())
         {
             let attempt = Attempt {
                 context: self.context.of_term(term),
@@ -372,7 +377,7 @@ impl Binder {
             });
         }
         while self.multi_step_binds.len() < COURSES_MAX
-            && let Some(multi_step) = self.waiting_multi_step.pop_front()
+            && let Some(multi_step) = self.waiting_multi_step.pop()
         {
             let (bus, waits) = (self.bus.clone(), self.failures.waits(&multi_step.bind));
             let pod = &multi_step.bind.placement.pod;
@@ -512,6 +517,7 @@ impl Binder {
         }
         let note = match &job {
             Job::Bind(bind) => {
+                self.binding.done(&bind.placement.pod.namespace);
                 self.note(bind, &report, false);
                 notes::of_bind(&self.context.settings, bind, &report, false)
             }
@@ -551,6 +557,7 @@ impl Binder {
             return Ok(());
         }
         let pod = &bind.placement.pod;
+        self.waiting_multi_step.done(&pod.namespace);
         let bound = report.ending == Ending::Done;
         self.in_steps.remove(&pod.uid);
         let ids: Vec<GroupId> = multi_step::group_ids(&bind);

@@ -1,9 +1,9 @@
 //! Writes Events: what a user sees under `kubectl describe`. A courtesy, and treated as one: never awaited, dropped and counted
-//! when too many come, the same sentence about the same object written once and then counted up rarely.
+//! when too many come of a namespace (namespaces take turns), the same sentence about the same object written once and then counted up rarely.
 
 mod digest;
+mod line;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,7 @@ use crate::components::turns::Turns;
 use crate::components::watches::Stores;
 use crate::components::{Context, Error};
 use digest::{Digest, Write};
+use line::Line;
 
 /// How long it is waited for a pod group to be created, and how far apart it is looked.
 const CREATION_MAX: Duration = Duration::from_secs(2);
@@ -30,14 +31,28 @@ const CREATION_LOOK_AFTER: Duration = Duration::from_millis(100);
 /// How long an event stays behind what it tells of: a binding is on its way to all who watch, and the API server is not to be kept
 /// from that.
 const STAY_BEHIND: Duration = Duration::from_millis(20);
-/// Events that wait for their time or turn; beyond that the inbox fills.
-const WAITING_MAX: usize = 256;
+/// Characters of a sentence that are written. What is said of what somebody wrote may be as long as that.
+const MESSAGE_MAX: usize = 8_192;
 
 /// An event that waits to be written.
 struct Waiting {
     note: Note,
     write: Write,
     since: Instant,
+}
+
+impl Waiting {
+    /// In whose turn it is written.
+    fn namespace(&self) -> &str {
+        namespace(&self.note)
+    }
+}
+
+fn namespace(note: &Note) -> &str {
+    match &note.subject {
+        Subject::Pod(pod) => &pod.namespace,
+        Subject::PodGroup(group) => group.namespace(),
+    }
 }
 
 /// Writes events until shutdown.
@@ -47,26 +62,29 @@ struct Waiting {
 pub async fn run(context: Context, mut inbox: mpsc::Receiver<Note>, stores: Arc<Stores>) -> Result<(), Error> {
     let mut digest = Digest::default();
     let mut turns = Turns::new(&context.background);
-    let mut waiting = VecDeque::new();
+    let mut line = Line::default();
     let mut writes = JoinSet::new();
     loop {
-        let due = waiting.front().map(|(at, _)| *at);
+        let due = line.next();
         tokio::select! {
             () = context.shutdown.cancelled() => return Ok(()),
-            note = inbox.recv(), if waiting.len() < WAITING_MAX => {
+            note = inbox.recv() => {
                 let note = note.ok_or(Error::Closed)?;
                 let since = Instant::now();
                 // Replicas see the same things; only the leader says so.
-                if context.is_leading()
-                    && let Some(write) = digest.take(&note, since)
-                {
-                    put(&mut waiting, since + STAY_BEHIND, Waiting { note, write, since });
+                if !context.is_leading() {
+                    continue;
+                }
+                if !line.has_room(namespace(&note)) {
+                    metrics::counter!("unikai_events_dropped_total").increment(1);
+                } else if let Some(write) = digest.take(&note, since) {
+                    line.put(since + STAY_BEHIND, Waiting { note, write, since });
                 }
             }
             turn = turns.due(due) => {
-                while let Some((_, next)) = waiting.pop_front_if(|(at, _)| *at <= Instant::now()) {
+                while let Some(next) = line.take(Instant::now()) {
                     if lacks_group(&next, &stores) {
-                        put(&mut waiting, Instant::now() + CREATION_LOOK_AFTER, next);
+                        line.put(Instant::now() + CREATION_LOOK_AFTER, next);
                         continue;
                     }
                     let (context, stores) = (context.clone(), Arc::clone(&stores));
@@ -82,12 +100,6 @@ pub async fn run(context: Context, mut inbox: mpsc::Receiver<Note>, stores: Arc<
             }
         }
     }
-}
-
-/// In the order of their times; few are out of order.
-fn put(waiting: &mut VecDeque<(Instant, Waiting)>, at: Instant, event: Waiting) {
-    let place = waiting.partition_point(|(other, _)| *other <= at);
-    waiting.insert(place, (at, event));
 }
 
 async fn send(context: &Context, stores: &Stores, Waiting { note, write, .. }: Waiting) {
@@ -146,7 +158,7 @@ fn event(note: &Note, stores: &Stores, id: &str) -> Event {
             Severity::Warning => "Warning".to_owned(),
         }),
         reason: Some(note.reason.to_owned()),
-        message: Some(note.message.clone()),
+        message: Some(note.message.chars().take(MESSAGE_MAX).collect()),
         source: Some(EventSource {
             component: Some(note.source.clone()),
             host: None,

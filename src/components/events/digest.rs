@@ -1,6 +1,7 @@
 //! Which notes become writes: a new sentence at once, a repeated one rarely, and never too many about one object. Pure.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
 
 use crate::components::bus::{Note, Subject};
@@ -34,7 +35,8 @@ pub enum Write {
 /// A sentence that was said.
 #[derive(Debug)]
 struct Said {
-    message: String,
+    /// Its hash: sentences can be long.
+    message: u64,
     id: String,
     count: i32,
     written: Instant,
@@ -52,6 +54,8 @@ struct Allowance {
 pub struct Digest {
     said: HashMap<(Subject, &'static str), Said>,
     allowances: HashMap<Subject, Allowance>,
+    /// Nothing is forgotten before there are so many.
+    forget_from: usize,
 }
 
 impl Digest {
@@ -59,7 +63,8 @@ impl Digest {
     pub fn take(&mut self, note: &Note, now: Instant) -> Option<Write> {
         self.forget_old(now);
         let key = (note.subject.clone(), note.reason);
-        if let Some(said) = self.said.get_mut(&key).filter(|said| said.message == note.message) {
+        let message = hash(&note.message);
+        if let Some(said) = self.said.get_mut(&key).filter(|said| said.message == message) {
             said.count = said.count.saturating_add(1);
             if now.duration_since(said.written) < REPEAT {
                 return None;
@@ -78,7 +83,7 @@ impl Digest {
         self.said.insert(
             key,
             Said {
-                message: note.message.clone(),
+                message,
                 id: id.clone(),
                 count: 1,
                 written: now,
@@ -106,14 +111,22 @@ impl Digest {
     }
 
     fn forget_old(&mut self, now: Instant) {
-        if self.said.len() > REMEMBERED {
-            self.said.retain(|_, said| now.duration_since(said.written) < REPEAT);
+        let known = self.said.len().max(self.allowances.len());
+        if known <= self.forget_from.max(REMEMBERED) {
+            return;
         }
-        if self.allowances.len() > REMEMBERED {
-            self.allowances
-                .retain(|_, allowance| now.duration_since(allowance.since) < REFILL);
-        }
+        self.said.retain(|_, said| now.duration_since(said.written) < REPEAT);
+        self.allowances
+            .retain(|_, allowance| now.duration_since(allowance.since) < REFILL);
+        // Those that are left are not looked through once more for each that comes.
+        self.forget_from = 2 * self.said.len().max(self.allowances.len());
     }
+}
+
+fn hash(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
 }
 
 #[cfg(test)]
