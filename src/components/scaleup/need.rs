@@ -1,6 +1,6 @@
 //! How many GPUs are missing, and which scaling pods say so. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, ResourceRequirements};
@@ -103,6 +103,14 @@ pub struct Need {
     scaling: BTreeMap<String, Scaling>,
 }
 
+/// What pods of a namespace lack, in hundredths of GPUs, and the whole GPUs that scaling pods ask for: all together, and the most of one.
+#[derive(Debug, Default)]
+struct Lack {
+    hundredths: i64,
+    total: i64,
+    most: i64,
+}
+
 impl Need {
     /// Nothing is known yet. A pod that asks for GPU memory counts for so many hundredths of a GPU.
     #[must_use]
@@ -192,23 +200,28 @@ impl Need {
         if !plan.take_away.is_empty() {
             return plan;
         }
-        let there: BTreeMap<&Key, i64> = self
-            .scaling
-            .values()
-            .chain(made)
-            .map(|scaling| (&scaling.pod, scaling.gpus))
-            .collect();
-        let mut total: i64 = there.values().sum();
-        let mut most = there.values().copied().max().unwrap_or(0);
+        // Namespace by namespace: what one asks for, and be it more than there can be, says nothing about what others lack.
+        let mut lacks: BTreeMap<&str, Lack> = BTreeMap::new();
+        let mut there = BTreeSet::new();
+        for scaling in self.scaling.values().chain(made) {
+            let lack = lacks.entry(&scaling.pod.namespace).or_default();
+            if there.insert(&scaling.pod) {
+                lack.total = lack.total.saturating_add(scaling.gpus);
+                lack.most = lack.most.max(scaling.gpus);
+            }
+        }
         let candidates = || self.waiting.iter().filter(|(_, waiting)| waiting.unschedulable);
-        let hundredths: i64 = candidates()
-            .map(|(_, waiting)| waiting.hundredths.saturating_mul(waiting.devices))
-            .fold(0, i64::saturating_add);
-        let needed = hundredths.saturating_add(99) / 100;
         for (key, waiting) in candidates() {
-            if !there.contains_key(key) && (needed > total || waiting.devices > most) {
-                total = total.saturating_add(waiting.devices);
-                most = most.max(waiting.devices);
+            let lack = lacks.entry(&key.namespace).or_default();
+            let own = waiting.hundredths.saturating_mul(waiting.devices);
+            lack.hundredths = lack.hundredths.saturating_add(own);
+        }
+        for (key, waiting) in candidates() {
+            let lack = lacks.entry(&key.namespace).or_default();
+            let needed = lack.hundredths.saturating_add(99) / 100;
+            if !there.contains(key) && (needed > lack.total || waiting.devices > lack.most) {
+                lack.total = lack.total.saturating_add(waiting.devices);
+                lack.most = lack.most.max(waiting.devices);
                 plan.make.push((For(Arc::clone(&waiting.pod)), waiting.devices));
             }
         }

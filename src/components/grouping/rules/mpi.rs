@@ -21,7 +21,7 @@ pub fn job(input: &Input, top: &Workload) -> Result<Grouped, RuleError> {
     };
     let awaited = policy == Some("WaitForWorkersReady") && stated.is_none() && !has_launcher(input, top);
     let launchers = if awaited { launchers(top)? } else { 0 };
-    grouped.group.spec.min_member = Some(size - launchers);
+    grouped.group.spec.min_member = Some(size.saturating_sub(launchers));
     Ok(grouped)
 }
 

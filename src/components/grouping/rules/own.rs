@@ -9,7 +9,7 @@
 //! ```
 
 use super::base::default_rule;
-use super::tree::{count, leaf, near};
+use super::tree::{count, leaf, near, total};
 use super::{Grouped, Input, RuleError, segments, wrong};
 use crate::api::names::{annotation, third_party};
 use crate::api::pod_group::SubGroup;
@@ -38,13 +38,13 @@ pub fn shape(input: &Input, top: &Workload, grouped: &mut Grouped) -> Result<boo
     let spec = &mut grouped.group.spec;
     match (parts, segment_size) {
         (Some(parts), _) => {
-            spec.min_member = Some(parts.iter().filter_map(|part| part.min_member).sum());
+            spec.min_member = Some(total(&parts));
             grouped.subgroup = stated.own_part(&parts)?;
             spec.sub_groups = parts;
         }
         (None, Some(segment_size)) => {
             let (segments, own) = stated.segments(segment_size, size)?;
-            spec.min_member = Some(segments.iter().filter_map(|part| part.min_member).sum());
+            spec.min_member = Some(total(&segments));
             (spec.sub_groups, grouped.subgroup) = (segments, own);
         }
         (None, None) => {

@@ -39,7 +39,7 @@ pub fn job(input: &Input, top: &Workload) -> Result<Grouped, RuleError> {
             top,
             spec: worker,
             replicas: replicas(worker)?,
-            needed: (size - master).max(0),
+            needed: size.saturating_sub(master).max(0),
             is_own: replica_type == Some("worker"),
         };
         let (groups, own) = workers.groups()?;

@@ -65,7 +65,7 @@ fn counted(input: &Input, top: &Workload, cluster: &Value) -> Result<Grouped, Ru
         grouped.group.spec.priority_class_name = Some(class.clone());
     }
     let groups = groups(input, cluster)?;
-    let total = groups.iter().filter_map(|group| group.min_member).sum();
+    let total = super::tree::total(&groups);
     grouped.group.spec.min_member = Some(total);
     let existing = grouped.group.metadata.name.as_deref();
     let existing = existing.and_then(|name| input.cluster.pod_group(input.namespace(), name));

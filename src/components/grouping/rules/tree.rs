@@ -44,6 +44,12 @@ pub fn near(constraint: Option<TopologyConstraint>, group: SubGroup) -> SubGroup
     }
 }
 
+/// How many pods the leaves need together.
+pub fn total(groups: &[SubGroup]) -> i32 {
+    let needs = groups.iter().filter_map(|group| group.min_member);
+    needs.fold(0, i32::saturating_add)
+}
+
 /// A number as the API counts.
 pub fn count(number: usize) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)

@@ -134,3 +134,12 @@ fn a_scaling_pod_could_run_where_the_pod_could() {
         "a name too long for a label"
     );
 }
+
+#[test]
+fn what_one_namespace_asks_for_says_nothing_about_others() {
+    let mut need = need(&[fraction("0.01", 1_048_576)], &[0]);
+    let mut other = Pod::clone(&waiting("other", fraction("0.7", 1)));
+    other.metadata.namespace = Some("innocent".to_owned());
+    need.pod(&Arc::new(other));
+    assert_eq!(made(&need), [("other".to_owned(), 1)]);
+}
