@@ -4,6 +4,7 @@
 //! What the API server refuses is no attack, so that what a tenant is refused is not looked at here; only what comes of it is.
 
 mod arena;
+mod changes;
 mod rights;
 mod stranger;
 
@@ -14,6 +15,10 @@ use kube::api::{DeleteParams, ListParams};
 use serde_json::{Map, Value, json};
 
 use arena::{Arena, EVIL, pod, with_fraction, with_gpus};
+use changes::{
+    claims_are_as_deep_as_can_be_written, pod_groups_of_running_pods_name_another_node_pool,
+    pod_groups_of_running_pods_name_queues_that_are_not_there, pods_say_much_that_nobody_reads,
+};
 
 /// Each attack is a test on the embedded API server; all of them, one after another on the same operator, are one test on a real one.
 macro_rules! attacks {
@@ -75,6 +80,10 @@ attacks! {
     pods_contradict_themselves,
     webhooks_are_posted_to,
     storms_of_pods_come_and_go,
+    pod_groups_of_running_pods_name_queues_that_are_not_there,
+    pod_groups_of_running_pods_name_another_node_pool,
+    claims_are_as_deep_as_can_be_written,
+    pods_say_much_that_nobody_reads,
 }
 
 fn labels(count: usize, mark: &str) -> Value {
