@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::resource::v1::ResourceClaim;
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use unikai::api::PodGroup;
@@ -56,21 +55,19 @@ pub async fn pod_groups_of_running_pods_name_another_node_pool(arena: &Arena) {
 
 /// What a driver is to be told is passed on as it is; it may be ten kilobytes.
 pub async fn claims_are_as_deep_as_can_be_written(arena: &Arena) {
-    let claims: Api<ResourceClaim> = Api::namespaced(arena.tenant.clone(), EVIL);
     for (at, depth) in [100_usize, 1_500].into_iter().enumerate() {
-        let mut parameters = json!({});
-        for _ in 0..depth {
-            parameters = json!({"a": parameters});
-        }
-        let claim = json!({
-            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": format!("deep-{at}")},
-            "spec": {"devices": {
-                "requests": [{"name": "r", "exactly": {"deviceClassName": "gpu.example.com"}}],
-                "config": [{"opaque": {"driver": "gpu.example.com", "parameters": parameters}}]}},
-        });
-        if let Ok(claim) = serde_json::from_value(claim) {
-            let _ = claims.create(&PostParams::default(), &claim).await;
-        }
+        let parameters = format!("{}{{}}{}", r#"{"a":"#.repeat(depth), "}".repeat(depth));
+        let claim = format!(
+            r#"{{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {{"name": "deep-{at}"}}, "spec": {{"devices": {{
+                "requests": [{{"name": "r", "exactly": {{"deviceClassName": "gpu.example.com"}}}}],
+                "config": [{{"opaque": {{"driver": "gpu.example.com", "parameters": {parameters}}}}}]}}}}}}"#
+        );
+        let path = format!("/apis/resource.k8s.io/v1/namespaces/{EVIL}/resourceclaims");
+        let request = http::Request::post(path).header("content-type", "application/json");
+        let _ = arena
+            .tenant
+            .request_text(request.body(claim.into_bytes()).expect("a request"))
+            .await;
     }
     tokio::time::sleep(Duration::from_secs(2)).await;
     arena.restart().await;
