@@ -1,5 +1,6 @@
 //! Events change the model in place. They may come in any order: what is named before it is known gets an empty entry that its own event fills.
 
+mod charge;
 mod claims;
 
 use std::collections::BTreeSet;
@@ -7,7 +8,6 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::engine::fairshare::gates::over_quota;
 use crate::engine::input::{Event, GroupInput, GroupKey, Name, NodeInput, PodInput, PodStatus, QueueInput, Time};
 
 use super::Model;
@@ -19,7 +19,7 @@ use super::pod::{Assumed, Extras, Place, Pod, State, Status, shown};
 use super::pod_group::{PodGroup, stand_in};
 use super::queue::Queue;
 use super::relations::Counters;
-use super::resources::{CPU, GPUS, MEMORY, PODS, Resources, add};
+use super::resources::{CPU, GPUS, MEMORY, PODS, Resources};
 use super::shape::Shape;
 use super::topology::Topology;
 
@@ -185,96 +185,6 @@ impl Model {
         });
     }
 
-    /// The queue that a pod group is charged to whose group names this one. What it holds stays where it was charged, or is charged to the queue that its pods
-    /// name, while the named queue takes none of it: whoever may change a pod group does not rid it of what it holds.
-    fn charged_to(&self, id: PodGroupId, named: QueueId, refused: bool) -> QueueId {
-        let pod_group = &self.pod_groups[id];
-        let takes = |queue: &QueueId| self.queues[*queue].valid && self.queues[*queue].leaf();
-        if (takes(&named) && !refused) || !pod_group.holds() {
-            return named;
-        }
-        let homes = pod_group
-            .pods
-            .iter()
-            .filter_map(|pod| self.pods[*pod].input.home.as_ref());
-        let homes = homes.filter_map(|home| self.queues.id(home));
-        pod_group.queue.into_iter().chain(homes).find(takes).unwrap_or(named)
-    }
-
-    /// Finds out anew which queue a pod group is charged to, once queues or its pods have changed. What is charged to the one before is the caller's.
-    pub(super) fn find_queue(&mut self, id: PodGroupId) -> bool {
-        let Some(input) = self.pod_groups[id].input.as_deref() else {
-            return false;
-        };
-        let Some(named) = self.queues.id(&input.queue) else {
-            return false;
-        };
-        let queue = self.charged_to(id, named, input.refused.is_some());
-        let pod_group = &mut self.pod_groups[id];
-        pod_group.astray = queue != named;
-        pod_group.queue.replace(queue) != Some(queue)
-    }
-
-    /// The same while counters are to stay true.
-    fn move_queue(&mut self, id: PodGroupId) {
-        let (queue, astray) = (self.pod_groups[id].queue, self.pod_groups[id].astray);
-        if !self.find_queue(id) {
-            return;
-        }
-        let moved = (self.pod_groups[id].queue, self.pod_groups[id].astray);
-        (self.pod_groups[id].queue, self.pod_groups[id].astray) = (queue, astray);
-        self.change_pod_group(id, |pod_group| (pod_group.queue, pod_group.astray) = moved);
-    }
-
-    /// Whether a pod group that may be a victim stays one, whatever its group says from now on: it runs, and its queues may not hold that much work that is none.
-    fn stays_victim(&self, id: PodGroupId) -> bool {
-        let pod_group = &self.pod_groups[id];
-        let (Some(known), Some(queue)) = (&pod_group.input, pod_group.queue) else {
-            return false;
-        };
-        // What is not known yet, of the group or of queues, gives nothing to compare with.
-        if !known.preemptible || known.uid.is_empty() || !pod_group.holds() || self.queues_stale {
-            return false;
-        }
-        let mut held = [0; 3];
-        for pod in pod_group
-            .pods
-            .iter()
-            .filter(|pod| self.pods[**pod].state.status.active_allocated())
-        {
-            add(&mut held, &self.accepted(*pod), 1);
-        }
-        over_quota(self, queue, &held).is_some()
-    }
-
-    /// Forgets queues that are not there and that no pod group names any more, once many names have come.
-    fn forget_queues(&mut self) {
-        if self.queues_named < QUEUES_NAMED {
-            return;
-        }
-        self.queues_named = 0;
-        let used: BTreeSet<QueueId> = self
-            .pod_groups
-            .iter()
-            .filter_map(|(_, pod_group)| pod_group.queue)
-            .collect();
-        let named = self
-            .pod_groups
-            .iter()
-            .filter_map(|(_, pod_group)| pod_group.input.as_ref());
-        let named: BTreeSet<QueueId> = named.filter_map(|input| self.queues.id(&input.queue)).collect();
-        let unknown = self
-            .queues
-            .iter()
-            .filter(|(_, queue)| queue.input.is_none() && queue.children.is_empty());
-        let unknown = unknown
-            .map(|(id, _)| id)
-            .filter(|id| !used.contains(id) && !named.contains(id));
-        for id in unknown.collect::<Vec<_>>() {
-            self.queues.remove(id);
-        }
-    }
-
     /// Whether pods of a pod group are to be charged although their group is not known.
     fn is_held_for(&self, id: PodGroupId) -> bool {
         let mut pods = self.pod_groups[id].pods.iter();
@@ -438,14 +348,6 @@ impl Model {
         id
     }
 
-    /// The queue that a pod group is charged to does not take it.
-    fn is_misplaced(&self, id: PodGroupId) -> bool {
-        let pod_group = &self.pod_groups[id];
-        let takes = |queue: QueueId| self.queues[queue].valid && self.queues[queue].leaf();
-        let refused = || pod_group.input.as_ref().is_some_and(|input| input.refused.is_some());
-        !self.queues_stale && !pod_group.astray && (pod_group.queue.is_some_and(|queue| !takes(queue)) || refused())
-    }
-
     /// Takes a pod out of everything and frees its slot. Its pod group is to be left once it is known what becomes of the pod.
     #[must_use]
     fn take_out(&mut self, id: PodId) -> Option<PodGroupId> {
@@ -482,26 +384,6 @@ impl Model {
             }
         }
         pod.pod_group
-    }
-
-    /// A pod of a pod group is gone, or another: what counted only for as long as the pod group ran is over with it.
-    fn left(&mut self, id: PodGroupId) {
-        if self.pod_groups[id].stand_in && !self.is_held_for(id) {
-            self.forget_group(id);
-        }
-        self.drop_empty_pod_group(id);
-        let runs = |pod_group: &PodGroup| pod_group.holds() || !(pod_group.astray || pod_group.claims_protection);
-        if !self.pod_groups.contains(id) || runs(&self.pod_groups[id]) {
-            return;
-        }
-        self.move_queue(id);
-        if std::mem::take(&mut self.pod_groups[id].claims_protection) {
-            self.change_pod_group(id, |pod_group| {
-                if let Some(input) = &mut pod_group.input {
-                    input.preemptible = false;
-                }
-            });
-        }
     }
 
     fn pod_gone(&mut self, uid: &Name) {
@@ -846,9 +728,6 @@ impl Model {
         }
     }
 }
-
-/// After so many new names of queues it is looked which of them are of none any more.
-const QUEUES_NAMED: usize = 1_024;
 
 /// So many unused shapes are kept, whatever else: many are used again soon.
 const SPARE_SHAPES: usize = 64;
