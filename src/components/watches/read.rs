@@ -21,12 +21,12 @@ impl<'de, K: Watched> Deserialize<'de> for Read<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         // The text is passed over without being built, which no depth hinders.
         let text = Box::<RawValue>::deserialize(deserializer)?;
-        Ok(Self(DeserializeGuard(read(text.get()))))
+        Ok(Self(read(text.get())))
     }
 }
 
-fn read<K: Watched>(text: &str) -> Result<K, InvalidObject> {
-    match serde_json::from_str::<K>(text) {
+fn read<K: Watched>(text: &str) -> Guarded<K> {
+    DeserializeGuard(match serde_json::from_str::<K>(text) {
         Ok(mut object) => {
             object.trim();
             Ok(object)
@@ -35,7 +35,7 @@ fn read<K: Watched>(text: &str) -> Result<K, InvalidObject> {
             error: error.to_string(),
             metadata: identity(text),
         }),
-    }
+    })
 }
 
 /// What tells objects apart; everything else is passed over.
