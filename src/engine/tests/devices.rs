@@ -234,7 +234,6 @@ proptest! {
     // PROPTEST_CASES asks for more.
     #![proptest_config(ProptestConfig {
         cases: ProptestConfig::default().cases.max(300),
-        failure_persistence: None,
         ..ProptestConfig::default()
     })]
 

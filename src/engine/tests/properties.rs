@@ -225,7 +225,7 @@ fn times(decisions: &Decisions, events: &mut [Event]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
     fn decisions_keep_the_rules(cluster in clusters()) {
@@ -402,7 +402,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
     fn searches_find_what_the_plain_search_finds(cluster in clusters_of(4..24)) {
@@ -435,7 +435,7 @@ fn with_steps(mut engine: Engine, steps: usize) -> Engine {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
     fn nobody_is_called_hopeless_whom_victims_could_help(cluster in clusters_of(3..12)) {

@@ -8,10 +8,10 @@
 //! `near=zone`, `apart=zone`, `likes=zone`, `spread=zone` (among the pod group's own pods, by a node label), `topo=net:rack:` (topology, required level, preferred level), `topo.a=net::rack` (of a sub-group), `prio=49`, `order=1,2` (pod priorities), `terminating`, `stuck`, `failed=1`, `succeeded=1`, `stale=61`, `grace=10`, `delay=600`, `age=60`, `started=10`,
 //! `cpu=2` and `mem=1` (of each pod), `backoff` (one failure, and it is left alone), `backedoff` (it has failed).
 //!
-//! What is wanted, per pod group (or `entry.subgroup`): `B n0` bound, `P n0` planned, `R` evicted, `R P n0` moved, `-` pending still, `=` as it was; with counts where there
+//! What is wanted, per pod group (or `entry.subgroup`; those that are not listed stay as they were): `B n0` bound, `P n0` planned, `R` evicted, `R P n0` moved, `-` pending still, `=` as it was; with counts where there
 //! are several: `2 R, =`. After several cycles: where its pods are, `n0`, or `-`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -78,17 +78,26 @@ pub fn check(table: &str) {
     let mut wrong = Vec::new();
     for scenario in scenarios {
         let outcome = scenario.outcome();
+        let wants = [
+            scenario.want.len(),
+            scenario.shares.len(),
+            scenario.says.len(),
+            scenario.tells.len(),
+        ];
+        if wants == [0; 4] {
+            wrong.push(format!("{}: nothing is wanted", scenario.name));
+        }
         let mut differ = |what: &str, wanted: &str, got: Option<&str>| {
             let got = got.unwrap_or("nothing");
             if wanted != got {
                 wrong.push(format!("{}: {what}: wanted `{wanted}`, got `{got}`", scenario.name));
             }
         };
-        for (entry, wanted) in &scenario.want {
-            differ(entry, wanted, outcome.pod_groups.get(entry).map(String::as_str));
+        for (entry, wanted) in complete(&scenario.want, &outcome.before) {
+            differ(&entry, &wanted, outcome.pod_groups.get(&entry).map(String::as_str));
         }
-        for (entry, wanted) in &scenario.then {
-            differ(entry, wanted, outcome.later.get(entry).map(String::as_str));
+        for (entry, wanted) in complete(&scenario.then, &outcome.waiting) {
+            differ(&entry, &wanted, outcome.later.get(&entry).map(String::as_str));
         }
         for (queue, wanted) in &scenario.shares {
             let got = outcome.shares.get(queue).map(ToString::to_string);
@@ -114,7 +123,33 @@ pub fn check(table: &str) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// What is wanted of all pod groups: those that are not listed stay as they were. Nothing is wanted of any if none is listed.
+fn complete(listed: &BTreeMap<String, String>, before: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    if listed.is_empty() {
+        return BTreeMap::new();
+    }
+    // A pod group stands for its sub-groups, and they for it.
+    let whole_of = |name: &str| name.split_once('.').map_or(name, |(whole, _)| whole).to_owned();
+    let with_parts: BTreeSet<String> = listed
+        .keys()
+        .filter(|name| name.contains('.'))
+        .map(|name| whole_of(name))
+        .collect();
+    let left_out = |name: &str| match name.split_once('.') {
+        Some((whole, _)) => !listed.contains_key(whole),
+        None => !with_parts.contains(name),
+    };
+    let others = before.iter().filter(|(name, _)| left_out(name));
+    let others = others.map(|(name, words)| (name.clone(), words.clone()));
+    // What is listed counts.
+    others.chain(listed.clone()).collect()
+}
+
 struct Outcome {
+    /// The pod groups if nothing had been decided.
+    before: BTreeMap<String, String>,
+    /// The same, in the words for one cycle.
+    waiting: BTreeMap<String, String>,
     pod_groups: BTreeMap<String, String>,
     later: BTreeMap<String, String>,
     shares: BTreeMap<String, f64>,
@@ -175,6 +210,12 @@ impl Scenario {
         for event in &events {
             engine.apply(event.clone(), NOW);
         }
+        let waiting = outcomes(&events, &Decisions::default());
+        let before = if self.cycles.is_some() {
+            places(&events)
+        } else {
+            waiting.clone()
+        };
         let mut decisions = engine.cycle(NOW);
         for _ in 1..self.cycles.unwrap_or(1) {
             carry_out(&mut engine, &mut events, &decisions);
@@ -210,6 +251,8 @@ impl Scenario {
         let events = events.map(|eviction| (eviction.group.name().to_string(), eviction.message()));
         let events = events.collect();
         Outcome {
+            before,
+            waiting,
             pod_groups,
             later,
             shares,

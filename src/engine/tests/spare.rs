@@ -215,7 +215,7 @@ fn needless(events: &[Event], decisions: &Decisions) -> Vec<Vec<Name>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
     fn nobody_goes_without_need(cluster in clusters_of(4..16)) {

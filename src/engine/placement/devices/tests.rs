@@ -263,7 +263,7 @@ fn as_chosen(case: &Case, found: &[AllocationInput]) -> Vec<Chosen> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
     fn devices_are_found_where_there_are_any(case in cases()) {

@@ -128,7 +128,7 @@ fn a_policy_without_the_plugin_takes_the_first_that_will_do() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     /// No other choice would be closer.
     #[test]
