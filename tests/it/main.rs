@@ -10,6 +10,7 @@ mod filters;
 mod leadership;
 mod manifests;
 mod operator;
+mod patience;
 mod review_fuzz;
 mod support;
 mod tidy;

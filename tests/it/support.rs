@@ -1,24 +1,23 @@
 //! A small cluster for tests of the operator: the embedded API server with the product's namespaces and CRDs, and operators in
 //! this process.
 
-use std::future::Future;
 use std::net::TcpListener;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{ListParams, PostParams};
+use kube::api::{ApiResource, DynamicObject, ListParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config};
+use kube::core::GroupVersionKind;
+use kube::{Api, Client, Config, ResourceExt};
 use serde_json::{Value, json};
 use unikai::api::Queue;
 use unikai::devcluster::apiserver::{ApiServer, Identity, Options, RunningServer};
 use unikai::operator::settings::Settings;
 use unikai::operator::{Operator, Running};
 
-/// No test waits longer for anything.
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::patience::PATIENCE;
+pub use crate::patience::eventually;
 
 /// A port on which nobody listens, for a process that is yet to start. Below those that the system hands to whoever connects somewhere: such a one
 /// would often be taken by then.
@@ -49,18 +48,7 @@ impl Cluster {
         for name in ["kai-scheduler", "team"] {
             cluster.namespace(name, json!({})).await;
         }
-        let crds: Api<CustomResourceDefinition> = Api::all(cluster.admin.clone());
-        for crd in unikai::api::crds::all() {
-            crds.create(&PostParams::default(), &crd).await.unwrap();
-        }
-        eventually("queues are served", async || {
-            Api::<Queue>::all(cluster.admin.clone())
-                .list(&ListParams::default())
-                .await
-                .ok()
-                .map(|_| ())
-        })
-        .await;
+        install_crds(&cluster.admin).await;
         cluster
     }
 
@@ -96,15 +84,7 @@ impl Cluster {
 
     /// A queue without limits.
     pub async fn queue(&self, name: &str, parent: Option<&str>) {
-        let share = json!({"quota": -1, "limit": -1, "overQuotaWeight": 1});
-        let spec = json!({"parentQueue": parent, "resources": {"gpu": share, "cpu": share, "memory": share}});
-        let object = serde_json::from_value(json!({
-            "apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": {"name": name}, "spec": spec,
-        }));
-        Api::<Queue>::all(self.admin.clone())
-            .create(&PostParams::default(), &object.unwrap())
-            .await
-            .unwrap();
+        open_queue(&self.admin, name, parent).await;
     }
 
     /// A node with 8 GPUs that is ready.
@@ -153,22 +133,46 @@ impl Cluster {
     }
 }
 
+/// Makes the product's kinds known; they are served when this returns.
+pub async fn install_crds(admin: &Client) {
+    let crds: Api<CustomResourceDefinition> = Api::all(admin.clone());
+    for crd in unikai::api::crds::all() {
+        crds.create(&PostParams::default(), &crd).await.unwrap();
+    }
+    let queues = Api::<Queue>::all(admin.clone());
+    eventually("queues are served", async || {
+        queues.list(&ListParams::default()).await.ok()
+    })
+    .await;
+}
+
+/// Creates an object of any kind.
+pub async fn create(client: &Client, object: Value) -> kube::Result<DynamicObject> {
+    let object: DynamicObject = serde_json::from_value(object).expect("an object");
+    let types = object.types.clone().expect("apiVersion and kind");
+    let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(&types).expect("a kind"));
+    let api: Api<DynamicObject> = match object.namespace() {
+        Some(namespace) => Api::namespaced_with(client.clone(), &namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    };
+    api.create(&PostParams::default(), &object).await
+}
+
+/// Makes a queue without limits.
+pub async fn open_queue(admin: &Client, name: &str, parent: Option<&str>) {
+    let share = json!({"quota": -1, "limit": -1, "overQuotaWeight": 1});
+    let spec = json!({"parentQueue": parent, "resources": {"gpu": share, "cpu": share, "memory": share}});
+    let queue: Queue = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
+    Api::all(admin.clone())
+        .create(&PostParams::default(), &queue)
+        .await
+        .unwrap();
+}
+
 /// Waits for an operator to be ready, or says what it waits for.
 pub async fn ready(running: &Running) {
     if tokio::time::timeout(PATIENCE, running.ready()).await.is_err() {
         panic!("not ready: {:?}", running.waiting());
-    }
-}
-
-/// Asks until there is an answer, for a limited time.
-pub async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut ask: impl FnMut() -> F) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(answer) = ask().await {
-            return answer;
-        }
-        assert!(Instant::now() < deadline, "it never happened: {what}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 

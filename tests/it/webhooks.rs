@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use axum::extract::{Path, State};
 use axum::{Json, Router, routing::post};
@@ -13,7 +12,8 @@ use base64::Engine;
 use serde_json::{Value, json};
 use unikai::devcluster::apiserver::{ApiServer, Identity, Options};
 
-use crate::apiserver::harness::{Answer, Cluster, DEADLINE, client_of, on_each, send};
+use crate::apiserver::harness::{Answer, Cluster, client_of, on_each, send};
+use crate::patience::eventually;
 use crate::support::free_port;
 
 /// The requests that the webhook at each path was asked about.
@@ -129,14 +129,10 @@ async fn configure(cluster: &Cluster, kind: &str, webhooks: &[Value], in_effect:
         "metadata": {"name": cluster.namespace}, "webhooks": webhooks,
     });
     cluster.post(&path, &configuration).await.ok();
-    let deadline = tokio::time::Instant::now() + DEADLINE;
-    while !in_effect(&create(cluster, "probe", "?dryRun=All").await) {
-        assert!(
-            tokio::time::Instant::now() < deadline,
-            "the webhooks do not come into effect"
-        );
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    eventually("the webhooks come into effect", async || {
+        in_effect(&create(cluster, "probe", "?dryRun=All").await).then_some(())
+    })
+    .await;
 }
 
 async fn create(cluster: &Cluster, name: &str, query: &str) -> Answer {

@@ -9,7 +9,8 @@ use kube::{Api, Client, runtime::watcher};
 use serde_json::{Value, json};
 use unikai::devcluster::apiserver::{ApiServer, Effect, Identity, Match, Options, RunningServer, Times};
 
-use super::harness::{Answer, DEADLINE, client_of, try_send};
+use super::harness::{Answer, client_of, try_send};
+use crate::patience::PATIENCE;
 
 const ALL: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -296,7 +297,7 @@ async fn kubes_own_watcher_survives_all_of_it() {
             _ => server.faults().compact(),
         }
         while !seen.contains(&name) {
-            let event = tokio::time::timeout(DEADLINE, events.next())
+            let event = tokio::time::timeout(PATIENCE, events.next())
                 .await
                 .expect("no event in time")
                 .unwrap();

@@ -4,7 +4,6 @@ use std::{
     io::Write,
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    time::Duration,
 };
 
 use kube::{
@@ -16,10 +15,8 @@ use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 use unikai::devcluster::apiserver::{ApiServer, Identity, Options, RunningServer};
 
+use crate::patience::{eventually, in_time};
 use crate::support::free_port;
-
-/// How long anything may take before a test gives up.
-pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A server to test against, with a namespace of the test's own.
 pub struct Cluster {
@@ -201,15 +198,15 @@ impl Cluster {
 
     /// Gets until the answer is right.
     pub async fn wait_for(&self, path: &str, right: impl Fn(&Answer) -> bool) -> Answer {
-        let deadline = tokio::time::Instant::now() + DEADLINE;
-        loop {
+        eventually(&format!("{path} is as it should be"), async || {
             let answer = self.get(path).await;
             if right(&answer) {
-                return answer;
+                Ok(answer)
+            } else {
+                Err(format!("it is {answer:?}"))
             }
-            assert!(tokio::time::Instant::now() < deadline, "{path} stays {answer:?}");
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        })
+        .await
     }
 }
 
@@ -319,18 +316,15 @@ fn start_real(assets: &Path) -> PathBuf {
 
 async fn wait_until_ready(kubeconfig: &Path) {
     let client = client_of(&std::fs::read_to_string(kubeconfig).unwrap()).await;
-    let deadline = tokio::time::Instant::now() + 2 * DEADLINE;
-    loop {
+    let ready = in_time(async || {
         let ready = try_send(&client, "GET", "/readyz", "", "", Vec::new()).await;
-        if ready.is_ok_and(|answer| answer.code == 200) {
-            return;
-        }
-        assert!(
-            tokio::time::Instant::now() < deadline,
-            "the real API server does not come up: see apiserver.log beside {kubeconfig:?}"
-        );
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+        ready.ok().filter(|answer| answer.code == 200)
+    })
+    .await;
+    assert!(
+        ready.is_ok(),
+        "the real API server does not come up: see apiserver.log beside {kubeconfig:?}"
+    );
 }
 
 use std::os::unix::process::CommandExt as _;

@@ -3,7 +3,8 @@
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use super::harness::{Answer, Cluster, DEADLINE, on_each};
+use super::harness::{Answer, Cluster, on_each};
+use crate::patience::eventually;
 
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
 const OPERATOR: &str = "system:serviceaccount:kai-scheduler:unikai";
@@ -32,14 +33,13 @@ async fn install(cluster: &Cluster) {
     }
     // A real API server takes a moment.
     let tenant = cluster.acting_as("tenant").await;
-    let deadline = tokio::time::Instant::now() + DEADLINE;
     let mut probe = pod("probe");
     probe["metadata"]["labels"]["runai-gpu-group"] = json!("g");
     let dry_run = format!("{}?dryRun=All", cluster.core("pods"));
-    while tenant.post(&dry_run, &probe).await.code != 403 {
-        assert!(tokio::time::Instant::now() < deadline, "the policies are not in force");
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    }
+    eventually("the policies are in force", async || {
+        (tenant.post(&dry_run, &probe).await.code == 403).then_some(())
+    })
+    .await;
 }
 
 fn pod(name: &str) -> Value {

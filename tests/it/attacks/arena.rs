@@ -17,10 +17,9 @@ use unikai::devcluster::apiserver::{ApiServer, Identity, Options, RunningServer}
 use unikai::devcluster::world::{NodeSpec, World, WorldHandle, WorldOptions};
 
 use crate::apiserver::harness::own_real_server;
-use crate::support::free_port;
+use crate::patience::in_time;
+use crate::support::{create, free_port};
 
-/// How long anything honest may take. The machine that runs the tests may be busy; what was measured is printed.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// The attacker's namespace.
 pub const EVIL: &str = "evil";
 /// The innocent tenant's namespace.
@@ -497,15 +496,11 @@ impl Arena {
         panics.chain(last).map(short).collect::<Vec<_>>().join("\n")
     }
 
-    /// Tries until it succeeds.
-    pub async fn eventually<T>(&self, what: &str, mut attempt: impl AsyncFnMut() -> Result<T, String>) -> T {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            match attempt().await {
-                Ok(value) => return value,
-                Err(why) => assert!(Instant::now() < deadline, "not in time: {what}: {why}\n{}", self.log()),
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
+    /// Looks until it is found; else shows what the operator logged.
+    pub async fn eventually<T>(&self, what: &str, look: impl AsyncFnMut() -> Result<T, String>) -> T {
+        match in_time(look).await {
+            Ok(found) => found,
+            Err(why) => panic!("not in time: {what}: {why}\n{}", self.log()),
         }
     }
 }
@@ -563,19 +558,6 @@ pub fn phase(pod: &Pod) -> String {
         .as_ref()
         .and_then(|status| status.phase.clone())
         .unwrap_or_default()
-}
-
-async fn create(client: &Client, object: Value) -> kube::Result<DynamicObject> {
-    let resource = resource_of(
-        object["apiVersion"].as_str().unwrap_or_default(),
-        object["kind"].as_str().unwrap_or_default(),
-    );
-    let object: DynamicObject = serde_json::from_value(object).expect("an object");
-    let api: Api<DynamicObject> = match object.namespace() {
-        Some(namespace) => Api::namespaced_with(client.clone(), &namespace, &resource),
-        None => Api::all_with(client.clone(), &resource),
-    };
-    api.create(&PostParams::default(), &object).await
 }
 
 fn resource_of(version: &str, kind: &str) -> ApiResource {

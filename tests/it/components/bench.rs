@@ -21,7 +21,6 @@ use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
-use unikai::api::{Queue, crds};
 use unikai::components::bus::channels;
 use unikai::components::figures::Figures;
 use unikai::components::leadership::Term;
@@ -34,10 +33,9 @@ use unikai::devcluster::world::{NodeSpec, World, WorldHandle, WorldOptions};
 use unikai::engine::policy::Policy;
 use unikai::mirror;
 
-/// Nothing that is waited for takes longer.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Between two looks.
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
+use crate::patience::{ends, eventually};
+use crate::support::{install_crds, open_queue};
+
 /// No write for so long is silence: longer than every delay of coalescing.
 const SILENCE: Duration = Duration::from_millis(1_500);
 
@@ -178,13 +176,11 @@ impl Bench {
             .await
             .unwrap();
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-        let served = tokio::time::timeout(PATIENCE, async {
-            let api = Api::<DynamicObject>::all_with(self.admin.clone(), &resource);
-            while api.list(&ListParams::default()).await.is_err() {
-                tokio::time::sleep(LOOK_AGAIN).await;
-            }
-        });
-        served.await.expect("the kind is served");
+        let api = Api::<DynamicObject>::all_with(self.admin.clone(), &resource);
+        eventually("the kind is served", async || {
+            api.list(&ListParams::default()).await.ok()
+        })
+        .await;
     }
 
     pub async fn delete<K>(&self, namespace: &str, name: &str)
@@ -214,39 +210,23 @@ impl Bench {
 
     /// Waits until the object is as described, and returns it.
     pub async fn until<K: Looked>(&self, what: &str, namespace: &str, name: &str, is_so: impl Fn(&K) -> bool) -> K {
-        let mut last = None;
-        let looked = tokio::time::timeout(PATIENCE, async {
-            loop {
-                last = self.find::<K>(namespace, name).await;
-                match &last {
-                    Some(object) if is_so(object) => return object.clone(),
-                    Some(_) | None => tokio::time::sleep(LOOK_AGAIN).await,
-                }
-            }
+        eventually(what, async || match self.find::<K>(namespace, name).await {
+            Some(object) if is_so(&object) => Ok(object),
+            other => Err(format!("last seen: {other:#?}")),
         })
-        .await;
-        looked.unwrap_or_else(|_| panic!("waited in vain until {what}; last seen: {last:#?}"))
+        .await
     }
 
     /// Waits until the objects of a namespace are as described.
     pub async fn until_list<K: Looked>(&self, what: &str, namespace: &str, is_so: impl Fn(&[K]) -> bool) {
-        let looked = tokio::time::timeout(PATIENCE, async {
-            loop {
-                let all = Api::<K>::all(self.admin.clone())
-                    .list(&ListParams::default())
-                    .await
-                    .unwrap()
-                    .items;
-                let of = |object: &K| object.meta().namespace.as_deref().unwrap_or_default() == namespace;
-                let here: Vec<K> = all.into_iter().filter(of).collect();
-                if is_so(&here) {
-                    return;
-                }
-                tokio::time::sleep(LOOK_AGAIN).await;
-            }
+        let api = Api::<K>::all(self.admin.clone());
+        eventually(what, async || {
+            let all = api.list(&ListParams::default()).await.unwrap().items;
+            let of = |object: &K| object.meta().namespace.as_deref().unwrap_or_default() == namespace;
+            let here: Vec<K> = all.into_iter().filter(of).collect();
+            is_so(&here).then_some(())
         })
         .await;
-        assert!(looked.is_ok(), "waited in vain until {what}");
     }
 
     /// What the operator wrote.
@@ -256,39 +236,38 @@ impl Bench {
 
     /// Waits until every kind has been listed.
     pub async fn until_synced(&self) {
-        let ready = tokio::time::timeout(PATIENCE, async {
-            while !self.context.readiness.waiting().is_empty() {
-                tokio::time::sleep(LOOK_AGAIN).await;
+        eventually("every kind is listed", async || {
+            let waiting = self.context.readiness.waiting();
+            if waiting.is_empty() {
+                Ok(())
+            } else {
+                Err(format!("{waiting:?}"))
             }
-        });
-        assert!(ready.await.is_ok(), "not ready: {:?}", self.context.readiness.waiting());
+        })
+        .await;
     }
 
     /// Waits until the operator has written nothing for a while.
     pub async fn until_quiet(&self) {
-        let quiet = tokio::time::timeout(PATIENCE, async {
-            loop {
-                let before = self.writes().len();
-                tokio::time::sleep(SILENCE).await;
-                if self.writes().len() == before {
-                    return;
-                }
+        eventually("writes end", async || {
+            let before = self.writes().len();
+            tokio::time::sleep(SILENCE).await;
+            let writes = self.writes();
+            if writes.len() == before {
+                Ok(())
+            } else {
+                Err(format!("{:?}", &writes[before..]))
             }
-        });
-        assert!(
-            quiet.await.is_ok(),
-            "writes do not end: {:?}",
-            self.writes().iter().rev().take(10).collect::<Vec<_>>()
-        );
+        })
+        .await;
     }
 
     /// Ends the components and sees that each ended well.
     pub async fn stop(self) {
         self.context.shutdown.cancel();
         for (name, handle) in self.running {
-            let ended = tokio::time::timeout(PATIENCE, handle).await;
-            ended
-                .unwrap_or_else(|_| panic!("{name} does not end"))
+            ends(name, handle)
+                .await
                 .unwrap()
                 .unwrap_or_else(|e| panic!("{name}: {e}"));
         }
@@ -303,12 +282,7 @@ impl<K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned> Looked fo
 
 /// The kinds, queues and classes that a cluster has before its first workload.
 async fn install(admin: &Client) {
-    for crd in crds::all() {
-        Api::all(admin.clone())
-            .create(&PostParams::default(), &crd)
-            .await
-            .unwrap();
-    }
+    install_crds(admin).await;
     for (name, value) in [("train", 50), ("build", 100), ("inference", 125)] {
         let class: PriorityClass = serde_json::from_value(json!({"metadata": {"name": name}, "value": value})).unwrap();
         Api::all(admin.clone())
@@ -316,22 +290,8 @@ async fn install(admin: &Client) {
             .await
             .unwrap();
     }
-    let unlimited = json!({"quota": -1, "limit": -1, "overQuotaWeight": 1});
-    let resources = json!({"gpu": unlimited, "cpu": unlimited, "memory": unlimited});
-    for (name, parent) in [("default", None), ("test", Some("default"))] {
-        let spec = json!({"parentQueue": parent, "resources": resources});
-        let queue: Queue = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
-        let created = tokio::time::timeout(PATIENCE, async {
-            while Api::<Queue>::all(admin.clone())
-                .create(&PostParams::default(), &queue)
-                .await
-                .is_err()
-            {
-                tokio::time::sleep(LOOK_AGAIN).await;
-            }
-        });
-        created.await.expect("queues are served");
-    }
+    open_queue(admin, "default", None).await;
+    open_queue(admin, "test", Some("default")).await;
 }
 
 /// A pod of the queue `test` with these requests (which are its limits, too).

@@ -4,12 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::core::GroupVersionKind;
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
@@ -18,10 +16,8 @@ use unikai::devcluster::apiserver::rbac::Right;
 use unikai::devcluster::apiserver::{ApiServer, Identity, Options, RunningServer};
 use unikai::devcluster::world::{NodeSpec, World, WorldHandle, WorldOptions};
 
-use crate::support::free_port;
-
-/// How long a test waits for what must happen. Generous: the machine may be busy.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub use crate::patience::{PATIENCE, eventually};
+use crate::support::{self, free_port};
 
 /// The environment variable that names the folder where the rights are written down that journeys used.
 pub const RIGHTS: &str = "UNIKAI_RIGHTS";
@@ -83,14 +79,7 @@ impl Lab {
 
     /// Creates an object of any kind.
     pub async fn create(&self, object: Value) -> kube::Result<DynamicObject> {
-        let object: DynamicObject = serde_json::from_value(object).expect("an object");
-        let types = object.types.clone().expect("apiVersion and kind");
-        let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(&types).expect("a kind"));
-        let api: Api<DynamicObject> = match object.namespace() {
-            Some(namespace) => Api::namespaced_with(self.client.clone(), &namespace, &resource),
-            None => Api::all_with(self.client.clone(), &resource),
-        };
-        api.create(&PostParams::default(), &object).await
+        support::create(&self.client, object).await
     }
 
     /// Creates an object, again and again while the webhooks of a replica that is gone are still registered.
@@ -392,20 +381,6 @@ impl Drop for Replica {
                 lines[lines.len().saturating_sub(40)..].join("\n")
             );
         }
-    }
-}
-
-/// Tries until it succeeds, less and less often, for looking costs time that others need; after [`PATIENCE`] fails the test with the last reason.
-pub async fn eventually<T>(what: &str, mut attempt: impl AsyncFnMut() -> Result<T, String>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    let mut pause = Duration::from_millis(10);
-    loop {
-        match attempt().await {
-            Ok(value) => return value,
-            Err(reason) if Instant::now() > deadline => panic!("not in time: {what}: {reason}"),
-            Err(_) => tokio::time::sleep(pause).await,
-        }
-        pause = (pause * 3 / 2).min(Duration::from_millis(200));
     }
 }
 

@@ -16,8 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use unikai::devcluster::world::{Clock, ClockDriver, NodeSpec, Timings, World, WorldHandle, WorldOptions};
 
-/// How long something that needs no time on the world's clock may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub use crate::patience::eventually;
 
 /// The stage of one scenario.
 pub struct Stage {
@@ -177,23 +176,16 @@ impl Stage {
 
     /// Waits until the pods of the namespace, as `name phase`, are these.
     pub async fn until_pods(&self, expected: &[&str]) {
-        let shown = || async {
-            let mut lines: Vec<String> = self.list::<Pod>().await.iter().map(shown).collect();
-            lines.sort();
-            lines
-        };
-        let deadline = tokio::time::Instant::now() + PATIENCE;
-        loop {
-            let pods = shown().await;
+        eventually(&format!("the pods are {expected:?}"), async || {
+            let mut pods: Vec<String> = self.list::<Pod>().await.iter().map(shown).collect();
+            pods.sort();
             if pods == expected {
-                return;
+                Ok(())
+            } else {
+                Err(format!("they are {pods:?}"))
             }
-            assert!(
-                tokio::time::Instant::now() < deadline,
-                "pods are {pods:?}, not {expected:?}"
-            );
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        })
+        .await;
     }
 }
 
@@ -204,18 +196,6 @@ pub async fn connect(kubeconfig: &Path) -> Client {
         .await
         .expect("a configuration");
     Client::try_from(config).expect("a client")
-}
-
-/// Waits for an answer with a deadline.
-pub async fn eventually<T>(what: &str, probe: impl AsyncFn() -> Option<T>) -> T {
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    loop {
-        if let Some(found) = probe().await {
-            return found;
-        }
-        assert!(tokio::time::Instant::now() < deadline, "waited in vain for {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 fn shown(pod: &Pod) -> String {
