@@ -12,7 +12,7 @@ use crate::engine::model::pod_group::PodGroup;
 
 use super::capacity::{Capacity, freed_by, grow};
 use super::search::Search;
-use super::{Batch, Candidate, node_of};
+use super::{Batch, Candidate, Tried, node_of};
 
 /// What a pod counts in a simulation, where one counts in a look at how much room there would be.
 const SIMULATED: usize = 16;
@@ -27,6 +27,15 @@ impl Session<'_> {
         while self.steps_left > 0 && self.gathered(search, all) {
             self.spend(search.sequence.batches[all].pods.len());
             all += 1;
+        }
+        // Who loses first counts for reclaim, and the generators list pod groups in another order: what failed there may work here.
+        if search
+            .sequence
+            .batches
+            .iter()
+            .any(|batch| batch.pod_group != search.sequence.batches[0].pod_group)
+        {
+            search.failed = Tried::default();
         }
         let found = self
             .some_prefix(search, all)
