@@ -67,7 +67,7 @@ pub use volumes::StorageObject;
 
 /// An object of a kind that the mirror reads. Shared with whoever watches.
 #[derive(Clone, Debug)]
-pub enum Object {
+pub enum PackedObject {
     /// A pod, of any scheduler.
     Pod(Arc<packed::Pod>),
     /// A node, of any shard.
@@ -100,13 +100,13 @@ pub enum Object {
     ResourceSlice(Arc<ResourceSlice>),
 }
 
-impl From<Arc<core::Pod>> for Object {
+impl From<Arc<core::Pod>> for PackedObject {
     fn from(pod: Arc<core::Pod>) -> Self {
         Self::Pod(Arc::new(pod.into()))
     }
 }
 
-impl From<Arc<PodGroup>> for Object {
+impl From<Arc<PodGroup>> for PackedObject {
     fn from(group: Arc<PodGroup>) -> Self {
         Self::PodGroup(Arc::new(group.into()))
     }
@@ -114,20 +114,20 @@ impl From<Arc<PodGroup>> for Object {
 
 /// What happened.
 #[derive(Clone, Debug)]
-pub enum Change {
+pub enum PackedChange {
     /// An object appeared or changed.
-    Applied(Object),
+    Applied(PackedObject),
     /// An object is gone; carries its last known state.
-    Deleted(Object),
+    Deleted(PackedObject),
     /// The in-process grouper has found a pod's pod group. It counts until the API server shows otherwise: the pod's own annotation
     /// wins over it, and a PodGroup object of that name over the one given here. A pod is known before its grouping: one that is not
     /// is gone again.
-    Grouped(Grouping),
+    Grouped(GroupDraft),
 }
 
 /// A pod's place in a pod group, before either is written.
 #[derive(Clone, Debug)]
-pub struct Grouping {
+pub struct GroupDraft {
     /// The pod's namespace, which is also the pod group's.
     pub namespace: String,
     /// The pod's name.
@@ -282,7 +282,7 @@ impl Mirror {
     }
 
     /// Takes in one change and says what the engine must be told.
-    pub fn apply(&mut self, change: &Change) -> Output {
+    pub fn apply(&mut self, change: &PackedChange) -> Output {
         let mut out = Output::default();
         if !self.started {
             self.started = true;
@@ -291,7 +291,7 @@ impl Mirror {
             }
         }
         if self.aside.ignores(change) {
-            if let Change::Applied(Object::Pod(pod)) = change
+            if let PackedChange::Applied(PackedObject::Pod(pod)) = change
                 && pod.node.is_some()
                 && self.aside.counts_on_its_node(&pod.key)
             {
@@ -302,70 +302,78 @@ impl Mirror {
         #[cfg(test)]
         tests::panic_if_told(change);
         match change {
-            Change::Applied(Object::Pod(pod)) => self.pod_applied(pod, &mut out),
-            Change::Deleted(Object::Pod(pod)) => self.pod_deleted(pod, &mut out),
-            Change::Applied(Object::Node(node)) => self.node_applied(node, &mut out),
-            Change::Deleted(Object::Node(node)) => self.node_gone(&node.name_any(), &mut out),
-            Change::Applied(Object::Queue(queue)) => {
+            PackedChange::Applied(PackedObject::Pod(pod)) => self.pod_applied(pod, &mut out),
+            PackedChange::Deleted(PackedObject::Pod(pod)) => self.pod_deleted(pod, &mut out),
+            PackedChange::Applied(PackedObject::Node(node)) => self.node_applied(node, &mut out),
+            PackedChange::Deleted(PackedObject::Node(node)) => self.node_gone(&node.name_any(), &mut out),
+            PackedChange::Applied(PackedObject::Queue(queue)) => {
                 self.queue_applied(queue, &mut out);
                 self.access_changed(&queue.name_any(), Some(queue), &mut out);
             }
-            Change::Deleted(Object::Queue(queue)) => {
+            PackedChange::Deleted(PackedObject::Queue(queue)) => {
                 self.queue_gone(&queue.name_any(), &mut out);
                 self.access_changed(&queue.name_any(), None, &mut out);
             }
-            Change::Applied(Object::PodGroup(group)) => self.group_applied(group, &mut out),
-            Change::Deleted(Object::PodGroup(group)) => self.group_deleted(group, &mut out),
-            Change::Applied(Object::BindRequest(request)) => {
+            PackedChange::Applied(PackedObject::PodGroup(group)) => self.group_applied(group, &mut out),
+            PackedChange::Deleted(PackedObject::PodGroup(group)) => self.group_deleted(group, &mut out),
+            PackedChange::Applied(PackedObject::BindRequest(request)) => {
                 self.with_pod(&bind_request::pod_key(request), &mut out, |mirror| {
                     mirror.requests.put(Arc::clone(request));
                 });
             }
-            Change::Deleted(Object::BindRequest(request)) => {
+            PackedChange::Deleted(PackedObject::BindRequest(request)) => {
                 self.with_pod(&bind_request::pod_key(request), &mut out, |mirror| {
                     mirror.requests.remove(request);
                 });
             }
-            Change::Applied(Object::PriorityClass(class)) => {
+            PackedChange::Applied(PackedObject::PriorityClass(class)) => {
                 self.with_groups(&mut out, |_| true, |mirror| mirror.lookups.classes.put(class));
             }
-            Change::Deleted(Object::PriorityClass(class)) => {
+            PackedChange::Deleted(PackedObject::PriorityClass(class)) => {
                 self.with_groups(
                     &mut out,
                     |_| true,
                     |mirror| mirror.lookups.classes.remove(&class.name_any()),
                 );
             }
-            Change::Applied(Object::Topology(topology)) => self.topology_applied(topology, &mut out),
-            Change::Deleted(Object::Topology(topology)) => self.topology_deleted(topology, &mut out),
-            Change::Applied(Object::Namespace(namespace)) if self.namespaces.has(namespace) => {}
-            Change::Applied(Object::Namespace(namespace)) => {
+            PackedChange::Applied(PackedObject::Topology(topology)) => self.topology_applied(topology, &mut out),
+            PackedChange::Deleted(PackedObject::Topology(topology)) => self.topology_deleted(topology, &mut out),
+            PackedChange::Applied(PackedObject::Namespace(namespace)) if self.namespaces.has(namespace) => {}
+            PackedChange::Applied(PackedObject::Namespace(namespace)) => {
                 self.with_pods_that_select_namespaces(&mut out, |mirror| mirror.namespaces.put(namespace));
             }
-            Change::Deleted(Object::Namespace(namespace)) => {
+            PackedChange::Deleted(PackedObject::Namespace(namespace)) => {
                 self.with_pods_that_select_namespaces(&mut out, |mirror| mirror.namespaces.remove(namespace));
             }
-            Change::Applied(Object::NodeResourceTopology(topology)) => {
+            PackedChange::Applied(PackedObject::NodeResourceTopology(topology)) => {
                 let ignored = self.settings.numa.as_ref();
                 let zones = ignored.and_then(|ignored| numa::read(topology, ignored));
                 self.zones_changed(&topology.name_any(), zones, &mut out);
             }
-            Change::Deleted(Object::NodeResourceTopology(topology)) => {
+            PackedChange::Deleted(PackedObject::NodeResourceTopology(topology)) => {
                 self.zones_changed(&topology.name_any(), None, &mut out);
             }
-            Change::Applied(Object::ConfigMap(map)) => self.config_map_changed(map, true, &mut out),
-            Change::Deleted(Object::ConfigMap(map)) => self.config_map_changed(map, false, &mut out),
-            Change::Applied(Object::Storage(object)) => self.storage_changed(object, true, &mut out),
-            Change::Deleted(Object::Storage(object)) => self.storage_changed(object, false, &mut out),
-            Change::Applied(Object::PodDisruptionBudget(object)) => self.budget_changed(object, true, &mut out),
-            Change::Deleted(Object::PodDisruptionBudget(object)) => self.budget_changed(object, false, &mut out),
-            Change::Applied(Object::ResourceClaim(claim)) => self.device_claim_changed(claim, true, &mut out),
-            Change::Deleted(Object::ResourceClaim(claim)) => self.device_claim_changed(claim, false, &mut out),
-            Change::Applied(Object::DeviceClass(class)) => self.class_changed(class, true, &mut out),
-            Change::Deleted(Object::DeviceClass(class)) => self.class_changed(class, false, &mut out),
-            Change::Applied(Object::ResourceSlice(slice)) => self.slice_changed(slice, true, &mut out),
-            Change::Deleted(Object::ResourceSlice(slice)) => self.slice_changed(slice, false, &mut out),
-            Change::Grouped(grouping) => self.grouped(grouping, &mut out),
+            PackedChange::Applied(PackedObject::ConfigMap(map)) => self.config_map_changed(map, true, &mut out),
+            PackedChange::Deleted(PackedObject::ConfigMap(map)) => self.config_map_changed(map, false, &mut out),
+            PackedChange::Applied(PackedObject::Storage(object)) => self.storage_changed(object, true, &mut out),
+            PackedChange::Deleted(PackedObject::Storage(object)) => self.storage_changed(object, false, &mut out),
+            PackedChange::Applied(PackedObject::PodDisruptionBudget(object)) => {
+                self.budget_changed(object, true, &mut out)
+            }
+            PackedChange::Deleted(PackedObject::PodDisruptionBudget(object)) => {
+                self.budget_changed(object, false, &mut out)
+            }
+            PackedChange::Applied(PackedObject::ResourceClaim(claim)) => {
+                self.device_claim_changed(claim, true, &mut out)
+            }
+            PackedChange::Deleted(PackedObject::ResourceClaim(claim)) => {
+                self.device_claim_changed(claim, false, &mut out)
+            }
+            PackedChange::Applied(PackedObject::DeviceClass(class)) => self.class_changed(class, true, &mut out),
+            PackedChange::Deleted(PackedObject::DeviceClass(class)) => self.class_changed(class, false, &mut out),
+            PackedChange::Applied(PackedObject::ResourceSlice(slice)) => self.slice_changed(slice, true, &mut out),
+            PackedChange::Deleted(PackedObject::ResourceSlice(slice)) => self.slice_changed(slice, false, &mut out),
+            PackedChange::Grouped(grouping) => self.grouped(grouping, &mut out),
         }
         out
     }

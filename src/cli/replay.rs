@@ -19,7 +19,7 @@ use crate::engine::Engine;
 use crate::engine::decision::{Decisions, QueueStanding};
 use crate::engine::input::{Counts, Event, Time};
 use crate::mirror::claims::allocation::Given;
-use crate::mirror::{Change, Mirror, Object};
+use crate::mirror::{Mirror, PackedChange, PackedObject};
 use snapshot::Snapshot;
 
 /// Arguments of `unikai replay`.
@@ -159,13 +159,13 @@ fn decide(begun: &Receiver<(Engine, Counts, Time)>, batches: &Receiver<Vec<Event
     })
 }
 
-fn count(changes: &[Change]) -> Counts {
+fn count(changes: &[PackedChange]) -> Counts {
     let mut counts = Counts::default();
     for change in changes {
         match change {
-            Change::Applied(Object::Node(_)) => counts.nodes += 1,
-            Change::Applied(Object::PodGroup(_)) => counts.groups += 1,
-            Change::Applied(Object::Pod(_)) => counts.pods += 1,
+            PackedChange::Applied(PackedObject::Node(_)) => counts.nodes += 1,
+            PackedChange::Applied(PackedObject::PodGroup(_)) => counts.groups += 1,
+            PackedChange::Applied(PackedObject::Pod(_)) => counts.pods += 1,
             _ => {}
         }
     }

@@ -39,8 +39,8 @@ use tracing::{Instrument, debug, error, info, info_span};
 
 use crate::api::BindRequest;
 use crate::components::bus::{
-    Bind, BindOrder, BindSeen, Bus, Change, Evict, Kind, Object, Outcome, PodRef, Step, StepLog, ToBinder, ToScheduler,
-    TraceEvent,
+    BindOrder, BindSeen, Bus, Change, Evict, Kind, Object, OrderedBind, Outcome, PodRef, Step, StepLog, ToBinder,
+    ToScheduler, TraceEvent,
 };
 use crate::components::retry::LAGGING;
 use crate::components::views::Views;
@@ -113,7 +113,7 @@ pub async fn run(
 /// A piece of work of one request.
 #[derive(Debug)]
 enum Job {
-    Bind(Box<Bind>),
+    Bind(Box<OrderedBind>),
     Evict(Evict),
 }
 
@@ -165,7 +165,7 @@ const DECIDED_BY: [Kind; 5] = [
 
 /// A bind of several steps that has ended.
 struct Finished {
-    bind: Bind,
+    bind: OrderedBind,
     report: Report,
     resumed: Option<Arc<BindRequest>>,
     /// It was refused because another bind of the same pod is under way.
@@ -304,7 +304,7 @@ impl Binder {
         }
     }
 
-    fn queue_multi_step(&mut self, bind: Bind, resumes: Option<Arc<BindRequest>>, term: u64) {
+    fn queue_multi_step(&mut self, bind: OrderedBind, resumes: Option<Arc<BindRequest>>, term: u64) {
         let uid = &bind.placement.pod.uid;
         if self.in_steps.contains(uid) {
             // A resumed bind will do; a new decision has to wait for it.
@@ -535,7 +535,7 @@ impl Binder {
     }
 
     /// Notes how a bind ended, for as long as there is its pod.
-    fn note(&mut self, bind: &Bind, report: &Report, opened: bool) {
+    fn note(&mut self, bind: &OrderedBind, report: &Report, opened: bool) {
         self.failures.note(bind, report, opened);
         let pod = &bind.placement.pod;
         let shown = self.stores.pods.get(&pod.namespace, &pod.name);
@@ -658,7 +658,7 @@ async fn carry_out(attempt: &Attempt, job: &Job) -> Report {
 }
 
 /// Lets the trace of the workload tell of the bind.
-fn trace(bus: &Bus, bind: &Bind, report: &Report, steps: &StepLog, began: SystemTime) {
+fn trace(bus: &Bus, bind: &OrderedBind, report: &Report, steps: &StepLog, began: SystemTime) {
     bus.traces.tell(|| {
         let failed = match &report.ending {
             Ending::Failed(why) => Some(why.clone()),
@@ -727,7 +727,7 @@ async fn go_through(multi_step: MultiStepBind, bus: Bus, waits: Waits) -> Finish
 }
 
 /// Tells the scheduler of a failed bind, which its watch will not show.
-async fn not_bound(bus: &Bus, bind: &Bind, report: &Report, waits: Waits) {
+async fn not_bound(bus: &Bus, bind: &OrderedBind, report: &Report, waits: Waits) {
     let Ending::Failed(why) = &report.ending else { return };
     let (pod, node) = (bind.placement.pod.clone(), Arc::clone(&bind.placement.node));
     info!(ns = %pod.namespace, name = %pod.name, %node, error = why, "pod not bound");

@@ -34,7 +34,7 @@ use crate::api::quantity::Amount;
 use crate::api::{BindRequest, NodeResourceTopology, PodGroup, Queue, Topology};
 use crate::components::Error;
 use crate::components::fractions::users::Share;
-pub use crate::engine::decision::{Bind as Placement, GroupReport, GroupTimes, Stray};
+pub use crate::engine::decision::{Bind, GroupReport, GroupTimes, Stray};
 pub use crate::engine::input::{GroupKey, PodRef};
 use crate::engine::policy::ActionKind;
 use crate::mirror::claims::allocation::Given;
@@ -233,7 +233,7 @@ pub struct Grouping {
     /// The pod group as it is or is about to be in the API server.
     pub group: Arc<PodGroup>,
     /// The sub-group that the pod belongs to.
-    pub subgroup: Option<String>,
+    pub sub_group: Option<String>,
 }
 
 /// **everyone → scheduler**.
@@ -251,9 +251,9 @@ pub enum ToScheduler {
 
 /// One pod to be bound.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Bind {
+pub struct OrderedBind {
     /// Which pod goes where, and what it receives.
-    pub placement: Placement,
+    pub placement: Bind,
     /// What the binding writes into the pod's annotations.
     pub annotations: BTreeMap<String, String>,
     /// What must be done before the pod can be bound.
@@ -296,7 +296,7 @@ pub struct Evict {
 #[derive(Clone, Debug, Default)]
 pub struct BindOrder {
     /// Pods to bind, members of a gang next to each other, in the order of the decision.
-    pub binds: Vec<Bind>,
+    pub binds: Vec<OrderedBind>,
     /// Pods to evict. They go first: what waits for them is not among `binds`.
     pub evictions: Vec<Evict>,
     /// The term of leadership in which it was decided.

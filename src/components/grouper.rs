@@ -354,19 +354,19 @@ impl Grouper {
                 debug!(ns = %key.namespace(), name = pod.metadata.name, gang = %group.name(), "bound pod stays in its group");
                 return;
             }
-            grouped.subgroup = entry.subgroup.clone().or(grouped.subgroup);
+            grouped.sub_group = entry.sub_group.clone().or(grouped.sub_group);
         }
         self.grouped_pods
-            .assign(&member.uid, key.clone(), grouped.subgroup.clone());
+            .assign(&member.uid, key.clone(), grouped.sub_group.clone());
         let group = self.writer.desire(&key, &grouped.group, &self.grouped_pods);
         debug!(ns = %key.namespace(), name = pod.metadata.name, gang = %key.name(), "pod grouped");
-        if !pods::is_bound(pod) || !writer::is_placed(pod, grouped.subgroup.as_deref()) {
+        if !pods::is_bound(pod) || !writer::is_placed(pod, grouped.sub_group.as_deref()) {
             self.writer.mark_late(member);
         }
         self.outbox.push_back(Grouping {
             pod: pods::pod_ref(pod),
             group,
-            subgroup: grouped.subgroup,
+            sub_group: grouped.sub_group,
         });
     }
 

@@ -136,7 +136,7 @@ impl Known<'_> {
                 };
                 // A pod without a place in the tree may be one that its owner only just asked for: the owner is read again.
                 let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-                let misplaced = grouped.subgroup.is_none() && !grouped.group.spec.sub_groups.is_empty();
+                let misplaced = grouped.sub_group.is_none() && !grouped.group.spec.sub_groups.is_empty();
                 if misplaced && self.owners.doubt(namespace, chain) {
                     return None;
                 }

@@ -225,12 +225,12 @@ impl Scheduler {
             ToScheduler::Change(Change::Synced(kind)) => self.synced(kind),
             ToScheduler::Grouped(grouping) => {
                 trace_events::grouped(&self.bus.traces, &grouping);
-                let grouped = mirror::Change::Grouped(mirror::Grouping {
+                let grouped = mirror::PackedChange::Grouped(mirror::GroupDraft {
                     namespace: grouping.pod.namespace.to_string(),
                     pod: grouping.pod.name.to_string(),
                     uid: grouping.pod.uid.to_string(),
                     group: grouping.group,
-                    sub_group: grouping.subgroup,
+                    sub_group: grouping.sub_group,
                 });
                 self.take_in(|intake, all| intake.change(&grouped, now(), all));
             }

@@ -8,7 +8,7 @@ use kube::{Resource, ResourceExt};
 
 use super::bounds::Excess;
 use super::identity::object_key;
-use super::{Change, Object, Problem, StorageObject};
+use super::{PackedChange, PackedObject, Problem, StorageObject};
 use crate::engine::input::GroupKey;
 
 /// Which object it is, and in what state.
@@ -27,10 +27,10 @@ pub struct Identity {
 impl Identity {
     /// The object of a change. A grouping is about its pod.
     #[must_use]
-    pub fn of(change: &Change) -> Self {
+    pub fn of(change: &PackedChange) -> Self {
         match change {
-            Change::Applied(object) | Change::Deleted(object) => of_object(object),
-            Change::Grouped(grouping) => Self {
+            PackedChange::Applied(object) | PackedChange::Deleted(object) => of_object(object),
+            PackedChange::Grouped(grouping) => Self {
                 kind: "Pod",
                 key: object_key(&grouping.namespace, &grouping.pod),
                 uid: grouping.uid.clone(),
@@ -60,39 +60,39 @@ impl Identity {
     }
 }
 
-fn of_object(object: &Object) -> Identity {
+fn of_object(object: &PackedObject) -> Identity {
     match object {
-        Object::Pod(pod) => Identity {
+        PackedObject::Pod(pod) => Identity {
             kind: "Pod",
             key: pod.key.clone(),
             uid: pod.pod.uid.to_string(),
             version: pod.version.as_deref().map(ToOwned::to_owned),
         },
-        Object::PodGroup(group) => Identity {
+        PackedObject::PodGroup(group) => Identity {
             kind: "PodGroup",
             key: object_key(group.key.namespace(), group.key.name()),
             uid: group.uid.to_string(),
             version: group.version.as_deref().map(ToOwned::to_owned),
         },
-        Object::Node(object) => Identity::of_resource(&**object),
-        Object::Queue(object) => Identity::of_resource(&**object),
-        Object::BindRequest(object) => Identity::of_resource(&**object),
-        Object::PriorityClass(object) => Identity::of_resource(&**object),
-        Object::Topology(object) => Identity::of_resource(&**object),
-        Object::Namespace(object) => Identity::of_resource(&**object),
-        Object::PodDisruptionBudget(object) => Identity::of_resource(&**object),
-        Object::NodeResourceTopology(object) => Identity::of_resource(&**object),
-        Object::ConfigMap(object) => Identity::of_resource(&**object),
-        Object::ResourceClaim(object) => Identity::of_resource(&**object),
-        Object::DeviceClass(object) => Identity::of_resource(&**object),
-        Object::ResourceSlice(object) => Identity::of_resource(&**object),
-        Object::Storage(StorageObject::Claim(object)) => Identity::of_resource(&**object),
-        Object::Storage(StorageObject::Volume(object)) => Identity::of_resource(&**object),
-        Object::Storage(StorageObject::Class(object)) => Identity::of_resource(&**object),
-        Object::Storage(StorageObject::Driver(object)) => Identity::of_resource(&**object),
-        Object::Storage(StorageObject::Node(object)) => Identity::of_resource(&**object),
-        Object::Storage(StorageObject::Capacity(object)) => Identity::of_resource(&**object),
-        Object::Storage(StorageObject::Attachment(object)) => Identity::of_resource(&**object),
+        PackedObject::Node(object) => Identity::of_resource(&**object),
+        PackedObject::Queue(object) => Identity::of_resource(&**object),
+        PackedObject::BindRequest(object) => Identity::of_resource(&**object),
+        PackedObject::PriorityClass(object) => Identity::of_resource(&**object),
+        PackedObject::Topology(object) => Identity::of_resource(&**object),
+        PackedObject::Namespace(object) => Identity::of_resource(&**object),
+        PackedObject::PodDisruptionBudget(object) => Identity::of_resource(&**object),
+        PackedObject::NodeResourceTopology(object) => Identity::of_resource(&**object),
+        PackedObject::ConfigMap(object) => Identity::of_resource(&**object),
+        PackedObject::ResourceClaim(object) => Identity::of_resource(&**object),
+        PackedObject::DeviceClass(object) => Identity::of_resource(&**object),
+        PackedObject::ResourceSlice(object) => Identity::of_resource(&**object),
+        PackedObject::Storage(StorageObject::Claim(object)) => Identity::of_resource(&**object),
+        PackedObject::Storage(StorageObject::Volume(object)) => Identity::of_resource(&**object),
+        PackedObject::Storage(StorageObject::Class(object)) => Identity::of_resource(&**object),
+        PackedObject::Storage(StorageObject::Driver(object)) => Identity::of_resource(&**object),
+        PackedObject::Storage(StorageObject::Node(object)) => Identity::of_resource(&**object),
+        PackedObject::Storage(StorageObject::Capacity(object)) => Identity::of_resource(&**object),
+        PackedObject::Storage(StorageObject::Attachment(object)) => Identity::of_resource(&**object),
     }
 }
 
@@ -229,7 +229,7 @@ impl Aside {
     }
 
     /// Whether a change is to be ignored, because its object is left out.
-    pub fn ignores(&mut self, change: &Change) -> bool {
+    pub fn ignores(&mut self, change: &PackedChange) -> bool {
         if self.left_out.is_empty() {
             return false;
         }
@@ -240,7 +240,7 @@ impl Aside {
         };
         let out = !left_out.tried_again;
         let same = left_out.uid == object.uid;
-        if matches!(change, Change::Deleted(_)) || !same {
+        if matches!(change, PackedChange::Deleted(_)) || !same {
             self.left_out.remove(&key);
             if out {
                 self.count(object.kind, false);
@@ -250,7 +250,7 @@ impl Aside {
         if !out {
             return false;
         }
-        let again = matches!(change, Change::Applied(_)) && left_out.version != object.version;
+        let again = matches!(change, PackedChange::Applied(_)) && left_out.version != object.version;
         if !again || left_out.times >= TRIES {
             return true;
         }

@@ -10,7 +10,7 @@ use smol_str::SmolStr;
 use super::aside::HELD_BACK;
 use super::identity::object_key;
 use super::repeated::Repeated;
-use super::{Grouping, Mirror, Output, Problem, name, packed, pod, pod_group, priority};
+use super::{GroupDraft, Mirror, Output, Problem, name, packed, pod, pod_group, priority};
 use crate::api::queue_access::{QueueAccess, not_open};
 use crate::api::{Queue, Topology};
 use crate::engine::input::{Event, GroupInput, GroupKey, Keyed, Name, Time};
@@ -256,7 +256,7 @@ impl Mirror {
         }
     }
 
-    pub(super) fn grouped(&mut self, grouping: &Grouping, out: &mut Output) {
+    pub(super) fn grouped(&mut self, grouping: &GroupDraft, out: &mut Output) {
         let key = object_key(&grouping.namespace, &grouping.pod);
         let known = self.pods.get(&key).filter(|pod| *pod.pod.uid == *grouping.uid);
         if let Some(created) = known.map(|pod| pod.created) {
@@ -318,7 +318,7 @@ impl Mirror {
     }
 
     /// Notes a pod's membership and its group's draft; telling of the pod is the caller's. `created`: when the pod was.
-    fn join(&mut self, grouping: &Grouping, created: Time, out: &mut Output) {
+    fn join(&mut self, grouping: &GroupDraft, created: Time, out: &mut Output) {
         let group = GroupKey::new(&grouping.namespace, &grouping.group.name_any());
         let membership = pod::Membership {
             group: group.clone(),

@@ -16,12 +16,12 @@ impl World {
         Self(Mirror::new(settings))
     }
 
-    fn apply(&mut self, object: Object) -> Vec<Event> {
-        self.0.apply(&Change::Applied(object)).events.into_vec()
+    fn apply(&mut self, object: PackedObject) -> Vec<Event> {
+        self.0.apply(&PackedChange::Applied(object)).events.into_vec()
     }
 
-    fn delete(&mut self, object: Object) -> Vec<Event> {
-        self.0.apply(&Change::Deleted(object)).events.into_vec()
+    fn delete(&mut self, object: PackedObject) -> Vec<Event> {
+        self.0.apply(&PackedChange::Deleted(object)).events.into_vec()
     }
 }
 
@@ -35,40 +35,40 @@ fn read<K: DeserializeOwned>(yaml: &str) -> Arc<K> {
     Arc::new(serde_yaml_ng::from_str(yaml).unwrap_or_else(|error| panic!("{yaml}: {error}")))
 }
 
-fn pod(uid: &str, metadata: &str) -> Object {
+fn pod(uid: &str, metadata: &str) -> PackedObject {
     let spec = "{schedulerName: kai-scheduler, containers: []}";
-    Object::Pod(read(&format!(
+    PackedObject::Pod(read(&format!(
         "{{metadata: {{name: p, namespace: ns, uid: {uid}, {metadata}}}, spec: {spec}, status: {{phase: Pending}}}}"
     )))
 }
 
-fn node(name: &str, rest: &str) -> Object {
-    Object::Node(read(&format!("{{metadata: {{name: {name}{rest}}}}}")))
+fn node(name: &str, rest: &str) -> PackedObject {
+    PackedObject::Node(read(&format!("{{metadata: {{name: {name}{rest}}}}}")))
 }
 
-fn group(metadata: &str, spec: &str) -> Object {
-    Object::PodGroup(read(&format!(
+fn group(metadata: &str, spec: &str) -> PackedObject {
+    PackedObject::PodGroup(read(&format!(
         "{{metadata: {{name: g, namespace: ns, {metadata}}}, spec: {{{spec}}}}}"
     )))
 }
 
-fn class(value: i32) -> Object {
-    Object::PriorityClass(read(&format!("{{metadata: {{name: train}}, value: {value}}}")))
+fn class(value: i32) -> PackedObject {
+    PackedObject::PriorityClass(read(&format!("{{metadata: {{name: train}}, value: {value}}}")))
 }
 
-fn bind_request(owner: &str, node: &str) -> Object {
+fn bind_request(owner: &str, node: &str) -> PackedObject {
     let owners = if owner.is_empty() {
         String::new()
     } else {
         format!(", ownerReferences: [{{apiVersion: v1, kind: Pod, name: p, uid: {owner}}}]")
     };
-    Object::BindRequest(read(&format!(
+    PackedObject::BindRequest(read(&format!(
         "{{metadata: {{name: p, namespace: ns{owners}}}, spec: {{podName: p, selectedNode: {node}}}}}"
     )))
 }
 
-fn grouping(uid: &str, group: &str, sub_group: Option<&str>) -> Change {
-    Change::Grouped(Grouping {
+fn grouping(uid: &str, group: &str, sub_group: Option<&str>) -> PackedChange {
+    PackedChange::Grouped(GroupDraft {
         namespace: "ns".to_owned(),
         pod: "p".to_owned(),
         uid: uid.to_owned(),
@@ -132,7 +132,7 @@ fn pod_groups_learn_when_their_queue_closes_and_opens_to_their_namespace() {
             "" => String::new(),
             allowed => format!(", annotations: {{unikai.dev/allowed-namespaces: '{allowed}'}}"),
         };
-        Object::Queue(read(&format!(
+        PackedObject::Queue(read(&format!(
             "{{metadata: {{name: {name}{annotations}}}, spec: {{parentQueue: {parent}}}}}"
         )))
     };
@@ -171,7 +171,7 @@ fn a_change_that_scheduling_does_not_see_makes_no_event() {
     check(&world.apply(group("", "queue: q")), &["group g in q at 50"]);
     check(&world.apply(group("annotations: {note: hello}", "queue: q")), &[]);
     let queue = |status: &str| {
-        Object::Queue(read(&format!(
+        PackedObject::Queue(read(&format!(
             "{{metadata: {{name: q}}, spec: {{}}, status: {{{status}}}}}"
         )))
     };
@@ -189,7 +189,7 @@ fn a_pod_that_fails_or_comes_back_under_its_name_is_gone() {
         &["pod u1 gone", "pod u2 Pending in - on -"],
     );
     check(&world.delete(pod("u1", "")), &[]);
-    let failed = Object::Pod(read(
+    let failed = PackedObject::Pod(read(
         "{metadata: {name: p, namespace: ns, uid: u2}, status: {phase: Failed}}",
     ));
     check(&world.apply(failed.clone()), &["pod u2 gone"]);
@@ -216,7 +216,7 @@ fn a_group_follows_the_aliases_of_its_topology() {
         "queue: q, topologyConstraint: {topology: net, requiredTopologyLevel: rack}",
     ));
     let topology = |label: &str| {
-        Object::Topology(read(&format!(
+        PackedObject::Topology(read(&format!(
             "{{metadata: {{name: net}}, spec: {{levels: [{{nodeLabel: {label}, alias: rack}}]}}}}"
         )))
     };
@@ -254,7 +254,7 @@ fn a_bind_request_of_a_former_pod_or_one_that_failed_does_not_count() {
         let yaml = format!(
             "{{metadata: {{name: p, namespace: ns}}, spec: {{podName: p, selectedNode: n{limit}}}, status: {{phase: Failed, failedAttempts: {attempts}}}}}"
         );
-        Object::BindRequest(read(&yaml))
+        PackedObject::BindRequest(read(&yaml))
     };
     check(&world.apply(status(0, "")), &["pod u Pending in - on -"]);
     check(
@@ -302,17 +302,17 @@ fn a_group_that_is_not_written_yet_is_as_old_as_its_first_pod() {
     };
     let of = |name: &str, second: u8| {
         let stamp = format!("1970-01-01T00:00:{second}Z");
-        Object::Pod(read(&format!(
+        PackedObject::Pod(read(&format!(
             "{{metadata: {{name: {name}, namespace: ns, uid: {name}, creationTimestamp: '{stamp}'}}, \
              spec: {{schedulerName: kai-scheduler, containers: []}}, status: {{phase: Pending}}}}"
         )))
     };
     let grouped = |name: &str| {
-        let Change::Grouped(grouping) = grouping(name, "g", None) else {
+        let PackedChange::Grouped(grouping) = grouping(name, "g", None) else {
             panic!("a grouping")
         };
         let pod = name.to_owned();
-        Change::Grouped(Grouping { pod, ..grouping })
+        PackedChange::Grouped(GroupDraft { pod, ..grouping })
     };
     let mut world = World::default();
     for (name, second) in [("b", 20), ("a", 10), ("c", 30)] {
@@ -371,7 +371,7 @@ fn a_shard_sees_its_own_nodes_queues_and_groups_only() {
     );
     check(&world.apply(group("", "queue: q")), &["group g gone"]);
     let queue = |labels: &str| {
-        Object::Queue(read(&format!(
+        PackedObject::Queue(read(&format!(
             "{{metadata: {{name: q, labels: {{{labels}}}}}, spec: {{}}}}"
         )))
     };
@@ -403,7 +403,7 @@ fn a_flat_hierarchy_brings_its_own_root() {
         ..Settings::default()
     });
     let queue = |name: &str, parent: &str| {
-        Object::Queue(read(&format!(
+        PackedObject::Queue(read(&format!(
             "{{metadata: {{name: {name}}}, spec: {{parentQueue: '{parent}'}}}}"
         )))
     };
@@ -414,9 +414,11 @@ fn a_flat_hierarchy_brings_its_own_root() {
 #[test]
 fn bad_objects_are_told_of_and_stop_nothing() {
     let mut world = World::default();
-    let nameless = world.0.apply(&Change::Applied(Object::Pod(read("{metadata: {}}"))));
+    let nameless = world
+        .0
+        .apply(&PackedChange::Applied(PackedObject::Pod(read("{metadata: {}}"))));
     assert_eq!((nameless.events.len(), nameless.rejections.len()), (0, 1));
-    let odd = world.0.apply(&Change::Applied(Object::Node(read(
+    let odd = world.0.apply(&PackedChange::Applied(PackedObject::Node(read(
         "{metadata: {name: n}, status: {allocatable: {cpu: lots, pods: 5}}}",
     ))));
     check(&odd.events, &["node n"]);
@@ -427,7 +429,7 @@ fn bad_objects_are_told_of_and_stop_nothing() {
     );
     let pod = world
         .0
-        .apply(&Change::Applied(pod("u", "annotations: {gpu-fraction: half}")));
+        .apply(&PackedChange::Applied(pod("u", "annotations: {gpu-fraction: half}")));
     let told: Vec<_> = pod.rejections.iter().map(ToString::to_string).collect();
     assert_eq!(
         told,
@@ -443,8 +445,8 @@ fn bad_objects_are_told_of_and_stop_nothing() {
 const FAULT: &str = "example.com/fault";
 
 /// Panics if the object says so.
-pub(super) fn panic_if_told(change: &Change) {
-    if let Change::Applied(Object::Pod(pod)) = change
+pub(super) fn panic_if_told(change: &PackedChange) {
+    if let PackedChange::Applied(PackedObject::Pod(pod)) = change
         && let Some(fault) = pod.annotations.get(FAULT)
     {
         panic!("{fault}");
@@ -453,7 +455,7 @@ pub(super) fn panic_if_told(change: &Change) {
 
 #[test]
 fn what_runs_on_a_node_of_the_shard_is_charged_here_whatever_pool_its_group_names() {
-    let charged_to = |objects: Vec<Object>| {
+    let charged_to = |objects: Vec<PackedObject>| {
         let home = Home {
             label: "kai.scheduler/queue".into(),
             default: "default".into(),
@@ -470,7 +472,7 @@ fn what_runs_on_a_node_of_the_shard_is_charged_here_whatever_pool_its_group_name
         pods.last().expect("the pod was told of")
     };
     let bound = || {
-        Object::Pod(read(
+        PackedObject::Pod(read(
             "{metadata: {name: p, namespace: ns, uid: u, annotations: {pod-group-name: g}, labels: {kai.scheduler/queue: q}},
               spec: {schedulerName: kai-scheduler, nodeName: n0, containers: []}, status: {phase: Running}}",
         ))

@@ -198,7 +198,11 @@ impl Elector {
                 term = number,
                 "leading"
             );
-            let end = self.lead(until, &release).await;
+            let end = match (self.lead(until, &release).await, self.stuck()) {
+                // Renewals may fail at the same time.
+                (End::Lost(_), Some(at_it)) => End::Stuck(at_it),
+                (end, _) => end,
+            };
             self.fence.close();
             self.fence = Fence::closed();
             self.set_leading(None);

@@ -14,7 +14,7 @@ use unikai::api::{PodGroup, lenient};
 use unikai::engine::Engine;
 use unikai::engine::input::Time;
 use unikai::engine::policy::Policy;
-use unikai::mirror::{Change, Mirror, Object, Settings};
+use unikai::mirror::{Mirror, PackedChange, PackedObject, Settings};
 
 use objects::Random;
 
@@ -36,8 +36,8 @@ impl Scheduler {
         }
     }
 
-    fn see(&mut self, object: Object) -> Vec<String> {
-        let output = self.mirror.apply(&Change::Applied(object));
+    fn see(&mut self, object: PackedObject) -> Vec<String> {
+        let output = self.mirror.apply(&PackedChange::Applied(object));
         for event in output.events {
             self.engine.apply(event, NOW);
         }
@@ -45,16 +45,16 @@ impl Scheduler {
     }
 }
 
-fn queue() -> Object {
+fn queue() -> PackedObject {
     let open = json!({"quota": -1, "limit": -1, "overQuotaWeight": 1});
     let queue = json!({
         "apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": {"name": "q"},
         "spec": {"resources": {"cpu": open, "memory": open, "gpu": open}},
     });
-    Object::Queue(Arc::new(serde_json::from_value(queue).unwrap()))
+    PackedObject::Queue(Arc::new(serde_json::from_value(queue).unwrap()))
 }
 
-fn group() -> Object {
+fn group() -> PackedObject {
     let group = json!({
         "apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup",
         "metadata": {"name": "g", "namespace": "ns", "uid": "g"}, "spec": {"queue": "q", "minMember": 1},
@@ -65,7 +65,7 @@ fn group() -> Object {
 /// Whether the pod is bound, what is said about it if not, and what was told about odd values.
 fn decide(node: &Node, there: &[Pod], pod: &Pod) -> (bool, Option<String>, Vec<String>) {
     let mut scheduler = Scheduler::new();
-    for object in [queue(), group(), Object::Node(Arc::new(node.clone()))] {
+    for object in [queue(), group(), PackedObject::Node(Arc::new(node.clone()))] {
         scheduler.see(object);
     }
     for other in there {
@@ -86,11 +86,11 @@ fn many(default: u64) -> u64 {
 /// Numbers out of all reason in queues and pod groups: every cycle comes to an end, the books stay right, and who waits is told why.
 #[test]
 fn absurd_queues_and_groups_disturb_nobody() {
-    let read = |value: &Value| -> Object {
+    let read = |value: &Value| -> PackedObject {
         match value["kind"].as_str() {
-            Some("Queue") => Object::Queue(Arc::new(lenient::decode(value.clone()).expect("it decodes"))),
+            Some("Queue") => PackedObject::Queue(Arc::new(lenient::decode(value.clone()).expect("it decodes"))),
             Some("PodGroup") => Arc::new(lenient::decode::<PodGroup>(value.clone()).expect("it decodes")).into(),
-            Some("Node") => Object::Node(Arc::new(lenient::decode(value.clone()).expect("it decodes"))),
+            Some("Node") => PackedObject::Node(Arc::new(lenient::decode(value.clone()).expect("it decodes"))),
             _ => Arc::new(lenient::decode::<Pod>(value.clone()).expect("it decodes")).into(),
         }
     };

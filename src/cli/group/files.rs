@@ -189,12 +189,12 @@ impl Files {
             annotation::POD_GROUP_NAME,
             key.1,
         );
-        if let Some(subgroup) = grouped.subgroup {
+        if let Some(sub_group) = grouped.sub_group {
             write(
                 &mut pod.metadata.labels,
                 &mut written.labels,
                 label::SUBGROUP_NAME,
-                subgroup,
+                sub_group,
             );
         }
         let pod = serde_json::to_value(&*pod).unwrap_or_default();

@@ -19,7 +19,7 @@ use crate::api::PodGroup;
 use crate::api::lenient::{self, null_as_default};
 use crate::engine::policy::{DisruptionBudgets, Policy};
 use crate::mirror::policy::{self, SchedulerConfig};
-use crate::mirror::{Change, Object, Settings, Shard, StorageObject};
+use crate::mirror::{PackedChange, PackedObject, Settings, Shard, StorageObject};
 
 /// The member of a snapshot zip.
 const MEMBER: &str = "snapshot.json";
@@ -31,7 +31,7 @@ pub struct Snapshot {
     /// How to decide.
     pub policy: Policy,
     /// All objects, each once, what is depended on first.
-    pub changes: Vec<Change>,
+    pub changes: Vec<PackedChange>,
     /// The instant that the file names.
     pub now: Option<Timestamp>,
     /// What could not be used.
@@ -201,22 +201,22 @@ fn parameters(given: Option<Parameters>) -> (Settings, Policy) {
     (settings, policy)
 }
 
-fn changes(raw: RawObjects, notes: &mut Vec<String>) -> Vec<Change> {
+fn changes(raw: RawObjects, notes: &mut Vec<String>) -> Vec<PackedChange> {
     let mut changes = Vec::new();
-    take(raw.priority_classes, Object::PriorityClass, &mut changes, notes);
-    take(raw.topologies, Object::Topology, &mut changes, notes);
-    take(raw.namespaces, Object::Namespace, &mut changes, notes);
+    take(raw.priority_classes, PackedObject::PriorityClass, &mut changes, notes);
+    take(raw.topologies, PackedObject::Topology, &mut changes, notes);
+    take(raw.namespaces, PackedObject::Namespace, &mut changes, notes);
     take(
         raw.node_resource_topologies,
-        Object::NodeResourceTopology,
+        PackedObject::NodeResourceTopology,
         &mut changes,
         notes,
     );
-    take(raw.config_maps, Object::ConfigMap, &mut changes, notes);
+    take(raw.config_maps, PackedObject::ConfigMap, &mut changes, notes);
     let classes = of_this_version(raw.device_classes, "DeviceClass");
-    take(classes, Object::DeviceClass, &mut changes, notes);
+    take(classes, PackedObject::DeviceClass, &mut changes, notes);
     let slices = of_this_version(raw.resource_slices, "ResourceSlice");
-    take(slices, Object::ResourceSlice, &mut changes, notes);
+    take(slices, PackedObject::ResourceSlice, &mut changes, notes);
     let (to, say) = (&mut changes, &mut *notes);
     take(raw.storage_classes, stored(StorageObject::Class), to, say);
     take(raw.csi_drivers, stored(StorageObject::Driver), to, say);
@@ -224,31 +224,31 @@ fn changes(raw: RawObjects, notes: &mut Vec<String>) -> Vec<Change> {
     take(raw.csi_storage_capacities, stored(StorageObject::Capacity), to, say);
     take(raw.persistent_volumes, stored(StorageObject::Volume), to, say);
     take(raw.persistent_volume_claims, stored(StorageObject::Claim), to, say);
-    take(raw.queues, Object::Queue, &mut changes, notes);
-    take(raw.nodes, Object::Node, &mut changes, notes);
-    take(raw.bind_requests, Object::BindRequest, &mut changes, notes);
+    take(raw.queues, PackedObject::Queue, &mut changes, notes);
+    take(raw.nodes, PackedObject::Node, &mut changes, notes);
+    take(raw.bind_requests, PackedObject::BindRequest, &mut changes, notes);
     let claims = of_this_version(raw.resource_claims, "ResourceClaim");
-    take(claims, Object::ResourceClaim, &mut changes, notes);
-    take::<PodGroup>(raw.pod_groups, Object::from, &mut changes, notes);
-    take::<Pod>(raw.pods, Object::from, &mut changes, notes);
+    take(claims, PackedObject::ResourceClaim, &mut changes, notes);
+    take::<PodGroup>(raw.pod_groups, PackedObject::from, &mut changes, notes);
+    take::<Pod>(raw.pods, PackedObject::from, &mut changes, notes);
     changes
 }
 
-fn stored<K>(kind: fn(Arc<K>) -> StorageObject) -> impl Fn(Arc<K>) -> Object {
-    move |object| Object::Storage(kind(object))
+fn stored<K>(kind: fn(Arc<K>) -> StorageObject) -> impl Fn(Arc<K>) -> PackedObject {
+    move |object| PackedObject::Storage(kind(object))
 }
 
 fn take<K>(
     list: Option<Vec<Value>>,
-    object: impl Fn(Arc<K>) -> Object,
-    changes: &mut Vec<Change>,
+    object: impl Fn(Arc<K>) -> PackedObject,
+    changes: &mut Vec<PackedChange>,
     notes: &mut Vec<String>,
 ) where
     K: Resource<DynamicType = ()> + DeserializeOwned,
 {
     for value in list.into_iter().flatten() {
         match lenient::decode::<K>(value) {
-            Ok(decoded) => changes.push(Change::Applied(object(Arc::new(decoded)))),
+            Ok(decoded) => changes.push(PackedChange::Applied(object(Arc::new(decoded)))),
             Err(rejection) => notes.push(rejection.to_string()),
         }
     }

@@ -10,7 +10,7 @@ use tokio::time::{sleep, timeout};
 use tracing::debug;
 
 use super::claims::Claims;
-use crate::components::bus::{Bind, Evict, PodRef, Step, StepLog};
+use crate::components::bus::{Evict, OrderedBind, PodRef, Step, StepLog};
 use crate::components::retry::{Backoff, Failure, failure, refused_by_budget};
 use crate::components::{Context, pods};
 use crate::engine::policy::DisruptionBudgets;
@@ -113,7 +113,7 @@ pub struct Attempt {
 
 impl Attempt {
     /// Binds a pod.
-    pub async fn bind(&self, bind: &Bind) -> Report {
+    pub async fn bind(&self, bind: &OrderedBind) -> Report {
         if !bind.steps.contains(&Step::Claims) {
             return self.bind_now(bind).await;
         }
@@ -131,7 +131,7 @@ impl Attempt {
         report
     }
 
-    async fn bind_now(&self, bind: &Bind) -> Report {
+    async fn bind_now(&self, bind: &OrderedBind) -> Report {
         let pod = &bind.placement.pod;
         let api: Api<Pod> = Api::namespaced(self.context.writes.clone(), &pod.namespace);
         let body = binding(bind);
@@ -271,7 +271,7 @@ impl Attempt {
 }
 
 /// The Binding object: where the pod goes, and the annotations that the API server copies into the pod.
-fn binding(bind: &Bind) -> Binding {
+fn binding(bind: &OrderedBind) -> Binding {
     let pod = &bind.placement.pod;
     Binding {
         metadata: ObjectMeta {

@@ -21,7 +21,7 @@ use tracing::{debug, warn};
 use crate::api::bind_request::ExtendedResourceClaimAllocation;
 use crate::api::names::{annotation, finalizer};
 use crate::components::Context;
-use crate::components::bus::{Bind, PodRef};
+use crate::components::bus::{OrderedBind, PodRef};
 use crate::components::retry::{Backoff, Failure, failure};
 use crate::mirror::claims::allocation;
 
@@ -38,13 +38,13 @@ const AGAIN: Backoff = Backoff {
 /// The claims of one pod that is to be bound.
 pub struct Claims<'a> {
     context: &'a Context,
-    bind: &'a Bind,
+    bind: &'a OrderedBind,
 }
 
 impl<'a> Claims<'a> {
     /// Those of a bind.
     #[must_use]
-    pub fn of(context: &'a Context, bind: &'a Bind) -> Self {
+    pub fn of(context: &'a Context, bind: &'a OrderedBind) -> Self {
         Self { context, bind }
     }
 

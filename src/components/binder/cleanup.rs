@@ -18,7 +18,7 @@ use super::requests::{Caller, Trouble};
 use super::{fraction, notes, reservation};
 use crate::api::BindRequest;
 use crate::api::names::{bind_phase, condition, object, reason};
-use crate::components::bus::{Bind, PodRef};
+use crate::components::bus::{OrderedBind, PodRef};
 use crate::components::fractions::users;
 use crate::components::pods;
 use crate::components::retry::Failure;
@@ -311,7 +311,7 @@ pub async fn correct(caller: &Caller, node: &str, pod: Option<&Pod>) {
 }
 
 /// A bind has failed: the pod is to say why.
-pub async fn blame(caller: &Caller, bind: &Bind, pod: Option<&Pod>, why: &str) {
+pub async fn blame(caller: &Caller, bind: &OrderedBind, pod: Option<&Pod>, why: &str) {
     let verdict = Verdict::Failed(&bind.placement.node, why);
     condition(caller, &bind.placement.pod, pod, verdict).await;
 }

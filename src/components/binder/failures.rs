@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::attempt::{Ending, Report};
-use crate::components::bus::{Bind, PodRef};
+use crate::components::bus::{OrderedBind, PodRef};
 use crate::components::retry::Backoff;
 
 /// Pods and nodes whose failures are remembered; beyond that the oldest are forgotten with all others.
@@ -49,7 +49,7 @@ pub struct Waits {
 impl Failures {
     /// How long to wait if this bind fails, too.
     #[must_use]
-    pub fn waits(&self, bind: &Bind) -> Waits {
+    pub fn waits(&self, bind: &OrderedBind) -> Waits {
         let pod = self.pods.get(&bind.placement.pod.uid).copied().unwrap_or_default();
         let node = self.nodes.get(&bind.placement.node).copied().unwrap_or_default();
         Waits {
@@ -87,7 +87,7 @@ impl Failures {
     }
 
     /// Notes how a bind ended. `opened`: it has opened GPUs for sharing.
-    pub fn note(&mut self, bind: &Bind, report: &Report, opened: bool) {
+    pub fn note(&mut self, bind: &OrderedBind, report: &Report, opened: bool) {
         let (pod, node) = (&bind.placement.pod.uid, &bind.placement.node);
         if !matches!(report.ending, Ending::Failed(_)) {
             self.pods.remove(pod);

@@ -14,7 +14,7 @@ use kube::api::ObjectMeta;
 use super::intent;
 use crate::api::gpu_request::is_group_label;
 use crate::api::names::{annotation, env, label, node_label};
-use crate::components::bus::Bind;
+use crate::components::bus::OrderedBind;
 use crate::components::fractions::{self, capabilities, container, fraction_place};
 
 /// How CDI names a device of the device plugin; its UUID follows.
@@ -34,7 +34,7 @@ pub struct Words {
 /// # Errors
 /// When the pod does not say what they are called, or no memory limit can be given that was asked for.
 pub fn config_maps(
-    bind: &Bind,
+    bind: &OrderedBind,
     pod: &Pod,
     node: Option<&Node>,
     devices: &[String],

@@ -12,7 +12,7 @@ use kube::api::ObjectMeta;
 use crate::api::BindRequest;
 use crate::api::bind_request::{BindRequestSpec, ReceivedGpu};
 use crate::api::names::{annotation, bind_phase, label, object, received_resource_type};
-use crate::components::bus::{Bind, Placement, Step};
+use crate::components::bus::{Bind, OrderedBind, Step};
 use crate::components::fractions::users::Share;
 use crate::components::{Settings, pods};
 use crate::engine::decision::Promise;
@@ -25,7 +25,7 @@ const LABEL_LENGTH_MAX: usize = 63;
 
 /// The bind request that says what a bind is about to do.
 #[must_use]
-pub fn request(bind: &Bind, settings: &Settings) -> BindRequest {
+pub fn request(bind: &OrderedBind, settings: &Settings) -> BindRequest {
     let placement = &bind.placement;
     let mut labels = BTreeMap::from([(label::MANAGED_BY.to_owned(), object::OPERATOR.to_owned())]);
     if placement.node.len() <= LABEL_LENGTH_MAX {
@@ -66,7 +66,7 @@ pub fn request(bind: &Bind, settings: &Settings) -> BindRequest {
 }
 
 /// What the pod asked of shared GPUs, so that who resumes the bind knows it: the pod itself may say something else by then.
-fn share(bind: &Bind) -> Option<BTreeMap<String, String>> {
+fn share(bind: &OrderedBind) -> Option<BTreeMap<String, String>> {
     let text = serde_json::to_string(&bind.share)
         .ok()
         .filter(|_| !bind.share.is_empty())?;
@@ -75,7 +75,7 @@ fn share(bind: &Bind) -> Option<BTreeMap<String, String>> {
 
 /// The pod as the owner of what is made for its bind.
 #[must_use]
-pub fn owned_by(bind: &Bind) -> OwnerReference {
+pub fn owned_by(bind: &OrderedBind) -> OwnerReference {
     OwnerReference {
         api_version: "v1".to_owned(),
         kind: "Pod".to_owned(),
@@ -109,7 +109,7 @@ pub fn portion(billionths: i64) -> String {
 /// The bind that a request asks for. One that gives devices to claims is to be decided anew: the devices may be others' by now.
 /// So is one whose pod has volumes coming that nobody knows any more (`promised` is what is known).
 #[must_use]
-pub fn bind(request: &BindRequest, pod: &Pod, promised: Option<Vec<Promise>>) -> Option<Bind> {
+pub fn bind(request: &BindRequest, pod: &Pod, promised: Option<Vec<Promise>>) -> Option<OrderedBind> {
     let spec = &request.spec;
     let kind = match spec.received_resource_type.as_deref() {
         Some(received_resource_type::FRACTION) => GpuKind::Fraction,
@@ -133,8 +133,8 @@ pub fn bind(request: &BindRequest, pod: &Pod, promised: Option<Vec<Promise>>) ->
     let asked = asked.and_then(|text| serde_json::from_str(text).ok());
     let share = (kind == GpuKind::Fraction).then_some(Step::GpuShare);
     let bound_late = (!volumes.is_empty()).then_some(Step::Volumes);
-    Some(Bind {
-        placement: Placement {
+    Some(OrderedBind {
+        placement: Bind {
             pod: pods::pod_ref(pod),
             group,
             node: Arc::from(bind_request::node(request)?),
@@ -191,7 +191,7 @@ pub enum BindRequestAction {
     /// Done, and to stay: say so.
     Succeed,
     /// Carry it out, from wherever it stands.
-    CarryOut(Box<Bind>),
+    CarryOut(Box<OrderedBind>),
 }
 
 /// What is to be done about a request. `pod` is what the watch shows under its name, `node_known` whether its node exists, `stays`

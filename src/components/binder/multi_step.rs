@@ -36,7 +36,7 @@ use super::{fraction, intent};
 use crate::api::BindRequest;
 use crate::api::limits::GPU_SHARE_BYTES;
 use crate::api::names::annotation;
-use crate::components::bus::{Bind, StepLog};
+use crate::components::bus::{OrderedBind, StepLog};
 use crate::components::fractions::users::{Share, User};
 use crate::components::pods;
 use crate::components::retry::Failure;
@@ -112,7 +112,7 @@ pub struct MultiStepBind {
     /// To the keeper of groups.
     pub keeper: mpsc::Sender<Ask>,
     /// What is to be done.
-    pub bind: Bind,
+    pub bind: OrderedBind,
     /// The request by which it is resumed; `None` for a new bind.
     pub resumes: Option<Arc<BindRequest>>,
     /// What is done one after the other, for traces.
@@ -474,7 +474,7 @@ fn taken(name: &str, trouble: &Trouble) -> String {
 
 /// The groups of a bind, with its node.
 #[must_use]
-pub fn group_ids(bind: &Bind) -> Vec<GroupId> {
+pub fn group_ids(bind: &OrderedBind) -> Vec<GroupId> {
     let placement = &bind.placement;
     let id = |group: &Arc<str>| GroupId {
         node: Arc::clone(&placement.node),

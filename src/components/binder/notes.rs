@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::attempt::{Ending, Report};
 use crate::api::names::{object, reason};
 use crate::components::Settings;
-use crate::components::bus::{Bind, Evict, Note, PodRef, Severity, Subject};
+use crate::components::bus::{Evict, Note, OrderedBind, PodRef, Severity, Subject};
 
 fn note(settings: &Settings, subject: Subject, severity: Severity, reason: &'static str, message: String) -> Note {
     Note {
@@ -19,7 +19,7 @@ fn note(settings: &Settings, subject: Subject, severity: Severity, reason: &'sta
 }
 
 /// About the end of a bind. `steps`: it took several.
-pub fn of_bind(settings: &Settings, bind: &Bind, report: &Report, steps: bool) -> Option<Note> {
+pub fn of_bind(settings: &Settings, bind: &OrderedBind, report: &Report, steps: bool) -> Option<Note> {
     let (pod, node) = (&bind.placement.pod, &bind.placement.node);
     let subject = Subject::Pod(pod.clone());
     match &report.ending {
@@ -53,7 +53,7 @@ pub fn of_bind(settings: &Settings, bind: &Bind, report: &Report, steps: bool) -
 }
 
 /// What KAI's binder says, too, where its full trail is asked for.
-pub fn of_trail(settings: &Settings, bind: &Bind, report: &Report) -> Option<Note> {
+pub fn of_trail(settings: &Settings, bind: &OrderedBind, report: &Report) -> Option<Note> {
     (settings.sharing.always_bind_requests && report.ending == Ending::Done).then(|| Note {
         source: object::BINDER_EVENT_SOURCE.to_owned(),
         ..note(

@@ -17,7 +17,7 @@ use tracing::debug;
 
 use super::requests::{Caller, Trouble};
 use crate::api::names::volume as names;
-use crate::components::bus::Bind;
+use crate::components::bus::OrderedBind;
 use crate::components::pods;
 use crate::components::retry::Failure;
 use crate::components::watches::Stores;
@@ -36,7 +36,7 @@ pub struct Volumes<'a> {
     /// What the watches show.
     pub stores: &'a Stores,
     /// What is to be done.
-    pub bind: &'a Bind,
+    pub bind: &'a OrderedBind,
 }
 
 /// What is to be taken back if the bind fails.

@@ -23,7 +23,7 @@ pub struct Entry {
     /// Its group, once found.
     pub group: Option<GroupKey>,
     /// Its sub-group, if it has one.
-    pub subgroup: Option<String>,
+    pub sub_group: Option<String>,
     /// Failures in a row.
     pub attempts: u32,
     /// When its group was last looked for.
@@ -82,15 +82,15 @@ impl GroupedPods {
         }
         self.versions += 1;
         let earlier = self.pods.remove(&uid);
-        let known = earlier.map(|entry| (entry.group, entry.subgroup, entry.looked));
-        let (group, subgroup, looked) = known.unwrap_or_default();
+        let known = earlier.map(|entry| (entry.group, entry.sub_group, entry.looked));
+        let (group, sub_group, looked) = known.unwrap_or_default();
         self.pods.insert(
             uid,
             Entry {
                 pod,
                 version: self.versions,
                 group,
-                subgroup,
+                sub_group,
                 attempts: 0,
                 looked,
                 fingerprint,
@@ -109,10 +109,10 @@ impl GroupedPods {
     }
 
     /// The pod belongs to the group.
-    pub fn assign(&mut self, uid: &str, group: GroupKey, subgroup: Option<String>) {
+    pub fn assign(&mut self, uid: &str, group: GroupKey, sub_group: Option<String>) {
         let Some(entry) = self.pods.get_mut(uid) else { return };
         entry.attempts = 0;
-        entry.subgroup = subgroup;
+        entry.sub_group = sub_group;
         let previous = entry.group.replace(group.clone());
         entry.fingerprint = fingerprint(&entry.pod, Some(&group));
         if let Some(previous) = previous.filter(|previous| *previous != group) {

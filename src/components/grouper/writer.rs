@@ -179,7 +179,7 @@ impl PodGroupWriter {
         }
         let unmarked = |pod: &Member| {
             let is_so =
-                |entry: &Entry| !pods::is_bound(&entry.pod) || !is_placed(&entry.pod, entry.subgroup.as_deref());
+                |entry: &Entry| !pods::is_bound(&entry.pod) || !is_placed(&entry.pod, entry.sub_group.as_deref());
             grouped_pods.get(&pod.uid).is_some_and(is_so)
         };
         self.mark_soon(grouped_pods.waiting().into_iter().filter(unmarked));
@@ -394,13 +394,17 @@ impl PodGroupWriter {
         let entry = grouped_pods.get(&member.uid)?;
         let (pod, group) = (&entry.pod, entry.group.clone()?);
         let named = pods::annotated_group(pod).as_ref() == Some(&group);
-        let placed = is_placed(pod, entry.subgroup.as_deref());
+        let placed = is_placed(pod, entry.sub_group.as_deref());
         // A binding names the group, and cannot name the sub-group: a bound pod must be told that, too.
         let late = (pods::is_bound(pod) && placed) || pod.metadata.deletion_timestamp.is_some();
         if (named && placed) || late || !self.context.is_leading() {
             return None;
         }
-        let labels: BTreeMap<_, _> = entry.subgroup.iter().map(|name| (label::SUBGROUP_NAME, name)).collect();
+        let labels: BTreeMap<_, _> = entry
+            .sub_group
+            .iter()
+            .map(|name| (label::SUBGROUP_NAME, name))
+            .collect();
         let annotations = json!({annotation::POD_GROUP_NAME: group.name()});
         let metadata = json!({"uid": &*member.uid, "annotations": annotations, "labels": labels});
         let (name, member) = (pod.metadata.name.clone().unwrap_or_default(), member.clone());
@@ -415,10 +419,10 @@ impl PodGroupWriter {
 }
 
 /// Whether the pod names its sub-group, if it has one.
-pub fn is_placed(pod: &Pod, subgroup: Option<&str>) -> bool {
+pub fn is_placed(pod: &Pod, sub_group: Option<&str>) -> bool {
     let labels = pod.metadata.labels.as_ref();
     let named = labels.and_then(|labels| labels.get(label::SUBGROUP_NAME));
-    subgroup.is_none() || named.map(String::as_str) == subgroup
+    sub_group.is_none() || named.map(String::as_str) == sub_group
 }
 
 /// As the watch would show it.

@@ -137,7 +137,7 @@ pub struct Grouped {
     /// The pod group as the rule wants it.
     pub group: PodGroup,
     /// The sub-group that the pod belongs to.
-    pub subgroup: Option<String>,
+    pub sub_group: Option<String>,
     /// The rule, for people.
     pub rule: String,
 }

@@ -20,7 +20,7 @@ use crate::engine::model::pod::Assumed;
 use crate::engine::policy::Policy;
 use crate::engine::stage::Observer;
 use crate::mirror::aside::Identity;
-use crate::mirror::{self, Change, Mirror, Rejection};
+use crate::mirror::{self, Mirror, PackedChange, Rejection};
 
 /// How long binds and evictions that were under way are waited for at most, in milliseconds. Their requests have given up by then.
 const PATIENCE: i64 = 60_000;
@@ -107,7 +107,7 @@ impl Intake {
     }
 
     /// Takes in a change.
-    pub fn change(&mut self, change: &Change, now: Time, everything: &Everything) -> Taken {
+    pub fn change(&mut self, change: &PackedChange, now: Time, everything: &Everything) -> Taken {
         let mut taken = Taken::default();
         if let Err(panic) = self.attempt(change, now, &mut taken) {
             let object = Identity::of(change);
@@ -203,7 +203,7 @@ impl Intake {
         Failed { panic, taken, for_good }
     }
 
-    fn attempt(&mut self, change: &Change, now: Time, taken: &mut Taken) -> Result<(), String> {
+    fn attempt(&mut self, change: &PackedChange, now: Time, taken: &mut Taken) -> Result<(), String> {
         let done = catch_unwind(AssertUnwindSafe(|| {
             let output = self.mirror.apply(change);
             taken.told |= !output.events.is_empty();
@@ -287,12 +287,12 @@ fn failed(object: &Identity, panic: &str) {
     );
 }
 
-fn change(object: Object, there: bool) -> Change {
+fn change(object: Object, there: bool) -> PackedChange {
     let object = mirrored(object);
     if there {
-        Change::Applied(object)
+        PackedChange::Applied(object)
     } else {
-        Change::Deleted(object)
+        PackedChange::Deleted(object)
     }
 }
 
@@ -305,23 +305,23 @@ fn identity(object: Object) -> Identity {
 }
 
 /// The object as the mirror takes it.
-fn mirrored(object: Object) -> mirror::Object {
+fn mirrored(object: Object) -> mirror::PackedObject {
     match object {
         Object::Pod(pod) => pod.into(),
-        Object::Node(node) => mirror::Object::Node(node),
-        Object::Queue(queue) => mirror::Object::Queue(queue),
+        Object::Node(node) => mirror::PackedObject::Node(node),
+        Object::Queue(queue) => mirror::PackedObject::Queue(queue),
         Object::PodGroup(group) => group.into(),
-        Object::BindRequest(request) => mirror::Object::BindRequest(request),
-        Object::PriorityClass(class) => mirror::Object::PriorityClass(class),
-        Object::Topology(topology) => mirror::Object::Topology(topology),
-        Object::Storage(object) => mirror::Object::Storage(object),
-        Object::Namespace(namespace) => mirror::Object::Namespace(namespace),
-        Object::DeviceClass(class) => mirror::Object::DeviceClass(class),
-        Object::ResourceSlice(slice) => mirror::Object::ResourceSlice(slice),
-        Object::ResourceClaim(claim) => mirror::Object::ResourceClaim(claim),
-        Object::PodDisruptionBudget(budget) => mirror::Object::PodDisruptionBudget(budget),
-        Object::NodeResourceTopology(zones) => mirror::Object::NodeResourceTopology(zones),
-        Object::ConfigMap(map) => mirror::Object::ConfigMap(map),
+        Object::BindRequest(request) => mirror::PackedObject::BindRequest(request),
+        Object::PriorityClass(class) => mirror::PackedObject::PriorityClass(class),
+        Object::Topology(topology) => mirror::PackedObject::Topology(topology),
+        Object::Storage(object) => mirror::PackedObject::Storage(object),
+        Object::Namespace(namespace) => mirror::PackedObject::Namespace(namespace),
+        Object::DeviceClass(class) => mirror::PackedObject::DeviceClass(class),
+        Object::ResourceSlice(slice) => mirror::PackedObject::ResourceSlice(slice),
+        Object::ResourceClaim(claim) => mirror::PackedObject::ResourceClaim(claim),
+        Object::PodDisruptionBudget(budget) => mirror::PackedObject::PodDisruptionBudget(budget),
+        Object::NodeResourceTopology(zones) => mirror::PackedObject::NodeResourceTopology(zones),
+        Object::ConfigMap(map) => mirror::PackedObject::ConfigMap(map),
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use crate::api::names::{annotation, reason, received_resource_type};
 use crate::components::Settings;
-use crate::components::bus::{Bind, BindOrder, Evict, GroupKey, Note, Placement, Severity, Step, Subject};
+use crate::components::bus::{Bind, BindOrder, Evict, GroupKey, Note, OrderedBind, Severity, Step, Subject};
 use crate::components::fractions::users::Share;
 use crate::engine::decision::{Decisions, Eviction, Pipeline};
 use crate::engine::input::GpuKind;
@@ -25,7 +25,7 @@ pub fn order(decisions: &mut Decisions, mirror: &Mirror, term: u64) -> BindOrder
     }
 }
 
-fn bind(placement: Placement, mirror: &Mirror) -> Bind {
+fn bind(placement: Bind, mirror: &Mirror) -> OrderedBind {
     let received = match placement.received {
         GpuKind::Regular => received_resource_type::REGULAR,
         GpuKind::Fraction | GpuKind::Memory => received_resource_type::FRACTION,
@@ -55,7 +55,7 @@ fn bind(placement: Placement, mirror: &Mirror) -> Bind {
     }
     let shares = steps.contains(&Step::GpuShare);
     let pod = mirror.pod(&placement.pod).filter(|_| shares);
-    Bind {
+    OrderedBind {
         given: mirror.given(&placement),
         share: pod.map(|pod| Share::of(pod.annotations.iter())).unwrap_or_default(),
         placement,

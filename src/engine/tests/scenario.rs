@@ -8,7 +8,7 @@
 //! `near=zone`, `apart=zone`, `likes=zone`, `spread=zone` (among the pod group's own pods, by a node label), `topo=net:rack:` (topology, required level, preferred level), `topo.a=net::rack` (of a sub-group), `prio=49`, `order=1,2` (pod priorities), `terminating`, `stuck`, `failed=1`, `succeeded=1`, `stale=61`, `grace=10`, `delay=600`, `age=60`, `started=10`,
 //! `cpu=2` and `mem=1` (of each pod), `backoff` (one failure, and it is left alone), `backedoff` (it has failed).
 //!
-//! What is wanted, per pod group (or `entry.subgroup`; those that are not listed stay as they were): `B n0` bound, `P n0` planned, `R` evicted, `R P n0` moved, `-` pending still, `=` as it was; with counts where there
+//! What is wanted, per pod group (or `entry.sub_group`; those that are not listed stay as they were): `B n0` bound, `P n0` planned, `R` evicted, `R P n0` moved, `-` pending still, `=` as it was; with counts where there
 //! are several: `2 R, =`. After several cycles: where its pods are, `n0`, or `-`.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use crate::engine::Engine;
 use crate::engine::input::Time;
 use crate::engine::policy::{ActionKind, Policy};
-use crate::mirror::{Change, Mirror, Object, Settings};
+use crate::mirror::{Mirror, PackedChange, PackedObject, Settings};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -60,24 +60,24 @@ fn object<K: DeserializeOwned>(value: Value) -> Arc<K> {
 }
 
 impl Scenario {
-    fn changes(&self) -> Vec<Change> {
+    fn changes(&self) -> Vec<PackedChange> {
         let mut objects = Vec::new();
         for queue in ["top", "q", "other"] {
             let parent = (queue != "top").then_some("top");
             let gpu = json!({"quota": if queue == "top" { 100 } else { 1 }, "limit": -1, "overQuotaWeight": 1});
             let open = json!({"quota": -1, "limit": -1, "overQuotaWeight": 1});
-            objects.push(Object::Queue(object(json!({
+            objects.push(PackedObject::Queue(object(json!({
                 "apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": {"name": queue},
                 "spec": {"parentQueue": parent, "resources": {"gpu": gpu, "cpu": open, "memory": open}}
             }))));
         }
         for (class, spec) in &self.classes {
-            objects.push(Object::DeviceClass(object(
+            objects.push(PackedObject::DeviceClass(object(
                 json!({"metadata": {"name": class}, "spec": spec}),
             )));
         }
         for (slice, spec) in &self.slices {
-            objects.push(Object::ResourceSlice(object(
+            objects.push(PackedObject::ResourceSlice(object(
                 json!({"metadata": {"name": slice}, "spec": spec}),
             )));
         }
@@ -88,7 +88,7 @@ impl Scenario {
                     .collect();
             let more = self.nodes.get(node).into_iter().flatten();
             allocatable.extend(more.map(|(name, amount)| (name.clone(), amount.as_str().into())));
-            objects.push(Object::Node(object(json!({
+            objects.push(PackedObject::Node(object(json!({
                 "metadata": {"name": node, "labels": {"kubernetes.io/hostname": node}}, "status": {"allocatable": allocatable}
             }))));
         }
@@ -105,27 +105,27 @@ impl Scenario {
             let owners = owner
                 .as_str()
                 .map(|pod| json!([{"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": pod}]));
-            objects.push(Object::ResourceClaim(object(json!({
+            objects.push(PackedObject::ResourceClaim(object(json!({
                 "metadata": {"name": claim, "namespace": "ns", "uid": claim, "labels": labels, "annotations": annotations, "ownerReferences": owners},
                 "spec": {"devices": devices}, "status": status
             }))));
         }
         for (name, pod) in &self.pods {
-            objects.push(Object::PodGroup(object(json!({
+            objects.push(PackedObject::PodGroup(object(json!({
                 "apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup", "metadata": {"name": name, "namespace": "ns", "uid": name},
                 "spec": {"queue": pod.queue.as_deref().unwrap_or("q"), "minMember": 1, "priorityClassName": pod.priority.map(|priority| format!("p{priority}"))}
             }))));
-            objects.push(Object::Pod(object(self.pod(name, pod))));
+            objects.push(PackedObject::Pod(object(self.pod(name, pod))));
         }
         for priority in [10, 20] {
             objects.insert(
                 0,
-                Object::PriorityClass(object(
+                PackedObject::PriorityClass(object(
                     json!({"metadata": {"name": format!("p{priority}")}, "value": priority}),
                 )),
             );
         }
-        objects.into_iter().map(Change::Applied).collect()
+        objects.into_iter().map(PackedChange::Applied).collect()
     }
 
     fn pod(&self, name: &str, pod: &PodLine) -> Value {
@@ -233,31 +233,40 @@ fn scenarios() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-fn claim(namespace: &str, name: &str, owner: Option<&str>, marked: bool, requests: &Value, status: &Value) -> Change {
+fn claim(
+    namespace: &str,
+    name: &str,
+    owner: Option<&str>,
+    marked: bool,
+    requests: &Value,
+    status: &Value,
+) -> PackedChange {
     let owners = owner.map(|uid| json!([{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid}]));
     let marked = marked.then(|| json!({"resource.kubernetes.io/extended-resource-claim": "true"}));
-    Change::Applied(Object::ResourceClaim(object(json!({
+    PackedChange::Applied(PackedObject::ResourceClaim(object(json!({
         "metadata": {"name": name, "namespace": namespace, "uid": name, "ownerReferences": owners, "annotations": marked},
         "spec": {"devices": {"requests": requests}}, "status": status
     }))))
 }
 
 /// A pod `p` of namespace `ns` that names these claims.
-fn naming(claims: &[&str]) -> Change {
+fn naming(claims: &[&str]) -> PackedChange {
     let named: Vec<Value> = claims
         .iter()
         .map(|claim| json!({"name": claim, "resourceClaimName": claim}))
         .collect();
-    Change::Applied(Object::Pod(Arc::new(crate::mirror::packed::Pod::from(object::<
+    PackedChange::Applied(PackedObject::Pod(Arc::new(crate::mirror::packed::Pod::from(object::<
         k8s_openapi::api::core::v1::Pod,
-    >(json!({
+    >(
+        json!({
         "metadata": {"name": "p", "namespace": "ns", "uid": "victim"},
         "spec": {"schedulerName": "kai-scheduler", "containers": [{"name": "main"}], "resourceClaims": named}
-    }))))))
+    })
+    )))))
 }
 
 /// GPUs that the pod counts for once all this has happened.
-fn gpus_of_the_pod(changes: &[Change]) -> i64 {
+fn gpus_of_the_pod(changes: &[PackedChange]) -> i64 {
     let mut mirror = Mirror::new(Settings::default());
     let events = changes.iter().flat_map(|change| mirror.apply(change).events);
     let told = events.filter_map(|event| match event {
@@ -313,7 +322,7 @@ fn what_a_claim_leaves_open_counts_as_soon_as_it_is_given() {
 fn one_claim_alone_stands_for_the_extended_resources_of_a_pod() {
     let none = Value::Null;
     let mut mirror = Mirror::new(Settings::default());
-    let mut told = |change: &Change| -> Vec<String> {
+    let mut told = |change: &PackedChange| -> Vec<String> {
         let events = mirror.apply(change).events.into_iter();
         let keys = events.filter_map(|event| match event {
             crate::engine::input::Event::Claim(claim) => Some(claim.key.to_string()),
@@ -330,8 +339,8 @@ fn one_claim_alone_stands_for_the_extended_resources_of_a_pod() {
         told(&claim("evil", "x", Some("victim"), true, &gpus(1), &none)),
         ["extended:evil/victim"]
     );
-    let gone = |change: &Change| match change {
-        Change::Applied(object) => Change::Deleted(object.clone()),
+    let gone = |change: &PackedChange| match change {
+        PackedChange::Applied(object) => PackedChange::Deleted(object.clone()),
         other => other.clone(),
     };
     assert_eq!(told(&gone(&second)), ["without ns/second"]);
@@ -341,12 +350,12 @@ fn one_claim_alone_stands_for_the_extended_resources_of_a_pod() {
 #[test]
 fn gpus_that_are_asked_for_by_the_name_of_their_class_count() {
     let class = |name: &str| {
-        Change::Applied(Object::DeviceClass(object(
+        PackedChange::Applied(PackedObject::DeviceClass(object(
             json!({"metadata": {"name": name}, "spec": {}}),
         )))
     };
     let pod = |resource: &str| {
-        Change::Applied(Object::Pod(Arc::new(crate::mirror::packed::Pod::from(object::<
+        PackedChange::Applied(PackedObject::Pod(Arc::new(crate::mirror::packed::Pod::from(object::<
             k8s_openapi::api::core::v1::Pod,
         >(
             json!({
@@ -355,7 +364,7 @@ fn gpus_that_are_asked_for_by_the_name_of_their_class_count() {
         })
         )))))
     };
-    let count = |changes: &[Change]| {
+    let count = |changes: &[PackedChange]| {
         let mut mirror = Mirror::new(Settings::default());
         let events = changes.iter().flat_map(|change| mirror.apply(change).events);
         let told = events.filter_map(|event| match event {

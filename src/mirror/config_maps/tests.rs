@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::engine::input::Event;
-use crate::mirror::{Change, Object, Settings};
+use crate::mirror::{PackedChange, PackedObject, Settings};
 
 fn mirror(config_maps: bool) -> Mirror {
     Mirror::new(Settings {
@@ -17,27 +17,27 @@ fn mirror(config_maps: bool) -> Mirror {
     })
 }
 
-fn map(name: &str) -> Object {
+fn map(name: &str) -> PackedObject {
     let meta = ObjectMeta {
         name: Some(name.to_owned()),
         namespace: Some("ns".to_owned()),
         ..ObjectMeta::default()
     };
-    Object::ConfigMap(Arc::new(meta.into_response_partial()))
+    PackedObject::ConfigMap(Arc::new(meta.into_response_partial()))
 }
 
-fn pod(spec: &Value, node: Option<&str>) -> Object {
+fn pod(spec: &Value, node: Option<&str>) -> PackedObject {
     let mut spec = spec.clone();
     (spec["schedulerName"], spec["nodeName"]) = ("kai-scheduler".into(), node.into());
     let pod = json!({
         "metadata": {"name": "p", "namespace": "ns", "uid": "p", "annotations": {"runai/shared-gpu-configmap": "ours"}},
         "spec": spec, "status": {"phase": "Pending"},
     });
-    Object::Pod(Arc::new(serde_json::from_value(pod).unwrap()))
+    PackedObject::Pod(Arc::new(serde_json::from_value(pod).unwrap()))
 }
 
 /// What the engine is told to be in the way of the pod, if it is told of the pod at all.
-fn told(mirror: &mut Mirror, change: Change) -> Option<String> {
+fn told(mirror: &mut Mirror, change: PackedChange) -> Option<String> {
     let events = mirror.apply(&change).events;
     events.into_iter().find_map(|event| match event {
         Event::Pod(pod) => Some(pod.blocked.as_deref().unwrap_or_default().to_owned()),
@@ -106,13 +106,13 @@ fn what_a_pod_cannot_start_without_is_found_wherever_it_stands() {
     for (spec, expected) in &table {
         let mut mirror = mirror(true);
         assert_eq!(
-            told(&mut mirror, Change::Applied(pod(spec, None))).as_deref(),
+            told(&mut mirror, PackedChange::Applied(pod(spec, None))).as_deref(),
             Some(*expected),
             "{spec}"
         );
         let mut off = self::mirror(false);
         assert_eq!(
-            told(&mut off, Change::Applied(pod(spec, None))).as_deref(),
+            told(&mut off, PackedChange::Applied(pod(spec, None))).as_deref(),
             Some(""),
             "{spec}"
         );
@@ -123,20 +123,24 @@ fn what_a_pod_cannot_start_without_is_found_wherever_it_stands() {
 fn a_pod_is_told_of_when_what_it_needs_comes_or_goes_until_it_has_a_node() {
     let mut mirror = mirror(true);
     let needs = mounting(&json!({"name": "v", "configMap": {"name": "m"}}));
-    assert_eq!(told(&mut mirror, Change::Applied(map("other"))), None);
+    assert_eq!(told(&mut mirror, PackedChange::Applied(map("other"))), None);
     assert!(
-        told(&mut mirror, Change::Applied(pod(&needs, None)))
+        told(&mut mirror, PackedChange::Applied(pod(&needs, None)))
             .unwrap()
             .ends_with("[m]")
     );
-    assert_eq!(told(&mut mirror, Change::Deleted(map("other"))), None);
-    assert_eq!(told(&mut mirror, Change::Applied(map("m"))).as_deref(), Some(""));
-    assert_eq!(told(&mut mirror, Change::Applied(map("m"))), None, "it was there");
-    assert!(told(&mut mirror, Change::Deleted(map("m"))).unwrap().ends_with("[m]"));
+    assert_eq!(told(&mut mirror, PackedChange::Deleted(map("other"))), None);
+    assert_eq!(told(&mut mirror, PackedChange::Applied(map("m"))).as_deref(), Some(""));
+    assert_eq!(told(&mut mirror, PackedChange::Applied(map("m"))), None, "it was there");
+    assert!(
+        told(&mut mirror, PackedChange::Deleted(map("m")))
+            .unwrap()
+            .ends_with("[m]")
+    );
     assert_eq!(
-        told(&mut mirror, Change::Applied(pod(&needs, Some("n")))).as_deref(),
+        told(&mut mirror, PackedChange::Applied(pod(&needs, Some("n")))).as_deref(),
         Some("")
     );
-    assert_eq!(told(&mut mirror, Change::Applied(map("m"))), None);
+    assert_eq!(told(&mut mirror, PackedChange::Applied(map("m"))), None);
     assert!(mirror.config_maps.users.is_empty());
 }

@@ -10,14 +10,14 @@ fn labels(count: usize, prefix: &str) -> String {
 }
 
 /// A pod with so many affinity terms, in that version.
-fn choosy(terms: usize, version: usize) -> Object {
+fn choosy(terms: usize, version: usize) -> PackedObject {
     let term = |at: usize| format!("{{topologyKey: zone, labelSelector: {{matchLabels: {{app: a{at}}}}}}}");
     let all: Vec<String> = (0..terms).map(term).collect();
     let affinity = format!(
         "{{podAntiAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: [{}]}}}}",
         all.join(", ")
     );
-    Object::from(read::<core::Pod>(&format!(
+    PackedObject::from(read::<core::Pod>(&format!(
         "{{metadata: {{name: p, namespace: ns, uid: u, resourceVersion: '{version}'}},
           spec: {{schedulerName: kai-scheduler, containers: [], affinity: {affinity}}}, status: {{phase: Pending}}}}"
     )))
@@ -38,7 +38,7 @@ fn only_pod(events: &[Event]) -> &PodInput {
 #[test]
 fn a_pod_with_affinity_terms_without_end_is_set_aside_until_it_changes() {
     let mut world = World::default();
-    let out = world.0.apply(&Change::Applied(choosy(2_000, 1)));
+    let out = world.0.apply(&PackedChange::Applied(choosy(2_000, 1)));
     let said: Vec<String> = out.rejections.iter().map(ToString::to_string).collect();
     let why = "there are more than 64 affinity terms to other pods: set aside until that changes";
     assert_eq!(said, [format!("Pod ns/p: {why}")]);
@@ -65,7 +65,7 @@ fn what_a_pod_on_a_node_holds_counts_however_odd_it_is() {
     let others: Vec<String> = (0..20_000).map(|at| format!("a.com/r{at}: 1")).collect();
     let requests = format!("{{cpu: 2, nvidia.com/gpu: 4, {}}}", others.join(", "));
     let labels = labels(25_000, label::GPU_GROUP_PREFIX);
-    let odd = Object::from(read::<core::Pod>(&format!(
+    let odd = PackedObject::from(read::<core::Pod>(&format!(
         "{{metadata: {{name: p, namespace: ns, uid: u, labels: {labels}}},
           spec: {{schedulerName: kai-scheduler, nodeName: n, containers: [{{name: c, resources: {{requests: {requests}}}}}]}},
           status: {{phase: Running}}}}"
@@ -91,7 +91,7 @@ fn a_pod_group_with_sub_groups_without_end_is_set_aside() {
         })
         .collect();
     let deep = || group("uid: u", &format!("queue: q, subGroups: [{}]", nested.join(", ")));
-    let out = world.0.apply(&Change::Applied(deep()));
+    let out = world.0.apply(&PackedChange::Applied(deep()));
     let said: Vec<String> = out.rejections.iter().map(ToString::to_string).collect();
     assert_eq!(
         said,
@@ -113,12 +113,12 @@ fn a_pod_group_with_sub_groups_without_end_is_set_aside() {
 fn a_budget_beyond_the_limits_is_no_budget() {
     let mut world = World::default();
     let budget = |labels: &str| {
-        Object::PodDisruptionBudget(read(&format!(
+        PackedObject::PodDisruptionBudget(read(&format!(
             "{{metadata: {{name: b, namespace: ns}}, spec: {{selector: {{matchLabels: {labels}}}}}}}"
         )))
     };
     assert!(matches!(&*world.apply(budget("{a: b}")), [Event::Budget(_)]));
-    let out = world.0.apply(&Change::Applied(budget(&labels(100, "l"))));
+    let out = world.0.apply(&PackedChange::Applied(budget(&labels(100, "l"))));
     assert!(matches!(&*out.events, [Event::BudgetGone { .. }]));
     assert_eq!(out.rejections.len(), 1);
     assert_eq!(aside(&mut world), [("PodDisruptionBudget", 1)]);
@@ -133,7 +133,7 @@ fn what_is_left_out_is_ignored_until_it_changes_but_not_for_ever() {
         world
             .0
             .aside
-            .leave_out(&aside::Identity::of(&Change::Applied(version(number))));
+            .leave_out(&aside::Identity::of(&PackedChange::Applied(version(number))));
         assert!(world.apply(version(number)).is_empty(), "{number}: it is as it was");
         assert_eq!(aside(&mut world), [("Pod", 1)]);
     }
@@ -141,7 +141,7 @@ fn what_is_left_out_is_ignored_until_it_changes_but_not_for_ever() {
     world
         .0
         .aside
-        .leave_out(&aside::Identity::of(&Change::Applied(version(3))));
+        .leave_out(&aside::Identity::of(&PackedChange::Applied(version(3))));
     assert!(world.apply(version(4)).is_empty(), "three times are enough");
     let mut next = World::default();
     next.0.aside.follow(&world.0.aside);

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::{bind_request, class, group, node, pod};
 use crate::engine::input::Event;
-use crate::mirror::{Change, Mirror, Object, Settings};
+use crate::mirror::{Mirror, PackedChange, PackedObject, Settings};
 
 /// The engine's view: the last thing said of each object.
 #[derive(Default, Debug, PartialEq)]
@@ -31,7 +31,7 @@ impl View {
 }
 
 /// One of a few objects in one of a few states, with the slot that it lives in.
-fn object() -> impl Strategy<Value = (&'static str, Object)> {
+fn object() -> impl Strategy<Value = (&'static str, PackedObject)> {
     let node_state = prop::sample::select(vec![
         "",
         ", labels: {a: b}",
@@ -70,10 +70,10 @@ proptest! {
             let change = if deleted {
                 // What is deleted is what was there.
                 let Some(last) = present.remove(slot) else { continue };
-                Change::Deleted(last)
+                PackedChange::Deleted(last)
             } else {
                 present.insert(slot, object.clone());
-                Change::Applied(object)
+                PackedChange::Applied(object)
             };
             told.take(mirror.apply(&change).events.into_vec());
         }
@@ -84,7 +84,7 @@ proptest! {
         }
         let mut expected = View::default();
         for object in survivors {
-            expected.take(fresh.apply(&Change::Applied(object)).events.into_vec());
+            expected.take(fresh.apply(&PackedChange::Applied(object)).events.into_vec());
         }
         prop_assert_eq!(told, expected);
     }

@@ -4,7 +4,7 @@ use serde::de::DeserializeOwned;
 
 use super::*;
 use crate::engine::input::PodInput;
-use crate::mirror::{Change, Object, Settings};
+use crate::mirror::{PackedChange, PackedObject, Settings};
 
 fn read<K: DeserializeOwned>(yaml: &str) -> Arc<K> {
     Arc::new(serde_yaml_ng::from_str(yaml).unwrap_or_else(|error| panic!("{yaml}: {error}")))
@@ -19,14 +19,14 @@ impl World {
 
     fn tell(&mut self, object: StorageObject) -> Vec<Event> {
         self.0
-            .apply(&Change::Applied(Object::Storage(object)))
+            .apply(&PackedChange::Applied(PackedObject::Storage(object)))
             .events
             .into_vec()
     }
 
     fn gone(&mut self, object: StorageObject) -> Vec<Event> {
         self.0
-            .apply(&Change::Deleted(Object::Storage(object)))
+            .apply(&PackedChange::Deleted(PackedObject::Storage(object)))
             .events
             .into_vec()
     }
@@ -37,7 +37,7 @@ impl World {
              volumes: [{volumes}]}}, status: {{phase: Pending}}}}"
         );
         self.0
-            .apply(&Change::Applied(Object::Pod(read(&pod))))
+            .apply(&PackedChange::Applied(PackedObject::Pod(read(&pod))))
             .events
             .into_vec()
     }
@@ -215,9 +215,9 @@ fn rooms_and_limits() {
     let drivers = "drivers: [{name: csi, nodeID: n, allocatable: {count: 3}}, {name: other, nodeID: n}]";
     let csi = StorageObject::Node(read(&format!("{{metadata: {{name: n}}, spec: {{{drivers}}}}}")));
     assert!(world.tell(csi.clone()).is_empty(), "the node is not known yet");
-    let node = world
-        .0
-        .apply(&Change::Applied(Object::Node(read("{metadata: {name: n}}"))));
+    let node = world.0.apply(&PackedChange::Applied(PackedObject::Node(read(
+        "{metadata: {name: n}}",
+    ))));
     assert_eq!(told(&node.events), ["node n takes [(\"csi\", 3)]"]);
     assert_eq!(told(&world.gone(csi)), ["node n takes []"]);
 }

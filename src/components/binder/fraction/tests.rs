@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::components::bus::Placement;
+use crate::components::bus::{Bind, OrderedBind};
 use crate::components::pods;
 use crate::engine::input::{GpuKind, WHOLE};
 
@@ -18,9 +18,9 @@ fn pod(annotations: Value, env: Value) -> Pod {
     .unwrap()
 }
 
-fn bind(pod: &Pod, portion: i64) -> Bind {
-    Bind {
-        placement: Placement {
+fn bind(pod: &Pod, portion: i64) -> OrderedBind {
+    OrderedBind {
+        placement: Bind {
             pod: pods::pod_ref(pod),
             group: pods::group_key(&pod.metadata),
             node: "n1".into(),

@@ -12,9 +12,9 @@ fn pod(node: Option<&str>, phase: &str) -> Pod {
     .unwrap()
 }
 
-fn decided() -> Bind {
-    Bind {
-        placement: Placement {
+fn decided() -> OrderedBind {
+    OrderedBind {
+        placement: Bind {
             pod: pods::pod_ref(&pod(None, "Pending")),
             group: pods::group_key(&pod(None, "Pending").metadata),
             node: "n1".into(),

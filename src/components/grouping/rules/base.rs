@@ -108,7 +108,7 @@ pub fn build(input: &Input, base: &Base) -> Result<Grouped, RuleError> {
             spec,
             status: None,
         },
-        subgroup: None,
+        sub_group: None,
         rule: String::new(),
     })
 }

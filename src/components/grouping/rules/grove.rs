@@ -35,7 +35,7 @@ pub fn pod_clique_set(input: &Input, top: &Workload) -> Result<Grouped, RuleErro
     let spec = &mut grouped.group.spec;
     spec.min_member = Some(tree.size);
     spec.sub_groups = tree.groups;
-    grouped.subgroup = tree.own;
+    grouped.sub_group = tree.own;
     Ok(grouped)
 }
 

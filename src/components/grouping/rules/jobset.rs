@@ -41,7 +41,7 @@ pub fn job_set(input: &Input, top: &Workload) -> Result<Grouped, RuleError> {
     if !spec.sub_groups.iter().any(|group| group.name == leaf) {
         return wrong(format!("leaf subgroup {leaf:?} not found for pod {}", input.pod_name()));
     }
-    grouped.subgroup = Some(leaf);
+    grouped.sub_group = Some(leaf);
     Ok(grouped)
 }
 

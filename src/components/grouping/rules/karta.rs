@@ -78,8 +78,8 @@ impl Apply<'_> {
             let part = as_name(name);
             let leaf = leaf(part.clone(), size(scale));
             spec.sub_groups.push(near(checked(topology.as_ref())?, leaf));
-            if grouped.subgroup.is_none() && said(self.karta.holds(component, &self.pod))? {
-                grouped.subgroup = Some(part);
+            if grouped.sub_group.is_none() && said(self.karta.holds(component, &self.pod))? {
+                grouped.sub_group = Some(part);
             }
         }
         if group.sub_groups.is_empty() {

@@ -35,7 +35,7 @@ pub fn group(input: &Input, top: &Workload) -> Result<Grouped, RuleError> {
     grouped.group.metadata.name = Some(name);
     grouped.group.spec.min_member = Some(if set.alone { 1 } else { set.size });
     grouped.group.spec.sub_groups = groups;
-    grouped.subgroup = Some(own);
+    grouped.sub_group = Some(own);
     Ok(grouped)
 }
 

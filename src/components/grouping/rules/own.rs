@@ -39,13 +39,13 @@ pub fn shape(input: &Input, top: &Workload, grouped: &mut Grouped) -> Result<boo
     match (parts, segment_size) {
         (Some(parts), _) => {
             spec.min_member = Some(total(&parts));
-            grouped.subgroup = stated.own_part(&parts)?;
+            grouped.sub_group = stated.own_part(&parts)?;
             spec.sub_groups = parts;
         }
         (None, Some(segment_size)) => {
             let (segments, own) = stated.segments(segment_size, size)?;
             spec.min_member = Some(total(&segments));
-            (spec.sub_groups, grouped.subgroup) = (segments, own);
+            (spec.sub_groups, grouped.sub_group) = (segments, own);
         }
         (None, None) => {
             let Some(size) = size else { return Ok(false) };

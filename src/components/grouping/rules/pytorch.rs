@@ -30,7 +30,7 @@ pub fn job(input: &Input, top: &Workload) -> Result<Grouped, RuleError> {
     if master != 0 {
         spec.sub_groups.push(leaf("master", master));
         if replica_type == Some("master") {
-            grouped.subgroup = Some("master".to_owned());
+            grouped.sub_group = Some("master".to_owned());
         }
     }
     if let Some(worker) = types.get("Worker") {
@@ -44,7 +44,7 @@ pub fn job(input: &Input, top: &Workload) -> Result<Grouped, RuleError> {
         };
         let (groups, own) = workers.groups()?;
         spec.sub_groups.extend(groups);
-        grouped.subgroup = own.or(grouped.subgroup);
+        grouped.sub_group = own.or(grouped.sub_group);
     }
     Ok(grouped)
 }

@@ -74,8 +74,8 @@ fn counted(input: &Input, top: &Workload, cluster: &Value) -> Result<Grouped, Ru
         return Ok(grouped);
     }
     let own = input.label(third_party::RAY_GROUP).map(as_name);
-    grouped.subgroup = own.filter(|own| groups.iter().any(|group| group.name == *own));
-    if grouped.subgroup.is_none() && !input.settings.exactly_as_kai {
+    grouped.sub_group = own.filter(|own| groups.iter().any(|group| group.name == *own));
+    if grouped.sub_group.is_none() && !input.settings.exactly_as_kai {
         // A submitter, or a pod of a group that is not in the specification: the cluster does not wait for it.
         per_pod(input, &mut grouped);
         grouped.group.spec.min_member = Some(1);

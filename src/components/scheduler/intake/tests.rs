@@ -177,7 +177,7 @@ fn what_is_known_from_groupings_alone_is_kept() {
     cluster.tell(Object::Pod(read(ungrouped.clone())));
     let group = json!({"apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup",
         "metadata": {"name": "draft", "namespace": "ns"}, "spec": {"queue": "q", "minMember": 1}});
-    let grouping = Change::Grouped(mirror::Grouping {
+    let grouping = PackedChange::Grouped(mirror::GroupDraft {
         namespace: "ns".to_owned(),
         pod: "p".to_owned(),
         uid: "p".to_owned(),

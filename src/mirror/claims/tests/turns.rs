@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{Change, Mirror, Object, Settings, object};
+use super::{Mirror, PackedChange, PackedObject, Settings, object};
 use crate::api::limits;
 use crate::engine::input::Event;
 
@@ -10,7 +10,7 @@ use crate::engine::input::Event;
 fn with_devices(count: usize) -> Mirror {
     let mut mirror = Mirror::new(Settings::default());
     let class = json!({"metadata": {"name": "any"}, "spec": {}});
-    mirror.apply(&Change::Applied(Object::DeviceClass(object(class))));
+    mirror.apply(&PackedChange::Applied(PackedObject::DeviceClass(object(class))));
     for pool in 0..count / 100 {
         let devices: Vec<_> = (0..100)
             .map(|at| json!({"name": format!("d{at}"), "attributes": {"n": {"int": at}}}))
@@ -18,16 +18,16 @@ fn with_devices(count: usize) -> Mirror {
         let spec = json!({"driver": "d.example.com", "nodeName": "n", "devices": devices,
             "pool": {"name": format!("p{pool}"), "generation": 1, "resourceSliceCount": 1}});
         let slice = json!({"metadata": {"name": format!("s{pool}")}, "spec": spec});
-        mirror.apply(&Change::Applied(Object::ResourceSlice(object(slice))));
+        mirror.apply(&PackedChange::Applied(PackedObject::ResourceSlice(object(slice))));
     }
     mirror
 }
 
-fn claim(namespace: &str, name: usize, selector: &str) -> Change {
+fn claim(namespace: &str, name: usize, selector: &str) -> PackedChange {
     let exactly = json!({"deviceClassName": "any", "selectors": [{"cel": {"expression": selector}}]});
     let spec = json!({"devices": {"requests": [{"name": "r", "exactly": exactly}]}});
     let metadata = json!({"name": format!("c{name}"), "namespace": namespace, "uid": format!("{namespace}{name}")});
-    Change::Applied(Object::ResourceClaim(object(
+    PackedChange::Applied(PackedObject::ResourceClaim(object(
         json!({"metadata": metadata, "spec": spec}),
     )))
 }
@@ -90,11 +90,11 @@ fn selectors_that_nobody_uses_any_more_do_not_wait() {
     let mut mirror = with_devices(1_000);
     for number in 0..50 {
         let text = format!("device.attributes['d.example.com'].n == {number}");
-        let Change::Applied(object) = claim("storm", number, &text) else {
+        let PackedChange::Applied(object) = claim("storm", number, &text) else {
             unreachable!()
         };
-        mirror.apply(&Change::Applied(object.clone()));
-        mirror.apply(&Change::Deleted(object));
+        mirror.apply(&PackedChange::Applied(object.clone()));
+        mirror.apply(&PackedChange::Deleted(object));
     }
     mirror.ask_selectors();
     assert!(!mirror.selectors_wait());

@@ -1,7 +1,7 @@
 use serde::de::DeserializeOwned;
 
 use super::*;
-use crate::mirror::{Change, Mirror, Object, Settings, StorageObject};
+use crate::mirror::{Mirror, PackedChange, PackedObject, Settings, StorageObject};
 
 fn read<K: DeserializeOwned>(yaml: &str) -> K {
     serde_yaml_ng::from_str(yaml).unwrap_or_else(|error| panic!("{yaml}: {error}"))
@@ -79,8 +79,8 @@ fn volumes_of_drivers_that_were_built_in_belong_to_their_successors() {
 #[test]
 fn attachments_are_told_once_their_volume_is_known() {
     let mut mirror = Mirror::new(Settings::default());
-    let mut see = |change: fn(Object) -> Change, object: StorageObject| -> String {
-        let output = mirror.apply(&change(Object::Storage(object)));
+    let mut see = |change: fn(PackedObject) -> PackedChange, object: StorageObject| -> String {
+        let output = mirror.apply(&change(PackedObject::Storage(object)));
         let show = |event: &Event| match event {
             Event::Attachment(input) => format!("{}: {} {}", input.key, input.node, input.volume.1),
             Event::AttachmentGone(key) => format!("{key} gone"),
@@ -98,12 +98,12 @@ fn attachments_are_told_once_their_volume_is_known() {
         );
         StorageObject::Volume(Arc::new(read(&text)))
     };
-    assert_eq!(see(Change::Applied, attachment()), "");
-    assert_eq!(see(Change::Applied, volume("h")), "a: n h");
-    assert_eq!(see(Change::Applied, attachment()), "", "nothing new");
-    assert_eq!(see(Change::Applied, volume("i")), "a: n i");
-    assert_eq!(see(Change::Deleted, volume("i")), "a gone");
-    assert_eq!(see(Change::Applied, volume("h")), "a: n h");
-    assert_eq!(see(Change::Deleted, attachment()), "a gone");
-    assert_eq!(see(Change::Applied, volume("i")), "");
+    assert_eq!(see(PackedChange::Applied, attachment()), "");
+    assert_eq!(see(PackedChange::Applied, volume("h")), "a: n h");
+    assert_eq!(see(PackedChange::Applied, attachment()), "", "nothing new");
+    assert_eq!(see(PackedChange::Applied, volume("i")), "a: n i");
+    assert_eq!(see(PackedChange::Deleted, volume("i")), "a gone");
+    assert_eq!(see(PackedChange::Applied, volume("h")), "a: n h");
+    assert_eq!(see(PackedChange::Deleted, attachment()), "a gone");
+    assert_eq!(see(PackedChange::Applied, volume("i")), "");
 }

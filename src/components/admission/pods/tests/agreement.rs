@@ -8,7 +8,7 @@ use super::*;
 use crate::engine::input::{Event, PodInput};
 use crate::engine::model::resources::{GPUS, ResourceNames};
 use crate::engine::model::shape::{Shape, memory_as_gpus};
-use crate::mirror::{Change, Mirror, Object};
+use crate::mirror::{Mirror, PackedChange, PackedObject};
 
 /// Numbers as people and attackers write them.
 const NUMBERS: &str =
@@ -40,7 +40,7 @@ fn taken_in(pod: &Value) -> PodInput {
     // As the API server does.
     resources["requests"] = resources["limits"].clone();
     let pod: Pod = serde_json::from_value(pod).unwrap();
-    let change = Change::Applied(Object::Pod(Arc::new(Arc::new(pod).into())));
+    let change = PackedChange::Applied(PackedObject::Pod(Arc::new(Arc::new(pod).into())));
     let events = Mirror::new(crate::mirror::Settings::default()).apply(&change).events;
     let pods = events.into_iter().filter_map(|event| match event {
         Event::Pod(pod) => Some(*pod),
