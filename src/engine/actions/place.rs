@@ -18,11 +18,12 @@ use crate::engine::model::volumes::Promises;
 use crate::engine::placement::choose::{Context, Scope, best_node};
 use crate::engine::placement::claims::{self, Given};
 use crate::engine::placement::domains::{Domains, Question, Refused, domains};
-use crate::engine::placement::filter::task_fits;
 use crate::engine::placement::gpu;
 use crate::engine::placement::neighbours::{Spreading, concerned};
 use crate::engine::placement::numa::{self, Fit};
 use crate::engine::placement::preferred::Preferred;
+use crate::engine::placement::resources::task_fits;
+use crate::engine::placement::rules::refresh_class;
 use crate::engine::placement::volumes;
 
 use super::session::Session;
@@ -45,7 +46,7 @@ impl Session<'_> {
         self.work.groups_tried += 1;
         for &pod in pods {
             let class = self.model.pods[pod].class;
-            self.model.refresh_class(class);
+            refresh_class(self.model, class);
         }
         let scope = Scope {
             among: match mode {
@@ -147,7 +148,7 @@ impl Session<'_> {
             with: &with,
             among: scope.among,
         };
-        domains(self.model, &question, &mut self.surveys.borrow_mut())
+        domains(self.model, &question, &mut self.domain_capacity.borrow_mut())
     }
 
     fn place_in(&mut self, pod_group: PodGroupId, member: Member, pods: &[PodId], mode: Mode, scope: Scope) -> bool {
@@ -231,7 +232,7 @@ impl Session<'_> {
             scorers: &self.scorers,
             scope,
             spreading: spreading.as_ref(),
-            closed: Some(&self.closed),
+            rejected: Some(&self.rejected),
         };
         if !real && self.lost_kinds.iter().any(|(_, lost)| *lost == kind) {
             return Err(None);

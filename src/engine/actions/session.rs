@@ -18,8 +18,8 @@ use crate::engine::model::numa::{Ledger, ZoneShare};
 use crate::engine::model::pod::{Assumed, Place, State, Status};
 use crate::engine::model::resources::GPUS;
 use crate::engine::model::{Mark, Model};
-use crate::engine::placement::choose::Closed;
-use crate::engine::placement::domains::Surveys;
+use crate::engine::placement::choose::RejectedNodes;
+use crate::engine::placement::domains::DomainCapacityCache;
 use crate::engine::placement::score::Scorers;
 use crate::engine::policy::{ActionKind, Policy};
 use crate::engine::stage::Observer;
@@ -105,10 +105,10 @@ pub struct Session<'a> {
     pub findings: BTreeMap<PodGroupId, Findings>,
     /// Kinds of pods that fit nowhere at present.
     pub unschedulable: UnschedulableCache,
-    /// Nodes that do not suit pods like the last one.
-    pub closed: RefCell<Closed>,
+    /// Nodes that refused pods like the last one.
+    pub rejected: RefCell<RejectedNodes>,
     /// Capacity counted in the domains of topologies.
-    pub surveys: RefCell<Surveys>,
+    pub domain_capacity: RefCell<DomainCapacityCache>,
     /// Verdicts on evicted pods.
     pub verdicts: BTreeMap<PodId, Verdict>,
     /// What was taken in this cycle from pods that held a place.
@@ -183,8 +183,8 @@ impl<'a> Session<'a> {
             now,
             findings: BTreeMap::new(),
             unschedulable: UnschedulableCache::default(),
-            closed: RefCell::default(),
-            surveys: RefCell::default(),
+            rejected: RefCell::default(),
+            domain_capacity: RefCell::default(),
             verdicts: BTreeMap::new(),
             taken: BTreeMap::new(),
             gains: Vec::new(),

@@ -17,8 +17,8 @@ use crate::engine::model::ids::{NodeId, PodGroupId, PodId, QueueId};
 use crate::engine::model::pod::{Place, State, Status};
 use crate::engine::model::pod_group::Member;
 use crate::engine::model::resources::{GPUS, Resources};
-use crate::engine::placement::filter::ports_free;
 use crate::engine::placement::neighbours::{Spreading, clash};
+use crate::engine::placement::rules::host_ports;
 use crate::engine::placement::volumes;
 use crate::engine::policy::ActionKind;
 
@@ -478,7 +478,8 @@ impl Session<'_> {
         let pod = &model.pods[id];
         let ports = &model.classes[pod.class].constraints.ports;
         let related = !pod.counted.is_empty() || model.classes[pod.class].asked.is_some();
-        if (!ports.is_empty() && !ports_free(model, id, &model.nodes[node])) || (related && !self.stands_well(id, node))
+        if (!ports.is_empty() && !host_ports::free(model, id, &model.nodes[node]))
+            || (related && !self.stands_well(id, node))
         {
             return false;
         }

@@ -25,6 +25,7 @@ use crate::engine::model::Mark;
 use crate::engine::model::ids::{NodeId, PodGroupId, PodId, QueueId};
 use crate::engine::model::pod_group::PodIds;
 use crate::engine::placement::claims;
+use crate::engine::placement::rules::refresh_class;
 use crate::engine::policy::{ActionKind, DisruptionBudgets, VictimGenerator};
 use crate::engine::stage::{SearchEnd, Searcher, Stage};
 
@@ -224,7 +225,7 @@ impl Session<'_> {
                 return false;
             }
             seen.push(kind);
-            self.model.refresh_class(kind.0);
+            refresh_class(self.model, kind.0);
             claims::refused(self.model, id).is_some() || !claims::conceivable(self.model, id)
         })
     }

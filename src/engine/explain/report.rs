@@ -101,7 +101,7 @@ fn node_figures(model: &Model, pod: PodId, placed: usize, problem: &PodProblem) 
         placed,
         required: pod_group.pods(member)?.min,
         headline: problem.headline.clone(),
-        refusals: counts.map(|(refusal, nodes)| (refusal.text(), *nodes)).collect(),
+        refusals: counts.map(|(refusal, nodes)| (refusal.to_string(), *nodes)).collect(),
     })
 }
 

@@ -6,8 +6,7 @@ use crate::engine::input::{GPU, NumaPolicy};
 use crate::engine::policy::{NodePlacement, Policy};
 
 use super::Model;
-use super::class::NodeSet;
-use super::ids::{ClassId, PodGroupId, PodId, QueueId};
+use super::ids::{PodGroupId, PodId, QueueId};
 use super::node::Node;
 use super::numa::is_device;
 use super::resources::{CPU, GPUS, MEMORY, Resources, Shared, add, mig_slices};
@@ -188,26 +187,6 @@ impl Model {
             .collect();
         top.sort_by(|left, right| self.queues[*left].name.cmp(&self.queues[*right].name));
         top
-    }
-
-    /// Brings a class's bits up to date.
-    pub fn refresh_class(&mut self, id: ClassId) {
-        let class = &mut self.classes[id];
-        if class.as_of == self.generation {
-            return;
-        }
-        class.as_of = self.generation;
-        class.nodes = NodeSet::default();
-        for &node_id in &self.by_name {
-            let node = &self.nodes[node_id];
-            if node.ready()
-                && class.constraints.selects(node)
-                && class.constraints.tolerates(node)
-                && class.constraints.reaches(node)
-            {
-                class.nodes.add(node_id.at());
-            }
-        }
     }
 }
 

@@ -44,7 +44,8 @@ fn no_domain(model: &Model, gang: PodGroupId, tasks: &[PodId]) -> bool {
     })
 }
 
-/// Pods that must be apart from one another, and more of them than there are places apart.
+/// Pods that must be apart from one another, and more of them than there are places apart. It implies that the rule `pod_affinity` refuses one of them on
+/// every node once the others are placed.
 fn too_many_apart(model: &Model, tasks: &[PodId]) -> bool {
     let Some(first) = tasks.first().map(|task| &model.pods[*task]) else {
         return false;

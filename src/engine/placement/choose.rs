@@ -21,10 +21,10 @@ use crate::engine::model::shape::Shape;
 use crate::engine::policy::Policy;
 
 use super::claims;
-use super::filter::{allowed, fitting_groups, task_fits};
-use super::gpu;
 use super::neighbours::{self, Spreading};
 use super::preferred::Preferred;
+use super::resources::{fitting_groups, task_fits};
+use super::rules::{self, Fit, PodOnNode};
 use super::score::{Scorers, extras, most_extras};
 use super::volumes;
 
@@ -39,20 +39,33 @@ pub struct Context<'a> {
     pub scope: Scope<'a>,
     /// How the pods lie among which the pod must be spread.
     pub spreading: Option<&'a Spreading>,
-    /// Nodes that are known not to suit pods like the last one.
-    pub closed: Option<&'a RefCell<Closed>>,
+    /// Nodes that are known to refuse pods like the last one.
+    pub rejected: Option<&'a RefCell<RejectedNodes>>,
+}
+
+impl<'a> Context<'a> {
+    /// A pod and a node as the placement rules look at them.
+    #[must_use]
+    pub fn pair(self, model: &'a Model, task: PodId, id: NodeId) -> PodOnNode<'a> {
+        let settings = rules::Settings {
+            policy: self.policy,
+            spreading: self.spreading,
+            gpu_order: self.scorers.gpus,
+        };
+        PodOnNode::new(model, settings, task, id)
+    }
 }
 
 /// Nodes that refused a pod. As long as nothing is freed anywhere and only its like is placed, they refuse those too. (A node that lacks a pod to be near
 /// does not get it from them: a pod that could be that one itself is not refused for it.)
 #[derive(Debug, Default)]
-pub struct Closed {
+pub struct RejectedNodes {
     like: Option<(ClassId, ShapeId, Counters)>,
     freed: u64,
     nodes: NodeSet,
 }
 
-impl Closed {
+impl RejectedNodes {
     /// Makes it fit for a pod; false if nothing can be said of its like.
     fn ready(&mut self, model: &Model, task: PodId) -> bool {
         let pod = &model.pods[task];
@@ -109,26 +122,16 @@ impl Scope<'_> {
 
 /// Whether a pod can go to a node, now or later.
 fn suits(model: &Model, context: Context, task: PodId, id: NodeId, work: &mut Work) -> bool {
-    if context.closed.is_some_and(|closed| closed.borrow().nodes.has(id.at())) || !context.scope.has(id) {
+    let known = |rejected: &RefCell<RejectedNodes>| rejected.borrow().nodes.has(id.at());
+    if context.rejected.is_some_and(known) || !context.scope.has(id) {
         return false;
     }
     work.nodes_tested += 1;
-    let (node, shape) = (&model.nodes[id], &model.shapes[model.pods[task].shape]);
-    let spread = || {
-        context
-            .spreading
-            .is_none_or(|spreading| spreading.clash(model, id).is_none())
-    };
-    if task_fits(model, task, id, false)
-        && allowed(model, context.policy, task, id)
-        && claims::choose(model, task, id, false).is_ok()
-    {
-        return spread() && (!shape.shared || gpu::choose(model, task, node, context.scorers.gpus).is_some());
+    let fit = rules::fits(&context.pair(model, task, id));
+    if let (Fit::RefusedUntilFreed, Some(rejected)) = (fit, context.rejected) {
+        rejected.borrow_mut().nodes.add(id.at());
     }
-    if let Some(closed) = context.closed {
-        closed.borrow_mut().nodes.add(id.at());
-    }
-    false
+    fit == Fit::Fits
 }
 
 /// One in so many nodes in question: fewer are looked at one by one, more by the index.
@@ -151,14 +154,16 @@ pub fn best_node(model: &mut Model, context: Context, task: PodId, work: &mut Wo
         .as_ref()
         .filter(|_| scorers.nominated);
     // Also before a look at all nodes: who is placed by that may be the one that others had to be near.
-    let closed = context.closed.filter(|closed| closed.borrow_mut().ready(model, task));
+    let rejected = context
+        .rejected
+        .filter(|rejected| rejected.borrow_mut().ready(model, task));
     let graded = wishes || context.scope.preferred.is_some() || model.shapes[model.pods[task].shape].shared;
     let special = claims::need_less(model, task) || (wishes && nominated.is_some()) || (extras > 0.0 && graded);
     if !indexed || special || (wishes && context.scope.preferred.is_some()) {
         return scan(
             model,
             Context {
-                closed: None,
+                rejected: None,
                 ..context
             },
             task,
@@ -166,8 +171,8 @@ pub fn best_node(model: &mut Model, context: Context, task: PodId, work: &mut Wo
         );
     }
     // Pods that are alike otherwise may differ in what they ask of zones.
-    let closed = closed.filter(|_| extras == 0.0);
-    let context = Context { closed, ..context };
+    let rejected = rejected.filter(|_| extras == 0.0);
+    let context = Context { rejected, ..context };
     let nominated = nominated.and_then(|name| model.node_named(name));
     let ranked = |id: &NodeId| {
         context
@@ -316,12 +321,15 @@ pub fn walk(model: &Model, context: Context, task: PodId, work: &mut Work) -> Op
             return Some(id);
         }
     }
-    let closed = |id: NodeId| context.closed.is_some_and(|closed| closed.borrow().nodes.has(id.at()));
+    let rejected = |id: NodeId| {
+        let known = |rejected: &RefCell<RejectedNodes>| rejected.borrow().nodes.has(id.at());
+        context.rejected.is_some_and(known)
+    };
     let mut later = None;
     for (order, least) in lists(shape, context.scorers) {
         let mut first_later = None;
         for id in model.index.walk(order, least) {
-            if !context.scope.has(id) || closed(id) {
+            if !context.scope.has(id) || rejected(id) {
                 continue;
             }
             let now = task_fits(model, task, id, true);
@@ -395,4 +403,4 @@ fn sharing_nodes(model: &Model, context: Context, task: PodId) -> Vec<NodeId> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -12,7 +12,6 @@ use crate::engine::model::class::meets_any;
 use crate::engine::model::devices::{Allocation, LATER, NOW};
 use crate::engine::model::ids::{NodeId, PodId, PoolId};
 use crate::engine::model::node::Node;
-use crate::engine::model::resources::GPUS;
 
 use super::devices::{Ask, NoDevices, When, find};
 
@@ -353,25 +352,6 @@ pub fn stood_for(model: &Model, task: PodId, id: NodeId) -> SmallVec<[usize; 2]>
     positions
         .filter(|at| model.nodes[id].allocatable.get(*at) == 0)
         .collect()
-}
-
-/// Whole GPUs asked for by number can be had on a node: it offers them itself, or a claim stands for them.
-#[must_use]
-pub fn gpus_served(model: &Model, task: PodId, id: NodeId) -> bool {
-    let pod = &model.pods[task];
-    let shape = &model.shapes[pod.shape];
-    let input = model.nodes[id].input.as_ref();
-    if input.is_none_or(|input| !input.dra_gpus || input.plugin_gpus) {
-        return true;
-    }
-    shape.shared
-        || shape.vector.get(GPUS) == shape.gpu.dra * GPU
-        || pod
-            .input
-            .claims
-            .iter()
-            .flat_map(|claims| &claims.extended)
-            .any(|extended| extended.wanted.iter().any(|(_, gpu, _)| *gpu))
 }
 
 /// Some node in question could give the pod what it claims if nobody had any devices. Costs a look at each node.

@@ -275,7 +275,11 @@ impl PartialOrd for Share {
 ///
 /// # Errors
 /// If no domain can take the pods.
-pub fn domains(model: &Model, question: &Question, surveys: &mut Surveys) -> Result<Option<(Name, Domains)>, Refused> {
+pub fn domains(
+    model: &Model,
+    question: &Question,
+    capacity: &mut DomainCapacityCache,
+) -> Result<Option<(Name, Domains)>, Refused> {
     let constraint = question.constraint;
     if constraint.required.is_none() && constraint.preferred.is_none() {
         return Ok(None);
@@ -291,7 +295,7 @@ pub fn domains(model: &Model, question: &Question, surveys: &mut Surveys) -> Res
         top,
         finest,
     };
-    let survey = surveys.of(model, area, &need);
+    let survey = capacity.of(model, area, &need);
     if !need.fits(survey.room(top)) {
         return Err(Refused::Everything(
             (top != 0).then(|| topology.domains[top].name.clone()),
@@ -395,12 +399,12 @@ struct Area<'a> {
     finest: usize,
 }
 
-/// Surveys kept in a cycle.
+/// Entries of the cache.
 const KEPT: usize = 4;
 
-/// What was counted in a cycle, the latest first. Domains whose nodes changed since are counted anew when somebody asks.
+/// The capacity of domains as counted in this cycle, the latest first. Domains whose nodes changed since are counted anew when somebody asks.
 #[derive(Debug, Default)]
-pub struct Surveys(Vec<Kept>);
+pub struct DomainCapacityCache(Vec<Kept>);
 
 #[derive(Debug)]
 struct Kept {
@@ -414,7 +418,7 @@ struct Kept {
     as_of: u64,
 }
 
-impl Surveys {
+impl DomainCapacityCache {
     fn of<'a>(&'a mut self, model: &Model, area: Area<'a>, need: &'a Need) -> Survey<'a> {
         let fits = |kept: &Kept| {
             (&kept.topology, kept.top, kept.finest) == (area.name, area.top, area.finest) && kept.need.counts_like(need)

@@ -8,7 +8,7 @@ use crate::engine::model::ids::{NodeId, PodId};
 use crate::engine::model::node::Node;
 use crate::engine::model::pod::GroupList;
 use crate::engine::model::resources::GPUS;
-use crate::engine::placement::filter::{fits_now, fitting_groups};
+use crate::engine::placement::resources::{fits_now, fitting_groups};
 
 use super::score::GpuOrder;
 

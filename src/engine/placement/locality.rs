@@ -17,7 +17,7 @@ use crate::engine::policy::DEVICE_LOCALITY_MOST as MOST;
 
 use super::claims;
 use super::devices::{Ask, When};
-use super::filter::task_fits;
+use super::resources::task_fits;
 
 /// A device's values.
 type Seat<'a> = SmallVec<[Option<&'a Attribute>; MOST]>;

@@ -9,19 +9,24 @@ use crate::engine::model::Model;
 use crate::engine::model::ids::{CounterId, NodeId, PodId};
 use crate::engine::model::relations::Asked;
 
-/// Which relation does not hold.
+/// Which term of required pod affinity or anti-affinity does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Clash {
-    /// No pod is near that must be.
-    Near,
-    /// A pod is near that must not be.
-    Apart,
-    /// A pod is near that must not have this one near.
-    Shunned,
-    /// The node lacks a label by which to spread.
-    SpreadLabel,
-    /// Too many pods are at this value already.
-    Spread,
+pub enum AffinityConflict {
+    /// The pod's affinity: a pod that must be near is not.
+    Affinity,
+    /// The pod's anti-affinity: a pod is near that must not be.
+    AntiAffinity,
+    /// The anti-affinity of a pod that is near.
+    ExistingAntiAffinity,
+}
+
+/// Why a topology spread constraint does not hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SpreadConflict {
+    /// The node lacks the topology label.
+    MissingLabel,
+    /// Too many pods are at this value of the label already.
+    Skew,
 }
 
 /// Relations to other pods, NUMA zones or volumes make a difference for this pod, so what was found out about it holds neither for others of its class nor for long.
@@ -56,17 +61,17 @@ fn others(model: &Model, task: PodId, counter: CounterId, value: u32) -> i64 {
 
 /// Affinity and anti-affinity, of the pod and of those that are there. `None`: nothing is against it.
 #[must_use]
-pub fn clash(model: &Model, task: PodId, node: NodeId) -> Option<Clash> {
+pub fn clash(model: &Model, task: PodId, node: NodeId) -> Option<AffinityConflict> {
     let pod = &model.pods[task];
     let asked = model.classes[pod.class].asked.as_ref();
     let value = |counter: CounterId| model.neighbours.value(counter, node);
     if let Some(asked) = asked {
         if !asked.near.is_empty() && !near(model, task, node, asked) {
-            return Some(Clash::Near);
+            return Some(AffinityConflict::Affinity);
         }
         let hit = |counter: &&CounterId| value(**counter).is_some_and(|at| others(model, task, **counter, at) > 0);
         if asked.apart.iter().any(|counter| hit(&counter)) {
-            return Some(Clash::Apart);
+            return Some(AffinityConflict::AntiAffinity);
         }
     }
     let shunned = pod.counted.iter().filter(|counter| model.neighbours.shunned(**counter));
@@ -77,7 +82,7 @@ pub fn clash(model: &Model, task: PodId, node: NodeId) -> Option<Clash> {
             all > 0 && all > if mine { own(model, task, counter, at) } else { 0 }
         })
     });
-    shunned.then_some(Clash::Shunned)
+    shunned.then_some(AffinityConflict::ExistingAntiAffinity)
 }
 
 /// A pod that must be near its like may be the first of them.
@@ -240,13 +245,13 @@ impl Spreading {
 
     /// Whether a node may take one more pod.
     #[must_use]
-    pub fn clash(&self, model: &Model, node: NodeId) -> Option<Clash> {
+    pub fn clash(&self, model: &Model, node: NodeId) -> Option<SpreadConflict> {
         self.limits.iter().find_map(|limit| {
             let Some(value) = model.neighbours.label_value(limit.counter, node) else {
-                return Some(Clash::SpreadLabel);
+                return Some(SpreadConflict::MissingLabel);
             };
             let pods = model.neighbours.staying(limit.counter, value) - i64::from(limit.mine == Some(value));
-            (pods > limit.most).then_some(Clash::Spread)
+            (pods > limit.most).then_some(SpreadConflict::Skew)
         })
     }
 }

@@ -12,8 +12,8 @@ use crate::engine::model::resources::{CPU, GPUS};
 use crate::engine::model::shape::Shape;
 use crate::engine::policy::{NodePlacement, Policy, Strategy};
 
-use super::filter::{fitting_groups, task_fits};
 use super::preferred::Preferred;
+use super::resources::{fitting_groups, task_fits};
 use super::{locality, neighbours, numa};
 
 /// Order of GPUs on a node for sharing.

@@ -2,6 +2,8 @@
 //!
 //! Beyond kube-scheduler: what one pod is promised is not there for the next, and what leaves is counted on for later.
 
+use std::fmt;
+
 use crate::engine::input::{Claim, ClaimState, Making, PodVolumes, Waiting};
 use crate::engine::model::Model;
 use crate::engine::model::class::meets_any;
@@ -10,7 +12,7 @@ use crate::engine::model::volumes::{Promise, Promises, Unreachable, unreachable}
 
 /// What is against a node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum VolumeClash {
+pub enum VolumeConflict {
     /// A volume that the pod has already.
     Unreachable(Unreachable),
     /// No volume is there, and none can be made there.
@@ -29,11 +31,10 @@ pub enum VolumeClash {
     DiskInUse,
 }
 
-impl VolumeClash {
-    /// The words of kube-scheduler, or KAI.
-    #[must_use]
-    pub fn text(&self) -> String {
-        match self {
+/// The words of kube-scheduler, or KAI.
+impl fmt::Display for VolumeConflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
             Self::Unreachable(Unreachable::Affinity) => "node(s) didn't match PersistentVolume's node affinity",
             Self::Unreachable(Unreachable::Zone) => "node(s) had no available volume zone",
             Self::Unreachable(Unreachable::Lost) => {
@@ -44,16 +45,15 @@ impl VolumeClash {
             }
             Self::NoRoom => "node(s) did not have enough free storage",
             Self::NoRoomOf(class) => {
-                return format!("node(s) did not have enough free storage for storageclass {class}");
+                return write!(f, "node(s) did not have enough free storage for storageclass {class}");
             }
-            Self::NoSourceOf(class) => return format!("no allocatable storage from storageclass {class} found"),
+            Self::NoSourceOf(class) => return write!(f, "no allocatable storage from storageclass {class} found"),
             Self::TooMany => "node(s) exceed max volume count",
             Self::DiskInUse => "node(s) had no available disk",
             Self::InUse => {
                 "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
             }
-        }
-        .to_owned()
+        })
     }
 }
 
@@ -77,28 +77,28 @@ pub fn concerned(model: &Model, task: PodId) -> bool {
 ///
 /// # Errors
 /// What is against it.
-pub fn fit(model: &Model, task: PodId, id: NodeId, now: bool, booked: bool) -> Result<Promises, VolumeClash> {
+pub fn fit(model: &Model, task: PodId, id: NodeId, now: bool, booked: bool) -> Result<Promises, VolumeConflict> {
     let Some(volumes) = &model.pods[task].input.volumes else {
         return Ok(None);
     };
     for claim in &volumes.claims {
         if let Some(why) = unreachable(&claim.state, &model.nodes[id]) {
-            return Err(VolumeClash::Unreachable(why));
+            return Err(VolumeConflict::Unreachable(why));
         }
     }
     let in_use = |claim: &Claim| model.storage.claim(&claim.key).is_some_and(|used| used.pods.any(now));
     if volumes.claims.iter().any(|claim| claim.exclusive && in_use(claim)) {
-        return Err(VolumeClash::InUse);
+        return Err(VolumeConflict::InUse);
     }
     if volumes.disks.iter().any(|disk| model.storage.disk_taken(id, disk, now)) {
-        return Err(VolumeClash::DiskInUse);
+        return Err(VolumeConflict::DiskInUse);
     }
     if too_many(model, volumes, id, now) {
-        return Err(VolumeClash::TooMany);
+        return Err(VolumeConflict::TooMany);
     }
     let evicted = model.pods[task].state.evicted_from.is_some();
     if booked && evicted && !made_again(model, volumes, id) {
-        return Err(VolumeClash::NoRoom);
+        return Err(VolumeConflict::NoRoom);
     }
     promises(model, volumes, id, !now && booked, booked)
 }
@@ -151,7 +151,7 @@ fn promises(
     id: NodeId,
     with_freed: bool,
     booked: bool,
-) -> Result<Promises, VolumeClash> {
+) -> Result<Promises, VolumeConflict> {
     let mut waiting: Vec<(&Claim, &Waiting)> = volumes
         .claims
         .iter()
@@ -176,7 +176,7 @@ fn promises(
                     None => promised.node == id,
                 };
                 if !reached {
-                    return Err(VolumeClash::NoVolume);
+                    return Err(VolumeConflict::NoVolume);
                 }
                 promised.volume.clone()
             }
@@ -186,7 +186,7 @@ fn promises(
                     None => model.storage.find(&claim.key, asked, id, &found),
                 };
                 if existing.is_none() {
-                    let making = asked.making.as_ref().ok_or(VolumeClash::NoVolume)?;
+                    let making = asked.making.as_ref().ok_or(VolumeConflict::NoVolume)?;
                     let others = drawn.iter().filter(|(other, _)| other.class == asked.class);
                     let beside = others.map(|(_, size)| i128::from(*size)).sum();
                     make(model, asked, making, id, beside, with_freed, booked)?;
@@ -212,20 +212,20 @@ fn make(
     beside: i128,
     with_freed: bool,
     booked: bool,
-) -> Result<(), VolumeClash> {
+) -> Result<(), VolumeConflict> {
     if !making.nodes.is_empty() && !meets_any(&making.nodes, &model.nodes[id]) {
-        return Err(VolumeClash::NoVolume);
+        return Err(VolumeConflict::NoVolume);
     }
     if !making.tracked {
         return Ok(());
     }
     match model.storage.room(&asked.class, id, asked.size, beside, with_freed) {
         Some(true) => Ok(()),
-        Some(false) if booked => Err(VolumeClash::NoRoomOf(asked.class.to_string())),
-        None if booked => Err(VolumeClash::NoSourceOf(asked.class.to_string())),
-        Some(false) | None => Err(VolumeClash::NoRoom),
+        Some(false) if booked => Err(VolumeConflict::NoRoomOf(asked.class.to_string())),
+        None if booked => Err(VolumeConflict::NoSourceOf(asked.class.to_string())),
+        Some(false) | None => Err(VolumeConflict::NoRoom),
     }
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

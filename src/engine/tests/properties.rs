@@ -10,6 +10,7 @@ use crate::engine::input::{Event, GPU, GroupInput, PodInput, PodStatus, QueueInp
 use crate::engine::model::ids::PodId;
 use crate::engine::model::pod::{Extras, Place, Status};
 use crate::engine::placement::choose::{Context, Scope, scan, walk};
+use crate::engine::placement::rules::refresh_class;
 use crate::engine::placement::score::Scorers;
 use crate::engine::policy::{ActionKind, DisruptionBudgets};
 
@@ -349,9 +350,9 @@ proptest! {
         let (policy, model) = (&engine.policy, &mut engine.model);
         let pod = model.pods.iter().find(|(_, pod)| pod.input.pod.uid == asking.pod.uid).map(|(id, _)| id).expect("it was added");
         let class = model.pods[pod].class;
-        model.refresh_class(class);
+        refresh_class(model, class);
         let scorers = Scorers::of(policy);
-        let context = Context { policy, scorers: &scorers, scope: Scope::default(), spreading: None, closed: None };
+        let context = Context { policy, scorers: &scorers, scope: Scope::default(), spreading: None, rejected: None };
         let mut work = Work::default();
         let name = |id: Option<_>| id.map(|id| model.nodes[id].name.clone());
         prop_assert_eq!(name(scan(model, context, pod, &mut work)), name(walk(model, context, pod, &mut work)));

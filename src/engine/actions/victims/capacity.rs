@@ -7,7 +7,7 @@ use crate::engine::model::class::NodeSet;
 use crate::engine::model::ids::{ClassId, NodeId, PodId, ShapeId};
 use crate::engine::model::node::{Node, SharedGpu};
 use crate::engine::model::resources::{CPU, GPUS, MEMORY, PODS, mig_slices};
-use crate::engine::placement::filter::node_kind_allows;
+use crate::engine::placement::rules::gpu_kind;
 
 use super::bounds::needed_gpus;
 
@@ -84,12 +84,13 @@ impl Kind {
         }
     }
 
-    /// Pods may be on the node at all. The class must be up to date.
+    /// Pods may be on the node at all: the rules of the class and the one on kinds of GPU hold. The class must be up to date.
     fn allowed(self, model: &Model, node: NodeId) -> bool {
         match self {
             Self::Gpus(_) => true,
             Self::Pods(class, shape) => {
-                model.classes[class].nodes.has(node.at()) && node_kind_allows(&model.nodes[node], &model.shapes[shape])
+                model.classes[class].nodes.has(node.at())
+                    && gpu_kind::judge::<bool>(&model.shapes[shape], &model.nodes[node])
             }
         }
     }

@@ -17,6 +17,7 @@ use crate::engine::model::pod::Status;
 use crate::engine::model::pod_group::{Member, PodIds};
 use crate::engine::model::resources::{Shared, add};
 use crate::engine::placement::bounds::never_fits;
+use crate::engine::placement::rules::refresh_class;
 use crate::engine::policy::{ActionKind, DisruptionBudgets};
 
 use super::bounds::asked_gpus;
@@ -68,7 +69,7 @@ impl Session<'_> {
     /// Cheap tests before a search.
     pub fn promising(&mut self, action: ActionKind, queue: QueueId, pods: &[PodId], preemptible: bool) -> bool {
         for pod in pods {
-            self.model.refresh_class(self.model.pods[*pod].class);
+            refresh_class(self.model, self.model.pods[*pod].class);
         }
         let pod_group = pods.first().and_then(|pod| self.model.pods[*pod].pod_group);
         if pod_group.is_some_and(|pod_group| never_fits(self.model, self.policy, pod_group, pods)) {

@@ -13,6 +13,7 @@ use crate::engine::model::Model;
 use crate::engine::model::ids::{PodGroupId, QueueId};
 use crate::engine::model::pod_group::PodIds;
 use crate::engine::model::resources::{GPUS, Shared};
+use crate::engine::placement::rules::refresh_class;
 use crate::engine::policy::ActionKind;
 
 use super::capacity::Kind;
@@ -72,7 +73,7 @@ impl Session<'_> {
         for &pod in chunk {
             let pod = &self.model.pods[pod];
             let (class, shape) = (pod.class, pod.shape);
-            self.model.refresh_class(class);
+            refresh_class(self.model, class);
             let table = self.capacity.table(self.model, Kind::Pods(class, shape));
             if !kinds.contains(&table) {
                 kinds.push(table);

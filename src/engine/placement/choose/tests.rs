@@ -30,7 +30,7 @@ proptest! {
     /// Pods that are or want to be near others, or apart, or spread: whatever was learnt from those placed before, the node is the one that the
     /// scores name.
     #[test]
-    fn what_is_known_of_closed_nodes_and_wishes_changes_no_choice(
+    fn what_is_known_of_rejected_nodes_and_wishes_changes_no_choice(
         running in prop::collection::vec(random_pod(), 0..6),
         waiting in prop::collection::vec(random_pod(), 1..4),
         nominated in prop::sample::select(vec![None, None, Some("n2"), Some("n9")]),
@@ -53,25 +53,25 @@ proptest! {
         let mut model = model_of(&NODES, &running, pods.collect());
         let policy = Policy::default();
         let scorers = Scorers::of(&policy);
-        let closed = RefCell::default();
+        let rejected = RefCell::default();
         let pending = model.pods.iter().filter(|(_, task)| task.state.status == Status::Pending);
         let mut pending: Vec<PodId> = pending.map(|(id, _)| id).collect();
         pending.sort_by_key(|task| order[task.at() % order.len()]);
         let start = model.mark();
         for (task, take_back) in pending.into_iter().zip(taken_back) {
             let class = model.pods[task].class;
-            model.refresh_class(class);
+            rules::refresh_class(&mut model, class);
             let spreading = Spreading::of(&model, task);
             let context = Context {
                 policy: &policy,
                 scorers: &scorers,
                 scope: Scope::default(),
                 spreading: spreading.as_ref(),
-                closed: Some(&closed),
+                rejected: Some(&rejected),
             };
             let mut work = Work::default();
             let found = best_node(&mut model, context, task, &mut work);
-            let wanted = scan(&model, Context { closed: None, ..context }, task, &mut work);
+            let wanted = scan(&model, Context { rejected: None, ..context }, task, &mut work);
             prop_assert_eq!(found, wanted);
             if let Some(node) = found {
                 model.allocate(task, Place::new(node, Extras::default()));
@@ -101,7 +101,7 @@ fn random_node() -> impl Strategy<Value = RandomNode> {
     )
 }
 
-fn graded(nodes: &[RandomNode]) -> Vec<Event> {
+pub fn graded(nodes: &[RandomNode]) -> Vec<Event> {
     let mut events = vec![open_queue("q")];
     for (at, (gpus, policy, zones, devices)) in nodes.iter().enumerate() {
         let name: Name = format!("n{at}").into();
@@ -135,7 +135,7 @@ fn graded(nodes: &[RandomNode]) -> Vec<Event> {
 }
 
 /// A pod that asks for GPUs and cores of zones, and for devices.
-fn asking(number: usize, (gpus, cores, devices): (u8, i64, usize)) -> Vec<Event> {
+pub fn asking(number: usize, (gpus, cores, devices): (u8, i64, usize)) -> Vec<Event> {
     let group = group(&format!("g{number}"), "q", number);
     let mut pod = pod(&group, number, &gpus.to_string());
     let asked = vec![
@@ -212,8 +212,8 @@ proptest! {
         let tasks: Vec<PodId> = model.pods.ids().collect();
         for task in tasks {
             let class = model.pods[task].class;
-            model.refresh_class(class);
-            let context = Context { policy: &policy, scorers: &scorers, scope: Scope::default(), spreading: None, closed: None };
+            rules::refresh_class(model, class);
+            let context = Context { policy: &policy, scorers: &scorers, scope: Scope::default(), spreading: None, rejected: None };
             let mut work = Work::default();
             let found = best_node(model, context, task, &mut work);
             prop_assert_eq!(found, scan(model, context, task, &mut work));

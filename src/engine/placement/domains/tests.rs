@@ -135,7 +135,7 @@ fn order(racks: &[&[&str]], asked: &[&str], required: Option<&str>, preferred: O
         with: &[],
         among: None,
     };
-    let (_, found) = domains(&model, &question, &mut Surveys::default())
+    let (_, found) = domains(&model, &question, &mut DomainCapacityCache::default())
         .expect("room")
         .expect("a constraint");
     let name = |domain: &usize| model.topologies["net"].domains[*domain].name.to_string();

@@ -140,16 +140,15 @@ const NODES: [(&str, &str); 4] = [
 fn verdicts(nodes: &[(&str, &str)], running: &[(&str, &str, &str)], labels: &str, text: &str) -> String {
     let (model, task) = cluster(nodes, running, made(99, labels, text));
     let spreading = Spreading::of(&model, task);
-    let letter = |id: NodeId| {
-        let clash = clash(&model, task, id).or_else(|| spreading.as_ref()?.clash(&model, id));
-        match clash {
+    let letter = |id: NodeId| match clash(&model, task, id) {
+        Some(AffinityConflict::Affinity) => 'N',
+        Some(AffinityConflict::AntiAffinity) => 'A',
+        Some(AffinityConflict::ExistingAntiAffinity) => 'S',
+        None => match spreading.as_ref().and_then(|spreading| spreading.clash(&model, id)) {
+            Some(SpreadConflict::MissingLabel) => 'L',
+            Some(SpreadConflict::Skew) => 'x',
             None => '.',
-            Some(Clash::Near) => 'N',
-            Some(Clash::Apart) => 'A',
-            Some(Clash::Shunned) => 'S',
-            Some(Clash::SpreadLabel) => 'L',
-            Some(Clash::Spread) => 'x',
-        }
+        },
     };
     model.by_name.iter().map(|id| letter(*id)).collect()
 }
@@ -572,7 +571,7 @@ fn selects(selector: &PodSelector, pod: &PodInput) -> bool {
 }
 
 /// What kube-scheduler's rules say, looking at every pod.
-fn reference(model: &Model, task: PodId, node: NodeId) -> Option<Clash> {
+fn reference(model: &Model, task: PodId, node: NodeId) -> Option<AffinityConflict> {
     let label = |id: NodeId, key: &Name| model.nodes[id].label(key);
     let together = |other: NodeId, key: &Name| label(node, key).is_some() && label(node, key) == label(other, key);
     let placed: Vec<(NodeId, &PodInput)> = model
@@ -599,7 +598,7 @@ fn reference(model: &Model, task: PodId, node: NodeId) -> Option<Clash> {
         .all(|term| !matching.iter().any(|(at, _)| label(*at, &term.key).is_some()));
     let first = nobody && own.near.iter().all(|term| selects(&term.pods, pod));
     if !(own.near.is_empty() || labelled && (found || first)) {
-        return Some(Clash::Near);
+        return Some(AffinityConflict::Affinity);
     }
     let hit = |term: &PodTerm| {
         placed
@@ -607,18 +606,21 @@ fn reference(model: &Model, task: PodId, node: NodeId) -> Option<Clash> {
             .any(|(at, other)| selects(&term.pods, other) && together(*at, &term.key))
     };
     if own.apart.iter().any(hit) {
-        return Some(Clash::Apart);
+        return Some(AffinityConflict::AntiAffinity);
     }
     let shuns = |(at, other): &(NodeId, &PodInput)| {
         let apart = other.relations.as_ref().map(|all| &all.apart);
         let mut apart = apart.into_iter().flatten();
         apart.any(|term| selects(&term.pods, pod) && together(*at, &term.key))
     };
-    placed.iter().any(shuns).then_some(Clash::Shunned)
+    placed
+        .iter()
+        .any(shuns)
+        .then_some(AffinityConflict::ExistingAntiAffinity)
 }
 
 /// What its rules say of spreading, looking at every node and every pod.
-fn reference_spread(model: &Model, task: PodId, node: NodeId) -> Option<Clash> {
+fn reference_spread(model: &Model, task: PodId, node: NodeId) -> Option<SpreadConflict> {
     let waiting = &model.pods[task];
     let constraints = &model.classes[waiting.class].constraints;
     let own = waiting.input.relations.as_deref()?;
@@ -643,11 +645,11 @@ fn reference_spread(model: &Model, task: PodId, node: NodeId) -> Option<Clash> {
             at_value.values().copied().min().unwrap_or(0)
         };
         let Some(value) = label(node, &one.key) else {
-            return Some(Clash::SpreadLabel);
+            return Some(SpreadConflict::MissingLabel);
         };
         let there = at_value.get(&Some(value)).copied().unwrap_or(0);
         if there + i64::from(selects(&one.pods, &waiting.input)) - fewest > one.max_skew {
-            return Some(Clash::Spread);
+            return Some(SpreadConflict::Skew);
         }
     }
     None

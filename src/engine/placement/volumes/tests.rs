@@ -125,7 +125,7 @@ fn capacity(text: &str) -> Event {
 }
 
 /// A pod of a group of its own with these claims and disks; `;` between them.
-fn claiming(number: usize, claims: &str) -> PodInput {
+pub fn claiming(number: usize, claims: &str) -> PodInput {
     let mut made = pod(&group(&format!("g{number}"), "q", number), number, "0");
     let words = claims.split(';').map(str::trim).filter(|text| !text.is_empty());
     let (disks, claims): (Vec<&str>, Vec<&str>) = words.partition(|text| text.starts_with("disk "));
@@ -198,17 +198,17 @@ fn verdicts(case: &Case, booked: bool) -> String {
     let letter = |id: NodeId| match fit(model, task, id, false, booked) {
         Ok(_) if fit(model, task, id, true, booked).is_ok() => '.',
         Ok(_) => ',',
-        Err(VolumeClash::Unreachable(Unreachable::Affinity)) => 'A',
-        Err(VolumeClash::Unreachable(Unreachable::Zone)) => 'Z',
-        Err(VolumeClash::Unreachable(Unreachable::Lost)) => 'L',
-        Err(VolumeClash::Unreachable(Unreachable::Elsewhere)) => 'E',
-        Err(VolumeClash::NoVolume) => 'V',
-        Err(VolumeClash::NoRoom) => 'R',
-        Err(VolumeClash::NoRoomOf(_)) => 'r',
-        Err(VolumeClash::NoSourceOf(_)) => 's',
-        Err(VolumeClash::TooMany) => 'M',
-        Err(VolumeClash::InUse) => 'U',
-        Err(VolumeClash::DiskInUse) => 'D',
+        Err(VolumeConflict::Unreachable(Unreachable::Affinity)) => 'A',
+        Err(VolumeConflict::Unreachable(Unreachable::Zone)) => 'Z',
+        Err(VolumeConflict::Unreachable(Unreachable::Lost)) => 'L',
+        Err(VolumeConflict::Unreachable(Unreachable::Elsewhere)) => 'E',
+        Err(VolumeConflict::NoVolume) => 'V',
+        Err(VolumeConflict::NoRoom) => 'R',
+        Err(VolumeConflict::NoRoomOf(_)) => 'r',
+        Err(VolumeConflict::NoSourceOf(_)) => 's',
+        Err(VolumeConflict::TooMany) => 'M',
+        Err(VolumeConflict::InUse) => 'U',
+        Err(VolumeConflict::DiskInUse) => 'D',
     };
     model.by_name.iter().map(|id| letter(*id)).collect()
 }

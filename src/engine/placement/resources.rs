@@ -1,0 +1,60 @@
+//! Whether a node has the resources that a pod requests.
+
+use crate::engine::input::{GPU, WHOLE};
+use crate::engine::model::Model;
+use crate::engine::model::ids::{NodeId, PodId};
+use crate::engine::model::node::{Node, SharedGpu};
+use crate::engine::model::resources::{GPUS, Resources};
+use crate::engine::model::shape::Shape;
+
+use super::claims;
+
+/// Whether a shared GPU has room for `memory` more MiB once who leaves has left. A GPU that everybody leaves counts as a whole one instead.
+fn group_fits(gpu: &SharedGpu, of: i64, memory: i64) -> bool {
+    gpu.used() && !gpu.all_leaving() && gpu.free_later(of) >= memory
+}
+
+/// Shared GPUs of a node that have room for a request.
+pub fn fitting_groups<'a>(node: &'a Node, shape: &Shape) -> impl Iterator<Item = (u32, &'a SharedGpu)> + use<'a> {
+    let of = node.gpu_memory();
+    let memory = shape.device_memory(of);
+    let numbered = node.groups.iter().enumerate().map(|(at, gpu)| (at as u32, gpu));
+    numbered.filter(move |(_, gpu)| group_fits(gpu, of, memory))
+}
+
+/// Whether `available` (idle or future of the node) has what the request asks for.
+fn resources_fit(node: &Node, shape: &Shape, available: &Resources) -> bool {
+    if shape.invalid {
+        return false;
+    }
+    if !shape.shared {
+        return shape.vector.fits(available, false);
+    }
+    let whole = available.get(GPUS).div_euclid(GPU).max(0);
+    shape.vector.fits(available, true)
+        && shape.device_portion(node.gpu_memory()) <= WHOLE
+        && whole + fitting_groups(node, shape).count() as i64 >= shape.gpu.count
+}
+
+/// Whether a node has the resources that a pod asks for, now or later. What a claim brings along need not be free there.
+#[must_use]
+pub fn task_fits(model: &Model, task: PodId, id: NodeId, now: bool) -> bool {
+    let pod = &model.pods[task];
+    let (node, shape) = (&model.nodes[id], &model.shapes[pod.shape]);
+    let available = if now { &node.idle } else { &node.future };
+    if pod.input.claims.is_none() || shape.shared {
+        return resources_fit(node, shape, available);
+    }
+    let mut vector = shape.vector.clone();
+    vector.bump(GPUS, -claims::spared(model, task, id, claims::figures(now)));
+    for position in claims::stood_for(model, task, id) {
+        vector.set(position, 0);
+    }
+    vector.fits(available, false)
+}
+
+/// Fits without waiting for anybody to leave.
+#[must_use]
+pub fn fits_now(node: &Node, shape: &Shape) -> bool {
+    resources_fit(node, shape, &node.idle)
+}

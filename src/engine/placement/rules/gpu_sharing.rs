@@ -1,0 +1,34 @@
+//! A node where a GPU could not be reserved for sharing opens none for a while; pods may join those in shared use.
+
+use std::fmt;
+
+use crate::engine::model::node::Node;
+use crate::engine::model::shape::Shape;
+use crate::engine::placement::resources::fitting_groups;
+
+use super::{PodOnNode, Verdict};
+
+/// The reservation failed not long ago.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Refusal;
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("node(s) failed to reserve a GPU for sharing and will be tried again")
+    }
+}
+
+/// The rule.
+pub fn check<V: Verdict<Refusal>>(pair: &PodOnNode) -> V {
+    let (node, shape) = (pair.node, pair.shape);
+    V::fits_if(
+        node.sharing_from.is_none() || !shape.shared || joins(node, shape),
+        || Refusal,
+    )
+}
+
+/// All GPUs that the request shares may be ones in shared use.
+#[must_use]
+pub fn joins(node: &Node, shape: &Shape) -> bool {
+    fitting_groups(node, shape).count() as i64 >= shape.gpu.count
+}

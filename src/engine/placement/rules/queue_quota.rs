@@ -1,0 +1,48 @@
+//! The queue's limit and quota. What a request by GPU memory counts depends on the node's GPUs, so it is checked per node.
+
+use std::fmt;
+
+use crate::engine::fairshare::gates::{self, Closed};
+use crate::engine::model::resources::Shared;
+
+use super::{PodOnNode, Verdict};
+
+/// Which gate is closed, and its figures.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Refusal {
+    /// The reason's code.
+    pub code: &'static str,
+    /// The gate's figures in KAI's words.
+    pub details: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { code, details } = self;
+        write!(
+            f,
+            "node does not have enough capacity. Reason: {code}, Details: {details}"
+        )
+    }
+}
+
+/// The rule.
+pub fn check<V: Verdict<Refusal>>(pair: &PodOnNode) -> V {
+    if pair.shape.gpu.memory == 0 {
+        return V::FITS;
+    }
+    match closed(pair) {
+        None => V::FITS,
+        Some((gate, amount)) => V::refused(|| Refusal {
+            code: gate.code.as_str(),
+            details: gates::message(pair.model, gate, &amount),
+        }),
+    }
+}
+
+fn closed(pair: &PodOnNode) -> Option<(Closed, Shared)> {
+    let pod_group = &pair.model.pod_groups[pair.pod.pod_group?];
+    let amount = pair.shape.accepted(pair.node.gpu_memory());
+    let preemptible = pod_group.input.as_ref()?.preemptible;
+    gates::check(pair.model, pod_group.queue?, preemptible, &amount).map(|gate| (gate, amount))
+}
