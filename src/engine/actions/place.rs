@@ -22,7 +22,7 @@ use crate::engine::placement::gpu;
 use crate::engine::placement::neighbours::{Spreading, concerned};
 use crate::engine::placement::numa::{self, Fit};
 use crate::engine::placement::preferred::Preferred;
-use crate::engine::placement::resources::task_fits;
+use crate::engine::placement::resources::pod_fits;
 use crate::engine::placement::rules::refresh_class;
 use crate::engine::placement::volumes;
 
@@ -144,7 +144,7 @@ impl Session<'_> {
         let with: Vec<NodeId> = placed.filter_map(|pod| self.model.node_of(*pod)).collect();
         let question = Question {
             constraint,
-            tasks: pods,
+            pods,
             with: &with,
             among: scope.among,
         };
@@ -267,7 +267,7 @@ impl Session<'_> {
         let now = real
             && match &choice {
                 Some(choice) => !choice.wait,
-                None => task_fits(self.model, pod, node, true),
+                None => pod_fits(self.model, pod, node, true),
             };
         let (zones, now) = self.zones(pod, node, now);
         let (volumes, now) = self.volumes(pod, node, now);

@@ -44,14 +44,14 @@ impl PodProblem {
 }
 
 /// Asks every node in question why it refuses a pod.
-pub fn examine(model: &Model, context: Context, task: PodId) -> PodProblem {
+pub fn examine(model: &Model, context: Context, pod: PodId) -> PodProblem {
     // In a full cluster most nodes have too little, and each like the one before.
-    let missing = resources::missing_mask(model, task);
+    let missing = resources::missing_mask(model, pod);
     let (mut lacking, mut said) = (Votes::<u64>::default(), Votes::<Reasons>::default());
     for &id in model.by_name.iter().filter(|id| context.scope.has(**id)) {
         match missing.as_ref().and_then(|missing| missing(&model.nodes[id])) {
             Some(mask) => lacking.cast(mask),
-            None => said.cast(refusals(&context.pair(model, task, id)).unwrap_or_default()),
+            None => said.cast(refusals(&context.pair(model, pod, id)).unwrap_or_default()),
         }
     }
     let lacking = lacking.counted().map(|(mask, nodes)| {
@@ -101,12 +101,12 @@ impl<T: Ord> Votes<T> {
 
 /// What makes a pod hopeless whatever happens in the cluster: something that it needs is missing, or no node is large enough.
 #[must_use]
-pub fn impossible(model: &Model, policy: &Policy, task: PodId) -> Option<String> {
-    let pod = &model.pods[task];
+pub fn impossible(model: &Model, policy: &Policy, id: PodId) -> Option<String> {
+    let pod = &model.pods[id];
     if let Some(text) = &model.classes[pod.class].constraints.blocked {
         return Some(text.to_string());
     }
-    let position = resources::larger_than_all_nodes(model, task)?;
+    let position = resources::larger_than_all_nodes(model, id)?;
     let name = model.resources.name(position);
     let (item, unit) = match position {
         GPUS => ("GPU", ""),
@@ -130,15 +130,15 @@ pub fn impossible(model: &Model, policy: &Policy, task: PodId) -> Option<String>
         "The pod {}/{} requires {}. {tail}",
         pod.input.pod.namespace,
         pod.input.pod.name,
-        requirements(model, task)
+        requirements(model, id)
     ))
 }
 
 /// [`impossible`] as an attempt to place the pod words it.
 #[must_use]
-pub fn too_large(model: &Model, policy: &Policy, task: PodId) -> Option<String> {
-    let text = impossible(model, policy, task)?;
-    let pod = &model.pods[task].input;
+pub fn too_large(model: &Model, policy: &Policy, pod: PodId) -> Option<String> {
+    let text = impossible(model, policy, pod)?;
+    let pod = &model.pods[pod].input;
     let check = if pod.blocked.is_some() {
         "ConfigMap"
     } else if pod.volumes.as_ref().is_some_and(|volumes| volumes.missing.is_some()) {
@@ -152,8 +152,8 @@ pub fn too_large(model: &Model, policy: &Policy, task: PodId) -> Option<String> 
     ))
 }
 
-fn requirements(model: &Model, task: PodId) -> String {
-    let shape = &model.shapes[model.pods[task].shape];
+fn requirements(model: &Model, pod: PodId) -> String {
+    let shape = &model.shapes[model.pods[pod].shape];
     let show = |position: usize| gates::readable(shape.vector.get(position), position);
     let mut text = format!(
         "GPU: {}, CPU: {} (cores), memory: {} (GB)",

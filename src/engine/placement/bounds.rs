@@ -1,4 +1,4 @@
-//! What can never be: pods of a gang that find no room together even if everybody else leaves. Proven from what nodes have in all, so it costs no search.
+//! What can never be: pods of a pod group that find no room together even if everybody else leaves. Proven from what nodes have in all, so it costs no search.
 
 use crate::engine::model::Model;
 use crate::engine::model::ids::{ClassId, CounterId, NodeId, PodGroupId, PodId};
@@ -7,47 +7,47 @@ use crate::engine::policy::Policy;
 
 use super::domains::{Question, never_room};
 
-/// Whether pods of a gang can never be placed together. Their classes must be up to date.
+/// Whether pods of a pod group can never be placed together. Their classes must be up to date.
 #[must_use]
-pub fn never_fits(model: &Model, policy: &Policy, gang: PodGroupId, tasks: &[PodId]) -> bool {
-    let constrained = model.pod_groups[gang]
+pub fn never_fits(model: &Model, policy: &Policy, pod_group: PodGroupId, pods: &[PodId]) -> bool {
+    let constrained = model.pod_groups[pod_group]
         .tree
         .iter()
         .any(|member| member.topology.is_some());
     let heeded = || policy.plugins.topology;
-    (constrained && heeded() && no_domain(model, gang, tasks)) || too_many_apart(model, tasks)
+    (constrained && heeded() && no_domain(model, pod_group, pods)) || too_many_apart(model, pods)
 }
 
 /// A member must be in one domain, and none of them is large enough.
-fn no_domain(model: &Model, gang: PodGroupId, tasks: &[PodId]) -> bool {
-    let entry = &model.pod_groups[gang];
+fn no_domain(model: &Model, pod_group: PodGroupId, pods: &[PodId]) -> bool {
+    let entry = &model.pod_groups[pod_group];
     (0..entry.tree.len()).any(|member| {
         let member = member as Member;
         let Some(constraint) = &entry.tree[member as usize].topology else {
             return false;
         };
-        let under = |task: &PodId| model.pods[*task].member.is_some_and(|own| entry.is_under(own, member));
-        let tasks: Vec<PodId> = tasks.iter().copied().filter(under).collect();
+        let under = |pod: &PodId| model.pods[*pod].member.is_some_and(|own| entry.is_under(own, member));
+        let pods: Vec<PodId> = pods.iter().copied().filter(under).collect();
         let placed = entry
             .pods
             .iter()
             .copied()
-            .filter(|task| model.pods[*task].state.status.active_allocated() && under(task));
-        let with: Vec<NodeId> = placed.filter_map(|task| model.node_of(task)).collect();
+            .filter(|pod| model.pods[*pod].state.status.active_allocated() && under(pod));
+        let with: Vec<NodeId> = placed.filter_map(|pod| model.node_of(pod)).collect();
         let question = Question {
             constraint,
-            tasks: &tasks,
+            pods: &pods,
             with: &with,
             among: None,
         };
-        !tasks.is_empty() && never_room(model, &question)
+        !pods.is_empty() && never_room(model, &question)
     })
 }
 
 /// Pods that must be apart from one another, and more of them than there are places apart. It implies that the rule `pod_affinity` refuses one of them on
 /// every node once the others are placed.
-fn too_many_apart(model: &Model, tasks: &[PodId]) -> bool {
-    let Some(first) = tasks.first().map(|task| &model.pods[*task]) else {
+fn too_many_apart(model: &Model, pods: &[PodId]) -> bool {
+    let Some(first) = pods.first().map(|pod| &model.pods[*pod]) else {
         return false;
     };
     let class = &model.classes[first.class];
@@ -56,11 +56,11 @@ fn too_many_apart(model: &Model, tasks: &[PodId]) -> bool {
         .into_iter()
         .filter(|counter| first.counted.contains(counter))
         .any(|counter| {
-            let alike = |task: &&PodId| {
-                let task = &model.pods[**task];
-                task.class == first.class && task.counted.contains(counter)
+            let alike = |pod: &&PodId| {
+                let pod = &model.pods[**pod];
+                pod.class == first.class && pod.counted.contains(counter)
             };
-            places_apart(model, *counter, first.class).is_some_and(|places| tasks.iter().filter(alike).count() > places)
+            places_apart(model, *counter, first.class).is_some_and(|places| pods.iter().filter(alike).count() > places)
         })
 }
 

@@ -23,7 +23,7 @@ use crate::engine::policy::Policy;
 use super::claims;
 use super::neighbours::{self, Spreading};
 use super::preferred::Preferred;
-use super::resources::{fitting_groups, task_fits};
+use super::resources::{fitting_groups, pod_fits};
 use super::rules::{self, Fit, PodOnNode};
 use super::score::{Scorers, extras, most_extras};
 use super::volumes;
@@ -46,13 +46,13 @@ pub struct Context<'a> {
 impl<'a> Context<'a> {
     /// A pod and a node as the placement rules look at them.
     #[must_use]
-    pub fn pair(self, model: &'a Model, task: PodId, id: NodeId) -> PodOnNode<'a> {
+    pub fn pair(self, model: &'a Model, pod: PodId, id: NodeId) -> PodOnNode<'a> {
         let settings = rules::Settings {
             policy: self.policy,
             spreading: self.spreading,
             gpu_order: self.scorers.gpus,
         };
-        PodOnNode::new(model, settings, task, id)
+        PodOnNode::new(model, settings, pod, id)
     }
 }
 
@@ -67,11 +67,11 @@ pub struct RejectedNodes {
 
 impl RejectedNodes {
     /// Makes it fit for a pod; false if nothing can be said of its like.
-    fn ready(&mut self, model: &Model, task: PodId) -> bool {
-        let pod = &model.pods[task];
+    fn ready(&mut self, model: &Model, id: PodId) -> bool {
+        let pod = &model.pods[id];
         let shape = &model.shapes[pod.shape];
         let moves = pod.state.hold.is_some() || pod.state.plan.is_some();
-        if shape.shared || shape.gpu.memory != 0 || moves || volumes::concerned(model, task) {
+        if shape.shared || shape.gpu.memory != 0 || moves || volumes::concerned(model, id) {
             *self = Self::default();
             return false;
         }
@@ -121,13 +121,13 @@ impl Scope<'_> {
 }
 
 /// Whether a pod can go to a node, now or later.
-fn suits(model: &Model, context: Context, task: PodId, id: NodeId, work: &mut Work) -> bool {
+fn suits(model: &Model, context: Context, pod: PodId, id: NodeId, work: &mut Work) -> bool {
     let known = |rejected: &RefCell<RejectedNodes>| rejected.borrow().nodes.has(id.at());
     if context.rejected.is_some_and(known) || !context.scope.has(id) {
         return false;
     }
     work.nodes_tested += 1;
-    let fit = rules::fits(&context.pair(model, task, id));
+    let fit = rules::fits(&context.pair(model, pod, id));
     if let (Fit::RefusedUntilFreed, Some(rejected)) = (fit, context.rejected) {
         rejected.borrow_mut().nodes.add(id.at());
     }
@@ -139,16 +139,16 @@ const FEW: usize = 16;
 
 /// The best node for a pod, if it fits any. The pod's class must be up to date.
 #[must_use]
-pub fn best_node(model: &mut Model, context: Context, task: PodId, work: &mut Work) -> Option<NodeId> {
-    let extras = most_extras(model, task);
+pub fn best_node(model: &mut Model, context: Context, pod: PodId, work: &mut Work) -> Option<NodeId> {
+    let extras = most_extras(model, pod);
     if extras > 0.0 || !context.scope.is_small(model) {
         model.index.catch_up(&model.nodes);
     }
     let model = &*model;
     let scorers = context.scorers;
     let indexed = scorers.availability && scorers.resource_type && scorers.placement.is_some();
-    let wishes = scorers.pod_affinity && neighbours::has_preferences(model, task);
-    let nominated = model.pods[task]
+    let wishes = scorers.pod_affinity && neighbours::has_preferences(model, pod);
+    let nominated = model.pods[pod]
         .input
         .nominated_node
         .as_ref()
@@ -156,9 +156,9 @@ pub fn best_node(model: &mut Model, context: Context, task: PodId, work: &mut Wo
     // Also before a look at all nodes: who is placed by that may be the one that others had to be near.
     let rejected = context
         .rejected
-        .filter(|rejected| rejected.borrow_mut().ready(model, task));
-    let graded = wishes || context.scope.preferred.is_some() || model.shapes[model.pods[task].shape].shared;
-    let special = claims::need_less(model, task) || (wishes && nominated.is_some()) || (extras > 0.0 && graded);
+        .filter(|rejected| rejected.borrow_mut().ready(model, pod));
+    let graded = wishes || context.scope.preferred.is_some() || model.shapes[model.pods[pod].shape].shared;
+    let special = claims::need_less(model, pod) || (wishes && nominated.is_some()) || (extras > 0.0 && graded);
     if !indexed || special || (wishes && context.scope.preferred.is_some()) {
         return scan(
             model,
@@ -166,7 +166,7 @@ pub fn best_node(model: &mut Model, context: Context, task: PodId, work: &mut Wo
                 rejected: None,
                 ..context
             },
-            task,
+            pod,
             work,
         );
     }
@@ -181,36 +181,36 @@ pub fn best_node(model: &mut Model, context: Context, task: PodId, work: &mut Wo
             .is_none_or(|preferred| preferred.rank(*id).is_some())
     };
     if let Some(id) = nominated.filter(ranked)
-        && suits(model, context, task, id, work)
+        && suits(model, context, pod, id, work)
     {
         return Some(id);
     }
     if extras > 0.0 {
-        return weigh(model, context, extras, task, work);
+        return weigh(model, context, extras, pod, work);
     }
     if wishes {
-        return best_by_wishes(model, context, task, work);
+        return best_by_wishes(model, context, pod, work);
     }
     if let Some(preferred) = context.scope.preferred {
-        return best_of_groups(model, context, preferred, task, work);
+        return best_of_groups(model, context, preferred, pod, work);
     }
-    best_of_equals(model, context, task, work)
+    best_of_equals(model, context, pod, work)
 }
 
 /// Among nodes of which none is preferred.
-fn best_of_equals(model: &Model, context: Context, task: PodId, work: &mut Work) -> Option<NodeId> {
+fn best_of_equals(model: &Model, context: Context, pod: PodId, work: &mut Work) -> Option<NodeId> {
     match context.scope.among {
         Some(among) if context.scope.is_small(model) => {
             let nodes: Vec<NodeId> = among.iter().map(NodeId::of).collect();
-            pick(model, context, &nodes, task, work)
+            pick(model, context, &nodes, pod, work)
         }
-        Some(_) | None => walk(model, context, task, work),
+        Some(_) | None => walk(model, context, pod, work),
     }
 }
 
 /// Level after level of what other pods say for the nodes.
-fn best_by_wishes(model: &Model, context: Context, task: PodId, work: &mut Work) -> Option<NodeId> {
-    let wishes = neighbours::preferences(model, task);
+fn best_by_wishes(model: &Model, context: Context, pod: PodId, work: &mut Work) -> Option<NodeId> {
+    let wishes = neighbours::preferences(model, pod);
     let nodes = context.scope.nodes(model);
     let mut level = nodes.iter().map(|id| wishes[id.at()]).max();
     while let Some(at) = level {
@@ -228,7 +228,7 @@ fn best_by_wishes(model: &Model, context: Context, task: PodId, work: &mut Work)
             among: Some(&equals),
             ..context.scope
         };
-        let found = best_of_equals(model, Context { scope, ..context }, task, work);
+        let found = best_of_equals(model, Context { scope, ..context }, pod, work);
         if found.is_some() {
             return found;
         }
@@ -241,17 +241,17 @@ fn best_of_groups(
     model: &Model,
     context: Context,
     preferred: &Preferred,
-    task: PodId,
+    id: PodId,
     work: &mut Work,
 ) -> Option<NodeId> {
-    let pod = &model.pods[task];
+    let pod = &model.pods[id];
     let kind = (pod.class, pod.shape);
-    let lasting = !neighbours::concerned(model, task);
+    let lasting = !neighbours::concerned(model, id);
     let first = if lasting { preferred.first_open(kind) } else { 0 };
     let groups = preferred.groups().enumerate().skip(first);
     for (at, group) in groups {
         let found = if group.len() * FEW < model.by_name.len() {
-            pick(model, context, group, task, work)
+            pick(model, context, group, id, work)
         } else {
             let mut nodes = NodeSet::default();
             for id in group.iter().filter(|id| context.scope.has(**id)) {
@@ -261,7 +261,7 @@ fn best_of_groups(
                 among: Some(&nodes),
                 preferred: None,
             };
-            walk(model, Context { scope, ..context }, task, work)
+            walk(model, Context { scope, ..context }, id, work)
         };
         if found.is_some() {
             if lasting {
@@ -275,24 +275,24 @@ fn best_of_groups(
 
 /// By the plain definition: all nodes in order of score.
 #[must_use]
-pub fn scan(model: &Model, context: Context, task: PodId, work: &mut Work) -> Option<NodeId> {
+pub fn scan(model: &Model, context: Context, pod: PodId, work: &mut Work) -> Option<NodeId> {
     let nodes = context.scope.nodes(model);
-    let order = context.scorers.rank(model, task, &nodes, context.scope.preferred);
-    order.into_iter().find(|id| suits(model, context, task, *id, work))
+    let order = context.scorers.rank(model, pod, &nodes, context.scope.preferred);
+    order.into_iter().find(|id| suits(model, context, pod, *id, work))
 }
 
 /// The best of a few nodes that rank alike by topology: those that suit are scored.
-fn pick(model: &Model, context: Context, nodes: &[NodeId], task: PodId, work: &mut Work) -> Option<NodeId> {
+fn pick(model: &Model, context: Context, nodes: &[NodeId], pod: PodId, work: &mut Work) -> Option<NodeId> {
     let mut fitting = Vec::new();
     for &id in nodes {
-        if suits(model, context, task, id, work) {
+        if suits(model, context, pod, id, work) {
             fitting.push(id);
         }
     }
     match &*fitting {
         [] => None,
         [only] => Some(*only),
-        _ => context.scorers.rank(model, task, &fitting, None).first().copied(),
+        _ => context.scorers.rank(model, pod, &fitting, None).first().copied(),
     }
 }
 
@@ -313,11 +313,11 @@ fn lists(shape: &Shape, scorers: &Scorers) -> SmallVec<[(Order, i64); 2]> {
 
 /// By the index.
 #[must_use]
-pub fn walk(model: &Model, context: Context, task: PodId, work: &mut Work) -> Option<NodeId> {
-    let shape = &model.shapes[model.pods[task].shape];
+pub fn walk(model: &Model, context: Context, pod: PodId, work: &mut Work) -> Option<NodeId> {
+    let shape = &model.shapes[model.pods[pod].shape];
     if context.scorers.sharing && !model.index.sharing.is_empty() {
-        let sharing = sharing_nodes(model, context, task);
-        if let Some(id) = sharing.into_iter().find(|id| suits(model, context, task, *id, work)) {
+        let sharing = sharing_nodes(model, context, pod);
+        if let Some(id) = sharing.into_iter().find(|id| suits(model, context, pod, *id, work)) {
             return Some(id);
         }
     }
@@ -332,8 +332,8 @@ pub fn walk(model: &Model, context: Context, task: PodId, work: &mut Work) -> Op
             if !context.scope.has(id) || rejected(id) {
                 continue;
             }
-            let now = task_fits(model, task, id, true);
-            if (now || (later.is_none() && first_later.is_none())) && suits(model, context, task, id, work) {
+            let now = pod_fits(model, pod, id, true);
+            if (now || (later.is_none() && first_later.is_none())) && suits(model, context, pod, id, work) {
                 if now {
                     return Some(id);
                 }
@@ -346,16 +346,16 @@ pub fn walk(model: &Model, context: Context, task: PodId, work: &mut Work) -> Op
 }
 
 /// Where more counts than the index knows, up to `most`: the nodes in its order, until none of those that follow can be better.
-fn weigh(model: &Model, context: Context, most: f64, task: PodId, work: &mut Work) -> Option<NodeId> {
-    let (scorers, shape) = (context.scorers, &model.shapes[model.pods[task].shape]);
+fn weigh(model: &Model, context: Context, most: f64, pod: PodId, work: &mut Work) -> Option<NodeId> {
+    let (scorers, shape) = (context.scorers, &model.shapes[model.pods[pod].shape]);
     let range = scorers.range(model, shape, &context.scope.nodes(model));
     let value = |id: NodeId, more: f64| {
-        let score = scorers.score_with(model, task, id, range, None, more);
+        let score = scorers.score_with(model, pod, id, range, None, more);
         (score, Reverse(model.nodes[id].rank))
     };
     if scorers.sharing && !model.index.sharing.is_empty() {
-        let suiting = nodes_with_shared_room(model, context, task).filter(|id| suits(model, context, task, *id, work));
-        let best = suiting.max_by_key(|id| value(*id, extras(model, task, *id)));
+        let suiting = nodes_with_shared_room(model, context, pod).filter(|id| suits(model, context, pod, *id, work));
+        let best = suiting.max_by_key(|id| value(*id, extras(model, pod, *id)));
         if best.is_some() {
             return best;
         }
@@ -365,11 +365,11 @@ fn weigh(model: &Model, context: Context, most: f64, task: PodId, work: &mut Wor
         let mut best = None;
         for (order, least) in lists(shape, scorers) {
             for id in model.index.walk(order, least) {
-                let fits = context.scope.has(id) && task_fits(model, task, id, true) == now;
-                if !fits || !suits(model, context, task, id, work) {
+                let fits = context.scope.has(id) && pod_fits(model, pod, id, true) == now;
+                if !fits || !suits(model, context, pod, id, work) {
                     continue;
                 }
-                let more = extras(model, task, id);
+                let more = extras(model, pod, id);
                 let value = value(id, more);
                 if best.as_ref().is_none_or(|(known, _)| *known < value) {
                     best = Some((value, id));
@@ -384,12 +384,8 @@ fn weigh(model: &Model, context: Context, most: f64, task: PodId, work: &mut Wor
 }
 
 /// Nodes with a GPU in shared use that has room.
-fn nodes_with_shared_room<'a>(
-    model: &'a Model,
-    context: Context<'a>,
-    task: PodId,
-) -> impl Iterator<Item = NodeId> + 'a {
-    let shape = &model.shapes[model.pods[task].shape];
+fn nodes_with_shared_room<'a>(model: &'a Model, context: Context<'a>, pod: PodId) -> impl Iterator<Item = NodeId> + 'a {
+    let shape = &model.shapes[model.pods[pod].shape];
     let ranks = model.index.sharing.iter();
     ranks
         .map(|rank| model.index.at_rank(*rank))
@@ -397,9 +393,9 @@ fn nodes_with_shared_room<'a>(
 }
 
 /// The same, best first.
-fn sharing_nodes(model: &Model, context: Context, task: PodId) -> Vec<NodeId> {
-    let with_room: Vec<NodeId> = nodes_with_shared_room(model, context, task).collect();
-    context.scorers.rank(model, task, &with_room, None)
+fn sharing_nodes(model: &Model, context: Context, pod: PodId) -> Vec<NodeId> {
+    let with_room: Vec<NodeId> = nodes_with_shared_room(model, context, pod).collect();
+    context.scorers.rank(model, pod, &with_room, None)
 }
 
 #[cfg(test)]

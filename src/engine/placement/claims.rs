@@ -36,14 +36,14 @@ pub type NoClaims = String;
 
 /// Why a pod cannot be placed anywhere at present, whatever the nodes have.
 #[must_use]
-pub fn refused(model: &Model, task: PodId) -> Option<String> {
-    let pod = &model.pods[task].input;
+pub fn refused(model: &Model, id: PodId) -> Option<String> {
+    let pod = &model.pods[id].input;
     let claims = pod.claims.as_ref()?;
     let (namespace, name) = (&pod.pod.namespace, &pod.pod.name);
     let queue = model
-        .pod_group_of(task)
-        .and_then(|gang| gang.input.as_ref())
-        .map(|gang| &gang.queue);
+        .pod_group_of(id)
+        .and_then(|pod_group| pod_group.input.as_ref())
+        .map(|pod_group| &pod_group.queue);
     for named in &claims.named {
         let Some(key) = &named.claim else {
             let reference = &named.reference;
@@ -57,7 +57,7 @@ pub fn refused(model: &Model, task: PodId) -> Option<String> {
                 "failed to get resource claim {key}: could not find ResourceClaim \"{key}\""
             ));
         };
-        if consumers(model, claim, task) >= MOST_CONSUMERS {
+        if consumers(model, claim, id) >= MOST_CONSUMERS {
             return Some(format!(
                 "resource claim {key} has reached its maximum number of consumers ({MOST_CONSUMERS})"
             ));
@@ -85,7 +85,7 @@ pub fn refused(model: &Model, task: PodId) -> Option<String> {
 }
 
 /// Pods that may use a claim, without this one.
-fn consumers(model: &Model, claim: &Claim, task: PodId) -> usize {
+fn consumers(model: &Model, claim: &Claim, pod: PodId) -> usize {
     let Some(input) = &claim.input else { return 0 };
     if input.reserved.len() + claim.users.len() < MOST_CONSUMERS {
         return 0;
@@ -93,11 +93,11 @@ fn consumers(model: &Model, claim: &Claim, task: PodId) -> usize {
     let users = claim
         .users
         .iter()
-        .filter(|user| **user != task)
+        .filter(|user| **user != pod)
         .map(|user| &model.pods[*user]);
     let users: Vec<_> = users.collect();
     let is = |uid: &Name| users.iter().find(|user| user.input.pod.uid == *uid);
-    let own = &model.pods[task].input.pod.uid;
+    let own = &model.pods[pod].input.pod.uid;
     let stays = |uid: &&Name| *uid != own && is(uid).is_none_or(|user| user.state.evicted_from.is_none());
     let reserved = input.reserved.iter().filter(stays).count();
     let more = users.iter().filter(|user| {
@@ -149,8 +149,8 @@ fn has(claim: &Claim) -> Has<'_> {
 ///
 /// # Errors
 /// If the node cannot give it.
-pub fn choose(model: &Model, task: PodId, id: NodeId, now: bool) -> Result<Vec<Given>, NoClaims> {
-    let Some(claims) = &model.pods[task].input.claims else {
+pub fn choose(model: &Model, pod: PodId, id: NodeId, now: bool) -> Result<Vec<Given>, NoClaims> {
+    let Some(claims) = &model.pods[pod].input.claims else {
         return Ok(Vec::new());
     };
     let node = &model.nodes[id];
@@ -304,8 +304,8 @@ fn stays_free(model: &Model, allocation: &Allocation) -> bool {
 
 /// GPUs that a pod asks for and need not find free on a node: those that its claims hold there already, or may find elsewhere.
 #[must_use]
-pub fn spared(model: &Model, task: PodId, id: NodeId, at: usize) -> i64 {
-    let pod = &model.pods[task];
+pub fn spared(model: &Model, pod: PodId, id: NodeId, at: usize) -> i64 {
+    let pod = &model.pods[pod];
     let shape = &model.shapes[pod.shape];
     let Some(claims) = pod.input.claims.as_ref().filter(|_| shape.gpu.dra > 0) else {
         return 0;
@@ -335,8 +335,8 @@ pub fn spared(model: &Model, task: PodId, id: NodeId, at: usize) -> i64 {
 
 /// A node may serve a pod although it has fewer GPUs free than the pod asks for.
 #[must_use]
-pub fn need_less(model: &Model, task: PodId) -> bool {
-    let pod = &model.pods[task];
+pub fn need_less(model: &Model, pod: PodId) -> bool {
+    let pod = &model.pods[pod];
     pod.input.claims.is_some() && {
         let gpu = &model.shapes[pod.shape].gpu;
         gpu.dra_shared > 0 || (gpu.dra > 0 && !model.devices.plain())
@@ -345,8 +345,8 @@ pub fn need_less(model: &Model, task: PodId) -> bool {
 
 /// Resources that a pod asks for, that a node does not have, and that a claim stands for there.
 #[must_use]
-pub fn stood_for(model: &Model, task: PodId, id: NodeId) -> SmallVec<[usize; 2]> {
-    let wanted = model.pods[task].input.claims.iter().flat_map(|claims| &claims.extended);
+pub fn stood_for(model: &Model, pod: PodId, id: NodeId) -> SmallVec<[usize; 2]> {
+    let wanted = model.pods[pod].input.claims.iter().flat_map(|claims| &claims.extended);
     let names = wanted.flat_map(|extended| &extended.wanted).filter(|(_, gpu, _)| !gpu);
     let positions = names.filter_map(|(name, ..)| model.resources.find(name));
     positions
@@ -356,8 +356,8 @@ pub fn stood_for(model: &Model, task: PodId, id: NodeId) -> SmallVec<[usize; 2]>
 
 /// Some node in question could give the pod what it claims if nobody had any devices. Costs a look at each node.
 #[must_use]
-pub fn conceivable(model: &Model, task: PodId) -> bool {
-    let pod = &model.pods[task];
+pub fn conceivable(model: &Model, pod: PodId) -> bool {
+    let pod = &model.pods[pod];
     let Some(claims) = &pod.input.claims else { return true };
     if claims.named.iter().any(|named| {
         let id = named.claim.as_ref().and_then(|key| model.devices.claims.find(key));

@@ -74,8 +74,8 @@ pub fn find(
     let mut all = candidates(model, node);
     if when == When::Later {
         // Whoever is evicted in this statement may yet stay if nobody takes its devices.
-        let evicted = |task: PodId| {
-            let state = &model.pods[task].state;
+        let evicted = |pod: PodId| {
+            let state = &model.pods[pod].state;
             state.leaving && state.evicted_from.is_some()
         };
         all.sort_by_cached_key(|device| model.devices.is_left_by(*device, evicted));

@@ -1,4 +1,4 @@
-//! Which domains of a topology may take pods of a gang, and in which order they are tried.
+//! Which domains of a topology may take pods of a pod group, and in which order they are tried.
 //!
 //! First the domains of the preferred level, then wider ones up to the required level (or the whole topology); within a level the fullest that still
 //! has room goes first. Room is counted, not proven: placing the pods decides. Where pods spill over several preferred domains, the roomiest come first.
@@ -20,7 +20,7 @@ pub struct Question<'a> {
     /// The constraint.
     pub constraint: &'a TopologyConstraint,
     /// Pods to place.
-    pub tasks: &'a [PodId],
+    pub pods: &'a [PodId],
     /// Nodes of pods that are placed already and must stay together with these.
     pub with: &'a [NodeId],
     /// Nodes in question; `None` = all.
@@ -92,10 +92,10 @@ struct Room {
 }
 
 impl Need {
-    fn of(model: &Model, tasks: &[PodId]) -> Self {
+    fn of(model: &Model, pods: &[PodId]) -> Self {
         let mut shapes: SmallVec<[(ShapeId, i64); 2]> = SmallVec::new();
-        for &task in tasks {
-            let shape = model.pods[task].shape;
+        for &pod in pods {
+            let shape = model.pods[pod].shape;
             match shapes.iter_mut().find(|(known, _)| *known == shape) {
                 Some((_, count)) => *count += 1,
                 None => shapes.push((shape, 1)),
@@ -128,7 +128,7 @@ impl Need {
         let plain = |position: &usize| *position >= GPUS;
         let shapes: SmallVec<[ShapeId; 2]> = shapes.iter().map(|(id, _)| *id).collect();
         Self {
-            count: tasks.len() as i64,
+            count: pods.len() as i64,
             alike: asked.iter().map(|(position, ..)| *position).filter(plain).all(alike),
             shared: shapes.iter().map(kind).all(|shape| shape.shared),
             fractions: shapes.iter().map(kind).any(|shape| shape.shared),
@@ -288,7 +288,7 @@ pub fn domains(
     let (required, preferred) = levels(topology, constraint)?;
     let finest = preferred.or(required).unwrap_or(0);
     let top = topology.common_domain(question.among, finest);
-    let need = Need::of(model, question.tasks);
+    let need = Need::of(model, question.pods);
     let area = Area {
         name: &constraint.topology,
         topology,
@@ -353,7 +353,7 @@ pub fn never_room(model: &Model, question: &Question) -> bool {
     };
     let need = Need {
         empty: true,
-        ..Need::of(model, question.tasks)
+        ..Need::of(model, question.pods)
     };
     let homes: Vec<_> = question
         .with

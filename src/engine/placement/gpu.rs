@@ -25,8 +25,8 @@ pub struct Choice {
 
 /// The best GPUs for a request, if there are enough.
 #[must_use]
-pub fn choose(model: &Model, task: PodId, node: &Node, order: GpuOrder) -> Option<Choice> {
-    let shape = &model.shapes[model.pods[task].shape];
+pub fn choose(model: &Model, pod: PodId, node: &Node, order: GpuOrder) -> Option<Choice> {
+    let shape = &model.shapes[model.pods[pod].shape];
     let of = node.gpu_memory();
     let memory = shape.device_memory(of);
     let mut groups: Vec<_> = fitting_groups(node, shape).collect();
@@ -59,10 +59,10 @@ pub fn choose(model: &Model, task: PodId, node: &Node, order: GpuOrder) -> Optio
     })
 }
 
-/// Gives the chosen GPUs to a task: the groups that it joins and new ones, named after the pod.
-pub fn open(model: &mut Model, task: PodId, id: NodeId, choice: &Choice) -> GroupList {
+/// Gives the chosen GPUs to a pod: the groups that it joins and new ones, named after the pod.
+pub fn open(model: &mut Model, pod: PodId, id: NodeId, choice: &Choice) -> GroupList {
     let mut groups = choice.joined.clone();
-    let uid = model.pods[task].input.pod.uid.clone();
+    let uid = model.pods[pod].input.pod.uid.clone();
     let node = &mut model.nodes[id];
     let mut number = 0;
     for _ in 0..choice.fresh {

@@ -17,7 +17,7 @@ use crate::engine::policy::DEVICE_LOCALITY_MOST as MOST;
 
 use super::claims;
 use super::devices::{Ask, When};
-use super::resources::task_fits;
+use super::resources::pod_fits;
 
 /// A device's values.
 type Seat<'a> = SmallVec<[Option<&'a Attribute>; MOST]>;
@@ -142,8 +142,8 @@ pub fn neighbourhoods(
 
 /// Whether nodes are scored by the places of devices for a pod.
 #[must_use]
-pub fn counts(model: &Model, task: PodId) -> bool {
-    let pod = &model.pods[task].input;
+pub fn counts(model: &Model, pod: PodId) -> bool {
+    let pod = &model.pods[pod].input;
     let Some(claims) = pod.claims.as_ref().filter(|_| !attributes(model).is_empty()) else {
         return false;
     };
@@ -160,9 +160,9 @@ pub fn counts(model: &Model, task: PodId) -> bool {
 
 /// 100 for each step of closeness that the pod's devices would have on the node.
 #[must_use]
-pub fn score(model: &Model, task: PodId, id: NodeId) -> f64 {
-    let now = task_fits(model, task, id, true);
-    let Ok(given) = claims::choose(model, task, id, now) else {
+pub fn score(model: &Model, pod: PodId, id: NodeId) -> f64 {
+    let now = pod_fits(model, pod, id, true);
+    let Ok(given) = claims::choose(model, pod, id, now) else {
         return 0.0;
     };
     let fresh = given

@@ -31,18 +31,18 @@ pub enum SpreadConflict {
 
 /// Relations to other pods, NUMA zones or volumes make a difference for this pod, so what was found out about it holds neither for others of its class nor for long.
 #[must_use]
-pub fn concerned(model: &Model, task: PodId) -> bool {
-    let id = task;
-    let task = &model.pods[id];
-    !task.counted.is_empty()
-        || (model.most_zones > 0 && task.input.numa.is_some())
-        || model.classes[task.class].asked.is_some()
+pub fn concerned(model: &Model, pod: PodId) -> bool {
+    let id = pod;
+    let pod = &model.pods[id];
+    !pod.counted.is_empty()
+        || (model.most_zones > 0 && pod.input.numa.is_some())
+        || model.classes[pod.class].asked.is_some()
         || super::volumes::concerned(model, id)
 }
 
 /// What a pod itself adds to a counter at a value, where it is.
-fn own(model: &Model, task: PodId, counter: CounterId, value: u32) -> i64 {
-    let state = &model.pods[task].state;
+fn own(model: &Model, pod: PodId, counter: CounterId, value: u32) -> i64 {
+    let state = &model.pods[pod].state;
     let places = state.hold.iter().chain(&state.plan);
     places
         .filter(|place| model.neighbours.value(counter, place.node) == Some(value))
@@ -50,10 +50,10 @@ fn own(model: &Model, task: PodId, counter: CounterId, value: u32) -> i64 {
 }
 
 /// Counted pods near a node, without the pod itself.
-fn others(model: &Model, task: PodId, counter: CounterId, value: u32) -> i64 {
+fn others(model: &Model, pod: PodId, counter: CounterId, value: u32) -> i64 {
     let all = model.neighbours.pods(counter, value);
-    if all > 0 && model.pods[task].counted.contains(&counter) {
-        all - own(model, task, counter, value)
+    if all > 0 && model.pods[pod].counted.contains(&counter) {
+        all - own(model, pod, counter, value)
     } else {
         all
     }
@@ -61,15 +61,15 @@ fn others(model: &Model, task: PodId, counter: CounterId, value: u32) -> i64 {
 
 /// Affinity and anti-affinity, of the pod and of those that are there. `None`: nothing is against it.
 #[must_use]
-pub fn clash(model: &Model, task: PodId, node: NodeId) -> Option<AffinityConflict> {
-    let pod = &model.pods[task];
+pub fn clash(model: &Model, id: PodId, node: NodeId) -> Option<AffinityConflict> {
+    let pod = &model.pods[id];
     let asked = model.classes[pod.class].asked.as_ref();
     let value = |counter: CounterId| model.neighbours.value(counter, node);
     if let Some(asked) = asked {
-        if !asked.near.is_empty() && !near(model, task, node, asked) {
+        if !asked.near.is_empty() && !near(model, id, node, asked) {
             return Some(AffinityConflict::Affinity);
         }
-        let hit = |counter: &&CounterId| value(**counter).is_some_and(|at| others(model, task, **counter, at) > 0);
+        let hit = |counter: &&CounterId| value(**counter).is_some_and(|at| others(model, id, **counter, at) > 0);
         if asked.apart.iter().any(|counter| hit(&counter)) {
             return Some(AffinityConflict::AntiAffinity);
         }
@@ -79,28 +79,28 @@ pub fn clash(model: &Model, task: PodId, node: NodeId) -> Option<AffinityConflic
         value(counter).is_some_and(|at| {
             let all = model.neighbours.apart(counter, at);
             let mine = asked.is_some_and(|asked| asked.apart.contains(&counter));
-            all > 0 && all > if mine { own(model, task, counter, at) } else { 0 }
+            all > 0 && all > if mine { own(model, id, counter, at) } else { 0 }
         })
     });
     shunned.then_some(AffinityConflict::ExistingAntiAffinity)
 }
 
 /// A pod that must be near its like may be the first of them.
-fn near(model: &Model, task: PodId, node: NodeId, asked: &Asked) -> bool {
+fn near(model: &Model, pod: PodId, node: NodeId, asked: &Asked) -> bool {
     let mut all_there = true;
     for &counter in &asked.near {
         let Some(value) = model.neighbours.value(counter, node) else {
             return false;
         };
-        all_there &= others(model, task, counter, value) > 0;
+        all_there &= others(model, pod, counter, value) > 0;
     }
-    all_there || (asked.near.iter().all(|counter| nobody_else(model, task, *counter)) && itself(model, task, asked))
+    all_there || (asked.near.iter().all(|counter| nobody_else(model, pod, *counter)) && itself(model, pod, asked))
 }
 
-fn nobody_else(model: &Model, task: PodId, counter: CounterId) -> bool {
-    let state = &model.pods[task].state;
+fn nobody_else(model: &Model, pod: PodId, counter: CounterId) -> bool {
+    let state = &model.pods[pod].state;
     let places = state.hold.iter().chain(&state.plan);
-    let mine = if model.pods[task].counted.contains(&counter) {
+    let mine = if model.pods[pod].counted.contains(&counter) {
         places
             .filter(|place| model.neighbours.value(counter, place.node).is_some())
             .count() as i64
@@ -110,17 +110,17 @@ fn nobody_else(model: &Model, task: PodId, counter: CounterId) -> bool {
     model.neighbours.total(counter) == mine
 }
 
-fn itself(model: &Model, task: PodId, asked: &Asked) -> bool {
+fn itself(model: &Model, pod: PodId, asked: &Asked) -> bool {
     asked
         .near
         .iter()
-        .all(|counter| model.pods[task].counted.contains(counter))
+        .all(|counter| model.pods[pod].counted.contains(counter))
 }
 
 /// Whether preferences among pods make a difference for a pod at present.
 #[must_use]
-pub fn has_preferences(model: &Model, task: PodId) -> bool {
-    let pod = &model.pods[task];
+pub fn has_preferences(model: &Model, pod: PodId) -> bool {
+    let pod = &model.pods[pod];
     let asks = model.classes[pod.class].asked.as_ref().is_some_and(|asked| {
         let preferred = &mut asked.preferred.iter();
         preferred.any(|(counter, _)| model.neighbours.total(*counter) > 0)
@@ -130,14 +130,14 @@ pub fn has_preferences(model: &Model, task: PodId) -> bool {
 
 /// The sum of weights that speak for a node.
 #[must_use]
-pub fn preference(model: &Model, task: PodId, node: NodeId) -> i64 {
-    let pod = &model.pods[task];
+pub fn preference(model: &Model, id: PodId, node: NodeId) -> i64 {
+    let pod = &model.pods[id];
     let asked = model.classes[pod.class].asked.as_ref();
     let value = |counter: CounterId| model.neighbours.value(counter, node);
     let mine = asked
         .iter()
         .flat_map(|asked| &asked.preferred)
-        .filter_map(|&(counter, weight)| Some(weight * others(model, task, counter, value(counter)?)));
+        .filter_map(|&(counter, weight)| Some(weight * others(model, id, counter, value(counter)?)));
     let theirs = pod.counted.iter().filter_map(|&counter| {
         let at = value(counter)?;
         let own_weight: i64 = asked
@@ -149,7 +149,7 @@ pub fn preference(model: &Model, task: PodId, node: NodeId) -> i64 {
         let mine = if own_weight == 0 {
             0
         } else {
-            own_weight * own(model, task, counter, at)
+            own_weight * own(model, id, counter, at)
         };
         Some(model.neighbours.weight(counter, at) - mine)
     });
@@ -158,14 +158,14 @@ pub fn preference(model: &Model, task: PodId, node: NodeId) -> i64 {
 
 /// [`preference`] for each node, by its position.
 #[must_use]
-pub fn preferences(model: &Model, task: PodId) -> Vec<i64> {
-    let pod = &model.pods[task];
+pub fn preferences(model: &Model, id: PodId) -> Vec<i64> {
+    let pod = &model.pods[id];
     let asked = model.classes[pod.class].asked.as_ref();
     let mine: &[(CounterId, i64)] = asked.map_or(&[], |asked| &asked.preferred);
     let mut sums = vec![0; model.nodes.slots()];
     for &(counter, weight) in mine {
         let counted = pod.counted.contains(&counter);
-        let own = |value| if counted { own(model, task, counter, value) } else { 0 };
+        let own = |value| if counted { own(model, id, counter, value) } else { 0 };
         let pods = model.neighbours.all_pods(counter);
         model.neighbours.spread_out(
             counter,
@@ -183,7 +183,7 @@ pub fn preferences(model: &Model, task: PodId) -> Vec<i64> {
             if own_weight == 0 {
                 0
             } else {
-                own_weight * own(model, task, counter, value)
+                own_weight * own(model, id, counter, value)
             }
         };
         let weights = model.neighbours.all_weights(counter);
@@ -215,8 +215,8 @@ pub struct Spreading {
 impl Spreading {
     /// `None`: the pod asks for no spreading.
     #[must_use]
-    pub fn of(model: &Model, task: PodId) -> Option<Self> {
-        let pod = &model.pods[task];
+    pub fn of(model: &Model, pod: PodId) -> Option<Self> {
+        let pod = &model.pods[pod];
         let class = &model.classes[pod.class];
         let asked = class.asked.as_ref().filter(|asked| !asked.spread.is_empty())?;
         let constraints = &class.constraints.relations.as_ref()?.spread;

@@ -172,9 +172,9 @@ fn draw(zones: &[usize], need: Need, free: &mut [Vec<i64>], used: &mut [Need]) {
 
 /// Whether the node's kubelet will take the pod, now or later.
 #[must_use]
-pub fn allows(model: &Model, task: PodId, id: NodeId) -> bool {
+pub fn allows(model: &Model, pod: PodId, id: NodeId) -> bool {
     let node = &model.nodes[id];
-    let Some(pod) = model.pods[task].input.numa.as_ref().filter(|_| node.numa.is_some()) else {
+    let Some(pod) = model.pods[pod].input.numa.as_ref().filter(|_| node.numa.is_some()) else {
         return true;
     };
     fit(node, pod, false) != Fit::Refused
@@ -182,10 +182,10 @@ pub fn allows(model: &Model, task: PodId, id: NodeId) -> bool {
 
 /// Whether nodes are scored by zones for a pod.
 #[must_use]
-pub fn counts(model: &Model, task: PodId) -> bool {
+pub fn counts(model: &Model, pod: PodId) -> bool {
     let tracked = |(name, amount): &(Name, i64)| *amount > 0 && model.zoned_devices.contains(name);
     model.most_zones > 0
-        && model.pods[task]
+        && model.pods[pod]
             .input
             .numa
             .as_ref()
@@ -194,9 +194,9 @@ pub fn counts(model: &Model, task: PodId) -> bool {
 
 /// 100 by the number of zones that the pod will span.
 #[must_use]
-pub fn score(model: &Model, task: PodId, id: NodeId) -> f64 {
+pub fn score(model: &Model, pod: PodId, id: NodeId) -> f64 {
     let node = &model.nodes[id];
-    let Some(pod) = &model.pods[task].input.numa else {
+    let Some(pod) = &model.pods[pod].input.numa else {
         return 0.0;
     };
     let span = match &node.numa {

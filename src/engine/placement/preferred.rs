@@ -1,4 +1,4 @@
-//! Domains that pods of a gang had better gather in: the roomiest first, so that a gang that fills more than one touches few.
+//! Domains that pods of a pod group had better gather in: the roomiest first, so that a pod group that fills more than one touches few.
 
 use std::cell::Cell;
 use std::ops::Range;

@@ -38,16 +38,16 @@ fn resources_fit(node: &Node, shape: &Shape, available: &Resources) -> bool {
 
 /// Whether a node has the resources that a pod asks for, now or later. What a claim brings along need not be free there.
 #[must_use]
-pub fn task_fits(model: &Model, task: PodId, id: NodeId, now: bool) -> bool {
-    let pod = &model.pods[task];
-    let (node, shape) = (&model.nodes[id], &model.shapes[pod.shape]);
+pub fn pod_fits(model: &Model, pod_id: PodId, node_id: NodeId, now: bool) -> bool {
+    let pod = &model.pods[pod_id];
+    let (node, shape) = (&model.nodes[node_id], &model.shapes[pod.shape]);
     let available = if now { &node.idle } else { &node.future };
     if pod.input.claims.is_none() || shape.shared {
         return resources_fit(node, shape, available);
     }
     let mut vector = shape.vector.clone();
-    vector.bump(GPUS, -claims::spared(model, task, id, claims::figures(now)));
-    for position in claims::stood_for(model, task, id) {
+    vector.bump(GPUS, -claims::spared(model, pod_id, node_id, claims::figures(now)));
+    for position in claims::stood_for(model, pod_id, node_id) {
         vector.set(position, 0);
     }
     vector.fits(available, false)

@@ -13,7 +13,7 @@ use crate::engine::model::shape::Shape;
 use crate::engine::policy::{NodePlacement, Policy, Strategy};
 
 use super::preferred::Preferred;
-use super::resources::{fitting_groups, task_fits};
+use super::resources::{fitting_groups, pod_fits};
 use super::{locality, neighbours, numa};
 
 /// Order of GPUs on a node for sharing.
@@ -53,22 +53,22 @@ impl PartialOrd for Score {
 
 /// The terms below 1000 that must be worked out node by node: how few NUMA zones the pod would span, how close together its devices would be.
 #[must_use]
-pub fn extras(model: &Model, task: PodId, id: NodeId) -> f64 {
+pub fn extras(model: &Model, pod: PodId, id: NodeId) -> f64 {
     let mut sum = 0.0;
-    if numa::counts(model, task) {
-        sum += numa::score(model, task, id);
+    if numa::counts(model, pod) {
+        sum += numa::score(model, pod, id);
     }
-    if locality::counts(model, task) {
-        sum += locality::score(model, task, id);
+    if locality::counts(model, pod) {
+        sum += locality::score(model, pod, id);
     }
     sum
 }
 
 /// The most that [`extras`] come to on any node; 0 if they count for nothing.
 #[must_use]
-pub fn most_extras(model: &Model, task: PodId) -> f64 {
-    let zones = if numa::counts(model, task) { 100.0 } else { 0.0 };
-    let devices = if locality::counts(model, task) {
+pub fn most_extras(model: &Model, pod: PodId) -> f64 {
+    let zones = if numa::counts(model, pod) { 100.0 } else { 0.0 };
+    let devices = if locality::counts(model, pod) {
         100.0 * locality::closest(model) as f64
     } else {
         0.0
@@ -117,9 +117,9 @@ impl Scorers {
 
     /// The nodes, best first; equal ones by name.
     #[must_use]
-    pub fn rank(&self, model: &Model, task: PodId, nodes: &[NodeId], preferred: Option<&Preferred>) -> Vec<NodeId> {
-        let range = self.range(model, &model.shapes[model.pods[task].shape], nodes);
-        let score = |&id: &NodeId| Some((self.score(model, task, id, range, preferred)?, model.nodes[id].rank, id));
+    pub fn rank(&self, model: &Model, pod: PodId, nodes: &[NodeId], preferred: Option<&Preferred>) -> Vec<NodeId> {
+        let range = self.range(model, &model.shapes[model.pods[pod].shape], nodes);
+        let score = |&id: &NodeId| Some((self.score(model, pod, id, range, preferred)?, model.nodes[id].rank, id));
         let mut scored: Vec<_> = nodes.iter().filter_map(score).collect();
         scored.sort_unstable_by(|left, right| right.0.cmp(&left.0).then(left.1.cmp(&right.1)));
         scored.into_iter().map(|(_, _, id)| id).collect()
@@ -144,40 +144,40 @@ impl Scorers {
     fn score(
         &self,
         model: &Model,
-        task: PodId,
+        pod: PodId,
         id: NodeId,
         range: (i64, i64),
         preferred: Option<&Preferred>,
     ) -> Option<Score> {
-        self.score_with(model, task, id, range, preferred, extras(model, task, id))
+        self.score_with(model, pod, id, range, preferred, extras(model, pod, id))
     }
 
     /// The same where the extras are known.
     pub(super) fn score_with(
         &self,
         model: &Model,
-        task: PodId,
-        id: NodeId,
+        pod_id: PodId,
+        node_id: NodeId,
         range: (i64, i64),
         preferred: Option<&Preferred>,
         extras: f64,
     ) -> Option<Score> {
-        let pod = &model.pods[task];
-        let (node, shape) = (&model.nodes[id], &model.shapes[pod.shape]);
-        let (step, group) = preferred.map_or(Some((0, 0)), |preferred| preferred.rank(id))?;
+        let pod = &model.pods[pod_id];
+        let (node, shape) = (&model.nodes[node_id], &model.shapes[pod.shape]);
+        let (step, group) = preferred.map_or(Some((0, 0)), |preferred| preferred.rank(node_id))?;
         let mut score = Score {
             steps: step * 100_000,
             group: Reverse(group),
             fine: self.placement_term(node, shape, range),
         };
         if self.pod_affinity {
-            score.steps += neighbours::preference(model, task, id).saturating_mul(1_000_000);
+            score.steps += neighbours::preference(model, pod_id, node_id).saturating_mul(1_000_000);
         }
         if self.resource_type && shape.cpu_only && node.cpu_only() {
             score.fine += 10.0;
         }
         score.fine += extras;
-        if self.availability && task_fits(model, task, id, true) {
+        if self.availability && pod_fits(model, pod_id, node_id, true) {
             score.fine += 1000.0;
         }
         if self.sharing && fitting_groups(node, shape).next().is_some() {

@@ -59,7 +59,7 @@ impl fmt::Display for VolumeConflict {
 
 /// What other pods do with volumes makes a difference for this one, so what was found out about it does not hold for long.
 #[must_use]
-pub fn concerned(model: &Model, task: PodId) -> bool {
+pub fn concerned(model: &Model, pod: PodId) -> bool {
     let matters = |claim: &Claim| {
         claim.exclusive
             || matches!(*claim.state, ClaimState::Waiting(_))
@@ -68,7 +68,7 @@ pub fn concerned(model: &Model, task: PodId) -> bool {
                 .as_ref()
                 .is_some_and(|(driver, _)| model.storage.limited.contains(driver))
     };
-    let volumes = model.pods[task].input.volumes.as_ref();
+    let volumes = model.pods[pod].input.volumes.as_ref();
     volumes.is_some_and(|volumes| !volumes.disks.is_empty() || volumes.claims.iter().any(matters))
 }
 
@@ -77,8 +77,8 @@ pub fn concerned(model: &Model, task: PodId) -> bool {
 ///
 /// # Errors
 /// What is against it.
-pub fn fit(model: &Model, task: PodId, id: NodeId, now: bool, booked: bool) -> Result<Promises, VolumeConflict> {
-    let Some(volumes) = &model.pods[task].input.volumes else {
+pub fn fit(model: &Model, pod: PodId, id: NodeId, now: bool, booked: bool) -> Result<Promises, VolumeConflict> {
+    let Some(volumes) = &model.pods[pod].input.volumes else {
         return Ok(None);
     };
     for claim in &volumes.claims {
@@ -96,7 +96,7 @@ pub fn fit(model: &Model, task: PodId, id: NodeId, now: bool, booked: bool) -> R
     if too_many(model, volumes, id, now) {
         return Err(VolumeConflict::TooMany);
     }
-    let evicted = model.pods[task].state.evicted_from.is_some();
+    let evicted = model.pods[pod].state.evicted_from.is_some();
     if booked && evicted && !made_again(model, volumes, id) {
         return Err(VolumeConflict::NoRoom);
     }

@@ -54,14 +54,14 @@ proptest! {
         let policy = Policy::default();
         let scorers = Scorers::of(&policy);
         let rejected = RefCell::default();
-        let pending = model.pods.iter().filter(|(_, task)| task.state.status == Status::Pending);
+        let pending = model.pods.iter().filter(|(_, pod)| pod.state.status == Status::Pending);
         let mut pending: Vec<PodId> = pending.map(|(id, _)| id).collect();
-        pending.sort_by_key(|task| order[task.at() % order.len()]);
+        pending.sort_by_key(|pod| order[pod.at() % order.len()]);
         let start = model.mark();
-        for (task, take_back) in pending.into_iter().zip(taken_back) {
-            let class = model.pods[task].class;
+        for (pod, take_back) in pending.into_iter().zip(taken_back) {
+            let class = model.pods[pod].class;
             rules::refresh_class(&mut model, class);
-            let spreading = Spreading::of(&model, task);
+            let spreading = Spreading::of(&model, pod);
             let context = Context {
                 policy: &policy,
                 scorers: &scorers,
@@ -70,11 +70,11 @@ proptest! {
                 rejected: Some(&rejected),
             };
             let mut work = Work::default();
-            let found = best_node(&mut model, context, task, &mut work);
-            let wanted = scan(&model, Context { rejected: None, ..context }, task, &mut work);
+            let found = best_node(&mut model, context, pod, &mut work);
+            let wanted = scan(&model, Context { rejected: None, ..context }, pod, &mut work);
             prop_assert_eq!(found, wanted);
             if let Some(node) = found {
-                model.allocate(task, Place::new(node, Extras::default()));
+                model.allocate(pod, Place::new(node, Extras::default()));
             }
             if take_back {
                 model.rollback(start);
@@ -209,20 +209,20 @@ proptest! {
         engine.cycle(NOW);
         let model = &mut engine.model;
         let scorers = Scorers::of(&policy);
-        let tasks: Vec<PodId> = model.pods.ids().collect();
-        for task in tasks {
-            let class = model.pods[task].class;
+        let pods: Vec<PodId> = model.pods.ids().collect();
+        for pod in pods {
+            let class = model.pods[pod].class;
             rules::refresh_class(model, class);
             let context = Context { policy: &policy, scorers: &scorers, scope: Scope::default(), spreading: None, rejected: None };
             let mut work = Work::default();
-            let found = best_node(model, context, task, &mut work);
-            prop_assert_eq!(found, scan(model, context, task, &mut work));
+            let found = best_node(model, context, pod, &mut work);
+            prop_assert_eq!(found, scan(model, context, pod, &mut work));
             let Some(node) = found else { continue };
-            let zones = match model.pods[task].input.numa.as_ref().map(|pod| numa::fit(&model.nodes[node], pod, true)) {
+            let zones = match model.pods[pod].input.numa.as_ref().map(|pod| numa::fit(&model.nodes[node], pod, true)) {
                 Some(numa::Fit::Zones(zones)) => zones,
                 _ => Vec::new(),
             };
-            let given = claims::choose(model, task, node, true).unwrap_or_default();
+            let given = claims::choose(model, pod, node, true).unwrap_or_default();
             let used = given.into_iter().map(|given| {
                 let claim = model.devices.claim_for(&given.claim);
                 let allocation = given.known.unwrap_or_else(|| model.devices.allocation(claim, &given.fresh));
@@ -230,7 +230,7 @@ proptest! {
             });
             let used: Vec<Used> = used.collect();
             let devices = (!used.is_empty()).then(|| Arc::new(used.into_iter().collect()));
-            model.allocate(task, Place::new(node, Extras { zones, devices, ..Extras::default() }));
+            model.allocate(pod, Place::new(node, Extras { zones, devices, ..Extras::default() }));
         }
     }
 }

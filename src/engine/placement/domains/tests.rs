@@ -38,28 +38,28 @@ fn cluster(racks: &[&[&str]], running: &[(&str, &str, &str)], pending: &[PodInpu
     }
     engine.cycle(NOW);
     let model = engine.model;
-    let mut tasks: Vec<PodId> = model
+    let mut pods: Vec<PodId> = model
         .pods
         .iter()
-        .filter(|(_, task)| task.input.node.is_none())
+        .filter(|(_, pod)| pod.input.node.is_none())
         .map(|(id, _)| id)
         .collect();
-    tasks.sort_by_key(|task| model.pods[*task].input.pod.uid.clone());
-    (model, tasks)
+    pods.sort_by_key(|pod| model.pods[*pod].input.pod.uid.clone());
+    (model, pods)
 }
 
 fn pods(gpus: &[&str]) -> Vec<PodInput> {
-    let gang = group("gang", "q", 1);
+    let pod_group = group("gang", "q", 1);
     gpus.iter()
         .enumerate()
-        .map(|(number, gpus)| pod(&gang, number, gpus))
+        .map(|(number, gpus)| pod(&pod_group, number, gpus))
         .collect()
 }
 
 /// Pods that the first rack has room for.
 fn slots(nodes: &[&str], running: &[(&str, &str, &str)], asked: &[&str]) -> i64 {
-    let (model, tasks) = cluster(&[nodes], running, &pods(asked));
-    let need = Need::of(&model, &tasks);
+    let (model, pods) = cluster(&[nodes], running, &pods(asked));
+    let need = Need::of(&model, &pods);
     assert!(need.alike);
     need.room(&model, model.topologies["net"].nodes_of(0)).slots
 }
@@ -89,15 +89,15 @@ fn pods_that_want_nothing_fit_in_any_number() {
     for pod in &mut pods {
         pod.needs_mut().request = Amounts::default();
     }
-    let (model, tasks) = cluster(&[&["0"]], &[], &pods);
-    let need = Need::of(&model, &tasks);
+    let (model, pods) = cluster(&[&["0"]], &[], &pods);
+    let need = Need::of(&model, &pods);
     assert!(need.fits(&need.room(&model, model.topologies["net"].nodes_of(0))));
 }
 
 #[test]
 fn pods_of_several_kinds_are_summed_up() {
-    let (model, tasks) = cluster(&[&["2", "1"]], &[], &pods(&["1", "0", "0"]));
-    let need = Need::of(&model, &tasks);
+    let (model, pods) = cluster(&[&["2", "1"]], &[], &pods(&["1", "0", "0"]));
+    let need = Need::of(&model, &pods);
     assert!(!need.alike);
     let room = need.room(&model, model.topologies["net"].nodes_of(0));
     let share = need.share(&room);
@@ -116,14 +116,14 @@ fn pods_of_several_kinds_are_summed_up() {
 #[test]
 fn half_used_gpus_are_room_for_parts() {
     let running = [("n00", "0.5", "a")];
-    let (model, tasks) = cluster(&[&["1"]], &running, &pods(&["0.5", "0"]));
-    let need = Need::of(&model, &tasks);
+    let (model, pods) = cluster(&[&["1"]], &running, &pods(&["0.5", "0"]));
+    let need = Need::of(&model, &pods);
     assert!(need.fits(&need.room(&model, model.topologies["net"].nodes_of(0))));
 }
 
 /// Names of the domains to try.
 fn order(racks: &[&[&str]], asked: &[&str], required: Option<&str>, preferred: Option<&str>) -> Vec<String> {
-    let (model, tasks) = cluster(racks, &[], &pods(asked));
+    let (model, pods) = cluster(racks, &[], &pods(asked));
     let constraint = TopologyConstraint {
         topology: "net".into(),
         required: required.map(Name::from),
@@ -131,7 +131,7 @@ fn order(racks: &[&[&str]], asked: &[&str], required: Option<&str>, preferred: O
     };
     let question = Question {
         constraint: &constraint,
-        tasks: &tasks,
+        pods: &pods,
         with: &[],
         among: None,
     };

@@ -125,8 +125,8 @@ pub fn model_of(nodes: &[(&str, &str)], running: &[(&str, &str, &str)], waiting:
 fn cluster(nodes: &[(&str, &str)], running: &[(&str, &str, &str)], waiting: PodInput) -> (Model, PodId) {
     let uid = waiting.pod.uid.clone();
     let model = model_of(nodes, running, vec![waiting]);
-    let task = model.pods.iter().find(|(_, task)| task.input.pod.uid == uid).unwrap().0;
-    (model, task)
+    let pod = model.pods.iter().find(|(_, pod)| pod.input.pod.uid == uid).unwrap().0;
+    (model, pod)
 }
 
 const NODES: [(&str, &str); 4] = [
@@ -138,9 +138,9 @@ const NODES: [(&str, &str); 4] = [
 
 /// A letter per node: free, near, apart, shunned, label missing, too many.
 fn verdicts(nodes: &[(&str, &str)], running: &[(&str, &str, &str)], labels: &str, text: &str) -> String {
-    let (model, task) = cluster(nodes, running, made(99, labels, text));
-    let spreading = Spreading::of(&model, task);
-    let letter = |id: NodeId| match clash(&model, task, id) {
+    let (model, pod) = cluster(nodes, running, made(99, labels, text));
+    let spreading = Spreading::of(&model, pod);
+    let letter = |id: NodeId| match clash(&model, pod, id) {
         Some(AffinityConflict::Affinity) => 'N',
         Some(AffinityConflict::AntiAffinity) => 'A',
         Some(AffinityConflict::ExistingAntiAffinity) => 'S',
@@ -503,8 +503,8 @@ fn nodes_that_the_pod_may_not_use_do_not_count_unless_it_says_so() {
         let mut waiting = made(99, "app=a", text);
         waiting.needs_mut().node_selector = vec![("rack".into(), "1".into())];
         let running = [("n1", "app=a", ""), ("n1", "app=a", "")];
-        let (model, task) = cluster(&NODES, &running, waiting);
-        let spreading = Spreading::of(&model, task).unwrap();
+        let (model, pod) = cluster(&NODES, &running, waiting);
+        let spreading = Spreading::of(&model, pod).unwrap();
         let free = |id: &&NodeId| spreading.clash(&model, **id).is_none();
         model.by_name.iter().filter(free).count()
     };
@@ -515,10 +515,10 @@ fn nodes_that_the_pod_may_not_use_do_not_count_unless_it_says_so() {
 #[test]
 fn preferences_add_up_over_both_sides() {
     let scores = |running: &[(&str, &str, &str)], labels: &str, text: &str| -> Vec<i64> {
-        let (model, task) = cluster(&NODES, running, made(99, labels, text));
+        let (model, pod) = cluster(&NODES, running, made(99, labels, text));
         let ids = model.by_name.iter();
-        let scores: Vec<i64> = ids.map(|id| preference(&model, task, *id)).collect();
-        assert!(has_preferences(&model, task) || scores.iter().all(|score| *score == 0));
+        let scores: Vec<i64> = ids.map(|id| preference(&model, pod, *id)).collect();
+        assert!(has_preferences(&model, pod) || scores.iter().all(|score| *score == 0));
         scores
     };
     let a = ("n0", "app=a", "");
@@ -571,16 +571,16 @@ fn selects(selector: &PodSelector, pod: &PodInput) -> bool {
 }
 
 /// What kube-scheduler's rules say, looking at every pod.
-fn reference(model: &Model, task: PodId, node: NodeId) -> Option<AffinityConflict> {
+fn reference(model: &Model, pod: PodId, node: NodeId) -> Option<AffinityConflict> {
     let label = |id: NodeId, key: &Name| model.nodes[id].label(key);
     let together = |other: NodeId, key: &Name| label(node, key).is_some() && label(node, key) == label(other, key);
     let placed: Vec<(NodeId, &PodInput)> = model
         .pods
         .iter()
-        .filter(|(id, _)| *id != task)
+        .filter(|(id, _)| *id != pod)
         .filter_map(|(_, other)| Some((other.state.hold.as_ref()?.node, &*other.input)))
         .collect();
-    let pod = &model.pods[task].input;
+    let pod = &model.pods[pod].input;
     let none = Relations::default();
     let own = pod.relations.as_deref().unwrap_or(&none);
     let matching: Vec<_> = placed
@@ -620,8 +620,8 @@ fn reference(model: &Model, task: PodId, node: NodeId) -> Option<AffinityConflic
 }
 
 /// What its rules say of spreading, looking at every node and every pod.
-fn reference_spread(model: &Model, task: PodId, node: NodeId) -> Option<SpreadConflict> {
-    let waiting = &model.pods[task];
+fn reference_spread(model: &Model, asking: PodId, node: NodeId) -> Option<SpreadConflict> {
+    let waiting = &model.pods[asking];
     let constraints = &model.classes[waiting.class].constraints;
     let own = waiting.input.relations.as_deref()?;
     let label = |id: NodeId, key: &Name| model.nodes[id].label(key).cloned();
@@ -635,7 +635,7 @@ fn reference_spread(model: &Model, task: PodId, node: NodeId) -> Option<SpreadCo
         for id in model.by_name.iter().filter(counts) {
             let there = model.pods.iter().filter(|(other, pod)| {
                 let here = pod.state.hold.as_ref().is_some_and(|place| place.node == *id);
-                *other != task && here && !pod.state.leaving && selects(&one.pods, &pod.input)
+                *other != asking && here && !pod.state.leaving && selects(&one.pods, &pod.input)
             });
             *at_value.entry(label(*id, &one.key)).or_insert(0) += there.count() as i64;
         }
@@ -702,17 +702,17 @@ proptest! {
         let names = ["n0", "n1", "n2", "n3", "n4"];
         let nodes = [("n0", "zone=a rack=1"), ("n1", "zone=a rack=2"), ("n2", "zone=b rack=1"), ("n3", "rack=2"), ("n4", "zone=b")];
         let running: Vec<(&str, &str, &str)> = pods.iter().map(|(on, labels, text)| (names[*on], *labels, text.as_str())).collect();
-        let (model, task) = cluster(&nodes, &running, made(99, waiting.1, &waiting.2));
-        for task in model.pods.ids().collect::<Vec<_>>() {
-            let spreading = Spreading::of(&model, task);
+        let (model, pod) = cluster(&nodes, &running, made(99, waiting.1, &waiting.2));
+        for pod in model.pods.ids().collect::<Vec<_>>() {
+            let spreading = Spreading::of(&model, pod);
             for &id in &model.by_name {
                 let found = spreading.as_ref().and_then(|spreading| spreading.clash(&model, id));
-                prop_assert_eq!(found, reference_spread(&model, task, id), "spread: {}", model.nodes[id].name);
-                prop_assert_eq!(preferences(&model, task)[id.at()], preference(&model, task, id));
+                prop_assert_eq!(found, reference_spread(&model, pod, id), "spread: {}", model.nodes[id].name);
+                prop_assert_eq!(preferences(&model, pod)[id.at()], preference(&model, pod, id));
             }
         }
         for &id in &model.by_name {
-            prop_assert_eq!(clash(&model, task, id), reference(&model, task, id), "{}", model.nodes[id].name);
+            prop_assert_eq!(clash(&model, pod, id), reference(&model, pod, id), "{}", model.nodes[id].name);
         }
         // A pod that runs judges its own place as if it were not there.
         let mine = model.pods.iter().find(|(_, other)| other.state.hold.is_some()).unwrap().0;

@@ -300,15 +300,15 @@ fn add(
     asked: &str,
     change: impl FnOnce(&mut crate::engine::input::PodInput),
 ) {
-    let gang = group(name, "q", age);
-    let mut added = pod(&gang, 0, "0");
+    let pod_group = group(name, "q", age);
+    let mut added = pod(&pod_group, 0, "0");
     let mut numa = asks(asked);
     change(&mut added);
     if added.node.is_some() {
         numa.record = vec![("zone-0".into(), amounts(asked))];
     }
     added.numa = Some(Arc::new(numa));
-    engine.apply(Event::Group(Box::new(gang)), NOW);
+    engine.apply(Event::Group(Box::new(pod_group)), NOW);
     engine.apply(Event::Pod(Box::new(added)), NOW);
 }
 
@@ -390,12 +390,12 @@ fn after_eviction_with(
         shared.parent = None;
         engine.apply(Event::Queue(Box::new(shared)), NOW);
     }
-    let jobs = [("v0", 50, Some("zone-0")), ("v1", 75, Some("zone-1")), ("p", 99, None)];
-    for (age, (name, priority, zone)) in jobs.into_iter().enumerate() {
+    let pod_groups = [("v0", 50, Some("zone-0")), ("v1", 75, Some("zone-1")), ("p", 99, None)];
+    for (age, (name, priority, zone)) in pod_groups.into_iter().enumerate() {
         let asked = if zone.is_some() { "3 cpu" } else { asked };
-        let mut gang = group(name, if zone.is_some() { "holders" } else { own }, age);
-        gang.priority = priority;
-        let mut added = pod(&gang, 0, "0");
+        let mut pod_group = group(name, if zone.is_some() { "holders" } else { own }, age);
+        pod_group.priority = priority;
+        let mut added = pod(&pod_group, 0, "0");
         added.needs_mut().request.cpu = amounts(asked)[0].1;
         let mut numa = PodNuma {
             guaranteed,
@@ -406,7 +406,7 @@ fn after_eviction_with(
             numa.record = vec![(zone.into(), amounts(asked))];
         }
         added.numa = Some(Arc::new(numa));
-        engine.apply(Event::Group(Box::new(gang)), NOW);
+        engine.apply(Event::Group(Box::new(pod_group)), NOW);
         engine.apply(Event::Pod(Box::new(added)), NOW);
     }
     let decisions = engine.cycle(NOW);

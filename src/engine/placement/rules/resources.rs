@@ -11,7 +11,7 @@ use crate::engine::model::node::Node;
 use crate::engine::model::resources::{CPU, GPUS, MEMORY, PODS, mig_slices};
 use crate::engine::model::shape::Shape;
 use crate::engine::placement::claims;
-use crate::engine::placement::resources::task_fits;
+use crate::engine::placement::resources::pod_fits;
 
 use super::{PodOnNode, Verdict};
 
@@ -48,7 +48,7 @@ impl fmt::Display for Refusal {
 
 /// The rule. A request that fits no node whatever it has is refused without a reason, as in KAI.
 pub fn check<V: Verdict<Refusal>>(pair: &PodOnNode) -> V {
-    if task_fits(pair.model, pair.pod_id, pair.id, false) {
+    if pod_fits(pair.model, pair.pod_id, pair.id, false) {
         V::FITS
     } else {
         V::refused_for(|| shortages(pair))

@@ -18,7 +18,7 @@ use crate::engine::placement::score::Scorers;
 use crate::engine::placement::volumes::tests::claiming;
 use crate::engine::tests::scenario::{NOW, group, node, open_queue, placed, pod, queue};
 
-fn job() -> GroupInput {
+fn entry() -> GroupInput {
     group("job", "q", 0)
 }
 
@@ -38,9 +38,9 @@ fn taint() -> Taint {
     }
 }
 
-/// A pod of the job that asks for so many GPUs, and for what `change` adds.
+/// A pod of the pod group that asks for so many GPUs, and for what `change` adds.
 fn asks(gpus: &str, change: impl FnOnce(&mut PodInput)) -> PodInput {
-    let mut pod = pod(&job(), 0, gpus);
+    let mut pod = pod(&entry(), 0, gpus);
     change(&mut pod);
     pod
 }
@@ -70,14 +70,14 @@ fn two_zones(policy: NumaPolicy) -> Arc<NumaInput> {
     })
 }
 
-/// The job's queue, in none.
+/// The pod group's queue, in none.
 fn top_queue(text: &str) -> Event {
     let mut queue = queue("q", text, Time(0));
     queue.parent = None;
     Event::Queue(Box::new(queue))
 }
 
-/// An engine that has decided nothing, with the job's pod among what it knows.
+/// An engine that has decided nothing, with the pod group's pod among what it knows.
 fn engine(policy: Policy, events: impl IntoIterator<Item = Event>) -> Engine {
     let mut engine = Engine::new(Policy {
         actions: Vec::new(),
@@ -121,7 +121,7 @@ fn changed(text: &str, change: impl FnOnce(&mut NodeInput)) -> NodeInput {
 
 fn related(text: &str) -> PodInput {
     PodInput {
-        group: Some(job().key),
+        group: Some(entry().key),
         ..made(0, "app=b", text)
     }
 }
@@ -142,11 +142,11 @@ fn cases() -> Vec<Case> {
     let claims = asking(0, (0, 0, 1)).into_iter();
     let claims: Vec<Event> = claims.filter(|event| matches!(event, Event::Claim(_))).collect();
     let claimant = PodInput {
-        group: Some(job().key),
+        group: Some(entry().key),
         ..pod_of(asking(0, (0, 0, 1)))
     };
     let stored = |text: &str| PodInput {
-        group: Some(job().key),
+        group: Some(entry().key),
         ..claiming(0, text)
     };
     vec![
@@ -359,15 +359,15 @@ fn each_rule_refuses_in_its_words() {
     for case in cases() {
         let uid = case.pod.pod.uid.clone();
         let node = Event::Node(Box::new(case.node));
-        let pods = [Event::Group(Box::new(job())), Event::Pod(Box::new(case.pod))];
+        let pods = [Event::Group(Box::new(entry())), Event::Pod(Box::new(case.pod))];
         let mut engine = engine(case.policy, [node].into_iter().chain(case.events).chain(pods));
         (case.change)(&mut engine);
-        let mut tasks = engine.model.pods.iter();
-        let task = tasks.find(|(_, task)| task.input.pod.uid == uid).expect("the pod").0;
+        let mut pods = engine.model.pods.iter();
+        let pod = pods.find(|(_, pod)| pod.input.pod.uid == uid).expect("the pod").0;
         let scorers = Scorers::of(&engine.policy);
-        let spreading = Spreading::of(&engine.model, task);
+        let spreading = Spreading::of(&engine.model, pod);
         let context = context(&engine.policy, &scorers, spreading.as_ref());
-        let found = refusal(&context.pair(&engine.model, task, engine.model.by_name[0]));
+        let found = refusal(&context.pair(&engine.model, pod, engine.model.by_name[0]));
         let words = case.words.iter().map(ToString::to_string).collect();
         assert_eq!(found, Some((case.rule, words)));
         covered.insert(case.rule);
@@ -468,7 +468,7 @@ fn random_pod() -> impl Strategy<Value = PodInput> {
                 let mut one = PodInput {
                     labels: relations.labels.clone(),
                     relations: relations.relations.clone(),
-                    ..pod(&job(), 0, gpus)
+                    ..pod(&entry(), 0, gpus)
                 };
                 if !stored.is_empty() {
                     one.volumes = claiming(0, stored).volumes;
@@ -547,17 +547,17 @@ proptest! {
             Event::Pod(Box::new(placed(named((100 + number, pod)), &format!("n{}", on % count))))
         });
         let waiting = waiting.into_iter().enumerate().map(|one| Event::Pod(Box::new(named(one))));
-        let events = nodes.chain([top_queue(limit), Event::Group(Box::new(job()))]).chain(running).chain(waiting);
+        let events = nodes.chain([top_queue(limit), Event::Group(Box::new(entry()))]).chain(running).chain(waiting);
         let Engine { mut model, policy, .. } = engine(policy, events);
         let scorers = Scorers::of(&policy);
-        for task in model.pods.ids().collect::<Vec<_>>() {
-            let class = model.pods[task].class;
+        for pod in model.pods.ids().collect::<Vec<_>>() {
+            let class = model.pods[pod].class;
             refresh_class(&mut model, class);
-            let spreading = Spreading::of(&model, task);
+            let spreading = Spreading::of(&model, pod);
             let context = context(&policy, &scorers, spreading.as_ref());
             let mut counts: BTreeMap<Refusal, usize> = BTreeMap::new();
             for &id in &model.by_name {
-                let pair = context.pair(&model, task, id);
+                let pair = context.pair(&model, pod, id);
                 let reasons = refusals(&pair);
                 prop_assert_eq!(fits(&pair) == Fit::Fits, reasons.is_none(), "{:?}", reasons);
                 let refusing: Vec<_> = RULES.iter().filter(|rule| (rule.reasons)(&pair).is_some()).collect();
@@ -571,7 +571,7 @@ proptest! {
                     *counts.entry(reason).or_insert(0) += 1;
                 }
             }
-            prop_assert_eq!(examine(&model, context, task).counts, counts);
+            prop_assert_eq!(examine(&model, context, pod).counts, counts);
         }
     }
 }

@@ -193,10 +193,10 @@ fn verdicts(case: &Case, booked: bool) -> String {
     engine.cycle(NOW);
     let model = &engine.model;
     assert!(model.broken_rules().is_empty(), "{:?}", model.broken_rules());
-    let waits = |task: &PodId| model.pods[*task].input.node.is_none();
-    let task = model.pods.ids().find(waits).unwrap();
-    let letter = |id: NodeId| match fit(model, task, id, false, booked) {
-        Ok(_) if fit(model, task, id, true, booked).is_ok() => '.',
+    let waits = |pod: &PodId| model.pods[*pod].input.node.is_none();
+    let pod = model.pods.ids().find(waits).unwrap();
+    let letter = |id: NodeId| match fit(model, pod, id, false, booked) {
+        Ok(_) if fit(model, pod, id, true, booked).is_ok() => '.',
         Ok(_) => ',',
         Err(VolumeConflict::Unreachable(Unreachable::Affinity)) => 'A',
         Err(VolumeConflict::Unreachable(Unreachable::Zone)) => 'Z',
