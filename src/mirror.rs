@@ -358,16 +358,16 @@ impl Mirror {
             PackedChange::Applied(PackedObject::Storage(object)) => self.storage_changed(object, true, &mut out),
             PackedChange::Deleted(PackedObject::Storage(object)) => self.storage_changed(object, false, &mut out),
             PackedChange::Applied(PackedObject::PodDisruptionBudget(object)) => {
-                self.budget_changed(object, true, &mut out)
+                self.budget_changed(object, true, &mut out);
             }
             PackedChange::Deleted(PackedObject::PodDisruptionBudget(object)) => {
-                self.budget_changed(object, false, &mut out)
+                self.budget_changed(object, false, &mut out);
             }
             PackedChange::Applied(PackedObject::ResourceClaim(claim)) => {
-                self.device_claim_changed(claim, true, &mut out)
+                self.device_claim_changed(claim, true, &mut out);
             }
             PackedChange::Deleted(PackedObject::ResourceClaim(claim)) => {
-                self.device_claim_changed(claim, false, &mut out)
+                self.device_claim_changed(claim, false, &mut out);
             }
             PackedChange::Applied(PackedObject::DeviceClass(class)) => self.class_changed(class, true, &mut out),
             PackedChange::Deleted(PackedObject::DeviceClass(class)) => self.class_changed(class, false, &mut out),

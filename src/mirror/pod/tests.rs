@@ -90,7 +90,7 @@ fn only_a_running_pod_can_be_stuck_in_leaving() {
 fn a_pod_is_read_whole() {
     let read = plain(
         "{metadata: {name: p, namespace: ns, uid: u1, creationTimestamp: '2026-01-01T00:00:00Z', annotations: {pod-group-name: g, received-resource-type: Fraction},
-            labels: {kai.scheduler/sub_group-name: workers, kai.scheduler/task-priority: '7', runai-gpu-group: a, runai-gpu-group/b: b, runai-gpu-group/a: a, ray.io/node-type: head}},
+            labels: {kai.scheduler/subgroup-name: workers, kai.scheduler/task-priority: '7', runai-gpu-group: a, runai-gpu-group/b: b, runai-gpu-group/a: a, ray.io/node-type: head}},
           spec: {schedulerName: kai-scheduler, nodeName: n1, containers: []}, status: {phase: Running, nominatedNodeName: n2}}",
     );
     assert_eq!(
