@@ -177,7 +177,7 @@ macro_rules! fits_in {
 macro_rules! rules {
     ($($(#[$doc:meta])* $variant:ident: $rule:ident, $scope:ident;)+) => {
         /// All rules, in the order in which reasons are reported.
-        pub const RULES: &[Rule] = &[$(Rule {
+        const RULES: &[Rule] = &[$(Rule {
             name: stringify!($rule),
             scope: Scope::$scope,
             reasons: |pair| check!($scope, $rule, Option<Reasons>, pair),
