@@ -433,6 +433,11 @@ impl Model {
         if same != **old || pod.assumed == Assumed::Evicted {
             return false;
         }
+        // What nothing is known of but its pods is charged to the queue that they name.
+        let known = |id: PodGroupId| self.pod_groups[id].input.is_some();
+        if old.home != input.home && !pod.pod_group.is_some_and(known) {
+            return false;
+        }
         let status = shown(input, now, self.stuck_after);
         if !pod.state.status.allocated() || !status.allocated() {
             return false;

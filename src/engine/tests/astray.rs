@@ -57,6 +57,22 @@ fn a_pod_of_a_group_that_is_not_there_counts_against_the_limit_of_its_queue() {
 }
 
 #[test]
+fn a_pod_counts_from_when_it_is_known_to_be_of_the_shard() {
+    let mut engine = world("4", "-1 L1");
+    let (honest, elsewhere) = (group("a", "q", 0), group("b", "q", 0));
+    known(&mut engine, &honest);
+    let stray = running(&elsewhere, 0);
+    let unknown = PodInput {
+        home: None,
+        ..stray.clone()
+    };
+    see(&mut engine, &unknown);
+    see(&mut engine, &stray);
+    see(&mut engine, &pod(&honest, 0, "1"));
+    assert_eq!(bound(&mut engine), 0, "the queue's only GPU is taken");
+}
+
+#[test]
 fn a_pod_of_a_sub_group_that_is_not_there_counts_against_the_limit_of_its_queue() {
     let mut engine = world("4", "-1 L1");
     let honest = group("a", "q", 0);
