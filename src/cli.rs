@@ -13,6 +13,7 @@ pub mod replay;
 pub mod reserve;
 mod review;
 pub mod run;
+mod simulate;
 
 use std::process::ExitCode;
 
@@ -64,6 +65,8 @@ enum Command {
     Review(review::Args),
     /// Print the pod groups that workloads would make
     Group(group::Args),
+    /// Show what the scheduler would do with a cluster and a stream of workloads, on virtual time
+    Simulate(simulate::Args),
 }
 
 impl Command {
@@ -74,7 +77,7 @@ impl Command {
             #[cfg(feature = "devcluster")]
             Command::Dev(_) | Command::Demo(_) => "warn",
             Command::Crds(_) | Command::Manifests(_) => "warn",
-            Command::Replay(_) | Command::Review(_) | Command::Group(_) => "warn",
+            Command::Replay(_) | Command::Review(_) | Command::Group(_) | Command::Simulate(_) => "warn",
         }
     }
 }
@@ -116,6 +119,7 @@ fn start(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Replay(args) => replay::run(args),
         Command::Review(args) => review::run(args),
         Command::Group(args) => group::run(args),
+        Command::Simulate(args) => simulate::run(args),
     }
 }
 
