@@ -40,6 +40,8 @@ pub struct Claims {
     used: Table<Box<str>, Vec<String>>,
     /// What the engine was told.
     told: Table<Name, ClaimInput>,
+    /// By what name the engine knows each claim.
+    names: Table<Box<str>, Name>,
     pools: BTreeMap<PoolKey, PoolInput>,
     /// Claims by the namespace and uid of the pod that they are for.
     for_pod: Links,
@@ -183,25 +185,26 @@ impl Claims {
     /// What the engine must be told of a claim.
     pub fn tell_claim(&mut self, claim: &ResourceClaim, events: &mut Vec<Event>) {
         let key = claim_key(claim);
-        let told_as = self.identity(claim, &key);
-        let Some(claim) = self.claims.get(&key).cloned() else {
+        let claim = self.claims.get(&key).cloned();
+        let name = claim.as_ref().map(|claim| self.engine_name(claim, &key));
+        if self.names.get(&key) != name.as_ref() {
+            self.forget_name(&key, events);
+        }
+        let (Some(claim), Some(name)) = (claim, name) else {
             self.use_selectors(&key, Vec::new(), events);
-            if self.told.remove(&told_as).is_some() {
-                events.push(Event::ClaimGone(told_as.clone()));
-            }
-            self.stand_for.remove(&told_as);
             return;
         };
         self.use_selectors(&key, self.selectors_of(&claim), events);
-        let input = requests::read(self, &claim, told_as.clone());
-        if self.told.get(&told_as) != Some(&input) {
+        let input = requests::read(self, &claim, name.clone());
+        if self.told.get(&name) != Some(&input) {
             events.push(Event::Claim(Box::new(input.clone())));
-            self.told.insert(told_as, input);
+            self.told.insert(name.clone(), input);
         }
+        self.names.insert(key, name);
     }
 
-    /// By what name the engine knows a claim. Only the first that says so is the claim for a pod's extended resources.
-    fn identity(&mut self, claim: &ResourceClaim, key: &str) -> Name {
+    /// The name by which the engine knows a claim. Only the first that says so is the claim for a pod's extended resources.
+    fn engine_name(&mut self, claim: &ResourceClaim, key: &str) -> Name {
         let extended = owner(claim).filter(|_| is_extended(claim));
         let Some((_, uid)) = extended else {
             return Name::from(key);
@@ -210,6 +213,25 @@ impl Claims {
         let extended = extended::key(namespace, &uid);
         let first = self.stand_for.entry(extended.clone()).or_insert_with(|| key.into());
         if **first == *key { extended } else { Name::from(key) }
+    }
+
+    /// The engine no longer knows a claim by the name that it had. If it was the claim for a pod's extended resources, the next one that says so is.
+    fn forget_name(&mut self, key: &str, events: &mut Vec<Event>) {
+        let Some(name) = self.names.remove(key) else { return };
+        if self.told.remove(&name).is_some() {
+            events.push(Event::ClaimGone(name.clone()));
+        }
+        if self.stand_for.remove(&name).is_none() {
+            return;
+        }
+        let others = self.for_pod.to(extended::pod(&name));
+        let next = others
+            .filter_map(|key| self.claims.get(key))
+            .find(|claim| is_extended(claim) && owner(claim).is_some())
+            .cloned();
+        if let Some(next) = next {
+            self.tell_claim(&next, events);
+        }
     }
 
     fn selectors_of(&self, claim: &ResourceClaim) -> Vec<String> {

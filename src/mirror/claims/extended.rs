@@ -64,10 +64,18 @@ pub fn asks(pod: &Pod, resource: &str) -> bool {
     containers.any(|container| amount(container, resource) > 0)
 }
 
+const PREFIX: &str = "extended:";
+
 /// How the engine knows the claim made for a pod's extended resources.
 #[must_use]
 pub fn key(namespace: &str, uid: &str) -> Name {
-    format!("extended:{namespace}/{uid}").into()
+    format!("{PREFIX}{namespace}/{uid}").into()
+}
+
+/// The namespace and uid of the pod for which such a claim is.
+#[must_use]
+pub fn pod(key: &str) -> &str {
+    key.strip_prefix(PREFIX).unwrap_or(key)
 }
 
 /// A request of a claim made for extended resources.

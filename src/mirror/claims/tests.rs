@@ -345,6 +345,23 @@ fn one_claim_alone_stands_for_the_extended_resources_of_a_pod() {
     };
     assert_eq!(told(&gone(&second)), ["without ns/second"]);
     assert_eq!(told(&gone(&real)), ["without extended:ns/victim"]);
+    assert_eq!(told(&real), ["extended:ns/victim"]);
+    assert_eq!(told(&second), ["ns/second"]);
+    let unmarked = claim("ns", "real", Some("victim"), false, &gpus(1), &none);
+    assert_eq!(
+        told(&unmarked),
+        [
+            "without extended:ns/victim",
+            "without ns/second",
+            "extended:ns/victim",
+            "ns/real"
+        ],
+        "the next one stands for them, and the engine keeps no name that nobody has"
+    );
+    assert_eq!(told(&gone(&unmarked)), ["without ns/real"]);
+    let moved = claim("ns", "second", Some("other"), true, &gpus(1), &none);
+    assert_eq!(told(&moved), ["without extended:ns/victim", "extended:ns/other"]);
+    assert_eq!(told(&gone(&moved)), ["without extended:ns/other"]);
 }
 
 #[test]
