@@ -21,7 +21,6 @@ mod notes;
 mod requests;
 mod reservation;
 mod reviews;
-mod rows;
 mod volumes;
 
 use std::collections::{HashSet, VecDeque};
@@ -42,6 +41,7 @@ use crate::components::bus::{
     BindOrder, BindSeen, Bus, Change, Evict, Kind, Object, OrderedBind, Outcome, PodRef, Step, StepLog, ToBinder,
     ToScheduler, TraceEvent,
 };
+use crate::components::fair::NamespaceQueues;
 use crate::components::retry::LAGGING;
 use crate::components::views::Views;
 use crate::components::watches::{Key, Stores};
@@ -57,12 +57,11 @@ use limit::Limit;
 use multi_step::{Ask, MultiStepBind};
 use requests::Caller;
 use reviews::Reviews;
-use rows::Rows;
 
 /// Binds of several steps under way: most of them wait for a device.
-const COURSES_MAX: usize = 1_024;
+const MULTI_STEP_MAX: usize = 1_024;
 /// Those of one namespace: volumes that never come keep nobody else's waiting.
-const COURSES_OWN: usize = COURSES_MAX / 4;
+const MULTI_STEP_PER_NAMESPACE: usize = MULTI_STEP_MAX / 4;
 /// Requests of such binds, and of cleanup, at the same time.
 const CALLS_MAX: usize = 32;
 /// Questions to the keeper of groups that wait to be heard.
@@ -177,7 +176,7 @@ struct Binder {
     stores: Arc<Stores>,
     bus: Bus,
     evicting: VecDeque<Ordered>,
-    binding: Rows<Ordered>,
+    binding: NamespaceQueues<Ordered>,
     under_way: JoinSet<(Job, Report)>,
     lagging: Arc<Lagging>,
     limit: Limit,
@@ -188,9 +187,9 @@ struct Binder {
 
     caller: Caller,
     keeper: mpsc::Sender<Ask>,
-    waiting_multi_step: Rows<MultiStepBind>,
+    waiting_multi_step: NamespaceQueues<MultiStepBind>,
     multi_step_binds: JoinSet<Finished>,
-    /// Pods (by uid) with a multi_step, waiting or under way.
+    /// Pods (by uid) whose bind of several steps waits or is under way.
     in_steps: HashSet<Arc<str>>,
     cleanups: JoinSet<Cleanup>,
     groups: Groups,
@@ -214,7 +213,7 @@ impl Binder {
             stores,
             bus,
             evicting: VecDeque::new(),
-            binding: Rows::new(UNDER_WAY_MAX),
+            binding: NamespaceQueues::new(UNDER_WAY_MAX),
             under_way: JoinSet::new(),
             lagging: Arc::default(),
             limit: Limit::default(),
@@ -222,7 +221,7 @@ impl Binder {
             failures: Failures::default(),
             evictions: Evictions::default(),
             keeper,
-            waiting_multi_step: Rows::new(COURSES_OWN),
+            waiting_multi_step: NamespaceQueues::new(MULTI_STEP_PER_NAMESPACE),
             multi_step_binds: JoinSet::new(),
             in_steps: HashSet::new(),
             cleanups: JoinSet::new(),
@@ -376,7 +375,7 @@ impl Binder {
                 (job, report)
             });
         }
-        while self.multi_step_binds.len() < COURSES_MAX
+        while self.multi_step_binds.len() < MULTI_STEP_MAX
             && let Some(multi_step) = self.waiting_multi_step.pop()
         {
             let (bus, waits) = (self.bus.clone(), self.failures.waits(&multi_step.bind));

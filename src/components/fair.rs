@@ -1,5 +1,4 @@
-//! A queue in which namespaces take turns: what one tenant causes delays that tenant. Each thing waits in it once, however often it is put in.
-//! Pure: no clock, no client.
+//! Queues in which namespaces take turns: what one tenant causes delays that tenant. Pure: no clock, no client.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::Hash;
@@ -33,20 +32,101 @@ impl Of for String {
     }
 }
 
-/// See the module.
+/// A queue per namespace. Namespaces take turns, and no more of one of them is in progress than its share.
 #[derive(Debug)]
-pub struct Fair<T> {
+pub struct NamespaceQueues<T> {
+    queues: HashMap<Arc<str>, Queue<T>>,
     /// Namespaces of which something waits, in the order of their turns.
     turns: VecDeque<Arc<str>>,
-    waiting: HashMap<Arc<str>, VecDeque<T>>,
+    share: usize,
+}
+
+#[derive(Debug)]
+struct Queue<T> {
+    waiting: VecDeque<T>,
+    in_progress: usize,
+}
+
+impl<T> NamespaceQueues<T> {
+    /// So much of one namespace may be in progress.
+    #[must_use]
+    pub fn new(share: usize) -> Self {
+        Self {
+            queues: HashMap::new(),
+            turns: VecDeque::new(),
+            share,
+        }
+    }
+
+    /// Puts something behind what waits of a namespace.
+    pub fn push(&mut self, namespace: &str, thing: T) {
+        if let Some(queue) = self.queues.get_mut(namespace)
+            && !queue.waiting.is_empty()
+        {
+            queue.waiting.push_back(thing);
+            return;
+        }
+        let namespace: Arc<str> = namespace.into();
+        self.turns.push_back(Arc::clone(&namespace));
+        let queue = self.queues.entry(namespace).or_insert_with(|| Queue {
+            waiting: VecDeque::new(),
+            in_progress: 0,
+        });
+        queue.waiting.push_back(thing);
+    }
+
+    /// Takes the next, which is in progress until [`NamespaceQueues::done`].
+    pub fn pop(&mut self) -> Option<T> {
+        for _ in 0..self.turns.len() {
+            let namespace = self.turns.pop_front()?;
+            let Some(queue) = self.queues.get_mut(&namespace) else {
+                continue;
+            };
+            let thing = if queue.in_progress < self.share {
+                queue.waiting.pop_front()
+            } else {
+                None
+            };
+            queue.in_progress += usize::from(thing.is_some());
+            if !queue.waiting.is_empty() {
+                self.turns.push_back(namespace);
+            }
+            if thing.is_some() {
+                return thing;
+            }
+        }
+        None
+    }
+
+    /// Something of a namespace is not in progress any more.
+    pub fn done(&mut self, namespace: &str) {
+        let Some(queue) = self.queues.get_mut(namespace) else {
+            return;
+        };
+        queue.in_progress = queue.in_progress.saturating_sub(1);
+        if queue.in_progress == 0 && queue.waiting.is_empty() {
+            self.queues.remove(namespace);
+        }
+    }
+
+    /// Whether nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.turns.is_empty()
+    }
+}
+
+/// A queue in which namespaces take turns, and each thing waits once, however often it is put in.
+#[derive(Debug)]
+pub struct Fair<T> {
+    queues: NamespaceQueues<T>,
     known: HashSet<T>,
 }
 
 impl<T> Default for Fair<T> {
     fn default() -> Self {
         Self {
-            turns: VecDeque::new(),
-            waiting: HashMap::new(),
+            queues: NamespaceQueues::new(usize::MAX),
             known: HashSet::new(),
         }
     }
@@ -55,30 +135,16 @@ impl<T> Default for Fair<T> {
 impl<T: Of + Clone + Eq + Hash> Fair<T> {
     /// Puts something behind what waits of its namespace, unless it waits already.
     pub fn push(&mut self, thing: T) {
-        if !self.known.insert(thing.clone()) {
-            return;
+        if self.known.insert(thing.clone()) {
+            self.queues.push(thing.clone().namespace(), thing);
         }
-        if let Some(waiting) = self.waiting.get_mut(thing.namespace()) {
-            waiting.push_back(thing);
-            return;
-        }
-        let namespace: Arc<str> = thing.namespace().into();
-        self.turns.push_back(Arc::clone(&namespace));
-        self.waiting.insert(namespace, [thing].into());
     }
 
     /// Takes what has waited the longest of the namespace whose turn it is.
     pub fn pop(&mut self) -> Option<T> {
-        let namespace = self.turns.pop_front()?;
-        let waiting = self.waiting.get_mut(&namespace)?;
-        let thing = waiting.pop_front();
-        if waiting.is_empty() {
-            self.waiting.remove(&namespace);
-        } else {
-            self.turns.push_back(namespace);
-        }
-        thing.inspect(|thing| {
+        self.queues.pop().inspect(|thing| {
             self.known.remove(thing);
+            self.queues.done(thing.namespace());
         })
     }
 
@@ -91,7 +157,7 @@ impl<T: Of + Clone + Eq + Hash> Fair<T> {
     /// Whether nothing waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.turns.is_empty()
+        self.queues.is_empty()
     }
 
     /// Forgets all.
@@ -140,5 +206,24 @@ mod tests {
         fair.push(("a", 1));
         assert_eq!(fair.pop(), Some(("a", 1)), "once it is taken, it may come again");
         assert!(fair.is_empty());
+    }
+
+    #[test]
+    fn no_namespace_has_more_than_its_share_in_progress() {
+        let mut queues = NamespaceQueues::new(3);
+        for number in 0..1_000 {
+            queues.push("loud", number);
+        }
+        queues.push("quiet", 1_000);
+        let taken: Vec<_> = std::iter::from_fn(|| queues.pop()).collect();
+        assert_eq!(taken, [0, 1_000, 1, 2]);
+        queues.push("quiet", 1_001);
+        assert_eq!((queues.pop(), queues.pop()), (Some(1_001), None));
+        queues.done("loud");
+        assert_eq!((queues.pop(), queues.pop()), (Some(3), None));
+        for _ in 0..2 {
+            queues.done("quiet");
+        }
+        assert_eq!(queues.queues.len(), 1, "a namespace that has nothing takes no memory");
     }
 }

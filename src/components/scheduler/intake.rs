@@ -7,8 +7,6 @@
 //! What was decided and has not been seen yet is not in the new model. It is waited for before anything else is decided. Whom a failed bind or eviction
 //! holds back is held back in the new model, too.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use tracing::{error, warn};
 
 use crate::components::bus::Object;
@@ -90,13 +88,13 @@ impl Intake {
     /// Takes in an object that appeared or changed, or (`there` false) is gone.
     pub fn object(&mut self, object: Object, there: bool, now: Time, everything: &Everything) -> Taken {
         let kept = object.clone();
-        let change = catch_unwind(AssertUnwindSafe(|| change(object, there)));
+        let change = panics::catch(|| change(object, there));
         match change {
             Ok(change) => self.change(&change, now, everything),
             Err(panic) => {
                 // Neither mirror nor engine has heard of it.
                 let object = identity(kept);
-                failed(&object, panics::text(&*panic));
+                failed(&object, &panic);
                 self.mirror.aside.leave_out(&object);
                 Taken {
                     left_out: vec![object],
@@ -122,18 +120,15 @@ impl Intake {
     /// Gives selectors of devices their turn.
     pub fn ask_selectors(&mut self, now: Time, everything: &Everything) -> Taken {
         let mut taken = Taken::default();
-        let asked = catch_unwind(AssertUnwindSafe(|| {
+        let asked = panics::catch(|| {
             let output = self.mirror.ask_selectors();
             taken.told = !output.events.is_empty();
             for event in output.events {
                 self.engine.apply(event, now);
             }
-        }));
+        });
         if let Err(panic) = asked {
-            error!(
-                error = panics::text(&*panic),
-                "selectors of devices failed; the model is built anew"
-            );
+            error!(error = panic, "selectors of devices failed; the model is built anew");
             self.begin_anew(now, everything, &mut taken);
         }
         taken
@@ -148,9 +143,9 @@ impl Intake {
         if let Event::Unbound { pod, .. } | Event::Unevicted { pod, .. } = &event {
             self.under_way.retain(|(other, _)| other != pod);
         }
-        let told = catch_unwind(AssertUnwindSafe(|| self.engine.apply(event, now)));
+        let told = panics::catch(|| self.engine.apply(event, now));
         if let Err(panic) = told {
-            error!(error = panics::text(&*panic), "the model failed; it is built anew");
+            error!(error = panic, "the model failed; it is built anew");
             self.begin_anew(now, everything, &mut taken);
         }
         taken
@@ -204,22 +199,21 @@ impl Intake {
     }
 
     fn attempt(&mut self, change: &PackedChange, now: Time, taken: &mut Taken) -> Result<(), String> {
-        let done = catch_unwind(AssertUnwindSafe(|| {
+        let rejections = panics::catch(|| {
             let output = self.mirror.apply(change);
             taken.told |= !output.events.is_empty();
             for event in output.events {
                 self.engine.apply(event, now);
             }
             output.rejections
-        }));
-        let rejections = done.map_err(|panic| panics::text(&*panic).to_owned())?;
+        })?;
         taken.rejections.extend(rejections);
         Ok(())
     }
 
     /// Builds mirror and engine anew. Whatever fails on the way is left out too, so this ends.
     fn begin_anew(&mut self, now: Time, everything: &Everything, taken: &mut Taken) {
-        let quietly = |what: &mut dyn FnMut()| catch_unwind(AssertUnwindSafe(what)).is_ok();
+        let quietly = |what: &mut dyn FnMut()| panics::catch(what).is_ok();
         let mut under_way = Vec::new();
         quietly(&mut || under_way = self.engine.under_way());
         under_way.append(&mut self.under_way);
@@ -237,8 +231,7 @@ impl Intake {
                     return;
                 }
                 let kept = object.clone();
-                let told = catch_unwind(AssertUnwindSafe(|| change(object, true)))
-                    .map_err(|panic| panics::text(&*panic).to_owned())
+                let told = panics::catch(|| change(object, true))
                     .and_then(|change| self.attempt(&change, now, &mut Taken::default()));
                 broken = told.err().map(|panic| (identity(kept), panic));
             });

@@ -5,10 +5,10 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, Error, SignatureScheme, StreamOwned};
+use kube::Config;
+use kube::client::ConfigExt;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, StreamOwned};
 
 /// A connection with a request that was sent as far as the server took it.
 pub type Connection = StreamOwned<ClientConnection, TcpStream>;
@@ -21,13 +21,9 @@ pub fn send(port: u16, bytes: &[u8]) -> Option<Connection> {
     let socket = TcpStream::connect(("127.0.0.1", port)).ok()?;
     socket.set_write_timeout(Some(PATIENCE)).ok()?;
     socket.set_read_timeout(Some(PATIENCE)).ok()?;
-    let provider = Arc::new(ring::default_provider());
-    let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .ok()?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Believe(provider)))
-        .with_no_client_auth();
+    let mut config = Config::new(format!("https://localhost:{port}").parse().ok()?);
+    config.accept_invalid_certs = true;
+    let config = config.rustls_client_config().ok()?;
     let name = ServerName::try_from("localhost").ok()?;
     let session = ClientConnection::new(Arc::new(config), name).ok()?;
     let mut connection = StreamOwned::new(session, socket);
@@ -35,42 +31,4 @@ pub fn send(port: u16, bytes: &[u8]) -> Option<Connection> {
     let _ = connection.write_all(bytes);
     let _ = connection.flush();
     Some(connection)
-}
-
-#[derive(Debug)]
-struct Believe(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Believe {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }

@@ -12,18 +12,11 @@ use serde_json::{Value, json};
 use unikai::devcluster::apiserver::{Effect, Match, Times};
 use unikai::devcluster::world::NodeSpec;
 
-use super::lab::{Lab, TEAM, eventually, pod};
+use super::lab::{Lab, QUICK_LEASE, TEAM, eventually, pod};
 
-const SHARING: &[&str] = &[
-    "--gpu-sharing",
-    "true",
-    "--lease-duration",
-    "3",
-    "--lease-renew-deadline",
-    "2",
-    "--lease-retry-period",
-    "0.5",
-];
+fn sharing() -> Vec<&'static str> {
+    [&["--gpu-sharing", "true"], QUICK_LEASE].concat()
+}
 
 /// A queue that may hold so many GPUs.
 fn limited(name: &str, gpus: u32) -> String {
@@ -124,7 +117,7 @@ async fn whole_gpus_stay_charged_to_their_queue_whatever_is_written_into_a_runni
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 4)]).await;
     lab.without_policies().await;
     lab.apply(&limited("small", 2)).await;
-    let mut operator = lab.replica_with("one", SHARING).await;
+    let mut operator = lab.replica_with("one", &sharing()).await;
     lab.create(in_queue(pod("held", 2), "small")).await.unwrap();
     lab.runs("held").await;
     for (number, attack) in attacks().into_iter().enumerate() {
@@ -141,7 +134,7 @@ async fn whole_gpus_stay_charged_to_their_queue_whatever_is_written_into_a_runni
     let astray = json!({"labels": {"kai.scheduler/queue": "test", "kai.scheduler/subgroup-name": "bogus"},
         "annotations": {"pod-group-name": "nosuch", "nvidia.com/mig-none": "1"}});
     lab.write("held", astray).await;
-    let mut operator = lab.replica_with("two", SHARING).await;
+    let mut operator = lab.replica_with("two", &sharing()).await;
     lab.finds_no_place(in_queue(pod("late", 1), "small")).await;
     operator.kill();
     lab.write(
@@ -149,7 +142,7 @@ async fn whole_gpus_stay_charged_to_their_queue_whatever_is_written_into_a_runni
         json!({"labels": null, "annotations": null, "ownerReferences": null}),
     )
     .await;
-    let _operator = lab.replica_with("three", SHARING).await;
+    let _operator = lab.replica_with("three", &sharing()).await;
     lab.finds_no_place(in_queue(pod("later", 1), "small")).await;
     lab.delete_pod("held").await;
     lab.runs("late").await;
@@ -161,7 +154,7 @@ async fn whole_gpus_stay_charged_to_their_queue_whatever_is_written_into_a_runni
 async fn a_shared_gpu_stays_with_its_user_whatever_is_written_into_it() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 1)]).await;
     lab.without_policies().await;
-    let mut operator = lab.replica_with("one", SHARING).await;
+    let mut operator = lab.replica_with("one", &sharing()).await;
     lab.create(sharing_pod("held", "0.9")).await.unwrap();
     lab.runs("held").await;
     let reserved = lab.reservations().await.remove(0).metadata.uid;
@@ -178,7 +171,7 @@ async fn a_shared_gpu_stays_with_its_user_whatever_is_written_into_it() {
         operator.kill();
         lab.without_webhooks().await;
         lab.write("held", wiped).await;
-        operator = lab.replica_with(replica, SHARING).await;
+        operator = lab.replica_with(replica, &sharing()).await;
         operator.leads().await;
         lab.finds_no_place(sharing_pod(&format!("after-{replica}"), "0.5"))
             .await;
@@ -199,7 +192,7 @@ async fn a_shared_gpu_stays_with_its_user_whatever_is_written_into_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_calls_itself_a_reservation_counts_for_what_it_asks_for() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 8), NodeSpec::gpu("gpu-2", 1)]).await;
-    let operator = lab.replica_with("one", SHARING).await;
+    let operator = lab.replica_with("one", &sharing()).await;
     let disguised = |name: &str, app: &str, node: &str, gpus: u32| {
         let mut pod = pod(name, gpus);
         pod["metadata"]["labels"] = json!({"app": app, "runai-gpu-group": "x"});
@@ -225,7 +218,7 @@ async fn a_pod_that_calls_itself_a_reservation_counts_for_what_it_asks_for() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_goes_while_its_bind_is_being_concluded_leaves_no_gpu_behind() {
     let lab = Lab::start((1..3).map(|n| NodeSpec::gpu(format!("gpu-{n}"), 1)).collect()).await;
-    let operator = lab.replica_with("one", SHARING).await;
+    let operator = lab.replica_with("one", &sharing()).await;
     let reservations = Match {
         namespace: Some("kai-resource-reservation".to_owned()),
         ..Match::verb_on("create", "pods")
@@ -274,7 +267,7 @@ async fn an_owner_whose_pods_run_gets_them_no_protection_from_reclaim() {
     lab.apply(&limited("owed", 4)).await;
     let nothing = limited("greedy", 0).replace("quota: 0, limit: 0", "quota: 0, limit: -1");
     lab.apply(&nothing).await;
-    let operator = lab.replica_with("one", SHARING).await;
+    let operator = lab.replica_with("one", &sharing()).await;
     let mut greedy = job("greedy", 4, "greedy");
     greedy["spec"]["template"]["spec"]["restartPolicy"] = json!("Never");
     lab.create(greedy).await.unwrap();

@@ -5,17 +5,7 @@ use std::time::{Duration, Instant};
 use unikai::devcluster::apiserver::{Effect, Match, Times};
 use unikai::devcluster::world::NodeSpec;
 
-use super::lab::{Lab, eventually, pod};
-
-/// Short times of leader election, so that tests do not wait long.
-const QUICK_LEASE: &[&str] = &[
-    "--lease-duration",
-    "3",
-    "--lease-renew-deadline",
-    "2",
-    "--lease-retry-period",
-    "0.5",
-];
+use super::lab::{Lab, QUICK_LEASE, eventually, pod};
 
 fn gpu_nodes(count: usize) -> Vec<NodeSpec> {
     (0..count).map(|i| NodeSpec::gpu(format!("gpu-{i}"), 8)).collect()

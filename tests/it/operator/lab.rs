@@ -19,6 +19,16 @@ use unikai::devcluster::world::{NodeSpec, World, WorldHandle, WorldOptions};
 pub use crate::patience::{PATIENCE, eventually};
 use crate::support::{self, free_port};
 
+/// Short times of leader election, so that tests do not wait long.
+pub const QUICK_LEASE: &[&str] = &[
+    "--lease-duration",
+    "3",
+    "--lease-renew-deadline",
+    "2",
+    "--lease-retry-period",
+    "0.5",
+];
+
 /// The environment variable that names the folder where the rights are written down that journeys used.
 pub const RIGHTS: &str = "UNIKAI_RIGHTS";
 
