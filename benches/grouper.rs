@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use unikai::api::crds;
-use unikai::components::bus::{Change, Inboxes, Kind, ToScheduler, channels};
+use unikai::components::bus::{Change, Inboxes, Kind, Listener, ToScheduler, channels};
 use unikai::components::figures::Figures;
 use unikai::components::leadership::Term;
 use unikai::components::pulse::Pulse;
@@ -29,7 +29,6 @@ use unikai::devcluster::apiserver::{ApiServer, Identity, Options, RunningServer}
 
 const PODS_PER_OWNER: usize = 4;
 /// What grouping needs before it begins.
-const NEEDED: [Kind; 4] = [Kind::Pod, Kind::PodGroup, Kind::PriorityClass, Kind::Namespace];
 /// No write for so long: everything is written, also what waits for its turn.
 const SILENCE: Duration = Duration::from_secs(12);
 
@@ -149,13 +148,14 @@ impl Run {
 
     /// Waits until so many pods have a group: when the lists were there, when the last group was, and how many groups there are.
     async fn until_known(&mut self, pods: usize) -> (Instant, Instant, usize) {
-        let (mut missing, mut listed) = (NEEDED.to_vec(), Instant::now());
+        let needed = Kind::told_to(&[Listener::Grouper]);
+        let (mut missing, mut listed) = (needed.clone(), Instant::now());
         let (mut grouped, mut groups) = (HashSet::new(), HashSet::new());
         while grouped.len() < pods || !missing.is_empty() {
             match self.next().await {
                 ToScheduler::Change(Change::Synced(kind)) => {
                     missing.retain(|missing| *missing != kind);
-                    listed = if NEEDED.contains(&kind) { Instant::now() } else { listed };
+                    listed = if needed.contains(&kind) { Instant::now() } else { listed };
                 }
                 ToScheduler::Grouped(grouping) => {
                     grouped.insert(grouping.pod.uid.clone());

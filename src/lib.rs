@@ -6,6 +6,7 @@ pub mod components;
 #[cfg(feature = "devcluster")]
 pub mod devcluster;
 pub mod engine;
+pub mod kinds;
 pub mod mirror;
 pub mod operator;
 

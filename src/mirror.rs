@@ -25,7 +25,6 @@ pub mod config_maps;
 pub mod constraints;
 mod groups;
 pub mod identity;
-pub mod leaner;
 mod links;
 pub mod needs;
 pub mod node;
@@ -41,76 +40,92 @@ mod repeated;
 pub mod requests;
 mod settings;
 pub mod shard;
+mod trim;
 pub mod volumes;
 
 use std::fmt;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{self as core, Namespace, Node};
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
-use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::ResourceExt;
 use smallvec::SmallVec;
 
-use crate::api::{BindRequest, NodeResourceTopology, PodGroup, Queue, Topology, gpu_request};
-use crate::engine::input::{
-    Counts, Event, GroupKey, Name, NodeInput, NumaInput, PodInput, PodRef, QueueInput, Registry, Table,
-};
+use crate::api::{PodGroup, Queue, gpu_request};
+use crate::engine::input::{Counts, Event, GroupKey, Name, NodeInput, PodInput, PodRef, QueueInput, Registry, Table};
 
-pub use config_maps::ConfigMapMeta;
+use crate::kinds::{Object, kinds, types};
+
 pub use groups::Groupings;
 use identity::object_key;
 pub use settings::{Home, Settings};
 pub use shard::Shard;
-pub use volumes::StorageObject;
 
-/// An object of a kind that the mirror reads. Shared with whoever watches.
-#[derive(Clone, Debug)]
-pub enum PackedObject {
-    /// A pod, of any scheduler.
-    Pod(Arc<packed::Pod>),
-    /// A node, of any shard.
-    Node(Arc<Node>),
-    /// A queue, of any shard.
-    Queue(Arc<Queue>),
-    /// A pod group, of any shard.
-    PodGroup(Arc<packed::Group>),
-    /// A bind request.
-    BindRequest(Arc<BindRequest>),
-    /// A priority class.
-    PriorityClass(Arc<PriorityClass>),
-    /// A topology.
-    Topology(Arc<Topology>),
-    /// A namespace.
-    Namespace(Arc<Namespace>),
-    /// A disruption budget.
-    PodDisruptionBudget(Arc<PodDisruptionBudget>),
-    /// A node's NUMA zones.
-    NodeResourceTopology(Arc<NodeResourceTopology>),
-    /// A ConfigMap; its name is all that counts.
-    ConfigMap(Arc<ConfigMapMeta>),
-    /// Something about storage.
-    Storage(StorageObject),
-    /// A claim for devices.
-    ResourceClaim(Arc<ResourceClaim>),
-    /// A class of devices.
-    DeviceClass(Arc<DeviceClass>),
-    /// Devices that a driver offers.
-    ResourceSlice(Arc<ResourceSlice>),
+/// What the mirror makes of a kind of object.
+pub trait Entry: Sized {
+    /// What is kept of an object: mostly the object itself.
+    type Packed: Packed<Self>;
+    /// Drops what is large and never read, before the object is kept.
+    fn trim(&mut self) {}
+    /// An object appeared or changed (`there`), or is gone.
+    fn changed(object: &Arc<Self::Packed>, there: bool, mirror: &mut Mirror, out: &mut Output);
 }
 
-impl From<Arc<core::Pod>> for PackedObject {
-    fn from(pod: Arc<core::Pod>) -> Self {
-        Self::Pod(Arc::new(pod.into()))
+/// What is kept of an object of a kind.
+pub trait Packed<K>: Sized {
+    /// The object, as it is kept.
+    fn pack(object: Arc<K>) -> Arc<Self>;
+}
+
+impl<K> Packed<K> for K {
+    fn pack(object: Arc<K>) -> Arc<Self> {
+        object
     }
 }
 
-impl From<Arc<PodGroup>> for PackedObject {
-    fn from(group: Arc<PodGroup>) -> Self {
-        Self::PodGroup(Arc::new(group.into()))
-    }
+macro_rules! packed_object {
+    ($($(#[$doc:meta])* $kind:ident, $store:ident, $presence:ident, $condition:ident, $form:ident, $listeners:tt;)*) => {
+        /// A watched object as the mirror keeps it. Shared with whoever watches, where it is kept as it is.
+        #[derive(Clone, Debug)]
+        pub enum PackedObject {
+            $($(#[$doc])* $kind(Arc<<types::$kind as Entry>::Packed>),)*
+        }
+
+        impl From<Object> for PackedObject {
+            fn from(object: Object) -> Self {
+                match object {
+                    $(Object::$kind(object) => Self::$kind(Packed::pack(object)),)*
+                }
+            }
+        }
+
+        impl Object {
+            /// Which object it is.
+            #[must_use]
+            pub fn identity(&self) -> aside::Identity {
+                match self {
+                    $(Self::$kind(object) => aside::Identity::of_resource(&**object),)*
+                }
+            }
+        }
+
+        impl PackedObject {
+            /// Which object it is.
+            fn identity(&self) -> aside::Identity {
+                match self {
+                    $(Self::$kind(object) => aside::Identified::identity(&**object),)*
+                }
+            }
+
+            fn changed(&self, there: bool, mirror: &mut Mirror, out: &mut Output) {
+                match self {
+                    $(Self::$kind(object) => types::$kind::changed(object, there, mirror, out),)*
+                }
+            }
+        }
+    };
 }
+kinds!(packed_object);
 
 /// What happened.
 #[derive(Clone, Debug)]
@@ -302,98 +317,11 @@ impl Mirror {
         #[cfg(test)]
         tests::panic_if_told(change);
         match change {
-            PackedChange::Applied(PackedObject::Pod(pod)) => self.pod_applied(pod, &mut out),
-            PackedChange::Deleted(PackedObject::Pod(pod)) => self.pod_deleted(pod, &mut out),
-            PackedChange::Applied(PackedObject::Node(node)) => self.node_applied(node, &mut out),
-            PackedChange::Deleted(PackedObject::Node(node)) => self.node_gone(&node.name_any(), &mut out),
-            PackedChange::Applied(PackedObject::Queue(queue)) => {
-                self.queue_applied(queue, &mut out);
-                self.access_changed(&queue.name_any(), Some(queue), &mut out);
-            }
-            PackedChange::Deleted(PackedObject::Queue(queue)) => {
-                self.queue_gone(&queue.name_any(), &mut out);
-                self.access_changed(&queue.name_any(), None, &mut out);
-            }
-            PackedChange::Applied(PackedObject::PodGroup(group)) => self.group_applied(group, &mut out),
-            PackedChange::Deleted(PackedObject::PodGroup(group)) => self.group_deleted(group, &mut out),
-            PackedChange::Applied(PackedObject::BindRequest(request)) => {
-                self.with_pod(&bind_request::pod_key(request), &mut out, |mirror| {
-                    mirror.requests.put(Arc::clone(request));
-                });
-            }
-            PackedChange::Deleted(PackedObject::BindRequest(request)) => {
-                self.with_pod(&bind_request::pod_key(request), &mut out, |mirror| {
-                    mirror.requests.remove(request);
-                });
-            }
-            PackedChange::Applied(PackedObject::PriorityClass(class)) => {
-                self.with_groups(&mut out, |_| true, |mirror| mirror.lookups.classes.put(class));
-            }
-            PackedChange::Deleted(PackedObject::PriorityClass(class)) => {
-                self.with_groups(
-                    &mut out,
-                    |_| true,
-                    |mirror| mirror.lookups.classes.remove(&class.name_any()),
-                );
-            }
-            PackedChange::Applied(PackedObject::Topology(topology)) => self.topology_applied(topology, &mut out),
-            PackedChange::Deleted(PackedObject::Topology(topology)) => self.topology_deleted(topology, &mut out),
-            PackedChange::Applied(PackedObject::Namespace(namespace)) if self.namespaces.has(namespace) => {}
-            PackedChange::Applied(PackedObject::Namespace(namespace)) => {
-                self.with_pods_that_select_namespaces(&mut out, |mirror| mirror.namespaces.put(namespace));
-            }
-            PackedChange::Deleted(PackedObject::Namespace(namespace)) => {
-                self.with_pods_that_select_namespaces(&mut out, |mirror| mirror.namespaces.remove(namespace));
-            }
-            PackedChange::Applied(PackedObject::NodeResourceTopology(topology)) => {
-                let ignored = self.settings.numa.as_ref();
-                let zones = ignored.and_then(|ignored| numa::read(topology, ignored));
-                self.zones_changed(&topology.name_any(), zones, &mut out);
-            }
-            PackedChange::Deleted(PackedObject::NodeResourceTopology(topology)) => {
-                self.zones_changed(&topology.name_any(), None, &mut out);
-            }
-            PackedChange::Applied(PackedObject::ConfigMap(map)) => self.config_map_changed(map, true, &mut out),
-            PackedChange::Deleted(PackedObject::ConfigMap(map)) => self.config_map_changed(map, false, &mut out),
-            PackedChange::Applied(PackedObject::Storage(object)) => self.storage_changed(object, true, &mut out),
-            PackedChange::Deleted(PackedObject::Storage(object)) => self.storage_changed(object, false, &mut out),
-            PackedChange::Applied(PackedObject::PodDisruptionBudget(object)) => {
-                self.budget_changed(object, true, &mut out);
-            }
-            PackedChange::Deleted(PackedObject::PodDisruptionBudget(object)) => {
-                self.budget_changed(object, false, &mut out);
-            }
-            PackedChange::Applied(PackedObject::ResourceClaim(claim)) => {
-                self.device_claim_changed(claim, true, &mut out);
-            }
-            PackedChange::Deleted(PackedObject::ResourceClaim(claim)) => {
-                self.device_claim_changed(claim, false, &mut out);
-            }
-            PackedChange::Applied(PackedObject::DeviceClass(class)) => self.class_changed(class, true, &mut out),
-            PackedChange::Deleted(PackedObject::DeviceClass(class)) => self.class_changed(class, false, &mut out),
-            PackedChange::Applied(PackedObject::ResourceSlice(slice)) => self.slice_changed(slice, true, &mut out),
-            PackedChange::Deleted(PackedObject::ResourceSlice(slice)) => self.slice_changed(slice, false, &mut out),
+            PackedChange::Applied(object) => object.changed(true, self, &mut out),
+            PackedChange::Deleted(object) => object.changed(false, self, &mut out),
             PackedChange::Grouped(grouping) => self.grouped(grouping, &mut out),
         }
         out
-    }
-
-    fn budget_changed(&mut self, object: &PodDisruptionBudget, there: bool, out: &mut Output) {
-        let (namespace, budget) = (object.namespace().unwrap_or_default(), object.name_any());
-        let excess = bounds::of_budget(object).filter(|_| there);
-        let key = object_key(&namespace, &budget);
-        self.aside.limit("PodDisruptionBudget", &key, excess);
-        if there && excess.is_none() {
-            out.events.push(Event::Budget(Box::new(budget::read(object))));
-            return;
-        }
-        if let Some(excess) = excess {
-            out.reject("PodDisruptionBudget", &namespace, &budget, Problem::Excess(excess));
-        }
-        out.events.push(Event::BudgetGone {
-            namespace: name(&namespace),
-            name: name(&budget),
-        });
     }
 
     /// A pod as it is known.
@@ -594,7 +522,7 @@ impl Mirror {
         });
     }
 
-    fn device_claim_changed(&mut self, claim: &Arc<ResourceClaim>, there: bool, out: &mut Output) {
+    fn claim_changed(&mut self, claim: &Arc<ResourceClaim>, there: bool, out: &mut Output) {
         let keys = self.claims.pods_of(claim);
         let (mut pods, mut events) = (Output::default(), Vec::new());
         self.with_these_pods(&keys, &mut pods, |mirror| {
@@ -635,7 +563,7 @@ impl Mirror {
         let claims = self.claims.refill(&mut events);
         out.events.extend(events);
         for claim in claims {
-            self.device_claim_changed(&claim, true, &mut out);
+            self.claim_changed(&claim, true, &mut out);
         }
         out
     }
@@ -649,17 +577,6 @@ impl Mirror {
             }
         }
         out.events.extend(events);
-    }
-
-    fn zones_changed(&mut self, node: &str, zones: Option<NumaInput>, out: &mut Output) {
-        self.zones.put(node, zones);
-        let numa = self.zones.of(node);
-        if let Some(known) = self.nodes.get_mut(node)
-            && known.numa != numa
-        {
-            known.numa = numa;
-            out.events.push(Event::Node(Box::new(known.clone())));
-        }
     }
 
     fn node_gone(&mut self, name: &str, out: &mut Output) {
@@ -716,6 +633,55 @@ impl Mirror {
         if self.queues.remove(name).is_some() {
             out.events.push(Event::QueueGone(name.into()));
         }
+    }
+}
+
+impl Entry for Node {
+    type Packed = Self;
+    fn trim(&mut self) {
+        if let Some(status) = &mut self.status {
+            status.images = None;
+        }
+    }
+    fn changed(node: &Arc<Self>, there: bool, mirror: &mut Mirror, out: &mut Output) {
+        if there {
+            mirror.node_applied(node, out);
+        } else {
+            mirror.node_gone(&node.name_any(), out);
+        }
+    }
+}
+
+impl Entry for Queue {
+    type Packed = Self;
+    fn changed(queue: &Arc<Self>, there: bool, mirror: &mut Mirror, out: &mut Output) {
+        if there {
+            mirror.queue_applied(queue, out);
+        } else {
+            mirror.queue_gone(&queue.name_any(), out);
+        }
+        mirror.access_changed(&queue.name_any(), Some(&**queue).filter(|_| there), out);
+    }
+}
+
+impl Entry for ResourceClaim {
+    type Packed = Self;
+    fn changed(claim: &Arc<Self>, there: bool, mirror: &mut Mirror, out: &mut Output) {
+        mirror.claim_changed(claim, there, out);
+    }
+}
+
+impl Entry for DeviceClass {
+    type Packed = Self;
+    fn changed(class: &Arc<Self>, there: bool, mirror: &mut Mirror, out: &mut Output) {
+        mirror.class_changed(class, there, out);
+    }
+}
+
+impl Entry for ResourceSlice {
+    type Packed = Self;
+    fn changed(slice: &Arc<Self>, there: bool, mirror: &mut Mirror, out: &mut Output) {
+        mirror.slice_changed(slice, there, out);
     }
 }
 

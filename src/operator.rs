@@ -161,9 +161,9 @@ impl Operator {
 
 /// What must report before the process is ready. Said here because the tasks that report may begin later than someone asks.
 fn expect(readiness: &Readiness) {
-    let watches = Kind::ALL.map(|kind| format!("watch-{}", kind.plural()));
+    let watches = Kind::ALL.iter().map(|kind| format!("watch-{}", kind.plural()));
     let others = ["scheduler", "webhooks", "webhook-configurations"].map(str::to_owned);
-    for name in watches.into_iter().chain(others) {
+    for name in watches.chain(others) {
         // The handle may go: the component takes one of the same name.
         let _ = readiness.handle(name, "starting");
     }
@@ -297,19 +297,7 @@ fn describe(election: watch::Receiver<lease::Status>, bus: Bus, stores: Arc<Stor
         json!({
             "version": env!("CARGO_PKG_VERSION"),
             "election": *election.borrow(),
-            "objects": {
-                "pods": stores.pods.len(),
-                "nodes": stores.nodes.len(),
-                "namespaces": stores.namespaces.len(),
-                "priorityClasses": stores.priority_classes.len(),
-                "queues": stores.queues.len(),
-                "podGroups": stores.pod_groups.len(),
-                "bindRequests": stores.bind_requests.len(),
-                "topologies": stores.topologies.len(),
-                "nodeResourceTopologies": stores.node_resource_topologies.len(),
-                "persistentVolumeClaims": stores.persistent_volume_claims.len(),
-                "persistentVolumes": stores.persistent_volumes.len(),
-            },
+            "objects": stores.counts(),
             "inboxes": {
                 "scheduler": waiting(&bus.scheduler),
                 "grouper": waiting(&bus.grouper),

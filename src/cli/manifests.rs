@@ -11,6 +11,7 @@ use crate::api::limits;
 use crate::api::names::{label, object};
 use crate::components::fractions::IMAGE;
 use crate::components::grouping::readable::OWNERS;
+use crate::kinds::{Condition, Kind};
 
 /// The image that the manifests name where no other is asked for.
 pub const DEFAULT_IMAGE: &str = IMAGE;
@@ -104,7 +105,9 @@ fn files_of(args: &Args) -> Vec<(String, String)> {
         file("25-flow-control.yaml", include_str!("manifests/flow-control.yaml")),
         file(
             "30-rbac.yaml",
-            &include_str!("manifests/rbac.yaml").replace("${OWNERS}", &owners()),
+            &include_str!("manifests/rbac.yaml")
+                .replace("${WATCHED}", &watched())
+                .replace("${OWNERS}", &owners()),
         ),
         file("35-admission-policies.yaml", &policies(args)),
         file(
@@ -146,6 +149,30 @@ fn owners() -> String {
         )
     };
     OWNERS.iter().map(rule).collect()
+}
+
+/// The rights to list and watch what is watched, one rule for each API group.
+fn watched() -> String {
+    let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
+    for kind in Kind::ALL {
+        // These are given apart: the right to list ConfigMaps is the right to read them.
+        if kind.condition() == Condition::WithConfigMaps {
+            continue;
+        }
+        match groups.iter_mut().find(|(group, _)| *group == kind.group()) {
+            Some((_, plurals)) => plurals.push(kind.plural()),
+            None => groups.push((kind.group(), vec![kind.plural()])),
+        }
+    }
+    groups.sort_unstable();
+    let rule = |(group, plurals): &(&str, Vec<&str>)| {
+        format!(
+            "- apiGroups: [{}]\n  resources: [{}]\n  verbs: [list, watch]\n",
+            if group.is_empty() { "\"\"" } else { group },
+            plurals.join(", ")
+        )
+    };
+    groups.iter().map(rule).collect()
 }
 
 /// A text as YAML, in quotes if it needs them.

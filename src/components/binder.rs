@@ -38,8 +38,8 @@ use tracing::{Instrument, debug, error, info, info_span};
 
 use crate::api::BindRequest;
 use crate::components::bus::{
-    BindOrder, BindSeen, Bus, Change, Evict, Kind, Object, OrderedBind, Outcome, PodRef, Step, StepLog, ToBinder,
-    ToScheduler, TraceEvent,
+    BindOrder, BindSeen, Bus, Change, Evict, Kind, Listener, Object, OrderedBind, Outcome, PodRef, Step, StepLog,
+    ToBinder, ToScheduler, TraceEvent,
 };
 use crate::components::fair::NamespaceQueues;
 use crate::components::retry::LAGGING;
@@ -153,14 +153,8 @@ impl Lagging {
 const UNDER_WAY_MAX: usize = 1_024;
 /// Why a job is not begun.
 const TERM_OVER: &str = "not the leader any more as which it was decided";
-/// What the binder decides by when it takes reservation pods away or carries bind requests out.
-const DECIDED_BY: [Kind; 5] = [
-    Kind::Pod,
-    Kind::Node,
-    Kind::BindRequest,
-    Kind::PersistentVolume,
-    Kind::PersistentVolumeClaim,
-];
+/// As whom the binder is told of what it decides by when it takes reservation pods away or carries bind requests out.
+const DECIDED_BY: [Listener; 2] = [Listener::Binder, Listener::BinderOnceListed];
 
 /// A bind of several steps that has ended.
 struct Finished {
@@ -226,8 +220,8 @@ impl Binder {
             in_steps: HashSet::new(),
             cleanups: JoinSet::new(),
             audit: Audit::default(),
-            missing: DECIDED_BY.to_vec(),
-            views: Views::of(DECIDED_BY),
+            missing: Kind::told_to(&DECIDED_BY),
+            views: Views::of(Kind::told_to(&DECIDED_BY)),
             active: None,
         }
     }

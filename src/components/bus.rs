@@ -24,21 +24,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
-use k8s_openapi::api::scheduling::v1::PriorityClass;
 use tokio::sync::mpsc;
 
+use crate::api::PodGroup;
 use crate::api::quantity::Amount;
-use crate::api::{BindRequest, NodeResourceTopology, PodGroup, Queue, Topology};
 use crate::components::Error;
 use crate::components::fractions::users::Share;
 pub use crate::engine::decision::{Bind, GroupReport, GroupTimes, Stray};
 pub use crate::engine::input::{GroupKey, PodRef};
 use crate::engine::policy::ActionKind;
+pub use crate::kinds::{Kind, Listener, Object};
 use crate::mirror::claims::allocation::Given;
-pub use crate::mirror::{ConfigMapMeta, StorageObject};
 
 /// Scheduler inbox. A relist of 16,000 pods fits without stalling the watch; a message is below 128 bytes, so 2 MiB at most.
 /// Overflow is awaited: the model must see every change.
@@ -54,163 +50,6 @@ const EVENTS_INBOX: usize = 8_192;
 
 /// Sightings waiting to become spans: three for each pod of a 4,096-pod burst. What does not fit is dropped and counted.
 const TRACES_INBOX: usize = 16_384;
-
-/// The kinds that are watched, one watch each for the whole process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
-    /// Pods, of all schedulers: the others' pods use up nodes too.
-    Pod,
-    /// Nodes.
-    Node,
-    /// Namespaces.
-    Namespace,
-    /// Priority classes.
-    PriorityClass,
-    /// Queues.
-    Queue,
-    /// Pod groups.
-    PodGroup,
-    /// Bind requests.
-    BindRequest,
-    /// Topologies.
-    Topology,
-    /// Classes of devices, where the API server has them.
-    DeviceClass,
-    /// Devices that drivers offer, where the API server has them.
-    ResourceSlice,
-    /// Claims for devices, where the API server has them.
-    ResourceClaim,
-    /// Claims on storage.
-    PersistentVolumeClaim,
-    /// Volumes.
-    PersistentVolume,
-    /// Storage classes.
-    StorageClass,
-    /// Storage drivers.
-    CsiDriver,
-    /// The storage drivers of each node.
-    CsiNode,
-    /// How much storage drivers have left.
-    CsiStorageCapacity,
-    /// Volumes that are attached to nodes.
-    VolumeAttachment,
-    /// Disruption budgets.
-    PodDisruptionBudget,
-    /// The NUMA zones of nodes. Only watched if they are to be heeded.
-    NodeResourceTopology,
-    /// ConfigMaps, by name. Only watched if pods are to wait for them.
-    ConfigMap,
-}
-
-impl Kind {
-    /// Every kind, in the order in which they are started.
-    pub const ALL: [Self; 21] = [
-        Self::Namespace,
-        Self::PriorityClass,
-        Self::Node,
-        Self::Queue,
-        Self::Topology,
-        Self::StorageClass,
-        Self::CsiDriver,
-        Self::CsiNode,
-        Self::CsiStorageCapacity,
-        Self::VolumeAttachment,
-        Self::PersistentVolume,
-        Self::PersistentVolumeClaim,
-        Self::PodGroup,
-        Self::BindRequest,
-        Self::DeviceClass,
-        Self::ResourceSlice,
-        Self::ResourceClaim,
-        Self::PodDisruptionBudget,
-        Self::NodeResourceTopology,
-        Self::ConfigMap,
-        Self::Pod,
-    ];
-
-    /// An API server may be without it, or not show it to us, and then there is none of it.
-    #[must_use]
-    pub fn optional(self) -> bool {
-        matches!(
-            self,
-            Self::DeviceClass
-                | Self::ResourceSlice
-                | Self::ResourceClaim
-                | Self::StorageClass
-                | Self::CsiDriver
-                | Self::CsiNode
-                | Self::CsiStorageCapacity
-                | Self::VolumeAttachment
-                | Self::PersistentVolume
-                | Self::PersistentVolumeClaim
-                | Self::PodDisruptionBudget
-                | Self::NodeResourceTopology
-        )
-    }
-
-    /// The plural name, as in `kubectl get`.
-    #[must_use]
-    pub fn plural(self) -> &'static str {
-        match self {
-            Self::Pod => "pods",
-            Self::Node => "nodes",
-            Self::Namespace => "namespaces",
-            Self::PriorityClass => "priorityclasses",
-            Self::Queue => "queues",
-            Self::PodGroup => "podgroups",
-            Self::BindRequest => "bindrequests",
-            Self::Topology => "topologies",
-            Self::DeviceClass => "deviceclasses",
-            Self::ResourceSlice => "resourceslices",
-            Self::ResourceClaim => "resourceclaims",
-            Self::PersistentVolumeClaim => "persistentvolumeclaims",
-            Self::PersistentVolume => "persistentvolumes",
-            Self::StorageClass => "storageclasses",
-            Self::CsiDriver => "csidrivers",
-            Self::CsiNode => "csinodes",
-            Self::CsiStorageCapacity => "csistoragecapacities",
-            Self::VolumeAttachment => "volumeattachments",
-            Self::PodDisruptionBudget => "poddisruptionbudgets",
-            Self::NodeResourceTopology => "noderesourcetopologies",
-            Self::ConfigMap => "configmaps",
-        }
-    }
-}
-
-/// A watched object. Shared: the watch, its store and all subscribers hold the same allocation.
-#[derive(Clone, Debug)]
-pub enum Object {
-    /// A pod, without managed fields.
-    Pod(Arc<Pod>),
-    /// A node, without managed fields and image list.
-    Node(Arc<Node>),
-    /// A namespace.
-    Namespace(Arc<Namespace>),
-    /// A priority class.
-    PriorityClass(Arc<PriorityClass>),
-    /// A queue.
-    Queue(Arc<Queue>),
-    /// A pod group.
-    PodGroup(Arc<PodGroup>),
-    /// A bind request.
-    BindRequest(Arc<BindRequest>),
-    /// A topology.
-    Topology(Arc<Topology>),
-    /// A disruption budget.
-    PodDisruptionBudget(Arc<PodDisruptionBudget>),
-    /// A node's NUMA zones.
-    NodeResourceTopology(Arc<NodeResourceTopology>),
-    /// A ConfigMap.
-    ConfigMap(Arc<ConfigMapMeta>),
-    /// A class of devices.
-    DeviceClass(Arc<DeviceClass>),
-    /// Devices that a driver offers.
-    ResourceSlice(Arc<ResourceSlice>),
-    /// A claim for devices.
-    ResourceClaim(Arc<ResourceClaim>),
-    /// Something about storage.
-    Storage(StorageObject),
-}
 
 /// **watches → scheduler, grouper, podgroups, queues**: something changed in the API server. For one object the changes come
 /// in order; an object that vanished while a watch was down is reported as deleted. Awaited.

@@ -26,7 +26,7 @@ use tracing::debug;
 
 use crate::api::names::{self, label, object};
 use crate::components::bus::{
-    Bus, Change, GroupKey, Grouping, Kind, Note, Object, Severity, Subject, ToGrouper, ToScheduler,
+    Bus, Change, GroupKey, Grouping, Kind, Listener, Note, Object, Severity, Subject, ToGrouper, ToScheduler,
 };
 use crate::components::fair::Fair;
 use crate::components::grouping::owners::Owners;
@@ -51,8 +51,6 @@ const AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// Messages taken in, and pods grouped, before it is looked what else there is to do.
 const MESSAGES_AT_ONCE: usize = 1_024;
 const PODS_AT_ONCE: usize = 16;
-/// Kinds that must be listed before the first pod is grouped.
-const NEEDED: [Kind; 4] = [Kind::Pod, Kind::PodGroup, Kind::PriorityClass, Kind::Namespace];
 
 /// Groups pods until shutdown.
 ///
@@ -142,7 +140,7 @@ impl Grouper {
             walking: HashSet::new(),
             walks: JoinSet::new(),
             outbox: VecDeque::new(),
-            missing: NEEDED.to_vec(),
+            missing: Kind::told_to(&[Listener::Grouper]),
         }
     }
 

@@ -25,7 +25,7 @@ use crate::api::names::reason;
 use crate::api::quantity::Amount;
 use crate::components::agenda::Agenda;
 use crate::components::bus::{
-    Amounts, Bus, Change, GroupKey, GroupReport, Kind, Note, Object, Severity, Stray, Subject,
+    Amounts, Bus, Change, GroupKey, GroupReport, Kind, Listener, Note, Object, Severity, Stray, Subject,
 };
 use crate::components::bus::{ToPodGroups, ToQueues, deliver};
 use crate::components::fair::Of;
@@ -158,7 +158,7 @@ impl PodGroups {
             failures: HashMap::new(),
             writes: JoinSet::new(),
             usage: BTreeSet::new(),
-            missing: vec![Kind::Pod, Kind::PodGroup, Kind::PriorityClass, Kind::ResourceClaim],
+            missing: Kind::told_to(&[Listener::PodGroups]),
             complete: false,
         }
     }

@@ -36,12 +36,13 @@ pub use store::{Key, Store, Stores};
 
 use crate::api::lenient::{self, Guarded};
 use crate::components::bus::{
-    Bus, Change, Kind, ToBinder, ToGrouper, ToPodGroups, ToQueues, ToScaleUp, ToScheduler, deliver,
+    Bus, Change, Kind, Listener, ToBinder, ToGrouper, ToPodGroups, ToQueues, ToScaleUp, ToScheduler, deliver,
 };
 use crate::components::leadership::Leading;
 use crate::components::readiness::Handle;
 use crate::components::retry::Backoff;
 use crate::components::{Context, Error, Settings};
+use crate::kinds::Condition;
 
 /// Shortest and longest wait before a failed list or watch is tried again. The longest bounds how late the operator notices
 /// that a missing CRD was installed.
@@ -62,7 +63,7 @@ const PAGE: u32 = 5_000;
 /// If a subscriber's inbox is closed while the process is not shutting down.
 pub async fn run(context: Context, stores: Arc<Stores>, bus: Bus) -> Result<(), Error> {
     let mut watches = tokio::task::JoinSet::new();
-    for kind in Kind::ALL {
+    for &kind in Kind::ALL {
         let readiness = context
             .readiness
             .handle(format!("watch-{}", kind.plural()), "first list is under way");
@@ -81,11 +82,10 @@ pub async fn run(context: Context, stores: Arc<Stores>, bus: Bus) -> Result<(), 
             charged: Charged::new(Arc::clone(&stores), &context.settings),
         };
         let shutdown = context.shutdown.clone();
-        let wanted = match kind {
-            // The agents that write them do so all the time.
-            Kind::NodeResourceTopology => context.settings.numa.is_some(),
-            Kind::ConfigMap => context.settings.config_maps,
-            _ => true,
+        let wanted = match kind.condition() {
+            Condition::Always => true,
+            Condition::WithNuma => context.settings.numa.is_some(),
+            Condition::WithConfigMaps => context.settings.config_maps,
         };
         let watch = async move {
             let watch = async {
@@ -449,7 +449,7 @@ impl<'a, K: Watched> State<'a, K> {
                 return Vec::new();
             }
         };
-        object.trim();
+        kinds::trim(&mut object);
         let (store, key) = (self.store, Key::of(object.meta()));
         let uid = object.meta().uid.clone();
         let before = || {
@@ -568,79 +568,25 @@ fn explain(error: &watcher::Error) -> String {
     }
 }
 
-/// Who hears of a change besides the scheduler, which hears of all.
-#[derive(Default)]
-struct Audience {
-    grouper: bool,
-    podgroups: bool,
-    queues: bool,
-    binder: bool,
-    scaleup: bool,
-}
-
-impl Audience {
-    fn of(kind: Kind, change: &Change) -> Self {
-        let nobody = Self::default();
-        match kind {
-            Kind::Pod => Self {
-                grouper: true,
-                podgroups: true,
-                binder: true,
-                scaleup: true,
-                ..nobody
-            },
-            Kind::PodGroup | Kind::PriorityClass => Self {
-                grouper: true,
-                podgroups: true,
-                ..nobody
-            },
-            Kind::ResourceClaim => Self {
-                podgroups: true,
-                ..nobody
-            },
-            Kind::Namespace => Self {
-                grouper: true,
-                ..nobody
-            },
-            Kind::Queue => Self { queues: true, ..nobody },
-            Kind::BindRequest => Self { binder: true, ..nobody },
-            Kind::Node | Kind::PersistentVolume | Kind::PersistentVolumeClaim => Self {
-                binder: matches!(change, Change::Synced(_)),
-                ..nobody
-            },
-            Kind::Topology
-            | Kind::DeviceClass
-            | Kind::ResourceSlice
-            | Kind::StorageClass
-            | Kind::CsiDriver
-            | Kind::CsiNode
-            | Kind::CsiStorageCapacity
-            | Kind::VolumeAttachment
-            | Kind::PodDisruptionBudget
-            | Kind::NodeResourceTopology
-            | Kind::ConfigMap => nobody,
-        }
-    }
-}
-
 /// Tells everyone who listens to the kind.
 async fn publish(bus: &Bus, kind: Kind, change: Change) -> Result<(), Error> {
-    let audience = Audience::of(kind, &change);
-    if audience.podgroups {
+    let told = |listener| kind.listeners().contains(&listener);
+    if told(Listener::PodGroups) {
         deliver(&bus.podgroups, ToPodGroups::Change(change.clone())).await?;
     }
-    if let Some(scaleup) = bus.scaleup.as_ref().filter(|_| audience.scaleup) {
+    if let Some(scaleup) = bus.scaleup.as_ref().filter(|_| told(Listener::ScaleUp)) {
         deliver(scaleup, ToScaleUp::Change(change.clone())).await?;
     }
-    if audience.queues {
+    if told(Listener::Queues) {
         deliver(&bus.queues, ToQueues::Change(change.clone())).await?;
     }
     deliver(&bus.scheduler, ToScheduler::Change(change.clone())).await?;
     // What these two make of a change, the scheduler is to hear after the change.
-    if audience.grouper {
+    if told(Listener::Grouper) {
         deliver(&bus.grouper, ToGrouper::Change(change.clone())).await?;
     }
-    if audience.binder {
+    let listed = matches!(change, Change::Synced(_));
+    if told(Listener::Binder) || listed && told(Listener::BinderOnceListed) {
         deliver(&bus.binder, ToBinder::Change(change)).await?;
     }
     Ok(())

@@ -8,7 +8,7 @@ use kube::{Resource, ResourceExt};
 
 use super::bounds::Excess;
 use super::identity::object_key;
-use super::{PackedChange, PackedObject, Problem, StorageObject};
+use super::{PackedChange, Problem, packed};
 use crate::engine::input::GroupKey;
 
 /// Which object it is, and in what state.
@@ -29,7 +29,7 @@ impl Identity {
     #[must_use]
     pub fn of(change: &PackedChange) -> Self {
         match change {
-            PackedChange::Applied(object) | PackedChange::Deleted(object) => of_object(object),
+            PackedChange::Applied(object) | PackedChange::Deleted(object) => object.identity(),
             PackedChange::Grouped(grouping) => Self {
                 kind: "Pod",
                 key: object_key(&grouping.namespace, &grouping.pod),
@@ -60,39 +60,37 @@ impl Identity {
     }
 }
 
-fn of_object(object: &PackedObject) -> Identity {
-    match object {
-        PackedObject::Pod(pod) => Identity {
+/// An object that can be told from others.
+pub(super) trait Identified {
+    /// Which object it is.
+    fn identity(&self) -> Identity;
+}
+
+impl<K: Resource<DynamicType = ()>> Identified for K {
+    fn identity(&self) -> Identity {
+        Identity::of_resource(self)
+    }
+}
+
+impl Identified for packed::Pod {
+    fn identity(&self) -> Identity {
+        Identity {
             kind: "Pod",
-            key: pod.key.clone(),
-            uid: pod.pod.uid.to_string(),
-            version: pod.version.as_deref().map(ToOwned::to_owned),
-        },
-        PackedObject::PodGroup(group) => Identity {
+            key: self.key.clone(),
+            uid: self.pod.uid.to_string(),
+            version: self.version.as_deref().map(ToOwned::to_owned),
+        }
+    }
+}
+
+impl Identified for packed::Group {
+    fn identity(&self) -> Identity {
+        Identity {
             kind: "PodGroup",
-            key: object_key(group.key.namespace(), group.key.name()),
-            uid: group.uid.to_string(),
-            version: group.version.as_deref().map(ToOwned::to_owned),
-        },
-        PackedObject::Node(object) => Identity::of_resource(&**object),
-        PackedObject::Queue(object) => Identity::of_resource(&**object),
-        PackedObject::BindRequest(object) => Identity::of_resource(&**object),
-        PackedObject::PriorityClass(object) => Identity::of_resource(&**object),
-        PackedObject::Topology(object) => Identity::of_resource(&**object),
-        PackedObject::Namespace(object) => Identity::of_resource(&**object),
-        PackedObject::PodDisruptionBudget(object) => Identity::of_resource(&**object),
-        PackedObject::NodeResourceTopology(object) => Identity::of_resource(&**object),
-        PackedObject::ConfigMap(object) => Identity::of_resource(&**object),
-        PackedObject::ResourceClaim(object) => Identity::of_resource(&**object),
-        PackedObject::DeviceClass(object) => Identity::of_resource(&**object),
-        PackedObject::ResourceSlice(object) => Identity::of_resource(&**object),
-        PackedObject::Storage(StorageObject::Claim(object)) => Identity::of_resource(&**object),
-        PackedObject::Storage(StorageObject::Volume(object)) => Identity::of_resource(&**object),
-        PackedObject::Storage(StorageObject::Class(object)) => Identity::of_resource(&**object),
-        PackedObject::Storage(StorageObject::Driver(object)) => Identity::of_resource(&**object),
-        PackedObject::Storage(StorageObject::Node(object)) => Identity::of_resource(&**object),
-        PackedObject::Storage(StorageObject::Capacity(object)) => Identity::of_resource(&**object),
-        PackedObject::Storage(StorageObject::Attachment(object)) => Identity::of_resource(&**object),
+            key: object_key(self.key.namespace(), self.key.name()),
+            uid: self.uid.to_string(),
+            version: self.version.as_deref().map(ToOwned::to_owned),
+        }
     }
 }
 

@@ -8,9 +8,23 @@ use kube::ResourceExt;
 
 use super::identity::object_key;
 use super::packed::Pod;
+use super::{Entry, Mirror, Output};
 use crate::api::BindRequest;
 use crate::api::names::{annotation, bind_phase};
 use crate::engine::input::Table;
+
+impl Entry for BindRequest {
+    type Packed = Self;
+    fn changed(request: &Arc<Self>, there: bool, mirror: &mut Mirror, out: &mut Output) {
+        mirror.with_pod(&pod_key(request), out, |mirror| {
+            if there {
+                mirror.requests.put(Arc::clone(request));
+            } else {
+                mirror.requests.remove(request);
+            }
+        });
+    }
+}
 
 /// All bind requests, by the pod (`namespace/name`) that they are for.
 #[derive(Default)]

@@ -2,11 +2,14 @@
 //!
 //! Absent: the policy for pods that run but are not ready. They count as all others do, where the API server may let some of them go.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
 
-use super::{name, relations};
-use crate::engine::input::{BudgetInput, PodSelector};
+use super::identity::object_key;
+use super::{Entry, Mirror, Output, Problem, bounds, name, relations};
+use crate::engine::input::{BudgetInput, Event, PodSelector};
 
 /// Reads a budget. One that the API server's controller has not looked at since it changed allows nothing yet: every eviction would be refused.
 #[must_use]
@@ -23,6 +26,30 @@ pub fn read(budget: &PodDisruptionBudget) -> BudgetInput {
         },
         namespace,
         allowed: current.map_or(0, |status| i64::from(status.disruptions_allowed)),
+    }
+}
+
+impl Entry for PodDisruptionBudget {
+    type Packed = Self;
+    fn trim(&mut self) {
+        bounds::cut_budget(self);
+    }
+    fn changed(object: &Arc<Self>, there: bool, mirror: &mut Mirror, out: &mut Output) {
+        let (namespace, budget) = (object.namespace().unwrap_or_default(), object.name_any());
+        let excess = bounds::of_budget(object).filter(|_| there);
+        let key = object_key(&namespace, &budget);
+        mirror.aside.limit("PodDisruptionBudget", &key, excess);
+        if there && excess.is_none() {
+            out.events.push(Event::Budget(Box::new(read(object))));
+            return;
+        }
+        if let Some(excess) = excess {
+            out.reject("PodDisruptionBudget", &namespace, &budget, Problem::Excess(excess));
+        }
+        out.events.push(Event::BudgetGone {
+            namespace: name(&namespace),
+            name: name(&budget),
+        });
     }
 }
 

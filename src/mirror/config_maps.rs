@@ -3,19 +3,17 @@
 //! Only names count. Nothing is checked where ConfigMaps are not listed at all. Absent: Secrets, which KAI does not check either.
 
 use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{ConfigMap, EnvFromSource, EnvVar, PodSpec, VolumeMount};
+use k8s_openapi::api::core::v1::{EnvFromSource, EnvVar, PodSpec, VolumeMount};
 use kube::ResourceExt;
-use kube::core::PartialObjectMeta;
 
 use super::identity::object_key;
 use super::links::Links;
-use super::{Mirror, Output, packed};
+use super::{Entry, Mirror, Output, packed};
 use crate::api::names::annotation;
 use crate::engine::input::Name;
-
-/// A ConfigMap, of which nothing but its metadata is read.
-pub type ConfigMapMeta = PartialObjectMeta<ConfigMap>;
+use crate::kinds::types::ConfigMap;
 
 /// The ConfigMaps that exist, and who asks for which.
 #[derive(Default)]
@@ -58,15 +56,18 @@ impl ConfigMaps {
     }
 }
 
-impl Mirror {
-    /// A ConfigMap is there, or gone.
-    pub(super) fn config_map_changed(&mut self, map: &ConfigMapMeta, there: bool, out: &mut Output) {
+impl Entry for ConfigMap {
+    type Packed = Self;
+    fn trim(&mut self) {
+        (self.metadata.annotations, self.metadata.labels) = (None, None);
+    }
+    fn changed(map: &Arc<Self>, there: bool, mirror: &mut Mirror, out: &mut Output) {
         let key = object_key(&map.namespace().unwrap_or_default(), &map.name_any());
-        if self.config_maps.there.contains(&key) == there {
+        if mirror.config_maps.there.contains(&key) == there {
             return;
         }
-        let pods: Vec<_> = self.config_maps.users.to(&key).cloned().collect();
-        self.with_these_pods(&pods, out, |mirror| {
+        let pods: Vec<_> = mirror.config_maps.users.to(&key).cloned().collect();
+        mirror.with_these_pods(&pods, out, |mirror| {
             if there {
                 mirror.config_maps.there.insert(key);
             } else {

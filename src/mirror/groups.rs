@@ -10,9 +10,9 @@ use smol_str::SmolStr;
 use super::aside::HELD_BACK;
 use super::identity::object_key;
 use super::repeated::Repeated;
-use super::{GroupDraft, Mirror, Output, Problem, name, packed, pod, pod_group, priority};
+use super::{Entry, GroupDraft, Mirror, Output, Problem, bounds, name, packed, pod, pod_group, priority};
 use crate::api::queue_access::{QueueAccess, not_open};
-use crate::api::{Queue, Topology};
+use crate::api::{PodGroup, Queue, Topology};
 use crate::engine::input::{Event, GroupInput, GroupKey, Keyed, Name, Time};
 
 /// A pod group as the grouper is about to write it.
@@ -64,8 +64,33 @@ pub struct Lookups {
     queues: Repeated,
 }
 
+impl Entry for PodGroup {
+    type Packed = packed::Group;
+    fn trim(&mut self) {
+        bounds::cut_group(self);
+    }
+    fn changed(group: &Arc<packed::Group>, there: bool, mirror: &mut Mirror, out: &mut Output) {
+        if there {
+            mirror.group_applied(group, out);
+        } else {
+            mirror.group_deleted(group, out);
+        }
+    }
+}
+
+impl Entry for Topology {
+    type Packed = Self;
+    fn changed(topology: &Arc<Self>, there: bool, mirror: &mut Mirror, out: &mut Output) {
+        if there {
+            mirror.topology_applied(topology, out);
+        } else {
+            mirror.topology_deleted(topology, out);
+        }
+    }
+}
+
 impl Mirror {
-    pub(super) fn group_applied(&mut self, group: &Arc<packed::Group>, out: &mut Output) {
+    fn group_applied(&mut self, group: &Arc<packed::Group>, out: &mut Output) {
         let key = &group.key;
         if key.namespace().is_empty() || key.name().is_empty() {
             return out.reject("PodGroup", key.namespace(), key.name(), Problem::NoIdentity);
@@ -89,7 +114,7 @@ impl Mirror {
         }
     }
 
-    pub(super) fn group_deleted(&mut self, group: &packed::Group, out: &mut Output) {
+    fn group_deleted(&mut self, group: &packed::Group, out: &mut Output) {
         let own = object_key(group.key.namespace(), group.key.name());
         self.aside.limit("PodGroup", &own, None);
         self.with_group(&group.key, out, |mirror| {
@@ -223,7 +248,7 @@ impl Mirror {
         );
     }
 
-    pub(super) fn topology_applied(&mut self, topology: &Arc<Topology>, out: &mut Output) {
+    fn topology_applied(&mut self, topology: &Arc<Topology>, out: &mut Output) {
         let name = topology.name_any();
         let input = pod_group::read_topology(topology);
         if self
@@ -245,7 +270,7 @@ impl Mirror {
         });
     }
 
-    pub(super) fn topology_deleted(&mut self, topology: &Topology, out: &mut Output) {
+    fn topology_deleted(&mut self, topology: &Topology, out: &mut Output) {
         let name = topology.name_any();
         if self.lookups.topologies.contains_key(name.as_str()) {
             out.events.push(Event::TopologyGone(name.as_str().into()));

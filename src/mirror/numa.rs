@@ -5,14 +5,33 @@
 
 use std::sync::Arc;
 
-use super::name;
+use kube::ResourceExt;
+
 use super::packed::{Container, Pod};
+use super::{Entry, Mirror, Output, name};
 use crate::api::bind_request::{BindRequest, NumaZone};
 use crate::api::names::annotation;
 use crate::api::numa::NodeResourceTopology;
 use crate::api::quantity::{Amount, Format};
 use crate::api::{QuantityMap, numa};
-use crate::engine::input::{Name, NumaInput, NumaPolicy, PodNuma, ZoneInput};
+use crate::engine::input::{Event, Name, NumaInput, NumaPolicy, PodNuma, ZoneInput};
+
+impl Entry for NodeResourceTopology {
+    type Packed = Self;
+    fn changed(topology: &Arc<Self>, there: bool, mirror: &mut Mirror, out: &mut Output) {
+        let node = topology.name_any();
+        let ignored = mirror.settings.numa.as_ref().filter(|_| there);
+        let zones = ignored.and_then(|ignored| read(topology, ignored));
+        mirror.zones.put(&node, zones);
+        let numa = mirror.zones.of(&node);
+        if let Some(known) = mirror.nodes.get_mut(node.as_str())
+            && known.numa != numa
+        {
+            known.numa = numa;
+            out.events.push(Event::Node(Box::new(known.clone())));
+        }
+    }
+}
 
 /// Reads a node's zones, without the resources that are to be ignored. `None` if it has none.
 #[must_use]

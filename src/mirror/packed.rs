@@ -11,6 +11,7 @@ use kube::ResourceExt;
 use smallvec::SmallVec;
 use smol_str::SmolStr;
 
+use super::Packed;
 use super::bounds::{self, Excess};
 use super::identity::{Role, annotated_group, group_key, object_key, pod_ref, role};
 use super::requests::texts;
@@ -135,6 +136,12 @@ impl Pod {
     #[must_use]
     pub fn spec(&self) -> Option<&core::PodSpec> {
         self.whole.as_ref()?.spec.as_ref()
+    }
+}
+
+impl Packed<core::Pod> for Pod {
+    fn pack(pod: Arc<core::Pod>) -> Arc<Self> {
+        Arc::new(pod.into())
     }
 }
 
@@ -334,6 +341,12 @@ pub struct Group {
     pub mark_unschedulable: Option<bool>,
     /// The whole object, if it says more than the above: sub-groups, topology, durations, backing off.
     pub whole: Option<Arc<PodGroup>>,
+}
+
+impl Packed<PodGroup> for Group {
+    fn pack(group: Arc<PodGroup>) -> Arc<Self> {
+        Arc::new(group.into())
+    }
 }
 
 impl From<Arc<PodGroup>> for Group {

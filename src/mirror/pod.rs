@@ -2,16 +2,37 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1 as core;
+
 use super::claims::Claims;
 use super::identity::Role;
 use super::needs::Templates;
 use super::packed::{Phase, Pod};
 use super::relations::{self, Namespaces};
-use super::{Home, Problem, Settings, bind_request, name, numa};
+use super::{Entry, Home, Mirror, Output, Problem, Settings, bind_request, bounds, name, numa, trim};
 use crate::api::gpu_request::is_group_label;
 use crate::api::names::{annotation, label, received_resource_type, third_party};
 use crate::api::{BindRequest, limits};
 use crate::engine::input::{GpuKind, GpuRequest, GroupKey, Name, PodInput, PodStatus};
+
+impl Entry for core::Pod {
+    type Packed = Pod;
+    fn trim(&mut self) {
+        if let Some(annotations) = &mut self.metadata.annotations {
+            // A whole manifest, which nobody reads.
+            annotations.remove(annotation::KUBECTL_LAST_APPLIED);
+        }
+        bounds::cut_pod(self);
+        trim::trim_pod(self);
+    }
+    fn changed(pod: &Arc<Pod>, there: bool, mirror: &mut Mirror, out: &mut Output) {
+        if there {
+            mirror.pod_applied(pod, out);
+        } else {
+            mirror.pod_deleted(pod, out);
+        }
+    }
+}
 
 /// A pod's place in a pod group as the grouper found it.
 #[derive(Clone, Debug, PartialEq, Eq)]

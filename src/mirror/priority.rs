@@ -1,16 +1,36 @@
 //! Priority classes → the priority and preemptibility of pod groups.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::ResourceExt;
 
+use super::{Entry, Mirror, Output};
 use crate::api::names::preemptibility;
 
 /// The priority of a pod group without a class, where no class is the cluster's default.
 pub const DEFAULT_PRIORITY: i64 = 50;
 /// From here up a pod group that does not say otherwise is non-preemptible.
 pub const NON_PREEMPTIBLE_FROM: i64 = 100;
+
+impl Entry for PriorityClass {
+    type Packed = Self;
+    fn changed(class: &Arc<Self>, there: bool, mirror: &mut Mirror, out: &mut Output) {
+        mirror.with_groups(
+            out,
+            |_| true,
+            |mirror| {
+                let classes = &mut mirror.lookups.classes;
+                if there {
+                    classes.put(class);
+                } else {
+                    classes.remove(&class.name_any());
+                }
+            },
+        );
+    }
+}
 
 /// The priority classes of the cluster.
 #[derive(Default)]

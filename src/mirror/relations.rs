@@ -3,13 +3,30 @@
 //! Namespace selectors are resolved here, to the names of the namespaces that they select at present. Absent: spread constraints that are mere wishes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Affinity, Namespace, Pod, PodAffinityTerm, TopologySpreadConstraint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
 
-use super::name;
+use super::{Entry, Mirror, Output, name};
 use crate::engine::input::{Name, NodeRequirement, PodSelector, PodTerm, Relations, SelectorOp, Spread};
+
+impl Entry for Namespace {
+    type Packed = Self;
+    fn changed(namespace: &Arc<Self>, there: bool, mirror: &mut Mirror, out: &mut Output) {
+        if there && mirror.namespaces.has(namespace) {
+            return;
+        }
+        mirror.with_pods_that_select_namespaces(out, |mirror| {
+            if there {
+                mirror.namespaces.put(namespace);
+            } else {
+                mirror.namespaces.remove(namespace);
+            }
+        });
+    }
+}
 
 /// The labels of all namespaces.
 #[derive(Debug, Default)]

@@ -17,7 +17,7 @@ use kube::ResourceExt;
 
 use super::identity::object_key;
 use super::links::Links;
-use super::{Mirror, Output, constraints, name, packed};
+use super::{Entry, Mirror, Output, constraints, name, packed};
 use crate::api::names::volume;
 use crate::api::quantity::Amount;
 use crate::engine::input::{
@@ -25,25 +25,6 @@ use crate::engine::input::{
     Table, VolumeInput, Waiting,
 };
 use crate::engine::model::class::meets_one_of;
-
-/// An object that has to do with storage.
-#[derive(Clone, Debug)]
-pub enum StorageObject {
-    /// A claim.
-    Claim(Arc<PersistentVolumeClaim>),
-    /// A volume.
-    Volume(Arc<PersistentVolume>),
-    /// A storage class.
-    Class(Arc<StorageClass>),
-    /// A driver.
-    Driver(Arc<CSIDriver>),
-    /// The drivers on a node.
-    Node(Arc<CSINode>),
-    /// How much a driver has left.
-    Capacity(Arc<CSIStorageCapacity>),
-    /// A volume is attached to a node.
-    Attachment(Arc<VolumeAttachment>),
-}
 
 /// What is known of storage.
 #[derive(Default)]
@@ -254,100 +235,120 @@ impl Volumes {
     }
 }
 
-impl Mirror {
-    /// An object of the storage appeared or changed (`there`), or is gone.
-    pub(super) fn storage_changed(&mut self, object: &StorageObject, there: bool, out: &mut Output) {
-        match object {
-            StorageObject::Claim(claim) => self.claim_changed(claim, there, out),
-            StorageObject::Volume(volume) => {
-                let key: Box<str> = volume.name_any().into();
-                let claims = self.volumes.claims_of.to(&key);
-                let pods: BTreeSet<_> = claims.flat_map(|claim| self.volumes.users.to(claim)).collect();
-                let pods: Vec<_> = pods.into_iter().cloned().collect();
-                self.with_these_pods(&pods, out, |mirror| {
-                    put(&mut mirror.volumes.volumes, &key, volume, there);
-                });
-                self.volumes.offer_changed(&key, out);
-                self.volumes.tell_attachments_of(&key, out);
-            }
-            StorageObject::Attachment(attachment) => self.volumes.attachment_changed(attachment, there, out),
-            StorageObject::Class(class) => {
-                let key: Box<str> = class.name_any().into();
-                let pods = self.volumes.users_where(|claim| {
-                    let spec = claim.spec.as_ref();
-                    class_of(claim, spec.and_then(|spec| spec.storage_class_name.as_deref())) == &*key
-                });
-                self.with_these_pods(&pods, out, |mirror| {
-                    put(&mut mirror.volumes.classes, &key, class, there);
-                });
-            }
-            StorageObject::Driver(driver) => {
-                let key: Box<str> = driver.name_any().into();
-                let tracked = driver.spec.storage_capacity == Some(true);
-                if there && self.volumes.drivers.get(&key) == Some(&tracked) {
-                    return;
-                }
-                let pods = self.volumes.users_where(|claim| bound_to(claim).is_none());
-                self.with_these_pods(&pods, out, |mirror| {
-                    if there {
-                        mirror.volumes.drivers.insert(key, tracked);
-                    } else {
-                        mirror.volumes.drivers.remove(&key);
-                    }
-                });
-            }
-            StorageObject::Node(node) => {
-                let key = node.name_any();
-                let limits = if there { limits(node) } else { Vec::new() };
-                if let Some(known) = self.nodes.get_mut(key.as_str())
-                    && known.attach_limits != limits
-                {
-                    known.attach_limits.clone_from(&limits);
-                    out.events.push(Event::Node(Box::new(known.clone())));
-                }
-                if limits.is_empty() {
-                    self.volumes.limits.remove(key.as_str());
-                } else {
-                    self.volumes.limits.insert(key.into(), limits);
-                }
-            }
-            StorageObject::Capacity(capacity) => {
-                let key = object_key(&capacity.namespace().unwrap_or_default(), &capacity.name_any());
-                if !there {
-                    if let Some(known) = self.volumes.capacities.remove(&key) {
-                        out.events.push(Event::CapacityGone(known.key));
-                    }
-                    return;
-                }
-                let read = read_capacity(&key, capacity);
-                if self.volumes.capacities.get(&key) != Some(&read) {
-                    out.events.push(Event::Capacity(Box::new(read.clone())));
-                    self.volumes.capacities.insert(key, read);
-                }
-            }
-        }
-    }
-
-    fn claim_changed(&mut self, claim: &Arc<PersistentVolumeClaim>, there: bool, out: &mut Output) {
+impl Entry for PersistentVolumeClaim {
+    type Packed = Self;
+    fn changed(claim: &Arc<Self>, there: bool, mirror: &mut Mirror, out: &mut Output) {
         let key = object_key(&claim.namespace().unwrap_or_default(), &claim.name_any());
-        let volume = |claim: &PersistentVolumeClaim| -> Option<Box<str>> {
+        let volume = |claim: &Self| -> Option<Box<str>> {
             let volume = claim.spec.as_ref()?.volume_name.as_deref()?;
             Some(volume.into())
         };
-        let before = self.volumes.claims.get(&key).and_then(|claim| volume(claim));
+        let before = mirror.volumes.claims.get(&key).and_then(|claim| volume(claim));
         let after = volume(claim).filter(|_| there);
         if before != after {
             if let Some(before) = before {
-                self.volumes.claims_of.remove(&before, &key);
+                mirror.volumes.claims_of.remove(&before, &key);
             }
             if let Some(after) = after {
-                self.volumes.claims_of.add(after, &key);
+                mirror.volumes.claims_of.add(after, &key);
             }
         }
-        let pods: Vec<_> = self.volumes.users.to(&key).cloned().collect();
-        self.with_these_pods(&pods, out, |mirror| {
+        let pods: Vec<_> = mirror.volumes.users.to(&key).cloned().collect();
+        mirror.with_these_pods(&pods, out, |mirror| {
             put(&mut mirror.volumes.claims, &key, claim, there);
         });
+    }
+}
+
+impl Entry for PersistentVolume {
+    type Packed = Self;
+    fn changed(volume: &Arc<Self>, there: bool, mirror: &mut Mirror, out: &mut Output) {
+        let key: Box<str> = volume.name_any().into();
+        let claims = mirror.volumes.claims_of.to(&key);
+        let pods: BTreeSet<_> = claims.flat_map(|claim| mirror.volumes.users.to(claim)).collect();
+        let pods: Vec<_> = pods.into_iter().cloned().collect();
+        mirror.with_these_pods(&pods, out, |mirror| {
+            put(&mut mirror.volumes.volumes, &key, volume, there);
+        });
+        mirror.volumes.offer_changed(&key, out);
+        mirror.volumes.tell_attachments_of(&key, out);
+    }
+}
+
+impl Entry for VolumeAttachment {
+    type Packed = Self;
+    fn changed(attachment: &Arc<Self>, there: bool, mirror: &mut Mirror, out: &mut Output) {
+        mirror.volumes.attachment_changed(attachment, there, out);
+    }
+}
+
+impl Entry for StorageClass {
+    type Packed = Self;
+    fn changed(class: &Arc<Self>, there: bool, mirror: &mut Mirror, out: &mut Output) {
+        let key: Box<str> = class.name_any().into();
+        let pods = mirror.volumes.users_where(|claim| {
+            let spec = claim.spec.as_ref();
+            class_of(claim, spec.and_then(|spec| spec.storage_class_name.as_deref())) == &*key
+        });
+        mirror.with_these_pods(&pods, out, |mirror| {
+            put(&mut mirror.volumes.classes, &key, class, there);
+        });
+    }
+}
+
+impl Entry for CSIDriver {
+    type Packed = Self;
+    fn changed(driver: &Arc<Self>, there: bool, mirror: &mut Mirror, out: &mut Output) {
+        let key: Box<str> = driver.name_any().into();
+        let tracked = driver.spec.storage_capacity == Some(true);
+        if there && mirror.volumes.drivers.get(&key) == Some(&tracked) {
+            return;
+        }
+        let pods = mirror.volumes.users_where(|claim| bound_to(claim).is_none());
+        mirror.with_these_pods(&pods, out, |mirror| {
+            if there {
+                mirror.volumes.drivers.insert(key, tracked);
+            } else {
+                mirror.volumes.drivers.remove(&key);
+            }
+        });
+    }
+}
+
+impl Entry for CSINode {
+    type Packed = Self;
+    fn changed(node: &Arc<Self>, there: bool, mirror: &mut Mirror, out: &mut Output) {
+        let key = node.name_any();
+        let limits = if there { limits(node) } else { Vec::new() };
+        if let Some(known) = mirror.nodes.get_mut(key.as_str())
+            && known.attach_limits != limits
+        {
+            known.attach_limits.clone_from(&limits);
+            out.events.push(Event::Node(Box::new(known.clone())));
+        }
+        if limits.is_empty() {
+            mirror.volumes.limits.remove(key.as_str());
+        } else {
+            mirror.volumes.limits.insert(key.into(), limits);
+        }
+    }
+}
+
+impl Entry for CSIStorageCapacity {
+    type Packed = Self;
+    fn changed(capacity: &Arc<Self>, there: bool, mirror: &mut Mirror, out: &mut Output) {
+        let key = object_key(&capacity.namespace().unwrap_or_default(), &capacity.name_any());
+        if !there {
+            if let Some(known) = mirror.volumes.capacities.remove(&key) {
+                out.events.push(Event::CapacityGone(known.key));
+            }
+            return;
+        }
+        let read = read_capacity(&key, capacity);
+        if mirror.volumes.capacities.get(&key) != Some(&read) {
+            out.events.push(Event::Capacity(Box::new(read.clone())));
+            mirror.volumes.capacities.insert(key, read);
+        }
     }
 }
 

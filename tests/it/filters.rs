@@ -10,11 +10,12 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::{Value, json};
-use unikai::api::{PodGroup, lenient};
+use unikai::api::lenient;
 use unikai::engine::Engine;
 use unikai::engine::input::Time;
 use unikai::engine::policy::Policy;
-use unikai::mirror::{Mirror, PackedChange, PackedObject, Settings};
+use unikai::kinds::Object;
+use unikai::mirror::{Mirror, PackedChange, Settings};
 
 use objects::Random;
 
@@ -36,8 +37,8 @@ impl Scheduler {
         }
     }
 
-    fn see(&mut self, object: PackedObject) -> Vec<String> {
-        let output = self.mirror.apply(&PackedChange::Applied(object));
+    fn see(&mut self, object: Object) -> Vec<String> {
+        let output = self.mirror.apply(&PackedChange::Applied(object.into()));
         for event in output.events {
             self.engine.apply(event, NOW);
         }
@@ -45,33 +46,33 @@ impl Scheduler {
     }
 }
 
-fn queue() -> PackedObject {
+fn queue() -> Object {
     let open = json!({"quota": -1, "limit": -1, "overQuotaWeight": 1});
     let queue = json!({
         "apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": {"name": "q"},
         "spec": {"resources": {"cpu": open, "memory": open, "gpu": open}},
     });
-    PackedObject::Queue(Arc::new(serde_json::from_value(queue).unwrap()))
+    Object::Queue(Arc::new(serde_json::from_value(queue).unwrap()))
 }
 
-fn group() -> PackedObject {
+fn group() -> Object {
     let group = json!({
         "apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup",
         "metadata": {"name": "g", "namespace": "ns", "uid": "g"}, "spec": {"queue": "q", "minMember": 1},
     });
-    Arc::new(serde_json::from_value::<PodGroup>(group).unwrap()).into()
+    Object::PodGroup(Arc::new(serde_json::from_value(group).unwrap()))
 }
 
 /// Whether the pod is bound, what is said about it if not, and what was told about odd values.
 fn decide(node: &Node, there: &[Pod], pod: &Pod) -> (bool, Option<String>, Vec<String>) {
     let mut scheduler = Scheduler::new();
-    for object in [queue(), group(), PackedObject::Node(Arc::new(node.clone()))] {
+    for object in [queue(), group(), Object::Node(Arc::new(node.clone()))] {
         scheduler.see(object);
     }
     for other in there {
-        scheduler.see(Arc::new(other.clone()).into());
+        scheduler.see(Object::Pod(Arc::new(other.clone())));
     }
-    let told = scheduler.see(Arc::new(pod.clone()).into());
+    let told = scheduler.see(Object::Pod(Arc::new(pod.clone())));
     let decisions = scheduler.engine.cycle(NOW);
     let report = decisions.unschedulable.first().map(|report| report.message.clone());
     (!decisions.bind.is_empty(), report, told)
@@ -86,12 +87,12 @@ fn many(default: u64) -> u64 {
 /// Numbers out of all reason in queues and pod groups: every cycle comes to an end, the books stay right, and who waits is told why.
 #[test]
 fn absurd_queues_and_groups_disturb_nobody() {
-    let read = |value: &Value| -> PackedObject {
+    let read = |value: &Value| -> Object {
         match value["kind"].as_str() {
-            Some("Queue") => PackedObject::Queue(Arc::new(lenient::decode(value.clone()).expect("it decodes"))),
-            Some("PodGroup") => Arc::new(lenient::decode::<PodGroup>(value.clone()).expect("it decodes")).into(),
-            Some("Node") => PackedObject::Node(Arc::new(lenient::decode(value.clone()).expect("it decodes"))),
-            _ => Arc::new(lenient::decode::<Pod>(value.clone()).expect("it decodes")).into(),
+            Some("Queue") => Object::Queue(Arc::new(lenient::decode(value.clone()).expect("it decodes"))),
+            Some("PodGroup") => Object::PodGroup(Arc::new(lenient::decode(value.clone()).expect("it decodes"))),
+            Some("Node") => Object::Node(Arc::new(lenient::decode(value.clone()).expect("it decodes"))),
+            _ => Object::Pod(Arc::new(lenient::decode(value.clone()).expect("it decodes"))),
         }
     };
     let (mut bound, mut told, mut astray) = (0, 0, 0);

@@ -9,20 +9,21 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 use kube::Resource;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::api::PodGroup;
 use crate::api::lenient::{self, null_as_default};
 use crate::engine::policy::{DisruptionBudgets, Policy};
+use crate::kinds::{Object, kinds};
 use crate::mirror::policy::{self, SchedulerConfig};
-use crate::mirror::{PackedChange, PackedObject, Settings, Shard, StorageObject};
+use crate::mirror::{PackedChange, Settings, Shard};
 
 /// The member of a snapshot zip.
 const MEMBER: &str = "snapshot.json";
+/// The API group of dynamic resource allocation.
+const DEVICES: &str = "resource.k8s.io";
 
 /// A snapshot, ready to be fed to a mirror.
 pub struct Snapshot {
@@ -94,29 +95,22 @@ struct Partition {
     node_pool_label_value: String,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct RawObjects {
-    pods: Option<Vec<Value>>,
-    nodes: Option<Vec<Value>>,
-    queues: Option<Vec<Value>>,
-    pod_groups: Option<Vec<Value>>,
-    bind_requests: Option<Vec<Value>>,
-    priority_classes: Option<Vec<Value>>,
-    topologies: Option<Vec<Value>>,
-    namespaces: Option<Vec<Value>>,
-    node_resource_topologies: Option<Vec<Value>>,
-    config_maps: Option<Vec<Value>>,
-    persistent_volume_claims: Option<Vec<Value>>,
-    persistent_volumes: Option<Vec<Value>>,
-    storage_classes: Option<Vec<Value>>,
-    csi_drivers: Option<Vec<Value>>,
-    csi_nodes: Option<Vec<Value>>,
-    csi_storage_capacities: Option<Vec<Value>>,
-    device_classes: Option<Vec<Value>>,
-    resource_slices: Option<Vec<Value>>,
-    resource_claims: Option<Vec<Value>>,
+macro_rules! raw_objects {
+    ($($(#[$doc:meta])* $kind:ident, $store:ident, $presence:ident, $condition:ident, $form:ident, $listeners:tt;)*) => {
+        #[derive(Default, Deserialize)]
+        #[serde(rename_all = "camelCase", default)]
+        struct RawObjects {
+            $($store: Option<Vec<Value>>,)*
+        }
+
+        fn changes(raw: RawObjects, notes: &mut Vec<String>) -> Vec<PackedChange> {
+            let mut changes = Vec::new();
+            $(take(raw.$store, Object::$kind, &mut changes, notes);)*
+            changes
+        }
+    };
 }
+kinds!(raw_objects);
 
 /// Reads a snapshot.
 ///
@@ -201,65 +195,29 @@ fn parameters(given: Option<Parameters>) -> (Settings, Policy) {
     (settings, policy)
 }
 
-fn changes(raw: RawObjects, notes: &mut Vec<String>) -> Vec<PackedChange> {
-    let mut changes = Vec::new();
-    take(raw.priority_classes, PackedObject::PriorityClass, &mut changes, notes);
-    take(raw.topologies, PackedObject::Topology, &mut changes, notes);
-    take(raw.namespaces, PackedObject::Namespace, &mut changes, notes);
-    take(
-        raw.node_resource_topologies,
-        PackedObject::NodeResourceTopology,
-        &mut changes,
-        notes,
-    );
-    take(raw.config_maps, PackedObject::ConfigMap, &mut changes, notes);
-    let classes = of_this_version(raw.device_classes, "DeviceClass");
-    take(classes, PackedObject::DeviceClass, &mut changes, notes);
-    let slices = of_this_version(raw.resource_slices, "ResourceSlice");
-    take(slices, PackedObject::ResourceSlice, &mut changes, notes);
-    let (to, say) = (&mut changes, &mut *notes);
-    take(raw.storage_classes, stored(StorageObject::Class), to, say);
-    take(raw.csi_drivers, stored(StorageObject::Driver), to, say);
-    take(raw.csi_nodes, stored(StorageObject::Node), to, say);
-    take(raw.csi_storage_capacities, stored(StorageObject::Capacity), to, say);
-    take(raw.persistent_volumes, stored(StorageObject::Volume), to, say);
-    take(raw.persistent_volume_claims, stored(StorageObject::Claim), to, say);
-    take(raw.queues, PackedObject::Queue, &mut changes, notes);
-    take(raw.nodes, PackedObject::Node, &mut changes, notes);
-    take(raw.bind_requests, PackedObject::BindRequest, &mut changes, notes);
-    let claims = of_this_version(raw.resource_claims, "ResourceClaim");
-    take(claims, PackedObject::ResourceClaim, &mut changes, notes);
-    take::<PodGroup>(raw.pod_groups, PackedObject::from, &mut changes, notes);
-    take::<Pod>(raw.pods, PackedObject::from, &mut changes, notes);
-    changes
-}
-
-fn stored<K>(kind: fn(Arc<K>) -> StorageObject) -> impl Fn(Arc<K>) -> PackedObject {
-    move |object| PackedObject::Storage(kind(object))
-}
-
 fn take<K>(
     list: Option<Vec<Value>>,
-    object: impl Fn(Arc<K>) -> PackedObject,
+    object: impl Fn(Arc<K>) -> Object,
     changes: &mut Vec<PackedChange>,
     notes: &mut Vec<String>,
 ) where
     K: Resource<DynamicType = ()> + DeserializeOwned,
 {
-    for value in list.into_iter().flatten() {
+    for mut value in list.into_iter().flatten() {
+        if K::group(&()) == DEVICES {
+            add_type::<K>(&mut value);
+        }
         match lenient::decode::<K>(value) {
-            Ok(decoded) => changes.push(PackedChange::Applied(object(Arc::new(decoded)))),
+            Ok(decoded) => changes.push(PackedChange::Applied(object(Arc::new(decoded)).into())),
             Err(rejection) => notes.push(rejection.to_string()),
         }
     }
 }
 
 /// Objects of dynamic resource allocation stand in a snapshot without their group.
-fn of_this_version(list: Option<Vec<Value>>, kind: &str) -> Option<Vec<Value>> {
-    let mut list = list?;
-    for object in list.iter_mut().filter_map(Value::as_object_mut) {
-        object.insert("apiVersion".to_owned(), "resource.k8s.io/v1".into());
-        object.insert("kind".to_owned(), kind.into());
+fn add_type<K: Resource<DynamicType = ()>>(value: &mut Value) {
+    if let Some(object) = value.as_object_mut() {
+        object.insert("apiVersion".to_owned(), K::api_version(&()).into());
+        object.insert("kind".to_owned(), K::kind(&()).into());
     }
-    Some(list)
 }

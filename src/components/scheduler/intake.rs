@@ -93,7 +93,7 @@ impl Intake {
             Ok(change) => self.change(&change, now, everything),
             Err(panic) => {
                 // Neither mirror nor engine has heard of it.
-                let object = identity(kept);
+                let object = kept.identity();
                 failed(&object, &panic);
                 self.mirror.aside.leave_out(&object);
                 Taken {
@@ -233,7 +233,7 @@ impl Intake {
                 let kept = object.clone();
                 let told = panics::catch(|| change(object, true))
                     .and_then(|change| self.attempt(&change, now, &mut Taken::default()));
-                broken = told.err().map(|panic| (identity(kept), panic));
+                broken = told.err().map(|panic| (kept.identity(), panic));
             });
             let Some((object, panic)) = broken else { break };
             failed(&object, &panic);
@@ -281,40 +281,11 @@ fn failed(object: &Identity, panic: &str) {
 }
 
 fn change(object: Object, there: bool) -> PackedChange {
-    let object = mirrored(object);
+    let object = object.into();
     if there {
         PackedChange::Applied(object)
     } else {
         PackedChange::Deleted(object)
-    }
-}
-
-fn identity(object: Object) -> Identity {
-    match object {
-        Object::Pod(pod) => Identity::of_resource(&*pod),
-        Object::PodGroup(group) => Identity::of_resource(&*group),
-        other => Identity::of(&change(other, true)),
-    }
-}
-
-/// The object as the mirror takes it.
-fn mirrored(object: Object) -> mirror::PackedObject {
-    match object {
-        Object::Pod(pod) => pod.into(),
-        Object::Node(node) => mirror::PackedObject::Node(node),
-        Object::Queue(queue) => mirror::PackedObject::Queue(queue),
-        Object::PodGroup(group) => group.into(),
-        Object::BindRequest(request) => mirror::PackedObject::BindRequest(request),
-        Object::PriorityClass(class) => mirror::PackedObject::PriorityClass(class),
-        Object::Topology(topology) => mirror::PackedObject::Topology(topology),
-        Object::Storage(object) => mirror::PackedObject::Storage(object),
-        Object::Namespace(namespace) => mirror::PackedObject::Namespace(namespace),
-        Object::DeviceClass(class) => mirror::PackedObject::DeviceClass(class),
-        Object::ResourceSlice(slice) => mirror::PackedObject::ResourceSlice(slice),
-        Object::ResourceClaim(claim) => mirror::PackedObject::ResourceClaim(claim),
-        Object::PodDisruptionBudget(budget) => mirror::PackedObject::PodDisruptionBudget(budget),
-        Object::NodeResourceTopology(zones) => mirror::PackedObject::NodeResourceTopology(zones),
-        Object::ConfigMap(map) => mirror::PackedObject::ConfigMap(map),
     }
 }
 

@@ -10,7 +10,7 @@ use kube::core::error_boundary::InvalidObject;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use super::kinds::Watched;
+use super::kinds::{self, Watched};
 use crate::api::lenient::Guarded;
 
 /// See the module.
@@ -28,7 +28,7 @@ impl<'de, K: Watched> Deserialize<'de> for Read<K> {
 fn read<K: Watched>(text: &str) -> Guarded<K> {
     DeserializeGuard(match serde_json::from_str::<K>(text) {
         Ok(mut object) => {
-            object.trim();
+            kinds::trim(&mut object);
             Ok(object)
         }
         Err(error) => Err(InvalidObject {

@@ -3,19 +3,12 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
-use k8s_openapi::api::scheduling::v1::PriorityClass;
-use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
+use serde::Serialize;
 use tokio::sync::watch;
 
-use super::kinds::Watched;
-use crate::api::{BindRequest, NodeResourceTopology, PodGroup, Queue, Topology};
-use crate::components::bus::Object;
-use crate::mirror::ConfigMapMeta;
+use crate::kinds::{Object, kinds, types};
 
 /// Namespace and name; the namespace is empty for cluster-scoped objects.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -200,86 +193,35 @@ impl<K: Resource> Store<K> {
     }
 }
 
-impl Stores {
-    /// Every object, kind by kind: first what others depend on.
-    pub fn each(&self, tell: &mut dyn FnMut(Object)) {
-        fn all<K: Watched>(stores: &Stores, tell: &mut dyn FnMut(Object)) {
-            for object in K::store(stores).list() {
-                tell(K::object(object));
+macro_rules! stores {
+    ($($(#[$doc:meta])* $kind:ident, $store:ident, $presence:ident, $condition:ident, $form:ident, $listeners:tt;)*) => {
+        /// The stores of all watched kinds.
+        #[derive(Debug, Default)]
+        pub struct Stores {
+            $($(#[$doc])* pub $store: Store<types::$kind>,)*
+        }
+
+        /// How many objects there are of each kind.
+        #[derive(Debug, Serialize)]
+        #[serde(rename_all = "camelCase")]
+        pub struct Counts {
+            $($store: usize,)*
+        }
+
+        impl Stores {
+            /// Every object, kind by kind: first what others depend on.
+            pub fn each(&self, tell: &mut dyn FnMut(Object)) {
+                $(for object in self.$store.list() {
+                    tell(Object::$kind(object));
+                })*
+            }
+
+            /// How many objects there are of each kind.
+            #[must_use]
+            pub fn counts(&self) -> Counts {
+                Counts { $($store: self.$store.len(),)* }
             }
         }
-        let kinds = [
-            all::<Namespace>,
-            all::<PriorityClass>,
-            all::<Node>,
-            all::<Queue>,
-            all::<Topology>,
-            all::<DeviceClass>,
-            all::<ResourceSlice>,
-            all::<ResourceClaim>,
-            all::<StorageClass>,
-            all::<CSIDriver>,
-            all::<CSINode>,
-            all::<CSIStorageCapacity>,
-            all::<PersistentVolume>,
-            all::<PersistentVolumeClaim>,
-            all::<VolumeAttachment>,
-            all::<PodDisruptionBudget>,
-            all::<NodeResourceTopology>,
-            all::<ConfigMapMeta>,
-            all::<PodGroup>,
-            all::<BindRequest>,
-            all::<Pod>,
-        ];
-        for each in kinds {
-            each(self, tell);
-        }
-    }
+    };
 }
-
-/// The stores of all watched kinds.
-#[derive(Debug, Default)]
-pub struct Stores {
-    /// Pods.
-    pub pods: Store<Pod>,
-    /// Nodes.
-    pub nodes: Store<Node>,
-    /// Namespaces.
-    pub namespaces: Store<Namespace>,
-    /// Priority classes.
-    pub priority_classes: Store<PriorityClass>,
-    /// Queues.
-    pub queues: Store<Queue>,
-    /// Pod groups.
-    pub pod_groups: Store<PodGroup>,
-    /// Bind requests.
-    pub bind_requests: Store<BindRequest>,
-    /// Topologies.
-    pub topologies: Store<Topology>,
-    /// Classes of devices.
-    pub device_classes: Store<DeviceClass>,
-    /// Devices that drivers offer.
-    pub resource_slices: Store<ResourceSlice>,
-    /// Claims for devices.
-    pub resource_claims: Store<ResourceClaim>,
-    /// Claims on storage.
-    pub persistent_volume_claims: Store<PersistentVolumeClaim>,
-    /// Volumes.
-    pub persistent_volumes: Store<PersistentVolume>,
-    /// Storage classes.
-    pub storage_classes: Store<StorageClass>,
-    /// Storage drivers.
-    pub csi_drivers: Store<CSIDriver>,
-    /// The storage drivers of each node.
-    pub csi_nodes: Store<CSINode>,
-    /// How much storage drivers have left.
-    pub csi_storage_capacities: Store<CSIStorageCapacity>,
-    /// Volumes that are attached to nodes.
-    pub volume_attachments: Store<VolumeAttachment>,
-    /// Disruption budgets.
-    pub pod_disruption_budgets: Store<PodDisruptionBudget>,
-    /// The NUMA zones of nodes.
-    pub node_resource_topologies: Store<NodeResourceTopology>,
-    /// ConfigMaps.
-    pub config_maps: Store<ConfigMapMeta>,
-}
+kinds!(stores);

@@ -17,10 +17,10 @@ fn choosy(terms: usize, version: usize) -> PackedObject {
         "{{podAntiAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: [{}]}}}}",
         all.join(", ")
     );
-    PackedObject::from(read::<core::Pod>(&format!(
+    PackedObject::from(Object::Pod(read(&format!(
         "{{metadata: {{name: p, namespace: ns, uid: u, resourceVersion: '{version}'}},
           spec: {{schedulerName: kai-scheduler, containers: [], affinity: {affinity}}}, status: {{phase: Pending}}}}"
-    )))
+    ))))
 }
 
 fn aside(world: &mut World) -> Vec<(&'static str, usize)> {
@@ -65,11 +65,11 @@ fn what_a_pod_on_a_node_holds_counts_however_odd_it_is() {
     let others: Vec<String> = (0..20_000).map(|at| format!("a.com/r{at}: 1")).collect();
     let requests = format!("{{cpu: 2, nvidia.com/gpu: 4, {}}}", others.join(", "));
     let labels = labels(25_000, label::GPU_GROUP_PREFIX);
-    let odd = PackedObject::from(read::<core::Pod>(&format!(
+    let odd = PackedObject::from(Object::Pod(read(&format!(
         "{{metadata: {{name: p, namespace: ns, uid: u, labels: {labels}}},
           spec: {{schedulerName: kai-scheduler, nodeName: n, containers: [{{name: c, resources: {{requests: {requests}}}}}]}},
           status: {{phase: Running}}}}"
-    )));
+    ))));
     let events = world.apply(odd);
     let pod = only_pod(&events);
     assert!(pod.blocked.is_some());

@@ -17,18 +17,12 @@ impl World {
         Self(Mirror::new(Settings::default()))
     }
 
-    fn tell(&mut self, object: StorageObject) -> Vec<Event> {
-        self.0
-            .apply(&PackedChange::Applied(PackedObject::Storage(object)))
-            .events
-            .into_vec()
+    fn tell(&mut self, object: PackedObject) -> Vec<Event> {
+        self.0.apply(&PackedChange::Applied(object)).events.into_vec()
     }
 
-    fn gone(&mut self, object: StorageObject) -> Vec<Event> {
-        self.0
-            .apply(&PackedChange::Deleted(PackedObject::Storage(object)))
-            .events
-            .into_vec()
+    fn gone(&mut self, object: PackedObject) -> Vec<Event> {
+        self.0.apply(&PackedChange::Deleted(object)).events.into_vec()
     }
 
     fn pod(&mut self, name: &str, volumes: &str) -> Vec<Event> {
@@ -45,26 +39,26 @@ impl World {
 
 const USES_C: &str = "{name: data, persistentVolumeClaim: {claimName: c}}";
 
-fn claim(rest: &str) -> StorageObject {
-    StorageObject::Claim(read(&format!(
+fn claim(rest: &str) -> PackedObject {
+    PackedObject::PersistentVolumeClaim(read(&format!(
         "{{metadata: {{name: c, namespace: ns, uid: c}}, {rest}}}"
     )))
 }
 
-fn wanting(class: &str, more: &str) -> StorageObject {
+fn wanting(class: &str, more: &str) -> PackedObject {
     claim(&format!(
         "spec: {{storageClassName: {class}, accessModes: [ReadWriteOnce], resources: {{requests: {{storage: 1Ki}}}}{more}}}"
     ))
 }
 
-fn class(rest: &str) -> StorageObject {
-    StorageObject::Class(read(&format!("{{metadata: {{name: late}}, provisioner: csi, {rest}}}")))
+fn class(rest: &str) -> PackedObject {
+    PackedObject::StorageClass(read(&format!("{{metadata: {{name: late}}, provisioner: csi, {rest}}}")))
 }
 
 const LATE: &str = "volumeBindingMode: WaitForFirstConsumer";
 
-fn volume(rest: &str) -> StorageObject {
-    StorageObject::Volume(read(&format!(
+fn volume(rest: &str) -> PackedObject {
+    PackedObject::PersistentVolume(read(&format!(
         "{{metadata: {{name: v, labels: {{topology.kubernetes.io/zone: a__b}}}}, spec: {{capacity: {{storage: 2Ki}}, {rest}"
     )))
 }
@@ -157,7 +151,7 @@ fn what_is_wrong_with_a_claim_is_said_as_kubernetes_says_it() {
     }
     let mut world = World::new();
     let going = "{metadata: {name: c, namespace: ns, deletionTimestamp: 2026-01-01T00:00:00Z}, spec: {volumeName: v}, status: {phase: Bound}}";
-    world.tell(StorageObject::Claim(read(going)));
+    world.tell(PackedObject::PersistentVolumeClaim(read(going)));
     assert!(told(&world.pod("p", USES_C))[0].contains("persistentvolumeclaim \"c\" is being deleted"));
 }
 
@@ -165,7 +159,7 @@ fn what_is_wrong_with_a_claim_is_said_as_kubernetes_says_it() {
 fn a_volume_made_for_one_pod_belongs_to_it() {
     let ephemeral = "{name: data, ephemeral: {volumeClaimTemplate: {spec: {}}}}";
     let owned = |uid: &str| {
-        StorageObject::Claim(read(&format!(
+        PackedObject::PersistentVolumeClaim(read(&format!(
             "{{metadata: {{name: p-data, namespace: ns, ownerReferences: [{{apiVersion: v1, kind: Pod, name: p, uid: {uid}, controller: true}}]}}, \
              spec: {{storageClassName: late}}}}"
         )))
@@ -204,7 +198,7 @@ fn volumes_are_offered_until_they_have_their_claim() {
 fn rooms_and_limits() {
     let mut world = World::new();
     let capacity = |rest: &str| {
-        StorageObject::Capacity(read(&format!(
+        PackedObject::CsiStorageCapacity(read(&format!(
             "{{metadata: {{name: k, namespace: ns}}, storageClassName: late, nodeTopology: {{matchLabels: {{zone: a}}}}{rest}}}"
         )))
     };
@@ -213,7 +207,7 @@ fn rooms_and_limits() {
     assert_eq!(told(&world.gone(capacity(""))), ["capacity ns/k gone"]);
     assert_eq!(told(&world.tell(capacity(""))), ["capacity 0 None"]);
     let drivers = "drivers: [{name: csi, nodeID: n, allocatable: {count: 3}}, {name: other, nodeID: n}]";
-    let csi = StorageObject::Node(read(&format!("{{metadata: {{name: n}}, spec: {{{drivers}}}}}")));
+    let csi = PackedObject::CsiNode(read(&format!("{{metadata: {{name: n}}, spec: {{{drivers}}}}}")));
     assert!(world.tell(csi.clone()).is_empty(), "the node is not known yet");
     let node = world.0.apply(&PackedChange::Applied(PackedObject::Node(read(
         "{metadata: {name: n}}",

@@ -1,7 +1,7 @@
 use serde::de::DeserializeOwned;
 
 use super::*;
-use crate::mirror::{Mirror, PackedChange, PackedObject, Settings, StorageObject};
+use crate::mirror::{Mirror, PackedChange, PackedObject, Settings};
 
 fn read<K: DeserializeOwned>(yaml: &str) -> K {
     serde_yaml_ng::from_str(yaml).unwrap_or_else(|error| panic!("{yaml}: {error}"))
@@ -79,8 +79,8 @@ fn volumes_of_drivers_that_were_built_in_belong_to_their_successors() {
 #[test]
 fn attachments_are_told_once_their_volume_is_known() {
     let mut mirror = Mirror::new(Settings::default());
-    let mut see = |change: fn(PackedObject) -> PackedChange, object: StorageObject| -> String {
-        let output = mirror.apply(&change(PackedObject::Storage(object)));
+    let mut see = |change: fn(PackedObject) -> PackedChange, object: PackedObject| -> String {
+        let output = mirror.apply(&change(object));
         let show = |event: &Event| match event {
             Event::Attachment(input) => format!("{}: {} {}", input.key, input.node, input.volume.1),
             Event::AttachmentGone(key) => format!("{key} gone"),
@@ -90,13 +90,13 @@ fn attachments_are_told_once_their_volume_is_known() {
     };
     let attachment = || {
         let text = "{metadata: {name: a}, spec: {attacher: csi, nodeName: n, source: {persistentVolumeName: v}}}";
-        StorageObject::Attachment(Arc::new(read(text)))
+        PackedObject::VolumeAttachment(Arc::new(read(text)))
     };
     let volume = |handle: &str| {
         let text = format!(
             "{{metadata: {{name: v}}, spec: {{csi: {{driver: csi, volumeHandle: {handle}}}}}, status: {{phase: Bound}}}}"
         );
-        StorageObject::Volume(Arc::new(read(&text)))
+        PackedObject::PersistentVolume(Arc::new(read(&text)))
     };
     assert_eq!(see(PackedChange::Applied, attachment()), "");
     assert_eq!(see(PackedChange::Applied, volume("h")), "a: n h");
