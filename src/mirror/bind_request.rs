@@ -75,8 +75,7 @@ impl Requests {
 }
 
 /// The pod that a bind request is for, as `namespace/name`.
-#[must_use]
-pub fn pod_key(request: &BindRequest) -> Box<str> {
+fn pod_key(request: &BindRequest) -> Box<str> {
     object_key(
         request.metadata.namespace.as_deref().unwrap_or_default(),
         request.spec.pod_name.as_deref().unwrap_or_default(),
