@@ -65,7 +65,7 @@ pub struct Engine {
     /// Instants at which something ends that holds decisions back.
     wake: BTreeSet<(Time, WakeReason)>,
     /// The gang that the cycle under way is busy with.
-    serving: Cell<Option<PodGroupId>>,
+    placing: Cell<Option<PodGroupId>>,
     /// Victims are searched step by step, as the search is defined.
     #[cfg(test)]
     plainly: bool,
@@ -97,7 +97,7 @@ impl Engine {
             strays: BTreeMap::new(),
             stale: BTreeSet::new(),
             wake: BTreeSet::new(),
-            serving: Cell::new(None),
+            placing: Cell::new(None),
             #[cfg(test)]
             plainly: false,
             #[cfg(test)]
@@ -144,7 +144,7 @@ impl Engine {
         }
         // Whatever only time can lift is found anew.
         self.wake.clear();
-        self.serving.set(None);
+        self.placing.set(None);
         self.model.prepare(&self.policy);
         observer(Stage::Prepared);
         let k = self.k_value();
@@ -154,7 +154,7 @@ impl Engine {
             &mut self.sorted,
             &mut self.capacity,
             &mut self.node_scratch,
-            &self.serving,
+            &self.placing,
         );
         let mut session = Session::new(&mut self.model, kept, &self.policy, now, observer);
         #[cfg(test)]
@@ -172,7 +172,7 @@ impl Engine {
                     session.evict_for_others(action);
                 }
             }
-            session.serving.set(None);
+            session.placing.set(None);
             (session.observer)(Stage::Ended(action));
         }
         let spared = session.spare_at_last();
@@ -189,7 +189,7 @@ impl Engine {
             .extend(protection.map(|until| (until, WakeReason::MinRuntime)));
         let findings = std::mem::take(&mut session.findings);
         Self::tell(&mut self.reported, &session, &findings, &mut decisions);
-        session.serving.set(None);
+        session.placing.set(None);
         session.finish(&mut decisions);
         (session.observer)(Stage::Finished);
         self.tell_of_strays(&mut decisions);
@@ -225,8 +225,8 @@ impl Engine {
 
     /// The pod group with which a cycle was busy that did not come to its end.
     #[must_use]
-    pub fn serving(&self) -> Option<GroupKey> {
-        let pod_group = self.serving.get()?;
+    pub fn placing(&self) -> Option<GroupKey> {
+        let pod_group = self.placing.get()?;
         Some(self.model.pod_groups[pod_group].key.clone())
     }
 
@@ -269,7 +269,7 @@ impl Engine {
     ) {
         let nothing = Findings::default();
         for &pod_group in &session.model.pending {
-            session.serving.set(Some(pod_group));
+            session.placing.set(Some(pod_group));
             let standing = Self::standing_reason(session, pod_group);
             let findings = standing
                 .as_ref()

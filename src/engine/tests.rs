@@ -14,4 +14,4 @@ pub mod scenario;
 mod spare;
 mod tables;
 
-pub(in crate::engine) use scenario::{group, node};
+pub(in crate::engine) use scenario::{group, node, sub_group};

@@ -176,7 +176,7 @@ impl Intake {
 
     fn cycle_failed(&mut self, panic: String, now: Time, everything: &Everything) -> Failed {
         metrics::counter!("unikai_object_panics_total", "component" => "scheduler").increment(1);
-        let serving = panics::catch(|| self.engine.serving()).ok().flatten();
+        let serving = panics::catch(|| self.engine.placing()).ok().flatten();
         let group = serving.as_ref().map(ToString::to_string);
         error!(
             error = panic,

@@ -17,7 +17,7 @@ impl Session<'_> {
         let mut pod_groups = self.pending_tree(ActionKind::Allocate);
         pod_groups.add_queues(self.view(&all), |_| true);
         while let Some(entry) = pod_groups.pop(self.view(&all)) {
-            self.serve(entry.pod_group);
+            self.begin_placing(entry.pod_group);
             let pods = self.model.next_chunk(entry.pod_group, self.now);
             let started = self.runs(entry.pod_group);
             let mark = self.model.mark();

@@ -148,14 +148,14 @@ pub struct Session<'a> {
     /// Is told what has been done.
     pub observer: Observer<'a>,
     /// The pod group that is being placed.
-    pub serving: &'a Cell<Option<PodGroupId>>,
+    pub placing: &'a Cell<Option<PodGroupId>>,
 }
 
 impl<'a> Session<'a> {
     /// A cycle on a prepared model.
     pub fn new(
         model: &'a mut Model,
-        (sorted, capacity, node_scratch, serving): Kept<'a>,
+        (sorted, capacity, node_scratch, placing): Kept<'a>,
         policy: &'a Policy,
         now: Time,
         observer: Observer<'a>,
@@ -196,13 +196,13 @@ impl<'a> Session<'a> {
             protected_until: Cell::new(None),
             work: Work::default(),
             observer,
-            serving,
+            placing,
         }
     }
 
     /// Notes which pod group is being placed.
-    pub fn serve(&self, pod_group: PodGroupId) {
-        self.serving.set(Some(pod_group));
+    pub fn begin_placing(&self, pod_group: PodGroupId) {
+        self.placing.set(Some(pod_group));
         #[cfg(test)]
         crate::engine::tests::faults::panic_if_told(&self.model.pod_groups[pod_group].key);
     }

@@ -61,7 +61,7 @@ impl Session<'_> {
             if self.stale_until(id).is_none_or(|until| until > self.now) {
                 continue;
             }
-            self.serve(id);
+            self.begin_placing(id);
             let pod_group = &self.model.pod_groups[id];
             let mut doomed: Vec<(PodId, Why)> = Vec::new();
             let single = pod_group.pod_sets().count() == 1;

@@ -135,7 +135,7 @@ impl Session<'_> {
         let mut pod_groups = self.line_up(action);
         let mut skips = super::skip::Skips::default();
         while let Some(entry) = self.next_preemptor(&mut pod_groups, action) {
-            self.serve(entry.pod_group);
+            self.begin_placing(entry.pod_group);
             let Some(queue) = schedulable_queue(self.model, entry.pod_group) else {
                 continue;
             };

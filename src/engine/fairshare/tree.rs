@@ -160,7 +160,7 @@ impl OrderTree {
                 Purpose::Pending => line.waiting.is_empty(),
                 Purpose::Victims => line.victims.is_empty(),
             };
-            if !empty && open(view.model, queue) && meets(queue) {
+            if !empty && view.model.queues[queue].schedulable() && meets(queue) {
                 self.leaf_or(queue, || Bound::Unbounded);
                 self.advance(view, queue);
             }
@@ -578,11 +578,6 @@ impl Leaf {
 /// The leaf queue in which a pod group's pods are scheduled, if there is one.
 #[must_use]
 pub fn schedulable_queue(model: &Model, pod_group: PodGroupId) -> Option<QueueId> {
-    model.pod_groups[pod_group].queue.filter(|queue| open(model, *queue))
-}
-
-/// Takes pod groups.
-fn open(model: &Model, id: QueueId) -> bool {
-    let queue = &model.queues[id];
-    queue.valid && queue.leaf()
+    let queue = model.pod_groups[pod_group].queue;
+    queue.filter(|queue| model.queues[*queue].schedulable())
 }

@@ -76,9 +76,15 @@ impl Queue {
         Some(share.limit.map_or(fair, |limit| limit.min(fair)))
     }
 
-    /// Has queues below it, so nothing is scheduled in it.
+    /// Has no queues below it.
     #[must_use]
     pub fn leaf(&self) -> bool {
         self.children.is_empty()
+    }
+
+    /// Pod groups can be scheduled in it: it belongs to the tree and has no queues below it.
+    #[must_use]
+    pub fn schedulable(&self) -> bool {
+        self.valid && self.leaf()
     }
 }

@@ -180,9 +180,9 @@ struct Search<'a> {
     steps: usize,
 }
 
-/// A request of a claim, and one way to meet it.
+/// A request of a claim, and one of its options.
 #[derive(Clone, Copy)]
-struct Spot<'a> {
+struct RequestOption<'a> {
     claim: usize,
     request: usize,
     option: usize,
@@ -194,19 +194,19 @@ impl<'a> Search<'a> {
         let Some(ask) = self.asks.get(claim) else {
             return Ok(true);
         };
-        let Some(asked) = ask.requests.get(request) else {
+        let Some(input) = ask.requests.get(request) else {
             return self.claim(claim + 1, 0);
         };
-        for (option, wanted) in asked.options.iter().enumerate() {
-            let spot = Spot {
+        for (option, wanted) in input.options.iter().enumerate() {
+            let asked = RequestOption {
                 claim,
                 request,
                 option,
                 wanted,
             };
             let found = match wanted.count {
-                Some(count) => self.pick(spot, count, 0)?,
-                None => self.all(spot)?,
+                Some(count) => self.pick(asked, count, 0)?,
+                None => self.all(asked)?,
             };
             if found {
                 return Ok(true);
@@ -216,16 +216,16 @@ impl<'a> Search<'a> {
     }
 
     /// So many devices from a position on, and then the rest.
-    fn pick(&mut self, spot: Spot<'a>, count: usize, from: usize) -> Result<bool, NoDevices> {
+    fn pick(&mut self, asked: RequestOption<'a>, count: usize, from: usize) -> Result<bool, NoDevices> {
         if count == 0 {
-            return self.claim(spot.claim, spot.request + 1);
+            return self.claim(asked.claim, asked.request + 1);
         }
         for at in from..self.candidates.len() {
             if self.candidates.len() - at < count {
                 return Ok(false);
             }
-            if self.try_one(spot, self.candidates[at])? {
-                if self.pick(spot, count - 1, at + 1)? {
+            if self.try_one(asked, self.candidates[at])? {
+                if self.pick(asked, count - 1, at + 1)? {
                     return Ok(true);
                 }
                 self.taken.pop();
@@ -235,17 +235,17 @@ impl<'a> Search<'a> {
     }
 
     /// Every device that the selectors allow, and then the rest.
-    fn all(&mut self, spot: Spot<'a>) -> Result<bool, NoDevices> {
+    fn all(&mut self, asked: RequestOption<'a>) -> Result<bool, NoDevices> {
         let mark = self.taken.len();
         for at in 0..self.candidates.len() {
             let id = self.candidates[at];
             let offer = self.offer(id);
-            if self.selected(spot, offer)? && !self.try_one(spot, id)? {
+            if self.selected(asked, offer)? && !self.try_one(asked, id)? {
                 self.taken.truncate(mark);
                 return Ok(false);
             }
         }
-        if self.taken.len() > mark && self.claim(spot.claim, spot.request + 1)? {
+        if self.taken.len() > mark && self.claim(asked.claim, asked.request + 1)? {
             return Ok(true);
         }
         self.taken.truncate(mark);
@@ -268,13 +268,13 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn selected(&self, spot: Spot, offer: &DeviceInput) -> Result<bool, NoDevices> {
-        for selector in &spot.wanted.selectors {
+    fn selected(&self, asked: RequestOption, offer: &DeviceInput) -> Result<bool, NoDevices> {
+        for selector in &asked.wanted.selectors {
             if let Ok(at) = offer.fails.binary_search_by_key(selector, |(number, _)| *number) {
                 return Err(NoDevices::Failed(format!(
                     "claim {}, request {}: device {}: {}",
-                    self.asks[spot.claim].name,
-                    self.name_of(spot.claim, spot.request, spot.option),
+                    self.asks[asked.claim].name,
+                    self.name_of(asked.claim, asked.request, asked.option),
                     offer.name,
                     offer.fails[at].1
                 )));
@@ -287,33 +287,33 @@ impl<'a> Search<'a> {
     }
 
     /// Takes a device if it will do.
-    fn try_one(&mut self, spot: Spot<'a>, id: DeviceId) -> Result<bool, NoDevices> {
+    fn try_one(&mut self, asked: RequestOption<'a>, id: DeviceId) -> Result<bool, NoDevices> {
         self.steps += 1;
         if self.steps > STEPS {
             return Err(NoDevices::Failed(format!(
                 "claim {}: no devices found after {STEPS} attempts",
-                self.asks[spot.claim].name
+                self.asks[asked.claim].name
             )));
         }
         let model: &'a Model = self.model;
         let (device, offer) = (&model.devices.devices[id], self.offer(id));
-        let mine = self.taken.iter().filter(|one| one.claim == spot.claim);
+        let mine = self.taken.iter().filter(|one| one.claim == asked.claim);
         if mine.clone().count() >= MOST_RESULTS || mine.clone().any(|one| one.device == id) {
             return Ok(false);
         }
-        let free = spot.wanted.admin || self.free(device, id, offer);
-        if !free || !self.selected(spot, offer)? || !tolerated(spot.wanted, offer) || !self.agrees(spot, offer) {
+        let free = asked.wanted.admin || self.free(device, id, offer);
+        if !free || !self.selected(asked, offer)? || !tolerated(asked.wanted, offer) || !self.agrees(asked, offer) {
             return Ok(false);
         }
-        let Some(parts) = self.parts(spot.wanted, device, id, offer) else {
+        let Some(parts) = self.parts(asked.wanted, device, id, offer) else {
             return Ok(false);
         };
         self.taken.push(Taken {
-            claim: spot.claim,
-            request: spot.request,
-            option: spot.option,
+            claim: asked.claim,
+            request: asked.request,
+            option: asked.option,
             device: id,
-            admin: spot.wanted.admin,
+            admin: asked.wanted.admin,
             parts,
         });
         Ok(true)
@@ -416,23 +416,23 @@ impl<'a> Search<'a> {
     }
 
     /// The claim's constraints still hold with this device.
-    fn agrees(&self, spot: Spot, offer: &DeviceInput) -> bool {
-        let constraints = self.asks[spot.claim].constraints;
+    fn agrees(&self, asked: RequestOption, offer: &DeviceInput) -> bool {
+        let constraints = self.asks[asked.claim].constraints;
         constraints.iter().all(|constraint| {
             let about = |request: usize, option: usize| {
                 constraint.requests.is_empty()
                     || constraint.requests.iter().any(|name| {
-                        *name == self.asks[spot.claim].requests[request].name
-                            || *name == self.name_of(spot.claim, request, option)
+                        *name == self.asks[asked.claim].requests[request].name
+                            || *name == self.name_of(asked.claim, request, option)
                     })
             };
-            if !about(spot.request, spot.option) {
+            if !about(asked.request, asked.option) {
                 return true;
             }
             let Some(value) = offer.attribute(&constraint.attribute) else {
                 return false;
             };
-            let those = self.taken.iter().filter(|one| one.claim == spot.claim);
+            let those = self.taken.iter().filter(|one| one.claim == asked.claim);
             let mut others = those.filter(|one| about(one.request, one.option));
             others.all(|one| {
                 let same = self.offer(one.device).attribute(&constraint.attribute) == Some(value);

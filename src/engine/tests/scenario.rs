@@ -752,7 +752,8 @@ fn add_pods(pods: &mut Vec<PodInput>, group: &GroupInput, item: &str) -> Option<
     kind
 }
 
-fn sub_group(text: &str) -> SubGroupInput {
+/// A sub-group: `[parent.]name:min` or `[parent.]name/need`.
+pub fn sub_group(text: &str) -> SubGroupInput {
     let (path, min) = text
         .split_once(':')
         .map_or((text, None), |(path, min)| (path, min.parse().ok()));

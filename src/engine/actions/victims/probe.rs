@@ -80,10 +80,10 @@ impl Gathered {
     /// Everything touched is blank again.
     fn hand_back(mut self) -> NodeScratch {
         for node in self.holding.iter().chain(&self.recorded_on) {
-            let spot = &mut self.node_scratch[node.at()];
-            spot.recorded = [0; 4];
-            spot.freed = [0; 4];
-            spot.batches.clear();
+            let victims = &mut self.node_scratch[node.at()];
+            victims.recorded = [0; 4];
+            victims.freed = [0; 4];
+            victims.batches.clear();
         }
         self.node_scratch
     }

@@ -227,7 +227,7 @@ impl Sequence {
             let chunk = next_victims(model, pod_group, &pods);
             if chunk.len() < pods.len() {
                 let left: PodIds = pods.iter().copied().filter(|pod| !chunk.contains(pod)).collect();
-                self.rest.push(view, victim_job(model, rules, entry.pod_group, left));
+                self.rest.push(view, victim_entry(model, rules, entry.pod_group, left));
             }
             if !chunk.is_empty() {
                 self.batches.push(Batch {
@@ -240,7 +240,7 @@ impl Sequence {
     }
 }
 
-fn victim_job(model: &Model, rules: Rules, pod_group: PodGroupId, pods: PodIds) -> OrderEntry {
+fn victim_entry(model: &Model, rules: Rules, pod_group: PodGroupId, pods: PodIds) -> OrderEntry {
     let entry = &model.pod_groups[pod_group];
     let stage = entry.stage(&active_of(model, entry, &pods));
     OrderEntry {

@@ -17,7 +17,7 @@ impl Model {
     /// name, while the named queue takes none of it: whoever may change a pod group does not rid it of what it holds.
     pub(super) fn charged_to(&self, id: PodGroupId, named: QueueId, refused: bool) -> QueueId {
         let pod_group = &self.pod_groups[id];
-        let takes = |queue: &QueueId| self.queues[*queue].valid && self.queues[*queue].leaf();
+        let takes = |queue: &QueueId| self.queues[*queue].schedulable();
         if (takes(&named) && !refused) || !pod_group.holds() {
             return named;
         }
@@ -29,29 +29,36 @@ impl Model {
         pod_group.queue.into_iter().chain(homes).find(takes).unwrap_or(named)
     }
 
-    /// Finds out anew which queue a pod group is charged to, once queues or its pods have changed. What is charged to the one before is the caller's.
-    pub(in crate::engine::model) fn find_queue(&mut self, id: PodGroupId) -> bool {
-        let Some(input) = self.pod_groups[id].input.as_deref() else {
-            return false;
-        };
-        let Some(named) = self.queues.id(&input.queue) else {
-            return false;
-        };
+    /// The queue that a pod group is to be charged to now, and whether that is another one than it names.
+    fn queue_of(&self, id: PodGroupId) -> Option<(QueueId, bool)> {
+        let input = self.pod_groups[id].input.as_deref()?;
+        let named = self.queues.id(&input.queue)?;
         let queue = self.charged_to(id, named, input.refused.is_some());
+        Some((queue, queue != named))
+    }
+
+    /// Assigns a pod group to its queue while nothing is charged to queues. Whether that is another one than before.
+    pub(in crate::engine::model) fn find_queue(&mut self, id: PodGroupId) -> bool {
+        let Some((queue, astray)) = self.queue_of(id) else {
+            return false;
+        };
         let pod_group = &mut self.pod_groups[id];
-        pod_group.astray = queue != named;
+        pod_group.astray = astray;
         pod_group.queue.replace(queue) != Some(queue)
     }
 
-    /// The same while counters are to stay true.
+    /// Assigns a pod group to its queue, and moves what is charged for it.
     pub(super) fn move_queue(&mut self, id: PodGroupId) {
-        let (queue, astray) = (self.pod_groups[id].queue, self.pod_groups[id].astray);
-        if !self.find_queue(id) {
+        let Some((queue, astray)) = self.queue_of(id) else {
             return;
+        };
+        if self.pod_groups[id].queue == Some(queue) {
+            self.pod_groups[id].astray = astray;
+        } else {
+            self.change_pod_group(id, |pod_group| {
+                (pod_group.queue, pod_group.astray) = (Some(queue), astray);
+            });
         }
-        let moved = (self.pod_groups[id].queue, self.pod_groups[id].astray);
-        (self.pod_groups[id].queue, self.pod_groups[id].astray) = (queue, astray);
-        self.change_pod_group(id, |pod_group| (pod_group.queue, pod_group.astray) = moved);
     }
 
     /// Whether a pod group that may be a victim stays one, whatever its group says from now on: it runs, and its queues may not hold that much work that is none.
@@ -106,9 +113,10 @@ impl Model {
     /// The queue that a pod group is charged to does not take it.
     pub(super) fn is_misplaced(&self, id: PodGroupId) -> bool {
         let pod_group = &self.pod_groups[id];
-        let takes = |queue: QueueId| self.queues[queue].valid && self.queues[queue].leaf();
         let refused = || pod_group.input.as_ref().is_some_and(|input| input.refused.is_some());
-        !self.queues_stale && !pod_group.astray && (pod_group.queue.is_some_and(|queue| !takes(queue)) || refused())
+        !self.queues_stale
+            && !pod_group.astray
+            && (pod_group.queue.is_some_and(|queue| !self.queues[queue].schedulable()) || refused())
     }
 
     /// A pod of a pod group is gone, or another: what counted only for as long as the pod group ran is over with it.

@@ -1,40 +1,20 @@
 use super::{Member, PodGroup, PodIds};
 use crate::api::limits::{SUB_GROUP_DEPTH, SUB_GROUPS_PER_POD_GROUP};
-use crate::engine::input::{GroupInput, Name, SubGroupInput};
+use crate::engine::input::{GroupInput, Name};
 use crate::engine::model::ids::PodId;
-use crate::engine::tests::group;
+use crate::engine::tests::{group, sub_group};
 
-/// A pod group of `subs` (see [`sub`]), with a need of the root.
+/// A pod group of `subs` (see [`sub_group`]), with a need of the root.
 fn pod_group(need: Option<i64>, subs: &[&str]) -> PodGroup {
     let input = GroupInput {
         min_sub_group: need,
-        sub_groups: subs.iter().map(|text| sub(text)).collect(),
+        sub_groups: subs.iter().map(|text| sub_group(text)).collect(),
         ..group("g", "q", 0)
     };
     let mut pod_group = PodGroup::unknown(input.key.clone());
     pod_group.input = Some(Box::new(input));
     pod_group.plant();
     pod_group
-}
-
-/// `[parent.]name:min` or `[parent.]name/need`.
-fn sub(text: &str) -> SubGroupInput {
-    let (path, min) = text
-        .split_once(':')
-        .map_or((text, None), |(path, min)| (path, min.parse().ok()));
-    let (path, need) = path
-        .split_once('/')
-        .map_or((path, None), |(path, need)| (path, need.parse().ok()));
-    let (parent, name) = path
-        .split_once('.')
-        .map_or((None, path), |(parent, name)| (Some(parent.into()), name));
-    SubGroupInput {
-        name: name.into(),
-        parent,
-        min_member: min,
-        min_sub_group: need,
-        topology: None,
-    }
 }
 
 /// Pods of sub-groups as `a3 b1`: three of a, one of b.

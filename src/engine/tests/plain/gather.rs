@@ -77,7 +77,7 @@ fn lined_up(model: &Model, rules: Rules, pod_groups: &[PodGroupId]) -> OrderTree
         let pods = model.pod_groups[pod_group].pods.iter().copied();
         let pods: PodIds = pods.filter(|pod| evictable(model, *pod)).collect();
         if !pods.is_empty() {
-            tree.push(model, victim_job(model, rules, pod_group, pods));
+            tree.push(model, victim_entry(model, rules, pod_group, pods));
         }
     }
     tree
@@ -89,7 +89,7 @@ fn evictable(model: &Model, pod: PodId) -> bool {
     pod.member.is_some() && pod.state.status.active_allocated()
 }
 
-fn victim_job(model: &Model, rules: Rules, pod_group: PodGroupId, pods: PodIds) -> OrderEntry {
+fn victim_entry(model: &Model, rules: Rules, pod_group: PodGroupId, pods: PodIds) -> OrderEntry {
     let entry = &model.pod_groups[pod_group];
     let stage = entry.stage(&active_of(model, entry, &pods));
     OrderEntry {
@@ -159,7 +159,7 @@ impl Gathering {
             self.rest.took(model, &entry, &requests(model, &taken));
             if !left.is_empty() {
                 self.rest
-                    .push(model, victim_job(model, self.rules, entry.pod_group, left));
+                    .push(model, victim_entry(model, self.rules, entry.pod_group, left));
             }
             if !known {
                 let batch = Batch {
