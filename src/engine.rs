@@ -28,6 +28,7 @@ use fairshare::sorted::SortedPodGroups;
 use fairshare::tree::schedulable_queue;
 use input::{Counts, Event, GroupKey, Name, PodRef, Time};
 use model::Model;
+use model::epochs::{Change, Epoch, Seen};
 use model::ids::{PodGroupId, PodId};
 use model::pod::{Assumed, Status};
 use policy::{ActionKind, Policy};
@@ -52,6 +53,8 @@ pub enum WakeReason {
 pub struct Engine {
     policy: Policy,
     model: Model,
+    /// Of [`Change::Any`], when the last cycle began.
+    seen: Seen,
     sorted: SortedPodGroups,
     /// How much room there is.
     capacity: CapacityTables,
@@ -78,7 +81,7 @@ pub struct Engine {
 struct Reported {
     report: GroupReport,
     /// See [`PodGroup::changed`](model::pod_group::PodGroup::changed); 0 if the words must be found anew.
-    changed: u64,
+    changed: Epoch,
     findings: Findings,
 }
 
@@ -90,6 +93,7 @@ impl Engine {
         Self {
             policy,
             model,
+            seen: Seen::default(),
             sorted: SortedPodGroups::default(),
             capacity: CapacityTables::default(),
             node_scratch: NodeScratch::new(),
@@ -137,9 +141,9 @@ impl Engine {
             && at <= now
         {
             self.wake.pop_first();
-            self.model.dirty = true;
+            self.model.decide_again();
         }
-        if !std::mem::take(&mut self.model.dirty) {
+        if !self.seen.catch_up(self.model.epochs().of(Change::Any)) {
             return decisions;
         }
         // Whatever only time can lift is found anew.
@@ -166,7 +170,7 @@ impl Engine {
             match action {
                 ActionKind::StaleGangEviction => session.evict_stale(&mut self.stale),
                 // No pod is pending, so the sorted pod groups were not brought up to date.
-                _ if session.model.pending.is_empty() => {}
+                _ if session.model.pending().is_empty() => {}
                 ActionKind::Allocate => session.allocate(),
                 ActionKind::Consolidation | ActionKind::Reclaim | ActionKind::Preempt => {
                     session.evict_for_others(action);
@@ -194,14 +198,16 @@ impl Engine {
         (session.observer)(Stage::Finished);
         self.tell_of_strays(&mut decisions);
         // Whom somebody else was spared for may have room now.
-        self.model.dirty = !decisions.evict.is_empty() || (spared && !decisions.bind.is_empty());
+        if !decisions.evict.is_empty() || (spared && !decisions.bind.is_empty()) {
+            self.model.decide_again();
+        }
         decisions
     }
 
     /// When to call [`Engine::cycle`] again even if no event arrives.
     #[must_use]
     pub fn next_wakeup(&self, now: Time) -> Option<(Time, WakeReason)> {
-        if self.model.dirty {
+        if !self.seen.is_current(self.model.epochs().of(Change::Any)) {
             return Some((now, WakeReason::BindRetry));
         }
         let (stuck, retry) = self.model.timers();
@@ -216,7 +222,7 @@ impl Engine {
     /// Pods of which something is decided that the API server does not show yet, and what.
     #[must_use]
     pub fn under_way(&self) -> Vec<(Name, Assumed)> {
-        let assumed = self.model.pods.iter().map(|(_, pod)| pod);
+        let assumed = self.model.pods().iter().map(|(_, pod)| pod);
         let assumed = assumed.filter(|pod| pod.assumed != Assumed::Nothing);
         assumed
             .map(|pod| (pod.input.pod.uid.clone(), pod.assumed.clone()))
@@ -227,7 +233,7 @@ impl Engine {
     #[must_use]
     pub fn placing(&self) -> Option<GroupKey> {
         let pod_group = self.placing.get()?;
-        Some(self.model.pod_groups[pod_group].key.clone())
+        Some(self.model.pod_groups()[pod_group].key.clone())
     }
 
     /// What still holds pods and nodes back because a bind, an eviction or a reservation failed, as another engine can be told of it.
@@ -239,7 +245,7 @@ impl Engine {
     /// Whether that of a pod is shown by now, or the pod is gone.
     #[must_use]
     pub fn shows(&self, pod: &str, assumed: &Assumed) -> bool {
-        let status = self.model.pods.id(pod).map(|id| self.model.pods[id].state.status);
+        let status = self.model.pods().id(pod).map(|id| self.model.pods()[id].state.status);
         status.is_none_or(|status| match assumed {
             Assumed::Nothing => true,
             Assumed::Bound => !matches!(status, Status::Pending | Status::Gated),
@@ -268,14 +274,14 @@ impl Engine {
         decisions: &mut Decisions,
     ) {
         let nothing = Findings::default();
-        for &pod_group in &session.model.pending {
+        for &pod_group in session.model.pending() {
             session.placing.set(Some(pod_group));
             let standing = Self::standing_reason(session, pod_group);
             let findings = standing
                 .as_ref()
                 .or_else(|| findings.get(&pod_group))
                 .unwrap_or(&nothing);
-            let changed = session.model.pod_groups[pod_group].changed;
+            let changed = session.model.pod_groups()[pod_group].changed;
             let known = reported.get(&pod_group);
             let words = || report(session.model, session.policy, pod_group, findings);
             if let Some(known) = known.filter(|known| known.changed == changed && known.findings == *findings) {
@@ -299,7 +305,7 @@ impl Engine {
         let over: Vec<_> = reported
             .keys()
             .copied()
-            .filter(|pod_group| !session.model.pending.contains(pod_group))
+            .filter(|pod_group| !session.model.pending().contains(pod_group))
             .collect();
         for pod_group in over {
             if let Some(known) = reported.remove(&pod_group) {
@@ -315,8 +321,8 @@ impl Engine {
     /// Pods that name a sub-group which is not there, where that is news.
     fn tell_of_strays(&mut self, decisions: &mut Decisions) {
         let mut now = BTreeMap::new();
-        for &id in &self.model.strays {
-            let pod = &self.model.pods[id].input;
+        for &id in self.model.strays() {
+            let pod = &self.model.pods()[id].input;
             let pod_group = self
                 .model
                 .pod_group_of(id)
@@ -332,7 +338,7 @@ impl Engine {
             let group = &pod_group.key;
             let message =
                 format!("{prefix}Pod references subgroup \"{named}\", which does not exist in PodGroup {group}");
-            now.insert(id, (self.model.pods[id].input.pod.clone(), message));
+            now.insert(id, (self.model.pods()[id].input.pod.clone(), message));
         }
         let before = std::mem::replace(&mut self.strays, now);
         for (id, (pod, _)) in &before {
@@ -354,7 +360,7 @@ impl Engine {
 
     /// What keeps a gang from being tried at all.
     fn standing_reason(session: &Session, pod_group: PodGroupId) -> Option<Findings> {
-        let entry = &session.model.pod_groups[pod_group];
+        let entry = &session.model.pod_groups()[pod_group];
         let input = entry.input.as_ref()?;
         let name = &input.queue;
         let mut findings = Findings::default();
@@ -362,7 +368,7 @@ impl Engine {
             let message = format!("The sub-groups contradict each other: {what}");
             findings.add(ReasonCode::PodSchedulingErrors, message, Detail::Text);
         } else if schedulable_queue(session.model, pod_group).is_none() || (entry.astray && input.refused.is_none()) {
-            let message = explain::queue::closed(session.model, session.model.queues.id(name), name);
+            let message = explain::queue::closed(session.model, session.model.queues().id(name), name);
             findings.add(ReasonCode::QueueDoesNotExist, message, Detail::Text);
         } else if let Some(why) = &input.refused {
             findings.add(ReasonCode::PodSchedulingErrors, why.to_string(), Detail::Text);

@@ -14,13 +14,13 @@ use super::model::resources::Shared;
 /// Smaller and larger MiB per GPU in the cluster, as divisors for requests by memory.
 #[must_use]
 pub fn smallest_gpu(model: &Model) -> Option<i64> {
-    model.gpu_memory.map(|(least, _)| least)
+    model.gpu_memory().map(|(least, _)| least)
 }
 
 /// See [`smallest_gpu`].
 #[must_use]
 pub fn largest_gpu(model: &Model) -> Option<i64> {
-    model.gpu_memory.map(|(_, most)| most)
+    model.gpu_memory().map(|(_, most)| most)
 }
 
 /// What pods ask for together while pending.
@@ -28,7 +28,7 @@ pub fn wanted(model: &Model, pods: &[super::model::ids::PodId], divisor: Option<
     let mut sum = [0; 3];
     let mut memory = 0;
     for &pod in pods {
-        let shape = &model.shapes[model.pods[pod].shape];
+        let shape = &model.shapes()[model.pods()[pod].shape];
         super::model::resources::add(&mut sum, &shape.quota, 1);
         memory += shape.memory_sum();
     }

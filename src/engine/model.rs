@@ -12,6 +12,7 @@ pub mod claims;
 pub mod class;
 pub mod devices;
 pub mod directory;
+pub mod epochs;
 pub mod ids;
 pub mod index;
 pub mod node;
@@ -20,6 +21,8 @@ pub mod pod;
 pub mod pod_group;
 pub mod prepare;
 pub mod queue;
+pub mod read;
+pub mod record;
 pub mod relations;
 pub mod resources;
 pub mod shape;
@@ -36,6 +39,7 @@ use claims::weight_of;
 use class::{Class, NodeSet};
 use devices::Inventory;
 use directory::Directory;
+use epochs::{Cached, Change, Epochs, Seen};
 use ids::{ClassId, NodeId, PodGroupId, PodId, QueueId, ShapeId};
 use index::NodeIndex;
 use node::{Node, Weight};
@@ -49,87 +53,51 @@ use topology::Topology;
 use volumes::Storage;
 
 /// Cluster state used for scheduling.
+///
+/// Its fields are read by the functions of [`read`] and changed by functions of this module alone, which bump the [`Epochs`] of what they change.
 #[derive(Debug, Default)]
 pub struct Model {
-    /// Nodes.
-    pub nodes: Directory<NodeId, Node>,
-    /// Pods.
-    pub pods: Directory<PodId, Pod>,
-    /// Pod groups.
-    pub pod_groups: Directory<PodGroupId, PodGroup>,
-    /// Queues.
-    pub queues: Directory<QueueId, Queue>,
-    /// Classes of static constraints.
-    pub classes: Directory<ClassId, Class>,
+    epochs: Epochs,
+    nodes: Directory<NodeId, Node>,
+    pods: Directory<PodId, Pod>,
+    pod_groups: Directory<PodGroupId, PodGroup>,
+    queues: Directory<QueueId, Queue>,
+    classes: Directory<ClassId, Class>,
     /// Requests; some of them of no pod any more.
-    pub shapes: Directory<ShapeId, Shape>,
+    shapes: Directory<ShapeId, Shape>,
     /// Shapes with pods, and without.
     shapes_used: usize,
     shapes_unused: usize,
-    /// Names of resources.
-    pub resources: ResourceNames,
+    resources: ResourceNames,
     /// Of the last pod that has nothing but its needs to tell it apart: pods of one template share those.
-    last_kind: Option<(Arc<Needs>, ClassId, ShapeId)>,
-    /// Topologies by name.
-    pub topologies: BTreeMap<Name, Topology>,
-    /// How many pods may still be evicted.
-    pub budgets: Budgets,
-    /// Devices that pods claim, and the claims.
-    pub devices: Inventory,
-    /// Who is near whom.
-    pub neighbours: Neighbours,
-    /// Volumes, and who uses them.
-    pub storage: Storage,
-    /// Nodes on which groups of shared GPUs were opened since the last look at which of them are used.
-    pub opened_groups: Vec<NodeId>,
-    /// Nodes in score order.
-    pub index: NodeIndex,
+    last_kind: Cached<Option<(Arc<Needs>, ClassId, ShapeId)>>,
+    topologies: BTreeMap<Name, Topology>,
+    budgets: Budgets,
+    devices: Inventory,
+    neighbours: Neighbours,
+    storage: Storage,
+    index: NodeIndex,
     /// Pod groups with pending pods.
-    pub pending: BTreeSet<PodGroupId>,
+    pending: BTreeSet<PodGroupId>,
     /// Pending pods that belong to no pod set of their pod group.
-    pub strays: BTreeSet<PodId>,
-    /// Pod groups with a changed pod or settings since the last cycle.
-    pub changed_pod_groups: Vec<PodGroupId>,
-    /// Counts changes of pod groups.
-    changes: u64,
-    /// Pod groups whose place among those of their queue may have changed. See `fairshare::sorted`.
-    pub moved: Vec<PodGroupId>,
-    /// Something that decisions depend on changed.
-    pub dirty: bool,
-    /// Nodes changed in more than their books: order, class bits, totals and extremes are out of date.
-    nodes_stale: bool,
-    /// Topologies changed, or nodes did: their trees are out of date.
-    topologies_stale: bool,
-    /// What the top queues share is out of date.
-    totals_stale: bool,
-    /// The queue tree or its counters are out of date.
-    queues_stale: bool,
+    strays: BTreeSet<PodId>,
+    node_summary: Cached<NodeSummary>,
+    /// What the top queues share.
+    total: Cached<Shared>,
+    /// The trees of the topologies.
+    topology_trees: Seen,
+    /// The queue tree and the counters of queues; nothing is charged to queues while it is out of date.
+    queue_tree: Seen,
     /// Names of queues that came since it was last looked which of them are of none.
     queues_named: usize,
-    /// Counts changes of nodes.
-    generation: u64,
-    /// Counts classes and sweeps of shapes that have gone; their ids may name others now.
-    pub classes_gone: u64,
-    /// Nodes whose books were changed outside of statements since somebody looked. A set, since on a standby nobody looks.
-    pub touched: NodeSet,
-    /// Counts changes of the books of nodes.
-    pub books: u64,
-    /// That count at the last change of each node's books, by position.
-    changed_at: Vec<u64>,
-    /// Counts what was taken off nodes, or may leave them sooner than it seemed.
-    pub freed: u64,
-    /// What the top queues share.
-    pub total: Shared,
-    /// Smallest and largest known MiB per GPU.
-    pub gpu_memory: Option<(i64, i64)>,
-    /// The largest amount of each resource on one node.
-    pub largest: Resources,
-    /// Most NUMA zones on one node, of those where alignment is to be foreseen; 0 if there are none.
-    pub most_zones: usize,
-    /// Devices that some kubelet aligns.
-    pub zoned_devices: BTreeSet<Name>,
-    /// Nodes in name order.
-    pub by_name: Vec<NodeId>,
+    /// Nodes on which groups of shared GPUs were opened since the last look at which of them are used.
+    opened_groups: Vec<NodeId>,
+    /// Pod groups with a changed pod or settings since they were last asked for. See `actions::stale`.
+    changed_pod_groups: Vec<PodGroupId>,
+    /// Pod groups whose place among those of their queue may have changed since they were last asked for. See `fairshare::sorted`.
+    moved: Vec<PodGroupId>,
+    /// Nodes whose usage changed outside of statements since they were last asked for. A set, since on a standby nobody asks.
+    touched: NodeSet,
     /// Instants at which pods count as stuck.
     stuck_at: BTreeSet<(Time, PodId)>,
     /// Instants at which pods may be bound or evicted again.
@@ -139,7 +107,22 @@ pub struct Model {
     stuck_after: i64,
     log: Vec<(PodId, State)>,
     /// Pods whose state was changed by a committed statement in this cycle, in order.
-    pub decided: Vec<PodId>,
+    decided: Vec<PodId>,
+}
+
+/// What is derived from all nodes together.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct NodeSummary {
+    /// Nodes in name order.
+    by_name: Vec<NodeId>,
+    /// Smallest and largest known MiB per GPU.
+    gpu_memory: Option<(i64, i64)>,
+    /// The largest amount of each resource on one node.
+    largest: Resources,
+    /// Most NUMA zones on one node, of those where alignment is to be foreseen; 0 if there are none.
+    most_zones: usize,
+    /// Devices that some kubelet aligns.
+    zoned_devices: BTreeSet<Name>,
 }
 
 /// Beyond twice the pod groups, so many changes are noted before each pod group is noted once.
@@ -155,10 +138,6 @@ impl Model {
     pub fn new(stuck_after: i64) -> Self {
         Self {
             stuck_after,
-            dirty: true,
-            nodes_stale: true,
-            totals_stale: true,
-            queues_stale: true,
             ..Self::default()
         }
     }
@@ -208,18 +187,6 @@ impl Model {
         id.filter(|id| self.nodes[*id].input.is_some())
     }
 
-    /// Whether a node's books changed since [`Model::books`] was that number.
-    #[must_use]
-    pub fn changed_since_then(&self, node: NodeId, books: u64) -> bool {
-        self.changed_at.get(node.at()).is_some_and(|at| *at > books)
-    }
-
-    /// A number that changes with each change of nodes in more than their books.
-    #[must_use]
-    pub fn node_spec_epoch(&self) -> u64 {
-        self.generation
-    }
-
     /// Current position in the undo log.
     #[must_use]
     pub fn mark(&self) -> Mark {
@@ -260,8 +227,7 @@ impl Model {
 
     /// A pod group's pods or settings changed for good.
     pub(super) fn pod_group_changed(&mut self, pod_group: PodGroupId) {
-        self.changes += 1;
-        self.pod_groups[pod_group].changed = self.changes;
+        self.pod_groups[pod_group].changed = self.epochs.bump(Change::PodGroups);
         let most = 2 * self.pod_groups.slots() + SPARE;
         for list in [&mut self.moved, &mut self.changed_pod_groups] {
             if list.last() != Some(&pod_group) {
@@ -371,14 +337,6 @@ impl Model {
         self.charge(id, sign);
     }
 
-    fn book_changed(&mut self, id: NodeId) {
-        self.books += 1;
-        if self.changed_at.len() <= id.at() {
-            self.changed_at.resize(self.nodes.slots(), 0);
-        }
-        self.changed_at[id.at()] = self.books;
-    }
-
     /// Takes over what claims took of nodes' GPUs, or gave back.
     fn take_charges(&mut self) {
         for (name, charge) in std::mem::take(&mut self.devices.charges) {
@@ -386,7 +344,7 @@ impl Model {
             if self.log.is_empty() {
                 self.touched.add(id.at());
             }
-            self.book_changed(id);
+            self.epochs.node_used(id);
             self.nodes[id].charge_devices(charge);
             self.index.changed(id);
         }
@@ -400,6 +358,7 @@ impl Model {
     }
 
     fn account_places(&mut self, id: PodId, sign: i64) {
+        let neighbours_counted = self.neighbours_counted();
         let pod = &self.pods[id];
         let shape = &self.shapes[pod.shape];
         let reservation = pod.input.reservation;
@@ -420,12 +379,10 @@ impl Model {
             if self.log.is_empty() {
                 self.touched.add(place.node.at());
             }
-            self.freed += u64::from(sign < 0);
-            self.books += 1;
-            if self.changed_at.len() <= place.node.at() {
-                self.changed_at.resize(self.nodes.slots(), 0);
+            self.epochs.node_used(place.node);
+            if sign < 0 {
+                self.epochs.bump(Change::CapacityFreed);
             }
-            self.changed_at[place.node.at()] = self.books;
             let lighter = weight_of(&self.nodes[place.node], &self.resources, pod, shape, place);
             let vector = lighter.as_ref().unwrap_or(&shape.vector);
             let node = &mut self.nodes[place.node];
@@ -438,7 +395,7 @@ impl Model {
             }
             if pod.input.foreign && !pod.input.utility && weight != Weight::Planned {
                 add(&mut node.foreign, &shape.quota, sign);
-                self.totals_stale = true;
+                self.epochs.bump(Change::ForeignUsage);
             }
             if let Some(ledger) = node.numa.as_mut().filter(|_| !place.extras().zones.is_empty()) {
                 ledger.account(&place.extras().zones, weight, sign);
@@ -449,7 +406,7 @@ impl Model {
             }
             self.index.changed(place.node);
             let asked = self.classes[pod.class].asked.as_ref();
-            if !self.neighbours.stale && (asked.is_some() || !pod.counted.is_empty()) {
+            if neighbours_counted && (asked.is_some() || !pod.counted.is_empty()) {
                 let presence = Presence {
                     counted: &pod.counted,
                     asked,
@@ -460,9 +417,14 @@ impl Model {
         }
     }
 
+    /// Who is near whom is counted, and every pod's counters are found.
+    fn neighbours_counted(&self) -> bool {
+        self.neighbours.is_current(self.epochs.of(Change::NodeSpecs))
+    }
+
     /// Counts anew who is near whom, and finds the counters that each pod belongs to.
     fn count_neighbours(&mut self) {
-        self.neighbours.restart(&self.nodes);
+        self.neighbours.restart(&self.nodes, self.epochs.of(Change::NodeSpecs));
         let ids: Vec<PodId> = self.pods.ids().collect();
         for id in ids {
             self.pods[id].counted = self.neighbours.counted(&self.pods[id].input);
@@ -474,7 +436,7 @@ impl Model {
     #[must_use]
     fn neighbours_counted_anew(&self) -> Neighbours {
         let mut neighbours = self.neighbours.clone();
-        neighbours.restart(&self.nodes);
+        neighbours.restart(&self.nodes, self.epochs.of(Change::NodeSpecs));
         for (_, pod) in self.pods.iter() {
             let places = [(&pod.state.hold, pod.state.leaving), (&pod.state.plan, false)];
             for (place, leaving) in places {
@@ -521,7 +483,7 @@ impl Model {
         let (Some(queue), Some(input), Some(_)) = (pod_group.queue, &pod_group.input, pod.member) else {
             return;
         };
-        if self.queues_stale {
+        if !self.queue_tree_grown() {
             return;
         }
         let status = pod.state.status;

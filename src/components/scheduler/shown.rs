@@ -39,7 +39,7 @@ impl Shown {
     /// Shows the shares as of the last cycle.
     pub fn show_shares(&mut self, context: &Context, engine: &Engine, stores: &Stores) {
         self.shares_due = None;
-        metrics::gauge!("unikai_pending_pod_groups").set(engine.model().pending.len() as f64);
+        metrics::gauge!("unikai_pending_pod_groups").set(engine.model().pending().len() as f64);
         let mut now = HashSet::new();
         for standing in engine.queues() {
             let name = standing.queue.to_string();

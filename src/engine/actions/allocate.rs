@@ -30,7 +30,7 @@ impl Session<'_> {
             if !waits && !started {
                 self.started(entry.pod_group);
             }
-            if self.model.pod_groups[entry.pod_group].with(Status::Pending) > 0
+            if self.model.pod_groups()[entry.pod_group].with(Status::Pending) > 0
                 && let Some(next) = self.waiting_entry(entry.pod_group)
             {
                 pod_groups.push(self.view(&all), next);
@@ -40,14 +40,14 @@ impl Session<'_> {
 
     /// Some pod of it holds a place already.
     fn runs(&self, pod_group: crate::engine::model::ids::PodGroupId) -> bool {
-        let pod_group = &self.model.pod_groups[pod_group];
+        let pod_group = &self.model.pod_groups()[pod_group];
         [Status::Allocated, Status::Binding, Status::Bound, Status::Running]
             .into_iter()
             .any(|status| pod_group.with(status) > 0)
     }
 
     fn started(&mut self, pod_group: crate::engine::model::ids::PodGroupId) {
-        self.model.pod_groups[pod_group].started(self.now);
+        self.model.started(pod_group, self.now);
         self.timed.insert(pod_group);
     }
 }

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::engine::decision::{Detail, ReasonCode};
+use crate::engine::decision::{Detail, ReasonCode, Work};
 use crate::engine::explain::refusal::{PodProblem, examine, too_large};
 use crate::engine::fairshare::gates;
 use crate::engine::fairshare::{largest_gpu, wanted};
 use crate::engine::input::Name;
-use crate::engine::model::claims::{Grants, Used};
+use crate::engine::model::claims::Grants;
 use crate::engine::model::class::NodeSet;
 use crate::engine::model::ids::{NodeId, PodGroupId, PodId};
 use crate::engine::model::numa::ZoneShare;
@@ -16,7 +16,7 @@ use crate::engine::model::pod::{Extras, Place, Status};
 use crate::engine::model::pod_group::{Kind, Member};
 use crate::engine::model::volumes::Promises;
 use crate::engine::placement::choose::{Context, Scope, best_node};
-use crate::engine::placement::claims::{self, Given};
+use crate::engine::placement::claims;
 use crate::engine::placement::domains::{Domains, Question, Refused, domains};
 use crate::engine::placement::gpu;
 use crate::engine::placement::neighbours::{Spreading, concerned};
@@ -45,7 +45,7 @@ impl Session<'_> {
         }
         self.work.groups_tried += 1;
         for &pod in pods {
-            let class = self.model.pods[pod].class;
+            let class = self.model.pods()[pod].class;
             refresh_class(self.model, class);
         }
         let scope = Scope {
@@ -55,13 +55,13 @@ impl Session<'_> {
             },
             preferred: None,
         };
-        let top = self.model.pod_groups[pod_group].top();
+        let top = self.model.pod_groups()[pod_group].top();
         self.place_member(pod_group, top, pods, mode, scope)
     }
 
     /// The queue has no room for all of it.
     fn gate_closed(&mut self, pod_group: PodGroupId, pods: &[PodId], mode: Mode) -> bool {
-        let entry = &self.model.pod_groups[pod_group];
+        let entry = &self.model.pod_groups()[pod_group];
         let (Some(queue), Some(input)) = (entry.queue, &entry.input) else {
             return true;
         };
@@ -108,9 +108,9 @@ impl Session<'_> {
         };
         let (topology, domains) = found;
         let preferred = (!domains.preferred.is_empty())
-            .then(|| Preferred::of(&self.model.topologies[&topology], &domains.preferred));
+            .then(|| Preferred::of(&self.model.topologies()[&topology], &domains.preferred));
         for &domain in &domains.order {
-            let nodes = self.model.topologies[&topology].node_set(domain, scope.among);
+            let nodes = self.model.topologies()[&topology].node_set(domain, scope.among);
             let inside = Scope {
                 among: Some(&nodes),
                 preferred: preferred.as_ref().or(scope.preferred),
@@ -130,7 +130,7 @@ impl Session<'_> {
         pods: &[PodId],
         scope: Scope,
     ) -> Result<Option<(Name, Domains)>, Refused> {
-        let entry = &self.model.pod_groups[pod_group];
+        let entry = &self.model.pod_groups()[pod_group];
         let Some(constraint) = &entry.tree[member as usize].topology else {
             return Ok(None);
         };
@@ -138,7 +138,7 @@ impl Session<'_> {
             return Ok(None);
         }
         let placed = entry.pods.iter().filter(|pod| {
-            let pod = &self.model.pods[**pod];
+            let pod = &self.model.pods()[**pod];
             pod.state.status.active_allocated() && pod.member.is_some_and(|own| entry.is_under(own, member))
         });
         let with: Vec<NodeId> = placed.filter_map(|pod| self.model.node_of(*pod)).collect();
@@ -153,10 +153,10 @@ impl Session<'_> {
 
     fn place_in(&mut self, pod_group: PodGroupId, member: Member, pods: &[PodId], mode: Mode, scope: Scope) -> bool {
         let mark = self.model.mark();
-        let placed = match &self.model.pod_groups[pod_group].tree[member as usize].kind {
+        let placed = match &self.model.pod_groups()[pod_group].tree[member as usize].kind {
             Kind::Pods(_) => self.place_pods(pod_group, pods, mode, scope),
             Kind::Set { .. } => {
-                let entry = &self.model.pod_groups[pod_group];
+                let entry = &self.model.pod_groups()[pod_group];
                 let order = entry.in_order(member, &entry.active());
                 let mut each = self.pods_below(pod_group, member, pods);
                 order.into_iter().all(|below| {
@@ -176,10 +176,10 @@ impl Session<'_> {
 
     /// Those of the pods that are under each member of a set.
     fn pods_below(&self, pod_group: PodGroupId, set: Member, pods: &[PodId]) -> BTreeMap<Member, Vec<PodId>> {
-        let entry = &self.model.pod_groups[pod_group];
+        let entry = &self.model.pod_groups()[pod_group];
         let mut each: BTreeMap<Member, Vec<PodId>> = BTreeMap::new();
         for &pod in pods {
-            let below = self.model.pods[pod].member.and_then(|own| entry.member_of(set, own));
+            let below = self.model.pods()[pod].member.and_then(|own| entry.member_of(set, own));
             if let Some(below) = below {
                 each.entry(below).or_default().push(pod);
             }
@@ -216,15 +216,9 @@ impl Session<'_> {
             })));
         }
         let real = matches!(mode, Mode::Real);
-        let pod = &self.model.pods[id];
+        let pod = &self.model.pods()[id];
         let kind = (pod.class, pod.shape);
-        let lasting = self.model.shapes[pod.shape].gpu.memory == 0 && !concerned(self.model, id);
-        if real
-            && lasting
-            && let Some(problem) = self.unschedulable.get(kind)
-        {
-            return Err(Some(problem.clone()));
-        }
+        let lasting = self.model.shapes()[pod.shape].gpu.memory == 0 && !concerned(self.model, id);
         let heeded = |_: &Spreading| self.policy.plugins.topology_spread;
         let spreading = Spreading::of(self.model, id).filter(heeded);
         let context = Context {
@@ -234,8 +228,28 @@ impl Session<'_> {
             spreading: spreading.as_ref(),
             rejected: Some(&self.rejected),
         };
-        if !real && self.lost_kinds.iter().any(|(_, lost)| *lost == kind) {
-            return Err(None);
+        let known = if real {
+            let problem = self.unschedulable.get(kind).filter(|_| lasting);
+            problem.map(|problem| Some(problem.clone()))
+        } else {
+            let lost = self.lost_kinds.iter().any(|(_, lost)| *lost == kind);
+            lost.then_some(None)
+        };
+        if let Some(problem) = known {
+            debug_assert_eq!(
+                best_node(
+                    self.model,
+                    Context {
+                        rejected: None,
+                        ..context
+                    },
+                    id,
+                    &mut Work::default()
+                ),
+                None,
+                "pods like this one fitted nowhere"
+            );
+            return Err(problem);
         }
         if let Some(node) = best_node(self.model, context, id, &mut self.work) {
             self.assign(id, node, real);
@@ -260,9 +274,9 @@ impl Session<'_> {
 
     /// Puts a pod on a node that suits it: now if it may and can, else as soon as there is room.
     fn assign(&mut self, pod: PodId, node: NodeId, real: bool) {
-        let shape = &self.model.shapes[self.model.pods[pod].shape];
+        let shape = &self.model.shapes()[self.model.pods()[pod].shape];
         let choice = shape.shared.then(|| {
-            gpu::choose(self.model, pod, &self.model.nodes[node], self.scorers.gpus).expect("the node suits the pod")
+            gpu::choose(self.model, pod, &self.model.nodes()[node], self.scorers.gpus).expect("the node suits the pod")
         });
         let now = real
             && match &choice {
@@ -274,7 +288,7 @@ impl Session<'_> {
         let (devices, now) = self.devices(pod, node, now);
         let stays = !real
             && self.evicted_from(pod, node)
-            && self.model.pods[pod].state.hold.as_ref().is_some_and(|hold| {
+            && self.model.pods()[pod].state.hold.as_ref().is_some_and(|hold| {
                 let held = hold.extras();
                 // Where no alignment is foreseen there is nothing that could have changed.
                 (zones.is_empty() || held.zones == zones) && held.volumes == volumes && held.devices == devices
@@ -304,31 +318,26 @@ impl Session<'_> {
 
     /// The devices that the pod gets for its claims, and whether they are free now.
     fn devices(&mut self, pod: PodId, node: NodeId, now: bool) -> (Option<Arc<Grants>>, bool) {
-        if self.model.pods[pod].input.claims.is_none() {
+        if self.model.pods()[pod].input.claims.is_none() {
             return (None, now);
         }
         let at_once = now.then(|| claims::choose(self.model, pod, node, true).ok()).flatten();
         let now = at_once.is_some();
         let given =
             at_once.unwrap_or_else(|| claims::choose(self.model, pod, node, false).expect("the node suits the pod"));
-        let grants: Grants = given.into_iter().map(|given| self.use_claim(given)).collect();
+        let grants: Grants = given.into_iter().map(|given| given.used(self.model)).collect();
         ((!grants.is_empty()).then(|| Arc::new(grants)), now)
-    }
-
-    fn use_claim(&mut self, given: Given) -> Used {
-        let claim = self.model.devices.claim_for(&given.claim);
-        let fresh = || self.model.devices.allocation(claim, &given.fresh);
-        Used {
-            reference: given.reference,
-            claim,
-            allocation: given.known.unwrap_or_else(fresh),
-        }
     }
 
     /// The NUMA zones that the kubelet will use, and whether they are free now.
     fn zones(&self, pod: PodId, node: NodeId, now: bool) -> (Vec<ZoneShare>, bool) {
-        let node = &self.model.nodes[node];
-        let Some(pod) = self.model.pods[pod].input.numa.as_ref().filter(|_| node.numa.is_some()) else {
+        let node = &self.model.nodes()[node];
+        let Some(pod) = self.model.pods()[pod]
+            .input
+            .numa
+            .as_ref()
+            .filter(|_| node.numa.is_some())
+        else {
             return (Vec::new(), now);
         };
         let zones = |fit: Fit| match fit {
@@ -352,14 +361,14 @@ impl Session<'_> {
 
     /// The open statement evicted it from this node. A pod that lost a mere plan was evicted before; whether it may stay is found out when all is decided.
     fn evicted_from(&self, pod: PodId, node: NodeId) -> bool {
-        let state = &self.model.pods[pod].state;
+        let state = &self.model.pods()[pod].state;
         state.evicted_from.is_some_and(|status| status != Status::Pipelined)
             && state.hold.as_ref().is_some_and(|hold| hold.node == node)
     }
 
     /// A pod evicted from this node would get back the very GPUs that it has.
     fn stays(&self, pod: PodId, choice: &gpu::Choice) -> bool {
-        let Some(hold) = &self.model.pods[pod].state.hold else {
+        let Some(hold) = &self.model.pods()[pod].state.hold else {
             return false;
         };
         let held = &hold.extras().groups;
@@ -369,13 +378,13 @@ impl Session<'_> {
     /// A pod group got something that it must wait for, and without that its minimum is not met: all of it waits.
     pub fn wait_as_one(&mut self, pod_group: PodGroupId, mark: crate::engine::model::Mark) -> bool {
         use crate::engine::model::pod::State;
-        if self.model.pod_groups[pod_group].with(Status::Pipelined) == 0 || self.whole_without_plans(pod_group) {
+        if self.model.pod_groups()[pod_group].with(Status::Pipelined) == 0 || self.whole_without_plans(pod_group) {
             return false;
         }
         let pods: Vec<PodId> = self.model.changed_since(mark).collect();
         for pod in pods {
-            let state = &self.model.pods[pod].state;
-            if state.status == Status::Allocated && self.model.pods[pod].pod_group == Some(pod_group) {
+            let state = &self.model.pods()[pod].state;
+            if state.status == Status::Allocated && self.model.pods()[pod].pod_group == Some(pod_group) {
                 let state = State {
                     plan: state.hold.clone(),
                     ..State::nowhere(Status::Pipelined)

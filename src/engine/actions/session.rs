@@ -162,7 +162,7 @@ impl<'a> Session<'a> {
     ) -> Self {
         let rules = Rules::of(policy);
         // The order is needed only while pods are pending.
-        if !model.pending.is_empty() {
+        if !model.pending().is_empty() {
             sorted.update(model, rules, now);
         }
         capacity.begin(model);
@@ -204,7 +204,7 @@ impl<'a> Session<'a> {
     pub fn begin_placing(&self, pod_group: PodGroupId) {
         self.placing.set(Some(pod_group));
         #[cfg(test)]
-        crate::engine::tests::faults::panic_if_told(&self.model.pod_groups[pod_group].key);
+        crate::engine::tests::faults::panic_if_told(&self.model.pod_groups()[pod_group].key);
     }
 
     /// What a tree of pod groups looks at.
@@ -266,9 +266,9 @@ impl<'a> Session<'a> {
     pub fn finish(&mut self, decisions: &mut Decisions) {
         self.hold_back_parts();
         let mut seen = NodeSet::default();
-        let mut decided = std::mem::take(&mut self.model.decided);
+        let mut decided = self.model.take_decided();
         decided.retain(|pod| seen.add(pod.at()));
-        let states = decided.iter().map(|pod| self.model.pods[*pod].state.status);
+        let states = decided.iter().map(|pod| self.model.pods()[*pod].state.status);
         let with = |wanted: Status| states.clone().filter(|status| *status == wanted).count();
         decisions.bind.reserve(with(Status::Allocated));
         decisions.pipeline.reserve(with(Status::Pipelined));
@@ -285,7 +285,7 @@ impl<'a> Session<'a> {
                 .extend(beyond.get(&eviction.pod.uid).into_iter().flatten().cloned());
         }
         for &pod_group in &self.timed {
-            let pod_group = &self.model.pod_groups[pod_group];
+            let pod_group = &self.model.pod_groups()[pod_group];
             if let Some(input) = &pod_group.input {
                 decisions.times.push(GroupTimes {
                     group: pod_group.key.clone(),
@@ -304,23 +304,23 @@ impl<'a> Session<'a> {
 
     /// A pod group placed in this cycle that lost a part of it again to a later action is not bound in part: the rest waits with it.
     fn hold_back_parts(&mut self) {
-        let decided = self.model.decided.iter().copied();
+        let decided = self.model.decided().iter().copied();
         let mut placed: Vec<PodId> = decided
-            .filter(|pod| self.model.pods[*pod].state.status == Status::Allocated)
+            .filter(|pod| self.model.pods()[*pod].state.status == Status::Allocated)
             .collect();
         placed.sort_unstable();
         placed.dedup();
         let mut broken: Vec<PodGroupId> = placed
             .iter()
-            .filter_map(|pod| self.model.pods[*pod].pod_group)
+            .filter_map(|pod| self.model.pods()[*pod].pod_group)
             .collect();
         broken.sort_unstable();
         broken.dedup();
         broken.retain(|pod_group| !self.whole_without_plans(*pod_group));
         for pod in placed {
-            let pod_group = self.model.pods[pod].pod_group;
+            let pod_group = self.model.pods()[pod].pod_group;
             if pod_group.is_some_and(|pod_group| broken.binary_search(&pod_group).is_ok()) {
-                let plan = self.model.pods[pod].state.hold.clone();
+                let plan = self.model.pods()[pod].state.hold.clone();
                 self.model.settle(
                     pod,
                     State {
@@ -335,7 +335,7 @@ impl<'a> Session<'a> {
     /// Its minimum is met by pods that do not wait for a place.
     #[must_use]
     pub fn whole_without_plans(&self, pod_group: PodGroupId) -> bool {
-        let pod_group = &self.model.pod_groups[pod_group];
+        let pod_group = &self.model.pod_groups()[pod_group];
         pod_group.satisfied(
             0,
             &pod_group.per_member(|pods| pods.active() - pods.with(Status::Pipelined)),
@@ -344,16 +344,16 @@ impl<'a> Session<'a> {
 
     /// It was bound before this cycle, so that to take its place is to evict it.
     fn is_real(&self, id: PodId) -> bool {
-        let pod = &self.model.pods[id];
+        let pod = &self.model.pods()[id];
         pod.assumed == Assumed::Bound || pod.input.status != PodStatus::Pending
     }
 
     fn finish_pod(&mut self, id: PodId, real: bool, decisions: &mut Decisions) {
-        let state = self.model.pods[id].state.clone();
+        let state = self.model.pods()[id].state.clone();
         if state.status == Status::Allocated {
             decisions.bind.extend(self.bind(id));
             self.model.binding(id);
-            self.model.pods[id].assumed = Assumed::Bound;
+            self.model.assume(id, Assumed::Bound);
             return;
         }
         if let Some(place) = state.plan.as_ref().filter(|_| state.status == Status::Pipelined) {
@@ -372,7 +372,7 @@ impl<'a> Session<'a> {
                     ..state
                 },
             );
-            self.model.pods[id].assumed = Assumed::Evicted;
+            self.model.assume(id, Assumed::Evicted);
         } else {
             self.model.settle(id, State::nowhere(Status::Pending));
         }
@@ -380,33 +380,33 @@ impl<'a> Session<'a> {
 
     /// The disruption budgets that pods are evicted beyond, by the pods' uids.
     fn budgets_exceeded(&self, decided: &[PodId], real: &[bool]) -> BTreeMap<Name, Vec<Name>> {
-        if self.model.budgets.is_empty() {
+        if self.model.budgets().is_empty() {
             return BTreeMap::new();
         }
         let evicted = decided.iter().zip(real).filter(|(id, real)| {
-            let state = &self.model.pods[**id].state;
+            let state = &self.model.pods()[**id].state;
             **real && state.hold.is_some() && matches!(state.status, Status::Pipelined | Status::Releasing)
         });
-        let evicted: Vec<&PodInput> = evicted.map(|(id, _)| &*self.model.pods[*id].input).collect();
-        self.model.budgets.exceeded(&evicted)
+        let evicted: Vec<&PodInput> = evicted.map(|(id, _)| &*self.model.pods()[*id].input).collect();
+        self.model.budgets().exceeded(&evicted)
     }
 
     fn group_of(&self, id: PodId) -> Option<GroupKey> {
-        self.model.pods[id]
+        self.model.pods()[id]
             .pod_group
-            .map(|pod_group| self.model.pod_groups[pod_group].key.clone())
+            .map(|pod_group| self.model.pod_groups()[pod_group].key.clone())
     }
 
     fn group_names(&self, place: &Place) -> Vec<Name> {
-        let node = &self.model.nodes[place.node];
+        let node = &self.model.nodes()[place.node];
         let groups = place.extras().groups.iter();
         groups.map(|group| node.groups[*group as usize].name.clone()).collect()
     }
 
     fn bind(&self, id: PodId) -> Option<Bind> {
-        let pod = &self.model.pods[id];
+        let pod = &self.model.pods()[id];
         let place = pod.state.hold.as_ref()?;
-        let (node, shape) = (&self.model.nodes[place.node], &self.model.shapes[pod.shape]);
+        let (node, shape) = (&self.model.nodes()[place.node], &self.model.shapes()[pod.shape]);
         let (received, gpu_count, gpu_portion) = match shape.gpu.kind {
             GpuKind::Fraction | GpuKind::Memory => (
                 GpuKind::Fraction,
@@ -420,7 +420,7 @@ impl<'a> Session<'a> {
             }
         };
         Some(Bind {
-            pod: self.model.pods[id].input.pod.clone(),
+            pod: self.model.pods()[id].input.pod.clone(),
             group: self.group_of(id)?,
             node: node.name.clone(),
             received,
@@ -440,12 +440,12 @@ impl<'a> Session<'a> {
     }
 
     fn claim_grants(&self, id: PodId, place: &Place) -> Vec<ClaimGrant> {
-        let Some(claims) = &self.model.pods[id].input.claims else {
+        let Some(claims) = &self.model.pods()[id].input.claims else {
             return Vec::new();
         };
         let grant = |used: &Used| ClaimGrant {
             reference: used.reference.map(|at| claims.named[at as usize].reference.clone()),
-            claim: self.model.devices.claims[used.claim].key.clone(),
+            claim: self.model.devices().claims[used.claim].key.clone(),
             allocation: used.allocation.given.clone(),
         };
         place
@@ -458,7 +458,7 @@ impl<'a> Session<'a> {
     }
 
     fn zone_names(&self, place: &Place) -> Vec<(Name, Vec<(Name, i64)>)> {
-        let ledger = self.model.nodes[place.node].numa.as_ref();
+        let ledger = self.model.nodes()[place.node].numa.as_ref();
         let named = |ledger: &Ledger| {
             let zone = |share: &ZoneShare| (ledger.input.zones[share.zone].name.clone(), share.amounts.clone());
             place.extras().zones.iter().map(zone).collect()
@@ -468,9 +468,9 @@ impl<'a> Session<'a> {
 
     fn pipeline(&self, id: PodId, place: &Place) -> Option<Pipeline> {
         Some(Pipeline {
-            pod: self.model.pods[id].input.pod.clone(),
+            pod: self.model.pods()[id].input.pod.clone(),
             group: self.group_of(id)?,
-            node: self.model.nodes[place.node].name.clone(),
+            node: self.model.nodes()[place.node].name.clone(),
             gpu_groups: self.group_names(place),
         })
     }
@@ -478,7 +478,7 @@ impl<'a> Session<'a> {
     fn eviction(&mut self, id: PodId) -> Option<Eviction> {
         let verdict = self.verdicts.remove(&id)?;
         Some(Eviction {
-            pod: self.model.pods[id].input.pod.clone(),
+            pod: self.model.pods()[id].input.pod.clone(),
             group: self.group_of(id)?,
             action: verdict.action,
             for_group: verdict.for_group,

@@ -50,21 +50,21 @@ impl Skips {
 }
 
 fn waiting(model: &Model, pod_group: PodGroupId) -> impl Iterator<Item = PodId> + '_ {
-    model.pod_groups[pod_group]
+    model.pod_groups()[pod_group]
         .pods
         .iter()
         .copied()
-        .filter(|pod| model.pods[*pod].state.status == Status::Pending)
+        .filter(|pod| model.pods()[*pod].state.status == Status::Pending)
 }
 
 fn signature(model: &Model, table: Option<QueueId>, pod_group: PodGroupId) -> Signature {
-    let entry = &model.pod_groups[pod_group];
+    let entry = &model.pod_groups()[pod_group];
     let (priority, preemptible) = entry
         .input
         .as_ref()
         .map_or((0, false), |input| (input.priority, input.preemptible));
     let needs = entry.pod_sets().map(|(_, pods)| (pods.min, pods.active())).collect();
-    let mut classes: Vec<ClassId> = waiting(model, pod_group).map(|pod| model.pods[pod].class).collect();
+    let mut classes: Vec<ClassId> = waiting(model, pod_group).map(|pod| model.pods()[pod].class).collect();
     classes.sort_unstable();
     let topologies = entry.tree.iter().map(|member| member.topology.clone()).collect();
     (table, priority, preemptible, needs, topologies, classes)
@@ -72,7 +72,7 @@ fn signature(model: &Model, table: Option<QueueId>, pod_group: PodGroupId) -> Si
 
 fn requests(model: &Model, pod_group: PodGroupId) -> Vec<(Resources, i64)> {
     let request = |pod: PodId| {
-        let shape = &model.shapes[model.pods[pod].shape];
+        let shape = &model.shapes()[model.pods()[pod].shape];
         (shape.vector.clone(), shape.memory_sum())
     };
     let mut requests: Vec<_> = waiting(model, pod_group).map(request).collect();

@@ -76,7 +76,7 @@ impl Session<'_> {
             self.gains.push(self.gaining(answer));
         }
         for (pod, before) in self.model.states_before(answer.mark) {
-            let now = &self.model.pods[pod].state;
+            let now = &self.model.pods()[pod].state;
             if now.evicted_from.is_none() || now.hold.is_none() {
                 continue;
             }
@@ -98,7 +98,7 @@ impl Session<'_> {
         let losers = answer
             .victims
             .iter()
-            .filter_map(|batch| self.model.pod_groups[batch.pod_group].queue);
+            .filter_map(|batch| self.model.pod_groups()[batch.pod_group].queue);
         let sides = losers.filter_map(|loser| Some(parting(self.model, queue, loser)?.0));
         let most = |side| {
             self.model
@@ -125,7 +125,7 @@ impl Session<'_> {
         let mut seen = BTreeSet::new();
         let mut found: Vec<(PodId, State)> = Vec::new();
         for (pod, before) in self.model.states_before(mark) {
-            let now = &self.model.pods[pod].state;
+            let now = &self.model.pods()[pod].state;
             let taken = now.evicted_from.is_some() && (now.plan.is_none() || moved);
             // Mostly the place is taken, and that is seen at once.
             if taken && (moved || !self.is_full(pod, before)) && seen.insert(pod) {
@@ -143,10 +143,10 @@ impl Session<'_> {
 
     /// The node where a pod was has no room for it.
     fn is_full(&self, pod: PodId, before: &State) -> bool {
-        let pod = &self.model.pods[pod];
-        let shape = &self.model.shapes[pod.shape];
+        let pod = &self.model.pods()[pod];
+        let shape = &self.model.shapes()[pod.shape];
         let place = before.plan.as_ref().or(before.hold.as_ref());
-        let full = |place: &Place| !shape.vector.fits(&self.model.nodes[place.node].future, false);
+        let full = |place: &Place| !shape.vector.fits(&self.model.nodes()[place.node].future, false);
         !shape.shared && pod.input.claims.is_none() && place.is_none_or(full)
     }
 
@@ -166,7 +166,7 @@ impl Session<'_> {
         }
         let mut found: Vec<(PodId, State)> = Vec::new();
         for (pod, taken) in taken {
-            let now = &self.model.pods[pod].state;
+            let now = &self.model.pods()[pod].state;
             let meant =
                 (self.verdicts.get(&pod)).is_some_and(|verdict| verdict.action == ActionKind::StaleGangEviction);
             let waits_for_its_own = now.plan.is_some() && now.plan == now.hold;
@@ -182,7 +182,7 @@ impl Session<'_> {
         let spared = self.spare(found);
         for &pod in &spared {
             self.verdicts.remove(&pod);
-            self.model.budgets.refund(&self.model.pods[pod].input.pod.uid);
+            self.model.refund_budgets(pod);
         }
         self.take_back_times(&spared);
         self.commit();
@@ -193,13 +193,13 @@ impl Session<'_> {
     fn take_back_times(&mut self, spared: &[PodId]) {
         let pod_groups: BTreeSet<PodGroupId> = spared
             .iter()
-            .filter_map(|pod| self.model.pods[*pod].pod_group)
+            .filter_map(|pod| self.model.pods()[*pod].pod_group)
             .collect();
         for pod_group in pod_groups {
-            let entry = &mut self.model.pod_groups[pod_group];
+            let entry = &self.model.pod_groups()[pod_group];
             let evicted = entry.pods.iter().any(|pod| self.verdicts.contains_key(pod));
             if let Some(before) = self.evictions_before.get(&pod_group).filter(|_| !evicted) {
-                entry.not_evicted(*before);
+                self.model.not_evicted(pod_group, *before);
             }
         }
     }
@@ -241,14 +241,14 @@ impl Session<'_> {
     /// A pod that is to get new shared GPUs on its own node gets its old ones instead, as far as nobody else is left on them; and so does whoever was to share
     /// the new ones.
     fn rejoin(&mut self, pod: PodId, stay: &State) {
-        let (Some(hold), Some(plan)) = (&stay.hold, self.model.pods[pod].state.plan.clone()) else {
+        let (Some(hold), Some(plan)) = (&stay.hold, self.model.pods()[pod].state.plan.clone()) else {
             return;
         };
         let (old, new) = (&hold.extras().groups, &plan.extras().groups);
         if hold.node != plan.node || old.is_empty() {
             return;
         }
-        let gpus = &self.model.nodes[hold.node].groups;
+        let gpus = &self.model.nodes()[hold.node].groups;
         let opened = |group: &&u32| {
             let gpu = &gpus[**group as usize];
             gpu.staying.pods + gpu.leaving.pods + gpu.reserved == 0
@@ -258,8 +258,8 @@ impl Session<'_> {
         let free = old.iter().filter(|group| !new.contains(group)).filter(left);
         let pairs: Vec<(u32, u32)> = fresh.copied().zip(free.copied()).collect();
         for (fresh, old) in pairs {
-            for other in self.model.nodes[hold.node].coming.clone() {
-                let mut state = self.model.pods[other].state.clone();
+            for other in self.model.nodes()[hold.node].coming.clone() {
+                let mut state = self.model.pods()[other].state.clone();
                 if let Some(plan) = state.plan.as_mut().filter(|plan| plan.extras().groups.contains(&fresh)) {
                     plan.change(|extras| {
                         let renamed = extras.groups.iter_mut().filter(|group| **group == fresh);
@@ -279,7 +279,7 @@ impl Session<'_> {
         // What is free on nodes once those planned there stay where they are.
         let mut most: BTreeMap<NodeId, Resources> = BTreeMap::new();
         for (order, (pod, stay)) in found.into_iter().enumerate() {
-            let go = model.pods[pod].state.clone();
+            let go = model.pods()[pod].state.clone();
             let worth = match &stay.status {
                 Status::Allocated => 0,
                 _ if stay.hold.is_some() && go.plan.is_none() => 1,
@@ -292,20 +292,20 @@ impl Session<'_> {
                 stays: false,
             };
             let node = leaver.place().node;
-            let free = &model.nodes[node].future;
+            let free = &model.nodes()[node].future;
             floors.entry(node).or_insert_with(|| free.clone());
             if let Some(plan) = &leaver.go.plan {
                 let most = most
                     .entry(plan.node)
-                    .or_insert_with(|| model.nodes[plan.node].future.clone());
-                most.add(&model.shapes[model.pods[pod].shape].vector, 1);
+                    .or_insert_with(|| model.nodes()[plan.node].future.clone());
+                most.add(&model.shapes()[model.pods()[pod].shape].vector, 1);
             }
             ranked.push(((worth, Reverse(order)), leaver));
         }
         let hopeless = |leaver: &Leaver| {
-            let (pod, node) = (&model.pods[leaver.pod], leaver.place().node);
-            let shape = &model.shapes[pod.shape];
-            let most = most.get(&node).unwrap_or(&model.nodes[node].future);
+            let (pod, node) = (&model.pods()[leaver.pod], leaver.place().node);
+            let shape = &model.shapes()[pod.shape];
+            let most = most.get(&node).unwrap_or(&model.nodes()[node].future);
             !shape.shared && pod.input.claims.is_none() && !shape.vector.fits(most, false)
         };
         ranked.retain(|(_, leaver)| !hopeless(leaver));
@@ -315,14 +315,16 @@ impl Session<'_> {
         let mut of: BTreeMap<PodGroupId, Vec<usize>> = BTreeMap::new();
         for (at, leaver) in leavers.iter().enumerate() {
             on.entry(leaver.place().node).or_default().push(at);
-            if let Some(pod_group) = model.pods[leaver.pod].pod_group {
+            if let Some(pod_group) = model.pods()[leaver.pod].pod_group {
                 of.entry(pod_group).or_default().push(at);
             }
         }
         let mut pod_groups: Vec<Vec<usize>> = of.into_values().filter(|those| those.len() > 1).collect();
         // By who is worth most in them.
         pod_groups.sort();
-        let counted = leavers.iter().any(|leaver| !model.pods[leaver.pod].counted.is_empty());
+        let counted = leavers
+            .iter()
+            .any(|leaver| !model.pods()[leaver.pod].counted.is_empty());
         let followers = if counted { self.followers() } else { Vec::new() };
         Sparing {
             leavers,
@@ -336,10 +338,10 @@ impl Session<'_> {
     /// Pods placed in this cycle that must be near others, or spread among them.
     fn followers(&self) -> Vec<PodId> {
         let model = &*self.model;
-        let changed = model.decided.iter().copied().chain(model.changed_in_statement());
+        let changed = model.decided().iter().copied().chain(model.changed_in_statement());
         let follows = |pod: &PodId| {
-            let pod = &model.pods[*pod];
-            let asked = model.classes[pod.class].asked.as_ref();
+            let pod = &model.pods()[*pod];
+            let asked = model.classes()[pod.class].asked.as_ref();
             matches!(pod.state.status, Status::Allocated | Status::Pipelined)
                 && asked.is_some_and(|asked| !asked.near.is_empty() || !asked.spread.is_empty())
         };
@@ -351,7 +353,7 @@ impl Session<'_> {
 
     /// A node by its name's rank, so that the order in which nodes became known does not matter.
     fn ranked(&self, node: NodeId) -> (u32, NodeId) {
-        (self.model.nodes[node].rank, node)
+        (self.model.nodes()[node].rank, node)
     }
 
     /// Lets a pod go after all. The node where it is planned, if it is.
@@ -379,8 +381,8 @@ impl Session<'_> {
     fn has_room_to_stay(&self, sparing: &Sparing, at: usize) -> bool {
         let leaver = &sparing.leavers[at];
         let model = &*self.model;
-        let (place, shape) = (leaver.place(), &model.shapes[model.pods[leaver.pod].shape]);
-        let (node, extras) = (&model.nodes[place.node], place.extras());
+        let (place, shape) = (leaver.place(), &model.shapes()[model.pods()[leaver.pod].shape]);
+        let (node, extras) = (&model.nodes()[place.node], place.extras());
         let floor = &sparing.floors[&place.node];
         let enough = |at: usize| node.future.get(at) >= floor.get(at).min(0);
         let on_gpus = shape.shared || extras.devices.is_some();
@@ -392,15 +394,15 @@ impl Session<'_> {
                 .iter()
                 .all(|group| node.groups[*group as usize].free_later(node.gpu_memory()) >= 0)
             && node.numa.as_ref().is_none_or(|ledger| ledger.suffices(&extras.zones))
-            && grants.all(|used| model.devices.suffices(used.claim, &used.allocation))
+            && grants.all(|used| model.devices().suffices(used.claim, &used.allocation))
     }
 
     /// Nothing but room speaks against it that a pod stays, which it does at present.
     fn may_stay(&mut self, sparing: &Sparing, at: usize) -> bool {
         let leaver = &sparing.leavers[at];
-        let Some((pod_group, member)) = self.model.pods[leaver.pod]
+        let Some((pod_group, member)) = self.model.pods()[leaver.pod]
             .pod_group
-            .zip(self.model.pods[leaver.pod].member)
+            .zip(self.model.pods()[leaver.pod].member)
         else {
             return false;
         };
@@ -413,18 +415,18 @@ impl Session<'_> {
     /// No queue passes its limit by it.
     fn within_limits(&self, leaver: &Leaver, pod_group: PodGroupId) -> bool {
         let model = &*self.model;
-        let shape = &model.shapes[model.pods[leaver.pod].shape];
-        let at = |place: &Place| shape.accepted(model.nodes[place.node].gpu_memory());
+        let shape = &model.shapes()[model.pods()[leaver.pod].shape];
+        let at = |place: &Place| shape.accepted(model.nodes()[place.node].gpu_memory());
         let (after, before) = (at(leaver.place()), leaver.go.plan.as_ref().map_or([0; 3], at));
         let more: Vec<usize> = (0..3).filter(|resource| after[*resource] > before[*resource]).collect();
-        let Some(queue) = model.pod_groups[pod_group]
+        let Some(queue) = model.pod_groups()[pod_group]
             .queue
             .filter(|_| self.rules.shares && !more.is_empty())
         else {
             return true;
         };
         model.path_up(queue).all(|queue| {
-            let queue = &model.queues[queue];
+            let queue = &model.queues()[queue];
             let inside = |resource: &usize| {
                 let limit = queue.share(*resource).limit;
                 limit.is_none_or(|limit| queue.allocated[*resource] <= limit)
@@ -435,10 +437,10 @@ impl Session<'_> {
 
     /// The pod group can use a pod that it had lost: it has what it needs, and so has the pod set; or it has lost nothing.
     fn is_of_use(&self, pod_group: PodGroupId, member: Member) -> bool {
-        let entry = &self.model.pod_groups[pod_group];
+        let entry = &self.model.pod_groups()[pod_group];
         let active = entry.active();
         let lost = |pod: &PodId| {
-            let state = &self.model.pods[*pod].state;
+            let state = &self.model.pods()[*pod].state;
             let taken = state.evicted_from.is_some() || self.taken.contains_key(pod);
             taken && state.status == Status::Releasing
         };
@@ -448,20 +450,20 @@ impl Session<'_> {
     /// Each part of the pod group that must be in one domain of a topology is.
     fn in_one_domain(&self, pod_group: PodGroupId) -> bool {
         let model = &*self.model;
-        let entry = &model.pod_groups[pod_group];
+        let entry = &model.pod_groups()[pod_group];
         if !self.policy.plugins.topology {
             return true;
         }
         let numbered = entry.tree.iter().enumerate();
         let mut constrained = numbered.filter_map(|(member, part)| Some((member as Member, part.topology.as_ref()?)));
         constrained.all(|(member, constraint)| {
-            let topology = model.topologies.get(&constraint.topology);
+            let topology = model.topologies().get(&constraint.topology);
             let level = |key| topology.and_then(|topology| Some((topology, topology.level(key)?)));
             let Some((topology, level)) = constraint.required.as_deref().and_then(level) else {
                 return true;
             };
             let placed = entry.pods.iter().filter(|pod| {
-                let pod = &model.pods[**pod];
+                let pod = &model.pods()[**pod];
                 pod.state.status.active_allocated() && pod.member.is_some_and(|own| entry.is_under(own, member))
             });
             let nodes = placed.filter_map(|pod| model.node_of(*pod));
@@ -475,10 +477,10 @@ impl Session<'_> {
     fn suits_others(&mut self, leaver: &Leaver, followers: &[PodId]) -> bool {
         let model = &*self.model;
         let (id, node) = (leaver.pod, leaver.place().node);
-        let pod = &model.pods[id];
-        let ports = &model.classes[pod.class].constraints.ports;
-        let related = !pod.counted.is_empty() || model.classes[pod.class].asked.is_some();
-        if (!ports.is_empty() && !host_ports::free(model, id, &model.nodes[node]))
+        let pod = &model.pods()[id];
+        let ports = &model.classes()[pod.class].constraints.ports;
+        let related = !pod.counted.is_empty() || model.classes()[pod.class].asked.is_some();
+        if (!ports.is_empty() && !host_ports::free(model, id, &model.nodes()[node]))
             || (related && !self.stands_well(id, node))
         {
             return false;
@@ -500,8 +502,8 @@ impl Session<'_> {
     /// The storage that would go with the pod is not counted on, and its volumes can be had with it counted as gone, so they can with it.
     fn reaches_volumes(&mut self, leaver: &Leaver) -> bool {
         let (model, node) = (&*self.model, leaver.place().node);
-        let claims = model.pods[leaver.pod].input.volumes.iter();
-        let short = |claim: &Claim| claim.owned && model.storage.room(&claim.class, node, 0, 0, true) == Some(false);
+        let claims = model.pods()[leaver.pod].input.volumes.iter();
+        let short = |claim: &Claim| claim.owned && model.storage().room(&claim.class, node, 0, 0, true) == Some(false);
         if self.policy.csi_storage && claims.flat_map(|volumes| &volumes.claims).any(short) {
             return false;
         }
@@ -522,8 +524,8 @@ impl Session<'_> {
 
     /// A pod whose place depends on others still may be there, whatever became of this one.
     fn still_follows(&mut self, follower: PodId, pod: PodId) -> bool {
-        let asked = self.model.classes[self.model.pods[follower].class].asked.as_ref();
-        let about = |counter| self.model.pods[pod].counted.contains(counter);
+        let asked = self.model.classes()[self.model.pods()[follower].class].asked.as_ref();
+        let about = |counter| self.model.pods()[pod].counted.contains(counter);
         let Some(node) = self.model.node_of(follower) else {
             return true;
         };

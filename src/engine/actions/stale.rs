@@ -16,32 +16,17 @@ impl Session<'_> {
     /// Brings the set of broken pod groups and their timestamps up to date.
     fn watch_stale(&mut self, stale: &mut BTreeSet<PodGroupId>) {
         let now = self.now;
-        let mut changed = std::mem::take(&mut self.model.changed_pod_groups);
-        // One run for each kind of event that told of them, mostly.
-        changed.sort();
-        changed.dedup();
-        for id in changed {
-            if !self.model.pod_groups.contains(id) {
-                stale.remove(&id);
-                continue;
-            }
-            let pod_group = &mut self.model.pod_groups[id];
-            let is_stale = pod_group.input.is_some() && pod_group.stale();
-            let Some(input) = &mut pod_group.input else {
-                stale.remove(&id);
-                continue;
-            };
+        for id in self.model.take_changed_pod_groups() {
+            let known = self.model.pod_groups().contains(id);
+            let present = known && self.model.pod_groups()[id].input.is_some();
+            let is_stale = present && self.model.pod_groups()[id].stale();
             if is_stale {
                 stale.insert(id);
-                if input.stale_since.is_none() {
-                    input.stale_since = Some(now);
-                    self.timed.insert(id);
-                }
             } else {
                 stale.remove(&id);
-                if input.stale_since.take().is_some() {
-                    self.timed.insert(id);
-                }
+            }
+            if present && self.model.set_stale(id, is_stale, now) {
+                self.timed.insert(id);
             }
         }
     }
@@ -49,7 +34,7 @@ impl Session<'_> {
     /// When a broken pod group's patience ends; `None` = never.
     #[must_use]
     pub fn stale_until(&self, pod_group: PodGroupId) -> Option<Time> {
-        let input = self.model.pod_groups[pod_group].input.as_ref()?;
+        let input = self.model.pod_groups()[pod_group].input.as_ref()?;
         let grace = input.staleness_grace.or(self.policy.staleness_grace)?;
         (grace >= 0).then(|| Time(input.stale_since.unwrap_or(self.now).0 + grace))
     }
@@ -62,14 +47,14 @@ impl Session<'_> {
                 continue;
             }
             self.begin_placing(id);
-            let pod_group = &self.model.pod_groups[id];
+            let pod_group = &self.model.pod_groups()[id];
             let mut doomed: Vec<(PodId, Why)> = Vec::new();
             let single = pod_group.pod_sets().count() == 1;
             for (member, pods) in pod_group.pod_sets() {
                 let name = &pod_group.tree[member as usize].name;
                 let only = single && name == "default";
                 for &pod in &pods.pods {
-                    let entry = &self.model.pods[pod];
+                    let entry = &self.model.pods()[pod];
                     if entry.state.status.active_allocated() && entry.state.hold.is_some() {
                         let why = Why::Broken {
                             min: pods.min,

@@ -140,7 +140,7 @@ impl Session<'_> {
                 continue;
             };
             let pods = self.model.next_chunk(entry.pod_group, self.now);
-            let preemptible = self.model.pod_groups[entry.pod_group]
+            let preemptible = self.model.pod_groups()[entry.pod_group]
                 .input
                 .as_ref()
                 .is_some_and(|input| input.preemptible);
@@ -199,7 +199,7 @@ impl Session<'_> {
     }
 
     fn pick_preemptor(&self, action: ActionKind, pod_group: PodGroupId) -> Pick {
-        let input = self.model.pod_groups[pod_group].input.as_ref();
+        let input = self.model.pod_groups()[pod_group].input.as_ref();
         let suits = input.is_some_and(|input| action != ActionKind::Consolidation || input.preemptible)
             && self.delayed_until(pod_group).is_none_or(|until| until <= self.now);
         if suits { Pick::Take } else { Pick::Pass }
@@ -209,7 +209,7 @@ impl Session<'_> {
     fn hold_places(&self, pod_groups: &mut OrderTree, action: ActionKind, mark: Mark) {
         let pick = |pod_group| self.pick_preemptor(action, pod_group);
         for pod in self.model.changed_since(mark) {
-            if let Some(pod_group) = self.model.pods[pod].pod_group {
+            if let Some(pod_group) = self.model.pods()[pod].pod_group {
                 pod_groups.hold(self.view(&pick), pod_group);
             }
         }
@@ -219,7 +219,7 @@ impl Session<'_> {
     fn claims_in_vain(&mut self, pods: &[PodId]) -> bool {
         let mut seen = Vec::new();
         pods.iter().any(|&id| {
-            let pod = &self.model.pods[id];
+            let pod = &self.model.pods()[id];
             let kind = (pod.class, pod.shape);
             if pod.input.claims.is_none() || seen.contains(&kind) {
                 return false;
@@ -239,7 +239,7 @@ impl Session<'_> {
             ))
         });
         let Some((pod, text)) = found else { return false };
-        let pod = &self.model.pods[pod].input.pod;
+        let pod = &self.model.pods()[pod].input.pod;
         let message = format!("Resources were not found for pod {pod} due to: {text}");
         if !self.note(pod_group).says(&message) {
             self.refuse(pod_group, ReasonCode::PodSchedulingErrors, message);
@@ -381,7 +381,7 @@ impl Session<'_> {
 
     /// The pod group has what it needs, and more than before.
     fn complete(&mut self, case: &Case, before: usize, mark: Mark) -> Option<Mark> {
-        let pod_group = &self.model.pod_groups[case.pod_group];
+        let pod_group = &self.model.pod_groups()[case.pod_group];
         if pod_group.satisfied(0, &pod_group.active()) && self.active_used(case.pod_group) > before {
             return Some(mark);
         }
@@ -390,7 +390,7 @@ impl Session<'_> {
     }
 
     pub(in crate::engine) fn active_used(&self, pod_group: PodGroupId) -> usize {
-        self.model.pod_groups[pod_group]
+        self.model.pod_groups()[pod_group]
             .pod_sets()
             .map(|(_, pods)| pods.active_used())
             .sum()
@@ -398,7 +398,7 @@ impl Session<'_> {
 
     /// A pod that was evicted has not got its place back.
     pub fn lost(&self, pod: PodId) -> bool {
-        self.model.pods[pod].state.evicted_from.is_some()
+        self.model.pods()[pod].state.evicted_from.is_some()
     }
 }
 
@@ -415,6 +415,6 @@ pub struct Answer {
 /// The node on which a pod is, or will be.
 #[must_use]
 pub fn node_of(model: &crate::engine::model::Model, pod: PodId) -> Option<NodeId> {
-    let state = &model.pods[pod].state;
+    let state = &model.pods()[pod].state;
     state.plan.as_ref().or(state.hold.as_ref()).map(|place| place.node)
 }

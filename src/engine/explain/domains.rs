@@ -20,7 +20,7 @@ impl Findings {
         wanted: usize,
         refused: &Refused,
     ) {
-        let pod_group = &model.pod_groups[pod_group];
+        let pod_group = &model.pod_groups()[pod_group];
         let Some(constraint) = &pod_group.tree[member as usize].topology else {
             return;
         };
@@ -59,7 +59,7 @@ impl Findings {
 
 fn figures(model: &Model, lack: &Lack, wanted: usize) -> DomainFigures {
     let short = lack.short.iter().map(|&(position, asked, free)| Shortage {
-        resource: model.resources.name(position).clone(),
+        resource: model.resources().name(position).clone(),
         asked,
         free,
     });
@@ -81,7 +81,7 @@ fn lacking(model: &Model, lack: &Lack, wanted: usize) -> String {
             CPU => "CPU cores",
             MEMORY => "memory",
             GPUS => "GPUs",
-            _ => &**model.resources.name(position),
+            _ => &**model.resources().name(position),
         };
         let show = |amount: i64| {
             if position <= GPUS {

@@ -8,7 +8,7 @@ use crate::engine::model::ids::QueueId;
 #[must_use]
 pub fn closed(model: &Model, queue: Option<QueueId>, name: &str) -> String {
     let lost = match queue {
-        Some(queue) if model.queues[queue].valid => {
+        Some(queue) if model.queues()[queue].valid => {
             return format!("Queue '{name}' has queues below it and takes no workloads itself; name one of those");
         }
         Some(queue) => missing_above(model, queue),
@@ -22,10 +22,13 @@ pub fn closed(model: &Model, queue: Option<QueueId>, name: &str) -> String {
 
 /// The first queue on the way up that is named and not there.
 fn missing_above(model: &Model, queue: QueueId) -> Option<Name> {
-    let mut at = model.queues[queue].input.as_ref()?;
-    for _ in model.queues.ids() {
+    let mut at = model.queues()[queue].input.as_ref()?;
+    for _ in model.queues().ids() {
         let parent = at.parent.as_ref()?;
-        let known = model.queues.id(parent).and_then(|id| model.queues[id].input.as_ref());
+        let known = model
+            .queues()
+            .id(parent)
+            .and_then(|id| model.queues()[id].input.as_ref());
         let Some(above) = known else {
             return Some(parent.clone());
         };

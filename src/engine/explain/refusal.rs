@@ -48,8 +48,8 @@ pub fn examine(model: &Model, context: Context, pod: PodId) -> PodProblem {
     // In a full cluster most nodes have too little, and each like the one before.
     let missing = resources::missing_mask(model, pod);
     let (mut lacking, mut said) = (Votes::<u64>::default(), Votes::<Reasons>::default());
-    for &id in model.by_name.iter().filter(|id| context.scope.has(**id)) {
-        match missing.as_ref().and_then(|missing| missing(&model.nodes[id])) {
+    for &id in model.by_name().iter().filter(|id| context.scope.has(**id)) {
+        match missing.as_ref().and_then(|missing| missing(&model.nodes()[id])) {
             Some(mask) => lacking.cast(mask),
             None => said.cast(refusals(&context.pair(model, pod, id)).unwrap_or_default()),
         }
@@ -102,12 +102,12 @@ impl<T: Ord> Votes<T> {
 /// What makes a pod hopeless whatever happens in the cluster: something that it needs is missing, or no node is large enough.
 #[must_use]
 pub fn impossible(model: &Model, policy: &Policy, id: PodId) -> Option<String> {
-    let pod = &model.pods[id];
-    if let Some(text) = &model.classes[pod.class].constraints.blocked {
+    let pod = &model.pods()[id];
+    if let Some(text) = &model.classes()[pod.class].constraints.blocked {
         return Some(text.to_string());
     }
     let position = resources::larger_than_all_nodes(model, id)?;
-    let name = model.resources.name(position);
+    let name = model.resources().name(position);
     let (item, unit) = match position {
         GPUS => ("GPU", ""),
         CPU => ("CPU", " cores"),
@@ -117,7 +117,7 @@ pub fn impossible(model: &Model, policy: &Policy, id: PodId) -> Option<String> {
     let most = if position > MEMORY && position != GPUS {
         0
     } else {
-        model.largest.get(position)
+        model.largest().get(position)
     };
     let pool = &policy.node_pool;
     let tail = if most <= 0 {
@@ -138,7 +138,7 @@ pub fn impossible(model: &Model, policy: &Policy, id: PodId) -> Option<String> {
 #[must_use]
 pub fn too_large(model: &Model, policy: &Policy, pod: PodId) -> Option<String> {
     let text = impossible(model, policy, pod)?;
-    let pod = &model.pods[pod].input;
+    let pod = &model.pods()[pod].input;
     let check = if pod.blocked.is_some() {
         "ConfigMap"
     } else if pod.volumes.as_ref().is_some_and(|volumes| volumes.missing.is_some()) {
@@ -153,7 +153,7 @@ pub fn too_large(model: &Model, policy: &Policy, pod: PodId) -> Option<String> {
 }
 
 fn requirements(model: &Model, pod: PodId) -> String {
-    let shape = &model.shapes[model.pods[pod].shape];
+    let shape = &model.shapes()[model.pods()[pod].shape];
     let show = |position: usize| gates::readable(shape.vector.get(position), position);
     let mut text = format!(
         "GPU: {}, CPU: {} (cores), memory: {} (GB)",
@@ -168,13 +168,13 @@ fn requirements(model: &Model, pod: PodId) -> String {
         .filter(|(_, amount)| *amount != 0)
         .collect();
     for &(position, amount) in &rest {
-        let name = model.resources.name(position);
+        let name = model.resources().name(position);
         if !name.starts_with(resource::NVIDIA_MIG_PREFIX) {
             text += &format!(", {name}: {amount}");
         }
     }
     for &(position, amount) in &rest {
-        let name = model.resources.name(position);
+        let name = model.resources().name(position);
         if name.starts_with(resource::NVIDIA_MIG_PREFIX) {
             text += &format!(", mig {name}: {amount}");
         }

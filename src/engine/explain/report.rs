@@ -81,7 +81,7 @@ impl Findings {
     /// Adds what was found when a pod fitted nowhere, `placed` pods of its pod set after the attempt began.
     pub fn pod_failed(&mut self, model: &Model, pod: PodId, placed: usize, problem: &Arc<PodProblem>) {
         self.pods.insert(pod, problem.clone());
-        let pod_set = model.pods[pod].member;
+        let pod_set = model.pods()[pod].member;
         let pod_set = pod_set.and_then(|member| model.pod_group_of(pod)?.pods(member));
         self.found.push(Found::NoPlace {
             pod,
@@ -93,10 +93,10 @@ impl Findings {
 }
 
 fn node_figures(model: &Model, pod: PodId, placed: usize, problem: &PodProblem) -> Option<NodeFigures> {
-    let (pod_group, member) = (model.pod_group_of(pod)?, model.pods[pod].member?);
+    let (pod_group, member) = (model.pod_group_of(pod)?, model.pods()[pod].member?);
     let counts = problem.counts.iter();
     Some(NodeFigures {
-        pod: model.pods[pod].input.pod.clone(),
+        pod: model.pods()[pod].input.pod.clone(),
         sub_group: pod_group.tree[member as usize].name.as_str().into(),
         placed,
         required: pod_group.pods(member)?.min,
@@ -107,8 +107,8 @@ fn node_figures(model: &Model, pod: PodId, placed: usize, problem: &PodProblem) 
 
 fn no_place(model: &Model, pod: PodId, placed: usize, growing: bool, problem: &PodProblem) -> Option<String> {
     let pod_group = model.pod_group_of(pod)?;
-    let member = model.pods[pod].member?;
-    let pod = &model.pods[pod];
+    let member = model.pods()[pod].member?;
+    let pod = &model.pods()[pod];
     let (name, pods) = (&pod_group.tree[member as usize].name, pod_group.pods(member)?);
     let due = problem.text();
     let single = pod_group.pod_sets().all(|(_, pods)| pods.min <= 1);
@@ -160,7 +160,7 @@ fn message(reasons: &[Reason]) -> String {
 /// The report about a pod group with pods that wait; `None` for one that is left alone until its node pool changes: what was said about it stands.
 #[must_use]
 pub fn report(model: &Model, policy: &Policy, id: PodGroupId, findings: &Findings) -> Option<GroupReport> {
-    let pod_group = &model.pod_groups[id];
+    let pod_group = &model.pod_groups()[id];
     let input = pod_group.input.as_ref().filter(|input| !input.backed_off)?;
     let prefix = if input.back_off {
         format!("Node-Pool '{}': ", policy.node_pool)
@@ -188,10 +188,10 @@ pub fn report(model: &Model, policy: &Policy, id: PodGroupId, findings: &Finding
         .pod_sets()
         .flat_map(|(_, pods)| &pods.pods)
         .copied()
-        .filter(|pod| model.pods[*pod].state.status == Status::Pending);
+        .filter(|pod| model.pods()[*pod].state.status == Status::Pending);
     let pods = if input.mark_unschedulable {
         waiting
-            .map(|pod| (model.pods[pod].input.pod.clone(), format!("{prefix}{}", own(pod))))
+            .map(|pod| (model.pods()[pod].input.pod.clone(), format!("{prefix}{}", own(pod))))
             .collect()
     } else {
         Vec::new()

@@ -11,15 +11,15 @@ impl Engine {
     pub fn standing(&self, group: &GroupKey) -> Vec<QueueStanding> {
         let model = self.model();
         let pod_group = model.pod_group_named(group);
-        let Some(own) = pod_group.and_then(|pod_group| model.pod_groups[pod_group].queue) else {
+        let Some(own) = pod_group.and_then(|pod_group| model.pod_groups()[pod_group].queue) else {
             return Vec::new();
         };
-        model.path_up(own).map(|id| standing(&model.queues[id])).collect()
+        model.path_up(own).map(|id| standing(&model.queues()[id])).collect()
     }
 
     /// All queues of the tree, as of the last cycle.
     pub fn queues(&self) -> impl Iterator<Item = QueueStanding> {
-        let queues = self.model().queues.iter().map(|(_, queue)| queue);
+        let queues = self.model().queues().iter().map(|(_, queue)| queue);
         queues.filter(|queue| queue.valid).map(standing)
     }
 }

@@ -170,15 +170,15 @@ fn rounds(mut left: i64, unit: i64, k: i64, band: i64, stakes: &mut [Stake], not
 
 /// Computes every queue's fair share, from the cluster's total down.
 pub fn divide_tree(model: &mut Model, k: i64) {
-    let all: Vec<_> = model.queues.ids().collect();
+    let all: Vec<_> = model.queues().ids().collect();
     for id in all {
-        model.queues[id].fair = [0; 3];
+        model.set_fair_share(id, [0; 3]);
     }
-    let mut waiting = vec![(model.top_queues(), model.total)];
+    let mut waiting = vec![(model.top_queues(), model.total())];
     while let Some((siblings, total)) = waiting.pop() {
         divide_level(model, &siblings, total, k);
         for id in siblings {
-            let queue = &model.queues[id];
+            let queue = &model.queues()[id];
             if !queue.children.is_empty() {
                 waiting.push((queue.children.clone(), queue.fair));
             }
@@ -196,13 +196,15 @@ fn divide_level(model: &mut Model, siblings: &[QueueId], total: Shared, k: i64) 
         let unit = if resource == GPUS { GPU } else { 1 };
         divide(total, unit, k, &mut stakes);
         for (&id, stake) in siblings.iter().zip(&stakes) {
-            model.queues[id].fair[resource] = stake.fair;
+            let mut fair = model.queues()[id].fair;
+            fair[resource] = stake.fair;
+            model.set_fair_share(id, fair);
         }
     }
 }
 
 fn stake(model: &Model, id: QueueId, resource: usize, divisor: Option<i64>) -> Option<Stake> {
-    let queue = &model.queues[id];
+    let queue = &model.queues()[id];
     let input = queue.input.as_ref()?;
     let share = queue.share(resource);
     let by_memory = if resource == GPUS {

@@ -68,7 +68,7 @@ fn closed(
     room: impl Fn(&Queue, usize) -> Option<i64>,
 ) -> Option<Closed> {
     model.path_up(queue).find_map(|id| {
-        let queue = &model.queues[id];
+        let queue = &model.queues()[id];
         let full = |resource: &usize| {
             asked[*resource] > 0 && room(queue, *resource).is_some_and(|room| room < asked[*resource])
         };
@@ -83,7 +83,7 @@ fn closed(
 /// What the gate says, as KAI words it.
 #[must_use]
 pub fn message(model: &Model, closed: Closed, asked: &Shared) -> String {
-    let queue = &model.queues[closed.queue];
+    let queue = &model.queues()[closed.queue];
     let name = queue.input.as_ref().map_or(&queue.name, |input| &input.display);
     let resource = closed.resource;
     let show = |amount: Option<i64>| amount.map_or_else(|| "Unlimited".to_owned(), |amount| readable(amount, resource));
@@ -106,7 +106,7 @@ pub fn message(model: &Model, closed: Closed, asked: &Shared) -> String {
 /// The queue's figures at a refusal.
 #[must_use]
 pub fn figures(model: &Model, closed: Closed, asked: &Shared, preemptible: bool) -> QueueFigures {
-    let queue = &model.queues[closed.queue];
+    let queue = &model.queues()[closed.queue];
     let some = |amounts: &Shared| -> Figures { amounts.map(Some) };
     let mut requested = queue.wanted;
     requested[GPUS] += crate::engine::model::shape::memory_as_gpus(queue.wanted_memory, smallest_gpu(model));

@@ -31,7 +31,7 @@ pub fn protected_until(model: &Model, policy: &Policy, victim: &PodGroup, reclai
 }
 
 fn first_set(model: &Model, from: QueueId, value: impl Fn(&Queue) -> Option<Millis>) -> Option<Millis> {
-    model.path_up(from).find_map(|queue| value(&model.queues[queue]))
+    model.path_up(from).find_map(|queue| value(&model.queues()[queue]))
 }
 
 /// The queue right below the lowest common ancestor, on the victim's side; the victim's top queue if there is none.

@@ -33,11 +33,11 @@ fn within(amount: &Shared, of: impl Fn(usize) -> Option<i64>) -> bool {
 
 /// Largest share over the three resources that `amount` is of what the queue may have.
 fn dominant(model: &Model, queue: QueueId, amount: &Shared) -> Ratio {
-    let queue = &model.queues[queue];
+    let queue = &model.queues()[queue];
     let mut most: Ratio = (0, 1);
     for resource in 0..3 {
         let amount = i128::from(amount[resource]);
-        let ratio = match queue.allocatable(resource).unwrap_or(model.total[resource]) {
+        let ratio = match queue.allocatable(resource).unwrap_or(model.total()[resource]) {
             0 if resource == GPUS => (amount * 1000, i128::from(GPU)),
             0 => (amount * 1000, 1),
             may => (amount, i128::from(may)),
@@ -70,7 +70,7 @@ impl QueueOrder {
     /// That of a contender, as the model is now.
     #[must_use]
     pub fn of(model: &Model, one: &Contender) -> Self {
-        let queue = &model.queues[one.queue];
+        let queue = &model.queues()[one.queue];
         let with_job = plus(&queue.allocated, &one.entry);
         let mut rest = with_job;
         add(&mut rest, &one.victims, -1);
@@ -113,7 +113,7 @@ pub fn compare_queues(model: &Model, left: &Contender, right: &Contender) -> Ord
 
 /// The queue that may have less in something and more in nothing goes first.
 fn by_allocatable(model: &Model, left: QueueId, right: QueueId) -> Ordering {
-    let (left, right) = (&model.queues[left], &model.queues[right]);
+    let (left, right) = (&model.queues()[left], &model.queues()[right]);
     let (mut less, mut more) = (false, false);
     for resource in 0..3 {
         match (left.allocatable(resource), right.allocatable(resource)) {
@@ -137,7 +137,7 @@ fn by_allocatable(model: &Model, left: QueueId, right: QueueId) -> Ordering {
 #[must_use]
 pub fn by_age(model: &Model, left: QueueId, right: QueueId) -> Ordering {
     let key = |id: QueueId| {
-        let queue = &model.queues[id];
+        let queue = &model.queues()[id];
         (queue.input.as_ref().map_or(Time(0), |input| input.created), &queue.name)
     };
     key(left).cmp(&key(right))

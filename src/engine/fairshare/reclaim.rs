@@ -19,8 +19,8 @@ impl Holdings {
     /// What they hold now.
     #[must_use]
     pub fn now(model: &Model) -> Self {
-        let mut held = vec![([0; 3], [0; 3]); model.queues.slots()];
-        for (id, queue) in model.queues.iter() {
+        let mut held = vec![([0; 3], [0; 3]); model.queues().slots()];
+        for (id, queue) in model.queues().iter() {
             held[id.at()] = (queue.allocated, queue.non_preemptible);
         }
         Self(held)
@@ -50,11 +50,11 @@ fn within(amount: &Shared, bound: impl Fn(usize) -> Option<i64>) -> bool {
 }
 
 fn within_quota(model: &Model, queue: QueueId, amount: &Shared) -> bool {
-    within(amount, |resource| model.queues[queue].share(resource).quota)
+    within(amount, |resource| model.queues()[queue].share(resource).quota)
 }
 
 fn within_allocatable(model: &Model, queue: QueueId, amount: &Shared) -> bool {
-    within(amount, |resource| model.queues[queue].allocatable(resource))
+    within(amount, |resource| model.queues()[queue].allocatable(resource))
 }
 
 /// The siblings at which the paths to two leaf queues part: (the first leaf's side, the second's).
@@ -73,7 +73,7 @@ pub fn parting(model: &Model, one: QueueId, other: QueueId) -> Option<(QueueId, 
 /// Whether a pod group may reclaim at all: its queue stays within its fair share, and non-preemptible work within the quota.
 #[must_use]
 pub fn may_reclaim(model: &Model, leaf: QueueId, entry: &Shared, preemptible: bool) -> bool {
-    let queue = &model.queues[leaf];
+    let queue = &model.queues()[leaf];
     let after = plus(&queue.allocated, entry);
     (0..3).all(|resource| after[resource] <= queue.fair[resource])
         && (preemptible || within_quota(model, leaf, &plus(&queue.non_preemptible, entry)))
@@ -85,8 +85,8 @@ pub fn may_donate(model: &Model, reclaimer: QueueId, victim: QueueId, entry: &Sh
     let Some((ours, theirs)) = parting(model, reclaimer, victim) else {
         return false;
     };
-    let donor = &model.queues[theirs];
-    if !within_quota(model, ours, &plus(&model.queues[ours].allocated, entry)) {
+    let donor = &model.queues()[theirs];
+    if !within_quota(model, ours, &plus(&model.queues()[ours].allocated, entry)) {
         return !within_allocatable(model, theirs, &donor.allocated);
     }
     let involved = || {
@@ -118,8 +118,8 @@ pub fn most_taken(
     largest.dedup_by_key(|(branch, _)| *branch);
     let mut sum: i64 = 0;
     for ((ours, theirs), bundle) in largest {
-        let donor = &model.queues[theirs];
-        let guaranteed = within_quota(model, ours, &plus(&model.queues[ours].allocated, entry));
+        let donor = &model.queues()[theirs];
+        let guaranteed = within_quota(model, ours, &plus(&model.queues()[ours].allocated, entry));
         let bound = |resource| {
             let quota = donor.share(resource).quota.filter(|_| guaranteed);
             donor.allocatable(resource).into_iter().chain(quota).min()
@@ -195,7 +195,7 @@ fn stays_inside(model: &Model, rest: &Holdings, claim: &Claim, losses: &[Loss], 
     for loss in losses {
         let sibling = model
             .path_up(loss.leaf)
-            .find(|at| *at != queue && model.queues[*at].parent == model.queues[queue].parent);
+            .find(|at| *at != queue && model.queues()[*at].parent == model.queues()[queue].parent);
         let Some(sibling) = sibling.filter(|_| !model.path_up(loss.leaf).any(|at| at == queue)) else {
             continue;
         };
@@ -205,7 +205,7 @@ fn stays_inside(model: &Model, rest: &Holdings, claim: &Claim, losses: &[Loss], 
     lost.iter().all(|&(sibling, involved)| {
         let mut resources = (0..3).filter(|&resource| involved[resource] || claim.entry[resource] > 0);
         resources.all(|resource| {
-            let (ours, theirs) = (&model.queues[queue], &model.queues[sibling]);
+            let (ours, theirs) = (&model.queues()[queue], &model.queues()[sibling]);
             let (amount, fair) = (i128::from(after[resource]), i128::from(ours.fair[resource]));
             let (their_amount, their_fair) = (
                 i128::from(rest.of(sibling)[resource]),

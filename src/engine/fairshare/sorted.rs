@@ -161,6 +161,8 @@ pub struct SortedPodGroups {
     divisor: Option<i64>,
     /// Queues with insertions.
     awaited: Vec<QueueId>,
+    /// Those put in their places last; the list is kept for its room.
+    moved: Vec<PodGroupId>,
 }
 
 impl SortedPodGroups {
@@ -186,7 +188,7 @@ impl SortedPodGroups {
     /// Starts anew, because the rules changed.
     pub fn clear(&mut self, model: &mut Model) {
         *self = Self::default();
-        model.moved = model.pod_groups.ids().collect();
+        model.all_moved();
     }
 
     /// Puts every pod group that changed where it belongs.
@@ -194,14 +196,10 @@ impl SortedPodGroups {
         let divisor = smallest_gpu(model);
         if self.divisor != divisor {
             self.divisor = divisor;
-            model.moved = model.pod_groups.ids().collect();
+            model.all_moved();
         }
-        let mut moved = std::mem::take(&mut model.moved);
-        if moved.len() > 1 {
-            // One run for each kind of event that told of them, mostly.
-            moved.sort();
-            moved.dedup();
-        }
+        let mut moved = std::mem::take(&mut self.moved);
+        model.take_moved(&mut moved);
         for &pod_group in &moved {
             self.put(model, rules, pod_group, now);
         }
@@ -221,20 +219,35 @@ impl SortedPodGroups {
             };
             self.sorted[queue.at()].join(waits, loses);
         }
-        moved.clear();
-        model.moved = moved;
+        self.moved = moved;
+    }
+
+    /// Whether the order is the one that sorting all pod groups anew gives.
+    #[cfg(test)]
+    #[must_use]
+    pub fn is_true(&mut self, model: &mut Model, rules: Rules, now: Time) -> bool {
+        self.update(model, rules, now);
+        let mut anew = Self::default();
+        model.all_moved();
+        anew.update(model, rules, now);
+        let empty = QueuePodGroups::default();
+        let queues = self.sorted.len().max(anew.sorted.len());
+        (0..queues).map(QueueId::of).all(|queue| {
+            let (ours, fresh) = (self.of(queue).unwrap_or(&empty), anew.of(queue).unwrap_or(&empty));
+            (&ours.waiting, &ours.victims, &ours.sizes) == (&fresh.waiting, &fresh.victims, &fresh.sizes)
+        })
     }
 
     /// Takes a pod group out and notes where it is to be sorted in.
     fn put(&mut self, model: &Model, rules: Rules, id: PodGroupId, now: Time) {
         // There is always room for a while: whoever comes next must not wait until all entries are moved.
         if self.entries.capacity() == 0 {
-            self.entries.reserve(model.pod_groups.slots() * 3 / 2);
+            self.entries.reserve(model.pod_groups().slots() * 3 / 2);
         }
         if self.entries.len() <= id.at() {
             self.entries.resize_with(id.at() + 1, Entry::default);
         }
-        let fresh = if model.pod_groups.contains(id) {
+        let fresh = if model.pod_groups().contains(id) {
             entry(model, rules, id, now)
         } else {
             Entry::default()
@@ -267,7 +280,7 @@ impl SortedPodGroups {
 
 /// What a pod group loses next.
 fn next_loss(model: &Model, pod_group: PodGroupId) -> Shared {
-    let pod_group = &model.pod_groups[pod_group];
+    let pod_group = &model.pod_groups()[pod_group];
     if let [only] = *pod_group.pods {
         return requests(model, &[only]);
     }
@@ -292,7 +305,7 @@ fn leave(line: &mut QueuePodGroups, old: Entry) {
 }
 
 fn entry(model: &Model, rules: Rules, id: PodGroupId, now: Time) -> Entry {
-    let pod_group = &model.pod_groups[id];
+    let pod_group = &model.pod_groups()[id];
     let (Some(queue), Some(input)) = (pod_group.queue, &pod_group.input) else {
         return Entry::default();
     };
@@ -318,7 +331,7 @@ fn entry(model: &Model, rules: Rules, id: PodGroupId, now: Time) -> Entry {
 /// Pods of a pod group that eviction would remove from somewhere.
 pub fn evictable<'a>(model: &'a Model, pod_group: &'a PodGroup) -> impl Iterator<Item = PodId> + 'a {
     pod_group.pods.iter().copied().filter(|pod| {
-        let pod = &model.pods[*pod];
+        let pod = &model.pods()[*pod];
         pod.member.is_some() && pod.state.status.active_allocated()
     })
 }
@@ -328,7 +341,7 @@ pub fn evictable<'a>(model: &'a Model, pod_group: &'a PodGroup) -> impl Iterator
 pub fn requests(model: &Model, pods: &[PodId]) -> Shared {
     let mut sum = [0; 3];
     for pod in pods {
-        add(&mut sum, &model.shapes[model.pods[*pod].shape].quota, 1);
+        add(&mut sum, &model.shapes()[model.pods()[*pod].shape].quota, 1);
     }
     sum
 }
@@ -338,7 +351,7 @@ pub fn requests(model: &Model, pods: &[PodId]) -> Shared {
 pub fn active_of(model: &Model, pod_group: &PodGroup, pods: &[PodId]) -> PerMember {
     let mut active = PerMember::from_elem(0, pod_group.tree.len());
     for pod in pods {
-        if let Some(member) = model.pods[*pod].member {
+        if let Some(member) = model.pods()[*pod].member {
             active[member as usize] += 1;
         }
     }
@@ -359,7 +372,7 @@ pub fn next_victims(model: &Model, pod_group: &PodGroup, pods: &[PodId]) -> PodI
         let here = pods.iter().copied();
         let mut here: PodIds = here.filter(|pod| left.binary_search(pod).is_ok()).collect();
         if model.refused(here.iter().copied()) {
-            here.sort_by_key(|pod| model.pods[*pod].retry_at.is_none());
+            here.sort_by_key(|pod| model.pods()[*pod].retry_at.is_none());
         }
         here
     };

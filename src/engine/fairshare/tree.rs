@@ -160,7 +160,7 @@ impl OrderTree {
                 Purpose::Pending => line.waiting.is_empty(),
                 Purpose::Victims => line.victims.is_empty(),
             };
-            if !empty && view.model.queues[queue].schedulable() && meets(queue) {
+            if !empty && view.model.queues()[queue].schedulable() && meets(queue) {
                 self.leaf_or(queue, || Bound::Unbounded);
                 self.advance(view, queue);
             }
@@ -293,7 +293,7 @@ impl OrderTree {
         let turn = self.take(view, at)?;
         let mut gone = !self.leaf(at)?.filled();
         for queue in model.path_up(at) {
-            let parent = model.queues[queue].parent;
+            let parent = model.queues()[queue].parent;
             let Some(level) = self.levels.get_mut(&parent) else {
                 break;
             };
@@ -369,7 +369,7 @@ impl OrderTree {
             let depth = model.path_up(*leaf).count();
             for (above, queue) in model.path_up(*leaf).enumerate() {
                 let siblings = members
-                    .entry((depth - 1 - above, model.queues[queue].parent))
+                    .entry((depth - 1 - above, model.queues()[queue].parent))
                     .or_default();
                 if !siblings.contains(&queue) {
                     siblings.push(queue);
@@ -377,7 +377,7 @@ impl OrderTree {
             }
         }
         for ((_, parent), mut siblings) in members.into_iter().rev() {
-            siblings.sort_by(|left, right| model.queues[*left].name.cmp(&model.queues[*right].name));
+            siblings.sort_by(|left, right| model.queues()[*left].name.cmp(&model.queues()[*right].name));
             self.levels.insert(parent, Level::default());
             for queue in siblings {
                 self.enter(model, parent, queue);
@@ -397,7 +397,7 @@ impl OrderTree {
     fn moved(&mut self, model: &Model, leaf: QueueId) {
         let path: Vec<QueueId> = model.path_up(leaf).collect();
         for queue in path {
-            let parent = model.queues[queue].parent;
+            let parent = model.queues()[queue].parent;
             let position = self
                 .levels
                 .get(&parent)
@@ -578,6 +578,6 @@ impl Leaf {
 /// The leaf queue in which a pod group's pods are scheduled, if there is one.
 #[must_use]
 pub fn schedulable_queue(model: &Model, pod_group: PodGroupId) -> Option<QueueId> {
-    let queue = model.pod_groups[pod_group].queue;
-    queue.filter(|queue| model.queues[*queue].schedulable())
+    let queue = model.pod_groups()[pod_group].queue;
+    queue.filter(|queue| model.queues()[*queue].schedulable())
 }

@@ -11,7 +11,8 @@ use smallvec::SmallVec;
 use crate::engine::input::{Event, GroupInput, GroupKey, Name, NodeInput, PodInput, PodStatus, QueueInput, Time};
 
 use super::Model;
-use super::class::{Class, Constraints, NodeSet};
+use super::class::{Class, Constraints};
+use super::epochs::{Cached, Change};
 use super::ids::{ClassId, NodeId, PodGroupId, PodId, QueueId, ShapeId};
 use super::node::Node;
 use super::numa::{Ledger, ZoneShare};
@@ -46,14 +47,38 @@ impl Model {
                 self.topologies.remove(&name);
                 self.topologies_changed();
             }
-            Event::Volume(input) => self.dirty |= self.storage.offer(input),
-            Event::VolumeGone(name) => self.dirty |= self.storage.withdraw(&name),
-            Event::Capacity(input) => self.dirty |= self.storage.set_capacity(input),
-            Event::CapacityGone(key) => self.dirty |= self.storage.drop_capacity(&key),
-            Event::Attachment(input) => self.dirty |= self.storage.attach(*input),
-            Event::AttachmentGone(key) => self.dirty |= self.storage.detach(&key),
-            Event::Budget(input) => self.dirty |= self.budgets.put(*input),
-            Event::BudgetGone { namespace, name } => self.dirty |= self.budgets.remove(&namespace, &name),
+            Event::Volume(input) => {
+                let changed = self.storage.offer(input);
+                self.note(changed);
+            }
+            Event::VolumeGone(name) => {
+                let changed = self.storage.withdraw(&name);
+                self.note(changed);
+            }
+            Event::Capacity(input) => {
+                let changed = self.storage.set_capacity(input);
+                self.note(changed);
+            }
+            Event::CapacityGone(key) => {
+                let changed = self.storage.drop_capacity(&key);
+                self.note(changed);
+            }
+            Event::Attachment(input) => {
+                let changed = self.storage.attach(*input);
+                self.note(changed);
+            }
+            Event::AttachmentGone(key) => {
+                let changed = self.storage.detach(&key);
+                self.note(changed);
+            }
+            Event::Budget(input) => {
+                let changed = self.budgets.put(*input);
+                self.note(changed);
+            }
+            Event::BudgetGone { namespace, name } => {
+                let changed = self.budgets.remove(&namespace, &name);
+                self.note(changed);
+            }
             Event::Pool(input) => {
                 self.devices.apply_pool(*input);
                 self.devices_changed();
@@ -67,6 +92,13 @@ impl Model {
             Event::Usage(usage) => self.apply_usage(usage),
         }
         self.devices.sweep();
+    }
+
+    /// Something that decisions depend on may have changed.
+    pub(super) fn note(&mut self, changed: bool) {
+        if changed {
+            self.epochs.bump(Change::Any);
+        }
     }
 
     fn apply_node(&mut self, input: Box<NodeInput>) {
@@ -103,7 +135,7 @@ impl Model {
     /// Changes a node while nothing is on it, because what pods weigh depends on it.
     fn change_node(&mut self, id: NodeId, change: impl FnOnce(&mut Node)) {
         self.index.stop();
-        self.neighbours.stale = true;
+        self.epochs.bump(Change::NodeSpecs);
         let pods = self.nodes[id].pods.clone();
         for &pod in &pods {
             self.account(pod, -1);
@@ -119,13 +151,12 @@ impl Model {
                 self.pod_group_changed(pod_group);
             }
         }
-        self.nodes_stale = true;
-        self.dirty = true;
+        self.note(true);
     }
 
     fn topologies_changed(&mut self) {
-        self.topologies_stale = true;
-        self.dirty = true;
+        self.epochs.bump(Change::Topologies);
+        self.note(true);
     }
 
     fn drop_empty_node(&mut self, id: NodeId) {
@@ -135,9 +166,8 @@ impl Model {
                 self.sharing_at.remove(&(from, id));
             }
             self.nodes.remove(id);
-            self.neighbours.stale = true;
+            self.epochs.bump(Change::NodeSpecs);
             self.index.stop();
-            self.nodes_stale = true;
         }
     }
 
@@ -147,16 +177,18 @@ impl Model {
         if old == Some(&input) {
             return;
         }
-        self.queues_stale |= old.is_none_or(|old| old.parent != input.parent);
+        if old.is_none_or(|old| old.parent != input.parent) {
+            self.epochs.bump(Change::QueueTree);
+        }
         self.queues[id].input = Some(input);
-        self.dirty = true;
+        self.note(true);
     }
 
     fn queue_gone(&mut self, name: &Name) {
         let Some(id) = self.queues.id(name) else { return };
         self.queues[id].input = None;
-        self.queues_stale = true;
-        self.dirty = true;
+        self.epochs.bump(Change::QueueTree);
+        self.note(true);
     }
 
     fn apply_group(&mut self, mut input: Box<GroupInput>, now: Time) {
@@ -239,7 +271,7 @@ impl Model {
             self.account(pod, 1);
         }
         self.pod_group_changed(id);
-        self.dirty = true;
+        self.note(true);
     }
 
     fn drop_empty_pod_group(&mut self, id: PodGroupId) {
@@ -285,11 +317,11 @@ impl Model {
         let retry_at = known.and_then(|id| self.pods[id].retry_at);
         let before = known.and_then(|id| self.pods[id].state.hold.clone());
         let left = known.and_then(|id| self.take_out(id));
-        self.dirty = true;
-        let counted = if self.neighbours.stale {
-            Counters::new()
-        } else {
+        self.note(true);
+        let counted = if self.neighbours_counted() {
             self.neighbours.counted(&input)
+        } else {
+            Counters::new()
         };
         let pod_group = input.group.as_ref().map(|key| self.pod_group_id(key));
         let status = shown(&input, now, self.stuck_after);
@@ -392,7 +424,7 @@ impl Model {
                 self.left(pod_group);
             }
             self.budgets.refund(uid);
-            self.dirty = true;
+            self.note(true);
         }
     }
 
@@ -410,7 +442,7 @@ impl Model {
     /// With its labels as they are now, a pod is to other pods what it was.
     fn same_relatives(&self, id: PodId, input: &PodInput) -> bool {
         self.neighbours.is_empty()
-            || (!self.neighbours.stale && self.neighbours.counted(input) == self.pods[id].counted)
+            || (self.neighbours_counted() && self.neighbours.counted(input) == self.pods[id].counted)
     }
 
     /// The change is only that the pod got where the model has it already.
@@ -546,7 +578,7 @@ impl Model {
             self.retry_at.remove(&(before, id));
         }
         self.retry_at.extend(from.map(|at| (at, id)));
-        self.dirty = true;
+        self.note(true);
     }
 
     fn sharing_failed(&mut self, node: &Name, retry_at: Time) {
@@ -560,7 +592,7 @@ impl Model {
             self.sharing_at.remove(&(before, id));
         }
         self.sharing_at.extend(from.map(|at| (at, id)));
-        self.dirty = true;
+        self.note(true);
     }
 
     fn unevicted(&mut self, uid: &Name, retry_at: Option<Time>, now: Time) {
@@ -592,7 +624,7 @@ impl Model {
                 self.queues[id].usage = amount;
             }
         }
-        self.dirty = true;
+        self.note(true);
     }
 
     /// Lets time pass: pods become stuck, pods and nodes may be tried again.
@@ -608,7 +640,7 @@ impl Model {
                     ..self.pods[id].state.clone()
                 };
                 self.settle(id, state);
-                self.dirty = true;
+                self.note(true);
             }
         }
         while let Some(&(at, id)) = self.retry_at.first()
@@ -619,7 +651,7 @@ impl Model {
             if let Some(pod_group) = self.pods[id].pod_group {
                 self.pod_group_changed(pod_group);
             }
-            self.dirty = true;
+            self.note(true);
         }
         while let Some(&(at, id)) = self.sharing_at.first()
             && at <= now
@@ -666,8 +698,15 @@ impl Model {
     /// The class of a pod, which counts in it from here on, and its shape.
     fn kind_of(&mut self, input: &PodInput) -> (ClassId, ShapeId) {
         let plain = input.relations.is_none() && input.volumes.is_none() && input.blocked.is_none();
-        let last = self.last_kind.as_ref().filter(|_| plain);
+        let epoch = self.epochs.of(Change::ReusedIds);
+        let known = plain && self.last_kind.is_current(epoch);
+        let last = self.last_kind.last().as_ref().filter(|_| known);
         if let Some(&(_, class, shape)) = last.filter(|(needs, ..)| Arc::ptr_eq(needs, &input.needs)) {
+            debug_assert!(self.classes[class].constraints == Constraints::of(input));
+            debug_assert_eq!(
+                self.shapes.id(&(input.needs.request.clone(), input.needs.gpu.clone())),
+                Some(shape)
+            );
             self.classes[class].pods += 1;
             self.join_shape(shape);
             return (class, shape);
@@ -675,7 +714,8 @@ impl Model {
         let (class, shape) = (self.class_id(input), self.shape_id(input));
         self.join_shape(shape);
         if plain {
-            self.last_kind = Some((Arc::clone(&input.needs), class, shape));
+            self.last_kind
+                .set(epoch, Some((Arc::clone(&input.needs), class, shape)));
         }
         (class, shape)
     }
@@ -709,8 +749,7 @@ impl Model {
         let asked = self.neighbours.ask(&constraints);
         self.classes.insert(Class {
             constraints,
-            nodes: NodeSet::default(),
-            as_of: 0,
+            nodes: Cached::default(),
             asked,
             pods: 1,
         })
@@ -725,8 +764,7 @@ impl Model {
         if class.pods == 0
             && let Some(class) = self.classes.remove(id)
         {
-            self.classes_gone += 1;
-            self.last_kind = None;
+            self.epochs.bump(Change::ReusedIds);
             if let Some(asked) = &class.asked {
                 self.neighbours.release(asked);
             }
@@ -756,12 +794,11 @@ impl Model {
             self.shapes.remove(id);
         }
         self.shapes_unused = 0;
-        self.classes_gone += 1;
-        self.last_kind = None;
+        self.epochs.bump(Change::ReusedIds);
         let nodes = self.nodes.iter();
         let on_nodes = nodes.flat_map(|(_, node)| [&node.allocatable, &node.idle, &node.future, &node.planned]);
         let asked = self.shapes.iter().map(|(_, shape)| &shape.vector);
-        let used = on_nodes.chain(asked).chain([&self.largest]);
+        let used = on_nodes.chain(asked).chain([&self.node_summary.last().largest]);
         self.resources.forget_unused(used);
     }
 }
@@ -786,9 +823,8 @@ impl Model {
             .filter_map(|(_, id)| Some((pods[id].input.releasing_since?, id)));
         let anew = since.map(|(since, id)| (self.stuck_from(since), id)).collect();
         self.stuck_at = anew;
-        self.nodes_stale = true;
-        self.queues_stale = true;
+        self.epochs.bump(Change::Settings);
         self.index.stop();
-        self.dirty = true;
+        self.note(true);
     }
 }

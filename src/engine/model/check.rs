@@ -46,7 +46,7 @@ impl Model {
         self.check_pod_groups(&mut broken);
         self.check_queues(&mut broken);
         self.check_devices(&mut broken);
-        if !self.neighbours.stale && !self.neighbours_counted_anew().figures().eq(self.neighbours.figures()) {
+        if self.neighbours_counted() && !self.neighbours_counted_anew().figures().eq(self.neighbours.figures()) {
             broken.insert(Rule::NeighboursTrue, format!("{:?}", self.neighbours));
         }
         let storage = self.storage_counted_anew();
@@ -170,7 +170,7 @@ impl Model {
     }
 
     fn check_queues(&self, broken: &mut BTreeMap<Rule, String>) {
-        if self.queues_stale {
+        if !self.queue_tree_grown() {
             return;
         }
         let mut sums: BTreeMap<_, [i64; 3]> = self.queues.ids().map(|id| (id, [0; 3])).collect();

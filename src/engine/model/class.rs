@@ -7,6 +7,7 @@ use crate::engine::input::{
     Toleration,
 };
 
+use super::epochs::Cached;
 use super::node::Node;
 use super::relations::Asked;
 use super::volumes::unreachable;
@@ -209,9 +210,7 @@ pub struct Class {
     /// What its pods have in common.
     pub constraints: Constraints,
     /// Nodes that meet them: ready, selected, tolerated.
-    pub nodes: NodeSet,
-    /// State of the nodes for which `nodes` was computed.
-    pub as_of: u64,
+    pub(super) nodes: Cached<NodeSet>,
     /// Where the relations are counted.
     pub asked: Option<Asked>,
     /// Its pods.

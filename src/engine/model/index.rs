@@ -114,16 +114,30 @@ impl NodeIndex {
         }
     }
 
-    fn seat(&mut self, id: NodeId, node: &Node) {
-        if node.input.is_none() {
-            return;
-        }
-        let fresh = (
+    /// Every node that did not move is where its books say.
+    #[cfg(debug_assertions)]
+    pub(super) fn is_true(&self, nodes: &Arena<NodeId, Node>) -> bool {
+        let at_place = |id: &NodeId| {
+            let seat = &self.seats[id.at()];
+            seat.moved || seat.keys == Some(self.keys(&nodes[*id]))
+        };
+        !self.on || self.by_rank.iter().all(at_place)
+    }
+
+    fn keys(&self, node: &Node) -> Keys {
+        (
             key(self.gpu, node, GPUS),
             key(self.cpu, node, CPU),
             node.rank,
             node.cpu_only(),
-        );
+        )
+    }
+
+    fn seat(&mut self, id: NodeId, node: &Node) {
+        if node.input.is_none() {
+            return;
+        }
+        let fresh = self.keys(node);
         let old = self.seats[id.at()].keys.replace(fresh);
         if node.groups.iter().any(super::node::SharedGpu::used) {
             self.sharing.insert(node.rank);
@@ -144,7 +158,7 @@ impl NodeIndex {
 
     /// Nodes in order. When packing, those with less than `least` free are left out.
     pub fn walk(&self, order: Order, least: i64) -> impl Iterator<Item = NodeId> + '_ {
-        debug_assert!(self.moved.is_empty(), "somebody forgot to catch up");
+        debug_assert!(self.moved.is_empty(), "the index is to catch up before a walk");
         let strategy = if order == Order::Gpus { self.gpu } else { self.cpu };
         let start = match strategy {
             Strategy::Binpack => least,

@@ -13,6 +13,7 @@ use crate::api::limits;
 use crate::api::names::priority_class;
 use crate::engine::input::{GroupInput, GroupKey, Keyed, Name, Table, Time, TopologyConstraint};
 
+use super::epochs::Epoch;
 use super::ids::{PodId, QueueId};
 use super::pod::{STATUSES, Status};
 
@@ -171,8 +172,8 @@ pub struct PodGroup {
     pub pods: PodIds,
     /// Its sub-groups contradict each other: what is wrong.
     pub broken: Option<Box<str>>,
-    /// When its pods or settings last changed for good, as the model counts; no two pod groups share an instant.
-    pub changed: u64,
+    /// When its pods or settings last changed for good, as an epoch; no two pod groups share an instant.
+    pub changed: Epoch,
     /// When its last start and its last eviction were decided here. Its object shows them later.
     decided: [Option<Time>; 2],
 }

@@ -1,15 +1,17 @@
 //! What is derived from nodes and queues as a whole, brought up to date before a cycle decides.
 
-use std::collections::BTreeSet;
-
 use crate::engine::input::{GPU, NumaPolicy};
 use crate::engine::policy::{NodePlacement, Policy};
 
-use super::Model;
+use super::epochs::{Change, Epoch};
 use super::ids::{PodGroupId, PodId, QueueId};
 use super::node::Node;
 use super::numa::is_device;
-use super::resources::{CPU, GPUS, MEMORY, Resources, Shared, add, mig_slices};
+use super::queue::QueuePlace;
+use super::resources::{CPU, GPUS, MEMORY, Shared, add, mig_slices};
+#[cfg(debug_assertions)]
+use super::topology::Topology;
+use super::{Model, NodeSummary};
 
 impl Model {
     /// Brings everything derived up to date.
@@ -20,74 +22,122 @@ impl Model {
                 self.nodes[id].forget_unused_groups();
             }
         }
-        if self.nodes_stale {
+        if !self.node_summary.is_current(self.node_summary_epoch()) {
             self.order_nodes(policy);
         }
-        if self.nodes_stale || self.totals_stale {
-            self.sum_up(policy);
+        let epoch = self.total_epoch();
+        if !self.total.is_current(epoch) {
+            self.total.set(epoch, self.summed_up(policy));
         }
-        if self.nodes_stale || self.topologies_stale {
+        let by_name = &self.node_summary.last().by_name;
+        let epoch = self.epochs.of_any([Change::NodeSpecs, Change::Topologies]);
+        if self.topology_trees.catch_up(epoch) {
             for topology in self.topologies.values_mut() {
-                topology.grow(&self.nodes, &self.by_name);
+                topology.grow(&self.nodes, by_name);
             }
         }
-        if self.neighbours.stale && !self.neighbours.is_empty() {
+        let node_specs = self.epochs.of(Change::NodeSpecs);
+        self.storage.refresh(&self.nodes, by_name, node_specs);
+        if !self.neighbours_counted() && !self.neighbours.is_empty() {
             self.count_neighbours();
         }
-        let (nodes, by_name) = (&self.nodes, &self.by_name);
-        self.storage.refresh(nodes, by_name, self.generation, self.nodes_stale);
-        self.nodes_stale = false;
-        self.topologies_stale = false;
-        self.totals_stale = false;
-        if self.queues_stale {
+        if !self.queue_tree_grown() {
             self.grow_queues(policy);
+        }
+        #[cfg(debug_assertions)]
+        self.assert_derived(policy);
+    }
+
+    /// The epoch of what [`NodeSummary`] and the index are derived from.
+    pub(super) fn node_summary_epoch(&self) -> Epoch {
+        self.epochs.of_any([Change::NodeSpecs, Change::Settings])
+    }
+
+    /// The epoch of what the total is derived from.
+    pub(super) fn total_epoch(&self) -> Epoch {
+        self.epochs
+            .of_any([Change::NodeSpecs, Change::ForeignUsage, Change::Settings])
+    }
+
+    /// The epoch of what the queue tree is derived from.
+    fn queue_tree_epoch(&self) -> Epoch {
+        self.epochs.of_any([Change::QueueTree, Change::Settings])
+    }
+
+    /// The queue tree is up to date, and so are the counters of queues.
+    pub(super) fn queue_tree_grown(&self) -> bool {
+        self.queue_tree.is_current(self.queue_tree_epoch())
+    }
+
+    /// Compares all that is up to date with what would be derived anew.
+    #[cfg(debug_assertions)]
+    fn assert_derived(&self, policy: &Policy) {
+        assert_eq!(
+            *self.node_summary.last(),
+            self.summarise_nodes(),
+            "the summary of nodes"
+        );
+        assert!(self.index.is_true(&self.nodes), "the index of nodes");
+        assert_eq!(*self.total.last(), self.summed_up(policy), "what the top queues share");
+        for topology in self.topologies.values() {
+            let mut anew = Topology::new(topology.levels.clone());
+            anew.grow(&self.nodes, self.by_name());
+            assert_eq!(*topology, anew, "a topology's tree");
+        }
+        let places = self.queue_places(policy);
+        for (id, queue) in self.queues.iter() {
+            assert_eq!(queue.place(), places[id.at()], "the place of queue {}", queue.name);
         }
     }
 
-    fn order_nodes(&mut self, policy: &Policy) {
-        self.generation += 1;
-        let mut by_name: Vec<_> = self
-            .nodes
-            .iter()
-            .filter(|(_, node)| node.input.is_some())
-            .map(|(id, _)| id)
-            .collect();
-        by_name.sort_by(|left, right| self.nodes[*left].name.cmp(&self.nodes[*right].name));
-        self.largest = Resources::default();
-        self.gpu_memory = None;
-        (self.most_zones, self.zoned_devices) = (0, BTreeSet::new());
-        for (rank, &id) in by_name.iter().enumerate() {
-            let node = &mut self.nodes[id];
-            node.rank = rank as u32;
-            self.largest.raise(&node.allocatable);
+    /// What is derived from all nodes together.
+    fn summarise_nodes(&self) -> NodeSummary {
+        let mut summary = NodeSummary::default();
+        let present = self.nodes.iter().filter(|(_, node)| node.input.is_some());
+        summary.by_name = present.map(|(id, _)| id).collect();
+        summary
+            .by_name
+            .sort_by(|left, right| self.nodes[*left].name.cmp(&self.nodes[*right].name));
+        for &id in &summary.by_name {
+            let node = &self.nodes[id];
+            summary.largest.raise(&node.allocatable);
             if let Some(ledger) = &node.numa {
-                self.most_zones = self.most_zones.max(ledger.input.zones.len());
+                summary.most_zones = summary.most_zones.max(ledger.input.zones.len());
                 if ledger.input.policy != NumaPolicy::None {
                     let devices = ledger.resources.iter().filter(|name| is_device(name));
-                    self.zoned_devices.extend(devices.cloned());
+                    summary.zoned_devices.extend(devices.cloned());
                 }
             }
             if let Some(memory) = node.input.as_ref().and_then(|input| input.gpu_memory) {
-                let (least, most) = self.gpu_memory.unwrap_or((memory, memory));
-                self.gpu_memory = Some((least.min(memory), most.max(memory)));
+                let (least, most) = summary.gpu_memory.unwrap_or((memory, memory));
+                summary.gpu_memory = Some((least.min(memory), most.max(memory)));
             }
         }
+        summary
+    }
+
+    /// Ranks the nodes by name, and builds the index.
+    fn order_nodes(&mut self, policy: &Policy) {
+        let summary = self.summarise_nodes();
+        for (rank, &id) in summary.by_name.iter().enumerate() {
+            self.nodes[id].rank = rank as u32;
+        }
         let NodePlacement { gpu, cpu } = policy.plugins.node_placement.unwrap_or_default();
-        self.by_name = by_name;
-        self.index.rebuild(gpu, cpu, &self.nodes, &self.by_name);
+        self.index.rebuild(gpu, cpu, &self.nodes, &summary.by_name);
+        self.node_summary.set(self.node_summary_epoch(), summary);
     }
 
     /// Sums up what the top queues share.
-    fn sum_up(&mut self, policy: &Policy) {
+    fn summed_up(&self, policy: &Policy) -> Shared {
         let mut total = [0; 3];
-        for &id in &self.by_name {
+        for &id in self.by_name() {
             let node = &self.nodes[id];
             if node.ready() {
                 add(&mut total, &self.offers(node, policy), 1);
                 add(&mut total, &node.foreign, -1);
             }
         }
-        self.total = total;
+        total
     }
 
     fn offers(&self, node: &Node, policy: &Policy) -> Shared {
@@ -102,73 +152,62 @@ impl Model {
         [node.allocatable.get(CPU), node.allocatable.get(MEMORY), gpus]
     }
 
+    /// Where each queue stands in the tree, by position.
+    fn queue_places(&self, policy: &Policy) -> Vec<QueuePlace> {
+        let mut places = vec![QueuePlace::default(); self.queues.slots()];
+        for (id, queue) in self.queues.iter() {
+            let parent = queue.input.as_ref().and_then(|input| input.parent.as_ref());
+            let known = parent.and_then(|name| self.queues.id(name));
+            places[id.at()] = QueuePlace {
+                valid: queue.input.is_some() && parent.is_some() == known.is_some(),
+                parent: known,
+                children: Vec::new(),
+            };
+        }
+        let sound: Vec<bool> = (0..places.len()).map(|at| reaches_top(&places, at)).collect();
+        for (place, sound) in places.iter_mut().zip(sound) {
+            place.valid = sound;
+            if !sound {
+                place.parent = None;
+            } else if !policy.full_hierarchy {
+                // Two levels only: what has a parent hangs right below the (implied) root, top queues take no part.
+                place.valid = place.parent.take().is_some();
+            }
+        }
+        let mut ids: Vec<QueueId> = self.queues.ids().collect();
+        ids.sort_by(|left, right| self.queues[*left].name.cmp(&self.queues[*right].name));
+        for id in ids {
+            if let Some(parent) = places[id.at()].parent {
+                places[parent.at()].children.push(id);
+            }
+        }
+        places
+    }
+
     /// Builds the queue tree and counts everything in it anew.
     fn grow_queues(&mut self, policy: &Policy) {
+        let mut places = self.queue_places(policy);
         let ids: Vec<_> = self.queues.ids().collect();
-        for &id in &ids {
-            let parent = self.queues[id].input.as_ref().and_then(|input| input.parent.clone());
-            let parent_id = parent.as_ref().and_then(|name| self.queues.id(name));
+        for id in ids {
             let queue = &mut self.queues[id];
-            queue.children.clear();
-            queue.valid = queue.input.is_some() && (parent.is_none() || parent_id.is_some());
-            queue.parent = parent_id;
+            queue.set_place(std::mem::take(&mut places[id.at()]));
             queue.allocated = [0; 3];
             queue.non_preemptible = [0; 3];
             queue.wanted = [0; 3];
             queue.wanted_memory = 0;
         }
-        let sound: Vec<bool> = ids.iter().map(|&id| self.reaches_top(id, ids.len())).collect();
-        for (&id, sound) in ids.iter().zip(sound) {
-            self.queues[id].valid = sound;
-            if !sound {
-                self.queues[id].parent = None;
-            } else if !policy.full_hierarchy {
-                self.flatten(id);
-            }
-        }
-        for &id in &ids {
-            if let Some(parent) = self.queues[id].parent {
-                self.queues[parent].children.push(id);
-            }
-        }
-        for &id in &ids {
-            let mut children = std::mem::take(&mut self.queues[id].children);
-            children.sort_by(|left, right| self.queues[*left].name.cmp(&self.queues[*right].name));
-            self.queues[id].children = children;
-        }
-        // While they are stale nothing is charged to queues.
+        // While the tree is out of date nothing is charged to queues.
         let pod_groups: Vec<PodGroupId> = self.pod_groups.ids().collect();
         for pod_group in pod_groups {
             if self.find_queue(pod_group) {
                 self.pod_group_changed(pod_group);
             }
         }
-        self.queues_stale = false;
+        self.queue_tree.catch_up(self.queue_tree_epoch());
         let pods: Vec<PodId> = self.pods.ids().collect();
         for pod in pods {
             self.charge(pod, 1);
         }
-    }
-
-    /// Two levels only: what has a parent hangs right below the (implied) root, top queues take no part.
-    fn flatten(&mut self, id: QueueId) {
-        let queue = &mut self.queues[id];
-        queue.valid = queue.parent.is_some();
-        queue.parent = None;
-    }
-
-    fn reaches_top(&self, id: QueueId, most: usize) -> bool {
-        let mut at = id;
-        for _ in 0..=most {
-            if !self.queues[at].valid {
-                return false;
-            }
-            match self.queues[at].parent {
-                Some(parent) => at = parent,
-                None => return true,
-            }
-        }
-        false
     }
 
     /// A queue and all above it, upwards.
@@ -188,6 +227,20 @@ impl Model {
         top.sort_by(|left, right| self.queues[*left].name.cmp(&self.queues[*right].name));
         top
     }
+}
+
+/// Whether a queue and all above it are valid, and it is not below itself.
+fn reaches_top(places: &[QueuePlace], mut at: usize) -> bool {
+    for _ in 0..=places.len() {
+        if !places[at].valid {
+            return false;
+        }
+        match places[at].parent {
+            Some(parent) => at = parent.at(),
+            None => return true,
+        }
+    }
+    false
 }
 
 /// Whether a node carries a label, whatever its value.

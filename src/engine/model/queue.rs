@@ -14,7 +14,7 @@ pub struct Queue {
     pub input: Option<Box<QueueInput>>,
     /// Its parent, if it has one and belongs to the tree.
     pub parent: Option<QueueId>,
-    /// Queues right below it.
+    /// Queues right below it, by name.
     pub children: Vec<QueueId>,
     /// Belongs to the tree: it and all above it exist, and it is not below itself.
     pub valid: bool,
@@ -39,7 +39,33 @@ impl Keyed for Queue {
     }
 }
 
+/// Where a queue stands in the tree.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct QueuePlace {
+    /// See [`Queue::valid`].
+    pub valid: bool,
+    /// See [`Queue::parent`].
+    pub parent: Option<QueueId>,
+    /// See [`Queue::children`].
+    pub children: Vec<QueueId>,
+}
+
 impl Queue {
+    /// Where it stands in the tree.
+    #[cfg(debug_assertions)]
+    pub(super) fn place(&self) -> QueuePlace {
+        QueuePlace {
+            valid: self.valid,
+            parent: self.parent,
+            children: self.children.clone(),
+        }
+    }
+
+    /// Puts it where it stands in the tree.
+    pub(super) fn set_place(&mut self, place: QueuePlace) {
+        (self.valid, self.parent, self.children) = (place.valid, place.parent, place.children);
+    }
+
     /// A queue of which only the name is known.
     #[must_use]
     pub fn unknown(name: Name) -> Self {

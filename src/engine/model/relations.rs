@@ -16,6 +16,7 @@ use crate::engine::input::{
 
 use super::arena::Arena;
 use super::class::{Constraints, meets, selects_node, tolerates_taints};
+use super::epochs::{Epoch, Seen};
 use super::ids::{CounterId, NodeId};
 use super::node::Node;
 
@@ -169,8 +170,10 @@ pub struct Neighbours {
     anywhere: Candidates,
     /// Counters that no class uses any more.
     unused: usize,
-    /// Everything must be counted anew.
-    pub stale: bool,
+    /// Counts additions and removals of counters.
+    listed: Epoch,
+    /// Of the counters and the nodes' labels, when everything was counted anew.
+    counted: Seen,
 }
 
 /// Counters that may have to do with a pod.
@@ -273,7 +276,7 @@ impl Neighbours {
                 self.by_subject.remove(&counter.subject);
             }
             self.unused = 0;
-            self.stale = true;
+            self.listed += 1;
             self.forget_unused_keys();
         }
     }
@@ -301,7 +304,7 @@ impl Neighbours {
         });
         self.unused += 1;
         self.by_subject.insert(subject, id);
-        self.stale = true;
+        self.listed += 1;
         id
     }
 
@@ -360,8 +363,14 @@ impl Neighbours {
         found
     }
 
+    /// Neither counters nor nodes have changed since everything was counted anew.
+    #[must_use]
+    pub fn is_current(&self, node_specs: Epoch) -> bool {
+        self.counted.is_current(self.listed + node_specs)
+    }
+
     /// Empties all counters, and sorts nodes by their labels as they are now.
-    pub fn restart(&mut self, nodes: &Arena<NodeId, Node>) {
+    pub fn restart(&mut self, nodes: &Arena<NodeId, Node>, node_specs: Epoch) {
         for at in 0..self.keys.len() {
             let key = &self.keys[at];
             let (mut seen, mut values) = (Table::default(), vec![None; nodes.slots()]);
@@ -417,7 +426,7 @@ impl Neighbours {
                 None => self.anywhere.add(id, listed),
             }
         }
-        self.stale = false;
+        self.counted.catch_up(self.listed + node_specs);
     }
 
     /// Counts a pod on a node (`sign` 1), or no longer (-1).

@@ -16,7 +16,7 @@ use super::node::Node;
 pub const ROOT: &str = "root";
 
 /// A domain.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Domain {
     /// What messages call it: its labels, joined.
     pub name: Name,
@@ -31,7 +31,7 @@ pub struct Domain {
 }
 
 /// A topology.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub struct Topology {
     /// Node label keys, the widest level first.
     pub levels: Vec<Name>,

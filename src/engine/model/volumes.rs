@@ -13,6 +13,7 @@ use crate::engine::input::{
 
 use super::arena::Arena;
 use super::class::{NodeSet, meets, meets_any};
+use super::epochs::{Cached, Epoch};
 use super::ids::NodeId;
 use super::node::{Node, Weight};
 
@@ -77,9 +78,7 @@ pub struct Promised {
 #[derive(Clone, Debug)]
 struct ForNodes<T> {
     input: Box<T>,
-    nodes: NodeSet,
-    /// State of the nodes for which `nodes` was computed; 0 = never.
-    as_of: u64,
+    nodes: Cached<NodeSet>,
 }
 
 /// Bytes that come and go with pods.
@@ -125,8 +124,10 @@ pub struct Storage {
     shown: BTreeMap<Name, BTreeMap<(Name, Name), u32>>,
     /// Drivers of which some node takes a limited number of volumes.
     pub limited: BTreeSet<Name>,
-    /// Something is new.
-    stale: bool,
+    /// Something is new, and its nodes are not found yet.
+    unmatched: bool,
+    /// Of the nodes' specs, when the nodes of everything were found.
+    node_specs: Epoch,
 }
 
 impl Storage {
@@ -147,7 +148,7 @@ impl Storage {
         self.volumes.insert(name.clone(), (class.clone(), size));
         let stock = self.stocks.entry(class).or_default();
         stock.volumes.insert((size, name), ForNodes::new(input));
-        self.stale = true;
+        self.unmatched = true;
         true
     }
 
@@ -177,8 +178,8 @@ impl Storage {
         if let Some((known, _)) = known.and_then(|stock| stock.capacities.get_mut(&input.key)) {
             let changed = known.input != input;
             if known.input.nodes != input.nodes {
-                known.as_of = 0;
-                self.stale = true;
+                known.nodes.forget();
+                self.unmatched = true;
             }
             known.input = input;
             return changed;
@@ -188,7 +189,7 @@ impl Storage {
         let stock = self.stocks.entry(class).or_default();
         let entry = (ForNodes::new(input), Flow::default());
         stock.capacities.insert(entry.0.input.key.clone(), entry);
-        self.stale = true;
+        self.unmatched = true;
         true
     }
 
@@ -237,45 +238,64 @@ impl Storage {
     }
 
     /// Finds the nodes of whatever is new, or of everything if the nodes have changed.
-    pub fn refresh(&mut self, nodes: &Arena<NodeId, Node>, by_name: &[NodeId], generation: u64, nodes_changed: bool) {
+    pub fn refresh(&mut self, nodes: &Arena<NodeId, Node>, by_name: &[NodeId], node_specs: Epoch) {
+        let nodes_changed = self.node_specs != node_specs;
+        self.node_specs = node_specs;
         if nodes_changed {
             let ready = by_name.iter().filter_map(|id| nodes[*id].input.as_ref());
             self.limited = ready
                 .flat_map(|input| input.attach_limits.iter().map(|(driver, _)| driver.clone()))
                 .collect();
         }
-        if !nodes_changed && !self.stale {
-            return;
-        }
-        self.stale = false;
         let mut finder = Finder {
             nodes,
             by_name,
             values: Table::default(),
         };
+        let unmatched = std::mem::take(&mut self.unmatched);
+        if nodes_changed || unmatched {
+            self.match_nodes(&mut finder);
+        }
+        #[cfg(debug_assertions)]
+        self.assert_matched(&mut finder);
+    }
+
+    /// Compares the nodes that were found with those that would be found anew.
+    #[cfg(debug_assertions)]
+    fn assert_matched(&self, finder: &mut Finder) {
+        for stock in self.stocks.values() {
+            for offer in stock.volumes.values() {
+                let known = offer.nodes.get(self.node_specs);
+                assert_eq!(*known, finder.of_volume(&offer.input), "{}", offer.input.name);
+            }
+            for (capacity, _) in stock.capacities.values() {
+                let known = capacity.nodes.get(self.node_specs);
+                assert_eq!(*known, finder.of_capacity(&capacity.input), "{}", capacity.input.key);
+            }
+        }
+    }
+
+    fn match_nodes(&mut self, finder: &mut Finder) {
+        let node_specs = self.node_specs;
         for stock in self.stocks.values_mut() {
-            for offer in stock.volumes.values_mut().filter(|offer| offer.as_of != generation) {
-                offer.nodes = match &offer.input.nodes {
-                    None => by_name.iter().map(|id| id.at()).collect(),
-                    Some(terms) => finder.any(terms),
-                };
-                offer.as_of = generation;
+            for offer in stock
+                .volumes
+                .values_mut()
+                .filter(|offer| !offer.nodes.is_current(node_specs))
+            {
+                offer.nodes.set(node_specs, finder.of_volume(&offer.input));
             }
             for (capacity, flow) in stock.capacities.values_mut() {
-                if capacity.as_of == generation {
+                if capacity.nodes.is_current(node_specs) {
                     continue;
                 }
-                capacity.nodes = match &capacity.input.nodes {
-                    None => NodeSet::default(),
-                    Some(labels) if labels.is_empty() => by_name.iter().map(|id| id.at()).collect(),
-                    Some(labels) => finder.any(&[NodeTerm {
-                        labels: labels.clone(),
-                        fields: Vec::new(),
-                    }]),
-                };
-                capacity.as_of = generation;
+                capacity.nodes.set(node_specs, finder.of_capacity(&capacity.input));
                 *flow = Flow::default();
-                for (_, part) in stock.flows.iter().filter(|(node, _)| capacity.nodes.has(node.at())) {
+                for (_, part) in stock
+                    .flows
+                    .iter()
+                    .filter(|(node, _)| capacity.nodes.last().has(node.at()))
+                {
                     flow.drawn += part.drawn;
                     flow.freed += part.freed;
                 }
@@ -372,7 +392,7 @@ impl Storage {
             stock.flows.remove(&node);
         }
         for (capacity, flow) in stock.capacities.values_mut() {
-            if capacity.nodes.has(node.at()) {
+            if capacity.nodes.last().has(node.at()) {
                 flow.drawn += change.drawn;
                 flow.freed += change.freed;
             }
@@ -409,7 +429,9 @@ impl Storage {
     pub fn find(&self, key: &Name, asked: &Waiting, node: NodeId, beside: &[Promise]) -> Option<Name> {
         let stock = self.stocks.get(&asked.class)?;
         let will_do = |offer: &ForNodes<VolumeInput>| {
-            offer.nodes.has(node.at()) && offer.input.size >= asked.size && offer.input.block == asked.block
+            offer.nodes.get(self.node_specs).has(node.at())
+                && offer.input.size >= asked.size
+                && offer.input.block == asked.block
         };
         if let Some(meant) = self.meant.get(key) {
             let (class, size) = self.volumes.get(meant)?;
@@ -444,7 +466,7 @@ impl Storage {
             let stock = self.stocks.get(class)?;
             stock.volumes.get(&(*size, volume.clone()))
         });
-        offer.is_some_and(|offer| offer.nodes.has(node.at()))
+        offer.is_some_and(|offer| offer.nodes.get(self.node_specs).has(node.at()))
     }
 
     /// What the best source of a class on a node has left: for a volume of this size, beside what is drawn already. `None`: there is no source.
@@ -454,7 +476,7 @@ impl Storage {
         let sources = stock
             .capacities
             .values()
-            .filter(|(source, _)| source.nodes.has(node.at()));
+            .filter(|(source, _)| source.nodes.get(self.node_specs).has(node.at()));
         sources
             .map(|(source, flow)| {
                 let freed = if with_freed { flow.freed } else { 0 };
@@ -517,8 +539,7 @@ impl<T> ForNodes<T> {
     fn new(input: Box<T>) -> Self {
         Self {
             input,
-            nodes: NodeSet::default(),
-            as_of: 0,
+            nodes: Cached::default(),
         }
     }
 }
@@ -549,6 +570,28 @@ struct Finder<'a> {
 }
 
 impl Finder<'_> {
+    fn all(&self) -> NodeSet {
+        self.by_name.iter().map(|id| id.at()).collect()
+    }
+
+    fn of_volume(&mut self, input: &VolumeInput) -> NodeSet {
+        match &input.nodes {
+            None => self.all(),
+            Some(terms) => self.any(terms),
+        }
+    }
+
+    fn of_capacity(&mut self, input: &CapacityInput) -> NodeSet {
+        match &input.nodes {
+            None => NodeSet::default(),
+            Some(labels) if labels.is_empty() => self.all(),
+            Some(labels) => self.any(&[NodeTerm {
+                labels: labels.clone(),
+                fields: Vec::new(),
+            }]),
+        }
+    }
+
     fn any(&mut self, terms: &[NodeTerm]) -> NodeSet {
         let mut found = NodeSet::default();
         for term in terms {

@@ -13,6 +13,7 @@ use crate::engine::decision::Work;
 use crate::engine::input::GPU;
 use crate::engine::model::Model;
 use crate::engine::model::class::NodeSet;
+use crate::engine::model::epochs::{Change, Seen};
 use crate::engine::model::ids::{ClassId, NodeId, PodId, ShapeId};
 use crate::engine::model::index::Order;
 use crate::engine::model::relations::Counters;
@@ -61,15 +62,15 @@ impl<'a> Context<'a> {
 #[derive(Debug, Default)]
 pub struct RejectedNodes {
     like: Option<(ClassId, ShapeId, Counters)>,
-    freed: u64,
+    freed: Seen,
     nodes: NodeSet,
 }
 
 impl RejectedNodes {
     /// Makes it fit for a pod; false if nothing can be said of its like.
     fn ready(&mut self, model: &Model, id: PodId) -> bool {
-        let pod = &model.pods[id];
-        let shape = &model.shapes[pod.shape];
+        let pod = &model.pods()[id];
+        let shape = &model.shapes()[pod.shape];
         let moves = pod.state.hold.is_some() || pod.state.plan.is_some();
         if shape.shared || shape.gpu.memory != 0 || moves || volumes::concerned(model, id) {
             *self = Self::default();
@@ -78,10 +79,11 @@ impl RejectedNodes {
         let same = |(class, shape, counted): &(ClassId, ShapeId, Counters)| {
             (*class, *shape) == (pod.class, pod.shape) && *counted == pod.counted
         };
-        if self.freed != model.freed || !self.like.as_ref().is_some_and(same) {
+        let freed = self.freed.catch_up(model.epochs().of(Change::CapacityFreed));
+        if freed || !self.like.as_ref().is_some_and(same) {
             *self = Self {
                 like: Some((pod.class, pod.shape, pod.counted.clone())),
-                freed: model.freed,
+                freed: self.freed,
                 nodes: NodeSet::default(),
             };
         }
@@ -108,22 +110,21 @@ impl Scope<'_> {
     /// So few nodes are in question that they are looked at one by one.
     fn is_small(&self, model: &Model) -> bool {
         self.among
-            .is_some_and(|among| among.count() * FEW < model.by_name.len())
+            .is_some_and(|among| among.count() * FEW < model.by_name().len())
     }
 
     /// Its nodes.
     fn nodes(&self, model: &Model) -> Vec<NodeId> {
         match self.among {
             Some(set) => set.iter().map(NodeId::of).collect(),
-            None => model.by_name.clone(),
+            None => model.by_name().to_vec(),
         }
     }
 }
 
 /// Whether a pod can go to a node, now or later.
 fn suits(model: &Model, context: Context, pod: PodId, id: NodeId, work: &mut Work) -> bool {
-    let known = |rejected: &RefCell<RejectedNodes>| rejected.borrow().nodes.has(id.at());
-    if context.rejected.is_some_and(known) || !context.scope.has(id) {
+    if is_rejected(model, context, pod, id) || !context.scope.has(id) {
         return false;
     }
     work.nodes_tested += 1;
@@ -134,6 +135,14 @@ fn suits(model: &Model, context: Context, pod: PodId, id: NodeId, work: &mut Wor
     fit == Fit::Fits
 }
 
+/// Whether a node is known to refuse the pod.
+fn is_rejected(model: &Model, context: Context, pod: PodId, id: NodeId) -> bool {
+    let known = |rejected: &RefCell<RejectedNodes>| rejected.borrow().nodes.has(id.at());
+    let rejected = context.rejected.is_some_and(known);
+    debug_assert!(!rejected || rules::fits(&context.pair(model, pod, id)) != Fit::Fits);
+    rejected
+}
+
 /// One in so many nodes in question: fewer are looked at one by one, more by the index.
 const FEW: usize = 16;
 
@@ -142,13 +151,13 @@ const FEW: usize = 16;
 pub fn best_node(model: &mut Model, context: Context, pod: PodId, work: &mut Work) -> Option<NodeId> {
     let extras = most_extras(model, pod);
     if extras > 0.0 || !context.scope.is_small(model) {
-        model.index.catch_up(&model.nodes);
+        model.catch_up_index();
     }
     let model = &*model;
     let scorers = context.scorers;
     let indexed = scorers.availability && scorers.resource_type && scorers.placement.is_some();
     let wishes = scorers.pod_affinity && neighbours::has_preferences(model, pod);
-    let nominated = model.pods[pod]
+    let nominated = model.pods()[pod]
         .input
         .nominated_node
         .as_ref()
@@ -157,7 +166,7 @@ pub fn best_node(model: &mut Model, context: Context, pod: PodId, work: &mut Wor
     let rejected = context
         .rejected
         .filter(|rejected| rejected.borrow_mut().ready(model, pod));
-    let graded = wishes || context.scope.preferred.is_some() || model.shapes[model.pods[pod].shape].shared;
+    let graded = wishes || context.scope.preferred.is_some() || model.shapes()[model.pods()[pod].shape].shared;
     let special = claims::need_less(model, pod) || (wishes && nominated.is_some()) || (extras > 0.0 && graded);
     if !indexed || special || (wishes && context.scope.preferred.is_some()) {
         return scan(
@@ -244,13 +253,17 @@ fn best_of_groups(
     id: PodId,
     work: &mut Work,
 ) -> Option<NodeId> {
-    let pod = &model.pods[id];
+    let pod = &model.pods()[id];
     let kind = (pod.class, pod.shape);
     let lasting = !neighbours::concerned(model, id);
     let first = if lasting { preferred.first_open(kind) } else { 0 };
+    debug_assert!({
+        let mut before = preferred.groups().take(first).flatten();
+        !before.any(|node| context.scope.has(*node) && rules::fits(&context.pair(model, id, *node)) == Fit::Fits)
+    });
     let groups = preferred.groups().enumerate().skip(first);
     for (at, group) in groups {
-        let found = if group.len() * FEW < model.by_name.len() {
+        let found = if group.len() * FEW < model.by_name().len() {
             pick(model, context, group, id, work)
         } else {
             let mut nodes = NodeSet::default();
@@ -314,22 +327,18 @@ fn lists(shape: &Shape, scorers: &Scorers) -> SmallVec<[(Order, i64); 2]> {
 /// By the index.
 #[must_use]
 pub fn walk(model: &Model, context: Context, pod: PodId, work: &mut Work) -> Option<NodeId> {
-    let shape = &model.shapes[model.pods[pod].shape];
-    if context.scorers.sharing && !model.index.sharing.is_empty() {
+    let shape = &model.shapes()[model.pods()[pod].shape];
+    if context.scorers.sharing && !model.index().sharing.is_empty() {
         let sharing = sharing_nodes(model, context, pod);
         if let Some(id) = sharing.into_iter().find(|id| suits(model, context, pod, *id, work)) {
             return Some(id);
         }
     }
-    let rejected = |id: NodeId| {
-        let known = |rejected: &RefCell<RejectedNodes>| rejected.borrow().nodes.has(id.at());
-        context.rejected.is_some_and(known)
-    };
     let mut later = None;
     for (order, least) in lists(shape, context.scorers) {
         let mut first_later = None;
-        for id in model.index.walk(order, least) {
-            if !context.scope.has(id) || rejected(id) {
+        for id in model.index().walk(order, least) {
+            if !context.scope.has(id) || is_rejected(model, context, pod, id) {
                 continue;
             }
             let now = pod_fits(model, pod, id, true);
@@ -347,13 +356,13 @@ pub fn walk(model: &Model, context: Context, pod: PodId, work: &mut Work) -> Opt
 
 /// Where more counts than the index knows, up to `most`: the nodes in its order, until none of those that follow can be better.
 fn weigh(model: &Model, context: Context, most: f64, pod: PodId, work: &mut Work) -> Option<NodeId> {
-    let (scorers, shape) = (context.scorers, &model.shapes[model.pods[pod].shape]);
+    let (scorers, shape) = (context.scorers, &model.shapes()[model.pods()[pod].shape]);
     let range = scorers.range(model, shape, &context.scope.nodes(model));
     let value = |id: NodeId, more: f64| {
         let score = scorers.score_with(model, pod, id, range, None, more);
-        (score, Reverse(model.nodes[id].rank))
+        (score, Reverse(model.nodes()[id].rank))
     };
-    if scorers.sharing && !model.index.sharing.is_empty() {
+    if scorers.sharing && !model.index().sharing.is_empty() {
         let suiting = nodes_with_shared_room(model, context, pod).filter(|id| suits(model, context, pod, *id, work));
         let best = suiting.max_by_key(|id| value(*id, extras(model, pod, *id)));
         if best.is_some() {
@@ -364,7 +373,7 @@ fn weigh(model: &Model, context: Context, most: f64, pod: PodId, work: &mut Work
     [true, false].into_iter().find_map(|now| {
         let mut best = None;
         for (order, least) in lists(shape, scorers) {
-            for id in model.index.walk(order, least) {
+            for id in model.index().walk(order, least) {
                 let fits = context.scope.has(id) && pod_fits(model, pod, id, true) == now;
                 if !fits || !suits(model, context, pod, id, work) {
                     continue;
@@ -385,11 +394,11 @@ fn weigh(model: &Model, context: Context, most: f64, pod: PodId, work: &mut Work
 
 /// Nodes with a GPU in shared use that has room.
 fn nodes_with_shared_room<'a>(model: &'a Model, context: Context<'a>, pod: PodId) -> impl Iterator<Item = NodeId> + 'a {
-    let shape = &model.shapes[model.pods[pod].shape];
-    let ranks = model.index.sharing.iter();
+    let shape = &model.shapes()[model.pods()[pod].shape];
+    let ranks = model.index().sharing.iter();
     ranks
-        .map(|rank| model.index.at_rank(*rank))
-        .filter(move |id| context.scope.has(*id) && fitting_groups(&model.nodes[*id], shape).next().is_some())
+        .map(|rank| model.index().at_rank(*rank))
+        .filter(move |id| context.scope.has(*id) && fitting_groups(&model.nodes()[*id], shape).next().is_some())
 }
 
 /// The same, best first.

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use crate::engine::input::devices::{AllocationInput, Extended, RequestInput, is_gpu};
 use crate::engine::input::{GPU, Name};
 use crate::engine::model::Model;
+use crate::engine::model::claims::Used;
 use crate::engine::model::claims::{Claim, Grant};
 use crate::engine::model::class::meets_any;
 use crate::engine::model::devices::{Allocation, LATER, NOW};
@@ -31,13 +32,20 @@ pub struct Given {
     pub fresh: AllocationInput,
 }
 
+impl Given {
+    /// Records it in the model as what a pod uses.
+    pub fn used(self, model: &mut Model) -> Used {
+        model.use_claim(self.reference, &self.claim, self.known, &self.fresh)
+    }
+}
+
 /// Why a node cannot give a pod what it claims, in KAI's words.
 pub type NoClaims = String;
 
 /// Why a pod cannot be placed anywhere at present, whatever the nodes have.
 #[must_use]
 pub fn refused(model: &Model, id: PodId) -> Option<String> {
-    let pod = &model.pods[id].input;
+    let pod = &model.pods()[id].input;
     let claims = pod.claims.as_ref()?;
     let (namespace, name) = (&pod.pod.namespace, &pod.pod.name);
     let queue = model
@@ -51,7 +59,7 @@ pub fn refused(model: &Model, id: PodId) -> Option<String> {
                 "no resource claim name found for pod {namespace}/{name} and claim reference {reference}"
             ));
         };
-        let claim = model.devices.claims.find(key).map(|id| &model.devices.claims[id]);
+        let claim = model.devices().claims.find(key).map(|id| &model.devices().claims[id]);
         let Some((claim, input)) = claim.and_then(|claim| Some((claim, claim.input.as_ref()?))) else {
             return Some(format!(
                 "failed to get resource claim {key}: could not find ResourceClaim \"{key}\""
@@ -94,10 +102,10 @@ fn consumers(model: &Model, claim: &Claim, pod: PodId) -> usize {
         .users
         .iter()
         .filter(|user| **user != pod)
-        .map(|user| &model.pods[*user]);
+        .map(|user| &model.pods()[*user]);
     let users: Vec<_> = users.collect();
     let is = |uid: &Name| users.iter().find(|user| user.input.pod.uid == *uid);
-    let own = &model.pods[pod].input.pod.uid;
+    let own = &model.pods()[pod].input.pod.uid;
     let stays = |uid: &&Name| *uid != own && is(uid).is_none_or(|user| user.state.evicted_from.is_none());
     let reserved = input.reserved.iter().filter(stays).count();
     let more = users.iter().filter(|user| {
@@ -150,10 +158,10 @@ fn has(claim: &Claim) -> Has<'_> {
 /// # Errors
 /// If the node cannot give it.
 pub fn choose(model: &Model, pod: PodId, id: NodeId, now: bool) -> Result<Vec<Given>, NoClaims> {
-    let Some(claims) = &model.pods[pod].input.claims else {
+    let Some(claims) = &model.pods()[pod].input.claims else {
         return Ok(Vec::new());
     };
-    let node = &model.nodes[id];
+    let node = &model.nodes()[id];
     let mut given: Vec<Given> = Vec::new();
     let mut open: SmallVec<[usize; 4]> = SmallVec::new();
     let extended = claims
@@ -163,7 +171,7 @@ pub fn choose(model: &Model, pod: PodId, id: NodeId, now: bool) -> Result<Vec<Gi
     let named = claims.named.iter().enumerate();
     let named = named.filter_map(|(at, named)| Some((Some(at as u32), named.claim.as_ref()?)));
     for (reference, key) in named.chain(extended.map(|extended| (None, &extended.key))) {
-        let claim = model.devices.claims.find(key).map(|id| &model.devices.claims[id]);
+        let claim = model.devices().claims.find(key).map(|id| &model.devices().claims[id]);
         let known = match claim.map_or(Has::Nothing, has) {
             Has::Nothing => None,
             Has::Kept(kept) if reaches(kept, node) => Some(kept.clone()),
@@ -213,7 +221,7 @@ fn allocate(
     extended: Option<&Extended>,
     when: When,
 ) -> Result<Vec<AllocationInput>, NoDevices> {
-    let node = &model.nodes[id];
+    let node = &model.nodes()[id];
     let requests: Vec<Vec<&RequestInput>> = open
         .iter()
         .map(|&at| match (given[at].reference, extended) {
@@ -240,8 +248,8 @@ fn allocate(
 }
 
 fn input_of<'a>(model: &'a Model, key: &Name) -> Option<&'a crate::engine::input::devices::ClaimInput> {
-    let id = model.devices.claims.find(key)?;
-    model.devices.claims[id].input.as_deref()
+    let id = model.devices().claims.find(key)?;
+    model.devices().claims[id].input.as_deref()
 }
 
 /// The requests that stand for resources which the node does not offer itself.
@@ -254,7 +262,7 @@ fn needed<'a>(
         if gpu {
             return node.input.as_ref().is_some_and(|input| input.plugin_gpus);
         }
-        let position = model.resources.find(name);
+        let position = model.resources().find(name);
         position.is_some_and(|position| node.allocatable.get(position) > 0)
     };
     let wanted = extended.wanted.iter().filter(|(name, gpu, _)| !offers(name, *gpu));
@@ -273,7 +281,7 @@ fn reaches(allocation: &Allocation, node: &Node) -> bool {
 fn stays_free(model: &Model, allocation: &Allocation) -> bool {
     let mut draws: SmallVec<[(PoolId, usize, i128); 4]> = SmallVec::new();
     for (result, id) in allocation.given.results.iter().zip(&allocation.devices) {
-        let device = &model.devices.devices[*id];
+        let device = &model.devices().devices[*id];
         let Some(offer) = device.offer.as_ref().filter(|_| !result.admin) else {
             continue;
         };
@@ -297,7 +305,7 @@ fn stays_free(model: &Model, allocation: &Allocation) -> bool {
         }
     }
     draws.iter().all(|(pool, counter, amount)| {
-        let counter = model.devices.pools[*pool].counters.get(*counter);
+        let counter = model.devices().pools[*pool].counters.get(*counter);
         counter.is_none_or(|(most, drawn)| drawn[LATER] + amount <= *most)
     })
 }
@@ -305,20 +313,20 @@ fn stays_free(model: &Model, allocation: &Allocation) -> bool {
 /// GPUs that a pod asks for and need not find free on a node: those that its claims hold there already, or may find elsewhere.
 #[must_use]
 pub fn spared(model: &Model, pod: PodId, id: NodeId, at: usize) -> i64 {
-    let pod = &model.pods[pod];
-    let shape = &model.shapes[pod.shape];
+    let pod = &model.pods()[pod];
+    let shape = &model.shapes()[pod.shape];
     let Some(claims) = pod.input.claims.as_ref().filter(|_| shape.gpu.dra > 0) else {
         return 0;
     };
-    if !model.devices.plain() {
+    if !model.devices().plain() {
         return shape.gpu.dra * GPU;
     }
     if shape.gpu.dra_shared == 0 {
         return 0;
     }
-    let node = &model.nodes[id];
+    let node = &model.nodes()[id];
     let held = claims.named.iter().filter_map(|named| {
-        let claim = &model.devices.claims[model.devices.claims.find(named.claim.as_ref()?)?];
+        let claim = &model.devices().claims[model.devices().claims.find(named.claim.as_ref()?)?];
         match has(claim) {
             Has::Kept(known) | Has::Idle(known) | Has::Coming(known) | Has::Leaving(known) if reaches(known, node) => {
                 Some(known)
@@ -328,7 +336,7 @@ pub fn spared(model: &Model, pod: PodId, id: NodeId, at: usize) -> i64 {
     });
     let gpus = held.flat_map(|known| known.given.results.iter().zip(&known.devices));
     let in_use = gpus.filter(|(result, device)| {
-        !result.admin && is_gpu(&result.driver) && model.devices.devices[**device].in_use(at)
+        !result.admin && is_gpu(&result.driver) && model.devices().devices[**device].in_use(at)
     });
     (in_use.count() as i64).min(shape.gpu.dra) * GPU
 }
@@ -336,41 +344,45 @@ pub fn spared(model: &Model, pod: PodId, id: NodeId, at: usize) -> i64 {
 /// A node may serve a pod although it has fewer GPUs free than the pod asks for.
 #[must_use]
 pub fn need_less(model: &Model, pod: PodId) -> bool {
-    let pod = &model.pods[pod];
+    let pod = &model.pods()[pod];
     pod.input.claims.is_some() && {
-        let gpu = &model.shapes[pod.shape].gpu;
-        gpu.dra_shared > 0 || (gpu.dra > 0 && !model.devices.plain())
+        let gpu = &model.shapes()[pod.shape].gpu;
+        gpu.dra_shared > 0 || (gpu.dra > 0 && !model.devices().plain())
     }
 }
 
 /// Resources that a pod asks for, that a node does not have, and that a claim stands for there.
 #[must_use]
 pub fn stood_for(model: &Model, pod: PodId, id: NodeId) -> SmallVec<[usize; 2]> {
-    let wanted = model.pods[pod].input.claims.iter().flat_map(|claims| &claims.extended);
+    let wanted = model.pods()[pod]
+        .input
+        .claims
+        .iter()
+        .flat_map(|claims| &claims.extended);
     let names = wanted.flat_map(|extended| &extended.wanted).filter(|(_, gpu, _)| !gpu);
-    let positions = names.filter_map(|(name, ..)| model.resources.find(name));
+    let positions = names.filter_map(|(name, ..)| model.resources().find(name));
     positions
-        .filter(|at| model.nodes[id].allocatable.get(*at) == 0)
+        .filter(|at| model.nodes()[id].allocatable.get(*at) == 0)
         .collect()
 }
 
 /// Some node in question could give the pod what it claims if nobody had any devices. Costs a look at each node.
 #[must_use]
 pub fn conceivable(model: &Model, pod: PodId) -> bool {
-    let pod = &model.pods[pod];
+    let pod = &model.pods()[pod];
     let Some(claims) = &pod.input.claims else { return true };
     if claims.named.iter().any(|named| {
-        let id = named.claim.as_ref().and_then(|key| model.devices.claims.find(key));
-        id.is_some_and(|id| !model.devices.claims[id].grants.is_empty())
+        let id = named.claim.as_ref().and_then(|key| model.devices().claims.find(key));
+        id.is_some_and(|id| !model.devices().claims[id].grants.is_empty())
     }) {
         return true;
     }
     let nodes = model
-        .by_name
+        .by_name()
         .iter()
-        .filter(|id| model.classes[pod.class].nodes.has(id.at()));
+        .filter(|id| model.class_nodes(pod.class).has(id.at()));
     nodes.into_iter().any(|&id| {
-        let node = &model.nodes[id];
+        let node = &model.nodes()[id];
         let extended = claims
             .extended
             .as_ref()

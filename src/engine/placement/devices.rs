@@ -75,10 +75,10 @@ pub fn find(
     if when == When::Later {
         // Whoever is evicted in this statement may yet stay if nobody takes its devices.
         let evicted = |pod: PodId| {
-            let state = &model.pods[pod].state;
+            let state = &model.pods()[pod].state;
             state.leaving && state.evicted_from.is_some()
         };
-        all.sort_by_cached_key(|device| model.devices.is_left_by(*device, evicted));
+        all.sort_by_cached_key(|device| model.devices().is_left_by(*device, evicted));
     }
     let (mut near, mut steps) = (Vec::new(), 0);
     if when != When::Empty && locality::concerns(model, asks, kept) {
@@ -125,7 +125,7 @@ fn try_these(
         when,
         candidates,
         taken: kept
-            .filter(|one| model.devices.devices[one.device].offer.is_some())
+            .filter(|one| model.devices().devices[one.device].offer.is_some())
             .collect(),
         steps: *steps,
     };
@@ -141,21 +141,25 @@ fn try_these(
 
 /// The devices that can be used from a node, in the order in which they are tried.
 fn candidates(model: &Model, id: NodeId) -> Vec<DeviceId> {
-    let node = &model.nodes[id];
-    let all = model.devices.of_node(&node.name).iter();
-    let reaches = |device: &&DeviceId| match model.devices.devices[**device].offer.as_ref().map(|offer| &offer.reach) {
+    let node = &model.nodes()[id];
+    let all = model.devices().of_node(&node.name).iter();
+    let reaches = |device: &&DeviceId| match model.devices().devices[**device]
+        .offer
+        .as_ref()
+        .map(|offer| &offer.reach)
+    {
         Some(Reach::Selected(terms)) => meets_any(terms, node),
         Some(Reach::All) => true,
         Some(Reach::Node(_)) | None => false,
     };
-    let elsewhere = model.devices.elsewhere();
+    let elsewhere = model.devices().elsewhere();
     let mut found: Vec<DeviceId> = all.chain(elsewhere.iter().filter(reaches)).copied().collect();
     found.retain(|device| {
-        let device = &model.devices.devices[*device];
-        model.devices.pools[device.pool].complete && device.offer.as_ref().is_some_and(|offer| offer.usable)
+        let device = &model.devices().devices[*device];
+        model.devices().pools[device.pool].complete && device.offer.as_ref().is_some_and(|offer| offer.usable)
     });
     if !elsewhere.is_empty() {
-        found.sort_by(|left, right| model.devices.rank(*left).cmp(&model.devices.rank(*right)));
+        found.sort_by(|left, right| model.devices().rank(*left).cmp(&model.devices().rank(*right)));
     }
     found
 }
@@ -254,7 +258,7 @@ impl<'a> Search<'a> {
 
     fn offer(&self, device: DeviceId) -> &'a DeviceInput {
         let model: &'a Model = self.model;
-        model.devices.devices[device]
+        model.devices().devices[device]
             .offer
             .as_ref()
             .expect("candidates are on offer")
@@ -296,7 +300,7 @@ impl<'a> Search<'a> {
             )));
         }
         let model: &'a Model = self.model;
-        let (device, offer) = (&model.devices.devices[id], self.offer(id));
+        let (device, offer) = (&model.devices().devices[id], self.offer(id));
         let mine = self.taken.iter().filter(|one| one.claim == asked.claim);
         if mine.clone().count() >= MOST_RESULTS || mine.clone().any(|one| one.device == id) {
             return Ok(false);
@@ -342,7 +346,7 @@ impl<'a> Search<'a> {
         // A device in parts that is in use all along draws already.
         let draws = self.takers(id).next().is_some()
             || (!self.at().is_empty() && self.at().iter().all(|at| device.in_use(*at)));
-        let pool = &self.model.devices.pools[device.pool];
+        let pool = &self.model.devices().pools[device.pool];
         draws
             || offer.draws.iter().enumerate().all(|(position, (counter, _))| {
                 // A counter named twice counts in full, once.
@@ -364,7 +368,7 @@ impl<'a> Search<'a> {
                     .filter(|one| !one.admin && !seen.contains(&one.device))
                     .collect::<SmallVec<[&Taken; 8]>>()
                 {
-                    let other = &self.model.devices.devices[one.device];
+                    let other = &self.model.devices().devices[one.device];
                     if !seen.contains(&one.device) && other.pool == device.pool {
                         seen.push(one.device);
                         // What is in use draws already.
@@ -443,8 +447,8 @@ impl<'a> Search<'a> {
 
     fn allocation<'t>(&self, taken: impl Iterator<Item = &'t Taken> + Clone) -> AllocationInput {
         let result = |one: &Taken| {
-            let device = &self.model.devices.devices[one.device];
-            let (driver, pool) = self.model.devices.pools[device.pool].key.clone();
+            let device = &self.model.devices().devices[one.device];
+            let (driver, pool) = self.model.devices().pools[device.pool].key.clone();
             ResultInput {
                 request: self.name_of(one.claim, one.request, one.option),
                 driver,
@@ -495,7 +499,7 @@ impl<'a> Search<'a> {
             fields: vec![NodeRequirement {
                 key: "metadata.name".into(),
                 op: SelectorOp::In,
-                values: vec![self.model.nodes[self.node].name.clone()],
+                values: vec![self.model.nodes()[self.node].name.clone()],
             }],
         }
     }

@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use crate::engine::input::{GPU, Name, TopologyConstraint};
 use crate::engine::model::Model;
 use crate::engine::model::class::NodeSet;
+use crate::engine::model::epochs::{Change, Epoch};
 use crate::engine::model::ids::{NodeId, PodId, ShapeId};
 use crate::engine::model::node::{Node, SharedGpu};
 use crate::engine::model::resources::{GPUS, PODS, Resources};
@@ -95,7 +96,7 @@ impl Need {
     fn of(model: &Model, pods: &[PodId]) -> Self {
         let mut shapes: SmallVec<[(ShapeId, i64); 2]> = SmallVec::new();
         for &pod in pods {
-            let shape = model.pods[pod].shape;
+            let shape = model.pods()[pod].shape;
             match shapes.iter_mut().find(|(known, _)| *known == shape) {
                 Some((_, count)) => *count += 1,
                 None => shapes.push((shape, 1)),
@@ -103,7 +104,7 @@ impl Need {
         }
         let mut asked: SmallVec<[(usize, i64, i64); 4]> = SmallVec::new();
         for &(id, count) in &shapes {
-            for (position, amount) in model.shapes[id]
+            for (position, amount) in model.shapes()[id]
                 .vector
                 .iter()
                 .filter(|(at, amount)| *at != PODS && *amount > 0)
@@ -118,13 +119,13 @@ impl Need {
         asked.sort_unstable();
         let alike = |position: usize| {
             let asks = |(id, _): &(ShapeId, i64)| {
-                let shape = &model.shapes[*id];
+                let shape = &model.shapes()[*id];
                 let claimed = if position == GPUS { shape.gpu.dra * GPU } else { 0 };
                 shape.vector.get(position) > claimed
             };
             shapes.iter().all(asks) || !shapes.iter().any(asks)
         };
-        let kind = |id: &ShapeId| &model.shapes[*id];
+        let kind = |id: &ShapeId| &model.shapes()[*id];
         let plain = |position: &usize| *position >= GPUS;
         let shapes: SmallVec<[ShapeId; 2]> = shapes.iter().map(|(id, _)| *id).collect();
         Self {
@@ -175,7 +176,7 @@ impl Need {
             return slots;
         }
         let of = node.gpu_memory();
-        let kind = |id: &ShapeId| &model.shapes[*id];
+        let kind = |id: &ShapeId| &model.shapes()[*id];
         let part = self
             .shapes
             .iter()
@@ -200,7 +201,7 @@ impl Need {
             free: self.asked.iter().map(|_| 0).collect(),
             slots: 0,
         };
-        for node in nodes.iter().map(|id| &model.nodes[*id]) {
+        for node in nodes.iter().map(|id| &model.nodes()[*id]) {
             for (free, (position, ..)) in room.free.iter_mut().zip(&self.asked) {
                 *free += self.free(node).get(*position);
                 if *position == GPUS && self.fractions {
@@ -284,7 +285,10 @@ pub fn domains(
     if constraint.required.is_none() && constraint.preferred.is_none() {
         return Ok(None);
     }
-    let topology = model.topologies.get(&constraint.topology).ok_or(Refused::NoTopology)?;
+    let topology = model
+        .topologies()
+        .get(&constraint.topology)
+        .ok_or(Refused::NoTopology)?;
     let (required, preferred) = levels(topology, constraint)?;
     let finest = preferred.or(required).unwrap_or(0);
     let top = topology.common_domain(question.among, finest);
@@ -344,7 +348,7 @@ pub fn domains(
 #[must_use]
 pub fn never_room(model: &Model, question: &Question) -> bool {
     let constraint = question.constraint;
-    let found = model.topologies.get(&constraint.topology).and_then(|topology| {
+    let found = model.topologies().get(&constraint.topology).and_then(|topology| {
         let (required, _) = levels(topology, constraint).ok()?;
         Some((topology, required?))
     });
@@ -414,8 +418,8 @@ struct Kept {
     need: Need,
     /// By position behind `top`.
     rooms: Vec<Room>,
-    /// See [`Model::books`].
-    as_of: u64,
+    /// Of [`Change::NodeUsage`], when it was counted.
+    counted: Epoch,
 }
 
 impl DomainCapacityCache {
@@ -428,7 +432,7 @@ impl DomainCapacityCache {
             None => Kept::new(area, need.clone()),
         };
         kept.count(model, area);
-        #[cfg(test)]
+        #[cfg(debug_assertions)]
         {
             let mut anew = Kept::new(area, need.clone());
             anew.count(model, area);
@@ -454,7 +458,7 @@ impl Kept {
             finest: area.finest,
             need,
             rooms: Vec::new(),
-            as_of: 0,
+            counted: 0,
         }
     }
 
@@ -480,7 +484,11 @@ impl Kept {
             let below = entry.children.iter().map(|child| child - top);
             if entry.level == finest || entry.children.is_empty() {
                 let nodes = topology.nodes_of(domain);
-                if fresh || nodes.iter().any(|node| model.changed_since_then(*node, self.as_of)) {
+                if fresh
+                    || nodes
+                        .iter()
+                        .any(|node| model.epochs().node_used_since(*node, self.counted))
+                {
                     changed[domain - top] = true;
                     self.rooms[domain - top] = self.need.room(model, nodes);
                 }
@@ -496,7 +504,7 @@ impl Kept {
                 self.rooms[domain - top] = sum;
             }
         }
-        self.as_of = model.books;
+        self.counted = model.epochs().of(Change::NodeUsage);
     }
 }
 

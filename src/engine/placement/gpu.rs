@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use crate::engine::input::{GPU, Name};
+use crate::engine::input::GPU;
 use crate::engine::model::Model;
 use crate::engine::model::ids::{NodeId, PodId};
 use crate::engine::model::node::Node;
@@ -26,7 +26,7 @@ pub struct Choice {
 /// The best GPUs for a request, if there are enough.
 #[must_use]
 pub fn choose(model: &Model, pod: PodId, node: &Node, order: GpuOrder) -> Option<Choice> {
-    let shape = &model.shapes[model.pods[pod].shape];
+    let shape = &model.shapes()[model.pods()[pod].shape];
     let of = node.gpu_memory();
     let memory = shape.device_memory(of);
     let mut groups: Vec<_> = fitting_groups(node, shape).collect();
@@ -62,21 +62,6 @@ pub fn choose(model: &Model, pod: PodId, node: &Node, order: GpuOrder) -> Option
 /// Gives the chosen GPUs to a pod: the groups that it joins and new ones, named after the pod.
 pub fn open(model: &mut Model, pod: PodId, id: NodeId, choice: &Choice) -> GroupList {
     let mut groups = choice.joined.clone();
-    let uid = model.pods[pod].input.pod.uid.clone();
-    let node = &mut model.nodes[id];
-    let mut number = 0;
-    for _ in 0..choice.fresh {
-        let name = loop {
-            let name = Name::from(format!("{uid}-{number}"));
-            number += 1;
-            if !node.groups.iter().any(|gpu| gpu.name == name && gpu.used()) {
-                break name;
-            }
-        };
-        groups.push(node.group(&name));
-    }
-    if choice.fresh > 0 && model.opened_groups.last() != Some(&id) {
-        model.opened_groups.push(id);
-    }
+    groups.extend(model.open_gpus(id, pod, choice.fresh));
     groups
 }

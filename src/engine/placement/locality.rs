@@ -23,13 +23,13 @@ use super::resources::pod_fits;
 type Seat<'a> = SmallVec<[Option<&'a Attribute>; MOST]>;
 
 fn attributes(model: &Model) -> &[Name] {
-    let all = model.devices.locality();
+    let all = model.devices().locality();
     &all[..all.len().min(MOST)]
 }
 
 /// Where a device sits; `None` if it does not say.
 fn seat(model: &Model, device: DeviceId) -> Option<Seat<'_>> {
-    let offer = model.devices.devices[device].offer.as_ref()?;
+    let offer = model.devices().devices[device].offer.as_ref()?;
     let values: Seat = attributes(model).iter().map(|name| offer.attribute(name)).collect();
     values.iter().any(Option::is_some).then_some(values)
 }
@@ -60,7 +60,7 @@ pub fn closeness_of<'a>(
     kept: impl Iterator<Item = &'a Allocation>,
 ) -> usize {
     let fresh = fresh.flat_map(|given| &given.results);
-    let fresh = fresh.filter_map(|result| model.devices.named(result));
+    let fresh = fresh.filter_map(|result| model.devices().named(result));
     let kept = kept.flat_map(|kept| kept.devices.iter().copied());
     let devices: SmallVec<[DeviceId; 8]> = fresh.chain(kept).collect();
     closeness(model, &devices)
@@ -121,7 +121,7 @@ pub fn neighbourhoods(
         let mut sets: BTreeMap<SmallVec<[usize; MOST]>, usize> = BTreeMap::new();
         for (device, seat) in all.iter().zip(&seats) {
             if let Some(key) = seat.as_ref().and_then(key) {
-                *sets.entry(key).or_default() += usize::from(!model.devices.devices[*device].in_use(at));
+                *sets.entry(key).or_default() += usize::from(!model.devices().devices[*device].in_use(at));
             }
         }
         let with_kept = |set: &SmallVec<[usize; MOST]>| kept.iter().all(|seat| key(seat).as_ref() == Some(set));
@@ -143,13 +143,13 @@ pub fn neighbourhoods(
 /// Whether nodes are scored by the places of devices for a pod.
 #[must_use]
 pub fn counts(model: &Model, pod: PodId) -> bool {
-    let pod = &model.pods[pod].input;
+    let pod = &model.pods()[pod].input;
     let Some(claims) = pod.claims.as_ref().filter(|_| !attributes(model).is_empty()) else {
         return false;
     };
     let named = claims.named.iter().filter_map(|named| {
-        let id = model.devices.claims.find(named.claim.as_ref()?)?;
-        model.devices.claims[id].input.as_deref()
+        let id = model.devices().claims.find(named.claim.as_ref()?)?;
+        model.devices().claims[id].input.as_deref()
     });
     let named = named.flat_map(|claim| claim.requests.iter());
     let extended = claims.extended.iter().flat_map(|extended| &extended.wanted);

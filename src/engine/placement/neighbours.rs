@@ -33,26 +33,26 @@ pub enum SpreadConflict {
 #[must_use]
 pub fn concerned(model: &Model, pod: PodId) -> bool {
     let id = pod;
-    let pod = &model.pods[id];
+    let pod = &model.pods()[id];
     !pod.counted.is_empty()
-        || (model.most_zones > 0 && pod.input.numa.is_some())
-        || model.classes[pod.class].asked.is_some()
+        || (model.most_zones() > 0 && pod.input.numa.is_some())
+        || model.classes()[pod.class].asked.is_some()
         || super::volumes::concerned(model, id)
 }
 
 /// What a pod itself adds to a counter at a value, where it is.
 fn own(model: &Model, pod: PodId, counter: CounterId, value: u32) -> i64 {
-    let state = &model.pods[pod].state;
+    let state = &model.pods()[pod].state;
     let places = state.hold.iter().chain(&state.plan);
     places
-        .filter(|place| model.neighbours.value(counter, place.node) == Some(value))
+        .filter(|place| model.neighbours().value(counter, place.node) == Some(value))
         .count() as i64
 }
 
 /// Counted pods near a node, without the pod itself.
 fn others(model: &Model, pod: PodId, counter: CounterId, value: u32) -> i64 {
-    let all = model.neighbours.pods(counter, value);
-    if all > 0 && model.pods[pod].counted.contains(&counter) {
+    let all = model.neighbours().pods(counter, value);
+    if all > 0 && model.pods()[pod].counted.contains(&counter) {
         all - own(model, pod, counter, value)
     } else {
         all
@@ -62,9 +62,9 @@ fn others(model: &Model, pod: PodId, counter: CounterId, value: u32) -> i64 {
 /// Affinity and anti-affinity, of the pod and of those that are there. `None`: nothing is against it.
 #[must_use]
 pub fn clash(model: &Model, id: PodId, node: NodeId) -> Option<AffinityConflict> {
-    let pod = &model.pods[id];
-    let asked = model.classes[pod.class].asked.as_ref();
-    let value = |counter: CounterId| model.neighbours.value(counter, node);
+    let pod = &model.pods()[id];
+    let asked = model.classes()[pod.class].asked.as_ref();
+    let value = |counter: CounterId| model.neighbours().value(counter, node);
     if let Some(asked) = asked {
         if !asked.near.is_empty() && !near(model, id, node, asked) {
             return Some(AffinityConflict::Affinity);
@@ -74,10 +74,13 @@ pub fn clash(model: &Model, id: PodId, node: NodeId) -> Option<AffinityConflict>
             return Some(AffinityConflict::AntiAffinity);
         }
     }
-    let shunned = pod.counted.iter().filter(|counter| model.neighbours.shunned(**counter));
+    let shunned = pod
+        .counted
+        .iter()
+        .filter(|counter| model.neighbours().shunned(**counter));
     let shunned = shunned.into_iter().any(|&counter| {
         value(counter).is_some_and(|at| {
-            let all = model.neighbours.apart(counter, at);
+            let all = model.neighbours().apart(counter, at);
             let mine = asked.is_some_and(|asked| asked.apart.contains(&counter));
             all > 0 && all > if mine { own(model, id, counter, at) } else { 0 }
         })
@@ -89,7 +92,7 @@ pub fn clash(model: &Model, id: PodId, node: NodeId) -> Option<AffinityConflict>
 fn near(model: &Model, pod: PodId, node: NodeId, asked: &Asked) -> bool {
     let mut all_there = true;
     for &counter in &asked.near {
-        let Some(value) = model.neighbours.value(counter, node) else {
+        let Some(value) = model.neighbours().value(counter, node) else {
             return false;
         };
         all_there &= others(model, pod, counter, value) > 0;
@@ -98,42 +101,42 @@ fn near(model: &Model, pod: PodId, node: NodeId, asked: &Asked) -> bool {
 }
 
 fn nobody_else(model: &Model, pod: PodId, counter: CounterId) -> bool {
-    let state = &model.pods[pod].state;
+    let state = &model.pods()[pod].state;
     let places = state.hold.iter().chain(&state.plan);
-    let mine = if model.pods[pod].counted.contains(&counter) {
+    let mine = if model.pods()[pod].counted.contains(&counter) {
         places
-            .filter(|place| model.neighbours.value(counter, place.node).is_some())
+            .filter(|place| model.neighbours().value(counter, place.node).is_some())
             .count() as i64
     } else {
         0
     };
-    model.neighbours.total(counter) == mine
+    model.neighbours().total(counter) == mine
 }
 
 fn itself(model: &Model, pod: PodId, asked: &Asked) -> bool {
     asked
         .near
         .iter()
-        .all(|counter| model.pods[pod].counted.contains(counter))
+        .all(|counter| model.pods()[pod].counted.contains(counter))
 }
 
 /// Whether preferences among pods make a difference for a pod at present.
 #[must_use]
 pub fn has_preferences(model: &Model, pod: PodId) -> bool {
-    let pod = &model.pods[pod];
-    let asks = model.classes[pod.class].asked.as_ref().is_some_and(|asked| {
+    let pod = &model.pods()[pod];
+    let asks = model.classes()[pod.class].asked.as_ref().is_some_and(|asked| {
         let preferred = &mut asked.preferred.iter();
-        preferred.any(|(counter, _)| model.neighbours.total(*counter) > 0)
+        preferred.any(|(counter, _)| model.neighbours().total(*counter) > 0)
     });
-    asks || pod.counted.iter().any(|counter| model.neighbours.wanted(*counter))
+    asks || pod.counted.iter().any(|counter| model.neighbours().wanted(*counter))
 }
 
 /// The sum of weights that speak for a node.
 #[must_use]
 pub fn preference(model: &Model, id: PodId, node: NodeId) -> i64 {
-    let pod = &model.pods[id];
-    let asked = model.classes[pod.class].asked.as_ref();
-    let value = |counter: CounterId| model.neighbours.value(counter, node);
+    let pod = &model.pods()[id];
+    let asked = model.classes()[pod.class].asked.as_ref();
+    let value = |counter: CounterId| model.neighbours().value(counter, node);
     let mine = asked
         .iter()
         .flat_map(|asked| &asked.preferred)
@@ -151,7 +154,7 @@ pub fn preference(model: &Model, id: PodId, node: NodeId) -> i64 {
         } else {
             own_weight * own(model, id, counter, at)
         };
-        Some(model.neighbours.weight(counter, at) - mine)
+        Some(model.neighbours().weight(counter, at) - mine)
     });
     mine.sum::<i64>() + theirs.sum::<i64>()
 }
@@ -159,21 +162,25 @@ pub fn preference(model: &Model, id: PodId, node: NodeId) -> i64 {
 /// [`preference`] for each node, by its position.
 #[must_use]
 pub fn preferences(model: &Model, id: PodId) -> Vec<i64> {
-    let pod = &model.pods[id];
-    let asked = model.classes[pod.class].asked.as_ref();
+    let pod = &model.pods()[id];
+    let asked = model.classes()[pod.class].asked.as_ref();
     let mine: &[(CounterId, i64)] = asked.map_or(&[], |asked| &asked.preferred);
-    let mut sums = vec![0; model.nodes.slots()];
+    let mut sums = vec![0; model.nodes().slots()];
     for &(counter, weight) in mine {
         let counted = pod.counted.contains(&counter);
         let own = |value| if counted { own(model, id, counter, value) } else { 0 };
-        let pods = model.neighbours.all_pods(counter);
-        model.neighbours.spread_out(
+        let pods = model.neighbours().all_pods(counter);
+        model.neighbours().spread_out(
             counter,
             pods.map(|(value, pods)| (value, weight * (pods - own(value)))),
             &mut sums,
         );
     }
-    for &counter in pod.counted.iter().filter(|counter| model.neighbours.wanted(**counter)) {
+    for &counter in pod
+        .counted
+        .iter()
+        .filter(|counter| model.neighbours().wanted(**counter))
+    {
         let own_weight: i64 = mine
             .iter()
             .filter(|(other, _)| *other == counter)
@@ -186,8 +193,8 @@ pub fn preferences(model: &Model, id: PodId) -> Vec<i64> {
                 own_weight * own(model, id, counter, value)
             }
         };
-        let weights = model.neighbours.all_weights(counter);
-        model.neighbours.spread_out(
+        let weights = model.neighbours().all_weights(counter);
+        model.neighbours().spread_out(
             counter,
             weights.map(|(value, weight)| (value, weight - own(value))),
             &mut sums,
@@ -216,20 +223,20 @@ impl Spreading {
     /// `None`: the pod asks for no spreading.
     #[must_use]
     pub fn of(model: &Model, pod: PodId) -> Option<Self> {
-        let pod = &model.pods[pod];
-        let class = &model.classes[pod.class];
+        let pod = &model.pods()[pod];
+        let class = &model.classes()[pod.class];
         let asked = class.asked.as_ref().filter(|asked| !asked.spread.is_empty())?;
         let constraints = &class.constraints.relations.as_ref()?.spread;
         let stays = pod.state.hold.as_ref().filter(|_| !pod.state.leaving);
         let limit = |(constraint, &counter): (&Spread, &CounterId)| {
             let counted = pod.counted.contains(&counter);
-            let mine = stays.and_then(|place| model.neighbours.value(counter, place.node));
+            let mine = stays.and_then(|place| model.neighbours().value(counter, place.node));
             let mine = mine.filter(|_| counted);
-            let there = mine.map(|value| model.neighbours.staying(counter, value) - 1);
-            let fewest = if (model.neighbours.values(counter) as i64) < constraint.min_domains {
+            let there = mine.map(|value| model.neighbours().staying(counter, value) - 1);
+            let fewest = if (model.neighbours().values(counter) as i64) < constraint.min_domains {
                 0
             } else {
-                let fewest = model.neighbours.fewest(counter);
+                let fewest = model.neighbours().fewest(counter);
                 there.map_or(fewest, |there| there.min(fewest))
             };
             Limit {
@@ -247,10 +254,10 @@ impl Spreading {
     #[must_use]
     pub fn clash(&self, model: &Model, node: NodeId) -> Option<SpreadConflict> {
         self.limits.iter().find_map(|limit| {
-            let Some(value) = model.neighbours.label_value(limit.counter, node) else {
+            let Some(value) = model.neighbours().label_value(limit.counter, node) else {
                 return Some(SpreadConflict::MissingLabel);
             };
-            let pods = model.neighbours.staying(limit.counter, value) - i64::from(limit.mine == Some(value));
+            let pods = model.neighbours().staying(limit.counter, value) - i64::from(limit.mine == Some(value));
             (pods > limit.most).then_some(SpreadConflict::Skew)
         })
     }

@@ -173,8 +173,8 @@ fn draw(zones: &[usize], need: Need, free: &mut [Vec<i64>], used: &mut [Need]) {
 /// Whether the node's kubelet will take the pod, now or later.
 #[must_use]
 pub fn allows(model: &Model, pod: PodId, id: NodeId) -> bool {
-    let node = &model.nodes[id];
-    let Some(pod) = model.pods[pod].input.numa.as_ref().filter(|_| node.numa.is_some()) else {
+    let node = &model.nodes()[id];
+    let Some(pod) = model.pods()[pod].input.numa.as_ref().filter(|_| node.numa.is_some()) else {
         return true;
     };
     fit(node, pod, false) != Fit::Refused
@@ -183,9 +183,9 @@ pub fn allows(model: &Model, pod: PodId, id: NodeId) -> bool {
 /// Whether nodes are scored by zones for a pod.
 #[must_use]
 pub fn counts(model: &Model, pod: PodId) -> bool {
-    let tracked = |(name, amount): &(Name, i64)| *amount > 0 && model.zoned_devices.contains(name);
-    model.most_zones > 0
-        && model.pods[pod]
+    let tracked = |(name, amount): &(Name, i64)| *amount > 0 && model.zoned_devices().contains(name);
+    model.most_zones() > 0
+        && model.pods()[pod]
             .input
             .numa
             .as_ref()
@@ -195,12 +195,12 @@ pub fn counts(model: &Model, pod: PodId) -> bool {
 /// 100 by the number of zones that the pod will span.
 #[must_use]
 pub fn score(model: &Model, pod: PodId, id: NodeId) -> f64 {
-    let node = &model.nodes[id];
-    let Some(pod) = &model.pods[pod].input.numa else {
+    let node = &model.nodes()[id];
+    let Some(pod) = &model.pods()[pod].input.numa else {
         return 0.0;
     };
     let span = match &node.numa {
-        None => model.most_zones,
+        None => model.most_zones(),
         Some(ledger) if !ledger.aligns(pod) => ledger.now.len(),
         Some(_) => match fit(node, pod, false) {
             Fit::Refused | Fit::Unaligned => return 0.0,

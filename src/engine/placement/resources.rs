@@ -39,8 +39,8 @@ fn resources_fit(node: &Node, shape: &Shape, available: &Resources) -> bool {
 /// Whether a node has the resources that a pod asks for, now or later. What a claim brings along need not be free there.
 #[must_use]
 pub fn pod_fits(model: &Model, pod_id: PodId, node_id: NodeId, now: bool) -> bool {
-    let pod = &model.pods[pod_id];
-    let (node, shape) = (&model.nodes[node_id], &model.shapes[pod.shape]);
+    let pod = &model.pods()[pod_id];
+    let (node, shape) = (&model.nodes()[node_id], &model.shapes()[pod.shape]);
     let available = if now { &node.idle } else { &node.future };
     if pod.input.claims.is_none() || shape.shared {
         return resources_fit(node, shape, available);

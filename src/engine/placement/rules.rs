@@ -74,16 +74,16 @@ impl<'a> PodOnNode<'a> {
     /// A pod and a node by their ids.
     #[must_use]
     pub fn new(model: &'a Model, settings: Settings<'a>, pod_id: PodId, id: NodeId) -> Self {
-        let pod = &model.pods[pod_id];
+        let pod = &model.pods()[pod_id];
         Self {
             model,
             settings,
             pod_id,
             pod,
-            shape: &model.shapes[pod.shape],
-            constraints: &model.classes[pod.class].constraints,
+            shape: &model.shapes()[pod.shape],
+            constraints: &model.classes()[pod.class].constraints,
             id,
-            node: &model.nodes[id],
+            node: &model.nodes()[id],
         }
     }
 }
@@ -271,7 +271,7 @@ pub enum Fit {
 #[must_use]
 pub fn fits(pair: &PodOnNode) -> Fit {
     // Fast path: the bit answers all rules of [`Scope::Class`].
-    let class_fits = pair.model.classes[pair.pod.class].nodes.has(pair.id.at());
+    let class_fits = pair.model.class_nodes(pair.pod.class).has(pair.id.at());
     if !class_fits || !node_fits(pair) {
         Fit::RefusedUntilFreed
     } else if cluster_fits(pair) {
@@ -289,20 +289,22 @@ pub fn refusals(pair: &PodOnNode) -> Option<Reasons> {
 
 /// Brings a class's bits up to date: which nodes the rules of [`Scope::Class`] allow, without those that [`volume_binding`] refuses by their labels alone.
 pub fn refresh_class(model: &mut Model, id: ClassId) {
-    let as_of = model.node_spec_epoch();
-    let class = &model.classes[id];
-    if class.as_of == as_of {
+    if let Some(known) = model.known_class_nodes(id) {
+        debug_assert!(*known == class_nodes(model, id), "the nodes of a class");
         return;
     }
-    let constraints = &class.constraints;
+    let nodes = class_nodes(model, id);
+    model.set_class_nodes(id, nodes);
+}
+
+fn class_nodes(model: &Model, id: ClassId) -> NodeSet {
+    let constraints = &model.classes()[id].constraints;
     let allowed = |id: &NodeId| {
-        let node = &model.nodes[*id];
+        let node = &model.nodes()[*id];
         class_fits(constraints, node) && volume_binding::reaches(constraints, node)
     };
-    let nodes: NodeSet = model.by_name.iter().copied().filter(allowed).map(NodeId::at).collect();
-    let class = &mut model.classes[id];
-    class.nodes = nodes;
-    class.as_of = as_of;
+    let nodes = model.by_name().iter().copied().filter(allowed);
+    nodes.map(NodeId::at).collect()
 }
 
 #[cfg(test)]

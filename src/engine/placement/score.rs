@@ -118,8 +118,14 @@ impl Scorers {
     /// The nodes, best first; equal ones by name.
     #[must_use]
     pub fn rank(&self, model: &Model, pod: PodId, nodes: &[NodeId], preferred: Option<&Preferred>) -> Vec<NodeId> {
-        let range = self.range(model, &model.shapes[model.pods[pod].shape], nodes);
-        let score = |&id: &NodeId| Some((self.score(model, pod, id, range, preferred)?, model.nodes[id].rank, id));
+        let range = self.range(model, &model.shapes()[model.pods()[pod].shape], nodes);
+        let score = |&id: &NodeId| {
+            Some((
+                self.score(model, pod, id, range, preferred)?,
+                model.nodes()[id].rank,
+                id,
+            ))
+        };
         let mut scored: Vec<_> = nodes.iter().filter_map(score).collect();
         scored.sort_unstable_by(|left, right| right.0.cmp(&left.0).then(left.1.cmp(&right.1)));
         scored.into_iter().map(|(_, _, id)| id).collect()
@@ -134,7 +140,7 @@ impl Scorers {
         let resource = Self::resource(shape);
         let having = nodes
             .iter()
-            .map(|id| &model.nodes[*id])
+            .map(|id| &model.nodes()[*id])
             .filter(|node| node.allocatable.get(resource) != 0);
         let free = having.map(|node| node.future.get(resource));
         free.fold((i64::MAX, 0), |(least, most), free| (least.min(free), most.max(free)))
@@ -162,8 +168,8 @@ impl Scorers {
         preferred: Option<&Preferred>,
         extras: f64,
     ) -> Option<Score> {
-        let pod = &model.pods[pod_id];
-        let (node, shape) = (&model.nodes[node_id], &model.shapes[pod.shape]);
+        let pod = &model.pods()[pod_id];
+        let (node, shape) = (&model.nodes()[node_id], &model.shapes()[pod.shape]);
         let (step, group) = preferred.map_or(Some((0, 0)), |preferred| preferred.rank(node_id))?;
         let mut score = Score {
             steps: step * 100_000,

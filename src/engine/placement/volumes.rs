@@ -66,9 +66,9 @@ pub fn concerned(model: &Model, pod: PodId) -> bool {
             || claim
                 .attach
                 .as_ref()
-                .is_some_and(|(driver, _)| model.storage.limited.contains(driver))
+                .is_some_and(|(driver, _)| model.storage().limited.contains(driver))
     };
-    let volumes = model.pods[pod].input.volumes.as_ref();
+    let volumes = model.pods()[pod].input.volumes.as_ref();
     volumes.is_some_and(|volumes| !volumes.disks.is_empty() || volumes.claims.iter().any(matters))
 }
 
@@ -78,25 +78,29 @@ pub fn concerned(model: &Model, pod: PodId) -> bool {
 /// # Errors
 /// What is against it.
 pub fn fit(model: &Model, pod: PodId, id: NodeId, now: bool, booked: bool) -> Result<Promises, VolumeConflict> {
-    let Some(volumes) = &model.pods[pod].input.volumes else {
+    let Some(volumes) = &model.pods()[pod].input.volumes else {
         return Ok(None);
     };
     for claim in &volumes.claims {
-        if let Some(why) = unreachable(&claim.state, &model.nodes[id]) {
+        if let Some(why) = unreachable(&claim.state, &model.nodes()[id]) {
             return Err(VolumeConflict::Unreachable(why));
         }
     }
-    let in_use = |claim: &Claim| model.storage.claim(&claim.key).is_some_and(|used| used.pods.any(now));
+    let in_use = |claim: &Claim| model.storage().claim(&claim.key).is_some_and(|used| used.pods.any(now));
     if volumes.claims.iter().any(|claim| claim.exclusive && in_use(claim)) {
         return Err(VolumeConflict::InUse);
     }
-    if volumes.disks.iter().any(|disk| model.storage.disk_taken(id, disk, now)) {
+    if volumes
+        .disks
+        .iter()
+        .any(|disk| model.storage().disk_taken(id, disk, now))
+    {
         return Err(VolumeConflict::DiskInUse);
     }
     if too_many(model, volumes, id, now) {
         return Err(VolumeConflict::TooMany);
     }
-    let evicted = model.pods[pod].state.evicted_from.is_some();
+    let evicted = model.pods()[pod].state.evicted_from.is_some();
     if booked && evicted && !made_again(model, volumes, id) {
         return Err(VolumeConflict::NoRoom);
     }
@@ -110,7 +114,7 @@ fn made_again(model: &Model, volumes: &PodVolumes, id: NodeId) -> bool {
     claims
         .filter(|claim| claim.owned && matches!(*claim.state, ClaimState::Bound(_)))
         .all(|claim| {
-            let room = model.storage.room(&claim.class, id, claim.size, beside, true);
+            let room = model.storage().room(&claim.class, id, claim.size, beside, true);
             beside += i128::from(claim.size);
             room != Some(false)
         })
@@ -118,7 +122,7 @@ fn made_again(model: &Model, volumes: &PodVolumes, id: NodeId) -> bool {
 
 /// The node takes fewer volumes of some driver than it would have.
 fn too_many(model: &Model, volumes: &PodVolumes, id: NodeId, now: bool) -> bool {
-    let Some(input) = &model.nodes[id].input else {
+    let Some(input) = &model.nodes()[id].input else {
         return true;
     };
     input.attach_limits.iter().any(|(driver, most)| {
@@ -135,8 +139,8 @@ fn too_many(model: &Model, volumes: &PodVolumes, id: NodeId, now: bool) -> bool 
         new.sort_unstable();
         new.dedup();
         let mut there = 0;
-        let used = model.storage.attached(id, driver, now);
-        for volume in used.chain(model.storage.lingering(id, &model.nodes[id].name, driver)) {
+        let used = model.storage().attached(id, driver, now);
+        for volume in used.chain(model.storage().lingering(id, &model.nodes()[id].name, driver)) {
             there += 1;
             new.retain(|other| *other != volume);
         }
@@ -167,12 +171,15 @@ fn promises(
     let mut found: Vec<Promise> = Vec::with_capacity(waiting.len());
     let mut drawn: Vec<(&Waiting, i64)> = Vec::new();
     for (claim, asked) in waiting {
-        let promised = model.storage.claim(&claim.key).and_then(|used| used.promised.as_ref());
+        let promised = model
+            .storage()
+            .claim(&claim.key)
+            .and_then(|used| used.promised.as_ref());
         let volume = match promised {
             // Another pod has seen to it.
             Some(promised) => {
                 let reached = match &promised.volume {
-                    Some(volume) => promised.node == id || model.storage.reaches(volume, id),
+                    Some(volume) => promised.node == id || model.storage().reaches(volume, id),
                     None => promised.node == id,
                 };
                 if !reached {
@@ -183,7 +190,7 @@ fn promises(
             None => {
                 let existing = match asked.node {
                     Some(_) => None,
-                    None => model.storage.find(&claim.key, asked, id, &found),
+                    None => model.storage().find(&claim.key, asked, id, &found),
                 };
                 if existing.is_none() {
                     let making = asked.making.as_ref().ok_or(VolumeConflict::NoVolume)?;
@@ -213,13 +220,13 @@ fn make(
     with_freed: bool,
     booked: bool,
 ) -> Result<(), VolumeConflict> {
-    if !making.nodes.is_empty() && !meets_any(&making.nodes, &model.nodes[id]) {
+    if !making.nodes.is_empty() && !meets_any(&making.nodes, &model.nodes()[id]) {
         return Err(VolumeConflict::NoVolume);
     }
     if !making.tracked {
         return Ok(());
     }
-    match model.storage.room(&asked.class, id, asked.size, beside, with_freed) {
+    match model.storage().room(&asked.class, id, asked.size, beside, with_freed) {
         Some(true) => Ok(()),
         Some(false) if booked => Err(VolumeConflict::NoRoomOf(asked.class.to_string())),
         None if booked => Err(VolumeConflict::NoSourceOf(asked.class.to_string())),

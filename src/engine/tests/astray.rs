@@ -319,7 +319,7 @@ fn names_of_queues_that_are_not_there_are_forgotten() {
     for number in 0..5_000 {
         known(&mut engine, &group("a", &format!("nosuch-{number}"), 0));
     }
-    let queues = engine.model().queues.ids().count();
+    let queues = engine.model().queues().ids().count();
     assert!(queues < 2_000, "{queues} queues");
     known(&mut engine, &group("a", "q", 0));
     see(&mut engine, &pod(&group("a", "q", 0), 0, "1"));

@@ -28,7 +28,7 @@ fn tell(engine: &mut Engine, pod: &PodInput) {
 /// (idle GPUs of the node, groups that it keeps).
 fn books(engine: &Engine) -> (i64, usize) {
     let model = engine.model();
-    let node = &model.nodes[model.node_named(&"n0".into()).unwrap()];
+    let node = &model.nodes()[model.node_named(&"n0".into()).unwrap()];
     (node.idle.get(GPUS) / GPU, node.groups.len())
 }
 
@@ -119,7 +119,7 @@ fn nested_sub_groups_without_end_are_an_error_of_their_group() {
     let said: Vec<_> = decisions.unschedulable.iter().map(|report| &*report.message).collect();
     assert!(said[0].contains("subgroups are nested more than 16 deep"), "{said:?}");
     let model = engine.model();
-    let queue = &model.queues[model.queues.id("q").unwrap()];
+    let queue = &model.queues()[model.queues().id("q").unwrap()];
     assert_eq!(queue.allocated[2], 2 * GPU, "what runs counts in its queue");
 }
 
@@ -150,7 +150,7 @@ fn names_of_resources_that_nobody_asks_for_are_forgotten() {
     let g = group("g", "q", 0);
     let known = |engine: &Engine| {
         let model = engine.model();
-        (model.resources.known(), model.shapes.ids().count())
+        (model.resources().known(), model.shapes().ids().count())
     };
     let before = known(&engine);
     for number in 0..400 {
@@ -161,8 +161,8 @@ fn names_of_resources_that_nobody_asks_for_are_forgotten() {
             .collect();
         tell(&mut engine, &odd);
         let model = engine.model();
-        let entry = &model.pods[model.pods.id(&odd.pod.uid).unwrap()];
-        let vector = &model.shapes[entry.shape].vector;
+        let entry = &model.pods()[model.pods().id(&odd.pod.uid).unwrap()];
+        let vector = &model.shapes()[entry.shape].vector;
         assert_eq!(vector.iter().count(), 54, "as long as what the pod asks for");
         if number >= 3 {
             let gone = &pod(&g, number - 3, "1").pod.uid;
@@ -198,7 +198,7 @@ fn labels_of_nodes_that_nobody_relates_to_are_forgotten() {
         tell(&mut engine, &choosy);
         engine.apply(Event::PodGone(choosy.pod.uid.clone()), NOW);
     }
-    let kept = engine.model().neighbours.labels();
+    let kept = engine.model().neighbours().labels();
     assert!(kept <= 70, "{kept} labels are kept for nobody");
 }
 
@@ -225,7 +225,7 @@ fn pods_of_one_namespace_are_not_held_against_what_others_relate_to() {
     tell(&mut engine, &choosy);
     engine.cycle(NOW);
     let plain = pod(&g, 1, "1");
-    let neighbours = &engine.model().neighbours;
+    let neighbours = engine.model().neighbours();
     assert_eq!(neighbours.candidates(&plain), 0);
     assert!(neighbours.counted(&plain).is_empty());
 }

@@ -13,7 +13,6 @@ use crate::engine::input::devices::{
     RequestInput,
 };
 use crate::engine::input::{Event, GPU, Name, PodStatus, Time};
-use crate::engine::model::claims::Used;
 use crate::engine::model::ids::PodId;
 use crate::engine::model::pod::{Extras, Place, Status};
 use crate::engine::placement::claims;
@@ -267,7 +266,7 @@ proptest! {
     fn pools_that_come_and_go_leave_no_trace(cluster in clusters()) {
         let mut engine = engine(&cluster.events(), &[ActionKind::Allocate]);
         engine.cycle(NOW);
-        let before = engine.model().devices.plain();
+        let before = engine.model().devices().plain();
         let pools = cluster.pools();
         for event in &pools {
             if let Event::Pool(pool) = event {
@@ -279,13 +278,13 @@ proptest! {
             engine.apply(event, NOW);
             prop_assert!(engine.model().broken_rules().is_empty(), "{:?}", engine.model().broken_rules());
         }
-        prop_assert_eq!(before, engine.model().devices.plain());
-        let mut uids: Vec<Name> = engine.model().pods.iter().map(|(_, pod)| pod.input.pod.uid.clone()).collect();
+        prop_assert_eq!(before, engine.model().devices().plain());
+        let mut uids: Vec<Name> = engine.model().pods().iter().map(|(_, pod)| pod.input.pod.uid.clone()).collect();
         uids.sort();
         for uid in uids {
             engine.apply(Event::PodGone(uid), NOW);
         }
-        let taken = engine.model().devices.devices.iter().filter(|(_, device)| device.in_use(0) || device.in_use(1));
+        let taken = engine.model().devices().devices.iter().filter(|(_, device)| device.in_use(0) || device.in_use(1));
         prop_assert_eq!(taken.count(), 0);
     }
 
@@ -296,19 +295,15 @@ proptest! {
         let model = &mut engine.model;
         let before = model.fingerprint();
         let mark = model.mark();
-        let pods: Vec<PodId> = model.pods.ids().collect();
+        let pods: Vec<PodId> = model.pods().ids().collect();
         for (pod, place, step) in steps {
             let pod = pods[usize::from(pod) % pods.len()];
-            let node = model.by_name[usize::from(place) % model.by_name.len()];
-            let status = model.pods[pod].state.status;
+            let node = model.by_name()[usize::from(place) % model.by_name().len()];
+            let status = model.pods()[pod].state.status;
             let now = step == 0;
             let given = claims::choose(model, pod, node, now).ok();
             let devices = given.map(|given| {
-                let used = given.into_iter().map(|given| {
-                    let claim = model.devices.claim_for(&given.claim);
-                    let allocation = given.known.unwrap_or_else(|| model.devices.allocation(claim, &given.fresh));
-                    Used { reference: given.reference, claim, allocation }
-                });
+                let used = given.into_iter().map(|given| given.used(model));
                 Arc::new(used.collect())
             });
             let place = |devices| Place::new(node, Extras { devices, ..Extras::default() });
@@ -316,9 +311,9 @@ proptest! {
                 (0, Status::Pending) if devices.is_some() => model.allocate(pod, place(devices)),
                 (1, Status::Pending | Status::Releasing) if devices.is_some() => model.pipeline(pod, place(devices)),
                 (2, Status::Binding | Status::Allocated | Status::Pipelined) => model.evict(pod),
-                (3, Status::Releasing) if model.pods[pod].state.evicted_from.is_some() && model.pods[pod].state.hold.is_some() => {
+                (3, Status::Releasing) if model.pods()[pod].state.evicted_from.is_some() && model.pods()[pod].state.hold.is_some() => {
                     // Nobody may have taken its devices meanwhile.
-                    if devices.as_ref() == model.pods[pod].state.hold.as_ref().and_then(|hold| hold.extras().devices.as_ref()) {
+                    if devices.as_ref() == model.pods()[pod].state.hold.as_ref().and_then(|hold| hold.extras().devices.as_ref()) {
                         model.unevict(pod);
                     }
                 }
@@ -363,7 +358,7 @@ fn a_pod_that_its_claim_is_reserved_for_may_go_before_the_claim() {
     let in_use = |at: usize| {
         engine
             .model()
-            .devices
+            .devices()
             .devices
             .iter()
             .filter(|(_, device)| device.in_use(at))

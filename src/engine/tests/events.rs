@@ -315,7 +315,7 @@ fn what_was_decided_about_a_group_holds_until_its_object_shows_it() {
     engine.apply(Event::Group(Box::new(shown.clone())), NOW);
     let of_b = |engine: &Engine| {
         let pod_group = engine.model().pod_group_named(&shown.key).expect("the gang");
-        engine.model().pod_groups[pod_group]
+        engine.model().pod_groups()[pod_group]
             .input
             .as_ref()
             .and_then(|input| input.last_eviction)

@@ -34,7 +34,7 @@ pub fn holdings(lines: &[&str]) -> (Engine, impl Fn(&str) -> QueueId + use<>) {
         .collect();
     for (line, (_, id)) in lines.iter().zip(&names) {
         let figures = figures(line);
-        let queue = &mut engine.model.queues[*id];
+        let queue = engine.model.queue_mut(*id);
         (queue.fair, queue.allocated) = (figures[1], figures[2]);
     }
     let id = move |name: &str| names.iter().find(|(other, _)| other == name).expect("a queue").1;
@@ -67,6 +67,6 @@ pub fn amounts(text: &str) -> [i64; 3] {
 }
 
 fn find(model: &Model, name: &str) -> QueueId {
-    let mut queues = model.queues.iter();
+    let mut queues = model.queues().iter();
     queues.find(|(_, queue)| &*queue.name == name).expect("a queue").0
 }

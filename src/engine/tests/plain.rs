@@ -87,7 +87,7 @@ impl Session<'_> {
         }
         let before = self.active_used(search.case.pod_group);
         let (mark, victims) = self.plain_probe(search, generator, all, &recorded)?;
-        let pod_group = &self.model.pod_groups[search.case.pod_group];
+        let pod_group = &self.model.pod_groups()[search.case.pod_group];
         if pod_group.satisfied(0, &pod_group.active()) && self.active_used(search.case.pod_group) > before {
             return Some((mark, victims));
         }
@@ -129,13 +129,13 @@ impl Session<'_> {
 
     /// Nodes with something free for the preemptor: any, unless all its pods need GPUs.
     fn feasible_nodes(&self, pod_group: PodGroupId) -> NodeSet {
-        let any = self.model.pod_groups[pod_group]
+        let any = self.model.pod_groups()[pod_group]
             .pods
             .iter()
-            .any(|pod| self.model.shapes[self.model.pods[*pod].shape].cpu_only);
+            .any(|pod| self.model.shapes()[self.model.pods()[*pod].shape].cpu_only);
         let mut set = NodeSet::default();
-        for &id in &self.model.by_name {
-            if any || free_gpus(&self.model.nodes[id], self.model) > 0 {
+        for &id in self.model.by_name() {
+            if any || free_gpus(&self.model.nodes()[id], self.model) > 0 {
                 set.add(id.at());
             }
         }
@@ -146,7 +146,7 @@ impl Session<'_> {
     fn eligible_victims(&self, case: &Case, reach: Reach) -> Vec<PodGroupId> {
         let (action, pod_group, queue, chunk) = (case.action, case.pod_group, case.queue, &*case.chunk);
         let priority = |pod_group: PodGroupId| {
-            self.model.pod_groups[pod_group]
+            self.model.pod_groups()[pod_group]
                 .input
                 .as_ref()
                 .map_or(0, |input| input.priority)
@@ -154,7 +154,7 @@ impl Session<'_> {
         let asked = wanted(self.model, chunk, smallest_gpu(self.model));
         let mut donors: BTreeMap<QueueId, bool> = BTreeMap::new();
         let mut found = Vec::new();
-        for (id, entry) in self.model.pod_groups.iter() {
+        for (id, entry) in self.model.pod_groups().iter() {
             let preemptible = entry.input.as_ref().is_some_and(|input| input.preemptible);
             let Some(theirs) = schedulable_queue(self.model, id).filter(|_| preemptible && id != pod_group) else {
                 continue;
@@ -190,7 +190,7 @@ impl Session<'_> {
     fn worst(&self, pod_groups: Vec<PodGroupId>, most: usize) -> Vec<PodGroupId> {
         let mut tree = OrderTree::new(self.rules, Purpose::Victims);
         for pod_group in pod_groups {
-            let entry = &self.model.pod_groups[pod_group];
+            let entry = &self.model.pod_groups()[pod_group];
             tree.push(
                 self.model,
                 OrderEntry {
@@ -208,7 +208,7 @@ impl Session<'_> {
     }
 
     fn unprotected(&self, victim: PodGroupId, reclaimer: Option<QueueId>) -> bool {
-        let entry = &self.model.pod_groups[victim];
+        let entry = &self.model.pod_groups()[victim];
         elastic(entry) || !self.protected(victim, reclaimer)
     }
 }

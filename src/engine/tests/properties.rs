@@ -6,6 +6,7 @@ use super::carry::{carry_out, engine};
 use super::scenario::{NOW, budget, group, node, pod};
 use crate::engine::Engine;
 use crate::engine::decision::{Decisions, Work};
+use crate::engine::fairshare::order::Rules;
 use crate::engine::input::{Event, GPU, GroupInput, PodInput, PodStatus, QueueInput, Share, Time};
 use crate::engine::model::ids::PodId;
 use crate::engine::model::pod::{Extras, Place, Status};
@@ -243,13 +244,13 @@ proptest! {
         before.cycle(NOW);
         let mut after = engine(&events, &ALL_ACTIONS);
         let decisions = after.cycle(NOW);
-        for (id, pod_group) in after.model().pod_groups.iter() {
+        for (id, pod_group) in after.model().pod_groups().iter() {
             let binds = decisions.bind.iter().filter(|bind| bind.group == pod_group.key).count();
             prop_assert!(binds == 0 || pod_group.satisfied(0, &pod_group.active()), "{:?} is bound in part", pod_group.key);
-            prop_assert!(after.model().pod_groups.contains(id));
+            prop_assert!(after.model().pod_groups().contains(id));
         }
-        let find = |name: &str| before.model().queues.iter().find(|(_, queue)| &*queue.name == name).map(|(_, queue)| (queue.allocated, queue.non_preemptible));
-        for (_, queue) in after.model().queues.iter() {
+        let find = |name: &str| before.model().queues().iter().find(|(_, queue)| &*queue.name == name).map(|(_, queue)| (queue.allocated, queue.non_preemptible));
+        for (_, queue) in after.model().queues().iter() {
             let (allocated, non_preemptible) = find(&queue.name).expect("the same queues");
             for resource in 0..3 {
                 let share = queue.share(resource);
@@ -302,9 +303,10 @@ proptest! {
                 kept.apply(event.clone(), NOW);
             }
             prop_assert!(kept.model().broken_rules().is_empty(), "{:?}", kept.model().broken_rules());
-            let Engine { capacity, model, policy, .. } = &mut kept;
+            let Engine { capacity, sorted, model, policy, .. } = &mut kept;
             model.prepare(policy);
             prop_assert!(capacity.are_true(model), "{capacity:?}");
+            prop_assert!(sorted.is_true(model, Rules::of(policy), NOW), "{sorted:?}");
             look_again(&mut kept);
         }
     }
@@ -316,20 +318,20 @@ proptest! {
         let model = &mut engine.model;
         let before = model.fingerprint();
         let mark = model.mark();
-        let pods: Vec<PodId> = model.pods.ids().collect();
+        let pods: Vec<PodId> = model.pods().ids().collect();
         for (pod, place, step) in steps.into_iter().filter(|_| !pods.is_empty()) {
             let pod = pods[usize::from(pod) % pods.len()];
-            let node = model.by_name[usize::from(place) % model.by_name.len()];
+            let node = model.by_name()[usize::from(place) % model.by_name().len()];
             let mut groups = smallvec::SmallVec::new();
-            if model.shapes[model.pods[pod].shape].shared {
-                groups.push(model.nodes[node].group(&format!("g{}", place % 3).into()));
+            if model.shapes()[model.pods()[pod].shape].shared {
+                groups.push(model.node_mut(node).group(&format!("g{}", place % 3).into()));
             }
-            let status = model.pods[pod].state.status;
+            let status = model.pods()[pod].state.status;
             match (step, status) {
                 (0, Status::Pending) => model.allocate(pod, Place::new(node, Extras { groups, ..Extras::default() })),
                 (1, Status::Pending | Status::Releasing) => model.pipeline(pod, Place::new(node, Extras { groups, ..Extras::default() })),
                 (2, Status::Running | Status::Allocated | Status::Pipelined) => model.evict(pod),
-                (3, Status::Releasing) if model.pods[pod].state.evicted_from.is_some() && model.pods[pod].state.hold.is_some() => model.unevict(pod),
+                (3, Status::Releasing) if model.pods()[pod].state.evicted_from.is_some() && model.pods()[pod].state.hold.is_some() => model.unevict(pod),
                 (_, _) => {}
             }
         }
@@ -348,13 +350,13 @@ proptest! {
         let mut engine = engine(&events, &[]);
         engine.cycle(NOW);
         let (policy, model) = (&engine.policy, &mut engine.model);
-        let pod = model.pods.iter().find(|(_, pod)| pod.input.pod.uid == asking.pod.uid).map(|(id, _)| id).expect("it was added");
-        let class = model.pods[pod].class;
+        let pod = model.pods().iter().find(|(_, pod)| pod.input.pod.uid == asking.pod.uid).map(|(id, _)| id).expect("it was added");
+        let class = model.pods()[pod].class;
         refresh_class(model, class);
         let scorers = Scorers::of(policy);
         let context = Context { policy, scorers: &scorers, scope: Scope::default(), spreading: None, rejected: None };
         let mut work = Work::default();
-        let name = |id: Option<_>| id.map(|id| model.nodes[id].name.clone());
+        let name = |id: Option<_>| id.map(|id| model.nodes()[id].name.clone());
         prop_assert_eq!(name(scan(model, context, pod, &mut work)), name(walk(model, context, pod, &mut work)));
     }
 

@@ -227,7 +227,7 @@ impl Scenario {
         } else {
             outcomes(&events, &decisions)
         };
-        let queues = engine.model().queues.iter();
+        let queues = engine.model().queues().iter();
         let shares = queues.map(|(_, queue)| (queue.name.to_string(), queue.fair[GPUS] as f64 / GPU as f64));
         let shares = shares.collect();
         let wake = engine.next_wakeup(NOW);

@@ -190,7 +190,7 @@ fn what_is_known_from_groupings_alone_is_kept() {
     ungrouped["metadata"]["resourceVersion"] = json!("2");
     cluster.tell(Object::Pod(read(ungrouped)));
     let model = cluster.intake.engine.model();
-    assert!(model.pods.iter().all(|(_, task)| task.pod_group.is_some()));
+    assert!(model.pods().iter().all(|(_, task)| task.pod_group.is_some()));
 }
 
 impl Cluster {

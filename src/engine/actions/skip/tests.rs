@@ -44,7 +44,7 @@ fn skipped(failed: &str, other: &str) -> bool {
     let pod_group = |name: &str| {
         let found = engine
             .model
-            .pod_groups
+            .pod_groups()
             .iter()
             .find(|(_, pod_group)| pod_group.key.name() == name);
         found.unwrap().0
@@ -59,7 +59,7 @@ fn skipped(failed: &str, other: &str) -> bool {
 }
 
 fn pod_group_queue(engine: &Engine) -> Option<QueueId> {
-    engine.model.queues.iter().next().map(|(id, _)| id)
+    engine.model.queues().iter().next().map(|(id, _)| id)
 }
 
 #[test]

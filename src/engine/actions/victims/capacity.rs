@@ -4,6 +4,7 @@
 use crate::engine::input::GPU;
 use crate::engine::model::Model;
 use crate::engine::model::class::NodeSet;
+use crate::engine::model::epochs::{Change, Seen};
 use crate::engine::model::ids::{ClassId, NodeId, PodId, ShapeId};
 use crate::engine::model::node::{Node, SharedGpu};
 use crate::engine::model::resources::{CPU, GPUS, MEMORY, PODS, mig_slices};
@@ -22,7 +23,7 @@ pub(in crate::engine) fn free_gpus(node: &Node, model: &Model) -> i64 {
     let parts: i64 = shared.map(|gpu| gpu.free_later(of).max(0) * GPU / of).sum();
     let others = node.future.iter().skip(PODS + 1).filter(|(_, amount)| *amount > 0);
     let slices: i64 = others
-        .map(|(at, amount)| mig_slices(model.resources.name(at)) * amount * GPU)
+        .map(|(at, amount)| mig_slices(model.resources().name(at)) * amount * GPU)
         .sum();
     node.future.get(GPUS) + parts + slices
 }
@@ -30,7 +31,7 @@ pub(in crate::engine) fn free_gpus(node: &Node, model: &Model) -> i64 {
 /// What is free on a node, or will be.
 #[must_use]
 pub fn free(model: &Model, node: NodeId) -> Capacity {
-    let node = &model.nodes[node];
+    let node = &model.nodes()[node];
     let future = &node.future;
     [
         future.get(CPU),
@@ -43,8 +44,8 @@ pub fn free(model: &Model, node: NodeId) -> Capacity {
 /// What a pod's going would free.
 #[must_use]
 pub fn freed_by(model: &Model, pod: PodId) -> Capacity {
-    let shape = &model.shapes[model.pods[pod].shape];
-    let hold = model.pods[pod].state.hold.as_ref();
+    let shape = &model.shapes()[model.pods()[pod].shape];
+    let hold = model.pods()[pod].state.hold.as_ref();
     let claimed = hold.and_then(|hold| hold.extras().devices.as_ref());
     let claimed = claimed.map_or(0, |used| {
         used.iter().map(|used| used.allocation.devices.len() as i64 * GPU).sum()
@@ -75,7 +76,7 @@ impl Kind {
         match self {
             Self::Gpus(gpus) => [0, 0, gpus, 0],
             Self::Pods(_, shape) => {
-                let shape = &model.shapes[shape];
+                let shape = &model.shapes()[shape];
                 let vector = &shape.vector;
                 // Parts of GPUs are rounded when they are counted, so they prove nothing here.
                 let gpus = if shape.shared { 0 } else { needed_gpus(model, shape) };
@@ -89,8 +90,8 @@ impl Kind {
         match self {
             Self::Gpus(_) => true,
             Self::Pods(class, shape) => {
-                model.classes[class].nodes.has(node.at())
-                    && gpu_kind::judge::<bool>(&model.shapes[shape], &model.nodes[node])
+                model.class_nodes(class).has(node.at())
+                    && gpu_kind::judge::<bool>(&model.shapes()[shape], &model.nodes()[node])
             }
         }
     }
@@ -103,7 +104,7 @@ fn copies(ask: &Capacity, room: &Capacity) -> i64 {
 
 /// What rounding may hide on a node with shared GPUs, in millionths of a GPU.
 fn slack(model: &Model, node: NodeId) -> i64 {
-    let node = &model.nodes[node];
+    let node = &model.nodes()[node];
     if node.groups.iter().any(SharedGpu::used) {
         (node.pods.len() + node.coming.len()) as i64 * (GPU / 100)
     } else {
@@ -124,10 +125,8 @@ struct Slots {
 /// All tables.
 #[derive(Debug, Default)]
 pub struct CapacityTables {
-    /// See [`Model::node_spec_epoch`].
-    nodes_as_of: u64,
-    /// See [`Model::classes_gone`].
-    classes_as_of: u64,
+    node_specs: Seen,
+    reused_ids: Seen,
     touched: Vec<NodeId>,
     upto: usize,
     built: bool,
@@ -144,16 +143,16 @@ pub struct CapacityTables {
 impl CapacityTables {
     /// Catches up with what happened since the last cycle; begins anew if that is less work, or nodes are not what they were.
     pub fn begin(&mut self, model: &mut Model) {
-        let touched = std::mem::take(&mut model.touched);
-        let nodes_as_of = model.node_spec_epoch();
-        if self.nodes_as_of != nodes_as_of || self.touched.len() + touched.count() > model.by_name.len() {
+        let touched = model.take_touched();
+        let other_nodes = self.node_specs.catch_up(model.epochs().of(Change::NodeSpecs));
+        if other_nodes || self.touched.len() + touched.count() > model.by_name().len() {
             *self = Self {
-                nodes_as_of,
+                node_specs: self.node_specs,
+                reused_ids: self.reused_ids,
                 ..Self::default()
             };
         }
-        if self.classes_as_of != model.classes_gone {
-            self.classes_as_of = model.classes_gone;
+        if self.reused_ids.catch_up(model.epochs().of(Change::ReusedIds)) {
             self.slots.clear();
         }
         self.touch(touched.iter().map(NodeId::of));
@@ -195,14 +194,14 @@ impl CapacityTables {
     pub fn update(&mut self, model: &Model) {
         if !self.built {
             self.built = true;
-            self.capacity = vec![[0; 4]; model.nodes.slots()];
-            for &node in &model.by_name {
+            self.capacity = vec![[0; 4]; model.nodes().slots()];
+            for &node in model.by_name() {
                 self.look_at(model, node);
             }
         }
         while let Some(&node) = self.touched.get(self.upto) {
             self.upto += 1;
-            if model.nodes[node].input.is_some() {
+            if model.nodes()[node].input.is_some() {
                 self.look_at(model, node);
             }
         }
@@ -213,7 +212,7 @@ impl CapacityTables {
         let old = std::mem::replace(&mut self.capacity[node.at()], fresh);
         let more = fresh[GPUS].max(0) - old[GPUS].max(0);
         self.sum += more;
-        if model.nodes[node].ready() {
+        if model.nodes()[node].ready() {
             self.ready_sum += more;
         }
         if fresh[GPUS] > 0 {
@@ -243,7 +242,7 @@ impl CapacityTables {
                     per_node: vec![0; self.capacity.len()],
                     sum: 0,
                 };
-                for &node in &model.by_name {
+                for &node in model.by_name() {
                     slots.look_at(model, &self.capacity, node);
                 }
                 self.slots.push(slots);
@@ -252,7 +251,7 @@ impl CapacityTables {
         let slots = &mut self.slots[at];
         while let Some(&node) = self.touched.get(slots.upto) {
             slots.upto += 1;
-            if model.nodes[node].input.is_some() {
+            if model.nodes()[node].input.is_some() {
                 slots.look_at(model, &self.capacity, node);
             }
         }

@@ -160,7 +160,7 @@ impl Session<'_> {
         let pod_group = search.case.pod_group;
         let before = self.active_used(pod_group);
         let count = search.case.chunk.len();
-        let entry = &self.model.pod_groups[pod_group];
+        let entry = &self.model.pod_groups()[pod_group];
         let runs = entry.satisfied(0, &entry.active());
         let mark = self.simulate(&search.case, search.anywhere, count, &candidate(search, set))?;
         let mark = self.complete(&search.case, before, mark)?;
@@ -177,7 +177,7 @@ impl Session<'_> {
         let mut changed: Vec<PodId> = self.model.changed_since(mark).collect();
         changed.sort_unstable();
         changed.dedup();
-        let displaced = |pod: &PodId| self.lost(*pod) && self.model.pods[*pod].state.hold.is_some();
+        let displaced = |pod: &PodId| self.lost(*pod) && self.model.pods()[*pod].state.hold.is_some();
         changed.into_iter().filter(displaced).count()
     }
 
@@ -190,7 +190,7 @@ impl Session<'_> {
             of_pod_group.all(|earlier| set.binary_search(&earlier).is_ok()) || {
                 let taken = set.iter().filter(|other| batches[**other].pod_group == pod_group);
                 let pods: Vec<PodId> = taken.flat_map(|other| batches[*other].pods.iter().copied()).collect();
-                let entry: &PodGroup = &self.model.pod_groups[pod_group];
+                let entry: &PodGroup = &self.model.pod_groups()[pod_group];
                 let lost = active_of(self.model, entry, &pods);
                 let left: Vec<usize> = entry.active().iter().zip(lost).map(|(all, lost)| all - lost).collect();
                 entry.satisfied(0, &left)

@@ -33,7 +33,7 @@ impl Session<'_> {
     /// Until when a pod group may not trigger evictions.
     #[must_use]
     pub fn delayed_until(&self, pod_group: PodGroupId) -> Option<Time> {
-        let input = self.model.pod_groups[pod_group].input.as_ref()?;
+        let input = self.model.pod_groups()[pod_group].input.as_ref()?;
         let delay = input.preemption_delay.filter(|delay| *delay > 0)?;
         Some(Time(
             input.created.max(input.last_eviction.unwrap_or(input.created)).0 + delay,
@@ -42,9 +42,9 @@ impl Session<'_> {
 
     /// Notes which pod groups an action leaves out because of their preemption delay.
     pub fn note_delays(&mut self, action: ActionKind) {
-        let pending: Vec<PodGroupId> = self.model.pending.iter().copied().collect();
+        let pending: Vec<PodGroupId> = self.model.pending().iter().copied().collect();
         for pod_group in pending {
-            let Some(input) = &self.model.pod_groups[pod_group].input else {
+            let Some(input) = &self.model.pod_groups()[pod_group].input else {
                 continue;
             };
             let suits = self.sorted.waiting(pod_group).is_some()
@@ -69,9 +69,9 @@ impl Session<'_> {
     /// Cheap tests before a search.
     pub fn promising(&mut self, action: ActionKind, queue: QueueId, pods: &[PodId], preemptible: bool) -> bool {
         for pod in pods {
-            refresh_class(self.model, self.model.pods[*pod].class);
+            refresh_class(self.model, self.model.pods()[*pod].class);
         }
-        let pod_group = pods.first().and_then(|pod| self.model.pods[*pod].pod_group);
+        let pod_group = pods.first().and_then(|pod| self.model.pods()[*pod].pod_group);
         if pod_group.is_some_and(|pod_group| never_fits(self.model, self.policy, pod_group, pods)) {
             return false;
         }
@@ -91,7 +91,7 @@ impl Session<'_> {
 
     /// A victim's minimum run time is not over. The cycle remembers when to look again.
     pub fn protected(&self, victim: PodGroupId, reclaimer: Option<QueueId>) -> bool {
-        let until = protected_until(self.model, self.policy, &self.model.pod_groups[victim], reclaimer);
+        let until = protected_until(self.model, self.policy, &self.model.pod_groups()[victim], reclaimer);
         let Some(until) = until.filter(|until| *until > self.now) else {
             return false;
         };
@@ -106,7 +106,7 @@ impl Session<'_> {
         if self.model.nothing_refused() && self.unbudgeted() {
             return reach == Reach::Within;
         }
-        let pod_group = &self.model.pod_groups[victim];
+        let pod_group = &self.model.pod_groups()[victim];
         let pods: Vec<PodId> = evictable(self.model, pod_group).collect();
         let next = next_victims(self.model, pod_group, &pods);
         if self.model.refused(next.iter().copied()) {
@@ -119,13 +119,13 @@ impl Session<'_> {
 
     /// No disruption budget says anything.
     pub fn unbudgeted(&self) -> bool {
-        self.policy.disruption_budgets == DisruptionBudgets::Ignore || self.model.budgets.is_empty()
+        self.policy.disruption_budgets == DisruptionBudgets::Ignore || self.model.budgets().is_empty()
     }
 
     /// Whether disruption budgets allow that all of these are evicted.
     pub fn within_budgets(&self, pods: impl Iterator<Item = PodId>) -> bool {
         let model = &*self.model;
-        self.unbudgeted() || model.budgets.allow(pods.map(|pod| &*model.pods[pod].input))
+        self.unbudgeted() || model.budgets().allow(pods.map(|pod| &*model.pods()[pod].input))
     }
 
     /// Whether all victims of a candidate may go that are really evicted: some may stay after all, and plans are no pods.
@@ -135,7 +135,7 @@ impl Session<'_> {
         }
         let mut evicted = candidate.victims();
         evicted.retain(|pod| {
-            let from = self.model.pods[*pod].state.evicted_from;
+            let from = self.model.pods()[*pod].state.evicted_from;
             from.is_some_and(|status| status != Status::Pipelined)
         });
         if self.model.refused(evicted.iter().copied()) {
@@ -164,12 +164,12 @@ impl Session<'_> {
     /// A protected pod group keeps its minimum: pods that stay where they are. Those that leave already do not count, nor those that this candidate takes or moves.
     fn minimum_runtimes_kept(&self, candidate: &Candidate, reclaimer: Option<QueueId>) -> bool {
         let lost = candidate.victims().into_iter().filter(|pod| self.lost(*pod));
-        let pod_set = |pod: PodId| Some((self.model.pods[pod].pod_group?, self.model.pods[pod].member?));
+        let pod_set = |pod: PodId| Some((self.model.pods()[pod].pod_group?, self.model.pods()[pod].member?));
         let mut lost: SmallVec<[(PodGroupId, Member); 4]> = lost.filter_map(pod_set).collect();
         lost.sort_unstable();
         lost.dedup();
         lost.into_iter().all(|(pod_group, member)| {
-            let pods = self.model.pod_groups[pod_group].pods(member);
+            let pods = self.model.pod_groups()[pod_group].pods(member);
             pods.is_none_or(|pods| pods.staying() >= pods.min) || !self.protected(pod_group, reclaimer)
         })
     }
@@ -200,7 +200,7 @@ impl Session<'_> {
             if pods.is_empty() {
                 continue;
             }
-            let Some(leaf) = self.model.pod_groups[pod_group].queue else {
+            let Some(leaf) = self.model.pod_groups()[pod_group].queue else {
                 return false;
             };
             losses.push(Loss {
@@ -211,7 +211,7 @@ impl Session<'_> {
         let claim = Claim {
             leaf: case.queue,
             entry: wanted(self.model, pods, smallest_gpu(self.model)),
-            preemptible: self.model.pod_groups[case.pod_group]
+            preemptible: self.model.pod_groups()[case.pod_group]
                 .input
                 .as_ref()
                 .is_some_and(|input| input.preemptible),
@@ -222,11 +222,13 @@ impl Session<'_> {
 
     /// Pods beyond the minimum one by one, then all others together.
     fn bundles(&self, pod_group: PodGroupId, pods: &[PodId]) -> Bundles {
-        let entry = &self.model.pod_groups[pod_group];
+        let entry = &self.model.pod_groups()[pod_group];
         let mut core = [0; 3];
         let mut bundles = Bundles::new();
         for (member, set) in entry.pod_sets() {
-            let theirs = pods.iter().filter(|pod| self.model.pods[**pod].member == Some(member));
+            let theirs = pods
+                .iter()
+                .filter(|pod| self.model.pods()[**pod].member == Some(member));
             for (at, pod) in theirs.enumerate() {
                 let amount = self.held_before(*pod);
                 if at < set.min {
@@ -244,16 +246,16 @@ impl Session<'_> {
 
     /// What a pod counted in its queue where it was.
     fn held_before(&self, pod: PodId) -> Shared {
-        let pod = &self.model.pods[pod];
-        let node = pod.state.hold.as_ref().map(|place| &self.model.nodes[place.node]);
-        let shape = &self.model.shapes[pod.shape];
+        let pod = &self.model.pods()[pod];
+        let node = pod.state.hold.as_ref().map(|place| &self.model.nodes()[place.node]);
+        let shape = &self.model.shapes()[pod.shape];
         node.map_or(shape.quota, |node| shape.accepted(node.gpu_memory()))
     }
 
     /// Keeps an answer.
     pub fn keep(&mut self, answer: &Answer) {
         let case = &answer.case;
-        let for_group = self.model.pod_groups[case.pod_group].key.clone();
+        let for_group = self.model.pod_groups()[case.pod_group].key.clone();
         let mut sides: Vec<(QueueId, Arc<Sides>)> = Vec::new();
         debug_assert!(self.model.changed_since(answer.mark).next().is_some());
         self.remember_taken(answer);
@@ -277,9 +279,9 @@ impl Session<'_> {
                 };
                 self.verdicts.insert(pod, verdict);
             }
-            let times = self.model.pod_groups[batch.pod_group].eviction_times();
+            let times = self.model.pod_groups()[batch.pod_group].eviction_times();
             self.evictions_before.entry(batch.pod_group).or_insert(times);
-            self.model.pod_groups[batch.pod_group].evicted(self.now);
+            self.model.evicted(batch.pod_group, self.now);
             self.timed.insert(batch.pod_group);
         }
         self.commit();
@@ -290,13 +292,13 @@ impl Session<'_> {
         if case.action != ActionKind::Reclaim {
             return None;
         }
-        let theirs = self.model.pod_groups[victim].queue?;
+        let theirs = self.model.pod_groups()[victim].queue?;
         if let Some((_, sides)) = known.iter().find(|(queue, _)| *queue == theirs) {
             return Some(sides.clone());
         }
         let (ours, donor) = parting(self.model, case.queue, theirs)?;
         let side = |id: QueueId| {
-            let queue = &self.model.queues[id];
+            let queue = &self.model.queues()[id];
             let input = queue.input.as_ref()?;
             Some(Side {
                 queue: input.display.clone(),

@@ -143,7 +143,7 @@ impl Session<'_> {
 
     fn gathered_for(&mut self, search: &Search, count: usize, recorded: &[Batch]) -> Gathered {
         let mut node_scratch = std::mem::take(self.node_scratch);
-        node_scratch.resize(self.model.nodes.slots(), NodeVictims::default());
+        node_scratch.resize(self.model.nodes().slots(), NodeVictims::default());
         let of_kind = |table: usize| search.kind_of[..count].iter().filter(|kind| **kind == table).count() as i64;
         let test = |table: usize, needed: i64| Test {
             table,
@@ -192,18 +192,18 @@ impl Session<'_> {
     /// Pods whose node selector or affinity no node in question meets; one of each class.
     fn unmet_selectors(&self, search: &Search, gathered: &Gathered) -> Vec<PodId> {
         let mut unmet: Vec<PodId> = Vec::new();
-        let class = |pod: PodId| self.model.pods[pod].class;
+        let class = |pod: PodId| self.model.pods()[pod].class;
         for &pod in &search.case.chunk[..gathered.count] {
-            let constraints = &self.model.classes[class(pod)].constraints;
+            let constraints = &self.model.classes()[class(pod)].constraints;
             let free = constraints.selector.is_empty() && constraints.required.is_none();
             if free || unmet.iter().any(|other| class(*other) == class(pod)) {
                 continue;
             }
-            let mut nodes = self.model.by_name.iter();
+            let mut nodes = self.model.by_name().iter();
             let in_question = |node: NodeId| {
                 search.anywhere || self.capacity.some.has(node.at()) || gathered.recorded_on.contains(&node)
             };
-            if !nodes.any(|node| in_question(*node) && constraints.selects(&self.model.nodes[*node])) {
+            if !nodes.any(|node| in_question(*node) && constraints.selects(&self.model.nodes()[*node])) {
                 unmet.push(pod);
             }
         }
@@ -220,8 +220,10 @@ impl Session<'_> {
             if gathered.at(node).batches.is_empty() {
                 gathered.holding.push(node);
                 let selects = |pod: &PodId| {
-                    let class = self.model.pods[*pod].class;
-                    self.model.classes[class].constraints.selects(&self.model.nodes[node])
+                    let class = self.model.pods()[*pod].class;
+                    self.model.classes()[class]
+                        .constraints
+                        .selects(&self.model.nodes()[node])
                 };
                 gathered.unmet.retain(|pod| !selects(pod));
             }
@@ -248,7 +250,7 @@ impl Session<'_> {
 
     /// A pod group with several batches may have them on several nodes.
     fn spread_over_nodes(&self, search: &Search, gathered: &Gathered, pod_group: PodGroupId) -> bool {
-        let pods_of_group = &self.model.pod_groups[pod_group].pods;
+        let pods_of_group = &self.model.pod_groups()[pod_group].pods;
         if pods_of_group.len() == 1 {
             return false;
         }
@@ -270,7 +272,7 @@ impl Session<'_> {
         }
         gathered.needs.iter().all(|need| *need <= 0) || {
             let free = |node: &NodeId| self.capacity.of(*node)[GPUS] + gathered.both(*node)[GPUS];
-            first_fit(&gathered.needs, self.model.by_name.iter().map(free).collect())
+            first_fit(&gathered.needs, self.model.by_name().iter().map(free).collect())
         }
     }
 
@@ -291,10 +293,10 @@ impl Session<'_> {
             return self.attempt(search, gathered.count, candidate);
         };
         let pod_group = search.sequence.batches[last].pod_group;
-        let pods = &self.model.pod_groups[pod_group].pods;
+        let pods = &self.model.pod_groups()[pod_group].pods;
         let mut nodes: SmallVec<[NodeId; 4]> = pods.iter().filter_map(|pod| node_of(self.model, *pod)).collect();
         if nodes.len() > 1 {
-            nodes.sort_by_key(|node| self.model.nodes[*node].rank);
+            nodes.sort_by_key(|node| self.model.nodes()[*node].rank);
             nodes.dedup();
         }
         for node in nodes {
@@ -352,7 +354,7 @@ impl Session<'_> {
         let open = |node: NodeId| search.anywhere || self.capacity.some.has(node.at());
         let everything = if search.anywhere {
             self.model
-                .by_name
+                .by_name()
                 .iter()
                 .map(|node| self.capacity.of(*node)[GPUS])
                 .sum()

@@ -71,18 +71,18 @@ impl Session<'_> {
         let mut anywhere = false;
         let mut sizes: SmallVec<[i64; 2]> = SmallVec::new();
         for &pod in chunk {
-            let pod = &self.model.pods[pod];
+            let pod = &self.model.pods()[pod];
             let (class, shape) = (pod.class, pod.shape);
             refresh_class(self.model, class);
             let table = self.capacity.table(self.model, Kind::Pods(class, shape));
             if !kinds.contains(&table) {
                 kinds.push(table);
-                sizes.push(self.model.shapes[shape].quota[GPUS]);
+                sizes.push(self.model.shapes()[shape].quota[GPUS]);
             }
             kind_of.push(table);
         }
-        for pod in &self.model.pod_groups[pod_group].pods {
-            anywhere |= self.model.shapes[self.model.pods[*pod].shape].cpu_only;
+        for pod in &self.model.pod_groups()[pod_group].pods {
+            anywhere |= self.model.shapes()[self.model.pods()[*pod].shape].cpu_only;
         }
         sizes.dedup();
         let even = match *sizes {
@@ -112,7 +112,7 @@ impl Session<'_> {
 
     /// The queues from which victims may be taken, by position.
     fn donors(&self, action: ActionKind, queue: QueueId, entry: &Shared) -> Vec<bool> {
-        let mut donors = vec![false; self.model.queues.slots()];
+        let mut donors = vec![false; self.model.queues().slots()];
         for (theirs, line) in self.sorted.queues() {
             donors[theirs.at()] = !line.victims.is_empty()
                 && match action {
@@ -175,12 +175,12 @@ impl Session<'_> {
             return Pick::Pass;
         }
         let priority = |pod_group: PodGroupId| {
-            self.model.pod_groups[pod_group]
+            self.model.pod_groups()[pod_group]
                 .input
                 .as_ref()
                 .map_or(0, |input| input.priority)
         };
-        let unprotected = |reclaimer| elastic(&self.model.pod_groups[victim]) || !self.protected(victim, reclaimer);
+        let unprotected = |reclaimer| elastic(&self.model.pod_groups()[victim]) || !self.protected(victim, reclaimer);
         let takes = match action {
             ActionKind::Preempt if priority(victim) >= priority(preemptor) => {
                 // Victims are in order of priority: those that follow have no less.
@@ -214,7 +214,7 @@ impl Sequence {
         let model = view.model;
         loop {
             let Some(entry) = self.rest.pop(view) else { return false };
-            let pod_group = &model.pod_groups[entry.pod_group];
+            let pod_group = &model.pod_groups()[entry.pod_group];
             if entry.pods.is_none() {
                 if self.pod_groups.len() >= self.most {
                     continue;
@@ -241,7 +241,7 @@ impl Sequence {
 }
 
 fn victim_entry(model: &Model, rules: Rules, pod_group: PodGroupId, pods: PodIds) -> OrderEntry {
-    let entry = &model.pod_groups[pod_group];
+    let entry = &model.pod_groups()[pod_group];
     let stage = entry.stage(&active_of(model, entry, &pods));
     OrderEntry {
         order: rules.pod_group(entry, stage),

@@ -25,7 +25,7 @@ impl Session<'_> {
         let mark = self.model.mark();
         let pods = &case.chunk[..count];
         let mut nodes = if anywhere {
-            self.model.by_name.iter().fold(NodeSet::default(), |mut all, node| {
+            self.model.by_name().iter().fold(NodeSet::default(), |mut all, node| {
                 all.add(node.at());
                 all
             })
@@ -37,7 +37,7 @@ impl Session<'_> {
             if let Some(node) = node_of(self.model, pod) {
                 nodes.add(node.at());
             }
-            victims.extend(self.model.pods[pod].pod_group);
+            victims.extend(self.model.pods()[pod].pod_group);
             self.model.evict(pod);
         }
         victims.sort_unstable();
@@ -131,7 +131,7 @@ impl Session<'_> {
             first.is_some_and(|(order, standing)| standing.pod_group != case.pod_group && *order < own.order)
         };
         let heads = line(case.queue).is_none_or(|line| !ahead(line));
-        let siblings = self.model.queues[case.queue].parent == self.model.queues[*other].parent;
+        let siblings = self.model.queues()[case.queue].parent == self.model.queues()[*other].parent;
         if !(alone && quiet && heads && siblings && self.rules.shares) {
             return false;
         }
@@ -180,7 +180,7 @@ impl Session<'_> {
 
     fn victim_in_line(&self, pod_group: PodGroupId) -> OrderEntry {
         let pods = self.evicted_chunk(pod_group);
-        let entry = &self.model.pod_groups[pod_group];
+        let entry = &self.model.pod_groups()[pod_group];
         OrderEntry {
             order: self.rules.pod_group(entry, entry.stage(&entry.active())),
             pod_group,
@@ -192,7 +192,7 @@ impl Session<'_> {
     fn preemptor_in_line(&self, case: &Case, pods: &[PodId]) -> OrderEntry {
         let stage = self.partial_stage(case.pod_group, pods);
         OrderEntry {
-            order: self.rules.pod_group(&self.model.pod_groups[case.pod_group], stage),
+            order: self.rules.pod_group(&self.model.pod_groups()[case.pod_group], stage),
             pod_group: case.pod_group,
             amount: wanted(self.model, pods, smallest_gpu(self.model)),
             pods: None,
@@ -201,13 +201,13 @@ impl Session<'_> {
 
     /// What a victim gets back at most: its next pods, the evicted ones first.
     pub(in crate::engine) fn evicted_chunk(&self, pod_group: PodGroupId) -> PodIds {
-        let entry = &self.model.pod_groups[pod_group];
+        let entry = &self.model.pod_groups()[pod_group];
         let take = |member, most: usize| -> PodIds {
             let pods = entry.pods(member).map(|pods| &*pods.pods).unwrap_or_default();
             let wanting = |evicted: bool| {
                 pods.iter().copied().filter(move |pod| {
                     self.model.wants_place(*pod, self.now)
-                        && self.model.pods[*pod].state.evicted_from.is_some() == evicted
+                        && self.model.pods()[*pod].state.evicted_from.is_some() == evicted
                 })
             };
             wanting(true).chain(wanting(false)).take(most).collect()
@@ -217,12 +217,12 @@ impl Session<'_> {
 
     /// How far a pod group is that consists of its active pods and some of the waiting ones.
     pub(in crate::engine) fn partial_stage(&self, pod_group: PodGroupId, pods: &[PodId]) -> Stage {
-        let entry = &self.model.pod_groups[pod_group];
+        let entry = &self.model.pod_groups()[pod_group];
         let mut stage = Stage::Exact;
         for (member, set) in entry.pod_sets() {
             let more = pods
                 .iter()
-                .filter(|pod| self.model.pods[**pod].member == Some(member))
+                .filter(|pod| self.model.pods()[**pod].member == Some(member))
                 .count();
             let active = set.active();
             if active < set.min.min(active + more) {
@@ -238,6 +238,6 @@ impl Session<'_> {
     /// A victim that lost its place without another.
     #[must_use]
     pub fn left_out(&self, pod: PodId) -> bool {
-        self.model.pods[pod].state.status == Status::Releasing
+        self.model.pods()[pod].state.status == Status::Releasing
     }
 }

@@ -37,7 +37,7 @@ fn safe_for(queues: &[&str], victim: &str, from: Option<&str>, resolve: ResolveM
     }
     engine.cycle(Time(0));
     let id = |name: &str| -> QueueId {
-        let mut all = engine.model.queues.iter();
+        let mut all = engine.model.queues().iter();
         all.find(|(_, queue)| &*queue.name == name).expect("a queue").0
     };
     let mut input = group("victim", victim, 0);

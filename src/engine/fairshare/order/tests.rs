@@ -48,7 +48,7 @@ fn what_a_queue_may_hold() {
         ("-1/1500/0", None),
     ] {
         let (engine, id) = holdings(&[&format!("q {queue}")]);
-        let gpus = engine.model.queues[id("q")].allocatable(2);
+        let gpus = engine.model.queues()[id("q")].allocatable(2);
         assert_eq!(gpus.map(|gpus| gpus / 1_000_000), may, "{queue}");
     }
 }
@@ -57,9 +57,9 @@ fn what_a_queue_may_hold() {
 fn the_largest_share_counts() {
     let share = |line: &str| {
         let (mut engine, id) = holdings(&[line]);
-        engine.model.total = amounts("1000,1000,2000");
+        engine.model.set_total(amounts("1000,1000,2000"));
         let queue = id("q");
-        let (over, under) = super::dominant(&engine.model, queue, &engine.model.queues[queue].allocated);
+        let (over, under) = super::dominant(&engine.model, queue, &engine.model.queues()[queue].allocated);
         over as f64 / under as f64
     };
     let close = |line: &str, wanted: f64| assert!((share(line) - wanted).abs() < 1e-9, "{line}: {}", share(line));

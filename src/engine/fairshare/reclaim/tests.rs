@@ -68,7 +68,7 @@ fn who_may_reclaim_at_all() {
     ];
     for (fair, held, entry, preemptible, quota, non_preemptible, verdict) in rows {
         let (mut engine, id) = holdings(&[&format!("q {quota}/{fair}/{held}")]);
-        engine.model.queues[id("q")].non_preemptible = amounts(non_preemptible);
+        engine.model.queue_mut(id("q")).non_preemptible = amounts(non_preemptible);
         let may = may_reclaim(&engine.model, id("q"), &amounts(entry), *preemptible);
         assert_eq!(may, *verdict, "{fair} fair, {held} held, {entry} asked");
     }
@@ -101,7 +101,7 @@ fn judged(tree: &[&str], claim: (&str, &str, bool), losses: &[&str]) -> bool {
     for queue in tree.iter().filter(|line| line.contains(" held")) {
         let held = queue.rsplit('=').next().expect("held=GPUs");
         let name = queue.split(['<', ' ']).next().expect("a name");
-        engine.model.queues[id(name)].non_preemptible = amounts(held);
+        engine.model.queue_mut(id(name)).non_preemptible = amounts(held);
     }
     let losses: Vec<Loss> = losses
         .iter()

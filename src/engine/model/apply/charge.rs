@@ -68,7 +68,7 @@ impl Model {
             return false;
         };
         // What is not known yet, of the group or of queues, gives nothing to compare with.
-        if !known.preemptible || known.uid.is_empty() || !pod_group.holds() || self.queues_stale {
+        if !known.preemptible || known.uid.is_empty() || !pod_group.holds() || !self.queue_tree_grown() {
             return false;
         }
         let mut held = [0; 3];
@@ -114,7 +114,7 @@ impl Model {
     pub(super) fn is_misplaced(&self, id: PodGroupId) -> bool {
         let pod_group = &self.pod_groups[id];
         let refused = || pod_group.input.as_ref().is_some_and(|input| input.refused.is_some());
-        !self.queues_stale
+        self.queue_tree_grown()
             && !pod_group.astray
             && (pod_group.queue.is_some_and(|queue| !self.queues[queue].schedulable()) || refused())
     }

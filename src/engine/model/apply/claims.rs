@@ -13,7 +13,7 @@ impl Model {
     /// Devices changed hands, or others are on offer.
     pub(super) fn devices_changed(&mut self) {
         self.take_charges();
-        self.dirty = true;
+        self.note(true);
     }
 
     /// A claim is as given, or gone. Pods on nodes use what the API server shows; where it shows nothing, what they had.

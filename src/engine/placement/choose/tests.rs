@@ -54,12 +54,12 @@ proptest! {
         let policy = Policy::default();
         let scorers = Scorers::of(&policy);
         let rejected = RefCell::default();
-        let pending = model.pods.iter().filter(|(_, pod)| pod.state.status == Status::Pending);
+        let pending = model.pods().iter().filter(|(_, pod)| pod.state.status == Status::Pending);
         let mut pending: Vec<PodId> = pending.map(|(id, _)| id).collect();
         pending.sort_by_key(|pod| order[pod.at() % order.len()]);
         let start = model.mark();
         for (pod, take_back) in pending.into_iter().zip(taken_back) {
-            let class = model.pods[pod].class;
+            let class = model.pods()[pod].class;
             rules::refresh_class(&mut model, class);
             let spreading = Spreading::of(&model, pod);
             let context = Context {
@@ -209,25 +209,21 @@ proptest! {
         engine.cycle(NOW);
         let model = &mut engine.model;
         let scorers = Scorers::of(&policy);
-        let pods: Vec<PodId> = model.pods.ids().collect();
+        let pods: Vec<PodId> = model.pods().ids().collect();
         for pod in pods {
-            let class = model.pods[pod].class;
+            let class = model.pods()[pod].class;
             rules::refresh_class(model, class);
             let context = Context { policy: &policy, scorers: &scorers, scope: Scope::default(), spreading: None, rejected: None };
             let mut work = Work::default();
             let found = best_node(model, context, pod, &mut work);
             prop_assert_eq!(found, scan(model, context, pod, &mut work));
             let Some(node) = found else { continue };
-            let zones = match model.pods[pod].input.numa.as_ref().map(|pod| numa::fit(&model.nodes[node], pod, true)) {
+            let zones = match model.pods()[pod].input.numa.as_ref().map(|pod| numa::fit(&model.nodes()[node], pod, true)) {
                 Some(numa::Fit::Zones(zones)) => zones,
                 _ => Vec::new(),
             };
             let given = claims::choose(model, pod, node, true).unwrap_or_default();
-            let used = given.into_iter().map(|given| {
-                let claim = model.devices.claim_for(&given.claim);
-                let allocation = given.known.unwrap_or_else(|| model.devices.allocation(claim, &given.fresh));
-                Used { reference: given.reference, claim, allocation }
-            });
+            let used = given.into_iter().map(|given| given.used(model));
             let used: Vec<Used> = used.collect();
             let devices = (!used.is_empty()).then(|| Arc::new(used.into_iter().collect()));
             model.allocate(pod, Place::new(node, Extras { zones, devices, ..Extras::default() }));

@@ -212,7 +212,7 @@ fn model(case: &Case) -> Model {
 
 fn search(case: &Case) -> Result<Vec<AllocationInput>, NoDevices> {
     let model = model(case);
-    let id = model.nodes.ids().next().expect("a node");
+    let id = model.nodes().ids().next().expect("a node");
     let requests: Vec<Vec<RequestInput>> = case
         .claims
         .iter()

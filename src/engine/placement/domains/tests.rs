@@ -39,12 +39,12 @@ fn cluster(racks: &[&[&str]], running: &[(&str, &str, &str)], pending: &[PodInpu
     engine.cycle(NOW);
     let model = engine.model;
     let mut pods: Vec<PodId> = model
-        .pods
+        .pods()
         .iter()
         .filter(|(_, pod)| pod.input.node.is_none())
         .map(|(id, _)| id)
         .collect();
-    pods.sort_by_key(|pod| model.pods[*pod].input.pod.uid.clone());
+    pods.sort_by_key(|pod| model.pods()[*pod].input.pod.uid.clone());
     (model, pods)
 }
 
@@ -61,7 +61,7 @@ fn slots(nodes: &[&str], running: &[(&str, &str, &str)], asked: &[&str]) -> i64 
     let (model, pods) = cluster(&[nodes], running, &pods(asked));
     let need = Need::of(&model, &pods);
     assert!(need.alike);
-    need.room(&model, model.topologies["net"].nodes_of(0)).slots
+    need.room(&model, model.topologies()["net"].nodes_of(0)).slots
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn pods_that_want_nothing_fit_in_any_number() {
     }
     let (model, pods) = cluster(&[&["0"]], &[], &pods);
     let need = Need::of(&model, &pods);
-    assert!(need.fits(&need.room(&model, model.topologies["net"].nodes_of(0))));
+    assert!(need.fits(&need.room(&model, model.topologies()["net"].nodes_of(0))));
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn pods_of_several_kinds_are_summed_up() {
     let (model, pods) = cluster(&[&["2", "1"]], &[], &pods(&["1", "0", "0"]));
     let need = Need::of(&model, &pods);
     assert!(!need.alike);
-    let room = need.room(&model, model.topologies["net"].nodes_of(0));
+    let room = need.room(&model, model.topologies()["net"].nodes_of(0));
     let share = need.share(&room);
     assert!(
         share
@@ -118,7 +118,7 @@ fn half_used_gpus_are_room_for_parts() {
     let running = [("n00", "0.5", "a")];
     let (model, pods) = cluster(&[&["1"]], &running, &pods(&["0.5", "0"]));
     let need = Need::of(&model, &pods);
-    assert!(need.fits(&need.room(&model, model.topologies["net"].nodes_of(0))));
+    assert!(need.fits(&need.room(&model, model.topologies()["net"].nodes_of(0))));
 }
 
 /// Names of the domains to try.
@@ -138,7 +138,7 @@ fn order(racks: &[&[&str]], asked: &[&str], required: Option<&str>, preferred: O
     let (_, found) = domains(&model, &question, &mut DomainCapacityCache::default())
         .expect("room")
         .expect("a constraint");
-    let name = |domain: &usize| model.topologies["net"].domains[*domain].name.to_string();
+    let name = |domain: &usize| model.topologies()["net"].domains[*domain].name.to_string();
     found.order.iter().map(name).collect()
 }
 

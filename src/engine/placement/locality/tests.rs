@@ -61,7 +61,7 @@ fn given(model: &Model, requests: &[RequestInput]) -> Option<Vec<String>> {
         requests: &requests,
         constraints: &[],
     };
-    let node = model.nodes.ids().next().expect("a node");
+    let node = model.nodes().ids().next().expect("a node");
     let found = find(model, node, &[ask], &[], When::Now).ok()?;
     Some(
         found[0]
@@ -143,7 +143,7 @@ proptest! {
             .collect();
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
         let model = model(&texts);
-        let ids = model.devices.of_node(&"n0".into()).to_vec();
+        let ids = model.devices().of_node(&"n0".into()).to_vec();
         let free = |set: usize| (0..ids.len()).filter(|at| set >> at & 1 == 1).all(|at| !texts[at].starts_with('!'));
         let members = |set: usize| -> Vec<DeviceId> {
             (0..ids.len()).filter(|at| set >> at & 1 == 1).map(|at| ids[at]).collect()

@@ -125,7 +125,7 @@ pub fn model_of(nodes: &[(&str, &str)], running: &[(&str, &str, &str)], waiting:
 fn cluster(nodes: &[(&str, &str)], running: &[(&str, &str, &str)], waiting: PodInput) -> (Model, PodId) {
     let uid = waiting.pod.uid.clone();
     let model = model_of(nodes, running, vec![waiting]);
-    let pod = model.pods.iter().find(|(_, pod)| pod.input.pod.uid == uid).unwrap().0;
+    let pod = model.pods().iter().find(|(_, pod)| pod.input.pod.uid == uid).unwrap().0;
     (model, pod)
 }
 
@@ -150,7 +150,7 @@ fn verdicts(nodes: &[(&str, &str)], running: &[(&str, &str, &str)], labels: &str
             None => '.',
         },
     };
-    model.by_name.iter().map(|id| letter(*id)).collect()
+    model.by_name().iter().map(|id| letter(*id)).collect()
 }
 
 const fn a(on: &str) -> (&str, &str, &str) {
@@ -506,7 +506,7 @@ fn nodes_that_the_pod_may_not_use_do_not_count_unless_it_says_so() {
         let (model, pod) = cluster(&NODES, &running, waiting);
         let spreading = Spreading::of(&model, pod).unwrap();
         let free = |id: &&NodeId| spreading.clash(&model, **id).is_none();
-        model.by_name.iter().filter(free).count()
+        model.by_name().iter().filter(free).count()
     };
     assert_eq!(selected("spread 1 app=a by zone"), 3);
     assert_eq!(selected("spread 1 app=a by zone any nodes"), 1);
@@ -516,7 +516,7 @@ fn nodes_that_the_pod_may_not_use_do_not_count_unless_it_says_so() {
 fn preferences_add_up_over_both_sides() {
     let scores = |running: &[(&str, &str, &str)], labels: &str, text: &str| -> Vec<i64> {
         let (model, pod) = cluster(&NODES, running, made(99, labels, text));
-        let ids = model.by_name.iter();
+        let ids = model.by_name().iter();
         let scores: Vec<i64> = ids.map(|id| preference(&model, pod, *id)).collect();
         assert!(has_preferences(&model, pod) || scores.iter().all(|score| *score == 0));
         scores
@@ -572,15 +572,15 @@ fn selects(selector: &PodSelector, pod: &PodInput) -> bool {
 
 /// What kube-scheduler's rules say, looking at every pod.
 fn reference(model: &Model, pod: PodId, node: NodeId) -> Option<AffinityConflict> {
-    let label = |id: NodeId, key: &Name| model.nodes[id].label(key);
+    let label = |id: NodeId, key: &Name| model.nodes()[id].label(key);
     let together = |other: NodeId, key: &Name| label(node, key).is_some() && label(node, key) == label(other, key);
     let placed: Vec<(NodeId, &PodInput)> = model
-        .pods
+        .pods()
         .iter()
         .filter(|(id, _)| *id != pod)
         .filter_map(|(_, other)| Some((other.state.hold.as_ref()?.node, &*other.input)))
         .collect();
-    let pod = &model.pods[pod].input;
+    let pod = &model.pods()[pod].input;
     let none = Relations::default();
     let own = pod.relations.as_deref().unwrap_or(&none);
     let matching: Vec<_> = placed
@@ -621,19 +621,19 @@ fn reference(model: &Model, pod: PodId, node: NodeId) -> Option<AffinityConflict
 
 /// What its rules say of spreading, looking at every node and every pod.
 fn reference_spread(model: &Model, asking: PodId, node: NodeId) -> Option<SpreadConflict> {
-    let waiting = &model.pods[asking];
-    let constraints = &model.classes[waiting.class].constraints;
+    let waiting = &model.pods()[asking];
+    let constraints = &model.classes()[waiting.class].constraints;
     let own = waiting.input.relations.as_deref()?;
-    let label = |id: NodeId, key: &Name| model.nodes[id].label(key).cloned();
+    let label = |id: NodeId, key: &Name| model.nodes()[id].label(key).cloned();
     for one in &own.spread {
         let counts = |id: &&NodeId| {
             own.spread.iter().all(|other| label(**id, &other.key).is_some())
-                && (!one.honor_affinity || constraints.selects(&model.nodes[**id]))
-                && (!one.honor_taints || constraints.tolerates(&model.nodes[**id]))
+                && (!one.honor_affinity || constraints.selects(&model.nodes()[**id]))
+                && (!one.honor_taints || constraints.tolerates(&model.nodes()[**id]))
         };
         let mut at_value = BTreeMap::new();
-        for id in model.by_name.iter().filter(counts) {
-            let there = model.pods.iter().filter(|(other, pod)| {
+        for id in model.by_name().iter().filter(counts) {
+            let there = model.pods().iter().filter(|(other, pod)| {
                 let here = pod.state.hold.as_ref().is_some_and(|place| place.node == *id);
                 *other != asking && here && !pod.state.leaving && selects(&one.pods, &pod.input)
             });
@@ -685,12 +685,12 @@ fn a_pod_that_says_twice_whom_it_avoids_does_not_shun_itself() {
     let running = [("n0", "app=a", "apart app by zone;apart app by zone")];
     let (model, _) = cluster(&[("n0", "zone=a")], &running, made(99, "", ""));
     let mine = model
-        .pods
+        .pods()
         .iter()
         .find(|(_, other)| other.state.hold.is_some())
         .unwrap()
         .0;
-    assert_eq!(clash(&model, mine, model.by_name[0]), None);
+    assert_eq!(clash(&model, mine, model.by_name()[0]), None);
 }
 
 proptest! {
@@ -703,21 +703,21 @@ proptest! {
         let nodes = [("n0", "zone=a rack=1"), ("n1", "zone=a rack=2"), ("n2", "zone=b rack=1"), ("n3", "rack=2"), ("n4", "zone=b")];
         let running: Vec<(&str, &str, &str)> = pods.iter().map(|(on, labels, text)| (names[*on], *labels, text.as_str())).collect();
         let (model, pod) = cluster(&nodes, &running, made(99, waiting.1, &waiting.2));
-        for pod in model.pods.ids().collect::<Vec<_>>() {
+        for pod in model.pods().ids().collect::<Vec<_>>() {
             let spreading = Spreading::of(&model, pod);
-            for &id in &model.by_name {
+            for &id in model.by_name() {
                 let found = spreading.as_ref().and_then(|spreading| spreading.clash(&model, id));
-                prop_assert_eq!(found, reference_spread(&model, pod, id), "spread: {}", model.nodes[id].name);
+                prop_assert_eq!(found, reference_spread(&model, pod, id), "spread: {}", model.nodes()[id].name);
                 prop_assert_eq!(preferences(&model, pod)[id.at()], preference(&model, pod, id));
             }
         }
-        for &id in &model.by_name {
-            prop_assert_eq!(clash(&model, pod, id), reference(&model, pod, id), "{}", model.nodes[id].name);
+        for &id in model.by_name() {
+            prop_assert_eq!(clash(&model, pod, id), reference(&model, pod, id), "{}", model.nodes()[id].name);
         }
         // A pod that runs judges its own place as if it were not there.
-        let mine = model.pods.iter().find(|(_, other)| other.state.hold.is_some()).unwrap().0;
-        for &id in &model.by_name {
-            prop_assert_eq!(clash(&model, mine, id), reference(&model, mine, id), "itself on {}", model.nodes[id].name);
+        let mine = model.pods().iter().find(|(_, other)| other.state.hold.is_some()).unwrap().0;
+        for &id in model.by_name() {
+            prop_assert_eq!(clash(&model, mine, id), reference(&model, mine, id), "itself on {}", model.nodes()[id].name);
         }
     }
 }

@@ -29,13 +29,13 @@ pub fn check<V: Verdict<Refusal>>(pair: &PodOnNode) -> V {
 /// No other pod of the node uses the pod's host ports.
 #[must_use]
 pub fn free(model: &Model, id: PodId, node: &Node) -> bool {
-    let wanted = &model.pods[id].input.needs.host_ports;
+    let wanted = &model.pods()[id].input.needs.host_ports;
     node.pods
         .iter()
         .chain(&node.coming)
         .filter(|other| **other != id)
         .all(|other| {
-            let taken = &model.pods[*other].input.needs.host_ports;
+            let taken = &model.pods()[*other].input.needs.host_ports;
             taken.iter().all(|taken| {
                 let everywhere = |ip: &str| ip.is_empty() || ip == "0.0.0.0";
                 wanted.iter().all(|port| {

@@ -41,7 +41,7 @@ pub fn check<V: Verdict<Refusal>>(pair: &PodOnNode) -> V {
 }
 
 fn closed(pair: &PodOnNode) -> Option<(Closed, Shared)> {
-    let pod_group = &pair.model.pod_groups[pair.pod.pod_group?];
+    let pod_group = &pair.model.pod_groups()[pair.pod.pod_group?];
     let amount = pair.shape.accepted(pair.node.gpu_memory());
     let preemptible = pod_group.input.as_ref()?.preemptible;
     gates::check(pair.model, pod_group.queue?, preemptible, &amount).map(|gate| (gate, amount))

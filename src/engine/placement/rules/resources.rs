@@ -61,7 +61,7 @@ fn shortages(pair: &PodOnNode) -> SmallVec<[Refusal; 2]> {
     let spared = claims::spared(model, pair.pod_id, pair.id, claims::figures(true));
     let mut reasons: SmallVec<[Refusal; 2]> = SmallVec::new();
     for (name, amount) in &shape.gpu.mig {
-        let position = model.resources.find(name);
+        let position = model.resources().find(name);
         if position.is_none_or(|at| free(node, at) < *amount) {
             reasons.push(Refusal::Mig(name.to_string()));
         }
@@ -103,7 +103,7 @@ fn shortage(model: &Model, at: usize) -> Option<Refusal> {
         MEMORY => Some(Refusal::Memory),
         GPUS => Some(Refusal::Gpus),
         _ => {
-            let name = model.resources.name(at);
+            let name = model.resources().name(at);
             (mig_slices(name) == 0).then(|| Refusal::Other(name.to_string()))
         }
     }
@@ -113,8 +113,8 @@ fn shortage(model: &Model, at: usize) -> Option<Refusal> {
 /// shared GPUs or MIG profiles count, or there are more than 64 resources.
 #[must_use]
 pub fn missing_mask(model: &Model, id: PodId) -> Option<impl Fn(&Node) -> Option<u64>> {
-    let pod = &model.pods[id];
-    let shape = &model.shapes[pod.shape];
+    let pod = &model.pods()[id];
+    let shape = &model.shapes()[pod.shape];
     let judged = pod.input.claims.is_none() && shape.plain() && shape.vector.iter().all(|(at, _)| at < 64);
     let missing = |node: &Node| {
         let fits = shape.vector.fits(&node.future, false);
@@ -133,18 +133,22 @@ pub fn of_mask(model: &Model, mask: u64) -> impl Iterator<Item = Refusal> + '_ {
 /// more is in use than there is.
 #[must_use]
 pub fn larger_than_all_nodes(model: &Model, id: PodId) -> Option<usize> {
-    let pod = &model.pods[id];
-    let shape = &model.shapes[pod.shape];
+    let pod = &model.pods()[id];
+    let shape = &model.shapes()[pod.shape];
     let extended = pod.input.claims.iter().flat_map(|claims| &claims.extended);
     let claimed = extended
         .flat_map(|extended| &extended.wanted)
         .filter(|(_, gpu, _)| !gpu);
-    let claimed: SmallVec<[usize; 2]> = claimed.filter_map(|(name, ..)| model.resources.find(name)).collect();
-    let elsewhere = if model.devices.plain() { 0 } else { shape.gpu.dra * GPU };
+    let claimed: SmallVec<[usize; 2]> = claimed.filter_map(|(name, ..)| model.resources().find(name)).collect();
+    let elsewhere = if model.devices().plain() {
+        0
+    } else {
+        shape.gpu.dra * GPU
+    };
     let too_large = |position: &usize| {
         let spared = if *position == GPUS { elsewhere } else { 0 };
         let asked = shape.vector.get(*position) - spared;
-        asked > 0 && asked > model.largest.get(*position) && !claimed.contains(position)
+        asked > 0 && asked > model.largest().get(*position) && !claimed.contains(position)
     };
     let others = shape.vector.iter().map(|(at, _)| at).skip(PODS);
     [GPUS, CPU, MEMORY].into_iter().chain(others).find(too_large)

@@ -337,8 +337,8 @@ fn cases() -> Vec<Case> {
         Case {
             // Halves of two GPUs: one is idle, one is half idle and half being released.
             change: |engine| {
-                let id = engine.model.by_name[0];
-                engine.model.nodes[id].idle.bump(GPUS, -GPU / 2);
+                let id = engine.model.by_name()[0];
+                engine.model.node_mut(id).idle.bump(GPUS, -GPU / 2);
             },
             ..case("shared_gpu_choice", node("n0", "2"), asks("0.5*2", |_| {}), &[])
         },
@@ -362,12 +362,12 @@ fn each_rule_refuses_in_its_words() {
         let pods = [Event::Group(Box::new(entry())), Event::Pod(Box::new(case.pod))];
         let mut engine = engine(case.policy, [node].into_iter().chain(case.events).chain(pods));
         (case.change)(&mut engine);
-        let mut pods = engine.model.pods.iter();
+        let mut pods = engine.model.pods().iter();
         let pod = pods.find(|(_, pod)| pod.input.pod.uid == uid).expect("the pod").0;
         let scorers = Scorers::of(&engine.policy);
         let spreading = Spreading::of(&engine.model, pod);
         let context = context(&engine.policy, &scorers, spreading.as_ref());
-        let found = refusal(&context.pair(&engine.model, pod, engine.model.by_name[0]));
+        let found = refusal(&context.pair(&engine.model, pod, engine.model.by_name()[0]));
         let words = case.words.iter().map(ToString::to_string).collect();
         assert_eq!(found, Some((case.rule, words)));
         covered.insert(case.rule);
@@ -501,7 +501,7 @@ type Bound = (&'static str, fn(&PodOnNode) -> bool, &'static [&'static str]);
 const BOUNDS: [Bound; 3] = [
     (
         "the bits of the class",
-        |pair| !pair.model.classes[pair.pod.class].nodes.has(pair.id.at()),
+        |pair| !pair.model.class_nodes(pair.pod.class).has(pair.id.at()),
         &["node_ready", "taints", "node_affinity", "volume_binding"],
     ),
     (
@@ -550,13 +550,13 @@ proptest! {
         let events = nodes.chain([top_queue(limit), Event::Group(Box::new(entry()))]).chain(running).chain(waiting);
         let Engine { mut model, policy, .. } = engine(policy, events);
         let scorers = Scorers::of(&policy);
-        for pod in model.pods.ids().collect::<Vec<_>>() {
-            let class = model.pods[pod].class;
+        for pod in model.pods().ids().collect::<Vec<_>>() {
+            let class = model.pods()[pod].class;
             refresh_class(&mut model, class);
             let spreading = Spreading::of(&model, pod);
             let context = context(&policy, &scorers, spreading.as_ref());
             let mut counts: BTreeMap<Refusal, usize> = BTreeMap::new();
-            for &id in &model.by_name {
+            for &id in model.by_name() {
                 let pair = context.pair(&model, pod, id);
                 let reasons = refusals(&pair);
                 prop_assert_eq!(fits(&pair) == Fit::Fits, reasons.is_none(), "{:?}", reasons);

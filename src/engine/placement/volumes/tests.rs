@@ -193,8 +193,8 @@ fn verdicts(case: &Case, booked: bool) -> String {
     engine.cycle(NOW);
     let model = &engine.model;
     assert!(model.broken_rules().is_empty(), "{:?}", model.broken_rules());
-    let waits = |pod: &PodId| model.pods[*pod].input.node.is_none();
-    let pod = model.pods.ids().find(waits).unwrap();
+    let waits = |pod: &PodId| model.pods()[*pod].input.node.is_none();
+    let pod = model.pods().ids().find(waits).unwrap();
     let letter = |id: NodeId| match fit(model, pod, id, false, booked) {
         Ok(_) if fit(model, pod, id, true, booked).is_ok() => '.',
         Ok(_) => ',',
@@ -210,7 +210,7 @@ fn verdicts(case: &Case, booked: bool) -> String {
         Err(VolumeConflict::InUse) => 'U',
         Err(VolumeConflict::DiskInUse) => 'D',
     };
-    model.by_name.iter().map(|id| letter(*id)).collect()
+    model.by_name().iter().map(|id| letter(*id)).collect()
 }
 
 fn check(cases: &[Case], booked: bool) {

@@ -44,9 +44,9 @@ impl Session<'_> {
     pub fn gather(&self, search: &Search, count: usize, recorded: &[Batch]) -> Gathering {
         let pods = search.case.chunk[..count].to_vec();
         let rest = lined_up(self.model, self.rules, &search.eligible);
-        let mut capacity = vec![0; self.model.nodes.slots()];
-        for &id in &self.model.by_name {
-            capacity[id.at()] = free_gpus(&self.model.nodes[id], self.model);
+        let mut capacity = vec![0; self.model.nodes().slots()];
+        for &id in self.model.by_name() {
+            capacity[id.at()] = free_gpus(&self.model.nodes()[id], self.model);
         }
         let needs: Vec<i64> = pods.iter().map(|pod| asked_gpus(self.model, *pod)).collect();
         let mut gathering = Gathering {
@@ -74,7 +74,7 @@ impl Session<'_> {
 fn lined_up(model: &Model, rules: Rules, pod_groups: &[PodGroupId]) -> OrderTree {
     let mut tree = OrderTree::new(rules, Purpose::Victims);
     for &pod_group in pod_groups {
-        let pods = model.pod_groups[pod_group].pods.iter().copied();
+        let pods = model.pod_groups()[pod_group].pods.iter().copied();
         let pods: PodIds = pods.filter(|pod| evictable(model, *pod)).collect();
         if !pods.is_empty() {
             tree.push(model, victim_entry(model, rules, pod_group, pods));
@@ -85,12 +85,12 @@ fn lined_up(model: &Model, rules: Rules, pod_groups: &[PodGroupId]) -> OrderTree
 
 /// A pod that eviction would remove from somewhere.
 fn evictable(model: &Model, pod: PodId) -> bool {
-    let pod = &model.pods[pod];
+    let pod = &model.pods()[pod];
     pod.member.is_some() && pod.state.status.active_allocated()
 }
 
 fn victim_entry(model: &Model, rules: Rules, pod_group: PodGroupId, pods: PodIds) -> OrderEntry {
-    let entry = &model.pod_groups[pod_group];
+    let entry = &model.pod_groups()[pod_group];
     let stage = entry.stage(&active_of(model, entry, &pods));
     OrderEntry {
         order: rules.pod_group(entry, stage),
@@ -145,7 +145,7 @@ impl Gathering {
     fn next(&mut self, model: &Model) -> bool {
         while let Some(entry) = self.rest.pop(model) {
             let pods = entry.pods.clone().unwrap_or_default();
-            let pod_group = &model.pod_groups[entry.pod_group];
+            let pod_group = &model.pod_groups()[entry.pod_group];
             let chunk = next_chunk(model, pod_group, &pods);
             let known = chunk.iter().any(|pod| self.taken.contains(pod));
             let gone = |pod: &PodId| {
@@ -185,12 +185,12 @@ impl Gathering {
     }
 
     fn affinity_met(&self, model: &Model, pod: PodId) -> bool {
-        let constraints = &model.classes[model.pods[pod].class].constraints;
+        let constraints = &model.classes()[model.pods()[pod].class].constraints;
         (constraints.selector.is_empty() && constraints.required.is_none())
             || model
-                .by_name
+                .by_name()
                 .iter()
-                .any(|id| self.nodes.has(id.at()) && constraints.selects(&model.nodes[*id]))
+                .any(|id| self.nodes.has(id.at()) && constraints.selects(&model.nodes()[*id]))
     }
 
     /// GPUs free on a node once all victims so far are gone.

@@ -29,12 +29,12 @@ fn node_local(model: &Model, gathering: &Gathering) -> Vec<Candidate> {
             }]
         };
     };
-    let mut nodes: Vec<NodeId> = model.pod_groups[last.pod_group]
+    let mut nodes: Vec<NodeId> = model.pod_groups()[last.pod_group]
         .pods
         .iter()
         .filter_map(|pod| node_of(model, *pod))
         .collect();
-    nodes.sort_by(|left, right| model.nodes[*left].name.cmp(&model.nodes[*right].name));
+    nodes.sort_by(|left, right| model.nodes()[*left].name.cmp(&model.nodes()[*right].name));
     nodes.dedup();
     let mut found: Vec<Candidate> = Vec::new();
     for node in nodes {
@@ -100,7 +100,7 @@ fn multi_node(model: &Model, search: &Search, gathering: &Gathering) -> Vec<Cand
         }
     }
     let elsewhere = model
-        .by_name
+        .by_name()
         .iter()
         .filter(|id| search.feasible.has(id.at()) || recorded_on(model, gathering, **id));
     let baseline: i64 = elsewhere

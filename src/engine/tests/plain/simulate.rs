@@ -26,7 +26,7 @@ impl Session<'_> {
             if let Some(node) = node_of(self.model, pod) {
                 nodes.add(node.at());
             }
-            victims.extend(self.model.pods[pod].pod_group);
+            victims.extend(self.model.pods()[pod].pod_group);
             self.model.evict(pod);
         }
         let mut pod_groups = self.everybody_in_line(search, pods, &victims);
@@ -62,7 +62,7 @@ impl Session<'_> {
             return None;
         }
         let amount = wanted(self.model, &pods, smallest_gpu(self.model));
-        let entry = &self.model.pod_groups[pod_group];
+        let entry = &self.model.pod_groups()[pod_group];
         let order = self.rules.pod_group(entry, entry.stage(&entry.active()));
         Some(OrderEntry {
             order,
@@ -77,11 +77,11 @@ impl Session<'_> {
         let mut pod_groups = OrderTree::new(self.rules, Purpose::Pending);
         for &pod_group in self
             .model
-            .pending
+            .pending()
             .iter()
             .filter(|pod_group| **pod_group != search.case.pod_group && !victims.contains(pod_group))
         {
-            let entry = &self.model.pod_groups[pod_group];
+            let entry = &self.model.pod_groups()[pod_group];
             if entry.ready()
                 && !entry.left_alone()
                 && let Some(entry) = self.pending_job(pod_group)
@@ -92,7 +92,7 @@ impl Session<'_> {
         for &pod_group in victims {
             let pods = self.evicted_chunk(pod_group);
             let amount = wanted(self.model, &pods, smallest_gpu(self.model));
-            let entry = &self.model.pod_groups[pod_group];
+            let entry = &self.model.pod_groups()[pod_group];
             pod_groups.push(
                 self.model,
                 OrderEntry {
@@ -105,7 +105,7 @@ impl Session<'_> {
         }
         let amount = wanted(self.model, pods, smallest_gpu(self.model));
         let order = self.rules.pod_group(
-            &self.model.pod_groups[search.case.pod_group],
+            &self.model.pod_groups()[search.case.pod_group],
             self.partial_stage(search.case.pod_group, pods),
         );
         pod_groups.push(

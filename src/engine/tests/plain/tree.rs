@@ -76,7 +76,11 @@ impl OrderTree {
     fn best_leaf(&self, model: &Model, below: Option<QueueId>) -> Option<QueueId> {
         let leaves: BTreeSet<QueueId> = self.pod_groups.iter().map(|(leaf, _)| *leaf).collect();
         let children: BTreeSet<QueueId> = (leaves.iter())
-            .filter_map(|leaf| model.path_up(*leaf).find(|queue| model.queues[*queue].parent == below))
+            .filter_map(|leaf| {
+                model
+                    .path_up(*leaf)
+                    .find(|queue| model.queues()[*queue].parent == below)
+            })
             .collect();
         let best = children
             .into_iter()

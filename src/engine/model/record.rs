@@ -1,0 +1,164 @@
+//! What a cycle records in the model beside where pods are, and what it takes note of.
+
+use std::sync::Arc;
+
+use crate::engine::input::devices::AllocationInput;
+use crate::engine::input::{Name, Time};
+
+use super::Model;
+use super::claims::Used;
+use super::class::NodeSet;
+use super::devices::Allocation;
+use super::epochs::Change;
+use super::ids::{ClassId, NodeId, PodGroupId, PodId, QueueId};
+use super::pod::{Assumed, GroupList};
+use super::resources::Shared;
+
+impl Model {
+    /// Something that decisions depend on changed without an event: time passed, or room was made.
+    pub fn decide_again(&mut self) {
+        self.note(true);
+    }
+
+    /// What is decided of a pod and not shown by the API server yet.
+    pub fn assume(&mut self, pod: PodId, assumed: Assumed) {
+        self.pods[pod].assumed = assumed;
+    }
+
+    /// A pod group was started.
+    pub fn started(&mut self, pod_group: PodGroupId, now: Time) {
+        self.pod_groups[pod_group].started(now);
+    }
+
+    /// Some of a pod group is evicted for others.
+    pub fn evicted(&mut self, pod_group: PodGroupId, now: Time) {
+        self.pod_groups[pod_group].evicted(now);
+    }
+
+    /// Nothing of a pod group is evicted after all; the times are those from before.
+    pub fn not_evicted(&mut self, pod_group: PodGroupId, before: [Option<Time>; 2]) {
+        self.pod_groups[pod_group].not_evicted(before);
+    }
+
+    /// Records whether a pod group is stale, since `now` if that is new. Whether anything changed by that.
+    pub fn set_stale(&mut self, pod_group: PodGroupId, stale: bool, now: Time) -> bool {
+        let Some(input) = &mut self.pod_groups[pod_group].input else {
+            return false;
+        };
+        let changed = stale != input.stale_since.is_some();
+        if changed {
+            input.stale_since = stale.then_some(now);
+        }
+        changed
+    }
+
+    /// A pod is not evicted after all: what it took of disruption budgets is given back.
+    pub fn refund_budgets(&mut self, pod: PodId) {
+        self.budgets.refund(&self.pods[pod].input.pod.uid);
+    }
+
+    /// A queue's fair share.
+    pub fn set_fair_share(&mut self, queue: QueueId, fair: Shared) {
+        self.queues[queue].fair = fair;
+    }
+
+    /// A pod's use of a claim: of devices that the claim has, or of some that it is to get.
+    pub fn use_claim(
+        &mut self,
+        reference: Option<u32>,
+        claim: &Name,
+        known: Option<Arc<Allocation>>,
+        fresh: &AllocationInput,
+    ) -> Used {
+        let claim = self.devices.claim_for(claim);
+        Used {
+            reference,
+            claim,
+            allocation: known.unwrap_or_else(|| self.devices.allocation(claim, fresh)),
+        }
+    }
+
+    /// Opens so many GPUs of a node for sharing, each with a group named after the pod.
+    pub fn open_gpus(&mut self, node: NodeId, pod: PodId, count: usize) -> GroupList {
+        let uid = &self.pods[pod].input.pod.uid;
+        let opened = &mut self.nodes[node];
+        let mut groups = GroupList::new();
+        let mut number = 0;
+        for _ in 0..count {
+            let name = loop {
+                let name = Name::from(format!("{uid}-{number}"));
+                number += 1;
+                if !opened.groups.iter().any(|gpu| gpu.name == name && gpu.used()) {
+                    break name;
+                }
+            };
+            groups.push(opened.group(&name));
+        }
+        if count > 0 && self.opened_groups.last() != Some(&node) {
+            self.opened_groups.push(node);
+        }
+        groups
+    }
+
+    /// The nodes that meet the constraints of a class, as they are now.
+    pub fn set_class_nodes(&mut self, class: ClassId, nodes: NodeSet) {
+        self.classes[class].nodes.set(self.epochs.of(Change::NodeSpecs), nodes);
+    }
+
+    /// Puts the nodes whose usage changed where they belong in the index: to be done before a walk.
+    pub fn catch_up_index(&mut self) {
+        self.index.catch_up(&self.nodes);
+    }
+
+    /// Pods whose state was changed by a committed statement since the last call, in order.
+    pub fn take_decided(&mut self) -> Vec<PodId> {
+        std::mem::take(&mut self.decided)
+    }
+
+    /// Nodes whose usage changed outside of statements since the last call.
+    pub fn take_touched(&mut self) -> NodeSet {
+        std::mem::take(&mut self.touched)
+    }
+
+    /// Pod groups with a changed pod or settings since the last call, each once.
+    pub fn take_changed_pod_groups(&mut self) -> Vec<PodGroupId> {
+        let mut changed = std::mem::take(&mut self.changed_pod_groups);
+        // One run for each kind of event that told of them, mostly.
+        changed.sort();
+        changed.dedup();
+        changed
+    }
+
+    /// Pod groups whose place among those of their queue may have changed since the last call, each once. They are put into a list whose room is used again.
+    pub fn take_moved(&mut self, into: &mut Vec<PodGroupId>) {
+        into.clear();
+        std::mem::swap(&mut self.moved, into);
+        if into.len() > 1 {
+            into.sort();
+            into.dedup();
+        }
+    }
+
+    /// The place of every pod group among those of its queue may have changed.
+    pub fn all_moved(&mut self) {
+        self.moved = self.pod_groups.ids().collect();
+    }
+
+    /// A queue, for tests that state what it holds.
+    #[cfg(test)]
+    pub fn queue_mut(&mut self, queue: QueueId) -> &mut super::queue::Queue {
+        &mut self.queues[queue]
+    }
+
+    /// A node, for tests that state what is on it.
+    #[cfg(test)]
+    pub fn node_mut(&mut self, node: NodeId) -> &mut super::node::Node {
+        &mut self.nodes[node]
+    }
+
+    /// What the top queues share, for tests that state it.
+    #[cfg(test)]
+    pub fn set_total(&mut self, total: Shared) {
+        self.total.set(self.total_epoch(), total);
+    }
+}
