@@ -9,6 +9,8 @@ pub mod engine;
 pub mod kinds;
 pub mod mirror;
 pub mod operator;
+pub mod simulate;
+pub mod usage;
 
 /// Pods come as many small pieces; this allocator takes a third of the time of the system's for them.
 #[global_allocator]

@@ -1,0 +1,156 @@
+//! What nodes have left, for the report: how much of the free GPUs is of no use to the jobs that come.
+
+use std::collections::BTreeMap;
+
+use super::scenario::{Machine, Shape};
+
+/// Shapes that are tried on every node: the most frequent ones.
+const SHAPES: usize = 32;
+
+/// What nodes have left.
+#[derive(Debug)]
+pub struct Books {
+    nodes: BTreeMap<String, Node>,
+    /// What jobs ask for, with the share of jobs that do.
+    mix: Vec<(Shape, f64)>,
+    /// Thousandths of a GPU in the cluster.
+    pub gpus: i64,
+    /// Those of them that are in use.
+    used: i64,
+}
+
+#[derive(Debug)]
+struct Node {
+    cpu: i64,
+    memory: i64,
+    /// Whole GPUs that nobody uses.
+    whole: i64,
+    /// Thousandths left of each shared GPU.
+    shared: BTreeMap<String, i64>,
+    model: Option<String>,
+}
+
+impl Node {
+    fn free(&self) -> i64 {
+        self.whole * 1_000 + self.shared.values().sum::<i64>()
+    }
+
+    fn fits(&self, shape: &Shape) -> bool {
+        let model = |model: &String| self.model.as_ref() == Some(model);
+        self.cpu >= shape.cpu
+            && self.memory >= shape.memory
+            && (shape.models.is_empty() || shape.models.iter().any(model))
+            && (self.whole * 1_000 >= shape.gpu || self.shared.values().any(|left| *left >= shape.gpu))
+    }
+}
+
+impl Books {
+    /// Empty nodes, and what jobs will ask for.
+    pub fn new<'s>(machines: &[Machine], shapes: impl Iterator<Item = &'s Shape>) -> Self {
+        let nodes = machines.iter().map(|machine| {
+            let node = Node {
+                cpu: machine.cpu,
+                memory: machine.memory,
+                whole: machine.gpus,
+                shared: BTreeMap::new(),
+                model: machine.model.clone(),
+            };
+            (machine.name.clone(), node)
+        });
+        let mut counts: BTreeMap<&Shape, usize> = BTreeMap::new();
+        for shape in shapes.filter(|shape| shape.gpu > 0) {
+            *counts.entry(shape).or_default() += 1;
+        }
+        let mut counts: Vec<_> = counts.into_iter().collect();
+        counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        counts.truncate(SHAPES);
+        let all: usize = counts.iter().map(|(_, count)| count).sum();
+        let mix = counts
+            .into_iter()
+            .map(|(shape, count)| (shape.clone(), count as f64 / all as f64));
+        Self {
+            nodes: nodes.collect(),
+            mix: mix.collect(),
+            gpus: machines.iter().map(|machine| machine.gpus * 1_000).sum(),
+            used: 0,
+        }
+    }
+
+    /// A pod came (`sign` 1) or went (-1).
+    pub fn count(&mut self, node: &str, shape: &Shape, groups: &[String], sign: i64) {
+        let Some(node) = self.nodes.get_mut(node) else { return };
+        node.cpu -= sign * shape.cpu;
+        node.memory -= sign * shape.memory;
+        self.used += sign * shape.gpu;
+        if groups.is_empty() {
+            node.whole -= sign * (shape.gpu / 1_000);
+            return;
+        }
+        for group in groups {
+            let left = node.shared.entry(group.clone()).or_insert_with(|| {
+                node.whole -= 1;
+                1_000
+            });
+            *left -= sign * shape.gpu / groups.len() as i64;
+            if *left >= 1_000 {
+                node.shared.remove(group);
+                node.whole += 1;
+            }
+        }
+    }
+
+    /// The share of the GPUs that is in use.
+    pub fn allocated(&self) -> f64 {
+        self.used as f64 / self.gpus.max(1) as f64
+    }
+
+    /// The share of the free GPUs that lies where a job of the mix, drawn at random, does not fit.
+    pub fn fragmentation(&self) -> f64 {
+        let free: i64 = self.nodes.values().map(Node::free).sum();
+        if free == 0 {
+            return 0.0;
+        }
+        let mut useless = 0.0;
+        for node in self.nodes.values() {
+            let free = node.free();
+            if free > 0 {
+                let misfits = self.mix.iter().filter(|(shape, _)| !node.fits(shape));
+                useless += free as f64 * misfits.map(|(_, share)| share).sum::<f64>();
+            }
+        }
+        useless / free as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn free_gpus_are_useless_where_jobs_do_not_fit() {
+        let machine = |name: &str| Machine {
+            name: name.to_owned(),
+            cpu: 8_000,
+            memory: 1 << 40,
+            gpus: 4,
+            model: None,
+            labels: BTreeMap::new(),
+        };
+        let asks = |gpu: i64| Shape {
+            cpu: 1_000,
+            gpu,
+            ..Shape::default()
+        };
+        let (one, four) = (asks(1_000), asks(4_000));
+        let mut books = Books::new(&[machine("a"), machine("b")], [&one, &four].into_iter());
+        assert_eq!(books.fragmentation(), 0.0);
+        // Three of the seven free GPUs are of no use to half of the jobs.
+        books.count("a", &one, &[], 1);
+        assert_eq!(books.fragmentation(), 3.0 / 7.0 / 2.0);
+        books.count("b", &asks(500), &["g".to_owned()], 1);
+        assert_eq!(books.fragmentation(), 0.5);
+        books.count("b", &asks(500), &["g".to_owned()], -1);
+        books.count("a", &one, &[], -1);
+        assert_eq!(books.fragmentation(), 0.0);
+    }
+}

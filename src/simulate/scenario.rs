@@ -1,0 +1,551 @@
+//! What is simulated: nodes, queues, jobs and settings, as a user writes them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, bail, ensure};
+use jiff::SignedDuration;
+use serde::Deserialize;
+
+use crate::api::duration;
+use crate::api::quantity::Amount;
+use crate::api::shard::SchedulingShardSpec;
+use crate::engine::input::Millis;
+
+/// Largest number of jobs, nodes or queues, so that a slip of the pen ends with a message.
+const MOST: usize = 1_000_000;
+
+/// What is simulated.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Scenario {
+    /// The cluster.
+    #[serde(default)]
+    pub nodes: Vec<Nodes>,
+    /// The queues. Queues that jobs name and that are not here are top queues with weight 1.
+    #[serde(default)]
+    pub queues: Vec<Queue>,
+    /// The jobs, by kind.
+    #[serde(default)]
+    pub workloads: Vec<Workload>,
+    /// Jobs by number and distance, as load generators for Kueue describe them.
+    #[serde(default)]
+    pub generator: Option<Generator>,
+    /// How the scheduler schedules: the spec of a SchedulingShard.
+    #[serde(default)]
+    pub shard: SchedulingShardSpec,
+    /// When to stop; else when nothing runs or comes any more.
+    #[serde(default, deserialize_with = "optional_span")]
+    pub until: Option<Millis>,
+    /// How long an evicted pod takes to be gone, and another to wait in its place.
+    #[serde(default, deserialize_with = "span")]
+    pub termination: Millis,
+    /// Distance of cycles of the scheduler; 1s if absent.
+    #[serde(default, deserialize_with = "optional_span")]
+    pub cycle: Option<Millis>,
+}
+
+/// Nodes that are alike.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Nodes {
+    /// Name, with a number behind it if there are several.
+    pub name: String,
+    /// How many.
+    #[serde(default = "one")]
+    pub count: usize,
+    /// GPUs of each.
+    #[serde(default)]
+    pub gpus: i64,
+    /// The model of the GPUs.
+    #[serde(default)]
+    pub model: Option<String>,
+    /// Cpu of each, a quantity; plenty if absent.
+    #[serde(default = "plenty_of_cpu")]
+    pub cpu: String,
+    /// Memory of each, a quantity; plenty if absent.
+    #[serde(default = "plenty_of_memory")]
+    pub memory: String,
+    /// Labels.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+}
+
+/// A queue.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Queue {
+    /// Its name.
+    pub name: String,
+    /// The queue above.
+    #[serde(default)]
+    pub parent: Option<String>,
+    /// 100 if absent.
+    #[serde(default)]
+    pub priority: Option<i64>,
+    /// GPUs; no quota, no limit and weight 1 if absent.
+    #[serde(default)]
+    pub gpu: Share,
+    /// Milli-cores; an unlimited quota if absent.
+    #[serde(default)]
+    pub cpu: Option<Share>,
+    /// Megabytes; an unlimited quota if absent.
+    #[serde(default)]
+    pub memory: Option<Share>,
+    /// Minimum run time before preemption.
+    #[serde(default)]
+    pub preempt_min_runtime: Option<String>,
+    /// Minimum run time before reclaim.
+    #[serde(default)]
+    pub reclaim_min_runtime: Option<String>,
+}
+
+/// A queue's share of a resource; -1 = unlimited.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Share {
+    /// What it deserves.
+    pub quota: f64,
+    /// What it may never pass.
+    pub limit: f64,
+    /// Weight in sharing what is over.
+    pub weight: f64,
+}
+
+impl Default for Share {
+    fn default() -> Self {
+        Self {
+            quota: 0.0,
+            limit: -1.0,
+            weight: 1.0,
+        }
+    }
+}
+
+impl Share {
+    /// An unlimited quota.
+    #[must_use]
+    pub fn unlimited() -> Self {
+        Self {
+            quota: -1.0,
+            ..Self::default()
+        }
+    }
+}
+
+/// Jobs that are alike.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Workload {
+    /// Name, with a number behind it if there are several.
+    pub name: String,
+    /// Their queue.
+    pub queue: String,
+    /// How many.
+    #[serde(default = "one")]
+    pub count: usize,
+    /// When the first comes.
+    #[serde(default, deserialize_with = "span")]
+    pub at: Millis,
+    /// How long after it the next one comes, and so on.
+    #[serde(default, deserialize_with = "span")]
+    pub every: Millis,
+    /// Pods of each.
+    #[serde(default = "one")]
+    pub pods: usize,
+    /// Pods that must run together; all if absent.
+    #[serde(default)]
+    pub min_member: Option<usize>,
+    /// GPUs of each pod: a whole number, or less than one.
+    #[serde(default)]
+    pub gpus: f64,
+    /// Models that will do; any if empty.
+    #[serde(default)]
+    pub models: Vec<String>,
+    /// Cpu of each pod, a quantity.
+    #[serde(default = "little_cpu")]
+    pub cpu: String,
+    /// Memory of each pod, a quantity.
+    #[serde(default = "little_memory")]
+    pub memory: String,
+    /// How long it runs; until the end if absent.
+    #[serde(default, deserialize_with = "optional_span")]
+    pub duration: Option<Millis>,
+    /// How often it saves its work; never if absent.
+    #[serde(default, deserialize_with = "optional_span")]
+    pub checkpoint: Option<Millis>,
+    /// Its priority; below 100: it can be evicted for others. 50 if absent.
+    #[serde(default)]
+    pub priority: Option<i32>,
+}
+
+/// Jobs by number and distance.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Generator {
+    /// What `request` and `nominalQuota` count: GPUs if true, else cores.
+    #[serde(default)]
+    pub gpus: bool,
+    /// Groups of queues.
+    pub cohorts: Vec<Cohort>,
+}
+
+/// Groups of queues that are alike. Each becomes a queue with others below it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Cohort {
+    /// What they are called.
+    pub class_name: String,
+    /// How many.
+    #[serde(default = "one")]
+    pub count: usize,
+    /// Their queues.
+    pub queues_sets: Vec<QueuesSet>,
+}
+
+/// Queues that are alike.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct QueuesSet {
+    /// What they are called.
+    pub class_name: String,
+    /// How many in each group.
+    #[serde(default = "one")]
+    pub count: usize,
+    /// What each deserves.
+    #[serde(default)]
+    pub nominal_quota: f64,
+    /// What each may have beyond; anything if absent.
+    #[serde(default)]
+    pub borrowing_limit: Option<f64>,
+    /// The jobs of each.
+    pub workloads_sets: Vec<WorkloadsSet>,
+}
+
+/// Jobs that come one after the other.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct WorkloadsSet {
+    /// How many of each class.
+    #[serde(default = "one")]
+    pub count: usize,
+    /// Their distance.
+    #[serde(default)]
+    pub creation_interval_ms: Millis,
+    /// The classes, which take turns.
+    pub workloads: Vec<WorkloadClass>,
+}
+
+/// A class of jobs.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct WorkloadClass {
+    /// What they are called.
+    pub class_name: String,
+    /// How long each runs.
+    pub runtime_ms: Millis,
+    /// Their priority.
+    #[serde(default)]
+    pub priority: i32,
+    /// What each asks for.
+    pub request: f64,
+}
+
+/// A job that comes at a known instant.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Job {
+    /// Its name.
+    pub name: String,
+    /// Its queue.
+    pub queue: String,
+    /// When it comes.
+    pub arrives: Millis,
+    /// How many pods it has.
+    pub pods: usize,
+    /// How many of them must run together.
+    pub min: usize,
+    /// What each pod asks for.
+    pub shape: Shape,
+    /// Its priority.
+    pub priority: i32,
+    /// How long it runs; `None`: until the end.
+    pub runs: Option<Millis>,
+    /// How often it saves its work.
+    pub checkpoint: Option<Millis>,
+}
+
+/// What a pod asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Shape {
+    /// Milli-cores.
+    pub cpu: i64,
+    /// Bytes.
+    pub memory: i64,
+    /// Thousandths of a GPU: a part of one, or whole ones.
+    pub gpu: i64,
+    /// GPU models that will do; any if empty.
+    pub models: Vec<String>,
+}
+
+/// Priority of jobs that state none.
+pub const PRIORITY: i32 = 50;
+
+impl Workload {
+    fn jobs(&self) -> anyhow::Result<impl Iterator<Item = Job> + '_> {
+        ensure!(self.count <= MOST && self.pods <= MOST, "too many");
+        ensure!(self.pods > 0, "pods: must be above 0");
+        let gpu = thousandths(self.gpus).context("gpus")?;
+        let shape = Shape {
+            cpu: amount(&self.cpu, 1_000).context("cpu")?,
+            memory: amount(&self.memory, 1).context("memory")?,
+            gpu,
+            models: self.models.clone(),
+        };
+        Ok((0..self.count).map(move |number| Job {
+            name: numbered(&self.name, number, self.count),
+            queue: self.queue.clone(),
+            arrives: self.at + self.every * number as i64,
+            pods: self.pods,
+            min: self.min_member.unwrap_or(self.pods).min(self.pods),
+            shape: shape.clone(),
+            priority: self.priority.unwrap_or(PRIORITY),
+            runs: self.duration,
+            checkpoint: self.checkpoint.filter(|every| *every > 0),
+        }))
+    }
+}
+
+impl Generator {
+    /// Queues and jobs.
+    fn expand(&self) -> anyhow::Result<(Vec<Queue>, Vec<Job>)> {
+        let (mut queues, mut jobs) = (Vec::new(), Vec::new());
+        for cohort in &self.cohorts {
+            for number in 0..cohort.count {
+                let parent = numbered(&cohort.class_name, number, cohort.count);
+                queues.push(Queue {
+                    name: parent.clone(),
+                    gpu: Share::unlimited(),
+                    ..Queue::default()
+                });
+                for set in &cohort.queues_sets {
+                    for number in 0..set.count {
+                        let name = format!("{parent}-{}", numbered(&set.class_name, number, set.count));
+                        queues.push(self.queue(&name, &parent, set));
+                        set.workloads_sets
+                            .iter()
+                            .for_each(|set| self.jobs(&name, set, &mut jobs));
+                        ensure!(jobs.len() <= MOST && queues.len() <= MOST, "too many");
+                    }
+                }
+            }
+        }
+        Ok((queues, jobs))
+    }
+
+    fn queue(&self, name: &str, parent: &str, set: &QueuesSet) -> Queue {
+        let factor = if self.gpus { 1.0 } else { 1_000.0 };
+        let share = Share {
+            quota: set.nominal_quota * factor,
+            limit: set
+                .borrowing_limit
+                .map_or(-1.0, |more| (set.nominal_quota + more) * factor),
+            weight: 1.0,
+        };
+        let unlimited = Share::unlimited();
+        let (gpu, cpu) = if self.gpus {
+            (share, unlimited)
+        } else {
+            (unlimited, share)
+        };
+        Queue {
+            name: name.to_owned(),
+            parent: Some(parent.to_owned()),
+            gpu,
+            cpu: Some(cpu),
+            ..Queue::default()
+        }
+    }
+
+    fn jobs(&self, queue: &str, set: &WorkloadsSet, jobs: &mut Vec<Job>) {
+        for class in &set.workloads {
+            for number in 0..set.count.min(MOST) {
+                let request = (class.request * 1_000.0).round() as i64;
+                let (gpu, cpu) = if self.gpus { (request, 1) } else { (0, request) };
+                jobs.push(Job {
+                    name: format!("{queue}-{}-{number}", class.class_name),
+                    queue: queue.to_owned(),
+                    arrives: set.creation_interval_ms * number as i64,
+                    pods: 1,
+                    min: 1,
+                    shape: Shape {
+                        cpu,
+                        gpu,
+                        ..Shape::default()
+                    },
+                    priority: class.priority,
+                    runs: Some(class.runtime_ms),
+                    checkpoint: None,
+                });
+            }
+        }
+    }
+}
+
+impl Scenario {
+    /// Reads a scenario.
+    ///
+    /// # Errors
+    /// Where it is no scenario.
+    pub fn read(yaml: &str) -> anyhow::Result<Self> {
+        serde_yaml_ng::from_str(yaml).context("no scenario")
+    }
+
+    /// All queues and jobs, `more` among them, in order of arrival; adds the queues that jobs name and nobody describes.
+    ///
+    /// # Errors
+    /// What makes no sense in them.
+    pub fn expand(&self, more: Vec<Job>) -> anyhow::Result<(Vec<Queue>, Vec<Job>)> {
+        let (mut queues, mut jobs) = (self.queues.clone(), more);
+        for workload in &self.workloads {
+            let expanded = workload
+                .jobs()
+                .with_context(|| format!("workload {:?}", workload.name))?;
+            jobs.extend(expanded);
+            ensure!(jobs.len() <= MOST, "there are more than {MOST} jobs");
+        }
+        if let Some(generator) = &self.generator {
+            let (its, theirs) = generator.expand().context("generator")?;
+            queues.extend(its);
+            jobs.extend(theirs);
+        }
+        let mut known: BTreeSet<String> = queues.iter().map(|queue| queue.name.clone()).collect();
+        for job in &jobs {
+            if known.insert(job.queue.clone()) {
+                queues.push(Queue {
+                    name: job.queue.clone(),
+                    ..Queue::default()
+                });
+            }
+        }
+        let parents: BTreeSet<&str> = queues.iter().filter_map(|queue| queue.parent.as_deref()).collect();
+        if let Some(job) = jobs.iter().find(|job| parents.contains(&*job.queue)) {
+            bail!(
+                "job {:?} is in the queue {:?}, which has queues below it",
+                job.name,
+                job.queue
+            );
+        }
+        if let Some(missing) = parents.iter().find(|parent| !known.contains(**parent)) {
+            bail!("no queue is called {missing:?}");
+        }
+        let mut names = BTreeSet::new();
+        if let Some(job) = jobs.iter().find(|job| !names.insert(&*job.name)) {
+            bail!("two jobs are called {:?}", job.name);
+        }
+        jobs.sort_by_key(|job| job.arrives);
+        Ok((queues, jobs))
+    }
+
+    /// The nodes, one by one.
+    ///
+    /// # Errors
+    /// What makes no sense in them.
+    pub fn machines(&self) -> anyhow::Result<Vec<Machine>> {
+        let mut machines = Vec::new();
+        for nodes in &self.nodes {
+            let wrong = || format!("nodes {:?}", nodes.name);
+            ensure!(nodes.count <= MOST, "{}: too many", wrong());
+            let (cpu, memory) = (
+                amount(&nodes.cpu, 1_000).with_context(wrong)?,
+                amount(&nodes.memory, 1).with_context(wrong)?,
+            );
+            machines.extend((0..nodes.count).map(|number| Machine {
+                name: numbered(&nodes.name, number, nodes.count),
+                cpu,
+                memory,
+                gpus: nodes.gpus,
+                model: nodes.model.clone(),
+                labels: nodes.labels.clone(),
+            }));
+        }
+        Ok(machines)
+    }
+}
+
+/// A node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Machine {
+    /// Its name.
+    pub name: String,
+    /// Milli-cores.
+    pub cpu: i64,
+    /// Bytes.
+    pub memory: i64,
+    /// GPUs.
+    pub gpus: i64,
+    /// Their model.
+    pub model: Option<String>,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+}
+
+fn one() -> usize {
+    1
+}
+
+fn plenty_of_cpu() -> String {
+    "1k".to_owned()
+}
+
+fn plenty_of_memory() -> String {
+    "4Ti".to_owned()
+}
+
+fn little_cpu() -> String {
+    "1m".to_owned()
+}
+
+fn little_memory() -> String {
+    "1Mi".to_owned()
+}
+
+fn numbered(name: &str, number: usize, count: usize) -> String {
+    if count == 1 {
+        name.to_owned()
+    } else {
+        format!("{name}-{number}")
+    }
+}
+
+/// A quantity in parts of one.
+fn amount(text: &str, parts: i64) -> anyhow::Result<i64> {
+    let amount: Amount = text.parse().with_context(|| format!("{text:?} is not a quantity"))?;
+    let read = if parts == 1_000 { amount.milli() } else { amount.units() };
+    Ok(read)
+}
+
+/// GPUs in thousandths: whole ones, or a part of one.
+fn thousandths(gpus: f64) -> anyhow::Result<i64> {
+    let milli = (gpus * 1_000.0).round() as i64;
+    ensure!(
+        milli >= 0 && (milli < 1_000 || milli % 1_000 == 0),
+        "{gpus} is neither a whole number nor less than one"
+    );
+    Ok(milli)
+}
+
+fn span<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Millis, D::Error> {
+    Ok(optional_span(input)?.unwrap_or_default())
+}
+
+fn optional_span<'de, D: serde::Deserializer<'de>>(input: D) -> Result<Option<Millis>, D::Error> {
+    let Some(text) = Option::<String>::deserialize(input)? else {
+        return Ok(None);
+    };
+    let span: SignedDuration = duration::parse_extended(&text).map_err(serde::de::Error::custom)?;
+    let millis = i64::try_from(span.as_millis()).unwrap_or(i64::MAX);
+    if (0..=i64::MAX / 4).contains(&millis) {
+        Ok(Some(millis))
+    } else {
+        Err(serde::de::Error::custom(format!("{text:?} is not a time from now")))
+    }
+}

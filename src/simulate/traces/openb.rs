@@ -1,0 +1,58 @@
+//! Alibaba's GPU cluster trace of 2023 ("openb"): a table of nodes and one of pods.
+
+use std::collections::BTreeMap;
+
+use super::{cell, number, rows};
+use crate::simulate::scenario::{Job, Machine, PRIORITY, Shape};
+
+const MIB: i64 = 1 << 20;
+
+/// Reads the table of nodes: `sn, cpu_milli, memory_mib, gpu, model`.
+///
+/// # Errors
+/// Where it is no such table.
+pub fn nodes(text: &str) -> anyhow::Result<Vec<Machine>> {
+    rows(text, b',', |columns, row| {
+        let at = |name: &str| columns.one(&[name]);
+        let model = cell(row, columns.any(&["model"]));
+        Ok(Some(Machine {
+            name: cell(row, Some(at("sn")?)).to_owned(),
+            cpu: number(cell(row, Some(at("cpu_milli")?)))? as i64,
+            memory: number(cell(row, Some(at("memory_mib")?)))? as i64 * MIB,
+            gpus: number(cell(row, Some(at("gpu")?)))? as i64,
+            model: (!model.is_empty()).then(|| model.to_owned()),
+            labels: BTreeMap::new(),
+        }))
+    })
+}
+
+/// Reads the table of pods. Each is a job in the queue that is called after its class of service. It runs as long as it did there.
+///
+/// # Errors
+/// Where it is no such table.
+pub fn pods(text: &str) -> anyhow::Result<Vec<Job>> {
+    rows(text, b',', |columns, row| {
+        let text = |name: &str| Ok::<_, anyhow::Error>(cell(row, Some(columns.one(&[name])?)));
+        let created = number(text("creation_time")?)?;
+        let deleted = number(text("deletion_time")?).unwrap_or(created);
+        let begun = number(text("scheduled_time")?).unwrap_or(created);
+        let (devices, part) = (number(text("num_gpu")?)? as i64, number(text("gpu_milli")?)? as i64);
+        let models = text("gpu_spec")?.split('|').filter(|model| !model.is_empty());
+        Ok(Some(Job {
+            name: text("name")?.to_owned(),
+            queue: text("qos")?.to_ascii_lowercase(),
+            arrives: (created * 1e3) as i64,
+            pods: 1,
+            min: 1,
+            shape: Shape {
+                cpu: number(text("cpu_milli")?)? as i64,
+                memory: number(text("memory_mib")?)? as i64 * MIB,
+                gpu: if part >= 1_000 { devices * 1_000 } else { devices * part },
+                models: models.map(ToOwned::to_owned).collect(),
+            },
+            priority: PRIORITY,
+            runs: Some(((deleted - begun).max(1.0) * 1e3) as i64),
+            checkpoint: None,
+        }))
+    })
+}

@@ -1,0 +1,434 @@
+//! The loop: what happens by an instant, what the scheduler decides then, how that is carried out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, bail};
+
+use super::books::Books;
+use super::happenings::{Happening, Happenings};
+use super::objects;
+use super::report::{Ended, Recorder, Report};
+use super::scenario::{Job, Machine, Queue, Scenario};
+use crate::engine::Engine;
+use crate::engine::decision::{Bind, Decisions, GroupTimes};
+use crate::engine::input::{Counts, Event, Millis, Name, Table, Time};
+use crate::engine::policy::Policy;
+use crate::kinds::Object;
+use crate::mirror::policy::from_shard;
+use crate::mirror::{Mirror, PackedChange, Settings};
+use crate::usage::{self, Ledger};
+
+/// Cycles at one instant, one after the other as long as each decides something.
+const ROUNDS: usize = 64;
+/// Distance of cycles where a scenario states none.
+const CYCLE: Millis = 1_000;
+
+/// Simulates a scenario, with `machines` and `jobs` of traces beside its own.
+///
+/// # Errors
+/// What makes no sense in it.
+pub fn run(scenario: &Scenario, mut machines: Vec<Machine>, jobs: Vec<Job>) -> anyhow::Result<Report> {
+    machines.extend(scenario.machines()?);
+    let (queues, jobs) = scenario.expand(jobs)?;
+    let policy = from_shard(&scenario.shard, Policy::default());
+    let policy = policy
+        .map_err(|findings| anyhow::anyhow!("shard: {}", list(&findings)))?
+        .policy;
+    if scenario.until.is_none()
+        && let Some(job) = jobs.iter().find(|job| job.runs.is_none())
+    {
+        bail!("job {:?} runs for ever: say when to stop (until)", job.name);
+    }
+    let mut world = World::new(scenario, &machines, &queues, jobs, policy)?;
+    world.begin(&machines, &queues);
+    world.go_on(scenario.until)?;
+    Ok(world.recorder.report(world.now, world.came, &world.books))
+}
+
+fn list<T: ToString>(findings: &[T]) -> String {
+    let lines: Vec<String> = findings.iter().map(ToString::to_string).collect();
+    lines.join("; ")
+}
+
+struct World {
+    now: Millis,
+    cycle: Millis,
+    termination: Millis,
+    happenings: Happenings,
+    mirror: Mirror,
+    engine: Engine,
+    accounting: Option<Accounting>,
+    jobs: Vec<Progress>,
+    /// By uid: job and number.
+    pods: Table<Name, (usize, usize)>,
+    by_group: BTreeMap<String, usize>,
+    /// Jobs that have come.
+    came: usize,
+    /// Those of them that are not done.
+    open: usize,
+    /// Pods that are on a node.
+    pods_in_place: usize,
+    books: Books,
+    recorder: Recorder,
+}
+
+/// What queues have used.
+struct Accounting {
+    ledger: Ledger,
+    interval: Millis,
+}
+
+/// How far a job is.
+struct Progress {
+    job: Job,
+    pods: Vec<PodState>,
+    /// Pods that run.
+    running: usize,
+    /// Since when enough of them do.
+    since: Option<Millis>,
+    /// Counts how often it began to run.
+    run: u32,
+    /// Work that is done and saved.
+    saved: Millis,
+    started: bool,
+    done: bool,
+}
+
+#[derive(Default)]
+struct PodState {
+    /// Counts the pods that had this place in the job.
+    generation: u32,
+    created: Millis,
+    place: Option<Box<Bind>>,
+    leaving: bool,
+}
+
+impl Progress {
+    fn name(&self, pod: usize) -> String {
+        format!("{}-{pod}-{}", self.job.name, self.pods[pod].generation)
+    }
+}
+
+impl World {
+    fn new(
+        scenario: &Scenario,
+        machines: &[Machine],
+        queues: &[Queue],
+        jobs: Vec<Job>,
+        policy: Policy,
+    ) -> anyhow::Result<Self> {
+        let accounting = match &scenario.shard.usage_db_config {
+            None => None,
+            Some(config) => {
+                // Whatever the source: the simulation itself knows what was used.
+                let settings = usage::Settings::read(config, Some(""), &|_| Some(String::new()));
+                let settings = settings.map_err(|problems| {
+                    let lines = problems
+                        .iter()
+                        .map(|problem| format!("{}: {}", problem.path, problem.says));
+                    anyhow::anyhow!("shard: usageDBConfig: {}", lines.collect::<Vec<_>>().join("; "))
+                })?;
+                Some(Accounting {
+                    interval: i64::try_from(settings.interval.as_millis()).unwrap_or(i64::MAX),
+                    ledger: Ledger::new(settings.window, settings.half_life),
+                })
+            }
+        };
+        let cycle = scenario.cycle.unwrap_or(CYCLE).max(1);
+        let books = Books::new(machines, jobs.iter().map(|job| &job.shape));
+        let names = queues.iter().map(|queue| queue.name.clone()).collect();
+        let mut engine = Engine::new(policy);
+        let mut mirror = Mirror::new(Settings::default());
+        let counts = Counts {
+            nodes: machines.len(),
+            groups: 0,
+            pods: 0,
+        };
+        engine.reserve(&counts);
+        mirror.reserve(&counts);
+        let progress = |job: Job| Progress {
+            pods: (0..job.pods).map(|_| PodState::default()).collect(),
+            job,
+            running: 0,
+            since: None,
+            run: 0,
+            saved: 0,
+            started: false,
+            done: false,
+        };
+        let jobs: Vec<Progress> = jobs.into_iter().map(progress).collect();
+        Ok(Self {
+            now: 0,
+            cycle,
+            termination: scenario.termination,
+            happenings: Happenings::default(),
+            mirror,
+            engine,
+            accounting,
+            by_group: jobs
+                .iter()
+                .enumerate()
+                .map(|(at, job)| (job.job.name.clone(), at))
+                .collect(),
+            jobs,
+            pods: Table::default(),
+            came: 0,
+            open: 0,
+            pods_in_place: 0,
+            books,
+            recorder: Recorder::new(names, cycle),
+        })
+    }
+
+    /// Nodes, queues and priorities; and what will happen.
+    fn begin(&mut self, machines: &[Machine], queues: &[Queue]) {
+        for machine in machines {
+            self.applied(Object::Node(objects::node(machine)));
+        }
+        for queue in queues {
+            self.applied(Object::Queue(objects::queue(queue)));
+        }
+        let priorities: BTreeSet<i32> = self.jobs.iter().map(|job| job.job.priority).collect();
+        for priority in priorities {
+            self.applied(Object::PriorityClass(objects::priority_class(priority)));
+        }
+        for (at, job) in self.jobs.iter().enumerate() {
+            self.happenings.add(job.job.arrives, Happening::Comes(at));
+        }
+        if self.accounting.is_some() {
+            self.happenings.add(0, Happening::Usage);
+        }
+    }
+
+    fn applied(&mut self, object: Object) {
+        self.tell(&PackedChange::Applied(object.into()));
+    }
+
+    fn tell(&mut self, change: &PackedChange) {
+        let now = Time(self.now);
+        let output = self.mirror.apply(change);
+        self.recorder.unusable(&output.rejections);
+        for event in output.events {
+            self.engine.apply(event, now);
+        }
+    }
+
+    /// Until then, or until nothing runs or comes any more.
+    fn go_on(&mut self, until: Option<Millis>) -> anyhow::Result<()> {
+        let mut first = true;
+        loop {
+            let next = self.next(first);
+            first = false;
+            if let Some(until) = until.filter(|until| next.is_none_or(|next| next >= *until)) {
+                self.now = until;
+                self.record();
+                return Ok(());
+            }
+            let Some(next) = next else { return Ok(()) };
+            self.now = next;
+            self.record();
+            for _ in 0..ROUNDS {
+                while let Some(happening) = self.happenings.take(self.now) {
+                    self.happen(happening);
+                }
+                let decisions = self.engine.cycle(Time(self.now));
+                self.recorder.waits_for(&decisions.unschedulable, &decisions.cleared);
+                if decisions.bind.is_empty() && decisions.evict.is_empty() && decisions.times.is_empty() {
+                    break;
+                }
+                self.carry_out(&decisions)?;
+            }
+            self.account();
+            let all_came = self.came == self.jobs.len();
+            if all_came && self.open == 0 && until.is_none() {
+                return Ok(());
+            }
+            // Those that wait now would wait for ever.
+            if all_came && until.is_none() && self.pods_in_place == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The next instant at which there is something to do, on the beat of the cycles.
+    fn next(&self, first: bool) -> Option<Millis> {
+        let wake = self.engine.next_wakeup(Time(self.now)).map(|(Time(at), _)| at);
+        let next = [wake, self.happenings.next()].into_iter().flatten().min()?;
+        let least = if first { 0 } else { self.now + self.cycle };
+        let beats = next.max(least).saturating_add(self.cycle - 1) / self.cycle;
+        Some(beats * self.cycle)
+    }
+
+    /// Writes down how things were until now.
+    fn record(&mut self) {
+        self.recorder.until(self.now, &self.engine, &self.books);
+    }
+
+    /// What queues hold from now on.
+    fn account(&mut self) {
+        if let Some(accounting) = &mut self.accounting {
+            let now = Time(self.now);
+            accounting.ledger.capacity(self.engine.model().total(), now);
+            for standing in self.engine.queues() {
+                accounting.ledger.hold(&standing.queue, standing.allocated, now);
+            }
+        }
+    }
+
+    fn happen(&mut self, happening: Happening) {
+        match happening {
+            Happening::Comes(job) => {
+                self.came += 1;
+                self.open += 1;
+                let group = objects::group(&self.jobs[job].job, None);
+                self.applied(Object::PodGroup(group));
+                (0..self.jobs[job].pods.len()).for_each(|pod| self.wait(job, pod));
+            }
+            Happening::Done { job, run } => {
+                if self.jobs[job].run == run && self.jobs[job].since.is_some() {
+                    self.done(job);
+                }
+            }
+            Happening::Left { job, .. } if self.jobs[job].done => {}
+            Happening::Left { job, pod } => {
+                self.gone(job, pod);
+                self.jobs[job].pods[pod].generation += 1;
+                self.wait(job, pod);
+            }
+            Happening::Usage => {
+                let Some(accounting) = &mut self.accounting else { return };
+                let usage = accounting.ledger.usage(Time(self.now));
+                self.happenings.add(self.now + accounting.interval, Happening::Usage);
+                self.engine.apply(Event::Usage(usage), Time(self.now));
+            }
+        }
+    }
+
+    /// A pod is there and waits.
+    fn wait(&mut self, job: usize, pod: usize) {
+        let now = self.now;
+        let progress = &mut self.jobs[job];
+        progress.pods[pod].created = now;
+        let name = progress.name(pod);
+        self.pods.insert((&*name).into(), (job, pod));
+        let object = objects::pod(&self.jobs[job].job, &name, now, None, None);
+        self.applied(Object::Pod(object));
+    }
+
+    /// A pod is not there any more.
+    fn gone(&mut self, job: usize, pod: usize) {
+        let progress = &mut self.jobs[job];
+        let name = progress.name(pod);
+        let state = &mut progress.pods[pod];
+        let bind = state.place.take();
+        state.leaving = false;
+        let object = objects::pod(&progress.job, &name, state.created, bind.as_deref(), None);
+        if let Some(bind) = bind {
+            self.pods_in_place -= 1;
+            self.books.count(&bind.node, &progress.job.shape, &groups(&bind), -1);
+        }
+        self.pods.remove(&*name);
+        self.tell(&PackedChange::Deleted(Object::Pod(object).into()));
+    }
+
+    fn done(&mut self, job: usize) {
+        let pods = self.jobs[job].pods.len();
+        for pod in 0..pods {
+            // Those that are leaving come as nothing else.
+            self.gone(job, pod);
+        }
+        let progress = &mut self.jobs[job];
+        progress.since = None;
+        progress.running = 0;
+        progress.done = true;
+        self.open -= 1;
+        self.recorder.ended(Ended::of(&progress.job, self.now));
+        let group = objects::group(&progress.job, None);
+        self.tell(&PackedChange::Deleted(Object::PodGroup(group).into()));
+    }
+
+    fn carry_out(&mut self, decisions: &Decisions) -> anyhow::Result<()> {
+        for eviction in &decisions.evict {
+            let (job, pod) = self.pod(&eviction.pod.uid)?;
+            self.recorder.evicted(eviction.action);
+            self.evict(job, pod);
+        }
+        for bind in &decisions.bind {
+            let (job, pod) = self.pod(&bind.pod.uid)?;
+            self.bind(job, pod, bind);
+        }
+        for times in &decisions.times {
+            self.write_down(times);
+        }
+        Ok(())
+    }
+
+    fn pod(&self, uid: &Name) -> anyhow::Result<(usize, usize)> {
+        let found = self.pods.get(uid).copied();
+        found.with_context(|| format!("the scheduler decided about {uid:?}, which is not there"))
+    }
+
+    fn write_down(&mut self, times: &GroupTimes) {
+        if let Some(&job) = self.by_group.get(times.group.name()) {
+            let group = objects::group(&self.jobs[job].job, Some(times));
+            self.applied(Object::PodGroup(group));
+        }
+    }
+
+    fn bind(&mut self, job: usize, pod: usize, bind: &Bind) {
+        let now = self.now;
+        let progress = &mut self.jobs[job];
+        let name = progress.name(pod);
+        let state = &mut progress.pods[pod];
+        state.place = Some(Box::new(bind.clone()));
+        self.pods_in_place += 1;
+        let object = objects::pod(&progress.job, &name, state.created, Some(bind), None);
+        self.books.count(&bind.node, &progress.job.shape, &groups(bind), 1);
+        progress.running += 1;
+        if progress.running >= progress.job.min.max(1) && progress.since.is_none() {
+            progress.since = Some(now);
+            progress.run += 1;
+            if !std::mem::replace(&mut progress.started, true) {
+                self.recorder.started(&progress.job, now);
+            }
+            if let Some(runs) = progress.job.runs {
+                let run = progress.run;
+                self.happenings
+                    .add(now + runs - progress.saved, Happening::Done { job, run });
+            }
+        }
+        self.applied(Object::Pod(object));
+    }
+
+    fn evict(&mut self, job: usize, pod: usize) {
+        let now = self.now;
+        let progress = &mut self.jobs[job];
+        let name = progress.name(pod);
+        let state = &mut progress.pods[pod];
+        state.leaving = true;
+        let leaves = now + self.termination;
+        let object = objects::pod(
+            &progress.job,
+            &name,
+            state.created,
+            state.place.as_deref(),
+            Some(leaves),
+        );
+        progress.running = progress.running.saturating_sub(1);
+        if let Some(since) = progress.since.filter(|_| progress.running < progress.job.min.max(1)) {
+            let worked = progress.saved + now - since;
+            let saved = progress.job.checkpoint.map_or(0, |every| worked / every * every);
+            let pods = progress.pods.iter().filter(|pod| pod.place.is_some()).count();
+            self.recorder
+                .lost((worked - saved.max(progress.saved)) * pods as i64 * progress.job.shape.gpu);
+            progress.saved = saved.max(progress.saved);
+            progress.since = None;
+        }
+        self.happenings.add(leaves, Happening::Left { job, pod });
+        self.applied(Object::Pod(object));
+    }
+}
+
+fn groups(bind: &Bind) -> Vec<String> {
+    bind.gpu_groups.iter().map(ToString::to_string).collect()
+}

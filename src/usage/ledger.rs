@@ -1,0 +1,321 @@
+//! What queues hold, summed up over a window.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde::{Deserialize, Serialize};
+
+use super::window::Window;
+use crate::engine::input::{Millis, Name, Time};
+
+/// Pieces in which a sliding window is kept. What leaves it leaves piece by piece: within one, use counts as even.
+const PIECES: i64 = 128;
+/// Billionths that make a whole.
+const WHOLE: f64 = 1e9;
+/// Largest share that is told. Queues can hold more than there is where nodes went away.
+const MOST: f64 = 1_000.0 * WHOLE;
+
+/// Milli-cores, bytes and millionths of a GPU.
+type Held = [i64; 3];
+
+/// What queues hold, summed up over a window.
+///
+/// A change costs what the queue that changed costs, however long the history is.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    window: Window,
+    half_life: Option<Millis>,
+    /// Length of a piece; [`Millis::MAX`] for windows that begin anew, which are one piece.
+    length: Millis,
+    /// The window began then, and that stays so until then; not for sliding windows.
+    period: Option<(Time, Option<Time>)>,
+    capacity: Track,
+    queues: BTreeMap<Name, Track>,
+}
+
+/// What one of them holds and held.
+#[derive(Clone, Debug, Default)]
+struct Track {
+    /// Since `since`.
+    held: Held,
+    since: Time,
+    /// Before, oldest first.
+    pieces: VecDeque<Piece>,
+}
+
+/// A part of the past.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    from: Time,
+    to: Time,
+    /// Amount times milliseconds, weighed as at `to`.
+    sums: [f64; 3],
+}
+
+/// A ledger as it is kept.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct State {
+    /// When it was taken, in milliseconds since the Unix epoch.
+    at: i64,
+    capacity: TrackState,
+    queues: BTreeMap<String, TrackState>,
+}
+
+/// A [`Track`] as it is kept: what is held, and for each piece its ends, in milliseconds before `at`, and mean amounts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct TrackState {
+    held: Held,
+    pieces: Vec<(i64, i64, [f32; 3])>,
+}
+
+impl Ledger {
+    /// Nothing is held, and nothing was. Without a half-life the whole window counts alike.
+    #[must_use]
+    pub fn new(window: Window, half_life: Option<Millis>) -> Self {
+        Self::in_pieces(window, half_life, PIECES)
+    }
+
+    fn in_pieces(window: Window, half_life: Option<Millis>, pieces: i64) -> Self {
+        let length = match window {
+            Window::Sliding(size) => (size / pieces).max(1),
+            Window::Tumbling { .. } | Window::Cron(_) => Millis::MAX,
+        };
+        Self {
+            window,
+            half_life: half_life.filter(|half_life| *half_life > 0),
+            length,
+            period: None,
+            capacity: Track::default(),
+            queues: BTreeMap::new(),
+        }
+    }
+
+    /// The cluster has so much from now on.
+    pub fn capacity(&mut self, amounts: Held, now: Time) {
+        let start = self.start(now);
+        let mut capacity = std::mem::take(&mut self.capacity);
+        self.settle(&mut capacity, start, now);
+        capacity.held = amounts;
+        self.capacity = capacity;
+    }
+
+    /// A queue, with all below it, holds so much from now on.
+    pub fn hold(&mut self, queue: &Name, amounts: Held, now: Time) {
+        if amounts == [0; 3] && !self.queues.contains_key(queue) {
+            return;
+        }
+        let start = self.start(now);
+        let mut track = self.queues.remove(queue).unwrap_or_default();
+        self.settle(&mut track, start, now);
+        track.held = amounts;
+        self.queues.insert(queue.clone(), track);
+    }
+
+    /// The only queues that there are: what others hold ends now. What they used still counts if they come back.
+    pub fn only(&mut self, there: impl Fn(&str) -> bool, now: Time) {
+        let gone = |(name, track): &(&Name, &Track)| track.held != [0; 3] && !there(name);
+        let gone: Vec<Name> = self.queues.iter().filter(gone).map(|(name, _)| name.clone()).collect();
+        for name in gone {
+            self.hold(&name, [0; 3], now);
+        }
+    }
+
+    /// What each queue has used: parts per billion of what the cluster had, cpu, memory and GPUs. Queues that are not listed have used nothing.
+    pub fn usage(&mut self, now: Time) -> Vec<(Name, [i64; 3])> {
+        let start = self.start(now);
+        let mut capacity = std::mem::take(&mut self.capacity);
+        self.settle(&mut capacity, start, now);
+        let whole = self.value(&capacity, start, now);
+        self.capacity = capacity;
+        let mut all = Vec::with_capacity(self.queues.len());
+        for (name, mut track) in std::mem::take(&mut self.queues) {
+            self.settle(&mut track, start, now);
+            if track.held == [0; 3] && track.pieces.is_empty() {
+                continue;
+            }
+            let used = self.value(&track, start, now);
+            let mut shares = [0; 3];
+            for ((share, used), whole) in shares.iter_mut().zip(used).zip(whole) {
+                *share = billionths(used, whole);
+            }
+            if shares != [0; 3] {
+                all.push((name.clone(), shares));
+            }
+            self.queues.insert(name, track);
+        }
+        all
+    }
+
+    /// The ledger as it is to be kept, in no more bytes of JSON than that as far as coarser pieces can help.
+    #[must_use]
+    pub fn state(&self, now: Time, most: usize) -> String {
+        let mut pieces = PIECES;
+        loop {
+            let text = self.text(now, pieces);
+            if text.len() <= most || pieces <= 1 || self.length == Millis::MAX {
+                return text;
+            }
+            pieces /= 2;
+        }
+    }
+
+    fn text(&self, now: Time, pieces: i64) -> String {
+        let mut coarse = self.clone();
+        if pieces < PIECES {
+            coarse = Self::in_pieces(self.window.clone(), self.half_life, pieces);
+            coarse.take_over(&self.kept(now), now);
+        }
+        serde_json::to_string(&coarse.kept(now)).unwrap_or_default()
+    }
+
+    fn kept(&self, now: Time) -> State {
+        let mut ledger = self.clone();
+        ledger.usage(now);
+        let track = |track: &Track| TrackState {
+            held: track.held,
+            pieces: track.pieces.iter().map(|piece| ledger.mean(piece, now)).collect(),
+        };
+        State {
+            at: now.0,
+            capacity: track(&ledger.capacity),
+            queues: ledger
+                .queues
+                .iter()
+                .map(|(name, kept)| (name.to_string(), track(kept)))
+                .collect(),
+        }
+    }
+
+    fn mean(&self, piece: &Piece, now: Time) -> (i64, i64, [f32; 3]) {
+        let weight = self.weight(piece.from, piece.to);
+        #[expect(clippy::cast_possible_truncation, reason = "seven digits are enough")]
+        let means = piece
+            .sums
+            .map(|sum| if weight > 0.0 { (sum / weight) as f32 } else { 0.0 });
+        (now.0 - piece.from.0, now.0 - piece.to.0, means)
+    }
+
+    /// Goes on from a ledger that was kept. What was held then counts as held until now.
+    pub fn take_over(&mut self, kept: &State, now: Time) {
+        let start = self.start(now);
+        let at = Time(kept.at.min(now.0));
+        let read = |kept: &TrackState| {
+            let mut track = Track::default();
+            for (from, to, means) in &kept.pieces {
+                let (from, to) = (at.0.saturating_sub(*from), at.0.saturating_sub((*to).max(0)));
+                let means = means
+                    .map(f64::from)
+                    .map(|mean| if mean.is_finite() { mean.max(0.0) } else { 0.0 });
+                self.add(&mut track, (Time(from.max(start.0)), Time(to)), means);
+            }
+            track.since = at;
+            track.held = kept.held.map(|held| held.max(0));
+            self.settle(&mut track, start, now);
+            track
+        };
+        let capacity = read(&kept.capacity);
+        let queues = kept
+            .queues
+            .iter()
+            .map(|(name, kept)| (Name::from(&**name), read(kept)))
+            .collect();
+        (self.capacity, self.queues) = (capacity, queues);
+    }
+
+    /// Where the window begins; found anew only where it must be.
+    fn start(&mut self, now: Time) -> Time {
+        if matches!(self.window, Window::Sliding(_)) {
+            return self.window.start(now);
+        }
+        match self.period {
+            Some((start, end)) if now > start && end.is_none_or(|end| now <= end) => start,
+            _ => {
+                let start = self.window.start(now);
+                self.period = Some((start, self.window.next_reset(now)));
+                start
+            }
+        }
+    }
+
+    /// Counts what was held until now, and forgets what has left the window.
+    fn settle(&self, track: &mut Track, start: Time, now: Time) {
+        while track.pieces.front().is_some_and(|oldest| oldest.to <= start) {
+            track.pieces.pop_front();
+        }
+        if now > track.since {
+            let held = track.held.map(|held| held as f64);
+            let from = track.since.max(start);
+            if held != [0.0; 3] {
+                self.add(track, (from, now), held);
+            }
+            track.since = now;
+        }
+    }
+
+    /// Counts so much over a time.
+    fn add(&self, track: &mut Track, (mut from, to): (Time, Time), held: [f64; 3]) {
+        while from < to {
+            let number = from.0.div_euclid(self.length);
+            let end = Time(number.saturating_add(1).saturating_mul(self.length)).min(to);
+            let weight = self.weight(from, end);
+            let sums = held.map(|held| held * weight);
+            match track.pieces.back_mut() {
+                Some(last) if last.from.0.div_euclid(self.length) == number && last.to <= from => {
+                    let left = self.left(last.to, end);
+                    for (sum, more) in last.sums.iter_mut().zip(sums) {
+                        *sum = *sum * left + more;
+                    }
+                    last.to = end;
+                }
+                _ => track.pieces.push_back(Piece { from, to: end, sums }),
+            }
+            from = end;
+        }
+    }
+
+    /// What a track comes to at an instant.
+    fn value(&self, track: &Track, start: Time, now: Time) -> [f64; 3] {
+        let mut sums = [0.0; 3];
+        for piece in &track.pieces {
+            let inside = if piece.from < start {
+                self.weight(start, piece.to) / self.weight(piece.from, piece.to)
+            } else {
+                1.0
+            };
+            let left = self.left(piece.to, now) * inside;
+            for (sum, more) in sums.iter_mut().zip(piece.sums) {
+                *sum += more * left;
+            }
+        }
+        sums
+    }
+
+    /// What is left at an instant of one at an earlier instant.
+    fn left(&self, earlier: Time, later: Time) -> f64 {
+        self.half_life.map_or(1.0, |half_life| {
+            (-((later.0 - earlier.0) as f64) / half_life as f64).exp2()
+        })
+    }
+
+    /// What one, held over a time, comes to at its end.
+    fn weight(&self, from: Time, to: Time) -> f64 {
+        let span = (to.0 - from.0) as f64;
+        self.half_life.map_or(span, |half_life| {
+            let constant = half_life as f64 / std::f64::consts::LN_2;
+            -constant * (-span / constant).exp_m1()
+        })
+    }
+}
+
+fn billionths(part: f64, whole: f64) -> i64 {
+    if whole > 0.0 {
+        #[expect(clippy::cast_possible_truncation, reason = "within bounds; not a number becomes 0")]
+        let share = (part / whole * WHOLE).clamp(0.0, MOST).round() as i64;
+        share
+    } else {
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,381 @@
+//! How use over time is summed up, and where it is read: `usageDBConfig` of a SchedulingShard.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+
+use super::window::{Cron, Window};
+use crate::api::duration;
+use crate::api::shard::{UsageDbConfig, UsageParams};
+use crate::engine::input::{Millis, Time};
+
+const MINUTE: Duration = Duration::from_secs(60);
+const WEEK: Millis = 7 * 24 * 3_600_000;
+
+/// How use over time is summed up.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Where it is read.
+    pub source: Source,
+    /// Which part of the past counts.
+    pub window: Window,
+    /// After so long, use counts half; `None`: the whole window counts alike.
+    pub half_life: Option<Millis>,
+    /// The engine is told of it so often.
+    pub interval: Duration,
+    /// Figures that are older are stale. They are used for as long again, and then not at all.
+    pub staleness: Duration,
+}
+
+impl Default for Settings {
+    /// A week, accounted by the operator.
+    fn default() -> Self {
+        Self {
+            source: Source::BuiltIn,
+            window: Window::Sliding(WEEK),
+            half_life: None,
+            interval: MINUTE,
+            staleness: 5 * MINUTE,
+        }
+    }
+}
+
+/// Where use over time is read.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Source {
+    /// The operator counts what it sees.
+    BuiltIn,
+    /// A Prometheus server counts.
+    Prometheus(Prometheus),
+}
+
+/// A Prometheus server.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prometheus {
+    /// Its URL.
+    pub url: String,
+    /// For all queries of one answer together.
+    pub timeout: Duration,
+    /// Distance of the samples.
+    pub resolution: Duration,
+    /// What queues hold.
+    pub allocated: Metrics,
+    /// What the cluster has.
+    pub capacity: Metrics,
+}
+
+/// PromQL expressions, one per resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Metrics {
+    /// Cpu.
+    pub cpu: String,
+    /// Memory.
+    pub memory: String,
+    /// GPUs.
+    pub gpu: String,
+}
+
+impl Prometheus {
+    /// A server with KAI's metrics.
+    fn at(url: String) -> Self {
+        let capacity = |resource: &str| format!("sum(kube_node_status_capacity{{resource=\"{resource}\"}})");
+        Self {
+            url,
+            timeout: Duration::from_secs(10),
+            resolution: MINUTE,
+            allocated: Metrics {
+                cpu: "kai_queue_allocated_cpu_cores".to_owned(),
+                memory: "kai_queue_allocated_memory_bytes".to_owned(),
+                gpu: "kai_queue_allocated_gpus".to_owned(),
+            },
+            capacity: Metrics {
+                cpu: capacity("cpu"),
+                memory: capacity("memory"),
+                gpu: capacity("nvidia_com_gpu"),
+            },
+        }
+    }
+}
+
+/// What is wrong with a field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Its path below `usageDBConfig`.
+    pub path: String,
+    /// A sentence without its subject.
+    pub says: String,
+}
+
+impl Settings {
+    /// Reads a shard's `usageDBConfig`. `prometheus` is the server of those that name none, `variable` looks up an environment variable.
+    ///
+    /// # Errors
+    /// All that is wrong with it.
+    pub fn read(
+        config: &UsageDbConfig,
+        prometheus: Option<&str>,
+        variable: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, Vec<Problem>> {
+        let mut problems = Problems::default();
+        let params = config.usage_params.clone().unwrap_or_default();
+        let usual = Self::default();
+        let interval = problems
+            .span("usageParams.fetchInterval", params.fetch_interval.as_deref())
+            .unwrap_or(usual.interval)
+            .max(Duration::from_secs(1));
+        let staleness = problems
+            .span("usageParams.stalenessPeriod", params.staleness_period.as_deref())
+            .unwrap_or(usual.staleness);
+        let half_life = params.half_life_period.as_deref().filter(|text| !text.is_empty());
+        let half_life = problems.read("usageParams.halfLifePeriod", half_life, duration::parse_extended);
+        let settings = Self {
+            source: problems.source(config, prometheus, variable, &params.extra_params),
+            window: problems.window(&params),
+            half_life: half_life.map(millis).filter(|half_life| *half_life > 0),
+            interval,
+            staleness: staleness.max(interval),
+        };
+        if problems.0.is_empty() {
+            Ok(settings)
+        } else {
+            Err(problems.0)
+        }
+    }
+}
+
+fn millis(duration: SignedDuration) -> Millis {
+    i64::try_from(duration.as_millis()).unwrap_or(Millis::MAX)
+}
+
+#[derive(Default)]
+struct Problems(Vec<Problem>);
+
+impl Problems {
+    fn add(&mut self, path: &str, says: impl Into<String>) {
+        self.0.push(Problem {
+            path: path.to_owned(),
+            says: says.into(),
+        });
+    }
+
+    fn read<T, E: ToString>(
+        &mut self,
+        path: &str,
+        text: Option<&str>,
+        read: impl Fn(&str) -> Result<T, E>,
+    ) -> Option<T> {
+        match read(text?) {
+            Ok(value) => Some(value),
+            Err(error) => {
+                self.add(path, error.to_string());
+                None
+            }
+        }
+    }
+
+    /// A length of time above 0.
+    fn span(&mut self, path: &str, text: Option<&str>) -> Option<Duration> {
+        let span = self.read(path, text.filter(|text| !text.is_empty()), duration::parse_extended)?;
+        let span = Duration::try_from(span).ok().filter(|span| !span.is_zero());
+        if span.is_none() {
+            self.add(path, "must be longer than 0");
+        }
+        span
+    }
+
+    /// Prometheus' form, and Go's, which older versions stored.
+    fn size(&mut self, path: &str, text: Option<&str>) -> Millis {
+        let Some(text) = text else { return WEEK };
+        let read = |text: &str| duration::parse_prometheus(text).or_else(|_| duration::parse_extended(text));
+        match self.read(path, Some(text), read).map(millis) {
+            Some(size) if size > 0 => size,
+            Some(_) => {
+                self.add(path, "must be longer than 0");
+                WEEK
+            }
+            None => WEEK,
+        }
+    }
+
+    fn window(&mut self, params: &UsageParams) -> Window {
+        let size = self.size("usageParams.windowSize", params.window_size.as_deref());
+        match params.window_type.as_deref().unwrap_or_default() {
+            "" | "sliding" => {}
+            "tumbling" => {
+                let path = "usageParams.tumblingWindowStartTime";
+                match &params.tumbling_window_start_time {
+                    Some(start) => {
+                        let start = Time(start.0.as_millisecond());
+                        return Window::Tumbling { size, start };
+                    }
+                    None => self.add(path, "is needed for tumbling windows"),
+                }
+            }
+            "cron" => {
+                let path = "usageParams.cronString";
+                let cron = self.read(
+                    path,
+                    Some(params.cron_string.as_deref().unwrap_or_default()),
+                    Cron::parse,
+                );
+                if let Some(cron) = cron {
+                    return Window::Cron(cron);
+                }
+            }
+            other => self.add(
+                "usageParams.windowType",
+                format!("{other:?} is not sliding, tumbling or cron"),
+            ),
+        }
+        Window::Sliding(size)
+    }
+
+    fn source(
+        &mut self,
+        config: &UsageDbConfig,
+        prometheus: Option<&str>,
+        variable: &dyn Fn(&str) -> Option<String>,
+        extra: &BTreeMap<String, String>,
+    ) -> Source {
+        match &*config.client_type {
+            "builtin" => return Source::BuiltIn,
+            "prometheus" => {}
+            other => {
+                self.add("clientType", format!("{other:?} is not builtin or prometheus"));
+                return Source::BuiltIn;
+            }
+        }
+        let named = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        let url = match (
+            named(&config.connection_string),
+            named(&config.connection_string_env_var),
+        ) {
+            (Some(_), Some(_)) => {
+                self.add(
+                    "connectionString",
+                    "stands beside connectionStringEnvVar; only one can hold",
+                );
+                None
+            }
+            (None, Some(name)) => {
+                let url = variable(&name);
+                if url.is_none() {
+                    self.add("connectionStringEnvVar", format!("{name:?} is not set in the operator"));
+                }
+                url
+            }
+            (Some(url), None) => Some(url),
+            (None, None) => {
+                if prometheus.is_none() {
+                    self.add("connectionString", "is needed: no Prometheus is configured");
+                }
+                prometheus.map(ToOwned::to_owned)
+            }
+        };
+        let mut server = Prometheus::at(url.unwrap_or_default());
+        let path = |name: &str| format!("usageParams.extraParams.{name}");
+        for (name, text) in extra {
+            let set = |metric: &mut String| metric.clone_from(text);
+            match &**name {
+                "usageQueryTimeout" => {
+                    server.timeout = self.span(&path(name), Some(text)).unwrap_or(server.timeout);
+                }
+                "queryResolution" => {
+                    server.resolution = self.span(&path(name), Some(text)).unwrap_or(server.resolution);
+                }
+                "gpuAllocationMetric" => set(&mut server.allocated.gpu),
+                "cpuAllocationMetric" => set(&mut server.allocated.cpu),
+                "memoryAllocationMetric" => set(&mut server.allocated.memory),
+                "gpuCapacityMetric" => set(&mut server.capacity.gpu),
+                "cpuCapacityMetric" => set(&mut server.capacity.cpu),
+                "memoryCapacityMetric" => set(&mut server.capacity.memory),
+                _ => self.add(&path(name), "is not known"),
+            }
+        }
+        Source::Prometheus(server)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(yaml: &str) -> Result<Settings, Vec<String>> {
+        let config: UsageDbConfig = serde_yaml_ng::from_str(yaml).expect("a usageDBConfig");
+        Settings::read(&config, Some("http://usage-prometheus:9090"), &|_| None).map_err(|problems| {
+            let lines = problems
+                .into_iter()
+                .map(|problem| format!("{}: {}", problem.path, problem.says));
+            lines.collect()
+        })
+    }
+
+    #[test]
+    fn what_is_absent_has_kais_defaults() {
+        assert_eq!(read("clientType: builtin"), Ok(Settings::default()));
+        let source = Source::Prometheus(Prometheus::at("http://usage-prometheus:9090".to_owned()));
+        let usual = Settings::default();
+        assert_eq!(read("clientType: prometheus"), Ok(Settings { source, ..usual }));
+    }
+
+    #[test]
+    fn every_parameter_is_read() {
+        let settings = read(
+            "{clientType: prometheus, connectionString: 'http://p', usageParams: {windowSize: 1d12h, halfLifePeriod: 30m, fetchInterval: 10m, stalenessPeriod: 2m,
+              extraParams: {usageQueryTimeout: 3s, queryResolution: 2m, gpuAllocationMetric: g, cpuCapacityMetric: c}}}",
+        )
+        .expect("good");
+        let mut server = Prometheus::at("http://p".to_owned());
+        (server.timeout, server.resolution) = (Duration::from_secs(3), Duration::from_secs(120));
+        (server.allocated.gpu, server.capacity.cpu) = ("g".to_owned(), "c".to_owned());
+        let wanted = Settings {
+            source: Source::Prometheus(server),
+            window: Window::Sliding(36 * 3_600_000),
+            half_life: Some(1_800_000),
+            interval: Duration::from_secs(600),
+            // Never shorter than the interval.
+            staleness: Duration::from_secs(600),
+        };
+        assert_eq!(settings, wanted);
+        let cron = read("{clientType: builtin, usageParams: {windowType: cron, cronString: '0 0 * * 1'}}");
+        assert_eq!(
+            cron.map(|settings| settings.window),
+            Ok(Window::Cron(Cron::parse("0 0 * * 1").expect("an expression")))
+        );
+        let tumbling = read(
+            "{clientType: builtin, usageParams: {windowType: tumbling, windowSize: 168h, tumblingWindowStartTime: '1970-01-01T00:00:01Z'}}",
+        );
+        let (size, start) = (WEEK, Time(1_000));
+        assert_eq!(
+            tumbling.map(|settings| settings.window),
+            Ok(Window::Tumbling { size, start })
+        );
+    }
+
+    #[test]
+    fn all_that_is_wrong_is_told_at_once() {
+        let wrong = read(
+            "{clientType: influx, usageParams: {windowType: hopping, windowSize: '0', halfLifePeriod: soon, fetchInterval: -1s}}",
+        );
+        assert_eq!(
+            wrong.unwrap_err(),
+            [
+                "usageParams.fetchInterval: must be longer than 0",
+                "usageParams.halfLifePeriod: \"soon\" is not a duration: write a number and a unit, such as 90s, 10m or 1h30m",
+                "clientType: \"influx\" is not builtin or prometheus",
+                "usageParams.windowSize: must be longer than 0",
+                "usageParams.windowType: \"hopping\" is not sliding, tumbling or cron",
+            ]
+        );
+        let both = "{clientType: prometheus, connectionString: a, connectionStringEnvVar: b, usageParams: {windowType: tumbling, extraParams: {x: y}}}";
+        assert_eq!(
+            read(both).unwrap_err(),
+            [
+                "connectionString: stands beside connectionStringEnvVar; only one can hold",
+                "usageParams.extraParams.x: is not known",
+                "usageParams.tumblingWindowStartTime: is needed for tumbling windows",
+            ]
+        );
+    }
+}

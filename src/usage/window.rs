@@ -1,0 +1,209 @@
+//! Which part of the past counts.
+
+use jiff::Timestamp;
+
+use crate::engine::input::{Millis, Time};
+
+/// Which part of the past counts.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Window {
+    /// So much of it, up to now.
+    Sliding(Millis),
+    /// What came after the last of these instants: one, and those at whole multiples of a length after it.
+    Tumbling {
+        /// The length; above 0.
+        size: Millis,
+        /// The first.
+        start: Time,
+    },
+    /// What came after the last instant that the expression names.
+    Cron(Cron),
+}
+
+impl Window {
+    /// Where the window begins that ends now. A reset that is due right now has not happened yet.
+    #[must_use]
+    pub fn start(&self, now: Time) -> Time {
+        match self {
+            Self::Sliding(size) => Time(now.0.saturating_sub(*size)),
+            Self::Tumbling { start, .. } if now <= *start => now,
+            Self::Tumbling { size, start } => {
+                let size = (*size).max(1);
+                let past = now.0.saturating_sub(start.0).saturating_sub(1);
+                Time(start.0.saturating_add(past / size * size))
+            }
+            Self::Cron(cron) => cron.last_before(now),
+        }
+    }
+
+    /// The first reset that is not before now; `None`: it has none, or none in sight.
+    #[must_use]
+    pub fn next_reset(&self, now: Time) -> Option<Time> {
+        match self {
+            Self::Sliding(_) => None,
+            Self::Tumbling { start, .. } if now <= *start => Some(*start),
+            Self::Tumbling { size, .. } => Some(Time(self.start(now).0.saturating_add((*size).max(1)))),
+            Self::Cron(cron) => cron.next_after(Time(now.0.saturating_sub(1))),
+        }
+    }
+}
+
+/// A cron expression of five fields, and a time zone: UTC unless it names one behind them.
+#[derive(Clone, Debug)]
+pub struct Cron {
+    text: String,
+    crontab: cronexpr::Crontab,
+}
+
+impl PartialEq for Cron {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+/// How far back an instant is looked for at first; four times as far each time that there is none.
+const BACK: Millis = 2 * 3_600_000;
+/// Further back than this is never: leap days on a Sunday are 28 years apart, 40 around a century without one.
+const FURTHEST: Millis = 41 * 366 * 86_400_000;
+
+impl Cron {
+    /// Reads an expression such as `0 0 * * 1` or `0 0 * * 1 Europe/Berlin`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut options = cronexpr::ParseOptions::default();
+        options.fallback_timezone_option = cronexpr::FallbackTimezoneOption::UTC;
+        let wrong = || {
+            format!(
+                "{text:?} is not a cron expression of five fields, such as `0 0 * * 1` for every Monday at midnight"
+            )
+        };
+        let crontab = cronexpr::parse_crontab_with(text, options).map_err(|_| wrong())?;
+        let cron = Self {
+            text: text.to_owned(),
+            crontab,
+        };
+        match cron.next_after(Time(0)) {
+            Some(_) => Ok(cron),
+            None => Err(format!("the cron expression {text:?} names no instant")),
+        }
+    }
+
+    fn next_after(&self, instant: Time) -> Option<Time> {
+        let instant = Timestamp::from_millisecond(instant.0).ok()?;
+        let next = self.crontab.find_next(instant).ok()?;
+        Some(Time(next.timestamp().as_millisecond()))
+    }
+
+    /// The last instant before now; now if there is none.
+    fn last_before(&self, now: Time) -> Time {
+        let mut back = BACK;
+        while back <= FURTHEST {
+            let mut last = None;
+            let mut at = Time(now.0.saturating_sub(back));
+            while let Some(next) = self.next_after(at).filter(|next| *next < now) {
+                last = Some(next);
+                at = next;
+            }
+            if let Some(last) = last {
+                return last;
+            }
+            back *= 4;
+        }
+        now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> Time {
+        let timestamp: Timestamp = text.parse().expect("an instant");
+        Time(timestamp.as_millisecond())
+    }
+
+    #[test]
+    fn resets_are_the_last_before_now() {
+        for (cron, now, start) in [
+            ("0 * * * *", "2025-01-15T14:30:00Z", "2025-01-15T14:00:00Z"),
+            ("0 * * * *", "2025-01-15T14:00:00Z", "2025-01-15T13:00:00Z"),
+            ("0 */6 * * *", "2025-01-15T10:00:00Z", "2025-01-15T06:00:00Z"),
+            ("0 */6 * * *", "2025-01-15T12:00:00Z", "2025-01-15T06:00:00Z"),
+            ("0 12 * * 1", "2025-01-15T15:00:00Z", "2025-01-13T12:00:00Z"),
+            ("0 0 1 * *", "2025-03-31T23:00:00Z", "2025-03-01T00:00:00Z"),
+            ("*/15 * * * *", "2025-01-15T14:37:00Z", "2025-01-15T14:30:00Z"),
+            ("*/15 * * * *", "2025-01-15T14:45:00Z", "2025-01-15T14:30:00Z"),
+            ("0 0 29 2 *", "2027-12-31T00:00:00Z", "2024-02-29T00:00:00Z"),
+            (
+                "0 0 * * 1 Europe/Berlin",
+                "2025-07-15T00:00:00Z",
+                "2025-07-13T22:00:00Z",
+            ),
+        ] {
+            let window = Window::Cron(Cron::parse(cron).expect(cron));
+            assert_eq!(window.start(at(now)), at(start), "{cron} at {now}");
+        }
+        for (size, first, now, start) in [
+            (
+                3_600,
+                "2025-01-01T10:00:00Z",
+                "2025-01-01T12:30:00Z",
+                "2025-01-01T12:00:00Z",
+            ),
+            (
+                3_600,
+                "2025-01-01T10:00:00Z",
+                "2025-01-01T13:00:00Z",
+                "2025-01-01T12:00:00Z",
+            ),
+            (
+                3_600,
+                "2025-01-01T10:00:00Z",
+                "2025-01-01T13:00:01Z",
+                "2025-01-01T13:00:00Z",
+            ),
+            (
+                3_600,
+                "2025-01-01T10:15:30Z",
+                "2025-01-01T12:45:30Z",
+                "2025-01-01T12:15:30Z",
+            ),
+            (
+                604_800,
+                "2025-01-01T00:00:00Z",
+                "2025-01-18T12:00:00Z",
+                "2025-01-15T00:00:00Z",
+            ),
+            (
+                3_600,
+                "2025-01-02T00:00:00Z",
+                "2025-01-01T12:00:00Z",
+                "2025-01-01T12:00:00Z",
+            ),
+            (
+                3_600,
+                "2025-01-02T00:00:00Z",
+                "2025-01-02T00:00:00Z",
+                "2025-01-02T00:00:00Z",
+            ),
+        ] {
+            let (size, first) = (size * 1_000, at(first));
+            let window = Window::Tumbling { size, start: first };
+            assert_eq!(window.start(at(now)), at(start), "{size} from {first:?} at {now}");
+            let next = window.next_reset(at(now)).expect("tumbling windows have resets");
+            assert!(
+                next >= at(now) && window.start(Time(next.0 + 1)) == next,
+                "{size} from {first:?} at {now}"
+            );
+        }
+    }
+
+    #[test]
+    fn senseless_expressions_are_refused() {
+        for text in ["", "0 0 * *", "61 * * * *", "every monday", "0 0 31 2 *"] {
+            assert!(Cron::parse(text).is_err(), "{text}");
+        }
+    }
+}
