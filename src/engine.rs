@@ -18,9 +18,9 @@ pub(crate) mod tests;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
+use actions::capacity::CapacityTables;
+use actions::node_scratch::NodeScratch;
 use actions::session::Session;
-use actions::victims::capacity::CapacityTables;
-use actions::victims::probe::NodeScratch;
 use decision::{Decisions, Detail, GroupReport, ReasonCode, Stray};
 use explain::report::{Findings, report};
 use fairshare::divide::divide_tree;

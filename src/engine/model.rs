@@ -8,26 +8,30 @@ pub mod apply;
 pub mod arena;
 pub mod budget;
 pub mod check;
-pub mod claims;
 pub mod class;
+pub mod constraints;
 pub mod devices;
 pub mod directory;
 pub mod epochs;
 pub mod ids;
 pub mod index;
 pub mod node;
+pub mod node_set;
 pub mod numa;
 pub mod pod;
 pub mod pod_group;
+pub mod pod_weight;
 pub mod prepare;
 pub mod queue;
 pub mod read;
 pub mod record;
 pub mod relations;
 pub mod resources;
+pub mod selectors;
 pub mod shape;
 pub mod topology;
 pub mod volumes;
+pub mod weight;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -35,22 +39,24 @@ use std::sync::Arc;
 use crate::engine::input::{Counts, Event, GroupKey, Name, Needs, Time};
 
 use budget::Budgets;
-use claims::weight_of;
-use class::{Class, NodeSet};
+use class::Class;
 use devices::Inventory;
 use directory::Directory;
 use epochs::{Cached, Change, Epochs, Seen};
 use ids::{ClassId, NodeId, PodGroupId, PodId, QueueId, ShapeId};
 use index::NodeIndex;
-use node::{Node, Weight};
+use node::Node;
+use node_set::NodeSet;
 use pod::{Place, Pod, State, Status};
 use pod_group::{PodGroup, PodIds};
+use pod_weight::weight_of;
 use queue::Queue;
 use relations::{Neighbours, Presence};
 use resources::{ResourceNames, Resources, Shared, add};
 use shape::Shape;
 use topology::Topology;
 use volumes::Storage;
+use weight::Weight;
 
 /// Cluster state used for scheduling.
 ///
@@ -483,7 +489,7 @@ impl Model {
         let (Some(queue), Some(input), Some(_)) = (pod_group.queue, &pod_group.input, pod.member) else {
             return;
         };
-        if !self.queue_tree_grown() {
+        if !self.queue_tree_current() {
             return;
         }
         let status = pod.state.status;

@@ -6,7 +6,6 @@ pub mod claims;
 pub mod devices;
 pub mod domains;
 pub mod gpu;
-pub mod locality;
 pub mod neighbours;
 pub mod numa;
 pub mod preferred;

@@ -24,7 +24,7 @@ use crate::engine::input::{
     CapacityInput, Claim, ClaimState, Event, Making, Name, NodeRequirement, NodeTerm, PodVolumes, Reach, SelectorOp,
     Table, VolumeInput, Waiting,
 };
-use crate::engine::model::class::meets_one_of;
+use crate::engine::model::selectors::meets_one_of;
 
 /// What is known of storage.
 #[derive(Default)]

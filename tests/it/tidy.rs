@@ -2,6 +2,7 @@
 //!
 //! What is absent: rules of taste. A rule stands here when breaking it has cost somebody a day.
 
+mod circles;
 mod source;
 mod unused;
 

@@ -8,9 +8,9 @@ use crate::engine::explain::refusal::{PodProblem, examine, too_large};
 use crate::engine::fairshare::gates;
 use crate::engine::fairshare::{largest_gpu, wanted};
 use crate::engine::input::Name;
-use crate::engine::model::claims::Grants;
-use crate::engine::model::class::NodeSet;
+use crate::engine::model::devices::claims::Grants;
 use crate::engine::model::ids::{NodeId, PodGroupId, PodId};
+use crate::engine::model::node_set::NodeSet;
 use crate::engine::model::numa::ZoneShare;
 use crate::engine::model::pod::{Extras, Place, Status};
 use crate::engine::model::pod_group::{Kind, Member};
@@ -201,7 +201,7 @@ impl Session<'_> {
         true
     }
 
-    /// Places one pod. On failure says why, where anybody wants to know.
+    /// Places one pod. On failure says why, except in a simulation.
     fn place_pod(&mut self, id: PodId, mode: Mode, scope: Scope) -> Result<(), Option<Arc<PodProblem>>> {
         if let Some(text) = too_large(self.model, self.policy, id) {
             return Err(Some(Arc::new(PodProblem {

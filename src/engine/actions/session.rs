@@ -11,9 +11,9 @@ use crate::engine::fairshare::order::Rules;
 use crate::engine::fairshare::sorted::SortedPodGroups;
 use crate::engine::fairshare::tree::{OrderEntry, OrderTree, Pick, Purpose, View};
 use crate::engine::input::{GPU, GpuKind, GroupKey, Name, PodInput, PodStatus, Time, WHOLE};
-use crate::engine::model::claims::Used;
-use crate::engine::model::class::NodeSet;
+use crate::engine::model::devices::claims::Used;
 use crate::engine::model::ids::{ClassId, PodGroupId, PodId, QueueId, ShapeId};
+use crate::engine::model::node_set::NodeSet;
 use crate::engine::model::numa::{Ledger, ZoneShare};
 use crate::engine::model::pod::{Assumed, Place, State, Status};
 use crate::engine::model::resources::GPUS;
@@ -24,10 +24,8 @@ use crate::engine::placement::score::Scorers;
 use crate::engine::policy::{ActionKind, Policy};
 use crate::engine::stage::Observer;
 
-use super::spare::Taken;
-use super::victims::Reach;
-use super::victims::capacity::CapacityTables;
-use super::victims::probe::NodeScratch;
+use super::capacity::CapacityTables;
+use super::node_scratch::NodeScratch;
 
 /// Who evicted a pod, for whom, and what to tell.
 #[derive(Clone, Debug)]
@@ -38,6 +36,26 @@ pub struct Verdict {
     pub for_group: Option<GroupKey>,
     /// The reason.
     pub why: Why,
+}
+
+/// What a pod was before the answers of this cycle took its place.
+#[derive(Clone, Debug)]
+pub struct Taken {
+    /// Its state then.
+    pub before: State,
+    /// How many others had been taken from before.
+    pub(super) order: usize,
+    /// How many answers of reclaim had been kept when it lost its place.
+    pub(super) gains: usize,
+}
+
+/// How far victims are looked for, as far as disruption budgets are concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BudgetReach {
+    /// Those that budgets let go.
+    Within,
+    /// The others.
+    Beyond,
 }
 
 /// Pods of a kind that fitted nowhere, while nothing was freed since.
@@ -122,23 +140,23 @@ pub struct Session<'a> {
     /// Instants at which a preemption delay ends.
     pub wait_until: BTreeSet<Time>,
     /// How far the search under way goes, as far as disruption budgets are concerned.
-    pub reach: Reach,
+    pub reach: BudgetReach,
     /// A disruption budget has kept a victim from being taken in the search under way.
     pub budgets_in_the_way: Cell<bool>,
     /// When the first of the minimum run times ends that kept a victim from being taken.
     pub protected_until: Cell<Option<Time>>,
     /// Pending pod groups and possible victims of each queue, in order.
     pub sorted: &'a mut SortedPodGroups,
-    /// How much room there is.
+    /// Free resources per node.
     pub capacity: &'a mut CapacityTables,
     /// Kinds of pods that found no place in the simulation under way: nothing becomes free in it any more.
     pub lost_kinds: Vec<(Mark, (ClassId, ShapeId))>,
     /// See [`NodeScratch`].
     pub node_scratch: &'a mut NodeScratch,
-    /// Searches go step by step, as they are defined.
+    /// Victims are searched by the reference implementation.
     #[cfg(test)]
     pub plainly: bool,
-    /// What the last resort answers is held to all sets of victims.
+    /// What the complete search answers is compared with all sets of victims.
     #[cfg(test)]
     pub exhaustively: bool,
     /// Steps that the last resort may still take.
@@ -191,7 +209,7 @@ impl<'a> Session<'a> {
             evictions_before: BTreeMap::new(),
             timed: BTreeSet::new(),
             wait_until: BTreeSet::new(),
-            reach: Reach::Within,
+            reach: BudgetReach::Within,
             budgets_in_the_way: Cell::new(false),
             protected_until: Cell::new(None),
             work: Work::default(),

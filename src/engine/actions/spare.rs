@@ -22,22 +22,11 @@ use crate::engine::placement::rules::host_ports;
 use crate::engine::placement::volumes;
 use crate::engine::policy::ActionKind;
 
-use super::session::Session;
+use super::session::{Session, Taken};
 use super::victims::Answer;
 
 /// Passes over those who left, at most: each pass may make room for the next.
 const PASSES: usize = 8;
-
-/// What a pod was before the answers of this cycle took its place.
-#[derive(Clone, Debug)]
-pub struct Taken {
-    /// Its state then.
-    pub before: State,
-    /// How many others had been taken from before.
-    order: usize,
-    /// How many answers of reclaim had been kept when it lost its place.
-    gains: usize,
-}
 
 /// A pod that may stay after all.
 struct Leaver {

@@ -9,7 +9,6 @@
 //! Where there is none, `complete` looks through all sets of victims.
 
 pub mod bounds;
-pub mod capacity;
 mod complete;
 pub mod judge;
 pub mod probe;
@@ -29,7 +28,7 @@ use crate::engine::placement::rules::refresh_class;
 use crate::engine::policy::{ActionKind, DisruptionBudgets, VictimGenerator};
 use crate::engine::stage::{SearchEnd, Searcher, Stage};
 
-use super::session::Session;
+use super::session::{BudgetReach, Session};
 use search::Search;
 
 /// Pods that are evicted together.
@@ -104,15 +103,6 @@ pub struct Case {
     pub chunk: PodIds,
     /// What queues held before.
     pub held: Holdings,
-}
-
-/// How far victims are looked for, as far as disruption budgets are concerned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
-    /// Those that budgets let go.
-    Within,
-    /// The others.
-    Beyond,
 }
 
 impl From<VictimGenerator> for Searcher {
@@ -270,9 +260,9 @@ impl Session<'_> {
         if found.is_some() || !may_exceed || !self.budgets_in_the_way.get() {
             return found;
         }
-        self.reach = Reach::Beyond;
+        self.reach = BudgetReach::Beyond;
         let found = self.search(case, generators);
-        self.reach = Reach::Within;
+        self.reach = BudgetReach::Within;
         found
     }
 

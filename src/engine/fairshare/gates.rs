@@ -4,7 +4,6 @@ use crate::engine::decision::{Figures, QueueFigures, ReasonCode};
 use crate::engine::input::GPU;
 use crate::engine::model::Model;
 use crate::engine::model::ids::QueueId;
-use crate::engine::model::queue::Queue;
 use crate::engine::model::resources::{GPUS, Shared};
 
 use super::smallest_gpu;
@@ -23,29 +22,19 @@ pub struct Closed {
 /// The first limit that `asked` on top of what is allocated would pass.
 #[must_use]
 fn over_limit(model: &Model, queue: QueueId, asked: &Shared) -> Option<Closed> {
-    closed(model, queue, asked, ReasonCode::OverLimit, |queue, resource| {
-        queue
-            .share(resource)
-            .limit
-            .map(|limit| limit - queue.allocated[resource])
-    })
+    let code = ReasonCode::OverLimit;
+    model
+        .over_limit(queue, asked)
+        .map(|(queue, resource)| Closed { code, queue, resource })
 }
 
 /// The first quota that `asked` on top of what is non-preemptible would pass.
 #[must_use]
 pub fn over_quota(model: &Model, queue: QueueId, asked: &Shared) -> Option<Closed> {
-    closed(
-        model,
-        queue,
-        asked,
-        ReasonCode::NonPreemptibleOverQuota,
-        |queue, resource| {
-            queue
-                .share(resource)
-                .quota
-                .map(|quota| quota - queue.non_preemptible[resource])
-        },
-    )
+    let code = ReasonCode::NonPreemptibleOverQuota;
+    model
+        .over_quota(queue, asked)
+        .map(|(queue, resource)| Closed { code, queue, resource })
 }
 
 /// Both gates.
@@ -57,26 +46,6 @@ pub fn check(model: &Model, queue: QueueId, preemptible: bool, asked: &Shared) -
         } else {
             over_quota(model, queue, asked)
         }
-    })
-}
-
-fn closed(
-    model: &Model,
-    queue: QueueId,
-    asked: &Shared,
-    code: ReasonCode,
-    room: impl Fn(&Queue, usize) -> Option<i64>,
-) -> Option<Closed> {
-    model.path_up(queue).find_map(|id| {
-        let queue = &model.queues()[id];
-        let full = |resource: &usize| {
-            asked[*resource] > 0 && room(queue, *resource).is_some_and(|room| room < asked[*resource])
-        };
-        (0..3).find(full).map(|resource| Closed {
-            code,
-            queue: id,
-            resource,
-        })
     })
 }
 

@@ -358,7 +358,7 @@ pub fn active_of(model: &Model, pod_group: &PodGroup, pods: &[PodId]) -> PerMemb
     active
 }
 
-/// The pods that a pod group of which these are left can best do without: what it loses next. Its queue is robbed by that much, not by all that the pod group holds.
+/// The pods that a pod group of which these are left can best do without: what it loses next. Its queue loses that much, not all that the pod group holds.
 /// A pod whose eviction was refused a moment ago goes after its like.
 #[must_use]
 pub fn next_victims(model: &Model, pod_group: &PodGroup, pods: &[PodId]) -> PodIds {

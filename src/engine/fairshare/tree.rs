@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use crate::engine::model::Model;
-use crate::engine::model::class::NodeSet;
 use crate::engine::model::ids::{PodGroupId, QueueId};
+use crate::engine::model::node_set::NodeSet;
 use crate::engine::model::pod_group::PodIds;
 use crate::engine::model::resources::{Shared, add, plus};
 

@@ -11,7 +11,8 @@ use smallvec::SmallVec;
 use crate::engine::input::{Event, GroupInput, GroupKey, Name, NodeInput, PodInput, PodStatus, QueueInput, Time};
 
 use super::Model;
-use super::class::{Class, Constraints};
+use super::class::Class;
+use super::constraints::Constraints;
 use super::epochs::{Cached, Change};
 use super::ids::{ClassId, NodeId, PodGroupId, PodId, QueueId, ShapeId};
 use super::node::Node;
@@ -255,7 +256,7 @@ impl Model {
         self.drop_empty_pod_group(id);
     }
 
-    /// Changes a pod group while no pod counts in it, and plants its tree anew.
+    /// Changes a pod group while no pod counts in it, and builds its tree anew.
     fn change_pod_group(&mut self, id: PodGroupId, change: impl FnOnce(&mut PodGroup)) {
         let pods = self.pod_groups[id].pods.clone();
         for &pod in &pods {
@@ -265,7 +266,7 @@ impl Model {
         self.pending.remove(&id);
         let pod_group = &mut self.pod_groups[id];
         change(pod_group);
-        pod_group.plant();
+        pod_group.build_tree();
         for &pod in &pods {
             self.join_pod_set(pod);
             self.account(pod, 1);

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::Model;
-use super::claims::weight_of;
 use super::ids::ClaimId;
 use super::node::Tally;
 use super::pod::{STATUSES, Status};
+use super::pod_weight::weight_of;
 use super::resources::Resources;
 
 /// A rule of the model.
@@ -170,7 +170,7 @@ impl Model {
     }
 
     fn check_queues(&self, broken: &mut BTreeMap<Rule, String>) {
-        if !self.queue_tree_grown() {
+        if !self.queue_tree_current() {
             return;
         }
         let mut sums: BTreeMap<_, [i64; 3]> = self.queues.ids().map(|id| (id, [0; 3])).collect();

@@ -2,14 +2,16 @@
 //!
 //! A device is taken by allocations of claims, see `claims`. The figures here are sums over those, so that the order of changes leaves no trace.
 
+pub mod claims;
+
 use std::collections::BTreeMap;
 
 use crate::engine::input::devices::{AllocationInput, DeviceInput, PoolInput, Reach, ResultInput};
 use crate::engine::input::{Name, Table};
 
 use super::arena::Arena;
-use super::claims::{Claims, Grant};
 use super::ids::{ClaimId, DeviceId, PodId, PoolId};
+use claims::{Claims, Grant};
 
 /// Figures for now, and for when who leaves has left and who is planned is there.
 pub type Both<T> = [T; 2];
@@ -174,7 +176,7 @@ impl Inventory {
     }
 
     /// Goes by these attributes from now on.
-    pub(super) fn heed_locality(&mut self, attributes: &[String]) {
+    pub(super) fn set_locality(&mut self, attributes: &[String]) {
         if self
             .locality
             .iter()

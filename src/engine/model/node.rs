@@ -7,17 +7,7 @@ use super::ids::PodId;
 use super::numa::Ledger;
 use super::resources::{GPUS, Resources, Shared};
 use super::shape::{Shape, UNKNOWN_GPU_MEMORY};
-
-/// How a place weighs on a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Weight {
-    /// There to stay.
-    Staying,
-    /// There, and leaving.
-    Leaving,
-    /// Not there yet.
-    Planned,
-}
+use super::weight::Weight;
 
 /// Users of a shared GPU, of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::engine::input::{Name, NumaInput, NumaPolicy, PodNuma};
 
-use super::node::Weight;
+use super::weight::Weight;
 
 /// A device, as opposed to what every pod uses.
 #[must_use]

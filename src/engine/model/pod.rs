@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use crate::engine::input::{Keyed, Name, PodInput, PodStatus, Time};
 
-use super::claims::Grants;
+use super::devices::claims::Grants;
 use super::ids::{ClassId, NodeId, PodGroupId, ShapeId};
 use super::numa::ZoneShare;
 use super::relations::Counters;

@@ -295,9 +295,9 @@ impl PodGroup {
     }
 
     /// Builds the tree from the input. The pod sets are empty then.
-    pub fn plant(&mut self) {
+    pub fn build_tree(&mut self) {
         self.broken = None;
-        let grown = self.input.as_deref().map_or(Ok(None), grow);
+        let grown = self.input.as_deref().map_or(Ok(None), tree_of);
         if let Ok(Some((tree, sets))) = grown {
             let pod_sets = (0..tree.len() as Member).filter(|at| matches!(tree[*at as usize].kind, Kind::Pods(_)));
             let mut by_name: Vec<Member> = pod_sets.collect();
@@ -681,7 +681,7 @@ fn simple(topology: Option<Box<TopologyConstraint>>) -> Arc<[TreeNode]> {
 }
 
 /// The tree of a group with sub-groups, and its pod sets; `None` if no pod set hangs under the root.
-fn grow(input: &GroupInput) -> Result<Option<(Vec<TreeNode>, PodSets)>, String> {
+fn tree_of(input: &GroupInput) -> Result<Option<(Vec<TreeNode>, PodSets)>, String> {
     let subs = &input.sub_groups;
     if subs.is_empty() {
         return Ok(None);

@@ -16,7 +16,7 @@ use super::{Model, NodeSummary};
 impl Model {
     /// Brings everything derived up to date.
     pub fn prepare(&mut self, policy: &Policy) {
-        self.devices.heed_locality(&policy.plugins.device_locality);
+        self.devices.set_locality(&policy.plugins.device_locality);
         for id in std::mem::take(&mut self.opened_groups) {
             if self.nodes.contains(id) {
                 self.nodes[id].forget_unused_groups();
@@ -33,7 +33,7 @@ impl Model {
         let epoch = self.epochs.of_any([Change::NodeSpecs, Change::Topologies]);
         if self.topology_trees.catch_up(epoch) {
             for topology in self.topologies.values_mut() {
-                topology.grow(&self.nodes, by_name);
+                topology.sort_nodes(&self.nodes, by_name);
             }
         }
         let node_specs = self.epochs.of(Change::NodeSpecs);
@@ -41,8 +41,8 @@ impl Model {
         if !self.neighbours_counted() && !self.neighbours.is_empty() {
             self.count_neighbours();
         }
-        if !self.queue_tree_grown() {
-            self.grow_queues(policy);
+        if !self.queue_tree_current() {
+            self.build_queue_tree(policy);
         }
         #[cfg(debug_assertions)]
         self.assert_derived(policy);
@@ -65,7 +65,7 @@ impl Model {
     }
 
     /// The queue tree is up to date, and so are the counters of queues.
-    pub(super) fn queue_tree_grown(&self) -> bool {
+    pub(super) fn queue_tree_current(&self) -> bool {
         self.queue_tree.is_current(self.queue_tree_epoch())
     }
 
@@ -81,7 +81,7 @@ impl Model {
         assert_eq!(*self.total.last(), self.summed_up(policy), "what the top queues share");
         for topology in self.topologies.values() {
             let mut anew = Topology::new(topology.levels.clone());
-            anew.grow(&self.nodes, self.by_name());
+            anew.sort_nodes(&self.nodes, self.by_name());
             assert_eq!(*topology, anew, "a topology's tree");
         }
         let places = self.queue_places(policy);
@@ -185,7 +185,7 @@ impl Model {
     }
 
     /// Builds the queue tree and counts everything in it anew.
-    fn grow_queues(&mut self, policy: &Policy) {
+    fn build_queue_tree(&mut self, policy: &Policy) {
         let mut places = self.queue_places(policy);
         let ids: Vec<_> = self.queues.ids().collect();
         for id in ids {

@@ -2,6 +2,7 @@
 
 use crate::engine::input::{Keyed, Name, QueueInput, Share};
 
+use super::Model;
 use super::ids::QueueId;
 use super::resources::Shared;
 
@@ -112,5 +113,40 @@ impl Queue {
     #[must_use]
     pub fn schedulable(&self) -> bool {
         self.valid && self.leaf()
+    }
+}
+
+impl Model {
+    /// The first queue, from a leaf upwards, whose limit `asked` on top of what is allocated would pass, and in which resource.
+    #[must_use]
+    pub fn over_limit(&self, queue: QueueId, asked: &Shared) -> Option<(QueueId, usize)> {
+        self.first_without_room(queue, asked, |queue, resource| {
+            let limit = queue.share(resource).limit;
+            limit.map(|limit| limit - queue.allocated[resource])
+        })
+    }
+
+    /// The first queue, from a leaf upwards, whose quota `asked` on top of what is non-preemptible would pass, and in which resource.
+    #[must_use]
+    pub fn over_quota(&self, queue: QueueId, asked: &Shared) -> Option<(QueueId, usize)> {
+        self.first_without_room(queue, asked, |queue, resource| {
+            let quota = queue.share(resource).quota;
+            quota.map(|quota| quota - queue.non_preemptible[resource])
+        })
+    }
+
+    fn first_without_room(
+        &self,
+        queue: QueueId,
+        asked: &Shared,
+        room: impl Fn(&Queue, usize) -> Option<i64>,
+    ) -> Option<(QueueId, usize)> {
+        self.path_up(queue).find_map(|id| {
+            let queue = &self.queues[id];
+            let full = |resource: &usize| {
+                asked[*resource] > 0 && room(queue, *resource).is_some_and(|room| room < asked[*resource])
+            };
+            (0..3).find(full).map(|resource| (id, resource))
+        })
     }
 }

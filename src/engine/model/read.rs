@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::engine::input::Name;
 
 use super::budget::Budgets;
-use super::class::{Class, NodeSet};
+use super::class::Class;
 use super::devices::Inventory;
 use super::directory::Directory;
 use super::epochs::{Change, Epochs};
 use super::ids::{ClassId, NodeId, PodGroupId, PodId, QueueId, ShapeId};
 use super::index::NodeIndex;
 use super::node::Node;
+use super::node_set::NodeSet;
 use super::pod::Pod;
 use super::pod_group::PodGroup;
 use super::queue::Queue;

@@ -6,11 +6,11 @@ use crate::engine::input::devices::AllocationInput;
 use crate::engine::input::{Name, Time};
 
 use super::Model;
-use super::claims::Used;
-use super::class::NodeSet;
 use super::devices::Allocation;
+use super::devices::claims::Used;
 use super::epochs::Change;
 use super::ids::{ClassId, NodeId, PodGroupId, PodId, QueueId};
+use super::node_set::NodeSet;
 use super::pod::{Assumed, GroupList};
 use super::resources::Shared;
 

@@ -15,10 +15,11 @@ use crate::engine::input::{
 };
 
 use super::arena::Arena;
-use super::class::{Constraints, meets, selects_node, tolerates_taints};
+use super::constraints::Constraints;
 use super::epochs::{Epoch, Seen};
 use super::ids::{CounterId, NodeId};
 use super::node::Node;
+use super::selectors::{meets, selects_node, tolerates_taints};
 
 /// Counters, by id.
 pub type Counters = SmallVec<[CounterId; 2]>;

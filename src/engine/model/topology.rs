@@ -8,9 +8,9 @@ use std::ops::Range;
 use crate::engine::input::Name;
 
 use super::arena::Arena;
-use super::class::NodeSet;
 use super::ids::NodeId;
 use super::node::Node;
+use super::node_set::NodeSet;
 
 /// The level name of the whole topology.
 pub const ROOT: &str = "root";
@@ -54,7 +54,7 @@ impl Topology {
     }
 
     /// Sorts the nodes into domains. `by_name` gives the nodes that there are.
-    pub fn grow(&mut self, nodes: &Arena<NodeId, Node>, by_name: &[NodeId]) {
+    pub fn sort_nodes(&mut self, nodes: &Arena<NodeId, Node>, by_name: &[NodeId]) {
         let label = |id: NodeId, key: &Name| nodes[id].label(key).cloned();
         let mut members: Vec<(Vec<Name>, NodeId)> = by_name
             .iter()

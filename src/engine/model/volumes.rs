@@ -12,10 +12,12 @@ use crate::engine::input::{
 };
 
 use super::arena::Arena;
-use super::class::{NodeSet, meets, meets_any};
 use super::epochs::{Cached, Epoch};
 use super::ids::NodeId;
-use super::node::{Node, Weight};
+use super::node::Node;
+use super::node_set::NodeSet;
+use super::selectors::{meets, meets_any};
+use super::weight::Weight;
 
 /// What a claim without a volume is promised along with a place: this volume, or (`None`) that one is made.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -7,12 +7,12 @@ use smallvec::SmallVec;
 use crate::engine::input::devices::{AllocationInput, Extended, RequestInput, is_gpu};
 use crate::engine::input::{GPU, Name};
 use crate::engine::model::Model;
-use crate::engine::model::claims::Used;
-use crate::engine::model::claims::{Claim, Grant};
-use crate::engine::model::class::meets_any;
+use crate::engine::model::devices::claims::Used;
+use crate::engine::model::devices::claims::{Claim, Grant};
 use crate::engine::model::devices::{Allocation, LATER, NOW};
 use crate::engine::model::ids::{NodeId, PodId, PoolId};
 use crate::engine::model::node::Node;
+use crate::engine::model::selectors::meets_any;
 
 use super::devices::{Ask, NoDevices, When, find};
 

@@ -1,5 +1,7 @@
 //! Which devices of a node meet claims: a search over claims, requests and devices in their order. The first solution counts.
 
+pub mod locality;
+
 use std::fmt;
 
 use smallvec::SmallVec;
@@ -9,11 +11,9 @@ use crate::engine::input::devices::{
 };
 use crate::engine::input::{Name, NodeRequirement, NodeTerm, SelectorOp};
 use crate::engine::model::Model;
-use crate::engine::model::class::{meets_any, tolerates};
 use crate::engine::model::devices::{Allocation, Device, LATER, NOW};
 use crate::engine::model::ids::{DeviceId, NodeId, PodId};
-
-use super::locality;
+use crate::engine::model::selectors::{meets_any, tolerates};
 
 /// Devices tried before a search is given up.
 pub const STEPS: usize = 20_000;

@@ -9,10 +9,10 @@ use smallvec::SmallVec;
 
 use crate::engine::input::{GPU, Name, TopologyConstraint};
 use crate::engine::model::Model;
-use crate::engine::model::class::NodeSet;
 use crate::engine::model::epochs::{Change, Epoch};
 use crate::engine::model::ids::{NodeId, PodId, ShapeId};
 use crate::engine::model::node::{Node, SharedGpu};
+use crate::engine::model::node_set::NodeSet;
 use crate::engine::model::resources::{GPUS, PODS, Resources};
 use crate::engine::model::topology::{Domain, Topology};
 

@@ -9,9 +9,10 @@ use std::fmt;
 use smallvec::SmallVec;
 
 use crate::engine::model::Model;
-use crate::engine::model::class::{Constraints, NodeSet};
+use crate::engine::model::constraints::Constraints;
 use crate::engine::model::ids::{ClassId, NodeId, PodId};
 use crate::engine::model::node::Node;
+use crate::engine::model::node_set::NodeSet;
 use crate::engine::model::pod::Pod;
 use crate::engine::model::shape::Shape;
 use crate::engine::policy::Policy;

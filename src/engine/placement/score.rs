@@ -12,9 +12,10 @@ use crate::engine::model::resources::{CPU, GPUS};
 use crate::engine::model::shape::Shape;
 use crate::engine::policy::{NodePlacement, Policy, Strategy};
 
+use super::devices::locality;
 use super::preferred::Preferred;
 use super::resources::{fitting_groups, pod_fits};
-use super::{locality, neighbours, numa};
+use super::{claims, neighbours, numa};
 
 /// Order of GPUs on a node for sharing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +60,7 @@ pub fn extras(model: &Model, pod: PodId, id: NodeId) -> f64 {
         sum += numa::score(model, pod, id);
     }
     if locality::counts(model, pod) {
-        sum += locality::score(model, pod, id);
+        sum += device_locality(model, pod, id);
     }
     sum
 }
@@ -212,4 +213,18 @@ impl Scorers {
             },
         }
     }
+}
+
+/// 100 for each step of closeness that the pod's devices would have on the node.
+fn device_locality(model: &Model, pod: PodId, id: NodeId) -> f64 {
+    let now = pod_fits(model, pod, id, true);
+    let Ok(given) = claims::choose(model, pod, id, now) else {
+        return 0.0;
+    };
+    let fresh = given
+        .iter()
+        .filter(|given| given.known.is_none())
+        .map(|given| &given.fresh);
+    let known = given.iter().filter_map(|given| given.known.as_deref());
+    100.0 * locality::closeness_of(model, fresh, known) as f64
 }

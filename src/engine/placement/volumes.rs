@@ -6,8 +6,8 @@ use std::fmt;
 
 use crate::engine::input::{Claim, ClaimState, Making, PodVolumes, Waiting};
 use crate::engine::model::Model;
-use crate::engine::model::class::meets_any;
 use crate::engine::model::ids::{NodeId, PodId};
+use crate::engine::model::selectors::meets_any;
 use crate::engine::model::volumes::{Promise, Promises, Unreachable, unreachable};
 
 /// What is against a node.

@@ -8,18 +8,18 @@ mod tree;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::engine::actions::session::Session;
+use crate::engine::actions::session::{BudgetReach, Session};
 use crate::engine::fairshare::min_runtime::elastic;
 use crate::engine::fairshare::reclaim::may_donate;
 use crate::engine::fairshare::tree::schedulable_queue;
 use crate::engine::fairshare::{smallest_gpu, wanted};
 use crate::engine::model::Mark;
-use crate::engine::model::class::NodeSet;
 use crate::engine::model::ids::{PodGroupId, PodId, QueueId};
+use crate::engine::model::node_set::NodeSet;
 use crate::engine::policy::{ActionKind, VictimGenerator};
 
-use crate::engine::actions::victims::capacity::free_gpus;
-use crate::engine::actions::victims::{Answer, Batch, Case, Reach};
+use crate::engine::actions::capacity::free_gpus;
+use crate::engine::actions::victims::{Answer, Batch, Case};
 use crate::engine::fairshare::tree::Purpose;
 use tree::{OrderEntry, OrderTree};
 
@@ -36,10 +36,10 @@ pub struct Search {
 impl Session<'_> {
     /// What [`Session::solve`] answers, found plainly.
     pub fn solve_plainly(&mut self, case: Case, generators: &[VictimGenerator]) -> Option<Answer> {
-        let eligible = self.eligible_victims(&case, Reach::Within);
+        let eligible = self.eligible_victims(&case, BudgetReach::Within);
         let beyond = match self.reach {
-            Reach::Within => Vec::new(),
-            Reach::Beyond => self.eligible_victims(&case, Reach::Beyond),
+            BudgetReach::Within => Vec::new(),
+            BudgetReach::Beyond => self.eligible_victims(&case, BudgetReach::Beyond),
         };
         let mut search = Search {
             eligible,
@@ -143,7 +143,7 @@ impl Session<'_> {
     }
 
     /// Pod groups that may be victims.
-    fn eligible_victims(&self, case: &Case, reach: Reach) -> Vec<PodGroupId> {
+    fn eligible_victims(&self, case: &Case, reach: BudgetReach) -> Vec<PodGroupId> {
         let (action, pod_group, queue, chunk) = (case.action, case.pod_group, case.queue, &*case.chunk);
         let priority = |pod_group: PodGroupId| {
             self.model.pod_groups()[pod_group]

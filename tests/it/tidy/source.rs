@@ -165,6 +165,24 @@ impl File {
         names
     }
 
+    /// All paths that begin with `crate` or `super`, with lines; of a group in braces one for each branch. Tests that stand in the file are left out.
+    pub fn paths(&self) -> Vec<(usize, Vec<String>)> {
+        let lines: Vec<&str> = self.code_lines().map(|(_, line)| line).collect();
+        let code = lines.join("\n");
+        let mut paths = Vec::new();
+        for (at, _) in code.match_indices("crate::").chain(code.match_indices("super::")) {
+            let before = code[..at].chars().next_back();
+            if before.is_some_and(|c| c.is_alphanumeric() || c == '_' || c == ':') {
+                continue;
+            }
+            let line = code[..at].matches('\n').count() + 1;
+            let mut found = Vec::new();
+            read_paths(&code[at..], &mut Vec::new(), &mut found);
+            paths.extend(found.into_iter().map(|path| (line, path)));
+        }
+        paths
+    }
+
     /// The names that follow a prefix, directly or first in the branches of a group, with lines.
     fn names_after(&self, prefix: &str) -> Vec<(usize, String)> {
         let mut names = Vec::new();
@@ -182,6 +200,40 @@ impl File {
         }
         names
     }
+}
+
+/// Reads one path, or all of a group in braces, each behind what stands `before` it. The text behind them.
+fn read_paths<'t>(text: &'t str, before: &mut Vec<String>, found: &mut Vec<Vec<String>>) -> &'t str {
+    let mut rest = text.trim_start();
+    let depth = before.len();
+    if let Some(group) = rest.strip_prefix('{') {
+        rest = group.trim_start();
+        while !rest.is_empty() && !rest.starts_with('}') {
+            let behind = read_paths(rest, before, found).trim_start();
+            // What a branch is renamed to.
+            let end = behind.find([',', '}']).unwrap_or(behind.len());
+            rest = behind[end..].trim_start_matches(',').trim_start();
+        }
+        return rest.strip_prefix('}').unwrap_or(rest);
+    }
+    let length = rest
+        .find(|c: char| !(c.is_alphanumeric() || c == '_'))
+        .unwrap_or(rest.len());
+    let (name, behind) = rest.split_at(length);
+    if name != "self" {
+        before.push(name.to_owned());
+    }
+    let behind = match behind.strip_prefix("::") {
+        Some(more) if more.starts_with(|c: char| c.is_alphanumeric() || c == '_' || c == '{') => {
+            read_paths(more, before, found)
+        }
+        _ => {
+            found.push(before.clone());
+            behind
+        }
+    };
+    before.truncate(depth);
+    behind
 }
 
 /// The first names of what follows `crate::`: one, or those of a group in braces.
@@ -293,6 +345,18 @@ fn the_names_in_groups_are_found() {
         ["api", "engine", "mirror"]
     );
     assert_eq!(branches("{\n    api,\n    engine,\n};"), ["api", "engine"]);
+}
+
+#[test]
+fn paths_are_read_whole() {
+    let mut found = Vec::new();
+    let rest = read_paths("crate::a::{self, b::C as D, e::{F, g}}; x", &mut Vec::new(), &mut found);
+    let found: Vec<String> = found.iter().map(|path| path.join("::")).collect();
+    assert_eq!(
+        found,
+        ["crate::a", "crate::a::b::C", "crate::a::e::F", "crate::a::e::g"]
+    );
+    assert_eq!(rest, "; x");
 }
 
 #[test]

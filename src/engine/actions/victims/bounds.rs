@@ -1,27 +1,14 @@
 //! Whether pods could find room if only GPUs counted.
 
-use crate::engine::input::GPU;
 use crate::engine::model::Model;
 use crate::engine::model::ids::PodId;
-use crate::engine::model::resources::GPUS;
-use crate::engine::model::shape::Shape;
+
+use crate::engine::actions::capacity::needed_gpus;
 
 /// GPUs that a pending pod asks for and that must be free; requests by memory count nothing.
 #[must_use]
 pub fn asked_gpus(model: &Model, pod: PodId) -> i64 {
     needed_gpus(model, &model.shapes()[model.pods()[pod].shape])
-}
-
-/// GPUs of a node that a request must find free there. Those that a claim holds already, or may find elsewhere, need not be.
-#[must_use]
-pub fn needed_gpus(model: &Model, shape: &Shape) -> i64 {
-    let gpu = &shape.gpu;
-    let spared = if model.devices().plain() {
-        gpu.dra_shared
-    } else {
-        gpu.dra
-    };
-    shape.quota[GPUS] - spared * GPU
 }
 
 /// Whether needs, largest first, fit one after the other into the largest capacities.

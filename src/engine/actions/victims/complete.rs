@@ -4,13 +4,13 @@
 //! over; the others are judged by the very simulation that judges the generators' candidates. Of what works as much is given back as can be. Steps
 //! are counted, and there are only so many in a cycle: in a large cluster, where sets are without number, this is an attempt, in a small one a proof.
 
+use crate::engine::actions::capacity::{Capacity, add_capacity, freed_by};
 use crate::engine::actions::session::Session;
 use crate::engine::fairshare::sorted::active_of;
 use crate::engine::model::Mark;
 use crate::engine::model::ids::{NodeId, PodId};
 use crate::engine::model::pod_group::PodGroup;
 
-use super::capacity::{Capacity, freed_by, grow};
 use super::search::Search;
 use super::{Batch, Candidate, Tried, node_of};
 
@@ -213,7 +213,7 @@ impl Session<'_> {
         freed.dedup_by(|(node, room), (kept, sum)| {
             let same = node == kept;
             if same {
-                grow(sum, room);
+                add_capacity(sum, room);
             }
             same
         });

@@ -21,8 +21,8 @@ use crate::engine::placement::rules::refresh_class;
 use crate::engine::policy::{ActionKind, DisruptionBudgets};
 
 use super::bounds::asked_gpus;
-use super::{Answer, Candidate, Case, Reach};
-use crate::engine::actions::session::{Session, Verdict};
+use super::{Answer, Candidate, Case};
+use crate::engine::actions::session::{BudgetReach, Session, Verdict};
 
 impl Session<'_> {
     /// See [`may_reclaim`]; never without shares.
@@ -102,9 +102,9 @@ impl Session<'_> {
 
     /// Whether a pod group may be a victim, as far as what it would lose next is concerned: what was refused a moment ago is not asked for again, and what no
     /// disruption budget lets go is left to those who look for victims beyond budgets.
-    pub fn may_lose(&self, victim: PodGroupId, reach: Reach) -> bool {
+    pub fn may_lose(&self, victim: PodGroupId, reach: BudgetReach) -> bool {
         if self.model.nothing_refused() && self.unbudgeted() {
-            return reach == Reach::Within;
+            return reach == BudgetReach::Within;
         }
         let pod_group = &self.model.pod_groups()[victim];
         let pods: Vec<PodId> = evictable(self.model, pod_group).collect();
@@ -114,7 +114,7 @@ impl Session<'_> {
         }
         let within = self.within_budgets(next.iter().copied());
         self.budgets_in_the_way.set(self.budgets_in_the_way.get() || !within);
-        within == (reach == Reach::Within)
+        within == (reach == BudgetReach::Within)
     }
 
     /// No disruption budget says anything.
@@ -143,7 +143,7 @@ impl Session<'_> {
         }
         let within = self.within_budgets(evicted.into_iter());
         self.budgets_in_the_way.set(self.budgets_in_the_way.get() || !within);
-        within || self.reach == Reach::Beyond
+        within || self.reach == BudgetReach::Beyond
     }
 
     /// Whether what a candidate led to is acceptable.

@@ -7,6 +7,8 @@ use std::collections::BTreeSet;
 
 use smallvec::SmallVec;
 
+use crate::engine::actions::capacity::{Capacity, add_capacity, freed_by};
+use crate::engine::actions::node_scratch::{NodeScratch, NodeVictims};
 use crate::engine::actions::session::Session;
 use crate::engine::model::Mark;
 use crate::engine::model::ids::{NodeId, PodGroupId, PodId};
@@ -15,7 +17,6 @@ use crate::engine::model::resources::GPUS;
 use crate::engine::policy::VictimGenerator;
 
 use super::bounds::{asked_gpus, first_fit};
-use super::capacity::{Capacity, freed_by, grow};
 use super::search::Search;
 use super::{Batch, Candidate, node_of};
 
@@ -39,18 +40,6 @@ struct Gathered {
     unmet: Vec<PodId>,
 }
 
-/// What victims free on a node.
-#[derive(Clone, Debug, Default)]
-pub struct NodeVictims {
-    recorded: Capacity,
-    freed: Capacity,
-    /// Positions of the potential batches with a pod here.
-    batches: Vec<usize>,
-}
-
-/// One per node; lent to a probe and handed back blank, so that a probe costs what it touches.
-pub type NodeScratch = Vec<NodeVictims>;
-
 /// A necessary condition: so many pods of a kind must fit.
 #[derive(Clone, Copy)]
 struct Test {
@@ -73,7 +62,7 @@ impl Gathered {
 
     fn both(&self, node: NodeId) -> Capacity {
         let mut both = self.at(node).recorded;
-        grow(&mut both, &self.at(node).freed);
+        add_capacity(&mut both, &self.at(node).freed);
         both
     }
 
@@ -171,7 +160,7 @@ impl Session<'_> {
                 if gathered.at(node).recorded == [0; 4] {
                     gathered.recorded_on.push(node);
                 }
-                grow(&mut gathered.at_mut(node).recorded, &freed_by(self.model, pod));
+                add_capacity(&mut gathered.at_mut(node).recorded, &freed_by(self.model, pod));
             }
         }
         let nodes = std::mem::take(&mut gathered.recorded_on);
@@ -231,7 +220,7 @@ impl Session<'_> {
                 gathered.at_mut(node).batches.push(at);
             }
             let before = gathered.both(node);
-            grow(&mut gathered.at_mut(node).freed, &freed_by(self.model, pod));
+            add_capacity(&mut gathered.at_mut(node).freed, &freed_by(self.model, pod));
             let after = gathered.both(node);
             for test in gathered.tests.iter_mut().chain(&mut gathered.even) {
                 let gain = |freed| self.capacity.gain(self.model, test.table, node, freed);

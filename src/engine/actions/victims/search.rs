@@ -2,7 +2,8 @@
 
 use smallvec::SmallVec;
 
-use crate::engine::actions::session::Session;
+use crate::engine::actions::capacity::Kind;
+use crate::engine::actions::session::{BudgetReach, Session};
 use crate::engine::fairshare::min_runtime::elastic;
 use crate::engine::fairshare::order::Rules;
 use crate::engine::fairshare::reclaim::{may_donate, most_taken};
@@ -16,8 +17,7 @@ use crate::engine::model::resources::{GPUS, Shared};
 use crate::engine::placement::rules::refresh_class;
 use crate::engine::policy::ActionKind;
 
-use super::capacity::Kind;
-use super::{Batch, Case, Reach, Tried};
+use super::{Batch, Case, Tried};
 
 /// A search for one preemptor.
 pub struct Search {
@@ -42,7 +42,7 @@ pub struct Sequence {
     /// Victims so far.
     pub batches: Vec<Batch>,
     rest: OrderTree,
-    reach: Reach,
+    reach: BudgetReach,
     /// The queues from which they are taken, by position.
     donors: Vec<bool>,
     most: usize,
@@ -134,17 +134,17 @@ impl Session<'_> {
         let mut sequence = Sequence {
             batches: Vec::new(),
             rest: OrderTree::new(self.rules, Purpose::Victims),
-            reach: Reach::Within,
+            reach: BudgetReach::Within,
             donors,
             most,
             pod_groups: Vec::new(),
         };
-        self.line_up_victims(case, &mut sequence, Reach::Within);
+        self.line_up_victims(case, &mut sequence, BudgetReach::Within);
         self.next_batch(case, &mut sequence).then_some(sequence)
     }
 
     /// Starts the tree from which victims are taken.
-    fn line_up_victims(&self, case: &Case, sequence: &mut Sequence, reach: Reach) {
+    fn line_up_victims(&self, case: &Case, sequence: &mut Sequence, reach: BudgetReach) {
         let pick = |victim| self.pick_victim(case, victim, reach);
         sequence.reach = reach;
         sequence.rest = OrderTree::new(self.rules, Purpose::Victims);
@@ -154,22 +154,22 @@ impl Session<'_> {
 
     /// Gathers the next victims: those beyond disruption budgets after all others, if at all. False if there are none left.
     fn next_batch(&self, case: &Case, sequence: &mut Sequence) -> bool {
-        let pick = |victim| self.pick_victim(case, victim, Reach::Within);
-        if sequence.reach == Reach::Within && sequence.step(self.view(&pick), self.rules) {
+        let pick = |victim| self.pick_victim(case, victim, BudgetReach::Within);
+        if sequence.reach == BudgetReach::Within && sequence.step(self.view(&pick), self.rules) {
             return true;
         }
-        if self.reach == Reach::Within {
+        if self.reach == BudgetReach::Within {
             return false;
         }
-        if sequence.reach == Reach::Within {
-            self.line_up_victims(case, sequence, Reach::Beyond);
+        if sequence.reach == BudgetReach::Within {
+            self.line_up_victims(case, sequence, BudgetReach::Beyond);
         }
-        let pick = |victim| self.pick_victim(case, victim, Reach::Beyond);
+        let pick = |victim| self.pick_victim(case, victim, BudgetReach::Beyond);
         sequence.step(self.view(&pick), self.rules)
     }
 
     /// Whether a pod group of a donor queue may be a victim.
-    fn pick_victim(&self, case: &Case, victim: PodGroupId, reach: Reach) -> Pick {
+    fn pick_victim(&self, case: &Case, victim: PodGroupId, reach: BudgetReach) -> Pick {
         let (action, preemptor, queue) = (case.action, case.pod_group, case.queue);
         if victim == preemptor {
             return Pick::Pass;

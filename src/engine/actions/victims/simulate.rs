@@ -9,8 +9,8 @@ use crate::engine::fairshare::sorted::QueuePodGroups;
 use crate::engine::fairshare::tree::{OrderEntry, OrderTree, Pick, Purpose, schedulable_queue};
 use crate::engine::fairshare::{smallest_gpu, wanted};
 use crate::engine::model::Mark;
-use crate::engine::model::class::NodeSet;
 use crate::engine::model::ids::{PodGroupId, PodId, QueueId};
+use crate::engine::model::node_set::NodeSet;
 use crate::engine::model::pod::Status;
 use crate::engine::model::pod_group::{PodIds, Stage};
 

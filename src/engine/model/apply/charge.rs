@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 
-use crate::engine::fairshare::gates::over_quota;
 use crate::engine::model::Model;
 use crate::engine::model::ids::{PodGroupId, QueueId};
 use crate::engine::model::pod_group::PodGroup;
@@ -68,7 +67,7 @@ impl Model {
             return false;
         };
         // What is not known yet, of the group or of queues, gives nothing to compare with.
-        if !known.preemptible || known.uid.is_empty() || !pod_group.holds() || !self.queue_tree_grown() {
+        if !known.preemptible || known.uid.is_empty() || !pod_group.holds() || !self.queue_tree_current() {
             return false;
         }
         let mut held = [0; 3];
@@ -79,7 +78,7 @@ impl Model {
         {
             add(&mut held, &self.accepted(*pod), 1);
         }
-        over_quota(self, queue, &held).is_some()
+        self.over_quota(queue, &held).is_some()
     }
 
     /// Forgets queues that are not there and that no pod group names any more, once many names have come.
@@ -114,7 +113,7 @@ impl Model {
     pub(super) fn is_misplaced(&self, id: PodGroupId) -> bool {
         let pod_group = &self.pod_groups[id];
         let refused = || pod_group.input.as_ref().is_some_and(|input| input.refused.is_some());
-        self.queue_tree_grown()
+        self.queue_tree_current()
             && !pod_group.astray
             && (pod_group.queue.is_some_and(|queue| !self.queues[queue].schedulable()) || refused())
     }

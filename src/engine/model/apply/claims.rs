@@ -6,7 +6,7 @@ use crate::engine::input::Name;
 use crate::engine::input::devices::{AllocationInput, ClaimInput, PodClaims};
 
 use super::super::Model;
-use super::super::claims::{Grants, Used};
+use super::super::devices::claims::{Grants, Used};
 use super::super::ids::{ClaimId, PodId};
 
 impl Model {

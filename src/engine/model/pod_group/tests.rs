@@ -13,7 +13,7 @@ fn pod_group(need: Option<i64>, subs: &[&str]) -> PodGroup {
     };
     let mut pod_group = PodGroup::unknown(input.key.clone());
     pod_group.input = Some(Box::new(input));
-    pod_group.plant();
+    pod_group.build_tree();
     pod_group
 }
 

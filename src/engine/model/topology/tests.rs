@@ -2,7 +2,7 @@ use super::*;
 use crate::engine::tests::scenario::node;
 
 /// A topology of nodes given by their labels, and the ids of those nodes.
-fn grown(levels: &[&str], labels: &[&str]) -> (Topology, Vec<NodeId>) {
+fn sorted(levels: &[&str], labels: &[&str]) -> (Topology, Vec<NodeId>) {
     let mut nodes = Arena::<NodeId, Node>::default();
     let ids: Vec<NodeId> = labels
         .iter()
@@ -15,18 +15,18 @@ fn grown(levels: &[&str], labels: &[&str]) -> (Topology, Vec<NodeId>) {
         })
         .collect();
     let mut topology = Topology::new(levels.iter().map(|level| Name::from(*level)).collect());
-    topology.grow(&nodes, &ids);
+    topology.sort_nodes(&nodes, &ids);
     (topology, ids)
 }
 
 fn common(labels: &[&str], deepest: usize) -> String {
-    let (topology, _) = grown(&["zone", "rack"], labels);
+    let (topology, _) = sorted(&["zone", "rack"], labels);
     topology.domains[topology.common_domain(None, deepest)].name.to_string()
 }
 
 #[test]
 fn racks_of_the_same_name_in_two_zones_are_two_domains() {
-    let (topology, ids) = grown(&["zone", "rack"], &["zone=a rack=r", "zone=b rack=r", "zone=a rack=r"]);
+    let (topology, ids) = sorted(&["zone", "rack"], &["zone=a rack=r", "zone=b rack=r", "zone=a rack=r"]);
     let name = |id: NodeId, level| {
         topology.domains[topology.domain_of(id, level).unwrap()]
             .name
@@ -44,13 +44,13 @@ fn racks_of_the_same_name_in_two_zones_are_two_domains() {
 
 #[test]
 fn dots_in_labels_do_not_mix_domains_up() {
-    let (topology, ids) = grown(&["zone", "rack"], &["zone=a.b rack=c", "zone=a rack=b.c"]);
+    let (topology, ids) = sorted(&["zone", "rack"], &["zone=a.b rack=c", "zone=a rack=b.c"]);
     assert_ne!(topology.domain_of(ids[0], 2), topology.domain_of(ids[1], 2));
 }
 
 #[test]
 fn a_node_without_one_of_the_labels_is_outside() {
-    let (topology, ids) = grown(&["zone", "rack"], &["zone=a rack=r", "zone=a"]);
+    let (topology, ids) = sorted(&["zone", "rack"], &["zone=a rack=r", "zone=a"]);
     assert_eq!(topology.domain_of(ids[1], 1), None);
     assert_eq!(topology.nodes, [ids[0]]);
 }
@@ -73,7 +73,7 @@ fn the_common_domain_is_the_narrowest_that_holds_all_but_no_narrower_than_asked(
 
 #[test]
 fn the_common_domain_of_some_nodes() {
-    let (topology, ids) = grown(&["zone", "rack"], &["zone=a rack=1", "zone=a rack=2", "zone=b rack=1"]);
+    let (topology, ids) = sorted(&["zone", "rack"], &["zone=a rack=1", "zone=a rack=2", "zone=b rack=1"]);
     let mut among = NodeSet::default();
     among.add(ids[0].at());
     among.add(ids[1].at());

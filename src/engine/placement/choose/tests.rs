@@ -8,7 +8,7 @@ use crate::engine::input::devices::{
     Attribute, ClaimInput, ClaimRef, DeviceInput, OptionInput, PodClaims, PoolInput, Reach, RequestInput,
 };
 use crate::engine::input::{Event, Name, NumaInput, NumaPolicy, PodNuma, ZoneInput};
-use crate::engine::model::claims::Used;
+use crate::engine::model::devices::claims::Used;
 use crate::engine::model::pod::{Extras, Place, Status};
 use crate::engine::placement::neighbours::tests::{made, model_of, random_pod};
 use crate::engine::placement::numa;

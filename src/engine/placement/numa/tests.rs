@@ -77,7 +77,7 @@ fn verdict(input: NumaInput, taken: &str, pod: &PodNuma) -> String {
             amounts: amounts(text),
         })
         .collect();
-    ledger.account(&shares, crate::engine::model::node::Weight::Staying, 1);
+    ledger.account(&shares, crate::engine::model::weight::Weight::Staying, 1);
     known.numa = Some(ledger);
     match fit(&known, pod, false) {
         Fit::Refused => "refused".to_owned(),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::engine::model::class::Constraints;
+use crate::engine::model::constraints::Constraints;
 use crate::engine::model::node::Node;
 
 use super::Verdict;

@@ -1,6 +1,6 @@
 //! Volumes: those that the pod's claims have can be reached, those that they lack can be found or made, and the node can attach them.
 
-use crate::engine::model::class::Constraints;
+use crate::engine::model::constraints::Constraints;
 use crate::engine::model::node::Node;
 use crate::engine::placement::volumes::{VolumeConflict, fit};
 

@@ -5,16 +5,16 @@ use std::collections::BTreeSet;
 use crate::engine::fairshare::order::Rules;
 use crate::engine::fairshare::sorted::{active_of, requests};
 use crate::engine::model::Model;
-use crate::engine::model::class::NodeSet;
 use crate::engine::model::ids::{NodeId, PodGroupId, PodId};
+use crate::engine::model::node_set::NodeSet;
 use crate::engine::model::pod_group::{PodGroup, PodIds};
 use crate::engine::model::resources::GPUS;
 
 use super::Search;
 use super::tree::{OrderEntry, OrderTree};
+use crate::engine::actions::capacity::free_gpus;
 use crate::engine::actions::session::Session;
 use crate::engine::actions::victims::bounds::{asked_gpus, first_fit};
-use crate::engine::actions::victims::capacity::free_gpus;
 use crate::engine::actions::victims::{Batch, node_of};
 use crate::engine::fairshare::tree::Purpose;
 
@@ -70,7 +70,7 @@ impl Session<'_> {
     }
 }
 
-/// These pod groups, to be robbed.
+/// These pod groups as possible victims.
 fn lined_up(model: &Model, rules: Rules, pod_groups: &[PodGroupId]) -> OrderTree {
     let mut tree = OrderTree::new(rules, Purpose::Victims);
     for &pod_group in pod_groups {

@@ -12,12 +12,10 @@ use crate::engine::input::Name;
 use crate::engine::input::devices::{AllocationInput, Attribute};
 use crate::engine::model::Model;
 use crate::engine::model::devices::{Allocation, LATER, NOW};
-use crate::engine::model::ids::{DeviceId, NodeId, PodId};
+use crate::engine::model::ids::{DeviceId, PodId};
 use crate::engine::policy::DEVICE_LOCALITY_MOST as MOST;
 
-use super::claims;
-use super::devices::{Ask, When};
-use super::resources::pod_fits;
+use super::{Ask, When};
 
 /// A device's values.
 type Seat<'a> = SmallVec<[Option<&'a Attribute>; MOST]>;
@@ -156,21 +154,6 @@ pub fn counts(model: &Model, pod: PodId) -> bool {
     let requests = named.chain(extended.flat_map(|(.., requests)| requests));
     let devices = requests.map(|request| request.options.iter().map(|option| option.count.unwrap_or(2)).max());
     devices.flatten().sum::<usize>() > 1
-}
-
-/// 100 for each step of closeness that the pod's devices would have on the node.
-#[must_use]
-pub fn score(model: &Model, pod: PodId, id: NodeId) -> f64 {
-    let now = pod_fits(model, pod, id, true);
-    let Ok(given) = claims::choose(model, pod, id, now) else {
-        return 0.0;
-    };
-    let fresh = given
-        .iter()
-        .filter(|given| given.known.is_none())
-        .map(|given| &given.fresh);
-    let known = given.iter().filter_map(|given| given.known.as_deref());
-    100.0 * closeness_of(model, fresh, known) as f64
 }
 
 #[cfg(test)]

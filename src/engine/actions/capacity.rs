@@ -3,14 +3,13 @@
 
 use crate::engine::input::GPU;
 use crate::engine::model::Model;
-use crate::engine::model::class::NodeSet;
 use crate::engine::model::epochs::{Change, Seen};
 use crate::engine::model::ids::{ClassId, NodeId, PodId, ShapeId};
 use crate::engine::model::node::{Node, SharedGpu};
+use crate::engine::model::node_set::NodeSet;
 use crate::engine::model::resources::{CPU, GPUS, MEMORY, PODS, mig_slices};
+use crate::engine::model::shape::Shape;
 use crate::engine::placement::rules::gpu_kind;
-
-use super::bounds::needed_gpus;
 
 /// Cpu, memory, GPUs of all kinds (millionths) and pod slots.
 pub type Capacity = [i64; 4];
@@ -26,6 +25,18 @@ pub(in crate::engine) fn free_gpus(node: &Node, model: &Model) -> i64 {
         .map(|(at, amount)| mig_slices(model.resources().name(at)) * amount * GPU)
         .sum();
     node.future.get(GPUS) + parts + slices
+}
+
+/// GPUs of a node that a request must find free there. Those that a claim holds already, or may find elsewhere, need not be.
+#[must_use]
+pub fn needed_gpus(model: &Model, shape: &Shape) -> i64 {
+    let gpu = &shape.gpu;
+    let spared = if model.devices().plain() {
+        gpu.dra_shared
+    } else {
+        gpu.dra
+    };
+    shape.quota[GPUS] - spared * GPU
 }
 
 /// What is free on a node, or will be.
@@ -55,7 +66,7 @@ pub fn freed_by(model: &Model, pod: PodId) -> Capacity {
 }
 
 /// Adds one room to another.
-pub fn grow(room: &mut Capacity, by: &Capacity) {
+pub fn add_capacity(room: &mut Capacity, by: &Capacity) {
     for (mine, theirs) in room.iter_mut().zip(by) {
         *mine += theirs;
     }
@@ -272,7 +283,7 @@ impl CapacityTables {
             return 0;
         }
         let mut room = self.capacity[node.at()];
-        grow(&mut room, freed);
+        add_capacity(&mut room, freed);
         slots.copies(model, node, room) - slots.per_node[node.at()]
     }
 }

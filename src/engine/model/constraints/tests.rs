@@ -1,4 +1,5 @@
 use super::*;
+use crate::engine::input::{NodeRequirement, SelectorOp, Taint, TaintEffect};
 use crate::engine::tests::scenario::{group, node, pod};
 
 fn labelled(labels: &str) -> Node {

@@ -1,6 +1,6 @@
 //! Claims for devices: who uses which, and what each has been given.
 //!
-//! A pod's [`Place`] names the allocations that it uses. An allocation takes its devices as long as some pod uses it; one that the API
+//! A pod's [`Place`](crate::engine::model::pod::Place) names the allocations that it uses. An allocation takes its devices as long as some pod uses it; one that the API
 //! server shows and no pod uses takes them too, until the API server says otherwise.
 
 use std::collections::BTreeMap;
@@ -8,16 +8,13 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::engine::input::devices::{AllocationInput, ClaimInput, is_gpu};
-use crate::engine::input::{GPU, Name};
+use crate::engine::input::Name;
+use crate::engine::input::devices::{AllocationInput, ClaimInput};
 
-use super::arena::Arena;
-use super::devices::{Allocation, Both, Inventory, LATER, NOW};
-use super::ids::{ClaimId, PodId};
-use super::node::{Node, Weight};
-use super::pod::{Place, Pod};
-use super::resources::{GPUS, ResourceNames, Resources};
-use super::shape::Shape;
+use super::{Allocation, Both, Inventory, LATER, NOW};
+use crate::engine::model::arena::Arena;
+use crate::engine::model::ids::{ClaimId, PodId};
+use crate::engine::model::weight::Weight;
 
 /// An allocation that a pod uses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -103,7 +100,7 @@ impl Claims {
     }
 
     /// Forgets a claim of which nobody speaks any more.
-    pub(super) fn drop_unused(&mut self, id: ClaimId) {
+    pub(in crate::engine::model) fn drop_unused(&mut self, id: ClaimId) {
         let unused = |claim: &Claim| claim.input.is_none() && claim.users.is_empty() && claim.grants.is_empty();
         if self.all.contains(id) && unused(&self.all[id]) {
             let gone = self.all.remove(id).expect("it was there");
@@ -137,7 +134,7 @@ impl Inventory {
     }
 
     /// A pod names a claim.
-    pub(super) fn join(&mut self, key: &Name, pod: PodId) {
+    pub(in crate::engine::model) fn join(&mut self, key: &Name, pod: PodId) {
         let id = self.claim_for(key);
         let users = &mut self.claims.all[id].users;
         if let Err(at) = users.binary_search(&pod) {
@@ -146,7 +143,7 @@ impl Inventory {
     }
 
     /// A pod that named a claim is gone.
-    pub(super) fn leave(&mut self, key: &Name, pod: PodId) {
+    pub(in crate::engine::model) fn leave(&mut self, key: &Name, pod: PodId) {
         if let Some(id) = self.claims.find(key) {
             self.claims.all[id].users.retain(|user| *user != pod);
             self.left_claims.push(id);
@@ -154,7 +151,7 @@ impl Inventory {
     }
 
     /// What is known of a claim. Its pods must not count meanwhile.
-    pub(super) fn set_claim(&mut self, key: &Name, input: Option<Box<ClaimInput>>) -> ClaimId {
+    pub(in crate::engine::model) fn set_claim(&mut self, key: &Name, input: Option<Box<ClaimInput>>) -> ClaimId {
         let id = self.claim_for(key);
         self.uncount(id);
         let given = input.as_ref().and_then(|input| input.allocation.as_deref());
@@ -180,7 +177,7 @@ impl Inventory {
     }
 
     /// Whether a pod that it is reserved for still waits.
-    pub(super) fn set_awaited(&mut self, id: ClaimId, awaited: bool) {
+    pub(in crate::engine::model) fn set_awaited(&mut self, id: ClaimId, awaited: bool) {
         if self.claims[id].awaited != awaited {
             self.claims.all[id].awaited = awaited;
             self.recount(id);
@@ -205,7 +202,13 @@ impl Inventory {
     }
 
     /// A pod begins (`sign` 1) or ceases (-1) to use an allocation.
-    pub(super) fn account(&mut self, id: ClaimId, allocation: &Arc<Allocation>, weight: Weight, sign: i64) {
+    pub(in crate::engine::model) fn account(
+        &mut self,
+        id: ClaimId,
+        allocation: &Arc<Allocation>,
+        weight: Weight,
+        sign: i64,
+    ) {
         let at = self.grant(id, allocation);
         let grant = &mut self.claims.all[id].grants[at];
         let tally = match weight {
@@ -219,12 +222,12 @@ impl Inventory {
     }
 
     /// The claim takes nothing for the moment.
-    pub(super) fn uncount(&mut self, id: ClaimId) {
+    pub(in crate::engine::model) fn uncount(&mut self, id: ClaimId) {
         self.count(id, |_, _| [false; 2]);
     }
 
     /// The claim takes what it should.
-    pub(super) fn recount(&mut self, id: ClaimId) {
+    pub(in crate::engine::model) fn recount(&mut self, id: ClaimId) {
         self.count(id, Claim::wanted);
     }
 
@@ -257,31 +260,4 @@ impl Inventory {
             self.name(id, &gone.allocation, -1);
         }
     }
-}
-
-/// What a pod with claims weighs on a node, where that is not what it asks for: GPUs that come with its claims are counted device by device, and a resource
-/// that the node gets from a claim is none of its own.
-#[must_use]
-pub fn weight_of(node: &Node, names: &ResourceNames, pod: &Pod, shape: &Shape, place: &Place) -> Option<Resources> {
-    let claims = pod.input.claims.as_ref()?;
-    let mut vector = shape.vector.clone();
-    let (mut claimed, mut extended) = (0, 0);
-    for used in place.extras().devices.iter().flat_map(|grants| &**grants) {
-        let results = used.allocation.given.results.iter();
-        let gpus = results.filter(|result| !result.admin && is_gpu(&result.driver)).count() as i64;
-        match used.reference {
-            Some(_) => claimed += gpus,
-            None => extended += gpus,
-        }
-    }
-    let asked = shape.gpu.dra * GPU;
-    let whole = vector.get(GPUS) - asked;
-    vector.set(GPUS, (whole - extended * GPU).max(0) + (asked - claimed * GPU).max(0));
-    for (name, gpu, _) in claims.extended.iter().flat_map(|extended| &extended.wanted) {
-        let position = names.find(name).filter(|at| !gpu && node.allocatable.get(*at) == 0);
-        if let Some(position) = position {
-            vector.set(position, 0);
-        }
-    }
-    Some(vector)
 }
