@@ -9,6 +9,7 @@ pub mod engine;
 pub mod kinds;
 pub mod mirror;
 pub mod operator;
+pub mod scheduler_core;
 pub mod simulate;
 pub mod usage;
 

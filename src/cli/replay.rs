@@ -5,21 +5,17 @@ mod render;
 mod snapshot;
 
 use std::io::Write;
-use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::mpsc::{self, Receiver};
-use std::thread;
 use std::time::Instant;
 
 use jiff::Timestamp;
 
 use super::output::Format;
-use crate::engine::Engine;
 use crate::engine::decision::{Decisions, QueueStanding};
-use crate::engine::input::{Counts, Event, Time};
+use crate::engine::input::Time;
 use crate::mirror::claims::allocation::Given;
-use crate::mirror::{Mirror, PackedChange, PackedObject};
+use crate::scheduler_core::SchedulerCore;
 use snapshot::Snapshot;
 
 /// Arguments of `unikai replay`.
@@ -41,11 +37,6 @@ pub struct Args {
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     output: Format,
 }
-
-/// How many changes are read in one go.
-const BATCH: usize = 64;
-/// How many batches may wait for the engine.
-const BATCHES: usize = 64;
 
 /// What became of one file.
 struct Replayed {
@@ -84,21 +75,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(status)
 }
 
-/// What the engine's thread has come to.
-struct Decided {
-    engine: Engine,
-    decisions: Decisions,
-    /// When the model was complete.
-    built: Instant,
-    /// When the decisions were.
-    done: Instant,
-}
-
 fn replay(file: &Path, now: Option<Timestamp>, explain: bool) -> anyhow::Result<Replayed> {
-    let (begin, begun) = mpsc::sync_channel(1);
-    let (sender, batches) = mpsc::sync_channel(BATCHES);
-    // Before there is anything to do: making a thread, and ways to it, is no part of the model. It ends if nothing comes.
-    let deciding = thread::spawn(move || decide(&begun, &batches));
     let Snapshot {
         settings,
         policy,
@@ -107,33 +84,17 @@ fn replay(file: &Path, now: Option<Timestamp>, explain: bool) -> anyhow::Result<
         mut notes,
     } = snapshot::read(file)?;
     let now = Time(now.or(file_now).unwrap_or_else(Timestamp::now).as_millisecond());
-    let counts = count(&changes);
+    let mut core = SchedulerCore::new(settings, policy);
     let start = Instant::now();
-    // Nobody takes these only if the engine has panicked; that is told below.
-    let _ = begin.send((Engine::new(policy), counts, now));
-    let mut mirror = Mirror::new(settings);
-    mirror.reserve(&counts);
     // The objects stay, as in the operator's stores: taking them apart is no part of the model.
-    for batch in changes.chunks(BATCH) {
-        let mut events = Vec::with_capacity(batch.len());
-        for change in batch {
-            let output = mirror.apply(change);
-            notes.extend(output.rejections.iter().map(ToString::to_string));
-            events.extend(output.events);
-        }
-        let _ = sender.send(events);
-    }
-    drop(sender);
-    let decided = deciding.join().unwrap_or_else(|panic| resume_unwind(panic));
-    let Decided {
-        engine,
-        decisions,
-        built,
-        done,
-    } = decided.expect("the engine was handed over");
+    let rejections = core.load(&changes, now);
+    let built = Instant::now();
+    let decisions = core.cycle(now, &mut |_| ());
+    let done = Instant::now();
+    notes.extend(rejections.iter().map(ToString::to_string));
     let reports = decisions.unschedulable.iter().filter(|_| explain);
-    let standings = reports.map(|report| engine.standing(&report.group)).collect();
-    let given = decisions.bind.iter().map(|bind| mirror.given(bind)).collect();
+    let standings = reports.map(|report| core.engine.standing(&report.group)).collect();
+    let given = decisions.bind.iter().map(|bind| core.mirror.given(bind)).collect();
     Ok(Replayed {
         decisions,
         given,
@@ -142,34 +103,6 @@ fn replay(file: &Path, now: Option<Timestamp>, explain: bool) -> anyhow::Result<
         build_ms: (built - start).as_secs_f64() * 1e3,
         notes,
     })
-}
-
-/// The engine's thread, as in the operator: takes in what has been read while more is read, and decides when all is there. `None` if it is handed no engine.
-fn decide(begun: &Receiver<(Engine, Counts, Time)>, batches: &Receiver<Vec<Event>>) -> Option<Decided> {
-    let (mut engine, counts, now) = begun.recv().ok()?;
-    engine.reserve(&counts);
-    batches.iter().flatten().for_each(|event| engine.apply(event, now));
-    let built = Instant::now();
-    let decisions = engine.cycle(now);
-    Some(Decided {
-        engine,
-        decisions,
-        built,
-        done: Instant::now(),
-    })
-}
-
-fn count(changes: &[PackedChange]) -> Counts {
-    let mut counts = Counts::default();
-    for change in changes {
-        match change {
-            PackedChange::Applied(PackedObject::Node(_)) => counts.nodes += 1,
-            PackedChange::Applied(PackedObject::PodGroup(_)) => counts.groups += 1,
-            PackedChange::Applied(PackedObject::Pod(_)) => counts.pods += 1,
-            _ => {}
-        }
-    }
-    counts
 }
 
 #[cfg(test)]

@@ -166,7 +166,7 @@ impl Scheduler {
                 }
                 () = until(shares.unwrap_or(at)), if shares.is_some() => Next::Shares,
                 () = until(at), if wake.is_some() => Next::Cycle,
-                () = until(self.asked + SELECTORS_EVERY), if self.intake.mirror.selectors_wait() => Next::Selectors,
+                () = until(self.asked + SELECTORS_EVERY), if self.intake.core.mirror.selectors_wait() => Next::Selectors,
                 received = inbox.recv_many(&mut messages, MESSAGES_AT_ONCE) => Next::Messages(received),
             };
             self.context.pulse.work();
@@ -174,12 +174,14 @@ impl Scheduler {
                 Next::Leadership => {
                     self.changed = true;
                     self.shown.clear(&self.context);
-                    for (kind, namespace, name, why) in self.intake.mirror.aside.all() {
+                    for (kind, namespace, name, why) in self.intake.core.mirror.aside.all() {
                         self.tell_owner(kind, namespace, name, why);
                     }
                     info!(leading = leading.borrow_and_update().is_some(), "leadership changed");
                 }
-                Next::Shares => self.shown.show_shares(&self.context, &self.intake.engine, &self.stores),
+                Next::Shares => self
+                    .shown
+                    .show_shares(&self.context, &self.intake.core.engine, &self.stores),
                 Next::Selectors => {}
                 Next::Cycle => self.cycle().await?,
                 Next::Messages(0) => return Err(Error::Closed),
@@ -207,7 +209,7 @@ impl Scheduler {
         if self.changed {
             return Some(self.not_before);
         }
-        let (Time(at), reason) = self.intake.engine.next_wakeup(now())?;
+        let (Time(at), reason) = self.intake.core.engine.next_wakeup(now())?;
         debug!(?reason, wait_ms = at.saturating_sub(now().0), "asleep");
         Some(soon(Time(at)))
     }
@@ -297,7 +299,7 @@ impl Scheduler {
         if let Some(group) = taken.held_back {
             self.tell_owner("PodGroup", group.namespace(), group.name(), HELD_BACK.to_owned());
         }
-        if let Some(counts) = self.intake.mirror.aside.news() {
+        if let Some(counts) = self.intake.core.mirror.aside.news() {
             for (kind, count) in counts {
                 metrics::gauge!("unikai_objects_set_aside", "kind" => *kind).set(*count as f64);
             }
@@ -397,7 +399,7 @@ impl Scheduler {
 
     /// Bindings first: they are what users wait for.
     async fn pass_on(&mut self, mut decisions: Decisions, term: u64) -> Result<(), Error> {
-        let order = orders::order(&mut decisions, &self.intake.mirror, term);
+        let order = orders::order(&mut decisions, &self.intake.core.mirror, term);
         if !order.binds.is_empty() || !order.evictions.is_empty() {
             deliver(&self.bus.binder, ToBinder::Order(order)).await?;
         }

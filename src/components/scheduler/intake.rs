@@ -11,14 +11,14 @@ use tracing::{error, warn};
 
 use crate::components::bus::Object;
 use crate::components::panics;
-use crate::engine::Engine;
 use crate::engine::decision::Decisions;
 use crate::engine::input::{Event, GroupKey, Name, Time};
 use crate::engine::model::pod::Assumed;
 use crate::engine::policy::Policy;
 use crate::engine::stage::Observer;
 use crate::mirror::aside::Identity;
-use crate::mirror::{self, Mirror, PackedChange, Rejection};
+use crate::mirror::{self, PackedChange, Rejection};
+use crate::scheduler_core::SchedulerCore;
 
 /// How long binds and evictions that were under way are waited for at most, in milliseconds. Their requests have given up by then.
 const PATIENCE: i64 = 60_000;
@@ -27,10 +27,8 @@ const FAILURES: u32 = 3;
 
 /// Mirror and engine, and what both need to begin anew.
 pub struct Intake {
-    /// What is known of the objects.
-    pub mirror: Mirror,
-    /// The model, and what decides.
-    pub engine: Engine,
+    /// Mirror and engine.
+    pub core: SchedulerCore,
     settings: mirror::Settings,
     policy: Policy,
     /// What was decided before the last beginning and has not been seen since.
@@ -74,8 +72,7 @@ impl Intake {
     #[must_use]
     pub fn new(settings: mirror::Settings, policy: Policy) -> Self {
         Self {
-            mirror: Mirror::new(settings.clone()),
-            engine: Engine::new(policy.clone()),
+            core: SchedulerCore::new(settings.clone(), policy.clone()),
             settings,
             policy,
             under_way: Vec::new(),
@@ -95,7 +92,7 @@ impl Intake {
                 // Neither mirror nor engine has heard of it.
                 let object = kept.identity();
                 failed(&object, &panic);
-                self.mirror.aside.leave_out(&object);
+                self.core.mirror.aside.leave_out(&object);
                 Taken {
                     left_out: vec![object],
                     ..Taken::default()
@@ -110,7 +107,7 @@ impl Intake {
         if let Err(panic) = self.attempt(change, now, &mut taken) {
             let object = Identity::of(change);
             failed(&object, &panic);
-            self.mirror.aside.leave_out(&object);
+            self.core.mirror.aside.leave_out(&object);
             taken.left_out.push(object);
             self.begin_anew(now, everything, &mut taken);
         }
@@ -121,11 +118,8 @@ impl Intake {
     pub fn ask_selectors(&mut self, now: Time, everything: &Everything) -> Taken {
         let mut taken = Taken::default();
         let asked = panics::catch(|| {
-            let output = self.mirror.ask_selectors();
-            taken.told = !output.events.is_empty();
-            for event in output.events {
-                self.engine.apply(event, now);
-            }
+            let output = self.core.mirror.ask_selectors();
+            taken.told = self.core.forward(output, now).changed;
         });
         if let Err(panic) = asked {
             error!(error = panic, "selectors of devices failed; the model is built anew");
@@ -143,7 +137,7 @@ impl Intake {
         if let Event::Unbound { pod, .. } | Event::Unevicted { pod, .. } = &event {
             self.under_way.retain(|(other, _)| other != pod);
         }
-        let told = panics::catch(|| self.engine.apply(event, now));
+        let told = panics::catch(|| self.core.engine.apply(event, now));
         if let Err(panic) = told {
             error!(error = panic, "the model failed; it is built anew");
             self.begin_anew(now, everything, &mut taken);
@@ -158,7 +152,7 @@ impl Intake {
     pub fn cycle(&mut self, now: Time, everything: &Everything, observer: Observer) -> Result<Decisions, Failed> {
         let mut worked = false;
         let decided = panics::catch(|| {
-            self.engine.cycle_seen_by(now, &mut |stage| {
+            self.core.cycle(now, &mut |stage| {
                 worked = true;
                 observer(stage);
             })
@@ -176,7 +170,7 @@ impl Intake {
 
     fn cycle_failed(&mut self, panic: String, now: Time, everything: &Everything) -> Failed {
         metrics::counter!("unikai_object_panics_total", "component" => "scheduler").increment(1);
-        let serving = panics::catch(|| self.engine.placing()).ok().flatten();
+        let serving = panics::catch(|| self.core.engine.placing()).ok().flatten();
         let group = serving.as_ref().map(ToString::to_string);
         error!(
             error = panic,
@@ -185,7 +179,7 @@ impl Intake {
         self.failed += 1;
         let mut taken = Taken::default();
         if self.failed > 1 {
-            taken.held_back = serving.filter(|group| self.mirror.aside.hold_back(group));
+            taken.held_back = serving.filter(|group| self.core.mirror.aside.hold_back(group));
         }
         match &taken.held_back {
             Some(group) => error!(%group, "the pod group is set aside until it changes"),
@@ -199,15 +193,9 @@ impl Intake {
     }
 
     fn attempt(&mut self, change: &PackedChange, now: Time, taken: &mut Taken) -> Result<(), String> {
-        let rejections = panics::catch(|| {
-            let output = self.mirror.apply(change);
-            taken.told |= !output.events.is_empty();
-            for event in output.events {
-                self.engine.apply(event, now);
-            }
-            output.rejections
-        })?;
-        taken.rejections.extend(rejections);
+        let applied = panics::catch(|| self.core.apply(change, now))?;
+        taken.told |= applied.changed;
+        taken.rejections.extend(applied.rejections);
         Ok(())
     }
 
@@ -215,16 +203,16 @@ impl Intake {
     fn begin_anew(&mut self, now: Time, everything: &Everything, taken: &mut Taken) {
         let quietly = |what: &mut dyn FnMut()| panics::catch(what).is_ok();
         let mut under_way = Vec::new();
-        quietly(&mut || under_way = self.engine.under_way());
+        quietly(&mut || under_way = self.core.engine.under_way());
         under_way.append(&mut self.under_way);
         let mut groupings = mirror::Groupings::default();
-        quietly(&mut || groupings = self.mirror.groupings());
+        quietly(&mut || groupings = self.core.mirror.groupings());
         let mut setbacks = Vec::new();
-        quietly(&mut || setbacks = self.engine.setbacks());
+        quietly(&mut || setbacks = self.core.engine.setbacks());
         loop {
-            let mut mirror = Mirror::new(self.settings.clone());
-            mirror.aside.follow(&self.mirror.aside);
-            (self.mirror, self.engine) = (mirror, Engine::new(self.policy.clone()));
+            let mut core = SchedulerCore::new(self.settings.clone(), self.policy.clone());
+            core.mirror.aside.follow(&self.core.mirror.aside);
+            self.core = core;
             let mut broken = None;
             everything(&mut |object| {
                 if broken.is_some() {
@@ -237,20 +225,19 @@ impl Intake {
             });
             let Some((object, panic)) = broken else { break };
             failed(&object, &panic);
-            self.mirror.aside.leave_out(&object);
+            self.core.mirror.aside.leave_out(&object);
             taken.left_out.push(object);
         }
         let adopted = quietly(&mut || {
-            for event in self.mirror.adopt(&groupings).events {
-                self.engine.apply(event, now);
-            }
+            let output = self.core.mirror.adopt(&groupings);
+            self.core.forward(output, now);
         });
         if !adopted {
             warn!("pods are without their groups until these are written");
         }
         quietly(&mut || {
             for event in setbacks.drain(..) {
-                self.engine.apply(event, now);
+                self.core.engine.apply(event, now);
             }
         });
         taken.told = true;
@@ -263,7 +250,7 @@ impl Intake {
         if now >= self.patience {
             self.under_way.clear();
         }
-        let engine = &self.engine;
+        let engine = &self.core.engine;
         self.under_way.retain(|(pod, assumed)| !engine.shows(pod, assumed));
         (!self.under_way.is_empty()).then_some(self.patience)
     }

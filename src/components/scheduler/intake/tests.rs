@@ -79,12 +79,12 @@ impl Cluster {
     }
 
     fn bound(&mut self) -> Vec<String> {
-        let binds = self.intake.engine.cycle(NOW).bind;
+        let binds = self.intake.core.engine.cycle(NOW).bind;
         binds.iter().map(|bind| bind.pod.name.to_string()).collect()
     }
 
     fn aside(&mut self) -> usize {
-        self.intake.mirror.aside.all().count()
+        self.intake.core.mirror.aside.all().count()
     }
 }
 
@@ -189,7 +189,7 @@ fn what_is_known_from_groupings_alone_is_kept() {
     assert_eq!(cluster.bound(), ["p"], "its group is not written yet");
     ungrouped["metadata"]["resourceVersion"] = json!("2");
     cluster.tell(Object::Pod(read(ungrouped)));
-    let model = cluster.intake.engine.model();
+    let model = cluster.intake.core.engine.model();
     assert!(model.pods().iter().all(|(_, task)| task.pod_group.is_some()));
 }
 
@@ -247,7 +247,7 @@ fn a_pod_group_at_which_cycles_fail_is_set_aside_until_it_changes_and_the_rest_g
     let (bound, mut failures) = cluster.bound_in_the_end();
     assert_eq!((bound, failures.len()), (vec!["other-pod".to_owned()], 2));
     assert_eq!(failures.remove(1).taken.held_back, Some(odd.clone()));
-    let all: Vec<_> = cluster.intake.mirror.aside.all().collect();
+    let all: Vec<_> = cluster.intake.core.mirror.aside.all().collect();
     assert_eq!(all, [("PodGroup", "ns", "odd", HELD_BACK.to_owned())]);
 
     cluster.submit("odd", 2, "preemptible");
@@ -283,9 +283,9 @@ fn whoever_is_held_back_after_a_failure_is_so_in_a_new_model() {
     cluster.intake.tell(unbound, NOW, &|tell| cluster.stores.each(tell));
     cluster.tell(pod("poison", 1, &json!({}), Some("the fault")));
     assert_eq!(cluster.bound(), Vec::<String>::new());
-    let wakes = cluster.intake.engine.next_wakeup(NOW);
+    let wakes = cluster.intake.core.engine.next_wakeup(NOW);
     assert_eq!(wakes.map(|(at, _)| at), Some(later));
-    let binds = cluster.intake.engine.cycle(later).bind;
+    let binds = cluster.intake.core.engine.cycle(later).bind;
     assert_eq!(binds.len(), 1);
 }
 

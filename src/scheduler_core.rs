@@ -1,0 +1,111 @@
+//! Mirror and engine together: changes of objects in, decisions out. The operator's scheduler and `unikai replay` both decide by this.
+//!
+//! Synchronous, without a clock. What happens when one of the two panics is its owner's business (`components/scheduler/intake.rs`).
+
+use std::panic::resume_unwind;
+use std::sync::mpsc;
+use std::thread;
+
+use crate::engine::Engine;
+use crate::engine::decision::Decisions;
+use crate::engine::input::{Counts, Event, Time};
+use crate::engine::policy::Policy;
+use crate::engine::stage::Observer;
+use crate::mirror::{Mirror, Output, PackedChange, PackedObject, Rejection, Settings};
+
+/// How many changes the mirror reads in one go when there are many.
+const BATCH: usize = 64;
+/// How many batches may wait for the engine.
+const BATCHES: usize = 64;
+
+/// See the module.
+pub struct SchedulerCore {
+    /// What is known of the objects.
+    pub mirror: Mirror,
+    /// The model, and what decides.
+    pub engine: Engine,
+}
+
+/// What came of a change.
+#[derive(Debug)]
+pub struct Applied {
+    /// The engine received events.
+    pub changed: bool,
+    /// What could not be used.
+    pub rejections: Vec<Rejection>,
+}
+
+impl SchedulerCore {
+    /// Knows nothing yet.
+    #[must_use]
+    pub fn new(settings: Settings, policy: Policy) -> Self {
+        Self {
+            mirror: Mirror::new(settings),
+            engine: Engine::new(policy),
+        }
+    }
+
+    /// Takes in a change.
+    pub fn apply(&mut self, change: &PackedChange, now: Time) -> Applied {
+        let output = self.mirror.apply(change);
+        self.forward(output, now)
+    }
+
+    /// Hands the engine what the mirror has for it.
+    pub fn forward(&mut self, output: Output, now: Time) -> Applied {
+        let changed = !output.events.is_empty();
+        for event in output.events {
+            self.engine.apply(event, now);
+        }
+        Applied {
+            changed,
+            rejections: output.rejections,
+        }
+    }
+
+    /// Takes in many changes at once: the mirror reads in a thread of its own while the engine takes in what has been read. Comes to the
+    /// same as one after the other.
+    pub fn load(&mut self, changes: &[PackedChange], now: Time) -> Vec<Rejection> {
+        let counts = count(changes);
+        self.mirror.reserve(&counts);
+        self.engine.reserve(&counts);
+        let (mirror, engine) = (&mut self.mirror, &mut self.engine);
+        thread::scope(|scope| {
+            let (sender, batches) = mpsc::sync_channel::<Vec<Event>>(BATCHES);
+            let reading = scope.spawn(move || {
+                let mut rejections = Vec::new();
+                for batch in changes.chunks(BATCH) {
+                    let mut events = Vec::with_capacity(batch.len());
+                    for change in batch {
+                        let output = mirror.apply(change);
+                        rejections.extend(output.rejections);
+                        events.extend(output.events);
+                    }
+                    // Nobody takes these only if the engine has panicked, which ends this scope.
+                    let _ = sender.send(events);
+                }
+                rejections
+            });
+            batches.iter().flatten().for_each(|event| engine.apply(event, now));
+            reading.join().unwrap_or_else(|panic| resume_unwind(panic))
+        })
+    }
+
+    /// Decides what can be decided now.
+    pub fn cycle(&mut self, now: Time, observer: Observer) -> Decisions {
+        self.engine.cycle_seen_by(now, observer)
+    }
+}
+
+fn count(changes: &[PackedChange]) -> Counts {
+    let mut counts = Counts::default();
+    for change in changes {
+        match change {
+            PackedChange::Applied(PackedObject::Node(_)) => counts.nodes += 1,
+            PackedChange::Applied(PackedObject::PodGroup(_)) => counts.groups += 1,
+            PackedChange::Applied(PackedObject::Pod(_)) => counts.pods += 1,
+            _ => {}
+        }
+    }
+    counts
+}
