@@ -262,6 +262,26 @@ pub enum Subject {
     PodGroup(GroupKey),
 }
 
+impl Subject {
+    /// Its namespace.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        match self {
+            Self::Pod(pod) => &pod.namespace,
+            Self::PodGroup(group) => group.namespace(),
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Pod(pod) => &pod.name,
+            Self::PodGroup(group) => group.name(),
+        }
+    }
+}
+
 /// **everyone → events**: something a user should be able to read. Dropped and counted when the inbox is full.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {

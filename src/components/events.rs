@@ -2,7 +2,7 @@
 //! when too many come of a namespace (namespaces take turns), the same sentence about the same object written once and then counted up rarely.
 
 mod digest;
-mod line;
+mod queue;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ use crate::components::turns::Turns;
 use crate::components::watches::Stores;
 use crate::components::{Context, Error};
 use digest::{Digest, Write};
-use line::Line;
+use queue::EventQueue;
 
 /// How long it is waited for a pod group to be created, and how far apart it is looked.
 const CREATION_MAX: Duration = Duration::from_secs(2);
@@ -44,14 +44,7 @@ struct Waiting {
 impl Waiting {
     /// In whose turn it is written.
     fn namespace(&self) -> &str {
-        namespace(&self.note)
-    }
-}
-
-fn namespace(note: &Note) -> &str {
-    match &note.subject {
-        Subject::Pod(pod) => &pod.namespace,
-        Subject::PodGroup(group) => group.namespace(),
+        self.note.subject.namespace()
     }
 }
 
@@ -62,10 +55,10 @@ fn namespace(note: &Note) -> &str {
 pub async fn run(context: Context, mut inbox: mpsc::Receiver<Note>, stores: Arc<Stores>) -> Result<(), Error> {
     let mut digest = Digest::default();
     let mut turns = Turns::new(&context.background);
-    let mut line = Line::default();
+    let mut queue = EventQueue::default();
     let mut writes = JoinSet::new();
     loop {
-        let due = line.next();
+        let due = queue.next();
         tokio::select! {
             () = context.shutdown.cancelled() => return Ok(()),
             note = inbox.recv() => {
@@ -75,16 +68,16 @@ pub async fn run(context: Context, mut inbox: mpsc::Receiver<Note>, stores: Arc<
                 if !context.is_leading() {
                     continue;
                 }
-                if !line.has_room(namespace(&note)) {
+                if !queue.has_room(note.subject.namespace()) {
                     metrics::counter!("unikai_events_dropped_total").increment(1);
                 } else if let Some(write) = digest.take(&note, since) {
-                    line.put(since + STAY_BEHIND, Waiting { note, write, since });
+                    queue.put(since + STAY_BEHIND, Waiting { note, write, since });
                 }
             }
             turn = turns.due(due) => {
-                while let Some(next) = line.take(Instant::now()) {
+                while let Some(next) = queue.take(Instant::now()) {
                     if lacks_group(&next, &stores) {
-                        line.put(Instant::now() + CREATION_LOOK_AFTER, next);
+                        queue.put(Instant::now() + CREATION_LOOK_AFTER, next);
                         continue;
                     }
                     let (context, stores) = (context.clone(), Arc::clone(&stores));
@@ -103,10 +96,7 @@ pub async fn run(context: Context, mut inbox: mpsc::Receiver<Note>, stores: Arc<
 }
 
 async fn send(context: &Context, stores: &Stores, Waiting { note, write, .. }: Waiting) {
-    let (namespace, name) = match &note.subject {
-        Subject::Pod(pod) => (&*pod.namespace, &*pod.name),
-        Subject::PodGroup(group) => (group.namespace(), group.name()),
-    };
+    let (namespace, name) = (note.subject.namespace(), note.subject.name());
     let api: Api<Event> = Api::namespaced(context.writes.clone(), namespace);
     let result = match write {
         Write::New { id } => api
@@ -173,25 +163,21 @@ fn event(note: &Note, stores: &Stores, id: &str) -> Event {
 }
 
 fn about(subject: &Subject, stores: &Stores) -> ObjectReference {
-    match subject {
-        Subject::Pod(pod) => ObjectReference {
-            api_version: Some("v1".to_owned()),
-            kind: Some("Pod".to_owned()),
-            namespace: Some(pod.namespace.to_string()),
-            name: Some(pod.name.to_string()),
-            uid: Some(pod.uid.to_string()),
-            ..ObjectReference::default()
-        },
-        Subject::PodGroup(group) => ObjectReference {
-            api_version: Some(PodGroup::api_version(&()).into_owned()),
-            kind: Some("PodGroup".to_owned()),
-            namespace: Some(group.namespace().to_string()),
-            name: Some(group.name().to_string()),
-            uid: stores
-                .pod_groups
-                .get(group.namespace(), group.name())
-                .and_then(|group| group.metadata.uid.clone()),
-            ..ObjectReference::default()
-        },
+    let (namespace, name) = (subject.namespace(), subject.name());
+    let (api_version, kind, uid) = match subject {
+        Subject::Pod(pod) => ("v1".to_owned(), "Pod", Some(pod.uid.to_string())),
+        Subject::PodGroup(_) => {
+            let group = stores.pod_groups.get(namespace, name);
+            let uid = group.and_then(|group| group.metadata.uid.clone());
+            (PodGroup::api_version(&()).into_owned(), "PodGroup", uid)
+        }
+    };
+    ObjectReference {
+        api_version: Some(api_version),
+        kind: Some(kind.to_owned()),
+        namespace: Some(namespace.to_owned()),
+        name: Some(name.to_owned()),
+        uid,
+        ..ObjectReference::default()
     }
 }

@@ -1,4 +1,4 @@
-//! Events that wait for their time and their turn: so many for each namespace, which take turns. Pure.
+//! The queue of events that are to be written: a limited number for each namespace, and namespaces take turns. Pure.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,30 +11,30 @@ use crate::components::fair::Of;
 /// Events of one namespace that wait; what comes beyond is dropped.
 const OWN_MAX: usize = 1_024;
 
-/// An event by number, in the turn of its namespace.
+/// Identifies an event in the queue. Namespaces take turns by it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Ticket {
+struct EventId {
     namespace: Arc<str>,
     number: u64,
 }
 
-impl Of for Ticket {
+impl Of for EventId {
     fn namespace(&self) -> &str {
         &self.namespace
     }
 }
 
-/// See the module.
+/// Events that are to be written, each at its time.
 #[derive(Default)]
-pub struct Line {
-    agenda: Agenda<Ticket>,
+pub struct EventQueue {
+    agenda: Agenda<EventId>,
     events: HashMap<u64, Waiting>,
     /// How many wait of each namespace.
     own: HashMap<Arc<str>, usize>,
     numbers: u64,
 }
 
-impl Line {
+impl EventQueue {
     /// Whether one more of a namespace may wait.
     #[must_use]
     pub fn has_room(&self, namespace: &str) -> bool {
@@ -45,12 +45,12 @@ impl Line {
     pub fn put(&mut self, at: Instant, event: Waiting) {
         let namespace: Arc<str> = event.namespace().into();
         self.numbers += 1;
-        let ticket = Ticket {
+        let id = EventId {
             namespace: Arc::clone(&namespace),
             number: self.numbers,
         };
-        self.agenda.plan(&ticket, at);
-        self.events.insert(ticket.number, event);
+        self.agenda.plan(&id, at);
+        self.events.insert(id.number, event);
         *self.own.entry(namespace).or_default() += 1;
     }
 
@@ -62,15 +62,15 @@ impl Line {
 
     /// Takes the next that is due.
     pub fn take(&mut self, now: Instant) -> Option<Waiting> {
-        let ticket = self.agenda.start(now)?;
-        self.agenda.finish(&ticket);
-        if let Some(own) = self.own.get_mut(&ticket.namespace) {
+        let id = self.agenda.start(now)?;
+        self.agenda.finish(&id);
+        if let Some(own) = self.own.get_mut(&id.namespace) {
             *own -= 1;
             if *own == 0 {
-                self.own.remove(&ticket.namespace);
+                self.own.remove(&id.namespace);
             }
         }
-        self.events.remove(&ticket.number)
+        self.events.remove(&id.number)
     }
 }
 
@@ -98,24 +98,24 @@ mod tests {
 
     #[test]
     fn a_namespace_of_which_much_is_said_delays_others_by_one_event_and_loses_its_own() {
-        let (mut line, start) = (Line::default(), Instant::now());
+        let (mut queue, start) = (EventQueue::default(), Instant::now());
         let mut dropped = 0;
         for number in 0..10_000 {
-            if line.has_room("loud") {
-                line.put(start, event("loud", number, start));
+            if queue.has_room("loud") {
+                queue.put(start, event("loud", number, start));
             } else {
                 dropped += 1;
             }
         }
         assert_eq!(dropped, 10_000 - OWN_MAX);
-        assert!(line.has_room("quiet"));
+        assert!(queue.has_room("quiet"));
         let later = start + Duration::from_millis(1);
-        line.put(later, event("quiet", 0, start));
-        assert!(line.take(start).is_some());
-        let next: Vec<_> = (0..3).filter_map(|_| line.take(later)).collect();
+        queue.put(later, event("quiet", 0, start));
+        assert!(queue.take(start).is_some());
+        let next: Vec<_> = (0..3).filter_map(|_| queue.take(later)).collect();
         let names: Vec<_> = next.iter().map(Waiting::namespace).collect();
         assert!(names[..2].contains(&"quiet"), "{names:?}");
-        while line.take(later).is_some() {}
-        assert!(line.events.is_empty() && line.own.is_empty() && line.next().is_none());
+        while queue.take(later).is_some() {}
+        assert!(queue.events.is_empty() && queue.own.is_empty() && queue.next().is_none());
     }
 }
