@@ -7,6 +7,7 @@ pub mod karta;
 pub mod owners;
 pub mod readable;
 pub mod rules;
+mod wanted;
 pub mod workload;
 
 use std::collections::BTreeMap;

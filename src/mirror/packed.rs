@@ -14,10 +14,9 @@ use smol_str::SmolStr;
 use super::Packed;
 use super::bounds::{self, Excess};
 use super::identity::{Role, annotated_group, group_key, object_key, pod_ref, role};
-use super::requests::texts;
 use super::{name, queue};
-use crate::api::PodGroup;
 use crate::api::quantity::Amount;
+use crate::api::{PodGroup, QuantityMap};
 use crate::engine::input::{GroupKey, Keyed, Name, Pairs, PodRef, Time};
 
 /// A pod.
@@ -378,6 +377,13 @@ impl From<Arc<PodGroup>> for Group {
             whole: says_more.then_some(group),
         }
     }
+}
+
+/// Quantities by resource, as texts.
+pub(super) fn texts(quantities: &QuantityMap) -> impl Iterator<Item = (&str, &str)> {
+    quantities
+        .iter()
+        .map(|(resource, quantity)| (&**resource, &*quantity.0))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 use smallvec::SmallVec;
 
-use super::packed::Pod;
+use super::packed::{Pod, texts};
 use super::{Problem, name};
 use crate::api::QuantityMap;
 use crate::api::gpu_request::{self, Asked, GpuShare, Named, Part};
@@ -206,13 +206,6 @@ fn base<'o>(pod: &'o Pod, gpus: &[String], problems: &mut Vec<Problem>) -> Sum<'
         *all.0.entry(name, (unit, amount)) = (unit, amount);
     }
     all.add(&overhead)
-}
-
-/// Quantities by resource, as texts.
-pub(super) fn texts(quantities: &QuantityMap) -> impl Iterator<Item = (&str, &str)> {
-    quantities
-        .iter()
-        .map(|(resource, quantity)| (&**resource, &*quantity.0))
 }
 
 fn amounts(sum: &Sum) -> Amounts {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 
-use super::read::{Scenario, text_at};
+use super::read::Scenario;
+use super::text_at;
 use crate::api::PodGroup;
 use crate::api::names::{annotation, label};
 use crate::components::grouper::merge::merge;
@@ -16,9 +17,6 @@ use crate::components::grouping::owners::{Chain, Walk};
 use crate::components::grouping::rules::{self, Cluster, Grouped, Input, KindName, Reference, RuleError};
 use crate::components::grouping::workload::{Workload, split_api_version};
 use crate::components::grouping::{self, Failed};
-
-/// Kinds that no namespace holds.
-pub const CLUSTER_SCOPED: &[&str] = &["Namespace", "PriorityClass", "Node", "Karta", "Topology", "Queue"];
 
 /// What was written into a pod.
 #[derive(Debug, Default)]

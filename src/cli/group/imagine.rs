@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::read::text_at;
+use super::text_at;
 use crate::api::names::third_party as key;
 use crate::components::grouping::rules::known_kinds;
 

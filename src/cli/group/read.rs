@@ -7,9 +7,12 @@ use anyhow::{Context, bail, ensure};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::imagine;
+use super::{imagine, text_at};
 use crate::api::names::object::SCHEDULER_NAME;
 use crate::components::Settings;
+
+/// Kinds that no namespace holds.
+const CLUSTER_SCOPED: &[&str] = &["Namespace", "PriorityClass", "Node", "Karta", "Topology", "Queue"];
 
 /// What is to be grouped.
 pub struct Scenario {
@@ -192,7 +195,7 @@ pub fn complete(objects: &mut [Value]) {
         if metadata["uid"].is_null() {
             metadata["uid"] = json!(format!("uid-of-{}-{name}", kind.to_ascii_lowercase()));
         }
-        if metadata["namespace"].is_null() && !super::files::CLUSTER_SCOPED.contains(&&*kind) {
+        if metadata["namespace"].is_null() && !CLUSTER_SCOPED.contains(&&*kind) {
             metadata["namespace"] = json!("default");
         }
     }
@@ -217,13 +220,4 @@ pub fn complete(objects: &mut [Value]) {
 fn owners(object: &Value) -> impl Iterator<Item = &Value> {
     let listed = object.pointer("/metadata/ownerReferences").and_then(Value::as_array);
     listed.into_iter().flatten()
-}
-
-/// The text at the pointer, or none.
-pub fn text_at(value: &Value, pointer: &str) -> String {
-    value
-        .pointer(pointer)
-        .and_then(Value::as_str)
-        .unwrap_or_default()
-        .to_owned()
 }

@@ -23,7 +23,7 @@ use crate::api::names::{annotation, finalizer};
 use crate::components::Context;
 use crate::components::bus::{OrderedBind, PodRef};
 use crate::components::retry::{Backoff, Failure, failure};
-use crate::mirror::claims::allocation;
+use crate::mirror::claims::requests;
 
 /// No answer by then counts as lost.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -145,7 +145,7 @@ impl<'a> Claims<'a> {
         }
         let status = claim.status.get_or_insert_default();
         if let Some(has) = &status.allocation {
-            if allocation::read(has) != allocation::read(given) {
+            if requests::allocated(has) != requests::allocated(given) {
                 return Err(Trouble::Final(format!(
                     "claim {name} has been given other devices meanwhile"
                 )));

@@ -12,14 +12,14 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tracing::{debug, error, info};
 
-use super::groups::{Command, GroupId, Users};
+use super::groups::{Command, GroupId};
 use super::multi_step::{drop_request, only};
 use super::requests::{Caller, Trouble};
 use super::{fraction, notes, reservation};
 use crate::api::BindRequest;
 use crate::api::names::{bind_phase, condition, object, reason};
 use crate::components::bus::{OrderedBind, PodRef};
-use crate::components::fractions::users;
+use crate::components::fractions::users::{self, Users};
 use crate::components::pods;
 use crate::components::retry::Failure;
 use crate::components::watches::{Key, Stores};

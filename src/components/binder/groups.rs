@@ -24,7 +24,7 @@ use crate::components::agenda::Agenda;
 use crate::components::bus::PodRef;
 use crate::components::fair::Of;
 use crate::components::fractions::is_fractional;
-use crate::components::fractions::users::{self, Share, User};
+use crate::components::fractions::users::{self, Share, User, Users};
 use crate::components::pods;
 use crate::components::retry::Backoff;
 
@@ -108,9 +108,6 @@ impl Command {
         }
     }
 }
-
-/// Users of a group, by uid.
-pub type Users = BTreeMap<String, User>;
 
 /// A reservation pod as last seen.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,9 +11,8 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::ObjectMeta;
 use sha2::{Digest, Sha256};
 
-use super::groups::Users;
 use crate::api::names::{annotation, env, label, object, priority_class, resource};
-use crate::components::fractions::users;
+use crate::components::fractions::users::{self, Users};
 use crate::components::pods::Role;
 use crate::components::{fractions, pods};
 

@@ -53,6 +53,9 @@ impl Share {
     }
 }
 
+/// Users of a shared GPU, by uid.
+pub type Users = BTreeMap<String, User>;
+
 /// A user of a shared GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {

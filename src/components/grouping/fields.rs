@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use super::rules::RuleError;
+use super::wanted::RuleError;
 
 /// The value at the path. A missing key, or a null on the way, is absent.
 ///

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 pub use jq::{Failed, Query, Subject};
 
-use super::rules::KindName;
+use super::wanted::KindName;
 use crate::api::pod_group::TopologyConstraint;
 
 /// A valid definition.

@@ -30,6 +30,7 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::defaults::Defaults;
 use super::karta::Karta;
+pub use super::wanted::{KindName, Reference, RuleError, Wanted};
 use super::workload::Workload;
 use crate::api::PodGroup;
 use crate::components::Settings;
@@ -96,41 +97,6 @@ pub trait Cluster {
     fn defaults(&self) -> Result<Arc<Defaults>, RuleError>;
 }
 
-/// An object by its name.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Reference {
-    /// `group/version`, or `version` in the core group.
-    pub api_version: String,
-    /// Kind.
-    pub kind: String,
-    /// Namespace.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-}
-
-/// A kind by its full name.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct KindName {
-    /// API group; empty for the core group.
-    pub group: String,
-    /// API version without the group.
-    pub version: String,
-    /// Kind.
-    pub kind: String,
-}
-
-/// Something that a rule needs to know and that has to be read first.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Wanted {
-    /// An object.
-    Object(Reference),
-    /// The definitions for a kind.
-    Kartas(KindName),
-    /// The defaults per kind.
-    Defaults,
-}
-
 /// What a rule found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Grouped {
@@ -140,17 +106,6 @@ pub struct Grouped {
     pub sub_group: Option<String>,
     /// The rule, for people.
     pub rule: String,
-}
-
-/// Why a rule has no answer.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RuleError {
-    /// The workload asks for something that makes no sense, or is not complete yet. The sentence is the user's event.
-    #[error("{0}")]
-    Workload(String),
-    /// Something must be read first.
-    #[error("{0:?} is not known yet")]
-    Unknown(Wanted),
 }
 
 /// An error that says what is wrong with the workload.

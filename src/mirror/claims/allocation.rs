@@ -9,46 +9,21 @@ use k8s_openapi::api::resource::v1::{
 };
 use sha2::{Digest, Sha256};
 
-use super::{Claims, extended, pools};
+use super::{Claims, extended, requests};
 use crate::api::BindRequest;
 use crate::api::bind_request::{ContainerMapping, ExtendedResourceClaimAllocation, ResourceClaimAllocation};
 use crate::api::quantity::{Amount, Format};
 use crate::engine::decision::ClaimGrant;
 use crate::engine::input::devices::{AllocationInput, ResultInput};
 use crate::engine::input::{Name, NodeRequirement, NodeTerm, SelectorOp};
-use crate::mirror::name;
 use crate::mirror::packed::Pod;
-
-/// An allocation as the engine knows it.
-#[must_use]
-pub fn read(allocation: &AllocationResult) -> AllocationInput {
-    let devices = allocation.devices.as_ref();
-    let results = devices.into_iter().flat_map(|devices| devices.results.iter().flatten());
-    let result = |result: &DeviceRequestAllocationResult| {
-        let amounts = result.consumed_capacity.iter().flatten();
-        let amounts =
-            amounts.filter_map(|(name, quantity)| Some((name.as_str().into(), Amount::of(quantity).ok()?.nanos())));
-        ResultInput {
-            request: name(&result.request),
-            driver: name(&result.driver),
-            pool: name(&result.pool),
-            device: name(&result.device),
-            admin: result.admin_access == Some(true),
-            taken: result.share_id.as_ref().map(|_| amounts.collect()),
-        }
-    };
-    AllocationInput {
-        results: results.map(result).collect(),
-        nodes: allocation.node_selector.as_ref().map(pools::terms),
-    }
-}
 
 /// What a bind request promises for a pod's reference to a claim.
 #[must_use]
 pub fn promised(request: &BindRequest, reference: &str) -> Option<Arc<AllocationInput>> {
     let mut all = request.spec.resource_claim_allocations.iter();
     let promised = all.find(|promised| promised.name.as_deref() == Some(reference))?;
-    Some(Arc::new(read(promised.allocation.as_ref()?)))
+    Some(Arc::new(requests::allocated(promised.allocation.as_ref()?)))
 }
 
 /// What a pod is given, as a bind request says it.
@@ -108,7 +83,7 @@ impl Claims {
     /// One allocation: what the API server shows if that is it, else what it is to show.
     fn allocation(&self, claim: Option<&ResourceClaim>, grant: &ClaimGrant) -> AllocationResult {
         let shown = claim.and_then(|claim| claim.status.as_ref()?.allocation.as_ref());
-        if let Some(shown) = shown.filter(|shown| read(shown) == grant.allocation) {
+        if let Some(shown) = shown.filter(|shown| requests::allocated(shown) == grant.allocation) {
             return shown.clone();
         }
         let results = grant.allocation.results.iter().enumerate();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use k8s_openapi::api::resource::v1::{DeviceClass, DeviceRequest, ExactDeviceRequest};
 use kube::ResourceExt;
 
-use super::{Claims, allocation, requests};
+use super::{Claims, requests};
 use crate::api::BindRequest;
 use crate::api::names::resource;
 use crate::api::quantity::Amount;
@@ -208,7 +208,7 @@ pub fn of_pod(claims: &Claims, pod: &Pod, request: Option<&BindRequest>) -> Opti
     Some(Extended {
         key: key(&pod.pod.namespace, &pod.pod.uid),
         wanted: wanted.collect(),
-        promised: promised.map(|promised| Arc::new(allocation::read(promised))),
+        promised: promised.map(|promised| Arc::new(requests::allocated(promised))),
     })
 }
 

@@ -3,20 +3,47 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::resource::v1::{
-    CapacityRequirements, DeviceClass, DeviceRequest, DeviceSelector, DeviceToleration, ResourceClaim,
+    AllocationResult, CapacityRequirements, DeviceClass, DeviceRequest, DeviceRequestAllocationResult, DeviceSelector,
+    DeviceToleration, ResourceClaim,
 };
 use kube::ResourceExt;
 
 use super::Claims;
-use super::allocation;
+use super::pools;
 use crate::api::names::label;
 use crate::api::quantity::Amount;
-use crate::engine::input::devices::{ClaimInput, ConstraintInput, OptionInput, RequestInput, is_gpu};
+use crate::engine::input::devices::{
+    AllocationInput, ClaimInput, ConstraintInput, OptionInput, RequestInput, ResultInput, is_gpu,
+};
 use crate::engine::input::{Name, TaintEffect, Toleration};
 use crate::mirror::name;
 
 /// Nobody gets more GPUs with one pod. Sums of such numbers stay exact.
 pub const MOST_GPUS: i64 = 1_000_000;
+
+/// An allocation as the engine knows it.
+#[must_use]
+pub fn allocated(allocation: &AllocationResult) -> AllocationInput {
+    let devices = allocation.devices.as_ref();
+    let results = devices.into_iter().flat_map(|devices| devices.results.iter().flatten());
+    let result = |result: &DeviceRequestAllocationResult| {
+        let amounts = result.consumed_capacity.iter().flatten();
+        let amounts =
+            amounts.filter_map(|(name, quantity)| Some((name.as_str().into(), Amount::of(quantity).ok()?.nanos())));
+        ResultInput {
+            request: name(&result.request),
+            driver: name(&result.driver),
+            pool: name(&result.pool),
+            device: name(&result.device),
+            admin: result.admin_access == Some(true),
+            taken: result.share_id.as_ref().map(|_| amounts.collect()),
+        }
+    };
+    AllocationInput {
+        results: results.map(result).collect(),
+        nodes: allocation.node_selector.as_ref().map(pools::terms),
+    }
+}
 
 /// Devices that a claim asks for, as queues count them: the class of each request and how many of it. Where that is not said, because a request leaves a
 /// choice or asks for all devices of a node, it is the least that it may come to until the claim has its devices; then those count. Requests for
@@ -160,7 +187,7 @@ pub fn read(claims: &Claims, claim: &Arc<ResourceClaim>, key: Name) -> ClaimInpu
         requests: requests.into(),
         constraints,
         problem: problem.or(unknown),
-        allocation: allocation.map(|allocation| Arc::new(allocation::read(allocation))),
+        allocation: allocation.map(|allocation| Arc::new(allocated(allocation))),
         reserved: consumers
             .clone()
             .filter(|consumer| is_pod(&consumer.resource))

@@ -4,20 +4,11 @@ use std::collections::BTreeMap;
 
 use kube::api::ObjectMeta;
 
-use super::{Grouped, Input, RuleError, inherit, wrong};
+use super::inherit::{self, Base};
+use super::{Grouped, Input, RuleError, wrong};
 use crate::api::names::{annotation, label, priority_class, third_party};
 use crate::api::pod_group::{PodGroup, PodGroupSpec, TopologyConstraint};
 use crate::components::grouping::workload::Workload;
-
-/// What a rule gives the base to work with.
-pub struct Base<'a> {
-    /// The object that the group is about.
-    pub top: &'a Workload,
-    /// Whose labels and annotations decide priority, preemptibility and the two durations, from the nearest to the pod up.
-    pub owners: &'a [&'a Workload],
-    /// Priority class if nobody names one.
-    pub fallback_class: &'a str,
-}
 
 /// One group per top owner, minimum 1. Also for every kind that no rule knows.
 ///

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::base::{self, of_owner};
+use super::inherit::Base;
 use super::inherit::{self, is_preemptibility};
 use super::tree::{children, inner, leaf, near};
 use super::{Grouped, Input, Reference, RuleError, wrong};
@@ -71,7 +72,7 @@ fn add_set(input: &Input, gang: &Workload, set: &Workload, grouped: &mut Grouped
         }
         spec.preemptibility = Some(stated.clone()).filter(|stated| !stated.is_empty());
     }
-    let base = base::Base {
+    let base = Base {
         top: &both,
         owners: &[&both],
         fallback_class: priority_class::TRAIN,

@@ -3,11 +3,20 @@
 use jiff::SignedDuration;
 use tracing::warn;
 
-use super::base::Base;
 use super::{Input, RuleError};
 use crate::api::duration;
 use crate::api::names::{annotation, label, preemptibility};
 use crate::components::grouping::workload::Workload;
+
+/// What a rule gives the base to work with.
+pub struct Base<'a> {
+    /// The object that the group is about.
+    pub top: &'a Workload,
+    /// Whose labels and annotations decide priority, preemptibility and the two durations, from the nearest to the pod up.
+    pub owners: &'a [&'a Workload],
+    /// Priority class if nobody names one.
+    pub fallback_class: &'a str,
+}
 
 /// The queue: the owner's label, the pod's label, the project (with the node pool, if the pod names one), the namespace's
 /// label, the default queue. An empty label is no label.
