@@ -3,6 +3,10 @@
 //! What is YAML by nature is written as YAML, beside this file; the CustomResourceDefinitions are generated. Absent: what the
 //! operator makes itself, because it needs its certificate or the CRDs first (webhook configurations, queues).
 
+mod chart;
+mod kustomize;
+
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -69,7 +73,48 @@ impl Args {
             .map(|(flag, value, _)| format!(", {}", quoted(&format!("--{flag}={value}"))))
             .collect()
     }
+
+    fn values(&self) -> Values {
+        Values::from([
+            ("NAMESPACE", object::NAMESPACE.to_owned()),
+            ("SCHEDULER_NAME", self.scheduler_name.clone()),
+            ("QUEUE_LABEL_KEY", self.queue_label_key.clone()),
+            ("NODE_POOL_LABEL_KEY", self.node_pool_label_key.clone()),
+            ("IMAGE", quoted(&self.image)),
+            ("PULL_POLICY", "IfNotPresent".to_owned()),
+            ("PRIORITY_CLASS", "system-cluster-critical".to_owned()),
+            ("REPLICAS", "1".to_owned()),
+            ("LOG_FORMAT", "json".to_owned()),
+            ("FLAGS", self.flags()),
+            ("AFFINITY", indented(8, AFFINITY)),
+            ("RESOURCES", indented(10, RESOURCES)),
+            ("POD", String::new()),
+            ("ENV", String::new()),
+        ])
+    }
 }
+
+/// What the placeholders `${NAME}` of the templates become.
+type Values = BTreeMap<&'static str, String>;
+
+/// Replicas prefer different nodes.
+const AFFINITY: &str = "\
+podAntiAffinity:
+  preferredDuringSchedulingIgnoredDuringExecution:
+  - weight: 100
+    podAffinityTerm:
+      topologyKey: kubernetes.io/hostname
+      labelSelector:
+        matchLabels:
+          app.kubernetes.io/name: unikai";
+
+/// What the operator's container asks for.
+const RESOURCES: &str = "\
+requests:
+  cpu: 250m
+  memory: 256Mi
+limits:
+  memory: 2Gi";
 
 /// Runs the subcommand.
 ///
@@ -77,7 +122,10 @@ impl Args {
 /// When the files cannot be written.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut all = files_of(&args);
-    if args.gpu_sharing || args.dir.is_some() {
+    if args.dir.is_some() {
+        all.push(kustomize::base(&all));
+        all.extend(folders());
+    } else if args.gpu_sharing {
         all.extend(gpu_sharing());
     }
     output::emit(&all, args.dir.as_deref())?;
@@ -90,53 +138,103 @@ pub fn files(image: &str) -> Vec<(String, String)> {
 }
 
 fn files_of(args: &Args) -> Vec<(String, String)> {
-    let file = |name: &str, text: &str| (name.to_owned(), text.to_owned());
-    let mut files = vec![file("00-namespaces.yaml", include_str!("manifests/namespaces.yaml"))];
-    files.extend(
-        crds::files()
-            .into_iter()
-            .map(|(name, text)| (format!("10-{name}"), text)),
+    let values = args.values();
+    let namespaces = (
+        "00-namespaces.yaml".to_owned(),
+        fill(include_str!("manifests/namespaces.yaml"), &values),
     );
-    files.extend([
-        file(
-            "20-priority-classes.yaml",
-            include_str!("manifests/priority-classes.yaml"),
-        ),
-        file("25-flow-control.yaml", include_str!("manifests/flow-control.yaml")),
-        file(
-            "30-rbac.yaml",
-            &include_str!("manifests/rbac.yaml")
-                .replace("${WATCHED}", &watched())
-                .replace("${OWNERS}", &owners()),
-        ),
-        file("35-admission-policies.yaml", &policies(args)),
-        file(
-            "40-operator.yaml",
-            &include_str!("manifests/operator.yaml")
-                .replace("${IMAGE}", &quoted(&args.image))
-                .replace("${FLAGS}", &args.flags()),
-        ),
-    ]);
-    files
+    let definitions = crds::files()
+        .into_iter()
+        .map(|(name, text)| (format!("10-{name}"), text));
+    let templates = TEMPLATES
+        .iter()
+        .map(|(name, text)| ((*name).to_owned(), fill(text, &values)));
+    std::iter::once(namespaces)
+        .chain(definitions)
+        .chain(templates)
+        .collect()
 }
+
+/// What is installed in the operator's namespace and in the cluster, beside namespaces and CustomResourceDefinitions.
+const TEMPLATES: [(&str, &str); 5] = [
+    (
+        "20-priority-classes.yaml",
+        include_str!("manifests/priority-classes.yaml"),
+    ),
+    ("25-flow-control.yaml", include_str!("manifests/flow-control.yaml")),
+    ("30-rbac.yaml", include_str!("manifests/rbac.yaml")),
+    ("35-admission-policies.yaml", include_str!("manifests/policies.yaml")),
+    ("40-operator.yaml", include_str!("manifests/operator.yaml")),
+];
+
+const GPU_SHARING: &str = include_str!("manifests/gpu-sharing.yaml");
+const CONFIG_MAPS: &str = include_str!("manifests/config-maps.yaml");
+const DISRUPTION_BUDGET: &str = include_str!("manifests/disruption-budget.yaml");
+const MONITORING: [(&str, &str); 3] = [
+    ("alerts.yaml", include_str!("manifests/monitoring/alerts.yaml")),
+    ("dashboard.yaml", include_str!("manifests/monitoring/dashboard.yaml")),
+    (
+        "service-monitor.yaml",
+        include_str!("manifests/monitoring/service-monitor.yaml"),
+    ),
+];
 
 /// The files of `manifests/gpu-sharing/`, which whoever shares GPUs applies, too.
 pub fn gpu_sharing() -> Vec<(String, String)> {
-    let text = include_str!("manifests/gpu-sharing.yaml");
-    vec![("gpu-sharing/gpu-sharing.yaml".to_owned(), text.to_owned())]
+    let values = Args::with_image(DEFAULT_IMAGE).values();
+    vec![("gpu-sharing/gpu-sharing.yaml".to_owned(), fill(GPU_SHARING, &values))]
 }
 
-/// The admission policies.
-fn policies(args: &Args) -> String {
-    let operator = format!("system:serviceaccount:{}:{}", object::NAMESPACE, object::OPERATOR);
-    include_str!("manifests/policies.yaml")
-        .replace("${SCHEDULER_NAME}", &args.scheduler_name)
-        .replace("${QUEUE_LABEL_KEY}", &args.queue_label_key)
-        .replace("${NODE_POOL_LABEL_KEY}", &args.node_pool_label_key)
-        .replace("${LABELS}", &limits::LABELS_PER_POD.to_string())
-        .replace("${ANNOTATIONS}", &limits::ANNOTATIONS_PER_POD.to_string())
-        .replace("${NAMESPACE}", object::NAMESPACE)
-        .replace("${OPERATOR}", &operator)
+/// The files of all folders below `manifests/`: what is installed by choice, what makes the folders components for kustomize, and the chart.
+fn folders() -> Vec<(String, String)> {
+    let values = Args::with_image(DEFAULT_IMAGE).values();
+    let network_policy = include_str!("manifests/network-policy.yaml");
+    let mut templates = vec![
+        ("config-maps/rbac.yaml".to_owned(), CONFIG_MAPS),
+        ("gpu-sharing/gpu-sharing.yaml".to_owned(), GPU_SHARING),
+        ("network-policy/network-policy.yaml".to_owned(), network_policy),
+        ("two-replicas/disruption-budget.yaml".to_owned(), DISRUPTION_BUDGET),
+    ];
+    templates.extend(MONITORING.map(|(name, text)| (format!("monitoring/{name}"), text)));
+    let mut files: Vec<_> = templates
+        .into_iter()
+        .map(|(name, text)| (name, fill(text, &values)))
+        .collect();
+    files.extend(kustomize::components(&files));
+    files.extend(chart::files());
+    files
+}
+
+/// Puts the values into a template.
+fn fill(template: &str, values: &Values) -> String {
+    let namespace = &values["NAMESPACE"];
+    let derived = [
+        ("WATCHED", watched()),
+        ("OWNERS", owners()),
+        ("LABELS", limits::LABELS_PER_POD.to_string()),
+        ("ANNOTATIONS", limits::ANNOTATIONS_PER_POD.to_string()),
+        (
+            "OPERATOR",
+            format!("system:serviceaccount:{namespace}:{}", object::OPERATOR),
+        ),
+    ];
+    let mut text = template.to_owned();
+    for (name, value) in values
+        .iter()
+        .map(|(name, value)| (*name, value))
+        .chain(derived.iter().map(|(name, value)| (*name, value)))
+    {
+        text = text.replace(&format!("${{{name}}}"), value);
+    }
+    text
+}
+
+/// Lines of a block below a key, each behind so many spaces, from the key's line end on.
+fn indented(spaces: usize, block: &str) -> String {
+    block
+        .lines()
+        .map(|line| format!("\n{}{line}", " ".repeat(spaces)))
+        .collect()
 }
 
 /// The rules of the role that reads the owners of pods.

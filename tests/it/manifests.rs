@@ -1,6 +1,8 @@
 //! `manifests/`: up to date, in step with the code's names, and granting no more than is needed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Service};
@@ -15,16 +17,186 @@ use unikai::api::names::{object, priority_class};
 use unikai::cli::{crds, manifests};
 use unikai::components::figures::families::{OF_OBJECTS, OF_THE_PROCESS};
 
-use crate::crds::assert_folder_holds;
+/// All files below a folder, by their paths in it.
+fn tree(folder: &Path) -> BTreeMap<PathBuf, String> {
+    let mut files = BTreeMap::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(current) = folders.pop() {
+        for entry in std::fs::read_dir(&current).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let text = std::fs::read_to_string(&path).unwrap();
+                files.insert(path.strip_prefix(folder).unwrap().to_owned(), text);
+            }
+        }
+    }
+    files
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests")
+}
 
 #[test]
 fn the_folder_holds_what_the_binary_generates() {
-    assert_folder_holds("manifests", &manifests::files(manifests::DEFAULT_IMAGE), "manifests");
-    let sharing: Vec<_> = manifests::gpu_sharing()
-        .into_iter()
-        .map(|(name, text)| (name.replace("gpu-sharing/", ""), text))
+    let generated = tempfile::tempdir().unwrap();
+    let written = Command::new(env!("CARGO_BIN_EXE_unikai"))
+        .args(["manifests", "--dir"])
+        .arg(generated.path())
+        .output()
+        .unwrap();
+    assert!(written.status.success());
+    let (held, wanted) = (tree(&folder()), tree(generated.path()));
+    let differ: BTreeSet<_> = held
+        .keys()
+        .chain(wanted.keys())
+        .filter(|path| held.get(*path) != wanted.get(*path))
         .collect();
-    assert_folder_holds("manifests/gpu-sharing", &sharing, "manifests");
+    assert!(
+        differ.is_empty(),
+        "run `cargo gen-manifests`, and delete what is left over: {differ:?}"
+    );
+    let plain: Vec<_> = std::fs::read_dir(folder())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some())
+        .collect();
+    assert_eq!(
+        plain.len(),
+        manifests::files("any").len(),
+        "what `kubectl apply -f manifests/` takes"
+    );
+}
+
+fn sorted(mut objects: Vec<Value>) -> Vec<Value> {
+    objects.sort_by_key(|object| format!("{} {}", object["kind"], object["metadata"]));
+    objects
+}
+
+fn read(text: &str) -> Vec<Value> {
+    serde_yaml_ng::Deserializer::from_str(text)
+        .map(|document| Value::deserialize(document).unwrap())
+        .filter(|document| !document.is_null())
+        .collect()
+}
+
+/// What a program prints, if there is that program.
+fn printed(program: &str, arguments: &[&str]) -> Option<String> {
+    let Ok(output) = Command::new(program).args(arguments).output() else {
+        eprintln!("no {program}: not tried");
+        return None;
+    };
+    assert!(
+        output.status.success(),
+        "{program}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Some(String::from_utf8(output.stdout).unwrap())
+}
+
+#[test]
+fn kustomize_makes_the_same_objects_and_components_add_theirs() {
+    let base = folder();
+    let Some(objects) = printed("kubectl", &["kustomize", base.to_str().unwrap()]) else {
+        return;
+    };
+    let plain: Vec<Value> = manifests::files(manifests::DEFAULT_IMAGE)
+        .iter()
+        .flat_map(|(_, text)| read(text))
+        .collect();
+    assert_eq!(sorted(read(&objects)), sorted(plain.clone()));
+
+    // kustomize takes bases beside or above the file that names them, and by relative paths only.
+    let own = tempfile::tempdir().unwrap();
+    for (path, text) in tree(&base) {
+        let path = own.path().join("manifests").join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    let folders = [
+        "gpu-sharing",
+        "config-maps",
+        "monitoring",
+        "network-policy",
+        "two-replicas",
+    ];
+    let components: String = folders.iter().map(|name| format!("- manifests/{name}\n")).collect();
+    let text = format!("resources:\n- manifests\ncomponents:\n{components}");
+    std::fs::write(own.path().join("kustomization.yaml"), text).unwrap();
+    let all = read(&printed("kubectl", &["kustomize", own.path().to_str().unwrap()]).unwrap());
+    let added: usize = folders
+        .iter()
+        .flat_map(|folder| tree(&base.join(folder)))
+        .filter(|(path, _)| path.extension().is_some())
+        .map(|(_, text)| read(&text).len())
+        .sum();
+    assert_eq!(all.len(), plain.len() + added);
+    let deployment = all.iter().find(|object| object["kind"] == "Deployment").unwrap();
+    assert_eq!(deployment["spec"]["replicas"], 2);
+    let env = &deployment["spec"]["template"]["spec"]["containers"][0]["env"];
+    for name in ["UNIKAI_GPU_SHARING", "UNIKAI_CONFIG_MAPS"] {
+        let set = env.as_array().unwrap().iter().find(|one| one["name"] == name);
+        assert_eq!(set.unwrap()["value"], "true");
+    }
+}
+
+#[test]
+fn the_chart_makes_the_same_objects() {
+    let chart = folder().join("chart");
+    let chart = chart.to_str().unwrap();
+    let template = ["template", "unikai", chart, "-n", object::NAMESPACE, "--include-crds"];
+    let Some(objects) = printed("helm", &template) else {
+        return;
+    };
+    let plain = |mut object: Value| {
+        // The chart says what is usual, too.
+        if object["kind"] == "Deployment" {
+            let env = &mut object["spec"]["template"]["spec"]["containers"][0]["env"];
+            let needed = ["UNIKAI_NAMESPACE", "UNIKAI_RESERVATION_IMAGE"];
+            let kept = env
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter(|one| needed.iter().any(|name| one["name"] == *name));
+            *env = kept.cloned().collect();
+        }
+        object
+    };
+    let usual: Vec<Value> = manifests::files(manifests::DEFAULT_IMAGE)
+        .iter()
+        .flat_map(|(_, text)| read(text))
+        // Helm makes the namespace.
+        .filter(|object| object["kind"] != "Namespace")
+        .collect();
+    assert_eq!(sorted(read(&objects).into_iter().map(plain).collect()), sorted(usual));
+
+    let everything = [
+        &template[..],
+        &["--set", "global.gpuSharing=true,configMaps.enabled=true,monitoring.enabled=true,operator.replicaCount=2,scheduler.placementStrategy=spread"],
+    ]
+    .concat();
+    let all = read(&printed("helm", &everything).unwrap());
+    let count = |kind: &str| all.iter().filter(|object| object["kind"] == kind).count();
+    assert_eq!(
+        ["Namespace", "PodDisruptionBudget", "ServiceMonitor", "SchedulingShard"].map(count),
+        [2, 1, 1, 1]
+    );
+}
+
+#[test]
+fn variables_that_the_chart_sets_are_those_of_flags() {
+    let help = printed(env!("CARGO_BIN_EXE_unikai"), &["run", "--help"]).unwrap();
+    let helpers = &tree(&folder().join("chart"))[Path::new("templates/_helpers.tpl")];
+    let variables: Vec<_> = helpers
+        .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+        .filter(|word| word.starts_with("UNIKAI_"))
+        .collect();
+    assert!(variables.len() > 10);
+    for variable in variables {
+        assert!(help.contains(&format!("[env: {variable}=")), "{variable}");
+    }
 }
 
 #[test]
