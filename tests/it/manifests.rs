@@ -146,7 +146,16 @@ fn kustomize_makes_the_same_objects_and_components_add_theirs() {
 fn the_chart_makes_the_same_objects() {
     let chart = folder().join("chart");
     let chart = chart.to_str().unwrap();
-    let template = ["template", "unikai", chart, "-n", object::NAMESPACE, "--include-crds"];
+    let template = [
+        "template",
+        "unikai",
+        chart,
+        "-n",
+        object::NAMESPACE,
+        "--include-crds",
+        "--kube-version",
+        "1.34.0",
+    ];
     let Some(objects) = printed("helm", &template) else {
         return;
     };
