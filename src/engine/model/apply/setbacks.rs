@@ -1,0 +1,119 @@
+//! What waits for a time: pods whose bind or eviction failed, nodes where no GPU could be shared, pods that take long to leave.
+
+use crate::engine::input::{Name, Time};
+use crate::engine::model::Model;
+use crate::engine::model::epochs::Change;
+use crate::engine::model::ids::{NodeId, PodId};
+use crate::engine::model::pod::{Assumed, State, Status, shown};
+
+impl Model {
+    pub(super) fn unbound(&mut self, uid: &Name, retry_at: Option<Time>, _now: Time) {
+        let Some(id) = self.pods.id(uid) else { return };
+        // Otherwise the pod is where its bind request says, and is free when that is gone.
+        if self.pods[id].assumed == Assumed::Bound {
+            self.settle(id, State::nowhere(Status::Pending));
+            self.pods[id].assumed = Assumed::Nothing;
+        }
+        self.set_retry(id, retry_at);
+    }
+
+    /// Whether and from when a pod may be bound or evicted again.
+    pub(super) fn set_retry(&mut self, id: PodId, from: Option<Time>) {
+        if let Some(before) = std::mem::replace(&mut self.pods[id].retry_at, from) {
+            self.retry_at.remove(&(before, id));
+        }
+        self.retry_at.extend(from.map(|at| (at, id)));
+        self.note(true);
+    }
+
+    pub(super) fn sharing_failed(&mut self, node: &Name, retry_at: Time) {
+        let Some(id) = self.nodes.id(node) else { return };
+        self.set_sharing(id, Some(retry_at));
+    }
+
+    /// Whether and from when GPUs of a node are opened for sharing again.
+    pub(super) fn set_sharing(&mut self, id: NodeId, from: Option<Time>) {
+        if let Some(before) = std::mem::replace(&mut self.nodes[id].sharing_from, from) {
+            self.sharing_at.remove(&(before, id));
+        }
+        self.sharing_at.extend(from.map(|at| (at, id)));
+        self.note(true);
+    }
+
+    pub(super) fn unevicted(&mut self, uid: &Name, retry_at: Option<Time>, now: Time) {
+        let Some(id) = self.pods.id(uid) else { return };
+        if self.pods[id].assumed != Assumed::Evicted {
+            return;
+        }
+        let status = shown(&self.pods[id].input, now, self.stuck_after);
+        let state = State {
+            status,
+            evicted_from: None,
+            leaving: false,
+            plan: None,
+            hold: self.pods[id].state.hold.clone(),
+        };
+        self.settle(id, state);
+        self.pods[id].assumed = Assumed::Nothing;
+        self.budgets.refund(uid);
+        self.set_retry(id, retry_at);
+    }
+
+    /// Lets time pass: pods become stuck, pods and nodes may be tried again.
+    pub fn pass_time(&mut self, now: Time) {
+        while let Some(&(at, id)) = self.stuck_at.first()
+            && at <= now
+        {
+            self.stuck_at.pop_first();
+            if self.pods[id].state.status == Status::Releasing {
+                let state = State {
+                    status: Status::Stuck,
+                    leaving: false,
+                    ..self.pods[id].state.clone()
+                };
+                self.settle(id, state);
+                self.note(true);
+            }
+        }
+        while let Some(&(at, id)) = self.retry_at.first()
+            && at <= now
+        {
+            self.retry_at.pop_first();
+            self.pods[id].retry_at = None;
+            if let Some(pod_group) = self.pods[id].pod_group {
+                self.pod_group_changed(pod_group);
+            }
+            self.note(true);
+        }
+        while let Some(&(at, id)) = self.sharing_at.first()
+            && at <= now
+        {
+            self.set_sharing(id, None);
+        }
+    }
+
+    /// The next instants that [`Model::pass_time`] waits for: (stuck, retry).
+    #[must_use]
+    pub fn timers(&self) -> (Option<Time>, Option<Time>) {
+        let pods = self.retry_at.first().map(|(at, _)| *at);
+        let nodes = self.sharing_at.first().map(|(at, _)| *at);
+        (
+            self.stuck_at.first().map(|(at, _)| *at),
+            [pods, nodes].into_iter().flatten().min(),
+        )
+    }
+
+    /// Everything that depends on settings is out of date.
+    pub fn settings_changed(&mut self, stuck_after: i64) {
+        self.stuck_after = stuck_after;
+        let (pods, waiting) = (&self.pods, std::mem::take(&mut self.stuck_at));
+        let since = waiting
+            .into_iter()
+            .filter_map(|(_, id)| Some((pods[id].input.releasing_since?, id)));
+        let anew = since.map(|(since, id)| (self.stuck_from(since), id)).collect();
+        self.stuck_at = anew;
+        self.epochs.bump(Change::Settings);
+        self.index.stop();
+        self.note(true);
+    }
+}
