@@ -1,4 +1,4 @@
-//! Floor 6: the command line, one file per subcommand. Each has its own `Args` and a `run` that answers with the exit
+//! Floor 7: the command line, one file per subcommand. Each has its own `Args` and a `run` that answers with the exit
 //! status; what goes wrong is an `anyhow` error that is printed here, once, with its chain of causes.
 
 pub mod crds;
@@ -6,6 +6,7 @@ pub mod crds;
 pub mod demo;
 #[cfg(feature = "devcluster")]
 pub mod dev;
+pub mod fields;
 pub mod group;
 pub mod manifests;
 pub mod output;
@@ -57,6 +58,8 @@ enum Command {
     Reserve(reserve::Args),
     /// Print the CustomResourceDefinitions as YAML
     Crds(crds::Args),
+    /// Print what every field of Config and SchedulingShard does
+    Fields(fields::Args),
     /// Print all that a cluster needs to run the operator, as YAML
     Manifests(manifests::Args),
     /// Print what the scheduler decides for a snapshot of a cluster
@@ -76,7 +79,7 @@ impl Command {
             Command::Run(_) | Command::Reserve(_) => "info",
             #[cfg(feature = "devcluster")]
             Command::Dev(_) | Command::Demo(_) => "warn",
-            Command::Crds(_) | Command::Manifests(_) => "warn",
+            Command::Crds(_) | Command::Fields(_) | Command::Manifests(_) => "warn",
             Command::Replay(_) | Command::Review(_) | Command::Group(_) | Command::Simulate(_) => "warn",
         }
     }
@@ -115,6 +118,7 @@ fn start(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Demo(args) => runtime.block_on(Box::pin(demo::run(args))),
         Command::Reserve(args) => runtime.block_on(Box::pin(reserve::run(args))),
         Command::Crds(args) => crds::run(args),
+        Command::Fields(args) => fields::run(args),
         Command::Manifests(args) => manifests::run(args),
         Command::Replay(args) => replay::run(args),
         Command::Review(args) => review::run(args),

@@ -49,14 +49,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, info_span};
 
 use crate::api::names::{label, object};
-use crate::engine::policy::{DisruptionBudgets, Policy};
-use crate::mirror;
+use crate::engine::policy::DisruptionBudgets;
 use bus::{Bus, Inboxes};
 use figures::Figures;
 use leadership::{Leading, Term};
@@ -126,15 +125,15 @@ impl Context {
 pub type Running = (&'static str, JoinHandle<Result<(), Error>>);
 
 /// Starts every component that lives off the watches, on the current runtime. The handles are to be joined: a component that ends
-/// before shutdown is asked for is a failure of the process.
+/// before shutdown is asked for is a failure of the process. A part that is switched off takes in what it is told, and does nothing.
 #[must_use]
 pub fn start(
     context: &Context,
     stores: &Arc<Stores>,
     (mut bus, inboxes): (Bus, Inboxes),
-    mirror: mirror::Settings,
-    policy: Policy,
+    steering: scheduler::Steering,
 ) -> Vec<Running> {
+    let parts = context.settings.parts;
     let (context, stores) = (|| context.clone(), || Arc::clone(stores));
     let scaleup = if context().settings.scaling.on {
         Some(spawn("scaleup", context(), scaleup::run(context(), inboxes.scaleup)))
@@ -144,12 +143,17 @@ pub fn start(
     };
     let mut running = vec![
         spawn("events", context(), events::run(context(), inboxes.events, stores())),
-        spawn("queues", context(), queues::run(context(), inboxes.queues, stores())),
-        spawn(
-            "podgroups",
-            context(),
-            podgroups::run(context(), inboxes.podgroups, stores(), bus.clone()),
-        ),
+        if parts.queues {
+            spawn("queues", context(), queues::run(context(), inboxes.queues, stores()))
+        } else {
+            spawn("queues", context(), idle(context(), inboxes.queues))
+        },
+        if parts.pod_groups {
+            let podgroups = podgroups::run(context(), inboxes.podgroups, stores(), bus.clone());
+            spawn("podgroups", context(), podgroups)
+        } else {
+            spawn("podgroups", context(), idle(context(), inboxes.podgroups))
+        },
         spawn(
             "binder",
             context(),
@@ -158,13 +162,14 @@ pub fn start(
         spawn(
             "scheduler",
             context(),
-            scheduler::run(context(), inboxes.scheduler, stores(), bus.clone(), mirror, policy),
+            scheduler::run(context(), inboxes.scheduler, stores(), bus.clone(), steering),
         ),
-        spawn(
-            "grouper",
-            context(),
-            grouper::run(context(), inboxes.grouper, stores(), bus.clone()),
-        ),
+        if parts.grouper {
+            let grouper = grouper::run(context(), inboxes.grouper, stores(), bus.clone());
+            spawn("grouper", context(), grouper)
+        } else {
+            spawn("grouper", context(), idle(context(), inboxes.grouper))
+        },
         spawn("watches", context(), watches::run(context(), stores(), bus)),
     ];
     running.extend(scaleup);
@@ -185,9 +190,44 @@ where
     (name, tokio::spawn(component.instrument(info_span!("component", name))))
 }
 
+/// A part that is switched off: takes in what it is told, until shutdown.
+async fn idle<T>(context: Context, mut inbox: mpsc::Receiver<T>) -> Result<(), Error> {
+    let told = async {
+        while inbox.recv().await.is_some() {}
+        Err(Error::Closed)
+    };
+    context.shutdown.run_until_cancelled(told).await.unwrap_or(Ok(()))
+}
+
+/// Which parts are switched on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parts {
+    /// Pods are grouped.
+    pub grouper: bool,
+    /// Pods are bound. If not, nothing is decided either.
+    pub binder: bool,
+    /// Statuses of pod groups and conditions of pods are written.
+    pub pod_groups: bool,
+    /// Statuses of queues are written.
+    pub queues: bool,
+}
+
+impl Default for Parts {
+    fn default() -> Self {
+        Self {
+            grouper: true,
+            binder: true,
+            pod_groups: true,
+            queues: true,
+        }
+    }
+}
+
 /// What the components need to know of the configuration.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
+    /// Which parts are switched on.
+    pub parts: Parts,
     /// Pods with this `spec.schedulerName` are ours.
     pub scheduler_name: String,
     /// Label that names a workload's queue.
@@ -237,6 +277,7 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
+            parts: Parts::default(),
             scheduler_name: object::SCHEDULER_NAME.to_owned(),
             queue_label_key: label::QUEUE.to_owned(),
             node_pool_label_key: label::NODE_POOL.to_owned(),

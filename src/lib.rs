@@ -3,6 +3,7 @@
 pub mod api;
 pub mod cli;
 pub mod components;
+pub mod config;
 #[cfg(feature = "devcluster")]
 pub mod devcluster;
 pub mod engine;

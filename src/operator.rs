@@ -1,4 +1,4 @@
-//! Floor 5: wiring of the components into one process.
+//! Floor 6: wiring of the components into one process.
 //!
 //! [`Operator::start`] starts every component and returns at once; [`Running`] is the handle on them. `unikai run` and the
 //! embedded cluster use the same one. The order at the end: components finish what is under way while the lease is still
@@ -7,10 +7,12 @@
 pub mod access;
 pub mod bootstrap;
 pub mod client;
+mod configuration;
 pub mod fence;
 pub mod http;
 pub mod lease;
 pub mod metrics;
+mod rounds;
 pub mod settings;
 pub mod shutdown;
 pub mod supervisor;
@@ -19,31 +21,25 @@ mod writes;
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, error, info, info_span};
 
-use crate::components::bus::{self, Bus, Inboxes, Kind};
 use crate::components::figures::Figures;
-use crate::components::leadership;
 use crate::components::pulse::Pulse;
 use crate::components::readiness::Readiness;
-use crate::components::watches::Stores;
-use crate::components::{self, BACKGROUND_WRITES, admission};
-use crate::engine::policy::Policy;
-use crate::mirror::{self, Home, Shard};
+use crate::components::{leadership, watches};
+use crate::config::{Resolved, Resolver};
 
+use configuration::Configuration;
 use lease::Elector;
+use rounds::{InForce, Round, Rounds, Shown};
 use settings::Settings;
-use supervisor::Supervisor;
-
-/// How long components may take to finish. Kubernetes gives the process 30 s in all.
-const DRAIN: Duration = Duration::from_secs(20);
+use supervisor::{Ended, Supervisor};
 
 /// The operator; see [`Operator::start`].
 #[derive(Debug)]
@@ -79,79 +75,85 @@ impl Operator {
     /// # Errors
     /// When an address cannot be bound or a client cannot be set up.
     pub async fn start(config: &kube::Config, settings: Settings) -> anyhow::Result<Running> {
+        let Settings {
+            common,
+            lease,
+            patience,
+            http_address,
+            protect_metrics,
+            create_default_queues,
+        } = settings;
         let figures = Figures::default();
-        let page = metrics::Page::new(figures.clone(), settings.metrics_namespace.clone());
-        let clients = client::connect(config, settings.patience, settings.lease.request_timeout())?;
-        let http = http::bind(settings.http_address).await?;
-        let webhooks = listen(settings.admission.address)?;
+        let (metrics_namespace, prefix) = watch::channel(common.metrics_namespace.clone());
+        let page = metrics::Page::new(figures.clone(), prefix);
+        let clients = client::connect(config, patience, lease.request_timeout())?;
+        let http = http::bind(http_address).await?;
+        let webhooks = listen(common.admission.address)?;
         let (leads, leading) = watch::channel(None);
         let pulse = Pulse::default();
         let ends = Ends::default();
         let readiness = Readiness::default();
-        expect(&readiness);
-        let lease = settings.lease.clone();
         let alive = http::alive(pulse.clone(), lease.duration);
-        let elector = Elector::new(&clients, lease, settings.components.watch_timeout, pulse.clone(), leads);
+        let elector = Elector::new(&clients, lease, common.components.watch_timeout, pulse.clone(), leads);
         let election = elector.status();
-        let context = components::Context {
-            reads: clients.reads,
-            watches: clients.watches,
+        let (shown, seen) = watch::channel(None);
+        let (in_force, resolved) = watch::channel(None);
+        let (follows, followed) = watch::channel(0);
+        let configuration = Configuration {
+            watches: clients.watches.clone(),
+            config: watches::config(&common.components),
             writes: leadership::writes(leading.clone()),
-            settings: Arc::new(settings.components.clone()),
-            leading,
-            only_term: None,
-            shutdown: ends.shutdown.clone(),
+            leading: leading.clone(),
             readiness: readiness.clone(),
-            background: Arc::new(Semaphore::new(BACKGROUND_WRITES)),
+            resolver: Resolver::new(common),
+            in_force,
+            follows: followed,
+        };
+        let access = access::Access::new(clients.reads.clone());
+        let address = webhooks.local_addr()?;
+        let rounds = Rounds {
+            clients,
+            leading,
+            readiness: readiness.clone(),
             figures,
             pulse: pulse.clone(),
+            webhooks,
+            create_default_queues,
+            shown,
+            metrics_namespace,
+            follows,
         };
-
-        let stores = Arc::new(Stores::default());
-        let mut channels = bus::channels();
-        let mut work = Supervisor::default();
-        if let Some(tracer) = telemetry::tracer() {
-            let (traces, inbox) = bus::Traces::channel();
-            channels.0.traces = traces;
-            work.start("traces", components::traces::run(ends.shutdown.clone(), inbox, tracer));
-        }
-        // The page is served longer than the components work, and traces ends with the last that tells it anything.
-        let page_bus = Bus {
-            traces: bus::Traces::default(),
-            ..channels.0.clone()
-        };
-        let describe = describe(election.clone(), page_bus, Arc::clone(&stores));
-        start_components(&mut work, &context, &stores, channels, &settings);
+        rounds.expect();
         let running = Running {
             http: http.address,
-            webhooks: webhooks.local_addr()?,
-            election,
+            webhooks: address,
+            election: election.clone(),
             pulse,
             readiness: readiness.clone(),
             shutdown: ends.shutdown.clone(),
             supervised: {
                 let mut services = Supervisor::default();
                 let (release, servers) = (ends.release.clone(), ends.servers.clone());
+                let unneeded = ends.shutdown.clone();
                 services.start("leader election", elector.run(release));
+                services.start("configuration", async move {
+                    unneeded.run_until_cancelled(configuration.run()).await.unwrap_or(Ok(()))
+                });
                 services.start(
                     "http server",
                     http.serve(
                         http::Shown {
                             alive,
                             readiness,
-                            describe,
+                            describe: describe(election, seen),
                             metrics: page,
-                            access: access::Access::new(context.reads.clone()),
-                            protect_metrics: settings.protect_metrics,
+                            access,
+                            protect_metrics,
                         },
                         servers.clone(),
                     ),
                 );
-                services.start(
-                    "admission",
-                    admission::run(context, settings.admission, webhooks, stores, servers),
-                );
-                tokio::spawn(supervise(work, services, ends).instrument(info_span!("operator")))
+                tokio::spawn(supervise(rounds, resolved, services, ends).instrument(info_span!("operator")))
             },
         };
         info!(http = %running.http, webhooks = %running.webhooks, "operator started");
@@ -159,86 +161,73 @@ impl Operator {
     }
 }
 
-/// What must report before the process is ready. Said here because the tasks that report may begin later than someone asks.
-fn expect(readiness: &Readiness) {
-    let watches = Kind::ALL.iter().map(|kind| format!("watch-{}", kind.plural()));
-    let others = ["scheduler", "webhooks", "webhook-configurations"].map(str::to_owned);
-    for name in watches.chain(others) {
-        // The handle may go: the component takes one of the same name.
-        let _ = readiness.handle(name, "starting");
-    }
-}
-
-/// Starts what finishes its work before the lease is given up.
-fn start_components(
-    work: &mut Supervisor,
-    context: &components::Context,
-    stores: &Arc<Stores>,
-    channels: (Bus, Inboxes),
-    settings: &Settings,
-) {
-    let mirror = mirror_settings(&settings.components);
-    let policy = policy(&settings.components, &mirror.shard);
-    for (name, component) in components::start(context, stores, channels, mirror, policy) {
-        work.adopt(name, component);
-    }
-    if settings.create_default_queues {
-        let default_queue = settings.components.default_queue.clone();
-        work.start("bootstrap", bootstrap::run(context.clone(), default_queue));
-    }
-}
-
-/// What the engine goes by.
-fn policy(settings: &components::Settings, shard: &Shard) -> Policy {
-    Policy {
-        disruption_budgets: settings.disruption_budgets,
-        detailed_errors: settings.detailed_fit_errors,
-        node_pool: shard.pool().to_owned(),
-        ..Policy::default()
-    }
-}
-
-/// What the mirror goes by: the part of the settings that says which objects are ours.
-fn mirror_settings(settings: &components::Settings) -> mirror::Settings {
-    let usual = mirror::Settings::default();
-    mirror::Settings {
-        numa: settings.numa.clone(),
-        config_maps: settings.config_maps,
-        home: Some(Home {
-            label: settings.queue_label_key.clone(),
-            default: settings.default_queue.clone(),
-        }),
-        gpu_resources: [usual.gpu_resources.as_slice(), settings.gpu_resources.as_slice()].concat(),
-        scheduler_name: settings.scheduler_name.clone(),
-        shard: Shard {
-            key: settings.node_pool_label_key.clone(),
-            value: settings.node_pool.clone().unwrap_or_default(),
-        },
-        ..usual
-    }
-}
-
-/// Watches over the tasks until the end, and then sees to its order.
-async fn supervise(mut work: Supervisor, mut services: Supervisor, ends: Ends) -> anyhow::Result<()> {
-    let early = tokio::select! {
-        biased;
-        () = ends.shutdown.cancelled() => None,
-        ended = work.next_end() => Some(ended),
-        ended = services.next_end() => Some(ended),
+/// Watches over the tasks until the end, and then sees to its order. Meanwhile has the components go by what is in force.
+async fn supervise(
+    rounds: Rounds,
+    mut resolved: watch::Receiver<InForce>,
+    mut services: Supervisor,
+    ends: Ends,
+) -> anyhow::Result<()> {
+    let mut round: Option<Round> = None;
+    let early = loop {
+        tokio::select! {
+            biased;
+            () = ends.shutdown.cancelled() => break None,
+            ended = services.next_end() => break Some(ended.into_error()),
+            ended = next_end(&mut round) => break Some(ended.into_error()),
+            Ok(()) = resolved.changed() => {
+                let Some((number, wanted)) = resolved.borrow_and_update().clone() else { continue };
+                match turn(&rounds, round.take(), number, &wanted).await {
+                    Ok(next) => round = Some(next),
+                    Err(error) => break Some(error),
+                }
+            }
+        }
     };
-    let result = early.map_or(Ok(()), |ended| Err(ended.into_error()));
+    let result = early.map_or(Ok(()), Err);
     if let Err(error) = &result {
         error!(error = %format!("{error:#}"), "a component ended; ending the process");
     }
     ends.shutdown.cancel();
-    let mut late = work.drain(DRAIN).await;
+    let mut late = Vec::new();
+    if let Some(round) = &mut round {
+        late.extend(round.end_work().await);
+    }
     ends.release.cancel();
     ends.servers.cancel();
-    late.extend(services.drain(DRAIN / 4).await);
+    if let Some(round) = &mut round {
+        late.extend(round.end_admission().await);
+    }
+    late.extend(services.drain(rounds::DRAIN / 4).await);
     for ended in late {
         error!(error = %format!("{:#}", ended.into_error()), "a component did not end well");
     }
     result
+}
+
+/// Has the components go by what is in force, in this round or in a new one.
+async fn turn(rounds: &Rounds, round: Option<Round>, number: u64, wanted: &Resolved) -> anyhow::Result<Round> {
+    match round {
+        Some(round) if round.common == wanted.common => {
+            round.steer(number, wanted);
+            Ok(round)
+        }
+        Some(round) => {
+            // What has not ended would work beside the next round.
+            if let Some(late) = rounds.end(round).await.into_iter().next() {
+                return Err(late.into_error());
+            }
+            rounds.begin(number, wanted)
+        }
+        None => rounds.begin(number, wanted),
+    }
+}
+
+async fn next_end(round: &mut Option<Round>) -> Ended {
+    match round {
+        Some(round) => round.next_end().await,
+        None => std::future::pending().await,
+    }
 }
 
 impl Running {
@@ -292,20 +281,26 @@ fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
 }
 
 /// What the state page shows.
-fn describe(election: watch::Receiver<lease::Status>, bus: Bus, stores: Arc<Stores>) -> http::Describe {
+fn describe(election: watch::Receiver<lease::Status>, seen: watch::Receiver<Option<Shown>>) -> http::Describe {
     Arc::new(move || {
-        json!({
+        let mut state = json!({
             "version": env!("CARGO_PKG_VERSION"),
             "election": *election.borrow(),
-            "objects": stores.counts(),
-            "inboxes": {
-                "scheduler": waiting(&bus.scheduler),
-                "grouper": waiting(&bus.grouper),
-                "binder": waiting(&bus.binder),
-                "podgroups": waiting(&bus.podgroups),
-                "queues": waiting(&bus.queues),
-            },
-        })
+        });
+        if let (Some(Shown { bus, stores }), Some(state)) = (&*seen.borrow(), state.as_object_mut()) {
+            state.insert("objects".to_owned(), json!(stores.counts()));
+            state.insert(
+                "inboxes".to_owned(),
+                json!({
+                    "scheduler": waiting(&bus.scheduler),
+                    "grouper": waiting(&bus.grouper),
+                    "binder": waiting(&bus.binder),
+                    "podgroups": waiting(&bus.podgroups),
+                    "queues": waiting(&bus.queues),
+                }),
+            );
+        }
+        state
     })
 }
 
@@ -313,6 +308,3 @@ fn describe(election: watch::Receiver<lease::Status>, bus: Bus, stores: Arc<Stor
 fn waiting<T>(inbox: &tokio::sync::mpsc::Sender<T>) -> Value {
     json!({"waiting": inbox.max_capacity() - inbox.capacity(), "bound": inbox.max_capacity()})
 }
-
-#[cfg(test)]
-mod tests;

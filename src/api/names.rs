@@ -335,6 +335,10 @@ pub mod object {
     pub const SCHEDULER_NAME: &str = "kai-scheduler";
     /// The product's own namespace.
     pub const NAMESPACE: &str = "kai-scheduler";
+    /// The only Config that counts.
+    pub const CONFIG: &str = "kai-config";
+    /// The shard that is made where there is none.
+    pub const DEFAULT_SHARD: &str = "default";
     /// The namespace of reservation pods, and the value of their label `app`.
     pub const RESERVATION_NAMESPACE: &str = "kai-resource-reservation";
     /// The service account of reservation pods.

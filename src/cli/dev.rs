@@ -131,8 +131,8 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
 async fn run_cluster(args: &Args, end: &CancellationToken) -> anyhow::Result<()> {
     let settings = (!args.no_operator).then(|| {
         let mut settings = Settings::embedded();
-        settings.admission.queue_labels = args.queue_labels;
-        settings.admission.gpu_sharing = true;
+        settings.common.admission.queue_labels = args.queue_labels;
+        settings.common.admission.gpu_sharing = true;
         settings
     });
     let starting = Box::pin(LocalCluster::start(args.nodes.specs(), settings));

@@ -24,6 +24,7 @@ pub mod review;
 mod server;
 pub mod topologies;
 
+use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
@@ -70,11 +71,44 @@ impl FailurePolicy {
     }
 }
 
+/// What the API server is told to ask about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scope {
+    /// Pods and topologies.
+    pub pods: bool,
+    /// Queues.
+    pub queues: bool,
+    /// Pod groups.
+    pub pod_groups: bool,
+    /// Of pods only those with all of these labels.
+    pub pod_labels: BTreeMap<String, String>,
+    /// And of them only those of namespaces with all of these labels.
+    pub namespace_labels: BTreeMap<String, String>,
+    /// And of those only of namespaces that have the queue label.
+    pub namespaces_with_queue: bool,
+}
+
+impl Default for Scope {
+    /// Everything.
+    fn default() -> Self {
+        Self {
+            pods: true,
+            queues: true,
+            pod_groups: true,
+            pod_labels: BTreeMap::new(),
+            namespace_labels: BTreeMap::new(),
+            namespaces_with_queue: false,
+        }
+    }
+}
+
 /// What the webhooks are to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// Our namespace: pods in it are let be, and the certificate is stored in it.
     pub namespace: String,
+    /// What the API server is told to ask about.
+    pub scope: Scope,
     /// Pods with this `spec.schedulerName` are ours.
     pub scheduler_name: String,
     /// The label that names a pod's queue.

@@ -5,9 +5,10 @@ pub mod users;
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::{Container, Pod, PodSecurityContext, SecurityContext};
 
 use super::gpu_operator::Cdi;
+use crate::api::QuantityMap;
 use crate::api::names::annotation;
 
 /// Where the container stands that gets the part of a GPU.
@@ -81,6 +82,16 @@ pub struct Settings {
     /// Every bind leaves what KAI's leaves: a bind request that stays as long as its pod, the condition `PodBound` and the event
     /// `Bound`. Otherwise only binds of several steps have a request, which goes with their end.
     pub always_bind_requests: bool,
+    /// The secrets with which the image of reservation pods is pulled.
+    pub pull_secrets: Vec<String>,
+    /// The security context of reservation pods, if not the usual one.
+    pub pod_security: Option<PodSecurityContext>,
+    /// That of their container, if not the usual one.
+    pub container_security: Option<SecurityContext>,
+    /// What their container requests beside the GPU, if not the usual.
+    pub requests: QuantityMap,
+    /// Its limits beside the GPU, if not the usual.
+    pub limits: QuantityMap,
 }
 
 impl Default for Settings {
@@ -92,6 +103,11 @@ impl Default for Settings {
             cdi: Cdi::Auto,
             hami_core: false,
             always_bind_requests: false,
+            pull_secrets: Vec::new(),
+            pod_security: None,
+            container_security: None,
+            requests: QuantityMap::new(),
+            limits: QuantityMap::new(),
         }
     }
 }

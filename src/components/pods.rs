@@ -1,6 +1,6 @@
 //! Questions about pods that several components ask.
 
-use k8s_openapi::api::core::v1::{Capabilities, Pod, PodSecurityContext, SeccompProfile, SecurityContext};
+use k8s_openapi::api::core::v1::{Capabilities, LocalObjectReference, Pod, PodSecurityContext, SeccompProfile, SecurityContext};
 
 use super::Settings;
 
@@ -63,4 +63,10 @@ pub fn with_usual_system_calls() -> PodSecurityContext {
         }),
         ..PodSecurityContext::default()
     }
+}
+/// The secrets of that name, by which a pod's images are pulled.
+#[must_use]
+pub fn pull_secrets(names: &[String]) -> Option<Vec<LocalObjectReference>> {
+    let secret = |name: &String| LocalObjectReference { name: name.clone() };
+    (!names.is_empty()).then(|| names.iter().map(secret).collect())
 }

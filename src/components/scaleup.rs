@@ -45,6 +45,8 @@ pub struct Settings {
     pub on: bool,
     /// Their image: our own.
     pub image: String,
+    /// The secrets with which it is pulled.
+    pub pull_secrets: Vec<String>,
     /// What a pod that asks for GPU memory counts for, in hundredths of a GPU.
     pub memory_hundredths: i64,
 }
@@ -54,6 +56,7 @@ impl Default for Settings {
         Self {
             on: false,
             image: super::fractions::IMAGE.to_owned(),
+            pull_secrets: Vec::new(),
             memory_hundredths: 10,
         }
     }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep_until;
 use tracing::{debug, info, info_span, warn};
 
@@ -51,6 +51,29 @@ const SELECTORS_EVERY: Duration = Duration::from_millis(100);
 /// A wake-up further away than this is looked at again then.
 const LONGEST_SLEEP: Duration = Duration::from_secs(3_600);
 
+/// What the scheduler goes by.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rules {
+    /// Whether anything is decided. The model is kept warm in any case.
+    pub on: bool,
+    /// Which objects are looked at.
+    pub mirror: mirror::Settings,
+    /// How it is decided.
+    pub policy: Policy,
+}
+
+/// A state of the rules, and its number.
+pub type Numbered = (u64, Arc<Rules>);
+
+/// How the scheduler is told what it goes by.
+#[derive(Clone, Debug)]
+pub struct Steering {
+    /// What it is to go by.
+    pub rules: watch::Receiver<Numbered>,
+    /// The number of what it goes by.
+    pub follows: watch::Sender<u64>,
+}
+
 /// Schedules until shutdown.
 ///
 /// # Errors
@@ -60,14 +83,15 @@ pub async fn run(
     inbox: mpsc::Receiver<ToScheduler>,
     stores: Arc<Stores>,
     bus: Bus,
-    mirror: mirror::Settings,
-    policy: Policy,
+    mut steering: Steering,
 ) -> Result<(), Error> {
     let readiness = context
         .readiness
         .handle("scheduler", "waits for the first list of every kind");
+    let (number, rules) = steering.rules.borrow_and_update().clone();
     let mut scheduler = Scheduler {
-        intake: Intake::new(mirror, policy),
+        intake: Intake::new(rules.mirror.clone(), rules.policy.clone()),
+        on: rules.on,
         missing: Kind::ALL.to_vec(),
         views: Views::of(Kind::ALL),
         changed: false,
@@ -78,7 +102,9 @@ pub async fn run(
         stores,
         bus,
         readiness,
+        steering,
     };
+    scheduler.steering.follows.send_replace(number);
     let (ended, end) = oneshot::channel();
     let thread = std::thread::Builder::new().name("scheduler".to_owned()).spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -104,6 +130,8 @@ pub async fn run(
 
 struct Scheduler {
     intake: Intake,
+    /// Whether anything is decided.
+    on: bool,
     /// Kinds whose first list has not come.
     missing: Vec<Kind>,
     /// What has been shown of each kind in this term of leadership.
@@ -119,11 +147,14 @@ struct Scheduler {
     stores: Arc<Stores>,
     bus: Bus,
     readiness: Handle,
+    steering: Steering,
 }
 
 /// What there is to do next.
 enum Next {
     Leadership,
+    /// The rules have changed.
+    Rules,
     Shares,
     /// The selectors of claims that wait are asked on, at the top of the loop.
     Selectors,
@@ -164,6 +195,10 @@ impl Scheduler {
                     changed.map_err(|_| Error::Closed)?;
                     Next::Leadership
                 }
+                changed = self.steering.rules.changed() => {
+                    changed.map_err(|_| Error::Closed)?;
+                    Next::Rules
+                }
                 () = until(shares.unwrap_or(at)), if shares.is_some() => Next::Shares,
                 () = until(at), if wake.is_some() => Next::Cycle,
                 () = until(self.asked + SELECTORS_EVERY), if self.intake.core.mirror.selectors_wait() => Next::Selectors,
@@ -179,6 +214,7 @@ impl Scheduler {
                     }
                     info!(leading = leading.borrow_and_update().is_some(), "leadership changed");
                 }
+                Next::Rules => self.follow(),
                 Next::Shares => self
                     .shown
                     .show_shares(&self.context, &self.intake.core.engine, &self.stores),
@@ -190,10 +226,20 @@ impl Scheduler {
         }
     }
 
-    /// The term in which cycles may run: this process leads, and has seen what was current when the term began.
+    /// The term in which cycles may run: scheduling is switched on, this process leads, and has seen what was current when the term began.
     fn term(&self) -> Option<u64> {
         let term = self.context.term()?;
-        (self.missing.is_empty() && self.views.are_current(term)).then_some(term)
+        (self.on && self.missing.is_empty() && self.views.are_current(term)).then_some(term)
+    }
+
+    /// Goes by new rules from now on.
+    fn follow(&mut self) {
+        let (number, rules) = self.steering.rules.borrow_and_update().clone();
+        self.on = rules.on;
+        self.take_in(|intake, all| intake.follow(&rules.mirror, &rules.policy, now(), all));
+        self.changed = true;
+        info!(on = rules.on, "the scheduler follows a change of its configuration");
+        self.steering.follows.send_replace(number);
     }
 
     /// When the next cycle is to begin: soon if something changed, else when the engine asks for it, or not at all.

@@ -164,7 +164,8 @@ fn queue_depth(path: &str, depths: &BTreeMap<String, i64>, report: &mut Report) 
     for (name, depth) in depths {
         match (ActionKind::parse(name), usize::try_from(*depth)) {
             (Some(action), Ok(depth)) if depth > 0 => read.push((action, depth)),
-            (Some(_), _) => report.error(format!("{path}.{name}"), format!("{depth} is not a number above 0")),
+            (Some(_), _) if *depth == -1 => {}
+            (Some(_), _) => report.note(format!("{path}.{name}"), format!("{depth} is no number above 0, so there is no bound")),
             (None, _) => report.error(
                 format!("{path}.{name}"),
                 format!("{name:?} is not an action; use {}", all_actions()),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use metrics::Label;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use tokio::sync::watch;
 
 use crate::components::figures::Figures;
 use crate::components::figures::families::{Family, Kind, OF_THE_PROCESS};
@@ -21,14 +22,14 @@ const UPKEEP: Duration = Duration::from_secs(30);
 pub struct Page {
     recorded: PrometheusHandle,
     figures: Figures,
-    namespace: String,
+    namespace: watch::Receiver<String>,
 }
 
 impl Page {
     /// The page of these figures, with another prefix than KAI's if so wanted. Starts the recorder of the process, so that nothing
     /// that is counted from now on is lost.
     #[must_use]
-    pub fn new(figures: Figures, namespace: String) -> Self {
+    pub fn new(figures: Figures, namespace: watch::Receiver<String>) -> Self {
         Self {
             recorded: recorder(),
             figures,
@@ -40,10 +41,11 @@ impl Page {
     #[must_use]
     pub fn render(&self) -> String {
         let page = self.recorded.render() + &self.figures.render();
-        if self.namespace == KAI {
+        let namespace = self.namespace.borrow().clone();
+        if namespace == KAI {
             return page;
         }
-        page.lines().map(|line| renamed(line, &self.namespace) + "\n").collect()
+        page.lines().map(|line| renamed(line, &namespace) + "\n").collect()
     }
 
     /// Folds what the histograms have collected now and then, so that they do not grow where nobody scrapes.

@@ -13,7 +13,9 @@ use crate::api::names::{self, label, object};
 use crate::components;
 use crate::components::admission::configurations::Target;
 use crate::components::admission::queues::Rules;
-use crate::components::admission::{self, FailurePolicy, QueueLabels, certificates};
+use crate::components::admission::{self, FailurePolicy, QueueLabels, Scope, certificates};
+use crate::config::Common;
+use crate::config::words::{is_label_key, is_label_word, is_metric_word, is_name};
 use crate::engine::policy::DisruptionBudgets;
 
 use super::client::Patience;
@@ -171,10 +173,8 @@ pub struct Args {
 /// What the operator goes by, checked.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Of all components.
-    pub components: components::Settings,
-    /// Of the webhooks.
-    pub admission: admission::Settings,
+    /// What holds where Config and shards say nothing.
+    pub common: Common,
     /// Of leader election.
     pub lease: lease::Params,
     /// How long the API server may take to answer.
@@ -183,8 +183,6 @@ pub struct Settings {
     pub http_address: SocketAddr,
     /// Whether metrics are served only to those whom the API server lets read them.
     pub protect_metrics: bool,
-    /// The prefix of the metrics that are KAI's.
-    pub metrics_namespace: String,
     /// Whether missing default queues are created.
     pub create_default_queues: bool,
 }
@@ -209,8 +207,8 @@ impl Settings {
         let args = <Embedded as clap::Parser>::parse_from(["unikai"]).args;
         let mut settings = Self::try_from(args).expect("the defaults are valid");
         let free = SocketAddr::from(([127, 0, 0, 1], 0));
-        (settings.http_address, settings.admission.address) = (free, free);
-        settings.admission.target = None;
+        (settings.http_address, settings.common.admission.address) = (free, free);
+        settings.common.admission.target = None;
         settings
     }
 }
@@ -247,28 +245,56 @@ impl TryFrom<Args> for Settings {
                 namespace: lease.namespace.clone(),
             },
         };
+        let components = components::Settings {
+            scheduler_name: scheduling.scheduler_name.clone(),
+            queue_label_key: scheduling.queue_label_key.clone(),
+            node_pool_label_key: scheduling.node_pool_label_key,
+            node_pool: scheduling.node_pool.filter(|pool| !pool.is_empty()),
+            default_queue: scheduling.default_queue,
+            disruption_budgets: scheduling.disruption_budgets,
+            volume_binding_timeout: scheduling.volume_binding_timeout,
+            watch_timeout: network.watch_timeout,
+            numa: scheduling.numa.then(|| resource_names(&scheduling.numa_ignore)),
+            config_maps: scheduling.config_maps,
+            gpu_resources: scheduling.gpu_resources.clone(),
+            detailed_fit_errors: scheduling.detailed_fit_errors,
+            queue_metric_labels: metrics.queue_labels(),
+            scaling: sharing.scaling(),
+            sharing: sharing.clone().settings(),
+            ..grouping.settings()
+        };
+        let admission = admission::Settings {
+            namespace: lease.namespace.clone(),
+            scope: Scope {
+                pod_labels: components.pod_labels.clone(),
+                namespace_labels: components.namespace_labels.clone(),
+                ..Scope::default()
+            },
+            scheduler_name: scheduling.scheduler_name,
+            queue_label_key: scheduling.queue_label_key,
+            queue_labels: admission.queue_labels,
+            gpu_sharing: sharing.gpu_sharing,
+            gpu_resources: {
+                let usual = names::resource::WHOLE_GPUS.map(ToOwned::to_owned);
+                [usual.as_slice(), &scheduling.gpu_resources].concat()
+            },
+            gpu_fraction_runtime_class: sharing.gpu_fraction_runtime_class_name,
+            block_nvidia_visible_devices: admission.block_nvidia_visible_devices,
+            hami_core: sharing.hami_core,
+            queue_rules: Rules {
+                quotas: admission.validate_queue_quotas,
+                protect: admission.protect_queues,
+            },
+            failure_policy: admission.webhook_failure_policy,
+            client_authorities: admission.webhook_client_ca,
+            address: admission.webhook_address,
+            target: Some(target),
+        };
         Ok(Self {
-            admission: admission::Settings {
-                namespace: lease.namespace.clone(),
-                scheduler_name: scheduling.scheduler_name.clone(),
-                queue_label_key: scheduling.queue_label_key.clone(),
-                queue_labels: admission.queue_labels,
-                gpu_sharing: sharing.gpu_sharing,
-                gpu_resources: {
-                    let usual = names::resource::WHOLE_GPUS.map(ToOwned::to_owned);
-                    [usual.as_slice(), &scheduling.gpu_resources].concat()
-                },
-                gpu_fraction_runtime_class: sharing.gpu_fraction_runtime_class_name.clone(),
-                block_nvidia_visible_devices: admission.block_nvidia_visible_devices,
-                hami_core: sharing.hami_core,
-                queue_rules: Rules {
-                    quotas: admission.validate_queue_quotas,
-                    protect: admission.protect_queues,
-                },
-                failure_policy: admission.webhook_failure_policy,
-                client_authorities: admission.webhook_client_ca,
-                address: admission.webhook_address,
-                target: Some(target),
+            common: Common {
+                components,
+                admission,
+                metrics_namespace: metrics.metrics_namespace,
             },
             lease: lease::Params {
                 identity: lease.identity.unwrap_or_else(lease::identity),
@@ -281,26 +307,7 @@ impl TryFrom<Args> for Settings {
             patience: network.patience(),
             http_address: http.http_address,
             protect_metrics: http.protect_metrics,
-            metrics_namespace: metrics.metrics_namespace.clone(),
             create_default_queues: scheduling.create_default_queues,
-            components: components::Settings {
-                scheduler_name: scheduling.scheduler_name,
-                queue_label_key: scheduling.queue_label_key,
-                node_pool_label_key: scheduling.node_pool_label_key,
-                node_pool: scheduling.node_pool.filter(|pool| !pool.is_empty()),
-                default_queue: scheduling.default_queue,
-                disruption_budgets: scheduling.disruption_budgets,
-                volume_binding_timeout: scheduling.volume_binding_timeout,
-                watch_timeout: network.watch_timeout,
-                numa: scheduling.numa.then(|| resource_names(&scheduling.numa_ignore)),
-                config_maps: scheduling.config_maps,
-                gpu_resources: scheduling.gpu_resources,
-                detailed_fit_errors: scheduling.detailed_fit_errors,
-                queue_metric_labels: metrics.queue_labels(),
-                scaling: sharing.scaling(),
-                sharing: sharing.settings(),
-                ..grouping.settings()
-            },
         })
     }
 }
@@ -367,7 +374,7 @@ fn problems(args: &Args) -> Vec<String> {
         check(right, format!("--webhook-url {url}: not of the form https://HOST:PORT"));
     }
     check(
-        metrics::is_metric_word(&metrics.metrics_namespace),
+        is_metric_word(&metrics.metrics_namespace),
         format!(
             "--metrics-namespace {:?}: not a name of Prometheus",
             metrics.metrics_namespace
@@ -375,7 +382,7 @@ fn problems(args: &Args) -> Vec<String> {
     );
     for label in metrics.queue_labels() {
         check(
-            metrics::is_metric_word(&label.shown_as) && is_label_key(&label.label),
+            is_metric_word(&label.shown_as) && is_label_key(&label.label),
             format!(
                 "--queue-label-to-metric-label {}={}: not a label key and a label name of Prometheus",
                 label.label, label.shown_as
@@ -443,25 +450,6 @@ fn disruption_budgets(mode: &str) -> Result<DisruptionBudgets, String> {
 fn resource_names(given: &[String]) -> Vec<String> {
     let names = given.iter().map(|name| name.trim()).filter(|name| !name.is_empty());
     names.map(str::to_owned).collect()
-}
-
-fn is_name(text: &str) -> bool {
-    let inside = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.');
-    let ends = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    !text.is_empty() && text.len() <= 253 && text.chars().all(inside) && text.starts_with(ends) && text.ends_with(ends)
-}
-
-fn is_label_key(text: &str) -> bool {
-    match text.split_once('/') {
-        Some((prefix, name)) => is_name(prefix) && is_label_word(name),
-        None => is_label_word(text),
-    }
-}
-
-fn is_label_word(text: &str) -> bool {
-    let inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    let ends = |c: char| c.is_ascii_alphanumeric();
-    !text.is_empty() && text.len() <= 63 && text.chars().all(inside) && text.starts_with(ends) && text.ends_with(ends)
 }
 
 #[cfg(test)]

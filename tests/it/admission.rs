@@ -23,7 +23,7 @@ const SECRET: &str = "unikai-webhook-tls";
 
 fn with(queue_labels: QueueLabels) -> Settings {
     let mut settings = Settings::embedded();
-    settings.admission.queue_labels = queue_labels;
+    settings.common.admission.queue_labels = queue_labels;
     settings
 }
 

@@ -321,9 +321,9 @@ async fn a_new_leader_decides_nothing_by_an_old_view() {
     let settings = |name: &str| {
         let mut settings = replica(name);
         // The watch would notice much later than the test ends.
-        settings.components.watch_timeout = 290;
+        settings.common.components.watch_timeout = 290;
         settings.patience.watch = Duration::from_secs(290);
-        settings.admission.queue_labels = unikai::components::admission::QueueLabels::Off;
+        settings.common.admission.queue_labels = unikai::components::admission::QueueLabels::Off;
         settings
     };
     let first = cluster.ready_operator(settings("first")).await;

@@ -131,11 +131,11 @@ fn a_file_that_is_no_snapshot_says_so() {
     assert!(error(b"kind: Pod").starts_with("this is not a snapshot: "));
     assert!(error(b"PK\x03\x04 and no more").starts_with("the zip archive is damaged: "));
     assert!(error(&zipped("other.json", b"{}")).starts_with("the zip archive has no snapshot.json"));
-    let wrong = error(br#"{"config": {"actions": "allocate, dance", "queueDepthPerAction": {"reclaim": -1}}}"#);
+    let wrong = error(br#"{"config": {"actions": "allocate, dance", "queueDepthPerAction": {"dance": 1}}}"#);
     assert_eq!(
         wrong,
         "the configuration is wrong: config.actions: \"dance\" is not an action; use allocate, consolidation, reclaim, preempt, stalegangeviction; \
-         config.queueDepthPerAction.reclaim: -1 is not a number above 0"
+         config.queueDepthPerAction.dance: \"dance\" is not an action; use allocate, consolidation, reclaim, preempt, stalegangeviction"
     );
     let missing = render::json("f", &replay(Path::new("/nowhere/at/all"), None, false));
     assert!(

@@ -12,7 +12,7 @@ use crate::api::Queue;
 use crate::api::names;
 use crate::components::admission::queues::Rules;
 use crate::components::admission::review::Request;
-use crate::components::admission::{FailurePolicy, QueueLabels, Settings};
+use crate::components::admission::{FailurePolicy, QueueLabels, Scope, Settings};
 
 /// One question.
 pub struct Case {
@@ -185,6 +185,7 @@ fn settings(given: &Value) -> Settings {
     let text = |name: &str, default: &str| given[name].as_str().unwrap_or(default).to_owned();
     Settings {
         namespace: names::object::NAMESPACE.to_owned(),
+        scope: Scope::default(),
         scheduler_name: text("schedulerName", names::object::SCHEDULER_NAME),
         queue_label_key: names::label::QUEUE.to_owned(),
         queue_labels: QueueLabels::Warn,

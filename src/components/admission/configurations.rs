@@ -58,6 +58,7 @@ pub fn desired(
     let pods = |operations: &[&str]| rule("", "v1", "pods", "Namespaced", operations);
     let pod_webhook = format!("admission.{}.svc", settings.namespace);
     let common = Common::new(settings);
+    let scope = &settings.scope;
 
     let mutate = MutatingWebhook {
         name: pod_webhook.clone(),
@@ -69,6 +70,7 @@ pub fn desired(
         admission_review_versions: vec!["v1".to_owned()],
         match_conditions: Some(vec![scheduler_matches(settings), something_to_write(settings)]),
         namespace_selector: Some(other_namespaces(settings)),
+        object_selector: pods_in_scope(settings),
         ..MutatingWebhook::default()
     };
     let validate_pods = ValidatingWebhook {
@@ -78,6 +80,7 @@ pub fn desired(
             something_to_check(settings, leaves),
         ]),
         namespace_selector: Some(other_namespaces(settings)),
+        object_selector: pods_in_scope(settings),
         ..common.validating(
             pod_webhook.clone(),
             client(webhook::VALIDATE_POD_PATH),
@@ -142,21 +145,30 @@ pub fn desired(
     Desired {
         mutating: MutatingWebhookConfiguration {
             metadata: metadata(object::MUTATING_WEBHOOK, "admission", owner),
-            webhooks: Some(vec![mutate]),
+            webhooks: Some(if scope.pods { vec![mutate] } else { Vec::new() }),
         },
         validating: vec![
             validating(
                 object::VALIDATING_WEBHOOK,
                 "admission",
                 owner,
-                vec![validate_pods, topologies, unreviewed],
+                if scope.pods {
+                    vec![validate_pods, topologies, unreviewed]
+                } else {
+                    Vec::new()
+                },
             ),
-            validating(object::QUEUE_WEBHOOK, "queue-controller", owner, queues),
+            validating(
+                object::QUEUE_WEBHOOK,
+                "queue-controller",
+                owner,
+                if scope.queues { queues } else { Vec::new() },
+            ),
             validating(
                 object::POD_GROUP_WEBHOOK,
                 "podgroup-controller",
                 owner,
-                vec![pod_groups],
+                if scope.pod_groups { vec![pod_groups] } else { Vec::new() },
             ),
         ],
     }
@@ -332,8 +344,28 @@ fn any(name: &str, reasons: Vec<String>, settings: &Settings) -> MatchCondition 
     }
 }
 
+/// All other namespaces that are looked at.
 fn other_namespaces(settings: &Settings) -> LabelSelector {
-    namespaces("NotIn", settings)
+    let mut selector = namespaces("NotIn", settings);
+    let labels = &settings.scope.namespace_labels;
+    selector.match_labels = (!labels.is_empty()).then(|| labels.clone());
+    if settings.scope.namespaces_with_queue {
+        selector.match_expressions.get_or_insert_default().push(LabelSelectorRequirement {
+            key: settings.queue_label_key.clone(),
+            operator: "Exists".to_owned(),
+            values: None,
+        });
+    }
+    selector
+}
+
+/// The pods that are looked at, if not all.
+fn pods_in_scope(settings: &Settings) -> Option<LabelSelector> {
+    let labels = &settings.scope.pod_labels;
+    (!labels.is_empty()).then(|| LabelSelector {
+        match_expressions: None,
+        match_labels: Some(labels.clone()),
+    })
 }
 
 /// The namespaces where pods are let be, so that we never stand in the way of what we need ourselves, or the others.

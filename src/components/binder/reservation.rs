@@ -11,6 +11,11 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::ObjectMeta;
 use sha2::{Digest, Sha256};
 
+<<<<<<< HEAD
+=======
+use super::groups::Users;
+use crate::api::QuantityMap;
+>>>>>>> da083db (config: flags, Config and SchedulingShards are one value, followed without a restart)
 use crate::api::names::{annotation, env, label, object, priority_class, resource};
 use crate::components::fractions::users::{self, Users};
 use crate::components::pods::Role;
@@ -63,15 +68,19 @@ pub fn pod(
     let named = users.iter().map(|(uid, user)| users::annotation(uid, user));
     let annotations = std::iter::once(stays).chain(named);
     // Requests equal limits, so that the node's memory and its kernel take it last.
-    let amounts = || {
-        let amounts = [
-            (resource::NVIDIA_GPU, "1"),
-            (resource::CPU, CPU),
-            (resource::MEMORY, MEMORY),
-        ];
-        let amounts = amounts.map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned())));
-        Some(BTreeMap::from(amounts))
+    let amounts = |given: &QuantityMap| {
+        let mut amounts = given.clone();
+        if amounts.is_empty() {
+            let usual = [(resource::CPU, CPU), (resource::MEMORY, MEMORY)];
+            amounts.extend(usual.map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned()))));
+        }
+        amounts.retain(|name, _| !resource::WHOLE_GPUS.contains(&name.as_str()));
+        amounts.insert(resource::NVIDIA_GPU.to_owned(), Quantity("1".to_owned()));
+        Some(amounts)
     };
+    // Limits of the usual size below requests that are given would be refused.
+    let limits = if settings.limits.is_empty() { &settings.requests } else { &settings.limits };
+    let requests = if settings.requests.is_empty() { limits } else { &settings.requests };
     Pod {
         metadata: ObjectMeta {
             name: Some(name(node, group)),
@@ -88,7 +97,8 @@ pub fn pod(
             service_account_name: Some(object::RESERVATION_SERVICE_ACCOUNT.to_owned()),
             runtime_class_name: settings.runtime_class.clone(),
             priority_class_name: Some(priority_class::RESERVATION.to_owned()),
-            security_context: Some(pods::with_usual_system_calls()),
+            security_context: Some(settings.pod_security.clone().unwrap_or_else(pods::with_usual_system_calls)),
+            image_pull_secrets: pods::pull_secrets(&settings.pull_secrets),
             tolerations: (!tolerations.is_empty()).then_some(tolerations),
             containers: vec![Container {
                 name: object::RESERVATION_CONTAINER.to_owned(),
@@ -100,11 +110,11 @@ pub fn pod(
                     field(env::POD_NAMESPACE, "metadata.namespace"),
                 ]),
                 resources: Some(ResourceRequirements {
-                    requests: amounts(),
-                    limits: amounts(),
+                    requests: amounts(requests),
+                    limits: amounts(limits),
                     claims: None,
                 }),
-                security_context: Some(pods::without_privileges()),
+                security_context: Some(settings.container_security.clone().unwrap_or_else(pods::without_privileges)),
                 termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
                 ..Container::default()
             }],

@@ -297,6 +297,7 @@ pub fn scaling_pod(wanted: &For, gpus: i64, settings: &Settings) -> Option<Pod> 
             service_account_name: Some(object::SCALE_ADJUST_NAMESPACE.to_owned()),
             automount_service_account_token: Some(false),
             security_context: Some(pods::with_usual_system_calls()),
+            image_pull_secrets: pods::pull_secrets(&settings.pull_secrets),
             containers: vec![Container {
                 name: label::SCALING_POD_APP.to_owned(),
                 image: Some(settings.image.clone()),

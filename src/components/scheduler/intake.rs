@@ -82,6 +82,22 @@ impl Intake {
         }
     }
 
+    /// Goes by these settings and this policy from now on. What was decided before is waited for.
+    pub fn follow(
+        &mut self,
+        settings: &mirror::Settings,
+        policy: &Policy,
+        now: Time,
+        everything: &Everything,
+    ) -> Taken {
+        let mut taken = Taken::default();
+        if self.settings != *settings || self.policy != *policy {
+            (self.settings, self.policy) = (settings.clone(), policy.clone());
+            self.begin_anew(now, everything, &mut taken);
+        }
+        taken
+    }
+
     /// Takes in an object that appeared or changed, or (`there` false) is gone.
     pub fn object(&mut self, object: Object, there: bool, now: Time, everything: &Everything) -> Taken {
         let kept = object.clone();

@@ -115,10 +115,17 @@ tiers: [{plugins: [{name: predicates}, {name: proportion, arguments: {kValue: hi
         "actions: \"allocate\" is named twice".to_owned(),
         "tiers[0].plugins[1].arguments.kValue: \"high\" is not a number".to_owned(),
         "tiers[0].plugins[2].arguments.cpu: \"random\" is not binpack or spread".to_owned(),
-        "queueDepthPerAction.allocate: 0 is not a number above 0".to_owned(),
         format!("queueDepthPerAction.backfill: \"backfill\" is not an action; use {all}"),
     ];
     assert_eq!(errors, Err(expected.to_vec()));
+}
+
+#[test]
+fn no_number_above_0_is_no_bound() {
+    let read = config("queueDepthPerAction: {allocate: -1, reclaim: 0, preempt: 3}").expect("a policy");
+    assert_eq!(read.policy.queue_depth, [(ActionKind::Preempt, 3)]);
+    let notes: Vec<_> = read.notes.iter().map(ToString::to_string).collect();
+    assert_eq!(notes, ["queueDepthPerAction.reclaim: 0 is no number above 0, so there is no bound"]);
 }
 
 #[test]

@@ -89,7 +89,7 @@ fn every_metric_of_kai_is_there_with_its_kind_and_labels() {
 fn the_page_has_every_family_with_its_help_before_anything_has_happened() {
     let figures = Figures::default();
     figures.set(&QUEUE_INFO, "a", &[("queue_name", "a")], 1.0);
-    let page = Page::new(figures, KAI.to_owned()).render();
+    let page = Page::new(figures, watch::channel(KAI.to_owned()).1).render();
     let typed: BTreeSet<_> = page
         .lines()
         .filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next())
@@ -112,7 +112,7 @@ fn the_page_has_every_family_with_its_help_before_anything_has_happened() {
 fn the_prefix_of_kai_can_be_another() {
     let figures = Figures::default();
     figures.set(&QUEUE_INFO, "a", &[("queue_name", "kai_a")], 1.0);
-    let page = Page::new(figures, "acme".to_owned()).render();
+    let page = Page::new(figures, watch::channel("acme".to_owned()).1).render();
     assert!(page.contains("# TYPE acme_queue_info gauge\nacme_queue_info{queue_name=\"kai_a\"} 1\n"));
     assert!(!page.lines().any(|line| line.starts_with("kai_")));
     assert!(page.contains("\nunikai_cycles_total "));

@@ -44,9 +44,3 @@ fn pair(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("not of the form KEY=VALUE")?;
     Ok((key.to_owned(), value.to_owned()))
 }
-
-/// Whether Prometheus takes it as a prefix of a name, or as a label.
-pub fn is_metric_word(text: &str) -> bool {
-    text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-        && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-}

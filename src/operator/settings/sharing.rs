@@ -68,6 +68,7 @@ impl SharingArgs {
         scaleup::Settings {
             on: self.cluster_autoscaling,
             image: self.reservation_image.clone(),
+            pull_secrets: Vec::new(),
             memory_hundredths: self.gpu_memory_to_fraction_ratio,
         }
     }
@@ -81,6 +82,7 @@ impl SharingArgs {
             cdi: self.cdi,
             hami_core: self.hami_core,
             always_bind_requests: self.always_bind_requests,
+            ..fractions::Settings::default()
         }
     }
 }

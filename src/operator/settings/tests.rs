@@ -14,11 +14,11 @@ fn parse(flags: &[&str]) -> Result<Settings, Vec<String>> {
 #[test]
 fn the_defaults_are_those_of_kai() {
     let settings = parse(&[]).unwrap();
-    assert_eq!(settings.components.scheduler_name, "kai-scheduler");
-    assert_eq!(settings.components.queue_label_key, "kai.scheduler/queue");
-    assert_eq!(settings.components.default_queue, "default-queue");
-    assert_eq!(settings.components.node_pool, None);
-    assert_eq!(settings.admission.queue_labels, QueueLabels::Enforce);
+    assert_eq!(settings.common.components.scheduler_name, "kai-scheduler");
+    assert_eq!(settings.common.components.queue_label_key, "kai.scheduler/queue");
+    assert_eq!(settings.common.components.default_queue, "default-queue");
+    assert_eq!(settings.common.components.node_pool, None);
+    assert_eq!(settings.common.admission.queue_labels, QueueLabels::Enforce);
     assert_eq!(settings.lease.namespace, "kai-scheduler");
     let times = [
         settings.lease.duration,
@@ -30,7 +30,7 @@ fn the_defaults_are_those_of_kai() {
         name: "unikai".to_owned(),
         namespace: "kai-scheduler".to_owned(),
     };
-    assert_eq!(settings.admission.target, Some(service));
+    assert_eq!(settings.common.admission.target, Some(service));
 }
 
 #[test]
@@ -67,17 +67,17 @@ fn all_that_is_wrong_is_said_at_once_with_the_flag() {
 
 #[test]
 fn zones_count_only_if_they_are_to() {
-    assert_eq!(parse(&["--numa=false"]).unwrap().components.numa, None);
-    assert_eq!(parse(&["--numa"]).unwrap().components.numa, Some(Vec::new()));
+    assert_eq!(parse(&["--numa=false"]).unwrap().common.components.numa, None);
+    assert_eq!(parse(&["--numa"]).unwrap().common.components.numa, Some(Vec::new()));
     let both = parse(&["--numa", "--numa-ignore=memory, hugepages-2Mi"]).unwrap();
-    assert_eq!(both.components.numa.unwrap(), ["memory", "hugepages-2Mi"]);
+    assert_eq!(both.common.components.numa.unwrap(), ["memory", "hugepages-2Mi"]);
 }
 
 #[test]
 fn a_url_takes_the_place_of_the_service() {
     let settings = parse(&["--webhook-url=https://192.0.2.7:9443/"]).unwrap();
     assert_eq!(
-        settings.admission.target,
+        settings.common.admission.target,
         Some(Target::Url("https://192.0.2.7:9443".to_owned()))
     );
 }
@@ -86,8 +86,8 @@ fn a_url_takes_the_place_of_the_service() {
 fn an_embedded_operator_takes_free_ports_and_registers_them() {
     let settings = Settings::embedded();
     assert_eq!(
-        (settings.http_address.port(), settings.admission.address.port()),
+        (settings.http_address.port(), settings.common.admission.address.port()),
         (0, 0)
     );
-    assert_eq!(settings.admission.target, None);
+    assert_eq!(settings.common.admission.target, None);
 }

@@ -146,7 +146,7 @@ impl Case {
             .await
             .unwrap();
         let mut settings = Settings::embedded();
-        settings.admission.gpu_sharing = true;
+        settings.common.admission.gpu_sharing = true;
         self.operator = Some(Operator::start(&config, settings).await.unwrap());
     }
 

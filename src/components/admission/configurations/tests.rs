@@ -3,12 +3,13 @@ use std::net::SocketAddr;
 use serde_json::json;
 
 use super::*;
-use crate::components::admission::FailurePolicy;
+use crate::components::admission::{FailurePolicy, Scope};
 use crate::components::admission::queues::Rules;
 
 fn settings() -> Settings {
     Settings {
         namespace: "kai-scheduler".to_owned(),
+        scope: Scope::default(),
         scheduler_name: "kai-scheduler".to_owned(),
         queue_label_key: "kai.scheduler/queue".to_owned(),
         queue_labels: QueueLabels::Enforce,

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::api::Queue;
 use crate::components::admission::queues::Rules;
-use crate::components::admission::{FailurePolicy, QueueLabels};
+use crate::components::admission::{FailurePolicy, QueueLabels, Scope};
 use queue_label::{Source, Tree};
 
 fn around<'a>(workload: Option<&'a Workload>, random: &'a str) -> Surroundings<'a> {
@@ -19,6 +19,7 @@ fn around<'a>(workload: Option<&'a Workload>, random: &'a str) -> Surroundings<'
 fn settings() -> Settings {
     Settings {
         namespace: "kai-scheduler".to_owned(),
+        scope: Scope::default(),
         scheduler_name: "kai-scheduler".to_owned(),
         queue_label_key: "kai.scheduler/queue".to_owned(),
         queue_labels: QueueLabels::Enforce,

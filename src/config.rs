@@ -1,0 +1,238 @@
+//! Floor 5: configuration. Flags, Config and SchedulingShards become one value that the process goes by.
+//!
+//! A flag says what holds where Config says nothing, and Config what holds where a shard says nothing. Of each object the last good state stays
+//! in force when a new one is bad, and a bad object has no effect on the others. Pure: whoever watches the objects tells a [`Resolver`], and
+//! asks it what is in force and what is to be said to their owners. Absent: requests, clocks, and what is done with the value.
+
+pub mod conditions;
+pub mod fields;
+mod global;
+mod pools;
+pub mod words;
+
+use std::collections::BTreeMap;
+
+use crate::api::config::ConfigSpec;
+use crate::api::names::object;
+use crate::api::shard::SchedulingShardSpec;
+use crate::components::scheduler::Rules;
+use crate::components::{self, admission};
+use crate::mirror::policy::Finding;
+
+/// What components are started with. When it changes, they are ended in good order and started again, within the process.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Common {
+    /// Of all components.
+    pub components: components::Settings,
+    /// Of the webhooks.
+    pub admission: admission::Settings,
+    /// The prefix of the metrics that are KAI's.
+    pub metrics_namespace: String,
+}
+
+/// All that is in force.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resolved {
+    /// What components are started with.
+    pub common: Common,
+    /// What the scheduler goes by. It follows at once when this changes.
+    pub rules: Rules,
+}
+
+/// An object as it was seen.
+#[derive(Clone, Debug)]
+pub struct Seen<S> {
+    /// Which of the objects that had the name one after the other.
+    pub uid: String,
+    /// When it was created, in seconds: of two shards of one node pool the older counts.
+    pub created: i64,
+    /// Counts changes of the specification.
+    pub generation: i64,
+    /// The specification, or why it cannot be read.
+    pub spec: Result<S, String>,
+}
+
+/// Which object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Which {
+    /// The Config.
+    Config,
+    /// The shard of that name.
+    Shard(String),
+}
+
+/// What there is to say about an object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// Which one.
+    pub which: Which,
+    /// What was seen last.
+    pub generation: i64,
+    /// The state that is in force once the process has followed; `None`: there was no good one, and the defaults hold.
+    pub in_force: Option<i64>,
+    /// What is wrong with it, each with the field's path.
+    pub wrong: Vec<Finding>,
+    /// What of it has no effect, each with the field's path.
+    pub ignored: Vec<Finding>,
+    /// Why nothing goes by it, if so.
+    pub unserved: Option<Unserved>,
+}
+
+/// Why nothing goes by a shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unserved {
+    /// This process serves another node pool.
+    OtherPool(String),
+    /// An older shard of that name has the same node pool.
+    SamePool(String),
+}
+
+/// An object's last state, and its last good one.
+#[derive(Debug)]
+struct Kept<S> {
+    seen: Seen<S>,
+    wrong: Vec<Finding>,
+    good: Option<(i64, S)>,
+}
+
+impl<S: Clone + Default> Kept<S> {
+    /// Takes in a new state, which is good if `check` finds nothing wrong.
+    fn take(before: Option<Self>, seen: Seen<S>, check: impl FnOnce(&S) -> Vec<Finding>) -> Self {
+        let good = before
+            .filter(|before| before.seen.uid == seen.uid)
+            .and_then(|before| before.good);
+        let wrong = match &seen.spec {
+            Ok(spec) => check(spec),
+            Err(reason) => vec![Finding {
+                path: "spec".to_owned(),
+                says: format!("cannot be read: {reason}"),
+            }],
+        };
+        let good = match (&seen.spec, wrong.is_empty()) {
+            (Ok(spec), true) => Some((seen.generation, spec.clone())),
+            _ => good,
+        };
+        Self { seen, wrong, good }
+    }
+
+    fn spec(&self) -> S {
+        self.good.as_ref().map(|(_, spec)| spec.clone()).unwrap_or_default()
+    }
+
+    fn report(&self, which: Which, ignored: Vec<Finding>, unserved: Option<Unserved>) -> Report {
+        Report {
+            which,
+            generation: self.seen.generation,
+            in_force: self.good.as_ref().map(|(generation, _)| *generation),
+            wrong: self.wrong.clone(),
+            ignored,
+            unserved,
+        }
+    }
+}
+
+/// Makes one value of flags and objects.
+#[derive(Debug)]
+pub struct Resolver {
+    flags: Common,
+    config: Option<Kept<ConfigSpec>>,
+    shards: BTreeMap<String, Kept<SchedulingShardSpec>>,
+}
+
+impl Resolver {
+    /// Knows the flags only.
+    #[must_use]
+    pub fn new(flags: Common) -> Self {
+        Self {
+            flags,
+            config: None,
+            shards: BTreeMap::new(),
+        }
+    }
+
+    /// The Config is like this; `None`: there is none.
+    pub fn config(&mut self, seen: Option<Seen<ConfigSpec>>) {
+        let flags = &self.flags;
+        let before = self.config.take();
+        self.config = seen.map(|seen| Kept::take(before, seen, |spec| global::read(flags, spec).wrong));
+    }
+
+    /// A shard is like this; `None`: it is gone.
+    pub fn shard(&mut self, name: &str, seen: Option<Seen<SchedulingShardSpec>>) {
+        let before = self.shards.remove(name);
+        let Some(seen) = seen else { return };
+        let common = &self.flags;
+        let check = |spec: &SchedulingShardSpec| pools::read(common, spec).err().unwrap_or_default();
+        self.shards.insert(name.to_owned(), Kept::take(before, seen, check));
+    }
+
+    /// The names of the shards that are known.
+    pub fn shards(&self) -> impl Iterator<Item = &str> {
+        self.shards.keys().map(String::as_str)
+    }
+
+    /// What is in force, and what there is to say about each object.
+    #[must_use]
+    pub fn resolve(&self) -> (Resolved, Vec<Report>) {
+        let config = self.config.as_ref().map(Kept::spec).unwrap_or_default();
+        let read = global::read(&self.flags, &config);
+        let mut common = read.common;
+        let mut reports = Vec::new();
+        if let Some(config) = &self.config {
+            let mut ignored = read.ignored;
+            ignored.extend(fields::ignored("Config", config.seen.spec.as_ref().ok()));
+            reports.push(config.report(Which::Config, ignored, None));
+        }
+        let served = self.served();
+        let mut of_pool = None;
+        for (name, shard) in &self.shards {
+            let spec = shard.spec();
+            let mut ignored = fields::ignored("SchedulingShard", shard.seen.spec.as_ref().ok());
+            // A good one is read again because Config may have changed below it.
+            let reading = pools::read(&common, &spec).unwrap_or_else(|_| pools::defaults(&common));
+            ignored.extend(reading.ignored);
+            let unserved = match served {
+                Some(served) if served == name => {
+                    of_pool = Some(reading.rules);
+                    None
+                }
+                _ if self.is_ours(shard) => served.map(|older| Unserved::SamePool(older.to_owned())),
+                _ => Some(Unserved::OtherPool(self.pool().to_owned())),
+            };
+            reports.push(shard.report(Which::Shard(name.clone()), ignored, unserved));
+        }
+        let mut rules = of_pool.unwrap_or_else(|| pools::defaults(&common).rules);
+        rules.on = read.decides;
+        // Whether the zones of nodes are watched.
+        common.components.numa.clone_from(&rules.mirror.numa);
+        (Resolved { common, rules }, reports)
+    }
+
+    /// The value of the node-pool label that this process serves.
+    fn value(&self) -> &str {
+        self.flags.components.node_pool.as_deref().unwrap_or_default()
+    }
+
+    /// The node pool that this process serves, as messages call it.
+    fn pool(&self) -> &str {
+        Some(self.value())
+            .filter(|value| !value.is_empty())
+            .unwrap_or(object::DEFAULT_NODE_POOL)
+    }
+
+    fn is_ours(&self, shard: &Kept<SchedulingShardSpec>) -> bool {
+        // What it says now, good or not: who moves a shard to another pool means it.
+        let spec = shard.seen.spec.as_ref().map_or_else(|_| shard.spec(), Clone::clone);
+        spec.partition_label_value.unwrap_or_default() == self.value()
+    }
+
+    /// The shard that this process goes by: the oldest of its node pool.
+    fn served(&self) -> Option<&str> {
+        let ours = self.shards.iter().filter(|(_, shard)| self.is_ours(shard));
+        let oldest = ours.min_by_key(|(name, shard)| (shard.seen.created, name.as_str()));
+        oldest.map(|(name, _)| name.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests;

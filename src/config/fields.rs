@@ -1,0 +1,527 @@
+//! The table of the fields of Config and SchedulingShard: what goes by each, when, and which have no effect here. `docs/configuration.md` is made of
+//! it, and so is what objects are told of their fields without effect.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::mirror::policy::Finding;
+
+/// What a field does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// The scheduler follows at once.
+    Scheduler,
+    /// Components are started again within the process: nothing is lost, and nothing is decided for the second or two that it takes.
+    Components,
+    /// None, and why.
+    Nothing(&'static str),
+}
+
+/// A field, or all fields below it.
+#[derive(Clone, Copy, Debug)]
+pub struct Field {
+    /// Its path; `*` stands for any name.
+    pub path: &'static str,
+    /// What it does.
+    pub effect: Effect,
+    /// The flag that says the same, if there is one.
+    pub flag: &'static str,
+    /// What holds where neither it nor the flag is given.
+    pub default: &'static str,
+    /// What it means.
+    pub meaning: &'static str,
+}
+
+const fn scheduler(path: &'static str, flag: &'static str, default: &'static str, meaning: &'static str) -> Field {
+    Field {
+        path,
+        effect: Effect::Scheduler,
+        flag,
+        default,
+        meaning,
+    }
+}
+
+const fn components(path: &'static str, flag: &'static str, default: &'static str, meaning: &'static str) -> Field {
+    Field {
+        path,
+        effect: Effect::Components,
+        flag,
+        default,
+        meaning,
+    }
+}
+
+const fn nothing(path: &'static str, why: &'static str) -> Field {
+    Field {
+        path,
+        effect: Effect::Nothing(why),
+        flag: "",
+        default: "",
+        meaning: "",
+    }
+}
+
+const DEPLOYMENT: &str = "there is one Deployment, and its manifest says so";
+const ADDRESSES: &str = "addresses are those of the flags --http-address and --webhook-address, and of the manifests";
+const ONE_CLIENT: &str = "there is one connection to the API server without a limit of its own";
+const IMAGE: &str = "the pods that the product makes run its own image: the flag --reservation-image";
+const NAMESPACES: &str = "namespaces, service accounts and names are those of the manifests, which give the rights to them";
+const EXPORTER: &str = "there is no agent on nodes";
+const PROMETHEUS: &str = "no Prometheus is set up";
+const NO_CONCURRENCY: &str = "as many are handled at once as the API server takes";
+const GO: &str = "there is no such runtime here";
+
+/// The fields of Config.
+pub const CONFIG: &[Field] = &[
+    nothing("spec.namespace", "the process serves from the namespace of the flag --namespace, where it runs"),
+    components(
+        "spec.global.schedulerName",
+        "--scheduler-name",
+        "kai-scheduler",
+        "Pods with this `spec.schedulerName` are scheduled",
+    ),
+    components(
+        "spec.global.queueLabelKey",
+        "--queue-label-key",
+        "kai.scheduler/queue",
+        "The label that names the queue of a workload",
+    ),
+    components(
+        "spec.global.nodePoolLabelKey",
+        "--node-pool-label-key",
+        "kai.scheduler/node-pool",
+        "The label that names a node pool; empty: there are no pools",
+    ),
+    components(
+        "spec.global.namespaceLabelSelector",
+        "--namespace-label-selector",
+        "none",
+        "Only pods of namespaces with all of these labels are grouped and looked at by the webhooks",
+    ),
+    components(
+        "spec.global.podLabelSelector",
+        "--pod-label-selector",
+        "none",
+        "Only pods with all of these labels are grouped and looked at by the webhooks",
+    ),
+    nothing("spec.global.replicaCount", DEPLOYMENT),
+    components(
+        "spec.global.openshift",
+        "",
+        "false",
+        "Reservation pods are made without a security context of their container, which OpenShift sets itself",
+    ),
+    components(
+        "spec.global.securityContext",
+        "",
+        "no privileges, not root",
+        "The security context of the container of reservation pods",
+    ),
+    nothing("spec.global.affinity", DEPLOYMENT),
+    nothing("spec.global.vpa", DEPLOYMENT),
+    nothing("spec.global.priorityClassName", DEPLOYMENT),
+    nothing("spec.global.jsonLog", "how log lines are written is said when the process starts: the flag --log-format"),
+    nothing("spec.global.requireDefaultPodAntiAffinityTerm", DEPLOYMENT),
+    nothing("spec.global.nodeSelector", DEPLOYMENT),
+    nothing("spec.global.tolerations", DEPLOYMENT),
+    nothing("spec.global.daemonsetsTolerations", EXPORTER),
+    components(
+        "spec.global.additionalImagePullSecrets",
+        "",
+        "none",
+        "Pull secrets of reservation and scaling pods",
+    ),
+    components("spec.global.imagesPullSecret", "", "none", "One more pull secret; the old form"),
+    nothing("spec.*.service.image", DEPLOYMENT),
+    nothing("spec.*.service.resources", DEPLOYMENT),
+    nothing("spec.*.service.k8sClientConfig", ONE_CLIENT),
+    nothing("spec.*.service.affinity", DEPLOYMENT),
+    nothing("spec.*.service.podDisruptionBudget", DEPLOYMENT),
+    nothing("spec.*.vpa", DEPLOYMENT),
+    nothing("spec.*.replicas", DEPLOYMENT),
+    nothing("spec.*.controllerService", ADDRESSES),
+    components("spec.podGrouper.service.enabled", "", "true", "Whether pods are grouped. Pods without a pod group wait"),
+    components(
+        "spec.podGrouper.args.gangScheduleKnative",
+        "--knative-gangs",
+        "true",
+        "Whether the pods of a Knative revision start together",
+    ),
+    components(
+        "spec.podGrouper.args.genericKartaFallback",
+        "--kartas",
+        "true",
+        "Whether kinds without a rule are grouped by the Karta that describes them",
+    ),
+    components(
+        "spec.podGrouper.args.defaultPrioritiesConfigMapName",
+        "--default-priorities-configmap",
+        "none",
+        "The ConfigMap with priority classes by kind of workload",
+    ),
+    components(
+        "spec.podGrouper.args.defaultPrioritiesConfigMapNamespace",
+        "--default-priorities-configmap",
+        "none",
+        "Its namespace",
+    ),
+    nothing("spec.podGrouper.k8sClientConfig", ONE_CLIENT),
+    nothing("spec.podGrouper.maxConcurrentReconciles", NO_CONCURRENCY),
+    components("spec.binder.service.enabled", "", "true", "Whether pods are bound. If not, nothing is decided either"),
+    components(
+        "spec.binder.plugins.*.enabled",
+        "--hami-core",
+        "hamicore: false",
+        "`hamicore`: whether containers are told the GPU memory that HAMi-core holds them to. The other steps are taken where a pod needs them",
+    ),
+    nothing("spec.binder.plugins.*.priority", "the steps of a bind have a fixed order"),
+    components(
+        "spec.binder.plugins.*.arguments",
+        "--volume-binding-timeout, --cdi",
+        "120, detected",
+        "`volumebinding`: `bindTimeoutSeconds`. `gpusharing`: `cdiEnabled`",
+    ),
+    nothing("spec.binder.resourceReservation.image", IMAGE),
+    components(
+        "spec.binder.resourceReservation.allocationTimeout",
+        "--reservation-timeout",
+        "40",
+        "Seconds that a reservation pod may take to say which GPU it has",
+    ),
+    nothing("spec.binder.resourceReservation.namespace", NAMESPACES),
+    nothing("spec.binder.resourceReservation.serviceAccountName", NAMESPACES),
+    nothing("spec.binder.resourceReservation.appLabel", NAMESPACES),
+    components(
+        "spec.binder.resourceReservation.runtimeClassName",
+        "--reservation-runtime-class-name",
+        "none",
+        "The runtime class of reservation pods",
+    ),
+    components(
+        "spec.binder.resourceReservation.reservationPodSecurityContext",
+        "",
+        "the runtime's seccomp profile",
+        "The security context of reservation pods",
+    ),
+    components(
+        "spec.binder.resourceReservation.reservationContainerSecurityContext",
+        "",
+        "that of global",
+        "The security context of their container",
+    ),
+    components(
+        "spec.binder.resourceReservation.podResources.requests",
+        "",
+        "what the program needs",
+        "Requests of reservation pods; a GPU among them is left out",
+    ),
+    components(
+        "spec.binder.resourceReservation.podResources.limits",
+        "",
+        "what the program needs",
+        "Limits of reservation pods; a GPU among them is left out",
+    ),
+    nothing(
+        "spec.binder.resourceReservation.podResources.claims",
+        "reservation pods have no claims",
+    ),
+    nothing("spec.binder.maxConcurrentReconciles", NO_CONCURRENCY),
+    components(
+        "spec.binder.volumeBindingTimeoutSeconds",
+        "--volume-binding-timeout",
+        "120",
+        "Seconds that a bind may wait for volumes; the argument of `volumebinding` counts before it",
+    ),
+    nothing("spec.binder.probePort", ADDRESSES),
+    nothing("spec.binder.metricsPort", ADDRESSES),
+    components(
+        "spec.binder.cdiEnabled",
+        "--cdi",
+        "detected",
+        "Whether GPUs are named to containers as the container device interface does",
+    ),
+    components(
+        "spec.admission.service.enabled",
+        "",
+        "true",
+        "Whether the webhooks for pods and topologies are registered",
+    ),
+    components(
+        "spec.admission.blockNvidiaVisibleDevices",
+        "--block-nvidia-visible-devices",
+        "false",
+        "Whether containers are kept from choosing GPUs by themselves",
+    ),
+    nothing("spec.admission.webhook", ADDRESSES),
+    components("spec.admission.gpuSharing", "--gpu-sharing", "false", "Whether pods may ask for a part of a GPU"),
+    components(
+        "spec.admission.queueLabelSelector",
+        "",
+        "false",
+        "Whether the webhooks look only at pods of namespaces that have the queue label",
+    ),
+    nothing("spec.admission.validatingWebhookConfigurationName", NAMESPACES),
+    nothing("spec.admission.mutatingWebhookConfigurationName", NAMESPACES),
+    components(
+        "spec.admission.gpuFractionRuntimeClassName",
+        "--gpu-fraction-runtime-class-name",
+        "nvidia",
+        "The runtime class of pods that ask for a part of a GPU; empty: left alone",
+    ),
+    components(
+        "spec.admission.gpuPodRuntimeClassName",
+        "--gpu-fraction-runtime-class-name",
+        "nvidia",
+        "The old name of `gpuFractionRuntimeClassName`, which counts before it",
+    ),
+    scheduler(
+        "spec.scheduler.service.enabled",
+        "",
+        "true",
+        "Whether anything is decided, in all shards. Grouping, binds under way, webhooks and statuses go on",
+    ),
+    nothing("spec.scheduler.GOGC", GO),
+    nothing("spec.scheduler.schedulerService", ADDRESSES),
+    components("spec.queueController.service.enabled", "", "true", "Whether the statuses of queues are written"),
+    components(
+        "spec.queueController.webhooks.enableValidation",
+        "",
+        "true",
+        "Whether the webhook for queues is registered",
+    ),
+    nothing("spec.queueController.webhooks.webhookConfigurationNamePrefix", NAMESPACES),
+    components(
+        "spec.queueController.metricsNamespace",
+        "--metrics-namespace",
+        "kai",
+        "The prefix of the metrics that KAI has, too",
+    ),
+    components(
+        "spec.queueController.queueLabelToMetricLabel",
+        "--queue-label-to-metric-label",
+        "none",
+        "Labels of queues that are labels of their metrics",
+    ),
+    components(
+        "spec.queueController.queueLabelToDefaultMetricValue",
+        "--queue-label-to-default-metric-value",
+        "none",
+        "What the metrics of queues without such a label show",
+    ),
+    components(
+        "spec.podGroupController.service.enabled",
+        "",
+        "true",
+        "Whether the statuses of pod groups and the conditions of pods are written",
+    ),
+    nothing("spec.podGroupController.maxConcurrentReconciles", NO_CONCURRENCY),
+    components(
+        "spec.podGroupController.webhooks.enableValidation",
+        "",
+        "true",
+        "Whether the webhook for pod groups is registered",
+    ),
+    nothing("spec.podGroupController.webhooks.webhookConfigurationNamePrefix", NAMESPACES),
+    components(
+        "spec.nodeScaleAdjuster.service.enabled",
+        "--cluster-autoscaling",
+        "false",
+        "Whether scaling pods show cluster autoscalers that GPUs to be shared are missing",
+    ),
+    nothing("spec.nodeScaleAdjuster.args.scalingPodImage", IMAGE),
+    nothing("spec.nodeScaleAdjuster.args.nodeScaleNamespace", NAMESPACES),
+    nothing("spec.nodeScaleAdjuster.args.nodeScaleServiceAccount", NAMESPACES),
+    components(
+        "spec.nodeScaleAdjuster.args.gpuMemoryToFractionRatio",
+        "--gpu-memory-to-fraction-ratio",
+        "0.1",
+        "The part of a GPU that a pod with a GPU memory request counts for when GPUs are missing",
+    ),
+    nothing("spec.numaPlacementExporter", EXPORTER),
+    nothing("spec.prometheus", PROMETHEUS),
+];
+
+/// The fields of SchedulingShard.
+pub const SHARD: &[Field] = &[
+    scheduler(
+        "spec.partitionLabelValue",
+        "--node-pool",
+        "none",
+        "The node pool that the shard serves; empty: what has no such label. The process goes by the shard of the pool that its flag names",
+    ),
+    scheduler("spec.placementStrategy.gpu", "", "binpack", "`binpack` or `spread`, for pods with GPUs"),
+    scheduler("spec.placementStrategy.cpu", "", "binpack", "`binpack` or `spread`, for pods without"),
+    scheduler("spec.kValue", "", "1", "How strongly past usage lowers the share of a queue"),
+    scheduler(
+        "spec.minRuntime.preemptMinRuntime",
+        "",
+        "0s",
+        "How long workloads may run before their own queue preempts them",
+    ),
+    scheduler(
+        "spec.minRuntime.reclaimMinRuntime",
+        "",
+        "0s",
+        "How long workloads may run before other queues reclaim from them",
+    ),
+    scheduler(
+        "spec.queueDepthPerAction",
+        "",
+        "all",
+        "How many pending workloads of each queue an action looks at; 0 or less: all",
+    ),
+    nothing("spec.usageDBConfig", "past usage is not read from a server"),
+    scheduler(
+        "spec.plugins",
+        "--numa, --numa-ignore",
+        "see below",
+        "Plugins that are switched on or off, their order and their arguments",
+    ),
+    scheduler("spec.actions", "", "all", "Actions that are switched on or off, and their order"),
+    scheduler(
+        "spec.args",
+        "--detailed-fit-errors",
+        "see below",
+        "Flags of KAI's scheduler, without their dashes",
+    ),
+    nothing(
+        "spec.scenarioSearchBudgets",
+        "the search for victims is bounded by its work, and never ends an action for others",
+    ),
+    nothing("spec.goMemLimitRatio", GO),
+    nothing("spec.goMemLimit", GO),
+];
+
+/// The rows of a kind.
+fn rows(kind: &str) -> &'static [Field] {
+    if kind == "Config" { CONFIG } else { SHARD }
+}
+
+/// The row that a field of a kind belongs to: the one that names most of its path.
+#[must_use]
+pub fn row(kind: &str, path: &[&str]) -> Option<&'static Field> {
+    let fits = |row: &&Field| {
+        let mut of_row = row.path.split('.');
+        let mut of_path = path.iter();
+        of_row.all(|part| of_path.next().is_some_and(|given| part == "*" || part == *given))
+    };
+    rows(kind).iter().filter(fits).max_by_key(|row| {
+        let parts = row.path.split('.');
+        parts.map(|part| if part == "*" { 1 } else { 2 }).sum::<usize>()
+    })
+}
+
+/// The fields of an object that are given and have no effect.
+#[must_use]
+pub fn ignored<S: Serialize>(kind: &str, spec: Option<&S>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let spec = spec.and_then(|spec| serde_json::to_value(spec).ok());
+    if let Some(spec) = spec {
+        look(kind, &spec, &mut vec!["spec"], &mut found);
+    }
+    found
+}
+
+fn look<'v>(kind: &str, value: &'v Value, path: &mut Vec<&'v str>, found: &mut Vec<Finding>) {
+    let row = row(kind, path);
+    if let Some(Field {
+        effect: Effect::Nothing(why),
+        ..
+    }) = row
+    {
+        found.push(Finding {
+            path: path.join("."),
+            says: (*why).to_owned(),
+        });
+        return;
+    }
+    let deeper = rows(kind).iter().any(|row| row.path.split('.').count() > path.len());
+    if let (Value::Object(fields), true) = (value, deeper) {
+        for (name, field) in fields {
+            path.push(name);
+            look(kind, field, path, found);
+            path.pop();
+        }
+    }
+}
+
+/// `docs/configuration.md`.
+#[must_use]
+pub fn document() -> String {
+    let mut text = ABOVE.to_owned();
+    for (kind, about) in [("Config", CONFIG_IS), ("SchedulingShard", SHARD_IS)] {
+        let _ = write!(
+            text,
+            "\n## {kind}\n\n{about}\n\n| field | flag | default | follows | meaning |\n|---|---|---|---|---|\n"
+        );
+        let used = rows(kind).iter().filter_map(|row| match row.effect {
+            Effect::Scheduler => Some((row, "at once")),
+            Effect::Components => Some((row, "components start again")),
+            Effect::Nothing(_) => None,
+        });
+        for (row, follows) in used {
+            let flags: Vec<_> = row.flag.split(", ").filter(|flag| !flag.is_empty()).collect();
+            let flags: Vec<_> = flags.iter().map(|flag| format!("`{flag}`")).collect();
+            let (path, flags) = (row.path, flags.join(", "));
+            let _ = writeln!(text, "| `{path}` | {flags} | {} | {follows} | {} |", row.default, row.meaning);
+        }
+        text.push_str("\nWithout effect here, and named in the condition `FieldsIgnored` where they are given:\n\n");
+        for row in rows(kind) {
+            if let Effect::Nothing(why) = row.effect {
+                let _ = writeln!(text, "- `{}`: {why}", row.path);
+            }
+        }
+        if kind == "SchedulingShard" {
+            text.push_str(BELOW);
+        }
+    }
+    text
+}
+
+const ABOVE: &str = "\
+# Configuration
+
+<!-- Generated from src/config/fields.rs by `cargo gen-docs`. -->
+
+Three places say how unikai behaves, and the later counts before the earlier where both say something:
+
+1. flags and environment variables of `unikai run` (`unikai run --help`);
+2. the Config named `kai-config`, for all node pools;
+3. SchedulingShards, for one node pool each.
+
+Config and shards are watched. Nothing needs a restart of the process: the scheduler follows a change of how it decides by building its model
+anew, and a change of anything else has the components end in good order and start again within the process, which keeps the Lease meanwhile.
+What was decided before is waited for first, so no bind is lost or made twice.
+
+The leader makes `kai-config` where there is none, and the shard `default` where there is no shard at all. Both are left as they are otherwise.
+
+## Is it in force?
+
+Conditions on both kinds say so, as KAI's: `Deployed`, `Available`, `DependenciesFulfilled` and `Ready` are True with the `observedGeneration`
+that is in force, and only once it is:
+
+    kubectl wait schedulingshard/default --for=condition=Ready
+
+`Reconciling` is True while the process follows. What is wrong makes `Ready` False with the reason `invalid_config` and the path of every field
+in the message; the last good state stays in force, for which the other conditions speak, or the defaults if this process has seen no good one.
+A bad shard changes nothing for Config, and a bad Config nothing for shards. `FieldsIgnored` names the fields that are given and have no effect
+here, with the reason; they do no harm.
+";
+
+const CONFIG_IS: &str = "Only the object named `kai-config` counts.";
+
+const SHARD_IS: &str = "\
+A process serves one node pool: the one that the flag `--node-pool` names, or the nodes without the label. It goes by the oldest shard of that
+pool. Shards of other pools are told so (`Ready` False, reason `not_served`), and so is a second shard of the same pool (`duplicate_partition`).
+Without any shard, what Config and flags say holds.";
+
+const BELOW: &str = "
+Plugins and actions are those of KAI, with KAI's arguments. These have no counterpart there: `devicelocality`, `podtopologyspread`,
+`sg-complete`, `spare`. Those of the flags that steer decisions are read from `args`: `full-hierarchy-fairness`, `allow-consolidating-reclaim`,
+`restrict-node-scheduling`, `schedule-csi-storage`, `detailed-fit-errors`, `cpu-worker-node-label-key`, `gpu-worker-node-label-key`,
+`mig-worker-node-label-key`, `max-consolidation-preemptees`, `default-staleness-grace-period`, `stuck-in-releasing-threshold`. Others are
+named in `FieldsIgnored`, each with its path.
+";

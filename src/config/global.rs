@@ -1,0 +1,335 @@
+//! Config → what holds for all, on top of the flags.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::SecurityContext;
+
+use super::{Common, words};
+use crate::api::config::{BinderConfig, ConfigSpec, Global, QueueControllerConfig, ResourceReservation, Service};
+use crate::components::gpu_operator::Cdi;
+use crate::components::queues::shown::MetricLabel;
+use crate::mirror::policy::Finding;
+
+/// A Config, read. Where something is wrong with it, nothing goes by the rest.
+pub struct Reading {
+    /// What holds for all.
+    pub common: Common,
+    /// Whether anything is decided.
+    pub decides: bool,
+    /// What is wrong with it, by field.
+    pub wrong: Vec<Finding>,
+    /// What of it has no effect and is in no table of fields.
+    pub ignored: Vec<Finding>,
+}
+
+impl Reading {
+    fn wrong(&mut self, path: impl Into<String>, says: impl Into<String>) {
+        self.wrong.push(Finding {
+            path: path.into(),
+            says: says.into(),
+        });
+    }
+
+    fn ignored(&mut self, path: impl Into<String>, says: impl Into<String>) {
+        self.ignored.push(Finding {
+            path: path.into(),
+            says: says.into(),
+        });
+    }
+
+    /// Seconds, if there are any.
+    fn seconds(&mut self, path: &str, given: Option<i64>, setting: &mut Duration) {
+        match given.map(u64::try_from) {
+            Some(Ok(seconds)) if seconds > 0 => *setting = Duration::from_secs(seconds),
+            Some(_) => self.wrong(path, "must be more than 0"),
+            None => {}
+        }
+    }
+
+    /// Pairs of keys and values.
+    fn pairs(&mut self, path: &str, given: Option<&String>) -> Option<Vec<(String, String)>> {
+        let given = given?;
+        let mut pairs = Vec::new();
+        for pair in given.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {
+            match pair.split_once('=') {
+                Some((key, value)) => pairs.push((key.to_owned(), value.to_owned())),
+                None => self.wrong(path, format!("{pair:?} is not of the form KEY=VALUE")),
+            }
+        }
+        Some(pairs)
+    }
+}
+
+/// Reads a Config on top of the flags.
+pub fn read(flags: &Common, spec: &ConfigSpec) -> Reading {
+    let mut reading = Reading {
+        common: flags.clone(),
+        decides: true,
+        wrong: Vec::new(),
+        ignored: Vec::new(),
+    };
+    global(&spec.global.clone().unwrap_or_default(), &mut reading);
+    pod_grouper(spec, &mut reading);
+    binder(&spec.binder.clone().unwrap_or_default(), &mut reading);
+    admission(spec, &mut reading);
+    let scheduler = spec.scheduler.as_ref().and_then(|part| part.service.as_ref());
+    reading.decides = is_on(scheduler) && reading.common.components.parts.binder;
+    queue_controller(&spec.queue_controller.clone().unwrap_or_default(), &mut reading);
+    if let Some(controller) = &spec.pod_group_controller {
+        reading.common.components.parts.pod_groups = is_on(controller.service.as_ref());
+        let webhooks = controller.webhooks.as_ref();
+        let on = webhooks.and_then(|webhooks| webhooks.enable_validation).unwrap_or(true);
+        reading.common.admission.scope.pod_groups = on;
+    }
+    node_scale_adjuster(spec, &mut reading);
+    reading
+}
+
+fn is_on(service: Option<&Service>) -> bool {
+    service.and_then(|service| service.enabled).unwrap_or(true)
+}
+
+fn global(given: &Global, reading: &mut Reading) {
+    let key = |path: &str, key: Option<&String>, may_be_empty: bool, reading: &mut Reading| {
+        let key = key?;
+        if words::is_label_key(key) || may_be_empty && key.is_empty() {
+            return Some(key.clone());
+        }
+        reading.wrong(path, format!("{key:?} is not a label key, such as example.com/queue"));
+        None
+    };
+    if let Some(name) = &given.scheduler_name {
+        if !words::is_name(name) {
+            reading.wrong("spec.global.schedulerName", format!("{name:?} is not a name of Kubernetes"));
+        }
+        reading.common.components.scheduler_name.clone_from(name);
+        reading.common.admission.scheduler_name.clone_from(name);
+    }
+    if let Some(key) = key("spec.global.queueLabelKey", given.queue_label_key.as_ref(), false, reading) {
+        reading.common.components.queue_label_key.clone_from(&key);
+        reading.common.admission.queue_label_key = key;
+    }
+    let pools = given.node_pool_label_key.as_ref();
+    if let Some(key) = key("spec.global.nodePoolLabelKey", pools, true, reading) {
+        reading.common.components.node_pool_label_key = key;
+    }
+    let selectors = [
+        ("spec.global.namespaceLabelSelector", &given.namespace_label_selector),
+        ("spec.global.podLabelSelector", &given.pod_label_selector),
+    ];
+    for (path, selector) in selectors {
+        for (key, value) in selector {
+            let right = words::is_label_key(key) && (value.is_empty() || words::is_label_word(value));
+            if !right {
+                reading.wrong(path, format!("{key}={value} is not a label"));
+            }
+        }
+    }
+    let Common { components, admission, .. } = &mut reading.common;
+    if !given.namespace_label_selector.is_empty() {
+        components.namespace_labels.clone_from(&given.namespace_label_selector);
+    }
+    if !given.pod_label_selector.is_empty() {
+        components.pod_labels.clone_from(&given.pod_label_selector);
+    }
+    admission.scope.namespace_labels.clone_from(&components.namespace_labels);
+    admission.scope.pod_labels.clone_from(&components.pod_labels);
+    if given.openshift == Some(true) {
+        components.sharing.container_security = Some(SecurityContext::default());
+    } else if given.security_context.is_some() {
+        components.sharing.container_security.clone_from(&given.security_context);
+    }
+    let mut secrets = given.additional_image_pull_secrets.clone();
+    let one_more = given.images_pull_secret.clone().filter(|name| !name.is_empty());
+    secrets.extend(one_more.filter(|name| !secrets.contains(name)));
+    components.scaling.pull_secrets.clone_from(&secrets);
+    components.sharing.pull_secrets = secrets;
+}
+
+fn pod_grouper(spec: &ConfigSpec, reading: &mut Reading) {
+    let Some(grouper) = &spec.pod_grouper else { return };
+    let components = &mut reading.common.components;
+    components.parts.grouper = is_on(grouper.service.as_ref());
+    let args = grouper.args.clone().unwrap_or_default();
+    components.knative_gangs = args.gang_schedule_knative.unwrap_or(components.knative_gangs);
+    components.kartas = args.generic_karta_fallback.unwrap_or(components.kartas);
+    let text = |text: Option<String>| text.filter(|text| !text.is_empty());
+    let (name, namespace) = (
+        text(args.default_priorities_config_map_name),
+        text(args.default_priorities_config_map_namespace),
+    );
+    let path = "spec.podGrouper.args.defaultPrioritiesConfigMap";
+    match (namespace, name) {
+        (Some(namespace), Some(name)) => components.default_priorities = Some((namespace, name)),
+        (Some(_), None) => reading.ignored(format!("{path}Namespace"), "has no effect without the name"),
+        (None, Some(_)) => reading.ignored(format!("{path}Name"), "has no effect without the namespace"),
+        (None, None) => {}
+    }
+}
+
+fn binder(given: &BinderConfig, reading: &mut Reading) {
+    reading.common.components.parts.binder = is_on(given.service.as_ref());
+    let mut timeout = reading.common.components.volume_binding_timeout;
+    let path = "spec.binder.volumeBindingTimeoutSeconds";
+    reading.seconds(path, given.volume_binding_timeout_seconds, &mut timeout);
+    let mut cdi = given.cdi_enabled;
+    let mut hami_core = reading.common.components.sharing.hami_core;
+    for (name, plugin) in &given.plugins {
+        let path = format!("spec.binder.plugins.{name}");
+        let known = ["volumebinding", "dynamicresources", "gpusharing", "hamicore"].contains(&name.as_str());
+        if !known && plugin.enabled != Some(false) {
+            reading.wrong(
+                &path,
+                "is not a step of a bind; there are volumebinding, dynamicresources, gpusharing, hamicore",
+            );
+            continue;
+        }
+        match (name.as_str(), plugin.enabled) {
+            ("hamicore", enabled) => hami_core = enabled.unwrap_or(true),
+            (_, Some(false)) if known => {
+                reading.ignored(format!("{path}.enabled"), "this step is always taken where a pod needs it");
+            }
+            _ => {}
+        }
+        for (argument, text) in plugin.arguments.iter().flatten() {
+            let path = format!("{path}.arguments.{argument}");
+            match (name.as_str(), argument.as_str()) {
+                ("volumebinding", "bindTimeoutSeconds") => match text.parse() {
+                    Ok(seconds) => reading.seconds(&path, Some(seconds), &mut timeout),
+                    Err(_) => reading.wrong(path, format!("{text:?} is not a whole number")),
+                },
+                ("gpusharing", "cdiEnabled") => match text.parse() {
+                    Ok(on) => cdi = Some(on),
+                    Err(_) => reading.wrong(path, format!("{text:?} is not true or false")),
+                },
+                _ => reading.ignored(path, "this step has no such argument"),
+            }
+        }
+    }
+    reading.common.components.volume_binding_timeout = timeout;
+    reading.common.components.sharing.hami_core = hami_core;
+    reading.common.admission.hami_core = hami_core;
+    if let Some(on) = cdi {
+        reading.common.components.sharing.cdi = if on { Cdi::True } else { Cdi::False };
+    }
+    reservation(&given.resource_reservation.clone().unwrap_or_default(), reading);
+}
+
+fn reservation(given: &ResourceReservation, reading: &mut Reading) {
+    let mut patience = reading.common.components.sharing.patience;
+    let path = "spec.binder.resourceReservation";
+    reading.seconds(&format!("{path}.allocationTimeout"), given.allocation_timeout, &mut patience);
+    if let Some(class) = &given.runtime_class_name
+        && !class.is_empty()
+        && !words::is_name(class)
+    {
+        reading.wrong(
+            format!("{path}.runtimeClassName"),
+            format!("{class:?} is not a name of Kubernetes"),
+        );
+    }
+    let sharing = &mut reading.common.components.sharing;
+    sharing.patience = patience;
+    if let Some(class) = &given.runtime_class_name {
+        sharing.runtime_class = Some(class.clone()).filter(|class| !class.is_empty());
+    }
+    if given.reservation_pod_security_context.is_some() {
+        sharing.pod_security.clone_from(&given.reservation_pod_security_context);
+    }
+    if given.reservation_container_security_context.is_some() {
+        sharing.container_security.clone_from(&given.reservation_container_security_context);
+    }
+    if let Some(resources) = &given.pod_resources {
+        sharing.requests = resources.requests.iter().map(|(name, amount)| (name.clone(), amount.clone())).collect();
+        sharing.limits = resources.limits.iter().map(|(name, amount)| (name.clone(), amount.clone())).collect();
+    }
+}
+
+fn admission(spec: &ConfigSpec, reading: &mut Reading) {
+    let Some(given) = &spec.admission else { return };
+    // The name that is no longer to be used counts where the other is not given.
+    let named = [
+        ("gpuFractionRuntimeClassName", &given.gpu_fraction_runtime_class_name),
+        ("gpuPodRuntimeClassName", &given.gpu_pod_runtime_class_name),
+    ];
+    let mut named = named.into_iter().filter_map(|(field, class)| Some((field, class.clone()?)));
+    if let Some((field, class)) = named.next() {
+        if !class.is_empty() && !words::is_name(&class) {
+            reading.wrong(
+                format!("spec.admission.{field}"),
+                format!("{class:?} is not a name of Kubernetes"),
+            );
+        }
+        reading.common.admission.gpu_fraction_runtime_class = class;
+    }
+    let admission = &mut reading.common.admission;
+    admission.gpu_sharing = given.gpu_sharing.unwrap_or(admission.gpu_sharing);
+    let block = given.block_nvidia_visible_devices;
+    admission.block_nvidia_visible_devices = block.unwrap_or(admission.block_nvidia_visible_devices);
+    admission.scope.pods = is_on(given.service.as_ref());
+    admission.scope.namespaces_with_queue = given.queue_label_selector.unwrap_or_default();
+}
+
+fn queue_controller(given: &QueueControllerConfig, reading: &mut Reading) {
+    reading.common.components.parts.queues = is_on(given.service.as_ref());
+    let webhooks = given.webhooks.as_ref();
+    let validates = webhooks.and_then(|webhooks| webhooks.enable_validation);
+    reading.common.admission.scope.queues = validates.unwrap_or(true);
+    if let Some(prefix) = &given.metrics_namespace {
+        if !words::is_metric_word(prefix) {
+            let says = format!("{prefix:?} is not a name of Prometheus");
+            reading.wrong("spec.queueController.metricsNamespace", says);
+        }
+        reading.common.metrics_namespace.clone_from(prefix);
+    }
+    let path = "spec.queueController.queueLabelToMetricLabel";
+    let shown = reading.pairs(path, given.queue_label_to_metric_label.as_ref());
+    let defaults = reading.pairs(
+        "spec.queueController.queueLabelToDefaultMetricValue",
+        given.queue_label_to_default_metric_value.as_ref(),
+    );
+    let before = &reading.common.components.queue_metric_labels;
+    let shown = shown.unwrap_or_else(|| {
+        let before = before.iter();
+        before.map(|label| (label.label.clone(), label.shown_as.clone())).collect()
+    });
+    let defaults: BTreeMap<String, String> = match defaults {
+        Some(defaults) => defaults.into_iter().collect(),
+        None => before.iter().map(|label| (label.label.clone(), label.default.clone())).collect(),
+    };
+    for (label, shown_as) in &shown {
+        if !(words::is_label_key(label) && words::is_metric_word(shown_as)) {
+            let says = format!("{label}={shown_as}: not a label key and a label name of Prometheus");
+            reading.wrong(path, says);
+        }
+    }
+    let label = |(label, shown_as): (String, String)| MetricLabel {
+        default: defaults.get(&label).cloned().unwrap_or_default(),
+        label,
+        shown_as,
+    };
+    let mut labels: Vec<_> = shown.into_iter().map(label).collect();
+    labels.sort();
+    reading.common.components.queue_metric_labels = labels;
+}
+
+fn node_scale_adjuster(spec: &ConfigSpec, reading: &mut Reading) {
+    let Some(adjuster) = &spec.node_scale_adjuster else { return };
+    let scaling = &mut reading.common.components.scaling;
+    let enabled = adjuster.service.as_ref().and_then(|service| service.enabled);
+    scaling.on = enabled.unwrap_or(scaling.on);
+    let ratio = adjuster.args.as_ref().and_then(|args| args.gpu_memory_to_fraction_ratio);
+    if let Some(ratio) = ratio {
+        if ratio > 0.0 && ratio <= 1.0 {
+            #[expect(clippy::cast_possible_truncation, reason = "at most 100")]
+            let hundredths = (ratio * 100.0).round() as i64;
+            scaling.memory_hundredths = hundredths.max(1);
+        } else {
+            reading.wrong(
+                "spec.nodeScaleAdjuster.args.gpuMemoryToFractionRatio",
+                "must be more than 0 and at most 1",
+            );
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! SchedulingShard → what the scheduler goes by for its node pool, on top of what holds for all.
+
+use crate::api::shard::SchedulingShardSpec;
+use crate::components::scheduler::Rules;
+use crate::engine::policy::Policy;
+use crate::mirror::policy::{self, Finding};
+use crate::mirror::{self, Home, Shard};
+
+use super::{Common, words};
+
+/// The flag of KAI's scheduler that names the label of nodes with multi-instance GPUs; the mirror's alone.
+const MIG_LABEL: &str = "mig-worker-node-label-key";
+
+/// A shard, read.
+pub struct Reading {
+    /// What the scheduler goes by.
+    pub rules: Rules,
+    /// What of it has no effect.
+    pub ignored: Vec<Finding>,
+}
+
+/// Where there is no shard.
+pub fn defaults(common: &Common) -> Reading {
+    let mirror = mirror_settings(common);
+    let policy = Policy {
+        disruption_budgets: common.components.disruption_budgets,
+        detailed_errors: common.components.detailed_fit_errors,
+        node_pool: mirror.shard.pool().to_owned(),
+        ..Policy::default()
+    };
+    Reading {
+        rules: Rules {
+            on: true,
+            mirror,
+            policy,
+        },
+        ignored: Vec::new(),
+    }
+}
+
+/// What the mirror goes by: the part of the settings that says which objects are ours.
+fn mirror_settings(common: &Common) -> mirror::Settings {
+    let settings = &common.components;
+    let usual = mirror::Settings::default();
+    mirror::Settings {
+        numa: settings.numa.clone(),
+        config_maps: settings.config_maps,
+        home: Some(Home {
+            label: settings.queue_label_key.clone(),
+            default: settings.default_queue.clone(),
+        }),
+        gpu_resources: [usual.gpu_resources.as_slice(), settings.gpu_resources.as_slice()].concat(),
+        scheduler_name: settings.scheduler_name.clone(),
+        shard: Shard {
+            key: settings.node_pool_label_key.clone(),
+            value: settings.node_pool.clone().unwrap_or_default(),
+        },
+        ..usual
+    }
+}
+
+/// Reads a shard.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn read(common: &Common, spec: &SchedulingShardSpec) -> Result<Reading, Vec<Finding>> {
+    let mut rules = defaults(common).rules;
+    let read = policy::from_shard(spec, rules.policy.clone());
+    let mut wrong = read.as_ref().err().cloned().unwrap_or_default();
+    let value = spec.partition_label_value.clone().unwrap_or_default();
+    let mut check = |path: &str, right: bool, says: String| {
+        if !right {
+            let path = path.to_owned();
+            wrong.push(Finding { path, says });
+        }
+    };
+    check(
+        "spec.partitionLabelValue",
+        value.is_empty() || words::is_label_word(&value),
+        format!("{value:?} is not the value of a label"),
+    );
+    for flag in ["cpu-worker-node-label-key", "gpu-worker-node-label-key", MIG_LABEL] {
+        if let Some(key) = spec.args.get(flag) {
+            let right = words::is_label_key(key);
+            check(&format!("spec.args.{flag}"), right, format!("{key:?} is not a label key"));
+        }
+    }
+    let Ok(reading) = read else { return Err(wrong) };
+    if !wrong.is_empty() {
+        return Err(wrong);
+    }
+    if spec.plugins.contains_key("numa") {
+        rules.mirror.numa = policy::numa(&policy::effective(spec));
+    }
+    rules.policy = reading.policy;
+    rules.mirror.restrict_nodes = rules.policy.restrict_nodes;
+    rules.mirror.full_hierarchy = rules.policy.full_hierarchy;
+    rules.mirror.cpu_worker_label.clone_from(&rules.policy.cpu_worker_label);
+    rules.mirror.gpu_worker_label.clone_from(&rules.policy.gpu_worker_label);
+    if let Some(key) = spec.args.get(MIG_LABEL) {
+        rules.mirror.mig_label.clone_from(key);
+    }
+    let mut ignored = reading.notes;
+    ignored.retain(|note| note.path != format!("spec.args.{MIG_LABEL}"));
+    Ok(Reading { rules, ignored })
+}

@@ -1,0 +1,447 @@
+//! Tables: what a Config and shards amount to; and that no field of either CRD is left out of the table of fields.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::conditions::conditions;
+use super::fields::{Effect, Field};
+use super::*;
+use crate::api::condition::Condition;
+use crate::api::crds;
+use crate::engine::policy::{NodePlacement, Strategy};
+
+fn flags() -> Common {
+    let admission = admission::Settings {
+        namespace: "kai-scheduler".to_owned(),
+        scope: admission::Scope::default(),
+        scheduler_name: "kai-scheduler".to_owned(),
+        queue_label_key: "kai.scheduler/queue".to_owned(),
+        queue_labels: admission::QueueLabels::Enforce,
+        gpu_sharing: false,
+        gpu_resources: Vec::new(),
+        gpu_fraction_runtime_class: "nvidia".to_owned(),
+        block_nvidia_visible_devices: false,
+        hami_core: false,
+        queue_rules: admission::queues::Rules::default(),
+        failure_policy: admission::FailurePolicy::Fail,
+        client_authorities: None,
+        address: ([127, 0, 0, 1], 9443).into(),
+        target: None,
+    };
+    Common {
+        components: components::Settings::default(),
+        admission,
+        metrics_namespace: "kai".to_owned(),
+    }
+}
+
+fn seen<S: serde::de::DeserializeOwned>(generation: i64, spec: Value) -> Seen<S> {
+    Seen {
+        uid: "a".to_owned(),
+        created: 0,
+        generation,
+        spec: serde_json::from_value(spec).map_err(|error| error.to_string()),
+    }
+}
+
+fn resolver(config: Value, shard: Value) -> Resolver {
+    let mut resolver = Resolver::new(flags());
+    resolver.config(Some(seen(1, config)));
+    resolver.shard("default", Some(seen(1, shard)));
+    resolver
+}
+
+fn resolved(config: Value, shard: Value) -> (Resolved, Vec<Report>) {
+    resolver(config, shard).resolve()
+}
+
+/// An object with one field, whose path may name places in maps.
+fn with(path: &str, value: Value) -> Value {
+    let parts: Vec<_> = path.split('.').skip(1).collect();
+    parts.iter().rev().fold(value, |inner, part| json!({ *part: inner }))
+}
+
+fn said(findings: &[Finding]) -> Vec<String> {
+    findings.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn without_objects_the_flags_hold() {
+    let (alone, reports) = Resolver::new(flags()).resolve();
+    assert_eq!(reports, []);
+    assert_eq!(alone.common, flags());
+    assert_eq!(alone, resolved(json!({}), json!({})).0);
+    assert!(alone.rules.on);
+    assert_eq!(alone.rules.policy, crate::engine::policy::Policy::default());
+}
+
+#[test]
+fn config_counts_before_flags_and_a_shard_before_config() {
+    let mut given = flags();
+    given.components.detailed_fit_errors = true;
+    given.components.numa = Some(vec!["memory".to_owned()]);
+    given.components.volume_binding_timeout = std::time::Duration::from_secs(7);
+    let mut resolver = Resolver::new(given);
+    let (flags_alone, _) = resolver.resolve();
+    assert!(flags_alone.rules.policy.detailed_errors);
+    assert_eq!(flags_alone.rules.mirror.numa.as_deref(), Some(["memory".to_owned()].as_slice()));
+    let config = json!({"binder": {"volumeBindingTimeoutSeconds": 8}});
+    resolver.config(Some(seen(1, config)));
+    let shard = json!({"args": {"detailed-fit-errors": "false"}, "plugins": {"numa": {"enabled": false}}});
+    resolver.shard("default", Some(seen(1, shard)));
+    let (all, reports) = resolver.resolve();
+    assert!(!all.rules.policy.detailed_errors);
+    assert_eq!((&all.rules.mirror.numa, &all.common.components.numa), (&None, &None));
+    assert_eq!(all.common.components.volume_binding_timeout.as_secs(), 8);
+    assert!(reports.iter().all(|report| report.wrong.is_empty() && report.ignored.is_empty()), "{reports:?}");
+    resolver.shard("default", None);
+    resolver.config(None);
+    assert_eq!(resolver.resolve().0, flags_alone);
+}
+
+#[test]
+fn the_last_good_state_stays_and_a_bad_object_has_no_effect_on_others() {
+    let mut resolver = resolver(
+        json!({"admission": {"gpuSharing": true}}),
+        json!({"placementStrategy": {"gpu": "spread", "cpu": "spread"}}),
+    );
+    let (good, _) = resolver.resolve();
+    let spread = NodePlacement {
+        gpu: Strategy::Spread,
+        cpu: Strategy::Spread,
+    };
+    assert_eq!(good.rules.policy.plugins.node_placement, Some(spread));
+    assert!(good.common.admission.gpu_sharing);
+
+    resolver.shard("default", Some(seen(2, json!({"placementStrategy": {"gpu": "scatter"}, "args": {"cpu-worker-node-label-key": "a b"}}))));
+    resolver.config(Some(seen(2, json!({"global": {"schedulerName": "It's"}, "admission": {"gpuSharing": false}}))));
+    let (after, reports) = resolver.resolve();
+    assert_eq!(after, good);
+    let [config, shard] = &reports[..] else { panic!("{reports:?}") };
+    assert_eq!((config.generation, config.in_force), (2, Some(1)));
+    assert_eq!(said(&config.wrong), ["spec.global.schedulerName: \"It's\" is not a name of Kubernetes"]);
+    assert_eq!((shard.generation, shard.in_force), (2, Some(1)));
+    assert_eq!(
+        said(&shard.wrong),
+        [
+            "spec.placementStrategy.gpu: \"scatter\" is not binpack or spread",
+            "spec.args.cpu-worker-node-label-key: \"a b\" is not a label key"
+        ]
+    );
+    // Another object of the name has no past.
+    let mut other = seen::<SchedulingShardSpec>(1, json!({"placementStrategy": {"gpu": "scatter"}}));
+    other.uid = "b".to_owned();
+    resolver.shard("default", Some(other));
+    let (after, reports) = resolver.resolve();
+    assert_eq!(reports[1].in_force, None);
+    assert_eq!(after.rules.policy.plugins.node_placement, Some(NodePlacement::default()));
+    // One that cannot be read at all counts as bad.
+    resolver.config(Some(seen(3, json!({"global": {"schedulerName": 1}}))));
+    let (after, reports) = resolver.resolve();
+    assert!(after.common.admission.gpu_sharing);
+    assert!(said(&reports[0].wrong)[0].starts_with("spec: cannot be read"), "{reports:?}");
+}
+
+#[test]
+fn the_oldest_shard_of_the_pool_counts_and_others_are_told() {
+    let mut resolver = Resolver::new(flags());
+    let shard = |created: i64, spec: Value| Some(Seen { created, ..seen(1, spec) });
+    resolver.shard("a", shard(9, json!({"placementStrategy": {"gpu": "spread"}})));
+    resolver.shard("b", shard(5, json!({"kValue": 3})));
+    resolver.shard("c", shard(1, json!({"partitionLabelValue": "blue"})));
+    let (resolved, reports) = resolver.resolve();
+    assert_eq!(resolved.rules.policy.plugins.proportion.unwrap().k_value, 3_000_000);
+    let unserved: Vec<_> = reports.iter().map(|report| report.unserved.clone()).collect();
+    let expected = [
+        Some(Unserved::SamePool("b".to_owned())),
+        None,
+        Some(Unserved::OtherPool("default".to_owned())),
+    ];
+    assert_eq!(unserved, expected);
+    let mut blue = flags();
+    blue.components.node_pool = Some("blue".to_owned());
+    let mut resolver = Resolver::new(blue);
+    resolver.shard("c", shard(1, json!({"partitionLabelValue": "blue", "placementStrategy": {"cpu": "spread"}})));
+    let rules = resolver.resolve().0.rules;
+    assert_eq!((rules.policy.node_pool.as_str(), rules.mirror.shard.value.as_str()), ("blue", "blue"));
+    assert_eq!(rules.policy.plugins.node_placement.unwrap().cpu, Strategy::Spread);
+}
+
+#[test]
+fn what_the_engine_and_the_mirror_share_is_told_to_both() {
+    let args = json!({"args": {
+        "restrict-node-scheduling": "true", "cpu-worker-node-label-key": "cpu", "gpu-worker-node-label-key": "gpu",
+        "mig-worker-node-label-key": "mig", "full-hierarchy-fairness": "false", "v": "5"
+    }});
+    let (resolved, reports) = resolved(json!({}), args);
+    let rules = resolved.rules;
+    assert!(rules.policy.restrict_nodes && rules.mirror.restrict_nodes);
+    assert!(!rules.policy.full_hierarchy && !rules.mirror.full_hierarchy);
+    assert_eq!((rules.policy.cpu_worker_label.as_str(), rules.mirror.cpu_worker_label.as_str()), ("cpu", "cpu"));
+    assert_eq!((rules.policy.gpu_worker_label.as_str(), rules.mirror.gpu_worker_label.as_str()), ("gpu", "gpu"));
+    assert_eq!(rules.mirror.mig_label, "mig");
+    assert_eq!(said(&reports[1].ignored), ["spec.args.v: this flag has no effect on decisions here"]);
+}
+
+#[test]
+fn a_config_as_users_have_it() {
+    let config = json!({
+        "namespace": "kai-scheduler",
+        "global": {"imagesPullSecret": "one", "additionalImagePullSecrets": ["two"], "replicaCount": 2},
+        "binder": {
+            "replicas": 1,
+            "plugins": {
+                "hamicore": {"enabled": true},
+                "volumebinding": {"priority": 5, "arguments": {"bindTimeoutSeconds": "33"}},
+                "gpusharing": {"enabled": false, "arguments": {"cdiEnabled": "true"}}
+            }
+        },
+        "scheduler": {"service": {"enabled": false, "resources": {"limits": {"cpu": "1"}}}},
+        "queueController": {"queueLabelToMetricLabel": "team=team, tier=tier", "queueLabelToDefaultMetricValue": "team=none"},
+        "admission": {"gpuPodRuntimeClassName": "old"}
+    });
+    let (resolved, reports) = resolved(config, json!({}));
+    assert!(!resolved.rules.on);
+    let components = &resolved.common.components;
+    assert_eq!(components.sharing.pull_secrets, ["two", "one"]);
+    assert!(components.sharing.hami_core && resolved.common.admission.hami_core);
+    assert_eq!(components.sharing.cdi, components::gpu_operator::Cdi::True);
+    assert_eq!(components.volume_binding_timeout.as_secs(), 33);
+    let labels: Vec<_> = components.queue_metric_labels.iter().map(|label| label.default.as_str()).collect();
+    assert_eq!(labels, ["none", ""]);
+    assert_eq!(resolved.common.admission.gpu_fraction_runtime_class, "old");
+    let ignored: Vec<_> = reports[0].ignored.iter().map(|finding| finding.path.as_str()).collect();
+    let expected = [
+        "spec.binder.plugins.gpusharing.enabled",
+        "spec.binder.plugins.volumebinding.priority",
+        "spec.binder.replicas",
+        "spec.global.replicaCount",
+        "spec.namespace",
+        "spec.scheduler.service.resources",
+    ];
+    assert_eq!(ignored, expected);
+}
+
+#[test]
+fn conditions_speak_of_the_generation_that_is_in_force() {
+    let now = Timestamp::UNIX_EPOCH;
+    let mut report = Report {
+        which: Which::Config,
+        generation: 2,
+        in_force: Some(2),
+        wrong: Vec::new(),
+        ignored: Vec::new(),
+        unserved: None,
+    };
+    let shown = |before: &[Condition], report: &Report, follows: bool| {
+        let all = conditions(before, report, follows, now);
+        let text = |c: &Condition| format!("{}={} {} {}", c.r#type, c.status, c.reason, c.observed_generation.unwrap());
+        (all.iter().map(text).collect::<Vec<_>>(), all)
+    };
+    assert_eq!(shown(&[], &report, false).0, ["Reconciling=True reconciling 2"]);
+    let (texts, good) = shown(&[], &report, true);
+    assert_eq!(
+        texts,
+        [
+            "Deployed=True deployed 2",
+            "Available=True available 2",
+            "Ready=True ready 2",
+            "DependenciesFulfilled=True dependencies_fulfilled 2",
+            "Reconciling=False reconciled 2",
+            "FieldsIgnored=False all_used 2",
+        ]
+    );
+    report.generation = 3;
+    report.wrong.push(Finding {
+        path: "spec.a".to_owned(),
+        says: "is wrong".to_owned(),
+    });
+    let (texts, bad) = shown(&good, &report, true);
+    assert_eq!(
+        texts,
+        [
+            "Deployed=True deployed 2",
+            "Available=True available 2",
+            "Ready=False invalid_config 3",
+            "DependenciesFulfilled=True dependencies_fulfilled 2",
+            "Reconciling=False invalid_config 3",
+            "FieldsIgnored=False all_used 3",
+        ]
+    );
+    assert_eq!(bad[2].message, "spec.a: is wrong");
+    report.unserved = Some(Unserved::OtherPool("default".to_owned()));
+    let (texts, _) = shown(&[], &report, true);
+    assert_eq!(texts[..2], ["Deployed=False not_served 3", "Available=False not_served 3"]);
+}
+
+/// Every field of a kind's specification that has no fields below it.
+fn leaves(kind: &str) -> Vec<Vec<String>> {
+    fn walk(schema: &Value, path: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
+        let below = schema["properties"].as_object().filter(|fields| !fields.is_empty());
+        let named = &schema["additionalProperties"];
+        if let Some(fields) = below {
+            for (name, field) in fields {
+                path.push(name.clone());
+                walk(field, path, found);
+                path.pop();
+            }
+        } else if named["properties"].is_object() {
+            path.push("any".to_owned());
+            walk(named, path, found);
+            path.pop();
+        } else {
+            found.push(path.clone());
+        }
+    }
+    let all = crds::all();
+    let crd = all.iter().find(|crd| crd.spec.names.kind == kind).unwrap();
+    let schema = serde_json::to_value(crd.spec.versions[0].schema.as_ref().unwrap()).unwrap();
+    let mut found = Vec::new();
+    walk(
+        &schema["openAPIV3Schema"]["properties"]["spec"],
+        &mut vec!["spec".to_owned()],
+        &mut found,
+    );
+    found
+}
+
+#[test]
+fn every_field_of_both_kinds_is_in_the_table_and_every_row_is_a_field() {
+    for (kind, rows) in [("Config", fields::CONFIG), ("SchedulingShard", fields::SHARD)] {
+        let leaves = leaves(kind);
+        assert!(leaves.len() > 20, "{kind}: {}", leaves.len());
+        let mut used = std::collections::BTreeSet::new();
+        for leaf in &leaves {
+            let path: Vec<_> = leaf.iter().map(String::as_str).collect();
+            let row = fields::row(kind, &path).unwrap_or_else(|| panic!("{kind}: {} is in no row of src/config/fields.rs", leaf.join(".")));
+            used.insert(row.path);
+        }
+        for Field { path, .. } in rows {
+            assert!(used.contains(path), "{kind}: {path} is no field, or other rows say all of it");
+        }
+    }
+}
+
+/// For every row that something goes by: a value that makes a difference.
+const SAMPLES: &[(&str, &str)] = &[
+    ("spec.global.schedulerName", "\"other\""),
+    ("spec.global.queueLabelKey", "\"other/queue\""),
+    ("spec.global.nodePoolLabelKey", "\"\""),
+    ("spec.global.namespaceLabelSelector", "{\"a\": \"b\"}"),
+    ("spec.global.podLabelSelector", "{\"a\": \"b\"}"),
+    ("spec.global.openshift", "true"),
+    ("spec.global.securityContext", "{\"runAsUser\": 5}"),
+    ("spec.global.additionalImagePullSecrets", "[\"a\"]"),
+    ("spec.global.imagesPullSecret", "\"a\""),
+    ("spec.podGrouper.service.enabled", "false"),
+    ("spec.podGrouper.args.gangScheduleKnative", "false"),
+    ("spec.podGrouper.args.genericKartaFallback", "false"),
+    ("spec.binder.service.enabled", "false"),
+    ("spec.binder.plugins.hamicore.enabled", "true"),
+    ("spec.binder.plugins.volumebinding.arguments", "{\"bindTimeoutSeconds\": \"9\"}"),
+    ("spec.binder.resourceReservation.allocationTimeout", "9"),
+    ("spec.binder.resourceReservation.runtimeClassName", "\"nvidia\""),
+    ("spec.binder.resourceReservation.reservationPodSecurityContext", "{\"runAsUser\": 5}"),
+    ("spec.binder.resourceReservation.reservationContainerSecurityContext", "{\"runAsUser\": 5}"),
+    ("spec.binder.resourceReservation.podResources.requests", "{\"cpu\": \"1\"}"),
+    ("spec.binder.resourceReservation.podResources.limits", "{\"cpu\": \"1\"}"),
+    ("spec.binder.volumeBindingTimeoutSeconds", "9"),
+    ("spec.binder.cdiEnabled", "true"),
+    ("spec.admission.service.enabled", "false"),
+    ("spec.admission.blockNvidiaVisibleDevices", "true"),
+    ("spec.admission.gpuSharing", "true"),
+    ("spec.admission.queueLabelSelector", "true"),
+    ("spec.admission.gpuFractionRuntimeClassName", "\"\""),
+    ("spec.admission.gpuPodRuntimeClassName", "\"other\""),
+    ("spec.scheduler.service.enabled", "false"),
+    ("spec.queueController.service.enabled", "false"),
+    ("spec.queueController.webhooks.enableValidation", "false"),
+    ("spec.queueController.metricsNamespace", "\"other\""),
+    ("spec.queueController.queueLabelToMetricLabel", "\"a=b\""),
+    ("spec.podGroupController.service.enabled", "false"),
+    ("spec.podGroupController.webhooks.enableValidation", "false"),
+    ("spec.nodeScaleAdjuster.service.enabled", "true"),
+    ("spec.nodeScaleAdjuster.args.gpuMemoryToFractionRatio", "0.5"),
+    ("spec.placementStrategy.gpu", "\"spread\""),
+    ("spec.placementStrategy.cpu", "\"spread\""),
+    ("spec.kValue", "3"),
+    ("spec.minRuntime.preemptMinRuntime", "\"1d\""),
+    ("spec.minRuntime.reclaimMinRuntime", "\"90s\""),
+    ("spec.queueDepthPerAction", "{\"allocate\": 5}"),
+    ("spec.plugins", "{\"topology\": {\"enabled\": false}}"),
+    ("spec.actions", "{\"preempt\": {\"enabled\": false}}"),
+    ("spec.args", "{\"schedule-csi-storage\": \"true\"}"),
+];
+
+/// Rows whose fields make no difference alone, and the test that shows what they do.
+const TOGETHER: &[&str] = &[
+    // a_config_map_needs_both_its_names
+    "spec.podGrouper.args.defaultPrioritiesConfigMapName",
+    "spec.podGrouper.args.defaultPrioritiesConfigMapNamespace",
+    // a_config_as_users_have_it
+    "spec.queueController.queueLabelToDefaultMetricValue",
+    // the_oldest_shard_of_the_pool_counts_and_others_are_told
+    "spec.partitionLabelValue",
+];
+
+#[test]
+fn every_field_with_an_effect_has_it() {
+    let (before, _) = resolved(json!({}), json!({}));
+    let mut shown = std::collections::BTreeSet::new();
+    for (path, value) in SAMPLES {
+        let value = with(path, serde_json::from_str(value).unwrap());
+        let parts: Vec<_> = path.split('.').collect();
+        let is_shard = fields::row("SchedulingShard", &parts).is_some();
+        let kind = if is_shard { "SchedulingShard" } else { "Config" };
+        let (after, reports) = if is_shard {
+            resolved(json!({}), value)
+        } else {
+            resolved(value, json!({}))
+        };
+        assert_ne!(after, before, "{path} makes no difference");
+        let report = &reports[usize::from(is_shard)];
+        assert!(report.wrong.is_empty() && report.ignored.is_empty(), "{path}: {report:?}");
+        let row = fields::row(kind, &parts).unwrap();
+        let at_once = after.common == before.common;
+        assert_eq!(row.effect == Effect::Scheduler, at_once, "{path}: how is it followed?");
+        shown.insert(row.path);
+    }
+    for row in fields::CONFIG.iter().chain(fields::SHARD) {
+        let silent = matches!(row.effect, Effect::Nothing(_)) || TOGETHER.contains(&row.path);
+        assert!(silent || shown.contains(row.path), "{}: give a value that makes a difference", row.path);
+    }
+}
+
+#[test]
+fn a_config_map_needs_both_its_names() {
+    let both = json!({"podGrouper": {"args": {"defaultPrioritiesConfigMapName": "a", "defaultPrioritiesConfigMapNamespace": "b"}}});
+    let (resolved_both, _) = resolved(both, json!({}));
+    let expected = Some(("b".to_owned(), "a".to_owned()));
+    assert_eq!(resolved_both.common.components.default_priorities, expected);
+    let one = json!({"podGrouper": {"args": {"defaultPrioritiesConfigMapName": "a"}}});
+    let (_, reports) = resolved(one, json!({}));
+    let expected = ["spec.podGrouper.args.defaultPrioritiesConfigMapName: has no effect without the namespace"];
+    assert_eq!(said(&reports[0].ignored), expected);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_its_path() {
+    let cases = [
+        ("spec.global.queueLabelKey", "\"a b\""),
+        ("spec.global.podLabelSelector", "{\"a b\": \"c\"}"),
+        ("spec.binder.plugins.typo", "{}"),
+        ("spec.binder.plugins.volumebinding.arguments.bindTimeoutSeconds", "\"soon\""),
+        ("spec.binder.volumeBindingTimeoutSeconds", "0"),
+        ("spec.binder.resourceReservation.runtimeClassName", "\"A\""),
+        ("spec.queueController.metricsNamespace", "\"a-b\""),
+        ("spec.queueController.queueLabelToMetricLabel", "\"a\""),
+        ("spec.nodeScaleAdjuster.args.gpuMemoryToFractionRatio", "2"),
+    ];
+    for (path, value) in cases {
+        let value = with(path, serde_json::from_str(value).unwrap());
+        let (after, reports) = resolved(value, json!({}));
+        let wrong = &reports[0].wrong;
+        assert!(wrong.len() == 1 && wrong[0].path == path, "{path}: {wrong:?}");
+        assert_eq!(after, resolved(json!({}), json!({})).0, "{path}");
+    }
+}

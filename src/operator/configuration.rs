@@ -1,0 +1,340 @@
+//! Watches Config and SchedulingShards, says what is in force, makes those that are missing, and writes their conditions while this process leads.
+//!
+//! Where the API server does not serve or show a kind, there is none of it. Absent: what their fields mean, which `config` knows, and following
+//! a change, which is the operator's.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use tracing::{debug, info, warn};
+
+use super::rounds::InForce;
+use crate::api::condition::Condition;
+use crate::api::lenient::{Guarded, unguard};
+use crate::api::names::object;
+use crate::api::{Config, SchedulingShard};
+use crate::components::leadership::Leading;
+use crate::components::readiness::Readiness;
+use crate::config::conditions::conditions;
+use crate::config::{Report, Resolved, Resolver, Seen, Which};
+
+/// What failed is tried again after this time; so long may a CRD be there before it is noticed.
+const RETRY: Duration = Duration::from_secs(2);
+/// Changes that come together are followed together.
+const TOGETHER: Duration = Duration::from_millis(20);
+
+/// What the task works with.
+pub struct Configuration {
+    /// For the watches.
+    pub watches: Client,
+    /// How it is watched.
+    pub config: watcher::Config,
+    /// For the leader's writes.
+    pub writes: Client,
+    /// Whether this process leads.
+    pub leading: Leading,
+    /// What the process waits for.
+    pub readiness: Readiness,
+    /// Makes one value of all.
+    pub resolver: Resolver,
+    /// Where that is told.
+    pub in_force: watch::Sender<InForce>,
+    /// The number of what the process goes by.
+    pub follows: watch::Receiver<u64>,
+}
+
+/// One kind, as it is watched.
+struct Watched<K> {
+    events: BoxStream<'static, watcher::Result<Event<Guarded<K>>>>,
+    /// Shown by the list that is under way.
+    listing: Vec<String>,
+    /// By name.
+    conditions: BTreeMap<String, Vec<Condition>>,
+    listed: bool,
+}
+
+impl<K> Watched<K>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
+{
+    fn new(client: Client, config: &watcher::Config) -> Self {
+        let (api, config) = (Api::<Guarded<K>>::all(client), config.clone());
+        // A list or watch that fails is tried again by the next poll, which comes after a while.
+        let events = watcher(api, config).then(|event| async {
+            if event.is_err() {
+                tokio::time::sleep(RETRY / 4).await;
+            }
+            event
+        });
+        Self {
+            events: events.boxed(),
+            listing: Vec::new(),
+            conditions: BTreeMap::new(),
+            listed: false,
+        }
+    }
+
+    /// The next change: the object of that name is there, or gone. `None`: nothing to tell.
+    async fn next(&mut self) -> Vec<Change<K>> {
+        match self.events.try_next().await {
+            Ok(Some(Event::Init)) => self.listing.clear(),
+            Ok(Some(Event::InitApply(object))) => {
+                let change = there(object);
+                self.listing.push(change.name.clone());
+                return vec![change];
+            }
+            Ok(Some(Event::InitDone)) => {
+                self.listed = true;
+                let names = std::mem::take(&mut self.listing);
+                let gone = self.conditions.keys().filter(|name| !names.contains(name));
+                return gone.map(|name| Change::gone(name.clone())).collect();
+            }
+            Ok(Some(Event::Apply(object))) => return vec![there(object)],
+            Ok(Some(Event::Delete(object))) => {
+                return vec![Change::gone(object.meta().name.clone().unwrap_or_default())];
+            }
+            Ok(None) => std::future::pending().await,
+            Err(error) => {
+                let kind = K::kind(&());
+                if is_absent(&error) {
+                    if !self.listed {
+                        warn!(%kind, %error, "the API server does not show this kind; there is none of it");
+                    }
+                    self.listed = true;
+                } else {
+                    warn!(%kind, %error, "the watch failed; it is taken up again");
+                }
+            }
+        }
+        Vec::new()
+    }
+}
+
+/// The kind is not served, or not shown to us.
+fn is_absent(error: &watcher::Error) -> bool {
+    let (watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error)) = error else {
+        return false;
+    };
+    matches!(error, kube::Error::Api(status) if matches!(status.code, 403 | 404))
+}
+
+/// An object is there in this state, or gone.
+struct Change<K> {
+    name: String,
+    object: Option<Result<K, (ObjectMeta, String)>>,
+}
+
+impl<K> Change<K> {
+    fn gone(name: String) -> Self {
+        Self { name, object: None }
+    }
+}
+
+fn there<K: Resource<DynamicType = ()>>(object: Guarded<K>) -> Change<K> {
+    let meta = object.meta().clone();
+    Change {
+        name: meta.name.clone().unwrap_or_default(),
+        object: Some(unguard(object).map_err(|rejection| (meta, rejection.reason))),
+    }
+}
+
+impl<K: Resource<DynamicType = ()>> Change<K> {
+    /// The specification and the conditions.
+    fn read<S>(self, parts: impl FnOnce(K) -> (S, Vec<Condition>)) -> (String, Option<(Seen<S>, Vec<Condition>)>) {
+        let object = self.object.map(|object| {
+            let (meta, spec, conditions) = match object {
+                Ok(object) => {
+                    let meta = object.meta().clone();
+                    let (spec, conditions) = parts(object);
+                    (meta, Ok(spec), conditions)
+                }
+                Err((meta, reason)) => (meta, Err(reason), Vec::new()),
+            };
+            let seen = Seen {
+                uid: meta.uid.unwrap_or_default(),
+                created: meta.creation_timestamp.map_or(0, |time| time.0.as_second()),
+                generation: meta.generation.unwrap_or_default(),
+                spec,
+            };
+            (seen, conditions)
+        });
+        (self.name, object)
+    }
+}
+
+impl Configuration {
+    /// Watches until the operator is gone.
+    ///
+    /// # Errors
+    /// None; the signature is that of a task of the operator.
+    pub async fn run(mut self) -> anyhow::Result<()> {
+        let mut configs = Watched::<Config>::new(self.watches.clone(), &self.config);
+        let mut shards = Watched::<SchedulingShard>::new(self.watches.clone(), &self.config);
+        let mut number = 0;
+        let mut reports: Vec<Report> = Vec::new();
+        let mut changed = Some(Instant::now());
+        let mut write_at = None;
+        // The term in which what is missing has been made.
+        let mut made = None;
+        loop {
+            let listed = configs.listed && shards.listed;
+            let wake = [changed.filter(|_| listed), write_at].into_iter().flatten().min();
+            tokio::select! {
+                changes = configs.next() => for change in changes {
+                    let (name, state) = change.read(|config| (config.spec, config.status.unwrap_or_default().conditions));
+                    if name != object::CONFIG {
+                        debug!(name, "this Config has no effect; only kai-config has");
+                        continue;
+                    }
+                    let (seen, conditions) = state.unzip();
+                    keep(&mut configs.conditions, &name, conditions);
+                    self.resolver.config(seen);
+                    changed = Some(Instant::now() + TOGETHER);
+                },
+                changes = shards.next() => for change in changes {
+                    let (name, state) = change.read(|shard| (shard.spec, shard.status.unwrap_or_default().conditions));
+                    let (seen, conditions) = state.unzip();
+                    keep(&mut shards.conditions, &name, conditions);
+                    self.resolver.shard(&name, seen);
+                    changed = Some(Instant::now() + TOGETHER);
+                },
+                Ok(()) = self.leading.changed() => write_at = Some(Instant::now()),
+                Ok(()) = self.follows.changed() => write_at = Some(Instant::now()),
+                () = until(wake), if wake.is_some() => {}
+            }
+            if !(configs.listed && shards.listed) {
+                continue;
+            }
+            let now = Instant::now();
+            if changed.is_some_and(|at| at <= now) {
+                changed = None;
+                let (resolved, told) = self.resolver.resolve();
+                reports = told;
+                number = self.tell(resolved, number);
+                write_at = Some(now);
+            }
+            if write_at.is_none_or(|at| at > now) {
+                continue;
+            }
+            write_at = None;
+            let term = self.leading.borrow().as_ref().map(|term| term.number);
+            let Some(term) = term else { continue };
+            let mut done = true;
+            if made != Some(term) {
+                done = self.make_missing(configs.conditions.is_empty(), shards.conditions.is_empty()).await;
+                made = done.then_some(term);
+            }
+            let follows = *self.follows.borrow() == number;
+            let ready = self.readiness.waiting().is_empty();
+            for report in &reports {
+                done &= match &report.which {
+                    Which::Config => self.write::<Config>(object::CONFIG, &configs.conditions, report, follows && ready).await,
+                    Which::Shard(name) => {
+                        self.write::<SchedulingShard>(name, &shards.conditions, report, follows && ready).await
+                    }
+                };
+            }
+            if !done || (follows && !ready) {
+                write_at = Some(Instant::now() + RETRY / 4);
+            }
+        }
+    }
+
+    /// Says what is in force, if that is not what was; answers its number.
+    fn tell(&self, resolved: Resolved, number: u64) -> u64 {
+        let same = self.in_force.borrow().as_ref().is_some_and(|(_, before)| **before == resolved);
+        if same {
+            return number;
+        }
+        self.in_force.send_replace(Some((number + 1, Arc::new(resolved))));
+        number + 1
+    }
+
+    /// Makes the Config or a shard, if there is none at all; whether that is done.
+    async fn make_missing(&self, config: bool, shard: bool) -> bool {
+        let mut done = true;
+        if config {
+            done &= create(&self.writes, &Config::new(object::CONFIG, Default::default())).await;
+        }
+        if shard {
+            done &= create(&self.writes, &SchedulingShard::new(object::DEFAULT_SHARD, Default::default())).await;
+        }
+        done
+    }
+
+    /// Writes an object's conditions if they are not so yet; whether they are now.
+    async fn write<K>(&self, name: &str, known: &BTreeMap<String, Vec<Condition>>, report: &Report, follows: bool) -> bool
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
+    {
+        let Some(before) = known.get(name) else { return true };
+        let wanted = conditions(before, report, follows, Timestamp::now());
+        if wanted == *before {
+            return true;
+        }
+        let patch = Patch::Merge(json!({"status": {"conditions": wanted}}));
+        match Api::<K>::all(self.writes.clone()).patch_status(name, &PatchParams::default(), &patch).await {
+            Ok(_) => true,
+            Err(kube::Error::Api(status)) if status.code == 404 => true,
+            Err(error) => {
+                warn!(%error, name, "conditions cannot be written; trying again");
+                false
+            }
+        }
+    }
+}
+
+fn keep(all: &mut BTreeMap<String, Vec<Condition>>, name: &str, conditions: Option<Vec<Condition>>) {
+    match conditions {
+        Some(conditions) => {
+            all.insert(name.to_owned(), conditions);
+        }
+        None => {
+            all.remove(name);
+        }
+    }
+}
+
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Creates an object unless it is there; whether it is now, or cannot be.
+async fn create<K>(writes: &Client, new: &K) -> bool
+where
+    K: Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope> + Clone + DeserializeOwned + Serialize + std::fmt::Debug,
+{
+    let (kind, name) = (K::kind(&()), new.meta().name.clone().unwrap_or_default());
+    match Api::<K>::all(writes.clone()).create(&PostParams::default(), new).await {
+        Ok(_) => {
+            info!(%kind, name, "created");
+            true
+        }
+        Err(kube::Error::Api(status)) if status.code == 409 => true,
+        // Not served, or not for us to make: what flags say holds.
+        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => {
+            warn!(%kind, name, %status, "cannot be created; what the flags say holds");
+            true
+        }
+        Err(error) => {
+            warn!(%kind, name, %error, "cannot be created; trying again");
+            false
+        }
+    }
+}

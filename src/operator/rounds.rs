@@ -1,0 +1,190 @@
+//! Rounds: the components, from their start with one configuration to their end in good order.
+//!
+//! What the scheduler goes by changes within a round. For anything else the round ends, as the process would end but for the Lease, and
+//! the next begins; so no component need know that settings change. Between them nothing is decided, and webhook calls wait.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::sync::{Semaphore, watch};
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use super::client::Clients;
+use super::supervisor::{Ended, Supervisor};
+use super::{bootstrap, telemetry};
+use crate::components::bus::{self, Bus, Kind};
+use crate::components::figures::{Figures, families};
+use crate::components::leadership::{self, Leading};
+use crate::components::pulse::Pulse;
+use crate::components::readiness::Readiness;
+use crate::components::scheduler::{Numbered, Steering};
+use crate::components::watches::Stores;
+use crate::components::{self, BACKGROUND_WRITES, admission};
+use crate::config::{Common, Resolved};
+
+/// How long components may take to finish. Kubernetes gives the process 30 s in all.
+pub const DRAIN: Duration = Duration::from_secs(20);
+
+/// What is in force, with its number; `None` before it is known.
+pub type InForce = Option<(u64, Arc<Resolved>)>;
+
+/// What of a round is shown on the state page.
+#[derive(Clone)]
+pub struct Shown {
+    /// The channels between components.
+    pub bus: Bus,
+    /// The watched objects.
+    pub stores: Arc<Stores>,
+}
+
+/// What all rounds have in common.
+pub struct Rounds {
+    /// The connections.
+    pub clients: Clients,
+    /// Whether this process leads.
+    pub leading: Leading,
+    /// What the process waits for.
+    pub readiness: Readiness,
+    /// The series of objects.
+    pub figures: Figures,
+    /// Whether the scheduler's thread gets on.
+    pub pulse: Pulse,
+    /// Where webhooks are served.
+    pub webhooks: TcpListener,
+    /// Whether missing default queues are created.
+    pub create_default_queues: bool,
+    /// What the state page shows.
+    pub shown: watch::Sender<Option<Shown>>,
+    /// The prefix of metrics.
+    pub metrics_namespace: watch::Sender<String>,
+    /// The number of the configuration that the process goes by.
+    pub follows: watch::Sender<u64>,
+}
+
+/// The components, running.
+pub struct Round {
+    /// What they were started with.
+    pub common: Common,
+    rules: watch::Sender<Numbered>,
+    work: Supervisor,
+    admission: Supervisor,
+    end_work: CancellationToken,
+    end_admission: CancellationToken,
+}
+
+impl Rounds {
+    /// Starts the components with what is in force.
+    ///
+    /// # Errors
+    /// When the address of the webhooks cannot be used any more.
+    pub fn begin(&self, number: u64, resolved: &Resolved) -> anyhow::Result<Round> {
+        let webhooks = self.webhooks.try_clone().context("the address of the webhooks")?;
+        self.expect();
+        let common = resolved.common.clone();
+        let settings = &common.components;
+        let (end_work, end_admission) = (CancellationToken::new(), CancellationToken::new());
+        self.metrics_namespace.send_replace(common.metrics_namespace.clone());
+        let context = components::Context {
+            reads: self.clients.reads.clone(),
+            watches: self.clients.watches.clone(),
+            writes: leadership::writes(self.leading.clone()),
+            settings: Arc::new(settings.clone()),
+            leading: self.leading.clone(),
+            only_term: None,
+            shutdown: end_work.clone(),
+            readiness: self.readiness.clone(),
+            background: Arc::new(Semaphore::new(BACKGROUND_WRITES)),
+            figures: self.figures.clone(),
+            pulse: self.pulse.clone(),
+        };
+        let stores = Arc::new(Stores::default());
+        let mut channels = bus::channels();
+        let mut work = Supervisor::default();
+        if let Some(tracer) = telemetry::tracer() {
+            let (traces, inbox) = bus::Traces::channel();
+            channels.0.traces = traces;
+            work.start("traces", components::traces::run(end_work.clone(), inbox, tracer));
+        }
+        // The page is served longer than the components work, and traces ends with the last that tells it anything.
+        let bus = Bus {
+            traces: bus::Traces::default(),
+            ..channels.0.clone()
+        };
+        let stores_shown = Arc::clone(&stores);
+        self.shown.send_replace(Some(Shown {
+            bus,
+            stores: stores_shown,
+        }));
+        let (rules, followed) = watch::channel((number, Arc::new(resolved.rules.clone())));
+        let steering = Steering {
+            rules: followed,
+            follows: self.follows.clone(),
+        };
+        for (name, component) in components::start(&context, &stores, channels, steering) {
+            work.adopt(name, component);
+        }
+        if self.create_default_queues {
+            work.start("bootstrap", bootstrap::run(context.clone(), settings.default_queue.clone()));
+        }
+        let mut admission = Supervisor::default();
+        let served = admission::run(context, common.admission.clone(), webhooks, stores, end_admission.clone());
+        admission.start("admission", served);
+        Ok(Round {
+            common,
+            rules,
+            work,
+            admission,
+            end_work,
+            end_admission,
+        })
+    }
+
+    /// Ends the round before the next one: those who did not end well.
+    pub async fn end(&self, mut round: Round) -> Vec<Ended> {
+        info!("the configuration has changed; components start again");
+        let mut late = round.end_work().await;
+        late.extend(round.end_admission().await);
+        self.figures.clear(&families::OF_OBJECTS.iter().collect::<Vec<_>>());
+        late
+    }
+
+    /// What must report before the process is ready. Said here because the tasks that report may begin later than someone asks.
+    pub fn expect(&self) {
+        let watches = Kind::ALL.map(|kind| format!("watch-{}", kind.plural()));
+        let others = ["scheduler", "webhooks", "webhook-configurations"].map(str::to_owned);
+        for name in watches.into_iter().chain(others) {
+            // The handle may go: the component takes one of the same name.
+            let _ = self.readiness.handle(name, "starting");
+        }
+    }
+}
+
+impl Round {
+    /// Has the scheduler go by these rules.
+    pub fn steer(&self, number: u64, resolved: &Resolved) {
+        self.rules.send_replace((number, Arc::new(resolved.rules.clone())));
+    }
+
+    /// The next task that ends.
+    pub async fn next_end(&mut self) -> Ended {
+        tokio::select! {
+            ended = self.work.next_end() => ended,
+            ended = self.admission.next_end() => ended,
+        }
+    }
+
+    /// Has the components finish what is under way.
+    pub async fn end_work(&mut self) -> Vec<Ended> {
+        self.end_work.cancel();
+        self.work.drain(DRAIN).await
+    }
+
+    /// Has the webhooks end.
+    pub async fn end_admission(&mut self) -> Vec<Ended> {
+        self.end_admission.cancel();
+        self.admission.drain(DRAIN / 4).await
+    }
+}

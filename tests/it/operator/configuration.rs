@@ -1,0 +1,172 @@
+//! Config and SchedulingShards: made where they are missing, followed while pods come, and told whether they are in force.
+
+use k8s_openapi::ClusterResourceScope;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+use unikai::api::{Config, SchedulingShard};
+use unikai::devcluster::world::NodeSpec;
+
+use super::lab::{Lab, eventually, pod};
+
+const CONFIG: &str = "kai-config";
+const SHARD: &str = "default";
+
+/// Changes an object, and answers its generation.
+async fn change<K>(lab: &Lab, name: &str, patch: Value) -> i64
+where
+    K: kube::Resource<DynamicType = (), Scope = ClusterResourceScope>
+        + Clone
+        + serde::de::DeserializeOwned
+        + std::fmt::Debug,
+{
+    let api = Api::<K>::all(lab.client.clone());
+    let object = api
+        .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+        .await
+        .unwrap_or_else(|error| panic!("{name}: {error}"));
+    object.meta().generation.unwrap_or_default()
+}
+
+/// Waits until a condition holds, or does not, for a generation; answers its message.
+async fn says(lab: &Lab, kind: &str, aspect: &str, status: &str, generation: i64) -> String {
+    eventually(&format!("{kind} says {aspect}={status} of generation {generation}"), async || {
+        let conditions = match kind {
+            CONFIG => {
+                let config = Api::<Config>::all(lab.client.clone()).get(CONFIG).await;
+                config.map_err(|error| error.to_string())?.status.unwrap_or_default().conditions
+            }
+            shard => {
+                let shard = Api::<SchedulingShard>::all(lab.client.clone()).get(shard).await;
+                shard.map_err(|error| error.to_string())?.status.unwrap_or_default().conditions
+            }
+        };
+        let found = conditions.iter().find(|condition| {
+            condition.r#type == aspect
+                && condition.status == status
+                && condition.observed_generation == Some(generation)
+        });
+        found
+            .map(|condition| condition.message.clone())
+            .ok_or_else(|| format!("{conditions:?}"))
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_missing_is_made_and_what_is_in_force_is_said() {
+    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 8), NodeSpec::gpu("gpu-2", 8)]).await;
+    let operator = lab.replica("one").await;
+    for kind in [CONFIG, SHARD] {
+        for aspect in ["Deployed", "Available", "DependenciesFulfilled", "Ready"] {
+            says(&lab, kind, aspect, "True", 1).await;
+        }
+    }
+
+    // Packed at first, then spread, without a restart.
+    lab.create(pod("first", 1)).await.unwrap();
+    let packed = lab.runs("first").await;
+    lab.create(pod("second", 1)).await.unwrap();
+    assert_eq!(lab.runs("second").await, packed);
+    let spread = json!({"spec": {"placementStrategy": {"gpu": "spread", "cpu": "spread"}}});
+    let generation = change::<SchedulingShard>(&lab, SHARD, spread).await;
+    says(&lab, SHARD, "Deployed", "True", generation).await;
+    lab.create(pod("third", 1)).await.unwrap();
+    assert_ne!(lab.runs("third").await, packed);
+
+    // A bad shard leaves the last good one in force and says what is wrong.
+    let bad = json!({"spec": {"placementStrategy": {"gpu": "scatter"}, "kValue": 2}});
+    let bad = change::<SchedulingShard>(&lab, SHARD, bad).await;
+    let message = says(&lab, SHARD, "Ready", "False", bad).await;
+    assert_eq!(message, "spec.placementStrategy.gpu: \"scatter\" is not binpack or spread");
+    says(&lab, SHARD, "Deployed", "True", generation).await;
+    lab.create(pod("fourth", 1)).await.unwrap();
+    assert_ne!(lab.runs("fourth").await, packed);
+
+    // Another pool's shard is told that nobody goes by it, and disturbs nothing.
+    let other = json!({"apiVersion": "kai.scheduler/v1", "kind": "SchedulingShard", "metadata": {"name": "blue"},
+        "spec": {"partitionLabelValue": "blue", "goMemLimit": "1Gi"}});
+    lab.create(other).await.unwrap();
+    says(&lab, "blue", "Ready", "False", 1).await;
+    let ignored = says(&lab, "blue", "FieldsIgnored", "True", 1).await;
+    assert!(ignored.starts_with("spec.goMemLimit: "), "{ignored}");
+    lab.assert_safe().await;
+    operator.assert_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scheduling_is_switched_off_and_on_while_the_rest_goes_on() {
+    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 8)]).await;
+    let operator = lab.replica("one").await;
+    let switch = |on: bool| json!({"spec": {"scheduler": {"service": {"enabled": on}}}});
+    let generation = change::<Config>(&lab, CONFIG, switch(false)).await;
+    says(&lab, CONFIG, "Deployed", "True", generation).await;
+    lab.create(pod("waits", 1)).await.unwrap();
+    // It is grouped, and so the rest goes on; a second later it still has no node.
+    eventually("the pod is grouped", async || {
+        let pod = lab.pods().get("waits").await.map_err(|error| error.to_string())?;
+        let annotations = pod.metadata.annotations.unwrap_or_default();
+        let group = annotations.get("pod-group-name").cloned();
+        group.ok_or_else(|| format!("{annotations:?}"))
+    })
+    .await;
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    let waits = lab.pods().get("waits").await.unwrap();
+    assert_eq!(waits.spec.unwrap().node_name, None);
+    let generation = change::<Config>(&lab, CONFIG, switch(true)).await;
+    says(&lab, CONFIG, "Deployed", "True", generation).await;
+    assert_eq!(lab.runs("waits").await, "gpu-1");
+    operator.assert_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_under_load_lose_no_bind_and_make_none_twice() {
+    let nodes = (0..4).map(|node| NodeSpec::gpu(&format!("gpu-{node}"), 8)).collect();
+    let lab = Lab::start(nodes).await;
+    let operator = lab.replica("one").await;
+    let mut generations = (0, 0);
+    for turn in 0..8 {
+        for member in 0..3 {
+            lab.create(pod(&format!("pod-{turn}-{member}"), 1)).await.unwrap();
+        }
+        if turn % 2 == 0 {
+            // The scheduler follows.
+            let strategy = if turn % 4 == 0 { "spread" } else { "binpack" };
+            let patch = json!({"spec": {"placementStrategy": {"gpu": strategy}}});
+            generations.0 = change::<SchedulingShard>(&lab, SHARD, patch).await;
+        } else {
+            // Components start again.
+            let patch = json!({"spec": {"binder": {"volumeBindingTimeoutSeconds": 100 + turn}}});
+            generations.1 = change::<Config>(&lab, CONFIG, patch).await;
+        }
+    }
+    lab.running(24).await;
+    says(&lab, SHARD, "Available", "True", generations.0).await;
+    says(&lab, CONFIG, "Available", "True", generations.1).await;
+    lab.assert_safe().await;
+    operator.assert_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_of_names_is_followed_by_all_components() {
+    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 8)]).await;
+    let operator = lab.replica("one").await;
+    let patch = json!({"spec": {
+        "global": {"schedulerName": "other"},
+        "admission": {"gpuSharing": true},
+        "queueController": {"metricsNamespace": "acme"},
+    }});
+    let generation = change::<Config>(&lab, CONFIG, patch).await;
+    says(&lab, CONFIG, "Available", "True", generation).await;
+    let mut renamed = pod("renamed", 1);
+    renamed["spec"]["schedulerName"] = json!("other");
+    lab.create(renamed).await.unwrap();
+    assert_eq!(lab.runs("renamed").await, "gpu-1");
+    let mut shares = pod("shares", 0);
+    shares["spec"]["schedulerName"] = json!("other");
+    shares["metadata"]["annotations"] = json!({"gpu-fraction": "0.5"});
+    lab.create(shares).await.expect("sharing is admitted now");
+    let page = operator.get("/metrics").await.unwrap();
+    assert!(page.contains("acme_queue_info") && !page.contains("\nkai_queue_info"));
+    operator.assert_no_errors();
+}
