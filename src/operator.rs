@@ -29,6 +29,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, error, info, info_span};
 
+use crate::components::admission::Door;
 use crate::components::figures::Figures;
 use crate::components::pulse::Pulse;
 use crate::components::readiness::Readiness;
@@ -75,90 +76,101 @@ impl Operator {
     /// # Errors
     /// When an address cannot be bound or a client cannot be set up.
     pub async fn start(config: &kube::Config, settings: Settings) -> anyhow::Result<Running> {
-        let Settings {
-            common,
-            lease,
-            patience,
-            http_address,
-            protect_metrics,
-            create_default_queues,
-        } = settings;
-        let figures = Figures::default();
-        let (metrics_namespace, prefix) = watch::channel(common.metrics_namespace.clone());
-        let page = metrics::Page::new(figures.clone(), prefix);
-        let clients = client::connect(config, patience, lease.request_timeout())?;
-        let http = http::bind(http_address).await?;
-        let webhooks = listen(common.admission.address)?;
-        let (leads, leading) = watch::channel(None);
-        let pulse = Pulse::default();
-        let ends = Ends::default();
-        let readiness = Readiness::default();
-        let alive = http::alive(pulse.clone(), lease.duration);
-        let elector = Elector::new(&clients, lease, common.components.watch_timeout, pulse.clone(), leads);
-        let election = elector.status();
-        let (shown, seen) = watch::channel(None);
-        let (in_force, resolved) = watch::channel(None);
-        let (follows, followed) = watch::channel(0);
-        let configuration = Configuration {
-            watches: clients.watches.clone(),
-            config: watches::config(&common.components),
-            writes: leadership::writes(leading.clone()),
-            leading: leading.clone(),
-            readiness: readiness.clone(),
-            resolver: Resolver::new(common),
-            in_force,
-            follows: followed,
-        };
-        let access = access::Access::new(clients.reads.clone());
-        let address = webhooks.local_addr()?;
-        let rounds = Rounds {
-            clients,
-            leading,
-            readiness: readiness.clone(),
-            figures,
-            pulse: pulse.clone(),
-            webhooks,
-            create_default_queues,
-            shown,
-            metrics_namespace,
-            follows,
-        };
-        rounds.expect();
-        let running = Running {
-            http: http.address,
-            webhooks: address,
-            election: election.clone(),
-            pulse,
-            readiness: readiness.clone(),
-            shutdown: ends.shutdown.clone(),
-            supervised: {
-                let mut services = Supervisor::default();
-                let (release, servers) = (ends.release.clone(), ends.servers.clone());
-                let unneeded = ends.shutdown.clone();
-                services.start("leader election", elector.run(release));
-                services.start("configuration", async move {
-                    unneeded.run_until_cancelled(configuration.run()).await.unwrap_or(Ok(()))
-                });
-                services.start(
-                    "http server",
-                    http.serve(
-                        http::Shown {
-                            alive,
-                            readiness,
-                            describe: describe(election, seen),
-                            metrics: page,
-                            access,
-                            protect_metrics,
-                        },
-                        servers.clone(),
-                    ),
-                );
-                tokio::spawn(supervise(rounds, resolved, services, ends).instrument(info_span!("operator")))
-            },
-        };
-        info!(http = %running.http, webhooks = %running.webhooks, "operator started");
-        Ok(running)
+        let http = http::bind(settings.http_address).await?;
+        begin(config, settings, http)
     }
+}
+
+/// Starts everything, with the HTTP server bound.
+fn begin(config: &kube::Config, settings: Settings, http: http::Bound) -> anyhow::Result<Running> {
+    let Settings {
+        common,
+        lease,
+        patience,
+        protect_metrics,
+        create_default_queues,
+        ..
+    } = settings;
+    let figures = Figures::default();
+    let (metrics_namespace, prefix) = watch::channel(common.metrics_namespace.clone());
+    let page = metrics::Page::new(figures.clone(), prefix);
+    let clients = client::connect(config, patience, lease.request_timeout())?;
+    let webhooks = listen(common.admission.address)?;
+    let (leads, leading) = watch::channel(None);
+    let pulse = Pulse::default();
+    let ends = Ends::default();
+    let readiness = Readiness::default();
+    let alive = http::alive(pulse.clone(), lease.duration);
+    let elector = Elector::new(&clients, lease, common.components.watch_timeout, pulse.clone(), leads);
+    let election = elector.status();
+    let (shown, seen) = watch::channel(None);
+    let (in_force, resolved) = watch::channel(None);
+    let (follows, followed) = watch::channel(0);
+    let configuration = Configuration {
+        watches: clients.watches.clone(),
+        config: watches::config(&common.components),
+        writes: leadership::writes(leading.clone()),
+        leading: leading.clone(),
+        readiness: readiness.clone(),
+        resolver: Resolver::new(common),
+        in_force,
+        follows: followed,
+    };
+    let access = access::Access::new(clients.reads.clone());
+    let address = webhooks.local_addr()?;
+    let door = Arc::new(Door::default());
+    let rounds = Rounds {
+        clients,
+        leading,
+        readiness: readiness.clone(),
+        figures,
+        pulse: pulse.clone(),
+        door: Arc::clone(&door),
+        webhooks: address,
+        create_default_queues,
+        shown,
+        metrics_namespace,
+        follows,
+    };
+    rounds.expect();
+    let running = Running {
+        http: http.address,
+        webhooks: address,
+        election: election.clone(),
+        pulse,
+        readiness: readiness.clone(),
+        shutdown: ends.shutdown.clone(),
+        supervised: {
+            let mut services = Supervisor::default();
+            let (release, servers) = (ends.release.clone(), ends.servers.clone());
+            let unneeded = ends.shutdown.clone();
+            services.start("webhook server", door.serve(webhooks, servers.clone()));
+            services.start("leader election", elector.run(release));
+            services.start("configuration", async move {
+                unneeded
+                    .run_until_cancelled(Box::pin(configuration.run()))
+                    .await
+                    .unwrap_or(Ok(()))
+            });
+            services.start(
+                "http server",
+                http.serve(
+                    http::Shown {
+                        alive,
+                        readiness,
+                        describe: describe(election, seen),
+                        metrics: page,
+                        access,
+                        protect_metrics,
+                    },
+                    servers.clone(),
+                ),
+            );
+            tokio::spawn(supervise(rounds, resolved, services, ends).instrument(info_span!("operator")))
+        },
+    };
+    info!(http = %running.http, webhooks = %running.webhooks, "operator started");
+    Ok(running)
 }
 
 /// Watches over the tasks until the end, and then sees to its order. Meanwhile has the components go by what is in force.
@@ -191,13 +203,10 @@ async fn supervise(
     ends.shutdown.cancel();
     let mut late = Vec::new();
     if let Some(round) = &mut round {
-        late.extend(round.end_work().await);
+        late.extend(round.end().await);
     }
     ends.release.cancel();
     ends.servers.cancel();
-    if let Some(round) = &mut round {
-        late.extend(round.end_admission().await);
-    }
     late.extend(services.drain(rounds::DRAIN / 4).await);
     for ended in late {
         error!(error = %format!("{:#}", ended.into_error()), "a component did not end well");
@@ -217,9 +226,9 @@ async fn turn(rounds: &Rounds, round: Option<Round>, number: u64, wanted: &Resol
             if let Some(late) = rounds.end(round).await.into_iter().next() {
                 return Err(late.into_error());
             }
-            rounds.begin(number, wanted)
+            Ok(rounds.begin(number, wanted))
         }
-        None => rounds.begin(number, wanted),
+        None => Ok(rounds.begin(number, wanted)),
     }
 }
 

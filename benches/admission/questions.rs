@@ -297,7 +297,7 @@ impl Webhooks {
                 quotas: true,
                 protect: false,
             },
-            ..settings::Settings::embedded().admission
+            ..settings::Settings::embedded().common.admission
         };
         let share = json!({"quota": 10, "limit": -1});
         let queue = |name: &str, parent: &str| {

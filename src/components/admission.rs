@@ -28,6 +28,7 @@ use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
+use rustls::ServerConfig;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -36,6 +37,7 @@ use keeper::Published;
 use lookups::Lookups;
 use server::Webhooks;
 
+use super::readiness::Handle;
 use super::watches::Stores;
 use super::{Context, Error};
 use crate::api::names::object;
@@ -145,30 +147,60 @@ impl Settings {
     }
 }
 
-/// Serves the webhooks on `listener` until `end`, and keeps the certificates and configurations until shutdown.
+/// The server of the webhooks, which stays while those change who answer.
+#[derive(Default)]
+pub struct Door {
+    tls: watch::Sender<Option<Arc<ServerConfig>>>,
+    answers: watch::Sender<Option<Arc<Webhooks>>>,
+    open: watch::Sender<bool>,
+}
+
+impl Door {
+    /// Serves on `listener` until `end`. Begins when there is a certificate, and somebody to answer.
+    ///
+    /// # Errors
+    /// When the listener breaks.
+    pub async fn serve(self: Arc<Self>, listener: TcpListener, end: CancellationToken) -> Result<(), Error> {
+        let (tls, answers) = (self.tls.subscribe(), self.answers.subscribe());
+        let served = server::serve(listener, tls, answers, &self.open, end).await;
+        served.map_err(Error::Listener)
+    }
+
+    /// Has these answer from now on; where others do, once the queues are known.
+    async fn admit(&self, webhooks: Webhooks, stores: &Stores, readiness: &Handle) {
+        if self.answers.borrow().is_some() {
+            stores.namespaces.listed().await;
+            stores.queues.listed().await;
+        }
+        self.answers.send_replace(Some(Arc::new(webhooks)));
+        // The sender is here, so it does not go.
+        let _ = self.open.subscribe().wait_for(|open| *open).await;
+        readiness.ready();
+    }
+}
+
+/// Answers for the webhooks that are served at `address`, and keeps the certificates and configurations, until shutdown.
 ///
 /// # Errors
-/// When the listener breaks.
+/// None; the signature is that of a component.
 pub async fn run(
     context: Context,
     settings: Settings,
-    listener: TcpListener,
+    address: SocketAddr,
     stores: Arc<Stores>,
-    end: CancellationToken,
+    door: Arc<Door>,
 ) -> Result<(), Error> {
-    let address = listener.local_addr().map_err(Error::Listener)?;
     let target = settings
         .target
         .clone()
         .unwrap_or_else(|| Target::Url(format!("https://{address}")));
-    let (tls, served) = watch::channel(None);
     let (bundle, trusted) = watch::channel(None);
     let certificates = keeper::keep_certificates(
         context.clone(),
         settings.namespace.clone(),
         names(&settings, &target),
         Published {
-            tls,
+            tls: door.tls.clone(),
             bundle,
             clients: settings.client_authorities.clone(),
         },
@@ -176,14 +208,16 @@ pub async fn run(
     let configurations =
         keeper::keep_configurations(context.clone(), settings.clone(), target, trusted, Arc::clone(&stores));
     let readiness = context.readiness.handle("webhooks", "no certificate yet");
-    let webhooks = Arc::new(Webhooks::new(Lookups::new(&context, stores), settings));
-    // The certificate may still be needed when nothing is kept any more, so the server is what ends last.
-    let (served, (), ()) = tokio::join!(
-        server::serve(listener, served, webhooks, readiness, end),
+    let webhooks = Webhooks::new(Lookups::new(&context, Arc::clone(&stores)), settings);
+    let answer = context
+        .shutdown
+        .run_until_cancelled(door.admit(webhooks, &stores, &readiness));
+    tokio::join!(
+        answer,
         keeper::named("certificates", certificates),
         keeper::named("configurations", configurations),
     );
-    served.map_err(Error::Listener)
+    Ok(())
 }
 
 /// The names by which the API server reaches us.

@@ -1,6 +1,8 @@
 //! Questions about pods that several components ask.
 
-use k8s_openapi::api::core::v1::{Capabilities, LocalObjectReference, Pod, PodSecurityContext, SeccompProfile, SecurityContext};
+use k8s_openapi::api::core::v1::{
+    Capabilities, LocalObjectReference, Pod, PodSecurityContext, SeccompProfile, SecurityContext,
+};
 
 use super::Settings;
 

@@ -21,7 +21,13 @@ pub fn conditions(before: &[Condition], report: &Report, follows: bool, now: Tim
     };
     let generation = report.generation;
     if !follows {
-        all.set("Reconciling", true, "reconciling", "Reconciliation in progress", generation);
+        all.set(
+            "Reconciling",
+            true,
+            "reconciling",
+            "Reconciliation in progress",
+            generation,
+        );
         return all.all;
     }
     if let Some(unserved) = &report.unserved {
@@ -68,12 +74,30 @@ pub fn conditions(before: &[Condition], report: &Report, follows: bool, now: Tim
     if report.wrong.is_empty() {
         all.set("Reconciling", false, "reconciled", ended, generation);
     } else {
-        all.set("Reconciling", false, "invalid_config", "the last good state stays in force", generation);
+        all.set(
+            "Reconciling",
+            false,
+            "invalid_config",
+            "the last good state stays in force",
+            generation,
+        );
     }
     if report.ignored.is_empty() {
-        all.set("FieldsIgnored", false, "all_used", "Every field has an effect", generation);
+        all.set(
+            "FieldsIgnored",
+            false,
+            "all_used",
+            "Every field has an effect",
+            generation,
+        );
     } else {
-        all.set("FieldsIgnored", true, "not_applicable", &list(&report.ignored), generation);
+        all.set(
+            "FieldsIgnored",
+            true,
+            "not_applicable",
+            &list(&report.ignored),
+            generation,
+        );
     }
     all.all
 }
@@ -87,7 +111,9 @@ impl Conditions {
     fn set(&mut self, aspect: &str, holds: bool, reason: &str, message: &str, generation: i64) {
         let status = if holds { "True" } else { "False" };
         let at = self.all.iter().position(|condition| condition.r#type == aspect);
-        let before = at.and_then(|at| self.all.get(at)).filter(|before| before.status == status);
+        let before = at
+            .and_then(|at| self.all.get(at))
+            .filter(|before| before.status == status);
         let new = Condition {
             r#type: aspect.to_owned(),
             status: status.to_owned(),

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::api::names::label;
 use crate::mirror::policy::Finding;
 
 /// What a field does.
@@ -68,15 +69,19 @@ const DEPLOYMENT: &str = "there is one Deployment, and its manifest says so";
 const ADDRESSES: &str = "addresses are those of the flags --http-address and --webhook-address, and of the manifests";
 const ONE_CLIENT: &str = "there is one connection to the API server without a limit of its own";
 const IMAGE: &str = "the pods that the product makes run its own image: the flag --reservation-image";
-const NAMESPACES: &str = "namespaces, service accounts and names are those of the manifests, which give the rights to them";
+const NAMESPACES: &str =
+    "namespaces, service accounts and names are those of the manifests, which give the rights to them";
 const EXPORTER: &str = "there is no agent on nodes";
 const PROMETHEUS: &str = "no Prometheus is set up";
 const NO_CONCURRENCY: &str = "as many are handled at once as the API server takes";
 const GO: &str = "there is no such runtime here";
 
 /// The fields of Config.
-pub const CONFIG: &[Field] = &[
-    nothing("spec.namespace", "the process serves from the namespace of the flag --namespace, where it runs"),
+const CONFIG: &[Field] = &[
+    nothing(
+        "spec.namespace",
+        "the process serves from the namespace of the flag --namespace, where it runs",
+    ),
     components(
         "spec.global.schedulerName",
         "--scheduler-name",
@@ -86,13 +91,13 @@ pub const CONFIG: &[Field] = &[
     components(
         "spec.global.queueLabelKey",
         "--queue-label-key",
-        "kai.scheduler/queue",
+        label::QUEUE,
         "The label that names the queue of a workload",
     ),
     components(
         "spec.global.nodePoolLabelKey",
         "--node-pool-label-key",
-        "kai.scheduler/node-pool",
+        label::NODE_POOL,
         "The label that names a node pool; empty: there are no pools",
     ),
     components(
@@ -123,7 +128,10 @@ pub const CONFIG: &[Field] = &[
     nothing("spec.global.affinity", DEPLOYMENT),
     nothing("spec.global.vpa", DEPLOYMENT),
     nothing("spec.global.priorityClassName", DEPLOYMENT),
-    nothing("spec.global.jsonLog", "how log lines are written is said when the process starts: the flag --log-format"),
+    nothing(
+        "spec.global.jsonLog",
+        "how log lines are written is said when the process starts: the flag --log-format",
+    ),
     nothing("spec.global.requireDefaultPodAntiAffinityTerm", DEPLOYMENT),
     nothing("spec.global.nodeSelector", DEPLOYMENT),
     nothing("spec.global.tolerations", DEPLOYMENT),
@@ -134,7 +142,12 @@ pub const CONFIG: &[Field] = &[
         "none",
         "Pull secrets of reservation and scaling pods",
     ),
-    components("spec.global.imagesPullSecret", "", "none", "One more pull secret; the old form"),
+    components(
+        "spec.global.imagesPullSecret",
+        "",
+        "none",
+        "One more pull secret; the old form",
+    ),
     nothing("spec.*.service.image", DEPLOYMENT),
     nothing("spec.*.service.resources", DEPLOYMENT),
     nothing("spec.*.service.k8sClientConfig", ONE_CLIENT),
@@ -143,7 +156,12 @@ pub const CONFIG: &[Field] = &[
     nothing("spec.*.vpa", DEPLOYMENT),
     nothing("spec.*.replicas", DEPLOYMENT),
     nothing("spec.*.controllerService", ADDRESSES),
-    components("spec.podGrouper.service.enabled", "", "true", "Whether pods are grouped. Pods without a pod group wait"),
+    components(
+        "spec.podGrouper.service.enabled",
+        "",
+        "true",
+        "Whether pods are grouped. Pods without a pod group wait",
+    ),
     components(
         "spec.podGrouper.args.gangScheduleKnative",
         "--knative-gangs",
@@ -170,14 +188,22 @@ pub const CONFIG: &[Field] = &[
     ),
     nothing("spec.podGrouper.k8sClientConfig", ONE_CLIENT),
     nothing("spec.podGrouper.maxConcurrentReconciles", NO_CONCURRENCY),
-    components("spec.binder.service.enabled", "", "true", "Whether pods are bound. If not, nothing is decided either"),
+    components(
+        "spec.binder.service.enabled",
+        "",
+        "true",
+        "Whether pods are bound. If not, nothing is decided either",
+    ),
     components(
         "spec.binder.plugins.*.enabled",
         "--hami-core",
         "hamicore: false",
         "`hamicore`: whether containers are told the GPU memory that HAMi-core holds them to. The other steps are taken where a pod needs them",
     ),
-    nothing("spec.binder.plugins.*.priority", "the steps of a bind have a fixed order"),
+    nothing(
+        "spec.binder.plugins.*.priority",
+        "the steps of a bind have a fixed order",
+    ),
     components(
         "spec.binder.plugins.*.arguments",
         "--volume-binding-timeout, --cdi",
@@ -256,7 +282,12 @@ pub const CONFIG: &[Field] = &[
         "Whether containers are kept from choosing GPUs by themselves",
     ),
     nothing("spec.admission.webhook", ADDRESSES),
-    components("spec.admission.gpuSharing", "--gpu-sharing", "false", "Whether pods may ask for a part of a GPU"),
+    components(
+        "spec.admission.gpuSharing",
+        "--gpu-sharing",
+        "false",
+        "Whether pods may ask for a part of a GPU",
+    ),
     components(
         "spec.admission.queueLabelSelector",
         "",
@@ -285,14 +316,22 @@ pub const CONFIG: &[Field] = &[
     ),
     nothing("spec.scheduler.GOGC", GO),
     nothing("spec.scheduler.schedulerService", ADDRESSES),
-    components("spec.queueController.service.enabled", "", "true", "Whether the statuses of queues are written"),
+    components(
+        "spec.queueController.service.enabled",
+        "",
+        "true",
+        "Whether the statuses of queues are written",
+    ),
     components(
         "spec.queueController.webhooks.enableValidation",
         "",
         "true",
         "Whether the webhook for queues is registered",
     ),
-    nothing("spec.queueController.webhooks.webhookConfigurationNamePrefix", NAMESPACES),
+    nothing(
+        "spec.queueController.webhooks.webhookConfigurationNamePrefix",
+        NAMESPACES,
+    ),
     components(
         "spec.queueController.metricsNamespace",
         "--metrics-namespace",
@@ -324,7 +363,10 @@ pub const CONFIG: &[Field] = &[
         "true",
         "Whether the webhook for pod groups is registered",
     ),
-    nothing("spec.podGroupController.webhooks.webhookConfigurationNamePrefix", NAMESPACES),
+    nothing(
+        "spec.podGroupController.webhooks.webhookConfigurationNamePrefix",
+        NAMESPACES,
+    ),
     components(
         "spec.nodeScaleAdjuster.service.enabled",
         "--cluster-autoscaling",
@@ -345,16 +387,31 @@ pub const CONFIG: &[Field] = &[
 ];
 
 /// The fields of SchedulingShard.
-pub const SHARD: &[Field] = &[
+const SHARD: &[Field] = &[
     scheduler(
         "spec.partitionLabelValue",
         "--node-pool",
         "none",
         "The node pool that the shard serves; empty: what has no such label. The process goes by the shard of the pool that its flag names",
     ),
-    scheduler("spec.placementStrategy.gpu", "", "binpack", "`binpack` or `spread`, for pods with GPUs"),
-    scheduler("spec.placementStrategy.cpu", "", "binpack", "`binpack` or `spread`, for pods without"),
-    scheduler("spec.kValue", "", "1", "How strongly past usage lowers the share of a queue"),
+    scheduler(
+        "spec.placementStrategy.gpu",
+        "",
+        "binpack",
+        "`binpack` or `spread`, for pods with GPUs",
+    ),
+    scheduler(
+        "spec.placementStrategy.cpu",
+        "",
+        "binpack",
+        "`binpack` or `spread`, for pods without",
+    ),
+    scheduler(
+        "spec.kValue",
+        "",
+        "1",
+        "How strongly past usage lowers the share of a queue",
+    ),
     scheduler(
         "spec.minRuntime.preemptMinRuntime",
         "",
@@ -380,7 +437,12 @@ pub const SHARD: &[Field] = &[
         "see below",
         "Plugins that are switched on or off, their order and their arguments",
     ),
-    scheduler("spec.actions", "", "all", "Actions that are switched on or off, and their order"),
+    scheduler(
+        "spec.actions",
+        "",
+        "all",
+        "Actions that are switched on or off, and their order",
+    ),
     scheduler(
         "spec.args",
         "--detailed-fit-errors",
@@ -396,7 +458,8 @@ pub const SHARD: &[Field] = &[
 ];
 
 /// The rows of a kind.
-fn rows(kind: &str) -> &'static [Field] {
+#[must_use]
+pub fn rows(kind: &str) -> &'static [Field] {
     if kind == "Config" { CONFIG } else { SHARD }
 }
 
@@ -466,7 +529,11 @@ pub fn document() -> String {
             let flags: Vec<_> = row.flag.split(", ").filter(|flag| !flag.is_empty()).collect();
             let flags: Vec<_> = flags.iter().map(|flag| format!("`{flag}`")).collect();
             let (path, flags) = (row.path, flags.join(", "));
-            let _ = writeln!(text, "| `{path}` | {flags} | {} | {follows} | {} |", row.default, row.meaning);
+            let _ = writeln!(
+                text,
+                "| `{path}` | {flags} | {} | {follows} | {} |",
+                row.default, row.meaning
+            );
         }
         text.push_str("\nWithout effect here, and named in the condition `FieldsIgnored` where they are given:\n\n");
         for row in rows(kind) {
@@ -492,9 +559,9 @@ Three places say how unikai behaves, and the later counts before the earlier whe
 2. the Config named `kai-config`, for all node pools;
 3. SchedulingShards, for one node pool each.
 
-Config and shards are watched. Nothing needs a restart of the process: the scheduler follows a change of how it decides by building its model
-anew, and a change of anything else has the components end in good order and start again within the process, which keeps the Lease meanwhile.
-What was decided before is waited for first, so no bind is lost or made twice.
+Config and shards are watched. Nothing needs a restart of the process: the scheduler follows a change of how it decides at once, and a change of
+anything else has the components end in good order and start again within the process, which keeps the Lease and answers webhook calls meanwhile.
+What was decided before is waited for, so no bind is lost or made twice.
 
 The leader makes `kai-config` where there is none, and the shard `default` where there is no shard at all. Both are left as they are otherwise.
 

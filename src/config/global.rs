@@ -101,12 +101,20 @@ fn global(given: &Global, reading: &mut Reading) {
     };
     if let Some(name) = &given.scheduler_name {
         if !words::is_name(name) {
-            reading.wrong("spec.global.schedulerName", format!("{name:?} is not a name of Kubernetes"));
+            reading.wrong(
+                "spec.global.schedulerName",
+                format!("{name:?} is not a name of Kubernetes"),
+            );
         }
         reading.common.components.scheduler_name.clone_from(name);
         reading.common.admission.scheduler_name.clone_from(name);
     }
-    if let Some(key) = key("spec.global.queueLabelKey", given.queue_label_key.as_ref(), false, reading) {
+    if let Some(key) = key(
+        "spec.global.queueLabelKey",
+        given.queue_label_key.as_ref(),
+        false,
+        reading,
+    ) {
         reading.common.components.queue_label_key.clone_from(&key);
         reading.common.admission.queue_label_key = key;
     }
@@ -126,19 +134,27 @@ fn global(given: &Global, reading: &mut Reading) {
             }
         }
     }
-    let Common { components, admission, .. } = &mut reading.common;
+    let Common {
+        components, admission, ..
+    } = &mut reading.common;
     if !given.namespace_label_selector.is_empty() {
         components.namespace_labels.clone_from(&given.namespace_label_selector);
     }
     if !given.pod_label_selector.is_empty() {
         components.pod_labels.clone_from(&given.pod_label_selector);
     }
-    admission.scope.namespace_labels.clone_from(&components.namespace_labels);
+    admission
+        .scope
+        .namespace_labels
+        .clone_from(&components.namespace_labels);
     admission.scope.pod_labels.clone_from(&components.pod_labels);
     if given.openshift == Some(true) {
         components.sharing.container_security = Some(SecurityContext::default());
     } else if given.security_context.is_some() {
-        components.sharing.container_security.clone_from(&given.security_context);
+        components
+            .sharing
+            .container_security
+            .clone_from(&given.security_context);
     }
     let mut secrets = given.additional_image_pull_secrets.clone();
     let one_more = given.images_pull_secret.clone().filter(|name| !name.is_empty());
@@ -188,7 +204,10 @@ fn binder(given: &BinderConfig, reading: &mut Reading) {
         match (name.as_str(), plugin.enabled) {
             ("hamicore", enabled) => hami_core = enabled.unwrap_or(true),
             (_, Some(false)) if known => {
-                reading.ignored(format!("{path}.enabled"), "this step is always taken where a pod needs it");
+                reading.ignored(
+                    format!("{path}.enabled"),
+                    "this step is always taken where a pod needs it",
+                );
             }
             _ => {}
         }
@@ -219,7 +238,11 @@ fn binder(given: &BinderConfig, reading: &mut Reading) {
 fn reservation(given: &ResourceReservation, reading: &mut Reading) {
     let mut patience = reading.common.components.sharing.patience;
     let path = "spec.binder.resourceReservation";
-    reading.seconds(&format!("{path}.allocationTimeout"), given.allocation_timeout, &mut patience);
+    reading.seconds(
+        &format!("{path}.allocationTimeout"),
+        given.allocation_timeout,
+        &mut patience,
+    );
     if let Some(class) = &given.runtime_class_name
         && !class.is_empty()
         && !words::is_name(class)
@@ -238,11 +261,21 @@ fn reservation(given: &ResourceReservation, reading: &mut Reading) {
         sharing.pod_security.clone_from(&given.reservation_pod_security_context);
     }
     if given.reservation_container_security_context.is_some() {
-        sharing.container_security.clone_from(&given.reservation_container_security_context);
+        sharing
+            .container_security
+            .clone_from(&given.reservation_container_security_context);
     }
     if let Some(resources) = &given.pod_resources {
-        sharing.requests = resources.requests.iter().map(|(name, amount)| (name.clone(), amount.clone())).collect();
-        sharing.limits = resources.limits.iter().map(|(name, amount)| (name.clone(), amount.clone())).collect();
+        sharing.requests = resources
+            .requests
+            .iter()
+            .map(|(name, amount)| (name.clone(), amount.clone()))
+            .collect();
+        sharing.limits = resources
+            .limits
+            .iter()
+            .map(|(name, amount)| (name.clone(), amount.clone()))
+            .collect();
     }
 }
 
@@ -253,7 +286,9 @@ fn admission(spec: &ConfigSpec, reading: &mut Reading) {
         ("gpuFractionRuntimeClassName", &given.gpu_fraction_runtime_class_name),
         ("gpuPodRuntimeClassName", &given.gpu_pod_runtime_class_name),
     ];
-    let mut named = named.into_iter().filter_map(|(field, class)| Some((field, class.clone()?)));
+    let mut named = named
+        .into_iter()
+        .filter_map(|(field, class)| Some((field, class.clone()?)));
     if let Some((field, class)) = named.next() {
         if !class.is_empty() && !words::is_name(&class) {
             reading.wrong(
@@ -292,11 +327,16 @@ fn queue_controller(given: &QueueControllerConfig, reading: &mut Reading) {
     let before = &reading.common.components.queue_metric_labels;
     let shown = shown.unwrap_or_else(|| {
         let before = before.iter();
-        before.map(|label| (label.label.clone(), label.shown_as.clone())).collect()
+        before
+            .map(|label| (label.label.clone(), label.shown_as.clone()))
+            .collect()
     });
     let defaults: BTreeMap<String, String> = match defaults {
         Some(defaults) => defaults.into_iter().collect(),
-        None => before.iter().map(|label| (label.label.clone(), label.default.clone())).collect(),
+        None => before
+            .iter()
+            .map(|label| (label.label.clone(), label.default.clone()))
+            .collect(),
     };
     for (label, shown_as) in &shown {
         if !(words::is_label_key(label) && words::is_metric_word(shown_as)) {
@@ -315,11 +355,16 @@ fn queue_controller(given: &QueueControllerConfig, reading: &mut Reading) {
 }
 
 fn node_scale_adjuster(spec: &ConfigSpec, reading: &mut Reading) {
-    let Some(adjuster) = &spec.node_scale_adjuster else { return };
+    let Some(adjuster) = &spec.node_scale_adjuster else {
+        return;
+    };
     let scaling = &mut reading.common.components.scaling;
     let enabled = adjuster.service.as_ref().and_then(|service| service.enabled);
     scaling.on = enabled.unwrap_or(scaling.on);
-    let ratio = adjuster.args.as_ref().and_then(|args| args.gpu_memory_to_fraction_ratio);
+    let ratio = adjuster
+        .args
+        .as_ref()
+        .and_then(|args| args.gpu_memory_to_fraction_ratio);
     if let Some(ratio) = ratio {
         if ratio > 0.0 && ratio <= 1.0 {
             #[expect(clippy::cast_possible_truncation, reason = "at most 100")]

@@ -82,7 +82,11 @@ pub fn read(common: &Common, spec: &SchedulingShardSpec) -> Result<Reading, Vec<
     for flag in ["cpu-worker-node-label-key", "gpu-worker-node-label-key", MIG_LABEL] {
         if let Some(key) = spec.args.get(flag) {
             let right = words::is_label_key(key);
-            check(&format!("spec.args.{flag}"), right, format!("{key:?} is not a label key"));
+            check(
+                &format!("spec.args.{flag}"),
+                right,
+                format!("{key:?} is not a label key"),
+            );
         }
     }
     let Ok(reading) = read else { return Err(wrong) };

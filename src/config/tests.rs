@@ -84,7 +84,10 @@ fn config_counts_before_flags_and_a_shard_before_config() {
     let mut resolver = Resolver::new(given);
     let (flags_alone, _) = resolver.resolve();
     assert!(flags_alone.rules.policy.detailed_errors);
-    assert_eq!(flags_alone.rules.mirror.numa.as_deref(), Some(["memory".to_owned()].as_slice()));
+    assert_eq!(
+        flags_alone.rules.mirror.numa.as_deref(),
+        Some(["memory".to_owned()].as_slice())
+    );
     let config = json!({"binder": {"volumeBindingTimeoutSeconds": 8}});
     resolver.config(Some(seen(1, config)));
     let shard = json!({"args": {"detailed-fit-errors": "false"}, "plugins": {"numa": {"enabled": false}}});
@@ -93,7 +96,12 @@ fn config_counts_before_flags_and_a_shard_before_config() {
     assert!(!all.rules.policy.detailed_errors);
     assert_eq!((&all.rules.mirror.numa, &all.common.components.numa), (&None, &None));
     assert_eq!(all.common.components.volume_binding_timeout.as_secs(), 8);
-    assert!(reports.iter().all(|report| report.wrong.is_empty() && report.ignored.is_empty()), "{reports:?}");
+    assert!(
+        reports
+            .iter()
+            .all(|report| report.wrong.is_empty() && report.ignored.is_empty()),
+        "{reports:?}"
+    );
     resolver.shard("default", None);
     resolver.config(None);
     assert_eq!(resolver.resolve().0, flags_alone);
@@ -113,13 +121,27 @@ fn the_last_good_state_stays_and_a_bad_object_has_no_effect_on_others() {
     assert_eq!(good.rules.policy.plugins.node_placement, Some(spread));
     assert!(good.common.admission.gpu_sharing);
 
-    resolver.shard("default", Some(seen(2, json!({"placementStrategy": {"gpu": "scatter"}, "args": {"cpu-worker-node-label-key": "a b"}}))));
-    resolver.config(Some(seen(2, json!({"global": {"schedulerName": "It's"}, "admission": {"gpuSharing": false}}))));
+    resolver.shard(
+        "default",
+        Some(seen(
+            2,
+            json!({"placementStrategy": {"gpu": "scatter"}, "args": {"cpu-worker-node-label-key": "a b"}}),
+        )),
+    );
+    resolver.config(Some(seen(
+        2,
+        json!({"global": {"schedulerName": "It's"}, "admission": {"gpuSharing": false}}),
+    )));
     let (after, reports) = resolver.resolve();
     assert_eq!(after, good);
-    let [config, shard] = &reports[..] else { panic!("{reports:?}") };
+    let [config, shard] = &reports[..] else {
+        panic!("{reports:?}")
+    };
     assert_eq!((config.generation, config.in_force), (2, Some(1)));
-    assert_eq!(said(&config.wrong), ["spec.global.schedulerName: \"It's\" is not a name of Kubernetes"]);
+    assert_eq!(
+        said(&config.wrong),
+        ["spec.global.schedulerName: \"It's\" is not a name of Kubernetes"]
+    );
     assert_eq!((shard.generation, shard.in_force), (2, Some(1)));
     assert_eq!(
         said(&shard.wrong),
@@ -134,18 +156,29 @@ fn the_last_good_state_stays_and_a_bad_object_has_no_effect_on_others() {
     resolver.shard("default", Some(other));
     let (after, reports) = resolver.resolve();
     assert_eq!(reports[1].in_force, None);
-    assert_eq!(after.rules.policy.plugins.node_placement, Some(NodePlacement::default()));
+    assert_eq!(
+        after.rules.policy.plugins.node_placement,
+        Some(NodePlacement::default())
+    );
     // One that cannot be read at all counts as bad.
     resolver.config(Some(seen(3, json!({"global": {"schedulerName": 1}}))));
     let (after, reports) = resolver.resolve();
     assert!(after.common.admission.gpu_sharing);
-    assert!(said(&reports[0].wrong)[0].starts_with("spec: cannot be read"), "{reports:?}");
+    assert!(
+        said(&reports[0].wrong)[0].starts_with("spec: cannot be read"),
+        "{reports:?}"
+    );
 }
 
 #[test]
 fn the_oldest_shard_of_the_pool_counts_and_others_are_told() {
     let mut resolver = Resolver::new(flags());
-    let shard = |created: i64, spec: Value| Some(Seen { created, ..seen(1, spec) });
+    let shard = |created: i64, spec: Value| {
+        Some(Seen {
+            created,
+            ..seen(1, spec)
+        })
+    };
     resolver.shard("a", shard(9, json!({"placementStrategy": {"gpu": "spread"}})));
     resolver.shard("b", shard(5, json!({"kValue": 3})));
     resolver.shard("c", shard(1, json!({"partitionLabelValue": "blue"})));
@@ -161,9 +194,18 @@ fn the_oldest_shard_of_the_pool_counts_and_others_are_told() {
     let mut blue = flags();
     blue.components.node_pool = Some("blue".to_owned());
     let mut resolver = Resolver::new(blue);
-    resolver.shard("c", shard(1, json!({"partitionLabelValue": "blue", "placementStrategy": {"cpu": "spread"}})));
+    resolver.shard(
+        "c",
+        shard(
+            1,
+            json!({"partitionLabelValue": "blue", "placementStrategy": {"cpu": "spread"}}),
+        ),
+    );
     let rules = resolver.resolve().0.rules;
-    assert_eq!((rules.policy.node_pool.as_str(), rules.mirror.shard.value.as_str()), ("blue", "blue"));
+    assert_eq!(
+        (rules.policy.node_pool.as_str(), rules.mirror.shard.value.as_str()),
+        ("blue", "blue")
+    );
     assert_eq!(rules.policy.plugins.node_placement.unwrap().cpu, Strategy::Spread);
 }
 
@@ -177,10 +219,25 @@ fn what_the_engine_and_the_mirror_share_is_told_to_both() {
     let rules = resolved.rules;
     assert!(rules.policy.restrict_nodes && rules.mirror.restrict_nodes);
     assert!(!rules.policy.full_hierarchy && !rules.mirror.full_hierarchy);
-    assert_eq!((rules.policy.cpu_worker_label.as_str(), rules.mirror.cpu_worker_label.as_str()), ("cpu", "cpu"));
-    assert_eq!((rules.policy.gpu_worker_label.as_str(), rules.mirror.gpu_worker_label.as_str()), ("gpu", "gpu"));
+    assert_eq!(
+        (
+            rules.policy.cpu_worker_label.as_str(),
+            rules.mirror.cpu_worker_label.as_str()
+        ),
+        ("cpu", "cpu")
+    );
+    assert_eq!(
+        (
+            rules.policy.gpu_worker_label.as_str(),
+            rules.mirror.gpu_worker_label.as_str()
+        ),
+        ("gpu", "gpu")
+    );
     assert_eq!(rules.mirror.mig_label, "mig");
-    assert_eq!(said(&reports[1].ignored), ["spec.args.v: this flag has no effect on decisions here"]);
+    assert_eq!(
+        said(&reports[1].ignored),
+        ["spec.args.v: this flag has no effect on decisions here"]
+    );
 }
 
 #[test]
@@ -207,7 +264,11 @@ fn a_config_as_users_have_it() {
     assert!(components.sharing.hami_core && resolved.common.admission.hami_core);
     assert_eq!(components.sharing.cdi, components::gpu_operator::Cdi::True);
     assert_eq!(components.volume_binding_timeout.as_secs(), 33);
-    let labels: Vec<_> = components.queue_metric_labels.iter().map(|label| label.default.as_str()).collect();
+    let labels: Vec<_> = components
+        .queue_metric_labels
+        .iter()
+        .map(|label| label.default.as_str())
+        .collect();
     assert_eq!(labels, ["none", ""]);
     assert_eq!(resolved.common.admission.gpu_fraction_runtime_class, "old");
     let ignored: Vec<_> = reports[0].ignored.iter().map(|finding| finding.path.as_str()).collect();
@@ -235,7 +296,15 @@ fn conditions_speak_of_the_generation_that_is_in_force() {
     };
     let shown = |before: &[Condition], report: &Report, follows: bool| {
         let all = conditions(before, report, follows, now);
-        let text = |c: &Condition| format!("{}={} {} {}", c.r#type, c.status, c.reason, c.observed_generation.unwrap());
+        let text = |c: &Condition| {
+            format!(
+                "{}={} {} {}",
+                c.r#type,
+                c.status,
+                c.reason,
+                c.observed_generation.unwrap()
+            )
+        };
         (all.iter().map(text).collect::<Vec<_>>(), all)
     };
     assert_eq!(shown(&[], &report, false).0, ["Reconciling=True reconciling 2"]);
@@ -271,7 +340,10 @@ fn conditions_speak_of_the_generation_that_is_in_force() {
     assert_eq!(bad[2].message, "spec.a: is wrong");
     report.unserved = Some(Unserved::OtherPool("default".to_owned()));
     let (texts, _) = shown(&[], &report, true);
-    assert_eq!(texts[..2], ["Deployed=False not_served 3", "Available=False not_served 3"]);
+    assert_eq!(
+        texts[..2],
+        ["Deployed=False not_served 3", "Available=False not_served 3"]
+    );
 }
 
 /// Every field of a kind's specification that has no fields below it.
@@ -307,17 +379,21 @@ fn leaves(kind: &str) -> Vec<Vec<String>> {
 
 #[test]
 fn every_field_of_both_kinds_is_in_the_table_and_every_row_is_a_field() {
-    for (kind, rows) in [("Config", fields::CONFIG), ("SchedulingShard", fields::SHARD)] {
+    for kind in ["Config", "SchedulingShard"] {
         let leaves = leaves(kind);
         assert!(leaves.len() > 20, "{kind}: {}", leaves.len());
         let mut used = std::collections::BTreeSet::new();
         for leaf in &leaves {
             let path: Vec<_> = leaf.iter().map(String::as_str).collect();
-            let row = fields::row(kind, &path).unwrap_or_else(|| panic!("{kind}: {} is in no row of src/config/fields.rs", leaf.join(".")));
+            let row = fields::row(kind, &path)
+                .unwrap_or_else(|| panic!("{kind}: {} is in no row of src/config/fields.rs", leaf.join(".")));
             used.insert(row.path);
         }
-        for Field { path, .. } in rows {
-            assert!(used.contains(path), "{kind}: {path} is no field, or other rows say all of it");
+        for Field { path, .. } in fields::rows(kind) {
+            assert!(
+                used.contains(path),
+                "{kind}: {path} is no field, or other rows say all of it"
+            );
         }
     }
 }
@@ -338,13 +414,28 @@ const SAMPLES: &[(&str, &str)] = &[
     ("spec.podGrouper.args.genericKartaFallback", "false"),
     ("spec.binder.service.enabled", "false"),
     ("spec.binder.plugins.hamicore.enabled", "true"),
-    ("spec.binder.plugins.volumebinding.arguments", "{\"bindTimeoutSeconds\": \"9\"}"),
+    (
+        "spec.binder.plugins.volumebinding.arguments",
+        "{\"bindTimeoutSeconds\": \"9\"}",
+    ),
     ("spec.binder.resourceReservation.allocationTimeout", "9"),
     ("spec.binder.resourceReservation.runtimeClassName", "\"nvidia\""),
-    ("spec.binder.resourceReservation.reservationPodSecurityContext", "{\"runAsUser\": 5}"),
-    ("spec.binder.resourceReservation.reservationContainerSecurityContext", "{\"runAsUser\": 5}"),
-    ("spec.binder.resourceReservation.podResources.requests", "{\"cpu\": \"1\"}"),
-    ("spec.binder.resourceReservation.podResources.limits", "{\"cpu\": \"1\"}"),
+    (
+        "spec.binder.resourceReservation.reservationPodSecurityContext",
+        "{\"runAsUser\": 5}",
+    ),
+    (
+        "spec.binder.resourceReservation.reservationContainerSecurityContext",
+        "{\"runAsUser\": 5}",
+    ),
+    (
+        "spec.binder.resourceReservation.podResources.requests",
+        "{\"cpu\": \"1\"}",
+    ),
+    (
+        "spec.binder.resourceReservation.podResources.limits",
+        "{\"cpu\": \"1\"}",
+    ),
     ("spec.binder.volumeBindingTimeoutSeconds", "9"),
     ("spec.binder.cdiEnabled", "true"),
     ("spec.admission.service.enabled", "false"),
@@ -400,15 +491,22 @@ fn every_field_with_an_effect_has_it() {
         };
         assert_ne!(after, before, "{path} makes no difference");
         let report = &reports[usize::from(is_shard)];
-        assert!(report.wrong.is_empty() && report.ignored.is_empty(), "{path}: {report:?}");
+        assert!(
+            report.wrong.is_empty() && report.ignored.is_empty(),
+            "{path}: {report:?}"
+        );
         let row = fields::row(kind, &parts).unwrap();
         let at_once = after.common == before.common;
         assert_eq!(row.effect == Effect::Scheduler, at_once, "{path}: how is it followed?");
         shown.insert(row.path);
     }
-    for row in fields::CONFIG.iter().chain(fields::SHARD) {
+    for row in fields::rows("Config").iter().chain(fields::rows("SchedulingShard")) {
         let silent = matches!(row.effect, Effect::Nothing(_)) || TOGETHER.contains(&row.path);
-        assert!(silent || shown.contains(row.path), "{}: give a value that makes a difference", row.path);
+        assert!(
+            silent || shown.contains(row.path),
+            "{}: give a value that makes a difference",
+            row.path
+        );
     }
 }
 
@@ -430,7 +528,10 @@ fn what_makes_no_sense_is_refused_with_its_path() {
         ("spec.global.queueLabelKey", "\"a b\""),
         ("spec.global.podLabelSelector", "{\"a b\": \"c\"}"),
         ("spec.binder.plugins.typo", "{}"),
-        ("spec.binder.plugins.volumebinding.arguments.bindTimeoutSeconds", "\"soon\""),
+        (
+            "spec.binder.plugins.volumebinding.arguments.bindTimeoutSeconds",
+            "\"soon\"",
+        ),
         ("spec.binder.volumeBindingTimeoutSeconds", "0"),
         ("spec.binder.resourceReservation.runtimeClassName", "\"A\""),
         ("spec.queueController.metricsNamespace", "\"a-b\""),

@@ -165,7 +165,10 @@ fn queue_depth(path: &str, depths: &BTreeMap<String, i64>, report: &mut Report) 
         match (ActionKind::parse(name), usize::try_from(*depth)) {
             (Some(action), Ok(depth)) if depth > 0 => read.push((action, depth)),
             (Some(_), _) if *depth == -1 => {}
-            (Some(_), _) => report.note(format!("{path}.{name}"), format!("{depth} is no number above 0, so there is no bound")),
+            (Some(_), _) => report.note(
+                format!("{path}.{name}"),
+                format!("{depth} is no number above 0, so there is no bound"),
+            ),
             (None, _) => report.error(
                 format!("{path}.{name}"),
                 format!("{name:?} is not an action; use {}", all_actions()),

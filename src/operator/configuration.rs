@@ -131,6 +131,9 @@ fn is_absent(error: &watcher::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 403 | 404))
 }
 
+/// What an object says, and what is said of it.
+type Told<S> = (Seen<S>, Vec<Condition>);
+
 /// An object is there in this state, or gone.
 struct Change<K> {
     name: String,
@@ -153,7 +156,7 @@ fn there<K: Resource<DynamicType = ()>>(object: Guarded<K>) -> Change<K> {
 
 impl<K: Resource<DynamicType = ()>> Change<K> {
     /// The specification and the conditions.
-    fn read<S>(self, parts: impl FnOnce(K) -> (S, Vec<Condition>)) -> (String, Option<(Seen<S>, Vec<Condition>)>) {
+    fn read<S>(self, parts: impl FnOnce(K) -> (S, Vec<Condition>)) -> (String, Option<Told<S>>) {
         let object = self.object.map(|object| {
             let (meta, spec, conditions) = match object {
                 Ok(object) => {
@@ -234,16 +237,22 @@ impl Configuration {
             let Some(term) = term else { continue };
             let mut done = true;
             if made != Some(term) {
-                done = self.make_missing(configs.conditions.is_empty(), shards.conditions.is_empty()).await;
+                done = self
+                    .make_missing(configs.conditions.is_empty(), shards.conditions.is_empty())
+                    .await;
                 made = done.then_some(term);
             }
             let follows = *self.follows.borrow() == number;
             let ready = self.readiness.waiting().is_empty();
             for report in &reports {
                 done &= match &report.which {
-                    Which::Config => self.write::<Config>(object::CONFIG, &configs.conditions, report, follows && ready).await,
+                    Which::Config => {
+                        self.write::<Config>(object::CONFIG, &configs.conditions, report, follows && ready)
+                            .await
+                    }
                     Which::Shard(name) => {
-                        self.write::<SchedulingShard>(name, &shards.conditions, report, follows && ready).await
+                        self.write::<SchedulingShard>(name, &shards.conditions, report, follows && ready)
+                            .await
                     }
                 };
             }
@@ -255,7 +264,11 @@ impl Configuration {
 
     /// Says what is in force, if that is not what was; answers its number.
     fn tell(&self, resolved: Resolved, number: u64) -> u64 {
-        let same = self.in_force.borrow().as_ref().is_some_and(|(_, before)| **before == resolved);
+        let same = self
+            .in_force
+            .borrow()
+            .as_ref()
+            .is_some_and(|(_, before)| **before == resolved);
         if same {
             return number;
         }
@@ -270,15 +283,28 @@ impl Configuration {
             done &= create(&self.writes, &Config::new(object::CONFIG, Default::default())).await;
         }
         if shard {
-            done &= create(&self.writes, &SchedulingShard::new(object::DEFAULT_SHARD, Default::default())).await;
+            done &= create(
+                &self.writes,
+                &SchedulingShard::new(object::DEFAULT_SHARD, Default::default()),
+            )
+            .await;
         }
         done
     }
 
     /// Writes an object's conditions if they are not so yet; whether they are now.
-    async fn write<K>(&self, name: &str, known: &BTreeMap<String, Vec<Condition>>, report: &Report, follows: bool) -> bool
+    async fn write<K>(
+        &self,
+        name: &str,
+        known: &BTreeMap<String, Vec<Condition>>,
+        report: &Report,
+        follows: bool,
+    ) -> bool
     where
-        K: Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
+        K: Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope>
+            + Clone
+            + DeserializeOwned
+            + std::fmt::Debug,
     {
         let Some(before) = known.get(name) else { return true };
         let wanted = conditions(before, report, follows, Timestamp::now());
@@ -286,7 +312,10 @@ impl Configuration {
             return true;
         }
         let patch = Patch::Merge(json!({"status": {"conditions": wanted}}));
-        match Api::<K>::all(self.writes.clone()).patch_status(name, &PatchParams::default(), &patch).await {
+        match Api::<K>::all(self.writes.clone())
+            .patch_status(name, &PatchParams::default(), &patch)
+            .await
+        {
             Ok(_) => true,
             Err(kube::Error::Api(status)) if status.code == 404 => true,
             Err(error) => {
@@ -318,7 +347,11 @@ async fn until(at: Option<Instant>) {
 /// Creates an object unless it is there; whether it is now, or cannot be.
 async fn create<K>(writes: &Client, new: &K) -> bool
 where
-    K: Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope> + Clone + DeserializeOwned + Serialize + std::fmt::Debug,
+    K: Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope>
+        + Clone
+        + DeserializeOwned
+        + Serialize
+        + std::fmt::Debug,
 {
     let (kind, name) = (K::kind(&()), new.meta().name.clone().unwrap_or_default());
     match Api::<K>::all(writes.clone()).create(&PostParams::default(), new).await {

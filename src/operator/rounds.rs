@@ -1,13 +1,13 @@
 //! Rounds: the components, from their start with one configuration to their end in good order.
 //!
 //! What the scheduler goes by changes within a round. For anything else the round ends, as the process would end but for the Lease, and
-//! the next begins; so no component need know that settings change. Between them nothing is decided, and webhook calls wait.
+//! the next begins; so no component need know that settings change. Between them nothing is decided. The server of the webhooks stays, and questions are
+//! answered as in the round before until the next knows the queues.
 
-use std::net::TcpListener;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
@@ -15,6 +15,7 @@ use tracing::info;
 use super::client::Clients;
 use super::supervisor::{Ended, Supervisor};
 use super::{bootstrap, telemetry};
+use crate::components::admission::Door;
 use crate::components::bus::{self, Bus, Kind};
 use crate::components::figures::{Figures, families};
 use crate::components::leadership::{self, Leading};
@@ -52,8 +53,10 @@ pub struct Rounds {
     pub figures: Figures,
     /// Whether the scheduler's thread gets on.
     pub pulse: Pulse,
-    /// Where webhooks are served.
-    pub webhooks: TcpListener,
+    /// The server of the webhooks.
+    pub door: Arc<Door>,
+    /// Where they are served.
+    pub webhooks: SocketAddr,
     /// Whether missing default queues are created.
     pub create_default_queues: bool,
     /// What the state page shows.
@@ -70,22 +73,17 @@ pub struct Round {
     pub common: Common,
     rules: watch::Sender<Numbered>,
     work: Supervisor,
-    admission: Supervisor,
-    end_work: CancellationToken,
-    end_admission: CancellationToken,
+    end: CancellationToken,
 }
 
 impl Rounds {
     /// Starts the components with what is in force.
-    ///
-    /// # Errors
-    /// When the address of the webhooks cannot be used any more.
-    pub fn begin(&self, number: u64, resolved: &Resolved) -> anyhow::Result<Round> {
-        let webhooks = self.webhooks.try_clone().context("the address of the webhooks")?;
+    #[must_use]
+    pub fn begin(&self, number: u64, resolved: &Resolved) -> Round {
         self.expect();
         let common = resolved.common.clone();
         let settings = &common.components;
-        let (end_work, end_admission) = (CancellationToken::new(), CancellationToken::new());
+        let end = CancellationToken::new();
         self.metrics_namespace.send_replace(common.metrics_namespace.clone());
         let context = components::Context {
             reads: self.clients.reads.clone(),
@@ -94,7 +92,7 @@ impl Rounds {
             settings: Arc::new(settings.clone()),
             leading: self.leading.clone(),
             only_term: None,
-            shutdown: end_work.clone(),
+            shutdown: end.clone(),
             readiness: self.readiness.clone(),
             background: Arc::new(Semaphore::new(BACKGROUND_WRITES)),
             figures: self.figures.clone(),
@@ -106,7 +104,7 @@ impl Rounds {
         if let Some(tracer) = telemetry::tracer() {
             let (traces, inbox) = bus::Traces::channel();
             channels.0.traces = traces;
-            work.start("traces", components::traces::run(end_work.clone(), inbox, tracer));
+            work.start("traces", components::traces::run(end.clone(), inbox, tracer));
         }
         // The page is served longer than the components work, and traces ends with the last that tells it anything.
         let bus = Bus {
@@ -127,26 +125,26 @@ impl Rounds {
             work.adopt(name, component);
         }
         if self.create_default_queues {
-            work.start("bootstrap", bootstrap::run(context.clone(), settings.default_queue.clone()));
+            work.start(
+                "bootstrap",
+                bootstrap::run(context.clone(), settings.default_queue.clone()),
+            );
         }
-        let mut admission = Supervisor::default();
-        let served = admission::run(context, common.admission.clone(), webhooks, stores, end_admission.clone());
-        admission.start("admission", served);
-        Ok(Round {
+        let door = Arc::clone(&self.door);
+        let answers = admission::run(context, common.admission.clone(), self.webhooks, stores, door);
+        work.start("admission", answers);
+        Round {
             common,
             rules,
             work,
-            admission,
-            end_work,
-            end_admission,
-        })
+            end,
+        }
     }
 
     /// Ends the round before the next one: those who did not end well.
     pub async fn end(&self, mut round: Round) -> Vec<Ended> {
         info!("the configuration has changed; components start again");
-        let mut late = round.end_work().await;
-        late.extend(round.end_admission().await);
+        let late = round.end().await;
         self.figures.clear(&families::OF_OBJECTS.iter().collect::<Vec<_>>());
         late
     }
@@ -170,21 +168,12 @@ impl Round {
 
     /// The next task that ends.
     pub async fn next_end(&mut self) -> Ended {
-        tokio::select! {
-            ended = self.work.next_end() => ended,
-            ended = self.admission.next_end() => ended,
-        }
+        self.work.next_end().await
     }
 
     /// Has the components finish what is under way.
-    pub async fn end_work(&mut self) -> Vec<Ended> {
-        self.end_work.cancel();
+    pub async fn end(&mut self) -> Vec<Ended> {
+        self.end.cancel();
         self.work.drain(DRAIN).await
-    }
-
-    /// Has the webhooks end.
-    pub async fn end_admission(&mut self) -> Vec<Ended> {
-        self.end_admission.cancel();
-        self.admission.drain(DRAIN / 4).await
     }
 }

@@ -350,11 +350,14 @@ fn other_namespaces(settings: &Settings) -> LabelSelector {
     let labels = &settings.scope.namespace_labels;
     selector.match_labels = (!labels.is_empty()).then(|| labels.clone());
     if settings.scope.namespaces_with_queue {
-        selector.match_expressions.get_or_insert_default().push(LabelSelectorRequirement {
-            key: settings.queue_label_key.clone(),
-            operator: "Exists".to_owned(),
-            values: None,
-        });
+        selector
+            .match_expressions
+            .get_or_insert_default()
+            .push(LabelSelectorRequirement {
+                key: settings.queue_label_key.clone(),
+                operator: "Exists".to_owned(),
+                values: None,
+            });
     }
     selector
 }

@@ -31,7 +31,6 @@ use super::{Settings, pod_groups, pods, queues, topologies};
 use crate::api::limits;
 use crate::api::names::webhook;
 use crate::components::fractions::is_fractional;
-use crate::components::readiness::Handle;
 use crate::components::shares::Shares;
 use crate::components::weight;
 
@@ -46,7 +45,7 @@ const LEAST_WEIGHT: usize = 256 << 10;
 /// Bytes on their way on one connection that nobody has read yet.
 const WINDOW: u32 = 256 << 10;
 
-/// What the handlers share.
+/// What answers questions.
 pub struct Webhooks {
     lookups: Lookups,
     settings: Settings,
@@ -62,26 +61,28 @@ pub struct Webhooks {
 pub async fn serve(
     listener: TcpListener,
     mut tls: watch::Receiver<Option<Arc<ServerConfig>>>,
-    webhooks: Arc<Webhooks>,
-    readiness: Handle,
+    mut answers: Answers,
+    open: &watch::Sender<bool>,
     end: CancellationToken,
 ) -> std::io::Result<()> {
-    let first = tokio::select! {
-        first = tls.wait_for(Option::is_some) => first.ok().and_then(|config| config.clone()),
-        () = end.cancelled() => None,
+    let both = async {
+        // Senders do not go before the end.
+        answers.wait_for(Option::is_some).await.ok()?;
+        tls.wait_for(Option::is_some).await.ok()?.clone()
     };
+    let first = end.run_until_cancelled(both).await.flatten();
     let Some(first) = first else { return Ok(()) };
     let config = RustlsConfig::from_config(first);
     let handle = axum_server::Handle::<SocketAddr>::new();
     let address = listener.local_addr()?;
-    let router = router(webhooks).into_make_service();
+    let router = router(answers).into_make_service();
     let mut server = axum_server::from_tcp_rustls(listener, config.clone())?
         .map(|acceptor| acceptor.handshake_timeout(HANDSHAKE).acceptor(Connections::new()))
         .handle(handle.clone());
     bound(server.http_builder());
     let server = server.serve(router);
     let keep_certificate = async {
-        readiness.ready();
+        open.send_replace(true);
         info!(%address, "webhooks served");
         while tls.changed().await.is_ok() {
             let next = tls.borrow_and_update().clone();
@@ -104,14 +105,14 @@ pub async fn serve(
     }
 }
 
-fn router(webhooks: Arc<Webhooks>) -> Router {
+fn router(answers: Answers) -> Router {
     Router::new()
         .route(webhook::MUTATE_POD_PATH, post(mutate_pod))
         .route(webhook::VALIDATE_POD_PATH, post(validate_pod))
         .route(webhook::VALIDATE_QUEUE_PATH, post(validate_queue))
         .route(webhook::VALIDATE_POD_GROUP_PATH, post(validate_pod_group))
         .route(webhook::VALIDATE_TOPOLOGY_PATH, post(validate_topology))
-        .with_state(webhooks)
+        .with_state(answers)
 }
 
 /// What one connection may take.
@@ -134,9 +135,22 @@ fn bound(builder: &mut auto::Builder<TokioExecutor>) {
         .keep_alive_timeout(Duration::from_secs(10));
 }
 
-type Shared = State<Arc<Webhooks>>;
+/// Who answers at the time.
+pub type Answers = watch::Receiver<Option<Arc<Webhooks>>>;
 
-async fn mutate_pod(State(webhooks): Shared, request: HttpRequest) -> Response {
+type Shared = State<Answers>;
+
+/// Who answers a question that has come now.
+fn now(State(answers): Shared) -> Result<Arc<Webhooks>, StatusCode> {
+    let now = answers.borrow().clone();
+    now.ok_or(StatusCode::SERVICE_UNAVAILABLE)
+}
+
+async fn mutate_pod(answers: Shared, request: HttpRequest) -> Response {
+    let webhooks = match now(answers) {
+        Ok(webhooks) => webhooks,
+        Err(status) => return status.into_response(),
+    };
     let rule = async |request: &Request| {
         let workload = webhooks.workload(request).await;
         let around = Surroundings {
@@ -149,7 +163,11 @@ async fn mutate_pod(State(webhooks): Shared, request: HttpRequest) -> Response {
     webhooks.answer("mutate-pod", weight::Kind::Pod, request, rule).await
 }
 
-async fn validate_pod(State(webhooks): Shared, request: HttpRequest) -> Response {
+async fn validate_pod(answers: Shared, request: HttpRequest) -> Response {
+    let webhooks = match now(answers) {
+        Ok(webhooks) => webhooks,
+        Err(status) => return status.into_response(),
+    };
     let rule = async |request: &Request| {
         let workload = webhooks.workload(request).await;
         pods::validate(request, workload.as_ref(), &webhooks.settings)
@@ -157,7 +175,11 @@ async fn validate_pod(State(webhooks): Shared, request: HttpRequest) -> Response
     webhooks.answer("validate-pod", weight::Kind::Pod, request, rule).await
 }
 
-async fn validate_queue(State(webhooks): Shared, request: HttpRequest) -> Response {
+async fn validate_queue(answers: Shared, request: HttpRequest) -> Response {
+    let webhooks = match now(answers) {
+        Ok(webhooks) => webhooks,
+        Err(status) => return status.into_response(),
+    };
     let rule = async |request: &Request| {
         let find = |name: &str| webhooks.lookups.queue_named(name);
         queues::validate(request, &find, webhooks.settings.queue_rules)
@@ -167,14 +189,22 @@ async fn validate_queue(State(webhooks): Shared, request: HttpRequest) -> Respon
         .await
 }
 
-async fn validate_pod_group(State(webhooks): Shared, request: HttpRequest) -> Response {
+async fn validate_pod_group(answers: Shared, request: HttpRequest) -> Response {
+    let webhooks = match now(answers) {
+        Ok(webhooks) => webhooks,
+        Err(status) => return status.into_response(),
+    };
     let rule = async |request: &Request| pod_groups::validate(request);
     webhooks
         .answer("validate-pod-group", weight::Kind::Other, request, rule)
         .await
 }
 
-async fn validate_topology(State(webhooks): Shared, request: HttpRequest) -> Response {
+async fn validate_topology(answers: Shared, request: HttpRequest) -> Response {
+    let webhooks = match now(answers) {
+        Ok(webhooks) => webhooks,
+        Err(status) => return status.into_response(),
+    };
     let rule = async |request: &Request| topologies::validate(request);
     webhooks
         .answer("validate-topology", weight::Kind::Other, request, rule)

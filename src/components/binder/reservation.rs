@@ -79,8 +79,16 @@ pub fn pod(
         Some(amounts)
     };
     // Limits of the usual size below requests that are given would be refused.
-    let limits = if settings.limits.is_empty() { &settings.requests } else { &settings.limits };
-    let requests = if settings.requests.is_empty() { limits } else { &settings.requests };
+    let limits = if settings.limits.is_empty() {
+        &settings.requests
+    } else {
+        &settings.limits
+    };
+    let requests = if settings.requests.is_empty() {
+        limits
+    } else {
+        &settings.requests
+    };
     Pod {
         metadata: ObjectMeta {
             name: Some(name(node, group)),
@@ -97,7 +105,12 @@ pub fn pod(
             service_account_name: Some(object::RESERVATION_SERVICE_ACCOUNT.to_owned()),
             runtime_class_name: settings.runtime_class.clone(),
             priority_class_name: Some(priority_class::RESERVATION.to_owned()),
-            security_context: Some(settings.pod_security.clone().unwrap_or_else(pods::with_usual_system_calls)),
+            security_context: Some(
+                settings
+                    .pod_security
+                    .clone()
+                    .unwrap_or_else(pods::with_usual_system_calls),
+            ),
             image_pull_secrets: pods::pull_secrets(&settings.pull_secrets),
             tolerations: (!tolerations.is_empty()).then_some(tolerations),
             containers: vec![Container {
@@ -114,7 +127,12 @@ pub fn pod(
                     limits: amounts(limits),
                     claims: None,
                 }),
-                security_context: Some(settings.container_security.clone().unwrap_or_else(pods::without_privileges)),
+                security_context: Some(
+                    settings
+                        .container_security
+                        .clone()
+                        .unwrap_or_else(pods::without_privileges),
+                ),
                 termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
                 ..Container::default()
             }],

@@ -82,7 +82,8 @@ impl Intake {
         }
     }
 
-    /// Goes by these settings and this policy from now on. What was decided before is waited for.
+    /// Goes by these settings and this policy from now on. Other settings show other objects, so the model is built anew, and what was decided before
+    /// is waited for.
     pub fn follow(
         &mut self,
         settings: &mirror::Settings,
@@ -91,9 +92,14 @@ impl Intake {
         everything: &Everything,
     ) -> Taken {
         let mut taken = Taken::default();
-        if self.settings != *settings || self.policy != *policy {
-            (self.settings, self.policy) = (settings.clone(), policy.clone());
+        let changed = self.policy != *policy;
+        self.policy.clone_from(policy);
+        if self.settings != *settings {
+            self.settings.clone_from(settings);
             self.begin_anew(now, everything, &mut taken);
+        } else if changed {
+            self.engine.set_policy(policy.clone());
+            taken.told = true;
         }
         taken
     }

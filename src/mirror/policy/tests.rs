@@ -125,7 +125,10 @@ fn no_number_above_0_is_no_bound() {
     let read = config("queueDepthPerAction: {allocate: -1, reclaim: 0, preempt: 3}").expect("a policy");
     assert_eq!(read.policy.queue_depth, [(ActionKind::Preempt, 3)]);
     let notes: Vec<_> = read.notes.iter().map(ToString::to_string).collect();
-    assert_eq!(notes, ["queueDepthPerAction.reclaim: 0 is no number above 0, so there is no bound"]);
+    assert_eq!(
+        notes,
+        ["queueDepthPerAction.reclaim: 0 is no number above 0, so there is no bound"]
+    );
 }
 
 #[test]

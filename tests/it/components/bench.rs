@@ -26,6 +26,7 @@ use unikai::components::figures::Figures;
 use unikai::components::leadership::Term;
 use unikai::components::pulse::Pulse;
 use unikai::components::readiness::Readiness;
+use unikai::components::scheduler::{Numbered, Rules, Steering};
 use unikai::components::watches::Stores;
 use unikai::components::{BACKGROUND_WRITES, Context, Running, Settings, start};
 use unikai::devcluster::apiserver::{ApiServer, Identity, Options, RunningServer, Write};
@@ -46,6 +47,7 @@ pub struct Bench {
     admin: Client,
     context: Context,
     leading: watch::Sender<Option<Term>>,
+    _steers: watch::Sender<Numbered>,
     running: Vec<Running>,
 }
 
@@ -84,19 +86,22 @@ impl Bench {
             figures: Figures::default(),
             pulse: Pulse::default(),
         };
-        let running = start(
-            &context,
-            &Arc::new(Stores::default()),
-            channels(),
-            mirror::Settings::default(),
-            Policy::default(),
-        );
+        let rules = Rules {
+            on: true,
+            mirror: mirror::Settings::default(),
+            policy: Policy::default(),
+        };
+        let (steers, rules) = watch::channel((1, Arc::new(rules)));
+        let follows = watch::Sender::default();
+        let steering = Steering { rules, follows };
+        let running = start(&context, &Arc::new(Stores::default()), channels(), steering);
         Self {
             server,
             world,
             admin,
             context,
             leading,
+            _steers: steers,
             running,
         }
     }

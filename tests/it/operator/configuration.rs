@@ -30,26 +30,37 @@ where
 
 /// Waits until a condition holds, or does not, for a generation; answers its message.
 async fn says(lab: &Lab, kind: &str, aspect: &str, status: &str, generation: i64) -> String {
-    eventually(&format!("{kind} says {aspect}={status} of generation {generation}"), async || {
-        let conditions = match kind {
-            CONFIG => {
-                let config = Api::<Config>::all(lab.client.clone()).get(CONFIG).await;
-                config.map_err(|error| error.to_string())?.status.unwrap_or_default().conditions
-            }
-            shard => {
-                let shard = Api::<SchedulingShard>::all(lab.client.clone()).get(shard).await;
-                shard.map_err(|error| error.to_string())?.status.unwrap_or_default().conditions
-            }
-        };
-        let found = conditions.iter().find(|condition| {
-            condition.r#type == aspect
-                && condition.status == status
-                && condition.observed_generation == Some(generation)
-        });
-        found
-            .map(|condition| condition.message.clone())
-            .ok_or_else(|| format!("{conditions:?}"))
-    })
+    eventually(
+        &format!("{kind} says {aspect}={status} of generation {generation}"),
+        async || {
+            let conditions = match kind {
+                CONFIG => {
+                    let config = Api::<Config>::all(lab.client.clone()).get(CONFIG).await;
+                    config
+                        .map_err(|error| error.to_string())?
+                        .status
+                        .unwrap_or_default()
+                        .conditions
+                }
+                shard => {
+                    let shard = Api::<SchedulingShard>::all(lab.client.clone()).get(shard).await;
+                    shard
+                        .map_err(|error| error.to_string())?
+                        .status
+                        .unwrap_or_default()
+                        .conditions
+                }
+            };
+            let found = conditions.iter().find(|condition| {
+                condition.r#type == aspect
+                    && condition.status == status
+                    && condition.observed_generation == Some(generation)
+            });
+            found
+                .map(|condition| condition.message.clone())
+                .ok_or_else(|| format!("{conditions:?}"))
+        },
+    )
     .await
 }
 
@@ -78,7 +89,10 @@ async fn what_is_missing_is_made_and_what_is_in_force_is_said() {
     let bad = json!({"spec": {"placementStrategy": {"gpu": "scatter"}, "kValue": 2}});
     let bad = change::<SchedulingShard>(&lab, SHARD, bad).await;
     let message = says(&lab, SHARD, "Ready", "False", bad).await;
-    assert_eq!(message, "spec.placementStrategy.gpu: \"scatter\" is not binpack or spread");
+    assert_eq!(
+        message,
+        "spec.placementStrategy.gpu: \"scatter\" is not binpack or spread"
+    );
     says(&lab, SHARD, "Deployed", "True", generation).await;
     lab.create(pod("fourth", 1)).await.unwrap();
     assert_ne!(lab.runs("fourth").await, packed);

@@ -9,12 +9,8 @@ use super::source::{File, rust_files};
 
 /// Public items that stand ready for what is to come. Each leaves the list with its first use.
 const AWAITED: &[(&str, &str)] = &[
-    // SchedulingShards are written, read and tested, and not yet watched.
-    ("src/mirror/policy/shard.rs", "effective"),
     // What queues have used is to be kept by the operator.
     ("src/usage/ledger.rs", "take_over"),
-    // A policy that changes while the engine runs.
-    ("src/engine.rs", "set_policy"),
 ];
 
 /// Settings that only they who write them read: each must have a reader elsewhere. File, type, and who fills it from flags.

@@ -3,8 +3,8 @@ use std::net::SocketAddr;
 use serde_json::json;
 
 use super::*;
-use crate::components::admission::{FailurePolicy, Scope};
 use crate::components::admission::queues::Rules;
+use crate::components::admission::{FailurePolicy, Scope};
 
 fn settings() -> Settings {
     Settings {
