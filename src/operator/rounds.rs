@@ -151,9 +151,9 @@ impl Rounds {
 
     /// What must report before the process is ready. Said here because the tasks that report may begin later than someone asks.
     pub fn expect(&self) {
-        let watches = Kind::ALL.map(|kind| format!("watch-{}", kind.plural()));
+        let watches = Kind::ALL.iter().map(|kind| format!("watch-{}", kind.plural()));
         let others = ["scheduler", "webhooks", "webhook-configurations"].map(str::to_owned);
-        for name in watches.into_iter().chain(others) {
+        for name in watches.chain(others) {
             // The handle may go: the component takes one of the same name.
             let _ = self.readiness.handle(name, "starting");
         }
