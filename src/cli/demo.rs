@@ -50,7 +50,11 @@ struct Snapshot {
 /// When the cluster does not start, or not all is scheduled in time.
 pub async fn run(_args: Args) -> anyhow::Result<ExitCode> {
     println!("Starting a cluster on this machine, with the operator in it …");
-    let mut cluster = LocalCluster::start(NodeArgs::default().specs(), Some(Settings::embedded())).await?;
+    let mut cluster = Box::pin(LocalCluster::start(
+        NodeArgs::default().specs(),
+        Some(Settings::embedded()),
+    ))
+    .await?;
     let client = cluster.server().client(&Identity::admin()).await?;
     let shown = tokio::select! {
         shown = show(&client) => shown,
