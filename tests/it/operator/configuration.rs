@@ -135,7 +135,7 @@ async fn scheduling_is_switched_off_and_on_while_the_rest_goes_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn changes_under_load_lose_no_bind_and_make_none_twice() {
-    let nodes = (0..4).map(|node| NodeSpec::gpu(&format!("gpu-{node}"), 8)).collect();
+    let nodes = (0..4).map(|node| NodeSpec::gpu(format!("gpu-{node}"), 8)).collect();
     let lab = Lab::start(nodes).await;
     let operator = lab.replica("one").await;
     let mut generations = (0, 0);
