@@ -98,7 +98,7 @@ impl Intake {
             self.settings.clone_from(settings);
             self.begin_anew(now, everything, &mut taken);
         } else if changed {
-            self.engine.set_policy(policy.clone());
+            self.core.engine.set_policy(policy.clone());
             taken.told = true;
         }
         taken
