@@ -11,11 +11,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::api::ObjectMeta;
 use sha2::{Digest, Sha256};
 
-<<<<<<< HEAD
-=======
-use super::groups::Users;
 use crate::api::QuantityMap;
->>>>>>> da083db (config: flags, Config and SchedulingShards are one value, followed without a restart)
 use crate::api::names::{annotation, env, label, object, priority_class, resource};
 use crate::components::fractions::users::{self, Users};
 use crate::components::pods::Role;
