@@ -21,6 +21,7 @@ mod writes;
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
@@ -186,7 +187,7 @@ async fn supervise(
             biased;
             () = ends.shutdown.cancelled() => break None,
             ended = services.next_end() => break Some(ended.into_error()),
-            ended = next_end(&mut round) => break Some(ended.into_error()),
+            ended = next_end(&mut round) => break Some(cause(ended, &mut services).await),
             Ok(()) = resolved.changed() => {
                 let Some((number, wanted)) = resolved.borrow_and_update().clone() else { continue };
                 match turn(&rounds, round.take(), number, &wanted).await {
@@ -229,6 +230,15 @@ async fn turn(rounds: &Rounds, round: Option<Round>, number: u64, wanted: &Resol
             Ok(rounds.begin(number, wanted))
         }
         None => Ok(rounds.begin(number, wanted)),
+    }
+}
+
+/// Why the process ends, where a component did: leader election takes components with it when it fails, and may be heard of after them.
+async fn cause(ended: Ended, services: &mut Supervisor) -> anyhow::Error {
+    let patience = Duration::from_millis(200);
+    match tokio::time::timeout(patience, services.next_end()).await {
+        Ok(service) => service.into_error(),
+        Err(_) => ended.into_error(),
     }
 }
 
