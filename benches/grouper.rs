@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use unikai::api::crds;
 use unikai::components::bus::{Change, Inboxes, Kind, Listener, ToScheduler, channels};
 use unikai::components::figures::Figures;
-use unikai::components::leadership::Term;
+use unikai::components::leadership::{self, Scope, Term, Terms};
 use unikai::components::pulse::Pulse;
 use unikai::components::readiness::Readiness;
 use unikai::components::watches::{self, Stores};
@@ -66,10 +66,11 @@ async fn main() -> anyhow::Result<()> {
     );
     let leads = Instant::now();
     let client = cold.writes.clone();
-    cold.leading.send_replace(Some(Term {
+    let term = Term {
         number: 1,
         writes: client,
-    }));
+    };
+    cold.leading.send_modify(|terms| terms.set(&Scope::Cluster, Some(term)));
     cold.until_silent(&server).await;
     println!(
         "leading: {:?} in {:.1} s",
@@ -95,7 +96,7 @@ async fn main() -> anyhow::Result<()> {
 /// Watches and grouper, with the inbox of the scheduler in our hands.
 struct Run {
     started: Instant,
-    leading: watch::Sender<Option<Term>>,
+    leading: watch::Sender<Terms>,
     writes: Client,
     reads: Arc<AtomicUsize>,
     shutdown: CancellationToken,
@@ -110,14 +111,19 @@ impl Run {
             number: 1,
             writes: writes.clone(),
         };
-        let (leading, is_leading) = watch::channel(leads.then(|| term(&client)));
+        let (leading, is_leading) = watch::channel(Terms::default());
+        if leads {
+            leading.send_modify(|terms| terms.set(&Scope::Cluster, Some(term(&client))));
+        }
         let writes = client.clone();
         let context = Context {
             reads: client.clone(),
             watches: client.clone(),
             writes: client,
             settings: Arc::new(Settings::default()),
+            refused: leadership::refused(),
             leading: is_leading,
+            scope: Scope::Cluster,
             only_term: None,
             shutdown: CancellationToken::new(),
             readiness: Readiness::default(),
@@ -126,7 +132,7 @@ impl Run {
             pulse: Pulse::default(),
         };
         let stores = Arc::new(Stores::default());
-        let (bus, mut inboxes) = channels();
+        let (bus, mut inboxes) = channels(1);
         let (_, unused) = tokio::sync::mpsc::channel(1);
         let inbox = std::mem::replace(&mut inboxes.grouper, unused);
         let grouping = grouper::run(context.clone(), inbox, Arc::clone(&stores), bus.clone());
@@ -171,7 +177,7 @@ impl Run {
     async fn next(&mut self) -> ToScheduler {
         loop {
             tokio::select! {
-                message = self.inboxes.scheduler.recv() => return message.expect("the bus is there"),
+                message = self.inboxes.schedulers[0].recv() => return message.expect("the bus is there"),
                 Some(_) = self.inboxes.podgroups.recv() => {}
                 Some(_) = self.inboxes.queues.recv() => {}
                 Some(_) = self.inboxes.events.recv() => {}

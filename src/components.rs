@@ -58,7 +58,7 @@ use crate::api::names::{label, object};
 use crate::engine::policy::DisruptionBudgets;
 use bus::{Bus, Inboxes};
 use figures::Figures;
-use leadership::{Leading, Term};
+use leadership::{Leading, Pools, Scope, Term};
 use pulse::Pulse;
 use queues::shown::MetricLabel;
 use readiness::Readiness;
@@ -71,13 +71,17 @@ pub struct Context {
     pub reads: Client,
     /// For watches, as [`watches::config`] sets them up: always allowed.
     pub watches: Client,
-    /// For every write that only the leader may do. Its requests pass the fence, so a write that would leave after the lease's
-    /// validity is refused before it is sent. Whoever carries out what was decided in a term takes the context [of that term](Self::of_term).
+    /// For every write that only the leader may do: of the whole cluster, unless this context is [of a scope](Self::of_scope) or [of a
+    /// term](Self::of_term). Its requests pass the fence, so a write that would leave after the lease's validity is refused before it is sent.
     pub writes: Client,
+    /// Refuses every request.
+    pub refused: Client,
     /// What the user configured.
     pub settings: Arc<Settings>,
-    /// The term of leadership, while this process holds the lease. Components check it before each write.
+    /// The terms of leadership, while this process holds their leases. Components check before each write.
     pub leading: Leading,
+    /// What this context is for.
+    pub scope: Scope,
     /// The only term in which this context writes, if it is not for all.
     pub only_term: Option<u64>,
     /// Cancelled when the process is to end: stop taking work, finish what is in flight, return.
@@ -96,25 +100,63 @@ pub struct Context {
 pub const BACKGROUND_WRITES: usize = 8;
 
 impl Context {
-    /// Whether this process holds the lease right now, and still in the term that this context is for.
+    /// Whether this process leads what this context is for right now, and still in the term that it is for.
     #[must_use]
     pub fn is_leading(&self) -> bool {
-        let term = self.term();
-        term.is_some() && (self.only_term.is_none() || self.only_term == term)
+        let terms = self.leading.borrow();
+        match self.only_term {
+            Some(number) => terms.numbered(number).is_some(),
+            None => terms.of(&self.scope).is_some(),
+        }
     }
 
-    /// The number of the term in which this process leads, if it does.
+    /// The number of the term in which this process leads what this context is for, if it does.
     #[must_use]
     pub fn term(&self) -> Option<u64> {
-        self.leading.borrow().as_ref().map(|term| term.number)
+        self.leading.borrow().of(&self.scope).map(|term| term.number)
+    }
+
+    /// The scope of an object with these labels.
+    #[must_use]
+    pub fn scope_of(&self, labels: Option<&BTreeMap<String, String>>) -> Scope {
+        self.settings.pools.scope(labels)
+    }
+
+    /// The context for what is written about objects of a scope: every write is refused once the term that lasts now is over.
+    #[must_use]
+    pub fn of_scope(&self, scope: &Scope) -> Self {
+        let term = self.leading.borrow().of(scope).cloned();
+        // No term has this number.
+        let number = term.as_ref().map_or(0, |term| term.number);
+        Self {
+            scope: scope.clone(),
+            ..self.only(number, term)
+        }
     }
 
     /// The context for what was decided in that term: once it is over, every write is refused.
     #[must_use]
     pub fn of_term(&self, number: u64) -> Self {
-        let term: Option<Term> = self.leading.borrow().clone().filter(|term| term.number == number);
+        let term = self.leading.borrow().numbered(number).cloned();
+        self.only(number, term)
+    }
+
+    /// Whether this process leads anything.
+    #[must_use]
+    pub fn leads_something(&self) -> bool {
+        self.leading.borrow().all().next().is_some()
+    }
+
+    /// The context of a term that lasts, for what may be written by any process that leads something.
+    #[must_use]
+    pub fn of_any_term(&self) -> Option<Self> {
+        let number = self.leading.borrow().all().next().map(|(_, term)| term.number);
+        number.map(|number| self.of_term(number))
+    }
+
+    fn only(&self, number: u64, term: Option<Term>) -> Self {
         Self {
-            writes: term.map_or_else(leadership::refused, |term| term.writes),
+            writes: term.map_or_else(|| self.refused.clone(), |term| term.writes),
             only_term: Some(number),
             ..self.clone()
         }
@@ -131,7 +173,7 @@ pub fn start(
     context: &Context,
     stores: &Arc<Stores>,
     (mut bus, inboxes): (Bus, Inboxes),
-    steering: scheduler::Steering,
+    shards: Vec<scheduler::Shard>,
 ) -> Vec<Running> {
     let parts = context.settings.parts;
     let (context, stores) = (|| context.clone(), || Arc::clone(stores));
@@ -141,6 +183,19 @@ pub fn start(
         bus.scaleup = None;
         None
     };
+    let schedulers: Vec<_> = shards
+        .into_iter()
+        .zip(inboxes.schedulers)
+        .map(|(shard, inbox)| {
+            let context = Context {
+                scope: shard.scope.clone(),
+                pulse: context().pulse.part(),
+                ..context()
+            };
+            let scheduler = scheduler::run(context.clone(), inbox, stores(), bus.clone(), shard);
+            spawn("scheduler", context, scheduler)
+        })
+        .collect();
     let mut running = vec![
         spawn("events", context(), events::run(context(), inboxes.events, stores())),
         if parts.queues {
@@ -159,11 +214,6 @@ pub fn start(
             context(),
             binder::run(context(), inboxes.binder, stores(), bus.clone()),
         ),
-        spawn(
-            "scheduler",
-            context(),
-            scheduler::run(context(), inboxes.scheduler, stores(), bus.clone(), steering),
-        ),
         if parts.grouper {
             let grouper = grouper::run(context(), inboxes.grouper, stores(), bus.clone());
             spawn("grouper", context(), grouper)
@@ -173,6 +223,7 @@ pub fn start(
         spawn("watches", context(), watches::run(context(), stores(), bus)),
     ];
     running.extend(scaleup);
+    running.extend(schedulers);
     running
 }
 
@@ -232,10 +283,8 @@ pub struct Settings {
     pub scheduler_name: String,
     /// Label that names a workload's queue.
     pub queue_label_key: String,
-    /// Label that names a node pool; empty turns node pools off.
-    pub node_pool_label_key: String,
-    /// This shard's node pool; `None` is the default shard.
-    pub node_pool: Option<String>,
+    /// Node pools: the label that names them, and which of them have a shard.
+    pub pools: Pools,
     /// Queue of workloads that name none.
     pub default_queue: String,
     /// Pods of a Job keep a pod group named after the pod, if one exists from an older release of KAI.
@@ -280,8 +329,7 @@ impl Default for Settings {
             parts: Parts::default(),
             scheduler_name: object::SCHEDULER_NAME.to_owned(),
             queue_label_key: label::QUEUE.to_owned(),
-            node_pool_label_key: label::NODE_POOL.to_owned(),
-            node_pool: None,
+            pools: Pools::default(),
             default_queue: object::DEFAULT_QUEUE.to_owned(),
             search_legacy_pod_groups: true,
             knative_gangs: true,

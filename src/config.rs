@@ -13,8 +13,8 @@ pub mod words;
 use std::collections::BTreeMap;
 
 use crate::api::config::ConfigSpec;
-use crate::api::names::object;
 use crate::api::shard::SchedulingShardSpec;
+use crate::components::leadership::{Scope, pool_name};
 use crate::components::scheduler::Rules;
 use crate::components::{self, admission};
 use crate::mirror::policy::Finding;
@@ -28,6 +28,29 @@ pub struct Common {
     pub admission: admission::Settings,
     /// The prefix of the metrics that are KAI's.
     pub metrics_namespace: String,
+    /// The only node pool that this process schedules, if not all: the value of its label.
+    pub only_pool: Option<String>,
+}
+
+/// What the scheduler of a shard goes by.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ShardRules {
+    /// The shard's name.
+    pub name: String,
+    /// What its scheduler goes by. It follows at once when this changes.
+    pub rules: Rules,
+}
+
+impl ShardRules {
+    /// Under which Lease it decides.
+    #[must_use]
+    pub fn scope(&self) -> Scope {
+        let shard = &self.rules.mirror.shard;
+        if shard.key.is_empty() || shard.value.is_empty() {
+            return Scope::Cluster;
+        }
+        Scope::Pool(shard.value.as_str().into())
+    }
 }
 
 /// All that is in force.
@@ -35,8 +58,8 @@ pub struct Common {
 pub struct Resolved {
     /// What components are started with.
     pub common: Common,
-    /// What the scheduler goes by. It follows at once when this changes.
-    pub rules: Rules,
+    /// The shards that this process schedules, by name.
+    pub shards: Vec<ShardRules>,
 }
 
 /// An object as it was seen.
@@ -183,55 +206,72 @@ impl Resolver {
             ignored.extend(fields::ignored("Config", config.seen.spec.as_ref().ok()));
             reports.push(config.report(Which::Config, ignored, None));
         }
-        let served = self.served();
-        let mut of_pool = None;
+        let served = self.served(&common);
+        let mut shards = Vec::new();
         for (name, shard) in &self.shards {
             let spec = shard.spec();
             let mut ignored = fields::ignored("SchedulingShard", shard.seen.spec.as_ref().ok());
+            let pool = pool_of(&common, shard);
             // A good one is read again because Config may have changed below it.
-            let reading = pools::read(&common, &spec).unwrap_or_else(|_| pools::defaults(&common));
+            let reading = pools::read(&common, &spec).unwrap_or_else(|_| pools::defaults(&common, &pool));
             ignored.extend(reading.ignored);
-            let unserved = match served {
-                Some(served) if served == name => {
-                    of_pool = Some(reading.rules);
+            let unserved = match (served.get(&pool), &common.only_pool) {
+                (Some(older), _) if *older != name => Some(Unserved::SamePool((*older).to_owned())),
+                (_, Some(only)) if *only != pool => Some(Unserved::OtherPool(pool_name(only).to_owned())),
+                _ => {
+                    shards.push((name.clone(), reading.rules));
                     None
                 }
-                _ if self.is_ours(shard) => served.map(|older| Unserved::SamePool(older.to_owned())),
-                _ => Some(Unserved::OtherPool(self.pool().to_owned())),
             };
             reports.push(shard.report(Which::Shard(name.clone()), ignored, unserved));
         }
-        let mut rules = of_pool.unwrap_or_else(|| pools::defaults(&common).rules);
-        rules.on = read.decides;
+        let missing = match &common.only_pool {
+            Some(only) => Some(only.as_str()).filter(|only| !served.contains_key(*only)),
+            None => Some("").filter(|_| served.is_empty()),
+        };
+        if let Some(pool) = missing {
+            shards.push((pool_name(pool).to_owned(), pools::defaults(&common, pool).rules));
+        }
         // Whether the zones of nodes are watched.
-        common.components.numa.clone_from(&rules.mirror.numa);
-        (Resolved { common, rules }, reports)
+        common.components.numa = shards.iter().find_map(|(_, rules)| rules.mirror.numa.clone());
+        let (default, others): (Vec<&str>, Vec<&str>) = served
+            .keys()
+            .map(String::as_str)
+            .chain(missing)
+            .partition(|pool| pool.is_empty());
+        common.components.pools.default_has_shard = !default.is_empty();
+        common.components.pools.with_shard = others.into_iter().map(Into::into).collect();
+        let rule = |(name, rules)| ShardRules {
+            name,
+            rules: Rules {
+                on: read.decides,
+                ..rules
+            },
+        };
+        let shards = shards.into_iter().map(rule).collect();
+        (Resolved { common, shards }, reports)
     }
 
-    /// The value of the node-pool label that this process serves.
-    fn value(&self) -> &str {
-        self.flags.components.node_pool.as_deref().unwrap_or_default()
+    /// For each node pool the shard that counts: the oldest.
+    fn served(&self, common: &Common) -> BTreeMap<String, &str> {
+        let mut oldest: BTreeMap<String, (i64, &str)> = BTreeMap::new();
+        for (name, shard) in &self.shards {
+            let this = (shard.seen.created, name.as_str());
+            let known = oldest.entry(pool_of(common, shard)).or_insert(this);
+            *known = this.min(*known);
+        }
+        oldest.into_iter().map(|(pool, (_, name))| (pool, name)).collect()
     }
+}
 
-    /// The node pool that this process serves, as messages call it.
-    fn pool(&self) -> &str {
-        Some(self.value())
-            .filter(|value| !value.is_empty())
-            .unwrap_or(object::DEFAULT_NODE_POOL)
+/// The value of the label of a shard's node pool, as it says now, good or not: a shard that is moved to another pool is meant to be there. Without a
+/// label there is but one pool.
+fn pool_of(common: &Common, shard: &Kept<SchedulingShardSpec>) -> String {
+    if common.components.pools.key.is_empty() {
+        return String::new();
     }
-
-    fn is_ours(&self, shard: &Kept<SchedulingShardSpec>) -> bool {
-        // What it says now, good or not: who moves a shard to another pool means it.
-        let spec = shard.seen.spec.as_ref().map_or_else(|_| shard.spec(), Clone::clone);
-        spec.partition_label_value.unwrap_or_default() == self.value()
-    }
-
-    /// The shard that this process goes by: the oldest of its node pool.
-    fn served(&self) -> Option<&str> {
-        let ours = self.shards.iter().filter(|(_, shard)| self.is_ours(shard));
-        let oldest = ours.min_by_key(|(name, shard)| (shard.seen.created, name.as_str()));
-        oldest.map(|(name, _)| name.as_str())
-    }
+    let spec = shard.seen.spec.as_ref().map_or_else(|_| shard.spec(), Clone::clone);
+    spec.partition_label_value.unwrap_or_default()
 }
 
 #[cfg(test)]

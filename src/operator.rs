@@ -8,6 +8,7 @@ pub mod access;
 pub mod bootstrap;
 pub mod client;
 mod configuration;
+mod elections;
 pub mod fence;
 pub mod http;
 pub mod lease;
@@ -19,6 +20,7 @@ pub mod supervisor;
 pub mod telemetry;
 mod writes;
 
+use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,11 +36,12 @@ use crate::components::admission::Door;
 use crate::components::figures::Figures;
 use crate::components::pulse::Pulse;
 use crate::components::readiness::Readiness;
+use crate::components::scheduler::Followed;
 use crate::components::{leadership, watches};
 use crate::config::{Resolved, Resolver};
 
 use configuration::Configuration;
-use lease::Elector;
+use elections::{Elections, Shards};
 use rounds::{InForce, Round, Rounds, Shown};
 use settings::Settings;
 use supervisor::{Ended, Supervisor};
@@ -97,16 +100,17 @@ fn begin(config: &kube::Config, settings: Settings, http: http::Bound) -> anyhow
     let page = metrics::Page::new(figures.clone(), prefix);
     let clients = client::connect(config, patience, lease.request_timeout())?;
     let webhooks = listen(common.admission.address)?;
-    let (leads, leading) = watch::channel(None);
     let pulse = Pulse::default();
     let ends = Ends::default();
     let readiness = Readiness::default();
     let alive = http::alive(pulse.clone(), lease.duration);
-    let elector = Elector::new(&clients, lease, common.components.watch_timeout, pulse.clone(), leads);
-    let election = elector.status();
+    let (shards, with_lease) = watch::channel(Shards::default());
+    let watch_timeout = common.components.watch_timeout;
+    let elections = Elections::new(&clients, lease, watch_timeout, pulse.clone(), with_lease);
+    let (leading, election, of_shards) = (elections.leading(), elections.status(), elections.of_shards());
     let (shown, seen) = watch::channel(None);
     let (in_force, resolved) = watch::channel(None);
-    let (follows, followed) = watch::channel(0);
+    let (follows, followed) = watch::channel(Followed::default());
     let configuration = Configuration {
         watches: clients.watches.clone(),
         config: watches::config(&common.components),
@@ -132,6 +136,7 @@ fn begin(config: &kube::Config, settings: Settings, http: http::Bound) -> anyhow
         shown,
         metrics_namespace,
         follows,
+        shards,
     };
     rounds.expect();
     let running = Running {
@@ -146,7 +151,7 @@ fn begin(config: &kube::Config, settings: Settings, http: http::Bound) -> anyhow
             let (release, servers) = (ends.release.clone(), ends.servers.clone());
             let unneeded = ends.shutdown.clone();
             services.start("webhook server", door.serve(webhooks, servers.clone()));
-            services.start("leader election", elector.run(release));
+            services.start("leader election", elections.run(release));
             services.start("configuration", async move {
                 unneeded
                     .run_until_cancelled(Box::pin(configuration.run()))
@@ -159,7 +164,7 @@ fn begin(config: &kube::Config, settings: Settings, http: http::Bound) -> anyhow
                     http::Shown {
                         alive,
                         readiness,
-                        describe: describe(election, seen),
+                        describe: describe(election, of_shards, seen),
                         metrics: page,
                         access,
                         protect_metrics,
@@ -218,7 +223,7 @@ async fn supervise(
 /// Has the components go by what is in force, in this round or in a new one.
 async fn turn(rounds: &Rounds, round: Option<Round>, number: u64, wanted: &Resolved) -> anyhow::Result<Round> {
     match round {
-        Some(round) if round.common == wanted.common => {
+        Some(round) if round.serves(wanted) => {
             round.steer(number, wanted);
             Ok(round)
         }
@@ -300,18 +305,28 @@ fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
 }
 
 /// What the state page shows.
-fn describe(election: watch::Receiver<lease::Status>, seen: watch::Receiver<Option<Shown>>) -> http::Describe {
+fn describe(
+    election: watch::Receiver<lease::Status>,
+    of_shards: watch::Receiver<BTreeMap<String, watch::Receiver<lease::Status>>>,
+    seen: watch::Receiver<Option<Shown>>,
+) -> http::Describe {
     Arc::new(move || {
+        let shards = of_shards.borrow();
+        let shards: BTreeMap<_, _> = shards
+            .iter()
+            .map(|(shard, status)| (shard, status.borrow().clone()))
+            .collect();
         let mut state = json!({
             "version": env!("CARGO_PKG_VERSION"),
             "election": *election.borrow(),
+            "shards": shards,
         });
         if let (Some(Shown { bus, stores }), Some(state)) = (&*seen.borrow(), state.as_object_mut()) {
             state.insert("objects".to_owned(), json!(stores.counts()));
             state.insert(
                 "inboxes".to_owned(),
                 json!({
-                    "scheduler": waiting(&bus.scheduler),
+                    "schedulers": bus.schedulers.inboxes().map(waiting).collect::<Vec<_>>(),
                     "grouper": waiting(&bus.grouper),
                     "binder": waiting(&bus.binder),
                     "podgroups": waiting(&bus.podgroups),

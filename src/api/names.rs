@@ -14,6 +14,8 @@ pub mod group {
 pub mod label {
     /// The workload's queue (default key; Config may name another).
     pub const QUEUE: &str = "kai.scheduler/queue";
+    /// On the Leases by which replicas of unikai know of one another: the name of the Lease of the cluster's leader.
+    pub const REPLICA_OF: &str = "unikai.dev/replica-of";
     /// The node pool of a node, queue, pod, PodGroup or bind request (default key; Config may name another).
     pub const NODE_POOL: &str = "kai.scheduler/node-pool";
     /// The leaf sub-group of a pod.
@@ -277,6 +279,8 @@ pub mod reason {
     pub const PIPELINED: &str = "Pipelined";
     /// Event and condition: no room.
     pub const UNSCHEDULABLE: &str = "Unschedulable";
+    /// Pod and PodGroup event: no shard schedules their node pool.
+    pub const NO_SHARD: &str = "NoShardForNodePool";
     /// PodGroup event: pods are missing.
     pub const NOT_READY: &str = "NotReady";
     /// PodGroup event: a pod was evicted.

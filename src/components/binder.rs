@@ -23,7 +23,7 @@ mod reservation;
 mod reviews;
 mod volumes;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -42,16 +42,17 @@ use crate::components::bus::{
     ToBinder, ToScheduler, TraceEvent,
 };
 use crate::components::fair::NamespaceQueues;
+use crate::components::leadership::Scope;
 use crate::components::retry::LAGGING;
 use crate::components::views::Views;
 use crate::components::watches::{Key, Stores};
-use crate::components::{Context, Error, panics, pods};
+use crate::components::{Context, Error, Settings, panics, pods};
 use attempt::{Attempt, Ending, Report};
 use audit::Audit;
 use cleanup::Cleanup;
 use evictions::Evictions;
 use failures::{Failures, RETRY, Waits};
-use groups::{GroupId, Groups};
+use groups::{Command, GroupId, Groups};
 use intent::BindRequestAction;
 use limit::Limit;
 use multi_step::{Ask, MultiStepBind};
@@ -87,7 +88,11 @@ pub async fn run(
         let wake = binder.wake();
         tokio::select! {
             () = context.shutdown.cancelled() => break,
-            changed = leading.changed() => changed.map_err(|_| Error::Closed)?,
+            changed = leading.changed() => {
+                changed.map_err(|_| Error::Closed)?;
+                let terms = leading.borrow_and_update();
+                binder.views.keep(|number| terms.numbered(number).is_some());
+            }
             message = inbox.recv() => binder.take(message.ok_or(Error::Closed)?),
             Some(ask) = asked.recv() => binder.asked(ask),
             Some(ended) = binder.under_way.join_next() => binder.ended(ended)?,
@@ -193,8 +198,8 @@ struct Binder {
     missing: Vec<Kind>,
     /// What has been shown of each kind in this term of leadership.
     views: Views,
-    /// The term in which the binder acts on its own.
-    active: Option<u64>,
+    /// The terms in which the binder acts on its own, by what they are for.
+    active: BTreeMap<Scope, u64>,
 }
 
 impl Binder {
@@ -202,7 +207,7 @@ impl Binder {
         Self {
             caller: Caller::new(context.clone(), CALLS_MAX),
             groups: Groups::new(context.settings.sharing.patience),
-            reviews: Reviews::new(&context.settings),
+            reviews: Reviews::default(),
             context,
             stores,
             bus,
@@ -222,7 +227,7 @@ impl Binder {
             audit: Audit::default(),
             missing: Kind::told_to(&DECIDED_BY),
             views: Views::of(Kind::told_to(&DECIDED_BY)),
-            active: None,
+            active: BTreeMap::new(),
         }
     }
 
@@ -383,10 +388,10 @@ impl Binder {
 
     /// When something is due that no message will tell of.
     fn wake(&self) -> Option<Instant> {
-        let others = if self.active.is_some() {
-            [self.groups.next(), self.reviews.next()]
-        } else {
+        let others = if self.active.is_empty() {
             [self.groups.next(), None]
+        } else {
+            [self.groups.next(), self.reviews.next()]
         };
         self.pause.into_iter().chain(others.into_iter().flatten()).min()
     }
@@ -395,42 +400,48 @@ impl Binder {
     fn run_due(&mut self) {
         let now = Instant::now();
         self.pause = self.pause.filter(|pause| *pause > now);
-        let known = |term: &u64| self.missing.is_empty() && self.views.are_current(*term);
-        let active = self.context.term().filter(known);
+        let active = self.acts_in();
         if active != self.active {
-            if self.active.is_some() && active.is_some() {
-                // Another term: whoever waits for something of the last one is told so.
-                self.groups.set_active(false, now);
-                drop(self.groups.due(now));
-            }
             self.active = active;
-            self.groups.set_active(active.is_some(), now);
+            self.groups.look_at_all(now);
             self.reviews.look_at_all(now);
         }
-        let caller = self.active_caller();
-        for command in self.groups.due(now) {
-            let stores = Arc::clone(&self.stores);
+        let commands = due(
+            &mut self.groups,
+            &self.stores,
+            &self.context.settings,
+            &self.active,
+            now,
+        );
+        for (command, term) in commands {
+            let (caller, stores) = (self.caller.of_term(term), Arc::clone(&self.stores));
             let left_as_is = Cleanup::GivenUp(command.id().clone(), Vec::new());
-            self.cleanup(left_as_is, cleanup::carry_out(caller.clone(), stores, command));
+            self.cleanup(left_as_is, cleanup::carry_out(caller, stores, command));
         }
-        if let Some(term) = active {
+        if !self.active.is_empty() {
             for key in self.reviews.due(now) {
-                self.review(key, term, now);
+                self.review(key, now);
             }
         }
     }
 
-    /// Sends what the binder decides on its own.
-    fn active_caller(&self) -> Caller {
-        self.active
-            .map_or_else(|| self.caller.clone(), |term| self.caller.of_term(term))
+    /// The terms that last and in which everything has been shown as it was when they began.
+    fn acts_in(&self) -> BTreeMap<Scope, u64> {
+        if !self.missing.is_empty() {
+            return BTreeMap::new();
+        }
+        let terms = self.context.leading.borrow();
+        let known = terms.all().filter(|(_, term)| self.views.are_current(term.number));
+        known.map(|(scope, term)| (scope.clone(), term.number)).collect()
     }
 
     /// Looks at a bind request that has changed, or whose pod has.
-    fn review(&mut self, key: Key, term: u64, now: Instant) {
+    fn review(&mut self, key: Key, now: Instant) {
         let Some(request) = self.stores.bind_requests.get(&key.namespace, &key.name) else {
             return self.reviews.forget(&key);
         };
+        let scope = self.context.scope_of(request.metadata.labels.as_ref());
+        let Some(&term) = self.active.get(&scope) else { return };
         let pod = self
             .stores
             .pods
@@ -451,7 +462,7 @@ impl Binder {
             pod.as_deref(),
             node_known,
             stays,
-            self.reviews.shard(),
+            &self.context.settings.pools.key,
             promised,
         ) {
             BindRequestAction::Leave => {}
@@ -618,6 +629,23 @@ impl Job {
     }
 }
 
+/// What is to be done about groups of shared GPUs now, each in the term of its node's pool; `active`: the terms in which something is done.
+fn due(
+    groups: &mut Groups,
+    stores: &Stores,
+    settings: &Settings,
+    active: &BTreeMap<Scope, u64>,
+    now: Instant,
+) -> Vec<(Command, u64)> {
+    groups.due(now, |id| {
+        let node = stores.nodes.get("", &id.node);
+        let scope = settings
+            .pools
+            .scope(node.and_then(|node| node.metadata.labels.clone()).as_ref());
+        active.get(&scope).copied()
+    })
+}
+
 fn count(kind: &'static str, ending: &Ending) {
     metrics::counter!("unikai_binder_jobs_total", "kind" => kind, "ending" => ending.word()).increment(1);
 }
@@ -746,7 +774,7 @@ async fn not_evicted(bus: &Bus, evict: &Evict, report: &Report, waits: Waits) {
 }
 
 async fn tell(bus: &Bus, outcome: Outcome) {
-    if bus.scheduler.send(ToScheduler::Outcome(outcome)).await.is_err() {
+    if bus.schedulers.send(ToScheduler::Outcome(outcome)).await.is_err() {
         debug!("outcome not delivered: the scheduler has ended");
     }
 }

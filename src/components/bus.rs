@@ -88,11 +88,21 @@ pub enum ToScheduler {
     Current(Kind, u64),
 }
 
+impl From<Grouping> for ToScheduler {
+    fn from(grouping: Grouping) -> Self {
+        Self::Grouped(grouping)
+    }
+}
+
 /// One pod to be bound.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OrderedBind {
+    /// The node pool that it was decided for: the value of its label, empty for the default one.
+    pub pool: Arc<str>,
     /// Which pod goes where, and what it receives.
     pub placement: Bind,
+    /// Labels that the pod lacks and is to have before it is bound.
+    pub labels: BTreeMap<String, String>,
     /// What the binding writes into the pod's annotations.
     pub annotations: BTreeMap<String, String>,
     /// What must be done before the pod can be bound.
@@ -121,6 +131,8 @@ pub struct Evict {
     pub pod: PodRef,
     /// Its pod group, which the event is about.
     pub group: GroupKey,
+    /// The node pool that it was decided for: the value of its label, empty for the default one.
+    pub pool: Arc<str>,
     /// The action that decided it.
     pub action: ActionKind,
     /// Disruption budgets do not allow it, and that was known: the pod is deleted, and the API server does not ask them.
@@ -444,11 +456,57 @@ impl StepLog {
     }
 }
 
+/// The ways to the schedulers, one for each shard. All are told the same; each knows what is its own.
+#[derive(Clone, Debug)]
+pub struct Schedulers(Arc<[mpsc::Sender<ToScheduler>]>);
+
+impl Schedulers {
+    /// Sends to each, waiting for room.
+    ///
+    /// # Errors
+    /// If one of them is gone.
+    pub async fn send(&self, message: ToScheduler) -> Result<(), Error> {
+        for scheduler in &*self.0 {
+            deliver(scheduler, message.clone()).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends to each if all have room; else gives the message back.
+    ///
+    /// # Errors
+    /// The message, if one has no room.
+    pub fn try_send<T: Into<ToScheduler> + Clone>(&self, message: T) -> Result<(), T> {
+        let rooms: Result<Vec<_>, _> = self.0.iter().map(mpsc::Sender::try_reserve).collect();
+        let Ok(rooms) = rooms else { return Err(message) };
+        for room in rooms {
+            room.send(message.clone().into());
+        }
+        Ok(())
+    }
+
+    /// Waits until each has had room.
+    ///
+    /// # Errors
+    /// If one of them is gone.
+    pub async fn room(&self) -> Result<(), Error> {
+        for scheduler in &*self.0 {
+            drop(scheduler.reserve().await.map_err(|_| Error::Closed)?);
+        }
+        Ok(())
+    }
+
+    /// The inboxes, in the order of the shards.
+    pub fn inboxes(&self) -> impl Iterator<Item = &mpsc::Sender<ToScheduler>> {
+        self.0.iter()
+    }
+}
+
 /// The sending ends of all inboxes.
 #[derive(Clone, Debug)]
 pub struct Bus {
-    /// To the scheduler.
-    pub scheduler: mpsc::Sender<ToScheduler>,
+    /// To the schedulers.
+    pub schedulers: Schedulers,
     /// To the grouper.
     pub grouper: mpsc::Sender<ToGrouper>,
     /// To the binder.
@@ -468,8 +526,8 @@ pub struct Bus {
 /// The receiving ends, one for each component.
 #[derive(Debug)]
 pub struct Inboxes {
-    /// The scheduler's.
-    pub scheduler: mpsc::Receiver<ToScheduler>,
+    /// The schedulers', one for each shard.
+    pub schedulers: Vec<mpsc::Receiver<ToScheduler>>,
     /// The grouper's.
     pub grouper: mpsc::Receiver<ToGrouper>,
     /// The binder's.
@@ -484,10 +542,10 @@ pub struct Inboxes {
     pub events: mpsc::Receiver<Note>,
 }
 
-/// Makes every channel of the process.
+/// Makes every channel of the process, for so many shards.
 #[must_use]
-pub fn channels() -> (Bus, Inboxes) {
-    let (scheduler, scheduler_inbox) = mpsc::channel(SCHEDULER_INBOX);
+pub fn channels(shards: usize) -> (Bus, Inboxes) {
+    let (schedulers, scheduler_inboxes): (Vec<_>, _) = (0..shards).map(|_| mpsc::channel(SCHEDULER_INBOX)).unzip();
     let (grouper, grouper_inbox) = mpsc::channel(CHANGES_INBOX);
     let (binder, binder_inbox) = mpsc::channel(BINDER_INBOX);
     let (podgroups, podgroups_inbox) = mpsc::channel(CHANGES_INBOX);
@@ -495,7 +553,7 @@ pub fn channels() -> (Bus, Inboxes) {
     let (scaleup, scaleup_inbox) = mpsc::channel(CHANGES_INBOX);
     let (events, events_inbox) = mpsc::channel(EVENTS_INBOX);
     let bus = Bus {
-        scheduler,
+        schedulers: Schedulers(schedulers.into()),
         grouper,
         binder,
         podgroups,
@@ -505,7 +563,7 @@ pub fn channels() -> (Bus, Inboxes) {
         traces: Traces::default(),
     };
     let inboxes = Inboxes {
-        scheduler: scheduler_inbox,
+        schedulers: scheduler_inboxes,
         grouper: grouper_inbox,
         binder: binder_inbox,
         podgroups: podgroups_inbox,

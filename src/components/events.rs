@@ -64,8 +64,8 @@ pub async fn run(context: Context, mut inbox: mpsc::Receiver<Note>, stores: Arc<
             note = inbox.recv() => {
                 let note = note.ok_or(Error::Closed)?;
                 let since = Instant::now();
-                // Replicas see the same things; only the leader says so.
-                if !context.is_leading() {
+                // Replicas see the same things; only who leads says so.
+                if !context.leads_something() {
                     continue;
                 }
                 if !queue.has_room(note.subject.namespace()) {
@@ -80,7 +80,8 @@ pub async fn run(context: Context, mut inbox: mpsc::Receiver<Note>, stores: Arc<
                         queue.put(Instant::now() + CREATION_LOOK_AFTER, next);
                         continue;
                     }
-                    let (context, stores) = (context.clone(), Arc::clone(&stores));
+                    let Some(context) = context.of_any_term() else { continue };
+                    let stores = Arc::clone(&stores);
                     writes.spawn(async move {
                         send(&context, &stores, next).await;
                         drop(turn);

@@ -26,7 +26,7 @@ use tracing::debug;
 
 use crate::api::names::{self, label, object};
 use crate::components::bus::{
-    Bus, Change, GroupKey, Grouping, Kind, Listener, Note, Object, Severity, Subject, ToGrouper, ToScheduler,
+    Bus, Change, GroupKey, Grouping, Kind, Listener, Note, Object, Severity, Subject, ToGrouper,
 };
 use crate::components::fair::Fair;
 use crate::components::grouping::owners::Owners;
@@ -77,12 +77,7 @@ pub async fn run(
                 }
                 messages.drain(..).for_each(|message| grouper.take(message));
             }
-            room = bus.scheduler.reserve(), if !grouper.outbox.is_empty() => {
-                let room = room.map_err(|_| Error::Closed)?;
-                if let Some(grouping) = grouper.outbox.pop_front() {
-                    room.send(ToScheduler::Grouped(grouping));
-                }
-            }
+            room = bus.schedulers.room(), if !grouper.outbox.is_empty() => room?,
             Some(walked) = grouper.walks.join_next() => grouper.walked(joined("owner walk", walked)?),
             Some(written) = grouper.writer.writes.join_next() => grouper.writer.written(joined("pod group write", written)?),
             _ = leading.changed() => grouper.writer.leading_changed(&grouper.grouped_pods),
@@ -230,12 +225,10 @@ impl Grouper {
 
     /// Groups some of the pods that are to be grouped, each namespace in its turn, once the scheduler has been told of those before.
     fn group_some(&mut self) {
-        let scheduler = self.bus.scheduler.clone();
         while let Some(grouping) = self.outbox.pop_front() {
-            let Ok(room) = scheduler.try_reserve() else {
+            if let Err(grouping) = self.bus.schedulers.try_send(grouping) {
                 return self.outbox.push_front(grouping);
-            };
-            room.send(ToScheduler::Grouped(grouping));
+            }
         }
         for _ in 0..PODS_AT_ONCE {
             let Some(pod) = self.queue.pop() else { return };

@@ -1,10 +1,13 @@
-//! Leadership as the components see it: whether this process leads, and in which term.
+//! Leadership as the components see it: for what this process leads, and in which terms.
 //!
-//! A term lasts from taking the lease to losing it. In between two terms of this process another may have led, so what was decided in
-//! one term is not to be carried out in the next: orders say in which term they were decided, and each term has a client of its own,
+//! What there is to lead is divided by node pools ([`Scope`]): each pool with a shard has a Lease, and the default pool shares the Lease of what
+//! concerns the whole cluster. A term lasts from taking a Lease to losing it. In between two terms of this process another may have led, so what was
+//! decided in one term is not to be carried out in the next: orders say in which term they were decided, and each term has a client of its own,
 //! whose writes are refused for good once the term is over.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
 use http::Request;
 use kube::Client;
@@ -12,10 +15,76 @@ use kube::client::Body;
 use tokio::sync::watch;
 use tower::BoxError;
 
+use crate::api::names::{label, object};
+
+/// What is led under one Lease.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scope {
+    /// What concerns the whole cluster, the default node pool (objects without the label), and pools without a shard.
+    #[default]
+    Cluster,
+    /// The node pool with this value of the label, which has a shard.
+    Pool(Arc<str>),
+}
+
+/// Which node pools there are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pools {
+    /// The label that names a node pool. Empty: there is but one.
+    pub key: String,
+    /// The values of the label that have a shard.
+    pub with_shard: BTreeSet<Arc<str>>,
+    /// Whether there is a shard for objects without the label.
+    pub default_has_shard: bool,
+}
+
+impl Default for Pools {
+    /// KAI's label, and the default pool alone.
+    fn default() -> Self {
+        Self {
+            key: label::NODE_POOL.to_owned(),
+            with_shard: BTreeSet::new(),
+            default_has_shard: true,
+        }
+    }
+}
+
+impl Pools {
+    /// In which scope an object with these labels is.
+    #[must_use]
+    pub fn scope(&self, labels: Option<&BTreeMap<String, String>>) -> Scope {
+        let value = labels.and_then(|labels| labels.get(&self.key));
+        let value = value.and_then(|value| self.with_shard.get(value.as_str()));
+        value.map_or(Scope::Cluster, |value| Scope::Pool(Arc::clone(value)))
+    }
+
+    /// The node pool of an object with these labels, as messages call it, if no shard schedules it.
+    #[must_use]
+    pub fn without_shard<'o>(&self, labels: Option<&'o BTreeMap<String, String>>) -> Option<&'o str> {
+        if self.key.is_empty() {
+            return None;
+        }
+        match labels.and_then(|labels| labels.get(&self.key)) {
+            Some(value) => (!self.with_shard.contains(value.as_str())).then_some(value),
+            None => (!self.default_has_shard).then_some(object::DEFAULT_NODE_POOL),
+        }
+    }
+}
+
+/// What a node pool is called in messages, events and metrics.
+#[must_use]
+pub fn pool_name(value: &str) -> &str {
+    if value.is_empty() {
+        object::DEFAULT_NODE_POOL
+    } else {
+        value
+    }
+}
+
 /// One term of leadership.
 #[derive(Clone)]
 pub struct Term {
-    /// Different from those of the earlier terms of this process, and greater.
+    /// Different from those of all other terms of this process, and greater than those that began before.
     pub number: u64,
     /// Its writes are refused once the term is over.
     pub writes: Client,
@@ -27,19 +96,52 @@ impl fmt::Debug for Term {
     }
 }
 
-/// The term that lasts, if this process leads.
-pub type Leading = watch::Receiver<Option<Term>>;
+/// The terms that last.
+#[derive(Clone, Debug, Default)]
+pub struct Terms {
+    by_scope: BTreeMap<Scope, Term>,
+}
+
+impl Terms {
+    /// A term has begun, or ended.
+    pub fn set(&mut self, scope: &Scope, term: Option<Term>) {
+        match term {
+            Some(term) => self.by_scope.insert(scope.clone(), term),
+            None => self.by_scope.remove(scope),
+        };
+    }
+
+    /// The term in which this process leads the scope, if it does.
+    #[must_use]
+    pub fn of(&self, scope: &Scope) -> Option<&Term> {
+        self.by_scope.get(scope)
+    }
+
+    /// The term of that number, if it lasts.
+    #[must_use]
+    pub fn numbered(&self, number: u64) -> Option<&Term> {
+        self.by_scope.values().find(|term| term.number == number)
+    }
+
+    /// The terms by what they are for.
+    pub fn all(&self) -> impl Iterator<Item = (&Scope, &Term)> {
+        self.by_scope.iter()
+    }
+}
+
+/// The terms of this process as they change.
+pub type Leading = watch::Receiver<Terms>;
 
 /// A write was not sent, because this process does not lead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not sent: this process does not lead")]
 struct NotLeading;
 
-/// A client whose requests belong to the term in which they are made.
+/// A client whose requests belong to the term in which they are made: that of the whole cluster.
 #[must_use]
 pub fn writes(leading: Leading) -> Client {
     let service = tower::service_fn(move |request: Request<Body>| {
-        let term = leading.borrow().clone();
+        let term = leading.borrow().of(&Scope::Cluster).cloned();
         async move {
             match term {
                 Some(term) => term.writes.send(request).await.map_err(BoxError::from),
@@ -57,4 +159,26 @@ pub fn refused() -> Client {
         std::future::ready(Err::<http::Response<Body>, _>(BoxError::from(NotLeading)))
     });
     Client::new(service, "default")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_are_led_with_their_pool_if_it_has_a_shard() {
+        let pools = Pools {
+            key: "pool".to_owned(),
+            with_shard: ["blue".into()].into(),
+            default_has_shard: true,
+        };
+        let of = |value: Option<&str>| {
+            let labels = value.map(|value| BTreeMap::from([("pool".to_owned(), value.to_owned())]));
+            pools.scope(labels.as_ref())
+        };
+        assert_eq!(of(Some("blue")), Scope::Pool("blue".into()));
+        for elsewhere in [None, Some(""), Some("red")] {
+            assert_eq!(of(elsewhere), Scope::Cluster);
+        }
+    }
 }

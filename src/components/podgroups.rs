@@ -10,7 +10,7 @@ pub mod ledger;
 mod sentences;
 mod status;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -189,6 +189,12 @@ impl PodGroups {
             ToPodGroups::Change(Change::Applied(Object::PodGroup(group))) => {
                 let key = pods::group_key(&group.metadata);
                 self.sums_changed(vec![key.clone()]);
+                if let Some(message) = self.no_shard(group.metadata.labels.as_ref()) {
+                    let subject = Subject::PodGroup(key.clone());
+                    self.bus
+                        .events
+                        .send(self.note(subject, Severity::Warning, reason::NO_SHARD, &message));
+                }
                 if self.reports.contains_key(&key) {
                     self.plan(Target::Group(key), REASONS_AFTER);
                 }
@@ -261,8 +267,23 @@ impl PodGroups {
         let changed = self.ledger.put(pod, node.as_deref(), &claimed);
         self.sums_changed(changed);
         let uid: Arc<str> = pod.metadata.uid.as_deref().unwrap_or_default().into();
+        let group = pods::annotated_group(pod);
+        let group = group.and_then(|group| self.stores.pod_groups.get(group.namespace(), group.name()));
+        let labels = group
+            .as_ref()
+            .map_or(&pod.metadata, |group| &group.metadata)
+            .labels
+            .as_ref();
         if pods::is_bound(pod) {
             self.sentences.forget(&uid);
+        } else if let Some(message) = self.no_shard(labels) {
+            let reference = pods::pod_ref(pod);
+            let subject = Subject::Pod(reference.clone());
+            self.bus
+                .events
+                .send(self.note(subject, Severity::Warning, reason::NO_SHARD, &message));
+            self.sentences.say(reference, message);
+            self.plan(Target::Pod(namespace_of(pod), uid), REASONS_AFTER);
         } else if self.sentences.about(&uid).is_some() {
             self.plan(Target::Pod(namespace_of(pod), uid), REASONS_AFTER);
         }
@@ -328,6 +349,13 @@ impl PodGroups {
         self.plan(target, REASONS_AFTER);
     }
 
+    /// What there is to say of objects with these labels if no shard schedules their node pool. By who leads the cluster.
+    fn no_shard(&self, labels: Option<&BTreeMap<String, String>>) -> Option<String> {
+        let pool = self.context.settings.pools.without_shard(labels)?;
+        let says = || format!("no SchedulingShard schedules the node pool '{pool}'");
+        self.context.is_leading().then(says)
+    }
+
     fn note(&self, subject: Subject, severity: Severity, reason: &'static str, message: &str) -> Note {
         Note {
             subject,
@@ -335,7 +363,7 @@ impl PodGroups {
             reason,
             message: message.to_owned(),
             source: self.context.settings.scheduler_name.clone(),
-            annotations: std::collections::BTreeMap::new(),
+            annotations: BTreeMap::new(),
         }
     }
 
@@ -371,7 +399,7 @@ impl PodGroups {
     }
 
     fn plan(&mut self, target: Target, after: Duration) {
-        if self.context.is_leading() {
+        if self.context.leads_something() {
             self.agenda.plan(&target, Instant::now() + after);
         }
     }
@@ -412,7 +440,7 @@ impl PodGroups {
 
     /// Starts the next write that is needed after all.
     fn write_next(&mut self, turn: Turn) {
-        let ready = self.missing.is_empty() && self.context.is_leading();
+        let ready = self.missing.is_empty();
         while let Some(target) = self.agenda.start(Instant::now()) {
             let write = match &target {
                 _ if !ready => None,
@@ -432,8 +460,19 @@ impl PodGroups {
         }
     }
 
+    /// The context for writes about a group, or about its pods: that of its node pool.
+    fn context_of(&self, key: &GroupKey) -> Context {
+        let group = self.stores.pod_groups.get(key.namespace(), key.name());
+        let labels = group.as_ref().and_then(|group| group.metadata.labels.as_ref());
+        self.context.of_scope(&self.context.scope_of(labels))
+    }
+
     /// The write of a group's status, unless it is as it should be.
     fn write_group(&mut self, key: &GroupKey) -> Option<Write> {
+        let context = self.context_of(key);
+        if !context.is_leading() {
+            return None;
+        }
         if self.news.remove(key)
             && let Some(report) = self.reports.get(key)
         {
@@ -453,7 +492,7 @@ impl PodGroups {
             &self.context.settings,
         );
         let patch = status::patch(&group, &target)?;
-        let (context, key) = (self.context.clone(), key.clone());
+        let key = key.clone();
         Some(async move { status::write_group(&context, &key, patch).await }.boxed())
     }
 
@@ -465,7 +504,16 @@ impl PodGroups {
             return None;
         }
         let patch = status::pod_patch(&seen, message)?;
-        let (context, pod) = (self.context.clone(), pod.clone());
+        let context = match self.sentences.group(uid) {
+            Some(group) => self.context_of(group),
+            None => self
+                .context
+                .of_scope(&self.context.scope_of(seen.metadata.labels.as_ref())),
+        };
+        let pod = pod.clone();
+        if !context.is_leading() {
+            return None;
+        }
         Some(async move { status::write_pod(&context, &pod, patch).await }.boxed())
     }
 

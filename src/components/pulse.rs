@@ -1,16 +1,17 @@
 //! Whether a thread gets on with its work: it says when it begins a piece of work and when it waits for the next. Whoever depends on
 //! it asks how long it has been at the same piece.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// What one thread says and others ask. Clones share it.
+/// What one thread says, and others ask of it and of its [parts](Self::part). Clones share it.
 #[derive(Clone, Debug)]
 pub struct Pulse {
     start: Instant,
     /// Milliseconds after `start`, and one more, at which the work was begun; 0 while there is none.
     began: Arc<AtomicU64>,
+    parts: Arc<Mutex<Vec<Weak<AtomicU64>>>>,
 }
 
 impl Default for Pulse {
@@ -18,11 +19,25 @@ impl Default for Pulse {
         Self {
             start: Instant::now(),
             began: Arc::default(),
+            parts: Arc::default(),
         }
     }
 }
 
 impl Pulse {
+    /// The pulse of another thread, which counts in this one until it is dropped.
+    #[must_use]
+    pub fn part(&self) -> Self {
+        let part = Self {
+            start: self.start,
+            ..Self::default()
+        };
+        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        parts.retain(|part| part.strong_count() > 0);
+        parts.push(Arc::downgrade(&part.began));
+        part
+    }
+
     /// A piece of work begins.
     pub fn work(&self) {
         let now = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -34,13 +49,18 @@ impl Pulse {
         self.began.store(0, Ordering::Relaxed);
     }
 
-    /// How long the thread has been at the same piece of work.
+    /// How long the thread has been at the same piece of work; of this one and its parts the longest.
     #[must_use]
     pub fn at_it(&self) -> Duration {
-        match self.began.load(Ordering::Relaxed) {
-            0 => Duration::ZERO,
-            began => self.start.elapsed().saturating_sub(Duration::from_millis(began - 1)),
-        }
+        let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let parts = parts.iter().filter_map(Weak::upgrade);
+        let began = parts
+            .chain([Arc::clone(&self.began)])
+            .map(|began| began.load(Ordering::Relaxed))
+            .filter(|began| *began > 0);
+        began.min().map_or(Duration::ZERO, |began| {
+            self.start.elapsed().saturating_sub(Duration::from_millis(began - 1))
+        })
     }
 }
 
@@ -55,6 +75,20 @@ mod tests {
         pulse.work();
         std::thread::sleep(Duration::from_millis(20));
         assert!(pulse.clone().at_it() >= Duration::from_millis(15));
+        pulse.wait();
+        assert_eq!(pulse.at_it(), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_thread_that_is_stuck_longest_counts() {
+        let pulse = Pulse::default();
+        let (stuck, idle) = (pulse.part(), pulse.part());
+        stuck.work();
+        idle.wait();
+        std::thread::sleep(Duration::from_millis(20));
+        pulse.work();
+        assert!(pulse.at_it() >= Duration::from_millis(15));
+        drop(stuck);
         pulse.wait();
         assert_eq!(pulse.at_it(), Duration::ZERO);
     }

@@ -10,8 +10,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kube::Api;
 use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -125,11 +125,9 @@ impl Queues {
         }
     }
 
-    /// Who leads writes and shows.
+    /// Who leads a queue's node pool writes its status and shows it.
     fn leading_changed(&mut self) {
-        if !self.context.is_leading() {
-            self.context.figures.clear(&QUEUE_STATUSES);
-        }
+        self.context.figures.clear(&QUEUE_STATUSES);
         self.everything_changed();
     }
 
@@ -153,12 +151,12 @@ impl Queues {
     /// Starts the next write that is needed after all.
     fn write_next(&mut self, turn: Turn) {
         while let Some(name) = self.agenda.start(Instant::now()) {
-            let Some(patch) = self.patch(&name) else {
+            let Some((patch, writes)) = self.patch(&name) else {
                 self.agenda.finish(&name);
                 continue;
             };
             self.written_at.insert(name.clone(), Instant::now());
-            let api: Api<Queue> = Api::all(self.context.writes.clone());
+            let api: Api<Queue> = Api::all(writes);
             self.writes.spawn(async move {
                 let patch = Patch::Merge(json!({"status": patch}));
                 let result = api.patch_status(&name, &PatchParams::default(), &patch).await;
@@ -169,12 +167,19 @@ impl Queues {
         }
     }
 
-    /// What a status lacks, if anything, and if it is ours to write. Shows it as metrics.
-    fn patch(&self, name: &str) -> Option<Value> {
-        let queue = self.stores.queues.get("", name).filter(|_| self.context.is_leading())?;
+    /// What a status lacks, if anything, and if this process leads the queue's node pool; and the client for the write. Shows it as metrics.
+    fn patch(&self, name: &str) -> Option<(Value, Client)> {
+        let queue = self.stores.queues.get("", name)?;
+        let context = self
+            .context
+            .of_scope(&self.context.scope_of(queue.metadata.labels.as_ref()));
+        if !context.is_leading() {
+            return None;
+        }
         let target = self.target(&queue);
         shown::show(&self.context, name, &queue, &target);
-        merge_diff(&queue.status.clone().unwrap_or_default(), &target)
+        let patch = merge_diff(&queue.status.clone().unwrap_or_default(), &target)?;
+        Some((patch, context.writes))
     }
 
     /// The status as it should be; figures that are equal in value stay as they are written.

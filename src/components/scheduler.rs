@@ -20,11 +20,12 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep_until;
 use tracing::{debug, info, info_span, warn};
 
-use crate::api::names::reason;
+use crate::api::names::{object, reason};
 use crate::components::bus::{
     Bus, Change, GroupKey, Kind, Note, Outcome, Severity, Subject, ToBinder, ToGrouper, ToPodGroups, ToScheduler,
     deliver,
 };
+use crate::components::leadership::{Scope, Terms};
 use crate::components::panics;
 use crate::components::readiness::Handle;
 use crate::components::views::Views;
@@ -65,13 +66,38 @@ pub struct Rules {
 /// A state of the rules, and its number.
 pub type Numbered = (u64, Arc<Rules>);
 
-/// How the scheduler is told what it goes by.
+/// The numbers of what schedulers go by, by the names of their shards.
+pub type Followed = BTreeMap<String, u64>;
+
+/// What one scheduler serves, and how it is told what it goes by.
 #[derive(Clone, Debug)]
-pub struct Steering {
+pub struct Shard {
+    /// The shard's name.
+    pub name: String,
+    /// Under which Lease it decides.
+    pub scope: Scope,
     /// What it is to go by.
     pub rules: watch::Receiver<Numbered>,
     /// The number of what it goes by.
-    pub follows: watch::Sender<u64>,
+    pub follows: watch::Sender<Followed>,
+}
+
+impl Shard {
+    /// What `/readyz` calls the scheduler of a shard.
+    #[must_use]
+    pub fn readiness(name: &str) -> String {
+        if name == object::DEFAULT_SHARD {
+            "scheduler".to_owned()
+        } else {
+            format!("scheduler-{name}")
+        }
+    }
+
+    fn follows(&self, number: u64) {
+        self.follows.send_modify(|followed| {
+            followed.insert(self.name.clone(), number);
+        });
+    }
 }
 
 /// Schedules until shutdown.
@@ -83,28 +109,30 @@ pub async fn run(
     inbox: mpsc::Receiver<ToScheduler>,
     stores: Arc<Stores>,
     bus: Bus,
-    mut steering: Steering,
+    mut shard: Shard,
 ) -> Result<(), Error> {
     let readiness = context
         .readiness
-        .handle("scheduler", "waits for the first list of every kind");
-    let (number, rules) = steering.rules.borrow_and_update().clone();
+        .handle(Shard::readiness(&shard.name), "waits for the first list of every kind");
+    let (number, rules) = shard.rules.borrow_and_update().clone();
     let mut scheduler = Scheduler {
         intake: Intake::new(rules.mirror.clone(), rules.policy.clone()),
         on: rules.on,
         missing: Kind::ALL.to_vec(),
         views: Views::of(Kind::ALL),
+        led: None,
         changed: false,
         not_before: Instant::now(),
         asked: Instant::now(),
-        shown: Shown::default(),
+        shown: Shown::new(&shard.name),
+        nodes: rules.mirror.shard.clone(),
         context,
         stores,
         bus,
         readiness,
-        steering,
+        shard,
     };
-    scheduler.steering.follows.send_replace(number);
+    scheduler.shard.follows(number);
     let (ended, end) = oneshot::channel();
     let thread = std::thread::Builder::new().name("scheduler".to_owned()).spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -134,8 +162,10 @@ struct Scheduler {
     on: bool,
     /// Kinds whose first list has not come.
     missing: Vec<Kind>,
-    /// What has been shown of each kind in this term of leadership.
+    /// What has been shown of each kind in each term of leadership.
     views: Views,
+    /// The term that lasts.
+    led: Option<u64>,
     /// The engine was told something since its last cycle.
     changed: bool,
     /// No cycle before.
@@ -143,11 +173,13 @@ struct Scheduler {
     /// When selectors of devices had their turn.
     asked: Instant,
     shown: Shown,
+    /// Which nodes are the shard's.
+    nodes: mirror::Shard,
     context: Context,
     stores: Arc<Stores>,
     bus: Bus,
     readiness: Handle,
-    steering: Steering,
+    shard: Shard,
 }
 
 /// What there is to do next.
@@ -175,7 +207,7 @@ fn now() -> Time {
 
 impl Scheduler {
     async fn work(&mut self, mut inbox: mpsc::Receiver<ToScheduler>) -> Result<(), Error> {
-        let _span = info_span!("scheduler").entered();
+        let _span = info_span!("scheduler", shard = self.shard.name).entered();
         let mut leading = self.context.leading.clone();
         let shutdown = self.context.shutdown.clone();
         let mut messages = Vec::new();
@@ -193,9 +225,12 @@ impl Scheduler {
                 () = shutdown.cancelled() => return Ok(()),
                 changed = leading.changed() => {
                     changed.map_err(|_| Error::Closed)?;
+                    if self.is_as_before(&leading.borrow_and_update()) {
+                        continue;
+                    }
                     Next::Leadership
                 }
-                changed = self.steering.rules.changed() => {
+                changed = self.shard.rules.changed() => {
                     changed.map_err(|_| Error::Closed)?;
                     Next::Rules
                 }
@@ -212,7 +247,7 @@ impl Scheduler {
                     for (kind, namespace, name, why) in self.intake.core.mirror.aside.all() {
                         self.tell_owner(kind, namespace, name, why);
                     }
-                    info!(leading = leading.borrow_and_update().is_some(), "leadership changed");
+                    info!(leading = self.led.is_some(), "leadership changed");
                 }
                 Next::Rules => self.follow(),
                 Next::Shares => self
@@ -226,6 +261,13 @@ impl Scheduler {
         }
     }
 
+    /// Whether the term is the same as before these terms.
+    fn is_as_before(&mut self, terms: &Terms) -> bool {
+        self.views.keep(|number| terms.numbered(number).is_some());
+        let term = terms.of(&self.shard.scope).map(|term| term.number);
+        std::mem::replace(&mut self.led, term) == term
+    }
+
     /// The term in which cycles may run: scheduling is switched on, this process leads, and has seen what was current when the term began.
     fn term(&self) -> Option<u64> {
         let term = self.context.term()?;
@@ -234,12 +276,13 @@ impl Scheduler {
 
     /// Goes by new rules from now on.
     fn follow(&mut self) {
-        let (number, rules) = self.steering.rules.borrow_and_update().clone();
+        let (number, rules) = self.shard.rules.borrow_and_update().clone();
         self.on = rules.on;
+        self.nodes.clone_from(&rules.mirror.shard);
         self.take_in(|intake, all| intake.follow(&rules.mirror, &rules.policy, now(), all));
         self.changed = true;
         info!(on = rules.on, "the scheduler follows a change of its configuration");
-        self.steering.follows.send_replace(number);
+        self.shard.follows(number);
     }
 
     /// When the next cycle is to begin: soon if something changed, else when the engine asks for it, or not at all.
@@ -301,7 +344,7 @@ impl Scheduler {
                 });
             }
             ToScheduler::Current(kind, term) => {
-                if self.views.current(kind, term) {
+                if self.views.current(kind, term) && self.context.term() == Some(term) {
                     self.changed = true;
                     info!(term, "everything is shown as it was when this process began to lead");
                 }
@@ -445,7 +488,7 @@ impl Scheduler {
 
     /// Bindings first: they are what users wait for.
     async fn pass_on(&mut self, mut decisions: Decisions, term: u64) -> Result<(), Error> {
-        let order = orders::order(&mut decisions, &self.intake.core.mirror, term);
+        let order = orders::order(&mut decisions, &self.intake.core.mirror, &self.nodes, term);
         if !order.binds.is_empty() || !order.evictions.is_empty() {
             deliver(&self.bus.binder, ToBinder::Order(order)).await?;
         }

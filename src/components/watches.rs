@@ -133,28 +133,37 @@ pub struct Feed {
 async fn unwatched(kind: Kind, mut feed: Feed) -> Result<(), Error> {
     feed.readiness.ready();
     publish(&feed.bus, kind, Change::Synced(kind)).await?;
+    let mut last = 0;
     loop {
-        let term = next_term(&mut feed.leading).await;
-        caught_up(&feed.bus, kind, term).await?;
+        for term in next_terms(&mut feed.leading, last).await {
+            last = last.max(term);
+            caught_up(&feed.bus, kind, term).await?;
+        }
     }
 }
 
-/// Waits for the next term in which this process leads.
-async fn next_term(leading: &mut Leading) -> u64 {
+/// Waits for the terms to change until there are some with higher numbers.
+async fn next_terms(leading: &mut Leading, after: u64) -> Vec<u64> {
     loop {
         if leading.changed().await.is_err() {
             // The process is about to end.
             pending::<()>().await;
         }
-        if let Some(term) = &*leading.borrow_and_update() {
-            return term.number;
+        let terms = leading.borrow_and_update();
+        let new: Vec<u64> = terms
+            .all()
+            .map(|(_, term)| term.number)
+            .filter(|number| *number > after)
+            .collect();
+        if !new.is_empty() {
+            return new;
         }
     }
 }
 
 /// Tells those who decide by the kind that they know all that was current of it when the term began.
 async fn caught_up(bus: &Bus, kind: Kind, term: u64) -> Result<(), Error> {
-    deliver(&bus.scheduler, ToScheduler::Current(kind, term)).await?;
+    bus.schedulers.send(ToScheduler::Current(kind, term)).await?;
     deliver(&bus.binder, ToBinder::Current(kind, term)).await
 }
 
@@ -197,6 +206,8 @@ async fn follow<K: Watched>(mut feed: Feed, start: impl Fn() -> Events<K> + Send
     state.charged = std::mem::take(&mut feed.charged);
     let mut listing: BoxFuture<'static, Listing> = pending().boxed();
     let mut replace_at = None;
+    // The latest term that the watch has been asked to catch up with.
+    let mut asked = 0;
     loop {
         tokio::select! {
             event = events.next() => match event {
@@ -221,8 +232,11 @@ async fn follow<K: Watched>(mut feed: Feed, start: impl Fn() -> Events<K> + Send
                 }
                 Some(Err(error)) => state.failed(&error),
             },
-            term = next_term(&mut feed.leading) => {
-                state.catch_up = Some(CatchUp::begin(term, Instant::now()));
+            new = next_terms(&mut feed.leading, asked) => {
+                asked = new.iter().copied().fold(asked, u64::max);
+                // What is current now was so when the others began, or came later.
+                let waiting = state.catch_up.take().map(|catch_up| catch_up.terms).unwrap_or_default();
+                state.catch_up = Some(CatchUp::begin([waiting, new].concat(), Instant::now()));
                 listing = list_versions::<K>(feed.client.clone()).boxed();
                 replace_at = Some(Instant::now() + CATCH_UP);
             }
@@ -234,7 +248,7 @@ async fn follow<K: Watched>(mut feed: Feed, start: impl Fn() -> Events<K> + Send
             }
             () = sleep_until(replace_at.unwrap_or_else(Instant::now).into()), if replace_at.is_some() => {
                 replace_at = None;
-                if feed.leading.borrow().is_none() {
+                if feed.leading.borrow().all().next().is_none() {
                     state.catch_up = None;
                     continue;
                 }
@@ -244,9 +258,11 @@ async fn follow<K: Watched>(mut feed: Feed, start: impl Fn() -> Events<K> + Send
                 replace_at = Some(Instant::now() + CATCH_UP.max(feed_patience(&feed.config)));
             }
         }
-        if let Some(term) = state.caught_up() {
+        if let Some(terms) = state.caught_up() {
             (listing, replace_at) = (pending().boxed(), None);
-            caught_up(&feed.bus, K::KIND, term).await?;
+            for term in terms {
+                caught_up(&feed.bus, K::KIND, term).await?;
+            }
         }
     }
 }
@@ -349,22 +365,22 @@ impl<'a, K: Watched> State<'a, K> {
         catch_up.listed(listing, &shown.collect())
     }
 
-    /// The term in which this process may decide by the kind from now on, told once.
-    fn caught_up(&mut self) -> Option<u64> {
+    /// The terms in which this process may decide by the kind from now on, told once.
+    fn caught_up(&mut self) -> Option<Vec<u64>> {
         // A kind that is not there needs no watch to be known.
         let absent = self.missed && !self.listed;
         let done = self.catch_up.take_if(|catch_up| absent || catch_up.is_done())?;
         let took_ms = done.began.elapsed().as_millis();
         debug!(
             kind = K::KIND.plural(),
-            term = done.term,
+            terms = ?done.terms,
             took_ms,
             "the watch has shown what is current"
         );
         if self.listed {
             self.readiness.ready();
         }
-        Some(done.term)
+        Some(done.terms)
     }
 
     /// It takes too long: says so.
@@ -580,7 +596,7 @@ async fn publish(bus: &Bus, kind: Kind, change: Change) -> Result<(), Error> {
     if told(Listener::Queues) {
         deliver(&bus.queues, ToQueues::Change(change.clone())).await?;
     }
-    deliver(&bus.scheduler, ToScheduler::Change(change.clone())).await?;
+    bus.schedulers.send(ToScheduler::Change(change.clone())).await?;
     // What these two make of a change, the scheduler is to hear after the change.
     if told(Listener::Grouper) {
         deliver(&bus.grouper, ToGrouper::Change(change.clone())).await?;

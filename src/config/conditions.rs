@@ -34,7 +34,7 @@ pub fn conditions(before: &[Condition], report: &Report, follows: bool, now: Tim
         let (reason, message) = match unserved {
             Unserved::OtherPool(pool) => (
                 "not_served",
-                format!("no process goes by this shard: this one serves the node pool {pool:?}"),
+                format!("this process schedules the node pool {pool:?} only (--node-pool)"),
             ),
             Unserved::SamePool(shard) => (
                 "duplicate_partition",

@@ -392,7 +392,7 @@ const SHARD: &[Field] = &[
         "spec.partitionLabelValue",
         "--node-pool",
         "none",
-        "The node pool that the shard serves; empty: what has no such label. The process goes by the shard of the pool that its flag names",
+        "The node pool that the shard schedules; empty: what has no such label. With the flag, this process schedules that one only",
     ),
     scheduler(
         "spec.placementStrategy.gpu",
@@ -581,8 +581,15 @@ here, with the reason; they do no harm.
 const CONFIG_IS: &str = "Only the object named `kai-config` counts.";
 
 const SHARD_IS: &str = "\
-A process serves one node pool: the one that the flag `--node-pool` names, or the nodes without the label. It goes by the oldest shard of that
-pool. Shards of other pools are told so (`Ready` False, reason `not_served`), and so is a second shard of the same pool (`duplicate_partition`).
+Each shard schedules one node pool: the nodes, queues and pod groups with the label `kai.scheduler/node-pool` of that value, or those without the
+label. One process schedules all shards, each by an engine and a thread of its own. Each has a Lease, `kai-scheduler-<shard>`, but that of the
+default pool, which is led with the cluster (`kai-scheduler`, the name that KAI's scheduler of that pool has, too). Replicas divide the shards between
+them and take over those of one that is gone; one that comes is left its part, one shard after the other. With `--node-pool` a process schedules
+one pool only. Of several shards of one pool the oldest counts, and the others are told so (`Ready` False, reason `duplicate_partition`).
+
+A pod gets the label of its pool before it is bound. Pods and pod groups of a pool without a shard are told so by the event
+`NoShardForNodePool` and their condition. A shard that is added or removed, or moved to another pool, has the components start again.
+
 Without any shard, what Config and flags say holds.";
 
 const BELOW: &str = "

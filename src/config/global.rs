@@ -120,7 +120,7 @@ fn global(given: &Global, reading: &mut Reading) {
     }
     let pools = given.node_pool_label_key.as_ref();
     if let Some(key) = key("spec.global.nodePoolLabelKey", pools, true, reading) {
-        reading.common.components.node_pool_label_key = key;
+        reading.common.components.pools.key = key;
     }
     let selectors = [
         ("spec.global.namespaceLabelSelector", &given.namespace_label_selector),

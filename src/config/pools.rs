@@ -19,9 +19,9 @@ pub struct Reading {
     pub ignored: Vec<Finding>,
 }
 
-/// Where there is no shard.
-pub fn defaults(common: &Common) -> Reading {
-    let mirror = mirror_settings(common);
+/// Of a node pool where there is no shard; `value` is that of its label.
+pub fn defaults(common: &Common, value: &str) -> Reading {
+    let mirror = mirror_settings(common, value);
     let policy = Policy {
         disruption_budgets: common.components.disruption_budgets,
         detailed_errors: common.components.detailed_fit_errors,
@@ -39,7 +39,7 @@ pub fn defaults(common: &Common) -> Reading {
 }
 
 /// What the mirror goes by: the part of the settings that says which objects are ours.
-fn mirror_settings(common: &Common) -> mirror::Settings {
+fn mirror_settings(common: &Common, value: &str) -> mirror::Settings {
     let settings = &common.components;
     let usual = mirror::Settings::default();
     mirror::Settings {
@@ -52,8 +52,8 @@ fn mirror_settings(common: &Common) -> mirror::Settings {
         gpu_resources: [usual.gpu_resources.as_slice(), settings.gpu_resources.as_slice()].concat(),
         scheduler_name: settings.scheduler_name.clone(),
         shard: Shard {
-            key: settings.node_pool_label_key.clone(),
-            value: settings.node_pool.clone().unwrap_or_default(),
+            key: settings.pools.key.clone(),
+            value: value.to_owned(),
         },
         ..usual
     }
@@ -64,10 +64,10 @@ fn mirror_settings(common: &Common) -> mirror::Settings {
 /// # Errors
 /// Everything that is wrong with it.
 pub fn read(common: &Common, spec: &SchedulingShardSpec) -> Result<Reading, Vec<Finding>> {
-    let mut rules = defaults(common).rules;
+    let value = spec.partition_label_value.clone().unwrap_or_default();
+    let mut rules = defaults(common, &value).rules;
     let read = policy::from_shard(spec, rules.policy.clone());
     let mut wrong = read.as_ref().err().cloned().unwrap_or_default();
-    let value = spec.partition_label_value.clone().unwrap_or_default();
     let mut check = |path: &str, right: bool, says: String| {
         if !right {
             let path = path.to_owned();

@@ -32,6 +32,7 @@ fn flags() -> Common {
         components: components::Settings::default(),
         admission,
         metrics_namespace: "kai".to_owned(),
+        only_pool: None,
     }
 }
 
@@ -71,8 +72,8 @@ fn without_objects_the_flags_hold() {
     assert_eq!(reports, []);
     assert_eq!(alone.common, flags());
     assert_eq!(alone, resolved(json!({}), json!({})).0);
-    assert!(alone.rules.on);
-    assert_eq!(alone.rules.policy, crate::engine::policy::Policy::default());
+    assert!(alone.shards[0].rules.on);
+    assert_eq!(alone.shards[0].rules.policy, crate::engine::policy::Policy::default());
 }
 
 #[test]
@@ -83,9 +84,9 @@ fn config_counts_before_flags_and_a_shard_before_config() {
     given.components.volume_binding_timeout = std::time::Duration::from_secs(7);
     let mut resolver = Resolver::new(given);
     let (flags_alone, _) = resolver.resolve();
-    assert!(flags_alone.rules.policy.detailed_errors);
+    assert!(flags_alone.shards[0].rules.policy.detailed_errors);
     assert_eq!(
-        flags_alone.rules.mirror.numa.as_deref(),
+        flags_alone.shards[0].rules.mirror.numa.as_deref(),
         Some(["memory".to_owned()].as_slice())
     );
     let config = json!({"binder": {"volumeBindingTimeoutSeconds": 8}});
@@ -93,8 +94,11 @@ fn config_counts_before_flags_and_a_shard_before_config() {
     let shard = json!({"args": {"detailed-fit-errors": "false"}, "plugins": {"numa": {"enabled": false}}});
     resolver.shard("default", Some(seen(1, shard)));
     let (all, reports) = resolver.resolve();
-    assert!(!all.rules.policy.detailed_errors);
-    assert_eq!((&all.rules.mirror.numa, &all.common.components.numa), (&None, &None));
+    assert!(!all.shards[0].rules.policy.detailed_errors);
+    assert_eq!(
+        (&all.shards[0].rules.mirror.numa, &all.common.components.numa),
+        (&None, &None)
+    );
     assert_eq!(all.common.components.volume_binding_timeout.as_secs(), 8);
     assert!(
         reports
@@ -118,7 +122,7 @@ fn the_last_good_state_stays_and_a_bad_object_has_no_effect_on_others() {
         gpu: Strategy::Spread,
         cpu: Strategy::Spread,
     };
-    assert_eq!(good.rules.policy.plugins.node_placement, Some(spread));
+    assert_eq!(good.shards[0].rules.policy.plugins.node_placement, Some(spread));
     assert!(good.common.admission.gpu_sharing);
 
     resolver.shard(
@@ -157,7 +161,7 @@ fn the_last_good_state_stays_and_a_bad_object_has_no_effect_on_others() {
     let (after, reports) = resolver.resolve();
     assert_eq!(reports[1].in_force, None);
     assert_eq!(
-        after.rules.policy.plugins.node_placement,
+        after.shards[0].rules.policy.plugins.node_placement,
         Some(NodePlacement::default())
     );
     // One that cannot be read at all counts as bad.
@@ -183,30 +187,56 @@ fn the_oldest_shard_of_the_pool_counts_and_others_are_told() {
     resolver.shard("b", shard(5, json!({"kValue": 3})));
     resolver.shard("c", shard(1, json!({"partitionLabelValue": "blue"})));
     let (resolved, reports) = resolver.resolve();
-    assert_eq!(resolved.rules.policy.plugins.proportion.unwrap().k_value, 3_000_000);
-    let unserved: Vec<_> = reports.iter().map(|report| report.unserved.clone()).collect();
-    let expected = [
-        Some(Unserved::SamePool("b".to_owned())),
-        None,
-        Some(Unserved::OtherPool("default".to_owned())),
-    ];
-    assert_eq!(unserved, expected);
-    let mut blue = flags();
-    blue.components.node_pool = Some("blue".to_owned());
-    let mut resolver = Resolver::new(blue);
-    resolver.shard(
-        "c",
-        shard(
-            1,
-            json!({"partitionLabelValue": "blue", "placementStrategy": {"cpu": "spread"}}),
-        ),
-    );
-    let rules = resolver.resolve().0.rules;
+    let of_pools = |resolved: &Resolved| -> Vec<(String, String)> {
+        let shards = resolved.shards.iter();
+        shards
+            .map(|shard| (shard.name.clone(), shard.rules.policy.node_pool.clone()))
+            .collect()
+    };
+    let pair = |name: &str, pool: &str| (name.to_owned(), pool.to_owned());
+    assert_eq!(of_pools(&resolved), [pair("b", "default"), pair("c", "blue")]);
     assert_eq!(
-        (rules.policy.node_pool.as_str(), rules.mirror.shard.value.as_str()),
-        ("blue", "blue")
+        resolved.shards[0].rules.policy.plugins.proportion.unwrap().k_value,
+        3_000_000
     );
+    assert_eq!(
+        resolved.shards.iter().map(ShardRules::scope).collect::<Vec<_>>(),
+        [Scope::Cluster, Scope::Pool("blue".into())]
+    );
+    assert_eq!(resolved.common.components.pools.with_shard, ["blue".into()].into());
+    let unserved: Vec<_> = reports.iter().map(|report| report.unserved.clone()).collect();
+    assert_eq!(unserved, [Some(Unserved::SamePool("b".to_owned())), None, None]);
+
+    // A process for one pool only.
+    let mut blue = flags();
+    blue.only_pool = Some("blue".to_owned());
+    let mut resolver = Resolver::new(blue);
+    resolver.shard("b", shard(5, json!({"kValue": 3})));
+    let (resolved, reports) = resolver.resolve();
+    assert_eq!(of_pools(&resolved), [pair("blue", "blue")], "without a shard");
+    assert_eq!(reports[0].unserved, Some(Unserved::OtherPool("blue".to_owned())));
+    let placement = json!({"partitionLabelValue": "blue", "placementStrategy": {"cpu": "spread"}});
+    resolver.shard("c", shard(1, placement));
+    let (resolved, _) = resolver.resolve();
+    assert_eq!(of_pools(&resolved), [pair("c", "blue")]);
+    let rules = &resolved.shards[0].rules;
+    assert_eq!(rules.mirror.shard.value, "blue");
     assert_eq!(rules.policy.plugins.node_placement.unwrap().cpu, Strategy::Spread);
+
+    // Without a label there is one pool, and the oldest shard counts.
+    let mut one = Resolver::new(flags());
+    one.config(Some(seen(1, json!({"global": {"nodePoolLabelKey": ""}}))));
+    one.shard("b", shard(5, json!({})));
+    one.shard("c", shard(1, json!({"partitionLabelValue": "blue"})));
+    let (resolved, _) = one.resolve();
+    assert_eq!(
+        resolved
+            .shards
+            .iter()
+            .map(|shard| shard.name.as_str())
+            .collect::<Vec<_>>(),
+        ["c"]
+    );
 }
 
 #[test]
@@ -216,7 +246,7 @@ fn what_the_engine_and_the_mirror_share_is_told_to_both() {
         "mig-worker-node-label-key": "mig", "full-hierarchy-fairness": "false", "v": "5"
     }});
     let (resolved, reports) = resolved(json!({}), args);
-    let rules = resolved.rules;
+    let rules = resolved.shards[0].rules.clone();
     assert!(rules.policy.restrict_nodes && rules.mirror.restrict_nodes);
     assert!(!rules.policy.full_hierarchy && !rules.mirror.full_hierarchy);
     assert_eq!(
@@ -258,7 +288,7 @@ fn a_config_as_users_have_it() {
         "admission": {"gpuPodRuntimeClassName": "old"}
     });
     let (resolved, reports) = resolved(config, json!({}));
-    assert!(!resolved.rules.on);
+    assert!(!resolved.shards[0].rules.on);
     let components = &resolved.common.components;
     assert_eq!(components.sharing.pull_secrets, ["two", "one"]);
     assert!(components.sharing.hami_core && resolved.common.admission.hami_core);

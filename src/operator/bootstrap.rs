@@ -12,6 +12,7 @@ use crate::api::Queue;
 use crate::api::names::object;
 use crate::api::queue::{QueueResource, QueueResources, QueueSpec};
 use crate::components::Context;
+use crate::components::leadership::Scope;
 
 /// Before a queue that could not be created is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -24,11 +25,19 @@ pub async fn run(context: Context, default_queue: String) -> anyhow::Result<()> 
     let mut leading = context.leading.clone();
     let shutdown: CancellationToken = context.shutdown.clone();
     let work = async {
-        while leading.wait_for(Option::is_some).await.is_ok() {
+        while leading
+            .wait_for(|terms| terms.of(&Scope::Cluster).is_some())
+            .await
+            .is_ok()
+        {
             for queue in queues(&default_queue) {
                 create(&context, &queue).await;
             }
-            if leading.wait_for(Option::is_none).await.is_err() {
+            if leading
+                .wait_for(|terms| terms.of(&Scope::Cluster).is_none())
+                .await
+                .is_err()
+            {
                 break;
             }
         }

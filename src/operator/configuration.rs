@@ -26,8 +26,9 @@ use crate::api::condition::Condition;
 use crate::api::lenient::{Guarded, unguard};
 use crate::api::names::object;
 use crate::api::{Config, SchedulingShard};
-use crate::components::leadership::Leading;
+use crate::components::leadership::{Leading, Scope};
 use crate::components::readiness::Readiness;
+use crate::components::scheduler::Followed;
 use crate::config::conditions::conditions;
 use crate::config::{Report, Resolved, Resolver, Seen, Which};
 
@@ -52,8 +53,8 @@ pub struct Configuration {
     pub resolver: Resolver,
     /// Where that is told.
     pub in_force: watch::Sender<InForce>,
-    /// The number of what the process goes by.
-    pub follows: watch::Receiver<u64>,
+    /// The numbers of what the schedulers go by.
+    pub follows: watch::Receiver<Followed>,
 }
 
 /// One kind, as it is watched.
@@ -233,7 +234,7 @@ impl Configuration {
                 continue;
             }
             write_at = None;
-            let term = self.leading.borrow().as_ref().map(|term| term.number);
+            let term = self.leading.borrow().of(&Scope::Cluster).map(|term| term.number);
             let Some(term) = term else { continue };
             let mut done = true;
             if made != Some(term) {
@@ -242,7 +243,13 @@ impl Configuration {
                     .await;
                 made = done.then_some(term);
             }
-            let follows = *self.follows.borrow() == number;
+            let all = self
+                .in_force
+                .borrow()
+                .as_ref()
+                .map_or(0, |(_, resolved)| resolved.shards.len());
+            let followed = self.follows.borrow().clone();
+            let follows = followed.len() == all && followed.values().all(|followed| *followed == number);
             let ready = self.readiness.waiting().is_empty();
             for report in &reports {
                 done &= match &report.which {

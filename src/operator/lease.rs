@@ -11,7 +11,8 @@
 //!
 //! Absent: what leading means. Whoever is concerned listens to the watch channel.
 
-mod record;
+mod leads;
+pub(super) mod record;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,8 +30,9 @@ use tracing::{debug, info, warn};
 
 use super::client::{Clients, Writers};
 use super::fence::Fence;
-use crate::components::leadership::Term;
+use crate::components::leadership::Scope;
 use crate::components::pulse::Pulse;
+pub use leads::{Claim, Leads};
 use record::{Free, Observed, Tenure};
 
 /// Which Lease, and how fast. What is a flag here is a flag of every Kubernetes component that elects a leader.
@@ -112,10 +114,17 @@ pub struct Status {
 #[derive(Debug, PartialEq, Eq)]
 enum End {
     Released,
+    /// Another replica is to lead.
+    Yielded,
     Lost(&'static str),
     /// The scheduler's thread has been at the same piece of work for so long.
     Stuck(Duration),
 }
+
+/// What is under way when the Lease is left to another replica may end within this time.
+const YIELD_AFTER: Duration = Duration::from_millis(300);
+/// How often the wait before a Lease is left to another replica is doubled at most.
+const YIELDS_MAX: u32 = 8;
 
 /// What a Lease was taken with.
 struct Taken {
@@ -130,11 +139,15 @@ pub struct Elector {
     params: Params,
     /// Of this term, or of the next while this process does not lead.
     fence: Fence,
-    /// How often this process has led.
-    terms: u64,
+    /// What leading is for.
+    scope: Scope,
     pulse: Pulse,
     status: Arc<watch::Sender<Status>>,
-    leading: watch::Sender<Option<Term>>,
+    leads: Arc<Leads>,
+    /// Whether this process is to have the Lease, or another replica.
+    claim: watch::Receiver<Claim>,
+    /// How often the Lease was given up for another replica, which did not take it.
+    in_vain: u32,
     events: BoxStream<'static, watcher::Result<watcher::Event<Lease>>>,
     observed: Option<Observed>,
     /// The tenure that this process has written into the Lease last.
@@ -149,9 +162,11 @@ impl Elector {
     pub fn new(
         clients: &Clients,
         params: Params,
+        scope: Scope,
         watch_timeout: u32,
         pulse: Pulse,
-        leading: watch::Sender<Option<Term>>,
+        leads: Arc<Leads>,
+        claim: watch::Receiver<Claim>,
     ) -> Self {
         let api = |client: &Client| Api::<Lease>::namespaced(client.clone(), &params.namespace);
         let only = watcher::Config::default().timeout(watch_timeout);
@@ -166,10 +181,12 @@ impl Elector {
             writers: clients.writers.clone(),
             params,
             fence: Fence::closed(),
-            terms: 0,
+            scope,
             pulse,
             status: Arc::new(watch::Sender::new(status)),
-            leading,
+            leads,
+            claim,
+            in_vain: 0,
             observed: None,
             tenure: None,
             synced: false,
@@ -189,9 +206,8 @@ impl Elector {
     /// When the scheduler's thread is stuck while this process leads. The Lease has been given up then.
     pub async fn run(mut self, release: CancellationToken) -> anyhow::Result<()> {
         while let Some(Taken { until, writes }) = self.stand_by(&release).await {
-            self.terms += 1;
-            let number = self.terms;
-            self.set_leading(Some(Term { number, writes }));
+            let number = self.leads.begin(&self.scope, writes);
+            self.status.send_modify(|status| status.leading = true);
             info!(
                 lease = self.params.name,
                 identity = self.params.identity,
@@ -203,11 +219,22 @@ impl Elector {
                 (End::Lost(_), Some(at_it)) => End::Stuck(at_it),
                 (end, _) => end,
             };
+            if end == End::Yielded {
+                // Nothing is begun any more; what is under way may end.
+                self.leads.end(&self.scope);
+                tokio::time::sleep(YIELD_AFTER.min(self.params.retry_period)).await;
+            }
             self.fence.close();
             self.fence = Fence::closed();
-            self.set_leading(None);
+            self.leads.end(&self.scope);
+            self.status.send_modify(|status| status.leading = false);
             match end {
                 End::Released => break,
+                End::Yielded => {
+                    info!(lease = self.params.name, "the lease is left to another replica");
+                    self.in_vain = (self.in_vain + 1).min(YIELDS_MAX);
+                    self.give_up().await;
+                }
                 End::Lost(reason) => warn!(lease = self.params.name, reason, "no longer leading"),
                 End::Stuck(at_it) => {
                     self.give_up().await;
@@ -225,15 +252,29 @@ impl Elector {
     /// Waits for the Lease to be free and takes it. Answers until when it may be counted on, or `None` on release.
     async fn stand_by(&mut self, release: &CancellationToken) -> Option<Taken> {
         let mut not_before = Instant::now();
+        // Since when it could be taken, and is left to another replica.
+        let mut left = None;
         loop {
             let free = if self.synced { self.free() } else { Free::Unknown };
+            let preferred = *self.claim.borrow_and_update() == Claim::Preferred;
             let attempt = match free {
-                Free::Now => Some(not_before),
+                Free::Now if preferred => Some(not_before),
+                Free::Now => Some(not_before.max(*left.get_or_insert_with(Instant::now) + self.grace())),
                 Free::At(instant) => Some(instant.max(not_before)),
                 Free::Unknown => None,
             };
+            if free != Free::Now || preferred {
+                left = None;
+            }
+            if self
+                .observed
+                .as_ref()
+                .is_some_and(|seen| seen.holder().is_some() && !self.is_ours(seen))
+            {
+                self.in_vain = 0;
+            }
             let now = Instant::now();
-            if attempt.is_some_and(|at| at <= now) {
+            if attempt.is_some_and(|at| at <= now) && (preferred || free == Free::Now) {
                 if let Some(taken) = self.try_to_lead().await {
                     return Some(taken);
                 }
@@ -249,9 +290,21 @@ impl Elector {
                         not_before = Instant::now();
                     }
                 }
+                Ok(()) = self.claim.changed() => {}
                 () = sleep_until(attempt) => {}
             }
         }
+    }
+
+    /// How long a Lease that another replica is to have stays free before this one takes it.
+    fn grace(&self) -> Duration {
+        self.params.retry_period * 2
+    }
+
+    /// When the Lease is to be given up, if another replica is to have it: later each time that it did not take it.
+    fn yield_at(&mut self, since: Instant) -> Option<Instant> {
+        let reserve = *self.claim.borrow_and_update() == Claim::Reserve;
+        reserve.then(|| since + self.grace() * 2_u32.pow(self.in_vain))
     }
 
     /// When the Lease may be taken. One that is still as this process has left it is nobody else's.
@@ -298,7 +351,9 @@ impl Elector {
     /// Renews until that fails for too long, someone else holds the Lease, the scheduler is stuck, or `release`.
     async fn lead(&mut self, mut until: Instant, release: &CancellationToken) -> End {
         let mut renew_at = Instant::now() + self.params.retry_period;
+        let mut reserve_since = Instant::now();
         loop {
+            let yield_at = self.yield_at(reserve_since);
             tokio::select! {
                 biased;
                 () = release.cancelled() => return End::Released,
@@ -308,6 +363,11 @@ impl Elector {
                     }
                     continue;
                 }
+                Ok(()) = self.claim.changed() => {
+                    reserve_since = Instant::now();
+                    continue;
+                }
+                () = sleep_until(yield_at), if yield_at.is_some() => return End::Yielded,
                 () = sleep_until(Some(renew_at.min(until))) => {}
             }
             let now = Instant::now();
@@ -470,13 +530,6 @@ impl Elector {
                 "another process has the name of this one; give each replica a name of its own (--identity), or none"
             );
         }
-    }
-
-    fn set_leading(&self, term: Option<Term>) {
-        let leading = term.is_some();
-        metrics::gauge!("unikai_leader").set(f64::from(u8::from(leading)));
-        self.status.send_modify(|status| status.leading = leading);
-        self.leading.send_replace(term);
     }
 
     fn explain(&self, error: &kube::Error) {

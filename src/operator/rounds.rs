@@ -4,6 +4,7 @@
 //! the next begins; so no component need know that settings change. Between them nothing is decided. The server of the webhooks stays, and questions are
 //! answered as in the round before until the next knows the queues.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,21 +14,25 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::client::Clients;
+use super::elections::Shards;
 use super::supervisor::{Ended, Supervisor};
 use super::{bootstrap, telemetry};
 use crate::components::admission::Door;
 use crate::components::bus::{self, Bus, Kind};
 use crate::components::figures::{Figures, families};
-use crate::components::leadership::{self, Leading};
+use crate::components::leadership::{self, Leading, Scope};
 use crate::components::pulse::Pulse;
 use crate::components::readiness::Readiness;
-use crate::components::scheduler::{Numbered, Steering};
+use crate::components::scheduler::{Followed, Numbered, Shard};
 use crate::components::watches::Stores;
 use crate::components::{self, BACKGROUND_WRITES, admission};
-use crate::config::{Common, Resolved};
+use crate::config::{Common, Resolved, ShardRules};
 
 /// How long components may take to finish. Kubernetes gives the process 30 s in all.
 pub const DRAIN: Duration = Duration::from_secs(20);
+
+/// What `/readyz` calls the configuration.
+const CONFIGURATION: &str = "configuration";
 
 /// What is in force, with its number; `None` before it is known.
 pub type InForce = Option<(u64, Arc<Resolved>)>;
@@ -63,15 +68,18 @@ pub struct Rounds {
     pub shown: watch::Sender<Option<Shown>>,
     /// The prefix of metrics.
     pub metrics_namespace: watch::Sender<String>,
-    /// The number of the configuration that the process goes by.
-    pub follows: watch::Sender<u64>,
+    /// The numbers of what the schedulers go by.
+    pub follows: watch::Sender<Followed>,
+    /// The shards with a Lease of their own.
+    pub shards: watch::Sender<Shards>,
 }
 
 /// The components, running.
 pub struct Round {
     /// What they were started with.
     pub common: Common,
-    rules: watch::Sender<Numbered>,
+    /// By the names of the shards.
+    rules: BTreeMap<String, (Scope, watch::Sender<Numbered>)>,
     work: Supervisor,
     end: CancellationToken,
 }
@@ -81,6 +89,7 @@ impl Rounds {
     #[must_use]
     pub fn begin(&self, number: u64, resolved: &Resolved) -> Round {
         self.expect();
+        self.readiness.handle(CONFIGURATION, "known").ready();
         let common = resolved.common.clone();
         let settings = &common.components;
         let end = CancellationToken::new();
@@ -90,7 +99,9 @@ impl Rounds {
             watches: self.clients.watches.clone(),
             writes: leadership::writes(self.leading.clone()),
             settings: Arc::new(settings.clone()),
+            refused: leadership::refused(),
             leading: self.leading.clone(),
+            scope: Scope::Cluster,
             only_term: None,
             shutdown: end.clone(),
             readiness: self.readiness.clone(),
@@ -99,7 +110,7 @@ impl Rounds {
             pulse: self.pulse.clone(),
         };
         let stores = Arc::new(Stores::default());
-        let mut channels = bus::channels();
+        let mut channels = bus::channels(resolved.shards.len());
         let mut work = Supervisor::default();
         if let Some(tracer) = telemetry::tracer() {
             let (traces, inbox) = bus::Traces::channel();
@@ -116,12 +127,23 @@ impl Rounds {
             bus,
             stores: stores_shown,
         }));
-        let (rules, followed) = watch::channel((number, Arc::new(resolved.rules.clone())));
-        let steering = Steering {
-            rules: followed,
-            follows: self.follows.clone(),
-        };
-        for (name, component) in components::start(&context, &stores, channels, steering) {
+        self.follows.send_replace(Followed::default());
+        let mut rules = BTreeMap::new();
+        let mut shards = Vec::new();
+        for shard in &resolved.shards {
+            // The handle may go: the scheduler takes one of the same name.
+            let _ = self.readiness.handle(Shard::readiness(&shard.name), "starting");
+            let (steer, followed) = watch::channel((number, Arc::new(shard.rules.clone())));
+            rules.insert(shard.name.clone(), (shard.scope(), steer));
+            shards.push(Shard {
+                name: shard.name.clone(),
+                scope: shard.scope(),
+                rules: followed,
+                follows: self.follows.clone(),
+            });
+        }
+        self.shards.send_replace(with_lease(resolved));
+        for (name, component) in components::start(&context, &stores, channels, shards) {
             work.adopt(name, component);
         }
         if self.create_default_queues {
@@ -145,6 +167,9 @@ impl Rounds {
     pub async fn end(&self, mut round: Round) -> Vec<Ended> {
         info!("the configuration has changed; components start again");
         let late = round.end().await;
+        for shard in round.rules.keys() {
+            self.readiness.handle(Shard::readiness(shard), "ended").ready();
+        }
         self.figures.clear(&families::OF_OBJECTS.iter().collect::<Vec<_>>());
         late
     }
@@ -152,7 +177,7 @@ impl Rounds {
     /// What must report before the process is ready. Said here because the tasks that report may begin later than someone asks.
     pub fn expect(&self) {
         let watches = Kind::ALL.iter().map(|kind| format!("watch-{}", kind.plural()));
-        let others = ["scheduler", "webhooks", "webhook-configurations"].map(str::to_owned);
+        let others = [CONFIGURATION, "webhooks", "webhook-configurations"].map(str::to_owned);
         for name in watches.chain(others) {
             // The handle may go: the component takes one of the same name.
             let _ = self.readiness.handle(name, "starting");
@@ -160,10 +185,34 @@ impl Rounds {
     }
 }
 
+/// The shards with a Lease of their own: all but that of the default node pool.
+fn with_lease(resolved: &Resolved) -> Shards {
+    let shards = resolved.shards.iter().filter_map(|shard| match shard.scope() {
+        Scope::Cluster => None,
+        Scope::Pool(pool) => Some((pool, shard.name.clone())),
+    });
+    shards.collect()
+}
+
 impl Round {
-    /// Has the scheduler go by these rules.
+    /// Whether the components serve what this says, if its rules are followed.
+    #[must_use]
+    pub fn serves(&self, resolved: &Resolved) -> bool {
+        let same = |shard: &ShardRules| {
+            self.rules
+                .get(&shard.name)
+                .is_some_and(|(scope, _)| *scope == shard.scope())
+        };
+        self.common == resolved.common && self.rules.len() == resolved.shards.len() && resolved.shards.iter().all(same)
+    }
+
+    /// Has the schedulers go by these rules.
     pub fn steer(&self, number: u64, resolved: &Resolved) {
-        self.rules.send_replace((number, Arc::new(resolved.rules.clone())));
+        for shard in &resolved.shards {
+            if let Some((_, rules)) = self.rules.get(&shard.name) {
+                rules.send_replace((number, Arc::new(shard.rules.clone())));
+            }
+        }
     }
 
     /// The next task that ends.

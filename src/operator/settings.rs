@@ -14,6 +14,7 @@ use crate::components;
 use crate::components::admission::configurations::Target;
 use crate::components::admission::queues::Rules;
 use crate::components::admission::{self, FailurePolicy, QueueLabels, Scope, certificates};
+use crate::components::leadership::Pools;
 use crate::config::Common;
 use crate::config::words::{is_label_key, is_label_word, is_metric_word, is_name};
 use crate::engine::policy::DisruptionBudgets;
@@ -41,7 +42,7 @@ pub struct SchedulingArgs {
     #[arg(long, env = "UNIKAI_NODE_POOL_LABEL_KEY", value_name = "LABEL", default_value = label::NODE_POOL)]
     pub node_pool_label_key: String,
 
-    /// Schedule this node pool only [default: nodes without the label]
+    /// Schedule this node pool only [default: every node pool that has a SchedulingShard]
     #[arg(long, env = "UNIKAI_NODE_POOL", value_name = "NAME")]
     pub node_pool: Option<String>,
 
@@ -248,8 +249,10 @@ impl TryFrom<Args> for Settings {
         let components = components::Settings {
             scheduler_name: scheduling.scheduler_name.clone(),
             queue_label_key: scheduling.queue_label_key.clone(),
-            node_pool_label_key: scheduling.node_pool_label_key,
-            node_pool: scheduling.node_pool.filter(|pool| !pool.is_empty()),
+            pools: Pools {
+                key: scheduling.node_pool_label_key,
+                ..Pools::default()
+            },
             default_queue: scheduling.default_queue,
             disruption_budgets: scheduling.disruption_budgets,
             volume_binding_timeout: scheduling.volume_binding_timeout,
@@ -295,6 +298,7 @@ impl TryFrom<Args> for Settings {
                 components,
                 admission,
                 metrics_namespace: metrics.metrics_namespace,
+                only_pool: scheduling.node_pool.filter(|pool| !pool.is_empty()),
             },
             lease: lease::Params {
                 identity: lease.identity.unwrap_or_else(lease::identity),

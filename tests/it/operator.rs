@@ -14,6 +14,7 @@ mod networks;
 mod numa;
 mod page;
 mod scaleup;
+mod shards;
 mod sharing;
 mod telemetry;
 mod uninstall;

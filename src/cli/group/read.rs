@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::{imagine, text_at};
 use crate::api::names::object::SCHEDULER_NAME;
 use crate::components::Settings;
+use crate::components::leadership::Pools;
 
 /// Kinds that no namespace holds.
 const CLUSTER_SCOPED: &[&str] = &["Namespace", "PriorityClass", "Node", "Karta", "Topology", "Queue"];
@@ -113,7 +114,10 @@ fn scenario(form: Form) -> Scenario {
         settings: Settings {
             scheduler_name: or(config.scheduler_name, defaults.scheduler_name.clone()),
             queue_label_key: or(config.queue_label_key, defaults.queue_label_key.clone()),
-            node_pool_label_key: or(config.node_pool_label_key, defaults.node_pool_label_key.clone()),
+            pools: Pools {
+                key: or(config.node_pool_label_key, defaults.pools.key.clone()),
+                ..Pools::default()
+            },
             search_legacy_pod_groups: config.search_for_legacy_pod_groups.unwrap_or(true),
             knative_gangs: config.knative_gang_schedule.unwrap_or(true),
             kartas: config.generic_karta_fallback.unwrap_or(true) && installed,

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{Binding, ObjectReference, Pod};
 use kube::Api;
-use kube::api::{DeleteParams, EvictParams, ObjectMeta, PostParams, Preconditions};
-use serde_json::Value;
+use kube::api::{DeleteParams, EvictParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
+use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 use tracing::debug;
 
@@ -114,6 +114,12 @@ pub struct Attempt {
 impl Attempt {
     /// Binds a pod.
     pub async fn bind(&self, bind: &OrderedBind) -> Report {
+        if !bind.labels.is_empty() {
+            let report = self.steps.step("label the pod", self.label(bind)).await;
+            if report.ending != Ending::Done {
+                return report;
+            }
+        }
         if !bind.steps.contains(&Step::Claims) {
             return self.bind_now(bind).await;
         }
@@ -129,6 +135,17 @@ impl Attempt {
             claims.release().await;
         }
         report
+    }
+
+    /// Gives the pod the labels that it lacks.
+    async fn label(&self, bind: &OrderedBind) -> Report {
+        let pod = &bind.placement.pod;
+        let api: Api<Pod> = Api::namespaced(self.context.writes.clone(), &pod.namespace);
+        let patch = Patch::Merge(json!({"metadata": {"uid": &*pod.uid, "labels": bind.labels}}));
+        let params = PatchParams::default();
+        let label = || async { api.patch(&pod.name, &params, &patch).await.map(drop) };
+        self.until_certain(pod, Some(&bind.placement.node), BIND_TRIES, label)
+            .await
     }
 
     async fn bind_now(&self, bind: &OrderedBind) -> Report {

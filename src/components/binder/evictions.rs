@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 
 use super::attempt::{Ending, Report};
-use crate::api::names::object;
 use crate::components::Context;
 use crate::components::bus::Evict;
 use crate::components::figures::families;
+use crate::components::leadership::pool_name;
 use crate::components::watches::Stores;
 
 /// Pod groups of which is shown what they lost. There is no end to pod groups; there must be one to series.
@@ -43,12 +43,11 @@ impl Evictions {
         let group = stores.pod_groups.get(key.namespace(), key.name());
         let uid = group.and_then(|group| group.metadata.uid.clone()).unwrap_or_default();
         let owner = format!("{}/{}/{uid}", key.namespace(), key.name());
-        let pool = context.settings.node_pool.as_deref();
         let labels = [
             ("podgroup", key.name()),
             ("namespace", key.namespace()),
             ("uid", &uid),
-            ("nodepool", pool.unwrap_or(object::DEFAULT_NODE_POOL)),
+            ("nodepool", pool_name(&evict.pool)),
             ("action", action),
         ];
         context

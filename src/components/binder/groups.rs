@@ -161,6 +161,8 @@ pub struct Group {
     open: BTreeSet<Arc<str>>,
     waiters: Vec<Answer>,
     tolerations: Vec<Toleration>,
+    /// The term in which commands were given when it was last looked at, if in any; `None` before it is looked at.
+    term: Option<Option<u64>>,
     /// A command is being carried out.
     busy: bool,
     /// How often that has changed nothing.
@@ -189,7 +191,6 @@ pub struct Groups {
     arrived: HashMap<Arc<str>, Vec<GroupId>>,
     agenda: Agenda<GroupId>,
     patience: Duration,
-    active: bool,
 }
 
 impl Groups {
@@ -202,16 +203,10 @@ impl Groups {
         }
     }
 
-    /// Whether commands are given: only by the leader, and when all pods and bind requests are known.
-    pub fn set_active(&mut self, active: bool, now: Instant) {
-        if active != self.active {
-            self.active = active;
-            for group in self.groups.values_mut() {
-                (group.busy, group.untidy) = (false, true);
-            }
-            let ids: Vec<_> = self.groups.keys().cloned().collect();
-            ids.iter().for_each(|id| self.agenda.plan(id, now));
-        }
+    /// It has changed for which groups commands are given: every group is looked at.
+    pub fn look_at_all(&mut self, now: Instant) {
+        let ids: Vec<_> = self.groups.keys().cloned().collect();
+        ids.iter().for_each(|id| self.agenda.plan(id, now));
     }
 
     /// What is known about a group.
@@ -418,23 +413,25 @@ impl Groups {
         self.agenda.next()
     }
 
-    /// What is to be done now.
-    pub fn due(&mut self, now: Instant) -> Vec<Command> {
+    /// What is to be done now, and in which term; `active`: the term in which commands about a group are given, if this process gives any.
+    pub fn due(&mut self, now: Instant, active: impl Fn(&GroupId) -> Option<u64>) -> Vec<(Command, u64)> {
         let mut commands = Vec::new();
         for id in self.agenda.start_due(now) {
             self.agenda.finish(&id);
             let Some(group) = self.groups.get_mut(&id) else {
                 continue;
             };
-            if !self.active {
-                group.answer(&Err("this process does not lead".to_owned()));
-            } else if !group.busy {
+            let term = active(&id);
+            group.follow(term);
+            if let Some(term) = term
+                && !group.busy
+            {
                 let (command, again) = group.step(&id, self.patience, now);
                 if command.is_some() {
                     group.busy = true;
                     group.gone.clear();
                 }
-                commands.extend(command);
+                commands.extend(command.map(|command| (command, term)));
                 if let Some(again) = again {
                     self.agenda.plan(&id, again);
                 }
@@ -558,6 +555,17 @@ impl Group {
         }
         let users = self.users.values().cloned().collect();
         (Some(Command::Evict { id: id.clone(), users }), None)
+    }
+
+    /// Commands are given in this term from now on, if in any. Who waits for something of the last one is told that it is over.
+    fn follow(&mut self, term: Option<u64>) {
+        let before = self.term.replace(term);
+        if before.is_some_and(|before| before != term) {
+            (self.busy, self.untidy) = (false, true);
+        }
+        if term.is_none() || before.flatten().is_some_and(|before| Some(before) != term) {
+            self.answer(&Err("this process does not lead".to_owned()));
+        }
     }
 
     /// All its reservation pods are to go.

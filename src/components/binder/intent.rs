@@ -18,7 +18,7 @@ use crate::components::{Settings, pods};
 use crate::engine::decision::Promise;
 use crate::engine::input::{GpuKind, WHOLE};
 use crate::mirror::claims::allocation::Given;
-use crate::mirror::{Shard, bind_request, numa};
+use crate::mirror::{bind_request, numa};
 
 /// The longest label value.
 const LABEL_LENGTH_MAX: usize = 63;
@@ -31,12 +31,8 @@ pub fn request(bind: &OrderedBind, settings: &Settings) -> BindRequest {
     if placement.node.len() <= LABEL_LENGTH_MAX {
         labels.insert(label::SELECTED_NODE.to_owned(), placement.node.to_string());
     }
-    if let Some(pool) = settings
-        .node_pool
-        .as_ref()
-        .filter(|_| !settings.node_pool_label_key.is_empty())
-    {
-        labels.insert(settings.node_pool_label_key.clone(), pool.clone());
+    if let Some((key, pool)) = pool_label(bind, settings) {
+        labels.insert(key.to_owned(), pool.to_owned());
     }
     BindRequest {
         metadata: ObjectMeta {
@@ -63,6 +59,13 @@ pub fn request(bind: &OrderedBind, settings: &Settings) -> BindRequest {
         },
         status: None,
     }
+}
+
+/// The label of the node pool that a bind was decided for; none of the default pool.
+#[must_use]
+pub fn pool_label<'b>(bind: &'b OrderedBind, settings: &'b Settings) -> Option<(&'b str, &'b str)> {
+    let named = !settings.pools.key.is_empty() && !bind.pool.is_empty();
+    named.then_some((settings.pools.key.as_str(), &*bind.pool))
 }
 
 /// What the pod asked of shared GPUs, so that who resumes the bind knows it: the pod itself may say something else by then.
@@ -107,9 +110,9 @@ pub fn portion(billionths: i64) -> String {
 }
 
 /// The bind that a request asks for. One that gives devices to claims is to be decided anew: the devices may be others' by now.
-/// So is one whose pod has volumes coming that nobody knows any more (`promised` is what is known).
+/// So is one whose pod has volumes coming that nobody knows any more (`promised` is what is known). `pool_key`: the label of node pools.
 #[must_use]
-pub fn bind(request: &BindRequest, pod: &Pod, promised: Option<Vec<Promise>>) -> Option<OrderedBind> {
+pub fn bind(request: &BindRequest, pod: &Pod, pool_key: &str, promised: Option<Vec<Promise>>) -> Option<OrderedBind> {
     let spec = &request.spec;
     let kind = match spec.received_resource_type.as_deref() {
         Some(received_resource_type::FRACTION) => GpuKind::Fraction,
@@ -133,7 +136,12 @@ pub fn bind(request: &BindRequest, pod: &Pod, promised: Option<Vec<Promise>>) ->
     let asked = asked.and_then(|text| serde_json::from_str(text).ok());
     let share = (kind == GpuKind::Fraction).then_some(Step::GpuShare);
     let bound_late = (!volumes.is_empty()).then_some(Step::Volumes);
+    let pool = request.labels().get(pool_key).cloned().unwrap_or_default();
+    let labelled = pool.is_empty() || pod.labels().get(pool_key) == Some(&pool);
+    let labels = (!labelled).then(|| (pool_key.to_owned(), pool.clone()));
     Some(OrderedBind {
+        pool: pool.into(),
+        labels: labels.into_iter().collect(),
         placement: Bind {
             pod: pods::pod_ref(pod),
             group,
@@ -202,10 +210,10 @@ pub fn action(
     pod: Option<&Pod>,
     node_known: bool,
     stays: bool,
-    shard: &Shard,
+    pool_key: &str,
     promised: impl FnOnce(&Pod) -> Option<Vec<Promise>>,
 ) -> BindRequestAction {
-    if request.metadata.deletion_timestamp.is_some() || !shard.selects(request) {
+    if request.metadata.deletion_timestamp.is_some() {
         return BindRequestAction::Leave;
     }
     let phase = request.status.as_ref().and_then(|status| status.phase.as_deref());
@@ -222,7 +230,7 @@ pub fn action(
     if bind_request::failed(request) || !node_known {
         return BindRequestAction::Drop;
     }
-    bind(request, pod, promised(pod)).map_or(BindRequestAction::Drop, |bind| {
+    bind(request, pod, pool_key, promised(pod)).map_or(BindRequestAction::Drop, |bind| {
         BindRequestAction::CarryOut(Box::new(bind))
     })
 }

@@ -6,6 +6,7 @@ use super::attempt::{Ending, Report};
 use crate::api::names::{object, reason};
 use crate::components::Settings;
 use crate::components::bus::{Evict, Note, OrderedBind, PodRef, Severity, Subject};
+use crate::components::leadership::pool_name;
 
 fn note(settings: &Settings, subject: Subject, severity: Severity, reason: &'static str, message: String) -> Note {
     Note {
@@ -24,7 +25,7 @@ pub fn of_bind(settings: &Settings, bind: &OrderedBind, report: &Report, steps: 
     let subject = Subject::Pod(pod.clone());
     match &report.ending {
         Ending::Done => {
-            let pool = settings.node_pool.as_deref().unwrap_or(object::DEFAULT_NODE_POOL);
+            let pool = pool_name(&bind.pool);
             let text = format!(
                 "Successfully assigned pod {}/{} to node {node} at node-pool {pool}",
                 pod.namespace, pod.name

@@ -9,16 +9,15 @@ use k8s_openapi::api::core::v1::Pod;
 use crate::api::BindRequest;
 use crate::components::agenda::Agenda;
 use crate::components::bus::PodRef;
+use crate::components::pods;
 use crate::components::watches::Key;
-use crate::components::{Settings, pods};
-use crate::mirror::Shard;
 
 /// What was seen to is looked at again after this time, in case nothing came of it.
 const AGAIN: Duration = Duration::from_secs(10);
 
 /// The bind requests to look at.
+#[derive(Default)]
 pub struct Reviews {
-    shard: Shard,
     /// The requests for each pod, by namespace and name.
     by_pod: HashMap<Key, BTreeSet<Key>>,
     agenda: Agenda<Key>,
@@ -29,27 +28,6 @@ pub struct Reviews {
 }
 
 impl Reviews {
-    /// Nothing to look at yet.
-    #[must_use]
-    pub fn new(settings: &Settings) -> Self {
-        Self {
-            shard: Shard {
-                key: settings.node_pool_label_key.clone(),
-                value: settings.node_pool.clone().unwrap_or_default(),
-            },
-            by_pod: HashMap::new(),
-            agenda: Agenda::default(),
-            not_before: HashMap::new(),
-            bound: HashSet::new(),
-        }
-    }
-
-    /// Whose requests are looked at.
-    #[must_use]
-    pub fn shard(&self) -> &Shard {
-        &self.shard
-    }
-
     /// A request appeared or changed.
     pub fn request(&mut self, request: &BindRequest, now: Instant) {
         let key = Key::of(&request.metadata);

@@ -346,7 +346,18 @@ pub const OF_THE_PROCESS: &[Family] = &[
         "When the certificate of the webhooks expires, in seconds since 1970.",
     ),
     family(Gauge, "unikai_info", &[("version", &[])], "1, with the version."),
-    family(Gauge, "unikai_leader", &[], "1 while this process leads."),
+    family(
+        Gauge,
+        "unikai_leader",
+        &[],
+        "1 while this process leads the cluster and its default node pool.",
+    ),
+    family(
+        Gauge,
+        "unikai_pool_leader",
+        &[("node_pool", &[])],
+        "1 while this process leads the node pool, which has a shard.",
+    ),
     family(
         Counter,
         "unikai_spans_dropped_total",

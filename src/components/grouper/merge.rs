@@ -47,7 +47,7 @@ pub fn merge(existing: Option<&PodGroup>, desired: &PodGroup, settings: &Setting
         .metadata
         .owner_references
         .clone_from(&desired.metadata.owner_references);
-    let frozen = [&settings.queue_label_key, &settings.node_pool_label_key];
+    let frozen = [&settings.queue_label_key, &settings.pools.key];
     let labels = merged.metadata.labels.get_or_insert_default();
     for (key, value) in desired.metadata.labels.iter().flatten() {
         let keep = (frozen[0] == key && labels.contains_key(key)) || frozen[1] == key;

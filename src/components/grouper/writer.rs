@@ -260,6 +260,12 @@ impl PodGroupWriter {
         stay_preemptible(group, before, &classes)
     }
 
+    /// The context for writes about a group, or about its pods: that of its node pool.
+    fn context_of(&self, group: Option<&PodGroup>) -> Context {
+        let labels = group.and_then(|group| group.metadata.labels.as_ref());
+        self.context.of_scope(&self.context.scope_of(labels))
+    }
+
     fn existing(&self, key: &GroupKey) -> Option<Arc<PodGroup>> {
         let written = self
             .desired_groups
@@ -284,7 +290,13 @@ impl PodGroupWriter {
     }
 
     fn queue_if_needed(&mut self, key: &GroupKey, after: Duration) {
-        if self.context.is_leading() && self.target(key).is_some() {
+        if !self.context.leads_something() {
+            return;
+        }
+        let needed = self
+            .target(key)
+            .filter(|(_, target)| self.context_of(Some(target)).is_leading());
+        if needed.is_some() {
             self.queue(key, after);
         }
     }
@@ -295,17 +307,15 @@ impl PodGroupWriter {
 
     /// The write of a group, unless there is nothing to write after all.
     fn write(&self, key: &GroupKey, grouped_pods: &GroupedPods) -> Option<BoxFuture<'static, Written>> {
-        if !self.context.is_leading() {
-            return None;
-        }
         let (existing, mut target) = self.target(key)?;
+        let context = Some(self.context_of(Some(&target))).filter(Context::is_leading)?;
         if existing.is_none() && !grouped_pods.has_members(key) {
             return None;
         }
         // It may have been bound since the desired_group.
         self.stays_preemptible(key, &mut target, existing.as_deref(), grouped_pods);
         let key = key.clone();
-        let api: Api<PodGroup> = Api::namespaced(self.context.writes.clone(), key.namespace());
+        let api: Api<PodGroup> = Api::namespaced(context.writes, key.namespace());
         let write = async move {
             let result = match &existing {
                 None => api.create(&PostParams::default(), &target).await.map(Some),
@@ -371,9 +381,7 @@ impl PodGroupWriter {
             }
             Failure::Refused => self.refused(key, error),
         }
-        if self.context.is_leading() {
-            self.queue(key, wait);
-        }
+        self.queue_if_needed(key, wait);
     }
 
     /// The API server will not have the group: its user must know.
@@ -397,7 +405,16 @@ impl PodGroupWriter {
         let placed = is_placed(pod, entry.sub_group.as_deref());
         // A binding names the group, and cannot name the sub-group: a bound pod must be told that, too.
         let late = (pods::is_bound(pod) && placed) || pod.metadata.deletion_timestamp.is_some();
-        if (named && placed) || late || !self.context.is_leading() {
+        if (named && placed) || late {
+            return None;
+        }
+        let existing = self.existing(&group);
+        let desired = self
+            .desired_groups
+            .get(&group)
+            .and_then(|wanted| wanted.desired.as_ref());
+        let context = self.context_of(existing.as_deref().or(desired));
+        if !context.is_leading() {
             return None;
         }
         let labels: BTreeMap<_, _> = entry
@@ -408,7 +425,7 @@ impl PodGroupWriter {
         let annotations = json!({annotation::POD_GROUP_NAME: group.name()});
         let metadata = json!({"uid": &*member.uid, "annotations": annotations, "labels": labels});
         let (name, member) = (pod.metadata.name.clone().unwrap_or_default(), member.clone());
-        let api: Api<Pod> = Api::namespaced(self.context.writes.clone(), group.namespace());
+        let api: Api<Pod> = Api::namespaced(context.writes, group.namespace());
         let write = async move {
             let patch = Patch::Merge(json!({"metadata": metadata}));
             let result = api.patch(&name, &PatchParams::default(), &patch).await;

@@ -17,7 +17,7 @@ pub fn node_pool(group: &PodGroup, settings: &Settings) -> String {
         .metadata
         .labels
         .as_ref()
-        .and_then(|labels| labels.get(&settings.node_pool_label_key));
+        .and_then(|labels| labels.get(&settings.pools.key));
     label
         .filter(|pool| !pool.is_empty())
         .map_or(object::DEFAULT_NODE_POOL, String::as_str)

@@ -8,7 +8,7 @@ use crate::components::bus::{GroupKey, PodRef};
 /// The sentences, by pod UID.
 #[derive(Debug, Default)]
 pub struct Sentences {
-    pods: HashMap<Arc<str>, (PodRef, String)>,
+    pods: HashMap<Arc<str>, (PodRef, Option<GroupKey>, String)>,
     groups: HashMap<GroupKey, BTreeSet<Arc<str>>>,
 }
 
@@ -23,7 +23,7 @@ impl Sentences {
         }
         let mut news = Vec::new();
         for (pod, message) in pods {
-            let entry = (pod.clone(), message.clone());
+            let entry = (pod.clone(), Some(group.clone()), message.clone());
             if self.pods.insert(Arc::clone(&pod.uid), entry.clone()).as_ref() != Some(&entry) {
                 news.push(Arc::clone(&pod.uid));
             }
@@ -36,7 +36,7 @@ impl Sentences {
 
     /// What is to be said about one pod, whatever its group says.
     pub fn say(&mut self, pod: PodRef, message: String) {
-        self.pods.insert(Arc::clone(&pod.uid), (pod, message));
+        self.pods.insert(Arc::clone(&pod.uid), (pod, None, message));
     }
 
     /// Nothing is to be said about the pod any more.
@@ -47,7 +47,13 @@ impl Sentences {
     /// The pod of that UID and what is to be said on it.
     #[must_use]
     pub fn about(&self, uid: &str) -> Option<(&PodRef, &str)> {
-        self.pods.get(uid).map(|(pod, message)| (pod, message.as_str()))
+        self.pods.get(uid).map(|(pod, _, message)| (pod, message.as_str()))
+    }
+
+    /// The group whose report says it.
+    #[must_use]
+    pub fn group(&self, uid: &str) -> Option<&GroupKey> {
+        self.pods.get(uid).and_then(|(_, group, _)| group.as_ref())
     }
 
     /// Every pod with something to say.

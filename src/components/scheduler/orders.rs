@@ -1,6 +1,7 @@
 //! Decisions of the engine as orders and notes on the bus. Pure.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use crate::api::names::{annotation, reason, received_resource_type};
 use crate::components::Settings;
@@ -8,10 +9,11 @@ use crate::components::bus::{Bind, BindOrder, Evict, GroupKey, Note, OrderedBind
 use crate::components::fractions::users::Share;
 use crate::engine::decision::{Decisions, Eviction, Pipeline};
 use crate::engine::input::GpuKind;
-use crate::mirror::{Mirror, numa};
+use crate::mirror::{Mirror, Shard, numa, packed};
 
-/// What the binder is to do, as decided in that term of leadership. Takes the binds and evictions out of the decisions.
-pub fn order(decisions: &mut Decisions, mirror: &Mirror, term: u64) -> BindOrder {
+/// What the binder is to do, as decided for that node pool in that term of leadership. Takes the binds and evictions out of the decisions.
+pub fn order(decisions: &mut Decisions, mirror: &Mirror, shard: &Shard, term: u64) -> BindOrder {
+    let pool: Arc<str> = shard.value.as_str().into();
     let binds = std::mem::take(&mut decisions.bind);
     let evictions = std::mem::take(&mut decisions.evict);
     let mut sizes: HashMap<GroupKey, usize> = HashMap::new();
@@ -19,13 +21,19 @@ pub fn order(decisions: &mut Decisions, mirror: &Mirror, term: u64) -> BindOrder
         *sizes.entry(eviction.group.clone()).or_default() += 1;
     }
     BindOrder {
-        binds: binds.into_iter().map(|placement| bind(placement, mirror)).collect(),
-        evictions: evictions.into_iter().map(|eviction| evict(eviction, &sizes)).collect(),
+        binds: binds
+            .into_iter()
+            .map(|placement| bind(placement, mirror, shard, &pool))
+            .collect(),
+        evictions: evictions
+            .into_iter()
+            .map(|eviction| evict(eviction, &sizes, &pool))
+            .collect(),
         term,
     }
 }
 
-fn bind(placement: Bind, mirror: &Mirror) -> OrderedBind {
+fn bind(placement: Bind, mirror: &Mirror, shard: &Shard, pool: &Arc<str>) -> OrderedBind {
     let received = match placement.received {
         GpuKind::Regular => received_resource_type::REGULAR,
         GpuKind::Fraction | GpuKind::Memory => received_resource_type::FRACTION,
@@ -54,8 +62,13 @@ fn bind(placement: Bind, mirror: &Mirror) -> OrderedBind {
         steps.push(Step::Claims);
     }
     let shares = steps.contains(&Step::GpuShare);
-    let pod = mirror.pod(&placement.pod).filter(|_| shares);
+    let pod = mirror.pod(&placement.pod);
+    let lacks = |pod: &&packed::Pod| !shard.takes(&pod.labels);
+    let labels = pod.filter(lacks).map(|_| (shard.key.clone(), shard.value.clone()));
+    let pod = pod.filter(|_| shares);
     OrderedBind {
+        pool: Arc::clone(pool),
+        labels: labels.into_iter().filter(|(_, value)| !value.is_empty()).collect(),
         given: mirror.given(&placement),
         share: pod.map(|pod| Share::of(pod.annotations.iter())).unwrap_or_default(),
         placement,
@@ -64,7 +77,7 @@ fn bind(placement: Bind, mirror: &Mirror) -> OrderedBind {
     }
 }
 
-fn evict(eviction: Eviction, sizes: &HashMap<GroupKey, usize>) -> Evict {
+fn evict(eviction: Eviction, sizes: &HashMap<GroupKey, usize>, pool: &Arc<str>) -> Evict {
     let evicted = sizes.get(&eviction.group).copied().unwrap_or(1);
     let mut details = BTreeMap::from([
         (annotation::NUM_EVICTED_PODS.to_owned(), evicted.to_string()),
@@ -81,6 +94,7 @@ fn evict(eviction: Eviction, sizes: &HashMap<GroupKey, usize>) -> Evict {
         );
     }
     Evict {
+        pool: Arc::clone(pool),
         message: eviction.message(),
         action: eviction.action,
         overrules_budgets: !eviction.exceeds.is_empty(),

@@ -17,14 +17,26 @@ use crate::engine::decision::QueueStanding;
 const SHARES_AFTER: Duration = Duration::from_secs(1);
 
 /// What is shown, and what is to be.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Shown {
+    /// The shard's name.
+    shard: String,
     shares_due: Option<Instant>,
     /// Queues with shares on show.
     queues: HashSet<String>,
 }
 
 impl Shown {
+    /// Nothing is shown of that shard yet.
+    #[must_use]
+    pub fn new(shard: &str) -> Self {
+        Self {
+            shard: shard.to_owned(),
+            shares_due: None,
+            queues: HashSet::new(),
+        }
+    }
+
     /// When shares are to be shown.
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
@@ -39,7 +51,7 @@ impl Shown {
     /// Shows the shares as of the last cycle.
     pub fn show_shares(&mut self, context: &Context, engine: &Engine, stores: &Stores) {
         self.shares_due = None;
-        metrics::gauge!("unikai_pending_pod_groups").set(engine.model().pending().len() as f64);
+        self.show_pending(engine.model().pending().len());
         let mut now = HashSet::new();
         for standing in engine.queues() {
             let name = standing.queue.to_string();
@@ -55,9 +67,15 @@ impl Shown {
 
     /// Another process leads now, and shows.
     pub fn clear(&mut self, context: &Context) {
-        context.figures.clear(&families::FAIR_SHARES);
-        metrics::gauge!("unikai_pending_pod_groups").set(0.0);
-        *self = Self::default();
+        for queue in self.queues.drain() {
+            context.figures.forget(&families::FAIR_SHARES, &queue);
+        }
+        self.show_pending(0);
+        self.shares_due = None;
+    }
+
+    fn show_pending(&self, groups: usize) {
+        metrics::gauge!("unikai_pending_pod_groups", "shard" => self.shard.clone()).set(groups as f64);
     }
 }
 

@@ -82,8 +82,8 @@ enum Wanted {
 /// A watch that is to catch up.
 #[derive(Debug)]
 pub struct CatchUp {
-    /// The term of leadership that waits for it.
-    pub term: u64,
+    /// The terms of leadership that wait for it.
+    pub terms: Vec<u64>,
     /// When it began.
     pub began: Instant,
     /// What the watch is still to show; none before the list is there.
@@ -98,9 +98,9 @@ pub struct CatchUp {
 impl CatchUp {
     /// From now on the watch is looked at.
     #[must_use]
-    pub fn begin(term: u64, now: Instant) -> Self {
+    pub fn begin(terms: Vec<u64>, now: Instant) -> Self {
         Self {
-            term,
+            terms,
             began: now,
             behind: None,
             passed: HashMap::new(),

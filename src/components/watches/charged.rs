@@ -66,7 +66,7 @@ impl Charged {
             stores,
             scheduler: settings.scheduler_name.clone(),
             queue_label: settings.queue_label_key.clone(),
-            pool_label: settings.node_pool_label_key.clone(),
+            pool_label: settings.pools.key.clone(),
             ..Self::default()
         }
     }

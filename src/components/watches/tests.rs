@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::api::Queue;
 use crate::components::bus::{self, Object};
+use crate::components::leadership::Terms;
 use crate::components::readiness::Readiness;
 
 fn queue(name: &str, uid: &str, version: &str, spec: Value) -> Guarded<Queue> {
@@ -139,7 +140,7 @@ fn client(answer: impl Fn(&Request<Body>) -> (u16, Value) + Clone + Send + 'stat
 }
 
 fn feed(client: Client) -> (Feed, Readiness, Arc<Stores>, bus::Inboxes) {
-    let (bus, inboxes) = bus::channels();
+    let (bus, inboxes) = bus::channels(1);
     let (readiness, stores) = (Readiness::default(), Arc::new(Stores::default()));
     let handle = readiness.handle("watch-queues", "first list");
     (
@@ -148,7 +149,7 @@ fn feed(client: Client) -> (Feed, Readiness, Arc<Stores>, bus::Inboxes) {
             config: watcher::Config::default(),
             stores: Arc::clone(&stores),
             bus,
-            leading: tokio::sync::watch::channel(None).1,
+            leading: tokio::sync::watch::channel(Terms::default()).1,
             readiness: handle,
             charged: Charged::default(),
         },
@@ -172,12 +173,12 @@ async fn one_malformed_object_never_stops_a_watch() {
     });
     let (feed, _, stores, mut inboxes) = feed(client);
     let watching = tokio::spawn(watch::<Queue>(feed));
-    let first = inboxes.scheduler.recv().await;
+    let first = inboxes.schedulers[0].recv().await;
     assert!(
         matches!(first, Some(ToScheduler::Change(Change::Applied(Object::Queue(queue)))) if queue.spec.priority == Some(7))
     );
     assert!(matches!(
-        inboxes.scheduler.recv().await,
+        inboxes.schedulers[0].recv().await,
         Some(ToScheduler::Change(Change::Synced(Kind::Queue)))
     ));
     assert_eq!(stores.queues.len(), 1);
@@ -187,12 +188,12 @@ async fn one_malformed_object_never_stops_a_watch() {
 /// Otherwise a pod could have its group before the scheduler has seen it, and its trace would miss it.
 #[tokio::test]
 async fn the_grouper_and_the_binder_hear_of_a_change_after_the_scheduler() {
-    let (bus, mut inboxes) = bus::channels();
+    let (bus, mut inboxes) = bus::channels(1);
     let pod = || Change::Applied(Object::Pod(Arc::default()));
     publish(&bus, Kind::Pod, pod()).await.expect("told");
     assert!(inboxes.grouper.try_recv().is_ok() && inboxes.binder.try_recv().is_ok());
     // A scheduler that cannot be told holds the others back.
-    drop(inboxes.scheduler);
+    drop(inboxes.schedulers);
     assert!(publish(&bus, Kind::Pod, pod()).await.is_err());
     assert!(inboxes.grouper.try_recv().is_err() && inboxes.binder.try_recv().is_err());
 }
@@ -224,7 +225,7 @@ async fn a_kind_that_is_not_installed_yet_is_named_and_waited_for() {
     let reason = "the API server does not know this kind: its CRD is not installed";
     assert_eq!(readiness.waiting(), [("watch-queues".to_owned(), reason.to_owned())]);
     assert!(matches!(
-        inboxes.scheduler.recv().await,
+        inboxes.schedulers[0].recv().await,
         Some(ToScheduler::Change(Change::Synced(Kind::Queue)))
     ));
     assert!(readiness.waiting().is_empty());

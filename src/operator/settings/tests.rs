@@ -17,7 +17,7 @@ fn the_defaults_are_those_of_kai() {
     assert_eq!(settings.common.components.scheduler_name, "kai-scheduler");
     assert_eq!(settings.common.components.queue_label_key, "kai.scheduler/queue");
     assert_eq!(settings.common.components.default_queue, "default-queue");
-    assert_eq!(settings.common.components.node_pool, None);
+    assert_eq!(settings.common.only_pool, None);
     assert_eq!(settings.common.admission.queue_labels, QueueLabels::Enforce);
     assert_eq!(settings.lease.namespace, "kai-scheduler");
     let times = [

@@ -23,10 +23,10 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use unikai::components::bus::channels;
 use unikai::components::figures::Figures;
-use unikai::components::leadership::Term;
+use unikai::components::leadership::{self, Scope, Term, Terms};
 use unikai::components::pulse::Pulse;
 use unikai::components::readiness::Readiness;
-use unikai::components::scheduler::{Numbered, Rules, Steering};
+use unikai::components::scheduler::{Numbered, Rules, Shard};
 use unikai::components::watches::Stores;
 use unikai::components::{BACKGROUND_WRITES, Context, Running, Settings, start};
 use unikai::devcluster::apiserver::{ApiServer, Identity, Options, RunningServer, Write};
@@ -46,7 +46,7 @@ pub struct Bench {
     pub world: WorldHandle,
     admin: Client,
     context: Context,
-    leading: watch::Sender<Option<Term>>,
+    leading: watch::Sender<Terms>,
     _steers: watch::Sender<Numbered>,
     running: Vec<Running>,
 }
@@ -71,14 +71,16 @@ impl Bench {
             ..WorldOptions::default()
         };
         let world = World::start(admin.clone(), options).await.unwrap();
-        let (leading, is_leading) = watch::channel(None);
+        let (leading, is_leading) = watch::channel(Terms::default());
         let client = server.client(&Identity::operator()).await.unwrap();
         let context = Context {
             reads: client.clone(),
             watches: client.clone(),
             writes: client,
             settings: Arc::new(Settings::default()),
+            refused: leadership::refused(),
             leading: is_leading,
+            scope: Scope::Cluster,
             only_term: None,
             shutdown: CancellationToken::new(),
             readiness: Readiness::default(),
@@ -92,9 +94,13 @@ impl Bench {
             policy: Policy::default(),
         };
         let (steers, rules) = watch::channel((1, Arc::new(rules)));
-        let follows = watch::Sender::default();
-        let steering = Steering { rules, follows };
-        let running = start(&context, &Arc::new(Stores::default()), channels(), steering);
+        let shard = Shard {
+            name: "default".to_owned(),
+            scope: Scope::Cluster,
+            rules,
+            follows: watch::Sender::default(),
+        };
+        let running = start(&context, &Arc::new(Stores::default()), channels(1), vec![shard]);
         Self {
             server,
             world,
@@ -108,7 +114,8 @@ impl Bench {
 
     pub fn lead(&mut self) {
         let writes = self.context.writes.clone();
-        self.leading.send_replace(Some(Term { number: 1, writes }));
+        let term = Term { number: 1, writes };
+        self.leading.send_modify(|terms| terms.set(&Scope::Cluster, Some(term)));
     }
 
     pub async fn create<K>(&self, object: &K) -> K

@@ -97,13 +97,16 @@ async fn what_is_missing_is_made_and_what_is_in_force_is_said() {
     lab.create(pod("fourth", 1)).await.unwrap();
     assert_ne!(lab.runs("fourth").await, packed);
 
-    // Another pool's shard is told that nobody goes by it, and disturbs nothing.
-    let other = json!({"apiVersion": "kai.scheduler/v1", "kind": "SchedulingShard", "metadata": {"name": "blue"},
-        "spec": {"partitionLabelValue": "blue", "goMemLimit": "1Gi"}});
-    lab.create(other).await.unwrap();
-    says(&lab, "blue", "Ready", "False", 1).await;
-    let ignored = says(&lab, "blue", "FieldsIgnored", "True", 1).await;
-    assert!(ignored.starts_with("spec.goMemLimit: "), "{ignored}");
+    // Another pool's shard is followed, too, and a second one of the same pool is told that it is not.
+    for name in ["blue", "second"] {
+        let other = json!({"apiVersion": "kai.scheduler/v1", "kind": "SchedulingShard", "metadata": {"name": name},
+            "spec": {"partitionLabelValue": "blue", "goMemLimit": "1Gi"}});
+        lab.create(other).await.unwrap();
+        let ignored = says(&lab, name, "FieldsIgnored", "True", 1).await;
+        assert!(ignored.starts_with("spec.goMemLimit: "), "{ignored}");
+        // Of two that were created within one second the first by name counts.
+        says(&lab, name, "Ready", if name == "blue" { "True" } else { "False" }, 1).await;
+    }
     lab.assert_safe().await;
     operator.assert_no_errors();
 }

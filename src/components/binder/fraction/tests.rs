@@ -20,6 +20,8 @@ fn pod(annotations: Value, env: Value) -> Pod {
 
 fn bind(pod: &Pod, portion: i64) -> OrderedBind {
     OrderedBind {
+        pool: "".into(),
+        labels: BTreeMap::new(),
         placement: Bind {
             pod: pods::pod_ref(pod),
             group: pods::group_key(&pod.metadata),

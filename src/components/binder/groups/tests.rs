@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 use super::*;
 
 struct World {
+    /// In which commands are given.
+    term: Option<u64>,
     groups: Groups,
     now: Instant,
     /// The reservation pods as last seen, by group.
@@ -51,14 +53,13 @@ fn reference(name: &str) -> PodRef {
 
 impl World {
     fn new() -> Self {
-        let mut world = Self {
+        Self {
             groups: Groups::new(Duration::from_secs(40)),
             now: Instant::now(),
+            term: Some(1),
             reservations: BTreeMap::new(),
             written: Vec::new(),
-        };
-        world.groups.set_active(true, world.now);
-        world
+        }
     }
 
     fn ask(&mut self, pod: &str, group: &str) -> oneshot::Receiver<Result<String, String>> {
@@ -82,14 +83,18 @@ impl World {
         self.groups.pod(pod, self.now);
     }
 
+    fn due(&mut self) -> Vec<Command> {
+        let due = self.groups.due(self.now, |_| self.term);
+        due.into_iter().map(|(command, _)| command).collect()
+    }
+
     /// What is to be done then. Users are written down at once, and that is not among it.
     fn after(&mut self, time: Duration) -> Vec<Command> {
         self.now += time;
         let mut commands = Vec::new();
         loop {
             let (records, others): (Vec<_>, Vec<_>) = self
-                .groups
-                .due(self.now)
+                .due()
                 .into_iter()
                 .partition(|command| matches!(command, Command::Record { .. }));
             commands.extend(others);
@@ -237,7 +242,8 @@ fn users_who_have_lost_their_device_are_evicted_but_not_at_the_first_look() {
 #[test]
 fn who_does_not_lead_does_nothing() {
     let mut world = World::new();
-    world.groups.set_active(false, world.now);
+    world.term = None;
+    world.groups.look_at_all(world.now);
     world.see(&reservation("g", Some("GPU-1")));
     let mut asks = world.ask("a", "h");
     assert!(world.in_the_end().is_empty());
@@ -289,7 +295,7 @@ fn an_answer_that_is_older_than_the_end_of_a_reservation_does_not_bring_it_back(
     let mut world = World::new();
     world.see(&reservation("g", Some("GPU-1")));
     world.see(&user("a", &json!({"runai-gpu-group": "g"}), "Running"));
-    assert!(matches!(&world.groups.due(world.now)[..], [Command::Record { .. }]));
+    assert!(matches!(&world.due()[..], [Command::Record { .. }]));
     world.groups.pod_gone(&reservation("g", None), world.now);
     world
         .groups
@@ -396,7 +402,7 @@ fn who_is_to_use_a_group_stands_on_its_reservation_pod_before_it_learns_the_devi
     assert_eq!(first.try_recv(), Ok(Ok("GPU-1".to_owned())));
     assert!(world.written.is_empty(), "nothing is written twice");
     let mut second = world.ask("b", "g");
-    let commands = world.groups.due(world.now);
+    let commands = world.due();
     assert!(matches!(&commands[..], [Command::Record { .. }]));
     assert!(second.try_recv().is_err(), "not before it is written");
     commands.into_iter().for_each(|command| world.write(command));
@@ -434,7 +440,7 @@ fn a_bind_whose_pod_cannot_be_written_down_fails() {
     let mut world = World::new();
     world.see(&reservation("g", Some("GPU-1")));
     let mut asks = world.ask("a", "g");
-    assert!(matches!(&world.groups.due(world.now)[..], [Command::Record { .. }]));
+    assert!(matches!(&world.due()[..], [Command::Record { .. }]));
     world.groups.recorded(&id("g"), Err("conflict".to_owned()), world.now);
     assert_eq!(asks.try_recv(), Ok(Err("conflict".to_owned())));
 }

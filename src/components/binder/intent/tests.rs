@@ -12,8 +12,13 @@ fn pod(node: Option<&str>, phase: &str) -> Pod {
     .unwrap()
 }
 
+/// The label of node pools.
+const POOL: &str = "kai.scheduler/node-pool";
+
 fn decided() -> OrderedBind {
     OrderedBind {
+        pool: "".into(),
+        labels: BTreeMap::new(),
         placement: Bind {
             pod: pods::pod_ref(&pod(None, "Pending")),
             group: pods::group_key(&pod(None, "Pending").metadata),
@@ -45,7 +50,7 @@ fn theirs(status: Value) -> BindRequest {
 }
 
 fn action_for(request: &BindRequest, pod: Option<&Pod>) -> BindRequestAction {
-    action(request, pod, true, false, &Shard::default(), |_| Some(Vec::new()))
+    action(request, pod, true, false, POOL, |_| Some(Vec::new()))
 }
 
 #[test]
@@ -69,7 +74,10 @@ fn a_request_says_all_that_the_bind_needs() {
         .unwrap_or(Value::Null)
     );
     assert_eq!(written.owner_references()[0].uid, "uid-a");
-    assert_eq!(bind(&written, &pod(None, "Pending"), Some(Vec::new())), Some(decided));
+    assert_eq!(
+        bind(&written, &pod(None, "Pending"), POOL, Some(Vec::new())),
+        Some(decided)
+    );
 }
 
 #[test]
@@ -113,23 +121,19 @@ fn a_request_that_has_served_goes_if_it_is_ours_and_is_marked_if_not() {
 
 #[test]
 fn for_the_full_trail_our_requests_stay_with_their_pods_and_say_that_they_succeeded() {
-    let shard = Shard::default();
     let (running, mut done) = (pod(Some("n1"), "Running"), ours());
     assert_eq!(
-        action(&done, Some(&running), true, true, &shard, |_| None),
+        action(&done, Some(&running), true, true, POOL, |_| None),
         BindRequestAction::Succeed
     );
     done.status = serde_json::from_value(json!({"phase": "Succeeded"})).unwrap();
     assert_eq!(
-        action(&done, Some(&running), true, true, &shard, |_| None),
+        action(&done, Some(&running), true, true, POOL, |_| None),
         BindRequestAction::Leave
     );
+    assert_eq!(action(&done, None, true, true, POOL, |_| None), BindRequestAction::Drop);
     assert_eq!(
-        action(&done, None, true, true, &shard, |_| None),
-        BindRequestAction::Drop
-    );
-    assert_eq!(
-        action(&done, Some(&running), true, false, &shard, |_| None),
+        action(&done, Some(&running), true, false, POOL, |_| None),
         BindRequestAction::Drop,
         "the trail is not asked for any more"
     );
@@ -140,14 +144,7 @@ fn a_request_whose_pod_or_node_is_gone_goes() {
     let waiting = pod(None, "Pending");
     assert_eq!(action_for(&ours(), None), BindRequestAction::Drop);
     assert_eq!(
-        action(
-            &theirs(json!({})),
-            Some(&waiting),
-            false,
-            false,
-            &Shard::default(),
-            |_| None
-        ),
+        action(&theirs(json!({})), Some(&waiting), false, false, POOL, |_| None),
         BindRequestAction::Drop
     );
     let mut another = waiting;
@@ -175,11 +172,4 @@ fn a_failed_request_of_others_is_tried_again_while_it_has_attempts_left_and_then
     ));
     request.status.as_mut().unwrap().failed_attempts = Some(3);
     assert_eq!(action_for(&request, Some(&waiting)), BindRequestAction::Drop);
-}
-
-#[test]
-fn requests_of_other_shards_are_left_alone() {
-    let mut request = theirs(json!({}));
-    request.metadata.labels = Some([("kai.scheduler/node-pool".to_owned(), "other".to_owned())].into());
-    assert_eq!(action_for(&request, None), BindRequestAction::Leave);
 }

@@ -117,7 +117,7 @@ fn labels(input: &Input, top: &Workload) -> BTreeMap<String, String> {
     if let Some(user) = input.label(label::USER) {
         labels.entry(label::USER.to_owned()).or_insert_with(|| user.to_owned());
     }
-    let node_pool = &input.settings.node_pool_label_key;
+    let node_pool = &input.settings.pools.key;
     if let Some(pool) = input.label(node_pool).filter(|_| !node_pool.is_empty()) {
         labels.entry(node_pool.clone()).or_insert_with(|| pool.to_owned());
     }

@@ -36,8 +36,8 @@ pub fn queue(input: &Input, top: &Workload) -> String {
         .or_else(|| input.label(label::PROJECT));
     if let Some(project) = project.filter(|project| !project.is_empty()) {
         let pool = input
-            .label(&settings.node_pool_label_key)
-            .filter(|_| !settings.node_pool_label_key.is_empty());
+            .label(&settings.pools.key)
+            .filter(|_| !settings.pools.key.is_empty());
         return pool.map_or_else(|| project.to_owned(), |pool| format!("{project}-{pool}"));
     }
     let namespace = input.pod.metadata.namespace.as_deref().unwrap_or_default();

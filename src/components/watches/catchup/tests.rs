@@ -25,7 +25,7 @@ fn shown(items: &[(&str, u64)]) -> HashMap<Key, Option<u64>> {
 }
 
 fn begin() -> CatchUp {
-    CatchUp::begin(1, Instant::now())
+    CatchUp::begin(vec![1], Instant::now())
 }
 
 #[test]

@@ -1,0 +1,188 @@
+//! All elections of the process: one on the Lease of what concerns the whole cluster and the default node pool, one on a Lease of its own for each
+//! other node pool with a shard. Replicas divide these between them ([`balance`]) by what they know of one another ([`replicas`]).
+
+mod balance;
+mod replicas;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use super::client::Clients;
+use super::lease::{Claim, Elector, Leads, Params, Status};
+use crate::components::leadership::{Leading, Scope};
+use crate::components::pulse::Pulse;
+use balance::assign;
+use replicas::Replicas;
+
+/// A shard with a Lease of its own, by the value of its node pool's label.
+pub type Shards = BTreeMap<Arc<str>, String>;
+
+/// See the module.
+pub struct Elections {
+    clients: Clients,
+    params: Params,
+    watch_timeout: u32,
+    pulse: Pulse,
+    leads: Arc<Leads>,
+    cluster: Elector,
+    status: watch::Receiver<Status>,
+    shards: watch::Receiver<Shards>,
+    /// Told of each election, for the state page.
+    shown: Arc<watch::Sender<BTreeMap<String, watch::Receiver<Status>>>>,
+}
+
+/// The election of a shard, under way.
+struct Held {
+    shard: String,
+    claim: watch::Sender<Claim>,
+    release: CancellationToken,
+}
+
+impl Elections {
+    /// Prepares to take part; nothing is asked of the API server before [`Elections::run`]. `params` are those of the cluster's Lease.
+    #[must_use]
+    pub fn new(
+        clients: &Clients,
+        params: Params,
+        watch_timeout: u32,
+        pulse: Pulse,
+        shards: watch::Receiver<Shards>,
+    ) -> Self {
+        let leads = Arc::new(Leads::default());
+        let preferred = watch::channel(Claim::Preferred).1;
+        let cluster = Elector::new(
+            clients,
+            params.clone(),
+            Scope::Cluster,
+            watch_timeout,
+            pulse.clone(),
+            Arc::clone(&leads),
+            preferred,
+        );
+        Self {
+            clients: clients.clone(),
+            params,
+            watch_timeout,
+            pulse,
+            leads,
+            status: cluster.status(),
+            cluster,
+            shards,
+            shown: Arc::default(),
+        }
+    }
+
+    /// The terms of this process as they change.
+    #[must_use]
+    pub fn leading(&self) -> Leading {
+        self.leads.watch()
+    }
+
+    /// What is known of the election on the cluster's Lease, as it changes.
+    #[must_use]
+    pub fn status(&self) -> watch::Receiver<Status> {
+        self.status.clone()
+    }
+
+    /// What is known of the elections of shards, by the shard's name.
+    #[must_use]
+    pub fn of_shards(&self) -> watch::Receiver<BTreeMap<String, watch::Receiver<Status>>> {
+        self.shown.subscribe()
+    }
+
+    /// Takes part until `release`, then gives every Lease up that is held. Trouble with the API server is waited out.
+    ///
+    /// # Errors
+    /// When a scheduler's thread is stuck while this process leads. The Leases have been given up then.
+    pub async fn run(mut self, release: CancellationToken) -> anyhow::Result<()> {
+        let mut replicas = Replicas::new(&self.clients, &self.params, self.watch_timeout);
+        let mut elections: JoinSet<anyhow::Result<()>> = JoinSet::new();
+        let released = release.child_token();
+        elections.spawn(self.cluster.run(released.clone()));
+        let mut held: BTreeMap<Arc<str>, Held> = BTreeMap::new();
+        let mut members = replicas.known();
+        let ended = loop {
+            let shards = self.shards.borrow_and_update().clone();
+            held.retain(|pool, election| {
+                let stays = shards.get(pool) == Some(&election.shard);
+                if !stays {
+                    election.release.cancel();
+                }
+                stays
+            });
+            for (pool, shard) in &shards {
+                held.entry(Arc::clone(pool)).or_insert_with(|| {
+                    let (claim, claimed) = watch::channel(Claim::Reserve);
+                    let release = released.child_token();
+                    let params = Params {
+                        name: format!("{}-{shard}", self.params.name),
+                        ..self.params.clone()
+                    };
+                    let elector = Elector::new(
+                        &self.clients,
+                        params,
+                        Scope::Pool(Arc::clone(pool)),
+                        self.watch_timeout,
+                        self.pulse.clone(),
+                        Arc::clone(&self.leads),
+                        claimed,
+                    );
+                    let status = elector.status();
+                    self.shown.send_modify(|shown| {
+                        shown.insert(shard.clone(), status);
+                    });
+                    elections.spawn(elector.run(release.clone()));
+                    Held {
+                        shard: shard.clone(),
+                        claim,
+                        release,
+                    }
+                });
+            }
+            self.shown
+                .send_modify(|shown| shown.retain(|name, _| shards.values().any(|shard| shard == name)));
+            let leader = self.status.borrow_and_update().holder.clone();
+            let names: Vec<&str> = shards.values().map(String::as_str).collect();
+            let assigned = assign(&names, &members, leader.as_deref());
+            for election in held.values() {
+                let preferred = assigned.get(election.shard.as_str()) == Some(&self.params.identity.as_str());
+                let claim = if preferred { Claim::Preferred } else { Claim::Reserve };
+                let changed = election
+                    .claim
+                    .send_if_modified(|known| std::mem::replace(known, claim) != claim);
+                if changed {
+                    info!(
+                        shard = election.shard,
+                        ?claim,
+                        replicas = members.len(),
+                        "shards are divided between replicas"
+                    );
+                }
+            }
+            tokio::select! {
+                biased;
+                () = release.cancelled() => break Ok(()),
+                Some(ended) = elections.join_next() => match ended {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => break Err(error),
+                    Err(panic) => break Err(panic.into()),
+                },
+                // The configuration is not told any more: the process is about to end.
+                changed = self.shards.changed() => if changed.is_err() { release.cancelled().await },
+                Ok(()) = self.status.changed() => {}
+                known = replicas.next(!shards.is_empty()) => members = known,
+            }
+        };
+        released.cancel();
+        while let Some(released) = elections.join_next().await {
+            released??;
+        }
+        replicas.leave().await;
+        ended
+    }
+}

@@ -1,0 +1,70 @@
+//! Which replica is to lead which shard. Pure: every replica that knows the same comes to the same.
+
+use std::collections::BTreeMap;
+
+use sha2::{Digest, Sha256};
+
+/// The replica that is to lead each shard. None leads more than its part, rounded up; the replica that leads the cluster has the default node pool among
+/// what it leads. Where a replica comes or goes, few shards change hands. Nothing is assigned before the cluster is led.
+#[must_use]
+pub fn assign<'a>(shards: &[&'a str], replicas: &'a [String], leader: Option<&'a str>) -> BTreeMap<&'a str, &'a str> {
+    let Some(leader) = leader else { return BTreeMap::new() };
+    let mut replicas: Vec<&str> = replicas.iter().map(String::as_str).chain([leader]).collect();
+    replicas.sort_unstable();
+    replicas.dedup();
+    let most = (shards.len() + 1).div_ceil(replicas.len());
+    let mut leads: BTreeMap<&str, usize> = [(leader, 1)].into();
+    let mut shards = shards.to_vec();
+    shards.sort_unstable();
+    let mut assigned = BTreeMap::new();
+    for shard in shards {
+        let free = replicas
+            .iter()
+            .filter(|replica| leads.get(*replica).copied().unwrap_or(0) < most);
+        let Some(&replica) = free.max_by_key(|replica| weight(shard, replica)) else {
+            continue;
+        };
+        *leads.entry(replica).or_default() += 1;
+        assigned.insert(shard, replica);
+    }
+    assigned
+}
+
+/// The highest wins, so that a replica that goes leaves the shards of others where they are.
+fn weight(shard: &str, replica: &str) -> [u8; 32] {
+    Sha256::new()
+        .chain_update(shard)
+        .chain_update([0])
+        .chain_update(replica)
+        .finalize()
+        .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn nothing_is_assigned_before_the_cluster_is_led() {
+        assert!(assign(&["a"], &["one".to_owned()], None).is_empty());
+        assert_eq!(assign(&["a"], &[], Some("one")), [("a", "one")].into());
+    }
+
+    proptest! {
+        #[test]
+        fn every_shard_has_one_replica_and_no_replica_more_than_its_part(shards in 0_usize..20, replicas in 1_usize..6) {
+            let shards: Vec<String> = (0..shards).map(|shard| format!("shard-{shard}")).collect();
+            let shards: Vec<&str> = shards.iter().map(String::as_str).collect();
+            let replicas: Vec<String> = (0..replicas).map(|replica| format!("replica-{replica}")).collect();
+            let assigned = assign(&shards, &replicas, Some("replica-0"));
+            prop_assert_eq!(assigned.len(), shards.len());
+            let most = (shards.len() + 1).div_ceil(replicas.len());
+            for replica in &replicas {
+                let leads = assigned.values().filter(|other| *other == replica).count();
+                let with_default = leads + usize::from(replica == "replica-0");
+                prop_assert!(with_default <= most, "{} leads {}", replica, with_default);
+            }
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Which replicas there are: each keeps a Lease that says nothing but that it is there. Needed only where there are shards to be divided.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, ResourceExt};
+use sha2::{Digest, Sha256};
+use tokio::time::{Instant, sleep_until};
+use tracing::{debug, info};
+
+use super::super::client::Clients;
+use super::super::lease::Params;
+use super::super::lease::record;
+use crate::api::names::label;
+
+/// Renewals within the time that a Lease lasts.
+const RENEWALS: u32 = 3;
+/// After so many times its duration without a renewal, a Lease of a replica is deleted.
+const FORGOTTEN: u32 = 20;
+
+/// A replica's Lease as it was seen last.
+struct Seen {
+    lease: Lease,
+    /// When its content was first seen as it is.
+    since: Instant,
+}
+
+/// The replicas, and this one's part in telling of them.
+pub struct Replicas {
+    api: Api<Lease>,
+    params: Params,
+    /// The value of the label: replicas with another Lease of the cluster are not ours.
+    of: String,
+    events: BoxStream<'static, watcher::Result<watcher::Event<Lease>>>,
+    seen: BTreeMap<String, Seen>,
+    /// Shown by the list that is under way.
+    listing: Vec<String>,
+    own: Option<Lease>,
+    renew_at: Instant,
+}
+
+impl Replicas {
+    /// Nothing is asked of the API server yet.
+    #[must_use]
+    pub fn new(clients: &Clients, params: &Params, watch_timeout: u32) -> Self {
+        let of = params.name.clone();
+        let config = watcher::Config::default()
+            .timeout(watch_timeout)
+            .labels(&format!("{}={of}", label::REPLICA_OF));
+        let watched = Api::<Lease>::namespaced(clients.watches.clone(), &params.namespace);
+        let digest = Sha256::digest(&params.identity);
+        let id: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        Self {
+            api: Api::namespaced(clients.lease.clone(), &params.namespace),
+            params: Params {
+                name: format!("{of}-replica-{id}"),
+                ..params.clone()
+            },
+            of,
+            events: watcher(watched, config).default_backoff().boxed(),
+            seen: BTreeMap::new(),
+            listing: Vec::new(),
+            own: None,
+            renew_at: Instant::now(),
+        }
+    }
+
+    /// The names of the replicas that have shown that they are there, with this one.
+    #[must_use]
+    pub fn known(&self) -> Vec<String> {
+        let now = Instant::now();
+        let alive = self
+            .seen
+            .values()
+            .filter(|seen| now < seen.since + self.params.duration);
+        let mut names: Vec<String> = alive
+            .filter_map(|seen| record::holder(&seen.lease).map(str::to_owned))
+            .chain([self.params.identity.clone()])
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// Waits until the replicas may have changed, and answers them. `wanted`: it matters, and this replica is to say that it is there.
+    pub async fn next(&mut self, wanted: bool) -> Vec<String> {
+        let before = self.known();
+        loop {
+            if wanted && Instant::now() >= self.renew_at {
+                self.renew().await;
+            }
+            let expiry = self.seen.values().map(|seen| seen.since + self.params.duration);
+            let expiry = expiry.filter(|expiry| *expiry > Instant::now()).min();
+            let renewal = wanted.then_some(self.renew_at);
+            let wake = expiry.into_iter().chain(renewal).min();
+            let at = wake.unwrap_or_else(|| Instant::now() + Duration::from_secs(3_600));
+            tokio::select! {
+                event = self.events.next() => self.observe(event),
+                () = sleep_until(at) => {}
+            }
+            let known = self.known();
+            if known != before {
+                return known;
+            }
+        }
+    }
+
+    /// Says that this replica is gone.
+    pub async fn leave(&mut self) {
+        if let Some(own) = self.own.take() {
+            delete(&self.api, &own).await;
+        }
+    }
+
+    async fn renew(&mut self) {
+        self.renew_at = Instant::now() + self.params.duration / RENEWALS;
+        let (now, how) = (record::in_microseconds(Timestamp::now()), PostParams::default());
+        let written = match &self.own {
+            Some(own) => {
+                self.api
+                    .replace(&self.params.name, &how, &record::renewed(own, now))
+                    .await
+            }
+            None => {
+                let mut lease = record::created(&self.params, now);
+                lease.labels_mut().insert(label::REPLICA_OF.to_owned(), self.of.clone());
+                self.api.create(&how, &lease).await
+            }
+        };
+        match written {
+            Ok(lease) => self.own = Some(lease),
+            Err(error) => {
+                debug!(%error, "other replicas are not told that this one is there; trying again");
+                // What there is, is told by the API server.
+                self.own = self.api.get_opt(&self.params.name).await.ok().flatten();
+            }
+        }
+        self.forget_old().await;
+    }
+
+    /// Leases of replicas that are long gone, and did not take them away themselves.
+    async fn forget_old(&mut self) {
+        let now = Instant::now();
+        let old = self
+            .seen
+            .values()
+            .find(|seen| now > seen.since + self.params.duration * FORGOTTEN);
+        if let Some(lease) = old.map(|seen| seen.lease.clone()) {
+            info!(
+                lease = lease.name_any(),
+                "the lease of a replica that is gone is deleted"
+            );
+            delete(&self.api, &lease).await;
+        }
+    }
+
+    fn observe(&mut self, event: Option<watcher::Result<watcher::Event<Lease>>>) {
+        match event {
+            Some(Ok(watcher::Event::Init)) => self.listing.clear(),
+            Some(Ok(watcher::Event::InitApply(lease))) => {
+                self.listing.push(lease.name_any());
+                self.see(lease);
+            }
+            Some(Ok(watcher::Event::InitDone)) => {
+                let listed = std::mem::take(&mut self.listing);
+                self.seen.retain(|name, _| listed.contains(name));
+            }
+            Some(Ok(watcher::Event::Apply(lease))) => self.see(lease),
+            Some(Ok(watcher::Event::Delete(lease))) => {
+                self.seen.remove(&lease.name_any());
+            }
+            Some(Err(error)) => debug!(%error, "the watch of replicas failed; it is tried again"),
+            None => {}
+        }
+    }
+
+    fn see(&mut self, lease: Lease) {
+        let since = Instant::now();
+        match self.seen.get_mut(&lease.name_any()) {
+            Some(seen) if seen.lease.spec == lease.spec => seen.lease = lease,
+            _ => {
+                self.seen.insert(lease.name_any(), Seen { lease, since });
+            }
+        }
+    }
+}
+
+async fn delete(api: &Api<Lease>, lease: &Lease) {
+    let params = DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: lease.metadata.uid.clone(),
+            resource_version: None,
+        }),
+        ..DeleteParams::default()
+    };
+    if let Err(error) = api.delete(&lease.name_any(), &params).await {
+        debug!(%error, lease = lease.name_any(), "the lease of a replica was not deleted");
+    }
+}

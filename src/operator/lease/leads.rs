@@ -1,0 +1,54 @@
+//! The terms of this process, and how it takes part in elections.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use kube::Client;
+use tokio::sync::watch;
+
+use crate::components::leadership::{Leading, Scope, Term, Terms};
+
+/// The terms of this process, as its elections begin and end them.
+#[derive(Debug, Default)]
+pub struct Leads {
+    terms: watch::Sender<Terms>,
+    begun: AtomicU64,
+}
+
+impl Leads {
+    /// The terms as they change.
+    #[must_use]
+    pub fn watch(&self) -> Leading {
+        self.terms.subscribe()
+    }
+
+    /// A term begins, with a client for its writes; its number.
+    pub fn begin(&self, scope: &Scope, writes: Client) -> u64 {
+        let number = self.begun.fetch_add(1, Ordering::Relaxed) + 1;
+        self.set(scope, Some(Term { number, writes }));
+        number
+    }
+
+    /// The term is over.
+    pub fn end(&self, scope: &Scope) {
+        self.set(scope, None);
+    }
+
+    fn set(&self, scope: &Scope, term: Option<Term>) {
+        let leads = f64::from(u8::from(term.is_some()));
+        match scope {
+            Scope::Cluster => metrics::gauge!("unikai_leader").set(leads),
+            Scope::Pool(pool) => metrics::gauge!("unikai_pool_leader", "node_pool" => pool.to_string()).set(leads),
+        }
+        self.terms.send_modify(|terms| terms.set(scope, term));
+    }
+}
+
+/// How a process takes part in an election.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Claim {
+    /// It takes the Lease as soon as it is free.
+    #[default]
+    Preferred,
+    /// Another replica is to have it: it is taken only if it stays free, and given up once the other has had time to see that.
+    Reserve,
+}

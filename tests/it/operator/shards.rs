@@ -1,0 +1,235 @@
+//! Node pools with shards of their own: each is led by one replica at a time, and replicas divide them between them.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Event;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+use unikai::devcluster::world::NodeSpec;
+
+use super::lab::{Lab, QUICK_LEASE, TEAM, eventually, gang, pod};
+
+const LABEL: &str = "kai.scheduler/node-pool";
+const POOLS: [&str; 3] = ["blue", "green", "red"];
+
+/// A cluster with a node of 8 GPUs, a queue and a shard for each node pool and for the default one.
+async fn lab() -> Lab {
+    let pools = POOLS.iter().map(|pool| NodeSpec::gpu(format!("{pool}-1"), 8));
+    let lab = Lab::start(pools.chain([NodeSpec::gpu("default-1", 8)]).collect()).await;
+    lab.create(shard("default", "")).await.unwrap();
+    for pool in POOLS {
+        let labels = json!({"metadata": {"labels": {LABEL: pool}}});
+        lab.patch_node(&format!("{pool}-1"), labels).await;
+        let open = json!({"quota": -1, "limit": -1, "overQuotaWeight": 1});
+        for (name, parent) in [
+            (format!("{pool}-all"), None),
+            (pool.to_owned(), Some(format!("{pool}-all"))),
+        ] {
+            let queue = json!({"apiVersion": "scheduling.run.ai/v2", "kind": "Queue",
+                "metadata": {"name": name, "labels": {LABEL: pool}},
+                "spec": {"parentQueue": parent, "resources": {"cpu": open, "gpu": open, "memory": open}}});
+            lab.create(queue).await.unwrap();
+        }
+        lab.create(shard(pool, pool)).await.unwrap();
+    }
+    lab
+}
+
+fn shard(name: &str, pool: &str) -> Value {
+    json!({"apiVersion": "kai.scheduler/v1", "kind": "SchedulingShard", "metadata": {"name": name},
+        "spec": {"partitionLabelValue": pool}})
+}
+
+/// A pod of a node pool, or of the default one.
+fn pod_of(pool: &str, name: &str, gpus: u32) -> Value {
+    let mut pod = pod(name, gpus);
+    if pool != "default" {
+        pod["metadata"]["labels"] = json!({"kai.scheduler/queue": pool, LABEL: pool});
+    }
+    pod
+}
+
+/// Who holds the Leases of the cluster and of the shards.
+async fn holders(lab: &Lab) -> BTreeMap<String, String> {
+    let api: Api<Lease> = Api::namespaced(lab.client.clone(), "kai-scheduler");
+    let leases = api.list(&ListParams::default()).await.expect("leases").items;
+    let held = leases.iter().filter_map(|lease| {
+        let holder = unikai::operator::lease::holder(lease)?.to_owned();
+        Some((lease.name_any(), holder)).filter(|(name, _)| !name.contains("replica"))
+    });
+    held.collect()
+}
+
+/// Waits until every Lease is held by one of these replicas, and none has more than its part; by name of the Lease.
+async fn divided(lab: &Lab, replicas: &[&str]) -> BTreeMap<String, String> {
+    let most = (POOLS.len() + 1).div_ceil(replicas.len());
+    eventually(&format!("shards are divided between {replicas:?}"), async || {
+        let held = holders(lab).await;
+        let leads = |replica: &str| held.values().filter(|holder| *holder == replica).count();
+        let fair = replicas.iter().all(|replica| leads(replica) <= most);
+        let known = held.values().all(|holder| replicas.contains(&holder.as_str()));
+        (held.len() == POOLS.len() + 1 && fair && known)
+            .then_some(held.clone())
+            .ok_or_else(|| format!("{held:?}"))
+    })
+    .await
+}
+
+/// A pod of every pool runs on a node of its pool.
+async fn every_pool_works(lab: &Lab, round: &str) {
+    for pool in POOLS.iter().copied().chain(["default"]) {
+        lab.create_after_handover(pod_of(pool, &format!("{pool}-{round}"), 1))
+            .await;
+    }
+    for pool in POOLS.iter().copied().chain(["default"]) {
+        assert_eq!(lab.runs(&format!("{pool}-{round}")).await, format!("{pool}-1"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_replicas_lead_four_shards_and_take_over_those_of_one_that_ends_dies_or_sleeps() {
+    let lab = lab().await;
+    let mut replicas = BTreeMap::new();
+    for name in ["one", "two", "three"] {
+        replicas.insert(name, lab.replica_with(name, QUICK_LEASE).await);
+    }
+    let held = divided(&lab, &["one", "two", "three"]).await;
+    every_pool_works(&lab, "first").await;
+
+    // One ends in good order: the others divide what it led.
+    let ends = held["kai-scheduler-blue"].clone();
+    let mut replica = replicas.remove(ends.as_str()).expect("a replica");
+    replica.signal("TERM");
+    replica.ends_well().await;
+    let left: Vec<&str> = replicas.keys().copied().collect();
+    let held = divided(&lab, &left).await;
+    every_pool_works(&lab, "second").await;
+
+    // One sleeps past its Leases: it writes nothing when it wakes up.
+    let sleeps = held["kai-scheduler-red"].clone();
+    let sleeper = replicas.remove(sleeps.as_str()).expect("a replica");
+    sleeper.signal("STOP");
+    let stays = *replicas.keys().next().expect("one is left");
+    divided(&lab, &[stays]).await;
+    every_pool_works(&lab, "third").await;
+    let before = lab.writes_of(&sleeper);
+    sleeper.signal("CONT");
+    let both = [stays, sleeps.as_str()];
+    divided(&lab, &both).await;
+    let since: Vec<_> = lab.writes_of(&sleeper).into_iter().skip(before.len()).collect();
+    assert!(since.iter().all(|write| !write.contains("/binding")), "{since:#?}");
+
+    // One dies.
+    let mut other = replicas.remove(stays).expect("a replica");
+    other.kill();
+    divided(&lab, &[sleeps.as_str()]).await;
+    every_pool_works(&lab, "fourth").await;
+    lab.assert_safe().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_comes_is_left_its_part_and_shared_gpus_change_hands() {
+    let lab = lab().await;
+    let sharing = [QUICK_LEASE, &["--gpu-sharing", "true"]].concat();
+    let one = lab.replica_with("one", &sharing).await;
+    divided(&lab, &["one"]).await;
+    let half = |pool: &str, name: &str| {
+        let mut pod = pod_of(pool, name, 0);
+        pod["metadata"]["annotations"] = json!({"gpu-fraction": "0.5"});
+        pod
+    };
+    for pool in POOLS {
+        lab.create(half(pool, &format!("{pool}-a"))).await.unwrap();
+        lab.runs(&format!("{pool}-a")).await;
+    }
+    let mut two = lab.replica_with("two", &sharing).await;
+    divided(&lab, &["one", "two"]).await;
+    for pool in POOLS {
+        lab.create_after_handover(half(pool, &format!("{pool}-b"))).await;
+        assert_eq!(lab.runs(&format!("{pool}-b")).await, format!("{pool}-1"));
+    }
+    let group = async |name: &str| {
+        let pod = lab.pods().get(name).await.expect("a pod");
+        pod.labels().get("runai-gpu-group").cloned().expect("a GPU group")
+    };
+    for pool in POOLS {
+        assert_eq!(
+            group(&format!("{pool}-a")).await,
+            group(&format!("{pool}-b")).await,
+            "{pool}: the GPU is shared"
+        );
+    }
+    two.signal("TERM");
+    two.ends_well().await;
+    divided(&lab, &["one"]).await;
+    // Reservations go with their users, whoever made them.
+    for pool in POOLS {
+        lab.delete_pod(&format!("{pool}-a")).await;
+        lab.delete_pod(&format!("{pool}-b")).await;
+    }
+    let reservations: Api<k8s_openapi::api::core::v1::Pod> =
+        Api::namespaced(lab.client.clone(), "kai-resource-reservation");
+    eventually("no reservation is left", async || {
+        let left = reservations
+            .list(&ListParams::default())
+            .await
+            .map_err(|e| e.to_string())?;
+        left.items
+            .is_empty()
+            .then_some(())
+            .ok_or_else(|| left.items.len().to_string())
+    })
+    .await;
+    one.assert_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_get_the_label_of_their_pool_and_pools_without_a_shard_are_said_so() {
+    let lab = lab().await;
+    let operator = lab.replica_with("one", QUICK_LEASE).await;
+    divided(&lab, &["one"]).await;
+    let mut job = gang("train", 2, 1);
+    job["metadata"]["labels"] = json!({"kai.scheduler/queue": "blue", LABEL: "blue"});
+    job["spec"]["template"]["metadata"]["labels"] = json!({"kai.scheduler/queue": "blue"});
+    lab.create(job).await.unwrap();
+    lab.running(2).await;
+    for pod in lab.all_pods().await {
+        assert_eq!(
+            pod.labels().get(LABEL).map(String::as_str),
+            Some("blue"),
+            "{}",
+            pod.name_any()
+        );
+        assert_eq!(pod.spec.unwrap_or_default().node_name.as_deref(), Some("blue-1"));
+    }
+
+    let mut lost = pod("lost", 1);
+    lost["metadata"]["labels"][LABEL] = json!("violet");
+    lab.create(lost).await.unwrap();
+    let says = lab.unschedulable("lost").await;
+    assert_eq!(says, "no SchedulingShard schedules the node pool 'violet'");
+    let events: Api<Event> = Api::namespaced(lab.client.clone(), TEAM);
+    for kind in ["Pod", "PodGroup"] {
+        eventually(&format!("an event on the {kind}"), async || {
+            let all = events.list(&ListParams::default()).await.map_err(|e| e.to_string())?;
+            let told = all.items.iter().any(|event| {
+                event.reason.as_deref() == Some("NoShardForNodePool")
+                    && event.involved_object.kind.as_deref() == Some(kind)
+            });
+            told.then_some(()).ok_or_else(|| format!("{} events", all.items.len()))
+        })
+        .await;
+    }
+    // A shard for the pool is all that it lacks.
+    lab.patch_node("default-1", json!({"metadata": {"labels": {LABEL: "violet"}}}))
+        .await;
+    lab.create(shard("violet", "violet")).await.unwrap();
+    eventually("the queue of another pool is what keeps it now", async || {
+        let says = lab.unschedulable("lost").await;
+        says.contains("Queue 'test' does not exist").then_some(()).ok_or(says)
+    })
+    .await;
+    operator.assert_no_errors();
+}
