@@ -15,22 +15,26 @@ pub mod stage;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use actions::capacity::CapacityTables;
-use actions::node_scratch::NodeScratch;
-use actions::session::Session;
+use actions::allocate::allocate;
+use actions::conclude::conclude;
+use actions::context::CycleContext;
+use actions::cycle::{Cycle, Kept};
+use actions::spare::spare_at_last;
+use actions::stale::{evict_stale, stale_until};
+use actions::victims::action::{FindVictims, evict_for_others};
+use actions::victims::find::find;
 use decision::{Decisions, Detail, GroupReport, ReasonCode, Stray};
 use explain::report::{Findings, report};
 use fairshare::divide::divide_tree;
-use fairshare::sorted::SortedPodGroups;
 use fairshare::tree::schedulable_queue;
 use input::{Counts, Event, GroupKey, Name, PodRef, Time};
 use model::Model;
 use model::epochs::{Change, Epoch, Seen};
 use model::ids::{PodGroupId, PodId};
 use model::pod::{Assumed, Status};
+use placement::score::Scorers;
 use policy::{ActionKind, Policy};
 use stage::{Observer, Stage};
 
@@ -55,10 +59,7 @@ pub struct Engine {
     model: Model,
     /// Of [`Change::Any`], when the last cycle began.
     seen: Seen,
-    sorted: SortedPodGroups,
-    /// How much room there is.
-    capacity: CapacityTables,
-    node_scratch: NodeScratch,
+    kept: Kept,
     /// What was last reported about each gang.
     reported: BTreeMap<PodGroupId, Reported>,
     /// Pods last told of as strays: as whom, and what was said.
@@ -67,13 +68,6 @@ pub struct Engine {
     stale: BTreeSet<PodGroupId>,
     /// Instants at which something ends that holds decisions back.
     wake: BTreeSet<(Time, WakeReason)>,
-    /// The gang that the cycle under way is busy with.
-    placing: Cell<Option<PodGroupId>>,
-    /// Victims are searched step by step, as the search is defined.
-    #[cfg(test)]
-    plainly: bool,
-    #[cfg(test)]
-    exhaustively: bool,
 }
 
 /// What was said about a gang, and on what grounds: as long as those stay, so do the words.
@@ -94,18 +88,11 @@ impl Engine {
             policy,
             model,
             seen: Seen::default(),
-            sorted: SortedPodGroups::default(),
-            capacity: CapacityTables::default(),
-            node_scratch: NodeScratch::new(),
+            kept: Kept::default(),
             reported: BTreeMap::new(),
             strays: BTreeMap::new(),
             stale: BTreeSet::new(),
             wake: BTreeSet::new(),
-            placing: Cell::new(None),
-            #[cfg(test)]
-            plainly: false,
-            #[cfg(test)]
-            exhaustively: false,
         }
     }
 
@@ -113,7 +100,7 @@ impl Engine {
     pub fn set_policy(&mut self, policy: Policy) {
         self.policy = policy;
         self.model.settings_changed(self.policy.stuck_after);
-        self.sorted.clear(&mut self.model);
+        self.kept.sorted.clear(&mut self.model);
         self.reported.values_mut().for_each(|known| known.changed = 0);
     }
 
@@ -133,8 +120,13 @@ impl Engine {
         self.cycle_seen_by(now, &mut |_| ())
     }
 
-    /// The same, telling an observer what has been done.
+    /// The same, with an observer that is called after each stage.
     pub fn cycle_seen_by(&mut self, now: Time, observer: Observer) -> Decisions {
+        self.cycle_with(now, observer, find)
+    }
+
+    /// The same, with a search for victims.
+    fn cycle_with(&mut self, now: Time, observer: Observer, find: FindVictims) -> Decisions {
         let mut decisions = Decisions::default();
         self.model.pass_time(now);
         while let Some(&(at, _)) = self.wake.first()
@@ -146,58 +138,48 @@ impl Engine {
         if !self.seen.catch_up(self.model.epochs().of(Change::Any)) {
             return decisions;
         }
-        // Whatever only time can lift is found anew.
+        // What only time can end is found anew.
         self.wake.clear();
-        self.placing.set(None);
+        self.kept.placing = None;
         self.model.prepare(&self.policy);
         observer(Stage::Prepared);
         let k = self.k_value();
         divide_tree(&mut self.model, k);
         observer(Stage::Divided);
-        let kept = (
-            &mut self.sorted,
-            &mut self.capacity,
-            &mut self.node_scratch,
-            &self.placing,
-        );
-        let mut session = Session::new(&mut self.model, kept, &self.policy, now, observer);
-        #[cfg(test)]
-        {
-            session.plainly = self.plainly;
-            session.exhaustively = self.exhaustively;
-        }
+        let scorers = Scorers::of(&self.policy);
+        let context = CycleContext::new(&self.policy, &scorers, now);
+        let mut cycle = Cycle::new(&mut self.model, &mut self.kept, context, observer);
         for &action in &self.policy.actions {
             match action {
-                ActionKind::StaleGangEviction => session.evict_stale(&mut self.stale),
+                ActionKind::StaleGangEviction => evict_stale(&mut cycle, &mut self.stale),
                 // No pod is pending, so the sorted pod groups were not brought up to date.
-                _ if session.model.pending().is_empty() => {}
-                ActionKind::Allocate => session.allocate(),
+                _ if cycle.model.pending().is_empty() => {}
+                ActionKind::Allocate => allocate(&mut cycle),
                 ActionKind::Consolidation | ActionKind::Reclaim | ActionKind::Preempt => {
-                    session.evict_for_others(action);
+                    evict_for_others(&mut cycle, action, find);
                 }
             }
-            session.placing.set(None);
-            (session.observer)(Stage::Ended(action));
+            cycle.kept.placing = None;
+            (cycle.observer)(Stage::Ended(action));
         }
-        let spared = session.spare_at_last();
+        let spared = spare_at_last(&mut cycle);
         for &pod_group in &self.stale {
-            if let Some(until) = session.stale_until(pod_group).filter(|until| *until > now) {
-                self.wake.insert((until, WakeReason::StaleGang));
-            }
+            let until = stale_until(cycle.model, context, pod_group);
+            let until = until.filter(|until| *until > now);
+            self.wake.extend(until.map(|until| (until, WakeReason::StaleGang)));
         }
-        let delays = session.wait_until.iter();
+        let delays = cycle.log.delayed_until.iter();
         self.wake
             .extend(delays.map(|until| (*until, WakeReason::PreemptionDelay)));
-        let protection = session.protected_until.get();
+        let protection = cycle.log.protected_until;
         self.wake
             .extend(protection.map(|until| (until, WakeReason::MinRuntime)));
-        let findings = std::mem::take(&mut session.findings);
-        Self::tell(&mut self.reported, &session, &findings, &mut decisions);
-        session.placing.set(None);
-        session.finish(&mut decisions);
-        (session.observer)(Stage::Finished);
-        self.tell_of_strays(&mut decisions);
-        // Whom somebody else was spared for may have room now.
+        Self::report_waiting(&mut self.reported, &mut cycle, &mut decisions);
+        cycle.kept.placing = None;
+        conclude(&mut cycle, &mut decisions);
+        (cycle.observer)(Stage::Finished);
+        self.report_strays(&mut decisions);
+        // Evictions and spared pods change what is free: pod groups that wait are tried once more.
         if !decisions.evict.is_empty() || (spared && !decisions.bind.is_empty()) {
             self.model.decide_again();
         }
@@ -232,7 +214,7 @@ impl Engine {
     /// The pod group with which a cycle was busy that did not come to its end.
     #[must_use]
     pub fn placing(&self) -> Option<GroupKey> {
-        let pod_group = self.placing.get()?;
+        let pod_group = self.kept.placing?;
         Some(self.model.pod_groups()[pod_group].key.clone())
     }
 
@@ -267,23 +249,19 @@ impl Engine {
     }
 
     /// Reports on gangs that wait, where the report is new, and on those that no longer do.
-    fn tell(
-        reported: &mut BTreeMap<PodGroupId, Reported>,
-        session: &Session,
-        findings: &BTreeMap<PodGroupId, Findings>,
-        decisions: &mut Decisions,
-    ) {
+    fn report_waiting(reported: &mut BTreeMap<PodGroupId, Reported>, cycle: &mut Cycle, decisions: &mut Decisions) {
+        let (model, policy, findings) = (&*cycle.model, cycle.context.policy, &cycle.log.findings);
         let nothing = Findings::default();
-        for &pod_group in session.model.pending() {
-            session.placing.set(Some(pod_group));
-            let standing = Self::standing_reason(session, pod_group);
+        for &pod_group in model.pending() {
+            cycle.kept.placing = Some(pod_group);
+            let standing = Self::standing_reason(model, pod_group);
             let findings = standing
                 .as_ref()
                 .or_else(|| findings.get(&pod_group))
                 .unwrap_or(&nothing);
-            let changed = session.model.pod_groups()[pod_group].changed;
+            let changed = model.pod_groups()[pod_group].changed;
             let known = reported.get(&pod_group);
-            let words = || report(session.model, session.policy, pod_group, findings);
+            let words = || report(model, policy, pod_group, findings);
             if let Some(known) = known.filter(|known| known.changed == changed && known.findings == *findings) {
                 debug_assert!(words().as_ref() == Some(&known.report), "{:?}", known.report);
                 continue;
@@ -305,7 +283,7 @@ impl Engine {
         let over: Vec<_> = reported
             .keys()
             .copied()
-            .filter(|pod_group| !session.model.pending().contains(pod_group))
+            .filter(|pod_group| !model.pending().contains(pod_group))
             .collect();
         for pod_group in over {
             if let Some(known) = reported.remove(&pod_group) {
@@ -319,7 +297,7 @@ impl Engine {
     }
 
     /// Pods that name a sub-group which is not there, where that is news.
-    fn tell_of_strays(&mut self, decisions: &mut Decisions) {
+    fn report_strays(&mut self, decisions: &mut Decisions) {
         let mut now = BTreeMap::new();
         for &id in self.model.strays() {
             let pod = &self.model.pods()[id].input;
@@ -359,16 +337,16 @@ impl Engine {
     }
 
     /// What keeps a gang from being tried at all.
-    fn standing_reason(session: &Session, pod_group: PodGroupId) -> Option<Findings> {
-        let entry = &session.model.pod_groups()[pod_group];
+    fn standing_reason(model: &Model, pod_group: PodGroupId) -> Option<Findings> {
+        let entry = &model.pod_groups()[pod_group];
         let input = entry.input.as_ref()?;
         let name = &input.queue;
         let mut findings = Findings::default();
         if let Some(what) = &entry.broken {
             let message = format!("The sub-groups contradict each other: {what}");
             findings.add(ReasonCode::PodSchedulingErrors, message, Detail::Text);
-        } else if schedulable_queue(session.model, pod_group).is_none() || (entry.astray && input.refused.is_none()) {
-            let message = explain::queue::closed(session.model, session.model.queues().id(name), name);
+        } else if schedulable_queue(model, pod_group).is_none() || (entry.astray && input.refused.is_none()) {
+            let message = explain::queue::closed(model, model.queues().id(name), name);
             findings.add(ReasonCode::QueueDoesNotExist, message, Detail::Text);
         } else if let Some(why) = &input.refused {
             findings.add(ReasonCode::PodSchedulingErrors, why.to_string(), Detail::Text);

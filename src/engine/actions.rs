@@ -1,11 +1,16 @@
 //! What a cycle does, in the policy's order.
 
 pub mod allocate;
+pub mod budgets;
 pub mod capacity;
+pub mod conclude;
+pub mod context;
+pub mod cycle;
+pub mod cycle_log;
 pub mod node_scratch;
 pub mod place;
-pub mod session;
 pub mod skip;
 pub mod spare;
 pub mod stale;
+pub mod unschedulable;
 pub mod victims;

@@ -1,23 +1,25 @@
 //! Placing the next pods of one pod group, all or none.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::engine::decision::{Detail, ReasonCode, Work};
+use crate::engine::decision::{Detail, Work};
 use crate::engine::explain::refusal::{PodProblem, examine, too_large};
 use crate::engine::fairshare::gates;
 use crate::engine::fairshare::{largest_gpu, wanted};
 use crate::engine::input::Name;
 use crate::engine::model::devices::claims::Grants;
-use crate::engine::model::ids::{NodeId, PodGroupId, PodId};
+use crate::engine::model::ids::{ClassId, NodeId, PodGroupId, PodId, ShapeId};
 use crate::engine::model::node_set::NodeSet;
 use crate::engine::model::numa::ZoneShare;
-use crate::engine::model::pod::{Extras, Place, Status};
+use crate::engine::model::pod::{Extras, Place, State, Status};
 use crate::engine::model::pod_group::{Kind, Member};
 use crate::engine::model::volumes::Promises;
-use crate::engine::placement::choose::{Context, Scope, best_node};
+use crate::engine::model::{Mark, Model};
+use crate::engine::placement::choose::{Context, RejectedNodes, Scope, best_node};
 use crate::engine::placement::claims;
-use crate::engine::placement::domains::{Domains, Question, Refused, domains};
+use crate::engine::placement::domains::{DomainCapacityCache, Domains, Question, Refused, domains};
 use crate::engine::placement::gpu;
 use crate::engine::placement::neighbours::{Spreading, concerned};
 use crate::engine::placement::numa::{self, Fit};
@@ -26,7 +28,9 @@ use crate::engine::placement::resources::pod_fits;
 use crate::engine::placement::rules::refresh_class;
 use crate::engine::placement::volumes;
 
-use super::session::Session;
+use super::context::CycleContext;
+use super::cycle_log::CycleLog;
+use super::unschedulable::UnschedulableCache;
 
 /// For real, or to see what would be.
 #[derive(Clone, Copy, Debug)]
@@ -37,13 +41,58 @@ pub enum Mode<'a> {
     Simulate(&'a NodeSet),
 }
 
-impl Session<'_> {
+/// What placing has found out in a cycle.
+#[derive(Debug, Default)]
+pub struct PlacementCaches {
+    /// Kinds of pods that fit nowhere at present.
+    pub unschedulable: UnschedulableCache,
+    /// Nodes that refused pods like the last one.
+    rejected: RefCell<RejectedNodes>,
+    /// Capacity counted in the domains of topologies.
+    domain_capacity: DomainCapacityCache,
+    /// Kinds of pods that found no place in the simulation under way: no capacity is freed in it any more.
+    lost_kinds: Vec<(Mark, (ClassId, ShapeId))>,
+}
+
+impl PlacementCaches {
+    /// A simulation begins or ends.
+    pub fn forget_lost_kinds(&mut self) {
+        self.lost_kinds.clear();
+    }
+
+    /// Forgets what was found after a mark, because it is taken back.
+    pub fn rolled_back(&mut self, mark: Mark) {
+        self.unschedulable.rolled_back(mark);
+        while self.lost_kinds.last().is_some_and(|(found, _)| *found > mark) {
+            self.lost_kinds.pop();
+        }
+    }
+
+    /// What is placed now stays, so what was found holds from here on.
+    pub fn committed(&mut self) {
+        self.unschedulable.committed();
+    }
+}
+
+/// Places the pods of pod groups.
+pub struct Placer<'a> {
+    /// The cluster.
+    pub model: &'a mut Model,
+    /// The settings and the time.
+    pub context: CycleContext<'a>,
+    /// What placing has found out so far.
+    pub caches: &'a mut PlacementCaches,
+    /// Where it notes why pods fit nowhere, and its steps.
+    pub log: &'a mut CycleLog,
+}
+
+impl Placer<'_> {
     /// Places pods of a pod group, all or none. On failure the model is as before.
     pub fn place(&mut self, pod_group: PodGroupId, pods: &[PodId], mode: Mode) -> bool {
         if pods.is_empty() || self.gate_closed(pod_group, pods, mode) {
             return false;
         }
-        self.work.groups_tried += 1;
+        self.log.work.groups_tried += 1;
         for &pod in pods {
             let class = self.model.pods()[pod].class;
             refresh_class(self.model, class);
@@ -65,7 +114,7 @@ impl Session<'_> {
         let (Some(queue), Some(input)) = (entry.queue, &entry.input) else {
             return true;
         };
-        if !self.rules.shares {
+        if !self.context.rules.shares {
             return false;
         }
         let preemptible = input.preemptible;
@@ -76,7 +125,8 @@ impl Session<'_> {
         if matches!(mode, Mode::Real) {
             let message = gates::message(self.model, closed, &asked);
             let figures = gates::figures(self.model, closed, &asked, preemptible);
-            self.note(pod_group)
+            self.log
+                .note(pod_group)
                 .add(closed.code, message, Detail::Queue(Box::new(figures)));
         }
         true
@@ -99,9 +149,9 @@ impl Session<'_> {
             Ok(Some(found)) => found,
             Err(refused) => {
                 if matches!(mode, Mode::Real) {
-                    let mut findings = std::mem::take(self.note(pod_group));
+                    let mut findings = std::mem::take(self.log.note(pod_group));
                     findings.domains_refused(self.model, pod_group, member, pods.len(), &refused);
-                    *self.note(pod_group) = findings;
+                    *self.log.note(pod_group) = findings;
                 }
                 return false;
             }
@@ -124,7 +174,7 @@ impl Session<'_> {
 
     /// The domains that a member's pods may go to. Pods of it that hold a place bind the others to their domain.
     fn domains_of(
-        &self,
+        &mut self,
         pod_group: PodGroupId,
         member: Member,
         pods: &[PodId],
@@ -134,7 +184,7 @@ impl Session<'_> {
         let Some(constraint) = &entry.tree[member as usize].topology else {
             return Ok(None);
         };
-        if !self.policy.plugins.topology {
+        if !self.context.policy.plugins.topology {
             return Ok(None);
         }
         let placed = entry.pods.iter().filter(|pod| {
@@ -148,7 +198,13 @@ impl Session<'_> {
             with: &with,
             among: scope.among,
         };
-        domains(self.model, &question, &mut self.domain_capacity.borrow_mut())
+        domains(self.model, &question, &mut self.caches.domain_capacity)
+    }
+
+    /// Takes everything back since a mark.
+    fn rollback(&mut self, mark: Mark) {
+        self.model.rollback(mark);
+        self.caches.rolled_back(mark);
     }
 
     fn place_in(&mut self, pod_group: PodGroupId, member: Member, pods: &[PodId], mode: Mode, scope: Scope) -> bool {
@@ -191,9 +247,9 @@ impl Session<'_> {
         for (placed, &pod) in pods.iter().enumerate() {
             if let Err(problem) = self.place_pod(pod, mode, scope) {
                 if let (Some(problem), Mode::Real) = (problem, mode) {
-                    let mut findings = std::mem::take(self.note(pod_group));
+                    let mut findings = std::mem::take(self.log.note(pod_group));
                     findings.pod_failed(self.model, pod, placed, &problem);
-                    *self.note(pod_group) = findings;
+                    *self.log.note(pod_group) = findings;
                 }
                 return false;
             }
@@ -203,7 +259,7 @@ impl Session<'_> {
 
     /// Places one pod. On failure says why, except in a simulation.
     fn place_pod(&mut self, id: PodId, mode: Mode, scope: Scope) -> Result<(), Option<Arc<PodProblem>>> {
-        if let Some(text) = too_large(self.model, self.policy, id) {
+        if let Some(text) = too_large(self.model, self.context.policy, id) {
             return Err(Some(Arc::new(PodProblem {
                 headline: Some(text),
                 ..PodProblem::default()
@@ -219,20 +275,20 @@ impl Session<'_> {
         let pod = &self.model.pods()[id];
         let kind = (pod.class, pod.shape);
         let lasting = self.model.shapes()[pod.shape].gpu.memory == 0 && !concerned(self.model, id);
-        let heeded = |_: &Spreading| self.policy.plugins.topology_spread;
+        let heeded = |_: &Spreading| self.context.policy.plugins.topology_spread;
         let spreading = Spreading::of(self.model, id).filter(heeded);
         let context = Context {
-            policy: self.policy,
-            scorers: &self.scorers,
+            policy: self.context.policy,
+            scorers: self.context.scorers,
             scope,
             spreading: spreading.as_ref(),
-            rejected: Some(&self.rejected),
+            rejected: Some(&self.caches.rejected),
         };
         let known = if real {
-            let problem = self.unschedulable.get(kind).filter(|_| lasting);
+            let problem = self.caches.unschedulable.get(kind).filter(|_| lasting);
             problem.map(|problem| Some(problem.clone()))
         } else {
-            let lost = self.lost_kinds.iter().any(|(_, lost)| *lost == kind);
+            let lost = self.caches.lost_kinds.iter().any(|(_, lost)| *lost == kind);
             lost.then_some(None)
         };
         if let Some(problem) = known {
@@ -251,7 +307,7 @@ impl Session<'_> {
             );
             return Err(problem);
         }
-        if let Some(node) = best_node(self.model, context, id, &mut self.work) {
+        if let Some(node) = best_node(self.model, context, id, &mut self.log.work) {
             self.assign(id, node, real);
             return Ok(());
         }
@@ -261,13 +317,13 @@ impl Session<'_> {
                 .pod_group_of(id)
                 .is_none_or(|pod_group| pod_group.tree.iter().all(|member| member.topology.is_none()));
             if lasting && everywhere {
-                self.lost_kinds.push((self.model.mark(), kind));
+                self.caches.lost_kinds.push((self.model.mark(), kind));
             }
             return Err(None);
         }
         let problem = Arc::new(examine(self.model, context, id));
         if lasting && scope.among.is_none() {
-            self.unschedulable.add(self.model.mark(), kind, problem.clone());
+            self.caches.unschedulable.add(self.model.mark(), kind, problem.clone());
         }
         Err(Some(problem))
     }
@@ -276,7 +332,8 @@ impl Session<'_> {
     fn assign(&mut self, pod: PodId, node: NodeId, real: bool) {
         let shape = &self.model.shapes()[self.model.pods()[pod].shape];
         let choice = shape.shared.then(|| {
-            gpu::choose(self.model, pod, &self.model.nodes()[node], self.scorers.gpus).expect("the node suits the pod")
+            gpu::choose(self.model, pod, &self.model.nodes()[node], self.context.scorers.gpus)
+                .expect("the node suits the pod")
         });
         let now = real
             && match &choice {
@@ -352,7 +409,7 @@ impl Session<'_> {
 
     /// What its claims without a volume get, and whether they can have it now.
     fn volumes(&self, pod: PodId, node: NodeId, now: bool) -> (Promises, bool) {
-        let fit = |now| volumes::fit(self.model, pod, node, now, self.policy.csi_storage);
+        let fit = |now| volumes::fit(self.model, pod, node, now, self.context.policy.csi_storage);
         match fit(now) {
             Ok(promises) => (promises, now),
             Err(_) => (fit(false).unwrap_or_default(), false),
@@ -376,9 +433,10 @@ impl Session<'_> {
     }
 
     /// A pod group got something that it must wait for, and without that its minimum is not met: all of it waits.
-    pub fn wait_as_one(&mut self, pod_group: PodGroupId, mark: crate::engine::model::Mark) -> bool {
-        use crate::engine::model::pod::State;
-        if self.model.pod_groups()[pod_group].with(Status::Pipelined) == 0 || self.whole_without_plans(pod_group) {
+    pub fn wait_as_one(&mut self, pod_group: PodGroupId, mark: Mark) -> bool {
+        if self.model.pod_groups()[pod_group].with(Status::Pipelined) == 0
+            || self.model.pod_groups()[pod_group].whole_without_plans()
+        {
             return false;
         }
         let pods: Vec<PodId> = self.model.changed_since(mark).collect();
@@ -393,10 +451,5 @@ impl Session<'_> {
             }
         }
         true
-    }
-
-    /// Records that nothing but a reason came of a pod group.
-    pub fn refuse(&mut self, pod_group: PodGroupId, code: ReasonCode, message: String) {
-        self.note(pod_group).add(code, message, Detail::Text);
     }
 }

@@ -10,20 +10,20 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::engine::fairshare::reclaim::parting;
 use crate::engine::input::Claim;
-use crate::engine::model::Mark;
-use crate::engine::model::ids::{NodeId, PodGroupId, PodId, QueueId};
+use crate::engine::model::ids::{NodeId, PodGroupId, PodId};
 use crate::engine::model::pod::{Place, State, Status};
 use crate::engine::model::pod_group::Member;
 use crate::engine::model::resources::{GPUS, Resources};
+use crate::engine::model::{Mark, Model};
 use crate::engine::placement::neighbours::{Spreading, clash};
 use crate::engine::placement::rules::host_ports;
 use crate::engine::placement::volumes;
 use crate::engine::policy::ActionKind;
 
-use super::session::{Session, Taken};
-use super::victims::Answer;
+use super::context::CycleContext;
+use super::cycle::Cycle;
+use super::cycle_log::{CycleLog, Taken};
 
 /// Passes over those who left, at most: each pass may make room for the next.
 const PASSES: usize = 8;
@@ -58,57 +58,81 @@ struct Sparing {
     followers: Vec<PodId>,
 }
 
-impl Session<'_> {
-    /// Remembers what an answer takes from pods that hold a place.
-    pub fn remember_taken(&mut self, answer: &Answer) {
-        if answer.case.action == ActionKind::Reclaim {
-            self.gains.push(self.gaining(answer));
+/// Gives pods their places back.
+pub struct Sparer<'a> {
+    /// The cluster.
+    pub model: &'a mut Model,
+    /// The settings and the time.
+    pub context: CycleContext<'a>,
+    /// Pods that had a place and lost it in this cycle.
+    pub taken: &'a BTreeMap<PodId, Taken>,
+}
+
+/// Before decisions go out: a pod that lost its place in this cycle, or is to move, stays where nothing that is decided needs the place. Whether any does.
+pub fn spare_at_last(cycle: &mut Cycle) -> bool {
+    let start = cycle.model.mark();
+    let by_order = cycle.log.taken.iter().map(|(pod, taken)| (*pod, taken.clone()));
+    let mut taken: Vec<(PodId, Taken)> = by_order.collect();
+    taken.sort_by_key(|(_, taken)| taken.order);
+    let (log, policy) = (&cycle.log, cycle.context.policy);
+    let mut sparer = Sparer {
+        model: cycle.model,
+        context: cycle.context,
+        taken: &log.taken,
+    };
+    for (pod, taken) in &taken {
+        sparer.rejoin(*pod, &taken.before);
+    }
+    let mut found: Vec<(PodId, State)> = Vec::new();
+    for (pod, taken) in taken {
+        let now = &sparer.model.pods()[pod].state;
+        let meant = (log.verdicts.get(&pod)).is_some_and(|verdict| verdict.action == ActionKind::StaleGangEviction);
+        let waits_for_its_own = now.plan.is_some() && now.plan == now.hold;
+        let counted_on = || now.plan.is_none() && counted_on(sparer.model, log, pod, &taken);
+        let to_be_spared = policy.plugins.spare || waits_for_its_own;
+        if now.leaving && to_be_spared && now.hold == taken.before.hold && !meant && !counted_on() {
+            found.push((pod, taken.before));
         }
-        for (pod, before) in self.model.states_before(answer.mark) {
-            let now = &self.model.pods()[pod].state;
-            if now.evicted_from.is_none() || now.hold.is_none() {
-                continue;
-            }
-            let (order, gains) = (self.taken.len(), self.gains.len());
-            let taken = self.taken.entry(pod).or_insert_with(|| Taken {
-                before: before.clone(),
-                order,
-                gains,
-            });
-            if now.plan.is_none() {
-                taken.gains = gains;
-            }
+    }
+    if found.is_empty() && sparer.model.mark() == start {
+        return false;
+    }
+    let spared = sparer.spare(found);
+    for &pod in &spared {
+        cycle.log.verdicts.remove(&pod);
+        cycle.model.refund_budgets(pod);
+    }
+    take_back_times(cycle, &spared);
+    cycle.commit();
+    !spared.is_empty()
+}
+
+/// A later answer of reclaim let a queue grow that had lost this pod, or one above it.
+fn counted_on(model: &Model, log: &CycleLog, pod: PodId, taken: &Taken) -> bool {
+    let queue = model.pod_group_of(pod).and_then(|pod_group| pod_group.queue);
+    let later = &log.gains[taken.gains..];
+    queue.is_some_and(|queue| {
+        let mut path = model.path_up(queue);
+        path.any(|at| later.iter().any(|gaining| gaining.contains(&at)))
+    })
+}
+
+/// Pod groups that lose nothing after all were not evicted in this cycle.
+fn take_back_times(cycle: &mut Cycle, spared: &[PodId]) {
+    let pod_groups: BTreeSet<PodGroupId> = spared
+        .iter()
+        .filter_map(|pod| cycle.model.pods()[*pod].pod_group)
+        .collect();
+    for pod_group in pod_groups {
+        let entry = &cycle.model.pod_groups()[pod_group];
+        let evicted = entry.pods.iter().any(|pod| cycle.log.verdicts.contains_key(pod));
+        if let Some(before) = cycle.log.evictions_before.get(&pod_group).filter(|_| !evicted) {
+            cycle.model.not_evicted(pod_group, *before);
         }
     }
+}
 
-    /// The queues that hold more by an answer of reclaim, as far up as they were compared with those that lost.
-    fn gaining(&self, answer: &Answer) -> Vec<QueueId> {
-        let queue = answer.case.queue;
-        let losers = answer
-            .victims
-            .iter()
-            .filter_map(|batch| self.model.pod_groups()[batch.pod_group].queue);
-        let sides = losers.filter_map(|loser| Some(parting(self.model, queue, loser)?.0));
-        let most = |side| {
-            self.model
-                .path_up(queue)
-                .position(|at| at == side)
-                .map_or(0, |at| at + 1)
-        };
-        let compared = sides.map(most).max().unwrap_or(0).max(1);
-        self.model.path_up(queue).take(compared).collect()
-    }
-
-    /// A later answer of reclaim let a queue grow that had lost this pod, or one above it.
-    fn counted_on(&self, pod: PodId, taken: &Taken) -> bool {
-        let queue = self.model.pod_group_of(pod).and_then(|pod_group| pod_group.queue);
-        let later = &self.gains[taken.gains..];
-        queue.is_some_and(|queue| {
-            let mut path = self.model.path_up(queue);
-            path.any(|at| later.iter().any(|gaining| gaining.contains(&at)))
-        })
-    }
-
+impl Sparer<'_> {
     /// Whoever lost its place, or its plan, to the open statement since a mark gets it back where nothing needs it. With `moved` also who has another place.
     pub fn spare_since(&mut self, mark: Mark, moved: bool) {
         let mut seen = BTreeSet::new();
@@ -137,60 +161,6 @@ impl Session<'_> {
         let place = before.plan.as_ref().or(before.hold.as_ref());
         let full = |place: &Place| !shape.vector.fits(&self.model.nodes()[place.node].future, false);
         !shape.shared && pod.input.claims.is_none() && place.is_none_or(full)
-    }
-
-    /// The plugin is on.
-    #[must_use]
-    pub fn spares(&self) -> bool {
-        self.policy.plugins.spare
-    }
-
-    /// Before decisions go out: whoever lost its place in this cycle, or is to move, stays where nothing that is decided needs the place. Whether anybody does.
-    pub fn spare_at_last(&mut self) -> bool {
-        let start = self.model.mark();
-        let mut taken: Vec<(PodId, Taken)> = self.taken.iter().map(|(pod, taken)| (*pod, taken.clone())).collect();
-        taken.sort_by_key(|(_, taken)| taken.order);
-        for (pod, taken) in &taken {
-            self.rejoin(*pod, &taken.before);
-        }
-        let mut found: Vec<(PodId, State)> = Vec::new();
-        for (pod, taken) in taken {
-            let now = &self.model.pods()[pod].state;
-            let meant =
-                (self.verdicts.get(&pod)).is_some_and(|verdict| verdict.action == ActionKind::StaleGangEviction);
-            let waits_for_its_own = now.plan.is_some() && now.plan == now.hold;
-            let counted_on = || now.plan.is_none() && self.counted_on(pod, &taken);
-            let to_be_spared = self.spares() || waits_for_its_own;
-            if now.leaving && to_be_spared && now.hold == taken.before.hold && !meant && !counted_on() {
-                found.push((pod, taken.before));
-            }
-        }
-        if found.is_empty() && self.model.mark() == start {
-            return false;
-        }
-        let spared = self.spare(found);
-        for &pod in &spared {
-            self.verdicts.remove(&pod);
-            self.model.refund_budgets(pod);
-        }
-        self.take_back_times(&spared);
-        self.commit();
-        !spared.is_empty()
-    }
-
-    /// Pod groups that lose nothing after all were not evicted in this cycle.
-    fn take_back_times(&mut self, spared: &[PodId]) {
-        let pod_groups: BTreeSet<PodGroupId> = spared
-            .iter()
-            .filter_map(|pod| self.model.pods()[*pod].pod_group)
-            .collect();
-        for pod_group in pod_groups {
-            let entry = &self.model.pod_groups()[pod_group];
-            let evicted = entry.pods.iter().any(|pod| self.verdicts.contains_key(pod));
-            if let Some(before) = self.evictions_before.get(&pod_group).filter(|_| !evicted) {
-                self.model.not_evicted(pod_group, *before);
-            }
-        }
     }
 
     /// Gives pods back what they had, where that can be. Returns those.
@@ -356,9 +326,9 @@ impl Session<'_> {
     fn make_room(&mut self, sparing: &mut Sparing, mut nodes: BTreeSet<(u32, NodeId)>) {
         while let Some((_, node)) = nodes.pop_first() {
             let here = sparing.on.get(&node).cloned().unwrap_or_default();
-            let crowded = |session: &Self, sparing: &Sparing| {
+            let crowded = |sparer: &Self, sparing: &Sparing| {
                 let staying = here.iter().rev().filter(|at| sparing.leavers[**at].stays);
-                staying.copied().find(|at| !session.has_room_to_stay(sparing, *at))
+                staying.copied().find(|at| !sparer.has_room_to_stay(sparing, *at))
             };
             while let Some(at) = crowded(self, sparing) {
                 nodes.extend(self.let_go(&mut sparing.leavers[at]));
@@ -410,7 +380,7 @@ impl Session<'_> {
         let more: Vec<usize> = (0..3).filter(|resource| after[*resource] > before[*resource]).collect();
         let Some(queue) = model.pod_groups()[pod_group]
             .queue
-            .filter(|_| self.rules.shares && !more.is_empty())
+            .filter(|_| self.context.rules.shares && !more.is_empty())
         else {
             return true;
         };
@@ -440,7 +410,7 @@ impl Session<'_> {
     fn in_one_domain(&self, pod_group: PodGroupId) -> bool {
         let model = &*self.model;
         let entry = &model.pod_groups()[pod_group];
-        if !self.policy.plugins.topology {
+        if !self.context.policy.plugins.topology {
             return true;
         }
         let numbered = entry.tree.iter().enumerate();
@@ -482,7 +452,7 @@ impl Session<'_> {
 
     /// A pod's relations to others hold on a node.
     fn stands_well(&self, pod: PodId, node: NodeId) -> bool {
-        let heeded = |_: &Spreading| self.policy.plugins.topology_spread;
+        let heeded = |_: &Spreading| self.context.policy.plugins.topology_spread;
         let spreading = Spreading::of(self.model, pod).filter(heeded);
         clash(self.model, pod, node).is_none()
             && spreading.is_none_or(|spreading| spreading.clash(self.model, node).is_none())
@@ -493,7 +463,7 @@ impl Session<'_> {
         let (model, node) = (&*self.model, leaver.place().node);
         let claims = model.pods()[leaver.pod].input.volumes.iter();
         let short = |claim: &Claim| claim.owned && model.storage().room(&claim.class, node, 0, 0, true) == Some(false);
-        if self.policy.csi_storage && claims.flat_map(|volumes| &volumes.claims).any(short) {
+        if self.context.policy.csi_storage && claims.flat_map(|volumes| &volumes.claims).any(short) {
             return false;
         }
         if !volumes::concerned(model, leaver.pod) {
@@ -506,7 +476,7 @@ impl Session<'_> {
             ..leaver.go.clone()
         };
         self.model.set_state(leaver.pod, gone);
-        let reached = volumes::fit(self.model, leaver.pod, node, false, self.policy.csi_storage).is_ok();
+        let reached = volumes::fit(self.model, leaver.pod, node, false, self.context.policy.csi_storage).is_ok();
         self.model.rollback(mark);
         reached
     }

@@ -7,80 +7,84 @@ use std::collections::BTreeSet;
 
 use crate::engine::decision::Why;
 use crate::engine::input::{Name, Time};
+use crate::engine::model::Model;
 use crate::engine::model::ids::{PodGroupId, PodId};
 use crate::engine::policy::{ActionKind, DisruptionBudgets};
 
-use super::session::{Session, Verdict};
+use super::budgets::within_budgets;
+use super::context::CycleContext;
+use super::cycle::Cycle;
+use super::cycle_log::Verdict;
 
-impl Session<'_> {
-    /// Brings the set of broken pod groups and their timestamps up to date.
-    fn watch_stale(&mut self, stale: &mut BTreeSet<PodGroupId>) {
-        let now = self.now;
-        for id in self.model.take_changed_pod_groups() {
-            let known = self.model.pod_groups().contains(id);
-            let present = known && self.model.pod_groups()[id].input.is_some();
-            let is_stale = present && self.model.pod_groups()[id].stale();
-            if is_stale {
-                stale.insert(id);
-            } else {
-                stale.remove(&id);
-            }
-            if present && self.model.set_stale(id, is_stale, now) {
-                self.timed.insert(id);
-            }
+/// Brings the set of broken pod groups and their timestamps up to date.
+fn watch_stale(cycle: &mut Cycle, stale: &mut BTreeSet<PodGroupId>) {
+    let now = cycle.context.now;
+    for id in cycle.model.take_changed_pod_groups() {
+        let known = cycle.model.pod_groups().contains(id);
+        let present = known && cycle.model.pod_groups()[id].input.is_some();
+        let is_stale = present && cycle.model.pod_groups()[id].stale();
+        if is_stale {
+            stale.insert(id);
+        } else {
+            stale.remove(&id);
+        }
+        if present && cycle.model.set_stale(id, is_stale, now) {
+            cycle.log.timed.insert(id);
         }
     }
+}
 
-    /// When a broken pod group's patience ends; `None` = never.
-    #[must_use]
-    pub fn stale_until(&self, pod_group: PodGroupId) -> Option<Time> {
-        let input = self.model.pod_groups()[pod_group].input.as_ref()?;
-        let grace = input.staleness_grace.or(self.policy.staleness_grace)?;
-        (grace >= 0).then(|| Time(input.stale_since.unwrap_or(self.now).0 + grace))
-    }
+/// When a broken pod group's grace period ends; `None` = never.
+#[must_use]
+pub fn stale_until(model: &Model, context: CycleContext, pod_group: PodGroupId) -> Option<Time> {
+    let input = model.pod_groups()[pod_group].input.as_ref()?;
+    let grace = input.staleness_grace.or(context.policy.staleness_grace)?;
+    (grace >= 0).then(|| Time(input.stale_since.unwrap_or(context.now).0 + grace))
+}
 
-    /// Runs the action.
-    pub fn evict_stale(&mut self, stale: &mut BTreeSet<PodGroupId>) {
-        self.watch_stale(stale);
-        for &id in &*stale {
-            if self.stale_until(id).is_none_or(|until| until > self.now) {
-                continue;
-            }
-            self.begin_placing(id);
-            let pod_group = &self.model.pod_groups()[id];
-            let mut doomed: Vec<(PodId, Why)> = Vec::new();
-            let single = pod_group.pod_sets().count() == 1;
-            for (member, pods) in pod_group.pod_sets() {
-                let name = &pod_group.tree[member as usize].name;
-                let only = single && name == "default";
-                for &pod in &pods.pods {
-                    let entry = &self.model.pods()[pod];
-                    if entry.state.status.active_allocated() && entry.state.hold.is_some() {
-                        let why = Why::Broken {
-                            min: pods.min,
-                            sub_group: (!only).then(|| Name::from(&**name)),
-                        };
-                        doomed.push((pod, why));
-                    }
+/// Runs the action.
+pub fn evict_stale(cycle: &mut Cycle, stale: &mut BTreeSet<PodGroupId>) {
+    watch_stale(cycle, stale);
+    for &id in &*stale {
+        if stale_until(cycle.model, cycle.context, id).is_none_or(|until| until > cycle.context.now) {
+            continue;
+        }
+        cycle.begin_placing(id);
+        let pod_group = &cycle.model.pod_groups()[id];
+        let mut doomed: Vec<(PodId, Why)> = Vec::new();
+        let single = pod_group.pod_sets().count() == 1;
+        for (member, pods) in pod_group.pod_sets() {
+            let name = &pod_group.tree[member as usize].name;
+            let only = single && name == "default";
+            for &pod in &pods.pods {
+                let entry = &cycle.model.pods()[pod];
+                if entry.state.status.active_allocated() && entry.state.hold.is_some() {
+                    let why = Why::Broken {
+                        min: pods.min,
+                        sub_group: (!only).then(|| Name::from(&**name)),
+                    };
+                    doomed.push((pod, why));
                 }
             }
-            doomed.retain(|(pod, _)| !self.model.refused([*pod].into_iter()));
-            let respected = self.policy.disruption_budgets == DisruptionBudgets::Respect;
-            if doomed.is_empty() || (respected && !self.within_budgets(doomed.iter().map(|(pod, _)| *pod))) {
-                continue;
-            }
-            for (pod, why) in doomed {
-                self.model.evict(pod);
-                self.verdicts.insert(
-                    pod,
-                    Verdict {
-                        action: ActionKind::StaleGangEviction,
-                        for_group: None,
-                        why,
-                    },
-                );
-            }
-            self.commit();
         }
+        doomed.retain(|(pod, _)| !cycle.model.refused([*pod].into_iter()));
+        let respected = cycle.context.policy.disruption_budgets == DisruptionBudgets::Respect;
+        if doomed.is_empty()
+            || (respected && !within_budgets(cycle.model, cycle.context.policy, doomed.iter().map(|(pod, _)| *pod)))
+        {
+            continue;
+        }
+        for (pod, why) in doomed {
+            cycle.model.evict(pod);
+            cycle.log.verdicts.insert(
+                pod,
+                Verdict {
+                    action: ActionKind::StaleGangEviction,
+                    for_group: None,
+                    why,
+                },
+            );
+        }
+        cycle.commit();
     }
 }

@@ -63,14 +63,20 @@ pub enum Pick {
 }
 
 /// What the tree looks at.
-#[derive(Clone, Copy)]
 pub struct View<'a> {
     /// The cluster.
     pub model: &'a Model,
     /// Its pod groups in their order.
     pub sorted: &'a SortedPodGroups,
     /// Which pod groups take part.
-    pub pick: &'a dyn Fn(PodGroupId) -> Pick,
+    pub pick: &'a mut dyn FnMut(PodGroupId) -> Pick,
+}
+
+impl<'a> View<'a> {
+    /// A model, its pod groups in their order, and which of them take part.
+    pub fn of(model: &'a Model, sorted: &'a SortedPodGroups, pick: &'a mut dyn FnMut(PodGroupId) -> Pick) -> Self {
+        Self { model, sorted, pick }
+    }
 }
 
 /// The tree.
@@ -154,7 +160,7 @@ impl OrderTree {
     }
 
     /// Adds the queues that meet a condition.
-    pub fn add_queues(&mut self, view: View, meets: impl Fn(QueueId) -> bool) {
+    pub fn add_queues(&mut self, view: &mut View, meets: impl Fn(QueueId) -> bool) {
         for (queue, line) in view.sorted.queues() {
             let empty = match self.purpose {
                 Purpose::Pending => line.waiting.is_empty(),
@@ -191,7 +197,7 @@ impl OrderTree {
     }
 
     /// Finds the next of the sorted pod groups.
-    fn advance(&mut self, view: View, queue: QueueId) {
+    fn advance(&mut self, view: &mut View, queue: QueueId) {
         let (Some(at), Some(line)) = (self.place_of(queue), view.sorted.of(queue)) else {
             return;
         };
@@ -228,7 +234,7 @@ impl OrderTree {
     }
 
     /// Pushes a pod group; ignored if its queue takes no pod groups.
-    pub fn push(&mut self, view: View, entry: OrderEntry) {
+    pub fn push(&mut self, view: &mut View, entry: OrderEntry) {
         let Some(queue) = schedulable_queue(view.model, entry.pod_group) else {
             return;
         };
@@ -248,7 +254,7 @@ impl OrderTree {
     }
 
     /// A pod group that was not popped yet keeps its place, whatever becomes of it.
-    pub fn hold(&mut self, view: View, pod_group: PodGroupId) {
+    pub fn hold(&mut self, view: &mut View, pod_group: PodGroupId) {
         if self.seen.has(pod_group.at()) || (view.pick)(pod_group) != Pick::Take {
             return;
         }
@@ -274,7 +280,7 @@ impl OrderTree {
     }
 
     /// Takes the next pod group.
-    pub fn pop(&mut self, view: View) -> Option<Popped> {
+    pub fn pop(&mut self, view: &mut View) -> Option<Popped> {
         let model = view.model;
         if let Some(due) = self.due.take() {
             self.advance(view, due);
@@ -320,7 +326,7 @@ impl OrderTree {
     }
 
     /// Takes the first of a leaf, from the sorted pod groups or from those pushed.
-    fn take(&mut self, view: View, queue: QueueId) -> Option<Popped> {
+    fn take(&mut self, view: &mut View, queue: QueueId) -> Option<Popped> {
         let turn = self.first_of(view, queue)?;
         if self.purpose == Purpose::Victims {
             add(&mut self.leaf_mut(queue)?.popped, &turn.amount, 1);
@@ -328,7 +334,7 @@ impl OrderTree {
         Some(turn)
     }
 
-    fn first_of(&mut self, view: View, queue: QueueId) -> Option<Popped> {
+    fn first_of(&mut self, view: &mut View, queue: QueueId) -> Option<Popped> {
         let purpose = self.purpose;
         let at = self.place_of(queue)?;
         let leaf = &mut self.leaves[at].1;

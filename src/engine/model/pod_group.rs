@@ -412,6 +412,13 @@ impl PodGroup {
         have >= need
     }
 
+    /// Its minimum is met by pods that do not wait for a place.
+    #[must_use]
+    pub fn whole_without_plans(&self) -> bool {
+        let placed = self.per_member(|pods| pods.active() - pods.with(Status::Pipelined));
+        self.satisfied(0, &placed)
+    }
+
     /// Active pods and the minimum of a pod set; satisfied members and the need of a set.
     #[must_use]
     fn have_and_need(&self, member: Member, active: &[usize]) -> (usize, usize) {

@@ -1,6 +1,6 @@
 //! The search as it is defined, step by step, for tests to compare with: every state of the gathering, every candidate, all who wait in every line.
 
-mod exhaustive;
+pub mod exhaustive;
 mod gather;
 mod generate;
 mod simulate;
@@ -8,7 +8,8 @@ mod tree;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::engine::actions::session::{BudgetReach, Session};
+use crate::engine::actions::victims::judge::BudgetReach;
+use crate::engine::actions::victims::search::VictimSearch;
 use crate::engine::fairshare::min_runtime::elastic;
 use crate::engine::fairshare::reclaim::may_donate;
 use crate::engine::fairshare::tree::schedulable_queue;
@@ -19,7 +20,7 @@ use crate::engine::model::node_set::NodeSet;
 use crate::engine::policy::{ActionKind, VictimGenerator};
 
 use crate::engine::actions::capacity::free_gpus;
-use crate::engine::actions::victims::{Answer, Batch, Case};
+use crate::engine::actions::victims::{Answer, Batch, Case, lost};
 use crate::engine::fairshare::tree::Purpose;
 use tree::{OrderEntry, OrderTree};
 
@@ -33,34 +34,34 @@ pub struct Search {
     failed: BTreeSet<(usize, Vec<PodId>)>,
 }
 
-impl Session<'_> {
-    /// What [`Session::solve`] answers, found plainly.
-    pub fn solve_plainly(&mut self, case: Case, generators: &[VictimGenerator]) -> Option<Answer> {
-        let eligible = self.eligible_victims(&case, BudgetReach::Within);
-        let beyond = match self.reach {
-            BudgetReach::Within => Vec::new(),
-            BudgetReach::Beyond => self.eligible_victims(&case, BudgetReach::Beyond),
-        };
-        let mut search = Search {
-            eligible,
-            beyond,
-            feasible: self.feasible_nodes(case.pod_group),
-            failed: BTreeSet::new(),
-            case,
-        };
-        if search.eligible.is_empty() && search.beyond.is_empty() {
-            return None;
-        }
-        let found = generators
-            .iter()
-            .find_map(|&generator| self.run_plain_probes(&mut search, generator));
-        found.map(|(mark, victims)| Answer {
-            case: search.case,
-            mark,
-            victims,
-        })
+/// What [`find`](crate::engine::actions::victims::find::find) answers, found plainly.
+pub fn find_plainly(victims: &mut VictimSearch, case: Case, generators: &[VictimGenerator]) -> Option<Answer> {
+    let eligible = victims.eligible_victims(&case, BudgetReach::Within);
+    let beyond = match victims.reach {
+        BudgetReach::Within => Vec::new(),
+        BudgetReach::Beyond => victims.eligible_victims(&case, BudgetReach::Beyond),
+    };
+    let mut search = Search {
+        eligible,
+        beyond,
+        feasible: victims.feasible_nodes(case.pod_group),
+        failed: BTreeSet::new(),
+        case,
+    };
+    if search.eligible.is_empty() && search.beyond.is_empty() {
+        return None;
     }
+    let found = generators
+        .iter()
+        .find_map(|&generator| victims.run_plain_probes(&mut search, generator));
+    found.map(|(mark, victims)| Answer {
+        case: search.case,
+        mark,
+        victims,
+    })
+}
 
+impl VictimSearch<'_> {
     /// The probes of one generator. The answer's changes are in the model, from the mark on.
     fn run_plain_probes(&mut self, search: &mut Search, generator: VictimGenerator) -> Option<(Mark, Vec<Batch>)> {
         let all = search.case.chunk.len();
@@ -115,7 +116,7 @@ impl Session<'_> {
                         let kept = candidate
                             .batches
                             .into_iter()
-                            .filter(|batch| batch.pods.iter().any(|pod| self.lost(*pod)));
+                            .filter(|batch| batch.pods.iter().any(|pod| lost(self.model, *pod)));
                         return Some((mark, kept.collect()));
                     }
                     search.failed.insert((count, pods));
@@ -143,7 +144,7 @@ impl Session<'_> {
     }
 
     /// Pod groups that may be victims.
-    fn eligible_victims(&self, case: &Case, reach: BudgetReach) -> Vec<PodGroupId> {
+    fn eligible_victims(&mut self, case: &Case, reach: BudgetReach) -> Vec<PodGroupId> {
         let (action, pod_group, queue, chunk) = (case.action, case.pod_group, case.queue, &*case.chunk);
         let priority = |pod_group: PodGroupId| {
             self.model.pod_groups()[pod_group]
@@ -154,6 +155,7 @@ impl Session<'_> {
         let asked = wanted(self.model, chunk, smallest_gpu(self.model));
         let mut donors: BTreeMap<QueueId, bool> = BTreeMap::new();
         let mut found = Vec::new();
+        let mut objections = self.objections;
         for (id, entry) in self.model.pod_groups().iter() {
             let preemptible = entry.input.as_ref().is_some_and(|input| input.preemptible);
             let Some(theirs) = schedulable_queue(self.model, id).filter(|_| preemptible && id != pod_group) else {
@@ -176,11 +178,15 @@ impl Session<'_> {
                 }
                 ActionKind::Allocate | ActionKind::StaleGangEviction => false,
             };
-            if eligible && self.may_lose(id, reach) {
-                found.push(id);
+            if eligible {
+                match self.judge().may_lose(id, reach) {
+                    Ok(()) => found.push(id),
+                    Err(objection) => objections.note(objection),
+                }
             }
         }
-        match self.policy.max_consolidation_victims {
+        self.objections = objections;
+        match self.context.policy.max_consolidation_victims {
             Some(most) if action == ActionKind::Consolidation && found.len() > most + 1 => self.worst(found, most + 1),
             Some(_) | None => found,
         }
@@ -188,13 +194,13 @@ impl Session<'_> {
 
     /// The worst of some pod groups.
     fn worst(&self, pod_groups: Vec<PodGroupId>, most: usize) -> Vec<PodGroupId> {
-        let mut tree = OrderTree::new(self.rules, Purpose::Victims);
+        let mut tree = OrderTree::new(self.context.rules, Purpose::Victims);
         for pod_group in pod_groups {
             let entry = &self.model.pod_groups()[pod_group];
             tree.push(
                 self.model,
                 OrderEntry {
-                    order: self.rules.pod_group(entry, entry.stage(&entry.active())),
+                    order: self.context.rules.pod_group(entry, entry.stage(&entry.active())),
                     pod_group,
                     amount: [0; 3],
                     pods: None,
@@ -209,6 +215,6 @@ impl Session<'_> {
 
     fn unprotected(&self, victim: PodGroupId, reclaimer: Option<QueueId>) -> bool {
         let entry = &self.model.pod_groups()[victim];
-        elastic(entry) || !self.protected(victim, reclaimer)
+        elastic(entry) || self.judge().unprotected(victim, reclaimer).is_ok()
     }
 }

@@ -3,8 +3,11 @@
 use proptest::prelude::*;
 
 use super::carry::{carry_out, engine};
+use super::plain::exhaustive::find_and_check;
+use super::plain::find_plainly;
 use super::scenario::{NOW, budget, group, node, pod};
 use crate::engine::Engine;
+use crate::engine::actions::cycle::Kept;
 use crate::engine::decision::{Decisions, Work};
 use crate::engine::fairshare::order::Rules;
 use crate::engine::input::{Event, GPU, GroupInput, PodInput, PodStatus, QueueInput, Share, Time};
@@ -303,7 +306,7 @@ proptest! {
                 kept.apply(event.clone(), NOW);
             }
             prop_assert!(kept.model().broken_rules().is_empty(), "{:?}", kept.model().broken_rules());
-            let Engine { capacity, sorted, model, policy, .. } = &mut kept;
+            let Engine { kept: Kept { capacity, sorted, .. }, model, policy, .. } = &mut kept;
             model.prepare(policy);
             prop_assert!(capacity.are_true(model), "{capacity:?}");
             prop_assert!(sorted.is_true(model, Rules::of(policy), NOW), "{sorted:?}");
@@ -412,8 +415,7 @@ proptest! {
         let events = cluster.events();
         let generators_only = || with_steps(engine(&events, &ALL_ACTIONS), 0);
         let (mut fast, mut plain) = (generators_only(), generators_only());
-        plain.plainly = true;
-        let (fast, plain) = (fast.cycle(NOW), plain.cycle(NOW));
+        let (fast, plain) = (fast.cycle(NOW), plain.cycle_with(NOW, &mut |_| (), find_plainly));
         prop_assert_eq!(sorted(&fast.evict), sorted(&plain.evict));
         prop_assert_eq!(sorted(&fast.pipeline), sorted(&plain.pipeline));
         prop_assert_eq!(&fast.bind, &plain.bind);
@@ -441,10 +443,9 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn nobody_is_called_hopeless_whom_victims_could_help(cluster in clusters_of(3..12)) {
+    fn victims_are_found_wherever_some_set_of_them_helps(cluster in clusters_of(3..12)) {
         let mut engine = with_steps(engine(&cluster.events(), &ALL_ACTIONS), usize::MAX);
-        engine.exhaustively = true;
-        engine.cycle(NOW);
+        engine.cycle_with(NOW, &mut |_| (), find_and_check);
         prop_assert!(engine.model().broken_rules().is_empty(), "{:?}", engine.model().broken_rules());
     }
 }

@@ -5,26 +5,39 @@
 //! are counted, and there are only so many in a cycle: in a large cluster, where sets are without number, this is an attempt, in a small one a proof.
 
 use crate::engine::actions::capacity::{Capacity, add_capacity, freed_by};
-use crate::engine::actions::session::Session;
+use crate::engine::actions::spare::Sparer;
 use crate::engine::fairshare::sorted::active_of;
 use crate::engine::model::Mark;
 use crate::engine::model::ids::{NodeId, PodId};
 use crate::engine::model::pod_group::PodGroup;
 
-use super::search::Search;
-use super::{Batch, Candidate, Tried, node_of};
+use super::search::{SearchState, VictimSearch};
+use super::{Batch, Candidate, Tried, lost, node_of};
 
 /// What a pod counts in a simulation, where one counts in a look at how much room there would be.
 const SIMULATED: usize = 16;
 
 /// Positions in a search's sequence, ascending.
-type Set = Vec<usize>;
+pub(in crate::engine) type Set = Vec<usize>;
 
-impl Session<'_> {
+impl VictimSearch<'_> {
     /// Looks through the sets of victims. The answer's changes are in the model, from the mark on.
-    pub fn look_through(&mut self, search: &mut Search) -> Option<(Mark, Vec<Batch>)> {
+    pub fn look_through(&mut self, search: &mut SearchState) -> Option<(Mark, Vec<Batch>)> {
+        let set = self.smallest_set(search)?;
+        self.evict_set(search, &set)
+    }
+
+    /// Evicts a set that works. The changes are in the model, from the mark on.
+    pub(in crate::engine) fn evict_set(&mut self, search: &SearchState, set: &[usize]) -> Option<(Mark, Vec<Batch>)> {
+        let mark = self.works(search, set)?;
+        let victims = self.needed(candidate(search, set));
+        Some((mark, victims))
+    }
+
+    /// A set of victims that works, and would not with any victim less.
+    pub(in crate::engine) fn smallest_set(&mut self, search: &mut SearchState) -> Option<Set> {
         let mut all = 0;
-        while self.steps_left > 0 && self.gathered(search, all) {
+        while *self.steps_left > 0 && self.gathered(search, all) {
             self.spend(search.sequence.batches[all].pods.len());
             all += 1;
         }
@@ -41,27 +54,21 @@ impl Session<'_> {
             .some_prefix(search, all)
             .or_else(|| (1..=all).find_map(|size| self.some_set(search, &mut Vec::with_capacity(size), size, all)))?;
         // What was found is good as it is, and worth as much work again.
-        let left = std::mem::replace(&mut self.steps_left, self.policy.plugins.complete_search_steps);
+        let left = std::mem::replace(self.steps_left, self.context.policy.plugins.complete_search_steps);
         let set = self.trimmed(search, found);
-        self.steps_left = left;
-        #[cfg(test)]
-        if self.exhaustively {
-            self.assert_needed(search, &set);
-        }
-        let mark = self.works(search, &set)?;
-        let victims = self.needed(candidate(search, &set));
-        Some((mark, victims))
+        *self.steps_left = left;
+        Some(set)
     }
 
     /// Counts steps; false if there are too few left.
     fn spend(&mut self, steps: usize) -> bool {
-        let enough = steps <= self.steps_left;
-        self.steps_left = self.steps_left.saturating_sub(steps);
+        let enough = steps <= *self.steps_left;
+        *self.steps_left = self.steps_left.saturating_sub(steps);
         enough
     }
 
     /// The first of ever longer beginnings of the sequence that works.
-    fn some_prefix(&mut self, search: &mut Search, all: usize) -> Option<Set> {
+    fn some_prefix(&mut self, search: &mut SearchState, all: usize) -> Option<Set> {
         let beginning = |length: usize| -> Set { (0..length).collect() };
         let (mut least, mut most) = (1, all + 1);
         while least < most {
@@ -86,9 +93,9 @@ impl Session<'_> {
     }
 
     /// The first set that works of those that add so many victims to the chosen ones, all of them behind the last.
-    fn some_set(&mut self, search: &mut Search, chosen: &mut Set, more: usize, all: usize) -> Option<Set> {
+    fn some_set(&mut self, search: &mut SearchState, chosen: &mut Set, more: usize, all: usize) -> Option<Set> {
         let next = chosen.last().map_or(0, |last| last + 1);
-        if self.steps_left == 0 || next + more > all {
+        if *self.steps_left == 0 || next + more > all {
             return None;
         }
         if more == 0 {
@@ -110,7 +117,7 @@ impl Session<'_> {
     }
 
     /// A set that works → one that works, and would not with any victim less. Larger parts are given back first.
-    fn trimmed(&mut self, search: &mut Search, mut set: Set) -> Set {
+    fn trimmed(&mut self, search: &mut SearchState, mut set: Set) -> Set {
         let mut width = set.len().div_ceil(2);
         loop {
             let before = set.len();
@@ -135,7 +142,7 @@ impl Session<'_> {
     }
 
     /// Whether a set works that has not been seen to fail, as far as there are steps left.
-    fn try_out(&mut self, search: &mut Search, set: &Set) -> bool {
+    fn try_out(&mut self, search: &mut SearchState, set: &Set) -> bool {
         let count = search.case.chunk.len();
         let tried = candidate(search, set);
         let affordable = !search.failed.has(count, &tried)
@@ -153,7 +160,7 @@ impl Session<'_> {
     }
 
     /// Evicts a set and places the pod group, if that can be done.
-    pub(in crate::engine) fn works(&mut self, search: &Search, set: &[usize]) -> Option<Mark> {
+    pub(in crate::engine) fn works(&mut self, search: &SearchState, set: &[usize]) -> Option<Mark> {
         if set.is_empty() || !self.leaves_gangs_whole(search, set) {
             return None;
         }
@@ -173,16 +180,21 @@ impl Session<'_> {
 
     /// How many pods lose their places, or have others, once whoever can stay does. A pod group that runs gets no more pods for the price of more that do not.
     fn displaced(&mut self, mark: Mark) -> usize {
-        self.spare_since(mark, true);
+        Sparer {
+            model: self.model,
+            context: self.context,
+            taken: &self.log.taken,
+        }
+        .spare_since(mark, true);
         let mut changed: Vec<PodId> = self.model.changed_since(mark).collect();
         changed.sort_unstable();
         changed.dedup();
-        let displaced = |pod: &PodId| self.lost(*pod) && self.model.pods()[*pod].state.hold.is_some();
+        let displaced = |pod: &PodId| lost(self.model, *pod) && self.model.pods()[*pod].state.hold.is_some();
         changed.into_iter().filter(displaced).count()
     }
 
     /// No pod group is left with fewer pods than it can do with, unless that is how its victims are gathered anyway.
-    fn leaves_gangs_whole(&self, search: &Search, set: &[usize]) -> bool {
+    fn leaves_gangs_whole(&self, search: &SearchState, set: &[usize]) -> bool {
         let batches = &search.sequence.batches;
         set.iter().all(|&at| {
             let pod_group = batches[at].pod_group;
@@ -199,7 +211,7 @@ impl Session<'_> {
     }
 
     /// Whether so many pods of each kind could fit with these victims gone, as far as the main resources tell. Never, if that costs too many steps.
-    fn has_room(&mut self, search: &Search, set: &[usize]) -> bool {
+    fn has_room(&mut self, search: &SearchState, set: &[usize]) -> bool {
         if !self.spend(pods_of(search, set)) {
             return false;
         }
@@ -228,12 +240,12 @@ impl Session<'_> {
 }
 
 /// The victims of a set, and those that they are to make room for.
-fn pods_of(search: &Search, set: &[usize]) -> usize {
+fn pods_of(search: &SearchState, set: &[usize]) -> usize {
     let victims = set.iter().map(|at| search.sequence.batches[*at].pods.len());
     victims.sum::<usize>() + search.case.chunk.len()
 }
 
-fn candidate(search: &Search, set: &[usize]) -> Candidate {
+fn candidate(search: &SearchState, set: &[usize]) -> Candidate {
     Candidate {
         batches: set.iter().map(|at| search.sequence.batches[*at].clone()).collect(),
     }

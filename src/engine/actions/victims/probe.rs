@@ -9,7 +9,6 @@ use smallvec::SmallVec;
 
 use crate::engine::actions::capacity::{Capacity, add_capacity, freed_by};
 use crate::engine::actions::node_scratch::{NodeScratch, NodeVictims};
-use crate::engine::actions::session::Session;
 use crate::engine::model::Mark;
 use crate::engine::model::ids::{NodeId, PodGroupId, PodId};
 use crate::engine::model::pod_group::PodIds;
@@ -17,7 +16,7 @@ use crate::engine::model::resources::GPUS;
 use crate::engine::policy::VictimGenerator;
 
 use super::bounds::{asked_gpus, first_fit};
-use super::search::Search;
+use super::search::{SearchState, VictimSearch};
 use super::{Batch, Candidate, node_of};
 
 /// Victims of one probe, gathered so far.
@@ -33,7 +32,7 @@ struct Gathered {
     /// Pod groups with potential victims on several nodes.
     wide: BTreeSet<PodGroupId>,
     tests: SmallVec<[Test; 2]>,
-    /// The test that every state must pass, see [`Session::passes`].
+    /// The test that every state must pass, see [`VictimSearch::passes`].
     even: Option<Test>,
     needs: SmallVec<[i64; 4]>,
     /// Classes with a selector or affinity that no node among those in question meets yet.
@@ -82,11 +81,11 @@ impl Gathered {
     }
 }
 
-impl Session<'_> {
+impl VictimSearch<'_> {
     /// Tries to place the first `count` pods. On success the changes stay in the model from the mark on. Answers with the batches that were tried.
     pub fn probe(
         &mut self,
-        search: &mut Search,
+        search: &mut SearchState,
         generator: VictimGenerator,
         count: usize,
         recorded: &[Batch],
@@ -99,7 +98,7 @@ impl Session<'_> {
 
     fn gather_until(
         &mut self,
-        search: &mut Search,
+        search: &mut SearchState,
         generator: VictimGenerator,
         gathered: &mut Gathered,
         recorded: &[Batch],
@@ -130,7 +129,7 @@ impl Session<'_> {
         }
     }
 
-    fn gathered_for(&mut self, search: &Search, count: usize, recorded: &[Batch]) -> Gathered {
+    fn gathered_for(&mut self, search: &SearchState, count: usize, recorded: &[Batch]) -> Gathered {
         let mut node_scratch = std::mem::take(self.node_scratch);
         node_scratch.resize(self.model.nodes().slots(), NodeVictims::default());
         let of_kind = |table: usize| search.kind_of[..count].iter().filter(|kind| **kind == table).count() as i64;
@@ -179,7 +178,7 @@ impl Session<'_> {
     }
 
     /// Pods whose node selector or affinity no node in question meets; one of each class.
-    fn unmet_selectors(&self, search: &Search, gathered: &Gathered) -> Vec<PodId> {
+    fn unmet_selectors(&self, search: &SearchState, gathered: &Gathered) -> Vec<PodId> {
         let mut unmet: Vec<PodId> = Vec::new();
         let class = |pod: PodId| self.model.pods()[pod].class;
         for &pod in &search.case.chunk[..gathered.count] {
@@ -199,7 +198,7 @@ impl Session<'_> {
         unmet
     }
 
-    fn add_batch(&self, search: &Search, gathered: &mut Gathered, at: usize) {
+    fn add_batch(&self, search: &SearchState, gathered: &mut Gathered, at: usize) {
         let batch = &search.sequence.batches[at];
         gathered.potential.push(at);
         for &pod in &batch.pods {
@@ -238,7 +237,7 @@ impl Session<'_> {
     }
 
     /// A pod group with several batches may have them on several nodes.
-    fn spread_over_nodes(&self, search: &Search, gathered: &Gathered, pod_group: PodGroupId) -> bool {
+    fn spread_over_nodes(&self, search: &SearchState, gathered: &Gathered, pod_group: PodGroupId) -> bool {
         let pods_of_group = &self.model.pod_groups()[pod_group].pods;
         if pods_of_group.len() == 1 {
             return false;
@@ -268,7 +267,7 @@ impl Session<'_> {
     /// Candidates that empty one node of the victims gathered, each pod group whole.
     fn empty_one_node(
         &mut self,
-        search: &mut Search,
+        search: &mut SearchState,
         gathered: &Gathered,
         recorded: &[Batch],
     ) -> Option<(Mark, Candidate)> {
@@ -328,7 +327,7 @@ impl Session<'_> {
     /// Candidates that empty the smallest nodes that suffice, then more.
     fn empty_several_nodes(
         &mut self,
-        search: &mut Search,
+        search: &mut SearchState,
         gathered: &Gathered,
         recorded: &[Batch],
     ) -> Option<(Mark, Candidate)> {
@@ -393,12 +392,12 @@ impl Session<'_> {
         None
     }
 
-    fn attempt(&mut self, search: &mut Search, count: usize, candidate: Candidate) -> Option<(Mark, Candidate)> {
+    fn attempt(&mut self, search: &mut SearchState, count: usize, candidate: Candidate) -> Option<(Mark, Candidate)> {
         if candidate.batches.is_empty() {
             return None;
         }
         if search.failed.has(count, &candidate) {
-            self.work.candidates_repeated += 1;
+            self.log.work.candidates_repeated += 1;
             return None;
         }
         if let Some(mark) = self.simulate(&search.case, search.anywhere, count, &candidate) {
@@ -410,7 +409,12 @@ impl Session<'_> {
 }
 
 /// All victims of some pod groups gathered so far, one batch per pod group, and the recorded ones of others.
-fn whole_pod_groups(search: &Search, potential: &[usize], recorded: &[Batch], pod_groups: &[PodGroupId]) -> Candidate {
+fn whole_pod_groups(
+    search: &SearchState,
+    potential: &[usize],
+    recorded: &[Batch],
+    pod_groups: &[PodGroupId],
+) -> Candidate {
     let others = recorded.iter().filter(|batch| !pod_groups.contains(&batch.pod_group));
     let mut batches: Vec<Batch> = others.cloned().collect();
     let potential = potential.iter().map(|at| &search.sequence.batches[*at]);
@@ -433,7 +437,7 @@ fn whole_pod_groups(search: &Search, potential: &[usize], recorded: &[Batch], po
 }
 
 /// The recorded victims, and every batch with a pod on one of the nodes.
-fn on_nodes(search: &Search, gathered: &Gathered, recorded: &[Batch], nodes: &[NodeId]) -> Candidate {
+fn on_nodes(search: &SearchState, gathered: &Gathered, recorded: &[Batch], nodes: &[NodeId]) -> Candidate {
     let mut picked: Vec<usize> = nodes
         .iter()
         .flat_map(|node| &gathered.at(*node).batches)

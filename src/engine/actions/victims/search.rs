@@ -2,25 +2,32 @@
 
 use smallvec::SmallVec;
 
+use crate::engine::actions::capacity::CapacityTables;
 use crate::engine::actions::capacity::Kind;
-use crate::engine::actions::session::{BudgetReach, Session};
-use crate::engine::fairshare::min_runtime::elastic;
+use crate::engine::actions::context::CycleContext;
+use crate::engine::actions::cycle::Cycle;
+use crate::engine::actions::cycle_log::CycleLog;
+use crate::engine::actions::node_scratch::NodeScratch;
+use crate::engine::actions::place::{PlacementCaches, Placer};
 use crate::engine::fairshare::order::Rules;
 use crate::engine::fairshare::reclaim::{may_donate, most_taken};
-use crate::engine::fairshare::sorted::{active_of, evictable, next_victims, requests};
+use crate::engine::fairshare::sorted::{SortedPodGroups, active_of, evictable, next_victims, requests};
 use crate::engine::fairshare::tree::{OrderEntry, OrderTree, Pick, Purpose, View};
 use crate::engine::fairshare::{smallest_gpu, wanted};
-use crate::engine::model::Model;
+use crate::engine::input::Time;
 use crate::engine::model::ids::{PodGroupId, QueueId};
 use crate::engine::model::pod_group::PodIds;
 use crate::engine::model::resources::{GPUS, Shared};
+use crate::engine::model::{Mark, Model};
 use crate::engine::placement::rules::refresh_class;
 use crate::engine::policy::ActionKind;
+use crate::engine::stage::Observer;
 
-use super::{Batch, Case, Tried};
+use super::judge::{BudgetReach, Judge, Objection};
+use super::{Batch, Candidate, Case, Tried, lost};
 
 /// A search for one preemptor.
-pub struct Search {
+pub struct SearchState {
     /// What is asked.
     pub case: Case,
     /// Candidates that failed.
@@ -49,9 +56,122 @@ pub struct Sequence {
     pod_groups: Vec<PodGroupId>,
 }
 
-impl Session<'_> {
+/// What kept victims from being taken.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Objections {
+    /// A disruption budget did.
+    pub budget: bool,
+    /// Minimum run times did; the first of them ends then.
+    pub protected_until: Option<Time>,
+}
+
+impl Objections {
+    /// Adds one.
+    pub fn note(&mut self, objection: Objection) {
+        match objection {
+            Objection::Budget => self.budget = true,
+            Objection::ProtectedUntil(until) => {
+                self.protected_until = Some(self.protected_until.map_or(until, |first| first.min(until)));
+            }
+            Objection::Priority | Objection::Other => {}
+        }
+    }
+}
+
+/// Looks for victims for one pod group.
+pub struct VictimSearch<'a> {
+    /// The cluster.
+    pub model: &'a mut Model,
+    /// The settings and the time.
+    pub context: CycleContext<'a>,
+    /// Pending pod groups and possible victims of each queue, in order.
+    pub sorted: &'a SortedPodGroups,
+    /// Free resources per node.
+    pub capacity: &'a mut CapacityTables,
+    /// See [`NodeScratch`].
+    pub node_scratch: &'a mut NodeScratch,
+    /// What placing has found out so far.
+    pub caches: &'a mut PlacementCaches,
+    /// Where steps are counted.
+    pub log: &'a mut CycleLog,
+    /// Steps that the complete search may still take.
+    pub steps_left: &'a mut usize,
+    /// Is called after each search.
+    pub observer: Observer<'a>,
+    /// Whether victims are looked for within disruption budgets or beyond them.
+    pub reach: BudgetReach,
+    /// What has kept victims from being taken.
+    pub objections: Objections,
+}
+
+impl<'a> VictimSearch<'a> {
+    /// A search within disruption budgets.
+    pub fn new(cycle: &'a mut Cycle) -> Self {
+        Self {
+            model: cycle.model,
+            context: cycle.context,
+            sorted: &cycle.kept.sorted,
+            capacity: &mut cycle.kept.capacity,
+            node_scratch: &mut cycle.kept.node_scratch,
+            caches: &mut cycle.caches,
+            log: &mut cycle.log,
+            steps_left: &mut cycle.steps_left,
+            observer: cycle.observer,
+            reach: BudgetReach::Within,
+            objections: Objections::default(),
+        }
+    }
+
+    /// What places pods.
+    pub fn placer(&mut self) -> Placer<'_> {
+        Placer {
+            model: self.model,
+            context: self.context,
+            caches: self.caches,
+            log: self.log,
+        }
+    }
+
+    /// The rules for victims.
+    #[must_use]
+    pub fn judge(&self) -> Judge<'_> {
+        Judge {
+            model: self.model,
+            context: self.context,
+        }
+    }
+
+    /// Takes everything back since a mark.
+    pub fn rollback(&mut self, mark: Mark) {
+        self.model.rollback(mark);
+        self.caches.rolled_back(mark);
+    }
+
+    /// The batches that lost a pod.
+    pub(super) fn needed(&self, candidate: Candidate) -> Vec<Batch> {
+        let lost = |batch: &Batch| batch.pods.iter().any(|pod| lost(self.model, *pod));
+        candidate.batches.into_iter().filter(lost).collect()
+    }
+
+    /// The pod group has what it needs, and more than before.
+    pub(super) fn complete(&mut self, case: &Case, before: usize, mark: Mark) -> Option<Mark> {
+        let pod_group = &self.model.pod_groups()[case.pod_group];
+        if pod_group.satisfied(0, &pod_group.active()) && self.active_used(case.pod_group) > before {
+            return Some(mark);
+        }
+        self.rollback(mark);
+        None
+    }
+
+    pub(in crate::engine) fn active_used(&self, pod_group: PodGroupId) -> usize {
+        self.model.pod_groups()[pod_group]
+            .pod_sets()
+            .map(|(_, pods)| pods.active_used())
+            .sum()
+    }
+
     /// Prepares a search; `None` if there is no victim at all, or if no set of victims can do.
-    pub fn begin(&mut self, case: Case) -> Option<Search> {
+    pub fn begin(&mut self, case: Case) -> Option<SearchState> {
         let Case {
             action,
             pod_group,
@@ -89,7 +209,7 @@ impl Session<'_> {
             [size] if size > 0 => Some(self.capacity.table(self.model, Kind::Gpus(size))),
             _ => None,
         };
-        Some(Search {
+        Some(SearchState {
             case,
             failed: Tried::default(),
             anywhere,
@@ -126,14 +246,14 @@ impl Session<'_> {
     }
 
     /// Who may be taken, to be gathered from the worst on; `None` if nobody.
-    fn sequence(&self, case: &Case, donors: Vec<bool>) -> Option<Sequence> {
-        let most = match self.policy.max_consolidation_victims {
+    fn sequence(&mut self, case: &Case, donors: Vec<bool>) -> Option<Sequence> {
+        let most = match self.context.policy.max_consolidation_victims {
             Some(most) if case.action == ActionKind::Consolidation => most + 1,
             Some(_) | None => usize::MAX,
         };
         let mut sequence = Sequence {
             batches: Vec::new(),
-            rest: OrderTree::new(self.rules, Purpose::Victims),
+            rest: OrderTree::new(self.context.rules, Purpose::Victims),
             reach: BudgetReach::Within,
             donors,
             most,
@@ -144,18 +264,22 @@ impl Session<'_> {
     }
 
     /// Starts the tree from which victims are taken.
-    fn line_up_victims(&self, case: &Case, sequence: &mut Sequence, reach: BudgetReach) {
-        let pick = |victim| self.pick_victim(case, victim, reach);
+    fn line_up_victims(&mut self, case: &Case, sequence: &mut Sequence, reach: BudgetReach) {
         sequence.reach = reach;
-        sequence.rest = OrderTree::new(self.rules, Purpose::Victims);
+        sequence.rest = OrderTree::new(self.context.rules, Purpose::Victims);
+        let judge = Judge {
+            model: self.model,
+            context: self.context,
+        };
+        let mut pick = |victim| pick_victim(judge, case, victim, reach, &mut self.objections);
         let donors = &sequence.donors;
-        sequence.rest.add_queues(self.view(&pick), |theirs| donors[theirs.at()]);
+        let mut view = View::of(judge.model, self.sorted, &mut pick);
+        sequence.rest.add_queues(&mut view, |theirs| donors[theirs.at()]);
     }
 
     /// Gathers the next victims: those beyond disruption budgets after all others, if at all. False if there are none left.
-    fn next_batch(&self, case: &Case, sequence: &mut Sequence) -> bool {
-        let pick = |victim| self.pick_victim(case, victim, BudgetReach::Within);
-        if sequence.reach == BudgetReach::Within && sequence.step(self.view(&pick), self.rules) {
+    fn next_batch(&mut self, case: &Case, sequence: &mut Sequence) -> bool {
+        if sequence.reach == BudgetReach::Within && self.step(case, sequence) {
             return true;
         }
         if self.reach == BudgetReach::Within {
@@ -164,41 +288,25 @@ impl Session<'_> {
         if sequence.reach == BudgetReach::Within {
             self.line_up_victims(case, sequence, BudgetReach::Beyond);
         }
-        let pick = |victim| self.pick_victim(case, victim, BudgetReach::Beyond);
-        sequence.step(self.view(&pick), self.rules)
+        self.step(case, sequence)
     }
 
-    /// Whether a pod group of a donor queue may be a victim.
-    fn pick_victim(&self, case: &Case, victim: PodGroupId, reach: BudgetReach) -> Pick {
-        let (action, preemptor, queue) = (case.action, case.pod_group, case.queue);
-        if victim == preemptor {
-            return Pick::Pass;
-        }
-        let priority = |pod_group: PodGroupId| {
-            self.model.pod_groups()[pod_group]
-                .input
-                .as_ref()
-                .map_or(0, |input| input.priority)
-        };
-        let unprotected = |reclaimer| elastic(&self.model.pod_groups()[victim]) || !self.protected(victim, reclaimer);
-        let takes = match action {
-            ActionKind::Preempt if priority(victim) >= priority(preemptor) => {
-                // Victims are in order of priority: those that follow have no less.
-                return if self.rules.priority { Pick::End } else { Pick::Pass };
-            }
-            ActionKind::Preempt => unprotected(None),
-            ActionKind::Reclaim => unprotected(Some(queue)),
-            ActionKind::Consolidation | ActionKind::Allocate | ActionKind::StaleGangEviction => true,
-        };
-        if takes && self.may_lose(victim, reach) {
-            Pick::Take
-        } else {
-            Pick::Pass
-        }
+    /// Gathers the next victims as far as the sequence reaches.
+    fn step(&mut self, case: &Case, sequence: &mut Sequence) -> bool {
+        let (judge, reach) = (
+            Judge {
+                model: self.model,
+                context: self.context,
+            },
+            sequence.reach,
+        );
+        let mut pick = |victim| pick_victim(judge, case, victim, reach, &mut self.objections);
+        let mut view = View::of(judge.model, self.sorted, &mut pick);
+        sequence.step(&mut view, self.context.rules)
     }
 
     /// Makes sure that a search's sequence has a batch at a position; false if there are not so many.
-    pub fn gathered(&self, search: &mut Search, at: usize) -> bool {
+    pub fn gathered(&mut self, search: &mut SearchState, at: usize) -> bool {
         while search.sequence.batches.len() <= at {
             if !self.next_batch(&search.case, &mut search.sequence) {
                 return false;
@@ -208,9 +316,22 @@ impl Session<'_> {
     }
 }
 
+/// Whether a pod group may be a victim; what speaks against it is noted.
+fn pick_victim(judge: Judge, case: &Case, victim: PodGroupId, reach: BudgetReach, objections: &mut Objections) -> Pick {
+    match judge.eligible(case, victim, reach) {
+        Ok(()) => Pick::Take,
+        // Victims are in order of priority: those that follow have no less.
+        Err(Objection::Priority) if judge.context.rules.priority => Pick::End,
+        Err(objection) => {
+            objections.note(objection);
+            Pick::Pass
+        }
+    }
+}
+
 impl Sequence {
     /// Gathers the next victims. False if there are none left.
-    fn step(&mut self, view: View, rules: Rules) -> bool {
+    fn step(&mut self, view: &mut View, rules: Rules) -> bool {
         let model = view.model;
         loop {
             let Some(entry) = self.rest.pop(view) else { return false };

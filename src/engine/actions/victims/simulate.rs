@@ -6,22 +6,21 @@ use std::collections::VecDeque;
 
 use crate::engine::fairshare::order::{Contender, compare_queues};
 use crate::engine::fairshare::sorted::QueuePodGroups;
-use crate::engine::fairshare::tree::{OrderEntry, OrderTree, Pick, Purpose, schedulable_queue};
+use crate::engine::fairshare::tree::{OrderEntry, OrderTree, Pick, Purpose, View, schedulable_queue};
 use crate::engine::fairshare::{smallest_gpu, wanted};
 use crate::engine::model::Mark;
 use crate::engine::model::ids::{PodGroupId, PodId, QueueId};
 use crate::engine::model::node_set::NodeSet;
-use crate::engine::model::pod::Status;
 use crate::engine::model::pod_group::{PodIds, Stage};
 
+use super::search::VictimSearch;
 use super::{Candidate, Case, node_of};
 use crate::engine::actions::place::Mode;
-use crate::engine::actions::session::Session;
 
-impl Session<'_> {
+impl VictimSearch<'_> {
     /// On success the changes stay in the model from the mark on.
     pub fn simulate(&mut self, case: &Case, anywhere: bool, count: usize, candidate: &Candidate) -> Option<Mark> {
-        self.work.candidates_simulated += 1;
+        self.log.work.candidates_simulated += 1;
         let mark = self.model.mark();
         let pods = &case.chunk[..count];
         let mut nodes = if anywhere {
@@ -42,13 +41,16 @@ impl Session<'_> {
         }
         victims.sort_unstable();
         victims.dedup();
-        self.lost_kinds.clear();
+        self.caches.forget_lost_kinds();
         let placed = self.place_in_order(case, pods, &victims, &nodes);
-        self.lost_kinds.clear();
-        if placed && self.acceptable(case, pods, candidate) {
-            return Some(mark);
+        self.caches.forget_lost_kinds();
+        if placed {
+            match self.judge().acceptable(case, pods, candidate, self.reach) {
+                Ok(()) => return Some(mark),
+                Err(objection) => self.objections.note(objection),
+            }
+            self.log.work.candidates_refused += 1;
         }
-        self.work.candidates_refused += u64::from(placed);
         self.rollback(mark);
         None
     }
@@ -59,10 +61,10 @@ impl Session<'_> {
         let mut pod_groups: Vec<(QueueId, OrderEntry)> = Vec::with_capacity(victims.len() + 1);
         for &pod_group in victims {
             if let Some(queue) = schedulable_queue(self.model, pod_group) {
-                pod_groups.push((queue, self.victim_in_line(pod_group)));
+                pod_groups.push((queue, self.victim_entry(pod_group)));
             }
         }
-        pod_groups.push((case.queue, self.preemptor_in_line(case, pods)));
+        pod_groups.push((case.queue, self.preemptor_entry(case, pods)));
         pod_groups.sort_by(|left, right| (left.0, &left.1.order).cmp(&(right.0, &right.1.order)));
         let mut placed = false;
         let mut pod_groups = VecDeque::from(pod_groups);
@@ -71,7 +73,7 @@ impl Session<'_> {
         } else {
             self.contested(&pod_groups, victims, case.pod_group)
         };
-        let others = |pod_group: PodGroupId| {
+        let mut others = |pod_group: PodGroupId| {
             let takes_part = pod_group == case.pod_group || victims.binary_search(&pod_group).is_ok();
             if takes_part { Pick::Pass } else { Pick::Take }
         };
@@ -80,7 +82,7 @@ impl Session<'_> {
             let next = match &mut contested {
                 // Among pod groups of one queue their own order decides.
                 Some(tree) if several => {
-                    let Some(entry) = tree.pop(self.view(&others)) else {
+                    let Some(entry) = tree.pop(&mut View::of(self.model, self.sorted, &mut others)) else {
                         break;
                     };
                     let Some(at) = pod_groups
@@ -100,7 +102,7 @@ impl Session<'_> {
             } else {
                 next.pods.as_deref().unwrap_or_default()
             };
-            let done = self.place(next.pod_group, pods, Mode::Simulate(nodes));
+            let done = self.placer().place(next.pod_group, pods, Mode::Simulate(nodes));
             if own && !done {
                 return false;
             }
@@ -132,7 +134,7 @@ impl Session<'_> {
         };
         let heads = line(case.queue).is_none_or(|line| !ahead(line));
         let siblings = self.model.queues()[case.queue].parent == self.model.queues()[*other].parent;
-        if !(alone && quiet && heads && siblings && self.rules.shares) {
+        if !(alone && quiet && heads && siblings && self.context.rules.shares) {
             return false;
         }
         let contender = |queue: QueueId, entry: &OrderEntry| Contender {
@@ -165,34 +167,37 @@ impl Session<'_> {
         let top = |queue: QueueId| self.model.path_up(queue).last();
         let mut tops: Vec<_> = pod_groups.iter().map(|(queue, _)| top(*queue)).collect();
         tops.dedup();
-        let pick = |pod_group: PodGroupId| {
+        let mut pick = |pod_group: PodGroupId| {
             let takes_part = pod_group == preemptor || victims.binary_search(&pod_group).is_ok();
             if takes_part { Pick::Pass } else { Pick::Take }
         };
-        let view = self.view(&pick);
-        let mut tree = OrderTree::new(self.rules, Purpose::Pending).skimming();
-        tree.add_queues(view, |queue| tops.contains(&top(queue)));
+        let mut view = View::of(self.model, self.sorted, &mut pick);
+        let mut tree = OrderTree::new(self.context.rules, Purpose::Pending).skimming();
+        tree.add_queues(&mut view, |queue| tops.contains(&top(queue)));
         for (_, entry) in pod_groups {
-            tree.push(view, entry.clone());
+            tree.push(&mut view, entry.clone());
         }
         Some(tree)
     }
 
-    fn victim_in_line(&self, pod_group: PodGroupId) -> OrderEntry {
+    fn victim_entry(&self, pod_group: PodGroupId) -> OrderEntry {
         let pods = self.evicted_chunk(pod_group);
         let entry = &self.model.pod_groups()[pod_group];
         OrderEntry {
-            order: self.rules.pod_group(entry, entry.stage(&entry.active())),
+            order: self.context.rules.pod_group(entry, entry.stage(&entry.active())),
             pod_group,
             amount: wanted(self.model, &pods, smallest_gpu(self.model)),
             pods: Some(pods),
         }
     }
 
-    fn preemptor_in_line(&self, case: &Case, pods: &[PodId]) -> OrderEntry {
+    fn preemptor_entry(&self, case: &Case, pods: &[PodId]) -> OrderEntry {
         let stage = self.partial_stage(case.pod_group, pods);
         OrderEntry {
-            order: self.rules.pod_group(&self.model.pod_groups()[case.pod_group], stage),
+            order: self
+                .context
+                .rules
+                .pod_group(&self.model.pod_groups()[case.pod_group], stage),
             pod_group: case.pod_group,
             amount: wanted(self.model, pods, smallest_gpu(self.model)),
             pods: None,
@@ -206,7 +211,7 @@ impl Session<'_> {
             let pods = entry.pods(member).map(|pods| &*pods.pods).unwrap_or_default();
             let wanting = |evicted: bool| {
                 pods.iter().copied().filter(move |pod| {
-                    self.model.wants_place(*pod, self.now)
+                    self.model.wants_place(*pod, self.context.now)
                         && self.model.pods()[*pod].state.evicted_from.is_some() == evicted
                 })
             };
@@ -233,11 +238,5 @@ impl Session<'_> {
             }
         }
         stage
-    }
-
-    /// A victim that lost its place without another.
-    #[must_use]
-    pub fn left_out(&self, pod: PodId) -> bool {
-        self.model.pods()[pod].state.status == Status::Releasing
     }
 }

@@ -13,8 +13,8 @@ use crate::engine::model::resources::GPUS;
 use super::Search;
 use super::tree::{OrderEntry, OrderTree};
 use crate::engine::actions::capacity::free_gpus;
-use crate::engine::actions::session::Session;
 use crate::engine::actions::victims::bounds::{asked_gpus, first_fit};
+use crate::engine::actions::victims::search::VictimSearch;
 use crate::engine::actions::victims::{Batch, node_of};
 use crate::engine::fairshare::tree::Purpose;
 
@@ -39,11 +39,11 @@ pub struct Gathering {
     nodes: NodeSet,
 }
 
-impl Session<'_> {
+impl VictimSearch<'_> {
     /// Starts gathering for the first `count` pods.
     pub fn gather(&self, search: &Search, count: usize, recorded: &[Batch]) -> Gathering {
         let pods = search.case.chunk[..count].to_vec();
-        let rest = lined_up(self.model, self.rules, &search.eligible);
+        let rest = lined_up(self.model, self.context.rules, &search.eligible);
         let mut capacity = vec![0; self.model.nodes().slots()];
         for &id in self.model.by_name() {
             capacity[id.at()] = free_gpus(&self.model.nodes()[id], self.model);
@@ -54,7 +54,7 @@ impl Session<'_> {
             pods,
             recorded: recorded.to_vec(),
             potential: Vec::new(),
-            rules: self.rules,
+            rules: self.context.rules,
             rest,
             beyond: search.beyond.clone(),
             capacity,

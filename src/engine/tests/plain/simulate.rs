@@ -10,14 +10,14 @@ use crate::engine::model::ids::{PodGroupId, PodId};
 use super::Search;
 use super::tree::{OrderEntry, OrderTree};
 use crate::engine::actions::place::Mode;
-use crate::engine::actions::session::Session;
+use crate::engine::actions::victims::search::VictimSearch;
 use crate::engine::actions::victims::{Candidate, node_of};
 use crate::engine::fairshare::tree::Purpose;
 
-impl Session<'_> {
+impl VictimSearch<'_> {
     /// On success the changes stay in the model from the mark on.
     pub fn simulate_plainly(&mut self, search: &Search, count: usize, candidate: &Candidate) -> Option<Mark> {
-        self.work.candidates_simulated += 1;
+        self.log.work.candidates_simulated += 1;
         let mark = self.model.mark();
         let pods = &search.case.chunk[..count];
         let mut nodes = search.feasible.clone();
@@ -29,7 +29,7 @@ impl Session<'_> {
             victims.extend(self.model.pods()[pod].pod_group);
             self.model.evict(pod);
         }
-        let mut pod_groups = self.everybody_in_line(search, pods, &victims);
+        let mut pod_groups = self.all_pending(search, pods, &victims);
         let mut open = victims.len() + 1;
         let mut placed = false;
         while open > 0
@@ -37,33 +37,37 @@ impl Session<'_> {
         {
             if entry.pod_group == search.case.pod_group {
                 open -= 1;
-                self.lost_kinds.clear();
-                placed = self.place(entry.pod_group, pods, Mode::Simulate(&nodes));
+                self.caches.forget_lost_kinds();
+                placed = self.placer().place(entry.pod_group, pods, Mode::Simulate(&nodes));
                 if !placed {
                     break;
                 }
             } else if victims.contains(&entry.pod_group) {
                 open -= 1;
-                self.lost_kinds.clear();
-                self.place(entry.pod_group, &entry.pods.unwrap_or_default(), Mode::Simulate(&nodes));
+                self.caches.forget_lost_kinds();
+                self.placer()
+                    .place(entry.pod_group, &entry.pods.unwrap_or_default(), Mode::Simulate(&nodes));
             }
         }
-        if placed && self.acceptable(&search.case, pods, candidate) {
-            return Some(mark);
+        if placed {
+            match self.judge().acceptable(&search.case, pods, candidate, self.reach) {
+                Ok(()) => return Some(mark),
+                Err(objection) => self.objections.note(objection),
+            }
         }
         self.rollback(mark);
         None
     }
 
-    /// A pending pod group as a pod group in line; `None` if nothing of it can be placed.
+    /// A pending pod group as an entry of the tree; `None` if nothing of it can be placed.
     fn pending_job(&self, pod_group: PodGroupId) -> Option<OrderEntry> {
-        let pods = self.model.next_chunk(pod_group, self.now);
+        let pods = self.model.next_chunk(pod_group, self.context.now);
         if pods.is_empty() {
             return None;
         }
         let amount = wanted(self.model, &pods, smallest_gpu(self.model));
         let entry = &self.model.pod_groups()[pod_group];
-        let order = self.rules.pod_group(entry, entry.stage(&entry.active()));
+        let order = self.context.rules.pod_group(entry, entry.stage(&entry.active()));
         Some(OrderEntry {
             order,
             pod_group,
@@ -73,8 +77,8 @@ impl Session<'_> {
     }
 
     /// The preemptor, the victims, and all who wait: they are not placed, but their claims decide which queue is next.
-    fn everybody_in_line(&self, search: &Search, pods: &[PodId], victims: &BTreeSet<PodGroupId>) -> OrderTree {
-        let mut pod_groups = OrderTree::new(self.rules, Purpose::Pending);
+    fn all_pending(&self, search: &Search, pods: &[PodId], victims: &BTreeSet<PodGroupId>) -> OrderTree {
+        let mut pod_groups = OrderTree::new(self.context.rules, Purpose::Pending);
         for &pod_group in self
             .model
             .pending()
@@ -96,7 +100,7 @@ impl Session<'_> {
             pod_groups.push(
                 self.model,
                 OrderEntry {
-                    order: self.rules.pod_group(entry, entry.stage(&entry.active())),
+                    order: self.context.rules.pod_group(entry, entry.stage(&entry.active())),
                     pod_group,
                     amount,
                     pods: Some(pods),
@@ -104,7 +108,7 @@ impl Session<'_> {
             );
         }
         let amount = wanted(self.model, pods, smallest_gpu(self.model));
-        let order = self.rules.pod_group(
+        let order = self.context.rules.pod_group(
             &self.model.pod_groups()[search.case.pod_group],
             self.partial_stage(search.case.pod_group, pods),
         );

@@ -1,0 +1,229 @@
+//! The end of a cycle: what was decided in the model becomes decisions.
+
+use std::collections::BTreeMap;
+
+use crate::engine::decision::{Bind, ClaimGrant, Decisions, Eviction, GroupTimes, Pipeline};
+use crate::engine::input::{GPU, GpuKind, GroupKey, Name, PodInput, PodStatus, WHOLE};
+use crate::engine::model::Model;
+use crate::engine::model::devices::claims::Used;
+use crate::engine::model::ids::{PodGroupId, PodId};
+use crate::engine::model::node_set::NodeSet;
+use crate::engine::model::numa::{Ledger, ZoneShare};
+use crate::engine::model::pod::{Assumed, Place, State, Status};
+use crate::engine::model::resources::GPUS;
+
+use super::cycle::Cycle;
+use super::cycle_log::CycleLog;
+
+/// Turns what was decided into decisions, and the model's states into what is assumed from now on.
+pub fn conclude(cycle: &mut Cycle, decisions: &mut Decisions) {
+    let Cycle { model, kept, log, .. } = cycle;
+    hold_back_parts(model);
+    let mut seen = NodeSet::default();
+    let mut decided = model.take_decided();
+    decided.retain(|pod| seen.add(pod.at()));
+    let states = decided.iter().map(|pod| model.pods()[*pod].state.status);
+    let with = |wanted: Status| states.clone().filter(|status| *status == wanted).count();
+    decisions.bind.reserve(with(Status::Allocated));
+    decisions.pipeline.reserve(with(Status::Pipelined));
+    decisions.evict.reserve(with(Status::Releasing));
+    // In a loop of its own: the pods are far from one another in memory, so the loads overlap.
+    let real: Vec<bool> = decided.iter().map(|pod| is_real(model, *pod)).collect();
+    let beyond = budgets_exceeded(model, &decided, &real);
+    for (pod, real) in decided.into_iter().zip(real) {
+        conclude_pod(model, log, pod, real, decisions);
+    }
+    for eviction in &mut decisions.evict {
+        eviction
+            .exceeds
+            .extend(beyond.get(&eviction.pod.uid).into_iter().flatten().cloned());
+    }
+    for &pod_group in &log.timed {
+        let pod_group = &model.pod_groups()[pod_group];
+        if let Some(input) = &pod_group.input {
+            decisions.times.push(GroupTimes {
+                group: pod_group.key.clone(),
+                stale_since: input.stale_since,
+                last_start: input.last_start,
+                last_eviction: input.last_eviction,
+            });
+        }
+    }
+    decisions.times.sort_by(|left, right| left.group.cmp(&right.group));
+    decisions.work = log.work;
+    // Now rather than at the beginning of the next cycle, which is waited for.
+    kept.capacity.begin(model);
+    kept.capacity.update(model);
+}
+
+/// A pod group placed in this cycle that lost a part of it again to a later action is not bound in part: the rest waits with it.
+fn hold_back_parts(model: &mut Model) {
+    let decided = model.decided().iter().copied();
+    let mut placed: Vec<PodId> = decided
+        .filter(|pod| model.pods()[*pod].state.status == Status::Allocated)
+        .collect();
+    placed.sort_unstable();
+    placed.dedup();
+    let mut broken: Vec<PodGroupId> = placed.iter().filter_map(|pod| model.pods()[*pod].pod_group).collect();
+    broken.sort_unstable();
+    broken.dedup();
+    broken.retain(|pod_group| !model.pod_groups()[*pod_group].whole_without_plans());
+    for pod in placed {
+        let pod_group = model.pods()[pod].pod_group;
+        if pod_group.is_some_and(|pod_group| broken.binary_search(&pod_group).is_ok()) {
+            let plan = model.pods()[pod].state.hold.clone();
+            model.settle(
+                pod,
+                State {
+                    plan,
+                    ..State::nowhere(Status::Pipelined)
+                },
+            );
+        }
+    }
+}
+
+/// It was bound before this cycle, so that to take its place is to evict it.
+fn is_real(model: &Model, id: PodId) -> bool {
+    let pod = &model.pods()[id];
+    pod.assumed == Assumed::Bound || pod.input.status != PodStatus::Pending
+}
+
+fn conclude_pod(model: &mut Model, log: &mut CycleLog, id: PodId, real: bool, decisions: &mut Decisions) {
+    let state = model.pods()[id].state.clone();
+    if state.status == Status::Allocated {
+        decisions.bind.extend(bind(model, id));
+        model.binding(id);
+        model.assume(id, Assumed::Bound);
+        return;
+    }
+    if let Some(place) = state.plan.as_ref().filter(|_| state.status == Status::Pipelined) {
+        decisions.pipeline.extend(pipeline(model, id, place));
+    }
+    if !matches!(state.status, Status::Pipelined | Status::Releasing) {
+        return;
+    }
+    if state.hold.is_some() && real {
+        decisions.evict.extend(eviction(model, log, id));
+        model.settle(
+            id,
+            State {
+                status: Status::Releasing,
+                plan: None,
+                ..state
+            },
+        );
+        model.assume(id, Assumed::Evicted);
+    } else {
+        model.settle(id, State::nowhere(Status::Pending));
+    }
+}
+
+/// The disruption budgets that pods are evicted beyond, by the pods' uids.
+fn budgets_exceeded(model: &Model, decided: &[PodId], real: &[bool]) -> BTreeMap<Name, Vec<Name>> {
+    if model.budgets().is_empty() {
+        return BTreeMap::new();
+    }
+    let evicted = decided.iter().zip(real).filter(|(id, real)| {
+        let state = &model.pods()[**id].state;
+        **real && state.hold.is_some() && matches!(state.status, Status::Pipelined | Status::Releasing)
+    });
+    let evicted: Vec<&PodInput> = evicted.map(|(id, _)| &*model.pods()[*id].input).collect();
+    model.budgets().exceeded(&evicted)
+}
+
+fn group_of(model: &Model, id: PodId) -> Option<GroupKey> {
+    model.pods()[id]
+        .pod_group
+        .map(|pod_group| model.pod_groups()[pod_group].key.clone())
+}
+
+fn group_names(model: &Model, place: &Place) -> Vec<Name> {
+    let node = &model.nodes()[place.node];
+    let groups = place.extras().groups.iter();
+    groups.map(|group| node.groups[*group as usize].name.clone()).collect()
+}
+
+fn bind(model: &Model, id: PodId) -> Option<Bind> {
+    let pod = &model.pods()[id];
+    let place = pod.state.hold.as_ref()?;
+    let (node, shape) = (&model.nodes()[place.node], &model.shapes()[pod.shape]);
+    let (received, gpu_count, gpu_portion) = match shape.gpu.kind {
+        GpuKind::Fraction | GpuKind::Memory => (
+            GpuKind::Fraction,
+            shape.gpu.count,
+            shape.device_portion(node.gpu_memory()),
+        ),
+        GpuKind::Mig => (GpuKind::Mig, 0, 0),
+        GpuKind::Regular => {
+            let count = (shape.vector.get(GPUS) - shape.gpu.dra * GPU) / GPU;
+            (GpuKind::Regular, count, if count > 0 { WHOLE } else { 0 })
+        }
+    };
+    Some(Bind {
+        pod: model.pods()[id].input.pod.clone(),
+        group: group_of(model, id)?,
+        node: node.name.clone(),
+        received,
+        gpu_count,
+        gpu_portion,
+        gpu_groups: group_names(model, place),
+        zones: zone_names(model, place),
+        volumes: place
+            .extras()
+            .volumes
+            .iter()
+            .flat_map(|all| all.iter())
+            .cloned()
+            .collect(),
+        claims: claim_grants(model, id, place),
+    })
+}
+
+fn claim_grants(model: &Model, id: PodId, place: &Place) -> Vec<ClaimGrant> {
+    let Some(claims) = &model.pods()[id].input.claims else {
+        return Vec::new();
+    };
+    let grant = |used: &Used| ClaimGrant {
+        reference: used.reference.map(|at| claims.named[at as usize].reference.clone()),
+        claim: model.devices().claims[used.claim].key.clone(),
+        allocation: used.allocation.given.clone(),
+    };
+    place
+        .extras()
+        .devices
+        .iter()
+        .flat_map(|used| &**used)
+        .map(grant)
+        .collect()
+}
+
+fn zone_names(model: &Model, place: &Place) -> Vec<(Name, Vec<(Name, i64)>)> {
+    let ledger = model.nodes()[place.node].numa.as_ref();
+    let named = |ledger: &Ledger| {
+        let zone = |share: &ZoneShare| (ledger.input.zones[share.zone].name.clone(), share.amounts.clone());
+        place.extras().zones.iter().map(zone).collect()
+    };
+    ledger.map(named).unwrap_or_default()
+}
+
+fn pipeline(model: &Model, id: PodId, place: &Place) -> Option<Pipeline> {
+    Some(Pipeline {
+        pod: model.pods()[id].input.pod.clone(),
+        group: group_of(model, id)?,
+        node: model.nodes()[place.node].name.clone(),
+        gpu_groups: group_names(model, place),
+    })
+}
+
+fn eviction(model: &Model, log: &mut CycleLog, id: PodId) -> Option<Eviction> {
+    let verdict = log.verdicts.remove(&id)?;
+    Some(Eviction {
+        pod: model.pods()[id].input.pod.clone(),
+        group: group_of(model, id)?,
+        action: verdict.action,
+        for_group: verdict.for_group,
+        why: verdict.why,
+        exceeds: Vec::new(),
+    })
+}

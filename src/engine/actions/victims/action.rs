@@ -1,0 +1,153 @@
+//! Consolidation, reclaim and preempt: for one pod group after the other, in their order, victims are looked for, and what is found is kept.
+
+use crate::engine::fairshare::reclaim::Holdings;
+use crate::engine::fairshare::tree::{OrderTree, Pick, Popped, View, schedulable_queue};
+use crate::engine::model::ids::PodGroupId;
+use crate::engine::model::{Mark, Model};
+use crate::engine::policy::{ActionKind, DisruptionBudgets, VictimGenerator};
+use crate::engine::stage::{SearchEnd, Stage};
+
+use super::judge::BudgetReach;
+use super::keep::keep;
+use super::precheck::{claims_in_vain, delayed_until, is_impossible, may_reclaim, note_delays, promising};
+use super::search::VictimSearch;
+use super::{Answer, Case};
+use crate::engine::actions::context::CycleContext;
+use crate::engine::actions::cycle::Cycle;
+use crate::engine::actions::skip::Skips;
+use crate::engine::actions::spare::Sparer;
+
+/// A search for victims, as far as [`VictimSearch::reach`] says. The answer's changes are in the model, from its mark on.
+pub type FindVictims = fn(&mut VictimSearch, Case, &[VictimGenerator]) -> Option<Answer>;
+
+/// Runs one of the three actions.
+pub fn evict_for_others(cycle: &mut Cycle, action: ActionKind, find: FindVictims) {
+    let policy = cycle.context.policy;
+    if action == ActionKind::Consolidation && policy.max_consolidation_victims == Some(0) {
+        return;
+    }
+    note_delays(cycle, action);
+    let mut pod_groups = preemptors(cycle, action);
+    let mut skips = Skips::default();
+    while let Some(entry) = next_preemptor(cycle, &mut pod_groups, action) {
+        let pod_group = entry.pod_group;
+        cycle.begin_placing(pod_group);
+        let Some(queue) = schedulable_queue(cycle.model, pod_group) else {
+            continue;
+        };
+        let pods = cycle.model.next_chunk(pod_group, cycle.context.now);
+        let preemptible = cycle.model.pod_groups()[pod_group]
+            .input
+            .as_ref()
+            .is_some_and(|input| input.preemptible);
+        if pods.is_empty() || (action == ActionKind::Reclaim && !may_reclaim(cycle, queue, &entry.amount, preemptible))
+        {
+            continue;
+        }
+        let table = if action == ActionKind::Consolidation {
+            None
+        } else {
+            Some(queue)
+        };
+        let certain_to_fail = skips.certain_to_fail(cycle.model, table, pod_group)
+            || is_impossible(cycle, pod_group, &pods)
+            || claims_in_vain(cycle, &pods)
+            || !promising(cycle, action, queue, &pods, preemptible);
+        let end = if certain_to_fail {
+            SearchEnd::NotAttempted
+        } else {
+            let case = Case {
+                action,
+                pod_group,
+                queue,
+                held: Holdings::now(cycle.model),
+                chunk: pods,
+            };
+            match solve(cycle, case, find) {
+                Some(answer) => {
+                    if policy.plugins.spare {
+                        Sparer {
+                            model: cycle.model,
+                            context: cycle.context,
+                            taken: &cycle.log.taken,
+                        }
+                        .spare_since(answer.mark, false);
+                    }
+                    hold_places(cycle, &mut pod_groups, action, answer.mark);
+                    keep(cycle, &answer);
+                    pod_groups.recount();
+                    (cycle.observer)(Stage::Placed(action));
+                    SearchEnd::Solved
+                }
+                None => {
+                    skips.failed(cycle.model, table, pod_group);
+                    why_not(cycle)
+                }
+            }
+        };
+        (cycle.observer)(Stage::TakenUp { action, end });
+    }
+}
+
+/// Why a search found nothing.
+fn why_not(cycle: &Cycle) -> SearchEnd {
+    let plugins = &cycle.context.policy.plugins;
+    match (
+        &*plugins.victim_generators,
+        plugins.complete_search_steps,
+        cycle.steps_left,
+    ) {
+        ([], 0, _) => SearchEnd::NoGenerator,
+        (_, 1.., 0) => SearchEnd::OutOfSteps,
+        _ => SearchEnd::Exhausted,
+    }
+}
+
+/// The pod groups that an action tries, in their order.
+fn preemptors(cycle: &Cycle, action: ActionKind) -> OrderTree {
+    let mut pod_groups = cycle.pending_tree(action);
+    let mut pick = |pod_group| pick_preemptor(cycle.model, cycle.context, action, pod_group);
+    pod_groups.add_queues(&mut View::of(cycle.model, &cycle.kept.sorted, &mut pick), |_| true);
+    pod_groups
+}
+
+fn next_preemptor(cycle: &Cycle, pod_groups: &mut OrderTree, action: ActionKind) -> Option<Popped> {
+    let mut pick = |pod_group| pick_preemptor(cycle.model, cycle.context, action, pod_group);
+    pod_groups.pop(&mut View::of(cycle.model, &cycle.kept.sorted, &mut pick))
+}
+
+fn pick_preemptor(model: &Model, context: CycleContext, action: ActionKind, pod_group: PodGroupId) -> Pick {
+    let input = model.pod_groups()[pod_group].input.as_ref();
+    let suits = input.is_some_and(|input| action != ActionKind::Consolidation || input.preemptible)
+        && delayed_until(model, pod_group).is_none_or(|until| until <= context.now);
+    if suits { Pick::Take } else { Pick::Pass }
+}
+
+/// Pod groups that lose pods keep their places among those to be tried: the order of an action is that of its start.
+fn hold_places(cycle: &Cycle, pod_groups: &mut OrderTree, action: ActionKind, mark: Mark) {
+    let mut pick = |pod_group| pick_preemptor(cycle.model, cycle.context, action, pod_group);
+    let mut view = View::of(cycle.model, &cycle.kept.sorted, &mut pick);
+    for pod in cycle.model.changed_since(mark) {
+        if let Some(pod_group) = cycle.model.pods()[pod].pod_group {
+            pod_groups.hold(&mut view, pod_group);
+        }
+    }
+}
+
+/// Searches, and beyond disruption budgets if there is no answer within.
+fn solve(cycle: &mut Cycle, case: Case, find: FindVictims) -> Option<Answer> {
+    let policy = cycle.context.policy;
+    let generators = &policy.plugins.victim_generators;
+    let involuntary = matches!(case.action, ActionKind::Reclaim | ActionKind::Preempt);
+    let may_exceed = involuntary && policy.disruption_budgets == DisruptionBudgets::Prefer;
+    let mut search = VictimSearch::new(cycle);
+    let mut found = find(&mut search, case.clone(), generators);
+    if found.is_none() && may_exceed && search.objections.budget {
+        search.reach = BudgetReach::Beyond;
+        found = find(&mut search, case, generators);
+    }
+    if let Some(until) = search.objections.protected_until {
+        cycle.log.protected(until);
+    }
+    found
+}

@@ -1,0 +1,131 @@
+//! What is known before a search: which pod groups may look for victims, and for which none can help.
+
+use crate::engine::decision::ReasonCode;
+use crate::engine::explain::refusal::impossible;
+use crate::engine::fairshare::gates::{over_quota, thousandths};
+use crate::engine::fairshare::tree::schedulable_queue;
+use crate::engine::fairshare::{largest_gpu, reclaim, wanted};
+use crate::engine::input::Time;
+use crate::engine::model::Model;
+use crate::engine::model::ids::{PodGroupId, PodId, QueueId};
+use crate::engine::model::resources::Shared;
+use crate::engine::placement::bounds::never_fits;
+use crate::engine::placement::claims;
+use crate::engine::placement::rules::refresh_class;
+use crate::engine::policy::ActionKind;
+
+use super::bounds::asked_gpus;
+use crate::engine::actions::cycle::Cycle;
+
+/// See [`reclaim::may_reclaim`]; never without shares.
+pub fn may_reclaim(cycle: &Cycle, queue: QueueId, entry: &Shared, preemptible: bool) -> bool {
+    cycle.context.rules.shares && reclaim::may_reclaim(cycle.model, queue, entry, preemptible)
+}
+
+/// Until when a pod group may not trigger evictions.
+#[must_use]
+pub fn delayed_until(model: &Model, pod_group: PodGroupId) -> Option<Time> {
+    let input = model.pod_groups()[pod_group].input.as_ref()?;
+    let delay = input.preemption_delay.filter(|delay| *delay > 0)?;
+    Some(Time(
+        input.created.max(input.last_eviction.unwrap_or(input.created)).0 + delay,
+    ))
+}
+
+/// Notes which pod groups an action leaves out because of their preemption delay.
+pub fn note_delays(cycle: &mut Cycle, action: ActionKind) {
+    let pending: Vec<PodGroupId> = cycle.model.pending().iter().copied().collect();
+    for pod_group in pending {
+        let Some(input) = &cycle.model.pod_groups()[pod_group].input else {
+            continue;
+        };
+        let suits = cycle.kept.sorted.waiting(pod_group).is_some()
+            && schedulable_queue(cycle.model, pod_group).is_some()
+            && (action != ActionKind::Consolidation || input.preemptible);
+        let Some(until) = delayed_until(cycle.model, pod_group).filter(|until| suits && *until > cycle.context.now)
+        else {
+            continue;
+        };
+        let delay = input.preemption_delay.unwrap_or(0);
+        cycle.log.delayed_until.insert(until);
+        if !cycle.log.note(pod_group).names(ReasonCode::PreemptionDelayNotElapsed) {
+            let message = format!(
+                "Workload is within its preemption delay window ({}) and may not trigger evictions before {}",
+                duration(delay),
+                instant(until)
+            );
+            cycle
+                .log
+                .refuse(pod_group, ReasonCode::PreemptionDelayNotElapsed, message);
+        }
+    }
+}
+
+/// Cheap tests before a search.
+pub fn promising(cycle: &mut Cycle, action: ActionKind, queue: QueueId, pods: &[PodId], preemptible: bool) -> bool {
+    for pod in pods {
+        refresh_class(cycle.model, cycle.model.pods()[*pod].class);
+    }
+    let pod_group = pods.first().and_then(|pod| cycle.model.pods()[*pod].pod_group);
+    if pod_group.is_some_and(|pod_group| never_fits(cycle.model, cycle.context.policy, pod_group, pods)) {
+        return false;
+    }
+    match action {
+        ActionKind::Preempt => {
+            let asked = wanted(cycle.model, pods, largest_gpu(cycle.model));
+            preemptible || !cycle.context.rules.shares || over_quota(cycle.model, queue, &asked).is_none()
+        }
+        ActionKind::Consolidation => {
+            let asked: i64 = pods.iter().map(|pod| asked_gpus(cycle.model, *pod)).sum();
+            cycle.kept.capacity.update(cycle.model);
+            asked <= cycle.kept.capacity.ready_sum
+        }
+        ActionKind::Reclaim | ActionKind::Allocate | ActionKind::StaleGangEviction => true,
+    }
+}
+
+/// What a pod claims is nowhere to be had, whichever pods are evicted.
+pub fn claims_in_vain(cycle: &mut Cycle, pods: &[PodId]) -> bool {
+    let mut seen = Vec::new();
+    pods.iter().any(|&id| {
+        let pod = &cycle.model.pods()[id];
+        let kind = (pod.class, pod.shape);
+        if pod.input.claims.is_none() || seen.contains(&kind) {
+            return false;
+        }
+        seen.push(kind);
+        refresh_class(cycle.model, kind.0);
+        claims::refused(cycle.model, id).is_some() || !claims::conceivable(cycle.model, id)
+    })
+}
+
+/// Something that a pod needs is missing for good: no eviction helps.
+pub fn is_impossible(cycle: &mut Cycle, pod_group: PodGroupId, pods: &[PodId]) -> bool {
+    let found = pods
+        .iter()
+        .find_map(|&pod| Some((pod, impossible(cycle.model, cycle.context.policy, pod)?)));
+    let Some((pod, text)) = found else { return false };
+    let pod = &cycle.model.pods()[pod].input.pod;
+    let message = format!("Resources were not found for pod {pod} due to: {text}");
+    if !cycle.log.note(pod_group).says(&message) {
+        cycle.log.refuse(pod_group, ReasonCode::PodSchedulingErrors, message);
+    }
+    true
+}
+
+/// A length of time as Go prints it.
+fn duration(millis: i64) -> String {
+    let (hours, minutes) = (millis / 3_600_000, millis / 60_000 % 60);
+    let seconds = thousandths(millis % 60_000);
+    match (hours, minutes) {
+        (0, 0) => format!("{seconds}s"),
+        (0, _) => format!("{minutes}m{seconds}s"),
+        _ => format!("{hours}h{minutes}m{seconds}s"),
+    }
+}
+
+/// An instant in RFC 3339, UTC, seconds.
+fn instant(time: Time) -> String {
+    let stamp = jiff::Timestamp::from_millisecond(time.0).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+    stamp.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
