@@ -397,7 +397,7 @@ impl PodGroup {
     }
 
     /// A figure per pod set; 0 for sets.
-    pub fn per_member(&self, figure: impl Fn(&PodSet) -> usize) -> PerMember {
+    fn per_member(&self, figure: impl Fn(&PodSet) -> usize) -> PerMember {
         if let Some(pods) = self.only_pod_set() {
             return PerMember::from_buf_and_len([0, figure(pods), 0, 0], 2);
         }

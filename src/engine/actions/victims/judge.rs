@@ -76,7 +76,11 @@ impl Judge<'_> {
     }
 
     /// The victim's minimum run time is over, or it has none.
-    pub fn unprotected(self, victim: PodGroupId, reclaimer: Option<QueueId>) -> Result<(), Objection> {
+    pub(in crate::engine) fn unprotected(
+        self,
+        victim: PodGroupId,
+        reclaimer: Option<QueueId>,
+    ) -> Result<(), Objection> {
         let victim = &self.model.pod_groups()[victim];
         let until = protected_until(self.model, self.context.policy, victim, reclaimer);
         match until.filter(|until| *until > self.context.now) {
@@ -87,7 +91,7 @@ impl Judge<'_> {
 
     /// Whether a pod group may be a victim, as far as what it would lose next is concerned: pods whose eviction the API server has just refused are left alone,
     /// and pods that no disruption budget lets go are taken only beyond budgets.
-    pub fn may_lose(self, victim: PodGroupId, reach: BudgetReach) -> Result<(), Objection> {
+    pub(in crate::engine) fn may_lose(self, victim: PodGroupId, reach: BudgetReach) -> Result<(), Objection> {
         if self.model.nothing_refused() && unbudgeted(self.model, self.context.policy) {
             return match reach {
                 BudgetReach::Within => Ok(()),
