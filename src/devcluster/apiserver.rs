@@ -16,6 +16,7 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 
 mod admission;
+mod admission_request;
 pub mod audit;
 pub mod cel;
 pub mod clock;
@@ -26,6 +27,7 @@ mod defaults;
 mod discovery;
 pub mod faults;
 pub mod identity;
+mod json_type;
 mod matching;
 pub mod openapi;
 pub mod patch;

@@ -3,6 +3,7 @@
 //! quantities, addresses and URLs; an expression that needs them does not compile.
 
 mod analysis;
+mod identifiers;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -12,8 +13,24 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::Value;
 
-use super::schema::{JsonType, Node};
+use super::json_type::JsonType;
 use analysis::Analysis;
+
+/// What a schema says of a value, as far as expressions go by it.
+pub(super) trait Shape: std::fmt::Debug {
+    /// The type, where there is one.
+    fn json_type(&self) -> Option<JsonType>;
+    /// Whether it is a whole object, which has `apiVersion`, `kind` and `metadata` anyway.
+    fn embedded(&self) -> bool;
+    /// What it says of a field.
+    fn property(&self, name: &str) -> Option<&dyn Shape>;
+    /// The fields.
+    fn property_names(&self) -> Box<dyn Iterator<Item = &str> + '_>;
+    /// What it says of the values where keys are free.
+    fn additional(&self) -> Option<&dyn Shape>;
+    /// What it says of elements.
+    fn items(&self) -> Option<&dyn Shape>;
+}
 
 /// A variable that an expression may use.
 #[derive(Debug, Clone, Copy)]
@@ -21,7 +38,7 @@ pub(super) struct Variable<'a> {
     /// Its name.
     pub name: &'static str,
     /// The schema of its value, where there is one: fields that it lacks are then errors at compile time.
-    pub shape: Option<&'a Node>,
+    pub shape: Option<&'a dyn Shape>,
 }
 
 /// A compiled expression.
@@ -116,12 +133,18 @@ impl Expression {
     }
 
     /// Evaluates a rule on a value and its earlier self; with `optional_old`, `oldSelf` is an optional.
-    pub fn check(&self, node: &Node, value: &Value, old: Option<&Value>, optional_old: bool) -> Result<bool, String> {
+    pub fn check(
+        &self,
+        node: &dyn Shape,
+        value: &Value,
+        old: Option<&Value>,
+        optional_old: bool,
+    ) -> Result<bool, String> {
         self.boolean(&self.context(node, value, old, optional_old))
     }
 
     /// Evaluates a message on a value and its earlier self.
-    pub fn text(&self, node: &Node, value: &Value, old: Option<&Value>) -> Result<String, String> {
+    pub fn text(&self, node: &dyn Shape, value: &Value, old: Option<&Value>) -> Result<String, String> {
         match self.evaluate(&self.context(node, value, old, false))? {
             cel::Value::String(text) => Ok(text.to_string()),
             other => Err(format!("expression must evaluate to string, not {}", other.type_of())),
@@ -130,7 +153,7 @@ impl Expression {
 
     fn context(
         &self,
-        node: &Node,
+        node: &dyn Shape,
         value: &Value,
         old: Option<&Value>,
         optional_old: bool,

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
+use super::admission_request::Request;
 use super::cel::{Expression, Variable};
 use super::selector::LabelSelector;
-use super::webhook::Request;
 
 /// What a condition may look at.
 pub(super) const VARIABLES: [Variable<'static>; 3] = [variable("object"), variable("oldObject"), variable("request")];

@@ -2,6 +2,7 @@
 //! field errors of the real API server. Absent: the cost budget of CEL rules and ratcheting (an update validates the
 //! whole object, also where it did not change).
 
+mod compile;
 pub mod errors;
 mod formats;
 mod node;
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 pub use errors::{ErrorKind, FieldError, invalid_status};
-pub(super) use node::{JsonType, Node};
+use node::Node;
 
 /// A compiled structural schema.
 #[derive(Debug, Clone)]
@@ -29,7 +30,7 @@ impl Schema {
     /// Compiles `openAPIV3Schema`; the errors name what is not structural, with paths below `at`.
     pub fn compile(source: &Value, at: &str) -> Result<Self, Vec<FieldError>> {
         let mut errors = Vec::new();
-        let root = Node::compile_root(source, at, &mut errors);
+        let root = compile::root(source, at, &mut errors);
         if errors.is_empty() {
             Ok(Self {
                 source: source.clone(),

@@ -8,7 +8,18 @@ use super::assert_none;
 use super::source::{File, rust_files};
 
 /// The top modules in which this holds.
-const HELD: &[&str] = &["engine"];
+const HELD: &[&str] = &[
+    "api",
+    "cli",
+    "components",
+    "config",
+    "devcluster",
+    "engine",
+    "mirror",
+    "operator",
+    "simulate",
+    "usage",
+];
 
 /// A module's path, without `crate`.
 type Module = Vec<String>;
@@ -29,10 +40,7 @@ fn modules_import_one_another_in_one_direction() {
         files.retain(|file| !file.is_test());
         assert!(files.len() > 1, "src/{top} holds modules");
         let folders = imports_by_folder(&files);
-        assert!(
-            folders.contains_key(*top),
-            "the modules of src/{top} import one another"
-        );
+        assert!(!folders.is_empty(), "the modules of src/{top} import one another");
         for (folder, imports) in folders {
             broken.extend(circle(&imports).map(|circle| {
                 let steps = circle.windows(2).map(|pair| imports[&pair[0]][&pair[1]].clone());

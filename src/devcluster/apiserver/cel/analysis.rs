@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use cel::IdedExpr;
 use cel::common::ast::{CallExpr, ComprehensionExpr, EntryExpr, Expr, LiteralValue, SelectExpr};
 
-use super::super::schema::{JsonType, Node};
-use super::Variable;
+use super::super::json_type::JsonType;
+use super::identifiers::escape;
+use super::{Shape, Variable};
 
 /// The part of a value that an expression reads; the rest need not be converted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,7 +96,7 @@ pub(super) struct Analysis {
 /// What is known of a subexpression.
 #[derive(Clone, Copy, Default)]
 struct Known<'a> {
-    shape: Option<&'a Node>,
+    shape: Option<&'a dyn Shape>,
     json_type: Option<JsonType>,
 }
 
@@ -110,7 +111,7 @@ impl Known<'_> {
 
 struct Walk<'a> {
     /// Variables in scope, innermost last.
-    scope: Vec<(String, Option<&'a Node>)>,
+    scope: Vec<(String, Option<&'a dyn Shape>)>,
     /// How many of `scope` are the caller's own.
     declared: usize,
     analysis: Analysis,
@@ -220,26 +221,27 @@ impl<'a> Walk<'a> {
     }
 
     /// The schema below `shape` along `path`; reports the first field that does not exist.
-    fn follow(&mut self, mut shape: Option<&'a Node>, path: &[&str]) -> Known<'a> {
+    fn follow(&mut self, mut shape: Option<&'a dyn Shape>, path: &[&str]) -> Known<'a> {
         for name in path {
             let Some(node) = shape else { return Known::default() };
-            let property = node
-                .properties
-                .iter()
-                .find(|(field, _)| super::values::escape(field) == *name);
-            let implied = node.embedded && matches!(*name, "apiVersion" | "kind" | "metadata");
-            if property.is_none() && node.json_type == Some(JsonType::Object) && node.additional.is_none() && !implied {
+            let property = node.property_names().find(|field| escape(field) == *name);
+            let implied = node.embedded() && matches!(*name, "apiVersion" | "kind" | "metadata");
+            if property.is_none()
+                && node.json_type() == Some(JsonType::Object)
+                && node.additional().is_none()
+                && !implied
+            {
                 self.analysis.errors.push(format!("undefined field '{name}'"));
                 return Known::default();
             }
             shape = property
-                .map(|(_, node)| node)
-                .or(node.additional.as_deref())
+                .and_then(|field| node.property(field))
+                .or(node.additional())
                 .filter(|_| !implied);
         }
         Known {
             shape,
-            json_type: shape.and_then(|node| node.json_type),
+            json_type: shape.and_then(Shape::json_type),
         }
     }
 
@@ -264,10 +266,13 @@ impl<'a> Walk<'a> {
             }
             "_&&_" | "_||_" | "!_" | "@in" => Known::of_type(JsonType::Boolean),
             "_[_]" => {
-                let shape = arguments.first().and_then(|list| list.shape).and_then(Node::element);
+                let shape = arguments
+                    .first()
+                    .and_then(|list| list.shape)
+                    .and_then(|list| list.items().or(list.additional()));
                 Known {
                     shape,
-                    json_type: shape.and_then(|node| node.json_type),
+                    json_type: shape.and_then(Shape::json_type),
                 }
             }
             "_?:_" | "_?_:_" => Known {
@@ -304,7 +309,7 @@ impl<'a> Walk<'a> {
         let range = self.visit(&comprehension.iter_range);
         self.visit(&comprehension.accu_init);
         // Over a map, the first variable is a key.
-        let element = range.shape.and_then(|node| node.items.as_deref());
+        let element = range.shape.and_then(Shape::items);
         let depth = self.scope.len();
         self.scope.push((comprehension.iter_var.clone(), element));
         self.scope

@@ -1,6 +1,6 @@
 use serde_json::json;
 
-use super::values::escape;
+use super::identifiers::escape;
 use super::{Expression, Variable};
 
 const VARIABLES: [Variable<'static>; 3] = [

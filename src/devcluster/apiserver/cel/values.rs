@@ -6,21 +6,23 @@ use std::sync::Arc;
 use cel::objects::{Key, Map};
 use serde_json::Value;
 
-use super::super::schema::{JsonType, Node};
+use super::super::json_type::JsonType;
+use super::Shape;
 use super::analysis::Reads;
+use super::identifiers::escape;
 
 /// Converts the part of `value` that is read. Without a schema, whole numbers are integers.
-pub(super) fn to_cel(value: &Value, shape: Option<&Node>, reads: &Reads) -> cel::Value {
+pub(super) fn to_cel(value: &Value, shape: Option<&dyn Shape>, reads: &Reads) -> cel::Value {
     match value {
         Value::Null => cel::Value::Null,
         Value::Bool(flag) => cel::Value::Bool(*flag),
         Value::Number(number) => match number.as_i64() {
-            Some(whole) if shape.and_then(|node| node.json_type) != Some(JsonType::Number) => cel::Value::Int(whole),
+            Some(whole) if shape.and_then(Shape::json_type) != Some(JsonType::Number) => cel::Value::Int(whole),
             _ => cel::Value::Float(number.as_f64().unwrap_or(f64::NAN)),
         },
         Value::String(text) => cel::Value::String(Arc::new(text.clone())),
         Value::Array(elements) => {
-            let items = shape.and_then(|node| node.items.as_deref());
+            let items = shape.and_then(Shape::items);
             cel::Value::List(Arc::new(
                 elements
                     .iter()
@@ -31,7 +33,7 @@ pub(super) fn to_cel(value: &Value, shape: Option<&Node>, reads: &Reads) -> cel:
         Value::Object(fields) => {
             let mut map: HashMap<Key, cel::Value> = HashMap::new();
             for (name, value) in fields {
-                let property = shape.and_then(|node| node.properties.get(name));
+                let property = shape.and_then(|node| node.property(name));
                 // Only the names of declared fields are escaped; the keys of a free map stay as they are.
                 let key = if property.is_some() { escape(name) } else { name.clone() };
                 let reads = match reads {
@@ -41,7 +43,7 @@ pub(super) fn to_cel(value: &Value, shape: Option<&Node>, reads: &Reads) -> cel:
                         None => continue,
                     },
                 };
-                let below = property.or(shape.and_then(|node| node.additional.as_deref()));
+                let below = property.or(shape.and_then(Shape::additional));
                 map.insert(Key::from(key), to_cel(value, below, reads));
             }
             cel::Value::Map(Map { map: Arc::new(map) })
@@ -53,43 +55,4 @@ pub(super) fn to_cel(value: &Value, shape: Option<&Node>, reads: &Reads) -> cel:
 pub(super) fn add_optional(context: &mut cel::Context<'_, '_>, name: &str, value: Option<cel::Value>) {
     let optional = value.map_or_else(cel::objects::OptionalValue::none, cel::objects::OptionalValue::of);
     context.add_variable_from_value(name, cel::Value::Opaque(Arc::new(optional)));
-}
-
-/// The words that CEL keeps for itself.
-const RESERVED: [&str; 20] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-];
-
-/// The name under which a rule reaches a field whose name is no CEL identifier.
-pub(super) fn escape(name: &str) -> String {
-    if RESERVED.contains(&name) {
-        return format!("__{name}__");
-    }
-    if !name.contains(['-', '.', '/']) && !name.contains("__") {
-        return name.to_owned();
-    }
-    let unbarred = name.replace("__", "__underscores__");
-    unbarred
-        .replace('-', "__dash__")
-        .replace('.', "__dot__")
-        .replace('/', "__slash__")
 }

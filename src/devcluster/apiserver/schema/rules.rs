@@ -2,25 +2,12 @@
 
 use serde_json::Value;
 
-use super::super::cel::{Expression, Variable};
+use super::super::cel::{Expression, Shape, Variable};
+use super::super::json_type::JsonType;
 use super::errors::{ErrorKind, FieldError};
-use super::node::{JsonType, ListType, Node};
+use super::node::{ListType, Node, Rule};
+use super::shape::child;
 use super::validate::identity;
-
-/// One compiled rule.
-#[derive(Debug)]
-pub(in super::super) struct Rule {
-    expression: Expression,
-    message: String,
-    message_expression: Option<Expression>,
-    reason: ErrorKind,
-    /// Appended to the path of the value, such as `.name`.
-    field_path: String,
-    /// Whether the rule looks at the old value and is left out where there is none.
-    transition: bool,
-    /// Whether `oldSelf` is an optional, so that the rule runs on creation too.
-    optional_old: bool,
-}
 
 const REASONS: [(&str, ErrorKind); 4] = [
     ("FieldValueDuplicate", ErrorKind::Duplicate),
@@ -29,15 +16,15 @@ const REASONS: [(&str, ErrorKind); 4] = [
     ("FieldValueRequired", ErrorKind::Required),
 ];
 
-impl Rule {
-    /// Compiles the rules of `node`, whose schema stands at `at`.
-    pub fn compile_all(node: &Node, rules: Option<&Value>, at: &str, errors: &mut Vec<FieldError>) -> Vec<Self> {
-        let rules = rules.and_then(Value::as_array).into_iter().flatten().enumerate();
-        rules
-            .filter_map(|(i, rule)| Self::compile(node, rule, &format!("{at}.x-kubernetes-validations[{i}]"), errors))
-            .collect()
-    }
+/// Compiles the rules of `node`, whose schema stands at `at`.
+pub(super) fn compile_all(node: &Node, rules: Option<&Value>, at: &str, errors: &mut Vec<FieldError>) -> Vec<Rule> {
+    let rules = rules.and_then(Value::as_array).into_iter().flatten().enumerate();
+    rules
+        .filter_map(|(i, rule)| Rule::compile(node, rule, &format!("{at}.x-kubernetes-validations[{i}]"), errors))
+        .collect()
+}
 
+impl Rule {
     fn compile(node: &Node, rule: &Value, at: &str, errors: &mut Vec<FieldError>) -> Option<Self> {
         let text = |name: &str| rule[name].as_str().map(str::trim).unwrap_or_default();
         let source = text("rule");
@@ -57,14 +44,14 @@ impl Rule {
         let mut compile = |source: &str, field: &str| {
             let old = Variable {
                 name: "oldSelf",
-                shape: (!optional_old).then_some(node),
+                shape: (!optional_old).then_some(node as &dyn Shape),
             };
             Expression::compile(
                 source,
                 &[
                     Variable {
                         name: "self",
-                        shape: Some(node),
+                        shape: Some(node as &dyn Shape),
                     },
                     old,
                 ],
@@ -200,7 +187,7 @@ pub(super) fn check(node: &Node, value: &Value, old: Option<&Value>, path: &str,
             for (name, value) in fields {
                 let old = old.and_then(|old| old.get(name));
                 if let Some(property) = node.properties.get(name) {
-                    check(property, value, old, &super::shape::child(path, name), errors);
+                    check(property, value, old, &child(path, name), errors);
                 } else if let Some(additional) = &node.additional {
                     check(additional, value, old, &format!("{path}[{name}]"), errors);
                 }

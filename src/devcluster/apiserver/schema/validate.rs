@@ -2,8 +2,9 @@
 
 use serde_json::{Map, Value, json};
 
+use super::super::json_type::JsonType;
 use super::errors::{ErrorKind, FieldError};
-use super::node::{JsonType, Limits, ListType, Node};
+use super::node::{Limits, ListType, Node};
 use super::shape::child;
 
 /// Validates a whole object, or an embedded one: its `apiVersion`, `kind` and `metadata` are not the schema's business.
