@@ -160,6 +160,8 @@ pub struct Resolver {
     flags: Common,
     config: Option<Kept<ConfigSpec>>,
     shards: BTreeMap<String, Kept<SchedulingShardSpec>>,
+    /// A shard has been seen: where all are deleted, nothing is scheduled.
+    had_shards: bool,
 }
 
 impl Resolver {
@@ -170,6 +172,7 @@ impl Resolver {
             flags,
             config: None,
             shards: BTreeMap::new(),
+            had_shards: false,
         }
     }
 
@@ -184,6 +187,7 @@ impl Resolver {
     pub fn shard(&mut self, name: &str, seen: Option<Seen<SchedulingShardSpec>>) {
         let before = self.shards.remove(name);
         let Some(seen) = seen else { return };
+        self.had_shards = true;
         let common = &self.flags;
         let check = |spec: &SchedulingShardSpec| pools::read(common, spec).err().unwrap_or_default();
         self.shards.insert(name.to_owned(), Kept::take(before, seen, check));
@@ -227,7 +231,7 @@ impl Resolver {
         }
         let missing = match &common.only_pool {
             Some(only) => Some(only.as_str()).filter(|only| !served.contains_key(*only)),
-            None => Some("").filter(|_| served.is_empty()),
+            None => Some("").filter(|_| !self.had_shards),
         };
         if let Some(pool) = missing {
             shards.push((pool_name(pool).to_owned(), pools::defaults(&common, pool).rules));

@@ -279,6 +279,10 @@ pub mod reason {
     pub const PIPELINED: &str = "Pipelined";
     /// Event and condition: no room.
     pub const UNSCHEDULABLE: &str = "Unschedulable";
+    /// Pod event: the pod or its namespace lacks the labels of what is scheduled.
+    pub const NOT_MONITORED: &str = "PodNotMonitored";
+    /// PodGroup event: fewer of its pods run than it needs.
+    pub const STALE_JOB: &str = "StaleJob";
     /// Pod and PodGroup event: no shard schedules their node pool.
     pub const NO_SHARD: &str = "NoShardForNodePool";
     /// PodGroup event: pods are missing.

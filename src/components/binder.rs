@@ -237,7 +237,7 @@ impl Binder {
             ToBinder::Change(change) => {
                 if let Err(panic) = panics::catch(|| self.changed(change.clone())) {
                     let note = panics::set_aside("binder", &change, &panic, &self.context.settings.scheduler_name);
-                    note.into_iter().for_each(|note| self.bus.events.send(note));
+                    note.into_iter().for_each(|note| self.bus.events.send_as_cluster(note));
                 }
             }
             ToBinder::Current(kind, term) => {

@@ -539,7 +539,7 @@ pub struct Inboxes {
     /// Of scaleup.
     pub scaleup: mpsc::Receiver<ToScaleUp>,
     /// Of events.
-    pub events: mpsc::Receiver<Note>,
+    pub events: mpsc::Receiver<ToEvents>,
 }
 
 /// Makes every channel of the process, for so many shards.
@@ -577,12 +577,30 @@ pub fn channels(shards: usize) -> (Bus, Inboxes) {
 /// The way to the events component: never waits.
 #[derive(Clone, Debug)]
 pub struct Notes {
-    sender: mpsc::Sender<Note>,
+    sender: mpsc::Sender<ToEvents>,
+}
+
+/// A note, and which of the processes that have something to say writes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToEvents {
+    /// This one: it leads what the note is about.
+    Ours(Note),
+    /// The one that leads the cluster: all see the same.
+    SeenByAll(Note),
 }
 
 impl Notes {
-    /// Sends a note, or counts it as dropped when too many wait already.
+    /// Sends a note about something that this process leads, or counts it as dropped when too many wait already.
     pub fn send(&self, note: Note) {
+        self.put(ToEvents::Ours(note));
+    }
+
+    /// The same for what every replica sees: the one that leads the cluster writes it.
+    pub fn send_as_cluster(&self, note: Note) {
+        self.put(ToEvents::SeenByAll(note));
+    }
+
+    fn put(&self, note: ToEvents) {
         if self.sender.try_send(note).is_err() {
             metrics::counter!("unikai_events_dropped_total").increment(1);
         }

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tracing::debug;
 
 use crate::api::PodGroup;
-use crate::components::bus::{Note, Severity, Subject};
+use crate::components::bus::{Note, Severity, Subject, ToEvents};
 use crate::components::turns::Turns;
 use crate::components::watches::Stores;
 use crate::components::{Context, Error};
@@ -52,7 +52,7 @@ impl Waiting {
 ///
 /// # Errors
 /// If every other component is gone, or a task of this one panicked.
-pub async fn run(context: Context, mut inbox: mpsc::Receiver<Note>, stores: Arc<Stores>) -> Result<(), Error> {
+pub async fn run(context: Context, mut inbox: mpsc::Receiver<ToEvents>, stores: Arc<Stores>) -> Result<(), Error> {
     let mut digest = Digest::default();
     let mut turns = Turns::new(&context.background);
     let mut queue = EventQueue::default();
@@ -62,10 +62,12 @@ pub async fn run(context: Context, mut inbox: mpsc::Receiver<Note>, stores: Arc<
         tokio::select! {
             () = context.shutdown.cancelled() => return Ok(()),
             note = inbox.recv() => {
-                let note = note.ok_or(Error::Closed)?;
+                let (note, ours) = match note.ok_or(Error::Closed)? {
+                    ToEvents::Ours(note) => (note, context.leads_something()),
+                    ToEvents::SeenByAll(note) => (note, context.is_leading()),
+                };
                 let since = Instant::now();
-                // Replicas see the same things; only who leads says so.
-                if !context.leads_something() {
+                if !ours {
                     continue;
                 }
                 if !queue.has_room(note.subject.namespace()) {

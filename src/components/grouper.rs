@@ -14,7 +14,7 @@ mod grouped_pods;
 pub mod merge;
 mod writer;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ use tracing::debug;
 
 use crate::api::names::{self, label, object};
 use crate::components::bus::{
-    Bus, Change, GroupKey, Grouping, Kind, Listener, Note, Object, Severity, Subject, ToGrouper,
+    Bus, Change, GroupKey, Grouping, Kind, Listener, Note, Object, PodRef, Severity, Subject, ToGrouper,
 };
 use crate::components::fair::Fair;
 use crate::components::grouping::owners::Owners;
@@ -153,7 +153,7 @@ impl Grouper {
 
     fn set_aside(&self, change: &Change, panic: &str) {
         let note = panics::set_aside("grouper", change, panic, object::GROUPER_EVENT_SOURCE);
-        note.into_iter().for_each(|note| self.bus.events.send(note));
+        note.into_iter().for_each(|note| self.bus.events.send_as_cluster(note));
     }
 
     fn change(&mut self, change: Change) {
@@ -253,8 +253,11 @@ impl Grouper {
         let pod = Arc::clone(&entry.pod);
         let (is_new, version) = (entry.group.is_none(), entry.version);
         entry.looked = Some(Instant::now());
-        if pods::is_finished(&pod) || left_alone(&pod) || !self.is_addressed(&pod) || self.walking.contains(member) {
+        if pods::is_finished(&pod) || left_alone(&pod) || self.walking.contains(member) {
             return;
+        }
+        if !self.is_addressed(&pod) {
+            return self.not_monitored(&pod);
         }
         if let Some(key) = self.settled(&pod).filter(|_| is_new) {
             self.grouped_pods.assign(&member.uid, key, None);
@@ -372,14 +375,45 @@ impl Grouper {
         entry.attempts += 1;
         let (pod, wait) = (pods::pod_ref(&entry.pod), RETRY.wait(entry.attempts));
         self.grouped_pods.retry(uid, Instant::now() + wait);
-        self.bus.events.send(Note {
+        self.warn(pod, names::reason::POD_GROUPER_WARNING, reason.to_owned());
+    }
+
+    fn warn(&self, pod: PodRef, reason: &'static str, message: String) {
+        self.bus.events.send_as_cluster(Note {
             subject: Subject::Pod(pod),
             severity: Severity::Warning,
-            reason: names::reason::POD_GROUPER_WARNING,
-            message: reason.to_owned(),
+            reason,
+            message,
             source: object::GROUPER_EVENT_SOURCE.to_owned(),
-            annotations: std::collections::BTreeMap::new(),
+            annotations: BTreeMap::new(),
         });
+    }
+
+    /// A pod names our scheduler and lacks the labels of pods that are scheduled, or its namespace does. One that is in a group all the same is
+    /// scheduled with it.
+    fn not_monitored(&self, pod: &Pod) {
+        if pods::is_bound(pod) || pods::annotated_group(pod).is_some_and(|key| self.group_exists(&key)) {
+            return;
+        }
+        let settings = &self.context.settings;
+        let list = |labels: &BTreeMap<String, String>| {
+            let pairs: Vec<_> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            pairs.join(",")
+        };
+        let wanted = [
+            (&settings.pod_labels, "its labels must include"),
+            (&settings.namespace_labels, "the labels of its namespace must include"),
+        ];
+        let wanted = wanted.iter().filter(|(labels, _)| !labels.is_empty());
+        let wanted: Vec<_> = wanted
+            .map(|(labels, says)| format!("{says} {}", list(labels)))
+            .collect();
+        let message = format!("the pod is not scheduled: {}", wanted.join(", and "));
+        self.warn(pods::pod_ref(pod), names::reason::NOT_MONITORED, message);
+    }
+
+    fn group_exists(&self, key: &GroupKey) -> bool {
+        self.stores.pod_groups.get(key.namespace(), key.name()).is_some()
     }
 
     /// Groups the pods anew whose time has come.

@@ -172,7 +172,7 @@ impl PodGroups {
         let taken = panics::catch(|| self.take(message));
         if let (Err(panic), Some(change)) = (taken, change) {
             let note = panics::set_aside("podgroups", &change, &panic, &self.context.settings.scheduler_name);
-            note.into_iter().for_each(|note| self.bus.events.send(note));
+            note.into_iter().for_each(|note| self.bus.events.send_as_cluster(note));
         }
     }
 
@@ -193,7 +193,7 @@ impl PodGroups {
                     let subject = Subject::PodGroup(key.clone());
                     self.bus
                         .events
-                        .send(self.note(subject, Severity::Warning, reason::NO_SHARD, &message));
+                        .send_as_cluster(self.note(subject, Severity::Warning, reason::NO_SHARD, &message));
                 }
                 if self.reports.contains_key(&key) {
                     self.plan(Target::Group(key), REASONS_AFTER);
@@ -281,7 +281,7 @@ impl PodGroups {
             let subject = Subject::Pod(reference.clone());
             self.bus
                 .events
-                .send(self.note(subject, Severity::Warning, reason::NO_SHARD, &message));
+                .send_as_cluster(self.note(subject, Severity::Warning, reason::NO_SHARD, &message));
             self.sentences.say(reference, message);
             self.plan(Target::Pod(namespace_of(pod), uid), REASONS_AFTER);
         } else if self.sentences.about(&uid).is_some() {
@@ -349,7 +349,7 @@ impl PodGroups {
         self.plan(target, REASONS_AFTER);
     }
 
-    /// What there is to say of objects with these labels if no shard schedules their node pool. By who leads the cluster.
+    /// What there is to say of objects with these labels if no shard schedules their node pool.
     fn no_shard(&self, labels: Option<&BTreeMap<String, String>>) -> Option<String> {
         let pool = self.context.settings.pools.without_shard(labels)?;
         let says = || format!("no SchedulingShard schedules the node pool '{pool}'");

@@ -509,6 +509,10 @@ impl Scheduler {
             deliver(&self.bus.podgroups, ToPodGroups::Strays(decisions.strays)).await?;
         }
         if !decisions.times.is_empty() {
+            let model = self.intake.core.engine.model();
+            for note in orders::stale(&decisions.times, model, &self.context.settings) {
+                self.bus.events.send(note);
+            }
             deliver(&self.bus.grouper, ToGrouper::Times(decisions.times)).await?;
         }
         Ok(())

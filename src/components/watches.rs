@@ -222,7 +222,7 @@ async fn follow<K: Watched>(mut feed: Feed, start: impl Fn() -> Events<K> + Send
                         publish(&feed.bus, K::KIND, change).await?;
                     }
                     for note in state.charged.notes() {
-                        feed.bus.events.send(note);
+                        feed.bus.events.send_as_cluster(note);
                     }
                 }
                 Some(Err(error)) if K::KIND.optional() && !state.listed && is_absent(&error) => {

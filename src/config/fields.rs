@@ -590,7 +590,7 @@ one pool only. Of several shards of one pool the oldest counts, and the others a
 A pod gets the label of its pool before it is bound. Pods and pod groups of a pool without a shard are told so by the event
 `NoShardForNodePool` and their condition. A shard that is added or removed, or moved to another pool, has the components start again.
 
-Without any shard, what Config and flags say holds.";
+Where the cluster has not had a shard, what Config and flags say holds for the default pool. Where all shards are deleted, nothing is scheduled.";
 
 const BELOW: &str = "
 Plugins and actions are those of KAI, with KAI's arguments. These have no counterpart there: `devicelocality`, `podtopologyspread`,

@@ -106,9 +106,13 @@ fn config_counts_before_flags_and_a_shard_before_config() {
             .all(|report| report.wrong.is_empty() && report.ignored.is_empty()),
         "{reports:?}"
     );
-    resolver.shard("default", None);
     resolver.config(None);
+    resolver.shard("default", Some(seen(2, json!({}))));
     assert_eq!(resolver.resolve().0, flags_alone);
+    resolver.shard("default", None);
+    let (without, _) = resolver.resolve();
+    assert_eq!(without.shards, [], "all shards are deleted");
+    assert!(!without.common.components.pools.default_has_shard);
 }
 
 #[test]

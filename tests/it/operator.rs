@@ -5,6 +5,7 @@ mod charged;
 mod configuration;
 mod crash;
 mod devices;
+mod events;
 mod evictions;
 mod faults;
 mod journeys;

@@ -103,7 +103,7 @@ impl PodGroupWriter {
         let before = existing.as_deref().or(earlier.as_ref());
         let mut merged = merge(before, desired, &self.context.settings);
         if self.stays_preemptible(key, &mut merged, before, grouped_pods) {
-            self.bus.events.send(Note {
+            self.bus.events.send_as_cluster(Note {
                 subject: Subject::PodGroup(key.clone()),
                 severity: Severity::Warning,
                 reason: reason::CHANGE_IGNORED,

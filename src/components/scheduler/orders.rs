@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use crate::api::names::{annotation, reason, received_resource_type};
 use crate::components::Settings;
-use crate::components::bus::{Bind, BindOrder, Evict, GroupKey, Note, OrderedBind, Severity, Step, Subject};
+use crate::components::bus::{Bind, BindOrder, Evict, GroupKey, Note, OrderedBind, Severity, Step, Subject, Times};
 use crate::components::fractions::users::Share;
 use crate::engine::decision::{Decisions, Eviction, Pipeline};
 use crate::engine::input::GpuKind;
+use crate::engine::model::Model;
+use crate::engine::model::pod_group::PodGroup;
 use crate::mirror::{Mirror, Shard, numa, packed};
 
 /// What the binder is to do, as decided for that node pool in that term of leadership. Takes the binds and evictions out of the decisions.
@@ -117,4 +119,37 @@ pub fn pipelined<'a>(pipeline: &'a [Pipeline], settings: &'a Settings) -> impl I
         source: settings.scheduler_name.clone(),
         annotations: BTreeMap::new(),
     })
+}
+
+/// Events for pod groups of which fewer pods run than they need.
+pub fn stale<'a>(times: &'a [Times], model: &'a Model, settings: &'a Settings) -> impl Iterator<Item = Note> + 'a {
+    let stale = times.iter().filter(|times| times.stale_since.is_some());
+    stale.filter_map(|times| {
+        let groups = model.pod_groups();
+        let pod_group = groups.id(&times.group).map(|id| &groups[id])?;
+        Some(Note {
+            subject: Subject::PodGroup(times.group.clone()),
+            severity: Severity::Normal,
+            reason: reason::STALE_JOB,
+            message: stale_message(pod_group),
+            source: settings.scheduler_name.clone(),
+            annotations: BTreeMap::new(),
+        })
+    })
+}
+
+/// KAI's sentence: sums over the pod group, then each sub-group that lacks pods.
+fn stale_message(pod_group: &PodGroup) -> String {
+    let (mut active, mut needed, mut lacking) = (0, 0, String::new());
+    let single = pod_group.pod_sets().count() == 1;
+    for (member, pods) in pod_group.pod_sets() {
+        let (runs, min) = (pods.active_used(), pods.min);
+        active += runs;
+        needed += min;
+        if runs < min && !single {
+            let name = &pod_group.tree[member as usize].name;
+            lacking += &format!(", subGroup {name} minMember is {min} and {runs} pods are active");
+        }
+    }
+    format!("Job is stale. {active} pods are active, minMember is {needed}{lacking}")
 }

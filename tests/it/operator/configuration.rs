@@ -2,7 +2,7 @@
 
 use k8s_openapi::ClusterResourceScope;
 use kube::Api;
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use unikai::api::{Config, SchedulingShard};
 use unikai::devcluster::world::NodeSpec;
@@ -185,5 +185,27 @@ async fn a_change_of_names_is_followed_by_all_components() {
     lab.create(shares).await.expect("sharing is admitted now");
     let page = operator.get("/metrics").await.unwrap();
     assert!(page.contains("acme_queue_info") && !page.contains("\nkai_queue_info"));
+    operator.assert_no_errors();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_its_shard_a_pool_waits_until_the_shard_is_there_again() {
+    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 8)]).await;
+    let operator = lab.replica("one").await;
+    says(&lab, SHARD, "Ready", "True", 1).await;
+    let shards: Api<SchedulingShard> = Api::all(lab.client.clone());
+    shards.delete(SHARD, &DeleteParams::default()).await.unwrap();
+    eventually("the scheduler ends", async || {
+        let state = operator.get("/state").await.map_err(|error| error.to_string())?;
+        state.contains("\"schedulers\":[]").then_some(()).ok_or(state)
+    })
+    .await;
+    lab.create_after_handover(pod("waits", 1)).await;
+    let message = lab.unschedulable("waits").await;
+    assert_eq!(message, "no SchedulingShard schedules the node pool 'default'");
+    lab.create(json!({"apiVersion": "kai.scheduler/v1", "kind": "SchedulingShard", "metadata": {"name": "again"}}))
+        .await
+        .unwrap();
+    lab.runs("waits").await;
     operator.assert_no_errors();
 }
