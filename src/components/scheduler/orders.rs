@@ -147,7 +147,7 @@ fn stale_message(pod_group: &PodGroup) -> String {
         active += runs;
         needed += min;
         if runs < min && !single {
-            let name = &pod_group.tree[member as usize].name;
+            let name = pod_group.tree.get(member as usize).map_or("", |node| &node.name);
             lacking += &format!(", subGroup {name} minMember is {min} and {runs} pods are active");
         }
     }
