@@ -1,4 +1,4 @@
-//! Floor 1: the vocabulary. Custom resource types, well-known names, quantities and durations.
+//! The API: custom resource types, well-known names, quantities and durations.
 //!
 //! The types speak KAI Scheduler's public API. What is absent: behaviour. Defaults that depend on policy live with their
 //! readers, and nothing here performs I/O, reads a clock or knows a client.

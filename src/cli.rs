@@ -1,4 +1,4 @@
-//! Floor 7: the command line, one file per subcommand. Each has its own `Args` and a `run` that answers with the exit
+//! The command line, one file per subcommand. Each has its own `Args` and a `run` that answers with the exit
 //! status; what goes wrong is an `anyhow` error that is printed here, once, with its chain of causes.
 
 pub mod crds;

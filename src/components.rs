@@ -1,4 +1,4 @@
-//! Floor 4: the components. Each is a task with a typed inbox and outbox; they know the bus, not one another.
+//! The components. Each is a task with a typed inbox and outbox; they know the bus, not one another.
 //!
 //! A component is started by its `run` function, which ends with `Ok` when `Context::shutdown` is cancelled and its work in
 //! flight is done, and with an error when it cannot go on. The operator joins all of them. What a component is given beside

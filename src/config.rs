@@ -1,4 +1,4 @@
-//! Floor 5: configuration. Flags, Config and SchedulingShards become one value that the process goes by.
+//! Configuration. Flags, Config and SchedulingShards become one value that the process goes by.
 //!
 //! A flag says what holds where Config says nothing, and Config what holds where a shard says nothing. Of each object the last good state stays
 //! in force when a new one is bad, and a bad object has no effect on the others. Pure: whoever watches the objects tells a [`Resolver`], and

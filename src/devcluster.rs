@@ -1,4 +1,4 @@
-//! Floor 3: the embedded cluster, in two halves. `apiserver` is an in-memory Kubernetes API over HTTPS; `world` simulates
+//! The embedded cluster, in two halves. `apiserver` is an in-memory Kubernetes API over HTTPS; `world` simulates
 //! kubelets, workload controllers and garbage collection as an ordinary client of any API server.
 
 pub mod apiserver;

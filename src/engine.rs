@@ -1,4 +1,4 @@
-//! Floor 2: the pure scheduler. `Engine::apply` takes events, `Engine::cycle` gives decisions; no I/O, clock, async or Kubernetes types, no randomness,
+//! The pure scheduler. `Engine::apply` takes events, `Engine::cycle` gives decisions; no I/O, clock, async or Kubernetes types, no randomness,
 //! no iteration over unordered maps: the same events lead to the same decisions.
 //!
 //! Decided binds and evictions are assumed at once: the next cycle counts with them, whether the watch has shown them or not.

@@ -1,4 +1,4 @@
-//! Floor 3: Kubernetes objects → engine events. Pure and synchronous: no client, no clock, no tasks.
+//! Kubernetes objects → engine events. Pure and synchronous: no client, no clock, no tasks.
 //!
 //! A [`Mirror`] is told every change of every watched object and answers with what the engine must be told. It does the joins that
 //! span objects: priority classes → pod groups, bind requests → pods, topology aliases → pod groups, the shard's selector, and pods

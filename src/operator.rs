@@ -1,4 +1,4 @@
-//! Floor 6: wiring of the components into one process.
+//! Wiring of the components into one process.
 //!
 //! [`Operator::start`] starts every component and returns at once; [`Running`] is the handle on them. `unikai run` and the
 //! embedded cluster use the same one. The order at the end: components finish what is under way while the lease is still

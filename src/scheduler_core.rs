@@ -1,4 +1,4 @@
-//! Mirror and engine together: changes of objects in, decisions out. The operator's scheduler and `unikai replay` both decide by this.
+//! Mirror and engine together: changes of objects in, decisions out. The operator's scheduler, `unikai replay` and `unikai simulate` all decide by this.
 //!
 //! Synchronous, without a clock. What happens when one of the two panics is its owner's business (`components/scheduler/intake.rs`).
 
@@ -18,7 +18,7 @@ const BATCH: usize = 64;
 /// How many batches may wait for the engine.
 const BATCHES: usize = 64;
 
-/// See the module.
+/// A mirror and an engine that receives its events.
 pub struct SchedulerCore {
     /// What is known of the objects.
     pub mirror: Mirror,
@@ -45,6 +45,12 @@ impl SchedulerCore {
         }
     }
 
+    /// Allocates memory for so many more objects at once; without it, it is allocated as they come.
+    pub fn reserve(&mut self, more: &Counts) {
+        self.mirror.reserve(more);
+        self.engine.reserve(more);
+    }
+
     /// Takes in a change.
     pub fn apply(&mut self, change: &PackedChange, now: Time) -> Applied {
         let output = self.mirror.apply(change);
@@ -66,9 +72,7 @@ impl SchedulerCore {
     /// Takes in many changes at once: the mirror reads in a thread of its own while the engine takes in what has been read. Comes to the
     /// same as one after the other.
     pub fn load(&mut self, changes: &[PackedChange], now: Time) -> Vec<Rejection> {
-        let counts = count(changes);
-        self.mirror.reserve(&counts);
-        self.engine.reserve(&counts);
+        self.reserve(&count(changes));
         let (mirror, engine) = (&mut self.mirror, &mut self.engine);
         thread::scope(|scope| {
             let (sender, batches) = mpsc::sync_channel::<Vec<Event>>(BATCHES);
@@ -81,7 +85,7 @@ impl SchedulerCore {
                         rejections.extend(output.rejections);
                         events.extend(output.events);
                     }
-                    // Nobody takes these only if the engine has panicked, which ends this scope.
+                    // The receiver is gone only if the engine has panicked, which ends this scope.
                     let _ = sender.send(events);
                 }
                 rejections

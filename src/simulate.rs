@@ -1,4 +1,4 @@
-//! Floor 4: the scheduler on virtual time. A cluster and a stream of jobs in, what became of them out.
+//! The scheduler on virtual time: a cluster and a stream of jobs in, a report on the jobs out.
 //!
 //! Objects go through mirror and engine as in the operator; binds and evictions are carried out as a cluster would, at once or after the time that
 //! pods take to leave. Nothing here decides, waits or knows the time of day: the same scenario gives the same report. Absent: kubelets that fail,

@@ -9,13 +9,13 @@ use super::happenings::{Happening, Happenings};
 use super::objects;
 use super::report::{Ended, Recorder, Report};
 use super::scenario::{Job, Machine, Queue, Scenario};
-use crate::engine::Engine;
 use crate::engine::decision::{Bind, Decisions, GroupTimes};
 use crate::engine::input::{Counts, Event, Millis, Name, Table, Time};
 use crate::engine::policy::Policy;
 use crate::kinds::Object;
 use crate::mirror::policy::from_shard;
-use crate::mirror::{Mirror, PackedChange, Settings};
+use crate::mirror::{PackedChange, Settings};
+use crate::scheduler_core::SchedulerCore;
 use crate::usage::{self, Ledger};
 
 /// Cycles at one instant, one after the other as long as each decides something.
@@ -55,8 +55,7 @@ struct World {
     cycle: Millis,
     termination: Millis,
     happenings: Happenings,
-    mirror: Mirror,
-    engine: Engine,
+    core: SchedulerCore,
     accounting: Option<Accounting>,
     jobs: Vec<Progress>,
     /// By uid: job and number.
@@ -137,15 +136,12 @@ impl World {
         let cycle = scenario.cycle.unwrap_or(CYCLE).max(1);
         let books = Books::new(machines, jobs.iter().map(|job| &job.shape));
         let names = queues.iter().map(|queue| queue.name.clone()).collect();
-        let mut engine = Engine::new(policy);
-        let mut mirror = Mirror::new(Settings::default());
-        let counts = Counts {
+        let mut core = SchedulerCore::new(Settings::default(), policy);
+        core.reserve(&Counts {
             nodes: machines.len(),
             groups: 0,
             pods: 0,
-        };
-        engine.reserve(&counts);
-        mirror.reserve(&counts);
+        });
         let progress = |job: Job| Progress {
             pods: (0..job.pods).map(|_| PodState::default()).collect(),
             job,
@@ -162,8 +158,7 @@ impl World {
             cycle,
             termination: scenario.termination,
             happenings: Happenings::default(),
-            mirror,
-            engine,
+            core,
             accounting,
             by_group: jobs
                 .iter()
@@ -205,12 +200,8 @@ impl World {
     }
 
     fn tell(&mut self, change: &PackedChange) {
-        let now = Time(self.now);
-        let output = self.mirror.apply(change);
-        self.recorder.unusable(&output.rejections);
-        for event in output.events {
-            self.engine.apply(event, now);
-        }
+        let applied = self.core.apply(change, Time(self.now));
+        self.recorder.unusable(&applied.rejections);
     }
 
     /// Until then, or until nothing runs or comes any more.
@@ -231,7 +222,7 @@ impl World {
                 while let Some(happening) = self.happenings.take(self.now) {
                     self.happen(happening);
                 }
-                let decisions = self.engine.cycle(Time(self.now));
+                let decisions = self.core.cycle(Time(self.now), &mut |_| ());
                 self.recorder.waits_for(&decisions.unschedulable, &decisions.cleared);
                 if decisions.bind.is_empty() && decisions.evict.is_empty() && decisions.times.is_empty() {
                     break;
@@ -252,7 +243,7 @@ impl World {
 
     /// The next instant at which there is something to do, on the beat of the cycles.
     fn next(&self, first: bool) -> Option<Millis> {
-        let wake = self.engine.next_wakeup(Time(self.now)).map(|(Time(at), _)| at);
+        let wake = self.core.engine.next_wakeup(Time(self.now)).map(|(Time(at), _)| at);
         let next = [wake, self.happenings.next()].into_iter().flatten().min()?;
         let least = if first { 0 } else { self.now + self.cycle };
         let beats = next.max(least).saturating_add(self.cycle - 1) / self.cycle;
@@ -261,15 +252,15 @@ impl World {
 
     /// Writes down how things were until now.
     fn record(&mut self) {
-        self.recorder.until(self.now, &self.engine, &self.books);
+        self.recorder.until(self.now, &self.core.engine, &self.books);
     }
 
     /// What queues hold from now on.
     fn account(&mut self) {
         if let Some(accounting) = &mut self.accounting {
             let now = Time(self.now);
-            accounting.ledger.capacity(self.engine.model().total(), now);
-            for standing in self.engine.queues() {
+            accounting.ledger.capacity(self.core.engine.model().total(), now);
+            for standing in self.core.engine.queues() {
                 accounting.ledger.hold(&standing.queue, standing.allocated, now);
             }
         }
@@ -299,7 +290,7 @@ impl World {
                 let Some(accounting) = &mut self.accounting else { return };
                 let usage = accounting.ledger.usage(Time(self.now));
                 self.happenings.add(self.now + accounting.interval, Happening::Usage);
-                self.engine.apply(Event::Usage(usage), Time(self.now));
+                self.core.engine.apply(Event::Usage(usage), Time(self.now));
             }
         }
     }

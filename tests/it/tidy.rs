@@ -1,6 +1,6 @@
-//! The house rules that a compiler does not know, as tests. Each message says what to do instead.
+//! Rules of this code base that a compiler does not check, as tests. Each message says what to do instead.
 //!
-//! What is absent: rules of taste. A rule stands here when breaking it has cost somebody a day.
+//! What is absent: rules of taste. A rule stands here when breaking it has cost a day of work.
 
 mod circles;
 mod source;
@@ -16,7 +16,7 @@ const LINES_MAX: usize = 800;
 /// Files that are longer, and how long they were when they came here. They may shrink, and leave the list; none may grow.
 const LONG_FILES: &[(&str, usize)] = &[];
 
-/// Components, in `src/components/`: they know the bus and the shared tools, never one another.
+/// Components, in `src/components/`: they use the bus and what is shared, never one another.
 const COMPONENTS: &[&str] = &[
     "admission",
     "binder",
@@ -55,23 +55,23 @@ const SHARED_BY_COMPONENTS: &[&str] = &[
 ];
 
 #[test]
-fn a_room_uses_only_the_floors_below() {
-    let rooms = rooms();
+fn a_module_uses_only_the_layers_below() {
+    let layers = layers();
     let mut broken = Vec::new();
     for file in rust_files("src").iter().filter(|file| file.path != "src/lib.rs") {
-        let name = room_of(&file.path);
-        let room = rooms.get(&*name).unwrap_or_else(|| {
+        let name = top_module(&file.path);
+        let standing = layers.get(&*name).unwrap_or_else(|| {
             panic!(
-                "{}: the table in docs/ARCHITECTURE.md has no room `{name}`; add it, or move the file",
+                "{}: the table in docs/ARCHITECTURE.md has no module `{name}`; add it, or move the file",
                 file.path
             )
         });
         for (line, used) in file.used_modules() {
-            let Some(below) = rooms.get(&*used) else { continue };
-            if below.row != room.row && below.floor >= room.floor {
+            let Some(below) = layers.get(&*used) else { continue };
+            if below.row != standing.row && below.layer >= standing.layer {
                 broken.push(format!(
-                    "{}:{line}: `{name}` (floor {}) uses `{used}` (floor {}); move what both need to a floor below, or pass it in",
-                    file.path, room.floor, below.floor
+                    "{}:{line}: `{name}` (layer {}) uses `{used}` (layer {}); move what both need to a layer below, or pass it in",
+                    file.path, standing.layer, below.layer
                 ));
             }
         }
@@ -80,7 +80,7 @@ fn a_room_uses_only_the_floors_below() {
 }
 
 #[test]
-fn components_do_not_know_one_another() {
+fn components_do_not_use_one_another() {
     let mut broken = Vec::new();
     for file in rust_files("src/components") {
         let name = file
@@ -108,7 +108,7 @@ fn components_do_not_know_one_another() {
 }
 
 #[test]
-fn the_two_halves_of_the_dev_cluster_do_not_know_one_another() {
+fn the_two_halves_of_the_embedded_cluster_do_not_use_one_another() {
     let mut broken = Vec::new();
     for (half, other) in [("world", "apiserver"), ("apiserver", "world")] {
         for file in rust_files(&format!("src/devcluster/{half}")) {
@@ -385,36 +385,36 @@ fn documents_name_files_that_are_there() {
     assert_none(&broken);
 }
 
-/// Where a room stands in the table of `docs/ARCHITECTURE.md`. Rooms of one row belong together.
-struct Room {
-    floor: u32,
+/// Where a top module stands in the table of `docs/ARCHITECTURE.md`. Modules of one row belong together.
+struct Standing {
+    layer: u32,
     row: usize,
 }
 
-/// The rooms by name, from the rows `| floor | rooms | what they do |`.
-fn rooms() -> BTreeMap<String, Room> {
+/// The top modules by name, from the rows `| layer | modules | what they do |`.
+fn layers() -> BTreeMap<String, Standing> {
     let map = std::fs::read_to_string(source::root().join("docs/ARCHITECTURE.md")).unwrap();
-    let mut rooms = BTreeMap::new();
+    let mut layers = BTreeMap::new();
     for (row, line) in map.lines().enumerate() {
         let mut cells = line.split('|').map(str::trim).skip(1);
-        let (Some(floor), Some(names)) = (cells.next().and_then(|cell| cell.parse().ok()), cells.next()) else {
+        let (Some(layer), Some(names)) = (cells.next().and_then(|cell| cell.parse().ok()), cells.next()) else {
             continue;
         };
         for name in names.split('`').skip(1).step_by(2) {
             let name = name.trim_end_matches('/').trim_end_matches(".rs").to_owned();
-            rooms.insert(name, Room { floor, row });
+            layers.insert(name, Standing { layer, row });
         }
     }
     assert!(
-        rooms.len() >= 7,
-        "the table of floors in docs/ARCHITECTURE.md cannot be read: {:?}",
-        rooms.keys()
+        layers.len() >= 7,
+        "the table of layers in docs/ARCHITECTURE.md cannot be read: {:?}",
+        layers.keys()
     );
-    rooms
+    layers
 }
 
-/// The room of a file: `engine` for `src/engine.rs` and all below `src/engine/`.
-fn room_of(path: &str) -> String {
+/// The top module of a file: `engine` for `src/engine.rs` and all below `src/engine/`.
+fn top_module(path: &str) -> String {
     path.trim_start_matches("src/")
         .split('/')
         .next()
