@@ -13,6 +13,7 @@
     clippy::string_slice
 )]
 
+pub mod accounts;
 pub mod admission;
 mod agenda;
 pub mod binder;
@@ -40,6 +41,7 @@ pub mod scheduler;
 pub mod shares;
 pub mod traces;
 mod turns;
+pub mod usage;
 mod views;
 pub mod watches;
 pub mod weight;
@@ -183,17 +185,21 @@ pub fn start(
         bus.scaleup = None;
         None
     };
+    let shards = shards.into_iter().zip(inboxes.schedulers);
     let schedulers: Vec<_> = shards
-        .into_iter()
-        .zip(inboxes.schedulers)
-        .map(|(shard, inbox)| {
+        .flat_map(|(shard, inbox)| {
             let context = Context {
                 scope: shard.scope.clone(),
                 pulse: context().pulse.part(),
                 ..context()
             };
-            let scheduler = scheduler::run(context.clone(), inbox, stores(), bus.clone(), shard);
-            spawn("scheduler", context, scheduler)
+            let (meter, accounts) = accounts::channel();
+            let usage = usage::run(context.clone(), accounts, shard.name.clone());
+            let scheduler = scheduler::run(context.clone(), inbox, stores(), bus.clone(), shard, meter);
+            [
+                spawn("scheduler", context.clone(), scheduler),
+                spawn("usage", context, usage),
+            ]
         })
         .collect();
     let mut running = vec![
@@ -279,6 +285,8 @@ impl Default for Parts {
 pub struct Settings {
     /// Which parts are switched on.
     pub parts: Parts,
+    /// Our own namespace.
+    pub namespace: String,
     /// Pods with this `spec.schedulerName` are ours.
     pub scheduler_name: String,
     /// Label that names a workload's queue.
@@ -327,6 +335,7 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             parts: Parts::default(),
+            namespace: object::NAMESPACE.to_owned(),
             scheduler_name: object::SCHEDULER_NAME.to_owned(),
             queue_label_key: label::QUEUE.to_owned(),
             pools: Pools::default(),

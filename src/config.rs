@@ -30,6 +30,8 @@ pub struct Common {
     pub metrics_namespace: String,
     /// The only node pool that this process schedules, if not all: the value of its label.
     pub only_pool: Option<String>,
+    /// The URL of the Prometheus server of shards that name none.
+    pub prometheus: Option<String>,
 }
 
 /// What the scheduler of a shard goes by.

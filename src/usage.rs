@@ -4,6 +4,7 @@
 //! [`Window`], the recent past weighing more if there is a half-life. Its memory is bounded: a sliding window is kept in a fixed number of pieces.
 
 mod ledger;
+pub mod promql;
 mod settings;
 mod window;
 

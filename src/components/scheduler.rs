@@ -21,6 +21,7 @@ use tokio::time::sleep_until;
 use tracing::{debug, info, info_span, warn};
 
 use crate::api::names::{object, reason};
+use crate::components::accounts::Meter;
 use crate::components::bus::{
     Bus, Change, GroupKey, Kind, Note, Outcome, Severity, Subject, ToBinder, ToGrouper, ToPodGroups, ToScheduler,
     deliver,
@@ -37,6 +38,7 @@ use crate::engine::policy::Policy;
 use crate::mirror::aside::{HELD_BACK, LEFT_OUT};
 use crate::mirror::identity::pod_ref;
 use crate::mirror::{self, Problem};
+use crate::usage;
 use cycle::Timeline;
 use intake::{Everything, Intake, Taken};
 use shown::Shown;
@@ -61,6 +63,8 @@ pub struct Rules {
     pub mirror: mirror::Settings,
     /// How it is decided.
     pub policy: Policy,
+    /// How the use of queues over time is summed up; `None`: it is not, and has no effect.
+    pub usage: Option<usage::Settings>,
 }
 
 /// A state of the rules, and its number.
@@ -110,6 +114,7 @@ pub async fn run(
     stores: Arc<Stores>,
     bus: Bus,
     mut shard: Shard,
+    meter: Meter,
 ) -> Result<(), Error> {
     let readiness = context
         .readiness
@@ -131,7 +136,9 @@ pub async fn run(
         bus,
         readiness,
         shard,
+        meter,
     };
+    scheduler.meter.follow(rules.usage.as_ref());
     scheduler.shard.follows(number);
     let (ended, end) = oneshot::channel();
     let thread = std::thread::Builder::new().name("scheduler".to_owned()).spawn(move || {
@@ -180,6 +187,7 @@ struct Scheduler {
     bus: Bus,
     readiness: Handle,
     shard: Shard,
+    meter: Meter,
 }
 
 /// What there is to do next.
@@ -187,6 +195,8 @@ enum Next {
     Leadership,
     /// The rules have changed.
     Rules,
+    /// What queues have used over time.
+    Usage,
     Shares,
     /// The selectors of claims that wait are asked on, at the top of the loop.
     Selectors,
@@ -234,6 +244,10 @@ impl Scheduler {
                     changed.map_err(|_| Error::Closed)?;
                     Next::Rules
                 }
+                changed = self.meter.changed() => {
+                    changed.map_err(|_| Error::Closed)?;
+                    Next::Usage
+                }
                 () = until(shares.unwrap_or(at)), if shares.is_some() => Next::Shares,
                 () = until(at), if wake.is_some() => Next::Cycle,
                 () = until(self.asked + SELECTORS_EVERY), if self.intake.core.mirror.selectors_wait() => Next::Selectors,
@@ -250,6 +264,10 @@ impl Scheduler {
                     info!(leading = self.led.is_some(), "leadership changed");
                 }
                 Next::Rules => self.follow(),
+                Next::Usage => {
+                    let usage = self.meter.usage();
+                    self.tell(Event::Usage(usage));
+                }
                 Next::Shares => self
                     .shown
                     .show_shares(&self.context, &self.intake.core.engine, &self.stores),
@@ -271,7 +289,8 @@ impl Scheduler {
     /// The term in which cycles may run: scheduling is switched on, this process leads, and has seen what was current when the term began.
     fn term(&self) -> Option<u64> {
         let term = self.context.term()?;
-        (self.on && self.missing.is_empty() && self.views.are_current(term)).then_some(term)
+        let known = self.missing.is_empty() && self.views.are_current(term) && self.meter.lets_decide(term);
+        (self.on && known).then_some(term)
     }
 
     /// Goes by new rules from now on.
@@ -279,6 +298,7 @@ impl Scheduler {
         let (number, rules) = self.shard.rules.borrow_and_update().clone();
         self.on = rules.on;
         self.nodes.clone_from(&rules.mirror.shard);
+        self.meter.follow(rules.usage.as_ref());
         self.take_in(|intake, all| intake.follow(&rules.mirror, &rules.policy, now(), all));
         self.changed = true;
         info!(on = rules.on, "the scheduler follows a change of its configuration");
@@ -446,6 +466,7 @@ impl Scheduler {
                 };
             }
         };
+        self.meter.read(&self.intake.core.engine, now());
         let took = timeline.took;
         self.not_before = if took > CHEAP {
             Instant::now() + DISTANCE

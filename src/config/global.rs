@@ -6,7 +6,9 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::SecurityContext;
 
 use super::{Common, words};
-use crate::api::config::{BinderConfig, ConfigSpec, Global, QueueControllerConfig, ResourceReservation, Service};
+use crate::api::config::{
+    BinderConfig, ConfigSpec, Global, PrometheusConfig, QueueControllerConfig, ResourceReservation, Service,
+};
 use crate::components::gpu_operator::Cdi;
 use crate::components::queues::shown::MetricLabel;
 use crate::mirror::policy::Finding;
@@ -83,7 +85,18 @@ pub fn read(flags: &Common, spec: &ConfigSpec) -> Reading {
         reading.common.admission.scope.pod_groups = on;
     }
     node_scale_adjuster(spec, &mut reading);
+    reading.common.prometheus = prometheus(&spec.prometheus.clone().unwrap_or_default(), &reading.common);
     reading
+}
+
+/// The server of shards that name none: the one that is named, before the one that KAI sets up.
+fn prometheus(given: &PrometheusConfig, common: &Common) -> Option<String> {
+    let external = given.external_prometheus_url.clone().filter(|url| !url.is_empty());
+    let kais = || {
+        let namespace = &common.components.namespace;
+        format!("http://usage-prometheus.{namespace}.svc.cluster.local:9090")
+    };
+    external.or_else(|| given.enabled.unwrap_or_default().then(kais))
 }
 
 fn is_on(service: Option<&Service>) -> bool {

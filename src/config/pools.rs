@@ -1,10 +1,11 @@
 //! SchedulingShard → what the scheduler goes by for its node pool, on top of what holds for all.
 
-use crate::api::shard::SchedulingShardSpec;
+use crate::api::shard::{SchedulingShardSpec, UsageDbConfig};
 use crate::components::scheduler::Rules;
 use crate::engine::policy::Policy;
 use crate::mirror::policy::{self, Finding};
 use crate::mirror::{self, Home, Shard};
+use crate::usage;
 
 use super::{Common, words};
 
@@ -33,6 +34,7 @@ pub fn defaults(common: &Common, value: &str) -> Reading {
             on: true,
             mirror,
             policy,
+            usage: None,
         },
         ignored: Vec::new(),
     }
@@ -89,6 +91,16 @@ pub fn read(common: &Common, spec: &SchedulingShardSpec) -> Result<Reading, Vec<
             );
         }
     }
+    let mut ignored = Vec::new();
+    match spec.usage_db_config.as_ref().map(|config| usage(common, config)) {
+        None => {}
+        Some(Ok(Some(usage))) => rules.usage = Some(usage),
+        Some(Ok(None)) => ignored.push(Finding {
+            path: "spec.usageDBConfig".to_owned(),
+            says: "names no Prometheus server, and Config names none either".to_owned(),
+        }),
+        Some(Err(problems)) => wrong.extend(problems),
+    }
     let Ok(reading) = read else { return Err(wrong) };
     if !wrong.is_empty() {
         return Err(wrong);
@@ -104,7 +116,29 @@ pub fn read(common: &Common, spec: &SchedulingShardSpec) -> Result<Reading, Vec<
     if let Some(key) = spec.args.get(MIG_LABEL) {
         rules.mirror.mig_label.clone_from(key);
     }
-    let mut ignored = reading.notes;
-    ignored.retain(|note| note.path != format!("spec.args.{MIG_LABEL}"));
+    let notes = reading.notes.into_iter();
+    ignored.extend(notes.filter(|note| note.path != format!("spec.args.{MIG_LABEL}")));
     Ok(Reading { rules, ignored })
+}
+
+/// How use over time is summed up. `None`: it is read from a Prometheus server, and none is known.
+fn usage(common: &Common, config: &UsageDbConfig) -> Result<Option<usage::Settings>, Vec<Finding>> {
+    // The environment is the process's own, and stays.
+    let variable = |name: &str| std::env::var(name).ok();
+    let settings = usage::Settings::read(
+        config,
+        Some(common.prometheus.as_deref().unwrap_or_default()),
+        &variable,
+    );
+    let settings = settings.map_err(|problems| {
+        let findings = problems.into_iter().map(|problem| Finding {
+            path: format!("spec.usageDBConfig.{}", problem.path),
+            says: problem.says,
+        });
+        findings.collect::<Vec<_>>()
+    })?;
+    Ok(Some(settings).filter(|settings| match &settings.source {
+        usage::Source::BuiltIn => true,
+        usage::Source::Prometheus(server) => !server.url.is_empty(),
+    }))
 }

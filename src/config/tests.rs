@@ -33,6 +33,7 @@ fn flags() -> Common {
         admission,
         metrics_namespace: "kai".to_owned(),
         only_pool: None,
+        prometheus: None,
     }
 }
 
@@ -487,12 +488,15 @@ const SAMPLES: &[(&str, &str)] = &[
     ("spec.podGroupController.webhooks.enableValidation", "false"),
     ("spec.nodeScaleAdjuster.service.enabled", "true"),
     ("spec.nodeScaleAdjuster.args.gpuMemoryToFractionRatio", "0.5"),
+    ("spec.prometheus.externalPrometheusUrl", "\"http://p\""),
+    ("spec.prometheus.enabled", "true"),
     ("spec.placementStrategy.gpu", "\"spread\""),
     ("spec.placementStrategy.cpu", "\"spread\""),
     ("spec.kValue", "3"),
     ("spec.minRuntime.preemptMinRuntime", "\"1d\""),
     ("spec.minRuntime.reclaimMinRuntime", "\"90s\""),
     ("spec.queueDepthPerAction", "{\"allocate\": 5}"),
+    ("spec.usageDBConfig.clientType", "\"builtin\""),
     ("spec.plugins", "{\"topology\": {\"enabled\": false}}"),
     ("spec.actions", "{\"preempt\": {\"enabled\": false}}"),
     ("spec.args", "{\"schedule-csi-storage\": \"true\"}"),
@@ -507,6 +511,18 @@ const TOGETHER: &[&str] = &[
     "spec.queueController.queueLabelToDefaultMetricValue",
     // the_oldest_shard_of_the_pool_counts_and_others_are_told
     "spec.partitionLabelValue",
+    // usage_is_summed_up_as_the_shard_says
+    "spec.usageDBConfig.connectionString",
+    "spec.usageDBConfig.connectionStringEnvVar",
+    "spec.usageDBConfig.usageParams.windowSize",
+    "spec.usageDBConfig.usageParams.windowType",
+    "spec.usageDBConfig.usageParams.tumblingWindowStartTime",
+    "spec.usageDBConfig.usageParams.cronString",
+    "spec.usageDBConfig.usageParams.halfLifePeriod",
+    "spec.usageDBConfig.usageParams.fetchInterval",
+    "spec.usageDBConfig.usageParams.stalenessPeriod",
+    "spec.usageDBConfig.usageParams.waitTimeout",
+    "spec.usageDBConfig.usageParams.extraParams",
 ];
 
 #[test]
@@ -542,6 +558,72 @@ fn every_field_with_an_effect_has_it() {
             row.path
         );
     }
+}
+
+#[test]
+fn usage_is_summed_up_as_the_shard_says() {
+    let prometheus = |url: &str| json!({"clientType": "prometheus", "connectionString": url});
+    let params =
+        |params: Value| json!({"clientType": "prometheus", "connectionString": "http://p", "usageParams": params});
+    // Each differs from the one before.
+    let each = [
+        json!({"clientType": "builtin"}),
+        prometheus("http://p"),
+        prometheus("https://p/prefix"),
+        json!({"clientType": "prometheus", "connectionStringEnvVar": "CARGO_PKG_HOMEPAGE_OF_NOBODY"}),
+        params(json!({"windowSize": "3d"})),
+        params(
+            json!({"windowSize": "3d", "windowType": "tumbling", "tumblingWindowStartTime": "2025-01-01T00:00:00Z"}),
+        ),
+        params(
+            json!({"windowSize": "3d", "windowType": "tumbling", "tumblingWindowStartTime": "2025-01-02T00:00:00Z"}),
+        ),
+        params(json!({"windowType": "cron", "cronString": "0 0 * * *"})),
+        params(json!({"windowType": "cron", "cronString": "0 0 * * 1"})),
+        params(json!({"halfLifePeriod": "1h"})),
+        params(json!({"fetchInterval": "2m"})),
+        params(json!({"stalenessPeriod": "6m"})),
+        params(json!({"waitTimeout": "2m"})),
+        params(json!({"extraParams": {"gpuAllocationMetric": "held"}})),
+    ];
+    let mut before = None;
+    for config in each {
+        let (resolved, reports) = resolved(json!({}), json!({"usageDBConfig": config}));
+        if config.get("connectionStringEnvVar").is_some() {
+            let expected = "spec.usageDBConfig.connectionStringEnvVar: \"CARGO_PKG_HOMEPAGE_OF_NOBODY\" is not set in the operator";
+            assert_eq!(said(&reports[1].wrong), [expected]);
+            continue;
+        }
+        assert_eq!(said(&reports[1].ignored), <[&str; 0]>::default());
+        assert!(
+            resolved.shards[0].rules.usage.is_some(),
+            "{config}: {:?}",
+            reports[1].wrong
+        );
+        assert_ne!(resolved.shards[0].rules.usage, before, "{config}");
+        before = resolved.shards[0].rules.usage.clone();
+    }
+
+    let unnamed = json!({"usageDBConfig": {"clientType": "prometheus"}});
+    let url = |config: Value| {
+        let (resolved, reports) = resolved(config, unnamed.clone());
+        let url = resolved.shards[0].rules.usage.clone().map(|usage| match usage.source {
+            crate::usage::Source::Prometheus(server) => server.url,
+            crate::usage::Source::BuiltIn => panic!("built in"),
+        });
+        url.ok_or_else(|| said(&reports[1].ignored))
+    };
+    let none = "spec.usageDBConfig: names no Prometheus server, and Config names none either";
+    assert_eq!(url(json!({})), Err(vec![none.to_owned()]));
+    let kais = "http://usage-prometheus.kai-scheduler.svc.cluster.local:9090";
+    assert_eq!(url(json!({"prometheus": {"enabled": true}})).as_deref(), Ok(kais));
+    let both = json!({"prometheus": {"enabled": true, "externalPrometheusUrl": "prometheus.monitoring:9090"}});
+    assert_eq!(url(both).as_deref(), Ok("http://prometheus.monitoring:9090"));
+
+    let bad = json!({"usageDBConfig": {"clientType": "prometheus", "connectionString": "http://user:secret@"}});
+    let (_, reports) = resolved(json!({}), bad);
+    let expected = "spec.usageDBConfig.connectionString: is not a URL, such as http://prometheus.monitoring:9090";
+    assert_eq!(said(&reports[1].wrong), [expected]);
 }
 
 #[test]

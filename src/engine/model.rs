@@ -68,6 +68,8 @@ pub struct Model {
     pods: Directory<PodId, Pod>,
     pod_groups: Directory<PodGroupId, PodGroup>,
     queues: Directory<QueueId, Queue>,
+    /// What queues have used, those too that are not known: they may come later.
+    usage: BTreeMap<Name, Shared>,
     classes: Directory<ClassId, Class>,
     /// Requests; some of them of no pod any more.
     shapes: Directory<ShapeId, Shape>,

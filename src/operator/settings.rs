@@ -247,6 +247,7 @@ impl TryFrom<Args> for Settings {
             },
         };
         let components = components::Settings {
+            namespace: lease.namespace.clone(),
             scheduler_name: scheduling.scheduler_name.clone(),
             queue_label_key: scheduling.queue_label_key.clone(),
             pools: Pools {
@@ -299,6 +300,7 @@ impl TryFrom<Args> for Settings {
                 admission,
                 metrics_namespace: metrics.metrics_namespace,
                 only_pool: scheduling.node_pool.filter(|pool| !pool.is_empty()),
+                prometheus: None,
             },
             lease: lease::Params {
                 identity: lease.identity.unwrap_or_else(lease::identity),

@@ -9,6 +9,8 @@ use crate::engine::input::{Millis, Name, Time};
 
 /// Pieces in which a sliding window is kept. What leaves it leaves piece by piece: within one, use counts as even.
 const PIECES: i64 = 128;
+/// In fewer pieces than these it is not kept.
+const COARSEST: i64 = 2;
 /// Billionths that make a whole.
 const WHOLE: f64 = 1e9;
 /// Largest share that is told. Queues can hold more than there is where nodes went away.
@@ -146,24 +148,42 @@ impl Ledger {
         all
     }
 
-    /// The ledger as it is to be kept, in no more bytes of JSON than that as far as coarser pieces can help.
+    /// The ledger as it is to be kept, in no more bytes of JSON than that: in coarser pieces, and then without the queues that used least.
     #[must_use]
     pub fn state(&self, now: Time, most: usize) -> String {
-        let mut pieces = PIECES;
+        let mut pieces = if self.length == Millis::MAX { 1 } else { PIECES };
         loop {
             let text = self.text(now, pieces);
-            if text.len() <= most || pieces <= 1 || self.length == Millis::MAX {
+            if text.len() <= most {
                 return text;
+            }
+            if pieces <= COARSEST {
+                return self.of_the_largest(now, pieces, most);
             }
             pieces /= 2;
         }
     }
 
+    fn of_the_largest(&self, now: Time, pieces: i64, most: usize) -> String {
+        let mut kept = self.clone();
+        let mut usage = kept.usage(now);
+        usage.sort_by_key(|(_, shares)| std::cmp::Reverse(shares.iter().copied().max()));
+        loop {
+            usage.truncate(usage.len() * 3 / 4);
+            let queues = usage.iter().filter_map(|(name, _)| kept.queues.remove_entry(name));
+            kept.queues = queues.collect();
+            let text = kept.text(now, pieces);
+            if text.len() <= most || usage.is_empty() {
+                return text;
+            }
+        }
+    }
+
     fn text(&self, now: Time, pieces: i64) -> String {
         let mut coarse = self.clone();
-        if pieces < PIECES {
+        if pieces < PIECES && self.length != Millis::MAX {
             coarse = Self::in_pieces(self.window.clone(), self.half_life, pieces);
-            coarse.take_over(&self.kept(now), now);
+            coarse.take_over(&self.kept(now), 0, now);
         }
         serde_json::to_string(&coarse.kept(now)).unwrap_or_default()
     }
@@ -195,10 +215,12 @@ impl Ledger {
         (now.0 - piece.from.0, now.0 - piece.to.0, means)
     }
 
-    /// Goes on from a ledger that was kept. What was held then counts as held until now.
-    pub fn take_over(&mut self, kept: &State, now: Time) {
+    /// Goes on from a ledger that was kept. What was held then counts as held for so long; of the time after that until now nothing is known, so it
+    /// counts neither as use nor as what could have been used.
+    pub fn take_over(&mut self, kept: &State, for_long: Millis, now: Time) {
         let start = self.start(now);
         let at = Time(kept.at.min(now.0));
+        let until = Time(at.0.saturating_add(for_long.max(0)).min(now.0));
         let read = |kept: &TrackState| {
             let mut track = Track::default();
             for (from, to, means) in &kept.pieces {
@@ -210,7 +232,11 @@ impl Ledger {
             }
             track.since = at;
             track.held = kept.held.map(|held| held.max(0));
-            self.settle(&mut track, start, now);
+            self.settle(&mut track, start, until);
+            if until < now {
+                track.held = [0; 3];
+                self.settle(&mut track, start, now);
+            }
             track
         };
         let capacity = read(&kept.capacity);

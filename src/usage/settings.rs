@@ -11,6 +11,8 @@ use crate::api::shard::{UsageDbConfig, UsageParams};
 use crate::engine::input::{Millis, Time};
 
 const MINUTE: Duration = Duration::from_secs(60);
+/// The scheduler is told no more often.
+const SHORTEST: Duration = Duration::from_millis(100);
 const WEEK: Millis = 7 * 24 * 3_600_000;
 
 /// How use over time is summed up.
@@ -26,6 +28,8 @@ pub struct Settings {
     pub interval: Duration,
     /// Figures that are older are stale. They are used for as long again, and then not at all.
     pub staleness: Duration,
+    /// So long the beginning of a term waits for the first figures.
+    pub wait: Duration,
 }
 
 impl Default for Settings {
@@ -37,6 +41,7 @@ impl Default for Settings {
             half_life: None,
             interval: MINUTE,
             staleness: 5 * MINUTE,
+            wait: MINUTE,
         }
     }
 }
@@ -123,10 +128,13 @@ impl Settings {
         let interval = problems
             .span("usageParams.fetchInterval", params.fetch_interval.as_deref())
             .unwrap_or(usual.interval)
-            .max(Duration::from_secs(1));
+            .max(SHORTEST);
         let staleness = problems
             .span("usageParams.stalenessPeriod", params.staleness_period.as_deref())
             .unwrap_or(usual.staleness);
+        let wait = problems
+            .span("usageParams.waitTimeout", params.wait_timeout.as_deref())
+            .unwrap_or(usual.wait);
         let half_life = params.half_life_period.as_deref().filter(|text| !text.is_empty());
         let half_life = problems.read("usageParams.halfLifePeriod", half_life, duration::parse_extended);
         let settings = Self {
@@ -135,6 +143,7 @@ impl Settings {
             half_life: half_life.map(millis).filter(|half_life| *half_life > 0),
             interval,
             staleness: staleness.max(interval),
+            wait,
         };
         if problems.0.is_empty() {
             Ok(settings)
@@ -239,7 +248,7 @@ impl Problems {
         extra: &BTreeMap<String, String>,
     ) -> Source {
         match &*config.client_type {
-            "builtin" => return Source::BuiltIn,
+            "" | "builtin" => return Source::BuiltIn,
             "prometheus" => {}
             other => {
                 self.add("clientType", format!("{other:?} is not builtin or prometheus"));
@@ -273,7 +282,22 @@ impl Problems {
                 prometheus.map(ToOwned::to_owned)
             }
         };
-        let mut server = Prometheus::at(url.unwrap_or_default());
+        let url = url.unwrap_or_default();
+        let url = match url.contains("://") || url.is_empty() {
+            true => url,
+            false => format!("http://{url}"),
+        };
+        let right = url.parse::<http::Uri>().is_ok_and(|uri| {
+            matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some_and(|host| !host.is_empty())
+        });
+        if !right && !url.is_empty() {
+            // Which may hold a password.
+            self.add(
+                "connectionString",
+                "is not a URL, such as http://prometheus.monitoring:9090",
+            );
+        }
+        let mut server = Prometheus::at(url);
         let path = |name: &str| format!("usageParams.extraParams.{name}");
         for (name, text) in extra {
             let set = |metric: &mut String| metric.clone_from(text);
@@ -322,7 +346,7 @@ mod tests {
     #[test]
     fn every_parameter_is_read() {
         let settings = read(
-            "{clientType: prometheus, connectionString: 'http://p', usageParams: {windowSize: 1d12h, halfLifePeriod: 30m, fetchInterval: 10m, stalenessPeriod: 2m,
+            "{clientType: prometheus, connectionString: 'http://p', usageParams: {windowSize: 1d12h, halfLifePeriod: 30m, fetchInterval: 10m, stalenessPeriod: 2m, waitTimeout: 30s,
               extraParams: {usageQueryTimeout: 3s, queryResolution: 2m, gpuAllocationMetric: g, cpuCapacityMetric: c}}}",
         )
         .expect("good");
@@ -336,6 +360,7 @@ mod tests {
             interval: Duration::from_secs(600),
             // Never shorter than the interval.
             staleness: Duration::from_secs(600),
+            wait: Duration::from_secs(30),
         };
         assert_eq!(settings, wanted);
         let cron = read("{clientType: builtin, usageParams: {windowType: cron, cronString: '0 0 * * 1'}}");

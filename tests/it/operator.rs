@@ -19,5 +19,6 @@ mod shards;
 mod sharing;
 mod telemetry;
 mod uninstall;
+mod usage;
 mod volumes;
 mod writes;

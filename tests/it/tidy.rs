@@ -27,10 +27,12 @@ const COMPONENTS: &[&str] = &[
     "scaleup",
     "scheduler",
     "traces",
+    "usage",
 ];
 
 /// What components share.
 const SHARED_BY_COMPONENTS: &[&str] = &[
+    "accounts",
     "agenda",
     "bus",
     "fair",

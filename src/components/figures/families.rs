@@ -229,7 +229,7 @@ pub const OF_THE_PROCESS: &[Family] = &[
     family(
         Gauge,
         "unikai_pending_pod_groups",
-        &[],
+        &[("shard", &[])],
         "Pod groups with pods that wait for a place.",
     ),
     family(Counter, "unikai_evicted_pods_total", &[ACTION], "Pods evicted."),
@@ -290,6 +290,18 @@ pub const OF_THE_PROCESS: &[Family] = &[
         "unikai_object_panics_total",
         &[("component", &["binder", "grouper", "podgroups", "scheduler"])],
         "Panics while one object was handled, or in a cycle, by a fault of ours; the object is left out there until it changes.",
+    ),
+    family(
+        Gauge,
+        "unikai_usage_stale",
+        &[("shard", &[])],
+        "Whether use over time counts as none, because the Prometheus server does not say what it is.",
+    ),
+    family(
+        Counter,
+        "unikai_usage_fetch_failures_total",
+        &[("shard", &[])],
+        "Failed attempts to ask the Prometheus server for use over time.",
     ),
     family(
         Counter,

@@ -31,6 +31,8 @@ pub struct Intake {
     pub core: SchedulerCore,
     settings: mirror::Settings,
     policy: Policy,
+    /// What queues have used, as the engine was told last.
+    usage: Vec<(Name, [i64; 3])>,
     /// What was decided before the last beginning and has not been seen since.
     under_way: Vec<(Name, Assumed)>,
     /// Until when it is waited for.
@@ -75,6 +77,7 @@ impl Intake {
             core: SchedulerCore::new(settings.clone(), policy.clone()),
             settings,
             policy,
+            usage: Vec::new(),
             under_way: Vec::new(),
             patience: Time(0),
             failed: 0,
@@ -158,6 +161,9 @@ impl Intake {
         };
         if let Event::Unbound { pod, .. } | Event::Unevicted { pod, .. } = &event {
             self.under_way.retain(|(other, _)| other != pod);
+        }
+        if let Event::Usage(usage) = &event {
+            self.usage.clone_from(usage);
         }
         let told = panics::catch(|| self.core.engine.apply(event, now));
         if let Err(panic) = told {
@@ -261,6 +267,7 @@ impl Intake {
             for event in setbacks.drain(..) {
                 self.core.engine.apply(event, now);
             }
+            self.core.engine.apply(Event::Usage(self.usage.clone()), now);
         });
         taken.told = true;
         self.under_way = under_way;

@@ -22,7 +22,7 @@ use super::pod::{Assumed, Extras, Place, Pod, State, Status, shown};
 use super::pod_group::{PodGroup, stand_in};
 use super::queue::Queue;
 use super::relations::Counters;
-use super::resources::{CPU, GPUS, MEMORY, PODS, Resources};
+use super::resources::{CPU, GPUS, MEMORY, PODS, Resources, Shared};
 use super::shape::Shape;
 use super::topology::Topology;
 
@@ -565,16 +565,20 @@ impl Model {
     }
 
     fn apply_usage(&mut self, usage: Vec<(Name, [i64; 3])>) {
+        let usage = usage.into_iter().collect();
+        if self.usage == usage {
+            return;
+        }
+        self.usage = usage;
         let ids: Vec<_> = self.queues.ids().collect();
         for id in ids {
-            self.queues[id].usage = [0; 3];
-        }
-        for (name, amount) in usage {
-            if let Some(id) = self.queues.id(&name) {
-                self.queues[id].usage = amount;
-            }
+            self.queues[id].usage = self.used(&self.queues[id].name);
         }
         self.note(true);
+    }
+
+    fn used(&self, queue: &str) -> Shared {
+        self.usage.get(queue).copied().unwrap_or_default()
     }
 
     fn node_id(&mut self, name: &Name) -> NodeId {
@@ -591,7 +595,11 @@ impl Model {
             return id;
         }
         self.queues_named += 1;
-        self.queues.insert(Queue::unknown(name.clone()))
+        let usage = self.used(name);
+        self.queues.insert(Queue {
+            usage,
+            ..Queue::unknown(name.clone())
+        })
     }
 
     fn pod_group_id(&mut self, key: &GroupKey) -> PodGroupId {

@@ -92,12 +92,51 @@ fn who_is_gone_holds_nothing_and_has_used_what_it_used() {
 }
 
 #[test]
+fn what_is_not_known_counts_for_nobody() {
+    let mut ledger = Ledger::new(Window::Sliding(10 * HOUR), None);
+    ledger.capacity([0, 0, 4], Time(0));
+    ledger.hold(&name("a"), [0, 0, 4], Time(0));
+    ledger.hold(&name("b"), [0, 0, 4], Time(HOUR));
+    ledger.hold(&name("a"), [0; 3], Time(HOUR));
+    let kept = serde_json::from_str(&ledger.state(Time(2 * HOUR), usize::MAX)).expect("a state");
+    let mut other = Ledger::new(Window::Sliding(10 * HOUR), None);
+    other.take_over(&kept, HOUR, Time(6 * HOUR));
+    // An hour of three was a's, the others were b's; three hours are unknown.
+    let usage = other.usage(Time(6 * HOUR));
+    assert!(
+        (gpus(&usage, "a") - 1.0 / 3.0).abs() < 1e-6 && (gpus(&usage, "b") - 2.0 / 3.0).abs() < 1e-6,
+        "{usage:?}"
+    );
+    other.capacity([0, 0, 4], Time(6 * HOUR));
+    assert!((gpus(&other.usage(Time(7 * HOUR)), "b") - 0.5).abs() < 1e-6);
+}
+
+#[test]
+fn more_queues_than_there_is_room_for_lose_the_least_used() {
+    let mut ledger = Ledger::new(Window::Sliding(HOUR), None);
+    ledger.capacity([0, 0, 1_000_000], Time(0));
+    for queue in 0..500 {
+        ledger.hold(&name(&format!("team-{queue}")), [0, 0, queue + 1], Time(0));
+    }
+    let text = ledger.state(Time(HOUR / 2), 8 << 10);
+    assert!(text.len() <= 8 << 10, "{}", text.len());
+    let mut other = Ledger::new(Window::Sliding(HOUR), None);
+    other.take_over(&serde_json::from_str(&text).expect("a state"), 0, Time(HOUR / 2));
+    let usage = other.usage(Time(HOUR / 2));
+    assert!(
+        gpus(&usage, "team-499") > 0.0 && usage.len() > 20 && gpus(&usage, "team-0") == 0.0,
+        "{}",
+        usage.len()
+    );
+}
+
+#[test]
 fn nonsense_that_was_kept_is_no_panic_and_no_use() {
     let kept = r#"{"at": 9000000000000000000, "capacity": {"held": [-1, 0, 5], "pieces": [[-9, 9223372036854775807, [1e38, -1, 1]]]},
         "queues": {"a": {"held": [0, 0, -7], "pieces": [[0, 10, [1, 1, 1]], [9223372036854775807, -5, [1, 1, 1]]]}}}"#;
     let kept: State = serde_json::from_str(kept).expect("of the right form");
     let mut ledger = Ledger::new(Window::Sliding(HOUR), Some(1));
-    ledger.take_over(&kept, Time(10 * HOUR));
+    ledger.take_over(&kept, Millis::MAX, Time(10 * HOUR));
     for (_, shares) in ledger.usage(Time(11 * HOUR)) {
         assert!(shares.iter().all(|share| *share >= 0));
     }
@@ -122,7 +161,7 @@ fn a_thousand_queues_are_kept_in_the_room_there_is() {
     assert!(text.len() <= 512 << 10, "{}", text.len());
     let kept = serde_json::from_str(&text).expect("a state");
     let mut other = Ledger::new(Window::Sliding(168 * HOUR), None);
-    other.take_over(&kept, now);
+    other.take_over(&kept, 0, now);
     for ((_, was), (_, is)) in ledger.usage(now).into_iter().zip(other.usage(now)) {
         assert!((was[2] - is[2]).abs() <= was[2] / 1_000, "{was:?} {is:?}");
     }
@@ -148,7 +187,7 @@ proptest! {
             if turn == restart {
                 let kept = serde_json::from_str(&ledger.state(Time(now), usize::MAX)).expect("a state");
                 ledger = Ledger::new(window.clone(), half_life);
-                ledger.take_over(&kept, Time(now));
+                ledger.take_over(&kept, 0, Time(now));
             }
             now += gap * SECOND;
             let start = now - size * SECOND;
@@ -181,7 +220,7 @@ proptest! {
             if turn == restart.min(last) {
                 let kept = serde_json::from_str(&other.state(Time(now - SECOND), usize::MAX)).expect("a state");
                 other = Ledger::new(window.clone(), half_life);
-                other.take_over(&kept, Time(now));
+                other.take_over(&kept, SECOND, Time(now));
             }
         }
         let (was, is) = (gpus(&through.usage(Time(now)), "a"), gpus(&other.usage(Time(now)), "a"));

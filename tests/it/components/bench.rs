@@ -92,6 +92,7 @@ impl Bench {
             on: true,
             mirror: mirror::Settings::default(),
             policy: Policy::default(),
+            usage: None,
         };
         let (steers, rules) = watch::channel((1, Arc::new(rules)));
         let shard = Shard {

@@ -308,3 +308,20 @@ fn what_a_pod_that_is_set_aside_holds_of_its_node_counts_until_it_goes() {
         .object(gone, false, NOW, &|tell| cluster.stores.each(tell));
     assert_eq!(cluster.bound(), ["waits"]);
 }
+
+#[test]
+fn what_queues_have_used_outlasts_a_new_beginning_and_waits_for_its_queue() {
+    let mut cluster = Cluster::new(8);
+    let usage = vec![("q".into(), [1, 2, 3]), ("later".into(), [4, 5, 6])];
+    cluster
+        .intake
+        .tell(Event::Usage(usage), NOW, &|tell| cluster.stores.each(tell));
+    cluster.tell(pod("poison", 1, &json!({}), Some("the fault")));
+    let later =
+        json!({"apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": {"name": "later"}, "spec": {}});
+    cluster.tell(Object::Queue(read(later)));
+    cluster.intake.core.engine.cycle(NOW);
+    let mut known: Vec<_> = cluster.intake.core.engine.queues().map(|queue| queue.usage).collect();
+    known.sort_unstable();
+    assert_eq!(known, [[1, 2, 3], [4, 5, 6]]);
+}

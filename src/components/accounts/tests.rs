@@ -1,0 +1,70 @@
+use super::*;
+use crate::engine::input::{Event, QueueInput, Share};
+use crate::engine::policy::Policy;
+use crate::usage::Window;
+
+const HOUR: i64 = 3_600_000;
+
+fn queue(name: &str) -> Event {
+    let share = Share {
+        quota: Some(0),
+        limit: None,
+        weight: 1,
+    };
+    Event::Queue(Box::new(QueueInput {
+        name: name.into(),
+        display: name.into(),
+        parent: None,
+        priority: 100,
+        created: Time(0),
+        cpu: share,
+        memory: share,
+        gpu: share,
+        preempt_min_runtime: None,
+        reclaim_min_runtime: None,
+    }))
+}
+
+/// A ledger by which a queue that is gone still holds what it held.
+fn ledger() -> Ledger {
+    let mut ledger = Ledger::new(Window::Sliding(10 * HOUR), None);
+    ledger.capacity([0, 0, 8], Time(0));
+    ledger.hold(&"gone".into(), [0, 0, 8], Time(0));
+    ledger
+}
+
+#[test]
+fn a_ledger_that_is_opened_is_told_everything() {
+    let (mut meter, accounts) = channel();
+    let mut engine = Engine::new(Policy::default());
+    engine.apply(queue("a"), Time(HOUR));
+    engine.cycle(Time(HOUR));
+    meter.read(&engine, Time(HOUR));
+    assert!(accounts.books.ledger().is_none(), "nobody keeps books");
+    for _ in 0..2 {
+        accounts.books.open(ledger());
+        meter.read(&engine, Time(HOUR));
+        // There is nothing any more, and nobody holds any of it: the first hour is all there was.
+        assert_eq!(
+            accounts.books.usage(Time(5 * HOUR)),
+            [("gone".into(), [0, 0, 1_000_000_000])]
+        );
+        accounts.books.close();
+    }
+    assert_eq!(accounts.books.usage(Time(5 * HOUR)), []);
+}
+
+#[test]
+fn nobody_decides_before_usage_is_known_unless_it_does_not_matter() {
+    let (mut meter, accounts) = channel();
+    assert!(meter.lets_decide(1));
+    meter.follow(Some(&Settings::default()));
+    assert!(!meter.lets_decide(1));
+    let told = Told {
+        term: Some(1),
+        shares: Arc::new(vec![("a".into(), [1, 2, 3])]),
+    };
+    accounts.tells.send_replace(told);
+    assert!(meter.lets_decide(1) && !meter.lets_decide(2));
+    assert_eq!(meter.usage(), [("a".into(), [1, 2, 3])]);
+}

@@ -1,0 +1,215 @@
+//! What the queues of a shard have used over time: summed up while this process leads, and told to the scheduler at each interval.
+//!
+//! There are two sources. Built in ([`kept`]): the scheduler writes down what queues hold at each change, and the sums are kept in a ConfigMap, so that the
+//! next term goes on with them. Or a Prometheus server counts, and is asked ([`server`]). At the beginning of a term the scheduler waits for the first
+//! figures, but not for ever. Absent: how it is summed up, which is `usage`'s, and what it means for shares, which is the engine's.
+
+mod kept;
+mod server;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::{Instant, sleep, sleep_until};
+use tracing::{info, warn};
+
+use crate::components::accounts::{Accounts, Shares, Told};
+use crate::components::{Context, Error};
+use crate::engine::input::Time;
+use crate::usage::{Settings, Source};
+use kept::Kept;
+use server::Server;
+
+/// What failed is tried again after this time, where it is not due anyway.
+const RETRY: Duration = Duration::from_secs(1);
+/// What is summed up is kept no more often.
+const KEPT_EVERY: Duration = Duration::from_secs(1);
+
+/// Sums up what the queues of a shard use until shutdown.
+///
+/// # Errors
+/// If the scheduler is gone.
+pub async fn run(context: Context, mut accounts: Accounts, shard: String) -> Result<(), Error> {
+    // Shown from the start, so that the first failure is a rise.
+    metrics::counter!("unikai_usage_fetch_failures_total", "shard" => shard.clone()).increment(0);
+    let mut leading = context.leading.clone();
+    let mut settings = accounts.settings.clone();
+    loop {
+        leading.borrow_and_update();
+        let now = (context.term(), settings.borrow_and_update().clone());
+        let changed = async {
+            loop {
+                tokio::select! {
+                    changed = leading.changed() => changed.map_err(|_| Error::Closed)?,
+                    changed = settings.changed() => changed.map_err(|_| Error::Closed)?,
+                }
+                if (context.term(), &*settings.borrow()) != (now.0, &now.1) {
+                    return Ok::<(), Error>(());
+                }
+            }
+        };
+        let (Some(term), Some(how)) = now.clone() else {
+            accounts.tells.send_replace(Told::default());
+            show(&shard, false);
+            tokio::select! {
+                () = context.shutdown.cancelled() => return Ok(()),
+                changed = changed => changed?,
+            }
+            continue;
+        };
+        let mut work = Work {
+            accounts: &mut accounts,
+            kept: Kept::new(&context.of_term(term), &shard),
+            shard: &shard,
+            term,
+            how,
+        };
+        tokio::select! {
+            biased;
+            () = context.shutdown.cancelled() => {
+                work.save().await;
+                return Ok(());
+            }
+            changed = changed => changed?,
+            () = work.go_on() => {}
+        }
+        if context.term() == Some(term) {
+            work.save().await;
+        }
+        accounts.books.close();
+    }
+}
+
+/// A term with one way to sum up.
+struct Work<'a> {
+    accounts: &'a mut Accounts,
+    kept: Kept,
+    shard: &'a str,
+    term: u64,
+    how: Settings,
+}
+
+fn now() -> Time {
+    Time(Timestamp::now().as_millisecond())
+}
+
+impl Work<'_> {
+    /// Until somebody stops it.
+    async fn go_on(&mut self) {
+        match self.how.source.clone() {
+            Source::BuiltIn => self.count().await,
+            Source::Prometheus(server) => match Server::new(server) {
+                Ok(server) => self.ask(&server).await,
+                Err(error) => {
+                    warn!(%error, "the Prometheus server cannot be asked; usage over time counts as none");
+                    self.tell(Vec::new());
+                    std::future::pending::<()>().await;
+                }
+            },
+        }
+    }
+
+    fn tell(&self, shares: Shares) {
+        self.accounts.tells.send_replace(Told {
+            term: Some(self.term),
+            shares: Arc::new(shares),
+        });
+    }
+
+    /// Lets the scheduler decide by what it knows.
+    fn let_decide(&self) {
+        self.accounts.tells.send_if_modified(|told| {
+            let waits = told.term != Some(self.term);
+            told.term = Some(self.term);
+            waits
+        });
+    }
+
+    /// Counts what the scheduler writes down.
+    async fn count(&mut self) {
+        let patience = Instant::now() + self.how.wait;
+        let ledger = loop {
+            match self.kept.load(&self.how, now()).await {
+                Ok(ledger) => break ledger,
+                Err(error) => warn!(shard = self.shard, %error, "what queues have used cannot be read; trying again"),
+            }
+            if Instant::now() >= patience {
+                self.let_decide();
+            }
+            sleep(RETRY).await;
+        };
+        self.accounts.books.open(ledger);
+        show(self.shard, false);
+        let mut saved = Instant::now();
+        loop {
+            self.tell(self.accounts.books.usage(now()));
+            sleep(self.how.interval).await;
+            if saved.elapsed() >= KEPT_EVERY {
+                self.save().await;
+                saved = Instant::now();
+            }
+        }
+    }
+
+    /// Keeps what is summed up here.
+    async fn save(&mut self) {
+        if let Some(ledger) = self.accounts.books.ledger()
+            && let Err(error) = self.kept.save(ledger, now()).await
+        {
+            warn!(shard = self.shard, %error, "what queues have used is not kept; trying again at the next interval");
+        }
+    }
+
+    /// Asks the server, again and again.
+    async fn ask(&mut self, server: &Server) {
+        let patience = Instant::now() + self.how.wait;
+        let mut last: Option<Instant> = None;
+        let mut given_up = false;
+        let mut due = Instant::now();
+        loop {
+            let began = Instant::now();
+            match server.usage(&self.how, now()).await {
+                Ok(shares) => {
+                    if last.is_none() {
+                        info!(
+                            queues = shares.len(),
+                            "the Prometheus server says what queues have used"
+                        );
+                    }
+                    metrics::histogram!("kai_usage_query_latency_milliseconds")
+                        .record(began.elapsed().as_secs_f64() * 1e3);
+                    (last, given_up) = (Some(began), false);
+                    show(self.shard, false);
+                    self.tell(shares);
+                }
+                Err(error) => {
+                    warn!(error = %format!("{error:#}"), "failed to fetch usage data");
+                    metrics::counter!("unikai_usage_fetch_failures_total", "shard" => self.shard.to_owned())
+                        .increment(1);
+                }
+            }
+            due = (due + self.how.interval).max(Instant::now() + RETRY.min(self.how.interval));
+            // Before the first answer more often, and no longer than it is waited for; and not beyond the end of the last figures.
+            let next = if last.is_none() {
+                due.min(Instant::now() + RETRY)
+            } else {
+                due
+            };
+            let end = last.map_or(patience, |last| last + 2 * self.how.staleness);
+            if end <= next && !given_up {
+                sleep_until(end).await;
+                given_up = true;
+                warn!("what queues have used is not known; it counts as none until the Prometheus server answers");
+                show(self.shard, true);
+                self.tell(Vec::new());
+            }
+            sleep_until(next).await;
+        }
+    }
+}
+
+/// Shows whether usage counts as none because it is not known.
+fn show(shard: &str, stale: bool) {
+    metrics::gauge!("unikai_usage_stale", "shard" => shard.to_owned()).set(f64::from(u8::from(stale)));
+}

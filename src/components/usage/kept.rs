@@ -1,0 +1,115 @@
+//! What queues have used, kept in a ConfigMap of our namespace: read at the beginning of a term, written at each interval and at its end.
+//!
+//! It is bounded, belongs to one shard, and is written by the leader alone. Between the last writing and the next term what was held counts as held, for
+//! as long as figures may be old ([`Settings::staleness`]); of the time after that nothing is known, and it counts for nobody.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use serde_json::json;
+use tracing::{info, warn};
+
+use crate::api::names::{label, object};
+use crate::components::Context;
+use crate::engine::input::{Millis, Time};
+use crate::usage::{Ledger, Settings};
+
+/// What the names of these ConfigMaps begin with; the shard's name follows.
+const PREFIX: &str = "unikai-usage-";
+/// The key of its data.
+const KEY: &str = "ledger";
+/// Bytes that it has at most: a write of so much each minute is little for an API server, and holds a thousand queues.
+const MOST: usize = 512 << 10;
+
+/// The ConfigMap of a shard.
+pub struct Kept {
+    reads: Api<ConfigMap>,
+    writes: Api<ConfigMap>,
+    name: String,
+    /// It was there when it was last looked at.
+    there: bool,
+}
+
+impl Kept {
+    /// Nothing is read yet.
+    pub fn new(context: &Context, shard: &str) -> Self {
+        let namespace = &context.settings.namespace;
+        Self {
+            reads: Api::namespaced(context.reads.clone(), namespace),
+            writes: Api::namespaced(context.writes.clone(), namespace),
+            name: format!("{PREFIX}{shard}"),
+            there: false,
+        }
+    }
+
+    /// The ledger that goes on from what is kept. Nothing is known where there is none, or none that can be read.
+    ///
+    /// # Errors
+    /// If nobody answers.
+    pub async fn load(&mut self, how: &Settings, now: Time) -> kube::Result<Ledger> {
+        let mut ledger = Ledger::new(how.window.clone(), how.half_life);
+        let object = match self.reads.get_opt(&self.name).await {
+            Err(kube::Error::Api(status)) if status.code == 403 => {
+                warn!(object = self.name, %status, "what queues have used is counted from now on");
+                return Ok(ledger);
+            }
+            object => object?,
+        };
+        self.there = object.is_some();
+        let data = object.and_then(|object| object.data);
+        let Some(text) = data.and_then(|mut data| data.remove(KEY)) else {
+            return Ok(ledger);
+        };
+        match serde_json::from_str(&text) {
+            Ok(state) => {
+                ledger.take_over(
+                    &state,
+                    Millis::try_from(how.staleness.as_millis()).unwrap_or(Millis::MAX),
+                    now,
+                );
+                info!(object = self.name, "goes on from what queues had used");
+            }
+            Err(error) => warn!(object = self.name, %error, "what queues have used cannot be read and is forgotten"),
+        }
+        Ok(ledger)
+    }
+
+    /// Writes down what queues have used.
+    ///
+    /// # Errors
+    /// If it is not known to be written.
+    pub async fn save(&mut self, ledger: Ledger, now: Time) -> kube::Result<()> {
+        // Worked out apart: it takes a while where there are many queues.
+        let text = tokio::task::spawn_blocking(move || ledger.state(now, MOST)).await;
+        let Ok(text) = text else { return Ok(()) };
+        if self.there {
+            let patch = Patch::Merge(json!({"data": {KEY: text}}));
+            let written = self.writes.patch(&self.name, &PatchParams::default(), &patch).await;
+            match written {
+                Err(kube::Error::Api(status)) if status.code == 404 => self.there = false,
+                written => return written.map(drop),
+            }
+        }
+        let new = ConfigMap {
+            metadata: ObjectMeta {
+                name: Some(self.name.clone()),
+                labels: Some(BTreeMap::from([(
+                    label::MANAGED_BY.to_owned(),
+                    object::OPERATOR.to_owned(),
+                )])),
+                ..ObjectMeta::default()
+            },
+            data: Some(BTreeMap::from([(KEY.to_owned(), text)])),
+            ..ConfigMap::default()
+        };
+        let created = self.writes.create(&PostParams::default(), &new).await;
+        // If it is there after all, the next interval patches it.
+        self.there = match &created {
+            Err(kube::Error::Api(status)) => status.code == 409,
+            created => created.is_ok(),
+        };
+        created.map(drop)
+    }
+}

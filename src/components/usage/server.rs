@@ -1,0 +1,185 @@
+//! Asks a Prometheus server what queues have used: six queries, within one deadline, answers of bounded size.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow, bail};
+use axum::body::{Body, to_bytes};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use http::uri::{Authority, PathAndQuery};
+use http::{Request, StatusCode, Uri};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use kube::Config;
+use kube::client::ConfigExt;
+use tower::util::BoxCloneSyncService;
+use tower::{BoxError, ServiceExt as _};
+
+use crate::components::accounts::Shares;
+use crate::engine::input::Time;
+use crate::usage::promql::{self, Answer};
+use crate::usage::{Prometheus, Settings};
+
+/// An answer has so many bytes at most: some tens of thousands of queues.
+const MOST: usize = 8 << 20;
+/// How long a connection may take.
+const CONNECT: Duration = Duration::from_secs(5);
+/// A connection that nobody uses is closed.
+const IDLE: Duration = Duration::from_secs(90);
+/// So much of an error's text is told.
+const TOLD: usize = 300;
+
+type Http = BoxCloneSyncService<Request<Body>, http::Response<hyper::body::Incoming>, BoxError>;
+
+/// A Prometheus server.
+pub struct Server {
+    settings: Prometheus,
+    uri: Uri,
+    credentials: Option<HeaderValue>,
+    http: Http,
+}
+
+impl Server {
+    /// Nothing is asked yet.
+    ///
+    /// # Errors
+    /// If its URL is none, or there are no certificates to trust.
+    pub fn new(settings: Prometheus) -> anyhow::Result<Self> {
+        let url: Uri = settings.url.parse().context("its URL is none")?;
+        let mut parts = url.into_parts();
+        let authority = parts.authority.context("its URL names no host")?;
+        let (credentials, host) = match authority.as_str().rsplit_once('@') {
+            Some((credentials, host)) => (Some(basic(credentials)?), host.parse::<Authority>()?),
+            None => (None, authority),
+        };
+        let folder = parts.path_and_query.as_ref().map_or("", PathAndQuery::path);
+        let path = format!("{}/api/v1/query", folder.trim_end_matches('/'));
+        parts.path_and_query = Some(path.parse()?);
+        let mut config = Config::new(Uri::from_parts({
+            let mut base = http::uri::Parts::default();
+            base.scheme.clone_from(&parts.scheme);
+            base.authority = Some(host.clone());
+            base.path_and_query = Some(PathAndQuery::from_static("/"));
+            base
+        })?);
+        if parts.scheme != Some(http::uri::Scheme::HTTPS) {
+            // No certificates are needed, and an image may have none.
+            config.root_cert = Some(Vec::new());
+        }
+        parts.authority = Some(host);
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_connect_timeout(Some(CONNECT));
+        let connector = config.rustls_https_connector_with_connector(tcp)?;
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE)
+            .build::<_, Body>(connector);
+        Ok(Self {
+            settings,
+            uri: Uri::from_parts(parts)?,
+            credentials,
+            http: BoxCloneSyncService::new(client.map_err(BoxError::from)),
+        })
+    }
+
+    /// What queues have used until now.
+    ///
+    /// # Errors
+    /// If one of the queries fails, or they take too long together.
+    pub async fn usage(&self, how: &Settings, now: Time) -> anyhow::Result<Shares> {
+        let Some(queries) = promql::queries(how, &self.settings, now) else {
+            return Ok(Vec::new());
+        };
+        let all = async {
+            let mut answers = Vec::with_capacity(queries.len());
+            for query in &queries {
+                answers.push(self.query(query, now).await.with_context(|| query.clone())?);
+            }
+            Ok(promql::shares(&answers))
+        };
+        let timeout = self.settings.timeout;
+        tokio::time::timeout(timeout, all)
+            .await
+            .map_err(|_| anyhow!("no answer within {timeout:?}"))?
+    }
+
+    async fn query(&self, query: &str, now: Time) -> anyhow::Result<Answer> {
+        let form = [("query", query), ("time", &promql::instant(now))];
+        let mut request = Request::post(self.uri.clone())
+            .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
+            .body(Body::from(encode(&form)))?;
+        if let Some(credentials) = &self.credentials {
+            request.headers_mut().insert(AUTHORIZATION, credentials.clone());
+        }
+        let response = self
+            .http
+            .clone()
+            .oneshot(request)
+            .await
+            .map_err(|error| anyhow!(error))?;
+        let status = response.status();
+        let body = to_bytes(Body::new(response.into_body()), MOST).await;
+        let body =
+            body.with_context(|| format!("the answer ({status}) cannot be read, or has more than {MOST} bytes"))?;
+        match promql::read(&body) {
+            Ok(answer) if status == StatusCode::OK => Ok(answer),
+            Ok(_) => bail!("the server says {status}"),
+            Err(error) => bail!(
+                "the server says {status}: {}",
+                error.chars().take(TOLD).collect::<String>()
+            ),
+        }
+    }
+}
+
+/// `user:password`, in which special characters are written as `%XX`.
+fn basic(credentials: &str) -> anyhow::Result<HeaderValue> {
+    let mut value = HeaderValue::try_from(format!("Basic {}", STANDARD.encode(decode(credentials))))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+fn decode(text: &str) -> Vec<u8> {
+    let mut bytes = text.as_bytes().iter();
+    let mut decoded = Vec::with_capacity(text.len());
+    while let Some(&byte) = bytes.next() {
+        let rest = bytes.as_slice();
+        let hex = rest
+            .get(..2)
+            .filter(|_| byte == b'%')
+            .and_then(|hex| std::str::from_utf8(hex).ok());
+        match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
+            Some(escaped) => {
+                decoded.push(escaped);
+                bytes.nth(1);
+            }
+            None => decoded.push(byte),
+        }
+    }
+    decoded
+}
+
+fn encode(form: &[(&str, &str)]) -> String {
+    let mut text = String::new();
+    for (name, value) in form {
+        if !text.is_empty() {
+            text.push('&');
+        }
+        text.push_str(name);
+        text.push('=');
+        for byte in value.bytes() {
+            if byte.is_ascii_alphanumeric() {
+                text.push(char::from(byte));
+            } else {
+                text.push_str(&format!("%{byte:02X}"));
+            }
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;
