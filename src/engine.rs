@@ -60,17 +60,17 @@ pub struct Engine {
     /// Of [`Change::Any`], when the last cycle began.
     seen: Seen,
     kept: Kept,
-    /// What was last reported about each gang.
+    /// What was last reported about each pod group.
     reported: BTreeMap<PodGroupId, Reported>,
-    /// Pods last told of as strays: as whom, and what was said.
+    /// Pods last reported as strays, by name, with the message.
     strays: BTreeMap<PodId, (PodRef, String)>,
-    /// Gangs that are broken.
+    /// Pod groups below their minimum.
     stale: BTreeSet<PodGroupId>,
     /// Instants at which something ends that holds decisions back.
     wake: BTreeSet<(Time, WakeReason)>,
 }
 
-/// What was said about a gang, and on what grounds: as long as those stay, so do the words.
+/// A report about a pod group, and what it was made of: as long as that stays, so does the report.
 #[derive(Debug)]
 struct Reported {
     report: GroupReport,
@@ -104,7 +104,7 @@ impl Engine {
         self.reported.values_mut().for_each(|known| known.changed = 0);
     }
 
-    /// Makes room for so many more at once; without it, room grows with what comes.
+    /// Allocates memory for so many more objects at once; without it, it is allocated as they come.
     pub fn reserve(&mut self, more: &Counts) {
         self.model.reserve(more);
     }
@@ -218,7 +218,7 @@ impl Engine {
         Some(self.model.pod_groups()[pod_group].key.clone())
     }
 
-    /// What still holds pods and nodes back because a bind, an eviction or a reservation failed, as another engine can be told of it.
+    /// What still holds pods and nodes back because a bind, an eviction or a reservation failed, as events for another engine.
     #[must_use]
     pub fn setbacks(&self) -> Vec<Event> {
         self.model.setbacks()
@@ -248,7 +248,7 @@ impl Engine {
             .map_or(0, |proportion| proportion.k_value)
     }
 
-    /// Reports on gangs that wait, where the report is new, and on those that no longer do.
+    /// Reports on pod groups that wait, where the report is new, and on those that no longer do.
     fn report_waiting(reported: &mut BTreeMap<PodGroupId, Reported>, cycle: &mut Cycle, decisions: &mut Decisions) {
         let (model, policy, findings) = (&*cycle.model, cycle.context.policy, &cycle.log.findings);
         let nothing = Findings::default();
@@ -296,7 +296,7 @@ impl Engine {
         decisions.cleared.sort();
     }
 
-    /// Pods that name a sub-group which is not there, where that is news.
+    /// Reports on pods that name a sub-group which is not there, where the report is new.
     fn report_strays(&mut self, decisions: &mut Decisions) {
         let mut now = BTreeMap::new();
         for &id in self.model.strays() {
@@ -336,7 +336,7 @@ impl Engine {
         }
     }
 
-    /// What keeps a gang from being tried at all.
+    /// What keeps a pod group from being tried at all.
     fn standing_reason(model: &Model, pod_group: PodGroupId) -> Option<Findings> {
         let entry = &model.pod_groups()[pod_group];
         let input = entry.input.as_ref()?;

@@ -34,9 +34,9 @@ pub mod types {
 ///   there is none of it;
 /// - when it is watched ([`Condition`]);
 /// - `Whole`, or `Metadata` if the API server is asked for no more than that;
-/// - who is told of its changes besides the scheduler, which is told of all ([`Listener`]).
+/// - which components get its changes besides the scheduler, which gets all ([`Listener`]).
 ///
-/// What others depend on stands first: it is the order in which the mirror is told of everything at once.
+/// What others depend on stands first: it is the order in which a new mirror takes in everything.
 macro_rules! kinds {
     ($expand:ident) => {
         $expand! {
@@ -105,7 +105,7 @@ pub enum Condition {
     WithConfigMaps,
 }
 
-/// Who can be told of changes, besides the scheduler. It decides nothing before every kind that it is told of has been listed.
+/// Components that get changes, besides the scheduler. None does anything before every kind whose changes it gets has been listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listener {
     /// The grouper.
@@ -130,7 +130,7 @@ macro_rules! define {
             $($(#[$doc])* $kind,)*
         }
 
-        /// A watched object. Shared: the watch, its store and all who are told of it hold the same allocation.
+        /// A watched object. Shared: the watch, its store and all receivers hold the same allocation.
         #[derive(Clone, Debug)]
         pub enum Object {
             $($(#[$doc])* $kind(Arc<types::$kind>),)*
@@ -150,7 +150,7 @@ macro_rules! define {
                 match self { $(Self::$kind => Condition::$condition,)* }
             }
 
-            /// Who is told of its changes besides the scheduler.
+            /// Components that get its changes besides the scheduler.
             #[must_use]
             pub fn listeners(self) -> &'static [Listener] {
                 match self { $(Self::$kind => &[$(Listener::$listener),*],)* }
@@ -179,7 +179,7 @@ impl Kind {
         self.presence() == Presence::Optional
     }
 
-    /// The kinds of which one of these is told.
+    /// The kinds whose changes one of these gets.
     #[must_use]
     pub fn told_to(listeners: &[Listener]) -> Vec<Self> {
         let is_told = |kind: &Self| kind.listeners().iter().any(|listener| listeners.contains(listener));

@@ -1,11 +1,11 @@
 //! Kubernetes objects → engine events. Pure and synchronous: no client, no clock, no tasks.
 //!
-//! A [`Mirror`] is told every change of every watched object and answers with what the engine must be told. It does the joins that
+//! A [`Mirror`] takes in every change of every watched object and answers with the engine's events. It does the joins that
 //! span objects: priority classes → pod groups, bind requests → pods, topology aliases → pod groups, the shard's selector, and pods
 //! that the in-process grouper has grouped before their PodGroup exists in the API server. A change that does not alter what the
 //! engine sees (a heartbeat, a status) makes no event.
 //!
-//! An object that cannot be used in full is told of in [`Output::rejections`] and never stops anything.
+//! An object that cannot be used in full is listed in [`Output::rejections`] and never stops anything.
 
 // What comes from an object never makes this panic.
 #![deny(
@@ -85,7 +85,7 @@ impl<K> Packed<K> for K {
 
 macro_rules! packed_object {
     ($($(#[$doc:meta])* $kind:ident, $store:ident, $presence:ident, $condition:ident, $form:ident, $listeners:tt;)*) => {
-        /// A watched object as the mirror keeps it. Shared with whoever watches, where it is kept as it is.
+        /// A watched object as the mirror keeps it. Shared with the watch's store, where it is kept as it is.
         #[derive(Clone, Debug)]
         pub enum PackedObject {
             $($(#[$doc])* $kind(Arc<<types::$kind as Entry>::Packed>),)*
@@ -296,7 +296,7 @@ impl Mirror {
         self.groups.reserve(more.groups);
     }
 
-    /// Takes in one change and says what the engine must be told.
+    /// Takes in one change and answers with the engine's events.
     pub fn apply(&mut self, change: &PackedChange) -> Output {
         let mut out = Output::default();
         if !self.started {
@@ -455,7 +455,7 @@ impl Mirror {
             input.group = Some(found.group.clone());
             input.sub_group.clone_from(&found.sub_group);
         }
-        // Its group may be another shard's, unless it is on a node of this one: whoever may change a pod group does not rid it of what it holds here.
+        // Its group may be another shard's, unless it is on a node of this one: changing a pod group does not rid it of what it holds here.
         if self.is_elsewhere(pod, input.group.as_ref()) {
             input.home = None;
         }

@@ -4,9 +4,9 @@
 //! pods take to leave. Nothing here decides, waits or knows the time of day: the same scenario gives the same report. Absent: kubelets that fail,
 //! claims and volumes.
 
-mod books;
-mod happenings;
+mod event_queue;
 mod objects;
+mod occupancy;
 mod report;
 mod scenario;
 mod timeline;

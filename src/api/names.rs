@@ -327,7 +327,7 @@ pub mod resource {
     pub const NVIDIA_GPU: &str = "nvidia.com/gpu";
     /// AMD GPUs.
     pub const AMD_GPU: &str = "amd.com/gpu";
-    /// What whole GPUs are asked for by, unless the operator is told of more.
+    /// The resource name of whole GPUs, unless the operator is configured with more.
     pub const WHOLE_GPUS: [&str; 2] = [NVIDIA_GPU, AMD_GPU];
     /// The prefix of NVIDIA MIG instances; the profile follows.
     pub const NVIDIA_MIG_PREFIX: &str = "nvidia.com/mig-";

@@ -15,7 +15,7 @@ use super::names::annotation;
 pub struct Allowed(Vec<String>);
 
 impl Allowed {
-    /// Reads names between commas or blanks. None at all lets nobody in.
+    /// Reads names between commas or blanks. An empty list allows no namespace.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let names = text.split(|c: char| c == ',' || c.is_whitespace());

@@ -2,7 +2,7 @@
 //! against it unmodified. Knows nothing of `world`: no controller runs in here, so deletions leave dependents to a garbage
 //! collector, and namespaces their content to a namespace controller, as with any bare API server.
 //!
-//! Absent: server-side apply (415), answers in protobuf (JSON instead), logs, exec and port-forward (501), quotas, authorization (everybody may
+//! Absent: server-side apply (415), answers in protobuf (JSON instead), logs, exec and port-forward (501), quotas, authorization (all users may
 //! do everything but those whom a test holds to their roles), conversion webhooks, and every kind that is not in `registry/builtin.rs` (404).
 
 use std::{

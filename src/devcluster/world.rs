@@ -295,7 +295,7 @@ impl WorldHandle {
         for node in self.shared.registered() {
             self.remove_node(&node).await?;
         }
-        // Whoever keeps a pod back (a finalizer, say) does not keep the world.
+        // A pod that is kept by a finalizer, say, does not keep the shutdown waiting.
         let deadline = tokio::time::Instant::now() + patience;
         while self.shared.pods_on_registered_nodes() > 0 && tokio::time::Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(50)).await;

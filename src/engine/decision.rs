@@ -23,7 +23,7 @@ pub struct Decisions {
     pub unschedulable: Vec<GroupReport>,
     /// Pod groups that have nothing pending any more: what `unschedulable` said about them is over.
     pub cleared: Vec<GroupKey>,
-    /// Pods that wait and name a sub-group which their pod group does not have, each told of once; and those that no longer do.
+    /// Pods that wait and name a sub-group which their pod group does not have, each reported once; and those that no longer do.
     pub strays: Vec<Stray>,
     /// Timestamps on pod groups to write down.
     pub times: Vec<GroupTimes>,

@@ -1,4 +1,4 @@
-//! Who may have how much: division of the cluster over the queue tree, the order of queues and pod groups, limits and quotas.
+//! What queues may have: division of the cluster over the queue tree, the order of queues and pod groups, limits and quotas.
 
 pub mod divide;
 pub mod gates;

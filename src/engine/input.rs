@@ -1,4 +1,4 @@
-//! What the engine is told: plain data about nodes, queues, pod groups and pods, one event per change.
+//! The engine's input: plain data about nodes, queues, pod groups and pods, one event per change.
 //!
 //! No Kubernetes types, no strings left to parse except names. Amounts are exact integers in the units that each field states. An event about
 //! an object replaces all that was known about it. Events may come in any order: a pod before its node, a group before its queue.
@@ -105,7 +105,7 @@ pub enum Event {
     Attachment(Box<AttachmentInput>),
     /// It is not any more; its key.
     AttachmentGone(Name),
-    /// A disruption budget appeared, changed, or was told again.
+    /// A disruption budget appeared, changed, or was listed again.
     Budget(Box<BudgetInput>),
     /// A disruption budget is gone.
     BudgetGone {
@@ -245,7 +245,7 @@ pub struct NodeInput {
     pub gpu_count: Option<i64>,
     /// Some of its GPUs are devices of resource slices (dynamic resource allocation).
     pub dra_gpus: bool,
-    /// It offers GPUs by itself too, to whoever asks for a number of them.
+    /// It also offers GPUs itself, to pods that ask for a number of them.
     pub plugin_gpus: bool,
     /// Multi-instance GPUs are on.
     pub mig: bool,

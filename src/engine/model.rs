@@ -104,7 +104,7 @@ pub struct Model {
     changed_pod_groups: Vec<PodGroupId>,
     /// Pod groups whose place among those of their queue may have changed since they were last asked for. See `fairshare::sorted`.
     moved: Vec<PodGroupId>,
-    /// Nodes whose usage changed outside of statements since they were last asked for. A set, since on a standby nobody asks.
+    /// Nodes whose usage changed outside of statements since they were last asked for. A set, since a standby never asks for them.
     touched: NodeSet,
     /// Instants at which pods count as stuck.
     stuck_at: BTreeSet<(Time, PodId)>,
@@ -240,9 +240,9 @@ impl Model {
         for list in [&mut self.moved, &mut self.changed_pod_groups] {
             if list.last() != Some(&pod_group) {
                 list.push(pod_group);
-                // Nobody looks while nobody waits, nor on a standby.
+                // They are not read while no pod waits, nor on a standby.
                 if list.len() > most {
-                    // One run for each kind of event that told of them, mostly.
+                    // Mostly runs of the same node, one for each kind of event.
                     list.sort();
                     list.dedup();
                 }

@@ -1,4 +1,4 @@
-//! Where a pod may go, and where it goes best.
+//! Which nodes a pod fits, and which of them is best.
 
 pub mod bounds;
 pub mod choose;

@@ -191,14 +191,14 @@ pub enum VictimGenerator {
 
 /// What Kubernetes defines about where a device sits in a machine.
 pub const DEVICE_LOCALITY: [&str; 2] = ["resource.kubernetes.io/numaNode", "resource.kubernetes.io/pcieRoot"];
-/// Attributes that [`Plugins::device_locality`] heeds at most: each doubles the sets that are tried.
+/// Attributes that [`Plugins::device_locality`] takes at most: each doubles the sets that are tried.
 pub const DEVICE_LOCALITY_MOST: usize = 3;
 
 /// Default of [`Plugins::complete_search_steps`]: a hundred or two small sets tried out, in a few milliseconds. A cycle may follow every event, and what
 /// cannot be helped is looked through in each.
 pub const COMPLETE_SEARCH_STEPS: usize = 8_192;
 
-/// Everything that steers the engine.
+/// The engine's settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
     /// What runs, in order.
@@ -222,7 +222,7 @@ pub struct Policy {
     pub stuck_after: Millis,
     /// CPU pods only on nodes with `cpu_worker_label`, GPU pods only on nodes with `gpu_worker_label`.
     pub restrict_nodes: bool,
-    /// What storage drivers have left is kept on the books, so that evictions can free some.
+    /// The capacity that storage drivers report is counted down by placements, so that evictions can free some.
     pub csi_storage: bool,
     /// Label key of CPU nodes.
     pub cpu_worker_label: String,

@@ -1,9 +1,9 @@
-//! What a cycle tells whoever looks on while it runs. The engine has no clock; an observer may, and so learns what took how long.
+//! The stages of a cycle, for an observer that is called after each. The engine has no clock; an observer may have one, and measure what took how long.
 
 use super::decision::Work;
 use super::policy::ActionKind;
 
-/// Whoever looks on. Nothing that it does changes what is decided.
+/// Is called after each stage. Nothing that it does changes what is decided.
 pub type Observer<'a> = &'a mut dyn FnMut(Stage);
 
 /// Something that has just been done.
@@ -15,11 +15,11 @@ pub enum Stage {
     Divided,
     /// A pod group got its next places.
     Placed(ActionKind),
-    /// A generator of victims, or the last resort, has looked for one pod group.
+    /// A generator of victims, or the complete search, has looked for one pod group.
     Searched {
         /// For which action.
         action: ActionKind,
-        /// Who looked.
+        /// Which one.
         searcher: Searcher,
         /// With success.
         solved: bool,
@@ -39,7 +39,7 @@ pub enum Stage {
     Finished,
 }
 
-/// Who looks for victims.
+/// The searches for victims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Searcher {
     /// Empties one node.

@@ -1,4 +1,4 @@
-//! Objects that are set aside: which, and how many of each kind. Those that the model could not even be told of are ignored until they change; pod
+//! Objects that are set aside: which, and how many of each kind. Those that the model could not take in are ignored until they change; pod
 //! groups at which a cycle failed get no places until then.
 
 use std::borrow::Cow;
@@ -60,7 +60,7 @@ impl Identity {
     }
 }
 
-/// An object that can be told from others.
+/// An object's identity.
 pub(super) trait Identified {
     /// Which object it is.
     fn identity(&self) -> Identity;
@@ -168,7 +168,7 @@ impl Aside {
         objects.chain(held_back)
     }
 
-    /// From now on a pod group gets no places until it changes; false if it got none already. Whoever follows this mirror tells of it.
+    /// From now on a pod group gets no places until it changes; false if it got none already. The owner of this mirror reports it.
     pub fn hold_back(&mut self, group: &GroupKey) -> bool {
         if self.holds_back(group) {
             return false;

@@ -87,7 +87,7 @@ fn of_spec(spec: &PodSpec) -> Option<Excess> {
         })
 }
 
-/// How many names of resources a pod asks for. Few pods have more than the limit in all containers together, so they are seldom told apart.
+/// How many names of resources a pod asks for. Few pods have more than the limit in all containers together, so names are seldom compared.
 fn names(spec: &PodSpec) -> usize {
     let all: usize = requests(spec).map(BTreeMap::len).sum();
     if all <= limits::RESOURCE_NAMES_PER_POD {
@@ -197,7 +197,7 @@ fn len<T>(list: &Option<Vec<T>>) -> usize {
     list.as_ref().map_or(0, Vec::len)
 }
 
-/// The limit that a pod group exceeds. Parents that are not there, and circles, are the business of whoever reads the tree.
+/// The limit that a pod group exceeds. Parents that are not there, and circles, are checked where the tree is read.
 #[must_use]
 pub fn of_group(subs: &[SubGroup]) -> Option<Excess> {
     exceeds(subs.len(), limits::SUB_GROUPS_PER_POD_GROUP, "sub-groups").or_else(|| {

@@ -1,4 +1,4 @@
-//! Dynamic resource allocation: claims, device classes and resource slices → what the engine is told of devices, and back from its decisions to the
+//! Dynamic resource allocation: claims, device classes and resource slices → the engine's input on devices, and back from its decisions to the
 //! allocations that are written.
 //!
 //! Selectors are evaluated here, each once per device, and are numbers from here on. Absent: taint rules of their own kind, and devices whose binding waits
@@ -38,8 +38,8 @@ pub struct Claims {
     selectors: Selectors,
     /// Texts of selectors that each claim and each class uses.
     used: Table<Box<str>, Vec<String>>,
-    /// What the engine was told.
-    told: Table<Name, ClaimInput>,
+    /// As sent to the engine.
+    sent: Table<Name, ClaimInput>,
     /// By what name the engine knows each claim.
     names: Table<Box<str>, Name>,
     pools: BTreeMap<PoolKey, PoolInput>,
@@ -119,7 +119,7 @@ impl Claims {
         let mut kind = String::new();
         for named in &claims.named {
             let own = named.claim.as_ref().filter(|_| !named.shared);
-            let input = own.and_then(|claim| self.told.get(claim));
+            let input = own.and_then(|claim| self.sent.get(claim));
             match input.filter(|input| input.allocation.is_none()) {
                 Some(input) => kind += &format!("{:?}{:?};", input.requests, input.constraints),
                 None => kind += &format!("{:?};", named.claim),
@@ -137,7 +137,7 @@ impl Claims {
         let mut keys = named.clone();
         keys.extend(self.for_pod.to(&in_namespace(pod, &pod.pod.uid)).cloned());
         for (key, claim) in keys.iter().filter_map(|key| Some((key, self.claims.get(key)?))) {
-            // The containers' requests count what it stands for. Anybody can mark a claim like that: what a pod names, it has beside these.
+            // The containers' requests count what it stands for. Any tenant can mark a claim like that: what a pod names, it has beside these.
             if is_extended(claim) && !named.contains(key) {
                 continue;
             }
@@ -166,7 +166,7 @@ impl Claims {
         pods.into_iter().collect()
     }
 
-    /// Notes a claim, or that it is gone. To be told by [`Claims::tell_claim`].
+    /// Notes a claim, or that it is gone. [`Claims::tell_claim`] makes the events.
     pub fn put_claim(&mut self, claim: &Arc<ResourceClaim>, there: bool) {
         let key = claim_key(claim);
         if let Some(old) = self.claims.remove(&key)
@@ -182,7 +182,7 @@ impl Claims {
         }
     }
 
-    /// What the engine must be told of a claim.
+    /// The engine's events for a claim.
     pub fn tell_claim(&mut self, claim: &ResourceClaim, events: &mut Vec<Event>) {
         let key = claim_key(claim);
         let claim = self.claims.get(&key).cloned();
@@ -196,9 +196,9 @@ impl Claims {
         };
         self.use_selectors(&key, self.selectors_of(&claim), events);
         let input = requests::read(self, &claim, name.clone());
-        if self.told.get(&name) != Some(&input) {
+        if self.sent.get(&name) != Some(&input) {
             events.push(Event::Claim(Box::new(input.clone())));
-            self.told.insert(name.clone(), input);
+            self.sent.insert(name.clone(), input);
         }
         self.names.insert(key, name);
     }
@@ -218,7 +218,7 @@ impl Claims {
     /// The engine no longer knows a claim by the name that it had. If it was the claim for a pod's extended resources, the next one that says so is.
     fn forget_name(&mut self, key: &str, events: &mut Vec<Event>) {
         let Some(name) = self.names.remove(key) else { return };
-        if self.told.remove(&name).is_some() {
+        if self.sent.remove(&name).is_some() {
             events.push(Event::ClaimGone(name.clone()));
         }
         if self.stand_for.remove(&name).is_none() {
@@ -248,7 +248,7 @@ impl Claims {
         texts
     }
 
-    /// Notes which selectors somebody uses. Pools are told anew if that makes a difference to them.
+    /// Notes which selectors are used. Pools are sent anew if that makes a difference to them.
     fn use_selectors(&mut self, user: &str, texts: Vec<String>, events: &mut Vec<Event>) {
         let mut fresh = false;
         for text in &texts {
@@ -448,7 +448,7 @@ fn for_whom(claim: &ResourceClaim) -> Option<(String, String)> {
     })
 }
 
-/// The namespace and uid of the pod that a claim is for. No pod of another namespace: whoever makes a claim names its owner at will.
+/// The namespace and uid of the pod that a claim is for. No pod of another namespace: the author of a claim can name any owner.
 fn beneficiary(claim: &ResourceClaim) -> Option<Box<str>> {
     let (_, uid) = for_whom(claim)?;
     Some(object_key(

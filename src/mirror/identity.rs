@@ -34,7 +34,7 @@ pub fn annotated_group(pod: &Pod) -> Option<GroupKey> {
 /// What a pod is to this product.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
-    /// Somebody's workload.
+    /// A tenant's workload.
     #[default]
     Workload,
     /// Holds a GPU for those who share it.

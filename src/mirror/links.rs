@@ -1,4 +1,4 @@
-//! Who refers to what: keys by the key that they refer to. What nobody refers to any more takes no room.
+//! References: keys by the key that they refer to. What is no longer referred to takes no memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,7 +39,7 @@ impl Links {
         all.into_iter().cloned().collect()
     }
 
-    /// Nobody refers to anything.
+    /// There are no references.
     #[cfg(test)]
     #[must_use]
     pub fn is_empty(&self) -> bool {

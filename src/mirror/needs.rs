@@ -43,7 +43,7 @@ impl Templates {
         }
         let before = problems.len();
         let needs = Arc::new(read(pod, ours, gpus, problems));
-        // Whoever has problems is told of his own.
+        // Each object has its own list of problems.
         if problems.len() == before {
             known.truncate(REMEMBERED - 1);
             let template = Template {

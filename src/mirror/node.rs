@@ -35,7 +35,7 @@ impl Last {
         let empty = QuantityMap::new();
         let given = allocatable(node).unwrap_or(&empty);
         let (amounts, pods) = requests::allocatable(given, &settings.gpu_resources, problems);
-        // Whoever has problems is told of his own.
+        // Each object has its own list of problems.
         if problems.len() == before {
             *last = Some((Arc::clone(node), amounts.clone(), pods));
         }
@@ -47,7 +47,7 @@ fn allocatable(node: &Node) -> Option<&QuantityMap> {
     node.status.as_ref()?.allocatable.as_ref()
 }
 
-/// Reads a node. What cannot be read is left out and told of. The settings must be the same for all.
+/// Reads a node. What cannot be read is left out and reported. The settings must be the same for all.
 pub fn read(node: &Arc<Node>, settings: &Settings, last: &Last, problems: &mut Vec<Problem>) -> NodeInput {
     let (allocatable, pods) = last.allocatable(node, settings, problems);
     let label = |key: &str| node.labels().get(key).map(String::as_str);

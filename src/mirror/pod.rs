@@ -19,7 +19,7 @@ impl Entry for core::Pod {
     type Packed = Pod;
     fn trim(&mut self) {
         if let Some(annotations) = &mut self.metadata.annotations {
-            // A whole manifest, which nobody reads.
+            // A whole manifest, which is not read.
             annotations.remove(annotation::KUBECTL_LAST_APPLIED);
         }
         bounds::cut_pod(self);

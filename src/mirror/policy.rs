@@ -1,4 +1,4 @@
-//! Scheduler configuration and SchedulingShard → the engine's policy. All that is wrong is told at once, with its path; nothing bad is replaced.
+//! Scheduler configuration and SchedulingShard → the engine's policy. All errors are listed at once, with their paths; no wrong value is replaced.
 //!
 //! Absent: search budgets and garbage-collector settings, which KAI's engine needs and ours does not; they are accepted and not read.
 

@@ -87,7 +87,7 @@ pub fn created(object: &impl ResourceExt) -> Time {
         .map_or_else(Time::default, |time| Time(time.0.as_millisecond()))
 }
 
-/// A duration field; one that cannot be read counts as absent and is told of.
+/// A duration field; one that cannot be read counts as absent and is reported.
 pub fn runtime(
     field: &'static str,
     text: Option<&str>,

@@ -1,6 +1,6 @@
 //! What a pod's spec says about other pods: inter-pod affinity and anti-affinity, topology spread constraints.
 //!
-//! Namespace selectors are resolved here, to the names of the namespaces that they select at present. Absent: spread constraints that are mere wishes.
+//! Namespace selectors are resolved here, to the names of the namespaces that they select at present. Absent: spread constraints that are mere preferences.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

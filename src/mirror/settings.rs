@@ -22,7 +22,7 @@ pub struct Settings {
     pub gpu_resources: Vec<String>,
     /// The kubelets' alignment to NUMA zones is to be foreseen, without these resources.
     pub numa: Option<Vec<String>>,
-    /// Pods wait for the ConfigMaps that they need; all that exist are told.
+    /// Pods wait for the ConfigMaps that they need; all that exist are watched.
     pub config_maps: bool,
     /// Bound pods count whatever they say of their pod group; `None`: only in a pod group that is known, as in KAI.
     pub home: Option<Home>,

@@ -1,4 +1,4 @@
-//! A pod without what nobody here reads: what its containers run, and how. That can be most of it, and it takes many times the memory of its text.
+//! A pod without what is not read here: what its containers run, and how. That can be most of it, and it takes many times the memory of its text.
 
 use k8s_openapi::api::core::v1::{Container, EnvFromSource, EnvVar, EphemeralContainer, Pod, PodSpec, VolumeMount};
 
@@ -72,7 +72,7 @@ fn sources(all: Option<Vec<EnvFromSource>>, left: &mut usize) -> Option<Vec<EnvF
     some(all.into_iter().flatten().filter(refers), left)
 }
 
-/// By name: nobody looks where to.
+/// By name: where to is not read.
 fn mounts(all: Option<Vec<VolumeMount>>, left: &mut usize) -> Option<Vec<VolumeMount>> {
     let name = |mount: VolumeMount| VolumeMount {
         name: mount.name,

@@ -40,7 +40,7 @@ pub struct Volumes {
     users: Links,
     /// Claims by the volume that they name.
     claims_of: Links,
-    /// What the engine was told.
+    /// As sent to the engine.
     offers: Table<Box<str>, VolumeInput>,
     capacities: Table<Box<str>, CapacityInput>,
     attachments: disks::Attachments,

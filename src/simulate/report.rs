@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::books::Books;
+use super::occupancy::Occupancy;
 use super::scenario::Job;
 use super::timeline::Timeline;
 use crate::engine::Engine;
@@ -181,13 +181,13 @@ impl Recorder {
     }
 
     /// It was so since the last call.
-    pub fn until(&mut self, now: Millis, engine: &Engine, books: &Books) {
+    pub fn until(&mut self, now: Millis, engine: &Engine, occupancy: &Occupancy) {
         if now >= self.fragmentation_due {
-            self.fragmentation = books.fragmentation();
+            self.fragmentation = occupancy.fragmentation();
             self.fragmentation_due = now + self.timeline.step;
         }
         let mut figures = vec![0.0; 2 + 3 * self.queues.len()];
-        figures[0] = books.allocated();
+        figures[0] = occupancy.allocated();
         figures[1] = self.fragmentation;
         for standing in engine.queues() {
             let Ok(at) = self.queues.binary_search_by(|queue| (**queue).cmp(&standing.queue)) else {
@@ -222,7 +222,7 @@ impl Recorder {
     }
 
     /// The report, of so many jobs that came.
-    pub fn report(self, now: Millis, came: usize, books: &Books) -> Report {
+    pub fn report(self, now: Millis, came: usize, occupancy: &Occupancy) -> Report {
         let mut took: BTreeMap<i64, Vec<Millis>> = BTreeMap::new();
         for ended in &self.ended {
             took.entry(ended.gpus).or_default().push(ended.took);
@@ -243,7 +243,7 @@ impl Recorder {
                 done: self.ended.len(),
                 waiting: came - self.started,
             },
-            gpus: books.gpus as f64 / 1e3,
+            gpus: occupancy.gpus as f64 / 1e3,
             allocated_share: line.mean(0),
             fragmentation: line.mean(1),
             reasons: {

@@ -399,7 +399,7 @@ impl Scenario {
         serde_yaml_ng::from_str(yaml).context("no scenario")
     }
 
-    /// All queues and jobs, `more` among them, in order of arrival; adds the queues that jobs name and nobody describes.
+    /// All queues and jobs, `more` among them, in order of arrival; adds the queues that jobs name and the scenario does not describe.
     ///
     /// # Errors
     /// What makes no sense in them.

@@ -1,12 +1,12 @@
-//! The loop: what happens by an instant, what the scheduler decides then, how that is carried out.
+//! The loop: the events up to an instant, the scheduler's decisions then, and their effects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, bail};
 
-use super::books::Books;
-use super::happenings::{Happening, Happenings};
+use super::event_queue::{EventQueue, SimEvent};
 use super::objects;
+use super::occupancy::Occupancy;
 use super::report::{Ended, Recorder, Report};
 use super::scenario::{Job, Machine, Queue, Scenario};
 use crate::engine::decision::{Bind, Decisions, GroupTimes};
@@ -42,7 +42,7 @@ pub fn run(scenario: &Scenario, mut machines: Vec<Machine>, jobs: Vec<Job>) -> a
     let mut world = World::new(scenario, &machines, &queues, jobs, policy)?;
     world.begin(&machines, &queues);
     world.go_on(scenario.until)?;
-    Ok(world.recorder.report(world.now, world.came, &world.books))
+    Ok(world.recorder.report(world.now, world.came, &world.occupancy))
 }
 
 fn list<T: ToString>(findings: &[T]) -> String {
@@ -54,7 +54,7 @@ struct World {
     now: Millis,
     cycle: Millis,
     termination: Millis,
-    happenings: Happenings,
+    events: EventQueue,
     core: SchedulerCore,
     accounting: Option<Accounting>,
     jobs: Vec<Progress>,
@@ -67,7 +67,7 @@ struct World {
     open: usize,
     /// Pods that are on a node.
     pods_in_place: usize,
-    books: Books,
+    occupancy: Occupancy,
     recorder: Recorder,
 }
 
@@ -134,7 +134,7 @@ impl World {
             }
         };
         let cycle = scenario.cycle.unwrap_or(CYCLE).max(1);
-        let books = Books::new(machines, jobs.iter().map(|job| &job.shape));
+        let occupancy = Occupancy::new(machines, jobs.iter().map(|job| &job.shape));
         let names = queues.iter().map(|queue| queue.name.clone()).collect();
         let mut core = SchedulerCore::new(Settings::default(), policy);
         core.reserve(&Counts {
@@ -157,7 +157,7 @@ impl World {
             now: 0,
             cycle,
             termination: scenario.termination,
-            happenings: Happenings::default(),
+            events: EventQueue::default(),
             core,
             accounting,
             by_group: jobs
@@ -170,7 +170,7 @@ impl World {
             came: 0,
             open: 0,
             pods_in_place: 0,
-            books,
+            occupancy,
             recorder: Recorder::new(names, cycle),
         })
     }
@@ -188,10 +188,10 @@ impl World {
             self.applied(Object::PriorityClass(objects::priority_class(priority)));
         }
         for (at, job) in self.jobs.iter().enumerate() {
-            self.happenings.add(job.job.arrives, Happening::Comes(at));
+            self.events.add(job.job.arrives, SimEvent::Arrives(at));
         }
         if self.accounting.is_some() {
-            self.happenings.add(0, Happening::Usage);
+            self.events.add(0, SimEvent::Usage);
         }
     }
 
@@ -219,8 +219,8 @@ impl World {
             self.now = next;
             self.record();
             for _ in 0..ROUNDS {
-                while let Some(happening) = self.happenings.take(self.now) {
-                    self.happen(happening);
+                while let Some(event) = self.events.take(self.now) {
+                    self.handle(event);
                 }
                 let decisions = self.core.cycle(Time(self.now), &mut |_| ());
                 self.recorder.waits_for(&decisions.unschedulable, &decisions.cleared);
@@ -244,7 +244,7 @@ impl World {
     /// The next instant at which there is something to do, on the beat of the cycles.
     fn next(&self, first: bool) -> Option<Millis> {
         let wake = self.core.engine.next_wakeup(Time(self.now)).map(|(Time(at), _)| at);
-        let next = [wake, self.happenings.next()].into_iter().flatten().min()?;
+        let next = [wake, self.events.next()].into_iter().flatten().min()?;
         let least = if first { 0 } else { self.now + self.cycle };
         let beats = next.max(least).saturating_add(self.cycle - 1) / self.cycle;
         Some(beats * self.cycle)
@@ -252,7 +252,7 @@ impl World {
 
     /// Writes down how things were until now.
     fn record(&mut self) {
-        self.recorder.until(self.now, &self.core.engine, &self.books);
+        self.recorder.until(self.now, &self.core.engine, &self.occupancy);
     }
 
     /// What queues hold from now on.
@@ -266,30 +266,30 @@ impl World {
         }
     }
 
-    fn happen(&mut self, happening: Happening) {
-        match happening {
-            Happening::Comes(job) => {
+    fn handle(&mut self, event: SimEvent) {
+        match event {
+            SimEvent::Arrives(job) => {
                 self.came += 1;
                 self.open += 1;
                 let group = objects::group(&self.jobs[job].job, None);
                 self.applied(Object::PodGroup(group));
                 (0..self.jobs[job].pods.len()).for_each(|pod| self.wait(job, pod));
             }
-            Happening::Done { job, run } => {
+            SimEvent::Done { job, run } => {
                 if self.jobs[job].run == run && self.jobs[job].since.is_some() {
                     self.done(job);
                 }
             }
-            Happening::Left { job, .. } if self.jobs[job].done => {}
-            Happening::Left { job, pod } => {
+            SimEvent::Left { job, .. } if self.jobs[job].done => {}
+            SimEvent::Left { job, pod } => {
                 self.gone(job, pod);
                 self.jobs[job].pods[pod].generation += 1;
                 self.wait(job, pod);
             }
-            Happening::Usage => {
+            SimEvent::Usage => {
                 let Some(accounting) = &mut self.accounting else { return };
                 let usage = accounting.ledger.usage(Time(self.now));
-                self.happenings.add(self.now + accounting.interval, Happening::Usage);
+                self.events.add(self.now + accounting.interval, SimEvent::Usage);
                 self.core.engine.apply(Event::Usage(usage), Time(self.now));
             }
         }
@@ -316,7 +316,8 @@ impl World {
         let object = objects::pod(&progress.job, &name, state.created, bind.as_deref(), None);
         if let Some(bind) = bind {
             self.pods_in_place -= 1;
-            self.books.count(&bind.node, &progress.job.shape, &groups(&bind), -1);
+            self.occupancy
+                .count(&bind.node, &progress.job.shape, &groups(&bind), -1);
         }
         self.pods.remove(&*name);
         self.tell(&PackedChange::Deleted(Object::Pod(object).into()));
@@ -374,7 +375,7 @@ impl World {
         state.place = Some(Box::new(bind.clone()));
         self.pods_in_place += 1;
         let object = objects::pod(&progress.job, &name, state.created, Some(bind), None);
-        self.books.count(&bind.node, &progress.job.shape, &groups(bind), 1);
+        self.occupancy.count(&bind.node, &progress.job.shape, &groups(bind), 1);
         progress.running += 1;
         if progress.running >= progress.job.min.max(1) && progress.since.is_none() {
             progress.since = Some(now);
@@ -384,8 +385,8 @@ impl World {
             }
             if let Some(runs) = progress.job.runs {
                 let run = progress.run;
-                self.happenings
-                    .add(now + runs - progress.saved, Happening::Done { job, run });
+                self.events
+                    .add(now + runs - progress.saved, SimEvent::Done { job, run });
             }
         }
         self.applied(Object::Pod(object));
@@ -415,7 +416,7 @@ impl World {
             progress.saved = saved.max(progress.saved);
             progress.since = None;
         }
-        self.happenings.add(leaves, Happening::Left { job, pod });
+        self.events.add(leaves, SimEvent::Left { job, pod });
         self.applied(Object::Pod(object));
     }
 }

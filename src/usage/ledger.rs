@@ -13,7 +13,7 @@ const PIECES: i64 = 128;
 const COARSEST: i64 = 2;
 /// Billionths that make a whole.
 const WHOLE: f64 = 1e9;
-/// Largest share that is told. Queues can hold more than there is where nodes went away.
+/// Largest share that is reported. Queues can hold more than there is where nodes went away.
 const MOST: f64 = 1_000.0 * WHOLE;
 
 /// Milli-cores, bytes and millionths of a GPU.

@@ -24,7 +24,7 @@ pub struct Settings {
     pub window: Window,
     /// After so long, use counts half; `None`: the whole window counts alike.
     pub half_life: Option<Millis>,
-    /// The engine is told of it so often.
+    /// How often the engine gets it.
     pub interval: Duration,
     /// Figures that are older are stale. They are used for as long again, and then not at all.
     pub staleness: Duration,

@@ -118,7 +118,7 @@ impl Expression {
         self.boolean(&context)
     }
 
-    /// Evaluates the expression on untyped values, with `variables`, what expressions before it came to; one that failed fails whoever reads it.
+    /// Evaluates the expression on untyped values, with `variables`, what expressions before it came to; one that failed fails those that read it.
     pub fn compute(&self, given: &[(&str, &Value)], variables: &Computed) -> Result<cel::Value, String> {
         let mut context = cel::Context::with_env(Arc::clone(&ENVIRONMENT));
         for (name, value) in given {

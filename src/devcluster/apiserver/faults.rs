@@ -233,13 +233,13 @@ impl Faults {
         struck
     }
 
-    /// The body of a watch, which falls silent when it is told to.
+    /// The body of a watch, which stalls on command.
     pub(crate) fn may_be_silenced(&self, body: Body, request: RequestInfo, identity: Arc<Identity>) -> Body {
         let mut silenced = self.silenced.subscribe();
         let before = silenced.borrow_and_update().len();
         let told = async move {
             let covers = |all: &Vec<Match>| all.iter().skip(before).any(|one| one.covers(&request, &identity));
-            // Without its sender nobody is told anything any more.
+            // Without its sender there are no further commands.
             if silenced.wait_for(covers).await.is_err() {
                 std::future::pending::<()>().await;
             }

@@ -1,5 +1,5 @@
 //! Role-based access control, for the users that a test holds to it: what the stored roles and bindings allow, and which of that was
-//! used. Everybody else may do everything.
+//! used. All other users may do everything.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -12,7 +12,7 @@ use super::{identity::Identity, request::RequestInfo, store::Store};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// What somebody wants to do.
+/// What a user wants to do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Action {
     /// `get`, `list`, `watch`, `create`, …
@@ -101,7 +101,7 @@ impl Rbac {
         self.lock().refused.iter().cloned().collect()
     }
 
-    /// Holds nobody any more, and forgets what was used and refused.
+    /// Enforces no roles any more, and forgets what was used and refused.
     pub fn forget(&self) {
         *self.lock() = Inner::default();
     }

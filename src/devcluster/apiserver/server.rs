@@ -51,7 +51,7 @@ pub(crate) async fn handle(cluster: Arc<Cluster>, request: Request<Body>) -> Res
     resource(cluster, identity, info, &parts.headers, body).await
 }
 
-/// Who calls, or whom the caller acts as; without a token nobody comes in.
+/// The user of a request, or the one it impersonates; requests without a token are refused.
 fn identify(cluster: &Cluster, headers: &HeaderMap) -> ApiResult<Arc<Identity>> {
     let header = headers
         .get(header::AUTHORIZATION)
@@ -65,7 +65,7 @@ fn identify(cluster: &Cluster, headers: &HeaderMap) -> ApiResult<Arc<Identity>> 
         .tokens
         .identify(token.trim())
         .ok_or_else(ApiError::unauthorized)?;
-    // The administrator may be anybody.
+    // The administrator may impersonate any user.
     let may = caller.groups.iter().any(|group| group == "system:masters");
     Ok(impersonated(headers).filter(|_| may).map_or(caller, Arc::new))
 }

@@ -56,7 +56,7 @@ pub(super) fn spawn(tasks: &mut JoinSet<&'static str>, shared: &Arc<Shared>, tim
     spawn_watch(tasks, "watch of jobs", &jobs, &shared.client);
 }
 
-/// A queue that is told of every change of a kind, and of its pods or sets where they are controlled by the kind.
+/// A queue that gets every change of a kind, and of its pods or sets where they are controlled by the kind.
 fn queue_for<K, D>(kind: &Informer<K>, dependents: &Informer<D>) -> Queue
 where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + Send + Sync + 'static,

@@ -276,7 +276,7 @@ impl Rollout<'_> {
         Ok(())
     }
 
-    /// Deletes the oldest ReplicaSets that serve nobody, beyond the history that is to be kept.
+    /// Deletes the oldest ReplicaSets without pods, beyond the history that is to be kept.
     async fn clean_up(&self, old: &[Arc<ReplicaSet>]) -> kube::Result<()> {
         let keep = wanted(self.spec.revision_history_limit, 10);
         let mut idle: Vec<_> = old

@@ -1,7 +1,7 @@
 //! The garbage collector: objects whose owners are gone go too; foreground deletions wait for what they own; orphans are freed.
 //!
 //! It watches the metadata of every kind that the API server serves, kinds of custom resources as they come and go, except events and
-//! Leases, which nobody owns things by and which change all the time.
+//! Leases, which own nothing and which change all the time.
 
 pub(super) mod graph;
 mod kinds;

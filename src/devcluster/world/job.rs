@@ -1,7 +1,7 @@
 //! Jobs: pods that run to their end, a number of times, in parallel, with or without indexes.
 //!
 //! Outcomes are counted as pods end, in memory, and kept in the Job's status: pods carry no tracking finalizer. As with the real
-//! controller, a pod that somebody deletes before its end counts as failed. Absent: pod failure policies, success policies, back-off
+//! controller, a pod that is deleted before its end counts as failed. Absent: pod failure policies, success policies, back-off
 //! limits per index, and `managedBy`.
 
 mod tally;

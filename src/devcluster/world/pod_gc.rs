@@ -1,4 +1,4 @@
-//! Pods of nodes that no longer exist fail and are deleted, as the pod garbage collector does: nobody else could end them.
+//! Pods of nodes that no longer exist fail and are deleted, as the pod garbage collector does: no kubelet is left to end them.
 
 use std::sync::Arc;
 

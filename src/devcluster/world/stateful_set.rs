@@ -1,6 +1,6 @@
 //! StatefulSets: pods with stable names, made and replaced in order, or all at once where they ask for it.
 //!
-//! Absent: volumes (a set with claim templates is told so by an event and gets no pods) and stored revisions: pods that are replaced
+//! Absent: volumes (a set with claim templates gets an event that says so, and no pods) and stored revisions: pods that are replaced
 //! while a partition holds a rollout back get the present template.
 
 use std::collections::BTreeMap;

@@ -122,7 +122,7 @@ where
     }
 }
 
-/// Replaces the status of an object, if nobody has changed the object since it was seen.
+/// Replaces the status of an object, if the object has not changed since it was read.
 ///
 /// # Errors
 /// What the API server answered.

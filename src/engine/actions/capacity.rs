@@ -1,4 +1,4 @@
-//! How much room there is: free GPUs per node, and how many pods of a kind each node could still take. One table per question, filled once in a cycle and
+//! Free capacity: free GPUs per node, and how many pods of a kind each node could still take. One table per question, filled once in a cycle and
 //! then kept up to date for the nodes that decisions touched.
 
 use crate::engine::input::GPU;
@@ -65,7 +65,7 @@ pub fn freed_by(model: &Model, pod: PodId) -> Capacity {
     [shape.vector.get(CPU), shape.vector.get(MEMORY), gpus, 1]
 }
 
-/// Adds one room to another.
+/// Adds one amount to another.
 pub fn add_capacity(room: &mut Capacity, by: &Capacity) {
     for (mine, theirs) in room.iter_mut().zip(by) {
         *mine += theirs;

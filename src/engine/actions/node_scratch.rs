@@ -1,4 +1,4 @@
-//! Room for what a probe of the victim search works out for each node.
+//! Memory for what a probe of the victim search works out for each node.
 
 use super::capacity::Capacity;
 

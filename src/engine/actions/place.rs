@@ -275,8 +275,8 @@ impl Placer<'_> {
         let pod = &self.model.pods()[id];
         let kind = (pod.class, pod.shape);
         let lasting = self.model.shapes()[pod.shape].gpu.memory == 0 && !concerned(self.model, id);
-        let heeded = |_: &Spreading| self.context.policy.plugins.topology_spread;
-        let spreading = Spreading::of(self.model, id).filter(heeded);
+        let enabled = |_: &Spreading| self.context.policy.plugins.topology_spread;
+        let spreading = Spreading::of(self.model, id).filter(enabled);
         let context = Context {
             policy: self.context.policy,
             scorers: self.context.scorers,

@@ -1,11 +1,11 @@
-//! Sparing whoever need not go.
+//! Sparing pods that need not be evicted or moved.
 //!
 //! Searches pack freely: a victim takes the best place that is left, not its own. Later answers of the cycle may take plans back, or make room. So pods may be
-//! on the way out, or on the way elsewhere, although their places are free with all that is decided. Here they get them back: first everybody at once, then
-//! whoever is in the way of a decision leaves again, the least worth keeping first; who left is then tried one by one. What was bound in this cycle is worth
+//! evicted or moved although their places are free with all that is decided. Here they get them back: first all at once, then those in the way of a
+//! decision lose them again, the least worth keeping first; these are then tried one by one. What was bound in this cycle is worth
 //! most, a pod that loses its place more than one that has another.
 //!
-//! Without the plugin this is done for those alone who would wait for the very place that they hold: whoever else goes goes as the searches say.
+//! Without the plugin this is done only for pods that would wait for the very place that they hold.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +25,7 @@ use super::context::CycleContext;
 use super::cycle::Cycle;
 use super::cycle_log::{CycleLog, Taken};
 
-/// Passes over those who left, at most: each pass may make room for the next.
+/// Passes over those that were evicted or moved, at most: each pass may make room for the next.
 const PASSES: usize = 8;
 
 /// A pod that may stay after all.
@@ -40,7 +40,7 @@ impl Leaver {
     /// Where it is if it stays.
     fn place(&self) -> &Place {
         let place = self.stay.plan.as_ref().or(self.stay.hold.as_ref());
-        place.expect("only those who have a place can stay there")
+        place.expect("only pods that have a place can stay there")
     }
 }
 
@@ -52,7 +52,7 @@ struct Sparing {
     on: BTreeMap<NodeId, Vec<usize>>,
     /// Leavers of each pod group that has several.
     pod_groups: Vec<Vec<usize>>,
-    /// What is free there later if nobody stays. A node may be short of something for other reasons.
+    /// What is free there later if none of them stays. A node may be short of something for other reasons.
     floors: BTreeMap<NodeId, Resources>,
     /// Pods with a new place that depends on where others are.
     followers: Vec<PodId>,
@@ -133,7 +133,7 @@ fn take_back_times(cycle: &mut Cycle, spared: &[PodId]) {
 }
 
 impl Sparer<'_> {
-    /// Whoever lost its place, or its plan, to the open statement since a mark gets it back where nothing needs it. With `moved` also who has another place.
+    /// Pods that lost their place, or their plan, to the open statement since a mark get it back where nothing needs it. With `moved` also those with another place.
     pub fn spare_since(&mut self, mark: Mark, moved: bool) {
         let mut seen = BTreeSet::new();
         let mut found: Vec<(PodId, State)> = Vec::new();
@@ -197,7 +197,7 @@ impl Sparer<'_> {
         spared.map(|leaver| leaver.pod).collect()
     }
 
-    /// A pod that is to get new shared GPUs on its own node gets its old ones instead, as far as nobody else is left on them; and so does whoever was to share
+    /// A pod that is to get new shared GPUs on its own node gets its old ones instead, as far as no other pod stays on them; and so do pods that were to share
     /// the new ones.
     fn rejoin(&mut self, pod: PodId, stay: &State) {
         let (Some(hold), Some(plan)) = (&stay.hold, self.model.pods()[pod].state.plan.clone()) else {
@@ -261,13 +261,13 @@ impl Sparer<'_> {
             }
             ranked.push(((worth, Reverse(order)), leaver));
         }
-        let hopeless = |leaver: &Leaver| {
+        let no_room = |leaver: &Leaver| {
             let (pod, node) = (&model.pods()[leaver.pod], leaver.place().node);
             let shape = &model.shapes()[pod.shape];
             let most = most.get(&node).unwrap_or(&model.nodes()[node].future);
             !shape.shared && pod.input.claims.is_none() && !shape.vector.fits(most, false)
         };
-        ranked.retain(|(_, leaver)| !hopeless(leaver));
+        ranked.retain(|(_, leaver)| !no_room(leaver));
         ranked.sort_by_key(|(worth, _)| *worth);
         let leavers: Vec<Leaver> = ranked.into_iter().map(|(_, leaver)| leaver).collect();
         let mut on: BTreeMap<NodeId, Vec<usize>> = BTreeMap::new();
@@ -452,8 +452,8 @@ impl Sparer<'_> {
 
     /// A pod's relations to others hold on a node.
     fn stands_well(&self, pod: PodId, node: NodeId) -> bool {
-        let heeded = |_: &Spreading| self.context.policy.plugins.topology_spread;
-        let spreading = Spreading::of(self.model, pod).filter(heeded);
+        let enabled = |_: &Spreading| self.context.policy.plugins.topology_spread;
+        let spreading = Spreading::of(self.model, pod).filter(enabled);
         clash(self.model, pod, node).is_none()
             && spreading.is_none_or(|spreading| spreading.clash(self.model, node).is_none())
     }

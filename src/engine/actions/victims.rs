@@ -5,8 +5,8 @@
 //! probes over the first 1, 2, 4 … pods, then bisection, each probe starting from the victims that the last solved one needed; in a probe, victims are
 //! gathered from the worst on, and each state of that gathering yields candidates, of which the first that works wins.
 //!
-//! `engine/tests/plain` does just that. What runs gives the same answer without looking at what cannot succeed: see `room`, `search` and `probe`.
-//! Where there is none, `complete` looks through all sets of victims.
+//! `engine/tests/plain` does just that. What runs gives the same answer without looking at what cannot succeed: see `bounds`, `search` and `probe`.
+//! Where they find none, `complete` looks through all sets of victims.
 
 pub mod action;
 pub mod bounds;
@@ -86,7 +86,7 @@ impl Tried {
     }
 }
 
-/// What is asked: who needs victims, and for what.
+/// What a search is for: the pods that need victims.
 #[derive(Clone)]
 pub struct Case {
     /// The action.

@@ -26,7 +26,7 @@ pub struct Findings {
 enum Found {
     /// Said.
     Said(Reason),
-    /// A pod fitted nowhere; to be said if somebody asks.
+    /// A pod fitted nowhere; put into words when a report is written.
     NoPlace {
         /// The pod.
         pod: PodId,

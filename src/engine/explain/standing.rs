@@ -1,4 +1,4 @@
-//! Where queues stand, those in which a pod group waits, or all: what each holds, and what its share is. Worked out when somebody asks.
+//! What queues hold, and what their shares are: of a pod group's queue and those above it, or of all. Worked out when asked for.
 
 use crate::engine::Engine;
 use crate::engine::decision::QueueStanding;

@@ -52,7 +52,7 @@ fn is_few(new: usize, there: usize) -> bool {
 pub struct QueuePodGroups {
     /// Pod groups with pods to place, best first.
     pub waiting: BTreeMap<PodGroupOrder, SortedEntry>,
-    /// The same by amount, from when the first asked for something else than the others until nobody waits.
+    /// The same by amount, from when the first asked for something else than the others until none waits.
     by_amount: Option<ByAmount>,
     /// Preemptible pod groups with active pods, best first.
     pub victims: BTreeMap<PodGroupOrder, SortedEntry>,
@@ -240,7 +240,7 @@ impl SortedPodGroups {
 
     /// Takes a pod group out and notes where it is to be sorted in.
     fn put(&mut self, model: &Model, rules: Rules, id: PodGroupId, now: Time) {
-        // There is always room for a while: whoever comes next must not wait until all entries are moved.
+        // Grown ahead of need and bit by bit: no insertion has to wait until all entries are moved.
         if self.entries.capacity() == 0 {
             self.entries.reserve(model.pod_groups().slots() * 3 / 2);
         }

@@ -93,7 +93,7 @@ pub struct OrderTree {
     /// Queues with pod groups under each inner queue; `None` is the top. Empty until the first pop.
     levels: BTreeMap<Option<QueueId>, Level>,
     built: bool,
-    /// The leaf whose next is still to be found: mostly nobody asks for a second victim.
+    /// The leaf whose next is still to be found: a second victim is seldom asked for.
     due: Option<QueueId>,
     /// Pod groups that were popped.
     seen: NodeSet,

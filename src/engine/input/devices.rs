@@ -1,6 +1,6 @@
-//! What the engine is told about devices that pods claim: pools of devices, claims for them, and which pod names which claim.
+//! The engine's input on devices that pods claim: pools of devices, claims for them, and which pod names which claim.
 //!
-//! Selectors are numbers: whoever translates objects evaluates them and says of each device which of them it meets. Quantities are exact, in
+//! Selectors are numbers: the mirror evaluates them and lists for each device which of them it meets. Quantities are exact, in
 //! billionths.
 
 use std::sync::Arc;
@@ -89,14 +89,14 @@ pub enum Attribute {
 pub struct Capacity {
     /// How much there is.
     pub value: i128,
-    /// What may be asked of it; `None`: all of it is taken by whoever says nothing.
+    /// What may be asked of it; `None`: a request that does not say takes all of it.
     pub policy: Option<CapacityPolicy>,
 }
 
 /// Which shares of a capacity may be taken.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CapacityPolicy {
-    /// What is taken by whoever says nothing.
+    /// What a request takes that does not say.
     pub default: Option<i128>,
     /// The smallest share, the largest, and the step between.
     pub range: Option<(i128, Option<i128>, Option<i128>)>,

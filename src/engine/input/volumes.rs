@@ -24,7 +24,7 @@ pub struct Disk {
     pub shared: bool,
 }
 
-/// A volume that is attached to a node, whoever uses it.
+/// A volume that is attached to a node, for pods of whichever scheduler.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AttachmentInput {
     /// Its identity.

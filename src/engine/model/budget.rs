@@ -15,11 +15,11 @@ use super::relations::selects;
 #[derive(Debug, Default)]
 pub struct Budgets {
     budgets: BTreeMap<Name, BTreeMap<Name, Budget>>,
-    /// Pods, by uid, whose eviction was taken off budgets since those were told: their namespace, and the budgets.
+    /// Pods, by uid, whose eviction was taken off budgets since those were last read: their namespace, and the budgets.
     spent: BTreeMap<Name, (Name, SmallVec<[Name; 1]>)>,
 }
 
-/// A budget, and what was taken off it since it was told.
+/// A budget, and what was taken off it since it was last read.
 #[derive(Debug)]
 struct Budget {
     input: BudgetInput,
@@ -135,7 +135,7 @@ impl Budgets {
         }
     }
 
-    /// A pod is not being evicted after all, or is gone. A budget that was told since knows that already.
+    /// A pod is not being evicted after all, or is gone. A budget that was read since counts that already.
     pub fn refund(&mut self, pod: &Name) {
         let Some((namespace, names)) = self.spent.remove(pod) else {
             return;

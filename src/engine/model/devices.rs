@@ -154,7 +154,7 @@ pub struct Inventory {
     locality: Vec<Name>,
     /// Devices on offer that have any of these.
     located: usize,
-    /// Pools with devices that nobody takes any more.
+    /// Pools with devices that no allocation takes any more.
     left_pools: Vec<PoolId>,
     /// Claims that a pod names no more, or that are gone.
     pub(super) left_claims: Vec<ClaimId>,
@@ -163,7 +163,7 @@ pub struct Inventory {
 }
 
 impl Inventory {
-    /// Each GPU on offer is one node's, and is given as a whole: whoever claims one needs one of the node's free GPUs.
+    /// Each GPU on offer is one node's, and is given as a whole: a pod that claims one needs one of the node's free GPUs.
     #[must_use]
     pub fn plain(&self) -> bool {
         self.odd_gpus == 0
@@ -323,7 +323,7 @@ impl Inventory {
         }
     }
 
-    /// Forgets devices that nobody offers and nobody takes, and the pool if it has no others.
+    /// Forgets devices that are neither offered nor taken, and the pool if it has no others.
     fn drop_unused(&mut self, id: PoolId) {
         let devices = &self.devices;
         let unused = |device: &DeviceId| devices[*device].offer.is_none() && devices[*device].claims.is_empty();
@@ -340,7 +340,7 @@ impl Inventory {
         }
     }
 
-    /// Forgets what nobody speaks of any more. Between events only: while one is taken in, and while a cycle decides, things may come back.
+    /// Forgets what is no longer referred to. Between events only: while one is taken in, and while a cycle decides, things may come back.
     pub(super) fn sweep(&mut self) {
         for pool in std::mem::take(&mut self.left_pools) {
             if self.pools.contains(pool) {
@@ -393,7 +393,7 @@ impl Inventory {
         self.pools[*pool].devices.get(&result.device).copied()
     }
 
-    /// Finds an allocation's devices; those that nobody offers get an entry too.
+    /// Finds an allocation's devices; those that are not offered get an entry too.
     pub(super) fn resolve(&mut self, given: AllocationInput) -> Allocation {
         let mut find = |result: &ResultInput| {
             let pool = self.pool_id(&result.driver, &result.pool);

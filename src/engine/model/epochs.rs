@@ -1,6 +1,6 @@
 //! What has changed, counted: whatever is derived from the model remembers the epoch that it was made at, and is made anew once that is another.
 //!
-//! Whoever changes the model bumps the epochs of what is changed. Debug builds compare what is derived with what would be derived anew.
+//! Every change of the model bumps the epochs of what is changed. Debug builds compare what is derived with what would be derived anew.
 
 use super::ids::NodeId;
 

@@ -1,7 +1,7 @@
 //! Nodes in the order in which placement prefers them, kept while their books change, so that a pod does not look at all nodes.
 //!
 //! Packing prefers little free capacity, spreading the largest free part. Either is one number per node and resource; the order is by that number, then by
-//! name. Nodes whose books changed find their places when somebody is about to walk: most what-if work never does.
+//! name. Nodes whose free resources changed are sorted in anew right before the next walk: most simulations need none.
 
 use std::collections::BTreeSet;
 

@@ -29,7 +29,7 @@ pub struct SharedGpu {
     pub leaving: Tally,
     /// Who will come.
     pub planned: Tally,
-    /// Reservation pods that hold the device. One without users is about to go, and until then nobody else gets the device.
+    /// Reservation pods that hold the device. One without users is about to be deleted, and until then no other pod gets the device.
     pub reserved: i64,
 }
 
@@ -49,13 +49,13 @@ impl SharedGpu {
         (now, later, i64::from(now == 0 && later == 1))
     }
 
-    /// Anybody uses it.
+    /// Some pod uses it.
     #[must_use]
     pub fn used(&self) -> bool {
         self.staying.pods + self.leaving.pods + self.planned.pods + self.reserved > 0
     }
 
-    /// MiB in use by anybody.
+    /// MiB in use.
     #[must_use]
     pub fn used_memory(&self) -> i64 {
         self.staying.memory + self.leaving.memory + self.planned.memory
@@ -73,7 +73,7 @@ impl SharedGpu {
         memory - self.staying.memory - self.planned.memory
     }
 
-    /// Everybody leaves: it counts as a whole GPU being released, not as shared.
+    /// All its pods are releasing: it counts as a whole GPU being released, not as shared.
     #[must_use]
     pub fn all_leaving(&self) -> bool {
         self.staying.pods + self.planned.pods == 0
@@ -97,7 +97,7 @@ pub struct Node {
     pub future: Resources,
     /// Taken by who is planned.
     pub planned: Resources,
-    /// GPUs in shared use, and some that were. Places name them by position, which therefore stays while anybody uses one.
+    /// GPUs in shared use, and some that were. Places name them by position, which therefore stays while one is used.
     pub groups: Vec<SharedGpu>,
     /// Positions in `groups` that nothing refers to; nameless.
     free_groups: Vec<u32>,
@@ -266,7 +266,7 @@ impl Node {
         self.planned.bump(GPUS, (after.2 - before.2) * GPU);
     }
 
-    /// The position of a GPU group, new if nobody uses one of that name.
+    /// The position of a GPU group, new if none of that name is used.
     pub fn group(&mut self, name: &Name) -> u32 {
         if let Some(position) = self.groups.iter().position(|gpu| gpu.name == *name) {
             return position as u32;
@@ -290,7 +290,7 @@ impl Node {
         (known || !full).then(|| self.group(name))
     }
 
-    /// Frees the positions of groups that nobody uses. No statement may be open: what is taken back may use them again.
+    /// Frees the positions of unused groups. No statement may be open: what is taken back may use them again.
     pub fn forget_unused_groups(&mut self) {
         while self.groups.last().is_some_and(|last| !last.used()) {
             self.groups.pop();

@@ -123,7 +123,7 @@ impl Model {
     /// Pod groups with a changed pod or settings since the last call, each once.
     pub fn take_changed_pod_groups(&mut self) -> Vec<PodGroupId> {
         let mut changed = std::mem::take(&mut self.changed_pod_groups);
-        // One run for each kind of event that told of them, mostly.
+        // Mostly runs of the same node, one for each kind of event.
         changed.sort();
         changed.dedup();
         changed

@@ -165,7 +165,7 @@ pub struct Neighbours {
     key_of: Table<(Name, Option<Among>), usize>,
     counters: Arena<CounterId, Counter>,
     by_subject: Table<Subject, CounterId>,
-    /// Counters of pods in some namespaces, by each of them: whoever relates to pods of one namespace costs no others anything.
+    /// Counters of pods in some namespaces, by each of them: relations to pods of one namespace cost nothing in others.
     in_namespace: Table<Name, Candidates>,
     /// All other counters.
     anywhere: Candidates,
@@ -509,7 +509,7 @@ impl Neighbours {
         self.counters[counter].apart.get(&value).copied().unwrap_or(0)
     }
 
-    /// Somebody anywhere must not be near what is counted.
+    /// Some pod anywhere must not be near what is counted.
     #[must_use]
     pub fn shunned(&self, counter: CounterId) -> bool {
         !self.counters[counter].apart.is_empty()
@@ -547,7 +547,7 @@ impl Neighbours {
         }
     }
 
-    /// Somebody anywhere had better be near what is counted, or had better not.
+    /// Some pod anywhere prefers to be near what is counted, or not to be.
     #[must_use]
     pub fn wanted(&self, counter: CounterId) -> bool {
         !self.counters[counter].weights.is_empty()

@@ -1,6 +1,6 @@
 //! Topologies: nodes in a tree of domains, by the labels that a topology names from the widest level to the narrowest.
 //!
-//! A domain is told from others by the labels of its level and all wider ones, so racks of the same name in different zones are different. A node that
+//! A domain is identified by the labels of its level and all wider ones, so racks of the same name in different zones are different. A node that
 //! lacks one of the labels is outside. Nodes lie in the order of the tree, so that the nodes of any domain are one slice.
 
 use std::ops::Range;

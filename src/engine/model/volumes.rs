@@ -49,7 +49,7 @@ impl Users {
         *count = count.wrapping_add_signed(sign as i32);
     }
 
-    /// Somebody uses it at present, or (`now` false) once who leaves has left and who is planned is there.
+    /// Some pod uses it at present, or (`now` false) once releasing pods have gone and pipelined ones are there.
     #[must_use]
     pub fn any(self, now: bool) -> bool {
         self.staying > 0 || if now { self.leaving > 0 } else { self.planned > 0 }

@@ -1,4 +1,4 @@
-//! What can never be: pods of a pod group that find no room together even if everybody else leaves. Proven from what nodes have in all, so it costs no search.
+//! Pods of a pod group that cannot be placed together even on an empty cluster. Proven from what nodes have in all, so it costs no search.
 
 use crate::engine::model::Model;
 use crate::engine::model::ids::{ClassId, CounterId, NodeId, PodGroupId, PodId};
@@ -14,8 +14,8 @@ pub fn never_fits(model: &Model, policy: &Policy, pod_group: PodGroupId, pods: &
         .tree
         .iter()
         .any(|member| member.topology.is_some());
-    let heeded = || policy.plugins.topology;
-    (constrained && heeded() && no_domain(model, pod_group, pods)) || too_many_apart(model, pods)
+    let enabled = || policy.plugins.topology;
+    (constrained && enabled() && no_domain(model, pod_group, pods)) || too_many_apart(model, pods)
 }
 
 /// A member must be in one domain, and none of them is large enough.

@@ -156,19 +156,19 @@ pub fn best_node(model: &mut Model, context: Context, pod: PodId, work: &mut Wor
     let model = &*model;
     let scorers = context.scorers;
     let indexed = scorers.availability && scorers.resource_type && scorers.placement.is_some();
-    let wishes = scorers.pod_affinity && neighbours::has_preferences(model, pod);
+    let preferences = scorers.pod_affinity && neighbours::has_preferences(model, pod);
     let nominated = model.pods()[pod]
         .input
         .nominated_node
         .as_ref()
         .filter(|_| scorers.nominated);
-    // Also before a look at all nodes: who is placed by that may be the one that others had to be near.
+    // Also before a scan: the pod that it places may be the one that others had to be near.
     let rejected = context
         .rejected
         .filter(|rejected| rejected.borrow_mut().ready(model, pod));
-    let graded = wishes || context.scope.preferred.is_some() || model.shapes()[model.pods()[pod].shape].shared;
-    let special = claims::need_less(model, pod) || (wishes && nominated.is_some()) || (extras > 0.0 && graded);
-    if !indexed || special || (wishes && context.scope.preferred.is_some()) {
+    let graded = preferences || context.scope.preferred.is_some() || model.shapes()[model.pods()[pod].shape].shared;
+    let special = claims::need_less(model, pod) || (preferences && nominated.is_some()) || (extras > 0.0 && graded);
+    if !indexed || special || (preferences && context.scope.preferred.is_some()) {
         return scan(
             model,
             Context {
@@ -197,8 +197,8 @@ pub fn best_node(model: &mut Model, context: Context, pod: PodId, work: &mut Wor
     if extras > 0.0 {
         return weigh(model, context, extras, pod, work);
     }
-    if wishes {
-        return best_by_wishes(model, context, pod, work);
+    if preferences {
+        return best_by_preferences(model, context, pod, work);
     }
     if let Some(preferred) = context.scope.preferred {
         return best_of_groups(model, context, preferred, pod, work);
@@ -218,19 +218,19 @@ fn best_of_equals(model: &Model, context: Context, pod: PodId, work: &mut Work) 
 }
 
 /// Level after level of what other pods say for the nodes.
-fn best_by_wishes(model: &Model, context: Context, pod: PodId, work: &mut Work) -> Option<NodeId> {
-    let wishes = neighbours::preferences(model, pod);
+fn best_by_preferences(model: &Model, context: Context, pod: PodId, work: &mut Work) -> Option<NodeId> {
+    let preferences = neighbours::preferences(model, pod);
     let nodes = context.scope.nodes(model);
-    let mut level = nodes.iter().map(|id| wishes[id.at()]).max();
+    let mut level = nodes.iter().map(|id| preferences[id.at()]).max();
     while let Some(at) = level {
         level = None;
         let mut equals = NodeSet::default();
         for id in &nodes {
-            let wish = wishes[id.at()];
-            if wish == at {
+            let preference = preferences[id.at()];
+            if preference == at {
                 equals.add(id.at());
-            } else if wish < at {
-                level = level.max(Some(wish));
+            } else if preference < at {
+                level = level.max(Some(preference));
             }
         }
         let scope = Scope {
@@ -311,7 +311,7 @@ fn pick(model: &Model, context: Context, nodes: &[NodeId], pod: PodId, work: &mu
 
 /// The lists of the index that hold the nodes for a pod, the better ones first, and the least that must be free there.
 fn lists(shape: &Shape, scorers: &Scorers) -> SmallVec<[(Order, i64); 2]> {
-    // Who asks for nothing fits where more is taken than there is.
+    // A pod that asks for nothing fits even on a node with more taken than it has.
     let cpu = Some(shape.vector.get(CPU)).filter(|cpu| *cpu > 0).unwrap_or(i64::MIN);
     if shape.cpu_only {
         SmallVec::from_iter([(Order::CpuNodes, cpu), (Order::GpuNodes, cpu)])
@@ -369,7 +369,7 @@ fn weigh(model: &Model, context: Context, most: f64, pod: PodId, work: &mut Work
             return best;
         }
     }
-    // Who must wait ranks below all who need not.
+    // Nodes where the pod must wait rank below all where it need not.
     [true, false].into_iter().find_map(|now| {
         let mut best = None;
         for (order, least) in lists(shape, scorers) {

@@ -120,7 +120,7 @@ enum Has<'a> {
     Nothing,
     /// It has this, and keeps it.
     Kept(&'a Arc<Allocation>),
-    /// The API server shows this, and nobody waits for it or uses it.
+    /// The API server shows this, and no pod waits for it or uses it.
     Idle(&'a Arc<Allocation>),
     /// It will have this.
     Coming(&'a Arc<Allocation>),
@@ -277,7 +277,7 @@ fn reaches(allocation: &Allocation, node: &Node) -> bool {
     terms.is_none_or(|terms| meets_any(terms, node))
 }
 
-/// Nobody else will take what those that leave give back.
+/// No other pod will take what releasing pods give back.
 fn stays_free(model: &Model, allocation: &Allocation) -> bool {
     let mut draws: SmallVec<[(PoolId, usize, i128); 4]> = SmallVec::new();
     for (result, id) in allocation.given.results.iter().zip(&allocation.devices) {
@@ -366,7 +366,7 @@ pub fn stood_for(model: &Model, pod: PodId, id: NodeId) -> SmallVec<[usize; 2]> 
         .collect()
 }
 
-/// Some node in question could give the pod what it claims if nobody had any devices. Costs a look at each node.
+/// Some node in question could give the pod what it claims if no devices were allocated. Costs a look at each node.
 #[must_use]
 pub fn conceivable(model: &Model, pod: PodId) -> bool {
     let pod = &model.pods()[pod];

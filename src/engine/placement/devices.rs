@@ -34,11 +34,11 @@ pub struct Ask<'a> {
 /// Which devices are free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum When {
-    /// Those that nobody has and nobody will get.
+    /// Those that are neither allocated nor planned for a pod.
     Now,
-    /// Those that nobody will have once who leaves has left.
+    /// Those that will be free once releasing pods have gone.
     Later,
-    /// All, as if nobody had any.
+    /// All, as if none were allocated.
     Empty,
 }
 
@@ -73,7 +73,7 @@ pub fn find(
 ) -> Result<Vec<AllocationInput>, NoDevices> {
     let mut all = candidates(model, node);
     if when == When::Later {
-        // Whoever is evicted in this statement may yet stay if nobody takes its devices.
+        // Pods evicted in this statement may yet stay if their devices are not taken.
         let evicted = |pod: PodId| {
             let state = &model.pods()[pod].state;
             state.leaving && state.evicted_from.is_some()

@@ -79,7 +79,7 @@ struct Need {
     /// Some asks for a part of a GPU.
     fractions: bool,
     shapes: SmallVec<[ShapeId; 2]>,
-    /// Nodes count as if nobody were there.
+    /// Nodes count as if they were empty.
     empty: bool,
 }
 
@@ -406,7 +406,7 @@ struct Area<'a> {
 /// Entries of the cache.
 const KEPT: usize = 4;
 
-/// The capacity of domains as counted in this cycle, the latest first. Domains whose nodes changed since are counted anew when somebody asks.
+/// The capacity of domains as counted in this cycle, the latest first. Domains whose nodes changed since are counted anew when asked for.
 #[derive(Debug, Default)]
 pub struct DomainCapacityCache(Vec<Kept>);
 

@@ -19,7 +19,7 @@ pub struct Choice {
     pub joined: GroupList,
     /// Number of GPUs to open for sharing.
     pub fresh: usize,
-    /// Some of it is free only once somebody has left.
+    /// Some of it is free only once a releasing pod has gone.
     pub wait: bool,
 }
 

@@ -9,7 +9,7 @@ use crate::engine::model::shape::Shape;
 
 use super::claims;
 
-/// Whether a shared GPU has room for `memory` more MiB once who leaves has left. A GPU that everybody leaves counts as a whole one instead.
+/// Whether a shared GPU has room for `memory` more MiB once releasing pods have gone. A GPU whose pods are all releasing counts as a whole one instead.
 fn group_fits(gpu: &SharedGpu, of: i64, memory: i64) -> bool {
     gpu.used() && !gpu.all_leaving() && gpu.free_later(of) >= memory
 }
@@ -53,7 +53,7 @@ pub fn pod_fits(model: &Model, pod_id: PodId, node_id: NodeId, now: bool) -> boo
     vector.fits(available, false)
 }
 
-/// Fits without waiting for anybody to leave.
+/// Fits without waiting for releasing pods.
 #[must_use]
 pub fn fits_now(node: &Node, shape: &Shape) -> bool {
     resources_fit(node, shape, &node.idle)

@@ -14,7 +14,7 @@ pub fn panic_when_served(group: &GroupKey, times: u32) {
     FAULTS.with_borrow_mut(|faults| faults.insert(group.clone(), times));
 }
 
-/// Panics if it was told to.
+/// Panics if that was asked for.
 pub fn panic_if_told(group: &GroupKey) {
     let told = FAULTS.with_borrow_mut(|faults| {
         let left = faults.get_mut(group)?;

@@ -1,4 +1,4 @@
-//! The search as it is defined, step by step, for tests to compare with: every state of the gathering, every candidate, all who wait in every line.
+//! The search as it is defined, step by step, for tests to compare with: every state of the gathering, every candidate, all pending pod groups of every queue.
 
 pub mod exhaustive;
 mod gather;

@@ -431,7 +431,7 @@ fn minding(mut engine: Engine, budgets: DisruptionBudgets) -> Engine {
     engine
 }
 
-/// The default settings, with so many steps for the last resort.
+/// The default settings, with so many steps for the complete search.
 fn with_steps(mut engine: Engine, steps: usize) -> Engine {
     let mut policy = engine.policy.clone();
     policy.plugins.complete_search_steps = steps;

@@ -79,7 +79,7 @@ impl Selector {
     /// Whether a device meets it.
     ///
     /// # Errors
-    /// If that cannot be told: the device lacks an attribute that the expression reads, or the answer is no truth value.
+    /// If there is no answer: the device lacks an attribute that the expression reads, or the answer is no truth value.
     pub fn meets(&self, device: &Subject) -> Result<bool, String> {
         let mut context = cel::Context::with_env(Arc::clone(&ENVIRONMENT));
         declare(&mut context);

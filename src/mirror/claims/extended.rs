@@ -177,7 +177,7 @@ pub fn gpus(claims: &Claims, pod: &Pod, request: &Amounts) -> i64 {
     sum.min(requests::MOST_GPUS)
 }
 
-/// What the engine is told of a pod's extended resources.
+/// A pod's extended resources as the engine's input.
 #[must_use]
 pub fn of_pod(claims: &Claims, pod: &Pod, request: Option<&BindRequest>) -> Option<Extended> {
     let wanted = wanted(claims, pod);

@@ -135,7 +135,7 @@ impl Slices {
         Some(PoolInput {
             driver: key.0.clone(),
             pool: key.1.clone(),
-            // Two devices of one name: nobody could tell which is meant.
+            // Two devices of one name: a reference to one would be ambiguous.
             complete: complete && !twice,
             counters: counters.values,
             devices,

@@ -18,7 +18,7 @@ use crate::engine::input::devices::{
 use crate::engine::input::{Name, TaintEffect, Toleration};
 use crate::mirror::name;
 
-/// Nobody gets more GPUs with one pod. Sums of such numbers stay exact.
+/// No pod gets more GPUs. Sums of such numbers stay exact.
 pub const MOST_GPUS: i64 = 1_000_000;
 
 /// An allocation as the engine knows it.
@@ -47,7 +47,7 @@ pub fn allocated(allocation: &AllocationResult) -> AllocationInput {
 
 /// Devices that a claim asks for, as queues count them: the class of each request and how many of it. Where that is not said, because a request leaves a
 /// choice or asks for all devices of a node, it is the least that it may come to until the claim has its devices; then those count. Requests for
-/// administration take a device from nobody.
+/// administration take no device away.
 pub fn devices(claim: &ResourceClaim) -> impl Iterator<Item = (&str, i64)> {
     let requests = claim
         .spec
@@ -137,7 +137,7 @@ pub fn class_selectors(class: &DeviceClass) -> impl Iterator<Item = String> + '_
     expressions(class.spec.selectors.as_deref().unwrap_or_default())
 }
 
-/// A claim as the engine is told of it.
+/// A claim as the engine's input.
 #[must_use]
 pub fn read(claims: &Claims, claim: &Arc<ResourceClaim>, key: Name) -> ClaimInput {
     let status = claim.status.as_ref();
@@ -269,7 +269,7 @@ fn selectors(claims: &Claims, class: &str, own: Option<&[DeviceSelector]>, of: &
 
 fn count(mode: Option<&str>, count: Option<i64>, of: &str) -> Result<Option<usize>, String> {
     match mode {
-        // More than anybody may have is as good as any larger number.
+        // More than any pod may have is as good as any larger number.
         None | Some("" | "ExactCount") => Ok(Some(count.unwrap_or(1).clamp(1, i64::from(u16::MAX)) as usize)),
         Some("All") => Ok(None),
         Some(other) => Err(format!("{of}: unsupported allocation mode {other:?}")),

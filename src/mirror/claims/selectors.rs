@@ -18,7 +18,7 @@ const COMPILING: usize = 5_000;
 /// What is said of a claim whose selectors wait.
 const WAITS: &str = "CEL expression waits for its turn to be evaluated";
 
-/// A selector that somebody uses.
+/// A selector that is used.
 struct Known {
     text: String,
     /// `None` until its turn comes.
@@ -57,7 +57,7 @@ pub struct Selectors {
     last: Box<str>,
     /// How many steps may still be made at once.
     pub left: usize,
-    /// Users of selectors that were asked about every device since somebody looked.
+    /// Users of selectors that were evaluated for every device since the last call.
     pub finished: Vec<Box<str>>,
 }
 

@@ -93,7 +93,7 @@ pub struct Attachments {
     all: Table<Box<str>, Arc<VolumeAttachment>>,
     /// Attachments by the volume that they name.
     of_volume: Links,
-    told: Table<Box<str>, AttachmentInput>,
+    sent: Table<Box<str>, AttachmentInput>,
 }
 
 fn volume_of(attachment: &VolumeAttachment) -> Option<&str> {
@@ -132,16 +132,16 @@ impl Volumes {
                 volume,
             })
         });
-        if self.attachments.told.get(key) == read.as_ref() {
+        if self.attachments.sent.get(key) == read.as_ref() {
             return;
         }
         match read {
             Some(read) => {
-                self.attachments.told.insert(key.into(), read.clone());
+                self.attachments.sent.insert(key.into(), read.clone());
                 out.events.push(Event::Attachment(Box::new(read)));
             }
             None => {
-                self.attachments.told.remove(key);
+                self.attachments.sent.remove(key);
                 out.events.push(Event::AttachmentGone(name(key)));
             }
         }

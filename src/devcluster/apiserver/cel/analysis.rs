@@ -1,4 +1,4 @@
-//! What an expression reads, and what in it cannot be right: names that nobody declares, fields that a schema lacks.
+//! What an expression reads, and what in it cannot be right: undeclared names, fields that a schema lacks.
 
 use std::collections::BTreeMap;
 

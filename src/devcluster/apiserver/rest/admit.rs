@@ -12,7 +12,7 @@ use crate::devcluster::apiserver::{
     webhook::{self, Operation, Rejection},
 };
 
-/// One admission of a request: what webhooks are told beside the object.
+/// One admission of a request: what webhooks get beside the object.
 pub(super) struct Admission<'a> {
     call: &'a Call,
     operation: Operation,

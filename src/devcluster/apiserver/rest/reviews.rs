@@ -1,4 +1,4 @@
-//! Reviews: who am I, and may I? Everybody may do everything here, but those whom a test holds to their roles.
+//! SelfSubjectReviews and access reviews. All users may do everything here, but those whose roles a test enforces.
 
 use serde_json::{Value, json};
 

@@ -10,7 +10,7 @@ use crate::devcluster::apiserver::{
     status::{ApiError, ApiResult},
 };
 
-/// What happens to fields that nobody knows.
+/// What happens to unknown fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FieldValidation {
     Ignore,

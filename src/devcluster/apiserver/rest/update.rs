@@ -1,5 +1,5 @@
 //! update and patch of objects, their status and finalizers: read the stored state, make the new one, admit, validate,
-//! and write it if nobody else wrote in between.
+//! and write it if there was no other write in between.
 
 use std::sync::Arc;
 

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 /// Where a reservation pod says which GPU it has.
 pub(super) const RESERVED: &str = "run.ai/reserve_for_gpu_index";
 
-/// The GPUs of a node that nobody has, and how many there are.
+/// The free GPUs of a node, and how many there are.
 #[derive(Debug, Default)]
 pub(super) struct Devices {
     all: Vec<String>,

@@ -367,7 +367,7 @@ impl Kubelets {
         }
     }
 
-    /// Heeds what others have done to a known pod: finished it, or asked for its deletion.
+    /// Takes in what others have done to a known pod: finished it, or asked for its deletion.
     fn heed_others(&mut self, key: &Key, now: Timestamp) {
         let Some(run) = self.pods.get_mut(key) else { return };
         if is_finished(&run.pod) && run.held.is_some() {
@@ -496,7 +496,7 @@ impl PodRun {
         self.held = Some(held);
     }
 
-    /// The GPU that a running reservation pod has not yet told.
+    /// The GPU that a running reservation pod has not yet written down.
     fn account(&self) -> String {
         let account = self
             .pod

@@ -1,4 +1,4 @@
-//! The last resort. Where both generators fail, all sets of victims are looked through, so that nobody waits whom victims could help.
+//! The complete search. Where both generators fail, all sets of victims are looked through, so that no pod group waits that victims could help.
 //!
 //! First all victims up to some rank are tried together, then sets by their size, the worst victims first. Sets that free too little room are passed
 //! over; the others are judged by the very simulation that judges the generators' candidates. Of what works as much is given back as can be. Steps
@@ -41,7 +41,7 @@ impl VictimSearch<'_> {
             self.spend(search.sequence.batches[all].pods.len());
             all += 1;
         }
-        // Who loses first counts for reclaim, and the generators list pod groups in another order: what failed there may work here.
+        // The order of victims matters for reclaim, and the generators list pod groups in another order: what failed there may work here.
         if search
             .sequence
             .batches
@@ -178,7 +178,7 @@ impl VictimSearch<'_> {
         Some(mark)
     }
 
-    /// How many pods lose their places, or have others, once whoever can stay does. A pod group that runs gets no more pods for the price of more that do not.
+    /// How many pods lose their places, or have others, once all that can stay do. A running pod group gets no further pods where more than those would be displaced.
     fn displaced(&mut self, mark: Mark) -> usize {
         Sparer {
             model: self.model,

@@ -34,7 +34,7 @@ pub struct SearchState {
     pub failed: Tried,
     /// Some pod of it needs no GPU: any node will do.
     pub anywhere: bool,
-    /// Who would be taken, in order.
+    /// The victims, in the order in which they would be taken.
     pub sequence: Sequence,
     /// The kinds of its pods, each with the table that counts them; and per pod its kind.
     pub kinds: SmallVec<[usize; 2]>,
@@ -44,7 +44,7 @@ pub struct SearchState {
     pub even: Option<usize>,
 }
 
-/// Victims from the worst on: worst queue, worst pod group in it, what that pod group can best do without. Gathered as far as somebody asked.
+/// Victims from the worst on: worst queue, worst pod group in it, what that pod group can best do without. Gathered as far as needed.
 pub struct Sequence {
     /// Victims so far.
     pub batches: Vec<Batch>,
@@ -245,7 +245,7 @@ impl<'a> VictimSearch<'a> {
         donors
     }
 
-    /// Who may be taken, to be gathered from the worst on; `None` if nobody.
+    /// The possible victims, to be gathered from the worst on; `None` if there are none.
     fn sequence(&mut self, case: &Case, donors: Vec<bool>) -> Option<Sequence> {
         let most = match self.context.policy.max_consolidation_victims {
             Some(most) if case.action == ActionKind::Consolidation => most + 1,

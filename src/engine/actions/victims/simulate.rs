@@ -1,5 +1,5 @@
-//! Trying a candidate: its victims are evicted, then the preemptor and the victims are placed in the real order of queues and pod groups. Who outranks the
-//! preemptor gets its place back first.
+//! Trying a candidate: its victims are evicted, then the preemptor and the victims are placed in the real order of queues and pod groups. Victims that come before the
+//! preemptor in that order get their places back first.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -152,8 +152,8 @@ impl VictimSearch<'_> {
         false
     }
 
-    /// The tree in which pod groups of different queues take turns; `None` if all are of one queue. Queues at the top below which nobody takes part change
-    /// nobody's turn.
+    /// The tree in which pod groups of different queues take turns; `None` if all are of one queue. Top queues without any of these pod groups
+    /// do not change the order.
     fn contested(
         &self,
         pod_groups: &VecDeque<(QueueId, OrderEntry)>,

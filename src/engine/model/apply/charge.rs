@@ -1,4 +1,4 @@
-//! Which queue a pod group is charged to, and whether it may be a victim, when its pod group, its pods or queues change: whoever may change a pod group does not
+//! Which queue a pod group is charged to, and whether it may be a victim, when its pod group, its pods or queues change: a right to change a pod group does not
 //! rid it of what it holds.
 
 use std::collections::BTreeSet;
@@ -13,7 +13,7 @@ const QUEUES_NAMED: usize = 1_024;
 
 impl Model {
     /// The queue that a pod group is charged to whose group names this one. What it holds stays where it was charged, or is charged to the queue that its pods
-    /// name, while the named queue takes none of it: whoever may change a pod group does not rid it of what it holds.
+    /// name, while the named queue takes none of it: changing a pod group does not rid it of what it holds.
     pub(super) fn charged_to(&self, id: PodGroupId, named: QueueId, refused: bool) -> QueueId {
         let pod_group = &self.pod_groups[id];
         let takes = |queue: &QueueId| self.queues[*queue].schedulable();

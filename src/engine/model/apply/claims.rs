@@ -67,7 +67,7 @@ impl Model {
         self.take_charges();
     }
 
-    /// Whether a pod that a claim is reserved for is still alive, or somebody else uses it.
+    /// Whether a pod that a claim is reserved for is still alive, or another pod uses it.
     fn look_for_waiting(&mut self, id: ClaimId) {
         let claim = &self.devices.claims[id];
         let Some(input) = &claim.input else {

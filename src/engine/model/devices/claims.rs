@@ -93,13 +93,13 @@ impl std::ops::Index<ClaimId> for Claims {
 }
 
 impl Claims {
-    /// The claim of a key, if anybody names it.
+    /// The claim of a key, if it is known or a pod names it.
     #[must_use]
     pub fn find(&self, key: &Name) -> Option<ClaimId> {
         self.ids.get(key).copied()
     }
 
-    /// Forgets a claim of which nobody speaks any more.
+    /// Forgets a claim that is no longer referred to.
     pub(in crate::engine::model) fn drop_unused(&mut self, id: ClaimId) {
         let unused = |claim: &Claim| claim.input.is_none() && claim.users.is_empty() && claim.grants.is_empty();
         if self.all.contains(id) && unused(&self.all[id]) {
@@ -245,7 +245,7 @@ impl Inventory {
         }
     }
 
-    /// Forgets allocations that nobody uses and nobody shows.
+    /// Forgets allocations that no pod uses and no claim shows.
     fn drop_grants(&mut self, id: ClaimId) {
         let mut at = 0;
         while let Some(grant) = self.claims[id].grants.get(at) {
@@ -255,7 +255,7 @@ impl Inventory {
                 continue;
             }
             let counted = grant.counts;
-            debug_assert_eq!(counted, [false; 2], "what nobody uses takes nothing");
+            debug_assert_eq!(counted, [false; 2], "what is not used takes nothing");
             let gone = self.claims.all[id].grants.remove(at);
             self.name(id, &gone.allocation, -1);
         }

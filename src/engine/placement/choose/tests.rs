@@ -30,7 +30,7 @@ proptest! {
     /// Pods that are or want to be near others, or apart, or spread: whatever was learnt from those placed before, the node is the one that the
     /// scores name.
     #[test]
-    fn what_is_known_of_rejected_nodes_and_wishes_changes_no_choice(
+    fn what_is_known_of_rejected_nodes_and_preferences_changes_no_choice(
         running in prop::collection::vec(random_pod(), 0..6),
         waiting in prop::collection::vec(random_pod(), 1..4),
         nominated in prop::sample::select(vec![None, None, Some("n2"), Some("n9")]),

@@ -1,4 +1,4 @@
-//! All sets of victims, one after the other, without any shortcut: what the last resort is held to.
+//! All sets of victims, one after the other, without any shortcut: what the complete search is compared with.
 
 use crate::engine::actions::victims::search::{SearchState, VictimSearch};
 use crate::engine::actions::victims::{Answer, Case};

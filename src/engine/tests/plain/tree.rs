@@ -10,7 +10,7 @@ use crate::engine::model::ids::{PodGroupId, QueueId};
 use crate::engine::model::pod_group::PodIds;
 use crate::engine::model::resources::{Shared, add, plus};
 
-/// A pod group in line.
+/// A pod group to be popped in its turn.
 #[derive(Clone, Debug)]
 pub struct OrderEntry {
     /// Its place in its queue.
@@ -23,7 +23,7 @@ pub struct OrderEntry {
     pub pods: Option<PodIds>,
 }
 
-/// All pod groups in line, in no order.
+/// All pod groups, in no order.
 #[derive(Debug)]
 pub struct OrderTree {
     rules: Rules,
@@ -45,7 +45,7 @@ impl OrderTree {
         }
     }
 
-    /// Puts a pod group in line; ignored if its queue takes no pod groups.
+    /// Pushes a pod group; ignored if its queue takes no pod groups.
     pub fn push(&mut self, model: &Model, entry: OrderEntry) {
         self.pod_groups
             .extend(schedulable_queue(model, entry.pod_group).map(|queue| (queue, entry)));
@@ -112,7 +112,7 @@ impl OrderTree {
         next.map(|(at, _)| at)
     }
 
-    /// Which of two siblings is served (or robbed) first, each with the best leaf below it.
+    /// Which of two siblings comes first (or loses pods first), each with the best leaf below it.
     fn compare(&self, model: &Model, left: (QueueId, QueueId), right: (QueueId, QueueId)) -> Ordering {
         let order = if self.rules.shares {
             compare_queues(model, &self.contender(left), &self.contender(right))

@@ -1,13 +1,13 @@
-//! What happens when, in virtual time.
+//! The events of a simulation, in virtual time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::engine::input::Millis;
 
-/// Something that happens.
+/// An event of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Happening {
+pub enum SimEvent {
     /// A job has done its work, if it still is in that run.
     Done {
         /// The job.
@@ -15,40 +15,40 @@ pub enum Happening {
         /// Counts how often it began to run.
         run: u32,
     },
-    /// A pod that was told to leave has left.
+    /// An evicted pod has ended.
     Left {
         /// Its job.
         job: usize,
         /// Which of its pods.
         pod: usize,
     },
-    /// A job comes.
-    Comes(usize),
-    /// The engine is told what queues have used.
+    /// A job arrives.
+    Arrives(usize),
+    /// The engine gets the usage of queues.
     Usage,
 }
 
-/// What happens when; what happens at once, in the order in which it was found out.
+/// Events by their time; those of one instant in the order in which they were added.
 #[derive(Debug, Default)]
-pub struct Happenings {
-    waiting: BinaryHeap<Reverse<(Millis, u64, Happening)>>,
+pub struct EventQueue {
+    waiting: BinaryHeap<Reverse<(Millis, u64, SimEvent)>>,
     count: u64,
 }
 
-impl Happenings {
-    /// Something will happen.
-    pub fn add(&mut self, at: Millis, what: Happening) {
+impl EventQueue {
+    /// Adds an event.
+    pub fn add(&mut self, at: Millis, what: SimEvent) {
         self.count += 1;
         self.waiting.push(Reverse((at, self.count, what)));
     }
 
-    /// When the next does.
+    /// When the next event happens.
     pub fn next(&self) -> Option<Millis> {
         self.waiting.peek().map(|Reverse((at, ..))| *at)
     }
 
-    /// Takes the next that has happened by now.
-    pub fn take(&mut self, now: Millis) -> Option<Happening> {
+    /// Takes the next event up to now.
+    pub fn take(&mut self, now: Millis) -> Option<SimEvent> {
         let Reverse((at, ..)) = self.waiting.peek()?;
         let due = *at <= now;
         due.then(|| self.waiting.pop().map(|Reverse((.., what))| what))

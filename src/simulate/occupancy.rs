@@ -1,4 +1,4 @@
-//! What nodes have left, for the report: how much of the free GPUs is of no use to the jobs that come.
+//! What nodes have left, for the report: how much of the free GPUs no arriving job can use.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ const SHAPES: usize = 32;
 
 /// What nodes have left.
 #[derive(Debug)]
-pub struct Books {
+pub struct Occupancy {
     nodes: BTreeMap<String, Node>,
     /// What jobs ask for, with the share of jobs that do.
     mix: Vec<(Shape, f64)>,
@@ -23,7 +23,7 @@ pub struct Books {
 struct Node {
     cpu: i64,
     memory: i64,
-    /// Whole GPUs that nobody uses.
+    /// Whole GPUs that are free.
     whole: i64,
     /// Thousandths left of each shared GPU.
     shared: BTreeMap<String, i64>,
@@ -44,7 +44,7 @@ impl Node {
     }
 }
 
-impl Books {
+impl Occupancy {
     /// Empty nodes, and what jobs will ask for.
     pub fn new<'s>(machines: &[Machine], shapes: impl Iterator<Item = &'s Shape>) -> Self {
         let nodes = machines.iter().map(|machine| {
@@ -142,15 +142,15 @@ mod tests {
             ..Shape::default()
         };
         let (one, four) = (asks(1_000), asks(4_000));
-        let mut books = Books::new(&[machine("a"), machine("b")], [&one, &four].into_iter());
-        assert_eq!(books.fragmentation(), 0.0);
+        let mut occupancy = Occupancy::new(&[machine("a"), machine("b")], [&one, &four].into_iter());
+        assert_eq!(occupancy.fragmentation(), 0.0);
         // Three of the seven free GPUs are of no use to half of the jobs.
-        books.count("a", &one, &[], 1);
-        assert_eq!(books.fragmentation(), 3.0 / 7.0 / 2.0);
-        books.count("b", &asks(500), &["g".to_owned()], 1);
-        assert_eq!(books.fragmentation(), 0.5);
-        books.count("b", &asks(500), &["g".to_owned()], -1);
-        books.count("a", &one, &[], -1);
-        assert_eq!(books.fragmentation(), 0.0);
+        occupancy.count("a", &one, &[], 1);
+        assert_eq!(occupancy.fragmentation(), 3.0 / 7.0 / 2.0);
+        occupancy.count("b", &asks(500), &["g".to_owned()], 1);
+        assert_eq!(occupancy.fragmentation(), 0.5);
+        occupancy.count("b", &asks(500), &["g".to_owned()], -1);
+        occupancy.count("a", &one, &[], -1);
+        assert_eq!(occupancy.fragmentation(), 0.0);
     }
 }
