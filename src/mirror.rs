@@ -49,6 +49,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use kube::ResourceExt;
+use serde_json::Value;
 use smallvec::SmallVec;
 
 use crate::api::{PodGroup, Queue, gpu_request};
@@ -67,6 +68,10 @@ pub trait Entry: Sized {
     type Packed: Packed<Self>;
     /// Drops what is large and never read, before the object is kept.
     fn trim(&mut self) {}
+    /// The object in the form of the type, if this is the text of one as older API servers write it.
+    fn upgraded(_text: &str) -> Option<Value> {
+        None
+    }
     /// An object appeared or changed (`there`), or is gone.
     fn changed(object: &Arc<Self::Packed>, there: bool, mirror: &mut Mirror, out: &mut Output);
 }
@@ -666,6 +671,9 @@ impl Entry for Queue {
 
 impl Entry for ResourceClaim {
     type Packed = Self;
+    fn upgraded(text: &str) -> Option<Value> {
+        claims::versions::claim(text)
+    }
     fn changed(claim: &Arc<Self>, there: bool, mirror: &mut Mirror, out: &mut Output) {
         mirror.claim_changed(claim, there, out);
     }
@@ -680,6 +688,9 @@ impl Entry for DeviceClass {
 
 impl Entry for ResourceSlice {
     type Packed = Self;
+    fn upgraded(text: &str) -> Option<Value> {
+        claims::versions::slice(text)
+    }
     fn changed(slice: &Arc<Self>, there: bool, mirror: &mut Mirror, out: &mut Output) {
         mirror.slice_changed(slice, there, out);
     }

@@ -122,6 +122,7 @@ fn begin(config: &kube::Config, settings: Settings, http: http::Bound) -> anyhow
         follows: followed,
     };
     let access = access::Access::new(clients.reads.clone());
+    let (served, reads) = (clients.served.clone(), clients.reads.clone());
     let address = webhooks.local_addr()?;
     let door = Arc::new(Door::default());
     let rounds = Rounds {
@@ -152,6 +153,13 @@ fn begin(config: &kube::Config, settings: Settings, http: http::Bound) -> anyhow
             let unneeded = ends.shutdown.clone();
             services.start("webhook server", door.serve(webhooks, servers.clone()));
             services.start("leader election", elections.run(release));
+            services.start("api versions", {
+                let (asking, ends) = (served.keep_asking(reads), servers.clone());
+                async move {
+                    ends.run_until_cancelled(asking).await;
+                    anyhow::Ok(())
+                }
+            });
             services.start("configuration", async move {
                 unneeded
                     .run_until_cancelled(Box::pin(configuration.run()))

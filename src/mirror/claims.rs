@@ -10,6 +10,7 @@ mod extended;
 mod pools;
 pub mod requests;
 mod selectors;
+pub mod versions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

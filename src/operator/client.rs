@@ -8,6 +8,7 @@
 //! All of it is HTTP/1.1: a request that hangs holds up no other, as it has its connection for itself.
 
 pub mod deadline;
+pub mod served;
 
 use std::time::Duration;
 
@@ -24,6 +25,7 @@ use super::fence::stream::FencedConnector;
 use super::fence::{Fence, FenceLayer};
 use super::writes::CountLayer;
 use deadline::{ConnectWithin, DeadlineLayer, Deadlines};
+use served::{Served, ServedLayer};
 
 /// How long a connection may take, with its handshake.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -56,6 +58,8 @@ pub struct Clients {
     pub lease: Client,
     /// For writes, one in each term of leadership.
     pub writers: Writers,
+    /// In which version claims for devices are served. Somebody is to keep asking.
+    pub served: Served,
 }
 
 /// Makes the clients for writes.
@@ -63,6 +67,7 @@ pub struct Clients {
 pub struct Writers {
     config: Config,
     deadlines: Deadlines,
+    served: Served,
 }
 
 impl Writers {
@@ -72,7 +77,7 @@ impl Writers {
     /// When the configuration's certificates or credentials cannot be used.
     pub fn behind(&self, fence: &Fence) -> anyhow::Result<Client> {
         let fenced = FencedConnector::new(tcp(), fence.clone());
-        client(&self.config, fenced, self.deadlines, Some(fence.clone())).context(UNUSABLE)
+        client(&self.config, fenced, self.deadlines, &self.served, Some(fence.clone())).context(UNUSABLE)
     }
 }
 
@@ -85,7 +90,8 @@ pub fn connect(config: &Config, patience: Patience, lease: Duration) -> anyhow::
         config.proxy_url.is_none(),
         "the kubeconfig names a proxy; the API server must be reachable without one"
     );
-    let plain = |deadlines| client(config, tcp(), deadlines, None).context(UNUSABLE);
+    let served = Served::default();
+    let plain = |deadlines| client(config, tcp(), deadlines, &served, None).context(UNUSABLE);
     let deadlines = Deadlines::whole(patience.request);
     Ok(Clients {
         reads: plain(deadlines)?,
@@ -94,7 +100,9 @@ pub fn connect(config: &Config, patience: Patience, lease: Duration) -> anyhow::
         writers: Writers {
             config: config.clone(),
             deadlines,
+            served: served.clone(),
         },
+        served: served.clone(),
     })
 }
 
@@ -114,7 +122,13 @@ fn tcp() -> HttpConnector {
 }
 
 /// The library's own stack, with deadlines and without its retries; with a fence, one for writes.
-fn client<C>(config: &Config, connector: C, deadlines: Deadlines, fence: Option<Fence>) -> kube::Result<Client>
+fn client<C>(
+    config: &Config,
+    connector: C,
+    deadlines: Deadlines,
+    served: &Served,
+    fence: Option<Fence>,
+) -> kube::Result<Client>
 where
     C: Service<Uri> + Clone + Send + Sync + 'static,
     C::Response: Connection + Read + Write + Send + Unpin + 'static,
@@ -129,6 +143,7 @@ where
     let is_for_writes = fence.is_some();
     let service = ServiceBuilder::new()
         .layer(DeadlineLayer(deadlines))
+        .layer(ServedLayer(served.clone()))
         .option_layer(fence.map(FenceLayer))
         .option_layer(is_for_writes.then_some(CountLayer))
         .layer(config.base_uri_layer())

@@ -667,7 +667,7 @@ const BEYOND_THE_JOURNEYS: [(&str, &str); 9] = [
         "a bind that fails after its claim was made",
     ),
     (
-        "resource.k8s.io resourceclaims/binding update",
+        "resource.k8s.io resourceclaims/binding patch",
         "API servers that ask for it beside the status",
     ),
     ("run.ai kartas get", "workloads of kinds that only a Karta describes"),

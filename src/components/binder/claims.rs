@@ -13,7 +13,7 @@ use k8s_openapi::api::resource::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Resource};
-use serde_json::json;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
@@ -158,19 +158,15 @@ impl<'a> Claims<'a> {
             {
                 return Ok(());
             }
-        } else if !claim
-            .metadata
-            .finalizers
-            .iter()
-            .flatten()
-            .any(|finalizer| finalizer == finalizer::DELETE_PROTECTION)
-        {
-            claim
-                .metadata
-                .finalizers
-                .get_or_insert_default()
-                .push(finalizer::DELETE_PROTECTION.to_owned());
-            claim = self.api().replace(name, &PostParams::default(), &claim).await?;
+        } else {
+            let mut finalizers = claim.metadata.finalizers.clone().unwrap_or_default();
+            if finalizers
+                .iter()
+                .all(|finalizer| finalizer != finalizer::DELETE_PROTECTION)
+            {
+                finalizers.push(finalizer::DELETE_PROTECTION.to_owned());
+                claim = self.set_finalizers(name, &claim, &finalizers).await?;
+            }
         }
         let status = claim.status.get_or_insert_default();
         status.allocation.get_or_insert_with(|| given.clone());
@@ -178,7 +174,7 @@ impl<'a> Claims<'a> {
         if consumers.iter().all(|consumer| consumer.uid != *self.pod().uid) {
             consumers.push(self.consumer());
         }
-        self.replace_status(name, &claim).await
+        self.set_status(name, &claim).await.map(drop)
     }
 
     fn consumer(&self) -> ResourceClaimConsumerReference {
@@ -205,15 +201,34 @@ impl<'a> Claims<'a> {
             status.reserved_for = None;
             status.allocation = None;
         }
-        self.replace_status(name, &claim).await
+        self.set_status(name, &claim).await.map(drop)
     }
 
-    async fn replace_status(&self, name: &str, claim: &ResourceClaim) -> Result<(), Trouble> {
-        self.api()
-            .replace_status(name, &PostParams::default(), claim)
-            .await
-            .map(drop)
-            .map_err(Trouble::Request)
+    /// Writes what the claim is given and who uses it, unless the claim has changed since it was read. Nothing else of it is written, as other versions
+    /// of the API have other fields.
+    async fn set_status(&self, name: &str, claim: &ResourceClaim) -> Result<ResourceClaim, Trouble> {
+        let status = claim.status.as_ref();
+        let status = json!({
+            "allocation": status.and_then(|status| status.allocation.as_ref()),
+            "reservedFor": status.and_then(|status| status.reserved_for.as_ref()),
+        });
+        let patch = json!({"metadata": seen(claim), "status": status});
+        let api = self.api();
+        Ok(api
+            .patch_status(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await?)
+    }
+
+    async fn set_finalizers(
+        &self,
+        name: &str,
+        claim: &ResourceClaim,
+        finalizers: &[String],
+    ) -> Result<ResourceClaim, Trouble> {
+        let mut metadata = seen(claim);
+        metadata["finalizers"] = json!(finalizers);
+        let patch = Patch::Merge(json!({"metadata": metadata}));
+        Ok(self.api().patch(name, &PatchParams::default(), &patch).await?)
     }
 
     // --- the claim for extended resources ---
@@ -270,22 +285,13 @@ impl<'a> Claims<'a> {
         };
         if claim.status.as_ref().is_some_and(|status| status.allocation.is_some()) {
             claim.status = None;
-            claim = self.api().replace_status(name, &PostParams::default(), &claim).await?;
+            claim = self.set_status(name, &claim).await?;
         }
         let uid = claim.metadata.uid.clone();
-        if let Some(finalizers) = claim
-            .metadata
-            .finalizers
-            .take()
-            .filter(|finalizers| !finalizers.is_empty())
-        {
-            claim.metadata.finalizers = Some(
-                finalizers
-                    .into_iter()
-                    .filter(|one| one != finalizer::DELETE_PROTECTION)
-                    .collect(),
-            );
-            self.api().replace(name, &PostParams::default(), &claim).await?;
+        let before = claim.metadata.finalizers.clone().unwrap_or_default();
+        if !before.is_empty() {
+            let others = before.into_iter().filter(|one| one != finalizer::DELETE_PROTECTION);
+            self.set_finalizers(name, &claim, &others.collect::<Vec<_>>()).await?;
         }
         let params = DeleteParams {
             preconditions: Some(Preconditions {
@@ -299,6 +305,11 @@ impl<'a> Claims<'a> {
             other => other.map(drop).map_err(Trouble::Request),
         }
     }
+}
+
+/// What a claim was when it was read: another one of its name, or a later state of it, is not written to.
+fn seen(claim: &ResourceClaim) -> Value {
+    json!({"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version})
 }
 
 /// Why a step was not done.

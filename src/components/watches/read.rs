@@ -26,7 +26,11 @@ impl<'de, K: Watched> Deserialize<'de> for Read<K> {
 }
 
 fn read<K: Watched>(text: &str) -> Guarded<K> {
-    DeserializeGuard(match serde_json::from_str::<K>(text) {
+    let object = match K::upgraded(text) {
+        Some(upgraded) => K::deserialize(upgraded),
+        None => serde_json::from_str::<K>(text),
+    };
+    DeserializeGuard(match object {
         Ok(mut object) => {
             kinds::trim(&mut object);
             Ok(object)

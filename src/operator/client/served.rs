@@ -1,0 +1,215 @@
+//! In which version the API server serves devices that pods claim: `resource.k8s.io` was `v1beta1` in Kubernetes 1.32, `v1beta2` in 1.33, and is `v1` since 1.34.
+//!
+//! Everybody asks for `v1`; the path of a request is changed to the version that is served, once that is known. Objects are read in any of these forms
+//! (`mirror/claims/versions.rs`), and what is written (the metadata and the status of claims) is the same in all of them.
+
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::{Request, Uri};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroup;
+use kube::Client;
+use tokio::sync::watch;
+use tower::{BoxError, Layer, Service};
+use tracing::{debug, info};
+
+/// The group.
+const GROUP: &str = "/apis/resource.k8s.io";
+/// What is asked for, in the path of a request.
+const ASKED: &str = "/apis/resource.k8s.io/v1/";
+/// Versions that can be read, the best first.
+const VERSIONS: [&str; 3] = ["v1", "v1beta2", "v1beta1"];
+/// The API server may be another version after an upgrade: so often it is asked.
+const EVERY: Duration = Duration::from_secs(60);
+/// Wait after a question without an answer.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// The version that is served; `None` before it is known. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Served {
+    version: watch::Sender<Option<&'static str>>,
+}
+
+impl Default for Served {
+    fn default() -> Self {
+        Self {
+            version: watch::Sender::new(None),
+        }
+    }
+}
+
+impl Served {
+    /// Asks the API server now and then, for ever.
+    pub async fn keep_asking(self, reads: Client) {
+        loop {
+            let wait = match ask(&reads).await {
+                Ok(version) => {
+                    self.found(version);
+                    EVERY
+                }
+                Err(error) => {
+                    debug!(%error, "the API server does not say in which version it serves claims for devices");
+                    AGAIN
+                }
+            };
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    fn found(&self, version: &'static str) {
+        let changed = self
+            .version
+            .send_if_modified(|known| known.replace(version) != Some(version));
+        if changed {
+            info!(version, "claims for devices are read in this version");
+        }
+    }
+
+    /// The path of a request, with the version that is served.
+    async fn path(&self, uri: Uri) -> Uri {
+        let Some(rest) = uri.path_and_query().and_then(|path| path.as_str().strip_prefix(ASKED)) else {
+            return uri;
+        };
+        let mut known = self.version.subscribe();
+        let version = known.wait_for(Option::is_some).await.ok().and_then(|version| *version);
+        let path = format!("{GROUP}/{}/{rest}", version.unwrap_or(VERSIONS[0]));
+        let mut parts = uri.clone().into_parts();
+        parts.path_and_query = path.parse().ok();
+        Uri::from_parts(parts).unwrap_or(uri)
+    }
+}
+
+/// The best version that is served; the newest where there is none of them, so that it is found when it comes.
+async fn ask(reads: &Client) -> kube::Result<&'static str> {
+    let request = Request::get(GROUP).body(Vec::new()).map_err(kube::Error::HttpError)?;
+    let group: APIGroup = match reads.request(request).await {
+        Ok(group) => group,
+        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(VERSIONS[0]),
+        Err(error) => return Err(error),
+    };
+    let serves = |version: &&str| group.versions.iter().any(|served| served.version == **version);
+    Ok(VERSIONS
+        .into_iter()
+        .find(|version| serves(version))
+        .unwrap_or(VERSIONS[0]))
+}
+
+/// Changes the paths of a client's requests.
+#[derive(Clone, Debug)]
+pub struct ServedLayer(pub Served);
+
+impl<S> Layer<S> for ServedLayer {
+    type Service = ServedService<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        ServedService {
+            served: self.0.clone(),
+            inner,
+        }
+    }
+}
+
+/// See [`ServedLayer`].
+#[derive(Clone, Debug)]
+pub struct ServedService<S> {
+    served: Served,
+    inner: S,
+}
+
+impl<S, B> Service<Request<B>> for ServedService<S>
+where
+    S: Service<Request<B>> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    S::Response: 'static,
+    S::Error: Into<BoxError>,
+    B: Send + 'static,
+{
+    type Response = S::Response;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<S::Response, BoxError>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        if !request.uri().path().starts_with(ASKED) {
+            return self
+                .inner
+                .call(request)
+                .map(|answer| answer.map_err(Into::into))
+                .boxed();
+        }
+        // The one that is ready is used up; the next is asked whether it is.
+        let next = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, next);
+        let served = self.served.clone();
+        async move {
+            *request.uri_mut() = served.path(request.uri().clone()).await;
+            inner.call(request).await.map_err(Into::into)
+        }
+        .boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use http::Response;
+    use serde_json::json;
+    use tower::ServiceExt;
+
+    use super::*;
+
+    /// What an API server with these versions is asked for.
+    fn server(versions: &'static [&'static str]) -> (Client, Arc<Mutex<Vec<String>>>) {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&asked);
+        let service = tower::service_fn(move |request: Request<kube::client::Body>| {
+            seen.lock().unwrap().push(request.uri().to_string());
+            let versions: Vec<_> = versions
+                .iter()
+                .map(|version| json!({"groupVersion": format!("resource.k8s.io/{version}"), "version": version}))
+                .collect();
+            let body = json!({"kind": "APIGroup", "apiVersion": "v1", "name": "resource.k8s.io", "versions": versions});
+            let response = Response::new(kube::client::Body::from(serde_json::to_vec(&body).unwrap()));
+            async move { Ok::<_, BoxError>(response) }
+        });
+        (Client::new(service, "default"), asked)
+    }
+
+    #[tokio::test]
+    async fn the_best_version_that_is_served_is_asked_for() {
+        for (versions, best) in [
+            (&["v1", "v1beta1"] as &[&str], "v1"),
+            (&["v1beta1", "v1beta2"], "v1beta2"),
+            (&["v1alpha3", "v1beta1"], "v1beta1"),
+            (&[], "v1"),
+        ] {
+            let (client, _) = server(versions);
+            assert_eq!(ask(&client).await.unwrap(), best);
+        }
+    }
+
+    #[tokio::test]
+    async fn requests_wait_for_the_version_and_ask_for_it() {
+        let served = Served::default();
+        let inner =
+            tower::service_fn(|request: Request<()>| async move { Ok::<_, BoxError>(request.uri().to_string()) });
+        let service = ServedLayer(served.clone()).layer(inner);
+        let ask = |path: &str| service.clone().oneshot(Request::get(path).body(()).unwrap());
+        assert_eq!(ask("/api/v1/pods?watch=true").await.unwrap(), "/api/v1/pods?watch=true");
+        let claims = tokio::spawn(ask("/apis/resource.k8s.io/v1/resourceclaims?limit=5"));
+        tokio::task::yield_now().await;
+        assert!(!claims.is_finished());
+        served.found("v1beta1");
+        assert_eq!(
+            claims.await.unwrap().unwrap(),
+            "/apis/resource.k8s.io/v1beta1/resourceclaims?limit=5"
+        );
+        assert_eq!(ask("/apis/resource.k8s.io").await.unwrap(), "/apis/resource.k8s.io");
+    }
+}
