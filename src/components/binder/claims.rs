@@ -13,7 +13,7 @@ use k8s_openapi::api::resource::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Resource};
-use serde_json::{Value, json};
+use serde_json::json;
 use sha2::{Digest, Sha256};
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
@@ -212,7 +212,8 @@ impl<'a> Claims<'a> {
             "allocation": status.and_then(|status| status.allocation.as_ref()),
             "reservedFor": status.and_then(|status| status.reserved_for.as_ref()),
         });
-        let patch = json!({"metadata": seen(claim), "status": status});
+        let metadata = json!({"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version});
+        let patch = json!({"metadata": metadata, "status": status});
         let api = self.api();
         Ok(api
             .patch_status(name, &PatchParams::default(), &Patch::Merge(patch))
@@ -225,8 +226,9 @@ impl<'a> Claims<'a> {
         claim: &ResourceClaim,
         finalizers: &[String],
     ) -> Result<ResourceClaim, Trouble> {
-        let mut metadata = seen(claim);
-        metadata["finalizers"] = json!(finalizers);
+        let metadata = &claim.metadata;
+        let metadata =
+            json!({"uid": metadata.uid, "resourceVersion": metadata.resource_version, "finalizers": finalizers});
         let patch = Patch::Merge(json!({"metadata": metadata}));
         Ok(self.api().patch(name, &PatchParams::default(), &patch).await?)
     }
@@ -305,11 +307,6 @@ impl<'a> Claims<'a> {
             other => other.map(drop).map_err(Trouble::Request),
         }
     }
-}
-
-/// What a claim was when it was read: another one of its name, or a later state of it, is not written to.
-fn seen(claim: &ResourceClaim) -> Value {
-    json!({"uid": claim.metadata.uid, "resourceVersion": claim.metadata.resource_version})
 }
 
 /// Why a step was not done.
