@@ -48,24 +48,24 @@ impl Decisions {
 /// A pod that cannot be placed because it names a sub-group that is not there. Nothing else of its pod group is affected.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stray {
-    /// The pod.
+    /// The pod that names the sub-group.
     pub pod: PodRef,
-    /// What to say of it; `None`: what was said is over.
+    /// The message for its owner; `None`: the last one no longer holds.
     pub message: Option<String>,
 }
 
 /// A pod gets a node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bind {
-    /// The pod.
+    /// The pod that is to run.
     pub pod: PodRef,
     /// Its pod group.
     pub group: GroupKey,
-    /// The node.
+    /// The node on which it is to run.
     pub node: Name,
     /// How its GPUs are given. `Regular` also for pods without GPUs; shared GPUs are `Fraction`, also when asked for by memory.
     pub received: GpuKind,
-    /// GPU devices.
+    /// Number of GPU devices.
     pub gpu_count: i64,
     /// Portion of each device in billionths (a whole device: 1,000,000,000).
     pub gpu_portion: i64,
@@ -84,16 +84,16 @@ pub struct Bind {
 pub struct ClaimGrant {
     /// What the pod calls the claim; `None` = the one to be made for its extended resources.
     pub reference: Option<Name>,
-    /// The claim.
+    /// The key of the claim.
     pub claim: Name,
-    /// The devices.
+    /// The devices that it gets.
     pub allocation: AllocationInput,
 }
 
 /// A pod must leave.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Eviction {
-    /// The pod.
+    /// The pod that is to be evicted.
     pub pod: PodRef,
     /// Its pod group.
     pub group: GroupKey,
@@ -137,26 +137,26 @@ pub struct Sides {
 /// A queue's figures before an eviction: cpu, memory, GPUs; `None` = unlimited.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Side {
-    /// What messages call it.
+    /// Its name in messages.
     pub queue: Name,
     /// What it holds.
     pub used: [i64; 3],
     /// What it deserves.
     pub quota: [Option<i64>; 3],
-    /// Its fair share.
+    /// What it may hold, by its fair share.
     pub fair: [i64; 3],
-    /// Its priority.
+    /// The priority among its siblings.
     pub priority: i64,
 }
 
 /// A pod waits for a place that is being vacated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pipeline {
-    /// The pod.
+    /// The pod that waits.
     pub pod: PodRef,
     /// Its pod group.
     pub group: GroupKey,
-    /// The node.
+    /// The node on which its place becomes free.
     pub node: Name,
     /// For shared GPUs: the group of each device.
     pub gpu_groups: Vec<Name>,
@@ -165,7 +165,7 @@ pub struct Pipeline {
 /// Why a pod group waits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupReport {
-    /// The group.
+    /// The pod group that waits.
     pub group: GroupKey,
     /// Too few pods exist for it to start; nothing was tried, and only an event says so.
     pub not_ready: bool,
@@ -219,7 +219,7 @@ impl Detail {
 pub struct NodeFigures {
     /// The first pod that fitted nowhere.
     pub pod: PodRef,
-    /// Its sub-group.
+    /// The sub-group that this pod is in.
     pub sub_group: Name,
     /// Pods of the sub-group that found a place before.
     pub placed: usize,
@@ -247,7 +247,7 @@ pub struct DomainFigures {
 /// Too little of a resource. Cpu in milli-cores, memory in bytes, GPUs in millionths, others as they are.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shortage {
-    /// The resource.
+    /// The name of the resource.
     pub resource: Name,
     /// What is asked for.
     pub asked: i64,
@@ -296,9 +296,9 @@ pub struct QueueStanding {
     pub allocated: [i64; 3],
     /// Its fair share at present.
     pub fair: [i64; 3],
-    /// Its quota.
+    /// What it deserves.
     pub quota: Figures,
-    /// Its limit.
+    /// The most that it may hold.
     pub limit: Figures,
     /// What it used over time, in billionths of the cluster.
     pub usage: [i64; 3],
@@ -314,13 +314,13 @@ pub struct QueueFigures {
     pub name: Name,
     /// What all its workloads ask for.
     pub requested: Figures,
-    /// Its quota.
+    /// What it deserves by its quota.
     pub deserved: Figures,
     /// What its workloads hold.
     pub allocated: Figures,
     /// What its non-preemptible workloads hold.
     pub allocated_non_preemptible: Figures,
-    /// Its limit.
+    /// The most that it may hold.
     pub limit: Figures,
     /// What the pod group asks for.
     pub group_requested: Figures,
@@ -331,7 +331,7 @@ pub struct QueueFigures {
 /// Timestamps of a pod group after a cycle; written as annotations if they differ from what is there.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupTimes {
-    /// The group.
+    /// The pod group that they belong to.
     pub group: GroupKey,
     /// Since when its pod group is broken.
     pub stale_since: Option<Time>,

@@ -600,7 +600,7 @@ pub struct BudgetInput {
     pub namespace: Name,
     /// Its name.
     pub name: Name,
-    /// Its pods.
+    /// The pods that it protects.
     pub pods: PodSelector,
     /// How many of them may be evicted now.
     pub allowed: i64,
@@ -609,18 +609,18 @@ pub struct BudgetInput {
 /// Pods, and the node label at whose values they are near one another.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodTerm {
-    /// The pods.
+    /// Which pods.
     pub pods: PodSelector,
-    /// A node label's key.
+    /// The node label; pods on nodes with the same value of it are near one another.
     pub key: Name,
 }
 
 /// A limit on how unevenly pods may lie over the values of a node label.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Spread {
-    /// The pods.
+    /// Which pods are counted.
     pub pods: PodSelector,
-    /// A node label's key.
+    /// The node label over whose values they are to be spread.
     pub key: Name,
     /// Largest difference to the value with the fewest pods.
     pub max_skew: i64,

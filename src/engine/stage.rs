@@ -28,7 +28,7 @@ pub enum Stage {
     },
     /// A pod group was taken up by an action that evicts.
     TakenUp {
-        /// The action.
+        /// Which action.
         action: ActionKind,
         /// What came of it.
         end: SearchEnd,
