@@ -167,7 +167,10 @@ impl Run {
                     grouped.insert(grouping.pod.uid.clone());
                     groups.insert(grouping.group.metadata.name.clone());
                 }
-                ToScheduler::Change(_) | ToScheduler::Outcome(_) | ToScheduler::Current(..) => {}
+                ToScheduler::Change(_)
+                | ToScheduler::Outcome(_)
+                | ToScheduler::Current(..)
+                | ToScheduler::JobOrder(_) => {}
             }
         }
         (listed, Instant::now(), groups.len())

@@ -9,12 +9,14 @@ pub mod dev;
 pub mod fields;
 pub mod group;
 pub mod manifests;
+mod migrate;
 pub mod output;
 pub mod replay;
 pub mod reserve;
 mod review;
 pub mod run;
 mod simulate;
+pub mod snapshot;
 
 use std::process::ExitCode;
 
@@ -62,8 +64,12 @@ enum Command {
     Fields(fields::Args),
     /// Print all that a cluster needs to run the operator, as YAML
     Manifests(manifests::Args),
+    /// Change from KAI to unikai, or back, while pods go on running
+    Migrate(migrate::Args),
     /// Print what the scheduler decides for a snapshot of a cluster
     Replay(replay::Args),
+    /// Fetch a snapshot of the cluster from an operator that runs, for `unikai replay`
+    Snapshot(snapshot::Args),
     /// Print what the webhooks would say to manifests or to admission requests
     Review(review::Args),
     /// Print the pod groups that workloads would make
@@ -81,6 +87,7 @@ impl Command {
             Command::Dev(_) | Command::Demo(_) => "warn",
             Command::Crds(_) | Command::Fields(_) | Command::Manifests(_) => "warn",
             Command::Replay(_) | Command::Review(_) | Command::Group(_) | Command::Simulate(_) => "warn",
+            Command::Snapshot(_) | Command::Migrate(_) => "warn",
         }
     }
 }
@@ -121,6 +128,8 @@ fn start(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Fields(args) => fields::run(args),
         Command::Manifests(args) => manifests::run(args),
         Command::Replay(args) => replay::run(args),
+        Command::Migrate(args) => runtime.block_on(Box::pin(migrate::run(args))),
+        Command::Snapshot(args) => runtime.block_on(Box::pin(snapshot::run(args))),
         Command::Review(args) => review::run(args),
         Command::Group(args) => group::run(args),
         Command::Simulate(args) => simulate::run(args),

@@ -17,7 +17,7 @@ pub(crate) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use actions::allocate::allocate;
+use actions::allocate::{allocate, waiting_in_order};
 use actions::conclude::conclude;
 use actions::context::CycleContext;
 use actions::cycle::{Cycle, Kept};
@@ -25,7 +25,7 @@ use actions::spare::spare_at_last;
 use actions::stale::{evict_stale, stale_until};
 use actions::victims::action::{FindVictims, evict_for_others};
 use actions::victims::find::find;
-use decision::{Decisions, Detail, GroupReport, ReasonCode, Stray};
+use decision::{Decisions, Detail, GroupReport, ReasonCode, Stray, WaitingGroup};
 use explain::report::{Findings, report};
 use fairshare::divide::divide_tree;
 use fairshare::tree::schedulable_queue;
@@ -184,6 +184,31 @@ impl Engine {
             self.model.decide_again();
         }
         decisions
+    }
+
+    /// The pod groups that wait, in the order in which the next cycle would begin to allocate. Decides nothing.
+    pub fn waiting_in_order(&mut self, now: Time) -> Vec<WaitingGroup> {
+        self.model.pass_time(now);
+        self.model.prepare(&self.policy);
+        let k = self.k_value();
+        divide_tree(&mut self.model, k);
+        if self.model.pending().is_empty() {
+            return Vec::new();
+        }
+        let scorers = Scorers::of(&self.policy);
+        let context = CycleContext::new(&self.policy, &scorers, now);
+        let observer: Observer = &mut |_| ();
+        let order = waiting_in_order(&Cycle::new(&mut self.model, &mut self.kept, context, observer));
+        let waiting = order.into_iter().filter_map(|id| {
+            let pod_group = &self.model.pod_groups()[id];
+            let queue = &self.model.queues()[pod_group.queue?];
+            Some(WaitingGroup {
+                group: pod_group.key.clone(),
+                queue: queue.name.clone(),
+                priority: pod_group.input.as_ref().map_or(0, |input| input.priority),
+            })
+        });
+        waiting.collect()
     }
 
     /// When to call [`Engine::cycle`] again even if no event arrives.

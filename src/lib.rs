@@ -12,6 +12,7 @@ pub mod mirror;
 pub mod operator;
 pub mod scheduler_core;
 pub mod simulate;
+pub mod snapshot;
 pub mod usage;
 
 /// Pods come as many small pieces; this allocator takes a third of the time of the system's for them.

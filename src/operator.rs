@@ -11,6 +11,7 @@ mod configuration;
 mod elections;
 pub mod fence;
 pub mod http;
+mod inspection;
 pub mod lease;
 pub mod metrics;
 mod rounds;
@@ -42,6 +43,7 @@ use crate::config::{Resolved, Resolver};
 
 use configuration::Configuration;
 use elections::{Elections, Shards};
+use inspection::Inspection;
 use rounds::{InForce, Round, Rounds, Shown};
 use settings::Settings;
 use supervisor::{Ended, Supervisor};
@@ -172,7 +174,8 @@ fn begin(config: &kube::Config, settings: Settings, http: http::Bound) -> anyhow
                     http::Shown {
                         alive,
                         readiness,
-                        describe: describe(election, of_shards, seen),
+                        describe: describe(election, of_shards, seen.clone()),
+                        inspection: Inspection::new(seen, resolved.clone()),
                         metrics: page,
                         access,
                         protect_metrics,
@@ -329,7 +332,7 @@ fn describe(
             "election": *election.borrow(),
             "shards": shards,
         });
-        if let (Some(Shown { bus, stores }), Some(state)) = (&*seen.borrow(), state.as_object_mut()) {
+        if let (Some(Shown { bus, stores, .. }), Some(state)) = (&*seen.borrow(), state.as_object_mut()) {
             state.insert("objects".to_owned(), json!(stores.counts()));
             state.insert(
                 "inboxes".to_owned(),

@@ -141,6 +141,8 @@ pub mod annotation {
     /// On PodGroups: when a pod of the group was last evicted for others (RFC 3339).
     pub const LAST_EVICTION_TIMESTAMP: &str = "kai.scheduler/last-eviction-timestamp";
 
+    /// On Deployments: how many replicas one had before `unikai migrate` ended it.
+    pub const REPLICAS_BEFORE: &str = "unikai.dev/replicas-before-migration";
     /// On queues: the namespaces whose workloads may run in the queue and below it, with `*` for any characters. Absent: all.
     pub const ALLOWED_NAMESPACES: &str = "unikai.dev/allowed-namespaces";
     /// On reservation pods: keeps Karpenter from disrupting them.
@@ -375,6 +377,8 @@ pub mod object {
     pub const POD_GROUP_WEBHOOK: &str = "kai-podgroup-validation-v2alpha2";
     /// The operator: its Deployment, Service, service account and ClusterRole.
     pub const OPERATOR: &str = "unikai";
+    /// The ConfigMap in which `unikai migrate` keeps what it needs for the way back.
+    pub const MIGRATION: &str = "unikai-migration";
     /// The secret with the certificates of the webhooks.
     pub const WEBHOOK_SECRET: &str = "unikai-webhook-tls";
     /// The name of the lease of the default shard; other shards append their partition label value.

@@ -2,7 +2,6 @@
 
 mod explain;
 mod render;
-mod snapshot;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -16,12 +15,12 @@ use crate::engine::decision::{Decisions, QueueStanding};
 use crate::engine::input::Time;
 use crate::mirror::claims::allocation::Given;
 use crate::scheduler_core::SchedulerCore;
-use snapshot::Snapshot;
+use crate::snapshot::{self, Snapshot};
 
 /// Arguments of `unikai replay`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Snapshots as KAI's scheduler hands them out (`/get-snapshot`): zip files, or the JSON in them
+    /// Snapshots as `unikai snapshot` fetches them, or as KAI's scheduler hands them out (`/get-snapshot`): zip files, or the JSON in them
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 

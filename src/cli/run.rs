@@ -52,7 +52,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn cluster(kubeconfig: Option<PathBuf>, context: Option<String>) -> anyhow::Result<kube::Config> {
+pub(super) async fn cluster(kubeconfig: Option<PathBuf>, context: Option<String>) -> anyhow::Result<kube::Config> {
     let Some(path) = kubeconfig.filter(|path| !path.as_os_str().is_empty()) else {
         return kube::Config::incluster()
             .context("this process does not run in a cluster; name one with --kubeconfig FILE, or try `unikai dev`");

@@ -11,6 +11,7 @@
 //! scheduler ──Waiting, Cleared────▶ podgroups                               awaited, never long: kept latest per group
 //! scheduler ──Times, Waiting──────▶ grouper                                 awaited, never long: kept latest per group
 //! podgroups ──Usage───────────────▶ queues                                  awaited, never long: kept latest per group
+//! operator  ──questions───────────▶ scheduler, grouper                      awaited with a deadline; the answer is dropped if nobody waits
 //! all       ──Note────────────────▶ events                                  dropped and counted when full
 //! scheduler ──TraceEvent────────────▶ traces                                  not made at all unless somebody collects traces;
 //! binder    ──TraceEvent────────────▶ traces                                  dropped and counted when full
@@ -30,7 +31,7 @@ use crate::api::PodGroup;
 use crate::api::quantity::Amount;
 use crate::components::Error;
 use crate::components::fractions::users::Share;
-pub use crate::engine::decision::{Bind, GroupReport, GroupTimes, Stray};
+pub use crate::engine::decision::{Bind, GroupReport, GroupTimes, Stray, WaitingGroup};
 pub use crate::engine::input::{GroupKey, PodRef};
 use crate::engine::policy::ActionKind;
 pub use crate::kinds::{Kind, Listener, Object};
@@ -86,6 +87,8 @@ pub enum ToScheduler {
     Outcome(Outcome),
     /// From watches: all that was current of the kind when that term of leadership began has been told.
     Current(Kind, u64),
+    /// From whoever looks at the scheduler: the pod groups that wait, in the order in which they would be tried.
+    JobOrder(Reply<Vec<WaitingGroup>>),
 }
 
 impl From<Grouping> for ToScheduler {
@@ -93,6 +96,9 @@ impl From<Grouping> for ToScheduler {
         Self::Grouped(grouping)
     }
 }
+
+/// Where an answer goes; whoever asked may have gone meanwhile.
+pub type Reply<T> = mpsc::Sender<T>;
 
 /// One pod to be bound.
 #[derive(Clone, Debug, PartialEq)]
@@ -205,6 +211,8 @@ pub enum ToGrouper {
     Times(Vec<Times>),
     /// From the scheduler, after a cycle: pod groups whose pods found no place.
     Waiting(Vec<GroupKey>),
+    /// From whoever takes a snapshot: the places of pods that do not name theirs yet, and their pod groups.
+    Unwritten(Reply<Vec<Grouping>>),
 }
 
 /// **watches → scaleup**.

@@ -148,6 +148,8 @@ impl Grouper {
             }
             ToGrouper::Times(times) => self.writer.times(times),
             ToGrouper::Waiting(groups) => self.waiting(&groups),
+            // Whoever asked may have gone.
+            ToGrouper::Unwritten(reply) => drop(reply.try_send(self.writer.unwritten(&self.grouped_pods))),
         }
     }
 

@@ -363,6 +363,12 @@ impl Scheduler {
                     retry_at,
                 });
             }
+            ToScheduler::JobOrder(reply) => {
+                // Whoever asked may have gone; before everything is listed there is no order.
+                if self.missing.is_empty() {
+                    let _ = reply.try_send(self.intake.core.engine.waiting_in_order(now()));
+                }
+            }
             ToScheduler::Current(kind, term) => {
                 if self.views.current(kind, term) && self.context.term() == Some(term) {
                     self.changed = true;

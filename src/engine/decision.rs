@@ -162,6 +162,17 @@ pub struct Pipeline {
     pub gpu_groups: Vec<Name>,
 }
 
+/// A pod group that waits, in the report on their order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitingGroup {
+    /// The group.
+    pub group: GroupKey,
+    /// Its queue.
+    pub queue: Name,
+    /// Its priority.
+    pub priority: i64,
+}
+
 /// Why a pod group waits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GroupReport {

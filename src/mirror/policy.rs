@@ -4,19 +4,21 @@
 
 mod arguments;
 mod shard;
+mod written;
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::api::lenient::null_as_default;
 use crate::engine::policy::{ActionKind, Plugins, Policy, VictimGenerator};
 use arguments::Arguments;
 pub use shard::{effective, from_shard};
+pub use written::to_config;
 
 /// The scheduler's configuration, as KAI's configuration file and snapshots hold it.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SchedulerConfig {
     /// Action names in order, separated by commas. Empty: all.
@@ -26,12 +28,16 @@ pub struct SchedulerConfig {
     #[serde(default, deserialize_with = "null_as_default")]
     pub tiers: Vec<Tier>,
     /// Per action: how many pending groups of each queue are looked at.
-    #[serde(default, deserialize_with = "null_as_default")]
+    #[serde(
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
     pub queue_depth_per_action: BTreeMap<String, i64>,
 }
 
 /// Some of the plugins.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 pub struct Tier {
     /// In order.
     #[serde(default, deserialize_with = "null_as_default")]
@@ -39,12 +45,16 @@ pub struct Tier {
 }
 
 /// A plugin that is on.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct PluginEntry {
     /// Its name.
     pub name: String,
     /// Its arguments.
-    #[serde(default, deserialize_with = "null_as_default")]
+    #[serde(
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
     pub arguments: BTreeMap<String, String>,
 }
 

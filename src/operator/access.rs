@@ -1,4 +1,4 @@
-//! Who may read what the HTTP server shows of the cluster: whoever the API server knows by the token of the request (TokenReview) and
+//! Who may use what the HTTP server has about the cluster: whoever the API server knows by the token of the request (TokenReview) and
 //! lets read the path (SubjectAccessReview, as for `nonResourceURLs` of a ClusterRole). Answers are remembered for a while.
 
 use std::collections::HashMap;
@@ -26,7 +26,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What the API server says of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
+enum Answer {
     /// It may be answered.
     Allowed,
     /// Nobody is known by its token, or it has none.
@@ -39,8 +39,8 @@ pub enum Answer {
 
 impl Answer {
     /// The refusal; `None` if there is none.
-    #[must_use]
-    pub fn refusal(self, path: &str) -> Option<Response> {
+    fn refusal(self, right: Right) -> Option<Response> {
+        let Right { verb, path, role } = right;
         let (status, why) = match self {
             Self::Allowed => return None,
             Self::Unknown => (
@@ -49,7 +49,7 @@ impl Answer {
             ),
             Self::Forbidden => (
                 StatusCode::FORBIDDEN,
-                format!("a ClusterRole must allow verb get on nonResourceURLs [{path}], as unikai-viewer does\n"),
+                format!("a ClusterRole must allow verb {verb} on nonResourceURLs [{path}], as {role} does\n"),
             ),
             Self::Unsure => (
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -65,8 +65,35 @@ impl Answer {
     }
 }
 
-/// A path and a token, of which only the digest is kept.
-type Key = (&'static str, [u8; 32]);
+/// What somebody may be allowed to do, as a ClusterRole says it for `nonResourceURLs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Right {
+    /// `get` or `put`.
+    pub verb: &'static str,
+    /// The path.
+    pub path: &'static str,
+    /// The ClusterRole of the manifests that allows it.
+    pub role: &'static str,
+}
+
+impl Right {
+    /// To see a page.
+    #[must_use]
+    pub const fn view(path: &'static str) -> Self {
+        let (verb, role) = ("get", "unikai-viewer");
+        Self { verb, path, role }
+    }
+
+    /// To do what is for those who run the cluster.
+    #[must_use]
+    pub const fn maintain(verb: &'static str, path: &'static str) -> Self {
+        let role = "unikai-maintainer";
+        Self { verb, path, role }
+    }
+}
+
+/// A right and a token, of which only the digest is kept.
+type Key = (Right, [u8; 32]);
 
 /// Asks the API server, and remembers.
 pub struct Access {
@@ -86,22 +113,26 @@ impl Access {
         }
     }
 
-    /// Whether whoever sent these headers may read the path.
-    pub async fn may_read(&self, path: &'static str, headers: &HeaderMap) -> Answer {
+    /// The refusal, unless whoever sent these headers has the right.
+    pub async fn refuses(&self, right: Right, headers: &HeaderMap) -> Option<Response> {
+        self.allows(right, headers).await.refusal(right)
+    }
+
+    async fn allows(&self, right: Right, headers: &HeaderMap) -> Answer {
         let Some(token) = token(headers) else {
             return Answer::Unknown;
         };
-        let key = (path, Sha256::digest(token).into());
+        let key = (right, Sha256::digest(token).into());
         if let Some(answer) = self.recall(&key) {
             return answer;
         }
         let Ok(_turn) = self.turns.try_acquire() else {
             return Answer::Unsure;
         };
-        let answer = match tokio::time::timeout(TIMEOUT, self.ask(path, token)).await {
+        let answer = match tokio::time::timeout(TIMEOUT, self.ask(right, token)).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => {
-                warn!(%error, path, "the API server does not say who may read");
+                warn!(%error, path = right.path, "the API server does not say who may do this");
                 return Answer::Unsure;
             }
             Err(_elapsed) => return Answer::Unsure,
@@ -110,7 +141,7 @@ impl Access {
         answer
     }
 
-    async fn ask(&self, path: &'static str, token: &str) -> kube::Result<Answer> {
+    async fn ask(&self, Right { verb, path, .. }: Right, token: &str) -> kube::Result<Answer> {
         let (tokens, subjects): (Api<TokenReview>, Api<SubjectAccessReview>) =
             (Api::all(self.client.clone()), Api::all(self.client.clone()));
         let review = TokenReview {
@@ -137,7 +168,7 @@ impl Access {
                 groups,
                 non_resource_attributes: Some(NonResourceAttributes {
                     path: Some(path.to_owned()),
-                    verb: Some("get".to_owned()),
+                    verb: Some(verb.to_owned()),
                 }),
                 uid,
                 user: username.clone(),
@@ -150,10 +181,11 @@ impl Access {
             .status
             .is_some_and(|status| status.allowed && status.denied != Some(true));
         debug!(
+            verb,
             path,
             user = username.as_deref().unwrap_or_default(),
             allowed,
-            "asked who may read"
+            "asked who may do this"
         );
         Ok(if allowed { Answer::Allowed } else { Answer::Forbidden })
     }

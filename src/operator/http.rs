@@ -1,23 +1,27 @@
-//! The HTTP server for people, probes and Prometheus: `/healthz`, `/readyz`, `/metrics`, `/state`. Plain HTTP, and nothing
-//! that changes anything. What it shows of the cluster is for those whom the API server lets read it.
+//! The HTTP server for people, probes and Prometheus: `/healthz`, `/readyz`, `/metrics`, `/state`, `/get-snapshot`, `/get-job-order`, `/log-level`. Plain HTTP,
+//! and nothing that changes anything in the cluster. What it shows of the cluster is for those whom the API server lets read it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use axum::extract::State;
+use axum::extract::{DefaultBodyLimit, Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use hyper_util::rt::TokioTimer;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use tracing::info;
 
-use super::access::Access;
+use super::access::{Access, Right};
+use super::inspection::Inspection;
 use super::metrics::{self, Page};
+use super::telemetry;
 use crate::components::admission::connections::Connections;
 use crate::components::pulse::Pulse;
 use crate::components::readiness::Readiness;
@@ -26,6 +30,8 @@ use crate::components::readiness::Readiness;
 const HEADER: Duration = Duration::from_secs(10);
 const HEADER_BYTES: usize = 64 << 10;
 const HEADER_LIST: u32 = 64 << 10;
+/// Bytes of the body of a request: a filter of log lines.
+const BODY_MAX: usize = 1 << 10;
 /// Requests at a time on one connection.
 const STREAMS: u32 = 16;
 /// How long answers under way may take at the end.
@@ -79,8 +85,10 @@ pub struct Shown {
     pub describe: Describe,
     /// The metrics.
     pub metrics: Page,
-    /// Says who may read.
+    /// Says who may do what.
     pub access: Access,
+    /// Snapshots, and the order of what waits.
+    pub inspection: Inspection,
     /// Whether metrics are for some only.
     pub protect_metrics: bool,
 }
@@ -150,6 +158,10 @@ fn router(shared: Shared) -> Router {
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics_page))
         .route("/state", get(state))
+        .route("/get-snapshot", get(get_snapshot))
+        .route("/get-job-order", get(get_job_order))
+        .route("/log-level", get(log_level).put(set_log_level))
+        .layer(DefaultBodyLimit::max(BODY_MAX))
         .with_state(shared)
 }
 
@@ -171,8 +183,7 @@ async fn readyz(State(shared): State<Shared>) -> Response {
 }
 
 async fn state(State(shared): State<Shared>, headers: HeaderMap) -> Response {
-    let answer = shared.access.may_read("/state", &headers).await;
-    if let Some(refusal) = answer.refusal("/state") {
+    if let Some(refusal) = shared.access.refuses(Right::view("/state"), &headers).await {
         return refusal;
     }
     let mut page = (shared.describe)();
@@ -181,14 +192,61 @@ async fn state(State(shared): State<Shared>, headers: HeaderMap) -> Response {
 }
 
 async fn metrics_page(State(shared): State<Shared>, headers: HeaderMap) -> Response {
-    if shared.protect_metrics {
-        let answer = shared.access.may_read("/metrics", &headers).await;
-        if let Some(refusal) = answer.refusal("/metrics") {
-            return refusal;
-        }
+    if shared.protect_metrics
+        && let Some(refusal) = shared.access.refuses(Right::view("/metrics"), &headers).await
+    {
+        return refusal;
     }
     let headers = [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)];
     (headers, shared.metrics.render()).into_response()
+}
+
+/// Of which shard.
+#[derive(Debug, Deserialize)]
+struct Of {
+    shard: Option<String>,
+}
+
+async fn get_snapshot(State(shared): State<Shared>, Query(of): Query<Of>, headers: HeaderMap) -> Response {
+    let right = Right::maintain("get", "/get-snapshot");
+    match shared.access.refuses(right, &headers).await {
+        Some(refusal) => refusal,
+        None => shared.inspection.snapshot(of.shard.as_deref(), &shared.readiness).await,
+    }
+}
+
+async fn get_job_order(State(shared): State<Shared>, Query(of): Query<Of>, headers: HeaderMap) -> Response {
+    let right = Right::maintain("get", "/get-job-order");
+    match shared.access.refuses(right, &headers).await {
+        Some(refusal) => refusal,
+        None => shared.inspection.job_order(of.shard.as_deref()).await,
+    }
+}
+
+async fn log_level(State(shared): State<Shared>, headers: HeaderMap) -> Response {
+    let right = Right::maintain("get", "/log-level");
+    if let Some(refusal) = shared.access.refuses(right, &headers).await {
+        return refusal;
+    }
+    match telemetry::log_level() {
+        Some(level) => format!("{level}\n").into_response(),
+        None => (StatusCode::NOT_FOUND, "logging is not this process's own\n").into_response(),
+    }
+}
+
+/// The body is what `--log-level` takes.
+async fn set_log_level(State(shared): State<Shared>, headers: HeaderMap, body: String) -> Response {
+    let right = Right::maintain("put", "/log-level");
+    if let Some(refusal) = shared.access.refuses(right, &headers).await {
+        return refusal;
+    }
+    match telemetry::set_log_level(body.trim()) {
+        Ok(()) => {
+            info!(level = body.trim(), "the log level was changed");
+            StatusCode::NO_CONTENT.into_response()
+        }
+        Err(error) => (StatusCode::BAD_REQUEST, format!("{error:#}\n")).into_response(),
+    }
 }
 
 fn waiting(readiness: &Readiness) -> Vec<Value> {

@@ -44,6 +44,8 @@ pub struct Shown {
     pub bus: Bus,
     /// The watched objects.
     pub stores: Arc<Stores>,
+    /// The names of the shards, in the order of their schedulers on the bus.
+    pub shards: Vec<String>,
 }
 
 /// What all rounds have in common.
@@ -126,6 +128,7 @@ impl Rounds {
         self.shown.send_replace(Some(Shown {
             bus,
             stores: stores_shown,
+            shards: resolved.shards.iter().map(|shard| shard.name.clone()).collect(),
         }));
         self.follows.send_replace(Followed::default());
         let mut rules = BTreeMap::new();

@@ -4,7 +4,7 @@
 //! (`OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_EXPORTER_OTLP_TIMEOUT`).
 
 use std::io::IsTerminal;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use anyhow::{Context, ensure};
 use opentelemetry::trace::TracerProvider;
@@ -16,7 +16,7 @@ use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, Layer};
+use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
 
 /// Flags of logging and tracing, the same for every subcommand.
 #[derive(Debug, Clone, clap::Args)]
@@ -73,6 +73,51 @@ pub enum Format {
 }
 
 static TRACER: OnceLock<SdkTracer> = OnceLock::new();
+static LEVEL: OnceLock<Level> = OnceLock::new();
+
+/// What is logged, while it can be changed.
+#[derive(Debug)]
+struct Level {
+    filter: reload::Handle<EnvFilter, Registry>,
+    text: Mutex<String>,
+}
+
+impl Level {
+    fn change(&self, text: &str) -> anyhow::Result<()> {
+        let mut now = self.text.lock().unwrap_or_else(PoisonError::into_inner);
+        self.filter.reload(filter(text)?)?;
+        text.clone_into(&mut now);
+        Ok(())
+    }
+
+    fn text(&self) -> String {
+        self.text.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// What is logged, as `--log-level` says it; `None` if somebody else than [`start`] sees to logging.
+#[must_use]
+pub fn log_level() -> Option<String> {
+    LEVEL.get().map(Level::text)
+}
+
+/// Logs something else from now on, until the process ends.
+///
+/// # Errors
+/// When the filter does not parse, or somebody else than [`start`] sees to logging.
+pub fn set_log_level(text: &str) -> anyhow::Result<()> {
+    LEVEL.get().context("logging is not this process's own")?.change(text)
+}
+
+/// Reads a filter.
+fn filter(text: &str) -> anyhow::Result<EnvFilter> {
+    let filter = EnvFilter::try_new(text)?
+        // Whoever made a request says what its failure means; the client would call every one an error, a conflict too, and the
+        // watcher warn of each of a thousand attempts.
+        .add_directive("kube_client::client::builder=off".parse()?)
+        .add_directive("kube_runtime::watcher=error".parse()?);
+    Ok(filter)
+}
 
 /// What makes spans, if they are sent anywhere.
 #[must_use]
@@ -102,13 +147,9 @@ impl Drop for Guard {
 /// # Errors
 /// When the filter does not parse, the exporter cannot be built, or logging has been started before.
 pub fn start(args: &Args, level: &str) -> anyhow::Result<Guard> {
-    let filter = args.log_level.as_deref().unwrap_or(level);
-    let filter = EnvFilter::try_new(filter)
-        .with_context(|| format!("--log-level {filter}"))?
-        // Whoever made a request says what its failure means; the client would call every one an error, a conflict too, and the
-        // watcher warn of each of a thousand attempts.
-        .add_directive("kube_client::client::builder=off".parse()?)
-        .add_directive("kube_runtime::watcher=error".parse()?);
+    let text = args.log_level.as_deref().unwrap_or(level);
+    let filter = filter(text).with_context(|| format!("--log-level {text}"))?;
+    let (filter, handle) = reload::Layer::new(filter);
     let spans = args.traces_url().as_deref().map(span_exporter).transpose()?;
     if let Some(provider) = &spans {
         // A second start is refused below.
@@ -118,6 +159,11 @@ pub fn start(args: &Args, level: &str) -> anyhow::Result<Guard> {
         .with(filter)
         .with(lines(args.log_format))
         .try_init()?;
+    // A second start was refused above.
+    let _ = LEVEL.set(Level {
+        filter: handle,
+        text: Mutex::new(text.to_owned()),
+    });
     Ok(Guard { spans })
 }
 
@@ -150,4 +196,51 @@ fn span_exporter(url: &str) -> anyhow::Result<SdkTracerProvider> {
         .with_span_processor(BatchSpanProcessor::builder(exporter, Tokio).build())
         .with_resource(resource.build())
         .build())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().expect("nobody panicked").write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_is_logged_changes_while_the_process_runs() {
+        let lines = Lines::default();
+        let (layer, handle) = reload::Layer::new(filter("info").expect("a filter"));
+        let level = Level {
+            filter: handle,
+            text: Mutex::new("info".to_owned()),
+        };
+        let writer = lines.clone();
+        let printed = tracing_subscriber::fmt::layer().with_writer(move || writer.clone());
+        let subscriber = tracing_subscriber::registry().with(layer).with(printed);
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::debug!("first");
+            level.change("warn,unikai=debug").expect("a filter");
+            tracing::debug!("second");
+            assert!(level.change("unikai=loud").is_err());
+            tracing::debug!("third");
+        });
+        assert_eq!(level.text(), "warn,unikai=debug");
+        let text = String::from_utf8(lines.0.lock().expect("nobody panicked").clone()).expect("text");
+        assert!(
+            !text.contains("first") && text.contains("second") && text.contains("third"),
+            "{text}"
+        );
+    }
 }

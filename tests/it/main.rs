@@ -7,6 +7,7 @@ mod components;
 mod crd_behaviour;
 mod crds;
 mod filters;
+mod inspection;
 mod leadership;
 mod manifests;
 mod operator;

@@ -11,6 +11,7 @@ mod faults;
 mod journeys;
 pub mod lab;
 mod matrix;
+mod migrate;
 mod networks;
 mod numa;
 mod page;

@@ -162,6 +162,11 @@ impl GroupedPods {
         pods.any(|pod| pods::is_bound(pod) && !pods::is_finished(pod))
     }
 
+    /// Every pod.
+    pub fn all(&self) -> impl Iterator<Item = &Entry> {
+        self.pods.values()
+    }
+
     /// All pods, in order of creation.
     pub fn waiting(&self) -> Vec<Member> {
         let created = |entry: &Entry| entry.pod.metadata.creation_timestamp.as_ref().map(|time| time.0);

@@ -20,7 +20,7 @@ use super::merge::{merge, set_times, stay_preemptible};
 use crate::api::PodGroup;
 use crate::api::names::{annotation, label, object, reason};
 use crate::components::agenda::Agenda;
-use crate::components::bus::{Bus, GroupKey, Note, Severity, Subject, Times};
+use crate::components::bus::{Bus, GroupKey, Grouping, Note, Severity, Subject, Times};
 use crate::components::patch::merge_diff;
 use crate::components::retry::{Backoff, Failure, failure};
 use crate::components::turns::Turn;
@@ -395,6 +395,24 @@ impl PodGroupWriter {
             source: object::GROUPER_EVENT_SOURCE.to_owned(),
             annotations: BTreeMap::new(),
         });
+    }
+
+    /// The places of pods that do not name theirs yet, with the pod group as it is or is about to be.
+    pub fn unwritten(&self, grouped_pods: &GroupedPods) -> Vec<Grouping> {
+        let grouping = |entry: &Entry| {
+            let group = entry.group.as_ref()?;
+            let named = pods::annotated_group(&entry.pod).as_ref() == Some(group);
+            if named && is_placed(&entry.pod, entry.sub_group.as_deref()) {
+                return None;
+            }
+            let desired = || Some(Arc::new(self.desired_groups.get(group)?.desired.clone()?));
+            Some(Grouping {
+                pod: pods::pod_ref(&entry.pod),
+                group: self.existing(group).or_else(desired)?,
+                sub_group: entry.sub_group.clone(),
+            })
+        };
+        grouped_pods.all().filter_map(grouping).collect()
     }
 
     /// The write into a pod of which group it belongs to, unless it says so, or does not wait any more.

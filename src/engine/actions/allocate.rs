@@ -48,3 +48,15 @@ fn runs(cycle: &Cycle, pod_group: PodGroupId) -> bool {
         .into_iter()
         .any(|status| pod_group.with(status) > 0)
 }
+
+/// The pod groups that wait, in the order in which the action would try them if none of them got anything.
+#[must_use]
+pub fn waiting_in_order(cycle: &Cycle) -> Vec<PodGroupId> {
+    let mut all = |_| Pick::Take;
+    let mut pod_groups = cycle.pending_tree(ActionKind::Allocate);
+    let mut view = View::of(cycle.model, &cycle.kept.sorted, &mut all);
+    pod_groups.add_queues(&mut view, |_| true);
+    std::iter::from_fn(|| pod_groups.pop(&mut view))
+        .map(|entry| entry.pod_group)
+        .collect()
+}

@@ -20,8 +20,8 @@ use crate::kinds::{Object, kinds};
 use crate::mirror::policy::{self, SchedulerConfig};
 use crate::mirror::{PackedChange, Settings, Shard};
 
-/// The member of a snapshot zip.
-const MEMBER: &str = "snapshot.json";
+use super::format::{Additions, MEMBER, Parameters};
+
 /// The API group of dynamic resource allocation.
 const DEVICES: &str = "resource.k8s.io";
 
@@ -46,53 +46,9 @@ struct File {
     #[serde(default, deserialize_with = "null_as_default")]
     config: SchedulerConfig,
     scheduler_params: Option<Parameters>,
+    unikai: Option<Additions>,
     #[serde(default, deserialize_with = "null_as_default")]
     raw_objects: RawObjects,
-}
-
-/// The scheduler's parameters. KAI leaves out what is false, 0 or empty.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct Parameters {
-    scheduler_name: String,
-    restrict_scheduling_nodes: bool,
-    partition_params: Option<Partition>,
-    max_number_consolidation_preemptees: i64,
-    full_hierarchy_fairness: bool,
-    allow_consolidating_reclaim: bool,
-    /// Nanoseconds.
-    global_default_staleness_grace_period: i64,
-    /// Nanoseconds.
-    stuck_in_releasing_threshold: i64,
-    detailed_fit_errors: bool,
-    #[serde(rename = "scheduleCSIStorage")]
-    schedule_csi_storage: bool,
-}
-
-impl Default for Parameters {
-    fn default() -> Self {
-        Self {
-            scheduler_name: Settings::default().scheduler_name,
-            restrict_scheduling_nodes: false,
-            partition_params: None,
-            max_number_consolidation_preemptees: 0,
-            full_hierarchy_fairness: false,
-            allow_consolidating_reclaim: false,
-            global_default_staleness_grace_period: 0,
-            stuck_in_releasing_threshold: 0,
-            detailed_fit_errors: false,
-            schedule_csi_storage: false,
-        }
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Partition {
-    #[serde(default)]
-    node_pool_label_key: String,
-    #[serde(default)]
-    node_pool_label_value: String,
 }
 
 macro_rules! raw_objects {
@@ -124,7 +80,10 @@ pub fn read(file: &Path) -> anyhow::Result<Snapshot> {
     let mut notes = Vec::new();
     let config_maps = file.raw_objects.config_maps.is_some();
     let changes = changes(file.raw_objects, &mut notes);
-    let (mut settings, base) = parameters(file.scheduler_params);
+    let (mut settings, mut base) = parameters(file.scheduler_params);
+    if let Some(additions) = file.unikai {
+        additions.put_into(&mut settings, &mut base);
+    }
     settings.config_maps = config_maps;
     settings.numa = policy::numa(&file.config);
     let reading = policy::from_config(&file.config, base).map_err(|errors| {
@@ -139,6 +98,18 @@ pub fn read(file: &Path) -> anyhow::Result<Snapshot> {
         now: file.now,
         notes,
     })
+}
+
+/// Reads an archive through, without making anything of it.
+///
+/// # Errors
+/// If it is not whole.
+pub fn verify(file: &Path) -> anyhow::Result<()> {
+    let broken = "the archive is not whole: the operator broke off";
+    let mut archive = zip::ZipArchive::new(std::fs::File::open(file)?).context(broken)?;
+    let mut member = archive.by_name(MEMBER).context(broken)?;
+    std::io::copy(&mut member, &mut std::io::sink()).context(broken)?;
+    Ok(())
 }
 
 fn unzip(bytes: Vec<u8>) -> anyhow::Result<Vec<u8>> {

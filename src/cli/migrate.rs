@@ -1,0 +1,145 @@
+//! `unikai migrate`: from KAI to unikai and back, on a cluster whose pods go on running.
+//!
+//! Only one of the two ever decides. `adopt` ends KAI's processes, the one first that would start the others again, waits until they are gone
+//! and their Leases free, and only then has unikai begin; `back` does the same the other way round. Queues, pod groups, bind requests,
+//! reservation pods and configuration stay as they are: both read the same. Each step looks what there is and does what is missing, and what is
+//! needed for the way back is written beside the change that makes it necessary, so either can be ended at any moment and run again.
+
+mod check;
+mod found;
+mod policies;
+mod steps;
+mod webhooks;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use kube::Client;
+
+use super::run;
+use crate::api::names::object;
+use found::Found;
+use steps::Steps;
+
+/// So long may one request take.
+const REQUEST: Duration = Duration::from_secs(10);
+
+/// Arguments of `unikai migrate`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Say what of KAI runs, what adopt would do, and which of its settings have no effect in unikai; changes nothing
+    Check(Common),
+    /// End KAI and have unikai begin
+    Adopt(Steered),
+    /// End unikai and have KAI begin again, as it was
+    Back(Steered),
+}
+
+#[derive(Debug, clap::Args)]
+struct Common {
+    /// Connect as this kubeconfig file says [default: as the service account of the pod that this process runs in]
+    #[arg(long, env = "KUBECONFIG", value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+
+    /// Context of the kubeconfig to use [default: its current one]
+    #[arg(long, value_name = "NAME", requires = "kubeconfig")]
+    context: Option<String>,
+
+    /// Where KAI's processes and unikai's run
+    #[arg(long, value_name = "NAMESPACE", default_value = object::NAMESPACE)]
+    namespace: String,
+}
+
+#[derive(Debug, clap::Args)]
+struct Steered {
+    #[command(flatten)]
+    common: Common,
+
+    /// Say what would be done, and do nothing
+    #[arg(long)]
+    dry_run: bool,
+
+    /// How long to wait for processes to end or begin, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 180)]
+    timeout: u64,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  unikai migrate check --kubeconfig ~/.kube/config
+  unikai migrate adopt --kubeconfig ~/.kube/config --dry-run
+  unikai migrate adopt --kubeconfig ~/.kube/config
+  kubectl apply -f manifests/                         if unikai is not installed yet
+  unikai migrate back --kubeconfig ~/.kube/config
+
+Both can be run again at any time: what is done already is passed over.";
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// When something is not as expected, a request fails, or what is waited for does not come.
+pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args.what {
+        What::Check(common) => {
+            let client = common.client().await?;
+            let found = Found::look(&client, &common.namespace).await?;
+            check::print(&client, &found).await?;
+            println!("\nadopt would do this:");
+            let steps = Steps::new(client, found, true, Duration::ZERO);
+            if let Err(why) = steps.adopt().await {
+                println!("nothing, because {why:#}");
+            }
+        }
+        What::Adopt(steered) => steered.steps().await?.adopt().await?,
+        What::Back(steered) => steered.steps().await?.back().await?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Common {
+    async fn client(&self) -> anyhow::Result<Client> {
+        let mut config = run::cluster(self.kubeconfig.clone(), self.context.clone()).await?;
+        config.connect_timeout = Some(REQUEST / 2);
+        config.read_timeout = Some(REQUEST);
+        Ok(Client::try_from(config)?)
+    }
+}
+
+impl Steered {
+    async fn steps(&self) -> anyhow::Result<Steps> {
+        let client = self.common.client().await?;
+        let found = Found::look(&client, &self.common.namespace).await?;
+        let patience = Duration::from_secs(self.timeout);
+        Ok(Steps::new(client, found, self.dry_run, patience))
+    }
+}
+
+/// The answer to a request, which does not take for ever.
+async fn within<T>(what: &str, request: impl Future<Output = kube::Result<T>>) -> anyhow::Result<T> {
+    let answer = tokio::time::timeout(REQUEST, request);
+    let answer = answer
+        .await
+        .with_context(|| format!("{what}: the API server does not answer"))?;
+    answer.with_context(|| what.to_owned())
+}
+
+/// The same, where the object or its kind need not be there.
+async fn if_there<T>(what: &str, request: impl Future<Output = kube::Result<T>>) -> anyhow::Result<Option<T>> {
+    let request = async {
+        match request.await {
+            Ok(answer) => Ok(Some(answer)),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            Err(error) => Err(error),
+        }
+    };
+    within(what, request).await
+}

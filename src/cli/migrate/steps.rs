@@ -1,0 +1,317 @@
+//! The steps of `adopt` and `back`, in their order. Each is printed, and passed over where it is done already.
+
+use std::time::Duration;
+
+use anyhow::{bail, ensure};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+use super::found::{Found, Part, Workload};
+use super::webhooks::Memory;
+use super::{if_there, policies, webhooks, within};
+use crate::api::names::{annotation, object};
+use crate::operator::lease;
+
+/// Between two looks at what is waited for.
+const EVERY: Duration = Duration::from_millis(500);
+/// A Lease that says nothing of its duration has KAI's.
+const LEASE: i32 = 15;
+
+/// See the module.
+pub struct Steps {
+    client: Client,
+    found: Found,
+    memory: Memory,
+    dry_run: bool,
+    patience: Duration,
+}
+
+impl Steps {
+    /// On what was found.
+    pub fn new(client: Client, found: Found, dry_run: bool, patience: Duration) -> Self {
+        let memory = Memory::new(&client, &found.namespace);
+        Self {
+            client,
+            found,
+            memory,
+            dry_run,
+            patience,
+        }
+    }
+
+    fn deployments(&self) -> Api<Deployment> {
+        Api::namespaced(self.client.clone(), &self.found.namespace)
+    }
+
+    /// From KAI to unikai.
+    ///
+    /// # Errors
+    /// When something is not as expected, a request fails, or what is waited for does not come.
+    pub async fn adopt(&self) -> anyhow::Result<()> {
+        let (namespace, own) = (&self.found.namespace, self.found.own.as_ref());
+        let adopted = self.memory.read().await?.is_some();
+        ensure!(
+            adopted || !self.found.kai.is_empty(),
+            "there is no KAI in namespace {namespace}: no Deployment kai-operator, and none that it made; name its namespace with --namespace"
+        );
+        ensure!(
+            !(own.is_some_and(|own| own.replicas > 0) && self.found.kai_decides()),
+            "KAI's scheduler and unikai are both to run, and would both decide; first end unikai: kubectl scale -n {namespace} deployment/{} --replicas=0",
+            object::OPERATOR
+        );
+        for name in self.memory.keep(&self.client, self.dry_run).await? {
+            self.say(&format!("keep webhook configuration {name} for the way back"));
+        }
+        // The operator first: it would start the others again. The one that answers webhooks last.
+        for part in [Part::Operator, Part::Scheduler, Part::Other, Part::Admission] {
+            let of_part = || {
+                self.found
+                    .kai
+                    .iter()
+                    .filter(|(of, _)| *of == part)
+                    .map(|(_, workload)| workload)
+            };
+            for workload in of_part() {
+                self.end(workload).await?;
+            }
+            for workload in of_part() {
+                self.gone(workload).await?;
+            }
+        }
+        if own.is_none_or(|own| own.replicas == 0) {
+            self.leases_are_free().await?;
+        }
+        let at_rest = policies::at_rest(&self.client).await?;
+        for name in &at_rest {
+            self.say(&format!("put admission policy {name} in force"));
+        }
+        if !self.dry_run {
+            policies::begin(&self.client, &at_rest).await?;
+        }
+        match own {
+            Some(own) => {
+                self.begin(own).await?;
+                self.available(&own.name).await?;
+                self.conclude("unikai decides now");
+            }
+            None => self.conclude(
+                "KAI has ended; now have unikai begin: kubectl apply -f manifests/ (until then, pods of the scheduler are not admitted)",
+            ),
+        }
+        Ok(())
+    }
+
+    /// From unikai to KAI.
+    ///
+    /// # Errors
+    /// When something is not as expected, a request fails, or what is waited for does not come.
+    pub async fn back(&self) -> anyhow::Result<()> {
+        let kept = self.memory.read().await?;
+        let ended = || self.found.kai.iter().filter(|(_, workload)| workload.before.is_some());
+        ensure!(
+            kept.is_some() || ended().next().is_some(),
+            "nothing was adopted in namespace {}: there is nothing to give back",
+            self.found.namespace
+        );
+        if !self.found.kai_decides() {
+            if let Some(own) = &self.found.own {
+                self.end(own).await?;
+                self.gone(own).await?;
+            }
+            self.leases_are_free().await?;
+        }
+        let active = policies::in_force(&self.client).await?;
+        for name in &active {
+            self.say(&format!("end admission policy {name}"));
+        }
+        if !self.dry_run {
+            policies::end(&self.client, &active).await?;
+        }
+        for (key, text) in kept.iter().flatten() {
+            if webhooks::put_back(&self.client, key, text, self.dry_run).await? {
+                self.say(&format!("put webhook configuration {key} back"));
+            }
+        }
+        // The other way round: who answers webhooks first, and last the one that sees to it that all stays as it is.
+        for (_, workload) in self
+            .found
+            .kai
+            .iter()
+            .rev()
+            .filter(|(_, workload)| workload.before.is_some())
+        {
+            self.begin(workload).await?;
+        }
+        if !self.dry_run {
+            self.memory.forget().await?;
+        }
+        self.conclude("KAI begins again");
+        Ok(())
+    }
+
+    fn say(&self, step: &str) {
+        let would = if self.dry_run { "would " } else { "" };
+        println!("{would}{step}");
+    }
+
+    fn conclude(&self, sentence: &str) {
+        if !self.dry_run {
+            println!("{sentence}");
+        }
+    }
+
+    /// Has a Deployment end its pods, and notes how many there were in the same write.
+    async fn end(&self, workload: &Workload) -> anyhow::Result<()> {
+        if workload.replicas == 0 {
+            return Ok(());
+        }
+        self.say(&format!(
+            "scale Deployment {} from {} to 0",
+            workload.name, workload.replicas
+        ));
+        let before = workload.replicas.to_string();
+        self.scale(workload, 0, json!(before)).await
+    }
+
+    /// Gives a Deployment the pods that it had.
+    async fn begin(&self, workload: &Workload) -> anyhow::Result<()> {
+        if workload.replicas > 0 && workload.before.is_none() {
+            return Ok(());
+        }
+        let replicas = workload.before.unwrap_or(1);
+        self.say(&format!(
+            "scale Deployment {} from {} to {replicas}",
+            workload.name, workload.replicas
+        ));
+        self.scale(workload, replicas, json!(null)).await
+    }
+
+    async fn scale(&self, workload: &Workload, replicas: i32, before: serde_json::Value) -> anyhow::Result<()> {
+        if self.dry_run {
+            return Ok(());
+        }
+        // With the version: whoever scales it at the same time is not overruled, and this command can be run again. KAI's operator writes
+        // status and template only until it is gone.
+        let now = within("reading a Deployment", self.deployments().get(&workload.name)).await?;
+        let patch = Patch::Merge(json!({
+            "metadata": {"resourceVersion": now.resource_version(), "annotations": {annotation::REPLICAS_BEFORE: before}},
+            "spec": {"replicas": replicas},
+        }));
+        let (api, params) = (self.deployments(), PatchParams::default());
+        let patched = api.patch(&workload.name, &params, &patch);
+        within(&format!("scaling Deployment {}", workload.name), patched)
+            .await
+            .map(drop)
+    }
+
+    /// Waits until a Deployment has no pod any more, also none that is still ending.
+    async fn gone(&self, workload: &Workload) -> anyhow::Result<()> {
+        if self.dry_run {
+            return Ok(());
+        }
+        let selector = workload
+            .deployment
+            .spec
+            .as_ref()
+            .map(|spec| spec.selector.clone())
+            .unwrap_or_default();
+        let labels = selector.match_labels.unwrap_or_default();
+        ensure!(
+            !labels.is_empty(),
+            "Deployment {} selects its pods by no label, so nobody can tell when they are gone",
+            workload.name
+        );
+        let labels: Vec<_> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let params = ListParams::default().labels(&labels.join(","));
+        let pods = Api::<Pod>::namespaced(self.client.clone(), &self.found.namespace);
+        let until = Instant::now() + self.patience;
+        loop {
+            let left = within("listing pods", pods.list(&params)).await?.items;
+            let now = within("reading a Deployment", self.deployments().get(&workload.name)).await?;
+            let replicas = now.spec.as_ref().and_then(|spec| spec.replicas);
+            ensure!(
+                replicas == Some(0),
+                "somebody has scaled Deployment {} up again; find out who, and run this again",
+                workload.name
+            );
+            let seen = now.status.as_ref().and_then(|status| status.observed_generation) >= now.metadata.generation;
+            if left.is_empty() && seen {
+                return Ok(());
+            }
+            ensure!(
+                Instant::now() < until,
+                "{} pods of Deployment {} do not end; run this again when they have",
+                left.len(),
+                workload.name
+            );
+            sleep(EVERY).await;
+        }
+    }
+
+    /// Waits until nobody holds the Lease of a scheduler: each is empty, or has not changed for its duration. Clocks of others are not trusted.
+    async fn leases_are_free(&self) -> anyhow::Result<()> {
+        if self.dry_run {
+            self.say("wait until the Leases of the schedulers are free");
+            return Ok(());
+        }
+        let until = Instant::now() + self.patience.max(Duration::from_secs(30));
+        let mut seen: Vec<(Lease, Instant)> = Vec::new();
+        let mut told = false;
+        loop {
+            let held = self.found.leases(&self.client).await?;
+            let now = Instant::now();
+            let since = |lease: &Lease| {
+                let mut known = seen.iter();
+                let known = known.find(|(before, _)| before == lease);
+                known.map_or(now, |(_, since)| *since)
+            };
+            seen = held.iter().map(|lease| (lease.clone(), since(lease))).collect();
+            let Some((one, _)) = seen.iter().find(|(lease, since)| now - *since < duration(lease)) else {
+                return Ok(());
+            };
+            let (name, holder) = (one.name_any(), lease::holder(one).unwrap_or_default().to_owned());
+            if !std::mem::replace(&mut told, true) {
+                println!("wait until Lease {name} of {holder} is free");
+            }
+            if now >= until {
+                bail!("Lease {name} is renewed by {holder}, which still runs; end it, and run this again");
+            }
+            sleep(EVERY).await;
+        }
+    }
+
+    /// Waits until a Deployment has a pod that is ready.
+    async fn available(&self, name: &str) -> anyhow::Result<()> {
+        if self.dry_run {
+            return Ok(());
+        }
+        let until = Instant::now() + self.patience;
+        loop {
+            let now = if_there("reading a Deployment", self.deployments().get(name)).await?;
+            let status = now.and_then(|deployment| deployment.status);
+            if status.and_then(|status| status.available_replicas).unwrap_or_default() > 0 {
+                return Ok(());
+            }
+            ensure!(
+                Instant::now() < until,
+                "no pod of Deployment {name} has become ready; see kubectl describe -n {} deployment/{name}",
+                self.found.namespace
+            );
+            sleep(EVERY).await;
+        }
+    }
+}
+
+fn duration(lease: &Lease) -> Duration {
+    let seconds = lease
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.lease_duration_seconds)
+        .unwrap_or(LEASE);
+    Duration::from_secs(u64::try_from(seconds.clamp(1, 300)).unwrap_or_default())
+}

@@ -1,0 +1,218 @@
+//! The webhook configurations: unikai writes its own over KAI's of the same names, so KAI's are kept in a ConfigMap for the way back.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::{if_there, within};
+use crate::api::names::{label, object};
+
+/// KAI's names; a Config may say others.
+const MUTATING: &str = "mutating-kai-";
+const VALIDATING: [&str; 3] = ["validating-kai-", "kai-queue-validation-", "kai-podgroup-validation-"];
+
+/// Whether it is made by us.
+fn is_own(object: &impl ResourceExt) -> bool {
+    object.labels().get(label::MANAGED_BY).map(String::as_str) == Some(object::OPERATOR)
+}
+
+fn is_kai(object: &impl ResourceExt) -> bool {
+    let owners = object.owner_references().iter();
+    let name = object.name_any();
+    let named = std::iter::once(MUTATING)
+        .chain(VALIDATING)
+        .any(|prefix| name.starts_with(prefix));
+    let owned = owners
+        .into_iter()
+        .any(|owner| owner.api_version.starts_with("kai.scheduler/"));
+    !is_own(object) && (named || owned)
+}
+
+/// A kind of configuration, as it is kept.
+trait Kept:
+    Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope> + Clone + Debug + Serialize + DeserializeOwned
+{
+    /// What stands before its name in the ConfigMap.
+    const PREFIX: &'static str;
+}
+
+impl Kept for MutatingWebhookConfiguration {
+    const PREFIX: &'static str = "mutating.";
+}
+
+impl Kept for ValidatingWebhookConfiguration {
+    const PREFIX: &'static str = "validating.";
+}
+
+async fn all<K: Kept>(client: &Client) -> anyhow::Result<Vec<K>> {
+    let api = Api::<K>::all(client.clone());
+    Ok(
+        within("listing webhook configurations", api.list(&ListParams::default()))
+            .await?
+            .items,
+    )
+}
+
+/// The names of configurations, and whose they are.
+///
+/// # Errors
+/// When a request fails.
+pub async fn whose(client: &Client) -> anyhow::Result<Vec<(String, &'static str)>> {
+    fn say<K: ResourceExt>(found: Vec<K>) -> impl Iterator<Item = (String, &'static str)> {
+        found.into_iter().filter_map(|found| {
+            let whose = if is_own(&found) {
+                "unikai's"
+            } else if is_kai(&found) {
+                "KAI's"
+            } else {
+                return None;
+            };
+            Some((found.name_any(), whose))
+        })
+    }
+    let mut found: Vec<_> = say(all::<MutatingWebhookConfiguration>(client).await?).collect();
+    found.extend(say(all::<ValidatingWebhookConfiguration>(client).await?));
+    Ok(found)
+}
+
+/// KAI's configurations, as they are put back: key in the ConfigMap, and object.
+async fn to_keep<K: Kept>(client: &Client) -> anyhow::Result<BTreeMap<String, String>> {
+    let mut kept = BTreeMap::new();
+    for mut found in all::<K>(client).await?.into_iter().filter(is_kai) {
+        let name = found.name_any();
+        let meta = found.meta_mut();
+        (meta.uid, meta.resource_version, meta.creation_timestamp) = (None, None, None);
+        (meta.managed_fields, meta.generation) = (None, None);
+        kept.insert(format!("{}{name}", K::PREFIX), serde_json::to_string(&found)?);
+    }
+    Ok(kept)
+}
+
+/// What is kept for the way back.
+pub struct Memory {
+    api: Api<ConfigMap>,
+}
+
+impl Memory {
+    /// In this namespace.
+    pub fn new(client: &Client, namespace: &str) -> Self {
+        Self {
+            api: Api::namespaced(client.clone(), namespace),
+        }
+    }
+
+    /// What is kept; `None`: nothing has been adopted.
+    ///
+    /// # Errors
+    /// When a request fails.
+    pub async fn read(&self) -> anyhow::Result<Option<BTreeMap<String, String>>> {
+        let map = if_there("reading what is kept", self.api.get(object::MIGRATION)).await?;
+        Ok(map.map(|map| map.data.unwrap_or_default()))
+    }
+
+    /// Keeps KAI's configurations, unless they are kept already; answers the names of those that it keeps now.
+    ///
+    /// # Errors
+    /// When a request fails.
+    pub async fn keep(&self, client: &Client, dry_run: bool) -> anyhow::Result<Vec<String>> {
+        let before = self.read().await?;
+        let mut found = to_keep::<MutatingWebhookConfiguration>(client).await?;
+        found.extend(to_keep::<ValidatingWebhookConfiguration>(client).await?);
+        found.retain(|key, text| before.as_ref().and_then(|before| before.get(key)) != Some(text));
+        let names = found
+            .keys()
+            .map(|key| key.split_once('.').map_or(key.as_str(), |(_, name)| name).to_owned());
+        let names = names.collect();
+        if dry_run || (before.is_some() && found.is_empty()) {
+            return Ok(names);
+        }
+        if before.is_none() {
+            let map: ConfigMap = serde_json::from_value(json!({
+                "metadata": {"name": object::MIGRATION, "labels": {label::MANAGED_BY: object::OPERATOR}},
+                "data": found,
+            }))?;
+            within(
+                "keeping KAI's webhook configurations",
+                self.api.create(&PostParams::default(), &map),
+            )
+            .await?;
+        } else {
+            let patch = Patch::Merge(json!({"data": found}));
+            let params = PatchParams::default();
+            let patched = self.api.patch(object::MIGRATION, &params, &patch);
+            within("keeping KAI's webhook configurations", patched).await?;
+        }
+        Ok(names)
+    }
+
+    /// Forgets everything.
+    ///
+    /// # Errors
+    /// When a request fails.
+    pub async fn forget(&self) -> anyhow::Result<()> {
+        let params = DeleteParams::default();
+        let deleted = self.api.delete(object::MIGRATION, &params);
+        if_there("removing what was kept", deleted).await.map(drop)
+    }
+}
+
+/// Puts a configuration back as it was kept; whether there was anything to do. `key` is that of the ConfigMap.
+///
+/// # Errors
+/// When a request fails, or the text is no such object.
+pub async fn put_back(client: &Client, key: &str, text: &str, dry_run: bool) -> anyhow::Result<bool> {
+    if key.starts_with(MutatingWebhookConfiguration::PREFIX) {
+        put::<MutatingWebhookConfiguration>(client, text, dry_run).await
+    } else {
+        put::<ValidatingWebhookConfiguration>(client, text, dry_run).await
+    }
+}
+
+async fn put<K: Kept>(client: &Client, text: &str, dry_run: bool) -> anyhow::Result<bool> {
+    let mut kept: K = serde_json::from_str(text)?;
+    let (api, name) = (Api::<K>::all(client.clone()), kept.name_any());
+    let there = if_there("reading a webhook configuration", api.get(&name)).await?;
+    if there.as_ref().is_some_and(|there| says_the_same(there, &kept)) {
+        return Ok(false);
+    }
+    if dry_run {
+        return Ok(true);
+    }
+    match there {
+        Some(there) => {
+            kept.meta_mut().resource_version = there.resource_version();
+            within(
+                "putting a webhook configuration back",
+                api.replace(&name, &PostParams::default(), &kept),
+            )
+            .await?;
+        }
+        None => {
+            within(
+                "putting a webhook configuration back",
+                api.create(&PostParams::default(), &kept),
+            )
+            .await?;
+        }
+    }
+    Ok(true)
+}
+
+/// Whether they differ in nothing that somebody wrote.
+fn says_the_same<K: Kept>(one: &K, other: &K) -> bool {
+    let said = |object: &K| {
+        let mut value = serde_json::to_value(object).unwrap_or_default();
+        if let Some(members) = value.as_object_mut() {
+            members.remove("metadata");
+        }
+        (value, object.labels().clone(), object.owner_references().to_vec())
+    };
+    said(one) == said(other) && said(one).0 != Value::Null
+}

@@ -1,0 +1,151 @@
+//! `unikai snapshot`: fetches what the scheduler knows of the cluster from an operator that runs, as one file for `unikai replay`.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use axum::body::Body;
+use futures::StreamExt;
+use http::{Request, StatusCode, header};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+
+use crate::snapshot;
+
+/// Where a pod finds the token of its service account.
+const SERVICE_ACCOUNT_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+/// The operator writes no longer than this.
+const LONGEST: Duration = Duration::from_secs(310);
+/// So long may nothing come.
+const SILENCE: Duration = Duration::from_secs(30);
+/// Bytes of a refusal that are shown.
+const REFUSAL_MAX: usize = 4 << 10;
+
+/// Arguments of `unikai snapshot`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The file to write
+    #[arg(short, long, value_name = "FILE", default_value = "snapshot.zip")]
+    out: PathBuf,
+
+    /// Where the operator serves HTTP
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
+    url: String,
+
+    /// The SchedulingShard that it is about [default: the default one]
+    #[arg(long, value_name = "NAME", value_parser = object_name)]
+    shard: Option<String>,
+
+    /// A file with the token to show [default: the token of the pod's service account]
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+
+    /// The token to show
+    #[arg(
+        long,
+        env = "UNIKAI_TOKEN",
+        value_name = "TOKEN",
+        hide_env_values = true,
+        conflicts_with = "token_file"
+    )]
+    token: Option<String>,
+}
+
+/// As Kubernetes names objects.
+fn object_name(text: &str) -> Result<String, String> {
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+    if text.chars().all(fits) {
+        Ok(text.to_owned())
+    } else {
+        Err("not the name of an object".to_owned())
+    }
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  kubectl port-forward -n kai-scheduler deployment/unikai 8080 &
+  UNIKAI_TOKEN=$(kubectl create token -n monitoring maintainer) unikai snapshot
+  unikai replay --explain snapshot.zip
+
+The token's owner must be allowed to get /get-snapshot, as the ClusterRole unikai-maintainer does.";
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// When there is no token, the operator refuses or cannot be reached, or what came is not whole.
+pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let token = token(&args)?;
+    let fetched = tokio::time::timeout(LONGEST, fetch(&args, token.trim())).await;
+    let bytes = fetched.unwrap_or_else(|_| Err(anyhow::anyhow!("the snapshot takes too long")))?;
+    println!("{}: {bytes} bytes", args.out.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn token(args: &Args) -> anyhow::Result<String> {
+    if let Some(token) = &args.token {
+        return Ok(token.clone());
+    }
+    let file = args.token_file.as_deref().unwrap_or(Path::new(SERVICE_ACCOUNT_TOKEN));
+    std::fs::read_to_string(file).with_context(|| format!("no token: --token-file {}", file.display()))
+}
+
+async fn fetch(args: &Args, token: &str) -> anyhow::Result<u64> {
+    let mut url = format!("{}/get-snapshot", args.url.trim_end_matches('/'));
+    if let Some(shard) = &args.shard {
+        url = format!("{url}?shard={shard}");
+    }
+    ensure!(
+        url.starts_with("http://"),
+        "--url {}: the operator serves plain HTTP; not of the form http://HOST:PORT",
+        args.url
+    );
+    let request = Request::get(&url)
+        .header(header::AUTHORIZATION, format!("Bearer {token}"))
+        .body(Body::empty())
+        .with_context(|| format!("--url {}", args.url))?;
+    let client: Client<HttpConnector, Body> = Client::builder(TokioExecutor::new()).build_http();
+    let answer = client
+        .request(request)
+        .await
+        .with_context(|| format!("{url} cannot be reached"))?;
+    let status = answer.status();
+    let body = Body::new(answer.into_body());
+    if status != StatusCode::OK {
+        let text = axum::body::to_bytes(body, REFUSAL_MAX).await.unwrap_or_default();
+        bail!("{url}: {status}: {}", String::from_utf8_lossy(&text).trim());
+    }
+    let mut part = args.out.clone().into_os_string();
+    part.push(".part");
+    let part = PathBuf::from(part);
+    let written = write(body, &part).await.and_then(|bytes| {
+        snapshot::verify(&part)?;
+        std::fs::rename(&part, &args.out).with_context(|| args.out.display().to_string())?;
+        Ok(bytes)
+    });
+    if written.is_err() {
+        // Half a snapshot is of no use; that it cannot be removed says nothing new.
+        let _ = std::fs::remove_file(&part);
+    }
+    written
+}
+
+async fn write(body: Body, part: &Path) -> anyhow::Result<u64> {
+    let about = || part.display().to_string();
+    let mut file = io::BufWriter::new(File::create(part).with_context(about)?);
+    let (mut chunks, mut bytes) = (body.into_data_stream(), 0);
+    while let Some(chunk) = tokio::time::timeout(SILENCE, chunks.next())
+        .await
+        .context("nothing comes any more")?
+    {
+        let chunk = chunk.context("the operator broke off")?;
+        bytes += chunk.len() as u64;
+        file.write_all(&chunk).with_context(about)?;
+    }
+    file.flush().with_context(about)?;
+    Ok(bytes)
+}

@@ -1,0 +1,244 @@
+//! What is shown of the scheduler to whoever looks into it: the whole cluster as a snapshot, and the order of what waits.
+//!
+//! A snapshot goes out as a stream. What it takes beside the objects that are in memory anyway is a pointer for each of them and a few
+//! chunks of text, however large the cluster is. One at a time is written, and none longer than [`LONGEST`].
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::{Body, Bytes};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::runtime::Handle;
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::time::{Instant, timeout, timeout_at};
+use tracing::{info, warn};
+
+use super::rounds::{InForce, Shown};
+use crate::api::names::object;
+use crate::components::bus::{Grouping, Reply, ToGrouper, ToScheduler, WaitingGroup};
+use crate::components::readiness::Readiness;
+use crate::components::scheduler::Rules;
+use crate::snapshot::{self, Cluster, Place};
+
+/// So long may a snapshot take until whoever asked for it has read it.
+const LONGEST: Duration = Duration::from_secs(300);
+/// So long may a component take to answer.
+const ANSWER: Duration = Duration::from_secs(5);
+/// Bytes in a chunk of a snapshot, and chunks on their way.
+const CHUNK: usize = 256 << 10;
+const CHUNKS: usize = 2;
+
+/// What is said before everything has been listed once.
+const NOT_KNOWN: &str = "not everything is known yet\n";
+
+/// See the module.
+pub struct Inspection {
+    seen: watch::Receiver<Option<Shown>>,
+    in_force: watch::Receiver<InForce>,
+    turn: Arc<Semaphore>,
+}
+
+impl Inspection {
+    /// Of the components that run, and what is in force.
+    #[must_use]
+    pub fn new(seen: watch::Receiver<Option<Shown>>, in_force: watch::Receiver<InForce>) -> Self {
+        Self {
+            seen,
+            in_force,
+            turn: Arc::new(Semaphore::new(1)),
+        }
+    }
+
+    /// A shard as it is known now: by its name, or else the default one, or the first.
+    fn shard(&self, asked: Option<&str>) -> Result<Shard, Refusal> {
+        let known = self.seen.borrow().clone().zip(self.in_force.borrow().clone());
+        let Some((shown, (_, resolved))) = known else {
+            return Err((StatusCode::SERVICE_UNAVAILABLE, NOT_KNOWN.to_owned()));
+        };
+        let name = asked.unwrap_or(object::DEFAULT_SHARD);
+        let found = shown.shards.iter().position(|shard| shard == name);
+        let at = found.or_else(|| asked.is_none().then_some(0));
+        let scheduler = at.and_then(|at| Some((shown.shards.get(at)?, shown.bus.schedulers.inboxes().nth(at)?)));
+        let Some((name, scheduler)) = scheduler else {
+            let all = shown.shards.join(", ");
+            let why = format!("there is no shard {name}; there are: {all}\n");
+            return Err((StatusCode::NOT_FOUND, why));
+        };
+        let Some(rules) = resolved.shards.iter().find(|shard| shard.name == *name) else {
+            // Components are about to start again without it.
+            return Err((StatusCode::SERVICE_UNAVAILABLE, NOT_KNOWN.to_owned()));
+        };
+        Ok(Shard {
+            scheduler: scheduler.clone(),
+            rules: rules.rules.clone(),
+            shown,
+        })
+    }
+
+    /// The snapshot of a shard.
+    pub async fn snapshot(&self, shard: Option<&str>, readiness: &Readiness) -> Response {
+        let Ok(turn) = Arc::clone(&self.turn).try_acquire_owned() else {
+            return refused(StatusCode::TOO_MANY_REQUESTS, "another snapshot is being written\n");
+        };
+        let waiting = readiness.waiting();
+        if let Some((name, reason)) = waiting.iter().find(|(name, _)| name.starts_with("watch-")) {
+            return refused(
+                StatusCode::SERVICE_UNAVAILABLE,
+                &format!("not everything is known yet: {name}: {reason}\n"),
+            );
+        }
+        let shard = match self.shard(shard) {
+            Ok(shard) => shard,
+            Err(refusal) => return refusal.into_response(),
+        };
+        let Some(cluster) = shard.cluster().await else {
+            return refused(StatusCode::SERVICE_UNAVAILABLE, NOT_KNOWN);
+        };
+        let (sender, chunks) = mpsc::channel(CHUNKS);
+        let stream = Chunks {
+            collected: Vec::with_capacity(CHUNK),
+            sender: sender.clone(),
+            until: Instant::now() + LONGEST,
+            runtime: Handle::current(),
+        };
+        tokio::task::spawn_blocking(move || {
+            let objects = cluster.objects.len();
+            match snapshot::write(stream, cluster) {
+                Ok(()) => info!(objects, "a snapshot was handed out"),
+                Err(error) => {
+                    warn!(%error, "a snapshot was not handed out to its end");
+                    // Whoever reads is told that it is not whole, if it still reads.
+                    let _ = sender.try_send(Err(error));
+                }
+            }
+            drop(turn);
+        });
+        let next = |mut chunks: mpsc::Receiver<io::Result<Bytes>>| async { Some((chunks.recv().await?, chunks)) };
+        let headers = [
+            (header::CONTENT_TYPE, "application/zip"),
+            (header::CONTENT_DISPOSITION, "attachment; filename=snapshot.zip"),
+        ];
+        (headers, Body::from_stream(futures::stream::unfold(chunks, next))).into_response()
+    }
+
+    /// The pod groups of a shard that wait, in the order in which they would be tried.
+    pub async fn job_order(&self, shard: Option<&str>) -> Response {
+        let shard = match self.shard(shard) {
+            Ok(shard) => shard,
+            Err(refusal) => return refusal.into_response(),
+        };
+        match ask(&shard.scheduler, ToScheduler::JobOrder).await {
+            Some(waiting) => pretty(&in_order(&waiting)),
+            None => refused(StatusCode::SERVICE_UNAVAILABLE, "Job order data not ready\n"),
+        }
+    }
+}
+
+/// Why there is no answer.
+type Refusal = (StatusCode, String);
+
+/// A shard, and what is known.
+struct Shard {
+    scheduler: mpsc::Sender<ToScheduler>,
+    rules: Rules,
+    shown: Shown,
+}
+
+impl Shard {
+    /// Everything that is known, at this moment.
+    async fn cluster(self) -> Option<Cluster> {
+        let Shown { bus, stores, .. } = self.shown;
+        let groupings = ask(&bus.grouper, ToGrouper::Unwritten).await?;
+        let mut objects = Vec::new();
+        stores.each(&mut |object| objects.push(object));
+        let mut places = HashMap::with_capacity(groupings.len());
+        let mut drafts = BTreeMap::new();
+        for Grouping { pod, group, sub_group } in groupings {
+            let name = group.metadata.name.clone().unwrap_or_default();
+            if stores.pod_groups.get(&pod.namespace, &name).is_none() {
+                drafts.insert((pod.namespace.clone(), name.clone()), group);
+            }
+            let place = Place { group: name, sub_group };
+            places.insert(pod.uid.to_string(), place);
+        }
+        Some(Cluster {
+            settings: self.rules.mirror,
+            policy: self.rules.policy,
+            now: Timestamp::now(),
+            objects,
+            places,
+            drafts: drafts.into_values().collect(),
+        })
+    }
+}
+
+/// Asks a component; `None` if it does not answer.
+async fn ask<M, T>(component: &mpsc::Sender<M>, question: impl FnOnce(Reply<T>) -> M) -> Option<T> {
+    let (reply, mut answer) = mpsc::channel(1);
+    let asked = async {
+        component.send(question(reply)).await.ok()?;
+        answer.recv().await
+    };
+    timeout(ANSWER, asked).await.ok().flatten()
+}
+
+/// As KAI shows it, with the namespace beside: names alone may meet.
+fn in_order(waiting: &[WaitingGroup]) -> Value {
+    let entry = |waits: &WaitingGroup| json!({"id": waits.group.name(), "namespace": waits.group.namespace(), "priority": waits.priority});
+    let mut by_queue: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
+    for waits in waiting {
+        by_queue.entry(&waits.queue).or_default().push(entry(waits));
+    }
+    let all: Vec<Value> = waiting.iter().map(entry).collect();
+    json!({"global_order": all, "queue_order": by_queue})
+}
+
+fn pretty(value: &Value) -> Response {
+    match serde_json::to_string_pretty(value) {
+        Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
+        Err(_) => Json(value).into_response(),
+    }
+}
+
+fn refused(status: StatusCode, why: &str) -> Response {
+    (status, why.to_owned()).into_response()
+}
+
+/// Passes on what is written, chunk by chunk, as fast as it is read.
+struct Chunks {
+    collected: Vec<u8>,
+    sender: mpsc::Sender<io::Result<Bytes>>,
+    until: Instant,
+    runtime: Handle,
+}
+
+impl Write for Chunks {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.collected.len() >= CHUNK {
+            self.flush()?;
+        }
+        let room = bytes.len().min(CHUNK - self.collected.len());
+        let (taken, _) = bytes.split_at(room);
+        self.collected.extend_from_slice(taken);
+        Ok(room)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.collected.is_empty() {
+            return Ok(());
+        }
+        let chunk = std::mem::replace(&mut self.collected, Vec::with_capacity(CHUNK));
+        let sent = self.sender.send(Ok(chunk.into()));
+        match self.runtime.block_on(timeout_at(self.until, sent)) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(io::Error::new(io::ErrorKind::BrokenPipe, "the reader is gone")),
+            Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "the reader is too slow")),
+        }
+    }
+}
