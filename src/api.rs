@@ -7,6 +7,7 @@
 //! `null` reads as absent, and [`lenient`] turns an object that does not decode into a value instead of a failed list.
 
 pub mod bind_request;
+pub mod calendar;
 pub mod condition;
 pub mod config;
 pub mod crds;
@@ -20,6 +21,7 @@ pub mod pod_group;
 pub mod quantity;
 pub mod queue;
 pub mod queue_access;
+pub mod quota_schedule;
 pub mod schema;
 pub mod shard;
 pub mod topology;

@@ -51,6 +51,8 @@ pub enum WakeReason {
     BindRetry,
     /// A minimum run time ends.
     MinRuntime,
+    /// A queue's schedule has it go by other quotas.
+    QuotaSchedule,
 }
 
 /// The scheduler for one node pool.
@@ -221,6 +223,7 @@ impl Engine {
         let timers = [
             stuck.map(|at| (at, WakeReason::StuckPod)),
             retry.map(|at| (at, WakeReason::BindRetry)),
+            self.model.next_scheduled().map(|at| (at, WakeReason::QuotaSchedule)),
             self.wake.first().copied(),
         ];
         timers.into_iter().flatten().min()

@@ -52,6 +52,7 @@ use kube::ResourceExt;
 use serde_json::Value;
 use smallvec::SmallVec;
 
+use crate::api::names::annotation;
 use crate::api::{PodGroup, Queue, gpu_request};
 use crate::engine::input::{Counts, Event, GroupKey, Name, NodeInput, PodInput, PodRef, QueueInput, Registry, Table};
 
@@ -230,6 +231,12 @@ pub enum Problem {
     /// A request for a part of a GPU that makes no sense; the pod is held back.
     #[error(transparent)]
     Share(#[from] gpu_request::Senseless),
+    /// The schedule of a queue cannot be read; what the queue says itself holds at all times.
+    #[error("annotation {key}: {reason}; what the queue says itself holds at all times", key = annotation::QUOTA_SCHEDULE)]
+    Schedule {
+        /// What is wrong with it.
+        reason: String,
+    },
     /// A duration cannot be read and counts as absent.
     #[error("{field}: {value:?} is not a duration such as 90s or 1h30m and is ignored")]
     Duration {

@@ -69,6 +69,7 @@ pub fn queue(queue: &str, parent: Option<&str>) -> QueueInput {
         gpu: open,
         preempt_min_runtime: None,
         reclaim_min_runtime: None,
+        schedule: None,
     }
 }
 

@@ -68,6 +68,10 @@ pub const CLAIM_SELECTOR_STEPS: usize = 4_096;
 /// Steps for selectors of devices that are made at once, ten times a second; a device counts 100 for each selector, beside the steps of loops. Comes
 /// to some hundredths of a second.
 pub const CLAIM_SELECTOR_STEPS_AT_ONCE: usize = 200_000;
+/// Bytes of the annotation with a queue's schedule.
+pub const QUOTA_SCHEDULE_BYTES: usize = 8_192;
+/// Entries of a queue's schedule.
+pub const QUOTA_SCHEDULE_ENTRIES: usize = 32;
 /// Bytes of a question to a webhook. The API server takes objects of up to 3 MiB, and the store behind it half of that.
 pub const WEBHOOK_BODY_BYTES: usize = 3_145_728;
 /// Lists and objects within one another in a question to a webhook or an owner of pods. Pods come to some fifteen, with managed fields to some twenty.

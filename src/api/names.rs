@@ -145,6 +145,8 @@ pub mod annotation {
     pub const REPLICAS_BEFORE: &str = "unikai.dev/replicas-before-migration";
     /// On queues: the namespaces whose workloads may run in the queue and below it, with `*` for any characters. Absent: all.
     pub const ALLOWED_NAMESPACES: &str = "unikai.dev/allowed-namespaces";
+    /// On queues: what they may have by time of day and day of the week, as YAML.
+    pub const QUOTA_SCHEDULE: &str = "unikai.dev/quota-schedule";
     /// On reservation pods: keeps Karpenter from disrupting them.
     pub const KARPENTER_DO_NOT_DISRUPT: &str = "karpenter.sh/do-not-disrupt";
     /// On resource claims made for extended resources.
@@ -267,6 +269,8 @@ pub mod condition {
     pub const POD_SCHEDULED: &str = "PodScheduled";
     /// Of pods: whether the bind was carried out.
     pub const POD_BOUND: &str = "PodBound";
+    /// Of queues: whether an entry of its schedule is in force.
+    pub const QUOTA_SCHEDULE: &str = "QuotaSchedule";
     /// Of PodGroups, per node pool: could not be scheduled.
     pub const UNSCHEDULABLE_ON_NODE_POOL: &str = "UnschedulableOnNodePool";
 }

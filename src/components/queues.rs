@@ -3,6 +3,7 @@
 //! The figures come from the podgroups component, not from PodGroup statuses, so a queue is right as soon as its pods are. One
 //! patch per queue that changed, after a burst, by the leader. Absent: validation of queues, which is admission's.
 
+mod scheduled;
 pub mod shown;
 mod tree;
 
@@ -10,6 +11,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
@@ -28,6 +30,7 @@ use crate::components::retry::{Backoff, Failure, failure};
 use crate::components::turns::{Turn, Turns};
 use crate::components::watches::Stores;
 use crate::components::{Context, Error};
+use scheduled::Scheduled;
 use tree::Tree;
 
 /// A status is written this long after it changed: the workloads of a burst change together.
@@ -151,7 +154,13 @@ impl Queues {
     /// Starts the next write that is needed after all.
     fn write_next(&mut self, turn: Turn) {
         while let Some(name) = self.agenda.start(Instant::now()) {
-            let Some((patch, writes)) = self.patch(&name) else {
+            let now = Timestamp::now();
+            let (patch, until) = self.patch(&name, now);
+            // Its schedule has it go by something else then.
+            if let Some(wait) = until.and_then(|until| Duration::try_from(until.duration_since(now)).ok()) {
+                self.plan(&name, wait);
+            }
+            let Some((patch, writes)) = patch else {
                 self.agenda.finish(&name);
                 continue;
             };
@@ -167,19 +176,24 @@ impl Queues {
         }
     }
 
-    /// What a status lacks, if anything, and if this process leads the queue's node pool; and the client for the write. Shows it as metrics.
-    fn patch(&self, name: &str) -> Option<(Value, Client)> {
-        let queue = self.stores.queues.get("", name)?;
+    /// What a status lacks, if anything, and if this process leads the queue's node pool; and the client for the write. Shows it as metrics. And when the
+    /// queue's schedule changes it next.
+    fn patch(&self, name: &str, now: Timestamp) -> (Option<(Value, Client)>, Option<Timestamp>) {
+        let Some(queue) = self.stores.queues.get("", name) else {
+            return (None, None);
+        };
         let context = self
             .context
             .of_scope(&self.context.scope_of(queue.metadata.labels.as_ref()));
         if !context.is_leading() {
-            return None;
+            return (None, None);
         }
-        let target = self.target(&queue);
-        shown::show(&self.context, name, &queue, &target);
-        let patch = merge_diff(&queue.status.clone().unwrap_or_default(), &target)?;
-        Some((patch, context.writes))
+        let scheduled = Scheduled::of(&queue, now);
+        let mut target = self.target(&queue);
+        scheduled.tell(&mut target.conditions, now);
+        shown::show(&self.context, name, &queue, &target, &scheduled.resources);
+        let patch = merge_diff(&queue.status.clone().unwrap_or_default(), &target);
+        (patch.map(|patch| (patch, context.writes)), scheduled.until)
     }
 
     /// The status as it should be; figures that are equal in value stay as they are written.

@@ -5,6 +5,7 @@
 
 pub mod devices;
 mod registry;
+mod schedule;
 mod volumes;
 
 use std::collections::HashMap;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 
 use devices::{ClaimInput, PodClaims, PoolInput};
 pub use registry::{Keyed, Registry};
+pub use schedule::Schedule;
 pub use volumes::{
     AttachmentInput, CapacityInput, Claim, ClaimState, Disk, Making, PodVolumes, Reach, VolumeInput, Waiting,
 };
@@ -411,6 +413,8 @@ pub struct QueueInput {
     pub preempt_min_runtime: Option<Millis>,
     /// Minimum run time before reclaim, if the queue sets one.
     pub reclaim_min_runtime: Option<Millis>,
+    /// What it may have at some times instead.
+    pub schedule: Option<Box<Schedule>>,
 }
 
 /// A queue's settings for one resource, in that resource's unit.

@@ -106,6 +106,8 @@ pub struct Model {
     moved: Vec<PodGroupId>,
     /// Nodes whose usage changed outside of statements since they were last asked for. A set, since a standby never asks for them.
     touched: NodeSet,
+    /// Instants at which schedules of queues change what they may have.
+    schedules: BTreeSet<(Time, QueueId)>,
     /// Instants at which pods count as stuck.
     stuck_at: BTreeSet<(Time, PodId)>,
     /// Instants at which pods may be bound or evicted again.

@@ -243,7 +243,7 @@ fn gpu_groups(pod: &Pod, marks: &Marks, request: Option<&BindRequest>) -> Vec<Na
 fn blocked(problems: &[Problem]) -> Option<Name> {
     let fatal = problems.iter().find(|problem| match problem {
         Problem::Quantity { .. } | Problem::Contradiction(_) | Problem::Share(_) | Problem::Excess(_) => true,
-        Problem::NoIdentity | Problem::Ignored { .. } | Problem::Duration { .. } => false,
+        Problem::NoIdentity | Problem::Ignored { .. } | Problem::Duration { .. } | Problem::Schedule { .. } => false,
     });
     fatal.map(|problem| problem.to_string().into())
 }

@@ -6,8 +6,9 @@ use kube::ResourceExt;
 use super::{Problem, name};
 use crate::api::Queue;
 use crate::api::duration::DurationError;
-use crate::api::queue::QueueResource;
-use crate::engine::input::{GPU, Millis, QueueInput, Share, Time};
+use crate::api::queue::{QueueResource, QueueResources};
+use crate::api::quota_schedule::QuotaSchedule;
+use crate::engine::input::{GPU, Millis, QueueInput, Schedule, Share, Time};
 
 /// Queues are created with this priority if they name none.
 pub const DEFAULT_PRIORITY: i64 = 100;
@@ -29,6 +30,7 @@ pub fn read(queue: &Queue, full_hierarchy: bool, problems: &mut Vec<Problem>) ->
     };
     let resources = spec.resources.unwrap_or_default();
     let own = name(&queue.name_any());
+    let [cpu, memory, gpu] = shares(resources);
     Some(QueueInput {
         display: spec
             .display_name
@@ -39,10 +41,9 @@ pub fn read(queue: &Queue, full_hierarchy: bool, problems: &mut Vec<Problem>) ->
         parent,
         priority: spec.priority.unwrap_or(DEFAULT_PRIORITY),
         created: created(queue),
-        cpu: share(resources.cpu, 1.0),
-        memory: share(resources.memory, MEGABYTE),
-        #[expect(clippy::cast_precision_loss, reason = "a constant far below 2^53")]
-        gpu: share(resources.gpu, GPU as f64),
+        cpu,
+        memory,
+        gpu,
         preempt_min_runtime: runtime(
             "spec.preemptMinRuntime",
             spec.preempt_min_runtime.as_deref(),
@@ -55,6 +56,7 @@ pub fn read(queue: &Queue, full_hierarchy: bool, problems: &mut Vec<Problem>) ->
             spec.reclaim_min_runtime(),
             problems,
         ),
+        schedule: schedule(queue, resources, problems),
     })
 }
 
@@ -77,6 +79,7 @@ pub fn flat_root() -> QueueInput {
         gpu: free,
         preempt_min_runtime: None,
         reclaim_min_runtime: None,
+        schedule: None,
     }
 }
 
@@ -104,6 +107,29 @@ pub fn runtime(
             None
         }
     }
+}
+
+/// What the queue's schedule says; one that cannot be read counts as absent and is told of.
+fn schedule(queue: &Queue, own: QueueResources, problems: &mut Vec<Problem>) -> Option<Box<Schedule>> {
+    match QuotaSchedule::of(queue)? {
+        Ok(schedule) => Some(Box::new(Schedule {
+            entries: schedule.entries.iter().map(|entry| shares(entry.over(own))).collect(),
+            calendar: schedule.calendar,
+        })),
+        Err(reason) => {
+            problems.push(Problem::Schedule { reason });
+            None
+        }
+    }
+}
+
+fn shares(resources: QueueResources) -> [Share; 3] {
+    [
+        share(resources.cpu, 1.0),
+        share(resources.memory, MEGABYTE),
+        #[expect(clippy::cast_precision_loss, reason = "a constant far below 2^53")]
+        share(resources.gpu, GPU as f64),
+    ]
 }
 
 /// Absent numbers are 0: no guarantee, nothing may run, no part of the surplus. Negative amounts are unlimited.

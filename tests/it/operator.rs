@@ -16,6 +16,7 @@ mod networks;
 mod numa;
 mod page;
 mod scaleup;
+mod schedule;
 mod shards;
 mod sharing;
 mod telemetry;

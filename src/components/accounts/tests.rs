@@ -22,6 +22,7 @@ fn queue(name: &str) -> Event {
         gpu: share,
         preempt_min_runtime: None,
         reclaim_min_runtime: None,
+        schedule: None,
     }))
 }
 

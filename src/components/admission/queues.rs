@@ -13,6 +13,7 @@ use crate::api::Queue;
 use crate::api::names::annotation;
 use crate::api::quantity::Amount;
 use crate::api::queue_access::Allowed;
+use crate::api::quota_schedule::QuotaSchedule;
 
 /// Finds a queue of the cluster by its name.
 pub type Find<'a> = dyn Fn(&str) -> Option<Arc<Queue>> + 'a;
@@ -98,6 +99,9 @@ fn change(request: &Request, find: &Find<'_>, quotas: bool) -> Verdict {
             "annotation {}: {name:?} can be no namespace. Name namespaces between commas, with * for any characters, such as team-a, research-*",
             annotation::ALLOWED_NAMESPACES
         ));
+    }
+    if let Some(Err(reason)) = QuotaSchedule::of(&queue) {
+        return Verdict::deny(format!("annotation {}: {reason}", annotation::QUOTA_SCHEDULE));
     }
     let name = queue.metadata.name.as_deref().unwrap_or_default();
     if let Some(circle) = circle(name, queue.spec.parent_queue.as_deref().unwrap_or_default(), find) {

@@ -2,7 +2,7 @@
 
 use crate::api::names::resource;
 use crate::api::quantity::Amount;
-use crate::api::queue::{QueueResource, QueueStatus};
+use crate::api::queue::{QueueResource, QueueResources, QueueStatus};
 use crate::api::{QuantityMap, Queue};
 use crate::components::Context;
 use crate::components::figures::families::{self, Family};
@@ -18,8 +18,8 @@ pub struct MetricLabel {
     pub default: String,
 }
 
-/// Shows a queue.
-pub fn show(context: &Context, name: &str, queue: &Queue, status: &QueueStatus) {
+/// Shows a queue, with what it may have now.
+pub fn show(context: &Context, name: &str, queue: &Queue, status: &QueueStatus, resources: &QueueResources) {
     let mut labels = vec![
         ("queue_name", name),
         ("queue_metadata_name", name),
@@ -35,7 +35,6 @@ pub fn show(context: &Context, name: &str, queue: &Queue, status: &QueueStatus) 
     }));
     let set = |family: &Family, value: f64| context.figures.set(family, name, &labels, value);
 
-    let resources = queue.spec.resources.unwrap_or_default();
     let quota = |of: Option<QueueResource>| of.and_then(|of| of.quota).unwrap_or_default();
     set(&families::QUEUE_INFO, 1.0);
     set(&families::QUEUE_DESERVED_GPUS, quota(resources.gpu));

@@ -32,8 +32,8 @@ impl Model {
         match event {
             Event::Node(input) => self.apply_node(input),
             Event::NodeGone(name) => self.node_gone(&name),
-            Event::Queue(input) => self.apply_queue(input),
-            Event::QueueGone(name) => self.queue_gone(&name),
+            Event::Queue(input) => self.apply_queue(input, now),
+            Event::QueueGone(name) => self.queue_gone(&name, now),
             Event::Group(input) => self.apply_group(input, now),
             Event::GroupGone(key) => self.group_gone(&key),
             Event::Pod(input) => self.apply_pod(input, now),
@@ -173,7 +173,7 @@ impl Model {
         }
     }
 
-    fn apply_queue(&mut self, input: Box<QueueInput>) {
+    fn apply_queue(&mut self, input: Box<QueueInput>, now: Time) {
         let id = self.queue_id(&input.name);
         let old = self.queues[id].input.as_ref();
         if old == Some(&input) {
@@ -183,12 +183,14 @@ impl Model {
             self.epochs.bump(Change::QueueTree);
         }
         self.queues[id].input = Some(input);
+        self.follow_schedule(id, now);
         self.note(true);
     }
 
-    fn queue_gone(&mut self, name: &Name) {
+    fn queue_gone(&mut self, name: &Name, now: Time) {
         let Some(id) = self.queues.id(name) else { return };
         self.queues[id].input = None;
+        self.follow_schedule(id, now);
         self.epochs.bump(Change::QueueTree);
         self.note(true);
     }

@@ -1,6 +1,6 @@
 //! Queues: their settings, their place in the tree, what they hold.
 
-use crate::engine::input::{Keyed, Name, QueueInput, Share};
+use crate::engine::input::{Keyed, Name, QueueInput, Share, Time};
 
 use super::Model;
 use super::ids::QueueId;
@@ -31,6 +31,10 @@ pub struct Queue {
     pub fair: Shared,
     /// Historical usage in billionths of the cluster.
     pub usage: Shared,
+    /// What its schedule gives it now instead of what it says itself.
+    pub(super) scheduled: Option<[Share; 3]>,
+    /// When that changes.
+    pub(super) scheduled_until: Option<Time>,
 }
 
 impl Keyed for Queue {
@@ -82,6 +86,8 @@ impl Queue {
             wanted_memory: 0,
             fair: [0; 3],
             usage: [0; 3],
+            scheduled: None,
+            scheduled_until: None,
         }
     }
 
@@ -91,7 +97,8 @@ impl Queue {
         let Some(input) = &self.input else {
             return Share::default();
         };
-        [input.cpu, input.memory, input.gpu][resource]
+        let own = [input.cpu, input.memory, input.gpu];
+        self.scheduled.unwrap_or(own)[resource]
     }
 
     /// What it may hold fairly: its quota or fair share, whichever is more, within its limit. `None` = unlimited.
@@ -117,6 +124,25 @@ impl Queue {
 }
 
 impl Model {
+    /// Has a queue go by what its schedule says now.
+    pub(super) fn follow_schedule(&mut self, id: QueueId, now: Time) {
+        let queue = &mut self.queues[id];
+        if let Some(until) = queue.scheduled_until.take() {
+            self.schedules.remove(&(until, id));
+        }
+        let schedule = queue.input.as_ref().and_then(|input| input.schedule.as_ref());
+        (queue.scheduled, queue.scheduled_until) = schedule.map_or((None, None), |schedule| schedule.at(now));
+        if let Some(until) = queue.scheduled_until {
+            self.schedules.insert((until, id));
+        }
+    }
+
+    /// When the schedule of a queue has it go by something else.
+    #[must_use]
+    pub fn next_scheduled(&self) -> Option<Time> {
+        self.schedules.first().map(|(at, _)| *at)
+    }
+
     /// The first queue, from a leaf upwards, whose limit `asked` on top of what is allocated would pass, and in which resource.
     #[must_use]
     pub fn over_limit(&self, queue: QueueId, asked: &Shared) -> Option<(QueueId, usize)> {

@@ -1,7 +1,8 @@
 //! Events and assumptions: what is decided stays assumed until the API server shows it or it is taken back.
 
 use super::scenario::{NOW, group, node, placed, pod};
-use crate::engine::input::{Event, GroupInput, PodInput, PodRef, PodStatus, QueueInput, Share, Time};
+use crate::api::calendar::{Calendar, Period};
+use crate::engine::input::{Event, GroupInput, PodInput, PodRef, PodStatus, QueueInput, Schedule, Share, Time};
 use crate::engine::policy::{ActionKind, DisruptionBudgets, Policy};
 use crate::engine::{Engine, WakeReason};
 
@@ -22,6 +23,7 @@ fn queue(name: &str) -> Event {
         gpu: all,
         preempt_min_runtime: None,
         reclaim_min_runtime: None,
+        schedule: None,
     }))
 }
 
@@ -541,4 +543,49 @@ fn a_pod_of_a_sub_group_that_is_not_there_is_told_once_and_holds_up_nobody() {
         .map(|stray| (&*stray.pod.name, stray.message.as_deref()))
         .collect();
     assert_eq!(said, [(&*found.pod.name, None)], "what was said is over");
+}
+
+#[test]
+fn a_queue_goes_by_its_schedule_from_the_minute_on() {
+    let (mut engine, ..) = small_world();
+    let Event::Queue(mut scheduled) = queue("q") else {
+        unreachable!()
+    };
+    let open = [scheduled.cpu, scheduled.memory, scheduled.gpu];
+    scheduled.gpu.limit = Some(0);
+    let time = |text: &str| text.parse().expect("a time of day");
+    // On that Sunday clocks in Berlin go from two to three: half past two is half past three, which is half past one UTC.
+    let sundays = Period {
+        days: [false, false, false, false, false, false, true],
+        from: time("02:30"),
+        to: time("05:00"),
+    };
+    scheduled.schedule = Some(Box::new(Schedule {
+        calendar: Calendar {
+            zone: jiff::tz::TimeZone::get("Europe/Berlin").expect("a time zone"),
+            periods: vec![sundays],
+        },
+        entries: vec![open],
+    }));
+    let at = |text: &str| {
+        let instant: jiff::Timestamp = text.parse().expect("an instant");
+        Time(instant.as_millisecond())
+    };
+    let before = at("2025-03-30T00:59:00Z");
+    engine.apply(Event::Queue(scheduled), before);
+    assert!(engine.cycle(before).bind.is_empty(), "its limit is 0");
+    let begins = at("2025-03-30T01:30:00Z");
+    engine.cycle(before);
+    assert_eq!(engine.next_wakeup(before), Some((begins, WakeReason::QuotaSchedule)));
+    assert!(engine.cycle(Time(begins.0 - 1)).bind.is_empty());
+    assert_eq!(engine.cycle(begins).bind.len(), 1);
+    engine.cycle(begins);
+    let ends = at("2025-03-30T03:00:00Z");
+    assert_eq!(engine.next_wakeup(begins), Some((ends, WakeReason::QuotaSchedule)));
+    assert_eq!(engine.queues().next().expect("the queue").limit[2], None);
+    engine.cycle(ends);
+    assert_eq!(engine.queues().next().expect("the queue").limit[2], Some(0));
+    engine.apply(Event::QueueGone("q".into()), ends);
+    engine.cycle(ends);
+    assert_eq!(engine.next_wakeup(ends), None);
 }

@@ -185,6 +185,7 @@ fn queue(name: &str, parent: Option<&str>, random: &RandomQueue) -> QueueInput {
         },
         preempt_min_runtime: None,
         reclaim_min_runtime: None,
+        schedule: None,
     }
 }
 

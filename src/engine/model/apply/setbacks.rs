@@ -59,8 +59,14 @@ impl Model {
         self.set_retry(id, retry_at);
     }
 
-    /// Lets time pass: pods become stuck, pods and nodes may be tried again.
+    /// Lets time pass: queues go by their schedules, pods become stuck, pods and nodes may be tried again.
     pub fn pass_time(&mut self, now: Time) {
+        while let Some(&(at, id)) = self.schedules.first()
+            && at <= now
+        {
+            self.follow_schedule(id, now);
+            self.note(true);
+        }
         while let Some(&(at, id)) = self.stuck_at.first()
             && at <= now
         {
