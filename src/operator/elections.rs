@@ -149,7 +149,8 @@ impl Elections {
             let leader = self.status.borrow_and_update().holder.clone();
             let names: Vec<&str> = shards.values().map(String::as_str).collect();
             let assigned = assign(&names, &members, leader.as_deref());
-            for election in held.values() {
+            // Between two leaders of the cluster the division stays as it was.
+            for election in held.values().filter(|_| leader.is_some()) {
                 let preferred = assigned.get(election.shard.as_str()) == Some(&self.params.identity.as_str());
                 let claim = if preferred { Claim::Preferred } else { Claim::Reserve };
                 let changed = election

@@ -101,7 +101,7 @@ impl Replicas {
             let wake = expiry.into_iter().chain(renewal).min();
             let at = wake.unwrap_or_else(|| Instant::now() + Duration::from_secs(3_600));
             tokio::select! {
-                event = self.events.next() => self.observe(event),
+                event = self.events.next(), if wanted => self.observe(event),
                 () = sleep_until(at) => {}
             }
             let known = self.known();
