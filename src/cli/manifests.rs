@@ -169,6 +169,7 @@ const TEMPLATES: [(&str, &str); 5] = [
 
 const GPU_SHARING: &str = include_str!("manifests/gpu-sharing.yaml");
 const CONFIG_MAPS: &str = include_str!("manifests/config-maps.yaml");
+const KAI_SERVICES: &str = include_str!("manifests/kai-services.yaml");
 const DISRUPTION_BUDGET: &str = include_str!("manifests/disruption-budget.yaml");
 const MONITORING: [(&str, &str); 3] = [
     ("alerts.yaml", include_str!("manifests/monitoring/alerts.yaml")),
@@ -192,6 +193,7 @@ fn folders() -> Vec<(String, String)> {
     let mut templates = vec![
         ("config-maps/rbac.yaml".to_owned(), CONFIG_MAPS),
         ("gpu-sharing/gpu-sharing.yaml".to_owned(), GPU_SHARING),
+        ("kai-services/services.yaml".to_owned(), KAI_SERVICES),
         ("network-policy/network-policy.yaml".to_owned(), network_policy),
         ("two-replicas/disruption-budget.yaml".to_owned(), DISRUPTION_BUDGET),
     ];

@@ -118,6 +118,7 @@ fn kustomize_makes_the_same_objects_and_components_add_theirs() {
     let folders = [
         "gpu-sharing",
         "config-maps",
+        "kai-services",
         "monitoring",
         "network-policy",
         "two-replicas",
@@ -183,14 +184,14 @@ fn the_chart_makes_the_same_objects() {
 
     let everything = [
         &template[..],
-        &["--set", "global.gpuSharing=true,configMaps.enabled=true,monitoring.enabled=true,operator.replicaCount=2,scheduler.placementStrategy=spread"],
+        &["--set", "global.gpuSharing=true,configMaps.enabled=true,monitoring.enabled=true,kaiServices.enabled=true,operator.replicaCount=2,scheduler.placementStrategy=spread"],
     ]
     .concat();
     let all = read(&printed("helm", &everything).unwrap());
     let count = |kind: &str| all.iter().filter(|object| object["kind"] == kind).count();
     assert_eq!(
-        ["Namespace", "PodDisruptionBudget", "ServiceMonitor", "SchedulingShard"].map(count),
-        [2, 1, 1, 1]
+        ["Namespace", "PodDisruptionBudget", "ServiceMonitor", "SchedulingShard", "Service"].map(count),
+        [2, 1, 1, 1, 6]
     );
 }
 

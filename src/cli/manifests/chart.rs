@@ -3,7 +3,9 @@
 //! Absent: the namespace of the release, which Helm makes (`--create-namespace`). CustomResourceDefinitions are in `crds/`: Helm installs them
 //! first, and neither changes nor removes them later.
 
-use super::{AFFINITY, CONFIG_MAPS, DISRUPTION_BUDGET, GPU_SHARING, MONITORING, TEMPLATES, Values, crds, fill};
+use super::{
+    AFFINITY, CONFIG_MAPS, DISRUPTION_BUDGET, GPU_SHARING, KAI_SERVICES, MONITORING, TEMPLATES, Values, crds, fill,
+};
 
 const FOLDER: &str = "chart";
 
@@ -48,6 +50,7 @@ pub fn files() -> Vec<(String, String)> {
             DISRUPTION_BUDGET,
         ),
         ("45-config-maps.yaml", ".Values.configMaps.enabled", CONFIG_MAPS),
+        ("45-kai-services.yaml", ".Values.kaiServices.enabled", KAI_SERVICES),
     ];
     for (name, condition, text) in conditional {
         files.push((format!("templates/{name}"), only_if(condition, &fill(text, &values))));
