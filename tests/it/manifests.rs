@@ -190,7 +190,14 @@ fn the_chart_makes_the_same_objects() {
     let all = read(&printed("helm", &everything).unwrap());
     let count = |kind: &str| all.iter().filter(|object| object["kind"] == kind).count();
     assert_eq!(
-        ["Namespace", "PodDisruptionBudget", "ServiceMonitor", "SchedulingShard", "Service"].map(count),
+        [
+            "Namespace",
+            "PodDisruptionBudget",
+            "ServiceMonitor",
+            "SchedulingShard",
+            "Service"
+        ]
+        .map(count),
         [2, 1, 1, 1, 6]
     );
 }

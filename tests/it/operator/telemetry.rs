@@ -88,6 +88,12 @@ fn the_metrics_of_kai_are_all_there_under_their_names_with_their_labels() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_scrape_of_a_busy_operator_holds_every_metric_with_its_labels() {
     let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 8)]).await;
+    for (name, pool) in [("default", ""), ("blue", "blue")] {
+        let spec = json!({"partitionLabelValue": pool});
+        lab.create(json!({"apiVersion": "kai.scheduler/v1", "kind": "SchedulingShard", "metadata": {"name": name}, "spec": spec}))
+            .await
+            .unwrap();
+    }
     let flags = [
         "--queue-label-to-metric-label",
         "team=owner",
@@ -112,6 +118,7 @@ async fn a_scrape_of_a_busy_operator_holds_every_metric_with_its_labels() {
         let figures = ["kai_queue_allocated_gpus", "kai_queue_fair_share_gpu"].map(|name| page.values(name, &test));
         let right =
             figures == [[8.0], [8.0]] && !page.values("kai_queue_info", &[("queue_name", "passing")]).is_empty();
+        let right = right && page.values("unikai_pool_leader", &[("node_pool", "blue")]) == [1.0];
         if right { Ok(page) } else { Err(format!("{figures:?}")) }
     })
     .await;
