@@ -668,7 +668,7 @@ fn the_network_policy_opens_webhooks_to_some_and_the_rest_to_all() {
 }
 
 /// Rights that no journey uses and that are needed all the same, by group, resource and verb, and for what.
-const BEYOND_THE_JOURNEYS: [(&str, &str); 9] = [
+const BEYOND_THE_JOURNEYS: [(&str, &str); 10] = [
     (" events patch", "an event that is told again"),
     (
         "resource.k8s.io resourceclaims delete",
@@ -683,6 +683,7 @@ const BEYOND_THE_JOURNEYS: [(&str, &str); 9] = [
     (" configmaps delete", "a bind to a part of a GPU that fails"),
     (" configmaps patch", "a ConfigMap of the name that is there already"),
     (" configmaps get", "priorities by kind of workload"),
+    (" configmaps create", "what queues have used, where no GPUs are shared"),
     (" secrets update", "the next certificate, after two months"),
 ];
 
