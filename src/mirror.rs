@@ -688,6 +688,9 @@ impl Entry for ResourceClaim {
 
 impl Entry for DeviceClass {
     type Packed = Self;
+    fn upgraded(text: &str) -> Option<Value> {
+        claims::versions::class(text)
+    }
     fn changed(class: &Arc<Self>, there: bool, mirror: &mut Mirror, out: &mut Output) {
         mirror.class_changed(class, there, out);
     }

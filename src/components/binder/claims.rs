@@ -3,16 +3,20 @@
 //! Every step may be repeated: what is there already is left as it is. A claim made for extended resources has a name that follows from the pod, so that it
 //! is found again. Absent: waiting for the binding conditions of devices, which are never given out.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{
     AllocationResult, DeviceClaim, ResourceClaim, ResourceClaimConsumerReference, ResourceClaimSpec,
+    ResourceClaimStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Resource};
+use serde::Deserialize;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use tokio::time::{sleep, timeout};
@@ -35,6 +39,42 @@ const AGAIN: Backoff = Backoff {
     longest: Duration::from_secs(1),
 };
 
+/// A claim as far as a bind reads it: what is the same in all versions of the API.
+#[derive(Clone, Debug, Deserialize)]
+struct ClaimState {
+    metadata: ObjectMeta,
+    status: Option<ResourceClaimStatus>,
+}
+
+impl Resource for ClaimState {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        ResourceClaim::kind(&())
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        ResourceClaim::group(&())
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        <ResourceClaim as Resource>::version(&())
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        ResourceClaim::plural(&())
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
 /// The claims of one pod that is to be bound.
 pub struct Claims<'a> {
     context: &'a Context,
@@ -52,7 +92,7 @@ impl<'a> Claims<'a> {
         &self.bind.placement.pod
     }
 
-    fn api(&self) -> Api<ResourceClaim> {
+    fn api(&self) -> Api<ClaimState> {
         Api::namespaced(self.context.writes.clone(), &self.pod().namespace)
     }
 
@@ -206,7 +246,7 @@ impl<'a> Claims<'a> {
 
     /// Writes what the claim is given and who uses it, unless the claim has changed since it was read. Nothing else of it is written, as other versions
     /// of the API have other fields.
-    async fn set_status(&self, name: &str, claim: &ResourceClaim) -> Result<ResourceClaim, Trouble> {
+    async fn set_status(&self, name: &str, claim: &ClaimState) -> Result<ClaimState, Trouble> {
         let status = claim.status.as_ref();
         let status = json!({
             "allocation": status.and_then(|status| status.allocation.as_ref()),
@@ -223,9 +263,9 @@ impl<'a> Claims<'a> {
     async fn set_finalizers(
         &self,
         name: &str,
-        claim: &ResourceClaim,
+        claim: &ClaimState,
         finalizers: &[String],
-    ) -> Result<ResourceClaim, Trouble> {
+    ) -> Result<ClaimState, Trouble> {
         let metadata = &claim.metadata;
         let metadata =
             json!({"uid": metadata.uid, "resourceVersion": metadata.resource_version, "finalizers": finalizers});
@@ -266,7 +306,8 @@ impl<'a> Claims<'a> {
             },
             status: None,
         };
-        self.api().create(&PostParams::default(), &claim).await?;
+        let api: Api<ResourceClaim> = Api::namespaced(self.context.writes.clone(), &self.pod().namespace);
+        api.create(&PostParams::default(), &claim).await?;
         Ok(())
     }
 

@@ -13,13 +13,15 @@ use std::time::Instant;
 use serde::Deserialize;
 
 use super::Key;
+use crate::api::lenient::null_as_default;
 
 /// What a list of metadata says.
 #[derive(Debug, Default, Deserialize)]
 pub struct Listing {
     #[serde(default)]
     metadata: ListMeta,
-    #[serde(default)]
+    /// `null` where there are none.
+    #[serde(default, deserialize_with = "null_as_default")]
     items: Vec<Listed>,
 }
 

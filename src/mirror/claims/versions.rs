@@ -3,34 +3,38 @@
 
 use serde_json::{Map, Value};
 
-/// A slice as `v1` writes it, if this is one of the old form.
+/// What the objects of both older versions say of themselves, where they say it: in events of watches, and not in lists.
+const OLD: &str = "\"resource.k8s.io/v1beta";
+
+/// A class as `v1` writes it, if this is one of an older version.
 #[must_use]
-pub fn slice(text: &str) -> Option<Value> {
-    if !text.contains("\"basic\"") {
-        return None;
-    }
-    let mut slice: Value = serde_json::from_str(text).ok()?;
-    let devices = slice.pointer_mut("/spec/devices")?.as_array_mut()?;
-    let mut changed = false;
-    for device in devices.iter_mut().filter_map(Value::as_object_mut) {
-        if let Some(Value::Object(basic)) = device.remove("basic") {
-            device.extend(basic);
-            changed = true;
-        }
-    }
-    changed.then_some(slice)
+pub fn class(text: &str) -> Option<Value> {
+    renamed(text, false)
 }
 
-/// A claim as `v1` writes it, if this is one of the old form.
+/// A slice as `v1` writes it, if this is one of an older version.
+#[must_use]
+pub fn slice(text: &str) -> Option<Value> {
+    let mut slice = renamed(text, text.contains("\"basic\""))?;
+    let devices = slice.pointer_mut("/spec/devices").and_then(Value::as_array_mut);
+    for device in devices.into_iter().flatten().filter_map(Value::as_object_mut) {
+        if let Some(Value::Object(basic)) = device.remove("basic") {
+            device.extend(basic);
+        }
+    }
+    Some(slice)
+}
+
+/// A claim as `v1` writes it, if this is one of an older version.
 #[must_use]
 pub fn claim(text: &str) -> Option<Value> {
-    if !text.contains("\"deviceClassName\"") {
-        return None;
-    }
-    let mut claim: Value = serde_json::from_str(text).ok()?;
-    let requests = claim.pointer_mut("/spec/devices/requests")?.as_array_mut()?;
-    let mut changed = false;
-    for request in requests.iter_mut().filter_map(Value::as_object_mut) {
+    let asks_at_once = text.contains("\"deviceClassName\"") && !text.contains("\"exactly\"");
+    let mut claim = renamed(text, asks_at_once)?;
+    let mut changed = text.contains(OLD);
+    let requests = claim
+        .pointer_mut("/spec/devices/requests")
+        .and_then(Value::as_array_mut);
+    for request in requests.into_iter().flatten().filter_map(Value::as_object_mut) {
         if !request.contains_key("deviceClassName") {
             continue;
         }
@@ -39,16 +43,25 @@ pub fn claim(text: &str) -> Option<Value> {
             .partition(|(field, _)| matches!(field.as_str(), "name" | "firstAvailable"));
         *request = own;
         // A request with alternatives has none of its own fields filled in.
-        if exactly
-            .get("deviceClassName")
-            .and_then(Value::as_str)
-            .is_some_and(|class| !class.is_empty())
-        {
+        let class = exactly.get("deviceClassName").and_then(Value::as_str);
+        if class.is_some_and(|class| !class.is_empty()) {
             request.insert("exactly".to_owned(), Value::Object(exactly));
         }
         changed = true;
     }
     changed.then_some(claim)
+}
+
+/// The object under the version that is read, if it is of an older one, or `suspected` to be.
+fn renamed(text: &str, suspected: bool) -> Option<Value> {
+    if !suspected && !text.contains(OLD) {
+        return None;
+    }
+    let mut object: Value = serde_json::from_str(text).ok()?;
+    if let Some(version) = object.get_mut("apiVersion") {
+        *version = "resource.k8s.io/v1".into();
+    }
+    Some(object)
 }
 
 #[cfg(test)]
@@ -70,6 +83,26 @@ mod tests {
         assert_eq!(slice(&old.to_string()), Some(new.clone()));
         assert_eq!(slice(&new.to_string()), None);
         serde_json::from_value::<ResourceSlice>(new).unwrap();
+    }
+
+    #[test]
+    fn events_of_watches_say_the_version_and_it_is_changed() {
+        for version in ["v1beta1", "v1beta2"] {
+            let of = |version: &str, kind: &str| json!({"apiVersion": format!("resource.k8s.io/{version}"), "kind": kind, "metadata": {"name": "a"}, "spec": {}});
+            assert_eq!(
+                class(&of(version, "DeviceClass").to_string()),
+                Some(of("v1", "DeviceClass"))
+            );
+            assert_eq!(
+                slice(&of(version, "ResourceSlice").to_string()),
+                Some(of("v1", "ResourceSlice"))
+            );
+            assert_eq!(
+                claim(&of(version, "ResourceClaim").to_string()),
+                Some(of("v1", "ResourceClaim"))
+            );
+            assert_eq!(claim(&of("v1", "ResourceClaim").to_string()), None);
+        }
     }
 
     #[test]

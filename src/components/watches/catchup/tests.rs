@@ -94,3 +94,12 @@ fn pages_are_put_together() {
     first.extend(listing("10", &[("b", "2")]));
     assert_eq!((first.next(), first.items.len()), (None, 2));
 }
+
+#[test]
+fn an_empty_list_may_say_null() {
+    let text = r#"{"kind":"PartialObjectMetadataList","metadata":{"resourceVersion":"7"},"items":null}"#;
+    let listing: Listing = serde_json::from_str(text).unwrap();
+    let mut catch_up = CatchUp::begin(vec![1], Instant::now());
+    assert!(catch_up.listed(listing, &HashMap::new()));
+    assert!(catch_up.is_done());
+}
