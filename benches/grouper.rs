@@ -70,7 +70,7 @@ async fn main() -> anyhow::Result<()> {
         number: 1,
         writes: client,
     };
-    cold.leading.send_modify(|terms| terms.set(&Scope::Cluster, Some(term)));
+    cold.leading.send_modify(|terms| terms.begin(&Scope::Cluster, term));
     cold.until_silent(&server).await;
     println!(
         "leading: {:?} in {:.1} s",
@@ -113,7 +113,7 @@ impl Run {
         };
         let (leading, is_leading) = watch::channel(Terms::default());
         if leads {
-            leading.send_modify(|terms| terms.set(&Scope::Cluster, Some(term(&client))));
+            leading.send_modify(|terms| terms.begin(&Scope::Cluster, term(&client)));
         }
         let writes = client.clone();
         let context = Context {

@@ -26,25 +26,25 @@ pub struct Told {
 pub fn channel() -> (Meter, Accounts) {
     let (settings, followed) = watch::channel(None);
     let (tells, told) = watch::channel(Told::default());
-    let books = Books::default();
+    let ledger = SharedLedger::default();
     let meter = Meter {
         settings,
         told,
-        books: books.clone(),
+        ledger: ledger.clone(),
         opening: 0,
         held: Vec::new(),
     };
     let accounts = Accounts {
         settings: followed,
         tells,
-        books,
+        ledger,
     };
     (meter, accounts)
 }
 
 /// The ledger that both ends write into, while it is open.
 #[derive(Clone, Debug, Default)]
-pub struct Books(Arc<Mutex<Open>>);
+pub struct SharedLedger(Arc<Mutex<Open>>);
 
 #[derive(Debug, Default)]
 struct Open {
@@ -53,7 +53,7 @@ struct Open {
     opening: u64,
 }
 
-impl Books {
+impl SharedLedger {
     fn lock(&self) -> MutexGuard<'_, Open> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -94,7 +94,7 @@ pub struct Accounts {
     /// Tells the scheduler.
     pub tells: watch::Sender<Told>,
     /// What is held.
-    pub books: Books,
+    pub ledger: SharedLedger,
 }
 
 /// The scheduler's end.
@@ -102,7 +102,7 @@ pub struct Accounts {
 pub struct Meter {
     settings: watch::Sender<Option<Settings>>,
     told: watch::Receiver<Told>,
-    books: Books,
+    ledger: SharedLedger,
     /// When the ledger was opened that has been told all of `held`.
     opening: u64,
     /// What queues of the tree hold.
@@ -140,7 +140,7 @@ impl Meter {
 
     /// Writes down what queues hold from now on. The engine has just been through a cycle.
     pub fn read(&mut self, engine: &Engine, now: Time) {
-        let mut open = self.books.lock();
+        let mut open = self.ledger.lock();
         let opening = open.opening;
         let Some(ledger) = &mut open.ledger else { return };
         let model = engine.model();

@@ -103,12 +103,16 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// A term has begun, or ended.
-    pub fn set(&mut self, scope: &Scope, term: Option<Term>) {
-        match term {
-            Some(term) => self.by_scope.insert(scope.clone(), term),
-            None => self.by_scope.remove(scope),
-        };
+    /// A term has begun.
+    pub fn begin(&mut self, scope: &Scope, term: Term) {
+        self.by_scope.insert(scope.clone(), term);
+    }
+
+    /// The term of that number is over. Another of the same scope may have begun, under another Lease, and goes on.
+    pub fn end(&mut self, scope: &Scope, number: u64) {
+        if self.of(scope).is_some_and(|term| term.number == number) {
+            self.by_scope.remove(scope);
+        }
     }
 
     /// The term in which this process leads the scope, if it does.
@@ -180,5 +184,20 @@ mod tests {
         for elsewhere in [None, Some(""), Some("red")] {
             assert_eq!(of(elsewhere), Scope::Cluster);
         }
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_term_ends_no_other_of_its_scope() {
+        let (mut terms, pool) = (Terms::default(), Scope::Pool("blue".into()));
+        let term = |number| Term {
+            number,
+            writes: refused(),
+        };
+        terms.begin(&pool, term(1));
+        terms.begin(&pool, term(2));
+        terms.end(&pool, 1);
+        assert_eq!(terms.of(&pool).map(|term| term.number), Some(2));
+        terms.end(&pool, 2);
+        assert!(terms.of(&pool).is_none());
     }
 }

@@ -190,10 +190,7 @@ impl PodGroups {
                 let key = pods::group_key(&group.metadata);
                 self.sums_changed(vec![key.clone()]);
                 if let Some(message) = self.no_shard(group.metadata.labels.as_ref()) {
-                    let subject = Subject::PodGroup(key.clone());
-                    self.bus
-                        .events
-                        .send_as_cluster(self.note(subject, Severity::Warning, reason::NO_SHARD, &message));
+                    self.tell_no_shard(Subject::PodGroup(key.clone()), &message);
                 }
                 if self.reports.contains_key(&key) {
                     self.plan(Target::Group(key), REASONS_AFTER);
@@ -267,22 +264,11 @@ impl PodGroups {
         let changed = self.ledger.put(pod, node.as_deref(), &claimed);
         self.sums_changed(changed);
         let uid: Arc<str> = pod.metadata.uid.as_deref().unwrap_or_default().into();
-        let group = pods::annotated_group(pod);
-        let group = group.and_then(|group| self.stores.pod_groups.get(group.namespace(), group.name()));
-        let labels = group
-            .as_ref()
-            .map_or(&pod.metadata, |group| &group.metadata)
-            .labels
-            .as_ref();
         if pods::is_bound(pod) {
             self.sentences.forget(&uid);
-        } else if let Some(message) = self.no_shard(labels) {
-            let reference = pods::pod_ref(pod);
-            let subject = Subject::Pod(reference.clone());
-            self.bus
-                .events
-                .send_as_cluster(self.note(subject, Severity::Warning, reason::NO_SHARD, &message));
-            self.sentences.say(reference, message);
+        } else if let Some(message) = self.no_shard_for(pod) {
+            self.tell_no_shard(Subject::Pod(pods::pod_ref(pod)), &message);
+            self.sentences.say(pods::pod_ref(pod), message);
             self.plan(Target::Pod(namespace_of(pod), uid), REASONS_AFTER);
         } else if self.sentences.about(&uid).is_some() {
             self.plan(Target::Pod(namespace_of(pod), uid), REASONS_AFTER);
@@ -354,6 +340,19 @@ impl PodGroups {
         let pool = self.context.settings.pools.without_shard(labels)?;
         let says = || format!("no SchedulingShard schedules the node pool '{pool}'");
         self.context.is_leading().then(says)
+    }
+
+    /// The same for a pod that waits: its group's node pool counts, or its own while it names no group that is there.
+    fn no_shard_for(&self, pod: &Pod) -> Option<String> {
+        let group = pods::annotated_group(pod);
+        let group = group.and_then(|group| self.stores.pod_groups.get(group.namespace(), group.name()));
+        let labelled = group.as_ref().map_or(&pod.metadata, |group| &group.metadata);
+        self.no_shard(labelled.labels.as_ref())
+    }
+
+    fn tell_no_shard(&self, subject: Subject, message: &str) {
+        let note = self.note(subject, Severity::Warning, reason::NO_SHARD, message);
+        self.bus.events.send_as_cluster(note);
     }
 
     fn note(&self, subject: Subject, severity: Severity, reason: &'static str, message: &str) -> Note {

@@ -232,7 +232,10 @@ impl Scheduler {
             self.context.pulse.wait();
             let next = tokio::select! {
                 biased;
-                () = shutdown.cancelled() => return Ok(()),
+                () = shutdown.cancelled() => {
+                    self.shown.clear(&self.context);
+                    return Ok(());
+                }
                 changed = leading.changed() => {
                     changed.map_err(|_| Error::Closed)?;
                     if self.is_as_before(&leading.borrow_and_update()) {

@@ -77,7 +77,7 @@ pub async fn run(context: Context, mut accounts: Accounts, shard: String) -> Res
         if context.term() == Some(term) {
             work.save().await;
         }
-        accounts.books.close();
+        accounts.ledger.close();
     }
 }
 
@@ -139,11 +139,11 @@ impl Work<'_> {
             }
             sleep(RETRY).await;
         };
-        self.accounts.books.open(ledger);
+        self.accounts.ledger.open(ledger);
         show(self.shard, false);
         let mut saved = Instant::now();
         loop {
-            self.tell(self.accounts.books.usage(now()));
+            self.tell(self.accounts.ledger.usage(now()));
             sleep(self.how.interval).await;
             if saved.elapsed() >= KEPT_EVERY {
                 self.save().await;
@@ -154,7 +154,7 @@ impl Work<'_> {
 
     /// Keeps what is summed up here.
     async fn save(&mut self) {
-        if let Some(ledger) = self.accounts.books.ledger()
+        if let Some(ledger) = self.accounts.ledger.ledger()
             && let Err(error) = self.kept.save(ledger, now()).await
         {
             warn!(shard = self.shard, %error, "what queues have used is not kept; trying again at the next interval");

@@ -106,7 +106,7 @@ impl Elections {
         elections.spawn(self.cluster.run(released.clone()));
         let mut held: BTreeMap<Arc<str>, Held> = BTreeMap::new();
         let mut members = replicas.known();
-        let ended = loop {
+        let mut ended = loop {
             let shards = self.shards.borrow_and_update().clone();
             held.retain(|pool, election| {
                 let stays = shards.get(pool) == Some(&election.shard);
@@ -180,8 +180,9 @@ impl Elections {
             }
         };
         released.cancel();
+        // A scheduler that is stuck ends all elections, each of which gives its Lease up first.
         while let Some(released) = elections.join_next().await {
-            released??;
+            ended = ended.and(released.map_err(Into::into).flatten());
         }
         replicas.leave().await;
         ended

@@ -221,12 +221,12 @@ impl Elector {
             };
             if end == End::Yielded {
                 // Nothing is begun any more; what is under way may end.
-                self.leads.end(&self.scope);
+                self.leads.end(&self.scope, number);
                 tokio::time::sleep(YIELD_AFTER.min(self.params.retry_period)).await;
             }
             self.fence.close();
             self.fence = Fence::closed();
-            self.leads.end(&self.scope);
+            self.leads.end(&self.scope, number);
             self.status.send_modify(|status| status.leading = false);
             match end {
                 End::Released => break,
@@ -274,7 +274,7 @@ impl Elector {
                 self.in_vain = 0;
             }
             let now = Instant::now();
-            if attempt.is_some_and(|at| at <= now) && (preferred || free == Free::Now) {
+            if attempt.is_some_and(|at| at <= now) {
                 if let Some(taken) = self.try_to_lead().await {
                     return Some(taken);
                 }

@@ -138,13 +138,7 @@ impl Steps {
             }
         }
         // The other way round: who answers webhooks first, and last the one that sees to it that all stays as it is.
-        for (_, workload) in self
-            .found
-            .kai
-            .iter()
-            .rev()
-            .filter(|(_, workload)| workload.before.is_some())
-        {
+        for (_, workload) in ended().rev() {
             self.begin(workload).await?;
         }
         if !self.dry_run {

@@ -41,18 +41,18 @@ fn a_ledger_that_is_opened_is_told_everything() {
     engine.apply(queue("a"), Time(HOUR));
     engine.cycle(Time(HOUR));
     meter.read(&engine, Time(HOUR));
-    assert!(accounts.books.ledger().is_none(), "nobody keeps books");
+    assert!(accounts.ledger.ledger().is_none(), "it is closed");
     for _ in 0..2 {
-        accounts.books.open(ledger());
+        accounts.ledger.open(ledger());
         meter.read(&engine, Time(HOUR));
         // There is nothing any more, and nobody holds any of it: the first hour is all there was.
         assert_eq!(
-            accounts.books.usage(Time(5 * HOUR)),
+            accounts.ledger.usage(Time(5 * HOUR)),
             [("gone".into(), [0, 0, 1_000_000_000])]
         );
-        accounts.books.close();
+        accounts.ledger.close();
     }
-    assert_eq!(accounts.books.usage(Time(5 * HOUR)), []);
+    assert_eq!(accounts.ledger.usage(Time(5 * HOUR)), []);
 }
 
 #[test]

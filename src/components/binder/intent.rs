@@ -62,8 +62,7 @@ pub fn request(bind: &OrderedBind, settings: &Settings) -> BindRequest {
 }
 
 /// The label of the node pool that a bind was decided for; none of the default pool.
-#[must_use]
-pub fn pool_label<'b>(bind: &'b OrderedBind, settings: &'b Settings) -> Option<(&'b str, &'b str)> {
+fn pool_label<'b>(bind: &'b OrderedBind, settings: &'b Settings) -> Option<(&'b str, &'b str)> {
     let named = !settings.pools.key.is_empty() && !bind.pool.is_empty();
     named.then_some((settings.pools.key.as_str(), &*bind.pool))
 }

@@ -24,22 +24,22 @@ impl Leads {
     /// A term begins, with a client for its writes; its number.
     pub fn begin(&self, scope: &Scope, writes: Client) -> u64 {
         let number = self.begun.fetch_add(1, Ordering::Relaxed) + 1;
-        self.set(scope, Some(Term { number, writes }));
+        self.change(scope, |terms| terms.begin(scope, Term { number, writes }));
         number
     }
 
-    /// The term is over.
-    pub fn end(&self, scope: &Scope) {
-        self.set(scope, None);
+    /// The term of that number is over.
+    pub fn end(&self, scope: &Scope, number: u64) {
+        self.change(scope, |terms| terms.end(scope, number));
     }
 
-    fn set(&self, scope: &Scope, term: Option<Term>) {
-        let leads = f64::from(u8::from(term.is_some()));
+    fn change(&self, scope: &Scope, change: impl FnOnce(&mut Terms)) {
+        self.terms.send_modify(change);
+        let leads = f64::from(u8::from(self.terms.borrow().of(scope).is_some()));
         match scope {
             Scope::Cluster => metrics::gauge!("unikai_leader").set(leads),
             Scope::Pool(pool) => metrics::gauge!("unikai_pool_leader", "node_pool" => pool.to_string()).set(leads),
         }
-        self.terms.send_modify(|terms| terms.set(scope, term));
     }
 }
 

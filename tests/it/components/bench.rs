@@ -116,7 +116,7 @@ impl Bench {
     pub fn lead(&mut self) {
         let writes = self.context.writes.clone();
         let term = Term { number: 1, writes };
-        self.leading.send_modify(|terms| terms.set(&Scope::Cluster, Some(term)));
+        self.leading.send_modify(|terms| terms.begin(&Scope::Cluster, term));
     }
 
     pub async fn create<K>(&self, object: &K) -> K
