@@ -40,7 +40,7 @@ pub mod scaleup;
 pub mod scheduler;
 pub mod shares;
 pub mod traces;
-mod turns;
+pub mod turns;
 pub mod usage;
 mod views;
 pub mod watches;
@@ -51,7 +51,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, info_span};
@@ -64,6 +64,7 @@ use leadership::{Leading, Pools, Scope, Term};
 use pulse::Pulse;
 use queues::shown::MetricLabel;
 use readiness::Readiness;
+use turns::Background;
 use watches::Stores;
 
 /// What every component is given beside its inbox and outbox.
@@ -90,16 +91,13 @@ pub struct Context {
     pub shutdown: CancellationToken,
     /// Where a component says what it still waits for.
     pub readiness: Readiness,
-    /// Turns for writes that nobody waits for (pod groups, statuses, events). Bindings do not take turns here.
-    pub background: Arc<Semaphore>,
+    /// Turns for writes that nobody waits for (pod groups, statuses, events). Bindings go first.
+    pub background: Background,
     /// What is shown of objects as metrics.
     pub figures: Figures,
     /// Whether the scheduler's thread gets on with its work.
     pub pulse: Pulse,
 }
-
-/// Background writes at the same time: enough to keep up with a thousand bindings a second, too few to stand in their way.
-pub const BACKGROUND_WRITES: usize = 8;
 
 impl Context {
     /// Whether this process leads what this context is for right now, and still in the term that it is for.
@@ -280,6 +278,18 @@ impl Default for Parts {
     }
 }
 
+/// Whether PodGroup objects are written for single pods that stand for themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum PlainPodGroups {
+    /// For every pod, as KAI.
+    #[default]
+    Always,
+    /// Only once the pod waits.
+    Waiting,
+    /// Never.
+    Never,
+}
+
 /// What the components need to know of the configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
@@ -301,6 +311,8 @@ pub struct Settings {
     pub knative_gangs: bool,
     /// Kinds without a rule are grouped by the Karta that describes them.
     pub kartas: bool,
+    /// Which single pods get a PodGroup object.
+    pub plain_pod_groups: PlainPodGroups,
     /// Group as KAI does also where more is possible: annotations that only we know, versions and wrappers that KAI does not.
     pub exactly_as_kai: bool,
     /// The ConfigMap with priority classes and preemptibility by kind of workload: namespace and name.
@@ -325,6 +337,8 @@ pub struct Settings {
     pub volume_binding_timeout: Duration,
     /// A watch is taken up again after so many seconds.
     pub watch_timeout: u32,
+    /// How long writes of pod groups, statuses and events that are due wait for bindings.
+    pub background_delay: Duration,
     /// How GPUs are shared.
     pub sharing: fractions::Settings,
     /// How cluster autoscalers learn that GPUs to be shared are missing.
@@ -343,6 +357,7 @@ impl Default for Settings {
             search_legacy_pod_groups: true,
             knative_gangs: true,
             kartas: true,
+            plain_pod_groups: PlainPodGroups::Always,
             exactly_as_kai: false,
             default_priorities: None,
             pod_labels: BTreeMap::new(),
@@ -355,6 +370,7 @@ impl Default for Settings {
             queue_metric_labels: Vec::new(),
             volume_binding_timeout: Duration::from_secs(120),
             watch_timeout: 20,
+            background_delay: Duration::from_secs(5),
             sharing: fractions::Settings::default(),
             scaling: scaleup::Settings::default(),
         }

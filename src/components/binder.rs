@@ -86,6 +86,7 @@ pub async fn run(
         binder.run_due();
         binder.start();
         let wake = binder.wake();
+        context.background.bindings(binder.has_outstanding());
         tokio::select! {
             () = context.shutdown.cancelled() => break,
             changed = leading.changed() => {
@@ -384,6 +385,12 @@ impl Binder {
             self.multi_step_binds
                 .spawn(go_through(multi_step, bus, waits).instrument(span));
         }
+    }
+
+    /// Whether a binding or an eviction is waited for. Not by those that take long: what hangs keeps back nothing.
+    fn has_outstanding(&self) -> bool {
+        let waiting = !self.evicting.is_empty() || !self.binding.is_empty();
+        waiting || self.under_way.len() > self.lagging.count()
     }
 
     /// When something is due that no message will tell of.

@@ -10,6 +10,7 @@
 //! binder    ──Outcome─────────────▶ scheduler                               awaited by the binder's workers, not by its loop
 //! scheduler ──Waiting, Cleared────▶ podgroups                               awaited, never long: kept latest per group
 //! scheduler ──Times, Waiting──────▶ grouper                                 awaited, never long: kept latest per group
+//! grouper   ──Unwritten───────────▶ podgroups                               awaited, never long: kept latest per group
 //! podgroups ──Usage───────────────▶ queues                                  awaited, never long: kept latest per group
 //! operator  ──questions───────────▶ scheduler, grouper                      awaited with a deadline; the answer is dropped if nobody waits
 //! all       ──Note────────────────▶ events                                  dropped and counted when full
@@ -222,7 +223,7 @@ pub enum ToScaleUp {
     Change(Change),
 }
 
-/// **watches and scheduler → podgroups**.
+/// **watches, scheduler and grouper → podgroups**.
 #[derive(Clone, Debug)]
 pub enum ToPodGroups {
     /// From watches: pods, pod groups, priority classes, resource claims.
@@ -233,6 +234,8 @@ pub enum ToPodGroups {
     Cleared(Vec<GroupKey>),
     /// From the scheduler, after a cycle: pods that name a sub-group which is not there, and those that no longer do.
     Strays(Vec<Stray>),
+    /// From the grouper: the pod group of a single pod, its owner, that may never be written.
+    Unwritten(Arc<PodGroup>),
 }
 
 /// **podgroups → queues**: what a pod group asks for and has, as its status says or is about to say. The latest counts.

@@ -25,7 +25,7 @@ use crate::components::{Context, Error};
 use digest::{Digest, Write};
 use queue::EventQueue;
 
-/// How long it is waited for a pod group to be created, and how far apart it is looked.
+/// How long it is waited for a pod group to be created once its turn has come, and how far apart it is looked.
 const CREATION_MAX: Duration = Duration::from_secs(2);
 const CREATION_LOOK_AFTER: Duration = Duration::from_millis(100);
 /// How long an event stays behind what it tells of: a binding is on its way to all who watch, and the API server is not to be kept
@@ -78,15 +78,15 @@ pub async fn run(context: Context, mut inbox: mpsc::Receiver<ToEvents>, stores: 
             }
             turn = turns.due(due) => {
                 while let Some(next) = queue.take(Instant::now()) {
-                    if lacks_group(&next, &stores) {
+                    if lacks_group(&next, &stores, context.background.patience()) {
                         queue.put(Instant::now() + CREATION_LOOK_AFTER, next);
                         continue;
                     }
                     let Some(context) = context.of_any_term() else { continue };
                     let stores = Arc::clone(&stores);
                     writes.spawn(async move {
-                        send(&context, &stores, next).await;
-                        drop(turn);
+                        let result = send(&context, &stores, next).await;
+                        turn.end(result.as_ref().err());
                     });
                     break;
                 }
@@ -98,7 +98,7 @@ pub async fn run(context: Context, mut inbox: mpsc::Receiver<ToEvents>, stores: 
     }
 }
 
-async fn send(context: &Context, stores: &Stores, Waiting { note, write, .. }: Waiting) {
+async fn send(context: &Context, stores: &Stores, Waiting { note, write, .. }: Waiting) -> Result<(), kube::Error> {
     let (namespace, name) = (note.subject.namespace(), note.subject.name());
     let api: Api<Event> = Api::namespaced(context.writes.clone(), namespace);
     let result = match write {
@@ -113,18 +113,19 @@ async fn send(context: &Context, stores: &Stores, Waiting { note, write, .. }: W
                 .map(drop)
         }
     };
-    if let Err(error) = result {
+    if let Err(error) = &result {
         metrics::counter!("unikai_events_failed_total").increment(1);
         debug!(ns = %namespace, name = %name, reason = note.reason, %error, "event not written");
     }
+    result
 }
 
 /// A pod group is talked about before it is written; its event needs its UID, or `kubectl describe` does not show it.
-fn lacks_group(event: &Waiting, stores: &Stores) -> bool {
+fn lacks_group(event: &Waiting, stores: &Stores, patience: Duration) -> bool {
     let Subject::PodGroup(group) = &event.note.subject else {
         return false;
     };
-    event.since.elapsed() < CREATION_MAX && stores.pod_groups.get(group.namespace(), group.name()).is_none()
+    event.since.elapsed() < patience + CREATION_MAX && stores.pod_groups.get(group.namespace(), group.name()).is_none()
 }
 
 /// The object's name, shortened so that the event's name is valid, and an id.

@@ -24,9 +24,11 @@ use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 use tracing::debug;
 
+use crate::api::PodGroup;
 use crate::api::names::{self, label, object};
 use crate::components::bus::{
-    Bus, Change, GroupKey, Grouping, Kind, Listener, Note, Object, PodRef, Severity, Subject, ToGrouper,
+    Bus, Change, GroupKey, Grouping, Kind, Listener, Note, Object, PodRef, Severity, Subject, ToGrouper, ToPodGroups,
+    deliver,
 };
 use crate::components::fair::Fair;
 use crate::components::grouping::owners::Owners;
@@ -63,11 +65,19 @@ pub async fn run(
     bus: Bus,
 ) -> Result<(), Error> {
     let mut leading = context.leading.clone();
-    let mut turns = Turns::new(&context.background);
+    // With KAI's full trail, bindings wait until pod groups are there.
+    let mut turns = if context.settings.sharing.always_bind_requests {
+        Turns::of_patience(&context.background, Duration::ZERO)
+    } else {
+        Turns::new(&context.background)
+    };
     let mut grouper = Grouper::new(context.clone(), stores, bus.clone());
     let mut messages = Vec::new();
     loop {
         grouper.group_some();
+        for group in grouper.unwritten.drain(..) {
+            deliver(&bus.podgroups, ToPodGroups::Unwritten(group)).await?;
+        }
         let (retry, due) = (grouper.grouped_pods.next_retry(), grouper.writer.next_due());
         tokio::select! {
             () = context.shutdown.cancelled() => return Ok(()),
@@ -116,6 +126,8 @@ struct Grouper {
     walking: HashSet<Member>,
     walks: JoinSet<Walked>,
     outbox: VecDeque<Grouping>,
+    /// Pod groups that may stay unwritten, of which podgroups is to be told.
+    unwritten: Vec<Arc<PodGroup>>,
     missing: Vec<Kind>,
 }
 
@@ -135,6 +147,7 @@ impl Grouper {
             walking: HashSet::new(),
             walks: JoinSet::new(),
             outbox: VecDeque::new(),
+            unwritten: Vec::new(),
             missing: Kind::told_to(&[Listener::Grouper]),
         }
     }
@@ -355,6 +368,9 @@ impl Grouper {
         self.grouped_pods
             .assign(&member.uid, key.clone(), grouped.sub_group.clone());
         let group = self.writer.desire(&key, &grouped.group, &self.grouped_pods);
+        if self.writer.may_stay_unwritten(&key) {
+            self.unwritten.push(Arc::clone(&group));
+        }
         debug!(ns = %key.namespace(), name = pod.metadata.name, gang = %key.name(), "pod grouped");
         if !pods::is_bound(pod) || !writer::is_placed(pod, grouped.sub_group.as_deref()) {
             self.writer.mark_late(member);

@@ -21,6 +21,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
+use crate::api::PodGroup;
 use crate::api::names::reason;
 use crate::api::quantity::Amount;
 use crate::components::agenda::Agenda;
@@ -47,6 +48,8 @@ const WAITING_AFTER: Duration = Duration::from_secs(1);
 const UNBOUND_AFTER: Duration = Duration::from_secs(5);
 /// What a user waits to read is written soon, but not before a gang whose pods are just being created has had its chance.
 const REASONS_AFTER: Duration = Duration::from_millis(150);
+/// How long writes that are due wait for bindings at most: why a pod waits is to be read within seconds, also during a burst.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// Wait before a failed write is tried again: first and longest.
 const RETRY: Backoff = Backoff {
     first: Duration::from_millis(200),
@@ -66,7 +69,7 @@ pub async fn run(
     bus: Bus,
 ) -> Result<(), Error> {
     let mut leading = context.leading.clone();
-    let mut turns = Turns::new(&context.background);
+    let mut turns = Turns::of_patience(&context.background, PATIENCE);
     let mut statuses = PodGroups::new(context.clone(), stores, bus);
     let mut messages = Vec::new();
     loop {
@@ -131,6 +134,9 @@ struct PodGroups {
     news: BTreeSet<GroupKey>,
     /// Groups of which the scheduler said that nothing waits any more.
     cleared: BTreeSet<GroupKey>,
+    /// Pod groups of single pods that may never be written, by key, and their keys by the UID of the pod.
+    unwritten: HashMap<GroupKey, Arc<PodGroup>>,
+    unwritten_of: HashMap<String, GroupKey>,
     sentences: Sentences,
     agenda: Agenda<Target>,
     failures: HashMap<Target, u32>,
@@ -153,6 +159,8 @@ impl PodGroups {
             reports: HashMap::new(),
             news: BTreeSet::new(),
             cleared: BTreeSet::new(),
+            unwritten: HashMap::new(),
+            unwritten_of: HashMap::new(),
             sentences: Sentences::default(),
             agenda: Agenda::default(),
             failures: HashMap::new(),
@@ -167,7 +175,9 @@ impl PodGroups {
     fn take_guarded(&mut self, message: ToPodGroups) {
         let change = match &message {
             ToPodGroups::Change(change) => Some(change.clone()),
-            ToPodGroups::Waiting(_) | ToPodGroups::Cleared(_) | ToPodGroups::Strays(_) => None,
+            ToPodGroups::Waiting(_) | ToPodGroups::Cleared(_) | ToPodGroups::Strays(_) | ToPodGroups::Unwritten(_) => {
+                None
+            }
         };
         let taken = panics::catch(|| self.take(message));
         if let (Err(panic), Some(change)) = (taken, change) {
@@ -184,6 +194,9 @@ impl PodGroups {
                 let changed = self.ledger.remove(uid);
                 self.claimants.forget(&pod);
                 self.sentences.forget(uid);
+                if let Some(key) = self.unwritten_of.remove(uid) {
+                    self.unwritten.remove(&key);
+                }
                 self.sums_changed(changed);
             }
             ToPodGroups::Change(Change::Applied(Object::PodGroup(group))) => {
@@ -217,7 +230,28 @@ impl PodGroups {
             ToPodGroups::Waiting(reports) => reports.into_iter().for_each(|report| self.waiting(report)),
             ToPodGroups::Cleared(groups) => groups.into_iter().for_each(|group| self.cleared(group)),
             ToPodGroups::Strays(strays) => strays.into_iter().for_each(|stray| self.stray(stray)),
+            ToPodGroups::Unwritten(group) => self.unwritten(group),
         }
+    }
+
+    /// A pod group that may never be written counts for its queue as long as its pod is there.
+    fn unwritten(&mut self, group: Arc<PodGroup>) {
+        let key = pods::group_key(&group.metadata);
+        let owners = group.metadata.owner_references.as_deref().unwrap_or_default();
+        let Some(owner) = owners.first() else { return };
+        let pod = self.stores.pods.get(key.namespace(), &owner.name);
+        if pod.is_none_or(|pod| pod.metadata.uid.as_ref() != Some(&owner.uid)) {
+            return;
+        }
+        self.unwritten_of.insert(owner.uid.clone(), key.clone());
+        self.unwritten.insert(key.clone(), group);
+        self.usage.insert(key);
+    }
+
+    /// The group as the API server has it, or as it would be written.
+    fn group(&self, key: &GroupKey) -> Option<Arc<PodGroup>> {
+        let written = self.stores.pod_groups.get(key.namespace(), key.name());
+        written.or_else(|| self.unwritten.get(key).cloned())
     }
 
     /// Nothing is written before everything has been counted; then every status is looked at.
@@ -294,7 +328,7 @@ impl PodGroups {
     /// How long the sums of a group may change before they are written.
     fn patience(&self, key: &GroupKey) -> Duration {
         let (sums, pods) = (self.ledger.sums(key), self.ledger.pods(key));
-        let group = self.stores.pod_groups.get(key.namespace(), key.name());
+        let group = self.group(key);
         let needed = group.and_then(|group| group.spec.min_member).unwrap_or(1);
         let lacks_pods = usize::try_from(needed).is_ok_and(|needed| pods < needed);
         match sums.waiting {
@@ -345,7 +379,7 @@ impl PodGroups {
     /// The same for a pod that waits: its group's node pool counts, or its own while it names no group that is there.
     fn no_shard_for(&self, pod: &Pod) -> Option<String> {
         let group = pods::annotated_group(pod);
-        let group = group.and_then(|group| self.stores.pod_groups.get(group.namespace(), group.name()));
+        let group = group.and_then(|group| self.group(&group));
         let labelled = group.as_ref().map_or(&pod.metadata, |group| &group.metadata);
         self.no_shard(labelled.labels.as_ref())
     }
@@ -415,8 +449,9 @@ impl PodGroups {
 
     fn everything_changed(&mut self) {
         let groups = self.stores.pod_groups.list();
-        let groups = groups.iter().map(|group| pods::group_key(&group.metadata));
-        self.sums_changed(groups.collect());
+        let written = groups.iter().map(|group| pods::group_key(&group.metadata));
+        let groups = written.chain(self.unwritten.keys().cloned()).collect();
+        self.sums_changed(groups);
     }
 
     /// Tells the queues what changed since the last time, once everything has been counted.
@@ -426,7 +461,7 @@ impl PodGroups {
         }
         let usage = std::mem::take(&mut self.usage).into_iter();
         let usage = usage.map(|key| {
-            let group = self.stores.pod_groups.get(key.namespace(), key.name());
+            let group = self.group(&key);
             status::usage(key.clone(), group.as_deref(), self.ledger.sums(&key), &self.stores)
         });
         deliver(&self.bus.queues, ToQueues::Usage(usage.collect())).await?;
@@ -452,7 +487,7 @@ impl PodGroups {
             };
             self.writes.spawn(async move {
                 let result = write.await;
-                drop(turn);
+                turn.end(result.as_ref().err());
                 Written { target, result }
             });
             return;
@@ -461,7 +496,7 @@ impl PodGroups {
 
     /// The context for writes about a group, or about its pods: that of its node pool.
     fn context_of(&self, key: &GroupKey) -> Context {
-        let group = self.stores.pod_groups.get(key.namespace(), key.name());
+        let group = self.group(key);
         let labels = group.as_ref().and_then(|group| group.metadata.labels.as_ref());
         self.context.of_scope(&self.context.scope_of(labels))
     }

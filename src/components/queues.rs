@@ -169,7 +169,7 @@ impl Queues {
             self.writes.spawn(async move {
                 let patch = Patch::Merge(json!({"status": patch}));
                 let result = api.patch_status(&name, &PatchParams::default(), &patch).await;
-                drop(turn);
+                turn.end(result.as_ref().err());
                 (name, result.map(drop))
             });
             return;

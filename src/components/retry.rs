@@ -26,6 +26,9 @@ impl Backoff {
 /// webhook of one namespace does not answer, say, must not stand in the way of the rest.
 pub const LAGGING: Duration = Duration::from_secs(1);
 
+/// The longest wait that a server may ask for.
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+
 /// What a failed request means for whoever sent it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
@@ -70,6 +73,14 @@ pub fn failure(error: &kube::Error) -> Failure {
         },
         _ => Failure::Unknown,
     }
+}
+
+/// The wait that the server asks for.
+#[must_use]
+pub fn asked_pause(error: &kube::Error) -> Option<Duration> {
+    let kube::Error::Api(status) = error else { return None };
+    let seconds = status.details.as_ref().map(|details| details.retry_after_seconds)?;
+    (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)).min(PAUSE_MAX))
 }
 
 /// Whether a disruption budget forbade it.

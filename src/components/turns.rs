@@ -3,29 +3,149 @@
 //! A component asks for one turn at a time, when something is due, and decides what to write only once it has the turn. So what is
 //! written is never older than the turn, what has become needless meanwhile is not written at all, and however much one component
 //! has to write, the others' next write comes after a few of its own. None has all turns at once: writes of one kind may hang (a
-//! webhook that does not answer, say), and the others' are to go on. Bindings do not take turns.
+//! webhook that does not answer, say), and the others' are to go on.
+//!
+//! Bindings go first: no turn is given while some are outstanding, nor in the quiet time after them, nor for a while after an
+//! answer that shows that the API server has too much to do. A write that has been due for longer than the component's patience
+//! waits for none of that any more. The time that the API server asks for (`Retry-After`) is waited for in any case.
 
 use std::future::{pending, poll_fn};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::sleep_until;
 use tokio_util::sync::PollSemaphore;
 
-/// Turns that one component may have at once, of [`BACKGROUND_WRITES`](super::BACKGROUND_WRITES).
-const OWN_MAX: usize = super::BACKGROUND_WRITES - 2;
+use super::retry::{Failure, asked_pause, failure};
+
+/// Writes at the same time: enough to keep up with a thousand bindings a second, too few to stand in their way.
+const WRITES_MAX: usize = 8;
+/// Of these, those of one component.
+const OWN_MAX: usize = WRITES_MAX - 2;
+/// The quiet time after bindings lasts as long as they did, within these bounds: the gaps in a burst are bridged, and a single
+/// binding holds up nothing.
+const QUIET: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
+/// An answer is slow when it takes this many times as long as the quickest, and this much longer. As in the binder's limit.
+const SLOW: (u32, Duration) = (8, Duration::from_millis(50));
+
+/// No write waits longer for bindings, whatever is set.
+const PATIENCE_MAX: Duration = Duration::from_secs(3_600);
+
+/// What those who write in the background share. Clones share it, too.
+#[derive(Clone, Debug)]
+pub struct Background {
+    permits: Arc<Semaphore>,
+    gate: watch::Sender<Gate>,
+    patience: Duration,
+}
+
+/// What keeps background writes back.
+#[derive(Clone, Copy, Debug)]
+struct Gate {
+    /// Since when bindings have been outstanding, with no gap longer than the quiet time.
+    busy_since: Option<Instant>,
+    /// Bindings are outstanding.
+    outstanding: bool,
+    /// No write before this time, unless it is overdue.
+    quiet_until: Instant,
+    /// No write before this time.
+    paused_until: Instant,
+    /// The time that the quickest answer took, or a little more: it drifts upwards, so that one lucky answer does not count for ever.
+    quickest: Option<Duration>,
+}
+
+impl Background {
+    /// `patience`: how long a write that is due waits for bindings.
+    #[must_use]
+    pub fn new(patience: Duration) -> Self {
+        let now = Instant::now();
+        Self {
+            permits: Arc::new(Semaphore::new(WRITES_MAX)),
+            gate: watch::Sender::new(Gate {
+                busy_since: None,
+                outstanding: false,
+                quiet_until: now,
+                paused_until: now,
+                quickest: None,
+            }),
+            // So that no time is out of range.
+            patience: patience.min(PATIENCE_MAX),
+        }
+    }
+
+    /// How long a write that is due waits for bindings.
+    #[must_use]
+    pub fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    /// The binder has bindings or evictions outstanding, or none any more.
+    pub fn bindings(&self, outstanding: bool) {
+        self.gate.send_if_modified(|gate| {
+            if gate.outstanding == outstanding {
+                return false;
+            }
+            let now = Instant::now();
+            gate.outstanding = outstanding;
+            if outstanding {
+                let goes_on = gate.quiet_until > now;
+                gate.busy_since = gate.busy_since.filter(|_| goes_on).or(Some(now));
+            } else {
+                let lasted = gate.busy_since.map_or(QUIET.0, |since| now - since);
+                gate.quiet_until = gate.quiet_until.max(now + lasted.clamp(QUIET.0, QUIET.1));
+            }
+            true
+        });
+    }
+
+    /// A background write was answered after that time.
+    fn answered(&self, took: Duration, error: Option<&kube::Error>) {
+        self.gate.send_if_modified(|gate| {
+            let now = Instant::now();
+            if let Some(error) = error {
+                if failure(error) != Failure::Busy {
+                    return false;
+                }
+                match asked_pause(error) {
+                    Some(pause) => gate.paused_until = gate.paused_until.max(now + pause),
+                    None => gate.quiet_until = gate.quiet_until.max(now + QUIET.1),
+                }
+                return true;
+            }
+            let quickest = gate.quickest.map_or(took, |quickest| took.min(quickest.mul_f64(1.001)));
+            gate.quickest = Some(quickest);
+            let slow = took > quickest * SLOW.0 + SLOW.1;
+            if slow {
+                gate.quiet_until = gate.quiet_until.max(now + QUIET.1);
+            }
+            slow
+        });
+    }
+}
 
 /// The right to have one write under way; given back when dropped.
 #[derive(Debug)]
 pub struct Turn {
+    background: Background,
+    began: Instant,
     _own: OwnedSemaphorePermit,
     _shared: OwnedSemaphorePermit,
+}
+
+impl Turn {
+    /// The write has ended, with this error if it failed.
+    pub fn end(self, error: Option<&kube::Error>) {
+        self.background.answered(self.began.elapsed(), error);
+    }
 }
 
 /// One component's place in the row.
 #[derive(Debug)]
 pub struct Turns {
+    background: Background,
+    gate: watch::Receiver<Gate>,
+    patience: Duration,
     own: PollSemaphore,
     shared: PollSemaphore,
     /// Of its own, while it waits for one of the shared.
@@ -33,13 +153,22 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// A place among those who share these permits.
+    /// A place among those who share this.
     #[must_use]
-    pub fn new(shared: &Arc<Semaphore>) -> Self {
+    pub fn new(background: &Background) -> Self {
+        Self::of_patience(background, Duration::MAX)
+    }
+
+    /// The same for writes that wait no longer than this for bindings.
+    #[must_use]
+    pub fn of_patience(background: &Background, patience: Duration) -> Self {
         Self {
+            gate: background.gate.subscribe(),
+            patience: patience.min(background.patience),
             own: PollSemaphore::new(Arc::new(Semaphore::new(OWN_MAX))),
-            shared: PollSemaphore::new(Arc::clone(shared)),
+            shared: PollSemaphore::new(Arc::clone(&background.permits)),
             held: None,
+            background: background.clone(),
         }
     }
 
@@ -47,7 +176,10 @@ impl Turns {
     /// the row stays.
     pub async fn due(&mut self, at: Option<Instant>) -> Turn {
         match at {
-            Some(at) => sleep_until(at.into()).await,
+            Some(at) => {
+                sleep_until(at.into()).await;
+                self.after_bindings(at + self.patience).await;
+            }
             None => pending().await,
         }
         if self.held.is_none() {
@@ -56,11 +188,33 @@ impl Turns {
         let shared = poll_fn(|context| self.shared.poll_acquire(context)).await;
         match (self.held.take(), shared) {
             (Some(own), Some(shared)) => Turn {
+                background: self.background.clone(),
+                began: Instant::now(),
                 _own: own,
                 _shared: shared,
             },
             // Nobody closes them.
             (None, _) | (_, None) => pending().await,
+        }
+    }
+
+    /// Waits until nothing keeps background writes back, or it is as late as that.
+    async fn after_bindings(&mut self, latest: Instant) {
+        loop {
+            let gate = *self.gate.borrow_and_update();
+            let free = if gate.outstanding {
+                latest
+            } else {
+                gate.quiet_until.min(latest)
+            };
+            let free = free.max(gate.paused_until);
+            if free <= Instant::now() {
+                return;
+            }
+            tokio::select! {
+                changed = self.gate.changed() => if changed.is_err() { return },
+                () = sleep_until(free.into()) => {}
+            }
         }
     }
 }
@@ -69,15 +223,81 @@ impl Turns {
 mod tests {
     use std::time::Duration;
 
+    use kube::core::Status;
+    use serde_json::json;
     use tokio::time::timeout;
 
     use super::*;
 
     const SOON: Duration = Duration::from_millis(20);
 
+    fn background(permits: usize) -> Background {
+        Background {
+            permits: Arc::new(Semaphore::new(permits)),
+            ..Background::new(Duration::from_secs(60))
+        }
+    }
+
+    fn busy(seconds: u32) -> kube::Error {
+        let status = json!({"code": 429, "reason": "TooManyRequests", "details": {"retryAfterSeconds": seconds}});
+        let status: Status = serde_json::from_value(status).unwrap();
+        kube::Error::Api(Box::new(status))
+    }
+
+    fn overdue() -> Option<Instant> {
+        Instant::now().checked_sub(Duration::from_secs(61))
+    }
+
+    #[tokio::test]
+    async fn writes_wait_while_bindings_are_outstanding_unless_they_are_overdue() {
+        let shared = background(1);
+        let mut turns = Turns::new(&shared);
+        shared.bindings(true);
+        let now = Some(Instant::now());
+        assert!(timeout(SOON, turns.due(now)).await.is_err());
+        assert!(timeout(SOON, turns.due(overdue())).await.is_ok());
+        shared.bindings(false);
+        assert!(timeout(QUIET.1 * 2, turns.due(now)).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn one_who_has_less_patience_waits_less() {
+        let shared = background(1);
+        let mut turns = Turns::of_patience(&shared, SOON / 4);
+        shared.bindings(true);
+        assert!(timeout(SOON * 10, turns.due(Some(Instant::now()))).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn the_quiet_lasts_as_long_as_bindings_with_short_gaps_did() {
+        let shared = background(1);
+        for _ in 0..3 {
+            shared.bindings(true);
+            tokio::time::sleep(SOON).await;
+            shared.bindings(false);
+        }
+        let quiet = shared.gate.borrow().quiet_until - Instant::now();
+        assert!(quiet > SOON * 2 && quiet <= QUIET.1, "{quiet:?}");
+    }
+
+    #[tokio::test]
+    async fn a_slow_answer_brings_a_quiet_time_and_a_refusal_the_pause_that_the_server_asks_for() {
+        let shared = background(2);
+        let mut turns = Turns::new(&shared);
+        let now = Some(Instant::now());
+        turns.due(now).await.end(None);
+        assert!(timeout(SOON, turns.due(now)).await.is_ok());
+        shared.answered(Duration::from_secs(3), None);
+        assert!(timeout(SOON, turns.due(now)).await.is_err());
+        assert!(timeout(SOON, turns.due(overdue())).await.is_ok());
+        turns.due(overdue()).await.end(Some(&busy(1)));
+        assert!(timeout(SOON, turns.due(overdue())).await.is_err());
+        assert!(timeout(Duration::from_secs(5), turns.due(overdue())).await.is_ok());
+    }
+
     #[tokio::test]
     async fn whoever_asks_is_next_however_many_another_has_to_write() {
-        let shared = Arc::new(Semaphore::new(1));
+        let shared = background(1);
         let (mut busy, mut other) = (Turns::new(&shared), Turns::new(&shared));
         let now = Some(Instant::now());
         let held = busy.due(now).await;
@@ -93,7 +313,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_whose_writes_hang_leaves_turns_to_the_others() {
-        let shared = Arc::new(Semaphore::new(crate::components::BACKGROUND_WRITES));
+        let shared = background(WRITES_MAX);
         let (mut hangs, mut other) = (Turns::new(&shared), Turns::new(&shared));
         let now = Some(Instant::now());
         let mut held = Vec::new();
@@ -108,11 +328,11 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_due_takes_no_turn() {
-        let shared = Arc::new(Semaphore::new(1));
+        let shared = background(1);
         let mut turns = Turns::new(&shared);
         assert!(timeout(SOON, turns.due(None)).await.is_err());
         let later = Instant::now() + Duration::from_secs(60);
         assert!(timeout(SOON, turns.due(Some(later))).await.is_err());
-        assert_eq!(shared.available_permits(), 1);
+        assert_eq!(shared.permits.available_permits(), 1);
     }
 }

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
@@ -24,8 +24,9 @@ use crate::components::leadership::{self, Leading, Scope};
 use crate::components::pulse::Pulse;
 use crate::components::readiness::Readiness;
 use crate::components::scheduler::{Followed, Numbered, Shard};
+use crate::components::turns::Background;
 use crate::components::watches::Stores;
-use crate::components::{self, BACKGROUND_WRITES, admission};
+use crate::components::{self, admission};
 use crate::config::{Common, Resolved, ShardRules};
 
 /// How long components may take to finish. Kubernetes gives the process 30 s in all.
@@ -107,7 +108,7 @@ impl Rounds {
             only_term: None,
             shutdown: end.clone(),
             readiness: self.readiness.clone(),
-            background: Arc::new(Semaphore::new(BACKGROUND_WRITES)),
+            background: Background::new(settings.background_delay),
             figures: self.figures.clone(),
             pulse: self.pulse.clone(),
         };

@@ -258,6 +258,7 @@ impl TryFrom<Args> for Settings {
             disruption_budgets: scheduling.disruption_budgets,
             volume_binding_timeout: scheduling.volume_binding_timeout,
             watch_timeout: network.watch_timeout,
+            background_delay: network.background_delay,
             numa: scheduling.numa.then(|| resource_names(&scheduling.numa_ignore)),
             config_maps: scheduling.config_maps,
             gpu_resources: scheduling.gpu_resources.clone(),

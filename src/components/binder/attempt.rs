@@ -11,7 +11,7 @@ use tracing::debug;
 
 use super::claims::Claims;
 use crate::components::bus::{Evict, OrderedBind, PodRef, Step, StepLog};
-use crate::components::retry::{Backoff, Failure, failure, refused_by_budget};
+use crate::components::retry::{Backoff, Failure, asked_pause, failure, refused_by_budget};
 use crate::components::{Context, pods};
 use crate::engine::policy::DisruptionBudgets;
 
@@ -26,8 +26,6 @@ const AGAIN: Backoff = Backoff {
     first: Duration::from_millis(50),
     longest: Duration::from_secs(1),
 };
-/// The longest wait that a server may ask for.
-const PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// How a job ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -240,7 +238,7 @@ impl Attempt {
                 },
                 Failure::Busy => {
                     report.refusals += 1;
-                    report.pause = pause.map(|pause| pause.min(PAUSE_MAX));
+                    report.pause = pause;
                     sleep(report.pause.unwrap_or_else(|| AGAIN.wait(tries))).await;
                 }
                 Failure::Unknown => {
@@ -305,12 +303,4 @@ fn binding(bind: &OrderedBind) -> Binding {
             ..ObjectReference::default()
         },
     }
-}
-
-/// The wait that the server asks for.
-#[must_use]
-pub fn asked_pause(error: &kube::Error) -> Option<Duration> {
-    let kube::Error::Api(status) = error else { return None };
-    let seconds = status.details.as_ref().map(|details| details.retry_after_seconds)?;
-    (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)))
 }

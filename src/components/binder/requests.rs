@@ -8,10 +8,9 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tracing::debug;
 
-use super::attempt::asked_pause;
 use crate::components::Context;
 use crate::components::gpu_operator::GpuOperator;
-use crate::components::retry::{Backoff, Failure, LAGGING, failure};
+use crate::components::retry::{Backoff, Failure, LAGGING, asked_pause, failure};
 use crate::components::runtime_classes::RuntimeClasses;
 
 /// No answer by then counts as lost.
@@ -25,8 +24,6 @@ const AGAIN: Backoff = Backoff {
 };
 /// How often a conflict is met before it is believed.
 const CONFLICTS: u32 = 3;
-/// The longest wait that a server may ask for.
-const PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// Why a request was not carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,7 +112,7 @@ impl Caller {
             if !again || tries >= TRIES || !self.context.is_leading() {
                 return Err(trouble);
             }
-            sleep(pause.map_or(AGAIN.wait(tries), |pause| pause.min(PAUSE_MAX))).await;
+            sleep(pause.unwrap_or_else(|| AGAIN.wait(tries))).await;
         }
         unreachable!("the loop ends by returning")
     }

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use k8s_openapi::api::core::v1::Pod;
 
+use crate::api::PodGroup;
 use crate::api::names::{annotation, label};
 use crate::components::bus::GroupKey;
 use crate::components::fair::Of;
@@ -153,6 +154,13 @@ impl GroupedPods {
     /// Whether the group has members.
     pub fn has_members(&self, group: &GroupKey) -> bool {
         self.members.contains_key(group)
+    }
+
+    /// Whether the only member is a pod that owns the group.
+    pub fn only_owner(&self, key: &GroupKey, group: &PodGroup) -> bool {
+        let owners = group.metadata.owner_references.as_deref().unwrap_or_default();
+        let members = self.members.get(key).into_iter().flatten();
+        matches!(owners, [owner] if owner.kind == "Pod" && members.eq([&owner.uid]))
     }
 
     /// Whether a pod of the group is on a node.

@@ -25,7 +25,7 @@ use crate::components::patch::merge_diff;
 use crate::components::retry::{Backoff, Failure, failure};
 use crate::components::turns::Turn;
 use crate::components::watches::Stores;
-use crate::components::{Context, pods};
+use crate::components::{Context, PlainPodGroups, pods};
 use crate::mirror::priority::Classes;
 
 /// A PodGroup is written this long after there is something to write: long enough that the bindings of the same burst are under
@@ -48,6 +48,10 @@ const RETRY: Backoff = Backoff {
 struct DesiredGroup {
     /// As its workload asks; `None` for groups made by others.
     desired: Option<PodGroup>,
+    /// It is of a single pod that owns it.
+    plain: bool,
+    /// The scheduler found no place for it.
+    waits: bool,
     /// The scheduler's timestamps.
     times: Option<Times>,
     /// As the API server answered our last write, until the watch shows it.
@@ -61,6 +65,16 @@ pub enum Written {
     Group(GroupKey, Result<Option<Arc<PodGroup>>, kube::Error>),
     /// Of the annotation of a pod.
     Pod(Member, Result<(), kube::Error>),
+}
+
+impl Written {
+    /// Why it failed, if it did.
+    fn error(&self) -> Option<&kube::Error> {
+        match self {
+            Self::Group(_, result) => result.as_ref().err(),
+            Self::Pod(_, result) => result.as_ref().err(),
+        }
+    }
 }
 
 /// See the module.
@@ -113,7 +127,9 @@ impl PodGroupWriter {
                 annotations: BTreeMap::new(),
             });
         }
-        self.desired_groups.entry(key.clone()).or_default().desired = Some(merged.clone());
+        let desired_group = self.desired_groups.entry(key.clone()).or_default();
+        desired_group.plain = grouped_pods.only_owner(key, &merged);
+        desired_group.desired = Some(merged.clone());
         // With KAI's full trail, bindings wait until the group is there.
         let awaited = self.context.settings.sharing.always_bind_requests;
         let after = if existing.is_some() || awaited {
@@ -136,6 +152,9 @@ impl PodGroupWriter {
 
     /// The scheduler found no place for the group.
     pub fn waits(&mut self, key: &GroupKey) {
+        if let Some(desired_group) = self.desired_groups.get_mut(key) {
+            desired_group.waits = true;
+        }
         self.queue_if_needed(key, WRITE_AFTER);
     }
 
@@ -185,6 +204,12 @@ impl PodGroupWriter {
         self.mark_soon(grouped_pods.waiting().into_iter().filter(unmarked));
     }
 
+    /// Whether the group may stay unwritten.
+    pub fn may_stay_unwritten(&self, key: &GroupKey) -> bool {
+        let plain = self.desired_groups.get(key).is_some_and(|desired| desired.plain);
+        plain && self.context.settings.plain_pod_groups != PlainPodGroups::Always && self.existing(key).is_none()
+    }
+
     /// When there is something to do next.
     pub fn next_due(&self) -> Option<Instant> {
         [self.agenda.next(), self.marks.next()].into_iter().flatten().min()
@@ -206,7 +231,7 @@ impl PodGroupWriter {
             if let Some(write) = write {
                 self.writes.spawn(async move {
                     let written = write.await;
-                    drop(turn);
+                    turn.end(written.error());
                     written
                 });
                 return;
@@ -278,6 +303,14 @@ impl PodGroupWriter {
     fn target(&self, key: &GroupKey) -> Option<(Option<Arc<PodGroup>>, PodGroup)> {
         let desired_group = self.desired_groups.get(key)?;
         let existing = self.existing(key);
+        let is_left_out = match self.context.settings.plain_pod_groups {
+            PlainPodGroups::Always => false,
+            PlainPodGroups::Waiting => desired_group.plain && !desired_group.waits,
+            PlainPodGroups::Never => desired_group.plain,
+        };
+        if is_left_out && existing.is_none() {
+            return None;
+        }
         let mut target = match (&existing, &desired_group.desired) {
             (existing, Some(desired)) => merge(existing.as_deref(), desired, &self.context.settings),
             (Some(existing), None) => PodGroup::clone(existing),
@@ -309,7 +342,8 @@ impl PodGroupWriter {
     fn write(&self, key: &GroupKey, grouped_pods: &GroupedPods) -> Option<BoxFuture<'static, Written>> {
         let (existing, mut target) = self.target(key)?;
         let context = Some(self.context_of(Some(&target))).filter(Context::is_leading)?;
-        if existing.is_none() && !grouped_pods.has_members(key) {
+        let needless = !grouped_pods.has_members(key) || (self.may_stay_unwritten(key) && grouped_pods.runs(key));
+        if existing.is_none() && needless {
             return None;
         }
         // It may have been bound since the desired_group.

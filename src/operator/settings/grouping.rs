@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::components::Settings;
+use crate::components::{PlainPodGroups, Settings};
 
 /// Flags of grouping.
 #[derive(Debug, Clone, clap::Args)]
@@ -37,6 +37,11 @@ pub struct GroupingArgs {
     #[arg(long, env = "UNIKAI_KARTAS", value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub kartas: bool,
 
+    /// Which single pods that nothing but themselves owns get a PodGroup object: `always`, all; `waiting`, those that the
+    /// scheduler finds no place for; `never`, none. Without one, a pod costs the API server two writes instead of four
+    #[arg(long, env = "UNIKAI_PLAIN_POD_GROUPS", value_name = "MODE", default_value = "always")]
+    pub plain_pod_groups: PlainPodGroups,
+
     /// Group as KAI does also where more is possible: annotations, versions and wrappers that KAI does not know
     #[arg(long, env = "UNIKAI_GROUP_AS_KAI", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     pub group_as_kai: bool,
@@ -53,6 +58,7 @@ impl GroupingArgs {
             search_legacy_pod_groups: self.search_legacy_pod_groups,
             knative_gangs: self.knative_gangs,
             kartas: self.kartas,
+            plain_pod_groups: self.plain_pod_groups,
             exactly_as_kai: self.group_as_kai,
             ..Settings::default()
         }

@@ -17,6 +17,10 @@ pub struct NetworkArgs {
     /// later at most
     #[arg(long, env = "UNIKAI_WATCH_TIMEOUT", value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=WATCH_MAX))]
     pub watch_timeout: u32,
+
+    /// Pod groups, statuses and events are written when no binding is outstanding, or have waited for so many seconds
+    #[arg(long, env = "UNIKAI_BACKGROUND_DELAY", value_name = "SECONDS", default_value = "5", value_parser = seconds)]
+    pub background_delay: Duration,
 }
 
 /// The client library gives up on watches that are silent for 295 s.

@@ -17,7 +17,7 @@ use kube::{Api, Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -27,8 +27,9 @@ use unikai::components::leadership::{self, Scope, Term, Terms};
 use unikai::components::pulse::Pulse;
 use unikai::components::readiness::Readiness;
 use unikai::components::scheduler::{Numbered, Rules, Shard};
+use unikai::components::turns::Background;
 use unikai::components::watches::Stores;
-use unikai::components::{BACKGROUND_WRITES, Context, Running, Settings, start};
+use unikai::components::{Context, Running, Settings, start};
 use unikai::devcluster::apiserver::{ApiServer, Identity, Options, RunningServer, Write};
 use unikai::devcluster::world::{NodeSpec, World, WorldHandle, WorldOptions};
 use unikai::engine::policy::Policy;
@@ -84,7 +85,7 @@ impl Bench {
             only_term: None,
             shutdown: CancellationToken::new(),
             readiness: Readiness::default(),
-            background: Arc::new(Semaphore::new(BACKGROUND_WRITES)),
+            background: Background::new(Settings::default().background_delay),
             figures: Figures::default(),
             pulse: Pulse::default(),
         };

@@ -140,6 +140,76 @@ async fn plain_pods_cost_five_writes_each_at_most() {
     }
 }
 
+impl Lab {
+    /// GPUs that the queue's status shows as held.
+    async fn gpus_of_queue(&self, gpus: &str) {
+        eventually(&format!("the queue holds {gpus} GPUs"), async || {
+            let queue = self.queues().get("test").await.map_err(|e| e.to_string())?;
+            let allocated = queue.status.map(|status| status.allocated).unwrap_or_default();
+            let shown = allocated.get("nvidia.com/gpu").map(|amount| amount.0.clone());
+            (shown.as_deref() == Some(gpus)).then_some(()).ok_or_else(|| format!("{shown:?}"))
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn single_pods_cost_two_writes_where_only_those_that_wait_get_a_pod_group() {
+    for (mode, groups_of_waiting) in [("waiting", 1), ("never", 0)] {
+        let lab = lab().await;
+        let mut operator = lab.replica_with("one", &["--plain-pod-groups", mode]).await;
+        lab.create(pod("first", 2)).await.unwrap();
+        lab.runs("first").await;
+        let two = [exactly("create pods/binding", 1), exactly("create events", 1)];
+        lab.assert_journey(&operator, &two).await;
+        lab.gpus_of_queue("2").await;
+
+        lab.create(pod("large", 9)).await.unwrap();
+        lab.unschedulable("large").await;
+        let writes = lab.journey(&operator).await;
+        let created = writes.get("create podgroups").copied().unwrap_or_default();
+        assert_eq!(created, groups_of_waiting, "{mode}: {writes:?}");
+        lab.delete_pod("large").await;
+
+        // The next process knows what runs by its pods alone.
+        operator.signal("TERM");
+        operator.ends_well().await;
+        let operator = lab.replica_with("two", &["--plain-pod-groups", mode]).await;
+        lab.create(pod("second", 1)).await.unwrap();
+        lab.runs("second").await;
+        lab.gpus_of_queue("3").await;
+        lab.delete_pod("first").await;
+        lab.gpus_of_queue("1").await;
+        lab.assert_safe().await;
+        operator.assert_no_errors();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_a_binding_is_written_once_bindings_are_done() {
+    let lab = lab().await;
+    // Each binding takes a while, so that the burst lasts longer than anything waits by itself.
+    let slow = Effect::Delay(std::time::Duration::from_millis(700));
+    let binding = Match::bindings();
+    lab.server.faults().add(binding, slow, Times::Always);
+    let operator = lab.replica_with("one", &["--background-delay", "60"]).await;
+    let names: Vec<String> = (0..4).map(|number| format!("pod-{number}")).collect();
+    for name in &names {
+        lab.create(pod(name, 1)).await.unwrap();
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    }
+    for name in &names {
+        lab.runs(name).await;
+    }
+    lab.journey(&operator).await;
+    let writes = lab.server.audit().writes_of(&operator.identity);
+    let writes: Vec<_> = writes.iter().filter(|write| write.namespace == TEAM).collect();
+    let last_binding = writes.iter().rposition(|write| write.subresource == "binding");
+    let first_other = writes.iter().position(|write| write.subresource != "binding");
+    assert!(last_binding < first_other, "{writes:?}");
+    operator.assert_no_errors();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_full_trail_is_what_kai_leaves() {
     let lab = lab().await;
