@@ -57,6 +57,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, info_span};
 
 use crate::api::names::{label, object};
+use crate::engine::decision::Words;
 use crate::engine::policy::DisruptionBudgets;
 use bus::{Bus, Inboxes};
 use figures::Figures;
@@ -331,6 +332,8 @@ pub struct Settings {
     pub gpu_resources: Vec<String>,
     /// Conditions and events list every node instead of counts per reason.
     pub detailed_fit_errors: bool,
+    /// Whose words conditions and events are in that say why workloads wait.
+    pub messages: Words,
     /// Labels of queues that are labels of their metrics, too, by the label's key.
     pub queue_metric_labels: Vec<MetricLabel>,
     /// How long a bind may wait for volumes.
@@ -367,6 +370,7 @@ impl Default for Settings {
             config_maps: false,
             gpu_resources: Vec::new(),
             detailed_fit_errors: false,
+            messages: Words::default(),
             queue_metric_labels: Vec::new(),
             volume_binding_timeout: Duration::from_secs(120),
             watch_timeout: 20,

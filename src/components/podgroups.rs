@@ -344,7 +344,10 @@ impl PodGroups {
         self.cleared.remove(&key);
         self.news.insert(key.clone());
         let namespace: Arc<str> = key.namespace().into();
-        for pod in self.sentences.replace(&key, &report.pods) {
+        for pod in self
+            .sentences
+            .replace(&key, &report.pod_texts(self.context.settings.messages))
+        {
             self.plan(Target::Pod(Arc::clone(&namespace), pod), REASONS_AFTER);
         }
         let after = if report.not_ready { WAITING_AFTER } else { REASONS_AFTER };
@@ -410,6 +413,7 @@ impl PodGroups {
     }
 
     fn note_report(&self, report: &GroupReport) {
+        let words = self.context.settings.messages;
         let word = if report.not_ready {
             reason::NOT_READY
         } else {
@@ -419,15 +423,11 @@ impl PodGroups {
             Subject::PodGroup(report.group.clone()),
             Severity::Normal,
             word,
-            &report.message,
+            &report.text(words),
         ));
-        for (pod, message) in &report.pods {
-            self.bus.events.send(self.note(
-                Subject::Pod(pod.clone()),
-                Severity::Warning,
-                reason::UNSCHEDULABLE,
-                message,
-            ));
+        for (pod, message) in report.pod_texts(words) {
+            let note = self.note(Subject::Pod(pod), Severity::Warning, reason::UNSCHEDULABLE, &message);
+            self.bus.events.send(note);
         }
     }
 

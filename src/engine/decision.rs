@@ -1,5 +1,7 @@
 //! What the engine decides in one cycle: plain data, names and uids, nothing to look up.
 
+mod verdict;
+
 use std::sync::Arc;
 
 use super::input::devices::AllocationInput;
@@ -8,6 +10,7 @@ use super::policy::ActionKind;
 use crate::api::names::reason;
 
 pub use super::model::volumes::Promise;
+pub use verdict::{Cause, Verdict, Words};
 
 /// The net decisions of one cycle, in the order in which they were made. A pod is at most once in each list; one that is moved is in `evict` and
 /// in `pipeline`.
@@ -184,9 +187,11 @@ pub struct GroupReport {
     pub partly_runs: bool,
     /// Each reason found, in order.
     pub reasons: Vec<Reason>,
-    /// All reasons in one text, as the condition on the pod group says it.
+    /// What the pod group waits for, for people; [`GroupReport::text`] and [`GroupReport::pod_texts`] are what conditions and events say.
+    pub verdict: Verdict,
+    /// All reasons in one text, in KAI's words.
     pub message: String,
-    /// The text for each pending pod. Empty if pods are not to be marked.
+    /// The text for each pending pod, in KAI's words. Empty if pods are not to be marked.
     pub pods: Vec<(PodRef, String)>,
 }
 

@@ -50,7 +50,7 @@ pub fn target(group: &PodGroup, sums: &Sums, finding: Finding, stores: &Stores, 
     }
     match finding {
         Finding::Waits(report) if !report.partly_runs && !report.not_ready => {
-            let new = conditions::condition(report, node_pool(group, settings));
+            let new = conditions::condition(report, node_pool(group, settings), settings.messages);
             if let Some(conditions) = advance(&status.scheduling_conditions, new, Timestamp::now()) {
                 status.scheduling_conditions = conditions;
             }

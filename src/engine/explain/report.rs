@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::engine::decision::{Detail, GroupReport, NodeFigures, Reason, ReasonCode};
+use crate::engine::decision::{Cause, Detail, GroupReport, NodeFigures, Reason, ReasonCode, Verdict};
 use crate::engine::model::Model;
 use crate::engine::model::ids::{PodGroupId, PodId};
 use crate::engine::model::pod::Status;
@@ -173,6 +173,7 @@ pub fn report(model: &Model, policy: &Policy, id: PodGroupId, findings: &Finding
             not_ready: true,
             partly_runs: false,
             reasons: Vec::new(),
+            verdict: Verdict::new(Cause::GangIncomplete, not_ready_text(pod_group)),
             message: not_ready_text(pod_group),
             pods: Vec::new(),
         });
@@ -200,10 +201,24 @@ pub fn report(model: &Model, policy: &Policy, id: PodGroupId, findings: &Finding
         group: pod_group.key.clone(),
         not_ready: false,
         partly_runs: pod_group.active().iter().sum::<usize>() > 0,
+        verdict: verdict(&reasons, &message),
         reasons,
         message: format!("{prefix}{message}"),
         pods,
     })
+}
+
+fn verdict(reasons: &[Reason], message: &str) -> Verdict {
+    let cause = match reasons.first().map(|reason| reason.code) {
+        Some(ReasonCode::OverLimit) => Cause::QueueLimit,
+        Some(ReasonCode::NonPreemptibleOverQuota) => Cause::QueueQuota,
+        Some(ReasonCode::QueueDoesNotExist) => Cause::QueueMissing,
+        Some(ReasonCode::PreemptionDelayNotElapsed) => Cause::PreemptionDelay,
+        Some(ReasonCode::NotEnoughResources) => Cause::TopologyDomain,
+        Some(ReasonCode::PodSchedulingErrors) => Cause::Resources,
+        None => Cause::Unknown,
+    };
+    Verdict::new(cause, message)
 }
 
 /// Which pods are missing.
