@@ -523,6 +523,7 @@ impl Binder {
             self.limit.refused();
             self.pause = report.pause.map(|pause| Instant::now() + pause).max(self.pause);
         }
+        metrics::gauge!("unikai_binder_concurrency_limit").set(self.limit.allowed());
         if let (Job::Bind(_), Ending::Done, Some(latency)) = (&job, &report.ending, report.answers.last()) {
             metrics::histogram!("kai_task_bind_latency_milliseconds").record(latency.as_secs_f64() * 1e3);
         }

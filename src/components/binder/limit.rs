@@ -39,6 +39,12 @@ impl Limit {
         f64::from(u32::try_from(under_way).unwrap_or(u32::MAX)) + 1.0 <= self.allowed
     }
 
+    /// The number of requests that may be under way.
+    #[must_use]
+    pub fn allowed(&self) -> f64 {
+        self.allowed.floor()
+    }
+
     /// A request was answered after that time.
     pub fn answered(&mut self, latency: Duration) {
         // The best case drifts upwards slowly, so that one lucky answer does not count for ever.

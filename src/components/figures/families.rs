@@ -256,6 +256,12 @@ pub const OF_THE_PROCESS: &[Family] = &[
         "Bindings and evictions, by how they ended.",
     ),
     family(
+        Gauge,
+        "unikai_binder_concurrency_limit",
+        &[],
+        "Bindings and evictions that may be under way at the same time: more while the API server answers quickly, fewer when it does not.",
+    ),
+    family(
         Counter,
         "unikai_api_writes_total",
         &[("resource", &[]), ("code", &[])],
