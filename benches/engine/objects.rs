@@ -67,9 +67,7 @@ pub fn queue(queue: &str, parent: Option<&str>) -> QueueInput {
         cpu: open,
         memory: open,
         gpu: open,
-        preempt_min_runtime: None,
-        reclaim_min_runtime: None,
-        schedule: None,
+        ..QueueInput::default()
     }
 }
 

@@ -1,4 +1,4 @@
-//! The settings that decisions depend on, typed. Parsing them is the caller's.
+//! The scheduling policy, typed. Parsed by the caller.
 
 use super::input::Millis;
 use crate::api::names::{node_label, object};
@@ -6,22 +6,41 @@ use crate::api::names::{node_label, object};
 /// The scheduling actions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ActionKind {
-    /// Places what fits.
+    /// Binds pods that fit.
     Allocate,
-    /// Moves pods together to make room.
+    /// Moves running pods to other nodes to make room.
     Consolidation,
-    /// Takes back what other queues hold beyond their share.
+    /// Evicts pods of queues above their share for a queue below its own.
     Reclaim,
-    /// Evicts lower priority within a queue.
+    /// Evicts pods of lower priority in the same queue.
     Preempt,
-    /// Evicts what is left of broken pod groups.
+    /// Evicts the remaining pods of pod groups below their minimum.
     StaleGangEviction,
 }
 
 impl ActionKind {
+    /// All actions, in the default order.
+    pub const ALL: [Self; 5] = [
+        Self::Allocate,
+        Self::Consolidation,
+        Self::Reclaim,
+        Self::Preempt,
+        Self::StaleGangEviction,
+    ];
+    /// The names of all actions.
+    pub const NAMES: [&str; Self::ALL.len()] = {
+        let mut names = [""; Self::ALL.len()];
+        let mut at = 0;
+        while at < names.len() {
+            names[at] = Self::ALL[at].as_str();
+            at += 1;
+        }
+        names
+    };
+
     /// The name in configuration, events and metrics.
     #[must_use]
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Allocate => "allocate",
             Self::Consolidation => "consolidation",
@@ -34,19 +53,11 @@ impl ActionKind {
     /// The action of that name.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
-        [
-            Self::Allocate,
-            Self::Consolidation,
-            Self::Reclaim,
-            Self::Preempt,
-            Self::StaleGangEviction,
-        ]
-        .into_iter()
-        .find(|action| action.as_str() == name)
+        Self::ALL.into_iter().find(|action| action.as_str() == name)
     }
 }
 
-/// Whether pods gather on few nodes or spread out.
+/// Packing or spreading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Strategy {
     /// Fill nodes one after the other.
@@ -69,12 +80,12 @@ pub enum ResolveMethod {
 /// What disruption budgets mean for evictions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DisruptionBudgets {
-    /// Victims within budgets first. Beyond them only where reclaim or preempt finds no other set, and for what is left of broken pod groups.
+    /// Victims within budgets first. Beyond them only where reclaim or preempt finds no other set, and for stale pod groups.
     #[default]
     Prefer,
     /// No eviction beyond a budget.
     Respect,
-    /// Nothing.
+    /// Budgets are ignored.
     Ignore,
 }
 
@@ -99,7 +110,7 @@ impl DisruptionBudgets {
     }
 }
 
-/// Plugins that are switched on, with their arguments: those that the engine asks about.
+/// Enabled plugins with their arguments, as far as they affect the engine.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plugins {
     /// `proportion`: queues are compared by their shares.
@@ -133,12 +144,12 @@ pub struct Plugins {
     pub topology: bool,
     /// `podtopologyspread`: pods' own topology spread constraints.
     pub topology_spread: bool,
-    /// `sg-nodelocalgreedy`, `sg-multinodegang`: what proposes sets of victims, in this order.
+    /// `sg-nodelocalgreedy`, `sg-multinodegang`: generators of victim sets, in this order.
     pub victim_generators: Vec<VictimGenerator>,
-    /// `sg-complete`: any set of victims, where the generators find none. Steps that it may take in a cycle: a pod counts one in a look at how much
-    /// room a set of victims frees, and sixteen when the set is tried out. 0: off.
+    /// `sg-complete`: any set of victims, where the generators find none. Step limit per cycle: a pod counts one when the room that
+    /// a set frees is estimated, and sixteen when the set is simulated. 0: off.
     pub complete_search_steps: usize,
-    /// `spare`: no eviction or move goes out that can be left out without something decided being lost.
+    /// `spare`: drops evictions and moves that no decision needs.
     pub spare: bool,
 }
 
@@ -172,15 +183,15 @@ pub struct NodePlacement {
 /// Arguments of `minruntime`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MinRuntime {
-    /// Default before preemption.
+    /// Default minimum run time before preemption.
     pub preempt: Millis,
-    /// Default before reclaim.
+    /// Default minimum run time before reclaim.
     pub reclaim: Millis,
-    /// How to look it up for reclaim.
+    /// How the minimum run time before reclaim is looked up.
     pub resolve: ResolveMethod,
 }
 
-/// What proposes sets of victims.
+/// A generator of victim sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VictimGenerator {
     /// All victims on one node.
@@ -189,19 +200,19 @@ pub enum VictimGenerator {
     MultiNodeGang,
 }
 
-/// What Kubernetes defines about where a device sits in a machine.
+/// Device attributes that Kubernetes defines for locality.
 pub const DEVICE_LOCALITY: [&str; 2] = ["resource.kubernetes.io/numaNode", "resource.kubernetes.io/pcieRoot"];
 /// Attributes that [`Plugins::device_locality`] takes at most: each doubles the sets that are tried.
 pub const DEVICE_LOCALITY_MOST: usize = 3;
 
-/// Default of [`Plugins::complete_search_steps`]: a hundred or two small sets tried out, in a few milliseconds. A cycle may follow every event, and what
-/// cannot be helped is looked through in each.
+/// Default of [`Plugins::complete_search_steps`]: one or two hundred small sets simulated, in a few milliseconds. A cycle may follow every event, and
+/// searches without a solution repeat in each.
 pub const COMPLETE_SEARCH_STEPS: usize = 8_192;
 
 /// The engine's settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Policy {
-    /// What runs, in order.
+    /// Actions, in order.
     pub actions: Vec<ActionKind>,
     /// Plugins.
     pub plugins: Plugins,
@@ -211,12 +222,12 @@ pub struct Policy {
     pub full_hierarchy: bool,
     /// Reclaim may move victims elsewhere.
     pub consolidating_reclaim: bool,
-    /// Consolidation for one pod group looks at no more than so many other groups, and one, from the worst on, as KAI does; 0 = no consolidation at all,
-    /// `None` = no bound.
+    /// Consolidation for one pod group considers at most this many other pod groups, and one, from the end of the order, as KAI does; 0 = no consolidation,
+    /// `None` = no limit.
     pub max_consolidation_victims: Option<usize>,
-    /// What disruption budgets mean.
+    /// How disruption budgets are treated.
     pub disruption_budgets: DisruptionBudgets,
-    /// How long a broken pod group is left alone; `None` = for ever.
+    /// How long a pod group may stay below its minimum before it is evicted; `None` = for ever.
     pub staleness_grace: Option<Millis>,
     /// How long after the end of its grace period a pod counts as stuck.
     pub stuck_after: Millis,
@@ -238,13 +249,7 @@ impl Default for Policy {
     /// KAI's defaults, with preferences among pods and their own spreading on.
     fn default() -> Self {
         Self {
-            actions: vec![
-                ActionKind::Allocate,
-                ActionKind::Consolidation,
-                ActionKind::Reclaim,
-                ActionKind::Preempt,
-                ActionKind::StaleGangEviction,
-            ],
+            actions: ActionKind::ALL.to_vec(),
             plugins: Plugins {
                 proportion: Some(Proportion::default()),
                 priority: true,

@@ -58,12 +58,12 @@ pub struct PluginEntry {
     pub arguments: BTreeMap<String, String>,
 }
 
-/// A policy, and what of its source has no effect.
+/// A policy, and notes on fields without effect.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
     /// The policy.
     pub policy: Policy,
-    /// What is understood to be meant for others, or does nothing here.
+    /// Fields that are for other components, or have no effect here.
     pub notes: Vec<Finding>,
 }
 
@@ -82,7 +82,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What comes to light on the way.
+/// Problems and notes found while reading.
 #[derive(Default)]
 struct Report {
     errors: Vec<Finding>,
@@ -116,10 +116,10 @@ impl Report {
     }
 }
 
-/// Reads a scheduler configuration on top of `base`, which gives what the configuration does not say.
+/// Reads a scheduler configuration; `base` provides unset fields.
 ///
 /// # Errors
-/// Everything that is wrong with it, by field.
+/// All problems, by field.
 pub fn from_config(config: &SchedulerConfig, base: Policy) -> Result<Reading, Vec<Finding>> {
     let mut report = Report::default();
     let mut policy = base;
@@ -142,7 +142,7 @@ pub fn from_config(config: &SchedulerConfig, base: Policy) -> Result<Reading, Ve
     report.finish(policy)
 }
 
-/// What the plugin `numa` is to ignore, if it is on.
+/// Resources that the plugin `numa` ignores, if it is on.
 #[must_use]
 pub fn numa(config: &SchedulerConfig) -> Option<Vec<String>> {
     let mut plugins = config.tiers.iter().flat_map(|tier| &tier.plugins);
@@ -165,8 +165,7 @@ fn actions(path: &str, list: &str, report: &mut Report) -> Vec<ActionKind> {
 }
 
 fn all_actions() -> String {
-    let names: Vec<_> = Policy::default().actions.iter().map(|action| action.as_str()).collect();
-    names.join(", ")
+    ActionKind::NAMES.join(", ")
 }
 
 fn queue_depth(path: &str, depths: &BTreeMap<String, i64>, report: &mut Report) -> Vec<(ActionKind, usize)> {
@@ -204,8 +203,8 @@ fn plugins<'c>(entries: impl Iterator<Item = (String, &'c PluginEntry)>, report:
     plugins
 }
 
-/// Switches a plugin on; the first of two with one name counts. Those without a field are always on, or are for looking at the scheduler; what `numa`
-/// asks for is done by the mirror. False: there is none of that name.
+/// Enables a plugin; the first of two with one name counts. Plugins without a field are always on, or are for inspection; what `numa`
+/// needs is done by the mirror. False: unknown name.
 fn switch_on(plugins: &mut Plugins, name: &str, arguments: &mut Arguments) -> bool {
     match name {
         "proportion" => {

@@ -20,9 +20,7 @@ fn queue(name: &str) -> Event {
         cpu: share,
         memory: share,
         gpu: share,
-        preempt_min_runtime: None,
-        reclaim_min_runtime: None,
-        schedule: None,
+        ..QueueInput::default()
     }))
 }
 

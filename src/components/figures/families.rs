@@ -1,6 +1,8 @@
 //! Every family of metrics: its name, kind, labels and meaning. Those under `kai_` are KAI's, with its names, labels and units;
 //! `unikai_` are ours.
 
+use crate::engine::policy::ActionKind;
+
 /// What a family counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -55,10 +57,7 @@ use Kind::{Counter, Gauge, Histogram};
 
 type LabelValues = (&'static str, &'static [&'static str]);
 
-const ACTION: LabelValues = (
-    "action",
-    &["allocate", "consolidation", "reclaim", "preempt", "stalegangeviction"],
-);
+const ACTION: LabelValues = ("action", &ActionKind::NAMES);
 const EVICTING: LabelValues = ("action", &["consolidation", "reclaim", "preempt"]);
 const PLACING: LabelValues = ("action", &["allocate", "consolidation", "reclaim", "preempt"]);
 const GENERATOR: LabelValues = ("generator", &["NodeLocalGreedy", "MultiNodeGang", "Complete"]);

@@ -21,9 +21,7 @@ fn queue(name: &str) -> Event {
         cpu: all,
         memory: all,
         gpu: all,
-        preempt_min_runtime: None,
-        reclaim_min_runtime: None,
-        schedule: None,
+        ..QueueInput::default()
     }))
 }
 

@@ -183,9 +183,7 @@ fn queue(name: &str, parent: Option<&str>, random: &RandomQueue) -> QueueInput {
             limit: amount(random.limit),
             weight: i64::from(random.weight) * 1_000_000,
         },
-        preempt_min_runtime: None,
-        reclaim_min_runtime: None,
-        schedule: None,
+        ..QueueInput::default()
     }
 }
 

@@ -467,7 +467,7 @@ pub fn queue(name: &str, text: &str, created: Time) -> QueueInput {
         gpu,
         preempt_min_runtime,
         reclaim_min_runtime,
-        schedule: None,
+        ..QueueInput::default()
     }
 }
 
