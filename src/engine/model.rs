@@ -1,7 +1,7 @@
 //! The cluster as the scheduler sees it: dense arenas, changed in place.
 //!
-//! Where a pod is lives in its [`State`] and nowhere else. Node books, pod group counters and queue counters are sums over states, kept by the one function that
-//! changes a state, [`Model::set_state`]. It also writes the old state to a log, so that what-if work can be taken back exactly: [`Model::mark`], then
+//! A pod's node is recorded in its [`State`] and nowhere else. The resources of nodes and the counters of pod groups and queues are sums over states, kept by the one function that
+//! changes a state, [`Model::set_state`]. It also writes the old state to an undo log, so that simulated changes can be undone exactly: [`Model::mark`], then
 //! [`Model::rollback`] or [`Model::commit`].
 
 pub mod apply;
@@ -68,16 +68,16 @@ pub struct Model {
     pods: Directory<PodId, Pod>,
     pod_groups: Directory<PodGroupId, PodGroup>,
     queues: Directory<QueueId, Queue>,
-    /// What queues have used, those too that are not known: they may come later.
+    /// Historical usage by queue name, also of queues whose event has not arrived yet.
     usage: BTreeMap<Name, Shared>,
     classes: Directory<ClassId, Class>,
-    /// Requests; some of them of no pod any more.
+    /// Requests of pods, and some without pods that are kept for reuse.
     shapes: Directory<ShapeId, Shape>,
-    /// Shapes with pods, and without.
+    /// Number of shapes with and without pods.
     shapes_used: usize,
     shapes_unused: usize,
     resources: ResourceNames,
-    /// Of the last pod that has nothing but its needs to tell it apart: pods of one template share those.
+    /// Class and shape of the last pod, for pods of the same template that follow: they share the `Needs`.
     last_kind: Cached<Option<(Arc<Needs>, ClassId, ShapeId)>>,
     topologies: BTreeMap<Name, Topology>,
     budgets: Budgets,
@@ -96,17 +96,17 @@ pub struct Model {
     topology_trees: Seen,
     /// The queue tree and the counters of queues; nothing is charged to queues while it is out of date.
     queue_tree: Seen,
-    /// Names of queues that came since it was last looked which of them are of none.
+    /// New queue names since unused ones were last removed.
     queues_named: usize,
-    /// Nodes on which groups of shared GPUs were opened since the last look at which of them are used.
+    /// Nodes on which GPU groups were opened since unused groups were last removed.
     opened_groups: Vec<NodeId>,
-    /// Pod groups with a changed pod or settings since they were last asked for. See `actions::stale`.
+    /// Pod groups whose pods or settings changed since the last `take`. Read by `actions::stale`.
     changed_pod_groups: Vec<PodGroupId>,
-    /// Pod groups whose place among those of their queue may have changed since they were last asked for. See `fairshare::sorted`.
+    /// Pod groups whose sort key may have changed since the last `take`. Read by `fairshare::sorted`.
     moved: Vec<PodGroupId>,
-    /// Nodes whose usage changed outside of statements since they were last asked for. A set, since a standby never asks for them.
+    /// Nodes whose usage changed outside of statements since the last `take`. A set, since a standby never takes them.
     touched: NodeSet,
-    /// Instants at which schedules of queues change what they may have.
+    /// Instants at which quota schedules change.
     schedules: BTreeSet<(Time, QueueId)>,
     /// Instants at which pods count as stuck.
     stuck_at: BTreeSet<(Time, PodId)>,
@@ -120,7 +120,7 @@ pub struct Model {
     decided: Vec<PodId>,
 }
 
-/// What is derived from all nodes together.
+/// Facts derived from all nodes.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct NodeSummary {
     /// Nodes in name order.
@@ -129,16 +129,16 @@ struct NodeSummary {
     gpu_memory: Option<(i64, i64)>,
     /// The largest amount of each resource on one node.
     largest: Resources,
-    /// Most NUMA zones on one node, of those where alignment is to be foreseen; 0 if there are none.
+    /// Most NUMA zones on one node, among nodes whose alignment is predicted; 0 if there are none.
     most_zones: usize,
-    /// Devices that some kubelet aligns.
+    /// Device resources that some kubelet aligns to NUMA zones.
     zoned_devices: BTreeSet<Name>,
 }
 
-/// Beyond twice the pod groups, so many changes are noted before each pod group is noted once.
+/// Entries that a list of changed pod groups may have beyond twice the number of pod groups before duplicates are removed.
 const SPARE: usize = 1_024;
 
-/// A position in the log.
+/// A position in the undo log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark(usize);
 
@@ -152,14 +152,14 @@ impl Model {
         }
     }
 
-    /// Makes room for so many more.
+    /// Reserves memory for so many more objects.
     pub fn reserve(&mut self, more: &Counts) {
         self.nodes.reserve(more.nodes);
         self.pod_groups.reserve(more.groups);
         self.pods.reserve(more.pods);
     }
 
-    /// The pod group of a pod group.
+    /// The id of the pod group with a key.
     #[must_use]
     pub fn pod_group_named(&self, group: &GroupKey) -> Option<PodGroupId> {
         self.pod_groups.id(group)
@@ -179,18 +179,18 @@ impl Model {
         pods.chain(nodes).collect()
     }
 
-    /// No bind or eviction has failed a moment ago.
+    /// No pod waits for a retry of a failed bind or eviction.
     #[must_use]
     pub fn nothing_refused(&self) -> bool {
         self.retry_at.is_empty()
     }
 
-    /// The last eviction of some of these pods was refused a moment ago.
+    /// Some of these pods wait for a retry of a failed bind or eviction.
     pub fn refused(&self, mut pods: impl Iterator<Item = PodId>) -> bool {
         !self.nothing_refused() && pods.any(|pod| self.pods[pod].retry_at.is_some())
     }
 
-    /// The node of a name, if it is known and there.
+    /// The id of the node with a name, if the node exists.
     #[must_use]
     pub fn node_named(&self, name: &Name) -> Option<NodeId> {
         let id = self.nodes.id(name);
@@ -203,7 +203,7 @@ impl Model {
         Mark(self.log.len())
     }
 
-    /// Takes back everything since a mark.
+    /// Undoes everything since a mark.
     pub fn rollback(&mut self, mark: Mark) {
         while self.log.len() > mark.0 {
             let (pod, old) = self.log.pop().expect("longer than the mark");
@@ -211,7 +211,7 @@ impl Model {
         }
     }
 
-    /// Keeps everything so far.
+    /// Makes all changes permanent and empties the undo log.
     pub fn commit(&mut self) {
         let log = std::mem::take(&mut self.log);
         for (id, _) in &log {
@@ -235,16 +235,16 @@ impl Model {
         self.log.clear();
     }
 
-    /// A pod group's pods or settings changed for good.
+    /// A pod group's pods or settings changed permanently.
     pub(super) fn pod_group_changed(&mut self, pod_group: PodGroupId) {
         self.pod_groups[pod_group].changed = self.epochs.bump(Change::PodGroups);
         let most = 2 * self.pod_groups.slots() + SPARE;
         for list in [&mut self.moved, &mut self.changed_pod_groups] {
             if list.last() != Some(&pod_group) {
                 list.push(pod_group);
-                // They are not read while no pod waits, nor on a standby.
+                // The lists are not read while no pod is pending, nor on a standby.
                 if list.len() > most {
-                    // Mostly runs of the same node, one for each kind of event.
+                    // A stable sort is fast here: the list consists of a few ascending runs.
                     list.sort();
                     list.dedup();
                 }
@@ -252,19 +252,19 @@ impl Model {
         }
     }
 
-    /// Where the open statement took anything from or put anything: nodes, some of them several times.
+    /// Nodes on which the open statement changed anything, with duplicates.
     pub fn nodes_in_log(&self) -> impl Iterator<Item = NodeId> + '_ {
         let states = self.log.iter().flat_map(|(pod, old)| [old, &self.pods[*pod].state]);
         let places = states.flat_map(|state| [state.hold.as_ref(), state.plan.as_ref()]);
         places.flatten().map(|place| place.node)
     }
 
-    /// Pods changed since a mark, in order, each time it was changed.
+    /// Pods changed since a mark, in order, once per change.
     pub fn changed_since(&self, mark: Mark) -> impl Iterator<Item = PodId> + '_ {
         self.log[mark.0..].iter().map(|(pod, _)| *pod)
     }
 
-    /// Pods changed since a mark, in order, each time with its state before.
+    /// Pods changed since a mark, in order, each with its state before the change.
     pub fn states_before(&self, mark: Mark) -> impl Iterator<Item = (PodId, &State)> {
         self.log[mark.0..].iter().map(|(pod, old)| (*pod, old))
     }
@@ -274,13 +274,13 @@ impl Model {
         self.changed_since(Mark(0))
     }
 
-    /// Changes where a pod is, and all that follows from it. Can be taken back.
+    /// Changes a pod's state and everything derived from it. Undoable.
     pub fn set_state(&mut self, pod: PodId, state: State) {
         let old = self.exchange(pod, state);
         self.log.push((pod, old));
     }
 
-    /// Changes a state for good, outside any statement.
+    /// Changes a state permanently, outside any statement.
     pub fn settle(&mut self, pod: PodId, state: State) {
         debug_assert!(self.log.is_empty(), "nothing is settled while a statement is open");
         if self.pods[pod].state != state {
@@ -291,7 +291,7 @@ impl Model {
         }
     }
 
-    /// What was allocated is being bound, for good. To its node, its queue and the order of pod groups that is the same.
+    /// Turns `Allocated` into `Binding`, permanently. Nodes, queues and the order of pod groups count both alike.
     pub fn binding(&mut self, pod: PodId) {
         debug_assert!(self.log.is_empty(), "nothing is settled while a statement is open");
         let pod = &mut self.pods[pod];
@@ -312,7 +312,7 @@ impl Model {
         old
     }
 
-    /// Adds or takes away all that follows from a pod's state.
+    /// Adds (`sign` 1) or subtracts (-1) everything derived from a pod's state.
     fn account(&mut self, id: PodId, sign: i64) {
         self.account_nodes(id, sign);
         let pod = &self.pods[id];
@@ -347,7 +347,7 @@ impl Model {
         self.charge(id, sign);
     }
 
-    /// Takes over what claims took of nodes' GPUs, or gave back.
+    /// Applies to nodes the GPUs that claims took or gave back.
     fn take_charges(&mut self) {
         for (name, charge) in std::mem::take(&mut self.devices.charges) {
             let Some(id) = self.nodes.id(&name) else { continue };
@@ -427,12 +427,12 @@ impl Model {
         }
     }
 
-    /// Who is near whom is counted, and every pod's counters are found.
+    /// The counters of relations between pods are up to date.
     fn neighbours_counted(&self) -> bool {
         self.neighbours.is_current(self.epochs.of(Change::NodeSpecs))
     }
 
-    /// Counts anew who is near whom, and finds the counters that each pod belongs to.
+    /// Recounts all relations between pods, and finds the counters that each pod belongs to.
     fn count_neighbours(&mut self) {
         self.neighbours.restart(&self.nodes, self.epochs.of(Change::NodeSpecs));
         let ids: Vec<PodId> = self.pods.ids().collect();
@@ -442,7 +442,7 @@ impl Model {
         self.neighbours = self.neighbours_counted_anew();
     }
 
-    /// Who is near whom, counted from the places of all pods.
+    /// The counters of relations between pods, recounted from the places of all pods.
     #[must_use]
     fn neighbours_counted_anew(&self) -> Neighbours {
         let mut neighbours = self.neighbours.clone();
@@ -463,7 +463,7 @@ impl Model {
         neighbours
     }
 
-    /// What pods use of the storage, counted from their places.
+    /// Storage used and promised, recounted from the places of all pods.
     #[cfg(test)]
     #[must_use]
     pub fn storage_counted_anew(&self) -> Storage {
@@ -527,7 +527,7 @@ impl Model {
         self.pods[pod].pod_group.map(|pod_group| &self.pod_groups[pod_group])
     }
 
-    /// What a pod counts in its queue where it is, or where it will be.
+    /// What a pod counts in its queue, given the node that it is on or pipelined to.
     #[must_use]
     pub fn accepted(&self, id: PodId) -> Shared {
         let pod = &self.pods[id];
@@ -539,14 +539,14 @@ impl Model {
         }
     }
 
-    /// The node on which a pod is, or will be.
+    /// The node that a pod is pipelined to, else the one that it is on.
     #[must_use]
     pub fn node_of(&self, id: PodId) -> Option<NodeId> {
         let state = &self.pods[id].state;
         state.plan.as_ref().or(state.hold.as_ref()).map(|place| place.node)
     }
 
-    /// Whether a pod wants a place: pending and not waiting for a retry, or evicted in the open statement.
+    /// Whether a pod is to be placed: pending and not waiting for a retry, or evicted in the open statement.
     #[must_use]
     pub fn wants_place(&self, id: PodId, now: Time) -> bool {
         let pod = &self.pods[id];
@@ -556,7 +556,7 @@ impl Model {
         }
     }
 
-    /// Active pods of each pod set of a pod group, and the pods to place next.
+    /// The pods of a pod group to place next.
     #[must_use]
     pub fn next_chunk(&self, pod_group: PodGroupId, now: Time) -> PodIds {
         let pod_group = &self.pod_groups[pod_group];
@@ -575,12 +575,12 @@ impl Model {
         pod_group.chunk(&pod_group.active(), &take)
     }
 
-    /// Puts a pod on a node now. Can be taken back.
+    /// Allocates a pod to a node. Undoable.
     pub fn allocate(&mut self, pod: PodId, place: Place) {
         self.set_state(pod, State::on(Status::Allocated, place));
     }
 
-    /// Plans a pod for a node. Can be taken back.
+    /// Pipelines a pod to a node. Undoable.
     pub fn pipeline(&mut self, pod: PodId, place: Place) {
         let old = &self.pods[pod].state;
         let state = State {
@@ -593,7 +593,7 @@ impl Model {
         self.set_state(pod, state);
     }
 
-    /// Evicts a pod. Can be taken back.
+    /// Evicts a pod. Undoable.
     pub fn evict(&mut self, pod: PodId) {
         let old = &self.pods[pod].state;
         let state = State {
@@ -606,7 +606,7 @@ impl Model {
         self.set_state(pod, state);
     }
 
-    /// Takes an eviction of the open statement back: the pod stays where it is. Can be taken back itself.
+    /// Reverts an eviction of the open statement: the pod stays where it is. Undoable.
     pub fn unevict(&mut self, pod: PodId) {
         let old = &self.pods[pod].state;
         let status = old

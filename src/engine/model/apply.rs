@@ -1,4 +1,4 @@
-//! Events change the model in place. They may come in any order: what is named before it is known gets an empty entry that its own event fills.
+//! Events change the model in place. They may come in any order: an object that is referenced before its event arrives gets an empty entry that its event fills.
 
 mod charge;
 mod claims;
@@ -96,7 +96,7 @@ impl Model {
         self.devices.sweep();
     }
 
-    /// Something that decisions depend on may have changed.
+    /// Makes the next cycle decide again.
     pub(super) fn note(&mut self, changed: bool) {
         if changed {
             self.epochs.bump(Change::Any);
@@ -134,7 +134,7 @@ impl Model {
         self.drop_empty_node(id);
     }
 
-    /// Changes a node while nothing is on it, because what pods weigh depends on it.
+    /// Changes a node while its pods are not accounted, because what they use depends on the node.
     fn change_node(&mut self, id: NodeId, change: impl FnOnce(&mut Node)) {
         self.index.stop();
         self.epochs.bump(Change::NodeSpecs);
@@ -221,7 +221,7 @@ impl Model {
         });
     }
 
-    /// Whether pods of a pod group are to be charged although their group is not known.
+    /// Whether pods of a pod group are charged to a queue although the PodGroup is unknown.
     fn is_held_for(&self, id: PodGroupId) -> bool {
         let mut pods = self.pod_groups[id].pods.iter();
         pods.any(|pod| self.pods[*pod].input.home.is_some())
@@ -235,7 +235,7 @@ impl Model {
         });
     }
 
-    /// What bound pods of a group hold that is not known is charged to a queue of theirs.
+    /// Charges bound pods of an unknown PodGroup to the queue that they name.
     fn stand_in_for(&mut self, id: PodGroupId, home: &Name) {
         if self.pod_groups[id].input.is_some() {
             return;
@@ -251,7 +251,7 @@ impl Model {
     fn group_gone(&mut self, key: &GroupKey) {
         let Some(id) = self.pod_groups.id(key) else { return };
         if self.is_held_for(id) {
-            // What its bound pods hold stays charged to its queue.
+            // Its bound pods stay charged to its queue.
             self.change_pod_group(id, |pod_group| pod_group.stand_in = true);
         } else {
             self.forget_group(id);
@@ -259,7 +259,7 @@ impl Model {
         self.drop_empty_pod_group(id);
     }
 
-    /// Changes a pod group while no pod counts in it, and builds its tree anew.
+    /// Changes a pod group while its pods are not counted, and rebuilds its tree.
     fn change_pod_group(&mut self, id: PodGroupId, change: impl FnOnce(&mut PodGroup)) {
         let pods = self.pod_groups[id].pods.clone();
         for &pod in &pods {
@@ -285,7 +285,7 @@ impl Model {
         }
     }
 
-    /// Finds a pod's pod set and its place in there.
+    /// Finds a pod's pod set and its position there.
     fn join_pod_set(&mut self, id: PodId) {
         let pod = &self.pods[id];
         let Some(pod_group_id) = pod.pod_group else { return };
@@ -353,7 +353,7 @@ impl Model {
         }
     }
 
-    /// From when a pod counts as stuck that should have left by then.
+    /// When a terminating pod begins to count as stuck.
     fn stuck_from(&self, since: Time) -> Time {
         Time(since.0.saturating_add(self.stuck_after).saturating_add(1))
     }
@@ -384,7 +384,7 @@ impl Model {
         id
     }
 
-    /// Takes a pod out of everything and frees its slot. Its pod group is to be left once it is known what becomes of the pod.
+    /// Removes a pod and frees its slot. The caller removes it from its pod group.
     #[must_use]
     fn take_out(&mut self, id: PodId) -> Option<PodGroupId> {
         self.account(id, -1);
@@ -432,7 +432,7 @@ impl Model {
         }
     }
 
-    /// The change is in labels that mean nothing to other pods.
+    /// Only labels changed, and no selector of another pod depends on them.
     fn only_labels(&self, id: PodId, input: &PodInput) -> bool {
         let old = &self.pods[id].input;
         old.labels != input.labels
@@ -443,13 +443,13 @@ impl Model {
             } == **old
     }
 
-    /// With its labels as they are now, a pod is to other pods what it was.
+    /// The changed labels affect no selector of another pod.
     fn same_relatives(&self, id: PodId, input: &PodInput) -> bool {
         self.neighbours.is_empty()
             || (self.neighbours_counted() && self.neighbours.counted(input) == self.pods[id].counted)
     }
 
-    /// The change is only that the pod got where the model has it already.
+    /// The event only confirms the node that the model assumes.
     fn only_progress(&mut self, id: PodId, input: &PodInput, now: Time) -> bool {
         let pod = &self.pods[id];
         let old = &pod.input;
@@ -469,7 +469,7 @@ impl Model {
         if same != **old || pod.assumed == Assumed::Evicted {
             return false;
         }
-        // What nothing is known of but its pods is charged to the queue that they name.
+        // A pod group of which only pods are known is charged to the queue that they name.
         let known = |id: PodGroupId| self.pod_groups[id].input.is_some();
         if old.home != input.home && !pod.pod_group.is_some_and(known) {
             return false;
@@ -500,7 +500,7 @@ impl Model {
         true
     }
 
-    /// What stays assumed although a pod's object does not show it (yet).
+    /// The assumption that still holds although a pod's object does not show it yet.
     fn still_assumed(&self, id: PodId, input: &PodInput) -> Option<(Assumed, State)> {
         let pod = &self.pods[id];
         let kept = match pod.assumed {
@@ -514,7 +514,7 @@ impl Model {
         kept.then(|| (pod.assumed.clone(), pod.state.clone()))
     }
 
-    /// Where a pod is, as its object shows it. What it was promised there before still holds.
+    /// A pod's state as its object shows it. Volumes and devices promised on the same node stay promised.
     fn state_of(&mut self, input: &PodInput, status: Status, shape: ShapeId, before: Option<Place>) -> State {
         let placed = status.active_used() || status == Status::Unknown;
         let Some(name) = input.node.as_ref().filter(|_| placed) else {
@@ -611,7 +611,7 @@ impl Model {
         self.pod_groups.insert(PodGroup::unknown(key.clone()))
     }
 
-    /// The class of a pod, which counts in it from here on, and its shape.
+    /// The class and shape of a pod, which is counted in both.
     fn kind_of(&mut self, input: &PodInput) -> (ClassId, ShapeId) {
         let plain = input.relations.is_none() && input.volumes.is_none() && input.blocked.is_none();
         let epoch = self.epochs.of(Change::ReusedIds);
@@ -645,7 +645,7 @@ impl Model {
         self.shapes.insert(Shape::new(&key.0, &key.1, &mut self.resources))
     }
 
-    /// A pod more is of a shape.
+    /// Adds a pod to a shape.
     fn join_shape(&mut self, id: ShapeId) {
         let shape = &mut self.shapes[id];
         shape.pods += 1;
@@ -655,7 +655,7 @@ impl Model {
         }
     }
 
-    /// The class of a pod, which counts in it from here on.
+    /// The class of a pod, which is counted in it.
     fn class_id(&mut self, input: &PodInput) -> ClassId {
         let constraints = Constraints::of(input);
         if let Some(id) = self.classes.id(&constraints) {
@@ -673,7 +673,7 @@ impl Model {
 }
 
 impl Model {
-    /// A pod of a class is gone; the class goes with its last pod.
+    /// Removes a pod from a class; the class goes with its last pod.
     fn leave_class(&mut self, id: ClassId) {
         let class = &mut self.classes[id];
         class.pods -= 1;
@@ -688,11 +688,11 @@ impl Model {
     }
 }
 
-/// So many unused shapes are kept, whatever else: many are used again soon.
+/// Unused shapes that are always kept: many are used again soon.
 const SPARE_SHAPES: usize = 64;
 
 impl Model {
-    /// A pod of a shape is gone. Shapes without pods are forgotten when they outnumber those with pods, and with them names of resources.
+    /// Removes a pod from a shape. Shapes without pods, and their resource names, are dropped when they outnumber those with pods.
     fn leave_shape(&mut self, id: ShapeId) {
         let shape = &mut self.shapes[id];
         shape.pods -= 1;

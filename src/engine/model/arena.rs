@@ -1,4 +1,4 @@
-//! Slots addressed by dense ids; freed slots are used again.
+//! An arena of slots addressed by dense ids; freed slots are reused.
 
 use std::marker::PhantomData;
 
@@ -31,7 +31,7 @@ slots!(
     super::ids::ClaimId
 );
 
-/// Things by id.
+/// Values by id.
 #[derive(Clone, Debug)]
 pub struct Arena<I, T> {
     items: Vec<Option<T>>,
@@ -50,12 +50,12 @@ impl<I, T> Default for Arena<I, T> {
 }
 
 impl<I: Slot, T> Arena<I, T> {
-    /// Makes room for so many more.
+    /// Reserves memory for so many more values.
     pub fn reserve(&mut self, more: usize) {
         self.items.reserve(more);
     }
 
-    /// Puts a thing into a free slot.
+    /// Puts a value into a free slot.
     pub fn insert(&mut self, item: T) -> I {
         if let Some(position) = self.free.pop() {
             self.items[position] = Some(item);
@@ -89,7 +89,7 @@ impl<I: Slot, T> Arena<I, T> {
             .map(|(position, _)| I::at_position(position))
     }
 
-    /// All things with their ids.
+    /// All values with their ids.
     pub fn iter(&self) -> impl Iterator<Item = (I, &T)> {
         self.items
             .iter()

@@ -1,4 +1,4 @@
-//! Disruption budgets: how many of some pods may still be evicted.
+//! PodDisruptionBudgets: how many of the selected pods may still be evicted.
 //!
 //! Only pods that run count; the API server evicts all others whatever their budget says. What is decided is taken off a budget at once, pod by pod; the
 //! next event about it tells the truth again, so that nothing from before is given back to it.
@@ -15,11 +15,11 @@ use super::relations::selects;
 #[derive(Debug, Default)]
 pub struct Budgets {
     budgets: BTreeMap<Name, BTreeMap<Name, Budget>>,
-    /// Pods, by uid, whose eviction was taken off budgets since those were last read: their namespace, and the budgets.
+    /// Pods, by uid, whose eviction was deducted from budgets since their last event: namespace and names of the budgets.
     spent: BTreeMap<Name, (Name, SmallVec<[Name; 1]>)>,
 }
 
-/// A budget, and what was taken off it since it was last read.
+/// A budget, and what was deducted from it since its last event.
 #[derive(Debug)]
 struct Budget {
     input: BudgetInput,
@@ -38,7 +38,7 @@ impl Budget {
 }
 
 impl Budgets {
-    /// Takes in a budget, which speaks for all that was decided before; false if nothing follows from it.
+    /// Replaces a budget; its number already includes earlier decisions. False if nothing changed.
     pub fn put(&mut self, input: BudgetInput) -> bool {
         let known = self.take(&input.namespace, &input.name);
         let news = known.is_none_or(|known| known.input != input || !known.spent.is_empty());
@@ -76,13 +76,13 @@ impl Budgets {
         self.budgets.is_empty()
     }
 
-    /// The budgets that speak of a pod.
+    /// The budgets that select a pod.
     fn of<'b>(&'b self, pod: &'b PodInput) -> impl Iterator<Item = (&'b Name, &'b Budget)> {
         let here = self.budgets.get(&pod.pod.namespace).into_iter().flatten();
         here.filter(|(_, budget)| budget.counts(pod))
     }
 
-    /// Whether all of these pods together may be evicted. The API server never evicts a pod that two budgets speak of.
+    /// Whether all of these pods together may be evicted. The API server never evicts a pod that two budgets select.
     pub fn allow<'p>(&'p self, pods: impl Iterator<Item = &'p PodInput>) -> bool {
         let mut lost: BTreeMap<(&Name, &Name), i64> = BTreeMap::new();
         for pod in pods {
@@ -97,7 +97,7 @@ impl Budgets {
         true
     }
 
-    /// Which of these pods, whose evictions are all taken off already, go beyond which budgets, by the pods' uids. Who comes first is within.
+    /// Which of these pods, all deducted already, exceed which budgets, by the pods' uids. Pods at the front are within the budget.
     pub fn exceeded(&self, evicted: &[&PodInput]) -> BTreeMap<Name, Vec<Name>> {
         let uids: BTreeSet<&Name> = evicted.iter().map(|pod| &pod.pod.uid).collect();
         let before = |budget: &Budget| budget.spent.iter().filter(|uid| !uids.contains(uid)).count() as i64;
@@ -121,7 +121,7 @@ impl Budgets {
         exceeded
     }
 
-    /// A pod is being evicted.
+    /// Deducts a pod's eviction.
     pub fn spend(&mut self, pod: &PodInput) {
         let Some(here) = self.budgets.get_mut(&pod.pod.namespace) else {
             return;
@@ -135,7 +135,7 @@ impl Budgets {
         }
     }
 
-    /// A pod is not being evicted after all, or is gone. A budget that was read since counts that already.
+    /// Gives back a pod's deduction, because it is not evicted after all or is gone. Budgets with a later event are not changed.
     pub fn refund(&mut self, pod: &Name) {
         let Some((namespace, names)) = self.spent.remove(pod) else {
             return;

@@ -1,4 +1,4 @@
-//! What must always hold in a model, by name; and a fingerprint of its state.
+//! Invariants of the model, by name, and a fingerprint of its state.
 
 #![cfg(test)]
 
@@ -12,33 +12,33 @@ use super::pod::{STATUSES, Status};
 use super::pod_weight::weight_of;
 use super::resources::Resources;
 
-/// A rule of the model.
+/// An invariant of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
-    /// M-1: no ready node gives more of a resource than it has to pods that it took in here.
+    /// M-1: no ready node is overcommitted by pods that the engine placed.
     NodeNotOverGiven,
-    /// M-2: no GPU is shared beyond its memory.
+    /// M-2: the pods of a shared GPU use no more than its memory.
     GpuNotOverGiven,
     /// M-3: a pod group's counters are those of its pods.
     GangCountersTrue,
     /// M-4: a queue's counters are the sum over its pods and the queues below.
     QueueCountersTrue,
-    /// M-5: the set of pod groups with pending pods is true.
+    /// M-5: the set of pod groups with pending pods is complete and has no others.
     PendingTrue,
-    /// M-6: a node's books are the sum over the places on it.
+    /// M-6: a node's used resources are the sum over the places on it.
     NodeBooksTrue,
-    /// M-7: who is near whom is what the places of pods say.
+    /// M-7: the counters of relations between pods equal a recount over their places.
     NeighboursTrue,
-    /// M-8: what is used and promised of the storage is what the places of pods say.
+    /// M-8: storage used and promised equals a recount over the places of pods.
     StorageTrue,
-    /// M-9: what is taken of each device is what the places of pods say, and what the API server shows that no pod uses.
+    /// M-9: what is taken of each device equals a recount over the places of pods and over allocations of the API server that no pod uses.
     DevicesTrue,
-    /// M-10: no device on offer is given twice, and no capacity or counter beyond what there is.
+    /// M-10: no published device is allocated twice, and no capacity or counter is exceeded.
     DeviceNotOverGiven,
 }
 
 impl Model {
-    /// Rules that do not hold, each with one example. Only what the engine itself placed is held against M-1 and M-2.
+    /// Violated invariants, each with one example. M-1 and M-2 count only what the engine itself placed.
     #[must_use]
     pub fn broken_rules(&self) -> BTreeMap<Rule, String> {
         let mut broken = BTreeMap::new();
@@ -199,7 +199,7 @@ impl Model {
         }
     }
 
-    /// A number that tells states apart: where every pod is, every node's books, every counter.
+    /// A hash of the state: every pod's place, every node's resources, every counter.
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();

@@ -10,13 +10,13 @@ use super::relations::Asked;
 /// A class.
 #[derive(Debug)]
 pub struct Class {
-    /// What its pods have in common.
+    /// The constraints that its pods share.
     pub constraints: Constraints,
     /// Nodes that meet them: ready, selected, tolerated.
     pub(super) nodes: Cached<NodeSet>,
-    /// Where the relations are counted.
+    /// The counters of its relations to other pods.
     pub asked: Option<Asked>,
-    /// Its pods.
+    /// Number of its pods.
     pub pods: usize,
 }
 

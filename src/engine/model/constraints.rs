@@ -23,14 +23,14 @@ pub struct Constraints {
     pub relations: Option<Arc<Relations>>,
     /// Claims on storage; those that only one pod at a time may use, by key.
     pub claims: Vec<(Option<Name>, Arc<ClaimState>)>,
-    /// What else tells classes apart.
+    /// Opaque text; pods that differ in it are in different classes.
     pub other: Option<Name>,
-    /// Found outside to fit nowhere.
+    /// The mirror found that no node will do.
     pub blocked: Option<Name>,
 }
 
 impl Constraints {
-    /// Those of a pod.
+    /// The constraints of a pod.
     #[must_use]
     pub fn of(input: &PodInput) -> Self {
         let volumes = input.volumes.as_ref();
@@ -61,13 +61,13 @@ impl Constraints {
         selects_node(&self.selector, self.required.as_deref(), node)
     }
 
-    /// No claim on storage rules the node out.
+    /// No volume of the pod's claims excludes the node.
     #[must_use]
     pub fn reaches(&self, node: &Node) -> bool {
         self.claims.iter().all(|(_, state)| unreachable(state, node).is_none())
     }
 
-    /// All taints that keep pods away are tolerated.
+    /// All `NoSchedule` and `NoExecute` taints are tolerated.
     #[must_use]
     pub fn tolerates(&self, node: &Node) -> bool {
         tolerates_taints(&self.tolerations, node)

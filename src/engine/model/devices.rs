@@ -1,6 +1,6 @@
-//! Devices that pods claim: what pools offer, and what is taken of it now and later.
+//! Devices of dynamic resource allocation: what pools publish, and what is allocated of it now and later.
 //!
-//! A device is taken by allocations of claims, see `claims`. The figures here are sums over those, so that the order of changes leaves no trace.
+//! Allocations of claims take devices, see `claims`. The figures here are sums over allocations, so they do not depend on the order of changes.
 
 pub mod claims;
 
@@ -13,7 +13,7 @@ use super::arena::Arena;
 use super::ids::{ClaimId, DeviceId, PodId, PoolId};
 use claims::{Claims, Grant};
 
-/// Figures for now, and for when who leaves has left and who is planned is there.
+/// Figures for now, and for later: once releasing pods have gone and pipelined pods run.
 pub type Both<T> = [T; 2];
 
 /// Position in [`Both`]: now.
@@ -26,18 +26,18 @@ pub const LATER: usize = 1;
 pub struct Pool {
     /// Its driver and its name.
     pub key: (Name, Name),
-    /// Nothing is given out of it while it is not.
+    /// While false, nothing is allocated from it.
     pub complete: bool,
-    /// What devices draw on together: how much there is, and how much is drawn.
+    /// Shared counters: capacity, and what devices consume.
     pub counters: Vec<(i128, Both<i128>)>,
-    /// Devices by name; also those that only an allocation names.
+    /// Devices by name, also those that are not published and that an allocation names.
     devices: BTreeMap<Name, DeviceId>,
-    /// Those on offer, in order.
+    /// Published devices, in order.
     offered: Vec<DeviceId>,
 }
 
 impl Pool {
-    /// More is drawn on a counter than there is.
+    /// More of a shared counter is consumed than it has.
     fn overdrawn(&self, at: usize) -> bool {
         self.counters.iter().any(|(amount, drawn)| drawn[at] > *amount)
     }
@@ -58,7 +58,7 @@ pub struct Device {
     whole: Both<u32>,
     /// Allocations that take a part.
     parts: Both<u32>,
-    /// What those parts come to, by capacity.
+    /// The sum of those parts, by capacity.
     taken: Vec<(Name, Both<i128>)>,
     /// Claims with an allocation that names it, one entry each.
     claims: Vec<ClaimId>,
@@ -84,7 +84,7 @@ impl Device {
         found.map_or(0, |(_, taken)| taken[at])
     }
 
-    /// It is on offer, and more of it is given than there is.
+    /// It is published and overallocated.
     fn over_given(&self, at: usize) -> bool {
         self.offer.as_ref().is_some_and(|offer| {
             self.whole[at] > 1
@@ -93,7 +93,7 @@ impl Device {
         })
     }
 
-    /// All that is taken, to compare.
+    /// All figures, for comparison.
     #[cfg(test)]
     pub fn figures(&self) -> impl std::fmt::Debug + PartialEq + std::hash::Hash + use<> {
         let mut taken: Vec<_> = self.taken.iter().filter(|(_, both)| *both != [0; 2]).cloned().collect();
@@ -110,13 +110,13 @@ impl Device {
     }
 }
 
-/// GPUs of a node are taken or given back: (the node, now, later, only later).
+/// A change of the GPUs that claims take of a node: (node, now, later, only later).
 pub type Charge = (Name, [i64; 3]);
 
-/// An allocation, its devices found.
+/// An allocation with its devices resolved to ids.
 #[derive(Debug)]
 pub struct Allocation {
-    /// What was given.
+    /// The allocation as in the input.
     pub given: AllocationInput,
     /// The devices, in the order of the results.
     pub devices: Vec<DeviceId>,
@@ -148,34 +148,34 @@ pub struct Inventory {
     pool_ids: Table<(Name, Name), PoolId>,
     by_node: Table<Name, Vec<DeviceId>>,
     elsewhere: Vec<DeviceId>,
-    /// GPUs on offer that are not one node's own, or that are given in parts.
+    /// Published GPUs that several nodes can use, or that are allocated in parts.
     odd_gpus: usize,
-    /// Attributes that say where a device sits, the most important first.
+    /// Locality attributes (NUMA node, PCIe root), the most important first.
     locality: Vec<Name>,
-    /// Devices on offer that have any of these.
+    /// Number of published devices with a locality attribute.
     located: usize,
-    /// Pools with devices that no allocation takes any more.
+    /// Pools with devices that lost their last allocation: to be swept.
     left_pools: Vec<PoolId>,
-    /// Claims that a pod names no more, or that are gone.
+    /// Claims that lost a pod or were deleted: to be swept.
     pub(super) left_claims: Vec<ClaimId>,
-    /// GPUs of nodes that changed hands and are not in the nodes' books yet.
+    /// Changes of nodes' GPUs that are not applied to the nodes yet.
     pub(super) charges: Vec<Charge>,
 }
 
 impl Inventory {
-    /// Each GPU on offer is one node's, and is given as a whole: a pod that claims one needs one of the node's free GPUs.
+    /// Each published GPU belongs to one node and is allocated as a whole: a pod that claims one needs one of the node's free GPUs.
     #[must_use]
     pub fn plain(&self) -> bool {
         self.odd_gpus == 0
     }
 
-    /// Attributes that say where a device sits, the most important first. Empty if no device has any.
+    /// Locality attributes, the most important first. Empty if no device has any.
     #[must_use]
     pub fn locality(&self) -> &[Name] {
         if self.located == 0 { &[] } else { &self.locality }
     }
 
-    /// Goes by these attributes from now on.
+    /// Sets the locality attributes.
     pub(super) fn set_locality(&mut self, attributes: &[String]) {
         if self
             .locality
@@ -190,7 +190,7 @@ impl Inventory {
         self.located = offers.filter(|offer| sits(&self.locality, offer)).count();
     }
 
-    /// Devices that one node offers alone.
+    /// Devices that only this node can use.
     #[must_use]
     pub fn of_node(&self, node: &Name) -> &[DeviceId] {
         self.by_node.get(node).map_or(&[], |devices| devices)
@@ -202,7 +202,7 @@ impl Inventory {
         &self.elsewhere
     }
 
-    /// Some pod that uses the device leaves it, and the test holds for that pod.
+    /// Some releasing pod that uses the device meets the test.
     #[must_use]
     pub fn is_left_by(&self, device: DeviceId, test: impl Fn(PodId) -> bool) -> bool {
         let claims = self.devices[device].claims.iter().map(|claim| &self.claims[*claim]);
@@ -255,7 +255,7 @@ impl Inventory {
         }
     }
 
-    /// Takes a pool's devices off the offer. Gives the claims that take any of them, which count nothing meanwhile.
+    /// Unpublishes a pool's devices. Returns the claims with allocations of them, which are not counted meanwhile.
     fn hide(&mut self, id: PoolId) -> Vec<ClaimId> {
         let pool = &self.pools[id];
         let mut claims: Vec<ClaimId> = pool
@@ -295,7 +295,7 @@ impl Inventory {
         }
     }
 
-    /// Puts the lists in order that a pool's devices were added to.
+    /// Sorts the lists to which a pool's devices were added.
     fn sort(&mut self, id: PoolId) {
         let mut lists: Vec<Option<Name>> = Vec::new();
         for device in &self.pools[id].offered {
@@ -323,7 +323,7 @@ impl Inventory {
         }
     }
 
-    /// Forgets devices that are neither offered nor taken, and the pool if it has no others.
+    /// Removes devices that are neither published nor allocated, and the pool if none is left.
     fn drop_unused(&mut self, id: PoolId) {
         let devices = &self.devices;
         let unused = |device: &DeviceId| devices[*device].offer.is_none() && devices[*device].claims.is_empty();
@@ -340,7 +340,7 @@ impl Inventory {
         }
     }
 
-    /// Forgets what is no longer referred to. Between events only: while one is taken in, and while a cycle decides, things may come back.
+    /// Removes entries without references. Only between events: during an event or a cycle, references may come back.
     pub(super) fn sweep(&mut self) {
         for pool in std::mem::take(&mut self.left_pools) {
             if self.pools.contains(pool) {
@@ -393,7 +393,7 @@ impl Inventory {
         self.pools[*pool].devices.get(&result.device).copied()
     }
 
-    /// Finds an allocation's devices; those that are not offered get an entry too.
+    /// Resolves an allocation's devices; unpublished ones get an entry.
     pub(super) fn resolve(&mut self, given: AllocationInput) -> Allocation {
         let mut find = |result: &ResultInput| {
             let pool = self.pool_id(&result.driver, &result.pool);
@@ -403,7 +403,7 @@ impl Inventory {
         Allocation { given, devices }
     }
 
-    /// An allocation of a claim is known from here on (`sign` 1), or no longer.
+    /// Registers (`sign` 1) or unregisters (-1) an allocation of a claim with its devices.
     pub(super) fn name(&mut self, claim: ClaimId, allocation: &Allocation, sign: i64) {
         for &device in &allocation.devices {
             let entry = &mut self.devices[device];
@@ -418,7 +418,7 @@ impl Inventory {
         }
     }
 
-    /// An allocation begins (1) or ceases (-1) to take its devices, now and later.
+    /// An allocation begins (1) or stops (-1) taking its devices, now and later.
     pub(super) fn take(&mut self, allocation: &Allocation, change: Both<i64>) {
         for (result, &id) in allocation.given.results.iter().zip(&allocation.devices) {
             if !result.admin {
@@ -468,7 +468,7 @@ impl Inventory {
         }
     }
 
-    /// A device, capacity or counter on offer of which more is given than there is.
+    /// A published device, capacity or counter that is overallocated.
     #[cfg(test)]
     #[must_use]
     pub(super) fn over_given(&self) -> Option<String> {
@@ -482,7 +482,7 @@ impl Inventory {
         device.or_else(|| pool.map(|(_, pool)| format!("pool {:?}: {:?}", pool.key, pool.counters)))
     }
 
-    /// An allocation that some pod uses is the claim's only one that lasts, and no more is given of its devices, later, than there is.
+    /// Whether no other allocation of the claim lasts, and the devices of this one are not overallocated later.
     #[must_use]
     pub fn suffices(&self, claim: ClaimId, allocation: &Allocation) -> bool {
         let lasts = |grant: &Grant| grant.staying + grant.planned > 0;
@@ -497,7 +497,7 @@ impl Inventory {
             })
     }
 
-    /// GPUs of a node that are taken, by whomever: now, later, only later.
+    /// GPUs of a node that are taken by any claim: now, later, only later.
     #[must_use]
     pub fn gpus_taken(&self, node: &Name) -> [i64; 3] {
         let mut sum = [0; 3];
@@ -514,7 +514,7 @@ impl Inventory {
     }
 }
 
-/// Says where it sits.
+/// Whether it has a locality attribute.
 fn sits(locality: &[Name], offer: &DeviceInput) -> bool {
     locality.iter().any(|name| offer.attribute(name).is_some())
 }

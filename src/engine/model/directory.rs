@@ -1,4 +1,4 @@
-//! Things by id that are also found by a key of their own.
+//! An arena whose values are also found by key.
 
 use std::hash::BuildHasher;
 use std::ops::{Deref, Index, IndexMut};
@@ -9,8 +9,8 @@ use hashbrown::HashTable;
 use super::arena::{Arena, Slot};
 use crate::engine::input::Keyed;
 
-/// An arena of things with keys, each key once. The keys are with the things; what is searched holds only ids, so that looking something up among
-/// many touches little memory.
+/// An arena with unique keys. Keys are stored in the values; the hash table holds only ids, so that a look-up among
+/// many values touches little memory.
 #[derive(Clone, Debug)]
 pub struct Directory<I, T> {
     things: Arena<I, T>,
@@ -29,21 +29,21 @@ impl<I, T> Default for Directory<I, T> {
 }
 
 impl<I: Slot + Eq, T: Keyed> Directory<I, T> {
-    /// Makes room for so many more.
+    /// Reserves memory for so many more values.
     pub fn reserve(&mut self, more: usize) {
         let Self { things, ids, hasher } = self;
         things.reserve(more);
         ids.reserve(more, |id| hasher.hash_one(things[*id].key()));
     }
 
-    /// The id of what has a key.
+    /// The id of the value with a key.
     #[must_use]
     pub fn id(&self, key: &T::Key) -> Option<I> {
         let has_key = |id: &I| self.things[*id].key() == key;
         self.ids.find(self.hasher.hash_one(key), has_key).copied()
     }
 
-    /// Takes in a thing whose key is not there yet.
+    /// Inserts a value whose key is new.
     pub fn insert(&mut self, thing: T) -> I {
         debug_assert!(self.id(thing.key()).is_none(), "one thing for each key");
         let Self { things, ids, hasher } = self;
@@ -53,7 +53,7 @@ impl<I: Slot + Eq, T: Keyed> Directory<I, T> {
         id
     }
 
-    /// Takes a thing out.
+    /// Removes a value.
     pub fn remove(&mut self, id: I) -> Option<T> {
         let thing = self.things.remove(id)?;
         let hash = self.hasher.hash_one(thing.key());

@@ -1,30 +1,30 @@
-//! What has changed, counted: whatever is derived from the model remembers the epoch that it was made at, and is made anew once that is another.
+//! Epochs: each kind of change has a counter. What is derived from the model remembers the epochs that it was made at, and is recomputed once they differ.
 //!
-//! Every change of the model bumps the epochs of what is changed. Debug builds compare what is derived with what would be derived anew.
+//! Every change of the model bumps its epochs. Debug builds compare derived values with recomputed ones.
 
 use super::ids::NodeId;
 
-/// A number that grows when something changes. Each starts at 1, so nothing is up to date before it was made once.
+/// A counter of changes. Each starts at 1, so a value at epoch 0 is never up to date.
 pub type Epoch = u64;
 
-/// What can change of the model, as far as anything is derived from it.
+/// The kinds of change on which derived values depend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// Nodes come, go, or differ in more than what pods take of them.
+    /// Nodes are added, removed, or change in anything but usage.
     NodeSpecs,
-    /// What pods take of nodes.
+    /// Usage of nodes by pods.
     NodeUsage,
-    /// What pods take of nodes became less, or may become less sooner than it seemed.
+    /// Usage of nodes shrank, or will shrink sooner than assumed.
     CapacityFreed,
-    /// What pods of other schedulers take of nodes.
+    /// Usage of nodes by pods of other schedulers.
     ForeignUsage,
-    /// Topologies come, go, or have other levels.
+    /// Topologies are added, removed, or change their levels.
     Topologies,
-    /// Queues come, go, or have another parent.
+    /// Queues are added, removed, or change their parent.
     QueueTree,
-    /// The pods or the settings of pod groups.
+    /// Pods or settings of pod groups.
     PodGroups,
-    /// Classes or shapes went, so their ids may name others.
+    /// Classes or shapes were removed, so their ids may be reused.
     ReusedIds,
     /// The policy.
     Settings,
@@ -32,14 +32,14 @@ pub enum Change {
     Any,
 }
 
-/// How many kinds of change there are.
+/// Number of kinds of change.
 const CHANGES: usize = Change::Any as usize + 1;
 
-/// The epoch of each kind of change.
+/// The current epoch of each kind of change.
 #[derive(Clone, Debug)]
 pub struct Epochs {
     of: [Epoch; CHANGES],
-    /// Of [`Change::NodeUsage`], at the last such change of each node, by position.
+    /// Per node position: the epoch of its last [`Change::NodeUsage`].
     of_nodes: Vec<Epoch>,
 }
 
@@ -59,25 +59,25 @@ impl Epochs {
         self.of[change as usize]
     }
 
-    /// Whether what pods take of a node changed since an epoch of [`Change::NodeUsage`].
+    /// Whether the usage of a node changed since an epoch of [`Change::NodeUsage`].
     #[must_use]
     pub fn node_used_since(&self, node: NodeId, epoch: Epoch) -> bool {
         self.of_nodes.get(node.at()).is_some_and(|at| *at > epoch)
     }
 
-    /// An epoch of several kinds of change together: it grows when any of theirs does.
+    /// A combined epoch: it grows when that of any of these kinds does.
     #[must_use]
     pub fn of_any<const N: usize>(&self, changes: [Change; N]) -> Epoch {
         changes.iter().map(|change| self.of(*change)).sum()
     }
 
-    /// Something changed. The new epoch.
+    /// Counts a change. Returns the new epoch.
     pub(super) fn bump(&mut self, change: Change) -> Epoch {
         self.of[change as usize] += 1;
         self.of[change as usize]
     }
 
-    /// What pods take of a node changed.
+    /// Counts a change of a node's usage.
     pub(super) fn node_used(&mut self, node: NodeId) {
         let epoch = self.bump(Change::NodeUsage);
         if self.of_nodes.len() <= node.at() {
@@ -92,13 +92,13 @@ impl Epochs {
 pub struct Seen(Epoch);
 
 impl Seen {
-    /// Nothing changed since.
+    /// Whether it is still the current epoch.
     #[must_use]
     pub fn is_current(self, epoch: Epoch) -> bool {
         self.0 == epoch
     }
 
-    /// Remembers an epoch. Whether anything changed since the one before.
+    /// Remembers an epoch. Returns whether it differs from the one before.
     pub fn catch_up(&mut self, epoch: Epoch) -> bool {
         std::mem::replace(&mut self.0, epoch) != epoch
     }
@@ -112,7 +112,7 @@ pub struct Cached<T> {
 }
 
 impl<T> Cached<T> {
-    /// Nothing changed since the value was made.
+    /// Whether the value is up to date.
     #[must_use]
     pub fn is_current(&self, epoch: Epoch) -> bool {
         self.seen.is_current(epoch)
@@ -125,19 +125,19 @@ impl<T> Cached<T> {
         &self.value
     }
 
-    /// The value as it was when it was made last.
+    /// The value, which may be out of date.
     #[must_use]
     pub fn last(&self) -> &T {
         &self.value
     }
 
-    /// Takes a value made at an epoch.
+    /// Stores a value made at an epoch.
     pub fn set(&mut self, epoch: Epoch, value: T) {
         self.value = value;
         self.seen.catch_up(epoch);
     }
 
-    /// Whatever the epoch, the value is to be made anew.
+    /// Marks the value as out of date.
     pub fn forget(&mut self) {
         self.seen = Seen::default();
     }

@@ -19,7 +19,7 @@ macro_rules! ids {
             #[must_use]
             pub fn of(position: usize) -> Self {
                 let position = u32::try_from(position).ok();
-                // One more than the position: no id at all takes no room then.
+                // Position + 1, so that `Option` of an id needs no extra space.
                 let number = position.and_then(|position| NonZeroU32::MIN.checked_add(position));
                 Self(number.expect("fewer than 2^32 things"))
             }

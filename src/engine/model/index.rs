@@ -1,7 +1,7 @@
-//! Nodes in the order in which placement prefers them, kept while their books change, so that a pod does not look at all nodes.
+//! Nodes in the order in which placement prefers them, kept as their usage changes, so that placing a pod need not look at all nodes.
 //!
 //! Packing prefers little free capacity, spreading the largest free part. Either is one number per node and resource; the order is by that number, then by
-//! name. Nodes whose free resources changed are sorted in anew right before the next walk: most simulations need none.
+//! name. Nodes whose free resources changed are re-sorted right before the next walk: most simulations need none.
 
 use std::collections::BTreeSet;
 
@@ -31,20 +31,20 @@ pub struct NodeIndex {
     cpu: Strategy,
     lists: [BTreeSet<(i64, u32)>; 3],
     seats: Vec<Seat>,
-    /// Nodes whose books changed since they got their seats.
+    /// Nodes whose usage changed since they were sorted.
     moved: Vec<NodeId>,
     by_rank: Vec<NodeId>,
-    /// Nodes with a GPU in shared use, by rank.
+    /// Nodes with a shared GPU, by rank.
     pub sharing: BTreeSet<u32>,
 }
 
-/// Where a node is in the lists: its keys by GPUs and by cpu, its rank, and whether it is without GPUs.
+/// A node's position in the lists: keys by GPUs and by cpu, rank, and whether it has no GPUs.
 type Keys = (i64, i64, u32, bool);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Seat {
     keys: Option<Keys>,
-    /// It is among those that moved.
+    /// It is in `moved`.
     moved: bool,
 }
 
@@ -96,7 +96,7 @@ impl NodeIndex {
         self.moved.clear();
     }
 
-    /// A node's books changed.
+    /// Notes that a node's usage changed.
     pub fn changed(&mut self, id: NodeId) {
         let Some(seat) = self.seats.get_mut(id.at()).filter(|_| self.on) else {
             return;
@@ -106,7 +106,7 @@ impl NodeIndex {
         }
     }
 
-    /// Puts the nodes that moved where their books say: to be done before a walk.
+    /// Re-sorts the nodes whose usage changed: to be done before a walk.
     pub fn catch_up(&mut self, nodes: &Arena<NodeId, Node>) {
         while let Some(id) = self.moved.pop() {
             self.seats[id.at()].moved = false;
@@ -114,7 +114,7 @@ impl NodeIndex {
         }
     }
 
-    /// Every node that did not move is where its books say.
+    /// Every node that is not in `moved` is at the position of its usage.
     #[cfg(debug_assertions)]
     pub(super) fn is_true(&self, nodes: &Arena<NodeId, Node>) -> bool {
         let at_place = |id: &NodeId| {

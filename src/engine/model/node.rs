@@ -1,4 +1,4 @@
-//! A node's books. Everything in them is a sum over the places of pods, so the order of changes leaves no trace.
+//! Resource accounting of a node. All figures are sums over the places of pods, so they do not depend on the order of changes.
 
 use crate::api::limits;
 use crate::engine::input::{GPU, Keyed, Name, NodeInput, Time};
@@ -9,12 +9,12 @@ use super::resources::{GPUS, Resources, Shared};
 use super::shape::{Shape, UNKNOWN_GPU_MEMORY};
 use super::weight::Weight;
 
-/// Users of a shared GPU, of one kind.
+/// Number and memory of some users of a shared GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// How many.
+    /// Number of pods.
     pub pods: i64,
-    /// MiB.
+    /// MiB that they use.
     pub memory: i64,
 }
 
@@ -23,11 +23,11 @@ pub struct Tally {
 pub struct SharedGpu {
     /// Its group's name.
     pub name: Name,
-    /// Who stays.
+    /// Users that are not releasing.
     pub staying: Tally,
-    /// Who leaves.
+    /// Releasing users.
     pub leaving: Tally,
-    /// Who will come.
+    /// Pipelined users.
     pub planned: Tally,
     /// Reservation pods that hold the device. One without users is about to be deleted, and until then no other pod gets the device.
     pub reserved: i64,
@@ -67,7 +67,7 @@ impl SharedGpu {
         memory - self.staying.memory - self.leaving.memory
     }
 
-    /// MiB free once who leaves has left and who is planned is there.
+    /// MiB free once releasing users have gone and pipelined ones run.
     #[must_use]
     pub fn free_later(&self, memory: i64) -> i64 {
         memory - self.staying.memory - self.planned.memory
@@ -89,25 +89,25 @@ pub struct Node {
     pub input: Option<Box<NodeInput>>,
     /// Position in name order, up to date while a cycle decides.
     pub rank: u32,
-    /// What pods may use.
+    /// Allocatable resources.
     pub allocatable: Resources,
-    /// Free now.
+    /// Idle resources: free now.
     pub idle: Resources,
-    /// Free once who leaves has left and who is planned is there.
+    /// Free once releasing pods have gone and pipelined ones run.
     pub future: Resources,
-    /// Taken by who is planned.
+    /// Taken by pipelined pods.
     pub planned: Resources,
-    /// GPUs in shared use, and some that were. Places name them by position, which therefore stays while one is used.
+    /// Shared GPUs, and unused entries. Places refer to them by position, so a used one keeps its position.
     pub groups: Vec<SharedGpu>,
-    /// Positions in `groups` that nothing refers to; nameless.
+    /// Unused positions in `groups`.
     free_groups: Vec<u32>,
-    /// No GPU is opened for sharing before, because that has failed.
+    /// No GPU is opened for sharing before this instant, because a reservation failed.
     pub sharing_from: Option<Time>,
-    /// NUMA zones, where alignment is to be foreseen.
+    /// NUMA zones, if the kubelet's alignment is predicted.
     pub numa: Option<Ledger>,
-    /// Pods on it, by id.
+    /// Pods on it, ascending.
     pub pods: Vec<PodId>,
-    /// Pods planned for it, by id.
+    /// Pods pipelined to it, ascending.
     pub coming: Vec<PodId>,
     /// Requests of pods of other schedulers.
     pub foreign: Shared,
@@ -165,7 +165,7 @@ impl Node {
         self.allocatable.get(GPUS) <= 0 && !self.input.as_ref().is_some_and(|input| input.mig || input.dra_gpus)
     }
 
-    /// Pods may be placed here at all.
+    /// Whether it exists, is not cordoned and is ready.
     #[must_use]
     pub fn ready(&self) -> bool {
         self.input
@@ -173,7 +173,7 @@ impl Node {
             .is_some_and(|input| input.ready && !input.unschedulable)
     }
 
-    /// Sets what pods may use.
+    /// Sets the allocatable resources.
     pub fn set_allocatable(&mut self, allocatable: Resources) {
         self.idle.add(&self.allocatable, -1);
         self.future.add(&self.allocatable, -1);
@@ -182,7 +182,7 @@ impl Node {
         self.allocatable = allocatable;
     }
 
-    /// Adds (`sign` 1) or takes away (-1) the place of a pod.
+    /// Adds (`sign` 1) or subtracts (-1) the place of a pod.
     pub fn account(
         &mut self,
         pod: PodId,
@@ -231,14 +231,14 @@ impl Node {
         }
     }
 
-    /// GPUs that claims take, or give back: now, later, only later.
+    /// Changes the GPUs taken by claims: now, later, only later.
     pub fn charge_devices(&mut self, [now, later, planned]: [i64; 3]) {
         self.idle.bump(GPUS, -now * GPU);
         self.future.bump(GPUS, -later * GPU);
         self.planned.bump(GPUS, planned * GPU);
     }
 
-    /// Adds or takes away whole GPUs that are counted without a group.
+    /// Adds or subtracts whole GPUs that are counted without a group.
     pub fn charge_whole(&mut self, gpus: i64, weight: Weight, sign: i64) {
         let gpus = sign * gpus;
         self.charge_devices(match weight {
@@ -248,7 +248,7 @@ impl Node {
         });
     }
 
-    /// Adds or takes away a user of a shared GPU, or, without a weight, the pod that reserves it.
+    /// Adds or removes a user of a shared GPU, or, without a weight, its reservation pod.
     fn account_group(&mut self, group: u32, memory: i64, weight: Option<Weight>, sign: i64) {
         let gpu = &mut self.groups[group as usize];
         let before = gpu.whole();
@@ -266,7 +266,7 @@ impl Node {
         self.planned.bump(GPUS, (after.2 - before.2) * GPU);
     }
 
-    /// The position of a GPU group, new if none of that name is used.
+    /// The position of a GPU group; creates the group if there is none of that name.
     pub fn group(&mut self, name: &Name) -> u32 {
         if let Some(position) = self.groups.iter().position(|gpu| gpu.name == *name) {
             return position as u32;
@@ -290,7 +290,7 @@ impl Node {
         (known || !full).then(|| self.group(name))
     }
 
-    /// Frees the positions of unused groups. No statement may be open: what is taken back may use them again.
+    /// Frees the positions of unused groups. No statement may be open, since a rollback could use them again.
     pub fn forget_unused_groups(&mut self) {
         while self.groups.last().is_some_and(|last| !last.used()) {
             self.groups.pop();

@@ -33,13 +33,13 @@ impl NodeSet {
         })
     }
 
-    /// How many it holds.
+    /// Number of nodes in it.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Takes the node at a position out.
+    /// Removes the node at a position.
     pub fn take(&mut self, position: usize) {
         if let Some(word) = self.0.get_mut(position / 64) {
             *word &= !(1 << (position % 64));

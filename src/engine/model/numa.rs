@@ -1,4 +1,4 @@
-//! What is free in each NUMA zone of a node: now, and once who leaves has left and who is planned is there.
+//! Free resources of each NUMA zone of a node: now, and once releasing pods have gone and pipelined ones run.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::engine::input::{Name, NumaInput, NumaPolicy, PodNuma};
 
 use super::weight::Weight;
 
-/// A device, as opposed to what every pod uses.
+/// Whether a resource is a device, and not cpu, memory or huge pages.
 #[must_use]
 pub fn is_device(resource: &str) -> bool {
     resource != "cpu" && resource != "memory" && !resource.starts_with("hugepages-")
@@ -69,7 +69,7 @@ impl Ledger {
         self.resources.binary_search(name).ok()
     }
 
-    /// Takes what a pod uses (`sign` 1), or gives it back (-1).
+    /// Takes (`sign` 1) or returns (-1) what a pod uses.
     pub fn account(&mut self, shares: &[ZoneShare], weight: Weight, sign: i64) {
         for share in shares {
             for (name, amount) in &share.amounts {
@@ -86,7 +86,7 @@ impl Ledger {
         }
     }
 
-    /// What these shares need in their zones is there, later.
+    /// Whether the zones have what these shares need, later.
     #[must_use]
     pub fn suffices(&self, shares: &[ZoneShare]) -> bool {
         shares.iter().all(|share| {
@@ -98,7 +98,7 @@ impl Ledger {
         })
     }
 
-    /// The kubelet aligns pods to zones, and this one is among those that it aligns: all its resources, or its devices.
+    /// Whether the kubelet aligns this pod to zones: all its resources, or its devices.
     #[must_use]
     pub fn aligns(&self, pod: &PodNuma) -> bool {
         let device = |(name, amount): &(Name, i64)| *amount > 0 && is_device(name) && self.resource(name).is_some();

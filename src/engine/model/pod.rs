@@ -1,4 +1,4 @@
-//! Pods as the model sees them: their request, their place, their state.
+//! Pods of the model: request, place, state.
 
 use std::sync::Arc;
 
@@ -19,9 +19,9 @@ pub enum Status {
     Pending,
     /// Waits for its scheduling gates.
     Gated,
-    /// Placed in this cycle.
+    /// Bound by a decision of this cycle.
     Allocated,
-    /// Has a place as soon as another has left.
+    /// Planned for a node, where it waits for releasing pods.
     Pipelined,
     /// A bind is under way.
     Binding,
@@ -29,15 +29,15 @@ pub enum Status {
     Bound,
     /// Runs.
     Running,
-    /// Leaves.
+    /// Is being deleted or evicted.
     Releasing,
-    /// Should have left long ago; its place is not counted on.
+    /// Is being deleted for too long; its resources are not counted as free later.
     Stuck,
     /// Ended well.
     Succeeded,
     /// Failed.
     Failed,
-    /// Unknown to the API server too.
+    /// Phase Unknown.
     Unknown,
 }
 
@@ -45,7 +45,7 @@ pub enum Status {
 pub const STATUSES: usize = 12;
 
 impl Status {
-    /// Is on a node, or is meant for one.
+    /// Is on a node, or pipelined to one.
     #[must_use]
     pub const fn active_used(self) -> bool {
         self.active_allocated() || matches!(self, Self::Releasing | Self::Stuck)
@@ -57,7 +57,7 @@ impl Status {
         self.allocated() || matches!(self, Self::Pipelined)
     }
 
-    /// Holds resources and does not leave.
+    /// Holds resources and is not releasing.
     #[must_use]
     pub const fn allocated(self) -> bool {
         matches!(self, Self::Allocated | Self::Binding | Self::Bound | Self::Running)
@@ -70,7 +70,7 @@ impl Status {
     }
 }
 
-/// The GPU groups of a place, as positions in the node's list.
+/// The GPU groups of a place, as positions in [`Node::groups`](super::node::Node::groups).
 pub type GroupList = SmallVec<[u32; 2]>;
 
 /// A place on a node.
@@ -81,7 +81,7 @@ pub struct Place {
     extras: Option<Arc<Extras>>,
 }
 
-/// What a place gives beside room and whole GPUs. Most give nothing more, so states do not carry it along.
+/// Parts of a place beside resources and whole GPUs. Boxed, because most places have none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Extras {
     /// Shared GPUs used there.
@@ -90,7 +90,7 @@ pub struct Extras {
     pub ungrouped: u32,
     /// NUMA zones used there.
     pub zones: Vec<ZoneShare>,
-    /// What its claims without a volume get.
+    /// Volumes promised to its unbound claims.
     pub volumes: Promises,
     /// Devices used there, by claim; `None` if it claims none.
     pub devices: Option<Arc<Grants>>,
@@ -105,20 +105,20 @@ static NO_EXTRAS: Extras = Extras {
 };
 
 impl Place {
-    /// A place with all that it gives.
+    /// A place with extras.
     #[must_use]
     pub fn new(node: NodeId, extras: Extras) -> Self {
         let extras = (extras != NO_EXTRAS).then(|| Arc::new(extras));
         Self { node, extras }
     }
 
-    /// What it gives beside room and whole GPUs.
+    /// Its extras.
     #[must_use]
     pub fn extras(&self) -> &Extras {
         self.extras.as_deref().unwrap_or(&NO_EXTRAS)
     }
 
-    /// Changes what it gives beside room and whole GPUs.
+    /// Changes its extras.
     pub fn change(&mut self, change: impl FnOnce(&mut Extras)) {
         let mut extras = self.extras().clone();
         change(&mut extras);
@@ -126,18 +126,18 @@ impl Place {
     }
 }
 
-/// Where a pod is and what it does; everything in the model that depends on it is derived by `Model::set_state`.
+/// A pod's status and places; `Model::set_state` updates everything derived from it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     /// Its status.
     pub status: Status,
-    /// Evicted in the open statement: the status before. Gone with the commit.
+    /// The status before an eviction in the open statement. Cleared by the commit.
     pub evicted_from: Option<Status>,
-    /// The place that it occupies.
+    /// The place that it holds.
     pub hold: Option<Place>,
-    /// What it holds will be free soon.
+    /// It is releasing what it holds.
     pub leaving: bool,
-    /// The place that it will take.
+    /// The place that it is pipelined to.
     pub plan: Option<Place>,
 }
 
@@ -190,7 +190,7 @@ pub struct PodOrder<'a> {
     pub priority: i128,
     /// Age.
     pub created: Time,
-    /// Last resort.
+    /// Breaks the last ties.
     pub uid: &'a Name,
 }
 
@@ -201,7 +201,7 @@ pub struct Pod {
     pub input: Box<PodInput>,
     /// Its request.
     pub shape: ShapeId,
-    /// Its static constraints.
+    /// Its static placement constraints.
     pub class: ClassId,
     /// Counters of pods to which it belongs.
     pub counted: Counters,
@@ -209,7 +209,7 @@ pub struct Pod {
     pub pod_group: Option<PodGroupId>,
     /// Its pod set in the pod group's tree; `None` if it names one that is not there.
     pub member: Option<u32>,
-    /// Where it is.
+    /// Its status and places.
     pub state: State,
     /// Its last bind or eviction failed: neither is tried before this instant.
     pub retry_at: Option<Time>,
@@ -225,7 +225,7 @@ impl Keyed for Pod {
 }
 
 impl Pod {
-    /// Its place among its like.
+    /// Its sort key in its pod set.
     #[must_use]
     pub fn order(&self) -> PodOrder<'_> {
         let input = &self.input;

@@ -1,7 +1,7 @@
-//! Pod groups: the tree of sub-groups, what it needs, and which pods come next.
+//! Pod groups: the tree of sub-groups, its minimums, and which pods are placed or evicted next.
 //!
-//! Questions about the tree take the number of active pods per pod set as an argument, so that they can be asked about a pod group as it is, about what
-//! is left of it, or about a part of it.
+//! Functions on the tree take the number of active pods per pod set as an argument, so that they apply to a pod group as it is, to what
+//! is left of it after evictions, or to a part of it.
 
 use std::cmp::Ordering;
 use std::sync::{Arc, LazyLock};
@@ -34,14 +34,14 @@ const DEFAULT: SmolStr = SmolStr::new_static("default");
 /// Position of a member in a pod group's tree; the root is 0.
 pub type Member = u32;
 
-/// A set or a pod set.
+/// A node of the tree: a set of members, or a pod set.
 #[derive(Debug)]
 pub struct TreeNode {
     /// Its name; the root's is empty.
     pub name: SmolStr,
-    /// The set that it is in.
+    /// Its parent.
     pub parent: Option<Member>,
-    /// What it is.
+    /// Set or pod set.
     pub kind: Kind,
     /// Its own topology constraint.
     pub topology: Option<Box<TopologyConstraint>>,
@@ -50,21 +50,21 @@ pub struct TreeNode {
 /// What a member of a tree is.
 #[derive(Debug)]
 pub enum Kind {
-    /// Holds other members and needs a number of them.
+    /// Has other members, and a minimum number of them.
     Set {
         /// How many of its members it needs.
         need: usize,
         /// Its members.
         members: SmallVec<[Member; 4]>,
     },
-    /// Holds pods and needs a number of them: which of the pod group's pod sets it is.
+    /// Has pods, and a minimum number of them: the index among the pod group's pod sets.
     Pods(u32),
 }
 
-/// Pods of one kind.
+/// A pod set.
 #[derive(Debug, Default)]
 pub struct PodSet {
-    /// How many must be active.
+    /// Its minimum: how many pods must be active.
     pub min: usize,
     /// All its pods, in pod order.
     pub pods: PodIds,
@@ -96,19 +96,19 @@ impl PodSet {
         self.count(&ACTIVE)
     }
 
-    /// Active pods and those that leave.
+    /// Active and releasing pods.
     #[must_use]
     pub fn active_used(&self) -> usize {
         self.count(&USED)
     }
 
-    /// Pods that hold a place and keep it.
+    /// Pods that hold a place and are not releasing.
     #[must_use]
     pub fn staying(&self) -> usize {
         self.count(&STAYING)
     }
 
-    /// Pods that exist and can run.
+    /// Pods that exist and can still run.
     #[must_use]
     pub fn alive(&self) -> usize {
         self.count(&ALIVE)
@@ -130,7 +130,7 @@ const ALL: [Status; STATUSES] = [
     Status::Unknown,
 ];
 
-/// 1 for each status that counts, else 0: questions about pod sets are the most frequent of all.
+/// 1 for each status that counts, else 0: a sum without branches, since this is called most often.
 macro_rules! those {
     ($test:path) => {{
         let mut those = [0; STATUSES];
@@ -158,34 +158,34 @@ pub struct PodGroup {
     pub queue: Option<QueueId>,
     /// Its tree. The root is the first. All pod groups without sub-groups and topology share one.
     pub tree: Arc<[TreeNode]>,
-    /// Its pod sets, as the tree counts them.
+    /// Its pod sets, in the tree's order.
     sets: PodSets,
     /// The pod sets of a tree with sub-groups, in order of their names.
     by_name: Box<[Member]>,
-    /// Its pod group is not known: what its bound pods hold counts all the same, and no other pod is tried.
+    /// The PodGroup is unknown: its bound pods are charged, and no other pod is placed.
     pub stand_in: bool,
-    /// What it runs is charged to another queue than the one that its group names, which takes none of it.
+    /// Its pods are charged to another queue than the one that the PodGroup names, because that one cannot take them.
     pub astray: bool,
-    /// Its group says that it is no victim, but it runs beyond what its queues may hold of such work: it stays one until it has ended.
+    /// The PodGroup says non-preemptible, but its running pods exceed a queue's non-preemptible quota: it stays preemptible until they have ended.
     pub claims_protection: bool,
     /// All its pods.
     pub pods: PodIds,
-    /// Its sub-groups contradict each other: what is wrong.
+    /// What is wrong with its sub-groups, if they contradict each other.
     pub broken: Option<Box<str>>,
-    /// When its pods or settings last changed for good, as an epoch; no two pod groups share an instant.
+    /// Epoch of the last permanent change of its pods or settings; unique among pod groups.
     pub changed: Epoch,
-    /// When its last start and its last eviction were decided here. Its object shows them later.
+    /// Last start and last eviction as decided here; the object shows them later.
     decided: [Option<Time>; 2],
 }
 
-/// How far a pod group is, for its place in the order of pod groups.
+/// A pod group's active pods against its minimum, for the order of pod groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     /// Its minimum is not met.
     Below,
-    /// Exactly its minimum is met.
+    /// Exactly its minimum is active.
     Exact,
-    /// More than its minimum runs.
+    /// More than its minimum is active.
     Above,
 }
 
@@ -196,7 +196,7 @@ impl Keyed for PodGroup {
     }
 }
 
-/// Stands for a pod group that is not known, so that what its bound pods hold is charged to a queue and may be taken back.
+/// The input of a pod group whose PodGroup is unknown: its bound pods are charged to a queue and are preemptible.
 #[must_use]
 pub fn stand_in(key: GroupKey, queue: Name) -> GroupInput {
     GroupInput {
@@ -222,7 +222,7 @@ pub fn stand_in(key: GroupKey, queue: Name) -> GroupInput {
     }
 }
 
-/// Clocks of replicas differ by so many milliseconds at most.
+/// Tolerated clock difference between replicas, in milliseconds.
 const CLOCKS_DIFFER: i64 = 60_000;
 
 impl PodGroup {
@@ -246,7 +246,7 @@ impl PodGroup {
         }
     }
 
-    /// It starts to run.
+    /// Records a start.
     pub fn started(&mut self, now: Time) {
         self.decided[0] = Some(now);
         if let Some(input) = &mut self.input {
@@ -254,7 +254,7 @@ impl PodGroup {
         }
     }
 
-    /// Some of it is evicted for others.
+    /// Records an eviction for others.
     pub fn evicted(&mut self, now: Time) {
         self.decided[1] = Some(now);
         if let Some(input) = &mut self.input {
@@ -262,14 +262,14 @@ impl PodGroup {
         }
     }
 
-    /// When it was last evicted: as decided since, and as its object shows it.
+    /// When it was last evicted: as decided here, else as its object shows it.
     #[must_use]
     pub fn eviction_times(&self) -> [Option<Time>; 2] {
         let shown = self.input.as_ref().and_then(|input| input.last_eviction);
         [self.decided[1], shown]
     }
 
-    /// Nothing of it is evicted after all; the times are those from before.
+    /// Reverts the record of an eviction to the given times.
     pub fn not_evicted(&mut self, [decided, shown]: [Option<Time>; 2]) {
         self.decided[1] = decided;
         if let Some(input) = &mut self.input {
@@ -277,7 +277,7 @@ impl PodGroup {
         }
     }
 
-    /// Adds to what its object shows what was decided since. Times that are not reached yet are not ours.
+    /// Merges later decisions into the times that its object shows. Times in the future are ignored.
     pub fn recall(&mut self, input: &mut GroupInput, now: Time) {
         let past = |time: &mut Option<Time>| *time = time.filter(|time| time.0 <= now.0.saturating_add(CLOCKS_DIFFER));
         past(&mut input.last_start);
@@ -313,7 +313,7 @@ impl PodGroup {
         self.by_name = Box::default();
     }
 
-    /// The pod set of that sub-group label. While the sub-groups make no sense, all pods are in one: what they hold still counts.
+    /// The pod set of a sub-group label. While the sub-groups are invalid all pods are in one set, so that what they hold is counted.
     #[must_use]
     pub fn pod_set(&self, sub_group: Option<&Name>) -> Option<Member> {
         let wanted = sub_group.map_or("default", |name| &**name);
@@ -325,19 +325,19 @@ impl PodGroup {
         Some(self.by_name[found])
     }
 
-    /// The pod set for pods that hold something and name none that there is.
+    /// The pod set for bound pods that name a sub-group which does not exist.
     #[must_use]
     pub fn any_pod_set(&self) -> Option<Member> {
         self.pod_sets().next().map(|(member, _)| member)
     }
 
-    /// Whether a member is another one or below it.
+    /// Whether a member is `ancestor` or below it.
     #[must_use]
     pub fn is_under(&self, member: Member, other: Member) -> bool {
         std::iter::successors(Some(member), |at| self.tree[*at as usize].parent).any(|at| at == other)
     }
 
-    /// The member of a set that another one is, or is below.
+    /// The direct member of a set that contains another member, or is it.
     #[must_use]
     pub fn member_of(&self, set: Member, other: Member) -> Option<Member> {
         let parent = |at: &Member| self.tree[*at as usize].parent;
@@ -366,13 +366,13 @@ impl PodGroup {
         (0..self.tree.len()).filter_map(|member| self.pods(member as Member).map(|pods| (member as Member, pods)))
     }
 
-    /// Whether it is left alone whatever the cluster has room for.
+    /// Whether it is not tried, whatever fits.
     #[must_use]
     pub fn left_alone(&self) -> bool {
         self.astray || self.input.as_ref().is_none_or(|input| input.left_alone())
     }
 
-    /// Some of its pods hold something, or will.
+    /// Some of its pods have a node or are pipelined.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.sets.iter().any(|pods| pods.active() > 0)
@@ -384,7 +384,7 @@ impl PodGroup {
         self.sets.iter().map(|pods| pods.with(status)).sum()
     }
 
-    /// Some pod of it waits for a place.
+    /// Some of its pods are pending.
     #[must_use]
     pub fn waits(&self) -> bool {
         self.sets.iter().any(|pods| pods.with(Status::Pending) > 0)
@@ -396,7 +396,7 @@ impl PodGroup {
         self.per_member(PodSet::active)
     }
 
-    /// A figure per pod set; 0 for sets.
+    /// A count per pod set; 0 for sets.
     fn per_member(&self, figure: impl Fn(&PodSet) -> usize) -> PerMember {
         if let Some(pods) = self.only_pod_set() {
             return PerMember::from_buf_and_len([0, figure(pods), 0, 0], 2);
@@ -405,21 +405,21 @@ impl PodGroup {
         (0..self.tree.len() as Member).map(figure).collect()
     }
 
-    /// Whether a member has what it needs.
+    /// Whether a member's minimum is met.
     #[must_use]
     pub fn satisfied(&self, member: Member, active: &[usize]) -> bool {
         let (have, need) = self.have_and_need(member, active);
         have >= need
     }
 
-    /// Its minimum is met by pods that do not wait for a place.
+    /// Whether its minimum is met without pipelined pods.
     #[must_use]
     pub fn whole_without_plans(&self) -> bool {
         let placed = self.per_member(|pods| pods.active() - pods.with(Status::Pipelined));
         self.satisfied(0, &placed)
     }
 
-    /// Active pods and the minimum of a pod set; satisfied members and the need of a set.
+    /// (active pods, minimum) of a pod set; (satisfied members, minimum) of a set.
     #[must_use]
     fn have_and_need(&self, member: Member, active: &[usize]) -> (usize, usize) {
         match &self.tree[member as usize].kind {
@@ -431,7 +431,7 @@ impl PodGroup {
         }
     }
 
-    /// Members of a set: those that lack something first, then the least over their need; by name where nothing else tells.
+    /// Members of a set: those below their minimum first, then the least above it; ties by name.
     #[must_use]
     pub fn in_order(&self, set: Member, active: &[usize]) -> SmallVec<[Member; 4]> {
         let Kind::Set { members, .. } = &self.tree[set as usize].kind else {
@@ -457,7 +457,7 @@ impl PodGroup {
         self.satisfied(0, &self.per_member(|pods| pods.alive() - pods.with(Status::Gated)))
     }
 
-    /// How far it is.
+    /// Whether it is below, at or above its minimum.
     #[must_use]
     pub fn stage(&self, active: &[usize]) -> Stage {
         let Some(pods) = self.only_pod_set() else {
@@ -482,7 +482,7 @@ impl PodGroup {
         }
     }
 
-    /// Whether something under a member is more than it needs.
+    /// Whether a member, or one below it, has more than its minimum.
     #[must_use]
     pub fn surplus(&self, member: Member, active: &[usize]) -> bool {
         let (have, need) = self.have_and_need(member, active);
@@ -493,7 +493,7 @@ impl PodGroup {
             }
     }
 
-    /// Its pod group is broken: something of it is there, nothing ended well, and what it needs is not met.
+    /// Whether it is stale: some pods hold a place, none succeeded, and the minimum is not met.
     #[must_use]
     pub fn stale(&self) -> bool {
         let Some(pods) = self.only_pod_set() else {
@@ -510,8 +510,8 @@ impl PodGroup {
         used.iter().sum::<usize>() > 0 && self.with(Status::Succeeded) == 0 && !self.satisfied(0, &used)
     }
 
-    /// The pods to place next, all or none: what the pod group lacks, or one more of something. `take(member, n)` gives up to n pods of a pod set that
-    /// want a place, best first.
+    /// The pods to place next, all or none: what the minimum lacks, else one surplus pod or member. `take(member, n)` gives up to n pods of a pod set that
+    /// are to be placed, best first.
     pub fn chunk(&self, active: &[usize], take: &dyn Fn(Member, usize) -> PodIds) -> PodIds {
         if let Some(pods) = self.only_pod_set() {
             let lacking = pods.min.saturating_sub(active[1]).max(1);
@@ -525,13 +525,13 @@ impl PodGroup {
         self.chunk_of(0, active, take)
     }
 
-    /// Where placement begins: the root, or the pod set of a pod group without sub-groups if its root does not say where that must be.
+    /// The member at which placement begins: the root, or the only pod set of a pod group whose root has no topology constraint.
     #[must_use]
     pub fn top(&self) -> Member {
         Member::from(self.only_pod_set().is_some() && self.tree[0].topology.is_none())
     }
 
-    /// The pod set of a pod group without sub-groups, which needs nothing but that one.
+    /// The only pod set of a pod group without sub-groups.
     fn only_pod_set(&self) -> Option<&PodSet> {
         match &*self.tree {
             [
@@ -568,7 +568,7 @@ impl PodGroup {
         if lacking > 0 { PodIds::new() } else { chunk }
     }
 
-    /// Whether enough pods want a place for a member to get what it needs.
+    /// Whether enough pods are to be placed for a member to meet its minimum.
     fn can_form(&self, member: Member, active: &[usize], take: &dyn Fn(Member, usize) -> PodIds) -> bool {
         let (have, need) = self.have_and_need(member, active);
         match &self.tree[member as usize].kind {
@@ -584,7 +584,7 @@ impl PodGroup {
         }
     }
 
-    /// The pods to evict next: one of what is more than needed, then whole members, then all. `last(member)` gives the active pods of a pod set in
+    /// The pods to evict next: one surplus pod, then surplus members, then all. `last(member)` gives the active pods of a pod set in
     /// pod order.
     pub fn evict_chunk(&self, active: &[usize], pods_of: &dyn Fn(Member) -> PodIds) -> PodIds {
         let surplus = self.evict_surplus(0, active, pods_of);
@@ -636,7 +636,7 @@ impl PodGroup {
     }
 }
 
-/// Order of two members by (what they have, what they need).
+/// Order of two members by (satisfied, minimum).
 fn by_need(left: (usize, usize), right: (usize, usize)) -> Ordering {
     let lacks = |member: (usize, usize)| member.0 < member.1;
     match (lacks(left), lacks(right)) {

@@ -1,4 +1,4 @@
-//! What a pod weighs on a node.
+//! What a pod takes from a node.
 
 use crate::engine::input::GPU;
 use crate::engine::input::devices::is_gpu;
@@ -8,8 +8,8 @@ use super::pod::{Place, Pod};
 use super::resources::{GPUS, ResourceNames, Resources};
 use super::shape::Shape;
 
-/// What a pod with claims weighs on a node, where that is not what it asks for: GPUs that come with its claims are counted device by device, and a resource
-/// that the node gets from a claim is none of its own.
+/// What a pod with claims takes from a node, if that differs from its request: GPUs of its claims are counted device by device, and a resource
+/// that a claim provides is not taken from the node.
 #[must_use]
 pub fn weight_of(node: &Node, names: &ResourceNames, pod: &Pod, shape: &Shape, place: &Place) -> Option<Resources> {
     let claims = pod.input.claims.as_ref()?;

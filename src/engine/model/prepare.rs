@@ -1,4 +1,4 @@
-//! What is derived from nodes and queues as a whole, brought up to date before a cycle decides.
+//! Values derived from all nodes and all queues, updated before a cycle decides.
 
 use crate::engine::input::{GPU, NumaPolicy};
 use crate::engine::policy::{NodePlacement, Policy};
@@ -14,7 +14,7 @@ use super::topology::Topology;
 use super::{Model, NodeSummary};
 
 impl Model {
-    /// Brings everything derived up to date.
+    /// Updates all derived values.
     pub fn prepare(&mut self, policy: &Policy) {
         self.devices.set_locality(&policy.plugins.device_locality);
         for id in std::mem::take(&mut self.opened_groups) {
@@ -64,12 +64,12 @@ impl Model {
         self.epochs.of_any([Change::QueueTree, Change::Settings])
     }
 
-    /// The queue tree is up to date, and so are the counters of queues.
+    /// Whether the queue tree and the counters of queues are up to date.
     pub(super) fn queue_tree_current(&self) -> bool {
         self.queue_tree.is_current(self.queue_tree_epoch())
     }
 
-    /// Compares all that is up to date with what would be derived anew.
+    /// Compares all values that are up to date with recomputed ones.
     #[cfg(debug_assertions)]
     fn assert_derived(&self, policy: &Policy) {
         assert_eq!(
@@ -90,7 +90,7 @@ impl Model {
         }
     }
 
-    /// What is derived from all nodes together.
+    /// Facts derived from all nodes.
     fn summarise_nodes(&self) -> NodeSummary {
         let mut summary = NodeSummary::default();
         let present = self.nodes.iter().filter(|(_, node)| node.input.is_some());
@@ -127,7 +127,7 @@ impl Model {
         self.node_summary.set(self.node_summary_epoch(), summary);
     }
 
-    /// Sums up what the top queues share.
+    /// Sums the capacity that the top queues share.
     fn summed_up(&self, policy: &Policy) -> Shared {
         let mut total = [0; 3];
         for &id in self.by_name() {
@@ -152,7 +152,7 @@ impl Model {
         [node.allocatable.get(CPU), node.allocatable.get(MEMORY), gpus]
     }
 
-    /// Where each queue stands in the tree, by position.
+    /// Each queue's position in the tree, by index.
     fn queue_places(&self, policy: &Policy) -> Vec<QueuePlace> {
         let mut places = vec![QueuePlace::default(); self.queues.slots()];
         for (id, queue) in self.queues.iter() {
@@ -170,7 +170,7 @@ impl Model {
             if !sound {
                 place.parent = None;
             } else if !policy.full_hierarchy {
-                // Two levels only: what has a parent hangs right below the (implied) root, top queues take no part.
+                // Two levels only: queues with a parent are right below the implied root, top queues take no part.
                 place.valid = place.parent.take().is_some();
             }
         }
@@ -184,7 +184,7 @@ impl Model {
         places
     }
 
-    /// Builds the queue tree and counts everything in it anew.
+    /// Rebuilds the queue tree and recounts its counters.
     fn build_queue_tree(&mut self, policy: &Policy) {
         let mut places = self.queue_places(policy);
         let ids: Vec<_> = self.queues.ids().collect();
@@ -210,7 +210,7 @@ impl Model {
         }
     }
 
-    /// A queue and all above it, upwards.
+    /// A queue and its ancestors, upwards.
     pub fn path_up(&self, queue: QueueId) -> impl Iterator<Item = QueueId> + '_ {
         std::iter::successors(Some(queue), |at| self.queues[*at].parent)
     }
@@ -229,7 +229,7 @@ impl Model {
     }
 }
 
-/// Whether a queue and all above it are valid, and it is not below itself.
+/// Whether a queue and all its ancestors are known, without a cycle.
 fn reaches_top(places: &[QueuePlace], mut at: usize) -> bool {
     for _ in 0..=places.len() {
         if !places[at].valid {

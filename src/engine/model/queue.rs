@@ -1,4 +1,4 @@
-//! Queues: their settings, their place in the tree, what they hold.
+//! Queues: settings, position in the tree, counters.
 
 use crate::engine::input::{Keyed, Name, QueueInput, Share, Time};
 
@@ -13,27 +13,27 @@ pub struct Queue {
     pub name: Name,
     /// What is known about it; `None` until its event arrives, or after it is gone.
     pub input: Option<Box<QueueInput>>,
-    /// Its parent, if it has one and belongs to the tree.
+    /// Its parent, if it has one and is in the tree.
     pub parent: Option<QueueId>,
     /// Queues right below it, by name.
     pub children: Vec<QueueId>,
-    /// Belongs to the tree: it and all above it exist, and it is not below itself.
+    /// It is in the tree: it and all its ancestors exist, without a cycle.
     pub valid: bool,
-    /// What its pods hold or will hold.
+    /// What its pods hold or are pipelined to hold.
     pub allocated: Shared,
-    /// The part of non-preemptible groups.
+    /// The part of `allocated` of non-preemptible pod groups.
     pub non_preemptible: Shared,
-    /// What its pods hold or wait for; GPUs asked for by memory are in `wanted_memory`.
+    /// What its pods hold or request while pending; GPUs requested by memory are in `wanted_memory`.
     pub wanted: Shared,
-    /// MiB of GPU memory that its pending pods ask for.
+    /// MiB of GPU memory that its pending pods request.
     pub wanted_memory: i64,
     /// Its fair share, as of the cycle's start.
     pub fair: Shared,
     /// Historical usage in billionths of the cluster.
     pub usage: Shared,
-    /// What its schedule gives it now instead of what it says itself.
+    /// The quota schedule's entry in force, which overrides its own settings.
     pub(super) scheduled: Option<[Share; 3]>,
-    /// When that changes.
+    /// When the schedule next changes.
     pub(super) scheduled_until: Option<Time>,
 }
 
@@ -44,7 +44,7 @@ impl Keyed for Queue {
     }
 }
 
-/// Where a queue stands in the tree.
+/// A queue's position in the tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct QueuePlace {
     /// See [`Queue::valid`].
@@ -56,7 +56,7 @@ pub(super) struct QueuePlace {
 }
 
 impl Queue {
-    /// Where it stands in the tree.
+    /// Its position in the tree.
     #[cfg(debug_assertions)]
     pub(super) fn place(&self) -> QueuePlace {
         QueuePlace {
@@ -66,7 +66,7 @@ impl Queue {
         }
     }
 
-    /// Puts it where it stands in the tree.
+    /// Sets its position in the tree.
     pub(super) fn set_place(&mut self, place: QueuePlace) {
         (self.valid, self.parent, self.children) = (place.valid, place.parent, place.children);
     }
@@ -91,7 +91,7 @@ impl Queue {
         }
     }
 
-    /// Settings for a resource.
+    /// The settings of a resource that are in force.
     #[must_use]
     pub fn share(&self, resource: usize) -> Share {
         let Some(input) = &self.input else {
@@ -101,7 +101,7 @@ impl Queue {
         self.scheduled.unwrap_or(own)[resource]
     }
 
-    /// What it may hold fairly: its quota or fair share, whichever is more, within its limit. `None` = unlimited.
+    /// The larger of quota and fair share, capped by the limit. `None` = unlimited.
     #[must_use]
     pub fn allocatable(&self, resource: usize) -> Option<i64> {
         let share = self.share(resource);
@@ -116,7 +116,7 @@ impl Queue {
         self.children.is_empty()
     }
 
-    /// Pod groups can be scheduled in it: it belongs to the tree and has no queues below it.
+    /// Whether pod groups can be scheduled in it: it is a leaf of the tree.
     #[must_use]
     pub fn schedulable(&self) -> bool {
         self.valid && self.leaf()
@@ -124,7 +124,7 @@ impl Queue {
 }
 
 impl Model {
-    /// Has a queue go by what its schedule says now.
+    /// Applies a queue's quota schedule at an instant.
     pub(super) fn follow_schedule(&mut self, id: QueueId, now: Time) {
         let queue = &mut self.queues[id];
         if let Some(until) = queue.scheduled_until.take() {
@@ -137,13 +137,13 @@ impl Model {
         }
     }
 
-    /// When the schedule of a queue has it go by something else.
+    /// When a queue's schedule next changes.
     #[must_use]
     pub fn next_scheduled(&self) -> Option<Time> {
         self.schedules.first().map(|(at, _)| *at)
     }
 
-    /// The first queue, from a leaf upwards, whose limit `asked` on top of what is allocated would pass, and in which resource.
+    /// The first queue, from a leaf upwards, whose limit `asked` would exceed on top of what is allocated, and the resource.
     #[must_use]
     pub fn over_limit(&self, queue: QueueId, asked: &Shared) -> Option<(QueueId, usize)> {
         self.first_without_room(queue, asked, |queue, resource| {
@@ -152,7 +152,7 @@ impl Model {
         })
     }
 
-    /// The first queue, from a leaf upwards, whose quota `asked` on top of what is non-preemptible would pass, and in which resource.
+    /// The first queue, from a leaf upwards, whose quota `asked` would exceed on top of what is non-preemptible, and the resource.
     #[must_use]
     pub fn over_quota(&self, queue: QueueId, asked: &Shared) -> Option<(QueueId, usize)> {
         self.first_without_room(queue, asked, |queue, resource| {

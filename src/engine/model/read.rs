@@ -1,4 +1,4 @@
-//! The fields of the model, for reading. What is derived of them is up to date after [`Model::prepare`], until the next event.
+//! Read access to the fields of the model. Derived values are up to date from [`Model::prepare`] until the next event.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,7 @@ use super::volumes::Storage;
 use super::{Model, NodeSummary};
 
 impl Model {
-    /// What has changed, in numbers.
+    /// The epochs of all kinds of change.
     #[must_use]
     pub fn epochs(&self) -> &Epochs {
         &self.epochs
@@ -60,7 +60,7 @@ impl Model {
         &self.classes
     }
 
-    /// Requests; some of them of no pod any more.
+    /// Requests of pods, and some without pods that are kept for reuse.
     #[must_use]
     pub fn shapes(&self) -> &Directory<ShapeId, Shape> {
         &self.shapes
@@ -78,7 +78,7 @@ impl Model {
         &self.topologies
     }
 
-    /// How many pods may still be evicted.
+    /// PodDisruptionBudgets.
     #[must_use]
     pub fn budgets(&self) -> &Budgets {
         &self.budgets
@@ -90,13 +90,13 @@ impl Model {
         &self.devices
     }
 
-    /// Who is near whom.
+    /// Counters of relations between pods.
     #[must_use]
     pub fn neighbours(&self) -> &Neighbours {
         &self.neighbours
     }
 
-    /// Volumes, and who uses them.
+    /// Volumes, and the pods that use them.
     #[must_use]
     pub fn storage(&self) -> &Storage {
         &self.storage
@@ -148,25 +148,25 @@ impl Model {
         &self.node_summary().largest
     }
 
-    /// Most NUMA zones on one node, of those where alignment is to be foreseen; 0 if there are none.
+    /// Most NUMA zones on one node, among nodes whose alignment is predicted; 0 if there are none.
     #[must_use]
     pub fn most_zones(&self) -> usize {
         self.node_summary().most_zones
     }
 
-    /// Devices that some kubelet aligns.
+    /// Device resources that some kubelet aligns to NUMA zones.
     #[must_use]
     pub fn zoned_devices(&self) -> &BTreeSet<Name> {
         &self.node_summary().zoned_devices
     }
 
-    /// What the top queues share.
+    /// The capacity that the top queues share.
     #[must_use]
     pub fn total(&self) -> Shared {
         *self.total.get(self.total_epoch())
     }
 
-    /// The nodes that meet the constraints of a class, if they were found since nodes changed.
+    /// The nodes that meet the constraints of a class, if up to date.
     #[must_use]
     pub fn known_class_nodes(&self, class: ClassId) -> Option<&NodeSet> {
         let nodes = &self.classes[class].nodes;
@@ -175,7 +175,7 @@ impl Model {
             .then(|| nodes.last())
     }
 
-    /// The nodes that meet the constraints of a class, which must have been found.
+    /// The nodes that meet the constraints of a class, which must be up to date.
     #[must_use]
     pub fn class_nodes(&self, class: ClassId) -> &NodeSet {
         self.classes[class].nodes.get(self.epochs.of(Change::NodeSpecs))

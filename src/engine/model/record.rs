@@ -1,4 +1,4 @@
-//! What a cycle records in the model beside where pods are, and what it takes note of.
+//! What a cycle records in the model beside pod states, and the lists of changes that it takes.
 
 use std::sync::Arc;
 
@@ -15,32 +15,32 @@ use super::pod::{Assumed, GroupList};
 use super::resources::Shared;
 
 impl Model {
-    /// Something that decisions depend on changed without an event: time passed, or room was made.
+    /// Makes the next cycle decide although no event came: time passed, or resources were freed.
     pub fn decide_again(&mut self) {
         self.note(true);
     }
 
-    /// What is decided of a pod and not shown by the API server yet.
+    /// Records a decision that the API server does not show yet.
     pub fn assume(&mut self, pod: PodId, assumed: Assumed) {
         self.pods[pod].assumed = assumed;
     }
 
-    /// A pod group was started.
+    /// Records the start of a pod group.
     pub fn started(&mut self, pod_group: PodGroupId, now: Time) {
         self.pod_groups[pod_group].started(now);
     }
 
-    /// Some of a pod group is evicted for others.
+    /// Records that pods of a pod group are evicted for others.
     pub fn evicted(&mut self, pod_group: PodGroupId, now: Time) {
         self.pod_groups[pod_group].evicted(now);
     }
 
-    /// Nothing of a pod group is evicted after all; the times are those from before.
+    /// Reverts the record of an eviction to the given times.
     pub fn not_evicted(&mut self, pod_group: PodGroupId, before: [Option<Time>; 2]) {
         self.pod_groups[pod_group].not_evicted(before);
     }
 
-    /// Records whether a pod group is stale, since `now` if that is new. Whether anything changed by that.
+    /// Records whether a pod group is stale, since `now` if that is new. Returns whether anything changed.
     pub fn set_stale(&mut self, pod_group: PodGroupId, stale: bool, now: Time) -> bool {
         let Some(input) = &mut self.pod_groups[pod_group].input else {
             return false;
@@ -52,17 +52,17 @@ impl Model {
         changed
     }
 
-    /// A pod is not evicted after all: what it took of disruption budgets is given back.
+    /// Gives back what a pod's eviction deducted from disruption budgets.
     pub fn refund_budgets(&mut self, pod: PodId) {
         self.budgets.refund(&self.pods[pod].input.pod.uid);
     }
 
-    /// A queue's fair share.
+    /// Sets a queue's fair share.
     pub fn set_fair_share(&mut self, queue: QueueId, fair: Shared) {
         self.queues[queue].fair = fair;
     }
 
-    /// A pod's use of a claim: of devices that the claim has, or of some that it is to get.
+    /// Records a pod's use of a claim: of its allocated devices, or of some that it is to get.
     pub fn use_claim(
         &mut self,
         reference: Option<u32>,
@@ -78,7 +78,7 @@ impl Model {
         }
     }
 
-    /// Opens so many GPUs of a node for sharing, each with a group named after the pod.
+    /// Opens GPUs of a node for sharing, each with a group named after the pod.
     pub fn open_gpus(&mut self, node: NodeId, pod: PodId, count: usize) -> GroupList {
         let uid = &self.pods[pod].input.pod.uid;
         let opened = &mut self.nodes[node];
@@ -100,12 +100,12 @@ impl Model {
         groups
     }
 
-    /// The nodes that meet the constraints of a class, as they are now.
+    /// Sets the nodes that meet the constraints of a class.
     pub fn set_class_nodes(&mut self, class: ClassId, nodes: NodeSet) {
         self.classes[class].nodes.set(self.epochs.of(Change::NodeSpecs), nodes);
     }
 
-    /// Puts the nodes whose usage changed where they belong in the index: to be done before a walk.
+    /// Re-sorts the nodes whose usage changed in the index: to be done before a walk.
     pub fn catch_up_index(&mut self) {
         self.index.catch_up(&self.nodes);
     }
@@ -123,13 +123,13 @@ impl Model {
     /// Pod groups with a changed pod or settings since the last call, each once.
     pub fn take_changed_pod_groups(&mut self) -> Vec<PodGroupId> {
         let mut changed = std::mem::take(&mut self.changed_pod_groups);
-        // Mostly runs of the same node, one for each kind of event.
+        // A stable sort is fast here: the list consists of a few ascending runs.
         changed.sort();
         changed.dedup();
         changed
     }
 
-    /// Pod groups whose place among those of their queue may have changed since the last call, each once. They are put into a list whose room is used again.
+    /// Pod groups whose sort key may have changed since the last call, each once, into a buffer.
     pub fn take_moved(&mut self, into: &mut Vec<PodGroupId>) {
         into.clear();
         std::mem::swap(&mut self.moved, into);
@@ -139,24 +139,24 @@ impl Model {
         }
     }
 
-    /// The place of every pod group among those of its queue may have changed.
+    /// The sort key of every pod group may have changed.
     pub fn all_moved(&mut self) {
         self.moved = self.pod_groups.ids().collect();
     }
 
-    /// A queue, for tests that state what it holds.
+    /// A queue, for tests that set what it holds.
     #[cfg(test)]
     pub fn queue_mut(&mut self, queue: QueueId) -> &mut super::queue::Queue {
         &mut self.queues[queue]
     }
 
-    /// A node, for tests that state what is on it.
+    /// A node, for tests that set what is on it.
     #[cfg(test)]
     pub fn node_mut(&mut self, node: NodeId) -> &mut super::node::Node {
         &mut self.nodes[node]
     }
 
-    /// What the top queues share, for tests that state it.
+    /// The capacity that the top queues share, for tests that set it.
     #[cfg(test)]
     pub fn set_total(&mut self, total: Shared) {
         self.total.set(self.total_epoch(), total);

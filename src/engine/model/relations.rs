@@ -1,9 +1,9 @@
-//! Who is near whom: for every set of pods that some pod's affinity, anti-affinity or spread constraint speaks of, how many of them are at each value
+//! Relations between pods: for every set of pods that some pod's affinity, anti-affinity or spread constraint selects, how many of them are at each value
 //! of a node label.
 //!
-//! Counters are kept while pods come and go, so that a node is judged by a few look-ups. Pods that leave count until they are gone. A counter that is
-//! new, or a node whose labels changed, makes all of it be counted anew before the next cycle decides. For spread constraints only some nodes count; such
-//! counters also know how many values have how many pods, so that the fewest are known without a look at all.
+//! Counters follow every change of a pod, so that a node is checked by a few look-ups. Releasing pods count until they are gone. A counter that is
+//! new, or a node whose labels changed, makes the next cycle recount everything first. For spread constraints only some nodes count; such
+//! counters also know how many values have how many pods, so that the minimum is known without a scan.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use super::selectors::{meets, selects_node, tolerates_taints};
 /// Counters, by id.
 pub type Counters = SmallVec<[CounterId; 2]>;
 
-/// What is counted: pods that all of the selectors select, by a node label.
+/// The subject of a counter: pods that all of the selectors select, by a node label.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Subject {
     pods: Arc<[PodSelector]>,
@@ -36,13 +36,13 @@ struct Subject {
 /// Which nodes count for a spread constraint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Among {
-    /// They have all of these labels: those of all spread constraints of the pod.
+    /// Nodes with all of these labels: the topology keys of all spread constraints of the pod.
     labels: Vec<Name>,
-    /// They meet the pod's node selector.
+    /// Nodes that meet the pod's node selector.
     selector: Vec<(Name, Name)>,
-    /// They meet its required node affinity.
+    /// Nodes that meet its required node affinity.
     required: Option<Vec<NodeTerm>>,
-    /// Their taints are tolerated; `None`: no matter what taints they have.
+    /// Nodes whose taints are tolerated; `None`: taints do not matter.
     tolerations: Option<Vec<Toleration>>,
 }
 
@@ -80,7 +80,7 @@ struct Key {
     all: usize,
     /// By node position.
     values: Vec<Option<u32>>,
-    /// How many there are.
+    /// Number of values.
     distinct: usize,
 }
 
@@ -89,21 +89,21 @@ struct Key {
 pub struct Counter {
     subject: Subject,
     key: usize,
-    /// Pods: all, and those of them that leave.
+    /// Pods: all, and the releasing ones among them.
     pods: BTreeMap<u32, (i64, i64)>,
     total: i64,
-    /// How many values have so many pods that do not leave. Empty unless only some nodes count.
+    /// Number of values by number of pods that are not releasing. Empty unless only some nodes count.
     levels: BTreeMap<i64, usize>,
-    /// Pods that must not be near the subject.
+    /// Pods with anti-affinity to the subject.
     apart: BTreeMap<u32, i64>,
-    /// Weights of pods that had better be near the subject.
+    /// Weights of preferred affinity of pods to the subject.
     weights: BTreeMap<u32, i64>,
-    /// Classes that use it.
+    /// Number of classes that use it.
     users: usize,
 }
 
 impl Counter {
-    /// Counts a pod at a value (`sign` 1), or no longer (-1).
+    /// Adds (`sign` 1) or subtracts (-1) a pod at a value.
     fn count(&mut self, value: u32, sign: i64, leaving: bool) {
         self.total += sign;
         let entry = self.pods.entry(value).or_default();
@@ -126,16 +126,16 @@ impl Counter {
     }
 }
 
-/// The counters that a class of pods asks.
+/// The counters that the relations of a class use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asked {
-    /// Of pods that must be near: one for each label, all of the same pods.
+    /// Required affinity: one for each label, all of the same pods.
     pub near: Counters,
-    /// Of pods that must not be near.
+    /// Required anti-affinity.
     pub apart: Counters,
-    /// Of pods that had better be near, or (negative weights) had better not.
+    /// Preferred affinity, or (negative weights) anti-affinity.
     pub preferred: SmallVec<[(CounterId, i64); 2]>,
-    /// Of pods among which to spread, in the order of the constraints.
+    /// Spread constraints, in their order.
     pub spread: Counters,
 }
 
@@ -152,9 +152,9 @@ impl Asked {
 pub struct Presence<'a> {
     /// Counters of subjects that it belongs to.
     pub counted: &'a [CounterId],
-    /// What its class asks.
+    /// The counters that its class uses.
     pub asked: Option<&'a Asked>,
-    /// It leaves.
+    /// It is releasing.
     pub leaving: bool,
 }
 
@@ -165,22 +165,22 @@ pub struct Neighbours {
     key_of: Table<(Name, Option<Among>), usize>,
     counters: Arena<CounterId, Counter>,
     by_subject: Table<Subject, CounterId>,
-    /// Counters of pods in some namespaces, by each of them: relations to pods of one namespace cost nothing in others.
+    /// Counters by namespace, for subjects limited to some: relations within one namespace cost nothing in others.
     in_namespace: Table<Name, Candidates>,
     /// All other counters.
     anywhere: Candidates,
-    /// Counters that no class uses any more.
+    /// Counters without classes.
     unused: usize,
     /// Counts additions and removals of counters.
     listed: Epoch,
-    /// Of the counters and the nodes' labels, when everything was counted anew.
+    /// `counters_changed` and the epoch of node specs at the last recount.
     counted: Seen,
 }
 
-/// Counters that may have to do with a pod.
+/// Counters of one namespace, or of any, indexed by label.
 #[derive(Clone, Debug, Default)]
 struct Candidates {
-    /// Those whose pods have one of some values of a label.
+    /// Those that require one of some values of a label.
     by_label: Table<Name, Table<Name, Vec<CounterId>>>,
     /// All others.
     by_nothing: Vec<CounterId>,
@@ -205,20 +205,20 @@ impl Candidates {
     }
 }
 
-/// A counter of pods in more namespaces than these is asked about all pods.
+/// A counter with more namespaces than these is checked for pods of all namespaces.
 const NAMESPACES_LISTED: usize = 64;
 
-/// So many unused counters may be kept for each used one.
+/// Unused counters that are kept, per used one.
 const SLACK: usize = 2;
 
 impl Neighbours {
-    /// There is nothing to count.
+    /// Whether there are no counters.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.by_subject.is_empty()
     }
 
-    /// The counters for a class, new ones where needed; `None` if its pods have no relations.
+    /// The counters for a class, created if needed; `None` if its pods have no relations.
     pub fn ask(&mut self, constraints: &Constraints) -> Option<Asked> {
         let relations = constraints.relations.as_ref()?;
         let all: Arc<[PodSelector]> = relations.near.iter().map(|term| term.pods.clone()).collect();
@@ -228,7 +228,7 @@ impl Neighbours {
             among,
         };
         let own = |term: &PodTerm| subject(Arc::new([term.pods.clone()]), &term.key, None);
-        // A term given twice says nothing more, but would be counted twice.
+        // A duplicate term would be counted twice.
         let mut apart: Counters = relations.apart.iter().map(|term| self.counter(own(term))).collect();
         apart.sort_unstable();
         apart.dedup();
@@ -258,7 +258,7 @@ impl Neighbours {
         Some(asked)
     }
 
-    /// A class is gone.
+    /// Releases the counters of a class that is removed.
     pub fn release(&mut self, asked: &Asked) {
         for id in asked.all() {
             let counter = &mut self.counters[id];
@@ -282,7 +282,7 @@ impl Neighbours {
         }
     }
 
-    /// Forgets the keys by which no counter counts. Values are to be sorted anew afterwards.
+    /// Removes the node labels that no counter uses. The values are to be rebuilt afterwards.
     fn forget_unused_keys(&mut self) {
         let ids: Vec<CounterId> = self.counters.ids().collect();
         let keys = std::mem::take(&mut self.keys);
@@ -326,13 +326,13 @@ impl Neighbours {
         at
     }
 
-    /// How many labels of nodes are kept, with the nodes that count.
+    /// Number of node labels, with the nodes that count, that are kept.
     #[cfg(test)]
     pub fn labels(&self) -> usize {
         self.keys.len()
     }
 
-    /// How many counters a pod is held against.
+    /// Number of counters that are checked for a pod.
     #[cfg(test)]
     pub fn candidates(&self, pod: &PodInput) -> usize {
         let here = self.in_namespace.get(&pod.pod.namespace);
@@ -340,7 +340,7 @@ impl Neighbours {
         all.map(|candidates| candidates.of(pod).count()).sum()
     }
 
-    /// The counters of subjects that a pod belongs to.
+    /// The counters whose subject includes a pod.
     #[must_use]
     pub fn counted(&self, pod: &PodInput) -> Counters {
         if self.is_empty() {
@@ -364,13 +364,13 @@ impl Neighbours {
         found
     }
 
-    /// Neither counters nor nodes have changed since everything was counted anew.
+    /// Whether neither counters nor nodes have changed since the last recount.
     #[must_use]
     pub fn is_current(&self, node_specs: Epoch) -> bool {
         self.counted.is_current(self.listed + node_specs)
     }
 
-    /// Empties all counters, and sorts nodes by their labels as they are now.
+    /// Empties all counters, and rebuilds the values of node labels.
     pub fn restart(&mut self, nodes: &Arena<NodeId, Node>, node_specs: Epoch) {
         for at in 0..self.keys.len() {
             let key = &self.keys[at];
@@ -430,7 +430,7 @@ impl Neighbours {
         self.counted.catch_up(self.listed + node_specs);
     }
 
-    /// Counts a pod on a node (`sign` 1), or no longer (-1).
+    /// Adds (`sign` 1) or subtracts (-1) a pod on a node.
     pub fn account(&mut self, pod: Presence, node: NodeId, sign: i64) {
         for &id in pod.counted {
             if let Some(value) = self.value(id, node) {
@@ -463,7 +463,7 @@ impl Neighbours {
         self.keys[self.counters[counter].key].distinct
     }
 
-    /// The smallest number of pods that do not leave at any value; 0 if there is no value. Only for spread constraints.
+    /// The smallest number of pods, without releasing ones, at any value; 0 if there is no value. Only for spread constraints.
     #[must_use]
     pub fn fewest(&self, counter: CounterId) -> i64 {
         self.counters[counter]
@@ -488,7 +488,7 @@ impl Neighbours {
         self.counters[counter].pods.get(&value).map_or(0, |pods| pods.0)
     }
 
-    /// Pods counted at a value that do not leave.
+    /// Pods counted at a value, without releasing ones.
     #[must_use]
     pub fn staying(&self, counter: CounterId, value: u32) -> i64 {
         self.counters[counter]
@@ -497,25 +497,25 @@ impl Neighbours {
             .map_or(0, |(all, leaving)| all - leaving)
     }
 
-    /// Pods counted anywhere.
+    /// Pods counted at all values.
     #[must_use]
     pub fn total(&self, counter: CounterId) -> i64 {
         self.counters[counter].total
     }
 
-    /// Pods at a value that must not be near what is counted.
+    /// Pods at a value with anti-affinity to the subject.
     #[must_use]
     pub fn apart(&self, counter: CounterId, value: u32) -> i64 {
         self.counters[counter].apart.get(&value).copied().unwrap_or(0)
     }
 
-    /// Some pod anywhere must not be near what is counted.
+    /// Whether any pod has anti-affinity to the subject.
     #[must_use]
     pub fn shunned(&self, counter: CounterId) -> bool {
         !self.counters[counter].apart.is_empty()
     }
 
-    /// Weights at a value of pods that had better be near what is counted.
+    /// Sum of preferred weights towards the subject at a value.
     #[must_use]
     pub fn weight(&self, counter: CounterId, value: u32) -> i64 {
         self.counters[counter].weights.get(&value).copied().unwrap_or(0)
@@ -527,13 +527,13 @@ impl Neighbours {
         pods.map(|(value, (all, _))| (*value, *all))
     }
 
-    /// Weights of pods that had better be near what is counted, by value.
+    /// Sums of preferred weights towards the subject, by value.
     pub fn all_weights(&self, counter: CounterId) -> impl Iterator<Item = (u32, i64)> + '_ {
         let weights = self.counters[counter].weights.iter();
         weights.map(|(value, weight)| (*value, *weight))
     }
 
-    /// Adds amounts by value to the nodes that have the values, by position.
+    /// Adds amounts by value to the nodes with these values, by node position.
     pub fn spread_out(&self, counter: CounterId, amounts: impl Iterator<Item = (u32, i64)>, sums: &mut [i64]) {
         let key = &self.keys[self.counters[counter].key];
         let mut by_value = vec![0; key.distinct];
@@ -547,13 +547,13 @@ impl Neighbours {
         }
     }
 
-    /// Some pod anywhere prefers to be near what is counted, or not to be.
+    /// Whether any pod has preferred affinity or anti-affinity to the subject.
     #[must_use]
     pub fn wanted(&self, counter: CounterId) -> bool {
         !self.counters[counter].weights.is_empty()
     }
 
-    /// Everything counted, to tell states apart.
+    /// All counts, for the fingerprint.
     #[cfg(test)]
     pub fn figures(&self) -> impl Iterator<Item = impl std::hash::Hash + PartialEq + std::fmt::Debug + '_> {
         self.counters

@@ -1,4 +1,4 @@
-//! Vectors of resource amounts: the four resources that every cluster has, and those of the others that are not 0. Every resource has a position.
+//! Vectors of resource amounts: the four common resources, and those of the others that are not 0. Every resource has a position.
 
 use crate::api::limits;
 use crate::api::names::resource;
@@ -13,14 +13,14 @@ pub const GPUS: usize = 2;
 /// Position of pod slots.
 pub const PODS: usize = 3;
 
-/// How many positions every vector has.
+/// Number of common positions.
 const COMMON: usize = 4;
 
-/// Amounts by position; what is not there is 0.
+/// Amounts by position; absent ones are 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resources {
     common: [i64; COMMON],
-    /// Further positions in order, none with 0. Vectors are no longer than what they hold, however many names there are in all.
+    /// Further positions in order, without zeros, so that a vector is as long as it needs, not as many names as there are.
     others: Vec<(u32, i64)>,
 }
 
@@ -71,7 +71,7 @@ impl Resources {
         }
     }
 
-    /// Largest of both at each position.
+    /// Sets each position to the larger of both.
     pub fn raise(&mut self, other: &Self) {
         for (position, amount) in other.iter() {
             if amount > self.get(position) {
@@ -80,7 +80,7 @@ impl Resources {
         }
     }
 
-    /// Whether everything that this vector asks for (and only that) is there; `skip_gpus` leaves GPUs out.
+    /// Whether `available` covers every position that this vector requests; `skip_gpus` ignores GPUs.
     #[must_use]
     pub fn fits(&self, available: &Self, skip_gpus: bool) -> bool {
         let common = self.common.iter().zip(&available.common).enumerate();
@@ -93,7 +93,7 @@ impl Resources {
                 .all(|&(position, asked)| asked <= 0 || asked <= available.get(position as usize))
     }
 
-    /// Positions and amounts, in order: the common ones, and what else is not 0.
+    /// Positions and amounts, in order: the common ones, and others that are not 0.
     pub fn iter(&self) -> impl Iterator<Item = (usize, i64)> + '_ {
         let others = self
             .others
@@ -103,7 +103,7 @@ impl Resources {
     }
 }
 
-/// Names of resources and their positions. A name that no vector uses is forgotten sooner or later, and its position used again.
+/// Names of resources and their positions. Names that no vector uses are removed in time, and their positions reused.
 #[derive(Debug)]
 pub struct ResourceNames {
     names: Vec<Option<Name>>,
@@ -126,7 +126,7 @@ impl Default for ResourceNames {
 }
 
 impl ResourceNames {
-    /// The position of a name, new if it was never seen.
+    /// The position of a name; assigns one to a new name.
     pub fn position(&mut self, name: &Name) -> usize {
         if let Some(&position) = self.positions.get(name) {
             return position;
@@ -140,7 +140,7 @@ impl ResourceNames {
         position
     }
 
-    /// The position of a name that was seen before.
+    /// The position of a known name.
     #[must_use]
     pub fn find(&self, name: &Name) -> Option<usize> {
         self.positions.get(name).copied()
@@ -152,14 +152,14 @@ impl ResourceNames {
         self.names[position].as_ref().expect("a position in use has a name")
     }
 
-    /// How many names are known.
+    /// Number of known names.
     #[cfg(test)]
     #[must_use]
     pub fn known(&self) -> usize {
         self.positions.len()
     }
 
-    /// Forgets the names that none of these vectors uses, and the common ones never.
+    /// Removes names that none of these vectors uses, except the common ones.
     pub fn forget_unused<'v>(&mut self, vectors: impl Iterator<Item = &'v Resources>) {
         let mut used = vec![false; self.names.len()];
         for (position, _) in vectors.flat_map(|vector| &vector.others) {
@@ -175,7 +175,7 @@ impl ResourceNames {
     }
 }
 
-/// GPU slices that a MIG resource name stands for: `nvidia.com/mig-3g.20gb` is 3. 0 for any other form, and for more slices than any device
+/// GPU slices of a MIG resource name: `nvidia.com/mig-3g.20gb` has 3. 0 for any other form, and for more slices than any device
 /// has ([`limits::MIG_SLICES`]).
 #[must_use]
 pub fn mig_slices(name: &str) -> i64 {
@@ -190,7 +190,7 @@ pub fn mig_slices(name: &str) -> i64 {
     parse().unwrap_or(0)
 }
 
-/// Cpu, memory and GPUs: what queues share.
+/// Cpu, memory and GPUs: the resources of queues.
 pub type Shared = [i64; 3];
 
 /// Adds `sign` times `other`.

@@ -13,7 +13,7 @@ pub fn selects_node(selector: &[(Name, Name)], required: Option<&[NodeTerm]>, no
         && required.is_none_or(|terms| meets_any(terms, node))
 }
 
-/// Whether all taints of a node that keep pods away are tolerated.
+/// Whether all `NoSchedule` and `NoExecute` taints of a node are tolerated.
 #[must_use]
 pub fn tolerates_taints(tolerations: &[Toleration], node: &Node) -> bool {
     node.input.as_ref().is_some_and(|input| {
@@ -26,7 +26,7 @@ pub fn tolerates_taints(tolerations: &[Toleration], node: &Node) -> bool {
     })
 }
 
-/// Whether a toleration makes a taint not matter.
+/// Whether a toleration tolerates a taint.
 #[must_use]
 pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     toleration.effect.is_none_or(|effect| effect == taint.effect)

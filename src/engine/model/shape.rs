@@ -1,4 +1,4 @@
-//! A pod's request as arithmetic needs it. Pods with equal requests share one shape.
+//! A pod's request, prepared for arithmetic. Pods with equal requests share one shape.
 
 use crate::engine::input::{Amounts, GPU, GpuKind, GpuRequest, Keyed, WHOLE};
 
@@ -13,19 +13,19 @@ pub const UNKNOWN_GPU_MEMORY: i64 = 100;
 /// A request.
 #[derive(Debug)]
 pub struct Shape {
-    /// What it is the shape of.
+    /// The key: the request as in the input.
     asked: (Amounts, GpuRequest),
-    /// Pods of it.
+    /// Number of pods with it.
     pub pods: usize,
-    /// What it takes from a node; for shared GPUs the GPU position holds the portions.
+    /// Request against a node; for shared GPUs the GPU position has the sum of portions.
     pub vector: Resources,
     /// The GPU part.
     pub gpu: GpuRequest,
-    /// What it counts in its queue; 0 GPUs for requests by memory, see [`Shape::memory_sum`].
+    /// Request against queues; 0 GPUs for requests by memory, see [`Shape::memory_sum`].
     pub quota: Shared,
-    /// Asks for portions of GPUs, by share or by memory.
+    /// Requests portions of GPUs, by share or by memory.
     pub shared: bool,
-    /// Asks for no kind of GPU.
+    /// Requests no GPUs of any kind.
     pub cpu_only: bool,
     /// A portion above a whole device or without devices: fits nowhere.
     pub invalid: bool,
@@ -73,7 +73,7 @@ impl Shape {
         }
     }
 
-    /// Asks for amounts of resources and nothing else.
+    /// Whether it requests neither shared GPUs nor MIG instances.
     #[must_use]
     pub fn plain(&self) -> bool {
         !self.shared && self.gpu.mig.is_empty()
@@ -86,7 +86,7 @@ impl Shape {
             self.gpu.memory
         } else {
             let exact = i128::from(self.gpu.portion) * i128::from(memory) / i128::from(WHOLE);
-            // The least part of a device is still some of it.
+            // Never rounded down to nothing.
             i64::try_from(exact).unwrap_or(i64::MAX).max(self.gpu.portion.min(1))
         }
     }
@@ -118,7 +118,7 @@ impl Shape {
     }
 }
 
-/// A portion of one device in billionths as queues and nodes count it: in hundredths, and what would be none of them for what it is, lest it be free.
+/// A portion in billionths, in millionths of a GPU as queues and nodes count it: rounded to hundredths, or up to one millionth if that gives 0.
 fn counted(portion: i64) -> i64 {
     match (portion + WHOLE / 200) / (WHOLE / 100) {
         0 => (portion.max(0) + WHOLE / GPU - 1) / (WHOLE / GPU),
@@ -126,7 +126,7 @@ fn counted(portion: i64) -> i64 {
     }
 }
 
-/// MiB as millionths of GPUs of `divisor` MiB; some is never none.
+/// MiB as millionths of GPUs of `divisor` MiB; at least 1 if there is any.
 #[must_use]
 pub fn memory_as_gpus(memory: i64, divisor: Option<i64>) -> i64 {
     divisor.map_or(0, |divisor| {

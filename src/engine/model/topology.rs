@@ -18,11 +18,11 @@ pub const ROOT: &str = "root";
 /// A domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Domain {
-    /// What messages call it: its labels, joined.
+    /// Its name in messages: its labels, joined.
     pub name: Name,
     /// 0 is the whole topology, 1 the widest level.
     pub level: usize,
-    /// The domain around it; its own position for the whole topology.
+    /// Its parent domain; its own position for the whole topology.
     pub parent: usize,
     /// Domains right below it, by label.
     pub children: Vec<usize>,
@@ -53,7 +53,7 @@ impl Topology {
         }
     }
 
-    /// Sorts the nodes into domains. `by_name` gives the nodes that there are.
+    /// Sorts the nodes into domains. `by_name`: all nodes.
     pub fn sort_nodes(&mut self, nodes: &Arena<NodeId, Node>, by_name: &[NodeId]) {
         let label = |id: NodeId, key: &Name| nodes[id].label(key).cloned();
         let mut members: Vec<(Vec<Name>, NodeId)> = by_name
@@ -101,7 +101,7 @@ impl Topology {
         self.domains[0].nodes = 0..members.len();
     }
 
-    /// The number of a level, by its label key.
+    /// The index of a level, by its label key.
     #[must_use]
     pub fn level(&self, key: &str) -> Option<usize> {
         if key == ROOT {

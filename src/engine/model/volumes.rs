@@ -1,7 +1,7 @@
-//! Storage: volumes to be had, room for more of them, and what the pods in the model use and are promised.
+//! Storage: available volumes, capacity for new ones, and what the pods in the model use and are promised.
 //!
-//! Everything that pods use is a sum over their places, kept while they come and go, so that no volume is promised twice and no room either. What a
-//! claim is promised holds until a volume is bound to it; from then on the objects themselves tell.
+//! Everything that pods use is a sum over their places, updated with every change, so that neither a volume nor capacity is promised twice. What a
+//! claim is promised holds until a volume is bound to it; from then on the objects show it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::node_set::NodeSet;
 use super::selectors::{meets, meets_any};
 use super::weight::Weight;
 
-/// What a claim without a volume is promised along with a place: this volume, or (`None`) that one is made.
+/// What an unbound claim is promised along with a place: this volume, or (`None`) a new one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Promise {
     /// The claim.
@@ -28,7 +28,7 @@ pub struct Promise {
     pub volume: Option<Name>,
 }
 
-/// The promises of one place. Hardly any place has some.
+/// The promises of one place. Boxed, because few places have any.
 pub type Promises = Option<Arc<[Promise]>>;
 
 /// Pods by the weight of their places.
@@ -49,7 +49,7 @@ impl Users {
         *count = count.wrapping_add_signed(sign as i32);
     }
 
-    /// Some pod uses it at present, or (`now` false) once releasing pods have gone and pipelined ones are there.
+    /// Whether some pod uses it now, or (`now` false) once releasing pods have gone and pipelined ones run.
     #[must_use]
     pub fn any(self, now: bool) -> bool {
         self.staying > 0 || if now { self.leaving > 0 } else { self.planned > 0 }
@@ -59,7 +59,7 @@ impl Users {
 /// A claim in use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Use {
-    /// Pods that have or will have a node.
+    /// Pods that have a node or are pipelined to one.
     pub pods: Users,
     /// What it is promised.
     pub promised: Option<Promised>,
@@ -68,27 +68,27 @@ pub struct Use {
 /// What a claim is promised.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Promised {
-    /// Where.
+    /// The node.
     pub node: NodeId,
-    /// This volume, or that one is made.
+    /// This volume, or a new one.
     pub volume: Option<Name>,
     size: i64,
     places: u32,
 }
 
-/// A volume to be had, or room for some, and the nodes that it is for.
+/// An available volume or a storage capacity, with the nodes that can use it.
 #[derive(Clone, Debug)]
 struct ForNodes<T> {
     input: Box<T>,
     nodes: Cached<NodeSet>,
 }
 
-/// Bytes that come and go with pods.
+/// Bytes that pods take of storage capacity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Flow {
-    /// Promised. Claims may be as large as can be written, so sums are wider.
+    /// Bytes promised. Claims may request up to `i64::MAX`, so sums are wider.
     drawn: i128,
-    /// Of claims that go with pods that leave.
+    /// Bytes of claims that are deleted with releasing pods.
     freed: i128,
 }
 
@@ -97,7 +97,7 @@ struct Flow {
 struct Stock {
     /// The smallest first.
     volumes: BTreeMap<(i64, Name), ForNodes<VolumeInput>>,
-    /// Room, and what flows on its nodes.
+    /// Storage capacities, and what pods take on their nodes.
     capacities: BTreeMap<Name, (ForNodes<CapacityInput>, Flow)>,
     flows: BTreeMap<NodeId, Flow>,
 }
@@ -105,35 +105,35 @@ struct Stock {
 /// Volumes attached to a node, by driver and name.
 type Attached = BTreeMap<(Name, Name), Users>;
 
-/// Disks that pods on a node name themselves: those that only read them, and the others.
+/// Disks in pod specs on a node: read-only users, and others.
 type Disks = BTreeMap<Name, [Users; 2]>;
 
-/// All of it.
+/// All storage.
 #[derive(Clone, Debug, Default)]
 pub struct Storage {
     stocks: BTreeMap<Name, Stock>,
     volumes: Table<Name, (Name, i64)>,
     capacities: Table<Name, Name>,
-    /// Volumes that only one claim may have.
+    /// Volumes reserved for one claim, by claim.
     meant: Table<Name, Name>,
     claims: BTreeMap<Name, Use>,
-    /// Volumes promised, and how often.
+    /// Volumes promised, with the number of promises.
     promised: BTreeMap<Name, u32>,
     attached: BTreeMap<NodeId, Attached>,
     disks: BTreeMap<NodeId, Disks>,
-    /// Attachments as the cluster shows them, and by node's name the volumes of these.
+    /// Attachments as the API server shows them, and their volumes by node name.
     attachments: Table<Name, AttachmentInput>,
     shown: BTreeMap<Name, BTreeMap<(Name, Name), u32>>,
-    /// Drivers of which some node takes a limited number of volumes.
+    /// Drivers with an attach limit on some node.
     pub limited: BTreeSet<Name>,
-    /// Something is new, and its nodes are not found yet.
+    /// Some source is new, and its nodes are not matched yet.
     unmatched: bool,
-    /// Of the nodes' specs, when the nodes of everything were found.
+    /// Epoch of node specs at the last matching of all sources.
     node_specs: Epoch,
 }
 
 impl Storage {
-    /// A volume is to be had, or changed.
+    /// Adds or changes an available volume.
     pub fn offer(&mut self, input: Box<VolumeInput>) -> bool {
         let known = self.volumes.get(&input.name).and_then(|(class, size)| {
             let key = (*size, input.name.clone());
@@ -154,7 +154,7 @@ impl Storage {
         true
     }
 
-    /// A volume is not to be had any more.
+    /// Removes a volume that is no longer available.
     pub fn withdraw(&mut self, name: &Name) -> bool {
         let Some((class, size)) = self.volumes.remove(name) else {
             return false;
@@ -173,7 +173,7 @@ impl Storage {
         true
     }
 
-    /// So much could still be made.
+    /// Sets a storage capacity.
     pub fn set_capacity(&mut self, input: Box<CapacityInput>) -> bool {
         let class = input.class.clone();
         let known = self.stocks.get_mut(&class);
@@ -195,7 +195,7 @@ impl Storage {
         true
     }
 
-    /// Nothing is said any more about how much could be made.
+    /// Removes a storage capacity.
     pub fn drop_capacity(&mut self, key: &Name) -> bool {
         let Some(class) = self.capacities.remove(key) else {
             return false;
@@ -207,7 +207,7 @@ impl Storage {
         true
     }
 
-    /// A volume is attached to a node.
+    /// Records that a volume is attached to a node.
     pub fn attach(&mut self, input: AttachmentInput) -> bool {
         if self.attachments.get(&input.key) == Some(&input) {
             return false;
@@ -218,7 +218,7 @@ impl Storage {
         true
     }
 
-    /// It is not any more.
+    /// Removes an attachment.
     pub fn detach(&mut self, key: &Name) -> bool {
         let Some(gone) = self.attachments.remove(key) else {
             return false;
@@ -239,7 +239,7 @@ impl Storage {
         }
     }
 
-    /// Finds the nodes of whatever is new, or of everything if the nodes have changed.
+    /// Matches new sources with nodes, or all sources if nodes changed.
     pub fn refresh(&mut self, nodes: &Arena<NodeId, Node>, by_name: &[NodeId], node_specs: Epoch) {
         let nodes_changed = self.node_specs != node_specs;
         self.node_specs = node_specs;
@@ -262,7 +262,7 @@ impl Storage {
         self.assert_matched(&mut finder);
     }
 
-    /// Compares the nodes that were found with those that would be found anew.
+    /// Compares the matched nodes with a fresh match.
     #[cfg(debug_assertions)]
     fn assert_matched(&self, finder: &mut Finder) {
         for stock in self.stocks.values() {
@@ -305,7 +305,7 @@ impl Storage {
         }
     }
 
-    /// Counts a pod's volumes at a place (`sign` 1), or no longer (-1).
+    /// Adds (`sign` 1) or subtracts (-1) a pod's volumes at a place.
     pub fn account(&mut self, pod: &PodVolumes, node: NodeId, promises: &Promises, weight: Weight, sign: i64) {
         self.account_disks(pod, node, weight, sign);
         for claim in &pod.claims {
@@ -378,7 +378,7 @@ impl Storage {
         }
     }
 
-    /// Pods on a node use a disk now, or (`now` false) later, and they and a pod that names it cannot do so together.
+    /// Whether pods on a node use a disk now, or (`now` false) later, in a way that excludes another user.
     #[must_use]
     pub fn disk_taken(&self, node: NodeId, disk: &Disk, now: bool) -> bool {
         let users = self.disks.get(&node).and_then(|disks| disks.get(&disk.name));
@@ -402,13 +402,13 @@ impl Storage {
         self.drop_empty(class);
     }
 
-    /// Who uses a claim, and what it is promised.
+    /// The users of a claim, and what it is promised.
     #[must_use]
     pub fn claim(&self, key: &Name) -> Option<&Use> {
         self.claims.get(key)
     }
 
-    /// What to count for the claims of a pod that is on a node already, where some were promised something before.
+    /// The promises of a pod that is on a node already, given its promises from before.
     #[must_use]
     pub fn recorded(&self, pod: &PodVolumes, promised: Option<&[Promise]>) -> Promises {
         let waiting = pod
@@ -426,7 +426,7 @@ impl Storage {
         (!all.is_empty()).then(|| all.into())
     }
 
-    /// The volume that a claim should get on a node: the one that is meant for it, else the smallest that will do and is not promised to another.
+    /// The volume that a claim would get on a node: the one reserved for it, else the smallest that fits and is not promised to another.
     #[must_use]
     pub fn find(&self, key: &Name, asked: &Waiting, node: NodeId, beside: &[Promise]) -> Option<Name> {
         let stock = self.stocks.get(&asked.class)?;
@@ -471,7 +471,7 @@ impl Storage {
         offer.is_some_and(|offer| offer.nodes.get(self.node_specs).has(node.at()))
     }
 
-    /// What the best source of a class on a node has left: for a volume of this size, beside what is drawn already. `None`: there is no source.
+    /// Whether some capacity of a class on a node suffices for a volume of this size and `beside` more bytes. `None`: no capacity is reported.
     #[must_use]
     pub fn room(&self, class: &Name, node: NodeId, size: i64, beside: i128, with_freed: bool) -> Option<bool> {
         let stock = self.stocks.get(class)?;
@@ -488,7 +488,7 @@ impl Storage {
             .reduce(|left, right| left || right)
     }
 
-    /// Volumes of a driver on a node at present, or (`now` false) later.
+    /// Volumes of a driver on a node now, or (`now` false) later.
     pub fn attached(&self, node: NodeId, driver: &Name, now: bool) -> impl Iterator<Item = &Name> + use<'_> {
         of_driver(self.attached.get(&node), driver)
             .filter(move |(_, users)| users.any(now))
@@ -503,7 +503,7 @@ impl Storage {
             .map(|((_, volume), _)| volume)
     }
 
-    /// Without anything that pods use.
+    /// A copy without anything that pods use.
     #[cfg(test)]
     #[must_use]
     pub fn unused(&self) -> Self {
@@ -521,7 +521,7 @@ impl Storage {
         unused
     }
 
-    /// Everything that pods use, to tell states apart.
+    /// Everything that pods use, for the fingerprint.
     #[cfg(test)]
     pub fn figures(&self) -> impl std::hash::Hash + PartialEq + std::fmt::Debug + '_ {
         let stocks = self.stocks.iter().filter(|(_, stock)| {
@@ -564,7 +564,7 @@ fn of_driver<'a, T>(
     volumes.take_while(move |((other, _), _)| *other == driver)
 }
 
-/// Nodes by label, so that terms that list values need not look at every node.
+/// Nodes by label value, so that terms that list values need no scan of all nodes.
 struct Finder<'a> {
     nodes: &'a Arena<NodeId, Node>,
     by_name: &'a [NodeId],
@@ -629,7 +629,7 @@ impl Finder<'_> {
     }
 }
 
-/// Why a claim keeps its pod from a node, whatever else happens there.
+/// Why a claim excludes a node, whatever pods are there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Unreachable {
     /// The volume's node affinity.
@@ -642,7 +642,7 @@ pub enum Unreachable {
     Elsewhere,
 }
 
-/// Whether a node is out of question for a claim.
+/// Why a node is excluded for a claim, if it is.
 #[must_use]
 pub fn unreachable(state: &ClaimState, node: &Node) -> Option<Unreachable> {
     match state {
@@ -660,7 +660,7 @@ pub fn unreachable(state: &ClaimState, node: &Node) -> Option<Unreachable> {
     }
 }
 
-/// Labels that say where a node is; the older ones first.
+/// Zone and region labels; the deprecated ones first.
 const PLACES: [(&str, &str); 2] = [
     ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
     (
@@ -669,7 +669,7 @@ const PLACES: [(&str, &str); 2] = [
     ),
 ];
 
-/// The node says where it is, and a volume is elsewhere. A node with the newer labels only is compared by those.
+/// Whether a node with zone or region labels is outside the zones of a volume. Where it lacks the deprecated label the current one is compared.
 fn outside(reach: &Reach, node: &Node) -> bool {
     let told = PLACES
         .iter()

@@ -1,12 +1,12 @@
-//! How a pod counts where it is, or will be.
+//! How a pod's place counts on its node.
 
-/// How a place weighs on a node.
+/// How a place counts on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weight {
-    /// There to stay.
+    /// Held, and not releasing.
     Staying,
-    /// There, and leaving.
+    /// Held by a releasing pod.
     Leaving,
-    /// Not there yet.
+    /// Pipelined.
     Planned,
 }

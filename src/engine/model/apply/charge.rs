@@ -1,5 +1,5 @@
 //! Which queue a pod group is charged to, and whether it may be a victim, when its pod group, its pods or queues change: a right to change a pod group does not
-//! rid it of what it holds.
+//! release what it holds.
 
 use std::collections::BTreeSet;
 
@@ -8,12 +8,12 @@ use crate::engine::model::ids::{PodGroupId, QueueId};
 use crate::engine::model::pod_group::PodGroup;
 use crate::engine::model::resources::add;
 
-/// After so many new names of queues it is looked which of them are of none any more.
+/// New queue names after which unused ones are removed.
 const QUEUES_NAMED: usize = 1_024;
 
 impl Model {
-    /// The queue that a pod group is charged to whose group names this one. What it holds stays where it was charged, or is charged to the queue that its pods
-    /// name, while the named queue takes none of it: changing a pod group does not rid it of what it holds.
+    /// The queue to charge a pod group to whose PodGroup names `named`. While `named` cannot take it, what it holds stays charged as before, or is charged to
+    /// the queue that its pods name: changing a PodGroup does not release what it holds.
     pub(super) fn charged_to(&self, id: PodGroupId, named: QueueId, refused: bool) -> QueueId {
         let pod_group = &self.pod_groups[id];
         let takes = |queue: &QueueId| self.queues[*queue].schedulable();
@@ -28,7 +28,7 @@ impl Model {
         pod_group.queue.into_iter().chain(homes).find(takes).unwrap_or(named)
     }
 
-    /// The queue that a pod group is to be charged to now, and whether that is another one than it names.
+    /// The queue to charge a pod group to, and whether it differs from the one that it names.
     fn queue_of(&self, id: PodGroupId) -> Option<(QueueId, bool)> {
         let input = self.pod_groups[id].input.as_deref()?;
         let named = self.queues.id(&input.queue)?;
@@ -36,7 +36,7 @@ impl Model {
         Some((queue, queue != named))
     }
 
-    /// Assigns a pod group to its queue while nothing is charged to queues. Whether that is another one than before.
+    /// Assigns a pod group to its queue while nothing is charged to queues. Returns whether the queue changed.
     pub(in crate::engine::model) fn find_queue(&mut self, id: PodGroupId) -> bool {
         let Some((queue, astray)) = self.queue_of(id) else {
             return false;
@@ -46,7 +46,7 @@ impl Model {
         pod_group.queue.replace(queue) != Some(queue)
     }
 
-    /// Assigns a pod group to its queue, and moves what is charged for it.
+    /// Assigns a pod group to its queue, and moves its charge.
     pub(super) fn move_queue(&mut self, id: PodGroupId) {
         let Some((queue, astray)) = self.queue_of(id) else {
             return;
@@ -60,13 +60,13 @@ impl Model {
         }
     }
 
-    /// Whether a pod group that may be a victim stays one, whatever its group says from now on: it runs, and its queues may not hold that much work that is none.
+    /// Whether a running preemptible pod group stays preemptible whatever its PodGroup says: as a non-preemptible one it would exceed the quota of a queue.
     pub(super) fn stays_victim(&self, id: PodGroupId) -> bool {
         let pod_group = &self.pod_groups[id];
         let (Some(known), Some(queue)) = (&pod_group.input, pod_group.queue) else {
             return false;
         };
-        // What is not known yet, of the group or of queues, gives nothing to compare with.
+        // Without the PodGroup and its queues there is nothing to compare with.
         if !known.preemptible || known.uid.is_empty() || !pod_group.holds() || !self.queue_tree_current() {
             return false;
         }
@@ -81,7 +81,7 @@ impl Model {
         self.over_quota(queue, &held).is_some()
     }
 
-    /// Forgets queues that are not there and that no pod group names any more, once many names have come.
+    /// Removes entries of queues that do not exist and that no pod group names, once many new names have come.
     pub(super) fn forget_queues(&mut self) {
         if self.queues_named < QUEUES_NAMED {
             return;
@@ -109,7 +109,7 @@ impl Model {
         }
     }
 
-    /// The queue that a pod group is charged to does not take it.
+    /// The queue that a pod group is charged to is not schedulable or refuses it, and this is not recorded in `astray` yet.
     pub(super) fn is_misplaced(&self, id: PodGroupId) -> bool {
         let pod_group = &self.pod_groups[id];
         let refused = || pod_group.input.as_ref().is_some_and(|input| input.refused.is_some());
@@ -118,7 +118,7 @@ impl Model {
             && (pod_group.queue.is_some_and(|queue| !self.queues[queue].schedulable()) || refused())
     }
 
-    /// A pod of a pod group is gone, or another: what counted only for as long as the pod group ran is over with it.
+    /// A pod left a pod group: exceptions that last as long as the pod group runs end with its last pod.
     pub(super) fn left(&mut self, id: PodGroupId) {
         if self.pod_groups[id].stand_in && !self.is_held_for(id) {
             self.forget_group(id);

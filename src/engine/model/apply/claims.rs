@@ -10,13 +10,13 @@ use super::super::devices::claims::{Grants, Used};
 use super::super::ids::{ClaimId, PodId};
 
 impl Model {
-    /// Devices changed hands, or others are on offer.
+    /// Makes the next cycle decide again, because devices were allocated, freed, added or removed.
     pub(super) fn devices_changed(&mut self) {
         self.take_charges();
         self.note(true);
     }
 
-    /// A claim is as given, or gone. Pods on nodes use what the API server shows; where it shows nothing, what they had.
+    /// Updates or removes a claim. Pods on nodes use the allocation that the API server shows; where it shows none, the one that they had.
     pub(super) fn claim_changed(&mut self, key: &Name, input: Option<Box<ClaimInput>>) {
         let known = self.devices.claims.find(key);
         if known.is_some_and(|id| self.devices.claims[id].input == input) || (known.is_none() && input.is_none()) {

@@ -1,4 +1,4 @@
-//! What waits for a time: pods whose bind or eviction failed, nodes where no GPU could be shared, pods that take long to leave.
+//! Timers: retries of failed binds and evictions, nodes where no GPU could be reserved for sharing, stuck pods, quota schedules.
 
 use crate::engine::input::{Name, Time};
 use crate::engine::model::Model;
@@ -59,7 +59,7 @@ impl Model {
         self.set_retry(id, retry_at);
     }
 
-    /// Lets time pass: queues go by their schedules, pods become stuck, pods and nodes may be tried again.
+    /// Fires the timers that are due: quota schedules, stuck pods, retries of pods and nodes.
     pub fn pass_time(&mut self, now: Time) {
         while let Some(&(at, id)) = self.schedules.first()
             && at <= now
@@ -109,7 +109,7 @@ impl Model {
         )
     }
 
-    /// Everything that depends on settings is out of date.
+    /// Marks everything derived from settings as out of date.
     pub fn settings_changed(&mut self, stuck_after: i64) {
         self.stuck_after = stuck_after;
         let (pods, waiting) = (&self.pods, std::mem::take(&mut self.stuck_at));

@@ -1,4 +1,4 @@
-//! Claims for devices: who uses which, and what each has been given.
+//! Resource claims: which pods use which, and their allocations.
 //!
 //! A pod's [`Place`](crate::engine::model::pod::Place) names the allocations that it uses. An allocation takes its devices as long as some pod uses it; one that the API
 //! server shows and no pod uses takes them too, until the API server says otherwise.
@@ -23,7 +23,7 @@ pub struct Used {
     pub reference: Option<u32>,
     /// The claim.
     pub claim: ClaimId,
-    /// What it was given.
+    /// The allocation.
     pub allocation: Arc<Allocation>,
 }
 
@@ -33,15 +33,15 @@ pub type Grants = Vec<Used>;
 /// An allocation of a claim, and the pods that use it.
 #[derive(Clone, Debug)]
 pub struct Grant {
-    /// What was given.
+    /// The allocation.
     pub allocation: Arc<Allocation>,
-    /// Pods that use it and stay.
+    /// Pods that use it and are not releasing.
     pub staying: u32,
-    /// Pods that use it and leave.
+    /// Releasing pods that use it.
     pub leaving: u32,
-    /// Pods that will use it.
+    /// Pipelined pods that will use it.
     pub planned: u32,
-    /// It takes its devices.
+    /// Its devices are counted as taken.
     pub counts: Both<bool>,
 }
 
@@ -58,7 +58,7 @@ pub struct Claim {
     pub grants: SmallVec<[Grant; 1]>,
     /// Pods that name it, by id.
     pub users: Vec<PodId>,
-    /// Some pod that it is reserved for still waits: what is shown stays although no pod uses it.
+    /// A pod that it is reserved for is still pending: the shown allocation stays although no pod uses it.
     pub awaited: bool,
 }
 
@@ -116,7 +116,7 @@ impl Claims {
 }
 
 impl Inventory {
-    /// The claim of a key, with an entry from here on.
+    /// The claim of a key; creates the entry if there is none.
     pub(crate) fn claim_for(&mut self, key: &Name) -> ClaimId {
         if let Some(&id) = self.claims.ids.get(key) {
             return id;
@@ -133,7 +133,7 @@ impl Inventory {
         id
     }
 
-    /// A pod names a claim.
+    /// Adds a pod that names a claim.
     pub(in crate::engine::model) fn join(&mut self, key: &Name, pod: PodId) {
         let id = self.claim_for(key);
         let users = &mut self.claims.all[id].users;
@@ -142,7 +142,7 @@ impl Inventory {
         }
     }
 
-    /// A pod that named a claim is gone.
+    /// Removes a pod that named a claim.
     pub(in crate::engine::model) fn leave(&mut self, key: &Name, pod: PodId) {
         if let Some(id) = self.claims.find(key) {
             self.claims.all[id].users.retain(|user| *user != pod);
@@ -150,7 +150,7 @@ impl Inventory {
         }
     }
 
-    /// What is known of a claim. Its pods must not count meanwhile.
+    /// Sets the input of a claim. Its pods must not be accounted meanwhile.
     pub(in crate::engine::model) fn set_claim(&mut self, key: &Name, input: Option<Box<ClaimInput>>) -> ClaimId {
         let id = self.claim_for(key);
         self.uncount(id);
@@ -167,7 +167,7 @@ impl Inventory {
         id
     }
 
-    /// An allocation of a claim: the one that is known already if there is an equal one.
+    /// An allocation of a claim; reuses an equal one.
     pub(crate) fn allocation(&mut self, id: ClaimId, given: &AllocationInput) -> Arc<Allocation> {
         let known = self.claims[id].grants.iter().map(|grant| &grant.allocation);
         if let Some(known) = known.into_iter().find(|known| known.given == *given) {
@@ -176,7 +176,7 @@ impl Inventory {
         Arc::new(self.resolve(given.clone()))
     }
 
-    /// Whether a pod that it is reserved for still waits.
+    /// Whether a pod that it is reserved for is still pending.
     pub(in crate::engine::model) fn set_awaited(&mut self, id: ClaimId, awaited: bool) {
         if self.claims[id].awaited != awaited {
             self.claims.all[id].awaited = awaited;
@@ -201,7 +201,7 @@ impl Inventory {
         })
     }
 
-    /// A pod begins (`sign` 1) or ceases (-1) to use an allocation.
+    /// A pod begins (`sign` 1) or stops (-1) using an allocation.
     pub(in crate::engine::model) fn account(
         &mut self,
         id: ClaimId,
@@ -221,12 +221,12 @@ impl Inventory {
         self.drop_grants(id);
     }
 
-    /// The claim takes nothing for the moment.
+    /// Stops counting the claim's devices.
     pub(in crate::engine::model) fn uncount(&mut self, id: ClaimId) {
         self.count(id, |_, _| [false; 2]);
     }
 
-    /// The claim takes what it should.
+    /// Counts the claim's devices again.
     pub(in crate::engine::model) fn recount(&mut self, id: ClaimId) {
         self.count(id, Claim::wanted);
     }
@@ -245,7 +245,7 @@ impl Inventory {
         }
     }
 
-    /// Forgets allocations that no pod uses and no claim shows.
+    /// Removes allocations that no pod uses and the API server does not show.
     fn drop_grants(&mut self, id: ClaimId) {
         let mut at = 0;
         while let Some(grant) = self.claims[id].grants.get(at) {
