@@ -1,4 +1,4 @@
-//! Which nodes a pod fits, and which of them is best.
+//! Filtering and scoring of nodes for a pod.
 
 pub mod bounds;
 pub mod choose;

@@ -1,4 +1,4 @@
-//! Pods of a pod group that cannot be placed together even on an empty cluster. Proven from what nodes have in all, so it costs no search.
+//! Pod groups that cannot be placed even on an empty cluster. Proven from the allocatable resources of nodes, without a search.
 
 use crate::engine::model::Model;
 use crate::engine::model::ids::{ClassId, CounterId, NodeId, PodGroupId, PodId};
@@ -44,7 +44,7 @@ fn no_domain(model: &Model, pod_group: PodGroupId, pods: &[PodId]) -> bool {
     })
 }
 
-/// Pods that must be apart from one another, and more of them than there are places apart. It implies that the rule `pod_affinity` refuses one of them on
+/// Pods with anti-affinity to one another, and more of them than values of its topology key. It implies that the rule `pod_affinity` refuses one of them on
 /// every node once the others are placed.
 fn too_many_apart(model: &Model, pods: &[PodId]) -> bool {
     let Some(first) = pods.first().map(|pod| &model.pods()[*pod]) else {
@@ -64,7 +64,7 @@ fn too_many_apart(model: &Model, pods: &[PodId]) -> bool {
         })
 }
 
-/// Values of a counter's label on the nodes of a class; `None` if some node lacks the label, where any number may be.
+/// Number of values of a counter's label on the nodes of a class; `None` if some node lacks the label, so that any number of pods may be there.
 fn places_apart(model: &Model, counter: CounterId, class: ClassId) -> Option<usize> {
     let nodes = model.class_nodes(class).iter().map(NodeId::of);
     let mut values = nodes

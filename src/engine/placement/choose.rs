@@ -1,8 +1,8 @@
 //! The best node for a pod.
 //!
-//! Preferences come in steps: a nominated node, GPUs in shared use, room now, the kind of node, then the packing order. The walk goes through the node
-//! index step by step and stops at the first node that fits; the plain definition in `score` gives the same answer and serves where the index does not
-//! reach. What other pods say for or against nodes comes before all this but the nominated node: such pods go from level to level.
+//! Scores come in steps: a nominated node, shared GPUs with room, idle resources, the kind of node, then the packing order. The walk goes through the node
+//! index step by step and stops at the first node that fits; the plain definition in `score` gives the same answer and is used where the index does not
+//! apply. Preferred pod affinity comes before all this but the nominated node: nodes are grouped by its sum of weights.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -29,23 +29,23 @@ use super::rules::{self, Fit, PodOnNode};
 use super::score::{Scorers, extras, most_extras};
 use super::volumes;
 
-/// What placement needs to know beside the model.
+/// Input of placement beside the model.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
     /// The settings.
     pub policy: &'a Policy,
-    /// Which preferences count.
+    /// The score terms that are switched on.
     pub scorers: &'a Scorers,
-    /// Where it looks.
+    /// The candidate nodes.
     pub scope: Scope<'a>,
-    /// How the pods lie among which the pod must be spread.
+    /// The pod's topology spread constraints at this moment.
     pub spreading: Option<&'a Spreading>,
-    /// Nodes that are known to refuse pods like the last one.
+    /// Cache of nodes that rejected pods like the last one.
     pub rejected: Option<&'a RefCell<RejectedNodes>>,
 }
 
 impl<'a> Context<'a> {
-    /// A pod and a node as the placement rules look at them.
+    /// A pod and a node as input of the placement rules.
     #[must_use]
     pub fn pair(self, model: &'a Model, pod: PodId, id: NodeId) -> PodOnNode<'a> {
         let settings = rules::Settings {
@@ -57,8 +57,8 @@ impl<'a> Context<'a> {
     }
 }
 
-/// Nodes that refused a pod. As long as nothing is freed anywhere and only its like is placed, they refuse those too. (A node that lacks a pod to be near
-/// does not get it from them: a pod that could be that one itself is not refused for it.)
+/// Nodes that rejected a pod. Until something is freed, they reject all pods of the same class, shape and counters. (This holds for missing pod affinity,
+/// too: placing such a pod cannot satisfy it, since a pod that matches its own affinity is not rejected for it.)
 #[derive(Debug, Default)]
 pub struct RejectedNodes {
     like: Option<(ClassId, ShapeId, Counters)>,
@@ -67,7 +67,7 @@ pub struct RejectedNodes {
 }
 
 impl RejectedNodes {
-    /// Makes it fit for a pod; false if nothing can be said of its like.
+    /// Prepares the cache for a pod; false if rejections of this pod hold for no other.
     fn ready(&mut self, model: &Model, id: PodId) -> bool {
         let pod = &model.pods()[id];
         let shape = &model.shapes()[pod.shape];
@@ -91,29 +91,29 @@ impl RejectedNodes {
     }
 }
 
-/// Where a pod may go.
+/// The candidate nodes of a pod.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Scope<'a> {
-    /// The nodes in question; `None` = all.
+    /// The candidates; `None` = all nodes.
     pub among: Option<&'a NodeSet>,
-    /// Groups of nodes, the best first; nodes in none of them are not in question.
+    /// Groups of candidates, the best first; nodes in no group are excluded.
     pub preferred: Option<&'a Preferred>,
 }
 
 impl Scope<'_> {
-    /// Whether a node is in question.
+    /// Whether a node is a candidate.
     #[must_use]
     pub fn has(&self, id: NodeId) -> bool {
         self.among.is_none_or(|set| set.has(id.at()))
     }
 
-    /// So few nodes are in question that they are looked at one by one.
+    /// Whether there are so few candidates that a scan is cheaper than the index.
     fn is_small(&self, model: &Model) -> bool {
         self.among
             .is_some_and(|among| among.count() * FEW < model.by_name().len())
     }
 
-    /// Its nodes.
+    /// The candidates as a list.
     fn nodes(&self, model: &Model) -> Vec<NodeId> {
         match self.among {
             Some(set) => set.iter().map(NodeId::of).collect(),
@@ -122,8 +122,8 @@ impl Scope<'_> {
     }
 }
 
-/// Whether a pod can go to a node, now or later.
-fn suits(model: &Model, context: Context, pod: PodId, id: NodeId, work: &mut Work) -> bool {
+/// Whether a candidate node fits a pod, now or later.
+fn node_fits(model: &Model, context: Context, pod: PodId, id: NodeId, work: &mut Work) -> bool {
     if is_rejected(model, context, pod, id) || !context.scope.has(id) {
         return false;
     }
@@ -135,7 +135,7 @@ fn suits(model: &Model, context: Context, pod: PodId, id: NodeId, work: &mut Wor
     fit == Fit::Fits
 }
 
-/// Whether a node is known to refuse the pod.
+/// Whether the cache says that a node rejects the pod.
 fn is_rejected(model: &Model, context: Context, pod: PodId, id: NodeId) -> bool {
     let known = |rejected: &RefCell<RejectedNodes>| rejected.borrow().nodes.has(id.at());
     let rejected = context.rejected.is_some_and(known);
@@ -143,7 +143,7 @@ fn is_rejected(model: &Model, context: Context, pod: PodId, id: NodeId) -> bool 
     rejected
 }
 
-/// One in so many nodes in question: fewer are looked at one by one, more by the index.
+/// Candidates are scanned if they are fewer than one in so many nodes; else the index is used.
 const FEW: usize = 16;
 
 /// The best node for a pod, if it fits any. The pod's class must be up to date.
@@ -162,7 +162,7 @@ pub fn best_node(model: &mut Model, context: Context, pod: PodId, work: &mut Wor
         .nominated_node
         .as_ref()
         .filter(|_| scorers.nominated);
-    // Also before a scan: the pod that it places may be the one that others had to be near.
+    // Also before a scan: the pod that it places may satisfy the affinity of others.
     let rejected = context
         .rejected
         .filter(|rejected| rejected.borrow_mut().ready(model, pod));
@@ -179,7 +179,7 @@ pub fn best_node(model: &mut Model, context: Context, pod: PodId, work: &mut Wor
             work,
         );
     }
-    // Pods that are alike otherwise may differ in what they ask of zones.
+    // Pods of one class and shape may differ in their NUMA requests.
     let rejected = rejected.filter(|_| extras == 0.0);
     let context = Context { rejected, ..context };
     let nominated = nominated.and_then(|name| model.node_named(name));
@@ -190,12 +190,12 @@ pub fn best_node(model: &mut Model, context: Context, pod: PodId, work: &mut Wor
             .is_none_or(|preferred| preferred.rank(*id).is_some())
     };
     if let Some(id) = nominated.filter(ranked)
-        && suits(model, context, pod, id, work)
+        && node_fits(model, context, pod, id, work)
     {
         return Some(id);
     }
     if extras > 0.0 {
-        return weigh(model, context, extras, pod, work);
+        return walk_with_extras(model, context, extras, pod, work);
     }
     if preferences {
         return best_by_preferences(model, context, pod, work);
@@ -206,7 +206,7 @@ pub fn best_node(model: &mut Model, context: Context, pod: PodId, work: &mut Wor
     best_of_equals(model, context, pod, work)
 }
 
-/// Among nodes of which none is preferred.
+/// The best of the candidates, without preferred groups.
 fn best_of_equals(model: &Model, context: Context, pod: PodId, work: &mut Work) -> Option<NodeId> {
     match context.scope.among {
         Some(among) if context.scope.is_small(model) => {
@@ -217,7 +217,7 @@ fn best_of_equals(model: &Model, context: Context, pod: PodId, work: &mut Work) 
     }
 }
 
-/// Level after level of what other pods say for the nodes.
+/// The best by preferred pod affinity: nodes are tried in levels of equal weight sums, the highest first.
 fn best_by_preferences(model: &Model, context: Context, pod: PodId, work: &mut Work) -> Option<NodeId> {
     let preferences = neighbours::preferences(model, pod);
     let nodes = context.scope.nodes(model);
@@ -245,7 +245,7 @@ fn best_by_preferences(model: &Model, context: Context, pod: PodId, work: &mut W
     None
 }
 
-/// Group after group.
+/// The best of the preferred groups, tried in order.
 fn best_of_groups(
     model: &Model,
     context: Context,
@@ -286,19 +286,19 @@ fn best_of_groups(
     None
 }
 
-/// By the plain definition: all nodes in order of score.
+/// The best by the plain definition: all nodes in order of score.
 #[must_use]
 pub fn scan(model: &Model, context: Context, pod: PodId, work: &mut Work) -> Option<NodeId> {
     let nodes = context.scope.nodes(model);
     let order = context.scorers.rank(model, pod, &nodes, context.scope.preferred);
-    order.into_iter().find(|id| suits(model, context, pod, *id, work))
+    order.into_iter().find(|id| node_fits(model, context, pod, *id, work))
 }
 
-/// The best of a few nodes that rank alike by topology: those that suit are scored.
+/// The best of a few nodes of equal topology rank: those that fit are scored.
 fn pick(model: &Model, context: Context, nodes: &[NodeId], pod: PodId, work: &mut Work) -> Option<NodeId> {
     let mut fitting = Vec::new();
     for &id in nodes {
-        if suits(model, context, pod, id, work) {
+        if node_fits(model, context, pod, id, work) {
             fitting.push(id);
         }
     }
@@ -309,9 +309,9 @@ fn pick(model: &Model, context: Context, nodes: &[NodeId], pod: PodId, work: &mu
     }
 }
 
-/// The lists of the index that hold the nodes for a pod, the better ones first, and the least that must be free there.
+/// The index lists to walk for a pod, the better ones first, each with the least that must be free.
 fn lists(shape: &Shape, scorers: &Scorers) -> SmallVec<[(Order, i64); 2]> {
-    // A pod that asks for nothing fits even on a node with more taken than it has.
+    // A pod that requests nothing fits even on an overcommitted node.
     let cpu = Some(shape.vector.get(CPU)).filter(|cpu| *cpu > 0).unwrap_or(i64::MIN);
     if shape.cpu_only {
         SmallVec::from_iter([(Order::CpuNodes, cpu), (Order::GpuNodes, cpu)])
@@ -324,13 +324,13 @@ fn lists(shape: &Shape, scorers: &Scorers) -> SmallVec<[(Order, i64); 2]> {
     }
 }
 
-/// By the index.
+/// The best by a walk through the index.
 #[must_use]
 pub fn walk(model: &Model, context: Context, pod: PodId, work: &mut Work) -> Option<NodeId> {
     let shape = &model.shapes()[model.pods()[pod].shape];
     if context.scorers.sharing && !model.index().sharing.is_empty() {
         let sharing = sharing_nodes(model, context, pod);
-        if let Some(id) = sharing.into_iter().find(|id| suits(model, context, pod, *id, work)) {
+        if let Some(id) = sharing.into_iter().find(|id| node_fits(model, context, pod, *id, work)) {
             return Some(id);
         }
     }
@@ -342,7 +342,7 @@ pub fn walk(model: &Model, context: Context, pod: PodId, work: &mut Work) -> Opt
                 continue;
             }
             let now = pod_fits(model, pod, id, true);
-            if (now || (later.is_none() && first_later.is_none())) && suits(model, context, pod, id, work) {
+            if (now || (later.is_none() && first_later.is_none())) && node_fits(model, context, pod, id, work) {
                 if now {
                     return Some(id);
                 }
@@ -354,8 +354,8 @@ pub fn walk(model: &Model, context: Context, pod: PodId, work: &mut Work) -> Opt
     later
 }
 
-/// Where more counts than the index knows, up to `most`: the nodes in its order, until none of those that follow can be better.
-fn weigh(model: &Model, context: Context, most: f64, pod: PodId, work: &mut Work) -> Option<NodeId> {
+/// The best where score terms outside the index add up to `most`: nodes in index order, until no later one can be better.
+fn walk_with_extras(model: &Model, context: Context, most: f64, pod: PodId, work: &mut Work) -> Option<NodeId> {
     let (scorers, shape) = (context.scorers, &model.shapes()[model.pods()[pod].shape]);
     let range = scorers.range(model, shape, &context.scope.nodes(model));
     let value = |id: NodeId, more: f64| {
@@ -363,19 +363,20 @@ fn weigh(model: &Model, context: Context, most: f64, pod: PodId, work: &mut Work
         (score, Reverse(model.nodes()[id].rank))
     };
     if scorers.sharing && !model.index().sharing.is_empty() {
-        let suiting = nodes_with_shared_room(model, context, pod).filter(|id| suits(model, context, pod, *id, work));
-        let best = suiting.max_by_key(|id| value(*id, extras(model, pod, *id)));
+        let fitting =
+            nodes_with_shared_room(model, context, pod).filter(|id| node_fits(model, context, pod, *id, work));
+        let best = fitting.max_by_key(|id| value(*id, extras(model, pod, *id)));
         if best.is_some() {
             return best;
         }
     }
-    // Nodes where the pod must wait rank below all where it need not.
+    // Nodes where the pod must wait rank below all where it fits now.
     [true, false].into_iter().find_map(|now| {
         let mut best = None;
         for (order, least) in lists(shape, scorers) {
             for id in model.index().walk(order, least) {
                 let fits = context.scope.has(id) && pod_fits(model, pod, id, true) == now;
-                if !fits || !suits(model, context, pod, id, work) {
+                if !fits || !node_fits(model, context, pod, id, work) {
                     continue;
                 }
                 let more = extras(model, pod, id);
@@ -392,7 +393,7 @@ fn weigh(model: &Model, context: Context, most: f64, pod: PodId, work: &mut Work
     })
 }
 
-/// Nodes with a GPU in shared use that has room.
+/// Nodes with a shared GPU that has room for the pod.
 fn nodes_with_shared_room<'a>(model: &'a Model, context: Context<'a>, pod: PodId) -> impl Iterator<Item = NodeId> + 'a {
     let shape = &model.shapes()[model.pods()[pod].shape];
     let ranks = model.index().sharing.iter();

@@ -1,4 +1,4 @@
-//! What a pod's claims mean for where it can go: what it shares with others, what it has already, and what it would be given on a node.
+//! Resource claims of a pod in placement: allocations that it shares or has already, and those that it would get on a node.
 
 use std::sync::Arc;
 
@@ -16,33 +16,33 @@ use crate::engine::model::selectors::meets_any;
 
 use super::devices::{Ask, NoDevices, When, find};
 
-/// Pods that the API server lets share a claim.
+/// Consumers of a claim that the API server allows.
 const MOST_CONSUMERS: usize = 256;
 
-/// What a pod gets for one of its claims.
+/// The allocation of one of a pod's claims.
 #[derive(Clone, Debug)]
 pub struct Given {
     /// Which of the claims that it names; `None` = the one for its extended resources.
     pub reference: Option<u32>,
     /// The claim.
     pub claim: Name,
-    /// Devices that the claim has.
+    /// The claim's existing allocation.
     pub known: Option<Arc<Allocation>>,
-    /// Devices that it is to get.
+    /// The new allocation.
     pub fresh: AllocationInput,
 }
 
 impl Given {
-    /// Records it in the model as what a pod uses.
+    /// Records it in the model as used by a pod.
     pub fn used(self, model: &mut Model) -> Used {
         model.use_claim(self.reference, &self.claim, self.known, &self.fresh)
     }
 }
 
-/// Why a node cannot give a pod what it claims, in KAI's words.
+/// Why a node cannot satisfy a pod's claims, in KAI's words.
 pub type NoClaims = String;
 
-/// Why a pod cannot be placed anywhere at present, whatever the nodes have.
+/// Why a pod's claims exclude all nodes at present.
 #[must_use]
 pub fn refused(model: &Model, id: PodId) -> Option<String> {
     let pod = &model.pods()[id].input;
@@ -92,7 +92,7 @@ pub fn refused(model: &Model, id: PodId) -> Option<String> {
     None
 }
 
-/// Pods that may use a claim, without this one.
+/// Number of consumers of a claim, without this pod; 0 if far below the maximum.
 fn consumers(model: &Model, claim: &Claim, pod: PodId) -> usize {
     let Some(input) = &claim.input else { return 0 };
     if input.reserved.len() + claim.users.len() < MOST_CONSUMERS {
@@ -115,16 +115,16 @@ fn consumers(model: &Model, claim: &Claim, pod: PodId) -> usize {
     reserved + more.count()
 }
 
-/// What a claim has, as far as it binds the pods that come.
+/// A claim's allocation, by what it means for further pods.
 enum Has<'a> {
     Nothing,
-    /// It has this, and keeps it.
+    /// Allocated and in use.
     Kept(&'a Arc<Allocation>),
-    /// The API server shows this, and no pod waits for it or uses it.
+    /// Allocated in the API server, and no pod uses it or waits for it.
     Idle(&'a Arc<Allocation>),
-    /// It will have this.
+    /// Planned for pipelined pods.
     Coming(&'a Arc<Allocation>),
-    /// It has this until those that use it have left.
+    /// Used by releasing pods only.
     Leaving(&'a Arc<Allocation>),
 }
 
@@ -153,10 +153,10 @@ fn has(claim: &Claim) -> Has<'_> {
     }
 }
 
-/// What a pod gets for its claims on a node, now or once who leaves has left.
+/// Allocations for a pod's claims on a node, now or (`now` false) once releasing pods have gone.
 ///
 /// # Errors
-/// If the node cannot give it.
+/// If the node cannot satisfy the claims.
 pub fn choose(model: &Model, pod: PodId, id: NodeId, now: bool) -> Result<Vec<Given>, NoClaims> {
     let Some(claims) = &model.pods()[pod].input.claims else {
         return Ok(Vec::new());
@@ -212,7 +212,7 @@ pub fn choose(model: &Model, pod: PodId, id: NodeId, now: bool) -> Result<Vec<Gi
     Ok(given)
 }
 
-/// Devices for all claims that have none, together.
+/// Devices for all unallocated claims together.
 fn allocate(
     model: &Model,
     id: NodeId,
@@ -242,7 +242,7 @@ fn allocate(
             constraints: input_of(model, &given[at].claim).map_or(&[], |input| &input.constraints),
         })
         .collect();
-    // What the pod uses again is not free for its other claims.
+    // Devices that the pod keeps are not free for its other claims.
     let kept: Vec<&Allocation> = given.iter().filter_map(|given| given.known.as_deref()).collect();
     find(model, id, &asks, &kept, when)
 }
@@ -252,7 +252,7 @@ fn input_of<'a>(model: &'a Model, key: &Name) -> Option<&'a crate::engine::input
     model.devices().claims[id].input.as_deref()
 }
 
-/// The requests that stand for resources which the node does not offer itself.
+/// The requests for extended resources that the node's device plugins do not offer.
 fn needed<'a>(
     model: &Model,
     node: &Node,
@@ -277,7 +277,7 @@ fn reaches(allocation: &Allocation, node: &Node) -> bool {
     terms.is_none_or(|terms| meets_any(terms, node))
 }
 
-/// No other pod will take what releasing pods give back.
+/// Whether the allocation's devices are still free later: no pipelined pod takes them.
 fn stays_free(model: &Model, allocation: &Allocation) -> bool {
     let mut draws: SmallVec<[(PoolId, usize, i128); 4]> = SmallVec::new();
     for (result, id) in allocation.given.results.iter().zip(&allocation.devices) {
@@ -310,7 +310,7 @@ fn stays_free(model: &Model, allocation: &Allocation) -> bool {
     })
 }
 
-/// GPUs that a pod asks for and need not find free on a node: those that its claims hold there already, or may find elsewhere.
+/// GPUs of a pod's request that need not be free on a node, because its claims hold them there already or may be satisfied by other devices.
 #[must_use]
 pub fn spared(model: &Model, pod: PodId, id: NodeId, at: usize) -> i64 {
     let pod = &model.pods()[pod];
@@ -341,7 +341,7 @@ pub fn spared(model: &Model, pod: PodId, id: NodeId, at: usize) -> i64 {
     (in_use.count() as i64).min(shape.gpu.dra) * GPU
 }
 
-/// A node may serve a pod although it has fewer GPUs free than the pod asks for.
+/// Whether a node may fit a pod although it has fewer GPUs free than requested.
 #[must_use]
 pub fn need_less(model: &Model, pod: PodId) -> bool {
     let pod = &model.pods()[pod];
@@ -351,7 +351,7 @@ pub fn need_less(model: &Model, pod: PodId) -> bool {
     }
 }
 
-/// Resources that a pod asks for, that a node does not have, and that a claim stands for there.
+/// Extended resources that a pod requests and that a claim provides on this node.
 #[must_use]
 pub fn stood_for(model: &Model, pod: PodId, id: NodeId) -> SmallVec<[usize; 2]> {
     let wanted = model.pods()[pod]
@@ -366,7 +366,7 @@ pub fn stood_for(model: &Model, pod: PodId, id: NodeId) -> SmallVec<[usize; 2]> 
         .collect()
 }
 
-/// Some node in question could give the pod what it claims if no devices were allocated. Costs a look at each node.
+/// Whether some candidate node could satisfy the pod's claims if no devices were allocated. Scans all candidates.
 #[must_use]
 pub fn conceivable(model: &Model, pod: PodId) -> bool {
     let pod = &model.pods()[pod];
@@ -404,7 +404,7 @@ pub fn conceivable(model: &Model, pod: PodId) -> bool {
     })
 }
 
-/// Position in a device's figures.
+/// Index into a device's figures.
 #[must_use]
 pub fn figures(now: bool) -> usize {
     if now { NOW } else { LATER }

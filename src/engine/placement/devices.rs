@@ -1,4 +1,4 @@
-//! Which devices of a node meet claims: a search over claims, requests and devices in their order. The first solution counts.
+//! Device allocation: a search over claims, requests and devices in their order. The first solution is taken.
 
 pub mod locality;
 
@@ -15,19 +15,19 @@ use crate::engine::model::devices::{Allocation, Device, LATER, NOW};
 use crate::engine::model::ids::{DeviceId, NodeId, PodId};
 use crate::engine::model::selectors::{meets_any, tolerates};
 
-/// Devices tried before a search is given up.
+/// Limit on devices tried in a search.
 pub const STEPS: usize = 20_000;
-/// Devices that the API server lets one claim have.
+/// Devices per claim that the API server allows.
 const MOST_RESULTS: usize = 32;
 
 /// A claim that needs devices.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
-    /// What messages call it.
+    /// Its name in messages.
     pub name: &'a str,
-    /// What it asks for.
+    /// Its requests.
     pub requests: &'a [&'a RequestInput],
-    /// What must hold among its devices.
+    /// Its constraints among devices.
     pub constraints: &'a [ConstraintInput],
 }
 
@@ -42,12 +42,12 @@ pub enum When {
     Empty,
 }
 
-/// Why there is no answer.
+/// Why there is no allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoDevices {
-    /// There are none.
+    /// No devices satisfy the claims.
     None,
-    /// It could not be found out.
+    /// The search failed, with the reason.
     Failed(String),
 }
 
@@ -60,10 +60,10 @@ impl fmt::Display for NoDevices {
     }
 }
 
-/// Devices of a node for all these claims together, without those that the pod uses for other claims.
+/// Devices of a node for all these claims together, without those that the pod keeps for other claims.
 ///
 /// # Errors
-/// If there are none, or it cannot be found out.
+/// If there are none, or the search fails.
 pub fn find(
     model: &Model,
     node: NodeId,
@@ -73,7 +73,7 @@ pub fn find(
 ) -> Result<Vec<AllocationInput>, NoDevices> {
     let mut all = candidates(model, node);
     if when == When::Later {
-        // Pods evicted in this statement may yet stay if their devices are not taken.
+        // Pods evicted in this statement may be reprieved if their devices are not taken.
         let evicted = |pod: PodId| {
             let state = &model.pods()[pod].state;
             state.leaving && state.evicted_from.is_some()
@@ -85,7 +85,7 @@ pub fn find(
         near = locality::neighbourhoods(model, &all, kept, when);
     }
     for (least, devices) in near {
-        // Whatever goes wrong here goes wrong below as well, or need not be known.
+        // An error here occurs again below, or does not matter.
         match try_these(model, node, asks, kept, when, devices, &mut steps) {
             Ok(Some(found)) if locality::closeness_of(model, found.iter(), kept.iter().copied()) >= least => {
                 return Ok(found);
@@ -97,7 +97,7 @@ pub fn find(
     try_these(model, node, asks, kept, when, all, &mut 0)?.ok_or(NoDevices::None)
 }
 
-/// The first solution with these devices. `steps` counts on.
+/// The first solution with these devices. `steps` accumulates.
 fn try_these(
     model: &Model,
     node: NodeId,
@@ -164,7 +164,7 @@ fn candidates(model: &Model, id: NodeId) -> Vec<DeviceId> {
     found
 }
 
-/// A device chosen in the search.
+/// A chosen device.
 struct Taken {
     claim: usize,
     request: usize,
@@ -219,7 +219,7 @@ impl<'a> Search<'a> {
         Ok(false)
     }
 
-    /// So many devices from a position on, and then the rest.
+    /// Tries `left` devices from a position on, then the remaining requests.
     fn pick(&mut self, asked: RequestOption<'a>, count: usize, from: usize) -> Result<bool, NoDevices> {
         if count == 0 {
             return self.claim(asked.claim, asked.request + 1);
@@ -238,7 +238,7 @@ impl<'a> Search<'a> {
         Ok(false)
     }
 
-    /// Every device that the selectors allow, and then the rest.
+    /// Takes every device that the selectors allow, then the remaining requests.
     fn all(&mut self, asked: RequestOption<'a>) -> Result<bool, NoDevices> {
         let mark = self.taken.len();
         for at in 0..self.candidates.len() {
@@ -290,7 +290,7 @@ impl<'a> Search<'a> {
         Ok(true)
     }
 
-    /// Takes a device if it will do.
+    /// Takes a device if it meets the request.
     fn try_one(&mut self, asked: RequestOption<'a>, id: DeviceId) -> Result<bool, NoDevices> {
         self.steps += 1;
         if self.steps > STEPS {
@@ -323,7 +323,7 @@ impl<'a> Search<'a> {
         Ok(true)
     }
 
-    /// Where to look in a device's figures.
+    /// Index into a device's figures.
     fn at(&self) -> SmallVec<[usize; 2]> {
         match self.when {
             When::Now => [NOW, LATER].into_iter().collect(),
@@ -332,7 +332,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Those in this search that take something of a device.
+    /// Devices chosen in this search that take something of a device.
     fn takers(&self, id: DeviceId) -> impl Iterator<Item = &Taken> {
         self.taken.iter().filter(move |one| one.device == id && !one.admin)
     }
@@ -343,13 +343,13 @@ impl<'a> Search<'a> {
         if given || (used && !offer.multi) {
             return false;
         }
-        // A device in parts that is in use all along draws already.
+        // A partially allocated device that is in use consumes counters already.
         let draws = self.takers(id).next().is_some()
             || (!self.at().is_empty() && self.at().iter().all(|at| device.in_use(*at)));
         let pool = &self.model.devices().pools[device.pool];
         draws
             || offer.draws.iter().enumerate().all(|(position, (counter, _))| {
-                // A counter named twice counts in full, once.
+                // A counter named twice is checked against the sum, once.
                 if offer.draws[..position].iter().any(|(other, _)| other == counter) {
                     return true;
                 }
@@ -371,7 +371,7 @@ impl<'a> Search<'a> {
                     let other = &self.model.devices().devices[one.device];
                     if !seen.contains(&one.device) && other.pool == device.pool {
                         seen.push(one.device);
-                        // What is in use draws already.
+                        // A device in use consumes counters already.
                         if self.at().is_empty() || self.at().iter().any(|at| !other.in_use(*at)) {
                             more += draw(self.offer(one.device));
                         }
@@ -384,7 +384,7 @@ impl<'a> Search<'a> {
             })
     }
 
-    /// What is taken of each capacity of a device that is given in parts; `None` if it has too little.
+    /// The share of each capacity of a partially allocated device; `None` if it has too little.
     fn parts(
         &self,
         wanted: &OptionInput,
@@ -464,7 +464,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// From which nodes these devices can be used together.
+    /// The nodes from which all these devices can be used.
     fn nodes<'t>(&self, offers: impl Iterator<Item = &'t DeviceInput>) -> Option<Vec<NodeTerm>> {
         let mut all: Option<Vec<NodeTerm>> = None;
         for offer in offers {
@@ -473,7 +473,7 @@ impl<'a> Search<'a> {
                 Reach::Node(_) => return Some(vec![self.here()]),
                 Reach::All => {}
                 Reach::Selected(terms) => {
-                    // All of several selectors must hold; where they are lists of terms, that of this node is as good.
+                    // Terms are alternatives: an intersection that is not one term is narrowed to this node.
                     all = match (all, &**terms) {
                         (None, terms) => Some(terms.to_vec()),
                         (Some(known), terms) if known == terms => Some(known),
@@ -510,7 +510,7 @@ fn tolerated(wanted: &OptionInput, offer: &DeviceInput) -> bool {
     taints.all(|taint| wanted.tolerations.iter().any(|toleration| tolerates(toleration, taint)))
 }
 
-/// How much of a capacity a request takes; `None` if there is no such share.
+/// How much of a capacity a request takes; `None` if no allowed share fits.
 #[must_use]
 pub fn share(capacity: &Capacity, asked: Option<i128>) -> Option<i128> {
     let Some(policy) = &capacity.policy else {

@@ -1,7 +1,7 @@
-//! Which domains of a topology may take pods of a pod group, and in which order they are tried.
+//! Topology domains for the pods of a pod group, in the order in which they are tried.
 //!
-//! First the domains of the preferred level, then wider ones up to the required level (or the whole topology); within a level the fullest that still
-//! has room goes first. Room is counted, not proven: placing the pods decides. Where pods spill over several preferred domains, the roomiest come first.
+//! First the domains of the preferred level, then wider ones up to the required level (or the whole topology); within a level the fullest with enough
+//! free capacity first. Capacity is an estimate: placing the pods decides. Where pods need several preferred domains, the emptiest come first.
 
 use std::cmp::{Ordering, Reverse};
 
@@ -16,7 +16,7 @@ use crate::engine::model::node_set::NodeSet;
 use crate::engine::model::resources::{GPUS, PODS, Resources};
 use crate::engine::model::topology::{Domain, Topology};
 
-/// What is asked of a topology.
+/// A topology constraint and the pods to place.
 pub struct Question<'a> {
     /// The constraint.
     pub constraint: &'a TopologyConstraint,
@@ -24,7 +24,7 @@ pub struct Question<'a> {
     pub pods: &'a [PodId],
     /// Nodes of pods that are placed already and must stay together with these.
     pub with: &'a [NodeId],
-    /// Nodes in question; `None` = all.
+    /// Candidate nodes; `None` = all.
     pub among: Option<&'a NodeSet>,
 }
 
@@ -33,7 +33,7 @@ pub struct Question<'a> {
 pub struct Domains {
     /// In this order.
     pub order: Vec<usize>,
-    /// Domains of the preferred level, from the fullest to the roomiest.
+    /// Domains of the preferred level, from the fullest to the emptiest.
     pub preferred: Vec<usize>,
 }
 
@@ -44,14 +44,14 @@ pub enum Refused {
     NoTopology,
     /// A level is not in the topology, or the preferred one is wider than the required one.
     NoLevel {
-        /// Named as the required level.
+        /// It is the required level.
         required: bool,
         /// Its name.
         level: Name,
     },
-    /// All that is in question lies in one domain (`None`: the whole topology), and that has no room.
+    /// All candidates are in one domain (`None`: the whole topology), which has too little free.
     Everything(Option<Name>),
-    /// No domain of the required level has room.
+    /// No domain of the required level has enough free.
     Each(Vec<Lack>),
 }
 
@@ -60,35 +60,35 @@ pub enum Refused {
 pub struct Lack {
     /// The domain.
     pub domain: Name,
-    /// Pods that it has room for, where they could be counted.
+    /// Number of pods that fit, if it could be computed.
     pub slots: Option<i64>,
-    /// Resources that are short: position, asked, free.
+    /// Insufficient resources: position, requested, free.
     pub short: Vec<(usize, i64, i64)>,
 }
 
-/// What the pods ask for together.
+/// The combined request of the pods.
 #[derive(Clone, Debug)]
 struct Need {
     count: i64,
-    /// Position, sum and largest, for each resource asked for beside the pod itself.
+    /// Position, sum and maximum of each requested resource except pod slots.
     asked: SmallVec<[(usize, i64, i64); 4]>,
-    /// All pods ask for the same kinds of resources, so that room can be counted in pods.
+    /// All pods request the same GPU and extended resources, so that capacity can be counted in pods.
     alike: bool,
-    /// All ask for parts of GPUs.
+    /// All pods share GPUs.
     shared: bool,
-    /// Some asks for a part of a GPU.
+    /// Some pod shares GPUs.
     fractions: bool,
     shapes: SmallVec<[ShapeId; 2]>,
     /// Nodes count as if they were empty.
     empty: bool,
 }
 
-/// What a domain has.
+/// The capacity of a domain.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Room {
-    /// For each resource asked for.
+    /// Free amount of each requested resource.
     free: SmallVec<[i64; 4]>,
-    /// Pods.
+    /// Number of pods that fit.
     slots: i64,
 }
 
@@ -139,7 +139,7 @@ impl Need {
         }
     }
 
-    /// Room for these pods and for others is counted alike.
+    /// Whether capacity counted for other pods holds for these.
     fn counts_like(&self, other: &Self) -> bool {
         let each = |need: &Self| -> SmallVec<[(usize, i64); 4]> {
             need.asked
@@ -158,13 +158,13 @@ impl Need {
         if self.empty { &node.allocatable } else { &node.future }
     }
 
-    /// GPUs of a node in shared use that stay so.
+    /// Shared GPUs of a node that stay in use.
     fn shared_gpus<'n>(&self, node: &'n Node) -> impl Iterator<Item = &'n SharedGpu> + use<'n> {
         let groups = if self.empty { &[] } else { &*node.groups };
         groups.iter().filter(|gpu| gpu.used() && !gpu.all_leaving())
     }
 
-    /// Pods of the largest kind that a node has room for. Parts of shared GPUs are counted device by device.
+    /// Number of pods with the largest request that fit on a node. Shared GPUs are counted device by device.
     fn slots(&self, model: &Model, node: &Node) -> i64 {
         if self.asked.is_empty() && !self.fractions {
             return self.count;
@@ -227,7 +227,7 @@ impl Need {
         }
     }
 
-    /// How much of a domain the pods would take.
+    /// The fraction of a domain's free capacity that the pods would take.
     fn share(&self, room: &Room) -> Share {
         let each = self.asked.iter().zip(&room.free).map(|((_, sum, _), &free)| {
             if free > 0 {
@@ -275,7 +275,7 @@ impl PartialOrd for Share {
 /// The domains to try. `None`: the constraint asks for nothing.
 ///
 /// # Errors
-/// If no domain can take the pods.
+/// If no domain fits the pods.
 pub fn domains(
     model: &Model,
     question: &Question,
@@ -344,7 +344,7 @@ pub fn domains(
     Ok(Some((constraint.topology.clone(), Domains { order, preferred })))
 }
 
-/// Whether no domain of the required level could take the pods even if it were empty.
+/// Whether no domain of the required level fits the pods even if it is empty.
 #[must_use]
 pub fn never_room(model: &Model, question: &Question) -> bool {
     let constraint = question.constraint;
@@ -403,10 +403,10 @@ struct Area<'a> {
     finest: usize,
 }
 
-/// Entries of the cache.
+/// Number of cache entries.
 const KEPT: usize = 4;
 
-/// The capacity of domains as counted in this cycle, the latest first. Domains whose nodes changed since are counted anew when asked for.
+/// The capacity of domains as counted in this cycle, the latest first. Domains whose nodes changed since are recounted on use.
 #[derive(Debug, Default)]
 pub struct DomainCapacityCache(Vec<Kept>);
 
@@ -418,7 +418,7 @@ struct Kept {
     need: Need,
     /// By position behind `top`.
     rooms: Vec<Room>,
-    /// Of [`Change::NodeUsage`], when it was counted.
+    /// The epoch of [`Change::NodeUsage`] at the last count.
     counted: Epoch,
 }
 
@@ -462,7 +462,7 @@ impl Kept {
         }
     }
 
-    /// Brings it up to date.
+    /// Recounts domains whose nodes changed.
     fn count(&mut self, model: &Model, area: Area) {
         let Area {
             topology, top, finest, ..
@@ -508,7 +508,7 @@ impl Kept {
     }
 }
 
-/// Room in a domain and in those below it.
+/// The capacity of a domain and of those below it.
 struct Survey<'a> {
     topology: &'a Topology,
     need: &'a Need,
@@ -523,7 +523,7 @@ impl Survey<'_> {
         &self.rooms[domain - self.top]
     }
 
-    /// All surveyed domains, wider ones before those in them, those in one domain from the fullest to the roomiest.
+    /// All counted domains, parents first, siblings from the fullest to the emptiest.
     fn sorted(&self) -> Vec<usize> {
         let mut sorted = Vec::new();
         let mut open = vec![self.top];

@@ -12,14 +12,14 @@ use crate::engine::placement::resources::{fits_now, fitting_groups};
 
 use super::score::GpuOrder;
 
-/// GPUs chosen.
+/// Chosen GPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// Groups there are.
+    /// Existing GPU groups.
     pub joined: GroupList,
     /// Number of GPUs to open for sharing.
     pub fresh: usize,
-    /// Some of it is free only once a releasing pod has gone.
+    /// Some of them have room only once a releasing pod has gone.
     pub wait: bool,
 }
 

@@ -1,6 +1,6 @@
-//! Whether the pods that are there already allow another one on a node, as kube-scheduler judges it; and how much they want it there.
+//! Pod affinity, anti-affinity and topology spread, required and preferred, with kube-scheduler's semantics.
 //!
-//! A pod that is being moved does not count for or against itself.
+//! A pod that is being moved does not count itself.
 
 use smallvec::SmallVec;
 
@@ -12,11 +12,11 @@ use crate::engine::model::relations::Asked;
 /// Which term of required pod affinity or anti-affinity does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AffinityConflict {
-    /// The pod's affinity: a pod that must be near is not.
+    /// The pod's affinity is not satisfied.
     Affinity,
-    /// The pod's anti-affinity: a pod is near that must not be.
+    /// The pod's anti-affinity matches an existing pod.
     AntiAffinity,
-    /// The anti-affinity of a pod that is near.
+    /// The anti-affinity of an existing pod matches the pod.
     ExistingAntiAffinity,
 }
 
@@ -25,11 +25,11 @@ pub enum AffinityConflict {
 pub enum SpreadConflict {
     /// The node lacks the topology label.
     MissingLabel,
-    /// Too many pods are at this value of the label already.
+    /// One more pod at this value of the label would exceed the maximum skew.
     Skew,
 }
 
-/// Relations to other pods, NUMA zones or volumes make a difference for this pod, so what was found out about it holds neither for others of its class nor for long.
+/// Whether relations to other pods, NUMA zones or volumes matter for this pod, so that results for it cannot be cached for its class.
 #[must_use]
 pub fn concerned(model: &Model, pod: PodId) -> bool {
     let id = pod;
@@ -40,7 +40,7 @@ pub fn concerned(model: &Model, pod: PodId) -> bool {
         || super::volumes::concerned(model, id)
 }
 
-/// What a pod itself adds to a counter at a value, where it is.
+/// What a pod's own places add to a counter at a value.
 fn own(model: &Model, pod: PodId, counter: CounterId, value: u32) -> i64 {
     let state = &model.pods()[pod].state;
     let places = state.hold.iter().chain(&state.plan);
@@ -49,7 +49,7 @@ fn own(model: &Model, pod: PodId, counter: CounterId, value: u32) -> i64 {
         .count() as i64
 }
 
-/// Counted pods near a node, without the pod itself.
+/// Pods counted at a value, without the pod itself.
 fn others(model: &Model, pod: PodId, counter: CounterId, value: u32) -> i64 {
     let all = model.neighbours().pods(counter, value);
     if all > 0 && model.pods()[pod].counted.contains(&counter) {
@@ -59,7 +59,7 @@ fn others(model: &Model, pod: PodId, counter: CounterId, value: u32) -> i64 {
     }
 }
 
-/// Affinity and anti-affinity, of the pod and of those that are there. `None`: nothing is against it.
+/// The affinity or anti-affinity, of the pod or of existing pods, that is violated on a node.
 #[must_use]
 pub fn clash(model: &Model, id: PodId, node: NodeId) -> Option<AffinityConflict> {
     let pod = &model.pods()[id];
@@ -88,7 +88,7 @@ pub fn clash(model: &Model, id: PodId, node: NodeId) -> Option<AffinityConflict>
     shunned.then_some(AffinityConflict::ExistingAntiAffinity)
 }
 
-/// A pod that must be near its like may be the first of them.
+/// Whether the affinity is satisfied. The first pod of a set that matches its own affinity may go anywhere.
 fn near(model: &Model, pod: PodId, node: NodeId, asked: &Asked) -> bool {
     let mut all_there = true;
     for &counter in &asked.near {
@@ -120,7 +120,7 @@ fn itself(model: &Model, pod: PodId, asked: &Asked) -> bool {
         .all(|counter| model.pods()[pod].counted.contains(counter))
 }
 
-/// Whether preferences among pods make a difference for a pod at present.
+/// Whether preferred affinity of any pod affects the score of this pod at present.
 #[must_use]
 pub fn has_preferences(model: &Model, pod: PodId) -> bool {
     let pod = &model.pods()[pod];
@@ -131,7 +131,7 @@ pub fn has_preferences(model: &Model, pod: PodId) -> bool {
     asks || pod.counted.iter().any(|counter| model.neighbours().wanted(*counter))
 }
 
-/// The sum of weights that speak for a node.
+/// The sum of preferred weights for a node.
 #[must_use]
 pub fn preference(model: &Model, id: PodId, node: NodeId) -> i64 {
     let pod = &model.pods()[id];
@@ -203,24 +203,24 @@ pub fn preferences(model: &Model, id: PodId) -> Vec<i64> {
     sums
 }
 
-/// One of a pod's spread constraints, at one moment.
+/// One of a pod's spread constraints, evaluated at one moment.
 #[derive(Clone, Copy, Debug)]
 struct Limit {
     counter: CounterId,
-    /// Most pods that a value may have already.
+    /// The largest count of a value that still allows one more pod.
     most: i64,
-    /// Where the pod itself is counted.
+    /// The values at which the pod itself is counted.
     mine: Option<u32>,
 }
 
-/// What a pod's spread constraints allow, at one moment.
+/// A pod's spread constraints, evaluated at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Spreading {
     limits: SmallVec<[Limit; 2]>,
 }
 
 impl Spreading {
-    /// `None`: the pod asks for no spreading.
+    /// `None`: the pod has no spread constraints.
     #[must_use]
     pub fn of(model: &Model, pod: PodId) -> Option<Self> {
         let pod = &model.pods()[pod];
@@ -250,7 +250,7 @@ impl Spreading {
         })
     }
 
-    /// Whether a node may take one more pod.
+    /// The spread constraint that one more pod on a node would violate.
     #[must_use]
     pub fn clash(&self, model: &Model, node: NodeId) -> Option<SpreadConflict> {
         self.limits.iter().find_map(|limit| {

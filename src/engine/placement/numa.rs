@@ -1,4 +1,4 @@
-//! Which NUMA zones the kubelet will use for a pod, and whether it will refuse it.
+//! Prediction of the kubelet's Topology Manager: the NUMA zones that it will use for a pod, or that it will refuse the pod.
 
 use crate::engine::input::{Name, NumaPolicy, PodNuma};
 use crate::engine::model::Model;
@@ -6,7 +6,7 @@ use crate::engine::model::ids::{NodeId, PodId};
 use crate::engine::model::node::Node;
 use crate::engine::model::numa::{Ledger, ZoneShare, is_device};
 
-/// What the kubelet will do.
+/// The predicted result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fit {
     /// It refuses the pod.
@@ -17,10 +17,10 @@ pub enum Fit {
     Zones(Vec<ZoneShare>),
 }
 
-/// Amounts asked for, by position in the ledger's resources.
+/// Requested amounts, by index into the node's zoned resources.
 type Need = Vec<(usize, i64)>;
 
-/// What the kubelet will do with a pod that comes to the node now, or (`now` false) once who leaves has left.
+/// Predicts the result for a pod on a node now, or (`now` false) once releasing pods have gone.
 #[must_use]
 pub fn fit(node: &Node, pod: &PodNuma, now: bool) -> Fit {
     let Some(ledger) = &node.numa else {
@@ -100,7 +100,7 @@ fn choose(ledger: &Ledger, free: &[Vec<i64>], need: &Need) -> Choice {
     }
 }
 
-/// In how many zones the needs must lie: the fewest that could hold each of them; `None` if these numbers differ or there are none.
+/// The number of zones that the needs must span: the fewest that fit each of them; `None` if these numbers differ or there are no needs.
 fn width(ledger: &Ledger, need: &Need) -> Option<usize> {
     let mut widths = need.iter().map(|&(at, amount)| {
         let mut sizes: Vec<i64> = ledger.allocatable.iter().map(|zone| zone[at]).collect();
@@ -131,7 +131,7 @@ fn first_set(width: usize, zones: usize, chosen: &mut Vec<usize>, covered: &dyn 
     false
 }
 
-/// Zone after zone, the one that helps most first.
+/// Best-effort choice: zones one by one, the one that covers most first.
 fn greedy(free: &[Vec<i64>], need: &Need) -> Option<Vec<usize>> {
     let mut rest = need.clone();
     let mut zones = Vec::new();
@@ -170,7 +170,7 @@ fn draw(zones: &[usize], need: Need, free: &mut [Vec<i64>], used: &mut [Need]) {
     }
 }
 
-/// Whether the node's kubelet will take the pod, now or later.
+/// Whether the kubelet will admit the pod, now or later.
 #[must_use]
 pub fn allows(model: &Model, pod: PodId, id: NodeId) -> bool {
     let node = &model.nodes()[id];
@@ -180,7 +180,7 @@ pub fn allows(model: &Model, pod: PodId, id: NodeId) -> bool {
     fit(node, pod, false) != Fit::Refused
 }
 
-/// Whether nodes are scored by zones for a pod.
+/// Whether nodes are scored by NUMA zones for a pod.
 #[must_use]
 pub fn counts(model: &Model, pod: PodId) -> bool {
     let tracked = |(name, amount): &(Name, i64)| *amount > 0 && model.zoned_devices().contains(name);
@@ -192,7 +192,7 @@ pub fn counts(model: &Model, pod: PodId) -> bool {
             .is_some_and(|pod| pod.guaranteed || pod.whole.iter().any(tracked))
 }
 
-/// 100 by the number of zones that the pod will span.
+/// 100 divided by the number of zones that the pod will span.
 #[must_use]
 pub fn score(model: &Model, pod: PodId, id: NodeId) -> f64 {
     let node = &model.nodes()[id];

@@ -1,4 +1,4 @@
-//! Domains that pods of a pod group had better gather in: the roomiest first, so that a pod group that fills more than one touches few.
+//! Preferred topology domains of a pod group: the emptiest first, so that a pod group that needs several uses few.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::engine::model::ids::{ClassId, NodeId, ShapeId};
 use crate::engine::model::topology::Topology;
 
-/// Steps in which preference is scored.
+/// Number of score steps.
 const STEPS: usize = 10;
 
 /// Groups of nodes, the best first.
@@ -16,12 +16,12 @@ pub struct Preferred {
     groups: Vec<Range<usize>>,
     /// Group of each node, by the node's position.
     group_of: Vec<Option<u32>>,
-    /// Pods of this kind fit in none of the groups before this one.
+    /// Cache: pods of this class and shape fit in no group before this one.
     full: Cell<Option<(ClassId, ShapeId, usize)>>,
 }
 
 impl Preferred {
-    /// From domains of one level, the best last.
+    /// Groups from domains of one level, the best last.
     #[must_use]
     pub fn of(topology: &Topology, domains: &[usize]) -> Self {
         let mut preferred = Self::default();
@@ -44,7 +44,7 @@ impl Preferred {
         self.groups.iter().map(|group| &self.nodes[group.clone()])
     }
 
-    /// A node's score in steps of the topology's weight, and the place of its group; `None` if it is in none.
+    /// A node's score in steps of the topology's weight, and the index of its group; `None` if it is in none.
     #[must_use]
     pub fn rank(&self, node: NodeId) -> Option<(i64, u32)> {
         let group = self.group_of.get(node.at()).copied().flatten()?;
@@ -52,7 +52,7 @@ impl Preferred {
         Some(((STEPS * behind / self.groups.len()) as i64, group))
     }
 
-    /// The first group that is not known to be full for a kind of pod.
+    /// The first group that is not known to be full for a class and shape.
     #[must_use]
     pub fn first_open(&self, kind: (ClassId, ShapeId)) -> usize {
         match self.full.get() {
@@ -61,12 +61,12 @@ impl Preferred {
         }
     }
 
-    /// Notes the first group with room for a kind of pod. Holds while nothing is freed.
+    /// Caches the first group that fits a class and shape. Valid until something is freed.
     pub fn note_open(&self, kind: (ClassId, ShapeId), first: usize) {
         self.full.set(Some((kind.0, kind.1, first)));
     }
 
-    /// Something was freed.
+    /// Clears the cache, because something was freed.
     pub fn forget(&self) {
         self.full.set(None);
     }

@@ -36,7 +36,7 @@ fn resources_fit(node: &Node, shape: &Shape, available: &Resources) -> bool {
         && whole + fitting_groups(node, shape).count() as i64 >= shape.gpu.count
 }
 
-/// Whether a node has the resources that a pod asks for, now or later. What a claim brings along need not be free there.
+/// Whether a node has the resources that a pod requests, now or later. Resources that claims provide need not be free.
 #[must_use]
 pub fn pod_fits(model: &Model, pod_id: PodId, node_id: NodeId, now: bool) -> bool {
     let pod = &model.pods()[pod_id];

@@ -39,7 +39,7 @@ mod volume_binding;
 mod whole_gpu_source;
 mod worker_nodes;
 
-/// What rules look at beside the model, the pod and the node.
+/// Input of rules beside the model, the pod and the node.
 #[derive(Clone, Copy)]
 pub struct Settings<'a> {
     /// The policy.
@@ -63,7 +63,7 @@ pub struct PodOnNode<'a> {
     pub pod: &'a Pod,
     /// What the pod requests.
     pub shape: &'a Shape,
-    /// What the pod's class has in common.
+    /// The constraints of the pod's class.
     pub constraints: &'a Constraints,
     /// The node.
     pub id: NodeId,
@@ -91,7 +91,7 @@ impl<'a> PodOnNode<'a> {
 
 /// The form of a rule's answer: `bool` says whether the pod fits and works out no reason; `Option<Reasons>` says why it does not, and `None` if it does.
 pub trait Verdict<R>: Sized {
-    /// The rule has nothing against the node.
+    /// The rule does not refuse the node.
     const FITS: Self;
 
     /// The rule refuses the node for these reasons. A refusal may go without a reason where KAI reports none.
@@ -127,14 +127,14 @@ impl<R: Into<Refusal>> Verdict<R> for Option<Reasons> {
 /// Reasons of one node.
 pub type Reasons = SmallVec<[Refusal; 1]>;
 
-/// What a rule depends on, and so how long its answer stands.
+/// What a rule depends on, and so how long its answer can be cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// The pod's class and the node's specification: answered by [`refresh_class`] with one bit per node, until nodes change.
     Class,
-    /// Also what is on the node: a refusal stands until something is freed (`RejectedNodes` in `choose.rs`).
+    /// Also the pods of the node: a refusal holds until something is freed (`RejectedNodes` in `choose.rs`).
     Node,
-    /// Also where other pods are: any placement may change the answer.
+    /// Also pods of other nodes: any placement may change the answer.
     Cluster,
 }
 
@@ -257,7 +257,7 @@ rules! {
     SharedGpuChoice: shared_gpu_choice, Cluster;
 }
 
-/// Whether a pod fits a node, and if not, how long that stands.
+/// Whether a pod fits a node, and if not, how long that holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fit {
     /// No rule refuses it.

@@ -1,4 +1,4 @@
-//! How well a node suits a pod: a sum of terms in steps that hardly ever overlap. This is the plain definition; `choose` finds the same winner without
+//! The score of a node for a pod: a sum of terms in steps that hardly ever overlap. This is the plain definition; `choose` finds the same winner without
 //! looking at all nodes.
 
 use std::cmp::{Ordering, Reverse};
@@ -28,8 +28,8 @@ pub enum GpuOrder {
     Any,
 }
 
-/// A score: the sum of the terms of 100,000 and more, and of those below, which together stay under 100,000. Between them, the order of preferred groups
-/// of nodes, of which many may share a step.
+/// A score: the sum of the terms of 100,000 and more, and of those below, which together stay under 100,000. Between them, the index of the preferred group
+/// of nodes, since several groups may share a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Score {
     steps: i64,
@@ -52,7 +52,7 @@ impl PartialOrd for Score {
     }
 }
 
-/// The terms below 1000 that must be worked out node by node: how few NUMA zones the pod would span, how close together its devices would be.
+/// The terms below 1000 that the index cannot provide: NUMA zones spanned and device locality.
 #[must_use]
 pub fn extras(model: &Model, pod: PodId, id: NodeId) -> f64 {
     let mut sum = 0.0;
@@ -65,7 +65,7 @@ pub fn extras(model: &Model, pod: PodId, id: NodeId) -> f64 {
     sum
 }
 
-/// The most that [`extras`] come to on any node; 0 if they count for nothing.
+/// The maximum of [`extras`] on any node; 0 if they do not apply.
 #[must_use]
 pub fn most_extras(model: &Model, pod: PodId) -> f64 {
     let zones = if numa::counts(model, pod) { 100.0 } else { 0.0 };
@@ -77,18 +77,18 @@ pub fn most_extras(model: &Model, pod: PodId) -> f64 {
     zones + devices
 }
 
-/// Which terms count.
+/// The score terms that are switched on.
 #[derive(Clone, Copy, Debug)]
 pub struct Scorers {
     /// 1000 if the pod fits now.
     pub availability: bool,
     /// 10 for pods without GPUs on nodes without GPUs.
     pub resource_type: bool,
-    /// 10,000 if a GPU in shared use has room.
+    /// 10,000 if a shared GPU has room.
     pub sharing: bool,
     /// 10,000,000 for the nominated node.
     pub nominated: bool,
-    /// 1,000,000 times the weights by which other pods speak for the node.
+    /// 1,000,000 times the sum of preferred pod affinity weights.
     pub pod_affinity: bool,
     /// 0 to 9, or 0 to 1: packing or spreading, for GPUs and cpu.
     pub placement: Option<NodePlacement>,
@@ -97,7 +97,7 @@ pub struct Scorers {
 }
 
 impl Scorers {
-    /// Those of a policy.
+    /// The terms of a policy.
     #[must_use]
     pub fn of(policy: &Policy) -> Self {
         let plugins = &policy.plugins;
@@ -136,7 +136,7 @@ impl Scorers {
         if shape.cpu_only { CPU } else { GPUS }
     }
 
-    /// Least and most free capacity over nodes that have any of it at all.
+    /// Minimum and maximum of free capacity over nodes that have the resource.
     pub(super) fn range(&self, model: &Model, shape: &Shape, nodes: &[NodeId]) -> (i64, i64) {
         let resource = Self::resource(shape);
         let having = nodes

@@ -1,6 +1,6 @@
-//! Whether a pod's claims on storage allow a node, as kube-scheduler judges it; and what those without a volume would get there.
+//! Whether a pod's volumes fit a node, with kube-scheduler's semantics, and what its unbound claims would get there.
 //!
-//! Beyond kube-scheduler: what one pod is promised is not there for the next, and what leaves is counted on for later.
+//! Beyond kube-scheduler: volumes and capacity promised to one pod are not available to the next, and those of releasing pods are available later.
 
 use std::fmt;
 
@@ -10,28 +10,28 @@ use crate::engine::model::ids::{NodeId, PodId};
 use crate::engine::model::selectors::meets_any;
 use crate::engine::model::volumes::{Promise, Promises, Unreachable, unreachable};
 
-/// What is against a node.
+/// Why a node does not fit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum VolumeConflict {
-    /// A volume that the pod has already.
+    /// A bound volume cannot be used there.
     Unreachable(Unreachable),
-    /// No volume is there, and none can be made there.
+    /// No volume is available, and none can be provisioned.
     NoVolume,
-    /// A volume could be made if there were more room.
+    /// A volume could be provisioned if there were more capacity.
     NoRoom,
-    /// The same, where the room of a class is on the books; the class.
+    /// The same, for a storage class whose capacity is tracked; the class.
     NoRoomOf(String),
-    /// Nothing is known of any room of a class.
+    /// No storage capacity of a class is reported; the class.
     NoSourceOf(String),
-    /// The node takes no more volumes.
+    /// The attach limit is reached.
     TooMany,
-    /// A claim that one pod at a time may use is in use.
+    /// A `ReadWriteOncePod` claim is in use.
     InUse,
-    /// A disk that the pod names itself is in use there.
+    /// A disk of the pod spec is in use there.
     DiskInUse,
 }
 
-/// The words of kube-scheduler, or KAI.
+/// The messages of kube-scheduler, or KAI.
 impl fmt::Display for VolumeConflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -57,7 +57,7 @@ impl fmt::Display for VolumeConflict {
     }
 }
 
-/// What other pods do with volumes makes a difference for this one, so what was found out about it does not hold for long.
+/// Whether volumes of other pods matter for this one, so that results for it cannot be cached.
 #[must_use]
 pub fn concerned(model: &Model, pod: PodId) -> bool {
     let matters = |claim: &Claim| {
@@ -72,11 +72,11 @@ pub fn concerned(model: &Model, pod: PodId) -> bool {
     volumes.is_some_and(|volumes| !volumes.disks.is_empty() || volumes.claims.iter().any(matters))
 }
 
-/// What a pod's claims would get on a node now, or (`now` false) once who leaves has left. `booked`: storage is on the books, so that of pods that leave
-/// is counted on.
+/// What a pod's unbound claims would get on a node now, or (`now` false) once releasing pods have gone. `booked`: storage capacity is tracked, so that of
+/// releasing pods becomes free.
 ///
 /// # Errors
-/// What is against it.
+/// Why the node does not fit.
 pub fn fit(model: &Model, pod: PodId, id: NodeId, now: bool, booked: bool) -> Result<Promises, VolumeConflict> {
     let Some(volumes) = &model.pods()[pod].input.volumes else {
         return Ok(None);
@@ -107,7 +107,7 @@ pub fn fit(model: &Model, pod: PodId, id: NodeId, now: bool, booked: bool) -> Re
     promises(model, volumes, id, !now && booked, booked)
 }
 
-/// Whether there is room for what went with an evicted pod and would have to be made again; the room that its going freed is among it.
+/// Whether there is capacity to provision again the volumes that are deleted with an evicted pod, including the capacity that this frees.
 fn made_again(model: &Model, volumes: &PodVolumes, id: NodeId) -> bool {
     let mut beside = 0_i128;
     let claims = volumes.claims.iter();
@@ -120,7 +120,7 @@ fn made_again(model: &Model, volumes: &PodVolumes, id: NodeId) -> bool {
         })
 }
 
-/// The node takes fewer volumes of some driver than it would have.
+/// Whether the attach limit of some driver would be exceeded.
 fn too_many(model: &Model, volumes: &PodVolumes, id: NodeId, now: bool) -> bool {
     let Some(input) = &model.nodes()[id].input else {
         return true;
@@ -148,7 +148,7 @@ fn too_many(model: &Model, volumes: &PodVolumes, id: NodeId, now: bool) -> bool 
     })
 }
 
-/// Volumes for the claims that have none, the smallest claim first.
+/// Volumes for unbound claims, the smallest claim first.
 fn promises(
     model: &Model,
     volumes: &PodVolumes,
@@ -176,7 +176,7 @@ fn promises(
             .claim(&claim.key)
             .and_then(|used| used.promised.as_ref());
         let volume = match promised {
-            // Another pod has seen to it.
+            // Promised along with another pod.
             Some(promised) => {
                 let reached = match &promised.volume {
                     Some(volume) => promised.node == id || model.storage().reaches(volume, id),
@@ -210,7 +210,7 @@ fn promises(
     Ok(Some(found.into()))
 }
 
-/// Whether a volume could be made for a node.
+/// Whether a volume could be provisioned for a node.
 fn make(
     model: &Model,
     asked: &Waiting,

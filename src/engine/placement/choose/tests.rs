@@ -27,8 +27,8 @@ const NODES: [(&str, &str); 6] = [
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Pods that are or want to be near others, or apart, or spread: whatever was learnt from those placed before, the node is the one that the
-    /// scores name.
+    /// Pods with relations to others: with the caches filled by earlier pods, the node is the one that the
+    /// plain scores give.
     #[test]
     fn what_is_known_of_rejected_nodes_and_preferences_changes_no_choice(
         running in prop::collection::vec(random_pod(), 0..6),
@@ -134,7 +134,7 @@ pub fn graded(nodes: &[RandomNode]) -> Vec<Event> {
     events
 }
 
-/// A pod that asks for GPUs and cores of zones, and for devices.
+/// A pod that requests GPUs and cores with NUMA alignment, and claims devices.
 pub fn asking(number: usize, (gpus, cores, devices): (u8, i64, usize)) -> Vec<Event> {
     let group = group(&format!("g{number}"), "q", number);
     let mut pod = pod(&group, number, &gpus.to_string());
@@ -191,7 +191,7 @@ pub fn asking(number: usize, (gpus, cores, devices): (u8, i64, usize)) -> Vec<Ev
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Pods for which zones or places of devices count: those nodes that are not looked at could not have been better.
+    /// Pods with NUMA or device locality scores: no node that the walk skips is better.
     #[test]
     fn what_must_be_weighed_node_by_node_is_weighed_on_as_many_as_it_takes(
         nodes in prop::collection::vec(random_node(), 1..7),

@@ -1,8 +1,8 @@
-//! How close together the devices of a pod are, by attributes that say where each sits: on which NUMA node, below which PCIe root, or on which island of
-//! faster links, where a driver names it.
+//! Device locality: how close together the devices of a pod are, by their NUMA node, PCIe root, or a driver's own attribute for an island of
+//! faster links.
 //!
 //! Devices agree in an attribute if all of them have it with one value. Agreement in a more important attribute outweighs that in all less important ones;
-//! devices that have none of the attributes have no say. Without such attributes nothing here has any effect.
+//! devices without any of the attributes are ignored.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ fn attributes(model: &Model) -> &[Name] {
     &all[..all.len().min(MOST)]
 }
 
-/// Where a device sits; `None` if it does not say.
+/// A device's locality values; `None` if it has none.
 fn seat(model: &Model, device: DeviceId) -> Option<Seat<'_>> {
     let offer = model.devices().devices[device].offer.as_ref()?;
     let values: Seat = attributes(model).iter().map(|name| offer.attribute(name)).collect();
@@ -38,7 +38,7 @@ fn chosen(model: &Model, subset: usize) -> impl Iterator<Item = usize> + use<> {
     (0..count).filter(move |at| subset >> (count - 1 - at) & 1 == 1)
 }
 
-/// In which attributes devices agree, as the number whose highest bit is the most important one. 0 for fewer than two devices that say where they sit.
+/// Attributes in which devices agree, as a bit mask with the most important one highest. 0 for fewer than two devices with locality attributes.
 #[must_use]
 fn closeness(model: &Model, devices: &[DeviceId]) -> usize {
     let seats: SmallVec<[Seat; 8]> = devices.iter().filter_map(|device| seat(model, *device)).collect();
@@ -50,7 +50,7 @@ fn closeness(model: &Model, devices: &[DeviceId]) -> usize {
     (0..attributes(model).len()).fold(0, |bits, at| bits << 1 | usize::from(agree(at)))
 }
 
-/// That of devices that claims get beside those that they keep.
+/// The closeness of new devices together with those that the claims keep.
 #[must_use]
 pub fn closeness_of<'a>(
     model: &Model,
@@ -64,13 +64,13 @@ pub fn closeness_of<'a>(
     closeness(model, &devices)
 }
 
-/// The closeness beyond which there is none.
+/// The largest possible closeness.
 #[must_use]
 pub fn closest(model: &Model) -> usize {
     (1 << attributes(model).len()) - 1
 }
 
-/// It matters where devices sit for these claims: they ask for more than one, by number, and leave no choice among kinds, which would matter more.
+/// Whether locality applies to these claims: they request more than one device, by number, without alternatives, whose order would matter more.
 #[must_use]
 pub fn concerns(model: &Model, asks: &[Ask], kept: &[&Allocation]) -> bool {
     if attributes(model).is_empty() {
@@ -89,8 +89,8 @@ pub fn concerns(model: &Model, asks: &[Ask], kept: &[&Allocation]) -> bool {
     devices > 1
 }
 
-/// Sets of devices that agree in something, each with its closeness, best first: the more important the attributes, and then the fewer of the devices are
-/// free, so that what is large stays whole. Devices that do not say where they sit come last in each set.
+/// Sets of devices that agree in some attribute, each with its closeness, best first: by importance of the attributes, then by how few devices are
+/// free, so that large sets stay whole. Devices without locality attributes come last in each set.
 #[must_use]
 pub fn neighbourhoods(
     model: &Model,
@@ -115,7 +115,7 @@ pub fn neighbourhoods(
                 })
                 .collect()
         };
-        // By where each value is first seen, so that equal sets are tried in the order of devices.
+        // By first occurrence of each value, so that equal sets are tried in the order of devices.
         let mut sets: BTreeMap<SmallVec<[usize; MOST]>, usize> = BTreeMap::new();
         for (device, seat) in all.iter().zip(&seats) {
             if let Some(key) = seat.as_ref().and_then(key) {
@@ -138,7 +138,7 @@ pub fn neighbourhoods(
     found
 }
 
-/// Whether nodes are scored by the places of devices for a pod.
+/// Whether nodes are scored by device locality for a pod.
 #[must_use]
 pub fn counts(model: &Model, pod: PodId) -> bool {
     let pod = &model.pods()[pod].input;

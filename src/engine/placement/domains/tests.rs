@@ -56,7 +56,7 @@ fn pods(gpus: &[&str]) -> Vec<PodInput> {
         .collect()
 }
 
-/// Pods that the first rack has room for.
+/// Number of pods that fit in the first rack.
 fn slots(nodes: &[&str], running: &[(&str, &str, &str)], asked: &[&str]) -> i64 {
     let (model, pods) = cluster(&[nodes], running, &pods(asked));
     let need = Need::of(&model, &pods);

@@ -570,7 +570,7 @@ fn selects(selector: &PodSelector, pod: &PodInput) -> bool {
         && selector.labels.as_ref().is_some_and(|all| all.iter().all(meets))
 }
 
-/// What kube-scheduler's rules say, looking at every pod.
+/// kube-scheduler's affinity rules, by a scan of all pods.
 fn reference(model: &Model, pod: PodId, node: NodeId) -> Option<AffinityConflict> {
     let label = |id: NodeId, key: &Name| model.nodes()[id].label(key);
     let together = |other: NodeId, key: &Name| label(node, key).is_some() && label(node, key) == label(other, key);
@@ -619,7 +619,7 @@ fn reference(model: &Model, pod: PodId, node: NodeId) -> Option<AffinityConflict
         .then_some(AffinityConflict::ExistingAntiAffinity)
 }
 
-/// What its rules say of spreading, looking at every node and every pod.
+/// kube-scheduler's spread rules, by a scan of all nodes and pods.
 fn reference_spread(model: &Model, asking: PodId, node: NodeId) -> Option<SpreadConflict> {
     let waiting = &model.pods()[asking];
     let constraints = &model.classes()[waiting.class].constraints;
@@ -696,7 +696,7 @@ fn a_pod_that_says_twice_whom_it_avoids_does_not_shun_itself() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// The counters say what looking at every pod says.
+    /// The counters give the same result as a scan of all pods.
     #[test]
     fn as_if_all_pods_were_looked_at(pods in prop::collection::vec(random_pod(), 1..12), waiting in random_pod()) {
         let names = ["n0", "n1", "n2", "n3", "n4"];
@@ -714,7 +714,7 @@ proptest! {
         for &id in model.by_name() {
             prop_assert_eq!(clash(&model, pod, id), reference(&model, pod, id), "{}", model.nodes()[id].name);
         }
-        // A pod that runs judges its own place as if it were not there.
+        // A running pod is not counted for its own node.
         let mine = model.pods().iter().find(|(_, other)| other.state.hold.is_some()).unwrap().0;
         for &id in model.by_name() {
             prop_assert_eq!(clash(&model, mine, id), reference(&model, mine, id), "itself on {}", model.nodes()[id].name);

@@ -361,7 +361,7 @@ fn a_recorded_zone_is_taken_and_one_that_is_left_must_be_waited_for() {
     assert_eq!(decisions.pipeline.len(), 1);
 }
 
-/// Who is evicted for a pod that asks for so much cpu, and who is planned. Each zone has a victim of 3 cpu; `v0` goes before `v1`.
+/// The victims for a pod that requests so much cpu, and the pipelined pods. Each zone has a victim of 3 cpu; `v0` goes before `v1`.
 fn after_eviction(action: ActionKind, asked: &str) -> (Vec<Name>, Vec<Name>) {
     after_eviction_with(NumaPolicy::SingleNode, true, action, asked)
 }

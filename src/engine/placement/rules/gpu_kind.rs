@@ -1,4 +1,4 @@
-//! The kind of GPU request goes with the node: whole GPUs, shared GPUs, MIG instances.
+//! The node offers the kind of GPUs that the pod requests: whole GPUs, shared GPUs, MIG instances.
 
 use std::fmt;
 
@@ -9,18 +9,18 @@ use crate::engine::model::shape::Shape;
 
 use super::{PodOnNode, Verdict};
 
-/// Why a node does not serve the kind of GPU request.
+/// Why a node does not offer the requested kind of GPUs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Refusal {
-    /// MIG asked for in KAI's old way; the node.
+    /// MIG requested by KAI's legacy annotation; the node.
     LegacyMig(Name),
     /// The node offers its GPUs by resource claim only, where none can be shared.
     DraOnly,
     /// MIG instances on a node without them.
     NoMig,
-    /// Anything but whole GPUs where all instances of a GPU are alike.
+    /// A request for other than whole GPUs on a node with MIG strategy `single`.
     SingleStrategy,
-    /// Whole or shared GPUs where GPUs are cut into instances.
+    /// A request for whole or shared GPUs on a node with MIG strategy `mixed`.
     MixedStrategy,
 }
 
@@ -41,7 +41,7 @@ pub fn check<V: Verdict<Refusal>>(pair: &PodOnNode) -> V {
     judge(pair.shape, pair.node)
 }
 
-/// The rule for a request, whichever pod makes it.
+/// The rule for a request, independent of the pod.
 pub fn judge<V: Verdict<Refusal>>(shape: &Shape, node: &Node) -> V {
     let Some(input) = &node.input else {
         return V::refused_for(|| None);
@@ -61,7 +61,7 @@ pub fn judge<V: Verdict<Refusal>>(shape: &Shape, node: &Node) -> V {
     }
     match node.label(node_label::MIG_STRATEGY).map_or("", |value| &**value) {
         "single" => V::fits_if(kind == GpuKind::Regular, || Refusal::SingleStrategy),
-        // Shared GPUs are refused in the words for the other strategy, as KAI does.
+        // Shared GPUs are refused with the message of the other strategy, as KAI does.
         "mixed" => V::fits_if(kind == GpuKind::Mig, || match kind {
             GpuKind::Regular => Refusal::MixedStrategy,
             GpuKind::Mig | GpuKind::Fraction | GpuKind::Memory => Refusal::SingleStrategy,

@@ -1,4 +1,4 @@
-//! A request by GPU memory needs a node that says how much memory its GPUs have.
+//! A request by GPU memory needs a node whose memory per GPU is known.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use crate::engine::input::{Name, PodRef};
 
 use super::{PodOnNode, Verdict};
 
-/// The node does not say.
+/// The node's memory per GPU is unknown.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Refusal {
     /// The pod.

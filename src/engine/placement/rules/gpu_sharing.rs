@@ -1,4 +1,4 @@
-//! A node where a GPU could not be reserved for sharing opens none for a while; pods may join those in shared use.
+//! After a failed GPU reservation a node opens no GPU for sharing for a while; pods may join GPUs that are shared already.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use crate::engine::placement::resources::fitting_groups;
 
 use super::{PodOnNode, Verdict};
 
-/// The reservation failed not long ago.
+/// A reservation failed recently.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Refusal;
 
@@ -27,7 +27,7 @@ pub fn check<V: Verdict<Refusal>>(pair: &PodOnNode) -> V {
     )
 }
 
-/// All GPUs that the request shares may be ones in shared use.
+/// Whether existing shared GPUs suffice for the request.
 #[must_use]
 pub fn joins(node: &Node, shape: &Shape) -> bool {
     fitting_groups(node, shape).count() as i64 >= shape.gpu.count

@@ -1,4 +1,4 @@
-//! The node takes pods: it is not cordoned, and its conditions say that it is ready.
+//! The node is not cordoned, and ready by its conditions.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use crate::engine::model::node::Node;
 
 use super::Verdict;
 
-/// Why it takes none.
+/// Why it is not ready.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Refusal {
     /// Cordoned.
     Unschedulable,
-    /// Its conditions say so.
+    /// Its conditions.
     NotReady,
 }
 

@@ -1,4 +1,4 @@
-//! Required pod affinity and anti-affinity, of the pod and of pods that are there (kube-scheduler's InterPodAffinity).
+//! Required pod affinity and anti-affinity, of the pod and of existing pods (kube-scheduler's InterPodAffinity).
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! The queue's limit and quota. What a request by GPU memory counts depends on the node's GPUs, so it is checked per node.
+//! The queue's limit and quota, per node: how many GPUs a request by GPU memory counts depends on the node.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use crate::engine::model::resources::Shared;
 
 use super::{PodOnNode, Verdict};
 
-/// Which gate is closed, and its figures.
+/// The limit or quota that would be exceeded, with its figures.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Refusal {
     /// The reason's code.
     pub code: &'static str,
-    /// The gate's figures in KAI's words.
+    /// The message in KAI's words.
     pub details: String,
 }
 

@@ -1,4 +1,4 @@
-//! Resource claims (dynamic resource allocation): the node can give the pod the devices that it claims.
+//! Resource claims (dynamic resource allocation): the node has devices that satisfy the pod's claims.
 
 use std::fmt;
 

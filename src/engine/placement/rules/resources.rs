@@ -1,4 +1,4 @@
-//! Resources (kube-scheduler's NodeResourcesFit): cpu, memory, GPUs, pod slots and extended resources, once who leaves has left.
+//! Resources (kube-scheduler's NodeResourcesFit): cpu, memory, GPUs, pod slots and extended resources, once releasing pods have gone.
 
 use std::fmt;
 
@@ -46,7 +46,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// The rule. A request that fits no node whatever it has is refused without a reason, as in KAI.
+/// The rule. An invalid request is refused without a reason, as in KAI.
 pub fn check<V: Verdict<Refusal>>(pair: &PodOnNode) -> V {
     if pod_fits(pair.model, pair.pod_id, pair.id, false) {
         V::FITS
@@ -55,7 +55,7 @@ pub fn check<V: Verdict<Refusal>>(pair: &PodOnNode) -> V {
     }
 }
 
-/// All that the node has too little of. KAI does not count on what is being released here.
+/// All insufficient resources. Resources that are being released do not count here, as in KAI.
 fn shortages(pair: &PodOnNode) -> SmallVec<[Refusal; 2]> {
     let (model, shape, node) = (pair.model, pair.shape, pair.node);
     let spared = claims::spared(model, pair.pod_id, pair.id, claims::figures(true));
@@ -87,7 +87,7 @@ fn free(node: &Node, position: usize) -> i64 {
     node.idle.get(position) - node.planned.get(position)
 }
 
-/// Positions of the resources that a node has too little of, as far as amounts tell.
+/// Positions of the insufficient resources, by amounts alone.
 fn short<'a>(shape: &'a Shape, node: &'a Node) -> impl Iterator<Item = usize> + 'a {
     let short = |(at, asked): (usize, i64)| {
         let anyway = matches!(at, CPU | MEMORY);
@@ -96,7 +96,7 @@ fn short<'a>(shape: &'a Shape, node: &'a Node) -> impl Iterator<Item = usize> + 
     shape.vector.iter().filter_map(short)
 }
 
-/// Too little of the resource at a position. Instances of a GPU are reported by their profile.
+/// The refusal for the resource at a position. MIG instances are reported by profile.
 fn shortage(model: &Model, at: usize) -> Option<Refusal> {
     match at {
         CPU => Some(Refusal::Cpu),
@@ -109,8 +109,8 @@ fn shortage(model: &Model, at: usize) -> Option<Refusal> {
     }
 }
 
-/// Fast path for a report about many nodes: the missing resources as a bit mask, by position. `None`: the request cannot be judged so, because claims,
-/// shared GPUs or MIG profiles count, or there are more than 64 resources.
+/// Fast path for a report about many nodes: the missing resources as a bit mask, by position. `None`: not applicable, because claims,
+/// shared GPUs or MIG profiles are involved, or there are more than 64 resources.
 #[must_use]
 pub fn missing_mask(model: &Model, id: PodId) -> Option<impl Fn(&Node) -> Option<u64>> {
     let pod = &model.pods()[id];
@@ -123,14 +123,14 @@ pub fn missing_mask(model: &Model, id: PodId) -> Option<impl Fn(&Node) -> Option
     judged.then_some(missing)
 }
 
-/// What a bit mask stands for, see [`missing_mask`].
+/// The refusals of a bit mask of [`missing_mask`].
 pub fn of_mask(model: &Model, mask: u64) -> impl Iterator<Item = Refusal> + '_ {
     let positions = (0..64).filter(move |at| mask >> at & 1 == 1);
     positions.filter_map(|at| shortage(model, at))
 }
 
-/// The first resource of which no node has as much as the pod requests, even empty; by position. It implies that the rule refuses every node on which no
-/// more is in use than there is.
+/// Position of the first resource of which no node has as much as the pod requests, even empty. It implies that the rule refuses every node that is
+/// not overcommitted.
 #[must_use]
 pub fn larger_than_all_nodes(model: &Model, id: PodId) -> Option<usize> {
     let pod = &model.pods()[id];

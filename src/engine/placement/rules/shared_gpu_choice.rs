@@ -1,4 +1,4 @@
-//! A pod that shares GPUs gets GPUs in the order that the policy wants. KAI reports no reason where it cannot.
+//! The node has GPUs for a pod that shares GPUs, chosen in the policy's order. KAI reports no reason where it has not.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! All taints that keep pods away are tolerated (kube-scheduler's TaintToleration).
+//! All `NoSchedule` and `NoExecute` taints are tolerated (kube-scheduler's TaintToleration).
 
 use std::fmt;
 

@@ -77,7 +77,7 @@ fn top_queue(text: &str) -> Event {
     Event::Queue(Box::new(queue))
 }
 
-/// An engine that has decided nothing, with the pod group's pod among what it knows.
+/// An engine without decisions that knows the pod group and the given objects.
 fn engine(policy: Policy, events: impl IntoIterator<Item = Event>) -> Engine {
     let mut engine = Engine::new(Policy {
         actions: Vec::new(),
@@ -90,7 +90,7 @@ fn engine(policy: Policy, events: impl IntoIterator<Item = Event>) -> Engine {
     engine
 }
 
-/// A case of [`each_rule_refuses_in_its_words`]: a node, a pod, and what is needed beside them.
+/// A case of [`each_rule_refuses_in_its_words`]: a node, a pod, and further input.
 struct Case {
     rule: &'static str,
     node: NodeInput,
@@ -495,7 +495,7 @@ fn random_pod() -> impl Strategy<Value = PodInput> {
         )
 }
 
-/// What a bound rules out without asking each rule, and the rules of which some then refuses: name, whether a node is ruled out, rules.
+/// Bounds: name, whether it excludes a node, and the rules of which some then refuses.
 type Bound = (&'static str, fn(&PodOnNode) -> bool, &'static [&'static str]);
 
 const BOUNDS: [Bound; 3] = [
@@ -507,7 +507,7 @@ const BOUNDS: [Bound; 3] = [
     (
         "larger than all nodes",
         |pair| {
-            // Pods may run where less is left than they hold, and then share what is not there.
+            // Pods may run on overcommitted nodes.
             let overcommitted = pair.node.idle.iter().any(|(_, amount)| amount < 0);
             !overcommitted && resources::larger_than_all_nodes(pair.model, pair.pod_id).is_some()
         },

@@ -6,7 +6,7 @@ use crate::engine::placement::neighbours::SpreadConflict;
 
 use super::{PodOnNode, Verdict};
 
-/// What is against one more pod.
+/// The constraint that one more pod would violate.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Refusal(pub SpreadConflict);
 

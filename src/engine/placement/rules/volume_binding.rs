@@ -1,4 +1,4 @@
-//! Volumes: those that the pod's claims have can be reached, those that they lack can be found or made, and the node can attach them.
+//! Volumes (kube-scheduler's VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits): bound volumes can be used on the node, unbound claims can get one, and the node can attach them.
 
 use crate::engine::model::constraints::Constraints;
 use crate::engine::model::node::Node;
@@ -6,7 +6,7 @@ use crate::engine::placement::volumes::{VolumeConflict, fit};
 
 use super::{PodOnNode, Verdict};
 
-/// What is against the node.
+/// Why volumes exclude the node.
 pub type Refusal = VolumeConflict;
 
 /// The rule.
@@ -23,7 +23,7 @@ pub fn check<V: Verdict<Refusal>>(pair: &PodOnNode) -> V {
     }
 }
 
-/// The part of the rule that needs no more than the node's labels and name: no claim has a volume elsewhere.
+/// The part of the rule that depends only on the node's labels and name: no bound volume excludes it.
 #[must_use]
 pub fn reaches(constraints: &Constraints, node: &Node) -> bool {
     constraints.reaches(node)

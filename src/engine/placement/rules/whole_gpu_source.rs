@@ -1,4 +1,4 @@
-//! Whole GPUs asked for by number can be had: the node's device plugin offers them, or a resource claim stands for them.
+//! The node has a source of whole GPUs requested by number: its device plugin, or a resource claim.
 
 use std::fmt;
 

@@ -77,22 +77,22 @@ fn devices_that_sit_together_are_given_together() {
     for (devices, count, expected) in [
         ("0/a 1/b 1/c 0/d", 2, "d0 d3"),
         ("0/a 0/b 0/b 1/c", 2, "d1 d2"),
-        // The same root counts for nothing where the more important attribute differs.
+        // The same root has no effect where the more important attribute differs.
         ("0/a 1/a 1/b 2/c", 2, "d1 d2"),
-        // The smaller of two places that are as good, so that the larger one stays whole.
+        // The smaller of two equal sets, so that the larger one stays whole.
         ("0/a 0/a 0/a 1/b 1/b", 2, "d3 d4"),
         ("!0/a 0/a 0/a 1/b 1/b 1/b", 2, "d1 d2"),
         ("0/a 0/a 1/b 1/b", 2, "d0 d1"),
-        // No place holds three.
+        // No set has three.
         ("0/a 0/b 1/c 1/d", 3, "d0 d1 d2"),
         ("!0/a 0/b 1/c 1/d 1/d", 3, "d2 d3 d4"),
         // One device is as good as another.
         ("0/a 1/b 1/b", 1, "d0"),
-        // Nothing is said, or too little.
+        // No locality attributes, or too few.
         ("-/- -/- -/-", 2, "d0 d1"),
         ("-/a 0/- -/a 0/-", 2, "d1 d3"),
         ("-/a -/b -/b", 2, "d1 d2"),
-        // Who does not say where it sits is in nobody's way.
+        // Devices without locality attributes are ignored.
         ("-/- 0/a 1/b 1/b", 2, "d2 d3"),
         ("0/c 0/a 0/a -/-", 2, "d1 d2"),
         ("-/- 0/a 1/b", 2, "d0 d1"),
