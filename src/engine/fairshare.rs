@@ -11,19 +11,19 @@ pub mod tree;
 use super::model::Model;
 use super::model::resources::Shared;
 
-/// Smaller and larger MiB per GPU in the cluster, as divisors for requests by memory.
+/// Divisor that turns requests by GPU memory into GPUs: the smallest MiB per GPU in the cluster.
 #[must_use]
 pub fn smallest_gpu(model: &Model) -> Option<i64> {
     model.gpu_memory().map(|(least, _)| least)
 }
 
-/// See [`smallest_gpu`].
+/// The largest MiB per GPU in the cluster.
 #[must_use]
 pub fn largest_gpu(model: &Model) -> Option<i64> {
     model.gpu_memory().map(|(_, most)| most)
 }
 
-/// What pods ask for together while pending.
+/// Sum of what pending pods request; requests by GPU memory are divided by `divisor`.
 pub fn wanted(model: &Model, pods: &[super::model::ids::PodId], divisor: Option<i64>) -> Shared {
     let mut sum = [0; 3];
     let mut memory = 0;

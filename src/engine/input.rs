@@ -23,7 +23,7 @@ pub use volumes::{
 /// An object's name. Cheap to clone.
 pub type Name = Arc<str>;
 
-/// A hash table with a hasher for short keys. To look things up in, never to go through.
+/// A hash table with a hasher for short keys. For look-ups only, never iterated.
 pub type Table<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
 /// Millionths of a GPU that make one whole GPU; the unit of every GPU amount in accounting.
@@ -39,7 +39,7 @@ pub struct Time(pub i64);
 /// A length of time in milliseconds.
 pub type Millis = i64;
 
-/// How many there are of what there are many of.
+/// Numbers of objects, to reserve memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Nodes.
@@ -50,7 +50,7 @@ pub struct Counts {
     pub pods: usize,
 }
 
-/// Something that changed outside.
+/// A change of the cluster.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A node appeared or changed.
@@ -63,7 +63,7 @@ pub enum Event {
     QueueGone(Name),
     /// A pod group appeared or changed.
     Group(Box<GroupInput>),
-    /// A pod group is gone; its pods stay as pods of no group until it comes back.
+    /// A pod group is gone; its pods stay, without a pod group, until it comes back.
     GroupGone(GroupKey),
     /// A pod appeared or changed, as the API server shows it. What the engine assumes about it (a decided bind or eviction) stays assumed
     /// until the pod shows it, or until `Unbound` or `Unevicted`.
@@ -77,7 +77,7 @@ pub enum Event {
         /// Not tried before this instant.
         retry_at: Option<Time>,
     },
-    /// A GPU of a node could not be had for sharing: none is opened for sharing there before the given instant. Those that are shared stay.
+    /// The reservation of a GPU failed: none is opened for sharing on the node before the given instant. Existing shared GPUs stay.
     SharingFailed {
         /// The node's name.
         node: Name,
@@ -88,24 +88,24 @@ pub enum Event {
     Unevicted {
         /// The pod's uid.
         pod: Name,
-        /// It is no victim before this instant.
+        /// Not evicted before this instant.
         retry_at: Option<Time>,
     },
     /// A topology appeared or changed.
     Topology(TopologyInput),
     /// A topology is gone.
     TopologyGone(Name),
-    /// A volume that no claim has yet appeared or changed.
+    /// An unbound volume appeared or changed.
     Volume(Box<VolumeInput>),
-    /// A volume, by name, is gone or has its claim.
+    /// An unbound volume, by name, is gone or was bound.
     VolumeGone(Name),
-    /// How much storage could still be made somewhere.
+    /// A storage capacity appeared or changed.
     Capacity(Box<CapacityInput>),
-    /// Nothing is said any more, under this key, about how much could be made.
+    /// A storage capacity is gone; its key.
     CapacityGone(Name),
     /// A volume is attached to a node.
     Attachment(Box<AttachmentInput>),
-    /// It is not any more; its key.
+    /// A volume was detached; the key of the attachment.
     AttachmentGone(Name),
     /// A disruption budget appeared, changed, or was listed again.
     Budget(Box<BudgetInput>),
@@ -128,11 +128,11 @@ pub enum Event {
     Usage(Vec<(Name, [i64; 3])>),
 }
 
-/// A pod, by everything that callers use to find it. Cheap to clone.
+/// Uid, namespace and name of a pod. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodRef(Arc<PodNames>);
 
-/// What a pod is called.
+/// The names of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodNames {
     /// Its uid, which is its identity.
@@ -144,7 +144,7 @@ pub struct PodNames {
 }
 
 impl PodRef {
-    /// The pod that is called so.
+    /// A reference with these names.
     #[must_use]
     pub fn new(namespace: &str, name: &str, uid: &str) -> Self {
         Self(Arc::new(PodNames {
@@ -181,11 +181,11 @@ impl fmt::Debug for PodRef {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupKey(Name);
 
-/// Comes before every character of a name, so that names which begin alike keep their order.
+/// Sorts before every character of a name, so that a name sorts before its extensions.
 const BETWEEN: char = '\0';
 
 impl GroupKey {
-    /// The pod group of that name.
+    /// The key of a name.
     #[must_use]
     pub fn new(namespace: &str, name: &str) -> Self {
         let mut text = String::with_capacity(name.len() + 1 + namespace.len());
@@ -224,7 +224,7 @@ impl fmt::Debug for GroupKey {
     }
 }
 
-/// A node as far as scheduling sees it.
+/// A node, as far as scheduling depends on it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeInput {
     /// Its name.
@@ -237,45 +237,45 @@ pub struct NodeInput {
     pub unschedulable: bool,
     /// False if the Ready condition is present and not True, or a pressure or network condition is present and not False.
     pub ready: bool,
-    /// What pods may use: cpu, memory, whole GPUs (all vendors, and devices of resource slices), and the rest by name.
+    /// Allocatable resources: cpu, memory, whole GPUs (all vendors, and devices of resource slices), and the others by name.
     pub allocatable: Amounts,
     /// Largest number of pods; 0 if the node states none.
     pub pods: i64,
-    /// MiB of memory per GPU, cleaned (a multiple of 100); `None` if unknown.
+    /// MiB of memory per GPU, rounded to a multiple of 100; `None` if unknown.
     pub gpu_memory: Option<i64>,
     /// Physical GPU count for sharing, if the label states one.
     pub gpu_count: Option<i64>,
     /// Some of its GPUs are devices of resource slices (dynamic resource allocation).
     pub dra_gpus: bool,
-    /// It also offers GPUs itself, to pods that ask for a number of them.
+    /// Its device plugin offers GPUs, requested by number.
     pub plugin_gpus: bool,
-    /// Multi-instance GPUs are on.
+    /// MIG is enabled.
     pub mig: bool,
-    /// NUMA zones, where the kubelet's alignment is to be foreseen.
+    /// NUMA zones, if the kubelet's alignment is predicted.
     pub numa: Option<Arc<NumaInput>>,
     /// How many volumes of a storage driver can be attached, for drivers that state it; sorted.
     pub attach_limits: Vec<(Name, i64)>,
 }
 
-/// What a kubelet does about NUMA zones.
+/// The kubelet's Topology Manager policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NumaPolicy {
     /// Nothing.
     None,
-    /// Aligns where it can.
+    /// Aligns where possible.
     BestEffort,
-    /// Refuses pods that need not span more zones than one of their requests must.
+    /// Refuses pods that would span more zones than their requests need.
     Restricted,
-    /// Refuses pods that do not fit into one zone.
+    /// Refuses pods that do not fit in one zone.
     SingleNode,
 }
 
 /// A node's NUMA zones. Amounts are milli-cores, and whole units of everything else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NumaInput {
-    /// What the kubelet does.
+    /// The policy.
     pub policy: NumaPolicy,
-    /// It looks at pods as a whole; else at containers one by one.
+    /// Scope `pod`; else `container`.
     pub pod_scope: bool,
     /// The zones, in order of their numbers.
     pub zones: Vec<ZoneInput>,
@@ -286,14 +286,14 @@ pub struct NumaInput {
 pub struct ZoneInput {
     /// Its name.
     pub name: Name,
-    /// What pods may use of each resource that the kubelet aligns.
+    /// Allocatable amounts of the resources that the kubelet aligns.
     pub allocatable: Vec<(Name, i64)>,
 }
 
-/// What a pod asks of a kubelet that aligns, in the units of [`NumaInput`]. Cpu counts only where it is given out in whole cores.
+/// A pod's requests as the Topology Manager counts them, in the units of [`NumaInput`]. Cpu counts only if it is allocated in whole cores.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodNuma {
-    /// Its quality of service is Guaranteed: cpu and memory are aligned too.
+    /// QoS class Guaranteed: cpu and memory are aligned too.
     pub guaranteed: bool,
     /// The pod as a whole.
     pub whole: Vec<(Name, i64)>,
@@ -301,7 +301,7 @@ pub struct PodNuma {
     pub together: Vec<Vec<(Name, i64)>>,
     /// Init containers, each of which runs alone.
     pub alone: Vec<Vec<(Name, i64)>>,
-    /// What it is recorded to use, by zone name, for a pod on a node.
+    /// Recorded usage by zone name, for a pod on a node.
     pub record: Vec<(Name, Vec<(Name, i64)>)>,
 }
 
@@ -321,11 +321,11 @@ pub struct Amounts {
 /// What a taint or toleration does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TaintEffect {
-    /// Keeps pods away.
+    /// Pods without a toleration are not scheduled.
     NoSchedule,
-    /// Better not.
+    /// Pods without a toleration are scheduled elsewhere if possible.
     PreferNoSchedule,
-    /// Keeps pods away and evicts.
+    /// Pods without a toleration are not scheduled, and are evicted.
     NoExecute,
 }
 
@@ -360,9 +360,9 @@ pub enum SelectorOp {
     In,
     /// The label is absent or its value is not listed.
     NotIn,
-    /// The label is there.
+    /// The label is present.
     Exists,
-    /// The label is not there.
+    /// The label is absent.
     DoesNotExist,
     /// The label is a number above the one listed.
     Gt,
@@ -391,11 +391,11 @@ pub struct NodeTerm {
 }
 
 /// A queue.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct QueueInput {
     /// Its name, which is its identity.
     pub name: Name,
-    /// What messages call it: the display name, or the name.
+    /// Its name in messages: the display name, else the name.
     pub display: Name,
     /// The parent queue; `None` for a top queue.
     pub parent: Option<Name>,
@@ -413,24 +413,24 @@ pub struct QueueInput {
     pub preempt_min_runtime: Option<Millis>,
     /// Minimum run time before reclaim, if the queue sets one.
     pub reclaim_min_runtime: Option<Millis>,
-    /// What it may have at some times instead.
+    /// Its quota schedule.
     pub schedule: Option<Box<Schedule>>,
 }
 
 /// A queue's settings for one resource, in that resource's unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
-    /// What it deserves; `None` = unlimited.
+    /// Quota; `None` = unlimited.
     pub quota: Option<i64>,
-    /// What it may never pass; `None` = no limit. `Some(0)`: nothing may run.
+    /// Limit; `None` = no limit. `Some(0)`: nothing may run.
     pub limit: Option<i64>,
-    /// Weight in sharing what is over, in millionths; 0 = receives none.
+    /// Over-quota weight, in millionths; 0 = gets nothing beyond the quota.
     pub weight: i64,
 }
 
 /// A pod group.
 ///
-/// Laid out as written: what cycles ask of every pod group comes first, side by side.
+/// `repr(C)`: the fields that cycles read of every pod group come first, in few cache lines.
 #[derive(Clone, Debug, PartialEq)]
 #[repr(C)]
 pub struct GroupInput {
@@ -438,15 +438,15 @@ pub struct GroupInput {
     pub created: Time,
     /// Its priority, resolved from the priority class.
     pub priority: i64,
-    /// Whether it may be a victim, resolved.
+    /// Whether it is preemptible, resolved.
     pub preemptible: bool,
     /// `spec.markUnschedulable` (absent = true).
     pub mark_unschedulable: bool,
     /// `spec.schedulingBackoff` is 1: messages name the node pool.
     pub back_off: bool,
-    /// Marked unschedulable under back-off: not tried, until this is false again.
+    /// Marked unschedulable under back-off: not tried while this is true.
     pub backed_off: bool,
-    /// Why its pods may not be given places, for people: it is not tried while this stands. What runs already stays.
+    /// Why its pods may not be placed, as a message: it is not tried while this is set. Running pods stay.
     pub refused: Option<Name>,
     /// `spec.preemptionDelay`.
     pub preemption_delay: Option<Millis>,
@@ -454,7 +454,7 @@ pub struct GroupInput {
     pub last_start: Option<Time>,
     /// When it was last evicted.
     pub last_eviction: Option<Time>,
-    /// Since when its pod group is broken.
+    /// Since when it is stale.
     pub stale_since: Option<Time>,
     /// Its identity.
     pub key: GroupKey,
@@ -475,7 +475,7 @@ pub struct GroupInput {
 }
 
 impl GroupInput {
-    /// Whether it is left alone whatever the cluster has room for.
+    /// Whether it is not tried, whatever fits.
     #[must_use]
     pub fn left_alone(&self) -> bool {
         self.backed_off || self.refused.is_some()
@@ -504,7 +504,7 @@ pub struct TopologyConstraint {
     pub topology: Name,
     /// All pods within one domain of this level.
     pub required: Option<Name>,
-    /// Better within one domain of this level.
+    /// Preferably within one domain of this level.
     pub preferred: Option<Name>,
 }
 
@@ -520,19 +520,19 @@ pub struct TopologyInput {
 /// A pod's state as its object shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PodStatus {
-    /// Waits for a node.
+    /// Pending.
     Pending,
     /// Pending with scheduling gates.
     Gated,
-    /// A bind is under way (a bind request that has not failed).
+    /// A bind is in progress (a bind request that has not failed).
     Binding,
-    /// Has a node, does not run yet.
+    /// Bound, not running yet.
     Bound,
-    /// Runs.
+    /// Running.
     Running,
     /// Is being deleted (phase Pending or Running).
     Releasing,
-    /// Ended well.
+    /// Succeeded.
     Succeeded,
     /// Failed.
     Failed,
@@ -540,7 +540,7 @@ pub enum PodStatus {
     Unknown,
 }
 
-/// How a GPU was asked for, or given.
+/// The kind of a GPU request or allocation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GpuKind {
     /// Whole devices, or none.
@@ -557,27 +557,27 @@ pub enum GpuKind {
 /// The GPU part of a pod's request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GpuRequest {
-    /// What is asked for.
+    /// The kind.
     pub kind: GpuKind,
-    /// Devices.
+    /// Number of devices.
     pub count: i64,
     /// Portion of each device in billionths ([`WHOLE`] = a whole device). 0 for memory requests.
     pub portion: i64,
-    /// MiB on each device; 0 unless asked for by memory.
+    /// MiB on each device; 0 unless requested by memory.
     pub memory: i64,
     /// GPUs in resource claims.
     pub dra: i64,
-    /// Of these, those in claims that have devices already, or that others may use too: a node need not have so many free.
+    /// Of these, those in claims that are allocated already or shared with other pods: they need not be free on the node.
     pub dra_shared: i64,
-    /// GPUs that containers ask for by the name of a resource that a device class stands for. They count in queues; what node has them, its devices tell.
+    /// GPUs requested as an extended resource of a device class. They count in queues; nodes provide them as devices.
     pub by_class: i64,
     /// MIG instances by profile resource name, e.g. `nvidia.com/mig-1g.5gb`.
     pub mig: Vec<(Name, i64)>,
-    /// The MIG profile came from an annotation (old style).
+    /// The MIG profile came from KAI's legacy annotation.
     pub legacy_mig: bool,
 }
 
-/// A host port that a pod wants.
+/// A host port of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostPort {
     /// Host address; empty or `0.0.0.0` = all.
@@ -588,16 +588,16 @@ pub struct HostPort {
     pub port: i32,
 }
 
-/// Pods by their labels and namespaces.
+/// A pod selector with namespaces.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodSelector {
     /// Requirements on labels, of which all must hold; `None` selects no pod.
     pub labels: Option<Vec<NodeRequirement>>,
-    /// Their namespaces, sorted; `None` = any.
+    /// Namespaces, sorted; `None` = any.
     pub namespaces: Option<Vec<Name>>,
 }
 
-/// A limit on how many pods may be evicted.
+/// A PodDisruptionBudget.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BudgetInput {
     /// Its namespace.
@@ -606,56 +606,56 @@ pub struct BudgetInput {
     pub name: Name,
     /// The pods that it protects.
     pub pods: PodSelector,
-    /// How many of them may be evicted now.
+    /// `status.disruptionsAllowed`.
     pub allowed: i64,
 }
 
-/// Pods, and the node label at whose values they are near one another.
+/// A pod affinity or anti-affinity term.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodTerm {
-    /// Which pods.
+    /// The selected pods.
     pub pods: PodSelector,
-    /// The node label; pods on nodes with the same value of it are near one another.
+    /// The topology key: a node label.
     pub key: Name,
 }
 
-/// A limit on how unevenly pods may lie over the values of a node label.
+/// A topology spread constraint with `DoNotSchedule`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Spread {
-    /// Which pods are counted.
+    /// The counted pods.
     pub pods: PodSelector,
-    /// The node label over whose values they are to be spread.
+    /// The topology key: a node label.
     pub key: Name,
-    /// Largest difference to the value with the fewest pods.
+    /// `maxSkew`.
     pub max_skew: i64,
-    /// With fewer values than these, the fewest pods count as none.
+    /// `minDomains`: with fewer values the minimum counts as 0.
     pub min_domains: i64,
-    /// Only nodes that the pod's node selector and affinity allow count.
+    /// `nodeAffinityPolicy: Honor`.
     pub honor_affinity: bool,
-    /// Only nodes whose taints the pod tolerates count.
+    /// `nodeTaintsPolicy: Honor`.
     pub honor_taints: bool,
 }
 
-/// Where a pod must or had better be, as seen from other pods.
+/// Relations to other pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Relations {
-    /// Must be near a pod that all of these select, by each label.
+    /// Required affinity; a pod counts if it matches the selectors of all terms.
     pub near: Vec<PodTerm>,
-    /// Must not be near any of these.
+    /// Required anti-affinity.
     pub apart: Vec<PodTerm>,
-    /// Had better be near these; with a negative weight, had better not.
+    /// Preferred affinity; anti-affinity has negative weights.
     pub preferred: Vec<(i32, PodTerm)>,
-    /// Must be spread.
+    /// Topology spread constraints.
     pub spread: Vec<Spread>,
 }
 
-/// Texts by key in one piece, in the order given: labels, annotations, quantities. Most objects have some, and few are ever asked for them.
+/// Key-value strings in one allocation, in the given order: labels, annotations, quantities. Most objects have some, and they are seldom read.
 ///
-/// Each key and each value stands behind its length in bytes, which is written as a character.
+/// Each key and each value is preceded by its length in bytes, encoded as a character.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pairs(Option<Name>);
 
-/// The codes from here up are not characters, [`GAP`] of them.
+/// Start of the surrogates, [`GAP`] codes that are not characters.
 const GAP_FROM: usize = 0xD800;
 const GAP: usize = 0x800;
 
@@ -673,7 +673,7 @@ impl Pairs {
     }
 }
 
-/// Takes the first text off.
+/// Splits off the first string.
 fn part<'t>(rest: &mut &'t str) -> Option<&'t str> {
     let mut chars = rest.chars();
     let code = chars.next()? as usize;
@@ -692,7 +692,7 @@ fn length(text: &str) -> Option<char> {
 
 impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for Pairs {
     fn from_iter<T: IntoIterator<Item = (K, V)>>(pairs: T) -> Self {
-        // Room for most, so that it does not grow; what is kept is cut to size.
+        // Reserves enough for most, and shrinks at the end.
         let mut text = String::with_capacity(256);
         for (key, value) in pairs {
             let (key, value) = (key.as_ref(), value.as_ref());
@@ -707,7 +707,7 @@ impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for Pairs {
     }
 }
 
-/// What a pod asks of the node that it runs on. Pods from one template ask the same, and share it where that is seen at once.
+/// A pod's requirements on its node. Pods of one template share the allocation where that is cheap to detect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
     /// Requests of all containers, native sidecars, init containers and overhead, without GPUs and without the pod itself.
@@ -722,14 +722,14 @@ pub struct Needs {
     pub tolerations: Vec<Toleration>,
     /// Host ports.
     pub host_ports: Vec<HostPort>,
-    /// Further parts of the pod that bear on where it may run (volumes, priority class), as one opaque text;
-    /// pods that differ here are never taken for equals.
+    /// Further parts of the pod that affect placement (volumes, priority class), as one opaque string;
+    /// pods that differ here are in different classes.
     pub constraints: Option<Name>,
 }
 
 /// A pod.
 ///
-/// Laid out as written: what cycles ask of every pod comes first, side by side.
+/// `repr(C)`: the fields that cycles read of every pod come first, in few cache lines.
 #[derive(Clone, Debug, PartialEq)]
 #[repr(C)]
 pub struct PodInput {
@@ -737,11 +737,11 @@ pub struct PodInput {
     pub status: PodStatus,
     /// How its GPUs were given, for a pod on a node.
     pub received: Option<GpuKind>,
-    /// Belongs to another scheduler: its resources are not the queues' to share (set also for pods of no scheduler of ours).
+    /// Belongs to another scheduler: its resources are subtracted from what queues share.
     pub foreign: bool,
-    /// A utility pod of this system (GPU reservation, scaling pod): never taken out of what the queues share.
+    /// A utility pod of this system (reservation or scaling pod): not subtracted from what queues share.
     pub utility: bool,
-    /// A GPU reservation pod: its GPU belongs to the sharing books, not to itself.
+    /// A reservation pod: its GPU is accounted as a shared GPU, not as the pod's own.
     pub reservation: bool,
     /// Label `training.kubeflow.org/entry-role` is `master` or `launcher`.
     pub kubeflow_master: bool,
@@ -749,17 +749,17 @@ pub struct PodInput {
     pub ray_head: bool,
     /// The devices that it claims; `None` if it claims none.
     pub claims: Option<Arc<PodClaims>>,
-    /// What its volumes ask for; `None` if it has no claims.
+    /// Its volumes; `None` if it has no claims.
     pub volumes: Option<Arc<PodVolumes>>,
-    /// What it asks of a kubelet that aligns to NUMA zones, where that is to be foreseen.
+    /// Its requests for NUMA alignment, if that is predicted.
     pub numa: Option<Arc<PodNuma>>,
-    /// Affinity and anti-affinity to other pods, and spreading; `None` if it asks for none.
+    /// Pod affinity, anti-affinity and spread constraints; `None` if it has none.
     pub relations: Option<Arc<Relations>>,
     /// The node nominated in its status.
     pub nominated_node: Option<Name>,
-    /// What it asks of its node.
+    /// Its requirements on the node.
     pub needs: Arc<Needs>,
-    /// Who it is.
+    /// Its names.
     pub pod: PodRef,
     /// Creation time.
     pub created: Time,
@@ -777,15 +777,15 @@ pub struct PodInput {
     pub gpu_groups: Vec<Name>,
     /// Label `kai.scheduler/pod-priority`: order within its group, higher first, before those without.
     pub task_priority: Option<i64>,
-    /// Of a bound pod that is always to count: the queue that is charged while its pod group is not known. `None`: a pod counts only in a pod group
-    /// and sub-group that are known.
+    /// Of a bound pod: the queue that is charged while its pod group is unknown. `None`: a pod counts only in a known pod group
+    /// and sub-group.
     pub home: Option<Name>,
-    /// Why this pod can be placed nowhere at present, found outside the engine (an object that it needs is missing). Whole sentence.
+    /// Why this pod fits no node at present, as found by the mirror (an object that it needs is missing). A whole sentence.
     pub blocked: Option<Name>,
 }
 
 impl PodInput {
-    /// Its needs, to be changed for this pod alone.
+    /// Its needs, copied for this pod alone if shared.
     pub fn needs_mut(&mut self) -> &mut Needs {
         Arc::make_mut(&mut self.needs)
     }

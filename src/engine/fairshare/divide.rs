@@ -13,31 +13,31 @@ use crate::engine::model::shape::memory_as_gpus;
 const USAGE: i128 = 1_000;
 const MILLION: i128 = 1_000_000;
 
-/// A queue's stake in one resource.
+/// A queue's input to and result of the division of one resource.
 #[derive(Clone, Debug)]
 pub struct Stake {
-    /// What it deserves; `None` = all.
+    /// Quota; `None` = unlimited.
     pub quota: Option<i64>,
-    /// What it may never pass.
+    /// Limit; `None` = none.
     pub limit: Option<i64>,
-    /// Weight for what is over, in millionths.
+    /// Over-quota weight in millionths.
     pub weight: i64,
-    /// What it holds or waits for.
+    /// Amount that its pods hold or request while pending.
     pub request: i64,
-    /// Band.
+    /// Queue priority: queues of equal priority form a band.
     pub priority: i64,
-    /// Age and name break ties.
+    /// Creation time; ties are broken by it, then by name.
     pub created: Time,
-    /// See `created`.
+    /// Queue name.
     pub name: Name,
     /// Historical usage in billionths.
     pub usage: i64,
-    /// The result.
+    /// Fair share: the result.
     pub fair: i64,
 }
 
 impl Stake {
-    /// What it could use.
+    /// Request, capped by the limit.
     fn want(&self) -> i64 {
         self.limit.map_or(self.request, |limit| limit.min(self.request))
     }
@@ -56,7 +56,7 @@ pub fn divide(total: i64, unit: i64, k: i64, stakes: &mut [Stake]) -> i64 {
     over_quota(left, unit, k, stakes)
 }
 
-/// Divides what is over the quotas.
+/// Divides what the quotas leave by over-quota weight.
 pub fn over_quota(mut left: i64, unit: i64, k: i64, stakes: &mut [Stake]) -> i64 {
     let mut bands: Vec<i64> = stakes.iter().map(|stake| stake.priority).collect();
     bands.sort_unstable_by_key(|band| Reverse(*band));
@@ -66,26 +66,26 @@ pub fn over_quota(mut left: i64, unit: i64, k: i64, stakes: &mut [Stake]) -> i64
         left = rounds(left, unit, k, band, stakes, &mut notes);
     }
     for &band in &bands {
-        let mut lucky: Vec<usize> = (0..stakes.len())
+        let mut by_remainder: Vec<usize> = (0..stakes.len())
             .filter(|&at| stakes[at].priority == band && notes[at].is_some())
             .collect();
-        lucky.sort_by(|&one, &other| {
+        by_remainder.sort_by(|&one, &other| {
             let fraction = |at: usize| -> Fraction { notes[at].expect("only noted ones are here") };
             (fraction(other).cmp(fraction(one)))
                 .then_with(|| stakes[one].created.cmp(&stakes[other].created))
                 .then_with(|| stakes[one].name.cmp(&stakes[other].name))
         });
-        for at in lucky {
-            let room = stakes[at].want() - stakes[at].fair;
-            let gift = unit.min(left).min(room).max(0);
-            stakes[at].fair += gift;
-            left -= gift;
+        for at in by_remainder {
+            let unmet = stakes[at].want() - stakes[at].fair;
+            let granted = unit.min(left).min(unmet).max(0);
+            stakes[at].fair += granted;
+            left -= granted;
         }
     }
     left
 }
 
-/// A part of a unit.
+/// A fraction of a unit.
 #[derive(Clone, Copy, Debug)]
 struct Fraction {
     over: i128,
@@ -107,7 +107,7 @@ fn compare_products(a: i128, b: i128, c: i128, d: i128) -> std::cmp::Ordering {
     }
 }
 
-/// The rounds of one band.
+/// Divides in rounds among the queues of one priority.
 fn rounds(mut left: i64, unit: i64, k: i64, band: i64, stakes: &mut [Stake], notes: &mut [Option<Fraction>]) -> i64 {
     loop {
         let pot = i128::from(left);
@@ -143,7 +143,7 @@ fn rounds(mut left: i64, unit: i64, k: i64, band: i64, stakes: &mut [Stake], not
             let need = stake.want() - stake.fair;
             // part = pot * portion / sum, kept as a fraction.
             let offered = pot * portions[at];
-            let gift = if i128::from(need) * sum <= offered {
+            let granted = if i128::from(need) * sum <= offered {
                 again |= i128::from(need) * sum < offered;
                 notes[at] = None;
                 need
@@ -156,8 +156,8 @@ fn rounds(mut left: i64, unit: i64, k: i64, band: i64, stakes: &mut [Stake], not
                 });
                 i64::try_from(units).unwrap_or(i64::MAX) * unit
             };
-            stake.fair += gift;
-            left -= gift;
+            stake.fair += granted;
+            left -= granted;
             if left == 0 {
                 return 0;
             }

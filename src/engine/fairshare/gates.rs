@@ -1,4 +1,4 @@
-//! The two gates that no placement passes: a queue's limit, and a queue's quota for non-preemptible work. Both at every level, from the leaf up.
+//! The two checks of a queue before placement: its limit, and its quota for non-preemptible pods. Both at every level, from the leaf up.
 
 use crate::engine::decision::{Figures, QueueFigures, ReasonCode};
 use crate::engine::input::GPU;
@@ -8,14 +8,14 @@ use crate::engine::model::resources::{GPUS, Shared};
 
 use super::smallest_gpu;
 
-/// A gate that is closed.
+/// A limit or quota that a request would exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Closed {
-    /// `OverLimit` or `NonPreemptibleOverQuota`.
+    /// Which of the two: `OverLimit` or `NonPreemptibleOverQuota`.
     pub code: ReasonCode,
-    /// The queue.
+    /// The queue whose limit or quota it is.
     pub queue: QueueId,
-    /// The resource.
+    /// The position of the resource.
     pub resource: usize,
 }
 
@@ -37,7 +37,7 @@ pub fn over_quota(model: &Model, queue: QueueId, asked: &Shared) -> Option<Close
         .map(|(queue, resource)| Closed { code, queue, resource })
 }
 
-/// Both gates.
+/// Checks limits, and quotas if the pod group is non-preemptible.
 #[must_use]
 pub fn check(model: &Model, queue: QueueId, preemptible: bool, asked: &Shared) -> Option<Closed> {
     over_limit(model, queue, asked).or_else(|| {
@@ -49,7 +49,7 @@ pub fn check(model: &Model, queue: QueueId, preemptible: bool, asked: &Shared) -
     })
 }
 
-/// What the gate says, as KAI words it.
+/// The message, in KAI's words.
 #[must_use]
 pub fn message(model: &Model, closed: Closed, asked: &Shared) -> String {
     let queue = &model.queues()[closed.queue];
@@ -72,7 +72,7 @@ pub fn message(model: &Model, closed: Closed, asked: &Shared) -> String {
     )
 }
 
-/// The queue's figures at a refusal.
+/// The queue's figures that go with the message.
 #[must_use]
 pub fn figures(model: &Model, closed: Closed, asked: &Shared, preemptible: bool) -> QueueFigures {
     let queue = &model.queues()[closed.queue];

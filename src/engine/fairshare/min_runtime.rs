@@ -1,4 +1,4 @@
-//! Minimum run times: for how long after its start a pod group is no victim.
+//! Minimum run times: how long after its start a pod group is protected from eviction.
 
 use crate::engine::input::{Millis, Time};
 use crate::engine::model::Model;

@@ -9,12 +9,12 @@ use crate::engine::model::pod_group::{PodGroup, Stage};
 use crate::engine::model::resources::{GPUS, Shared, add, plus};
 use crate::engine::policy::Policy;
 
-/// A queue in a comparison: what its best pod group asks for, and what its victims so far would give back.
+/// A queue in a comparison: what its best pod group requests, and what the victims chosen so far would release.
 #[derive(Clone, Copy, Debug)]
 pub struct Contender {
     /// The queue.
     pub queue: QueueId,
-    /// The pod group's requirement.
+    /// What the pod group requests.
     pub entry: Shared,
     /// What victims hold.
     pub victims: Shared,
@@ -49,25 +49,25 @@ fn dominant(model: &Model, queue: QueueId, amount: &Shared) -> Ratio {
     most
 }
 
-/// What the order of queues goes by, worked out once for a queue and its best pod group.
+/// Sort key of a queue with its best pod group.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueOrder {
     queue: QueueId,
-    /// It has more than its fair share of everything.
+    /// More is allocated than its fair share, in all three resources.
     over: bool,
-    /// With the pod group it would have more than its quota of something.
+    /// With the pod group it would exceed its quota of some resource.
     over_quota_with_pod_group: bool,
     priority: i64,
-    /// The pod group would give it some of what it may have nothing of.
+    /// With the pod group it would hold some of a resource of which it may hold none.
     violates: bool,
     /// The dominant share with the pod group, without the victims so far.
     after: Ratio,
-    /// The dominant share as it is.
+    /// The dominant share now.
     held: Ratio,
 }
 
 impl QueueOrder {
-    /// That of a contender, as the model is now.
+    /// The key of a contender from the current model.
     #[must_use]
     pub fn of(model: &Model, one: &Contender) -> Self {
         let queue = &model.queues()[one.queue];
@@ -111,7 +111,7 @@ pub fn compare_queues(model: &Model, left: &Contender, right: &Contender) -> Ord
     QueueOrder::of(model, left).compare(&QueueOrder::of(model, right), model)
 }
 
-/// The queue that may have less in something and more in nothing goes first.
+/// The queue that may hold less of some resource and more of none goes first.
 fn by_allocatable(model: &Model, left: QueueId, right: QueueId) -> Ordering {
     let (left, right) = (&model.queues()[left], &model.queues()[right]);
     let (mut less, mut more) = (false, false);
@@ -148,7 +148,7 @@ pub fn by_age(model: &Model, left: QueueId, right: QueueId) -> Ordering {
 pub struct PodGroupOrder {
     /// Negated priority.
     pub priority: i64,
-    /// How far the pod group is.
+    /// Whether it is below, at or above its minimum.
     pub stage: Stage,
     /// Age.
     pub created: Time,
@@ -179,7 +179,7 @@ impl Rules {
         }
     }
 
-    /// A pod group's place, with that stage.
+    /// The sort key of a pod group at a stage.
     #[must_use]
     pub fn pod_group(&self, pod_group: &PodGroup, stage: Stage) -> PodGroupOrder {
         let (priority, created) = pod_group

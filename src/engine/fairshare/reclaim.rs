@@ -1,4 +1,4 @@
-//! Who may take from whom: a queue reclaims within its fair share, from branches that hold more than theirs, or more than their quota while it is below its
+//! Which queue may reclaim from which: a queue reclaims within its fair share, from branches that hold more than theirs, or more than their quota while it is below its
 //! own; and it never ends up better off than those it took from.
 
 use std::cmp::Reverse;
@@ -11,12 +11,12 @@ use crate::engine::model::resources::{GPUS, Shared, add, plus};
 
 use super::sorted::SortedPodGroups;
 
-/// What queues hold at some instant.
+/// Allocated and non-preemptible amounts of all queues at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Holdings(Vec<(Shared, Shared)>);
 
 impl Holdings {
-    /// What they hold now.
+    /// The current amounts.
     #[must_use]
     pub fn now(model: &Model) -> Self {
         let mut held = vec![([0; 3], [0; 3]); model.queues().slots()];
@@ -26,7 +26,7 @@ impl Holdings {
         Self(held)
     }
 
-    /// What a queue held.
+    /// The allocated amount of a queue.
     #[must_use]
     pub fn of(&self, queue: QueueId) -> Shared {
         self.0.get(queue.at()).map_or([0; 3], |(allocated, _)| *allocated)
@@ -97,7 +97,7 @@ pub fn may_donate(model: &Model, reclaimer: QueueId, victim: QueueId, entry: &Sh
     involved().any(|(held, quota)| held > quota) || involved().all(|(held, quota)| held >= quota)
 }
 
-/// The most GPUs that a pod group can take from all donors together; `None` if something else than GPUs is over a donor's bounds, which then proves nothing.
+/// Upper bound of the GPUs that a pod group can reclaim from all donors; `None` if a donor exceeds its bounds in another resource, so there is no bound.
 ///
 /// A donor gives bundle after bundle as long as it is over its share, or over its quota while the reclaimer's side stays within its own. So it gives
 /// less than what it is over, and one bundle more.
@@ -135,10 +135,10 @@ pub fn most_taken(
     Some(sum)
 }
 
-/// Amounts that go one after the other. Mostly one.
+/// Amounts that victims release, in order. Mostly one.
 pub type Bundles = SmallVec<[Shared; 1]>;
 
-/// What a set of victims takes from one leaf queue: bundles that go one after the other.
+/// What a set of victims takes from one leaf queue, as bundles in order.
 #[derive(Clone, Debug)]
 pub struct Loss {
     /// The leaf queue.
@@ -154,13 +154,13 @@ pub struct Claim {
     pub leaf: QueueId,
     /// What it asks for.
     pub entry: Shared,
-    /// Its kind.
+    /// Whether it is preemptible.
     pub preemptible: bool,
     /// Factor on its saturation, in millionths.
     pub multiplier: i64,
 }
 
-/// Whether the losses are legitimate. `held` is what queues held before.
+/// Whether the reclaimer may take these losses. `held`: what queues held before.
 #[must_use]
 pub fn legitimate(model: &Model, held: &Holdings, claim: &Claim, losses: &[Loss]) -> bool {
     let mut rest = held.clone();

@@ -1,7 +1,7 @@
-//! The pod groups of each leaf queue in their order: those with pods to place, and those that hold something that a victim could give. Kept in order
-//! while pod groups change, so that no action sorts anything.
+//! The pod groups of each leaf queue in sort order: those with pods to place, and possible victims. Kept sorted
+//! as pod groups change, so that no action sorts anything.
 //!
-//! The order is that of the model when it was last brought up to date; changes in an open statement do not move anything.
+//! The order is that of the model at the last update; an open statement moves nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -15,16 +15,16 @@ use crate::engine::model::resources::{GPUS, Shared, add};
 use super::order::{PodGroupOrder, Rules};
 use super::{smallest_gpu, wanted};
 
-/// A pod group among those of its queue.
+/// An entry of a queue's sorted pod groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SortedEntry {
     /// The pod group.
     pub pod_group: PodGroupId,
-    /// What its next pods ask for; of a victim: what it would give next.
+    /// What its next pods request; of a victim: what its next eviction would release.
     pub amount: Shared,
 }
 
-/// Who waits, by what is asked for.
+/// Sort keys of pending pod groups by requested amount.
 type ByAmount = BTreeMap<Shared, BTreeSet<PodGroupOrder>>;
 
 fn by_amount(waiting: &BTreeMap<PodGroupOrder, SortedEntry>) -> ByAmount {
@@ -35,14 +35,14 @@ fn by_amount(waiting: &BTreeMap<PodGroupOrder, SortedEntry>) -> ByAmount {
     by_amount
 }
 
-/// Pod groups that are still to be sorted in.
+/// Pod groups not inserted yet.
 #[derive(Debug, Default)]
 struct Insertions {
     waiting: Vec<PodGroupId>,
     victims: Vec<PodGroupId>,
 }
 
-/// So few of them are new that going through all would take longer.
+/// Single insertions are cheaper than a merge of all.
 fn is_few(new: usize, there: usize) -> bool {
     new < 16 || new < there / 8
 }
@@ -52,17 +52,17 @@ fn is_few(new: usize, there: usize) -> bool {
 pub struct QueuePodGroups {
     /// Pod groups with pods to place, best first.
     pub waiting: BTreeMap<PodGroupOrder, SortedEntry>,
-    /// The same by amount, from when the first asked for something else than the others until none waits.
+    /// `waiting` by amount; kept once two pod groups request different amounts, until none waits.
     by_amount: Option<ByAmount>,
     /// Preemptible pod groups with active pods, best first.
     pub victims: BTreeMap<PodGroupOrder, SortedEntry>,
-    /// How many victims hold how many GPUs.
+    /// Number of victims by GPUs held.
     sizes: BTreeMap<i64, usize>,
     insertions: Insertions,
 }
 
 impl QueuePodGroups {
-    /// The sort key of the next pod group that asks for something else than `amount`.
+    /// The sort key of the next pod group whose request is not `amount`.
     #[must_use]
     pub fn next_unlike(&self, after: &PodGroupOrder, amount: &Shared) -> Option<&PodGroupOrder> {
         let rest = (Bound::Excluded(after), Bound::Unbounded);
@@ -76,7 +76,7 @@ impl QueuePodGroups {
             .min()
     }
 
-    /// A pod group waits.
+    /// Inserts a pending pod group.
     fn enter(&mut self, order: PodGroupOrder, sorted_entry: SortedEntry) {
         let first = self.waiting.first_key_value();
         if self.by_amount.is_none() && first.is_some_and(|(_, other)| other.amount != sorted_entry.amount) {
@@ -88,7 +88,7 @@ impl QueuePodGroups {
         self.waiting.insert(order, sorted_entry);
     }
 
-    /// Sorts the insertions in; many at once are sorted first. `waits` and `loses` tell where a pod group belongs, and what it asks for or would lose next.
+    /// Applies the insertions. `waits` and `loses` give a pod group's sort key, and what it requests or would release next.
     fn join(
         &mut self,
         waits: impl Fn(PodGroupId) -> Option<(PodGroupOrder, SortedEntry)>,
@@ -113,13 +113,12 @@ impl QueuePodGroups {
             let mut victims: BTreeMap<_, _> = victims.collect();
             self.victims.append(&mut victims);
         }
-        // Their room is kept for those who come next.
         insertions.waiting.clear();
         insertions.victims.clear();
         self.insertions = insertions;
     }
 
-    /// A pod group waits no more.
+    /// Removes a pending pod group.
     fn leave(&mut self, order: &PodGroupOrder, amount: &Shared) {
         self.waiting.remove(order);
         if self.waiting.is_empty() {
@@ -141,15 +140,15 @@ impl QueuePodGroups {
     }
 }
 
-/// Where a pod group stands.
+/// What is known of a pod group's place in the order.
 #[derive(Debug, Default)]
 struct Entry {
     queue: Option<QueueId>,
     /// Its sort key, if it is pending or a possible victim.
     order: Option<PodGroupOrder>,
-    /// What it asks for, if it waits.
+    /// What it requests, if it is pending.
     waiting: Option<Shared>,
-    /// How many GPUs it holds, if it may be a victim.
+    /// GPUs that it holds, if it is a possible victim.
     victim: Option<i64>,
 }
 
@@ -161,7 +160,7 @@ pub struct SortedPodGroups {
     divisor: Option<i64>,
     /// Queues with insertions.
     awaited: Vec<QueueId>,
-    /// Those put in their places last; the list is kept for its room.
+    /// Buffer of `update`.
     moved: Vec<PodGroupId>,
 }
 
@@ -179,19 +178,19 @@ impl SortedPodGroups {
         Some((entry.queue?, entry.order.as_ref()?, entry.waiting?))
     }
 
-    /// All queues, those without pod groups too.
+    /// All queues, also those without pod groups.
     pub fn queues(&self) -> impl Iterator<Item = (QueueId, &QueuePodGroups)> {
         let numbered = self.sorted.iter().enumerate();
         numbered.map(|(at, line)| (QueueId::of(at), line))
     }
 
-    /// Starts anew, because the rules changed.
+    /// Drops the order, because the rules of order changed.
     pub fn clear(&mut self, model: &mut Model) {
         *self = Self::default();
         model.all_moved();
     }
 
-    /// Puts every pod group that changed where it belongs.
+    /// Moves every changed pod group to its place.
     pub fn update(&mut self, model: &mut Model, rules: Rules, now: Time) {
         let divisor = smallest_gpu(model);
         if self.divisor != divisor {
@@ -222,7 +221,7 @@ impl SortedPodGroups {
         self.moved = moved;
     }
 
-    /// Whether the order is the one that sorting all pod groups anew gives.
+    /// Whether a fresh sort of all pod groups gives the same order.
     #[cfg(test)]
     #[must_use]
     pub fn is_true(&mut self, model: &mut Model, rules: Rules, now: Time) -> bool {
@@ -238,9 +237,9 @@ impl SortedPodGroups {
         })
     }
 
-    /// Takes a pod group out and notes where it is to be sorted in.
+    /// Removes a pod group and queues its insertion.
     fn put(&mut self, model: &Model, rules: Rules, id: PodGroupId, now: Time) {
-        // Grown ahead of need and bit by bit: no insertion has to wait until all entries are moved.
+        // Capacity is reserved ahead, so that no update pays for moving all entries.
         if self.entries.capacity() == 0 {
             self.entries.reserve(model.pod_groups().slots() * 3 / 2);
         }
@@ -278,7 +277,7 @@ impl SortedPodGroups {
     }
 }
 
-/// What a pod group loses next.
+/// What a pod group's next eviction would release.
 fn next_loss(model: &Model, pod_group: PodGroupId) -> Shared {
     let pod_group = &model.pod_groups()[pod_group];
     if let [only] = *pod_group.pods {
@@ -328,7 +327,7 @@ fn entry(model: &Model, rules: Rules, id: PodGroupId, now: Time) -> Entry {
     }
 }
 
-/// Pods of a pod group that eviction would remove from somewhere.
+/// Pods of a pod group that can be evicted: those with a node.
 pub fn evictable<'a>(model: &'a Model, pod_group: &'a PodGroup) -> impl Iterator<Item = PodId> + 'a {
     pod_group.pods.iter().copied().filter(|pod| {
         let pod = &model.pods()[*pod];
@@ -336,7 +335,7 @@ pub fn evictable<'a>(model: &'a Model, pod_group: &'a PodGroup) -> impl Iterator
     })
 }
 
-/// What pods hold, as far as their requests say it.
+/// Sum of what pods request.
 #[must_use]
 pub fn requests(model: &Model, pods: &[PodId]) -> Shared {
     let mut sum = [0; 3];
@@ -358,8 +357,8 @@ pub fn active_of(model: &Model, pod_group: &PodGroup, pods: &[PodId]) -> PerMemb
     active
 }
 
-/// The pods that a pod group of which these are left can best do without: what it loses next. Its queue loses that much, not all that the pod group holds.
-/// A pod whose eviction was refused a moment ago goes after its like.
+/// The pods to evict next from a pod group of which these are left. The queue loses only their requests, not all that the pod group holds.
+/// A pod whose eviction was refused recently goes last in its pod set.
 #[must_use]
 pub fn next_victims(model: &Model, pod_group: &PodGroup, pods: &[PodId]) -> PodIds {
     if let [only] = *pods {

@@ -25,9 +25,9 @@ pub struct OrderEntry {
     pub order: PodGroupOrder,
     /// The pod group.
     pub pod_group: PodGroupId,
-    /// What it asks for (pending pod groups), or would give next (victims).
+    /// What it requests (pending), or would release next (victims).
     pub amount: Shared,
-    /// The pods that are meant, where it was pushed.
+    /// The pods concerned, if it was pushed.
     pub pods: Option<PodIds>,
 }
 
@@ -36,9 +36,9 @@ pub struct OrderEntry {
 pub struct Popped {
     /// The pod group.
     pub pod_group: PodGroupId,
-    /// What it asks for, or would give next.
+    /// What it requests, or would release next.
     pub amount: Shared,
-    /// The pods that are meant, where it was pushed.
+    /// The pods concerned, if it was pushed.
     pub pods: Option<PodIds>,
 }
 
@@ -51,29 +51,29 @@ pub enum Purpose {
     Victims,
 }
 
-/// What to do with a pod group of a queue.
+/// Whether a pod group of a queue takes part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pick {
     /// It takes part.
     Take,
-    /// It does not.
+    /// It does not take part.
     Pass,
-    /// Neither does any behind it.
+    /// Neither it nor any after it in the queue's order.
     End,
 }
 
-/// What the tree looks at.
+/// Input of the tree.
 pub struct View<'a> {
     /// The cluster.
     pub model: &'a Model,
-    /// Its pod groups in their order.
+    /// Its sorted pod groups.
     pub sorted: &'a SortedPodGroups,
     /// Which pod groups take part.
     pub pick: &'a mut dyn FnMut(PodGroupId) -> Pick,
 }
 
 impl<'a> View<'a> {
-    /// A model, its pod groups in their order, and which of them take part.
+    /// A view of a model and its sorted pod groups.
     pub fn of(model: &'a Model, sorted: &'a SortedPodGroups, pick: &'a mut dyn FnMut(PodGroupId) -> Pick) -> Self {
         Self { model, sorted, pick }
     }
@@ -84,35 +84,35 @@ impl<'a> View<'a> {
 pub struct OrderTree {
     rules: Rules,
     purpose: Purpose,
-    /// How many pod groups of each queue take part.
+    /// Limit on pod groups per queue.
     most: usize,
-    /// Of pod groups of a queue that ask for the same, one after the other, only the first is popped.
+    /// Of consecutive pod groups of a queue with equal requests only the first is popped.
     skim: bool,
     /// By queue.
     leaves: Vec<(QueueId, Leaf)>,
     /// Queues with pod groups under each inner queue; `None` is the top. Empty until the first pop.
     levels: BTreeMap<Option<QueueId>, Level>,
     built: bool,
-    /// The leaf whose next is still to be found: a second victim is seldom asked for.
+    /// The leaf whose next pod group is found only when needed, since a second victim seldom is.
     due: Option<QueueId>,
     /// Pod groups that were popped.
     seen: NodeSet,
 }
 
-/// How far the pod groups of a queue were walked, and what was pushed.
+/// Position in the sorted pod groups of a queue, and what was pushed.
 #[derive(Debug)]
 struct Leaf {
-    /// Where the rest begins, or ends where victims are taken.
+    /// Where the remaining pod groups begin; for victims, where they end.
     rest: Bound<PodGroupOrder>,
     /// The next of the sorted pod groups.
     next: Option<(PodGroupOrder, SortedEntry)>,
     taken: usize,
-    beside: BTreeMap<PodGroupOrder, Popped>,
-    /// What victims taken so far hold.
+    pushed: BTreeMap<PodGroupOrder, Popped>,
+    /// What the victims popped so far hold.
     popped: Shared,
 }
 
-/// A queue among its siblings, and what its place goes by.
+/// A queue among its siblings, with its sort key.
 #[derive(Clone, Copy, Debug)]
 struct QueueEntry {
     queue: QueueId,
@@ -124,7 +124,7 @@ struct QueueEntry {
 #[derive(Debug, Default)]
 struct Level {
     heap: Vec<QueueEntry>,
-    /// The first may no longer be the best.
+    /// The first may be out of order.
     stale: bool,
 }
 
@@ -145,7 +145,7 @@ impl OrderTree {
         }
     }
 
-    /// Only so many pod groups of each queue take part, the best ones.
+    /// Limits the pod groups per queue to the first so many.
     #[must_use]
     pub fn at_most(mut self, most: usize) -> Self {
         self.most = most;
@@ -186,7 +186,7 @@ impl OrderTree {
         Some(&mut self.leaves[at].1)
     }
 
-    /// The leaf of a queue; a new one walks its pod groups from a place on.
+    /// The leaf of a queue; a new one begins at a position.
     fn leaf_or(&mut self, queue: QueueId, from: impl FnOnce() -> Bound<PodGroupOrder>) -> &mut Leaf {
         let found = self.leaves.binary_search_by_key(&queue, |(other, _)| *other);
         let at = found.unwrap_or_else(|at| {
@@ -247,13 +247,13 @@ impl OrderTree {
             amount: entry.amount,
             pods: entry.pods,
         };
-        leaf.beside.insert(entry.order, turn);
+        leaf.pushed.insert(entry.order, turn);
         if self.built {
             self.moved(view.model, queue);
         }
     }
 
-    /// A pod group that was not popped yet keeps its place, whatever becomes of it.
+    /// Keeps the current place of a pod group that was not popped yet, although it is about to change.
     pub fn hold(&mut self, view: &mut View, pod_group: PodGroupId) {
         if self.seen.has(pod_group.at()) || (view.pick)(pod_group) != Pick::Take {
             return;
@@ -269,12 +269,12 @@ impl OrderTree {
             amount,
             pods: None,
         };
-        leaf.beside.insert(order.clone(), turn);
+        leaf.pushed.insert(order.clone(), turn);
         self.seen.add(pod_group.at());
         self.advance(view, queue);
     }
 
-    /// Counters of queues changed that no popped pod group belongs to: all are compared anew.
+    /// Recomputes the order of all queues, because counters changed of queues to which no popped pod group belongs.
     pub fn recount(&mut self) {
         self.built = false;
     }
@@ -360,8 +360,8 @@ impl OrderTree {
             });
         }
         let (_, turn) = match self.purpose {
-            Purpose::Pending => leaf.beside.pop_first()?,
-            Purpose::Victims => leaf.beside.pop_last()?,
+            Purpose::Pending => leaf.pushed.pop_first()?,
+            Purpose::Victims => leaf.pushed.pop_last()?,
         };
         Some(turn)
     }
@@ -399,7 +399,7 @@ impl OrderTree {
         self.sift_up(model, parent, position);
     }
 
-    /// A queue got another pod group: it and all above it find their places, or enter.
+    /// Moves or inserts a queue and all above it, because its next pod group changed.
     fn moved(&mut self, model: &Model, leaf: QueueId) {
         let path: Vec<QueueId> = model.path_up(leaf).collect();
         for queue in path {
@@ -419,7 +419,7 @@ impl OrderTree {
         }
     }
 
-    /// Makes the first of a level the best again, after the first of the level below it.
+    /// Restores the heap order of a level whose first may be out of order, the level below it first.
     fn freshen(&mut self, model: &Model, parent: Option<QueueId>) {
         let Some(level) = self.levels.get_mut(&parent) else {
             return;
@@ -485,7 +485,7 @@ impl OrderTree {
         }
     }
 
-    /// Judges the queue at a position anew.
+    /// Recomputes the sort key of the queue at a position.
     fn judge(&mut self, model: &Model, parent: Option<QueueId>, position: usize) {
         let queue_entry = self.levels.get(&parent).and_then(|level| level.heap.get(position));
         if let Some(queue_entry) = queue_entry.map(|queue_entry| self.queue_entry(model, queue_entry.queue))
@@ -503,7 +503,7 @@ impl OrderTree {
         }
     }
 
-    /// A queue with the pod group that it would give next.
+    /// A queue with its next pod group.
     fn contender(&self, queue: QueueId) -> Option<Contender> {
         let mut at = queue;
         while let Some(level) = self.levels.get(&Some(at)) {
@@ -532,22 +532,22 @@ impl Leaf {
             rest,
             next: None,
             taken: 0,
-            beside: BTreeMap::new(),
+            pushed: BTreeMap::new(),
             popped: [0; 3],
         }
     }
 
     /// Has pod groups.
     fn filled(&self) -> bool {
-        self.next.is_some() || !self.beside.is_empty()
+        self.next.is_some() || !self.pushed.is_empty()
     }
 
     /// Whether the next of the sorted pod groups comes before what was pushed.
     fn line_first(&self, purpose: Purpose) -> bool {
         let Some((order, _)) = &self.next else { return false };
         match purpose {
-            Purpose::Pending => self.beside.first_key_value().is_none_or(|(other, _)| order <= other),
-            Purpose::Victims => self.beside.last_key_value().is_none_or(|(other, _)| order >= other),
+            Purpose::Pending => self.pushed.first_key_value().is_none_or(|(other, _)| order <= other),
+            Purpose::Victims => self.pushed.last_key_value().is_none_or(|(other, _)| order >= other),
         }
     }
 
@@ -555,22 +555,22 @@ impl Leaf {
         if self.line_first(purpose) {
             return self.next.as_ref().map(|(_, sorted_entry)| sorted_entry.amount);
         }
-        let beside = match purpose {
-            Purpose::Pending => self.beside.first_key_value(),
-            Purpose::Victims => self.beside.last_key_value(),
+        let pushed = match purpose {
+            Purpose::Pending => self.pushed.first_key_value(),
+            Purpose::Victims => self.pushed.last_key_value(),
         };
-        beside.map(|(_, turn)| turn.amount)
+        pushed.map(|(_, turn)| turn.amount)
     }
 
-    /// Passes over those who ask for the same as the one just taken: they would be taken next, one after the other, and nothing else would move.
+    /// Skips the pod groups that request the same as the one just popped: they would be popped next, and no queue would move.
     fn skim(&mut self, sorted: &SortedPodGroups, queue: QueueId, after: &PodGroupOrder, amount: &Shared) {
         let unlike = sorted.of(queue).and_then(|line| line.next_unlike(after, amount));
-        let beside = self.beside.first_key_value().map(|(order, _)| order);
-        let stop = match (unlike, beside) {
+        let pushed = self.pushed.first_key_value().map(|(order, _)| order);
+        let stop = match (unlike, pushed) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
         };
-        // None that asks for something else is left: the rest would only be drained.
+        // All that are left request the same.
         self.rest = match stop {
             Some(order) => Bound::Included(order.clone()),
             None => {

@@ -1,6 +1,6 @@
-//! The engine's input on devices that pods claim: pools of devices, claims for them, and which pod names which claim.
+//! The engine's input for dynamic resource allocation: pools of devices, resource claims, and the claims of each pod.
 //!
-//! Selectors are numbers: the mirror evaluates them and lists for each device which of them it meets. Quantities are exact, in
+//! CEL selectors are numbered: the mirror evaluates them and lists for each device which of them it meets. Quantities are exact, in
 //! billionths.
 
 use std::sync::Arc;
@@ -14,11 +14,11 @@ pub struct PoolInput {
     pub driver: Name,
     /// The pool's name, one among the driver's.
     pub pool: Name,
-    /// False while parts of its newest generation are missing: nothing is given out of it.
+    /// False while slices of its newest generation are missing: nothing is allocated from it.
     pub complete: bool,
-    /// Amounts that devices draw on together.
+    /// Shared counters.
     pub counters: Vec<i128>,
-    /// Its devices, in the order in which they are tried.
+    /// Its devices, in allocation order.
     pub devices: Vec<DeviceInput>,
 }
 
@@ -40,25 +40,25 @@ pub struct DeviceInput {
     pub name: Name,
     /// Where it can be used.
     pub reach: Reach,
-    /// Who uses it is bound to the node where it is used, wherever else it could have been.
+    /// `bindsToNode`: its allocation is restricted to the node where it is used.
     pub binds: bool,
-    /// False: it is never given out (something about it is not understood).
+    /// False: it is never allocated, because it uses features that are not supported.
     pub usable: bool,
     /// Counts as a GPU.
     pub gpu: bool,
-    /// Several claims may use it, each of a part of its capacity.
+    /// `allowMultipleAllocations`: several claims may each take a share of its capacity.
     pub multi: bool,
     /// Attributes by full name, sorted.
     pub attributes: Vec<(Name, Attribute)>,
     /// Capacities by name, sorted.
     pub capacities: Vec<(Name, Capacity)>,
-    /// What it draws from the pool's counters, by position.
+    /// What it consumes of the pool's counters, by index.
     pub draws: Vec<(usize, i128)>,
     /// Its taints.
     pub taints: Vec<Taint>,
     /// Numbers of the selectors that it meets, sorted.
     pub meets: Vec<u32>,
-    /// Selectors that cannot be decided for it, and why; sorted.
+    /// Selectors whose evaluation failed for it, and why; sorted.
     pub fails: Vec<(u32, Name)>,
 }
 
@@ -74,11 +74,11 @@ impl DeviceInput {
 /// An attribute's value.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Attribute {
-    /// A truth value.
+    /// A boolean.
     Bool(bool),
     /// A number.
     Int(i64),
-    /// A text.
+    /// A string.
     Text(Name),
     /// A version.
     Version(Name),
@@ -87,43 +87,43 @@ pub enum Attribute {
 /// A capacity of a device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Capacity {
-    /// How much there is.
+    /// The total.
     pub value: i128,
-    /// What may be asked of it; `None`: a request that does not say takes all of it.
+    /// The request policy; `None`: a request without an amount takes all of it.
     pub policy: Option<CapacityPolicy>,
 }
 
-/// Which shares of a capacity may be taken.
+/// A request policy: the shares of a capacity that can be taken.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CapacityPolicy {
-    /// What a request takes that does not say.
+    /// The share of a request without an amount.
     pub default: Option<i128>,
-    /// The smallest share, the largest, and the step between.
+    /// Minimum, maximum and step.
     pub range: Option<(i128, Option<i128>, Option<i128>)>,
-    /// The only shares there are, sorted; empty = no such list.
+    /// Valid shares, sorted; empty = any.
     pub values: Vec<i128>,
 }
 
-/// A claim for devices.
+/// A resource claim.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClaimInput {
     /// Its identity: `namespace/name`, or what [`Extended::key`] says.
     pub key: Name,
-    /// The queue that its label names.
+    /// The queue of its label.
     pub queue: Option<Name>,
-    /// GPUs that it asks for, as queues count them.
+    /// GPUs that it requests, as queues count them.
     pub gpus: i64,
-    /// What it asks for.
+    /// Its requests.
     pub requests: Arc<[RequestInput]>,
-    /// What must hold among its devices.
+    /// Its constraints among devices.
     pub constraints: Vec<ConstraintInput>,
-    /// Why it cannot be given any devices. Whole sentence.
+    /// Why it cannot be allocated. A whole sentence.
     pub problem: Option<Name>,
-    /// What it has been given.
+    /// Its allocation.
     pub allocation: Option<Arc<AllocationInput>>,
     /// Uids of the pods that may use it.
     pub reserved: Vec<Name>,
-    /// Others than pods use it.
+    /// It is reserved for consumers other than pods.
     pub foreign: bool,
 }
 
@@ -132,48 +132,48 @@ pub struct ClaimInput {
 pub struct RequestInput {
     /// Its name.
     pub name: Name,
-    /// What would do, best first.
+    /// Alternatives, best first.
     pub options: Vec<OptionInput>,
 }
 
 /// One way to meet a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct OptionInput {
-    /// Its name, where there may be several.
+    /// Its name, if there are alternatives.
     pub name: Option<Name>,
     /// Selectors that each device must meet.
     pub selectors: Vec<u32>,
-    /// How many devices; `None` = all there are.
+    /// Number of devices; `None` = all matching.
     pub count: Option<usize>,
-    /// Only to look after devices: they may be in use, and stay free for others.
+    /// Admin access: the devices may be in use, and stay free for others.
     pub admin: bool,
-    /// Taints that do not matter.
+    /// Tolerations.
     pub tolerations: Vec<Toleration>,
-    /// Shares of capacities.
+    /// Requested shares of capacities.
     pub capacity: Vec<(Name, i128)>,
 }
 
-/// What must hold among the devices of a claim.
+/// A constraint among the devices of a claim.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ConstraintInput {
-    /// The requests that it is about, as `request` or `request/option`; none = all.
+    /// The requests that it applies to, as `request` or `request/option`; empty = all.
     pub requests: Vec<Name>,
     /// The attribute, by full name.
     pub attribute: Name,
-    /// All values differ; else all are the same.
+    /// `distinctAttribute`; else `matchAttribute`.
     pub distinct: bool,
 }
 
-/// What a claim is given.
+/// An allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct AllocationInput {
     /// The devices.
     pub results: Vec<ResultInput>,
-    /// From which nodes they can be used; `None` = from all.
+    /// The nodes from which they can be used; `None` = all.
     pub nodes: Option<Vec<NodeTerm>>,
 }
 
-/// One device that a claim is given.
+/// One allocated device.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ResultInput {
     /// The request that it meets, as `request` or `request/option`.
@@ -184,9 +184,9 @@ pub struct ResultInput {
     pub pool: Name,
     /// The device.
     pub device: Name,
-    /// Only to look after it.
+    /// Admin access.
     pub admin: bool,
-    /// The device is given in parts, and these are taken.
+    /// The shares of its capacities that are taken, if it can be allocated in parts.
     pub taken: Option<Vec<(Name, i128)>>,
 }
 
@@ -195,31 +195,31 @@ pub struct ResultInput {
 pub struct PodClaims {
     /// Claims that it names.
     pub named: Vec<ClaimRef>,
-    /// Resources that it asks for by number and that device classes stand for.
+    /// Extended resources of device classes that it requests.
     pub extended: Option<Extended>,
 }
 
 /// A pod's reference to a claim.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ClaimRef {
-    /// What the pod calls it.
+    /// Its name in the pod spec.
     pub reference: Name,
-    /// The claim; `None` = not made yet.
+    /// The claim; `None` = not created yet.
     pub claim: Option<Name>,
-    /// The pod names the claim itself, so others may use it too.
+    /// The pod spec names the claim itself, so other pods may use it.
     pub shared: bool,
-    /// What a bind under way is to give it.
+    /// The allocation that a bind in progress writes.
     pub promised: Option<Arc<AllocationInput>>,
 }
 
-/// Resources asked for by number that device classes stand for. Where a node offers them itself, these devices are not needed.
+/// Extended resources of device classes. Not needed on nodes whose device plugin offers the resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Extended {
-    /// Identity of the claim that will be made for them.
+    /// Identity of the claim that will be created for them.
     pub key: Name,
-    /// Per resource: its name, whether it counts as GPUs, and what to request.
+    /// Per resource: name, whether it counts as GPUs, and the device requests.
     pub wanted: Vec<(Name, bool, Vec<RequestInput>)>,
-    /// What a bind under way is to give.
+    /// The allocation that a bind in progress writes.
     pub promised: Option<Arc<AllocationInput>>,
 }
 

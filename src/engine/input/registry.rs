@@ -1,4 +1,4 @@
-//! Things that are found by a key of their own.
+//! A hash set of values that contain their key.
 
 use std::hash::{BuildHasher, Hash};
 
@@ -6,7 +6,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
-/// What has a key of its own, which stays the same for as long as it is in a [`Registry`].
+/// A value with a key that does not change while it is in a [`Registry`].
 pub trait Keyed {
     /// The key.
     type Key: ?Sized + Eq + Hash;
@@ -14,8 +14,8 @@ pub trait Keyed {
     fn key(&self) -> &Self::Key;
 }
 
-/// Things with keys, each key once. To look things up in, never to go through where order counts. Made for things of the size of a pointer: what is
-/// searched then stays small, and with it what looking one up among many costs.
+/// Values with unique keys. Never iterated where order matters. Meant for values of the size of a pointer, so that
+/// the table stays small and look-ups touch little memory.
 #[derive(Clone, Debug)]
 pub struct Registry<T> {
     table: HashTable<T>,
@@ -32,13 +32,13 @@ impl<T> Default for Registry<T> {
 }
 
 impl<T: Keyed> Registry<T> {
-    /// Makes room for so many more.
+    /// Reserves memory for so many more values.
     pub fn reserve(&mut self, more: usize) {
         let hasher = &self.hasher;
         self.table.reserve(more, |thing| hasher.hash_one(thing.key()));
     }
 
-    /// What has that key.
+    /// The value of a key.
     #[must_use]
     pub fn get(&self, key: &T::Key) -> Option<&T> {
         if self.table.is_empty() {
@@ -47,7 +47,7 @@ impl<T: Keyed> Registry<T> {
         self.table.find(self.hasher.hash_one(key), |thing| thing.key() == key)
     }
 
-    /// What has that key, made first if there is nothing.
+    /// The value of a key; inserted first if there is none.
     pub fn get_or_insert_with(&mut self, key: &T::Key, make: impl FnOnce() -> T) -> &mut T {
         match self.entry(key) {
             Entry::Occupied(entry) => entry.into_mut(),
@@ -55,13 +55,13 @@ impl<T: Keyed> Registry<T> {
         }
     }
 
-    /// What has that key, to change.
+    /// The value of a key, mutable.
     pub fn get_mut(&mut self, key: &T::Key) -> Option<&mut T> {
         self.table
             .find_mut(self.hasher.hash_one(key), |thing| thing.key() == key)
     }
 
-    /// Takes a thing in, instead of what has the same key; gives that back.
+    /// Inserts a value; returns the one that it replaces.
     pub fn insert(&mut self, thing: T) -> Option<T> {
         match self.entry(thing.key()) {
             Entry::Occupied(mut entry) => Some(std::mem::replace(entry.get_mut(), thing)),
@@ -72,7 +72,7 @@ impl<T: Keyed> Registry<T> {
         }
     }
 
-    /// Takes out what has that key.
+    /// Removes the value of a key.
     pub fn remove(&mut self, key: &T::Key) -> Option<T> {
         match self.entry(key) {
             Entry::Occupied(entry) => Some(entry.remove().0),
@@ -80,7 +80,7 @@ impl<T: Keyed> Registry<T> {
         }
     }
 
-    /// All things, in no order.
+    /// All values, in no order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.table.iter()
     }

@@ -1,108 +1,108 @@
-//! Storage: what pods claim, what volumes are to be had, how much could still be made.
+//! The engine's input for storage: volume claims of pods, unbound volumes, storage capacities, attachments.
 
 use std::sync::Arc;
 
 use super::{Name, NodeRequirement, NodeTerm};
 
-/// What a pod's volumes ask of its node.
+/// The volumes of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodVolumes {
-    /// Why no node will do at present: a claim is missing, or cannot be used.
+    /// Why no node fits at present: a claim is missing, or cannot be used.
     pub missing: Option<Name>,
     /// Its claims, each once.
     pub claims: Vec<Claim>,
-    /// Disks that it names itself and that the pods of a node cannot share freely, each once.
+    /// Disks in its spec that pods of a node cannot share freely, each once.
     pub disks: Vec<Disk>,
 }
 
-/// A disk that a pod names itself.
+/// A disk in a pod spec.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Disk {
-    /// What it is: the same for all pods that name it.
+    /// Its identity: the same for all pods that name it.
     pub name: Name,
-    /// It goes together with others that only read it.
+    /// Read-only: it can be shared with other read-only users.
     pub shared: bool,
 }
 
-/// A volume that is attached to a node, for pods of whichever scheduler.
+/// A VolumeAttachment.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AttachmentInput {
     /// Its identity.
     pub key: Name,
     /// The node.
     pub node: Name,
-    /// The driver, and the name by which the volume counts once on a node.
+    /// The driver, and the volume handle, which counts once on a node.
     pub volume: (Name, Name),
 }
 
-/// A claim on storage, as one pod sees it.
+/// A PersistentVolumeClaim of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// `namespace/name`.
     pub key: Name,
-    /// One pod at a time may use it.
+    /// `ReadWriteOncePod`.
     pub exclusive: bool,
-    /// Made for this pod, and gone with it.
+    /// An ephemeral volume's claim: created for this pod, and deleted with it.
     pub owned: bool,
-    /// The driver that attaches its volume, and a name by which the volume counts once on a node.
+    /// The driver of its volume, and the volume handle, which counts once on a node.
     pub attach: Option<(Name, Name)>,
     /// The storage class.
     pub class: Name,
-    /// Bytes asked for.
+    /// Requested bytes.
     pub size: i64,
-    /// Where it stands.
+    /// Its binding state.
     pub state: Arc<ClaimState>,
 }
 
-/// Where a claim stands.
+/// The binding state of a claim.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ClaimState {
-    /// It has a volume, which can be reached from some nodes.
+    /// Bound to a volume, which can be used from some nodes.
     Bound(Reach),
-    /// It has a volume that does not exist.
+    /// Bound to a volume that does not exist.
     Lost,
-    /// It gets a volume when a pod that uses it has a node.
+    /// Unbound, with `WaitForFirstConsumer`.
     Waiting(Waiting),
 }
 
-/// From where a volume can be used.
+/// The nodes that can use a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reach {
     /// Its node affinity: any of these terms. `None`: no requirement.
     pub nodes: Option<Vec<NodeTerm>>,
-    /// Node labels of zones and regions, each with the values where it is.
+    /// Zone and region labels, each with the volume's values.
     pub zones: Vec<(Name, Vec<Name>)>,
 }
 
-/// What a claim without a volume asks for.
+/// An unbound claim.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Waiting {
     /// The storage class.
     pub class: Name,
     /// Bytes.
     pub size: i64,
-    /// The volume must have all of these ways of access, one bit each.
+    /// Required access modes, one bit each.
     pub modes: u8,
-    /// A raw block device.
+    /// `volumeMode: Block`.
     pub block: bool,
-    /// What the volume's labels must be.
+    /// Requirements on the volume's labels.
     pub labels: Vec<NodeRequirement>,
-    /// A volume is being made for this node.
+    /// A volume is being provisioned for this node.
     pub node: Option<Name>,
-    /// How a volume could be made; `None`: only what exists will do.
+    /// Dynamic provisioning; `None`: only existing volumes.
     pub making: Option<Making>,
 }
 
-/// How volumes of a class are made.
+/// Dynamic provisioning of a storage class.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Making {
-    /// For which nodes: any of these terms; empty = all.
+    /// `allowedTopologies`: any of these terms; empty = all nodes.
     pub nodes: Vec<NodeTerm>,
-    /// The driver says how much it has left.
+    /// The driver reports storage capacity.
     pub tracked: bool,
 }
 
-/// A volume that no claim has yet.
+/// An unbound volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeInput {
     /// Its name.
@@ -111,29 +111,29 @@ pub struct VolumeInput {
     pub class: Name,
     /// Bytes.
     pub size: i64,
-    /// Ways of access, one bit each.
+    /// Access modes, one bit each.
     pub modes: u8,
-    /// A raw block device.
+    /// `volumeMode: Block`.
     pub block: bool,
     /// Its labels, sorted by key.
     pub labels: Vec<(Name, Name)>,
-    /// From where it can be used: any of these terms. `None`: everywhere.
+    /// Node affinity: any of these terms. `None`: all nodes.
     pub nodes: Option<Vec<NodeTerm>>,
-    /// The only claim that may have it, as `namespace/name`.
+    /// `claimRef`: the only claim that may be bound to it, as `namespace/name`.
     pub claim: Option<Name>,
 }
 
-/// How much storage of a class could still be made for some nodes.
+/// A CSIStorageCapacity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CapacityInput {
     /// `namespace/name`, its identity.
     pub key: Name,
     /// The storage class.
     pub class: Name,
-    /// Bytes left.
+    /// Available bytes.
     pub free: i64,
-    /// Bytes of the largest volume that could be made, if the driver says so.
+    /// `maximumVolumeSize` in bytes, if reported.
     pub largest: Option<i64>,
-    /// Labels of the nodes in question; `None`: it is for no node.
+    /// Node selector; `None`: no nodes.
     pub nodes: Option<Vec<NodeRequirement>>,
 }

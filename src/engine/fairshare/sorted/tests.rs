@@ -14,7 +14,7 @@ fn order(number: u8) -> PodGroupOrder {
 }
 
 proptest! {
-    /// Whoever comes and goes, the next that asks for something else is found as by looking through the line.
+    /// However pod groups are inserted and removed, `next_unlike` finds what a scan of the queue finds.
     #[test]
     fn the_next_unlike_is_found(moves in prop::collection::vec((0..8_u8, 0..3_i64), 0..40)) {
         let mut line = QueuePodGroups::default();
@@ -35,7 +35,7 @@ proptest! {
         }
     }
 
-    /// Whether many come at once or one by one, the lines are the same.
+    /// One merge of many insertions gives the same order as single insertions.
     #[test]
     fn many_stand_as_if_they_had_come_one_by_one(crowds in prop::collection::vec(prop::collection::btree_map(any::<u8>(), 0..2_i64, 0..60), 1..4)) {
         let (mut line, mut plain) = (QueuePodGroups::default(), QueuePodGroups::default());
