@@ -2,12 +2,12 @@
 //!
 //! A [`Mirror`] takes in every change of every watched object and answers with the engine's events. It does the joins that
 //! span objects: priority classes → pod groups, bind requests → pods, topology aliases → pod groups, the shard's selector, and pods
-//! that the in-process grouper has grouped before their PodGroup exists in the API server. A change that does not alter what the
-//! engine sees (a heartbeat, a status) makes no event.
+//! that the in-process grouper has grouped before their PodGroup exists in the API server. A change that does not alter the engine's
+//! input (a heartbeat, a status) produces no event.
 //!
-//! An object that cannot be used in full is listed in [`Output::rejections`] and never stops anything.
+//! An object that cannot be used in full is listed in [`Output::rejections`] and never blocks others.
 
-// What comes from an object never makes this panic.
+// Objects are untrusted: no panics.
 #![deny(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -63,23 +63,23 @@ use identity::object_key;
 pub use settings::{Home, Settings};
 pub use shard::Shard;
 
-/// What the mirror makes of a kind of object.
+/// How the mirror handles a kind of object.
 pub trait Entry: Sized {
-    /// What is kept of an object: mostly the object itself.
+    /// The form in which objects are kept: mostly the object itself.
     type Packed: Packed<Self>;
-    /// Drops what is large and never read, before the object is kept.
+    /// Drops large fields that are never read, before the object is kept.
     fn trim(&mut self) {}
-    /// The object in the form of the type, if this is the text of one as older API servers write it.
+    /// Converts the JSON of an older API version to that of the type, if it is one.
     fn upgraded(_text: &str) -> Option<Value> {
         None
     }
-    /// An object appeared or changed (`there`), or is gone.
+    /// Handles an object that appeared or changed (`there`), or is gone.
     fn changed(object: &Arc<Self::Packed>, there: bool, mirror: &mut Mirror, out: &mut Output);
 }
 
-/// What is kept of an object of a kind.
+/// The form in which objects of a kind are kept.
 pub trait Packed<K>: Sized {
-    /// The object, as it is kept.
+    /// Converts an object to that form.
     fn pack(object: Arc<K>) -> Arc<Self>;
 }
 
@@ -106,7 +106,7 @@ macro_rules! packed_object {
         }
 
         impl Object {
-            /// Which object it is.
+            /// Its kind and key.
             #[must_use]
             pub fn identity(&self) -> aside::Identity {
                 match self {
@@ -116,7 +116,7 @@ macro_rules! packed_object {
         }
 
         impl PackedObject {
-            /// Which object it is.
+            /// Its kind and key.
             fn identity(&self) -> aside::Identity {
                 match self {
                     $(Self::$kind(object) => aside::Identified::identity(&**object),)*
@@ -140,13 +140,13 @@ pub enum PackedChange {
     Applied(PackedObject),
     /// An object is gone; carries its last known state.
     Deleted(PackedObject),
-    /// The in-process grouper has found a pod's pod group. It counts until the API server shows otherwise: the pod's own annotation
-    /// wins over it, and a PodGroup object of that name over the one given here. A pod is known before its grouping: one that is not
-    /// is gone again.
+    /// The in-process grouper has found a pod's pod group. It counts until the API server shows another: the pod's own annotation
+    /// overrides it, and a PodGroup object of that name overrides the one given here. The pod is known before its grouping: an unknown one
+    /// has been deleted.
     Grouped(GroupDraft),
 }
 
-/// A pod's place in a pod group, before either is written.
+/// A pod's pod group and sub-group, before either is written.
 #[derive(Clone, Debug)]
 pub struct GroupDraft {
     /// The pod's namespace, which is also the pod group's.
@@ -161,7 +161,7 @@ pub struct GroupDraft {
     pub sub_group: Option<String>,
 }
 
-/// What a change leads to.
+/// The result of a change.
 #[derive(Clone, Debug, Default)]
 pub struct Output {
     /// For the engine, in this order. Mostly one.
@@ -179,7 +179,7 @@ pub struct Rejection {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// What is wrong.
+    /// The problem.
     pub problem: Problem,
 }
 
@@ -196,7 +196,7 @@ impl fmt::Display for Rejection {
     }
 }
 
-/// What can be wrong with an object. The texts are for users.
+/// A problem of an object. The messages are for users.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// The object has no name, or a pod has no uid or namespace.
@@ -205,7 +205,7 @@ pub enum Problem {
     /// A quantity cannot be read, is negative or is beyond reason. On a pod: the pod is held back; on a node: the resource is left out.
     #[error("{field}: quantity {value:?} of {resource} cannot be used")]
     Quantity {
-        /// Where it stands.
+        /// The field.
         field: &'static str,
         /// Of which resource.
         resource: String,
@@ -219,19 +219,19 @@ pub enum Problem {
         key: String,
         /// Its value.
         value: String,
-        /// What would be understood.
+        /// The valid values.
         expected: &'static str,
     },
-    /// There is more than is read: the object is set aside until it changes.
+    /// A limit is exceeded: the object is set aside until it changes.
     #[error("there are {0}: set aside until that changes")]
     Excess(bounds::Excess),
     /// Requests that contradict one another; the pod is held back.
     #[error("{0}")]
     Contradiction(&'static str),
-    /// A request for a part of a GPU that makes no sense; the pod is held back.
+    /// An invalid GPU sharing request; the pod is held back.
     #[error(transparent)]
     Share(#[from] gpu_request::Senseless),
-    /// The schedule of a queue cannot be read; what the queue says itself holds at all times.
+    /// The quota schedule of a queue is invalid and ignored.
     #[error("annotation {key}: {reason}; what the queue says itself holds at all times", key = annotation::QUOTA_SCHEDULE)]
     Schedule {
         /// What is wrong with it.
@@ -240,7 +240,7 @@ pub enum Problem {
     /// A duration cannot be read and counts as absent.
     #[error("{field}: {value:?} is not a duration such as 90s or 1h30m and is ignored")]
     Duration {
-        /// Where it stands.
+        /// The field.
         field: &'static str,
         /// The text.
         value: String,
@@ -261,7 +261,7 @@ pub struct Mirror {
     requests: bind_request::Requests,
     lookups: groups::Lookups,
     namespaces: relations::Namespaces,
-    /// Pods of groups of other shards, by the node that they are on while that is not known here.
+    /// Bound pods of pod groups of other shards, by their node, if that is unknown here.
     elsewhere: links::Links,
     zones: numa::Zones,
     volumes: volumes::Volumes,
@@ -269,13 +269,13 @@ pub struct Mirror {
     claims: claims::Claims,
     templates: needs::Templates,
     last_node: node::Last,
-    /// What is set aside.
+    /// Objects that are set aside.
     pub aside: aside::Aside,
     started: bool,
 }
 
 impl Mirror {
-    /// A mirror that knows nothing yet.
+    /// An empty mirror.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self {
@@ -301,7 +301,7 @@ impl Mirror {
         }
     }
 
-    /// Makes room for so many more at once; without it, room grows with what comes.
+    /// Reserves memory for so many more objects.
     pub fn reserve(&mut self, more: &Counts) {
         self.pods.reserve(more.pods);
         self.nodes.reserve(more.nodes);
@@ -336,14 +336,14 @@ impl Mirror {
         out
     }
 
-    /// A pod as it is known.
+    /// A known pod.
     #[must_use]
     pub fn pod(&self, pod: &PodRef) -> Option<&packed::Pod> {
         let known = self.pods.get(&object_key(&pod.namespace, &pod.name)).map(Arc::as_ref);
         known.filter(|known| known.pod.uid == pod.uid)
     }
 
-    /// What a bind gives the pod's claims, in the API's form.
+    /// The claim allocations of a bind, in the API's form.
     #[must_use]
     pub fn given(&self, bind: &crate::engine::decision::Bind) -> claims::allocation::Given {
         let pod = self.pods.get(&object_key(&bind.pod.namespace, &bind.pod.name));
@@ -441,7 +441,7 @@ impl Mirror {
         );
         self.belong(pod, membership, &mut input);
         input.volumes = self.volumes.of(pod).map(Arc::new);
-        // One reason is enough, and KAI looks at volumes first.
+        // One reason is enough, and KAI checks volumes first.
         let blocked =
             input.blocked.is_some() || input.volumes.as_ref().is_some_and(|volumes| volumes.missing.is_some());
         if self.settings.config_maps && !blocked {
@@ -455,7 +455,7 @@ impl Mirror {
         input
     }
 
-    /// A bound pod belongs to a group whatever it says of itself: to the one that the grouper found if it names none that there is, and be it one of its own.
+    /// A bound pod always has a pod group: if its annotation names none that exists, the one of the grouper, else one of its own.
     fn belong(&self, pod: &packed::Pod, membership: Option<&pod::Membership>, input: &mut PodInput) {
         if pod.node.is_none() || input.foreign {
             return;
@@ -467,7 +467,7 @@ impl Mirror {
             input.group = Some(found.group.clone());
             input.sub_group.clone_from(&found.sub_group);
         }
-        // Its group may be another shard's, unless it is on a node of this one: changing a pod group does not rid it of what it holds here.
+        // Pods of another shard's group are left out, except on nodes of this shard: changing a pod group does not release what it holds here.
         if self.is_elsewhere(pod, input.group.as_ref()) {
             input.home = None;
         }
@@ -484,7 +484,7 @@ impl Mirror {
             && !pod.node.as_ref().is_some_and(|node| self.nodes.contains_key(&**node))
     }
 
-    /// Makes a change on which one pod's input may depend, and tells of the pod if it did.
+    /// Applies a change on which one pod's input may depend, and emits an event for the pod if it changed.
     fn with_pod(&mut self, key: &str, out: &mut Output, change: impl FnOnce(&mut Self)) {
         let pod = self.pods.get(key).cloned();
         let before = pod.as_ref().map(|pod| self.read_pod(pod, None));
@@ -495,7 +495,7 @@ impl Mirror {
         }
     }
 
-    /// Changes what is known of namespaces, and tells of the pods that select others by namespace labels if they see a difference.
+    /// Changes namespace labels, and emits events for pods with namespace selectors whose input changed.
     fn with_pods_that_select_namespaces(&mut self, out: &mut Output, change: impl FnOnce(&mut Self)) {
         let concerned = self
             .pods
@@ -545,7 +545,7 @@ impl Mirror {
         out.events.append(&mut pods.events);
     }
 
-    /// Pods with claims are read anew, and those that ask for extended resources: a class may stand for these.
+    /// Pods with claims or extended resources are read again: a device class may provide the latter.
     fn class_changed(&mut self, class: &Arc<DeviceClass>, there: bool, out: &mut Output) {
         let concerned = self.claims.concerned_by(class);
         let mut keys: Vec<Box<str>> = self
@@ -563,13 +563,13 @@ impl Mirror {
         out.events.append(&mut pods.events);
     }
 
-    /// Whether selectors of devices wait for their turn.
+    /// Whether device selectors wait to be evaluated.
     #[must_use]
     pub fn selectors_wait(&self) -> bool {
         self.claims.selectors_wait()
     }
 
-    /// Gives selectors of devices their turn.
+    /// Evaluates waiting device selectors, up to a limit.
     pub fn ask_selectors(&mut self) -> Output {
         let (mut out, mut events) = (Output::default(), Vec::new());
         let claims = self.claims.refill(&mut events);
@@ -600,13 +600,13 @@ impl Mirror {
         }
     }
 
-    /// Makes a change on which the pods with a bind request to the node may depend, and tells of those that did.
+    /// Applies a change on which the pods with a bind request to the node may depend, and emits events for those that changed.
     fn with_requests_to(&mut self, node: &str, out: &mut Output, change: impl FnOnce(&mut Self)) {
         let keys = self.requests.pods_bound_for(node);
         self.with_these_pods(&keys, out, change);
     }
 
-    /// Makes a change on which some pods may depend, and tells of those that did.
+    /// Applies a change on which some pods may depend, and emits events for those that changed.
     fn with_these_pods(&mut self, keys: &[Box<str>], out: &mut Output, change: impl FnOnce(&mut Self)) {
         let read = |mirror: &Self| -> Vec<_> {
             keys.iter()
@@ -717,7 +717,7 @@ impl Output {
     }
 }
 
-/// A shared name out of a borrowed one.
+/// Copies a name.
 fn name(text: &str) -> Name {
     Name::from(text)
 }

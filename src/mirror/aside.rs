@@ -1,5 +1,5 @@
-//! Objects that are set aside: which, and how many of each kind. Those that the model could not take in are ignored until they change; pod
-//! groups at which a cycle failed get no places until then.
+//! Objects that are set aside, and their number by kind. Objects whose event made the engine panic are ignored until they change; pod
+//! groups at which a cycle panicked are not placed until then.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use super::identity::object_key;
 use super::{PackedChange, Problem, packed};
 use crate::engine::input::GroupKey;
 
-/// Which object it is, and in what state.
+/// Identity and version of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Its kind.
@@ -62,7 +62,7 @@ impl Identity {
 
 /// An object's identity.
 pub(super) trait Identified {
-    /// Which object it is.
+    /// The key.
     fn identity(&self) -> Identity;
 }
 
@@ -97,11 +97,11 @@ impl Identified for packed::Group {
 /// Objects that are set aside.
 #[derive(Debug, Default)]
 pub struct Aside {
-    /// Those that exceed a limit, and are known in part.
+    /// Objects that exceed a limit, and are kept in part.
     limited: BTreeMap<(&'static str, Box<str>), Excess>,
-    /// Those that could not be taken in. They are ignored.
+    /// Objects that caused a panic. They are ignored.
     left_out: BTreeMap<(&'static str, Box<str>), LeftOut>,
-    /// Pod groups for which no place could be looked for. They get none.
+    /// Pod groups that made a cycle panic. They are not placed.
     held_back: BTreeMap<GroupKey, HeldBack>,
     counts: BTreeMap<&'static str, usize>,
     changed: bool,
@@ -111,34 +111,34 @@ pub struct Aside {
 struct LeftOut {
     uid: String,
     version: Option<String>,
-    /// How often it could not be taken in.
+    /// Number of panics.
     times: u32,
     /// It has changed since, and is tried again.
     tried_again: bool,
-    /// Not even what it holds of its node could be taken in.
+    /// Even its resources on its node could not be counted.
     unknown: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct HeldBack {
-    /// How often no place could be looked for.
+    /// Number of panics.
     times: u32,
     /// It has changed since, and is tried again.
     tried_again: bool,
 }
 
-/// What is said of a pod group for which no place could be looked for.
+/// The message about a pod group that made a cycle panic.
 pub const HELD_BACK: &str =
     "the scheduler failed when it looked for places for this pod group: set aside until it changes";
 
-/// What is said of an object that could not be taken in.
+/// The message about an object that caused a panic.
 pub const LEFT_OUT: &str = "the scheduler failed when it read this object: set aside until it changes";
 
-/// An object that could not be taken in so often is not tried again when it changes, only when it is made anew.
+/// After so many panics an object is not retried when it changes, only when it is re-created.
 const TRIES: u32 = 3;
 
 impl Aside {
-    /// Notes the limit that an object exceeds, if it does.
+    /// Records the limit that an object exceeds, if any.
     pub fn limit(&mut self, kind: &'static str, key: &str, excess: Option<Excess>) {
         if excess.is_none() && self.limited.is_empty() {
             return;
@@ -153,7 +153,7 @@ impl Aside {
         }
     }
 
-    /// What is set aside: kind, namespace (may be empty), name, and why.
+    /// Objects that are set aside: kind, namespace (may be empty), name, and reason.
     pub fn all(&self) -> impl Iterator<Item = (&'static str, &str, &str, String)> {
         let limited = self.limited.iter();
         let limited = limited.map(|(object, excess)| (object, Problem::Excess(*excess).to_string()));
@@ -168,7 +168,7 @@ impl Aside {
         objects.chain(held_back)
     }
 
-    /// From now on a pod group gets no places until it changes; false if it got none already. The owner of this mirror reports it.
+    /// Holds a pod group back until it changes; false if it is held back already. The caller reports it.
     pub fn hold_back(&mut self, group: &GroupKey) -> bool {
         if self.holds_back(group) {
             return false;
@@ -179,13 +179,13 @@ impl Aside {
         true
     }
 
-    /// Whether a pod group gets no places.
+    /// Whether a pod group is held back.
     #[must_use]
     pub fn holds_back(&self, group: &GroupKey) -> bool {
         !self.held_back.is_empty() && self.held_back.get(group).is_some_and(|held| !held.tried_again)
     }
 
-    /// A pod group that is held back has changed, and is tried again, if that has not been in vain too often.
+    /// Retries a pod group that is held back and has changed, unless it failed too often.
     pub fn try_again(&mut self, group: &GroupKey) {
         let held = self.held_back.get_mut(group);
         if let Some(held) = held.filter(|held| !held.tried_again && held.times < TRIES) {
@@ -201,14 +201,14 @@ impl Aside {
         }
     }
 
-    /// Whether what a pod that is ignored holds of its node counts.
+    /// Whether an ignored pod's resources on its node are counted.
     #[must_use]
     pub fn counts_on_its_node(&self, pod: &str) -> bool {
         let left_out = self.left_out.get(&("Pod", Box::from(pod)));
         left_out.is_some_and(|left_out| !left_out.unknown)
     }
 
-    /// From now on an object is ignored until it changes; but of a pod on a node, what it holds of that counts, unless that fails, too.
+    /// Ignores an object until it changes; a bound pod's resources on its node are still counted, unless that panics, too.
     pub fn leave_out(&mut self, object: &Identity) {
         let key = (object.kind, object.key.clone());
         let before = self.left_out.get(&key).filter(|before| before.uid == object.uid);
@@ -226,7 +226,7 @@ impl Aside {
         }
     }
 
-    /// Whether a change is to be ignored, because its object is left out.
+    /// Whether a change is to be ignored, because its object is.
     pub fn ignores(&mut self, change: &PackedChange) -> bool {
         if self.left_out.is_empty() {
             return false;
@@ -257,7 +257,7 @@ impl Aside {
         false
     }
 
-    /// What was left out stays so in the mirror that follows.
+    /// Takes the entries over into the next mirror.
     pub fn follow(&mut self, before: &Self) {
         for ((kind, key), left_out) in &before.left_out {
             self.left_out.insert((*kind, key.clone()), left_out.clone());
@@ -283,7 +283,7 @@ impl Aside {
         self.changed = true;
     }
 
-    /// How many objects of each kind are set aside, if that changed since it was last asked.
+    /// Number of objects set aside by kind, if it changed since the last call.
     pub fn news(&mut self) -> Option<&BTreeMap<&'static str, usize>> {
         std::mem::take(&mut self.changed).then_some(&self.counts)
     }

@@ -1,5 +1,5 @@
-//! Bind requests → the pods that they bind. One counts if it has not failed for good, its node is in the shard, and it was made for
-//! this very pod (a left-over of a former pod of the same name is not).
+//! Bind requests → the pods that they bind. One counts if it has not failed finally, its node is in the shard, and it was created for
+//! this pod (not for a former pod of the same name).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -82,7 +82,7 @@ fn pod_key(request: &BindRequest) -> Box<str> {
     )
 }
 
-/// Whether an annotation of a pod says what it asks of shared GPUs.
+/// Whether an annotation belongs to a pod's GPU sharing request.
 #[must_use]
 pub fn is_share(key: &str) -> bool {
     matches!(
@@ -91,7 +91,7 @@ pub fn is_share(key: &str) -> bool {
     )
 }
 
-/// The pod as it was when its bind was decided, if its author has changed since what it asks of shared GPUs: it is given what was decided.
+/// The pod with the GPU sharing request of its bind decision, if its annotations have changed since.
 #[must_use]
 pub fn as_decided(request: &BindRequest, pod: &Pod) -> Option<Pod> {
     let text = request.annotations().get(annotation::GPU_SHARE)?;
@@ -123,7 +123,7 @@ pub fn node(request: &BindRequest) -> Option<&str> {
     request.spec.selected_node.as_deref().filter(|node| !node.is_empty())
 }
 
-/// Made for the pod of this uid, not for a former one of the same name.
+/// Whether it was created for the pod of this uid, not for a former one of the same name.
 #[must_use]
 pub fn made_for(request: &BindRequest, uid: Option<&str>) -> bool {
     let mut owners = request

@@ -1,7 +1,7 @@
-//! What of an object is read, at most: which limit of [`limits`] an object exceeds, and the object cut down to little more than that, so that it
-//! takes no more room than others wherever it is kept.
+//! Limits on objects: which limit of [`limits`] an object exceeds, and truncation to little more than that, so that it
+//! takes no more memory than others wherever it is kept.
 //!
-//! What is cut exceeds its limit still. What a pod on a node is charged for is cut last.
+//! A truncated object still exceeds its limit. What a bound pod is charged for is truncated last.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -20,9 +20,9 @@ use crate::api::{PodGroup, QuantityMap, limits};
 /// A limit that an object exceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Excess {
-    /// Of what there are too many.
+    /// What exceeds it.
     pub what: &'static str,
-    /// How many there may be.
+    /// The limit.
     pub limit: usize,
 }
 
@@ -87,7 +87,7 @@ fn of_spec(spec: &PodSpec) -> Option<Excess> {
         })
 }
 
-/// How many names of resources a pod asks for. Few pods have more than the limit in all containers together, so names are seldom compared.
+/// Number of distinct resource names in a pod's requests. Few pods have more entries than the limit, so names are seldom compared.
 fn names(spec: &PodSpec) -> usize {
     let all: usize = requests(spec).map(BTreeMap::len).sum();
     if all <= limits::RESOURCE_NAMES_PER_POD {
@@ -197,7 +197,7 @@ fn len<T>(list: &Option<Vec<T>>) -> usize {
     list.as_ref().map_or(0, Vec::len)
 }
 
-/// The limit that a pod group exceeds. Parents that are not there, and circles, are checked where the tree is read.
+/// The limit that a pod group exceeds. Missing parents and cycles are checked where the tree is built.
 #[must_use]
 pub fn of_group(subs: &[SubGroup]) -> Option<Excess> {
     exceeds(subs.len(), limits::SUB_GROUPS_PER_POD_GROUP, "sub-groups").or_else(|| {
@@ -209,7 +209,7 @@ pub fn of_group(subs: &[SubGroup]) -> Option<Excess> {
     })
 }
 
-/// Whether some sub-group has so many others above it, or as many in a circle.
+/// Whether some sub-group has so many ancestors, also by a cycle.
 fn deeper_than(subs: &[SubGroup], limit: usize) -> bool {
     let parents: BTreeMap<&str, &str> = subs
         .iter()
@@ -223,7 +223,7 @@ fn deeper_than(subs: &[SubGroup], limit: usize) -> bool {
     })
 }
 
-/// Cuts a pod down, if it exceeds a limit.
+/// Truncates a pod that exceeds a limit.
 pub fn cut_pod(pod: &mut Pod) {
     if of_pod(pod).is_none() {
         return;
@@ -381,7 +381,7 @@ fn cut_selector(selector: &mut Option<LabelSelector>) {
     }
 }
 
-/// Cuts a disruption budget down, if it exceeds a limit.
+/// Truncates a disruption budget that exceeds a limit.
 pub fn cut_budget(budget: &mut PodDisruptionBudget) {
     if of_budget(budget).is_some()
         && let Some(spec) = &mut budget.spec
@@ -390,7 +390,7 @@ pub fn cut_budget(budget: &mut PodDisruptionBudget) {
     }
 }
 
-/// Cuts a pod group down, if it has too many sub-groups.
+/// Truncates a pod group with too many sub-groups.
 pub fn cut_group(group: &mut PodGroup) {
     group.spec.sub_groups.truncate(limits::SUB_GROUPS_PER_POD_GROUP + 1);
 }

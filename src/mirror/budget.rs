@@ -1,6 +1,6 @@
 //! PodDisruptionBudget objects → disruption budgets.
 //!
-//! Absent: the policy for pods that run but are not ready. They count as all others do, where the API server may let some of them go.
+//! Absent: `unhealthyPodEvictionPolicy`. Unready pods count like others, although the API server may allow their eviction.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::identity::object_key;
 use super::{Entry, Mirror, Output, Problem, bounds, name, relations};
 use crate::engine::input::{BudgetInput, Event, PodSelector};
 
-/// Reads a budget. One that the API server's controller has not looked at since it changed allows nothing yet: every eviction would be refused.
+/// Reads a budget. While the controller has not observed its latest generation it allows nothing: the API server would refuse every eviction.
 #[must_use]
 pub fn read(budget: &PodDisruptionBudget) -> BudgetInput {
     let namespace = name(&budget.namespace().unwrap_or_default());

@@ -1,8 +1,8 @@
-//! Dynamic resource allocation: claims, device classes and resource slices → the engine's input on devices, and back from its decisions to the
+//! Dynamic resource allocation: claims, device classes and resource slices → the engine's input, and from its decisions back to the
 //! allocations that are written.
 //!
-//! Selectors are evaluated here, each once per device, and are numbers from here on. Absent: taint rules of their own kind, and devices whose binding waits
-//! for conditions, which are never given out.
+//! Selectors are evaluated here, once per device, and are numbers in the engine. Absent: DeviceTaintRules, and devices with binding
+//! conditions, which are never allocated.
 
 pub mod allocation;
 mod cel;
@@ -41,23 +41,23 @@ pub struct Claims {
     used: Table<Box<str>, Vec<String>>,
     /// As sent to the engine.
     sent: Table<Name, ClaimInput>,
-    /// By what name the engine knows each claim.
+    /// The engine's key of each claim.
     names: Table<Box<str>, Name>,
     pools: BTreeMap<PoolKey, PoolInput>,
-    /// Claims by the namespace and uid of the pod that they are for.
+    /// Claims by the namespace and uid of the pod that they were created for.
     for_pod: Links,
-    /// Claims by the identity of the claim for extended resources that they are.
+    /// Claims for extended resources, by the engine's key.
     stand_for: BTreeMap<Name, Box<str>>,
-    /// Pods (`namespace/name`) by the claim that they name.
+    /// Pods (`namespace/name`) by claim.
     named_by: Links,
-    /// Extended resources → the class that stands for them.
+    /// The device class of each extended resource.
     extended: BTreeMap<String, Box<str>>,
 }
 
 impl Claims {
     // --- pods ---
 
-    /// Notes which claims a pod names, or (`pod` gone) that it names none any more.
+    /// Records the claims of a pod, or removes them if the pod is gone.
     pub fn note_pod(&mut self, key: &str, old: Option<&Pod>, new: Option<&Pod>) {
         if [old, new].into_iter().flatten().all(|pod| pod.whole.is_none()) {
             return;
@@ -72,7 +72,7 @@ impl Claims {
         }
     }
 
-    /// What a pod claims, and what that adds to its needs: GPUs, and what tells it apart from pods with other claims.
+    /// A pod's claims, and their effect on its needs: GPUs, and the part of its class key.
     #[must_use]
     pub fn of_pod(&self, pod: &Pod, request: Option<&BindRequest>, needs: &mut Arc<Needs>) -> Option<PodClaims> {
         if pod.whole.is_none() && self.extended.is_empty() && self.claims.is_empty() {
@@ -115,7 +115,7 @@ impl Claims {
         Some(claims)
     }
 
-    /// What tells pods with different claims apart, and those with equal ones not.
+    /// A class key that is equal for pods with equal claims.
     fn kind(&self, claims: &PodClaims) -> String {
         let mut kind = String::new();
         for named in &claims.named {
@@ -132,13 +132,13 @@ impl Claims {
         kind
     }
 
-    /// GPUs in claims: those that are for the pod, and those that it names.
+    /// GPUs in claims: those created for the pod, and those that its spec names.
     fn count_gpus(&self, pod: &Pod, gpu: &mut GpuRequest) {
         let named: BTreeSet<Box<str>> = named(pod).into_iter().collect();
         let mut keys = named.clone();
         keys.extend(self.for_pod.to(&in_namespace(pod, &pod.pod.uid)).cloned());
         for (key, claim) in keys.iter().filter_map(|key| Some((key, self.claims.get(key)?))) {
-            // The containers' requests count what it stands for. Any tenant can mark a claim like that: what a pod names, it has beside these.
+            // Its devices are counted by the containers' requests. A tenant can annotate any claim like that, so a claim named in the pod spec counts in addition.
             if is_extended(claim) && !named.contains(key) {
                 continue;
             }
@@ -154,7 +154,7 @@ impl Claims {
 
     // --- claims ---
 
-    /// Pods on which a claim bears: those that name it, and the one that it is for.
+    /// Pods affected by a claim: those that name it, and the one that it was created for.
     #[must_use]
     pub fn pods_of(&self, claim: &ResourceClaim) -> Vec<Box<str>> {
         let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
@@ -167,7 +167,7 @@ impl Claims {
         pods.into_iter().collect()
     }
 
-    /// Notes a claim, or that it is gone. [`Claims::tell_claim`] makes the events.
+    /// Records or removes a claim. [`Claims::tell_claim`] emits the events.
     pub fn put_claim(&mut self, claim: &Arc<ResourceClaim>, there: bool) {
         let key = claim_key(claim);
         if let Some(old) = self.claims.remove(&key)
@@ -204,7 +204,7 @@ impl Claims {
         self.names.insert(key, name);
     }
 
-    /// The name by which the engine knows a claim. Only the first that says so is the claim for a pod's extended resources.
+    /// The engine's key of a claim. Of several claims annotated for a pod's extended resources only the first is used.
     fn engine_name(&mut self, claim: &ResourceClaim, key: &str) -> Name {
         let extended = owner(claim).filter(|_| is_extended(claim));
         let Some((_, uid)) = extended else {
@@ -216,7 +216,7 @@ impl Claims {
         if **first == *key { extended } else { Name::from(key) }
     }
 
-    /// The engine no longer knows a claim by the name that it had. If it was the claim for a pod's extended resources, the next one that says so is.
+    /// Releases the engine's key of a claim. If it was that of a pod's extended resources, the next claim annotated for them gets it.
     fn forget_name(&mut self, key: &str, events: &mut Vec<Event>) {
         let Some(name) = self.names.remove(key) else { return };
         if self.sent.remove(&name).is_some() {
@@ -249,7 +249,7 @@ impl Claims {
         texts
     }
 
-    /// Notes which selectors are used. Pools are sent anew if that makes a difference to them.
+    /// Records the selectors in use. Pools are sent again if that changes them.
     fn use_selectors(&mut self, user: &str, texts: Vec<String>, events: &mut Vec<Event>) {
         let mut fresh = false;
         for text in &texts {
@@ -269,7 +269,7 @@ impl Claims {
         }
     }
 
-    /// Asks selectors that wait about devices, as long as that may take at once.
+    /// Evaluates waiting selectors on devices, up to the step limit.
     fn ask_selectors(&mut self, events: &mut Vec<Event>) {
         while let Some(mut job) = self.selectors.next() {
             let Self {
@@ -295,7 +295,7 @@ impl Claims {
                 }
                 None
             };
-            // What cannot be asked meets nothing.
+            // A selector that cannot be evaluated matches nothing.
             let rest = cel::on_a_deep_stack(&mut ask).flatten();
             self.selectors.left = left;
             match rest {
@@ -308,13 +308,13 @@ impl Claims {
         }
     }
 
-    /// Whether selectors wait to be asked about devices.
+    /// Whether selectors wait to be evaluated.
     #[must_use]
     pub fn selectors_wait(&self) -> bool {
         self.selectors.wait()
     }
 
-    /// Lets selectors be asked again as long as that may take at once. Gives the claims that have waited for it.
+    /// Evaluates waiting selectors, up to the step limit. Returns the claims that waited for them.
     pub fn refill(&mut self, events: &mut Vec<Event>) -> Vec<Arc<ResourceClaim>> {
         self.selectors.left = limits::CLAIM_SELECTOR_STEPS_AT_ONCE;
         self.ask_selectors(events);
@@ -329,7 +329,7 @@ impl Claims {
 
     // --- classes ---
 
-    /// A class appeared, changed or is gone: all claims are read anew.
+    /// A class appeared, changed or is gone: all claims are read again.
     pub fn put_class(&mut self, class: &Arc<DeviceClass>, there: bool, events: &mut Vec<Event>) {
         let key = class.name_any();
         if there {
@@ -353,7 +353,7 @@ impl Claims {
         }
     }
 
-    /// Which pods must be read anew when a class changes to this or is gone.
+    /// Pods that must be read again when a class changes or is gone.
     pub fn concerned_by(&self, class: &DeviceClass) -> impl Fn(&Pod) -> bool + use<> {
         let known = self.classes.get(class.name_any().as_str());
         let names: BTreeSet<String> = known
@@ -367,7 +367,7 @@ impl Claims {
 
     // --- slices ---
 
-    /// A slice appeared, changed or is gone. Says of which nodes the number of GPUs grew or shrank, and by how much.
+    /// A slice appeared, changed or is gone. Returns the nodes whose number of GPUs changed, with the difference.
     pub fn put_slice(
         &mut self,
         slice: &Arc<ResourceSlice>,
@@ -412,7 +412,7 @@ impl Claims {
         self.slices.gpus_on(node)
     }
 
-    /// The claim of an identity, as the API server shows it.
+    /// The claim object of an engine's key.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Arc<ResourceClaim>> {
         self.claims.get(key)
@@ -440,7 +440,7 @@ fn owner(claim: &ResourceClaim) -> Option<(String, String)> {
     Some((owner.name.clone(), owner.uid.clone()))
 }
 
-/// The pod that a claim is for: its owner, else the first that it is reserved for.
+/// The pod of a claim: its owner, else the first that it is reserved for.
 fn for_whom(claim: &ResourceClaim) -> Option<(String, String)> {
     owner(claim).or_else(|| {
         let reserved = claim.status.as_ref()?.reserved_for.iter().flatten();
@@ -449,7 +449,7 @@ fn for_whom(claim: &ResourceClaim) -> Option<(String, String)> {
     })
 }
 
-/// The namespace and uid of the pod that a claim is for. No pod of another namespace: the author of a claim can name any owner.
+/// The namespace and uid of the pod that a claim was created for. Only in the claim's namespace: its author can name any owner.
 fn beneficiary(claim: &ResourceClaim) -> Option<Box<str>> {
     let (_, uid) = for_whom(claim)?;
     Some(object_key(
@@ -463,7 +463,7 @@ fn references(pod: &Pod) -> impl Iterator<Item = &PodResourceClaim> {
     spec.into_iter().flat_map(|spec| spec.resource_claims.iter().flatten())
 }
 
-/// The claims that a pod names, those made for it included.
+/// The claims of a pod, including those created for it.
 fn named(pod: &Pod) -> Vec<Box<str>> {
     let claims = references(pod).filter_map(|reference| {
         let own = reference.resource_claim_name.as_deref();
@@ -472,7 +472,7 @@ fn named(pod: &Pod) -> Vec<Box<str>> {
     claims.map(|claim| in_namespace(pod, claim)).collect()
 }
 
-/// The claim made for a reference of a pod; `None` = none is needed, `Some(None)` = not made yet.
+/// The claim created for a reference of a pod; `None` = none is needed, `Some(None)` = not created yet.
 #[allow(clippy::option_option)]
 fn generated<'p>(pod: &'p Pod, reference: &str) -> Option<Option<&'p str>> {
     let status = pod.whole.as_ref().and_then(|whole| whole.status.as_ref());

@@ -1,6 +1,6 @@
-//! Which ConfigMaps there are, for pods that cannot start without them (KAI's check `ConfigMap`).
+//! Existing ConfigMaps, for pods that cannot start without them (KAI's check `ConfigMap`).
 //!
-//! Only names count. Nothing is checked where ConfigMaps are not listed at all. Absent: Secrets, which KAI does not check either.
+//! Only names are read. Nothing is checked if ConfigMaps are not watched. Absent: Secrets, which KAI does not check either.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use crate::api::names::annotation;
 use crate::engine::input::Name;
 use crate::kinds::types::ConfigMap;
 
-/// The ConfigMaps that exist, and who asks for which.
+/// Existing ConfigMaps, and the pods that need them.
 #[derive(Default)]
 pub struct ConfigMaps {
     there: HashSet<Box<str>>,
-    /// Pods without a node, by what they need, there or not.
+    /// Unbound pods by the ConfigMaps that they need, existing or not.
     users: Links,
 }
 
 impl ConfigMaps {
-    /// A pod is there or changed: what it needs is to tell of it, as long as it has no node.
+    /// Records what a pod needs, as long as it has no node.
     pub(super) fn join(&mut self, key: &str, pod: &packed::Pod) {
         if pod.node.is_some() {
             return self.leave(key, pod);
@@ -35,7 +35,7 @@ impl ConfigMaps {
         }
     }
 
-    /// A pod is gone, or needs nothing more.
+    /// Removes a pod.
     pub(super) fn leave(&mut self, key: &str, pod: &packed::Pod) {
         let namespace = &pod.pod.namespace;
         for needed in required(pod) {
@@ -43,7 +43,7 @@ impl ConfigMaps {
         }
     }
 
-    /// What a pod without a node lacks, in KAI's words.
+    /// The message about missing ConfigMaps of a pod, in KAI's words.
     #[must_use]
     pub fn missing(&self, pod: &packed::Pod) -> Option<Name> {
         if pod.node.is_some() {
@@ -77,7 +77,7 @@ impl Entry for ConfigMap {
     }
 }
 
-/// What a container of any kind says of ConfigMaps: volumes that it mounts, and names.
+/// A container's references to ConfigMaps: mounted volumes, and names.
 struct Part<'a> {
     mounts: Vec<&'a str>,
     named: Vec<&'a str>,
@@ -113,7 +113,7 @@ fn parts(spec: &PodSpec) -> Vec<Part<'_>> {
         .collect()
 }
 
-/// The ConfigMaps that a pod cannot start without: mounted ones and those of variables, unless they are optional. Those that the binder makes do not
+/// The ConfigMaps that a pod cannot start without: mounted ones and those of environment variables, unless optional. Those that the binder creates do not
 /// count.
 fn required(pod: &packed::Pod) -> BTreeSet<&str> {
     let Some(spec) = pod.spec() else { return BTreeSet::new() };

@@ -1,6 +1,6 @@
-//! Where a pod may go as its spec says: node selector, node affinity, tolerations, host ports; and a node's taints.
+//! Placement constraints of a pod's spec: node selector, node affinity, tolerations, host ports; and a node's taints.
 //!
-//! Absent: inter-pod affinity and topology spread constraints, which `relations` reads, and preferred node affinity, which has no bearing (KAI's way).
+//! Absent: inter-pod affinity and topology spread constraints (`relations`), and preferred node affinity, which is ignored, as in KAI.
 
 use k8s_openapi::api::core::v1::{self, NodeSelectorRequirement, NodeSelectorTerm, PodSpec};
 
@@ -140,7 +140,7 @@ pub fn host_ports(spec: &PodSpec) -> Vec<HostPort> {
     ports.filter_map(read).collect()
 }
 
-/// Everything else that makes pods differ in where they may run, as one text: priority and volumes (without their names), except claims, which `volumes`
+/// Other parts of the spec that affect placement, as one string: priority and volumes (without their names), except claims, which `volumes`
 /// reads. `None` if there is nothing.
 #[must_use]
 pub fn others(class: Option<&str>, priority: Option<i32>, volumes: &[v1::Volume]) -> Option<Name> {

@@ -1,4 +1,4 @@
-//! Pod groups: as the API server shows them, or as the grouper is about to write them until then. What they depend on beside themselves (priority
+//! Pod groups: from PodGroup objects, or, until these exist, as the grouper is about to write them. What they depend on (priority
 //! classes, topologies) and what depends on them.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,7 +38,7 @@ impl Draft {
     }
 }
 
-/// What a mirror knows from groupings alone, for the mirror that follows it.
+/// Groupings without an API object, for the next mirror.
 #[derive(Default)]
 pub struct Groupings {
     memberships: Vec<(Name, pod::Membership)>,
@@ -52,14 +52,14 @@ impl Keyed for Box<Draft> {
     }
 }
 
-/// What the meaning of pod groups depends on beside themselves.
+/// Objects on which pod groups depend.
 #[derive(Default)]
 pub struct Lookups {
     /// Priority classes.
     pub classes: priority::Classes,
     /// Topologies, by name.
     pub topologies: BTreeMap<Box<str>, Arc<Topology>>,
-    /// Who may submit to which queue.
+    /// Namespaces that may use each queue.
     access: QueueAccess,
     queues: Repeated,
 }
@@ -103,7 +103,7 @@ impl Mirror {
         self.group_changed(key, before.as_ref(), Some(group), out);
     }
 
-    /// A pod group that gets no places gets some again when it asks for something else.
+    /// A pod group that is held back is retried when its spec changes.
     fn may_be_tried_again(&mut self, key: &GroupKey, before: Option<&Arc<packed::Group>>, after: &packed::Group) {
         if !self.aside.holds_back(key) {
             return;
@@ -130,12 +130,12 @@ impl Mirror {
         self.drafts.get(key)?.group.as_ref()
     }
 
-    /// The object that counts: the API server's, else the grouper's.
+    /// The effective object: the API server's, else the grouper's.
     pub(super) fn group(&self, key: &GroupKey) -> Option<&Arc<packed::Group>> {
         self.groups.get(key).or_else(|| self.draft(key))
     }
 
-    /// A pod group as the engine sees it, if it is of the shard.
+    /// The engine's input of a pod group, if it is of the shard.
     fn read_group(&self, key: &GroupKey, group: &packed::Group, out: Option<&mut Output>) -> Option<GroupInput> {
         let (lookups, shard) = (&self.lookups, &self.settings.shard);
         if !shard.takes(&group.labels) {
@@ -171,13 +171,13 @@ impl Mirror {
         Some(input)
     }
 
-    /// Why workloads of a namespace may not run in a queue, if it is not open to them.
+    /// Why a namespace may not use a queue, if so.
     fn refusal(&self, queue: &str, namespace: &str) -> Option<Name> {
         let closed_by = self.lookups.access.closed_by(queue, namespace)?;
         Some(name(&not_open(queue, closed_by, namespace)))
     }
 
-    /// Takes in who may submit to a queue, of any shard; `None`: it is gone. Tells of the pod groups to which that makes a difference.
+    /// Records the namespaces that may use a queue, of any shard; `None`: it is gone. Emits events for pod groups that changed.
     pub(super) fn access_changed(&mut self, queue: &str, object: Option<&Queue>, out: &mut Output) {
         let change = |mirror: &mut Self| match object {
             Some(object) => mirror.lookups.access.put_queue(object),
@@ -192,14 +192,14 @@ impl Mirror {
         self.with_groups(out, |group| concerned.contains(&group.queue), change);
     }
 
-    /// Changes what is known of a group and tells of it if the engine would see a difference.
+    /// Applies a change to a group and emits an event if its input changed.
     fn with_group(&mut self, key: &GroupKey, out: &mut Output, change: impl FnOnce(&mut Self)) {
         let before = self.group(key).cloned();
         change(self);
         self.group_changed(key, before.as_ref(), self.group(key), out);
     }
 
-    /// Tells of a group if the engine would see a difference.
+    /// Emits an event for a group if its input changed.
     fn group_changed(
         &self,
         key: &GroupKey,
@@ -216,7 +216,7 @@ impl Mirror {
         }
     }
 
-    /// Makes a change on which pod groups may depend, and tells of those that did.
+    /// Applies a change on which pod groups may depend, and emits events for those that changed.
     pub(super) fn with_groups(
         &mut self,
         out: &mut Output,
@@ -291,7 +291,7 @@ impl Mirror {
         }
     }
 
-    /// All that is known from groupings alone.
+    /// All groupings without an API object.
     #[must_use]
     pub fn groupings(&self) -> Groupings {
         let mut groupings = Groupings::default();
@@ -307,7 +307,7 @@ impl Mirror {
         groupings
     }
 
-    /// Takes over what another mirror knew from groupings, of the pods that are known here.
+    /// Takes over groupings of another mirror, for pods that are known here.
     pub fn adopt(&mut self, groupings: &Groupings) -> Output {
         let (mut out, mut pods) = (Output::default(), Output::default());
         let known = &groupings.memberships;
@@ -342,7 +342,7 @@ impl Mirror {
         out
     }
 
-    /// Notes a pod's membership and its group's draft; telling of the pod is the caller's. `created`: when the pod was.
+    /// Records a pod's grouping and its group's draft; the caller emits the pod's event. `created`: the pod's creation time.
     fn join(&mut self, grouping: &GroupDraft, created: Time, out: &mut Output) {
         let group = GroupKey::new(&grouping.namespace, &grouping.group.name_any());
         let membership = pod::Membership {

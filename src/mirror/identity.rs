@@ -1,4 +1,4 @@
-//! Who an object is, as the engine and the components name it. What the object does not say is empty.
+//! Identities of objects for the engine and the components. Missing fields are empty.
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -31,19 +31,19 @@ pub fn annotated_group(pod: &Pod) -> Option<GroupKey> {
     (!group.is_empty()).then(|| GroupKey::new(text(&meta.namespace), group))
 }
 
-/// What a pod is to this product.
+/// The role of a pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
     /// A tenant's workload.
     #[default]
     Workload,
-    /// Holds a GPU for those who share it.
+    /// A reservation pod, which holds a shared GPU.
     Reservation,
-    /// Shows a cluster autoscaler what is missing.
+    /// A scaling pod, which shows missing GPUs to a cluster autoscaler.
     Scaling,
 }
 
-/// What a pod is to this product, by what no tenant can bring about: a pod of its namespace with its service account. Labels say nothing.
+/// The role of a pod, by namespace and service account, which tenants cannot fake. Labels are not used.
 #[must_use]
 pub fn role(pod: &Pod) -> Role {
     let account = pod.spec.as_ref().and_then(|spec| spec.service_account_name.as_deref());

@@ -1,4 +1,4 @@
-//! References: keys by the key that they refer to. What is no longer referred to takes no memory.
+//! A reverse index: keys by the key that they refer to. Unreferenced keys take no memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Links(BTreeMap<Box<str>, BTreeSet<Box<str>>>);
 
 impl Links {
-    /// Notes that `from` refers to `to`.
+    /// Adds a reference from `from` to `to`.
     pub fn add(&mut self, to: impl Into<Box<str>>, from: &str) {
         self.0.entry(to.into()).or_default().insert(from.into());
     }
 
-    /// Forgets that `from` refers to `to`.
+    /// Removes the reference from `from` to `to`.
     pub fn remove(&mut self, to: &str, from: &str) {
         if let Some(all) = self.0.get_mut(to) {
             all.remove(from);
@@ -22,7 +22,7 @@ impl Links {
         }
     }
 
-    /// All that refer to a key, in order. They do no more.
+    /// Removes and returns all references to a key, in order.
     pub fn take(&mut self, key: &str) -> BTreeSet<Box<str>> {
         self.0.remove(key).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! What a pod asks of its node. Pods come in runs of equals, from one template each: what was read off the last few is given to those that are alike.
+//! A pod's requirements on its node, with a small cache: consecutive pods often come from one template and share the result.
 
 use std::cell::RefCell;
 use std::sync::{Arc, LazyLock};
@@ -10,10 +10,10 @@ use super::{Problem, constraints, requests};
 use crate::api::gpu_request;
 use crate::engine::input::Needs;
 
-/// How many different pods are remembered.
+/// Cache size.
 const REMEMBERED: usize = 4;
 
-/// The last pods that differed, and what each asks for; the one used last comes first.
+/// The last different pods with their needs, most recently used first.
 #[derive(Debug, Default)]
 pub struct Templates {
     last: RefCell<Vec<Template>>,
@@ -22,14 +22,14 @@ pub struct Templates {
 #[derive(Debug)]
 struct Template {
     pod: Arc<Pod>,
-    /// Annotations ask for something too.
+    /// Annotations are part of the request.
     annotated: bool,
     needs: Arc<Needs>,
 }
 
 impl Templates {
-    /// What a pod asks of its node. `gpus` names the resources that are whole GPUs; it must be the same for all pods. Of a pod that is not `ours`,
-    /// annotations mean nothing.
+    /// A pod's needs. `gpus`: the resources that are whole GPUs; must be the same for all pods. The annotations of a pod that is not `ours`
+    /// are ignored.
     pub fn needs(&self, pod: &Arc<Pod>, ours: bool, gpus: &[String], problems: &mut Vec<Problem>) -> Arc<Needs> {
         let mut known = self.last.borrow_mut();
         let annotated = ours && asked(pod).next().is_some();
@@ -72,7 +72,7 @@ fn read(pod: &Pod, ours: bool, gpus: &[String], problems: &mut Vec<Problem>) -> 
     }
 }
 
-/// Whether two pods are equal in all that [`read`] looks at; annotations are looked at only if they say something.
+/// Whether two pods are equal in all that [`read`] uses; annotations only if they are part of the request.
 fn alike(left: &Pod, right: &Pod, annotated: bool) -> bool {
     each(&left.containers, &right.containers, same_requests)
         && left.priority == right.priority
@@ -90,7 +90,7 @@ fn same_requests(left: &packed::Container, right: &packed::Container) -> bool {
     left.requests == right.requests && left.stays == right.stays
 }
 
-/// The same for what is read off whole objects.
+/// The same for fields of the whole objects.
 fn same_rest(left: &PodSpec, right: &PodSpec) -> bool {
     each(&left.containers, &right.containers, same_ports)
         && each(some(&left.init_containers), some(&right.init_containers), same_ports)
@@ -115,7 +115,7 @@ fn some<T>(list: &Option<Vec<T>>) -> &[T] {
     list.as_deref().unwrap_or_default()
 }
 
-/// Names of volumes do not count: the one with the pod's token has another in each pod.
+/// Names of volumes are ignored: the token volume's differs in each pod.
 fn same_volume(left: &Volume, right: &Volume) -> bool {
     let renamed = || Volume {
         name: right.name.clone(),

@@ -18,12 +18,12 @@ const BYTES_FROM: i64 = 1 << 20;
 /// GPU memory is rounded down to a multiple of this many MiB.
 const MEMORY_STEP: i64 = 100;
 
-/// Nodes come in runs of equals: what was read of the last one's resources is given to those that say the same.
+/// Cache of the last node's resources, for equal nodes that follow.
 #[derive(Debug, Default)]
 pub struct Last(RefCell<Option<(Arc<Node>, Amounts, i64)>>);
 
 impl Last {
-    /// A node's amounts, and how many pods it takes.
+    /// A node's amounts and pod slots.
     fn allocatable(&self, node: &Arc<Node>, settings: &Settings, problems: &mut Vec<Problem>) -> (Amounts, i64) {
         let mut last = self.0.borrow_mut();
         if let Some((like, amounts, pods)) = &*last
@@ -79,7 +79,7 @@ pub fn read(node: &Arc<Node>, settings: &Settings, last: &Last, problems: &mut V
     }
 }
 
-/// Resource slices offer more GPUs there than was known, or fewer.
+/// Applies a change of the number of GPUs that resource slices publish for a node.
 pub fn add_devices(node: &mut NodeInput, more: i64) {
     node.dra_gpus = node.dra_gpus || more > 0;
     node.allocatable.gpu += more * GPU;
@@ -95,7 +95,7 @@ fn gpu_memory(text: &str) -> Option<i64> {
     Some(mib - mib.rem_euclid(MEMORY_STEP)).filter(|mib| *mib > 0)
 }
 
-/// Ready is not denied, and no pressure or network condition is raised or unknown. A node without conditions is ready.
+/// Ready is not False or Unknown, and every pressure or network condition is False. A node without conditions is ready.
 fn ready(node: &Node) -> bool {
     let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.into_iter().all(|condition| match condition.type_.as_str() {

@@ -1,7 +1,7 @@
-//! NodeResourceTopology objects → a node's NUMA zones; pods → what their containers ask of the kubelet's topology manager, and the zones that they are
+//! NodeResourceTopology objects → a node's NUMA zones; pods → requests as the kubelet's Topology Manager counts them, and the zones that they are
 //! recorded to use.
 //!
-//! A zone's free amounts are not read: they lag behind. What is free is what may be used less what the records of pods say.
+//! A zone's available amounts are not read, since they lag behind: free is allocatable minus the recorded usage of pods.
 
 use std::sync::Arc;
 
@@ -73,7 +73,7 @@ fn units(resource: &str, amount: Amount) -> i64 {
     }
 }
 
-/// The kubelet's policy, and whether it looks at pods as a whole.
+/// The kubelet's policy, and whether its scope is `pod`.
 fn policy(topology: &NodeResourceTopology) -> (NumaPolicy, bool) {
     let attribute = |wanted: &str| {
         let found = topology.attributes.iter().find(|attribute| attribute.name == wanted);
@@ -106,7 +106,7 @@ fn policy(topology: &NodeResourceTopology) -> (NumaPolicy, bool) {
     }
 }
 
-/// What a pod asks for. `request` is the bind request that counts for it.
+/// A pod's requests. `request` is its effective bind request.
 #[must_use]
 pub fn of_pod(pod: &Pod, request: Option<&BindRequest>) -> PodNuma {
     let guaranteed = pod.guaranteed;
@@ -163,7 +163,7 @@ fn larger(left: &[(Name, i64)], right: &[(Name, i64)]) -> Vec<(Name, i64)> {
     merge(left, right, i64::max)
 }
 
-/// The zones that a pod uses: as seen on its node, else as its bind request says, else as was predicted when it was bound.
+/// The zones that a pod uses: as reported on its node, else from its bind request, else as predicted at its bind.
 fn record(pod: &Pod, request: Option<&BindRequest>) -> Vec<(Name, Vec<(Name, i64)>)> {
     let annotated = |key: &str| -> Option<Vec<NumaZone>> {
         let text = pod.annotations.get(key)?;

@@ -1,7 +1,7 @@
-//! Pods and pod groups as the mirror keeps them: what every one of them says lies side by side in few pieces, so that a cluster of them is read
-//! without waiting for memory at each field. The object as a whole is kept only where it says more than that.
+//! Compact forms of pods and pod groups: fields that all of them have are in few allocations, so that iterating over a cluster
+//! causes few cache misses. The whole object is kept only if it has further relevant fields.
 //!
-//! All texts are as the object has them; what they mean is found by those who read them.
+//! All strings are unparsed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::engine::input::{GroupKey, Keyed, Name, Pairs, PodRef, Time};
 /// A pod.
 #[derive(Clone, Debug)]
 pub struct Pod {
-    /// Who it is; namespace, name and uid are empty if the object has none.
+    /// Its names; empty where the object has none.
     pub pod: PodRef,
     /// `namespace/name`.
     pub key: Box<str>,
@@ -30,13 +30,13 @@ pub struct Pod {
     pub version: Option<SmolStr>,
     /// Creation time.
     pub created: Time,
-    /// When it is to be gone, if it is being deleted.
+    /// Deletion timestamp.
     pub deleted: Option<Time>,
     /// Its labels.
     pub labels: Pairs,
     /// Its annotations.
     pub annotations: Pairs,
-    /// The pod group that an annotation names.
+    /// The pod group of its annotation.
     pub group: Option<GroupKey>,
     /// Its phase.
     pub phase: Phase,
@@ -52,42 +52,42 @@ pub struct Pod {
     pub priority_class: Option<SmolStr>,
     /// It has scheduling gates.
     pub gated: bool,
-    /// Its class of service is `Guaranteed`.
+    /// QoS class `Guaranteed`.
     pub guaranteed: bool,
-    /// What it is to this product.
+    /// Its role.
     pub role: Role,
     /// Its containers, in order.
     pub containers: Containers,
     /// Its init containers, in order.
     pub init_containers: Containers,
-    /// The limit that it exceeds; it is cut down then.
+    /// The limit that it exceeds; it is truncated then.
     pub excess: Option<Box<Excess>>,
-    /// The whole object, if the pod says more than the above: on nodes, other pods, volumes, claims, ports, ConfigMaps.
+    /// The whole object, if the pod has further relevant fields: node constraints, relations, volumes, claims, ports, ConfigMaps.
     pub whole: Option<Arc<core::Pod>>,
 }
 
 /// Containers of a pod. Most pods have one.
 pub type Containers = SmallVec<[Container; 1]>;
 
-/// What a container asks for.
+/// The requests of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Container {
     /// Its name.
     pub name: SmolStr,
     /// Quantities by resource.
     pub requests: Pairs,
-    /// Of an init container: it stays, as a sidecar.
+    /// A native sidecar: an init container with `restartPolicy: Always`.
     pub stays: bool,
 }
 
 /// The phase of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Not all containers have started.
+    /// Pending.
     Pending,
-    /// Runs.
+    /// Running.
     Running,
-    /// Ended well.
+    /// Succeeded.
     Succeeded,
     /// Failed.
     Failed,
@@ -116,7 +116,7 @@ impl Pod {
         !self.pod.namespace.is_empty() && !self.pod.name.is_empty() && !self.pod.uid.is_empty()
     }
 
-    /// What it holds of its node, and nothing else.
+    /// A reduced copy with nothing but its node and resources.
     #[must_use]
     pub fn bare(&self) -> Self {
         Self {
@@ -131,7 +131,7 @@ impl Pod {
         }
     }
 
-    /// The whole object's spec, if the pod says more than this type holds.
+    /// The spec of the whole object, if kept.
     #[must_use]
     pub fn spec(&self) -> Option<&core::PodSpec> {
         self.whole.as_ref()?.spec.as_ref()
@@ -205,7 +205,7 @@ type Statuses = fn(&core::PodStatus) -> &Option<Vec<core::ContainerStatus>>;
 
 fn containers(all: &[core::Container], status: Option<&core::PodStatus>, of: Statuses) -> Containers {
     let statuses = status.and_then(|status| of(status).as_deref()).unwrap_or_default();
-    // A pod that was never resized has what it asks for.
+    // Without a resize, allocated resources equal the requests.
     let resizable = statuses.iter().any(|status| status.allocated_resources.is_some());
     let refused = resizable && status.is_some_and(resize_refused);
     let container = |container: &core::Container| {
@@ -225,7 +225,7 @@ fn containers(all: &[core::Container], status: Option<&core::PodStatus>, of: Sta
     all.iter().map(container).collect()
 }
 
-/// The kubelet says that a pod will never get the size that it asks for.
+/// Whether the kubelet reports a resize as infeasible.
 fn resize_refused(status: &core::PodStatus) -> bool {
     let conditions = status.conditions.iter().flatten();
     conditions
@@ -233,7 +233,7 @@ fn resize_refused(status: &core::PodStatus) -> bool {
         .any(|condition| condition.reason.as_deref() == Some("Infeasible"))
 }
 
-/// What a container holds while it is resized: the most of what it asks for, was given and has; without the former where it will not get it.
+/// What a container holds during a resize: the maximum of requested, allocated and actual resources; without the requested ones if infeasible.
 fn resized<'o>(
     asked: impl Iterator<Item = (&'o str, &'o str)>,
     held: &'o core::ContainerStatus,
@@ -259,7 +259,7 @@ fn resized<'o>(
     most.into_iter().collect()
 }
 
-/// Whether a pod holds something that bears on where it may run and that [`Pod`] has no field for.
+/// Whether a pod has fields that affect placement and that [`Pod`] does not have.
 fn says_more(pod: &core::Pod) -> bool {
     let container = |container: &core::Container| {
         any(&container.ports)
@@ -294,7 +294,7 @@ fn any<T>(list: &Option<Vec<T>>) -> bool {
 /// No object has a longer name.
 const LONGEST_NAME: usize = 253;
 
-/// The text, or so many bytes of it.
+/// The string, truncated to a number of bytes.
 fn cut(text: &str, most: usize) -> &str {
     let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     text.get(..end.unwrap_or_default()).unwrap_or_default()
@@ -318,7 +318,7 @@ pub struct Group {
     pub uid: Name,
     /// The object's resource version.
     pub version: Option<SmolStr>,
-    /// The limit that it exceeds; it is cut down then.
+    /// The limit that it exceeds; it is truncated then.
     pub excess: Option<Box<Excess>>,
     /// Creation time.
     pub created: Time,
@@ -330,7 +330,7 @@ pub struct Group {
     pub queue: SmolStr,
     /// Its priority class.
     pub priority_class: Option<SmolStr>,
-    /// What it says on whether it may be a victim.
+    /// `spec.preemptibility`.
     pub preemptibility: Option<SmolStr>,
     /// `spec.minMember`.
     pub min_member: Option<i32>,
@@ -338,7 +338,7 @@ pub struct Group {
     pub min_sub_group: Option<i32>,
     /// `spec.markUnschedulable`.
     pub mark_unschedulable: Option<bool>,
-    /// The whole object, if it says more than the above: sub-groups, topology, durations, backing off.
+    /// The whole object, if it has further relevant fields: sub-groups, topology, durations, back-off.
     pub whole: Option<Arc<PodGroup>>,
 }
 

@@ -1,4 +1,4 @@
-//! Pod objects → pods, joined with their bind request and with what the grouper said of them.
+//! Pod objects → pods, joined with their bind request and their grouping.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ impl Entry for core::Pod {
     type Packed = Pod;
     fn trim(&mut self) {
         if let Some(annotations) = &mut self.metadata.annotations {
-            // A whole manifest, which is not read.
+            // A whole manifest, which is never read.
             annotations.remove(annotation::KUBECTL_LAST_APPLIED);
         }
         bounds::cut_pod(self);
@@ -34,7 +34,7 @@ impl Entry for core::Pod {
     }
 }
 
-/// A pod's place in a pod group as the grouper found it.
+/// A pod's pod group as the grouper found it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Membership {
     /// The pod group.
@@ -43,18 +43,18 @@ pub struct Membership {
     pub sub_group: Option<Name>,
 }
 
-/// What a pod's meaning depends on beside itself.
+/// Objects on which a pod's input depends.
 #[derive(Clone, Copy)]
 pub struct Around<'a> {
     /// The namespaces.
     pub namespaces: &'a Namespaces,
     /// Claims for devices.
     pub claims: &'a Claims,
-    /// What pods like it were found to need.
+    /// Cache of needs.
     pub templates: &'a Templates,
 }
 
-/// Reads a pod. `request` is the bind request that counts for it. A pod of another scheduler belongs to no group of ours.
+/// Reads a pod. `request` is its effective bind request. A pod of another scheduler has no pod group.
 pub fn read(
     pod: &Arc<Pod>,
     request: Option<&BindRequest>,
@@ -120,19 +120,19 @@ pub fn read(
     }
 }
 
-/// The queue that a pod belongs to, for all that is known without its pod group.
+/// The queue of a pod whose pod group is unknown.
 fn queue_of(pod: &Pod, home: &Home, namespaces: &Namespaces) -> Name {
     let own = pod.labels.get(&home.label).filter(|queue| !queue.is_empty());
     let queue = own.or_else(|| namespaces.label(&pod.pod.namespace, &home.label));
     name(queue.unwrap_or(&home.default))
 }
 
-/// Asks for one whole GPU, and nothing else of the kind.
+/// Whether it requests exactly one whole GPU.
 fn holds_one_gpu(gpu: &GpuRequest) -> bool {
     gpu.kind == GpuKind::Regular && gpu.count == 1 && gpu.mig.is_empty()
 }
 
-/// The labels and annotations of a pod that mean something here.
+/// The labels and annotations of a pod that are read.
 #[derive(Default)]
 struct Marks<'a> {
     sub_group: Option<&'a str>,
@@ -171,7 +171,7 @@ impl<'a> Marks<'a> {
     }
 }
 
-/// The pod group and sub-group: as the pod itself says, else as the grouper found.
+/// The pod group and sub-group: from the pod's annotation and label, else from the grouper.
 fn place(pod: &Pod, marks: &Marks, membership: Option<&Membership>) -> (Option<GroupKey>, Option<Name>) {
     let own = marks.sub_group.filter(|own| !own.is_empty()).map(name);
     match (&pod.group, membership) {
@@ -211,7 +211,7 @@ fn received(marks: &Marks, request: Option<&BindRequest>) -> Option<GpuKind> {
     }
 }
 
-/// The shared GPUs: as the bind request says, else the pod's labels, the plain one and the prefixed ones, each once.
+/// The GPU groups: from the bind request, else from the pod's labels, the plain one and the prefixed ones, each once.
 fn gpu_groups(pod: &Pod, marks: &Marks, request: Option<&BindRequest>) -> Vec<Name> {
     let requested = request
         .map(|request| request.spec.selected_gpu_groups.as_slice())
@@ -239,7 +239,7 @@ fn gpu_groups(pod: &Pod, marks: &Marks, request: Option<&BindRequest>) -> Vec<Na
     groups
 }
 
-/// Why the pod can be placed nowhere whatever the nodes are.
+/// Why the pod fits no node at all.
 fn blocked(problems: &[Problem]) -> Option<Name> {
     let fatal = problems.iter().find(|problem| match problem {
         Problem::Quantity { .. } | Problem::Contradiction(_) | Problem::Share(_) | Problem::Excess(_) => true,

@@ -1,6 +1,6 @@
 //! PodGroup objects → pod groups, with priority, topology levels and timestamps resolved; Topology objects → topologies.
 //!
-//! Absent: what the sub-group tree means; the engine explains a tree that makes no sense.
+//! Absent: validation of the sub-group tree, which is the engine's.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -122,7 +122,7 @@ fn instants(group: &Group, problems: &mut Vec<Problem>) -> [Option<Time>; 3] {
     instants
 }
 
-/// An instant as nearly all are written, `2026-01-31T12:00:00Z`, read without looking for any other form.
+/// Fast path for the usual form of a timestamp, `2026-01-31T12:00:00Z`.
 fn plain(text: &str) -> Option<Timestamp> {
     let &[
         y1,

@@ -9,9 +9,9 @@ use kube::ResourceExt;
 use super::{Entry, Mirror, Output};
 use crate::api::names::preemptibility;
 
-/// The priority of a pod group without a class, where no class is the cluster's default.
+/// The priority of a pod group without a class, if no class is the cluster's default.
 pub const DEFAULT_PRIORITY: i64 = 50;
-/// From here up a pod group that does not say otherwise is non-preemptible.
+/// From this priority on a pod group without `preemptibility` is non-preemptible.
 pub const NON_PREEMPTIBLE_FROM: i64 = 100;
 
 impl Entry for PriorityClass {
@@ -39,18 +39,18 @@ pub struct Classes {
 }
 
 impl Classes {
-    /// Notes a class.
+    /// Adds or changes a class.
     pub fn put(&mut self, class: &PriorityClass) {
         let value = (i64::from(class.value), class.global_default == Some(true));
         self.by_name.insert(class.name_any().into(), value);
     }
 
-    /// Forgets a class.
+    /// Removes a class.
     pub fn remove(&mut self, name: &str) {
         self.by_name.remove(name);
     }
 
-    /// The priority that a class name stands for; without such a class, that of the cluster's default class (the first by name), else
+    /// The priority of a class name; without such a class, that of the cluster's default class (the first by name), else
     /// [`DEFAULT_PRIORITY`].
     #[must_use]
     pub fn resolve(&self, name: Option<&str>) -> i64 {
@@ -60,7 +60,7 @@ impl Classes {
     }
 }
 
-/// Whether a pod group may be a victim: as it says, else by its priority.
+/// Whether a pod group is preemptible: by its `preemptibility`, else by its priority.
 #[must_use]
 pub fn preemptible(says: Option<&str>, priority: i64) -> bool {
     match says {

@@ -1,4 +1,4 @@
-//! Queue objects → queues: units made whole, absent numbers and negative ones given their meaning.
+//! Queue objects → queues: amounts in the engine's units, with the meaning of absent and negative numbers.
 
 use jiff::SignedDuration;
 use kube::ResourceExt;
@@ -19,7 +19,7 @@ const MEGABYTE: f64 = 1e6;
 /// The one queue above all others when the hierarchy is flattened.
 const FLAT_ROOT: &str = "default";
 
-/// Reads a queue. `None`: it takes no part, because the hierarchy is flattened and it has no parent.
+/// Reads a queue. `None`: it is ignored, because the hierarchy is flattened and it has no parent.
 pub fn read(queue: &Queue, full_hierarchy: bool, problems: &mut Vec<Problem>) -> Option<QueueInput> {
     let spec = &queue.spec;
     let parent = spec.parent_queue.as_deref().filter(|parent| !parent.is_empty());
@@ -60,7 +60,7 @@ pub fn read(queue: &Queue, full_hierarchy: bool, problems: &mut Vec<Problem>) ->
     })
 }
 
-/// The root that all queues hang below when the hierarchy is flattened: unlimited.
+/// The root of all queues when the hierarchy is flattened: unlimited.
 #[must_use]
 pub fn flat_root() -> QueueInput {
     let free = Share {
@@ -71,15 +71,11 @@ pub fn flat_root() -> QueueInput {
     QueueInput {
         name: name(FLAT_ROOT),
         display: name(FLAT_ROOT),
-        parent: None,
         priority: DEFAULT_PRIORITY,
-        created: Time::default(),
         cpu: free,
         memory: free,
         gpu: free,
-        preempt_min_runtime: None,
-        reclaim_min_runtime: None,
-        schedule: None,
+        ..QueueInput::default()
     }
 }
 
@@ -90,7 +86,7 @@ pub fn created(object: &impl ResourceExt) -> Time {
         .map_or_else(Time::default, |time| Time(time.0.as_millisecond()))
 }
 
-/// A duration field; one that cannot be read counts as absent and is reported.
+/// A duration field; an invalid one counts as absent and is reported.
 pub fn runtime(
     field: &'static str,
     text: Option<&str>,
@@ -109,7 +105,7 @@ pub fn runtime(
     }
 }
 
-/// What the queue's schedule says; one that cannot be read counts as absent and is told of.
+/// The quota schedule; an invalid one counts as absent and is reported.
 fn schedule(queue: &Queue, own: QueueResources, problems: &mut Vec<Problem>) -> Option<Box<Schedule>> {
     match QuotaSchedule::of(queue)? {
         Ok(schedule) => Some(Box::new(Schedule {
@@ -132,7 +128,7 @@ fn shares(resources: QueueResources) -> [Share; 3] {
     ]
 }
 
-/// Absent numbers are 0: no guarantee, nothing may run, no part of the surplus. Negative amounts are unlimited.
+/// Absent numbers are 0: no quota, limit 0, no over-quota weight. Negative amounts are unlimited.
 fn share(resource: Option<QueueResource>, unit: f64) -> Share {
     let resource = resource.unwrap_or_default();
     Share {
@@ -147,7 +143,7 @@ fn amount(value: Option<f64>, unit: f64) -> Option<i64> {
     (value >= 0.0).then(|| whole(value * unit))
 }
 
-/// More than any cluster has, and little enough for sums of many.
+/// Maximum amount, so that sums do not overflow.
 const MOST: i64 = 1 << 58;
 
 /// Rounds to the nearest integer, within bounds; not a number counts as 0.

@@ -1,6 +1,6 @@
-//! What a pod's spec says about other pods: inter-pod affinity and anti-affinity, topology spread constraints.
+//! A pod's relations to other pods: inter-pod affinity and anti-affinity, topology spread constraints.
 //!
-//! Namespace selectors are resolved here, to the names of the namespaces that they select at present. Absent: spread constraints that are mere preferences.
+//! Namespace selectors are resolved here, to the names of the namespaces that they select at present. Absent: spread constraints with `ScheduleAnyway`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ impl Namespaces {
     }
 }
 
-/// Whether labels of namespaces bear on a pod.
+/// Whether a pod has namespace selectors.
 #[must_use]
 pub fn selects_namespaces(pod: &Pod) -> bool {
     let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref());
@@ -148,7 +148,7 @@ pub fn read(pod: &Pod, namespaces: &Namespaces) -> Option<Relations> {
     (relations != Relations::default()).then_some(relations)
 }
 
-/// A term without namespaces and without a selector of them speaks of the pod's own namespace.
+/// A term without namespaces and namespace selector selects in the pod's own namespace.
 fn read_term(term: &PodAffinityTerm, pod: &Pod, namespaces: &Namespaces) -> PodTerm {
     let mut named: Vec<Name> = term
         .namespaces

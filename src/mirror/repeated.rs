@@ -1,11 +1,11 @@
-//! Names that come in runs: pods of one namespace, pod groups of one queue. Who says what was said last shares it.
+//! A one-entry cache of shared names: consecutive pods often have the same namespace, pod groups the same queue.
 
 use std::cell::RefCell;
 
 use super::name;
 use crate::engine::input::Name;
 
-/// A name that mostly is the one before.
+/// The last name.
 #[derive(Debug, Default)]
 pub struct Repeated(RefCell<Option<Name>>);
 

@@ -1,4 +1,4 @@
-//! What a pod asks for: containers, native sidecars, init containers and overhead summed up exactly, or what it asks for as a whole where it does, and the
+//! A pod's requests: the exact sum over containers, native sidecars, init containers and overhead, or pod-level resources if set, and the
 //! GPU part with its annotations.
 //!
 //! Absent: limits and ephemeral containers. GPUs in overhead do not count.
@@ -14,7 +14,7 @@ use crate::api::names::resource;
 use crate::api::quantity::Amount;
 use crate::engine::input::{Amounts, GPU, GpuKind, GpuRequest, WHOLE};
 
-/// The most milli-cores, bytes or thousandths that count: 64 TiB, for one. The sum of 131,072 pods that ask for it still is an integer.
+/// Maximum of milli-cores, bytes (64 TiB) or thousandths. The sum over 131,072 pods does not overflow.
 const MOST: i64 = 1 << 46;
 
 /// How a resource name is counted.
@@ -32,7 +32,7 @@ enum Unit {
     Storage,
     /// Thousandths of an extended resource.
     Extended,
-    /// Not counted: pods, and names that mean nothing.
+    /// Not counted: pods, and unknown names.
     None,
 }
 
@@ -50,7 +50,7 @@ impl Unit {
         }
     }
 
-    /// The most of it that counts. No node has as much, and sums of many such amounts are still far from what an integer holds.
+    /// The maximum that is counted. No node has as much, and sums of many such amounts do not overflow.
     fn most(self) -> i64 {
         match self {
             Self::Gpu | Self::Mig => GPU_DEVICES_COUNTED,
@@ -67,7 +67,7 @@ impl Unit {
     }
 }
 
-/// Few things by resource name, sorted by it.
+/// A small sorted map by resource name.
 #[derive(Clone, Debug)]
 struct ByName<'o, T>(SmallVec<[(&'o str, T); 4]>);
 
@@ -78,7 +78,7 @@ impl<T> Default for ByName<'_, T> {
 }
 
 impl<'o, T> ByName<'o, T> {
-    /// The entry of a name, new if there is none.
+    /// The entry of a name, inserted if there is none.
     #[allow(clippy::indexing_slicing, reason = "the position was found, or has just been filled")]
     fn entry(&mut self, name: &'o str, new: T) -> &mut T {
         let found = self.0.binary_search_by(|(other, _)| (*other).cmp(name));
@@ -90,7 +90,7 @@ impl<'o, T> ByName<'o, T> {
     }
 }
 
-/// Amounts by resource name, with their unit and in its steps; vendors' GPUs stay apart until they are added up.
+/// Amounts by resource name, with their unit; GPUs of different vendors are separate until they are added up.
 #[derive(Clone, Debug, Default)]
 struct Sum<'o>(ByName<'o, (Unit, i64)>);
 
@@ -151,7 +151,7 @@ impl<'o> Sum<'o> {
     }
 }
 
-/// A node's resources: its amounts, and how many pods it takes. `gpus` names the resources that are whole GPUs.
+/// A node's amounts and pod slots. `gpus`: the resources that are whole GPUs.
 pub fn allocatable(resources: &QuantityMap, gpus: &[String], problems: &mut Vec<Problem>) -> (Amounts, i64) {
     let sum = Sum::of(texts(resources), gpus, "status.allocatable", problems);
     let pods = sum.iter().find(|(resource, ..)| *resource == resource::PODS);
@@ -165,8 +165,8 @@ pub fn allocatable(resources: &QuantityMap, gpus: &[String], problems: &mut Vec<
     (amounts, pods)
 }
 
-/// What a pod asks for: its amounts without GPUs, and its GPU request. `gpus` names the resources that are whole GPUs; the annotations of a pod of
-/// another scheduler, which is not `ours`, mean nothing. A [`Problem`] that holds pods back means that the answer is not to be relied on.
+/// A pod's requests: its amounts without GPUs, and its GPU request. `gpus`: the resources that are whole GPUs; the annotations of a pod of
+/// another scheduler, which is not `ours`, are ignored. With a [`Problem`] that holds pods back the result is not reliable.
 pub fn of_pod(pod: &Pod, ours: bool, gpus: &[String], problems: &mut Vec<Problem>) -> (Amounts, GpuRequest) {
     let base = base(pod, gpus, problems);
     let gpu = if ours {
@@ -177,7 +177,7 @@ pub fn of_pod(pod: &Pod, ours: bool, gpus: &[String], problems: &mut Vec<Problem
     (amounts(&base), gpu)
 }
 
-/// The larger of what runs in the long run and what the init containers need on the way, with the sidecars that run by then.
+/// The larger of the running containers' sum and each init container with the sidecars that run by then.
 fn base<'o>(pod: &'o Pod, gpus: &[String], problems: &mut Vec<Problem>) -> Sum<'o> {
     let containers = pod.containers.iter().flat_map(|container| container.requests.iter());
     let running = Sum::of(containers, gpus, "spec.containers", problems);
@@ -197,7 +197,7 @@ fn base<'o>(pod: &'o Pod, gpus: &[String], problems: &mut Vec<Problem>) -> Sum<'
         .0
         .retain(|(_, (unit, _))| !matches!(unit, Unit::Gpu | Unit::Mig));
     let mut all = running.add(&sidecars).max(&peak);
-    // Where the pod asks as a whole, its containers share that.
+    // Pod-level resources replace those of the containers.
     let whole = pod.spec().and_then(|spec| spec.resources.as_ref()?.requests.as_ref());
     let whole = whole.into_iter().flat_map(texts);
     let whole =
@@ -233,7 +233,7 @@ fn mig<'o>(sum: &Sum<'o>) -> impl Iterator<Item = (&'o str, i64)> {
         .map(|(profile, _, count)| (profile, count))
 }
 
-/// The GPU part. What containers name among their resources is theirs, whatever annotations say.
+/// The GPU part. Container resources take precedence over annotations.
 fn of_annotations(pod: &Pod, base: &Sum, problems: &mut Vec<Problem>) -> GpuRequest {
     let of_containers = of_containers(base, problems);
     let names = |wanted| base.iter().any(|(_, unit, _)| unit == wanted);
@@ -243,7 +243,7 @@ fn of_annotations(pod: &Pod, base: &Sum, problems: &mut Vec<Problem>) -> GpuRequ
     };
     match gpu_request::read(pod.annotations.iter(), named) {
         Ok(Asked::Nothing) => of_containers,
-        // The instances that containers name are held, whatever the old annotation says.
+        // MIG instances of containers count, whatever the legacy annotation is.
         Ok(Asked::Mig(_)) if named.mig => of_containers,
         Ok(Asked::Share(share)) => of_share(share),
         Ok(Asked::Mig(profiles)) => GpuRequest {

@@ -1,9 +1,9 @@
-//! What the mirror goes by.
+//! Settings of the mirror.
 
 use super::Shard;
 use crate::api::names::{node_label, object, resource};
 
-/// Which objects this mirror looks at, and under which names.
+/// Settings of a mirror.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Pods with this `spec.schedulerName` are ours to schedule.
@@ -20,11 +20,11 @@ pub struct Settings {
     pub mig_label: String,
     /// Extended resources that are whole GPUs, of all vendors counted together.
     pub gpu_resources: Vec<String>,
-    /// The kubelets' alignment to NUMA zones is to be foreseen, without these resources.
+    /// The kubelets' NUMA alignment is predicted, without these resources.
     pub numa: Option<Vec<String>>,
-    /// Pods wait for the ConfigMaps that they need; all that exist are watched.
+    /// Pods wait for the ConfigMaps that they need, which are watched.
     pub config_maps: bool,
-    /// Bound pods count whatever they say of their pod group; `None`: only in a pod group that is known, as in KAI.
+    /// How bound pods with an unknown pod group are charged; `None`: they do not count, as in KAI.
     pub home: Option<Home>,
     /// False: queues with a parent hang below one unlimited queue `default`, and no other queue exists.
     pub full_hierarchy: bool,

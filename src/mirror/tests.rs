@@ -1,4 +1,4 @@
-//! The joins: what a change of one object means for others, and which changes mean nothing.
+//! The joins: which events a change of one object produces for others, and which changes produce none.
 
 mod bounds;
 mod history;

@@ -1,4 +1,4 @@
-//! A pod without what is not read here: what its containers run, and how. That can be most of it, and it takes many times the memory of its text.
+//! Drops fields of a pod that are never read, such as commands of containers. They can be most of it, and take many times the memory of their text.
 
 use k8s_openapi::api::core::v1::{Container, EnvFromSource, EnvVar, EphemeralContainer, Pod, PodSpec, VolumeMount};
 
@@ -9,7 +9,7 @@ pub fn trim_pod(pod: &mut Pod) {
     if let Some(annotations) = &mut pod.metadata.annotations {
         let mut bytes: usize = annotations.iter().map(|(key, value)| key.len() + value.len()).sum();
         while bytes > limits::ANNOTATION_BYTES_PER_POD {
-            // The longest goes first; those that mean something here are short.
+            // The longest are dropped first; those that are read are short.
             let longest = annotations.iter().max_by_key(|(_, value)| value.len());
             let Some(longest) = longest.map(|(key, _)| key.clone()) else {
                 break;

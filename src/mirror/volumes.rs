@@ -1,6 +1,6 @@
-//! Storage objects → what pods ask of it and what there is: claims, volumes, storage classes, drivers, and how much these have left.
+//! Storage objects → the engine's input: claims of pods, unbound volumes, storage classes, drivers, storage capacities.
 //!
-//! A pod's claims are joined with their volumes and classes here, so that a change of any of these tells of the pods that use it, and of no other.
+//! A pod's claims are joined with their volumes and classes here, so that a change of these emits events for exactly the pods that use them.
 
 mod disks;
 
@@ -26,19 +26,19 @@ use crate::engine::input::{
 };
 use crate::engine::model::selectors::meets_one_of;
 
-/// What is known of storage.
+/// Storage objects.
 #[derive(Default)]
 pub struct Volumes {
     claims: Table<Box<str>, Arc<PersistentVolumeClaim>>,
     volumes: Table<Box<str>, Arc<PersistentVolume>>,
     classes: Table<Box<str>, Arc<StorageClass>>,
-    /// Drivers, and whether they say how much they have left.
+    /// Drivers, and whether they report storage capacity.
     drivers: Table<Box<str>, bool>,
-    /// Volumes per driver, by node.
+    /// Attach limits per driver, by node.
     limits: Table<Box<str>, Vec<(Name, i64)>>,
-    /// Pods by claim, known or not.
+    /// Pods by claim, whether it exists or not.
     users: Links,
-    /// Claims by the volume that they name.
+    /// Claims by volume.
     claims_of: Links,
     /// As sent to the engine.
     offers: Table<Box<str>, VolumeInput>,
@@ -46,7 +46,7 @@ pub struct Volumes {
     attachments: disks::Attachments,
 }
 
-/// The claims that a pod refers to: their names, and whether they are made for the pod.
+/// The claims of a pod: names, and whether they are ephemeral.
 pub fn references(pod: &Pod) -> impl Iterator<Item = (String, bool)> + '_ {
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     volumes.filter_map(|volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
@@ -57,7 +57,7 @@ pub fn references(pod: &Pod) -> impl Iterator<Item = (String, bool)> + '_ {
 }
 
 impl Volumes {
-    /// A pod is there: its claims are to tell of it.
+    /// Records the claims of a pod.
     pub(super) fn join(&mut self, key: &str, pod: &packed::Pod) {
         let Some(pod) = &pod.whole else { return };
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
@@ -75,7 +75,7 @@ impl Volumes {
         }
     }
 
-    /// What a pod's volumes ask for; `None` if that is nothing.
+    /// The volumes of a pod; `None` if it has none that matter.
     #[must_use]
     pub fn of(&self, pod: &packed::Pod) -> Option<PodVolumes> {
         let pod = pod.whole.as_ref()?;
@@ -117,7 +117,7 @@ impl Volumes {
         any.then_some(read)
     }
 
-    /// A claim as the engine sees it; `None` if it should have a volume and has none.
+    /// A claim's input; `None` if it is to be bound immediately and is not bound.
     fn claim(&self, key: &str, claim: &PersistentVolumeClaim, owned: bool) -> Option<Claim> {
         let no_spec = k8s_openapi::api::core::v1::PersistentVolumeClaimSpec::default();
         let spec = claim.spec.as_ref().unwrap_or(&no_spec);
@@ -167,19 +167,19 @@ impl Volumes {
         })
     }
 
-    /// How many volumes of each driver a node takes.
+    /// The attach limits of a node, by driver.
     #[must_use]
     pub fn limits(&self, node: &str) -> Vec<(Name, i64)> {
         self.limits.get(node).cloned().unwrap_or_default()
     }
 
-    /// Pods whose claims meet a condition.
+    /// Pods with a claim that meets a condition.
     fn users_where(&self, concerned: impl Fn(&PersistentVolumeClaim) -> bool) -> Vec<Box<str>> {
         self.users
             .to_those(|claim| self.claims.get(claim).is_some_and(|claim| concerned(claim)))
     }
 
-    /// A volume as it is on offer; `None` if it has its claim already, or cannot be had.
+    /// The input of an unbound volume; `None` if it is bound or not available.
     fn offer(&self, volume: &PersistentVolume) -> Option<VolumeInput> {
         let spec = volume.spec.as_ref()?;
         let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
@@ -360,7 +360,7 @@ fn put<T>(table: &mut Table<Box<str>, Arc<T>>, key: &str, object: &Arc<T>, there
     }
 }
 
-/// Why a pod cannot use a claim at all.
+/// Why a pod cannot use a claim.
 fn unusable(pod: &Pod, claim: &PersistentVolumeClaim, owned: bool) -> Option<String> {
     let own_name = claim.name_any();
     let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
@@ -392,7 +392,7 @@ pub fn bound_to(claim: &PersistentVolumeClaim) -> Option<&str> {
     (bound && !volume.is_empty()).then_some(volume)
 }
 
-/// The storage class that an object names, in the old way or in the new.
+/// The storage class of an object, from the legacy annotation or the field.
 fn class_of<'a>(object: &'a impl ResourceExt, named: Option<&'a str>) -> &'a str {
     let annotated = object.annotations().get(volume::CLASS);
     annotated.map(String::as_str).or(named).unwrap_or_default()
@@ -402,10 +402,10 @@ fn waits(class: &StorageClass) -> bool {
     class.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")
 }
 
-/// One pod at a time.
+/// `ReadWriteOncePod`.
 const EXCLUSIVE: u8 = 8;
 
-/// Ways of access, one bit each.
+/// Access modes, one bit each.
 fn modes(modes: Option<&Vec<String>>) -> u8 {
     let bit = |mode: &String| match mode.as_str() {
         "ReadWriteOnce" => 1,
@@ -421,7 +421,7 @@ fn bytes(quantity: Option<&Quantity>) -> Option<i64> {
     Some(Amount::of(quantity?).ok()?.units())
 }
 
-/// What a label selector requires.
+/// The requirements of a label selector.
 fn labels(selector: &LabelSelector) -> Vec<NodeRequirement> {
     let equal = selector
         .match_labels
@@ -473,7 +473,7 @@ pub fn reaches(volume: &PersistentVolume, node: &Node) -> bool {
     terms.is_none_or(|terms| meets_one_of(&terms, &node.name_any(), label))
 }
 
-/// From where a volume can be used.
+/// The node constraints of a volume.
 fn reach(volume: &PersistentVolume) -> Reach {
     let affinity = volume.spec.as_ref().and_then(|spec| spec.node_affinity.as_ref());
     let required = affinity.and_then(|affinity| affinity.required.as_ref());
@@ -500,7 +500,7 @@ fn limits(node: &CSINode) -> Vec<(Name, i64)> {
 
 fn read_capacity(key: &str, capacity: &CSIStorageCapacity) -> CapacityInput {
     let largest = bytes(capacity.maximum_volume_size.as_ref());
-    // A driver that tells the largest volume only is not short of anything else.
+    // With `maximumVolumeSize` alone the total is unlimited.
     let free = bytes(capacity.capacity.as_ref()).or(largest.map(|_| i64::MAX >> 1));
     CapacityInput {
         key: name(key),

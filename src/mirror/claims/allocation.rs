@@ -1,4 +1,4 @@
-//! Allocations: as the API server shows them → as the engine knows them, and back.
+//! Allocations: API objects → the engine's input, and back.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::engine::input::devices::{AllocationInput, ResultInput};
 use crate::engine::input::{Name, NodeRequirement, NodeTerm, SelectorOp};
 use crate::mirror::packed::Pod;
 
-/// What a bind request promises for a pod's reference to a claim.
+/// The allocation in a bind request for a pod's claim reference.
 #[must_use]
 pub fn promised(request: &BindRequest, reference: &str) -> Option<Arc<AllocationInput>> {
     let mut all = request.spec.resource_claim_allocations.iter();
@@ -26,17 +26,17 @@ pub fn promised(request: &BindRequest, reference: &str) -> Option<Arc<Allocation
     Some(Arc::new(requests::allocated(promised.allocation.as_ref()?)))
 }
 
-/// What a pod is given, as a bind request says it.
+/// The allocations in a pod's bind request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Given {
-    /// For the claims that it names.
+    /// For its claims.
     pub named: Vec<ResourceClaimAllocation>,
-    /// For the claim to be made for its extended resources.
+    /// For the claim to be created for its extended resources.
     pub extended: Option<ExtendedResourceClaimAllocation>,
 }
 
 impl Claims {
-    /// What a bind gives a pod's claims, in the API's form.
+    /// The claim allocations of a bind, in the API's form.
     #[must_use]
     pub fn given(&self, pod: Option<&Pod>, grants: &[ClaimGrant]) -> Given {
         let mut given = Given::default();
@@ -80,7 +80,7 @@ impl Claims {
         given
     }
 
-    /// One allocation: what the API server shows if that is it, else what it is to show.
+    /// One allocation: that of the API server if equal, else a new one.
     fn allocation(&self, claim: Option<&ResourceClaim>, grant: &ClaimGrant) -> AllocationResult {
         let shown = claim.and_then(|claim| claim.status.as_ref()?.allocation.as_ref());
         if let Some(shown) = shown.filter(|shown| requests::allocated(shown) == grant.allocation) {
@@ -98,7 +98,7 @@ impl Claims {
         }
     }
 
-    /// Configuration that goes with the requests that were met: the classes', then the claim's own.
+    /// Device configuration for the allocated requests: from the classes, then from the claim.
     fn config(
         &self,
         claim: &ResourceClaim,
@@ -184,7 +184,7 @@ fn write_result(
     }
 }
 
-/// A share of a device has an id of its own: the same whenever the same decision is written down.
+/// The share id of a partial allocation: deterministic, so that a repeated write is equal.
 fn share_id(claim: Option<&ResourceClaim>, key: &Name, at: usize) -> String {
     let uid = claim.and_then(|claim| claim.metadata.uid.as_deref()).unwrap_or(key);
     let digest = Sha256::digest(format!("{uid}/{at}"));

@@ -1,7 +1,7 @@
-//! Selectors of devices: CEL expressions about one device, compiled once and then asked about many.
+//! Device selectors: CEL expressions on one device, compiled once and evaluated for many.
 //!
-//! What may be asked: `device.driver`, `device.attributes[domain].name`, `device.capacity[domain].name`, `device.allowMultipleAllocations`, quantities
-//! and semantic versions. An expression that could cost much is not compiled; the API server has refused most such already.
+//! Supported: `device.driver`, `device.attributes[domain].name`, `device.capacity[domain].name`, `device.allowMultipleAllocations`, quantities
+//! and semantic versions. An expression that could be expensive is not compiled; the API server refuses most of them.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap};
@@ -22,7 +22,7 @@ const MOST_OPERATORS: usize = 120;
 const DEEPEST: usize = 16;
 /// Attributes and capacities of a device.
 const MOST_ENTRIES: usize = 32;
-/// What loops.
+/// Macros that loop.
 const LOOPS: [&str; 5] = [".all(", ".exists(", ".exists_one(", ".map(", ".filter("];
 
 static ENVIRONMENT: LazyLock<Arc<cel::Env>> = LazyLock::new(|| {
@@ -37,17 +37,17 @@ static ENVIRONMENT: LazyLock<Arc<cel::Env>> = LazyLock::new(|| {
 /// A compiled selector.
 pub struct Selector {
     program: cel::Program,
-    /// Steps that its loops may come to for one device.
+    /// Estimated steps of its loops per device.
     pub steps: usize,
-    /// Texts in it, which may name domains: those that a device says nothing about are empty, not missing.
+    /// String literals, which may be domains: domains without attributes on a device are empty, not missing.
     texts: Vec<String>,
 }
 
 impl Selector {
-    /// Compiles a text.
+    /// Compiles an expression.
     ///
     /// # Errors
-    /// If it is no expression, or could cost too much.
+    /// If it does not parse, or could be too expensive.
     pub fn compile(text: &str) -> Result<Self, String> {
         let longest = limits::CLAIM_SELECTOR_BYTES;
         if text.len() > longest {
@@ -76,10 +76,10 @@ impl Selector {
         Ok(Self { program, steps, texts })
     }
 
-    /// Whether a device meets it.
+    /// Whether a device matches.
     ///
     /// # Errors
-    /// If there is no answer: the device lacks an attribute that the expression reads, or the answer is no truth value.
+    /// If evaluation fails: the device lacks an attribute that the expression reads, or the result is not a boolean.
     pub fn meets(&self, device: &Subject) -> Result<bool, String> {
         let mut context = cel::Context::with_env(Arc::clone(&ENVIRONMENT));
         declare(&mut context);
@@ -94,7 +94,7 @@ impl Selector {
     }
 }
 
-/// An expression so deep that reading or evaluating it could exhaust the stack.
+/// Whether an expression is so deeply nested that parsing or evaluating it could exhaust the stack.
 fn too_deep(bare: &str) -> bool {
     let (mut operators, mut chain, mut nested) = (0, 0, 0_usize);
     bare.chars().any(|sign| {
@@ -112,10 +112,10 @@ fn too_deep(bare: &str) -> bool {
     })
 }
 
-/// Bytes of stack for reading and evaluating expressions, which are as deep as they are long.
+/// Stack size for parsing and evaluating expressions.
 const STACK: usize = 64 << 20;
 
-/// Runs what may go deep where there is room for it; `None` if it panicked.
+/// Runs a deeply recursive function on a thread with that stack; `None` if it panicked.
 pub fn on_a_deep_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
@@ -153,7 +153,7 @@ fn without_texts(text: &str) -> String {
     bare
 }
 
-/// A device as expressions see it.
+/// The `device` variable of expressions.
 pub struct Subject {
     driver: String,
     multi: bool,
@@ -226,7 +226,7 @@ fn map(map: HashMap<Key, Value>) -> Value {
     Value::Map(Map { map: Arc::new(map) })
 }
 
-/// A qualified name's domain, which is the driver's where it states none, and the rest.
+/// Domain and name of a qualified name; the domain is the driver if there is none.
 #[must_use]
 pub fn parts<'a>(driver: &'a str, name: &'a str) -> (&'a str, &'a str) {
     name.split_once('/').unwrap_or((driver, name))
@@ -255,11 +255,11 @@ impl Opaque for Quantity {
     }
 }
 
-/// A semantic version. What stands behind a `+` does not count.
+/// A semantic version. Build metadata is ignored.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Version {
     core: [u64; 3],
-    /// A release comes after all that lead to it.
+    /// A release sorts after its pre-releases.
     release: bool,
     before: Vec<Part>,
 }
@@ -339,7 +339,7 @@ fn text_of(args: &[Value]) -> Option<&str> {
 
 type Answer = Result<Value, ExecutionError>;
 
-/// The functions of Kubernetes on quantities and versions.
+/// Kubernetes' CEL functions on quantities and versions.
 fn declare(context: &mut cel::Context<'_, '_>) {
     let quantity = |Arguments(args): Arguments| -> Answer {
         let amount = text_of(&args).and_then(|text| quantity::parse(text).ok());

@@ -1,4 +1,4 @@
-//! Extended resources that device classes stand for: a pod that asks for them by number gets a claim made for it, on nodes that do not offer them themselves.
+//! Extended resources of device classes: a pod that requests them gets a claim created for it, on nodes whose device plugins do not offer them.
 
 // Containers are named by their positions in one list, which are counted from its length.
 #![allow(clippy::indexing_slicing)]
@@ -18,13 +18,13 @@ use crate::engine::input::{Amounts, Name};
 use crate::mirror::name;
 use crate::mirror::packed::{Container, Pod};
 
-/// Which class stands for which resource; the newest where several would.
+/// The device class of each extended resource; the newest of several.
 pub fn names<'c>(classes: impl Iterator<Item = &'c Arc<DeviceClass>>) -> BTreeMap<String, Box<str>> {
     let mut all = BTreeMap::new();
     let mut dated: Vec<&Arc<DeviceClass>> = classes.collect();
     dated.sort_by_key(|class| {
         let created = class.metadata.creation_timestamp.as_ref();
-        // The first by name wins where the times are equal.
+        // Ties are broken by name.
         (
             created.map(|time| time.0.as_millisecond()),
             std::cmp::Reverse(class.name_any()),
@@ -45,7 +45,7 @@ pub fn names<'c>(classes: impl Iterator<Item = &'c Arc<DeviceClass>>) -> BTreeMa
     all
 }
 
-/// The resources that a class stands for.
+/// The extended resources of a class.
 pub fn names_of(class: &DeviceClass) -> Vec<String> {
     let implicit = format!("{}{}", resource::DEVICE_CLASS_PREFIX, class.name_any());
     class
@@ -57,7 +57,7 @@ pub fn names_of(class: &DeviceClass) -> Vec<String> {
         .collect()
 }
 
-/// Whether some container of a pod asks for a resource.
+/// Whether some container of a pod requests a resource.
 #[must_use]
 pub fn asks(pod: &Pod, resource: &str) -> bool {
     let mut containers = pod.init_containers.iter().chain(&pod.containers);
@@ -66,19 +66,19 @@ pub fn asks(pod: &Pod, resource: &str) -> bool {
 
 const PREFIX: &str = "extended:";
 
-/// How the engine knows the claim made for a pod's extended resources.
+/// The engine's key of the claim for a pod's extended resources.
 #[must_use]
 pub fn key(namespace: &str, uid: &str) -> Name {
     format!("{PREFIX}{namespace}/{uid}").into()
 }
 
-/// The namespace and uid of the pod for which such a claim is.
+/// Namespace and uid of the pod of such a key.
 #[must_use]
 pub fn pod(key: &str) -> &str {
     key.strip_prefix(PREFIX).unwrap_or(key)
 }
 
-/// A request of a claim made for extended resources.
+/// A request of a claim for extended resources.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Piece {
     name: String,
@@ -124,7 +124,7 @@ fn pieces(pod: &Pod, resource: &str) -> Vec<Piece> {
         .iter()
         .map(|&at| (at, piece(at, amount(all[at].0, resource))))
         .collect();
-    // Init containers run one by one, and use what later containers will have.
+    // Init containers run one by one, and reuse the devices of later containers.
     let mut rest: Option<Piece> = None;
     for at in (0..all.len()).filter(|at| all[*at].1).filter(wants) {
         let mut missing = amount(all[at].0, resource);
@@ -149,7 +149,7 @@ fn pieces(pod: &Pod, resource: &str) -> Vec<Piece> {
     pieces.into_values().chain(rest).collect()
 }
 
-/// The resources that a pod asks for and a class stands for, by name.
+/// The extended resources of device classes that a pod requests, by name.
 fn wanted<'c>(claims: &'c Claims, pod: &Pod) -> Vec<(&'c String, &'c str)> {
     if claims.extended.is_empty() {
         return Vec::new();
@@ -164,7 +164,7 @@ fn wanted<'c>(claims: &'c Claims, pod: &Pod) -> Vec<(&'c String, &'c str)> {
     known.map(|(resource, class)| (resource, &**class)).collect()
 }
 
-/// GPUs that a pod asks for by the names of resources that do not count as GPUs themselves, but that classes of GPUs stand for.
+/// GPUs that a pod requests as extended resources of GPU device classes, under names that are not GPU resources themselves.
 #[must_use]
 pub fn gpus(claims: &Claims, pod: &Pod, request: &Amounts) -> i64 {
     let counted = |resource: &str| request.other.iter().find(|(name, _)| **name == *resource);
@@ -212,7 +212,7 @@ pub fn of_pod(claims: &Claims, pod: &Pod, request: Option<&BindRequest>) -> Opti
     })
 }
 
-/// The requests of the claim to be made for what was given, and which container's resource each serves.
+/// The requests of the claim to be created for an allocation, and the container and resource of each.
 #[must_use]
 pub fn requests(
     claims: &Claims,

@@ -1,4 +1,4 @@
-//! Resource slices → pools of devices: of each pool the newest generation, if it is all there, with the selectors that each device meets.
+//! Resource slices → pools of devices: the newest generation of each pool, if complete, with the selectors that each device matches.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub struct Slices {
 }
 
 impl Slices {
-    /// Notes a slice. Gives the pools that are not what they were.
+    /// Records a slice. Returns the pools that changed.
     pub fn put(&mut self, slice: Arc<ResourceSlice>) -> BTreeSet<PoolKey> {
         let mut changed = self.remove(&slice.name_any());
         let key = (name(&slice.spec.driver), name(&slice.spec.pool.name));
@@ -56,7 +56,7 @@ impl Slices {
         BTreeSet::from([key])
     }
 
-    /// Counts a pool's GPUs anew. Says of which nodes there are more or fewer, and how many.
+    /// Recounts a pool's GPUs. Returns the nodes whose number changed, with the difference.
     pub fn count(&mut self, key: &PoolKey) -> Vec<(Name, i64)> {
         let mut fresh: BTreeMap<Name, i64> = BTreeMap::new();
         if is_gpu(&key.0) {
@@ -107,7 +107,7 @@ impl Slices {
             .collect()
     }
 
-    /// A pool as it is; `None` if it has no slices.
+    /// A pool's input; `None` if it has no slices.
     #[must_use]
     pub fn read(&self, key: &PoolKey) -> Option<PoolInput> {
         let slices = self.newest(key);
@@ -142,7 +142,7 @@ impl Slices {
         })
     }
 
-    /// The same where there is room for what goes deep.
+    /// The same on a thread with a large stack.
     pub fn ask<'s>(
         &self,
         key: &PoolKey,
@@ -155,7 +155,7 @@ impl Slices {
         }
     }
 
-    /// Asks selectors about each device of a pool, in the order of [`Slices::read`].
+    /// Evaluates selectors on each device of a pool, in the order of [`Slices::read`].
     pub fn ask_here<'s>(
         &self,
         key: &PoolKey,
@@ -182,7 +182,7 @@ impl Slices {
     }
 }
 
-/// Amounts that devices draw on together, by set and name.
+/// Shared counters, by set and name.
 #[derive(Default)]
 struct Counters<'s> {
     positions: BTreeMap<(&'s str, &'s str), usize>,
@@ -238,7 +238,7 @@ pub fn terms(selector: &NodeSelector) -> Vec<crate::engine::input::NodeTerm> {
         .collect()
 }
 
-/// What is not understood about a device makes it one that is never given out.
+/// Whether a device uses unsupported features, so that it is never allocated.
 fn read_device(spec: &ResourceSliceSpec, device: &Device, counters: &Counters) -> DeviceInput {
     let driver = &spec.driver;
     let reach = reach(spec, device);

@@ -1,4 +1,4 @@
-//! Claims → requests: classes and selectors by number, quantities exact.
+//! Claims → requests: selectors by number, quantities exact.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::engine::input::devices::{
 use crate::engine::input::{Name, TaintEffect, Toleration};
 use crate::mirror::name;
 
-/// No pod gets more GPUs. Sums of such numbers stay exact.
+/// Limit on GPUs of a claim, so that sums do not overflow.
 pub const MOST_GPUS: i64 = 1_000_000;
 
 /// An allocation as the engine knows it.
@@ -45,9 +45,9 @@ pub fn allocated(allocation: &AllocationResult) -> AllocationInput {
     }
 }
 
-/// Devices that a claim asks for, as queues count them: the class of each request and how many of it. Where that is not said, because a request leaves a
-/// choice or asks for all devices of a node, it is the least that it may come to until the claim has its devices; then those count. Requests for
-/// administration take no device away.
+/// Devices that a claim requests, as queues count them: the class and number of each request. If that is not fixed, because a request has
+/// alternatives or requests all devices of a node, it is the minimum until the claim is allocated; then its devices count. Requests with
+/// admin access count nothing.
 pub fn devices(claim: &ResourceClaim) -> impl Iterator<Item = (&str, i64)> {
     let requests = claim
         .spec
@@ -69,7 +69,7 @@ pub fn devices(claim: &ResourceClaim) -> impl Iterator<Item = (&str, i64)> {
     })
 }
 
-/// What the choices of a request come to: the least of them, or the one that was given.
+/// The count of a request with alternatives: the minimum, or the allocated one.
 fn choices<'c>(claim: &'c ResourceClaim, request: &'c DeviceRequest) -> Option<(&'c str, i64)> {
     let counts = request.first_available.iter().flatten().map(|choice| {
         let given = given(claim, &request.name, Some(&choice.name));
@@ -82,7 +82,7 @@ fn choices<'c>(claim: &'c ResourceClaim, request: &'c DeviceRequest) -> Option<(
     counts.filter(|(_, count)| *count > 0).min_by_key(|(_, count)| *count)
 }
 
-/// How many devices a claim was given for a request, or for one of its choices; `None`: it was given none yet.
+/// Number of devices allocated for a request, or for one of its alternatives; `None`: not allocated.
 fn given(claim: &ResourceClaim, request: &str, choice: Option<&str>) -> Option<i64> {
     let allocation = claim.status.as_ref()?.allocation.as_ref()?;
     let results = allocation
@@ -98,7 +98,7 @@ fn given(claim: &ResourceClaim, request: &str, choice: Option<&str>) -> Option<i
     Some(i64::try_from(met).unwrap_or(i64::MAX))
 }
 
-/// GPUs that a claim asks for, as queues count them: all that requests for a GPU class come to.
+/// GPUs that a claim requests, as queues count them: the sum over requests for GPU classes.
 #[must_use]
 pub fn gpus(claim: &ResourceClaim) -> i64 {
     let gpus = devices(claim).filter(|(class, _)| is_gpu(class));
@@ -106,7 +106,7 @@ pub fn gpus(claim: &ResourceClaim) -> i64 {
         .min(MOST_GPUS)
 }
 
-/// Class and selectors of each way to meet a request.
+/// Class and selectors of each alternative of a request.
 pub fn options(claim: &ResourceClaim) -> impl Iterator<Item = (&str, &[DeviceSelector])> {
     let requests = claim
         .spec
@@ -124,7 +124,7 @@ pub fn options(claim: &ResourceClaim) -> impl Iterator<Item = (&str, &[DeviceSel
     })
 }
 
-/// Texts of selectors. One of an unknown kind selects nothing.
+/// Expressions of selectors. One of an unknown kind matches nothing.
 pub fn expressions(selectors: &[DeviceSelector]) -> impl Iterator<Item = String> + '_ {
     let text = |selector: &DeviceSelector| selector.cel.as_ref().map(|cel| cel.expression.clone());
     selectors
@@ -132,7 +132,7 @@ pub fn expressions(selectors: &[DeviceSelector]) -> impl Iterator<Item = String>
         .map(move |selector| text(selector).unwrap_or_else(|| "false".to_owned()))
 }
 
-/// Texts of a class's selectors.
+/// Expressions of a class's selectors.
 pub fn class_selectors(class: &DeviceClass) -> impl Iterator<Item = String> + '_ {
     expressions(class.spec.selectors.as_deref().unwrap_or_default())
 }
@@ -269,7 +269,7 @@ fn selectors(claims: &Claims, class: &str, own: Option<&[DeviceSelector]>, of: &
 
 fn count(mode: Option<&str>, count: Option<i64>, of: &str) -> Result<Option<usize>, String> {
     match mode {
-        // More than any pod may have is as good as any larger number.
+        // Larger numbers are capped.
         None | Some("" | "ExactCount") => Ok(Some(count.unwrap_or(1).clamp(1, i64::from(u16::MAX)) as usize)),
         Some("All") => Ok(None),
         Some(other) => Err(format!("{of}: unsupported allocation mode {other:?}")),

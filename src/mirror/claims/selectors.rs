@@ -1,7 +1,7 @@
-//! Selectors that claims and classes use, by number, and which of them are still to be asked about devices.
+//! The selectors of claims and classes, by number, and a queue of those still to be evaluated on devices.
 //!
-//! Asking takes time, and who writes many selectors must not keep others from being scheduled: only so much is done at once, namespace by namespace
-//! in turn. The rest waits, and claims with it.
+//! Evaluation takes time, and a tenant with many selectors must not delay others: the steps at once are limited, and namespaces take
+//! turns. The other selectors wait, and claims with them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -11,35 +11,35 @@ use super::pools::PoolKey;
 use crate::api::limits;
 use crate::engine::input::Table;
 
-/// What asking about one device counts, beside the steps of loops.
+/// Steps per device, beside those of loops.
 const PER_DEVICE: usize = 100;
-/// What compiling a selector counts.
+/// Steps of compiling a selector.
 const COMPILING: usize = 5_000;
-/// What is said of a claim whose selectors wait.
+/// The message of a claim whose selectors wait.
 const WAITS: &str = "CEL expression waits for its turn to be evaluated";
 
 /// A selector that is used.
 struct Known {
     text: String,
-    /// `None` until its turn comes.
+    /// `None` until compiled.
     compiled: Option<Result<Selector, String>>,
-    /// It has been asked about every device.
+    /// It has been evaluated on every device.
     asked: bool,
-    /// Who uses it, and how often.
+    /// Its users, with counts.
     users: BTreeMap<Box<str>, usize>,
 }
 
-/// A selector to be asked about the pools from one on.
+/// A queued evaluation of a selector, from a pool on.
 pub struct Job {
-    /// Which selector.
+    /// The selector.
     pub number: u32,
-    /// The first pool that it has not been asked about; `None` = all.
+    /// The first pool not evaluated yet; `None` = all.
     pub from: Option<PoolKey>,
     namespace: Box<str>,
 }
 
 impl Job {
-    /// The pools that are left.
+    /// The remaining pools.
     #[must_use]
     pub fn pools(&self) -> (Bound<PoolKey>, Bound<PoolKey>) {
         let from = self.from.clone().map_or(Bound::Unbounded, Bound::Included);
@@ -53,9 +53,9 @@ pub struct Selectors {
     known: Vec<Option<Known>>,
     free: Vec<u32>,
     waiting: BTreeMap<Box<str>, VecDeque<Job>>,
-    /// Whose turn it was last.
+    /// The namespace of the last turn.
     last: Box<str>,
-    /// How many steps may still be made at once.
+    /// Remaining steps.
     pub left: usize,
     /// Users of selectors that were evaluated for every device since the last call.
     pub finished: Vec<Box<str>>,
@@ -76,7 +76,7 @@ impl Default for Selectors {
 }
 
 impl Selectors {
-    /// From now on a user (`namespace/name` of a claim, or a class) uses a selector once more. Whether it is new, and waits.
+    /// Adds a use by a user (`namespace/name` of a claim, or a class). Returns whether the selector is new and waits.
     pub fn acquire(&mut self, text: &str, user: &str) -> bool {
         let known = self.numbers.get(text).copied();
         if let Some(known) = known.and_then(|number| self.known.get_mut(number as usize)?.as_mut()) {
@@ -105,7 +105,7 @@ impl Selectors {
         true
     }
 
-    /// A user uses a selector once less.
+    /// Removes a use by a user.
     pub fn release(&mut self, text: &str, user: &str) {
         let Some(&number) = self.numbers.get(text) else { return };
         let Some(slot) = self.known.get_mut(number as usize) else {
@@ -129,7 +129,7 @@ impl Selectors {
         }
     }
 
-    /// The number of a text that is used.
+    /// The number of an expression in use.
     #[must_use]
     pub fn number(&self, text: &str) -> Option<u32> {
         self.numbers.get(text).copied()
@@ -139,7 +139,7 @@ impl Selectors {
         self.known.get(number as usize)?.as_ref()
     }
 
-    /// Why a selector cannot be relied on, for good or until later.
+    /// Why a selector has no results, finally or until it is evaluated.
     #[must_use]
     pub fn error(&self, text: &str) -> Option<&str> {
         let known = self.known(self.number(text)?)?;
@@ -150,25 +150,25 @@ impl Selectors {
         }
     }
 
-    /// A selector that can be asked.
+    /// A compiled selector.
     #[must_use]
     pub fn sound_one(&self, number: u32) -> Option<&Selector> {
         self.known(number)?.compiled.as_ref()?.as_ref().ok()
     }
 
-    /// All selectors that can be asked.
+    /// All compiled selectors.
     pub fn sound(&self) -> impl Iterator<Item = (u32, &Selector)> + Clone + Send {
         let numbered = self.known.iter().enumerate();
         numbered.filter_map(|(at, known)| Some((at as u32, known.as_ref()?.compiled.as_ref()?.as_ref().ok()?)))
     }
 
-    /// Whether some wait for their turn, or claims for the news of it.
+    /// Whether selectors wait, or claims are to be notified.
     #[must_use]
     pub fn wait(&self) -> bool {
         !self.waiting.is_empty() || !self.finished.is_empty()
     }
 
-    /// The next that may be asked, compiled if it can be: one of each namespace in turn.
+    /// The next evaluation, compiled if possible: namespaces take turns.
     pub fn next(&mut self) -> Option<Job> {
         if self.left == 0 {
             return None;
@@ -194,19 +194,19 @@ impl Selectors {
         Some(job)
     }
 
-    /// What asking a selector about so many devices counts.
+    /// Steps of evaluating a selector on so many devices.
     #[must_use]
     pub fn cost(&self, number: u32, devices: usize) -> usize {
         let steps = self.sound_one(number).map_or(0, |selector| selector.steps);
         devices.saturating_mul(PER_DEVICE.saturating_add(steps))
     }
 
-    /// A selector goes on with other pools at its next turn.
+    /// Requeues a selector with the remaining pools.
     pub fn put_back(&mut self, job: Job) {
         self.waiting.entry(job.namespace.clone()).or_default().push_front(job);
     }
 
-    /// A selector has been asked about every device.
+    /// Marks a selector as evaluated on every device.
     pub fn finish(&mut self, number: u32) {
         if let Some(known) = self.known.get_mut(number as usize).and_then(Option::as_mut) {
             known.asked = true;

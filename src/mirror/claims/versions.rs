@@ -1,9 +1,9 @@
-//! Objects of `resource.k8s.io/v1beta1` in the form of `v1`. They differ in two places: what a request of a claim asks for stands in the request itself, and
-//! what is known of a device stands one level below it. `v1beta2` has the form of `v1`.
+//! Converts objects of `resource.k8s.io/v1beta1` to `v1`. They differ in two places: the fields of a claim's request are in the request itself, and
+//! the fields of a device are one level below it. `v1beta2` has the form of `v1`.
 
 use serde_json::{Map, Value};
 
-/// What the objects of both older versions say of themselves, where they say it: in events of watches, and not in lists.
+/// `apiVersion` of both older versions; present in watch events, absent in lists.
 const OLD: &str = "\"resource.k8s.io/v1beta";
 
 /// A class as `v1` writes it, if this is one of an older version.
@@ -52,7 +52,7 @@ pub fn claim(text: &str) -> Option<Value> {
     changed.then_some(claim)
 }
 
-/// The object under the version that is read, if it is of an older one, or `suspected` to be.
+/// The object with `apiVersion` v1, if it is of an older version, or `suspected` to be.
 fn renamed(text: &str, suspected: bool) -> Option<Value> {
     if !suspected && !text.contains(OLD) {
         return None;

@@ -1,4 +1,4 @@
-//! Who waits for which ConfigMaps, and whom a change tells.
+//! Which pods wait for which ConfigMaps, and which events a change produces.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ fn pod(spec: &Value, node: Option<&str>) -> PackedObject {
     PackedObject::Pod(Arc::new(serde_json::from_value(pod).unwrap()))
 }
 
-/// What the engine is told to be in the way of the pod, if it is told of the pod at all.
+/// The pod's `blocked` in the events, if there is an event for it.
 fn told(mirror: &mut Mirror, change: PackedChange) -> Option<String> {
     let events = mirror.apply(&change).events;
     events.into_iter().find_map(|event| match event {

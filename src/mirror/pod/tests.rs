@@ -224,7 +224,7 @@ fn pods_of_other_schedulers_are_foreign_and_utility_pods_are_marked() {
     assert_eq!((scaling.utility, scaling.reservation), (true, false));
 }
 
-/// A pod with that namespace, service account, labels and number of GPUs: whether it is one of ours, and whether its GPU is in the sharing books.
+/// A pod with that namespace, service account, labels and number of GPUs: whether it is a utility pod, and whether its GPU counts as shared.
 fn reservation(namespace: &str, account: &str, labels: &str, gpus: u32) -> (bool, bool) {
     let read = plain(&format!(
         "{{metadata: {{name: p, namespace: {namespace}, labels: {{{labels}}}}}, spec: {{serviceAccountName: {account}, nodeName: n, containers: [
@@ -238,12 +238,12 @@ fn a_reservation_pod_is_one_of_its_namespace_with_its_service_account_that_holds
     let ours = "kai-resource-reservation";
     let group = "app: kai-resource-reservation, runai-gpu-group: g";
     assert_eq!(reservation(ours, ours, group, 1), (true, true));
-    // What a tenant can write.
+    // Labels alone, which a tenant can write.
     assert_eq!(reservation("team", ours, group, 1), (false, false));
     assert_eq!(reservation("team", "default", group, 8), (false, false));
     assert_eq!(reservation(ours, "default", group, 1), (false, false));
     assert_eq!(reservation("team", "default", "app: scaling-pod", 8), (false, false));
-    // What holds more or less than a shared GPU counts for what it asks for.
+    // A reservation pod with other requests counts for these.
     assert_eq!(reservation(ours, ours, group, 8), (true, false));
     assert_eq!(reservation(ours, ours, group, 0), (true, false));
     assert_eq!(

@@ -197,7 +197,7 @@ fn an_instant_written_plainly_is_the_one_that_the_library_reads() {
             "{text}"
         );
     }
-    // What is written otherwise is left to the library.
+    // Other forms are parsed by the library.
     for text in [
         "2026-01-31T12:00:00.5Z",
         "2026-01-31T12:00:00+01:00",

@@ -1,4 +1,4 @@
-//! Plugin arguments: strings by name → typed values. What a plugin does not ask for is noted.
+//! Plugin arguments: strings by name → typed values. Unknown arguments are noted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,7 +34,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// Notes the arguments that nothing asked for.
+    /// Notes the arguments that were not read.
     pub fn finish(self) {
         for name in self.given.keys().filter(|name| !self.asked.contains(name.as_str())) {
             self.report.note(
@@ -44,7 +44,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// KAI's spelling of the saturation factor has a slip in it; the right spelling and the documented name are understood as well.
+    /// KAI's name of the saturation factor is misspelt; the correct spelling and the documented name are accepted as well.
     pub fn proportion(&mut self) -> Proportion {
         let saturation = [
             "relcaimerSaturationMultiplier",
@@ -80,12 +80,12 @@ impl<'a> Arguments<'a> {
         steps.unwrap_or(COMPLETE_SEARCH_STEPS)
     }
 
-    /// Whatever is given means something to the plugin, and nothing to decisions.
+    /// Accepts any arguments: they do not affect decisions.
     pub fn any(&mut self) {
         self.given = const { &BTreeMap::new() };
     }
 
-    /// The size of KAI's expression cache is understood and not needed.
+    /// The size of KAI's expression cache is accepted and ignored.
     pub fn dynamic_resources(&mut self) {
         self.asked.insert("maxCelCacheEntries");
     }
@@ -105,7 +105,7 @@ impl<'a> Arguments<'a> {
         given.unwrap_or_else(|| DEVICE_LOCALITY.map(str::to_owned).into())
     }
 
-    /// The list is read elsewhere; what is free in zones is always worked out from the records of pods.
+    /// The list is read elsewhere; free amounts of zones are always computed from the records of pods.
     pub fn numa(&mut self) {
         self.asked.extend(["ignoreList", "reconstructAvailable"]);
     }

@@ -50,17 +50,17 @@ const ACTIONS: &[(ActionKind, i64)] = &[
     (ActionKind::StaleGangEviction, 100),
 ];
 
-/// A plugin or action on its way into the list.
+/// A plugin or action before sorting.
 struct Candidate {
     enabled: bool,
     priority: i64,
     arguments: BTreeMap<String, String>,
 }
 
-/// Reads a shard on top of `base`, which gives what the shard does not say.
+/// Reads a shard; `base` provides unset fields.
 ///
 /// # Errors
-/// Everything that is wrong with it, by field.
+/// All problems, by field.
 pub fn from_shard(spec: &SchedulingShardSpec, base: Policy) -> Result<Reading, Vec<super::Finding>> {
     let mut report = Report::default();
     let mut policy = base;
@@ -90,7 +90,7 @@ pub fn from_shard(spec: &SchedulingShardSpec, base: Policy) -> Result<Reading, V
     report.finish(policy)
 }
 
-/// The configuration that a shard amounts to: what is on, in order, with arguments.
+/// The scheduler configuration of a shard: enabled plugins and actions, in order, with arguments.
 #[must_use]
 pub fn effective(spec: &SchedulingShardSpec) -> SchedulerConfig {
     resolve(spec, &mut Report::default())
@@ -192,7 +192,7 @@ fn strategy(path: &str, given: Option<String>, report: &mut Report) -> &'static 
     }
 }
 
-/// Action names in order. Unknown names stay in, for the reader of the list to refuse.
+/// Action names in order, including unknown ones, which the reader of the list refuses.
 fn actions(spec: &SchedulingShardSpec, consolidates: bool) -> Vec<&str> {
     let candidate = |(action, priority): &(ActionKind, i64)| {
         let enabled = *action != ActionKind::Consolidation || consolidates;
@@ -218,7 +218,7 @@ fn actions(spec: &SchedulingShardSpec, consolidates: bool) -> Vec<&str> {
     in_order(actions).map(|(name, _)| name).collect()
 }
 
-/// What is on, higher priority first, then by name.
+/// The enabled entries, higher priority first, then by name.
 fn in_order(candidates: BTreeMap<&str, Candidate>) -> impl Iterator<Item = (&str, Candidate)> {
     let mut on: Vec<_> = candidates
         .into_iter()
@@ -228,7 +228,7 @@ fn in_order(candidates: BTreeMap<&str, Candidate>) -> impl Iterator<Item = (&str
     on.into_iter()
 }
 
-/// The scheduler flags among a shard's arguments that steer decisions. The others are for parts that this process does not have.
+/// The scheduler flags among a shard's arguments that affect decisions. The others are for features that this process does not have.
 fn flags(args: &BTreeMap<String, String>, policy: &mut Policy, report: &mut Report) {
     for (name, text) in args {
         let path = format!("spec.args.{name}");

@@ -7,7 +7,7 @@ use crate::engine::policy::{Plugins, Policy, Proportion, ResolveMethod, Strategy
 
 type Arguments = BTreeMap<String, String>;
 
-/// The configuration of a policy, and of the NUMA alignment that the mirror foresees.
+/// The configuration of a policy, and of NUMA alignment, which the mirror handles.
 #[must_use]
 pub fn to_config(policy: &Policy, numa: Option<&[String]>) -> SchedulerConfig {
     let actions: Vec<_> = policy.actions.iter().map(|action| action.as_str()).collect();
@@ -26,7 +26,7 @@ pub fn to_config(policy: &Policy, numa: Option<&[String]>) -> SchedulerConfig {
 
 /// In the order of KAI's defaults. Those without a switch here are always on.
 fn plugins(on: &Plugins, numa: Option<&[String]>) -> Vec<PluginEntry> {
-    // Whoever adds a plugin is reminded of this place.
+    // Without `..`, so that a new plugin does not compile without a row here.
     let Plugins {
         proportion: shares,
         priority,
@@ -109,7 +109,7 @@ fn plugins(on: &Plugins, numa: Option<&[String]>) -> Vec<PluginEntry> {
     entries
 }
 
-/// KAI's spelling of the saturation factor has a slip in it.
+/// KAI's name of the saturation factor is misspelt.
 fn proportion(proportion: &Proportion) -> Arguments {
     let factor = |millionths: i64| (millionths as f64 / 1e6).to_string();
     arguments([

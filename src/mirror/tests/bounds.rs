@@ -1,4 +1,4 @@
-//! Objects without end: they are set aside, what they hold counts, and what is kept of them is small.
+//! Oversized objects: they are set aside, their resources count, and little of them is kept.
 
 use super::*;
 use crate::api::limits;

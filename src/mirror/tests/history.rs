@@ -1,5 +1,5 @@
-//! What the engine is told in the end depends on what there is, not on how it came about: after any history of changes the sum of the
-//! events is what a mirror says that sees the surviving objects for the first time, in any order.
+//! The engine's input depends on the existing objects, not on their history: after any history of changes the sum of the
+//! events equals that of a fresh mirror given the surviving objects in any order.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::{bind_request, class, group, node, pod};
 use crate::engine::input::Event;
 use crate::mirror::{Mirror, PackedChange, PackedObject, Settings};
 
-/// The engine's view: the last thing said of each object.
+/// The engine's view: the last event of each object.
 #[derive(Default, Debug, PartialEq)]
 struct View(BTreeMap<String, String>);
 

@@ -1,4 +1,4 @@
-//! Disks: those that pods name themselves and cannot share freely, those of drivers that were part of Kubernetes once, and those that are attached to nodes.
+//! Disks: in-line disks of pod specs that cannot be shared freely, in-tree plugins migrated to CSI, and VolumeAttachments.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::engine::input::{AttachmentInput, Disk, Event, Name, Table};
 use crate::mirror::links::Links;
 use crate::mirror::{Output, name};
 
-/// The drivers that have taken over from those that were built in, by the provisioner's name in storage classes.
+/// CSI drivers of migrated in-tree plugins, by provisioner name.
 const TAKEN_OVER: [(&str, &str); 6] = [
     ("kubernetes.io/aws-ebs", EBS),
     ("kubernetes.io/azure-disk", AZURE),
@@ -28,13 +28,13 @@ const GCE: &str = "pd.csi.storage.gke.io";
 const PORTWORX: &str = "pxd.portworx.com";
 const VSPHERE: &str = "csi.vsphere.vmware.com";
 
-/// The driver that does what a provisioner says.
+/// The driver of a provisioner.
 pub fn driver(provisioner: &str) -> &str {
     let known = TAKEN_OVER.iter().find(|(old, _)| *old == provisioner);
     known.map_or(provisioner, |(_, driver)| driver)
 }
 
-/// The driver that attaches a volume, and a name by which the volume counts once on a node.
+/// The driver of a volume, and its handle, which counts once on a node.
 pub fn handle(volume: &PersistentVolume) -> Option<(Name, Name)> {
     let spec = volume.spec.as_ref()?;
     let (driver, handle) = if let Some(csi) = &spec.csi {
@@ -59,7 +59,7 @@ pub fn handle(volume: &PersistentVolume) -> Option<(Name, Name)> {
 /// Disks that the pods of one node cannot share freely.
 pub fn named_by(spec: &PodSpec) -> Vec<Disk> {
     let mut disks: Vec<Disk> = spec.volumes.iter().flatten().flat_map(of_volume).collect();
-    // Who names one twice shares it if every mention does.
+    // A disk named twice is shared if every mention is read-only.
     disks.sort();
     disks.dedup_by(|next, first| next.name == first.name);
     disks
@@ -115,7 +115,7 @@ impl Volumes {
         self.tell_attachment(&key, out);
     }
 
-    /// A volume appeared, changed or is gone, and with it what its attachments mean.
+    /// A volume appeared, changed or is gone: updates its attachments.
     pub(super) fn tell_attachments_of(&mut self, volume: &str, out: &mut Output) {
         let keys: Vec<_> = self.attachments.of_volume.to(volume).cloned().collect();
         for key in keys {

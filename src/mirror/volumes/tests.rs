@@ -1,4 +1,4 @@
-//! What pods see of their claims, and whom a change tells.
+//! The claims of pods, and which events a change produces.
 
 use serde::de::DeserializeOwned;
 

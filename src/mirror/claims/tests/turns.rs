@@ -1,4 +1,4 @@
-//! Selectors without end: each has its turn, and nobody waits long for those of others.
+//! Many selectors: namespaces take turns, so no tenant delays another.
 
 use serde_json::json;
 
