@@ -1,9 +1,9 @@
-//! Carries decisions out: binds pods to nodes, deletes pods that are evicted, keeps shared GPUs reserved.
+//! The binder: binds pods to nodes, evicts pods, keeps shared GPUs reserved.
 //!
-//! A plain pod costs one request, the Binding, which also writes its annotations. The pod's UID goes with every request, so that a
-//! re-created pod of the same name is never touched. A request whose fate is not known is looked up before it is sent again.
-//! A pod that needs more is bound in several steps ([`multi_step`]), which is written down as a bind request first; bind requests that are found (left by a
-//! process that died, or made by others) are gone through in the same way. What fails is undone, told in an event, and to the
+//! A plain pod costs one request, the Binding, which also writes its annotations. Every request carries the pod's UID, so that a
+//! re-created pod of the same name is never touched. After a request without an answer the pod is read before the request is repeated.
+//! A pod that needs more is bound in several steps ([`multi_step`]) and has a bind request first; bind requests that exist already (left by a
+//! process that died, or created by others) go through the same steps. A bind that fails is undone, and reported in an event and to the
 //! scheduler.
 
 mod attempt;
@@ -59,16 +59,16 @@ use multi_step::{Ask, MultiStepBind};
 use requests::Caller;
 use reviews::Reviews;
 
-/// Binds of several steps under way: most of them wait for a device.
+/// Limit on concurrent multi-step binds: most of them wait for a device.
 const MULTI_STEP_MAX: usize = 1_024;
-/// Those of one namespace: volumes that never come keep nobody else's waiting.
+/// The same per namespace, so that volumes that are never provisioned do not block other namespaces.
 const MULTI_STEP_PER_NAMESPACE: usize = MULTI_STEP_MAX / 4;
-/// Requests of such binds, and of cleanup, at the same time.
+/// Limit on concurrent requests of multi-step binds and cleanup.
 const CALLS_MAX: usize = 32;
-/// Questions to the keeper of groups that wait to be heard.
+/// Capacity of the channel to the keeper of GPU groups.
 const ASKS_MAX: usize = 1_024;
 
-/// Binds and evicts until shutdown; then what is under way is finished, and nothing else is begun.
+/// Binds and evicts until shutdown; then open jobs are finished, and no other is started.
 ///
 /// # Errors
 /// If another component is gone, or a task of this one panicked.
@@ -103,7 +103,7 @@ pub async fn run(
             () = sleep_until(wake.unwrap_or_else(Instant::now).into()), if wake.is_some() => {}
         }
     }
-    // Who waits for a device waits no longer: the next leader goes on where the bind request says.
+    // Binds that wait for a device end: the next leader resumes them by their bind requests.
     drop(asked);
     binder.groups = Groups::default();
     while let Some(ended) = binder.under_way.join_next().await {
@@ -115,7 +115,7 @@ pub async fn run(
     Ok(())
 }
 
-/// A piece of work of one request.
+/// A bind or an eviction that takes one request.
 #[derive(Debug)]
 enum Job {
     Bind(Box<OrderedBind>),
@@ -129,7 +129,7 @@ struct Ordered {
     term: u64,
 }
 
-/// The jobs that take long. They do not count among those under way, so that what hangs does not stand in the way of the rest.
+/// Slow jobs. They do not count against the limit, so that hanging requests do not block others.
 #[derive(Debug, Default)]
 struct Lagging {
     count: AtomicUsize,
@@ -141,7 +141,7 @@ impl Lagging {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Waits for the end of a job, and counts it from when it takes long.
+    /// Waits for the end of a job, and counts it as slow after a while.
     async fn watch<T>(&self, job: impl Future<Output = T>) -> T {
         let mut job = pin!(job);
         if let Ok(ended) = timeout(LAGGING, &mut job).await {
@@ -155,19 +155,19 @@ impl Lagging {
     }
 }
 
-/// Jobs under way with those that take long.
+/// Open jobs, and the slow ones among them.
 const UNDER_WAY_MAX: usize = 1_024;
-/// Why a job is not begun.
+/// Why a job is not started.
 const TERM_OVER: &str = "not the leader any more as which it was decided";
-/// As whom the binder is told of what it decides by when it takes reservation pods away or carries bind requests out.
+/// The component name for catch-up: the kinds that the binder needs before it deletes reservation pods or carries out bind requests.
 const DECIDED_BY: [Listener; 2] = [Listener::Binder, Listener::BinderOnceListed];
 
-/// A bind of several steps that has ended.
+/// A multi-step bind that has ended.
 struct Finished {
     bind: OrderedBind,
     report: Report,
     resumed: Option<Arc<BindRequest>>,
-    /// It was refused because another bind of the same pod is under way.
+    /// It was refused because another bind of the same pod is open.
     double: bool,
 }
 
@@ -180,7 +180,7 @@ struct Binder {
     under_way: JoinSet<(Job, Report)>,
     lagging: Arc<Lagging>,
     limit: Limit,
-    /// Nothing starts before: the server asked for it.
+    /// Nothing starts before this instant: the API server sent `Retry-After`.
     pause: Option<Instant>,
     failures: Failures,
     evictions: Evictions,
@@ -189,17 +189,17 @@ struct Binder {
     keeper: mpsc::Sender<Ask>,
     waiting_multi_step: NamespaceQueues<MultiStepBind>,
     multi_step_binds: JoinSet<Finished>,
-    /// Pods (by uid) whose bind of several steps waits or is under way.
+    /// Pods (by uid) whose multi-step bind waits or is open.
     in_steps: HashSet<Arc<str>>,
     cleanups: JoinSet<Cleanup>,
     groups: Groups,
     reviews: Reviews,
     audit: Audit,
-    /// Kinds whose first list has not come.
+    /// Kinds that have not been listed yet.
     missing: Vec<Kind>,
-    /// What has been shown of each kind in this term of leadership.
+    /// Kinds that have caught up in this term of leadership.
     views: Views,
-    /// The terms in which the binder acts on its own, by what they are for.
+    /// The terms in which the binder may clean up, by scope.
     active: BTreeMap<Scope, u64>,
 }
 
@@ -252,7 +252,7 @@ impl Binder {
         let concerned = match change {
             Change::Applied(Object::Pod(pod)) => {
                 self.reviews.pod(&pod, now);
-                // What pods of other schedulers say about shared GPUs means nothing.
+                // GPU group labels of pods of other schedulers are ignored.
                 if pods::is_ours(&pod, &self.context.settings) || reservation::is_one(&pod) {
                     self.groups.pod(&pod, now)
                 } else {
@@ -283,7 +283,7 @@ impl Binder {
         }
     }
 
-    /// Evictions go before bindings: somebody waits for what they free.
+    /// Evictions start before binds: pipelined pods wait for what they free.
     fn queue(&mut self, order: BindOrder) {
         let term = order.term;
         let evictions = order.evictions.into_iter().map(Job::Evict);
@@ -306,7 +306,7 @@ impl Binder {
     fn queue_multi_step(&mut self, bind: OrderedBind, resumes: Option<Arc<BindRequest>>, term: u64) {
         let uid = &bind.placement.pod.uid;
         if self.in_steps.contains(uid) {
-            // A resumed bind will do; a new decision has to wait for it.
+            // A resumed bind is enough; a new decision has to wait for it.
             if resumes.is_none() {
                 let (bus, waits) = (self.bus.clone(), self.failures.waits(&bind));
                 self.multi_step_binds.spawn(async move {
@@ -336,7 +336,7 @@ impl Binder {
         self.waiting_multi_step.push(&namespace, multi_step);
     }
 
-    /// Starts as much as the limits admit.
+    /// Starts as many jobs as the limits allow.
     fn start(&mut self) {
         while self.pause.is_none()
             && self.under_way.len() < UNDER_WAY_MAX
@@ -393,7 +393,7 @@ impl Binder {
         waiting || self.under_way.len() > self.lagging.count()
     }
 
-    /// When something is due that no message will tell of.
+    /// The next timer.
     fn wake(&self) -> Option<Instant> {
         let others = if self.active.is_empty() {
             [self.groups.next(), None]
@@ -403,15 +403,15 @@ impl Binder {
         self.pause.into_iter().chain(others.into_iter().flatten()).min()
     }
 
-    /// Does what is due.
+    /// Runs timers that are due.
     fn run_due(&mut self) {
         let now = Instant::now();
         self.pause = self.pause.filter(|pause| *pause > now);
         let active = self.acts_in();
         if active != self.active {
             self.active = active;
-            self.groups.look_at_all(now);
-            self.reviews.look_at_all(now);
+            self.groups.evaluate_all(now);
+            self.reviews.review_all(now);
         }
         let commands = due(
             &mut self.groups,
@@ -432,7 +432,7 @@ impl Binder {
         }
     }
 
-    /// The terms that last and in which everything has been shown as it was when they began.
+    /// The current terms in which all watches have caught up.
     fn acts_in(&self) -> BTreeMap<Scope, u64> {
         if !self.missing.is_empty() {
             return BTreeMap::new();
@@ -442,7 +442,7 @@ impl Binder {
         known.map(|(scope, term)| (scope.clone(), term.number)).collect()
     }
 
-    /// Looks at a bind request that has changed, or whose pod has.
+    /// Reviews a bind request that has changed, or whose pod has.
     fn review(&mut self, key: Key, now: Instant) {
         let Some(request) = self.stores.bind_requests.get(&key.namespace, &key.name) else {
             return self.reviews.forget(&key);
@@ -490,7 +490,7 @@ impl Binder {
         }
     }
 
-    /// Begins a cleanup; how it ends if it panics.
+    /// Starts a cleanup; its result if it panics is given here.
     fn cleanup(&mut self, faulty: Cleanup, cleanup: impl Future<Output = Cleanup> + Send + 'static) {
         self.cleanups.spawn(async move {
             panics::caught(cleanup).await.unwrap_or_else(|panic| {
@@ -546,7 +546,7 @@ impl Binder {
         Ok(())
     }
 
-    /// Notes how a bind ended, for as long as there is its pod.
+    /// Records how a bind ended, as long as its pod exists.
     fn note(&mut self, bind: &OrderedBind, report: &Report, opened: bool) {
         self.failures.note(bind, report, opened);
         let pod = &bind.placement.pod;
@@ -574,7 +574,7 @@ impl Binder {
         self.in_steps.remove(&pod.uid);
         let ids: Vec<GroupId> = multi_step::group_ids(&bind);
         let shown = self.stores.pods.get(&pod.namespace, &pod.name);
-        // One that has gone meanwhile uses nothing, and nobody will tell of it again.
+        // A pod that is gone meanwhile uses nothing, and no further event will come for it.
         let stays = shown
             .as_ref()
             .is_some_and(|shown| shown.metadata.uid.as_deref() == Some(&*pod.uid) && !pods::is_finished(shown));
@@ -637,7 +637,7 @@ impl Job {
     }
 }
 
-/// What is to be done about groups of shared GPUs now, each in the term of its node's pool; `active`: the terms in which something is done.
+/// Runs the keeper's commands, each in the term of its node's pool; `active`: the terms in which commands are run.
 fn due(
     groups: &mut Groups,
     stores: &Stores,
@@ -665,7 +665,7 @@ fn panicked(task: &'static str, panic: &JoinError) -> Error {
     }
 }
 
-/// The report on a job that made us panic: it has failed, and others go on.
+/// Reports a job that panicked as failed.
 fn faulty(panic: &str) -> Report {
     metrics::counter!("unikai_object_panics_total", "component" => "binder").increment(1);
     error!(panic, "a job of the binder is given up");
@@ -686,7 +686,7 @@ async fn carry_out(attempt: &Attempt, job: &Job) -> Report {
     }
 }
 
-/// Lets the trace of the workload tell of the bind.
+/// Adds the bind to the workload's trace.
 fn trace(bus: &Bus, bind: &OrderedBind, report: &Report, steps: &StepLog, began: SystemTime) {
     bus.traces.tell(|| {
         let failed = match &report.ending {
@@ -705,7 +705,7 @@ fn trace(bus: &Bus, bind: &OrderedBind, report: &Report, steps: &StepLog, began:
     });
 }
 
-/// A bind of several steps, from its first to its end.
+/// Runs a multi-step bind to its end.
 async fn go_through(multi_step: MultiStepBind, bus: Bus, waits: Waits) -> Finished {
     let began = SystemTime::now();
     let (report, request) = if multi_step.caller.context.is_leading() {
@@ -730,7 +730,7 @@ async fn go_through(multi_step: MultiStepBind, bus: Bus, waits: Waits) -> Finish
         Ending::Overtaken => {}
         Ending::Failed(_) if caller.context.shutdown.is_cancelled() => {}
         Ending::Failed(why) => {
-            // The scheduler first, so that it knows how long to wait when it sees the request go.
+            // The scheduler first, so that it has the retry time when it sees the bind request go.
             let goes_on = match foreign {
                 Some(request) => cleanup::fail(&caller, request, why).await,
                 None => false,
@@ -755,7 +755,7 @@ async fn go_through(multi_step: MultiStepBind, bus: Bus, waits: Waits) -> Finish
     }
 }
 
-/// Tells the scheduler of a failed bind, which its watch will not show.
+/// Reports a failed bind to the scheduler, since no watch shows it.
 async fn not_bound(bus: &Bus, bind: &OrderedBind, report: &Report, waits: Waits) {
     let Ending::Failed(why) = &report.ending else { return };
     let (pod, node) = (bind.placement.pod.clone(), Arc::clone(&bind.placement.node));
@@ -772,7 +772,7 @@ fn after(wait: Duration) -> Timestamp {
     Timestamp::now() + SignedDuration::try_from(wait).unwrap_or(SignedDuration::ZERO)
 }
 
-/// Tells the scheduler of a failed eviction.
+/// Reports a failed eviction to the scheduler.
 async fn not_evicted(bus: &Bus, evict: &Evict, report: &Report, waits: Waits) {
     let Ending::Failed(why) = &report.ending else { return };
     let pod: PodRef = evict.pod.clone();

@@ -15,13 +15,13 @@ use crate::components::retry::{Backoff, Failure, asked_pause, failure, refused_b
 use crate::components::{Context, pods};
 use crate::engine::policy::DisruptionBudgets;
 
-/// No answer by then counts as lost.
+/// Timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Requests for one bind before it counts as failed.
+/// Requests per bind.
 const BIND_TRIES: u32 = 5;
-/// The same for an eviction: others may be evicted instead.
+/// Requests per eviction: fewer, since other victims may be found.
 const EVICT_TRIES: u32 = 2;
-/// Wait before the same request is sent again: first and longest.
+/// Backoff between requests: initial and maximum.
 const AGAIN: Backoff = Backoff {
     first: Duration::from_millis(50),
     longest: Duration::from_secs(1),
@@ -32,7 +32,7 @@ const AGAIN: Backoff = Backoff {
 pub enum Ending {
     /// As ordered.
     Done,
-    /// Events have overtaken the order: the pod is gone, was re-created, is being deleted, or is bound elsewhere. The watch shows it.
+    /// Obsolete: the pod is gone, was re-created, is being deleted, or is bound elsewhere. The watch shows it.
     Overtaken,
     /// Not done, and why.
     Failed(String),
@@ -50,7 +50,7 @@ impl Ending {
     }
 }
 
-/// How a job ended, and what it showed of the server.
+/// How a job ended, and what its requests showed of the API server's load.
 #[derive(Debug)]
 pub struct Report {
     /// The end.
@@ -59,18 +59,18 @@ pub struct Report {
     pub tried: bool,
     /// What kind of failure the last one was; for metrics.
     pub cause: &'static str,
-    /// It failed for want of a GPU to share: none could be reserved on the node.
+    /// It failed because no GPU could be reserved on the node.
     pub no_device: bool,
-    /// How long each answered request took.
+    /// Duration of each answered request.
     pub answers: Vec<Duration>,
-    /// Requests that the server refused for lack of capacity, or did not answer.
+    /// Requests that were throttled or timed out.
     pub refusals: u32,
-    /// How long the server asked to be left alone.
+    /// The longest `Retry-After`.
     pub pause: Option<Duration>,
 }
 
 impl Report {
-    /// A report of a job whose requests have not been sent yet.
+    /// A report before the first request.
     #[must_use]
     pub fn new(ending: Ending) -> Self {
         Self {
@@ -84,7 +84,7 @@ impl Report {
         }
     }
 
-    /// A job that was given up before its first request.
+    /// A report of a job that was not started.
     #[must_use]
     pub fn not_tried(why: &str) -> Self {
         Self {
@@ -94,18 +94,18 @@ impl Report {
     }
 }
 
-/// What a look at a pod shows.
+/// What a read of the pod shows.
 enum Seen {
     Unbound,
     Bound,
     Overtaken,
 }
 
-/// What one job needs.
+/// The context of a job.
 pub struct Attempt {
     /// Clients and settings.
     pub context: Context,
-    /// What is done one after the other, for traces.
+    /// The steps, for traces.
     pub steps: StepLog,
 }
 
@@ -135,7 +135,7 @@ impl Attempt {
         report
     }
 
-    /// Gives the pod the labels that it lacks.
+    /// Adds missing labels to the pod.
     async fn label(&self, bind: &OrderedBind) -> Report {
         let pod = &bind.placement.pod;
         let api: Api<Pod> = Api::namespaced(self.context.writes.clone(), &pod.namespace);
@@ -160,8 +160,8 @@ impl Attempt {
         self.steps.step("post binding", certain).await
     }
 
-    /// Evicts a pod, with the grace period that it asks for itself: through the eviction API, which minds disruption budgets, or by a plain deletion where
-    /// budgets are overruled, or the settings say that they do not count.
+    /// Evicts a pod, with its own grace period: by the eviction API, which respects disruption budgets, or by a deletion where
+    /// the decision exceeds budgets or the settings ignore them.
     pub async fn evict(&self, evict: &Evict) -> Report {
         let pod = &evict.pod;
         let api: Api<Pod> = Api::namespaced(self.context.writes.clone(), &pod.namespace);
@@ -185,7 +185,7 @@ impl Attempt {
         self.until_certain(pod, None, EVICT_TRIES, request).await
     }
 
-    /// Sends the request until it is certain that it was carried out, cannot be, or is not needed any more.
+    /// Repeats the request until it is known to have succeeded, to be impossible, or to be obsolete.
     async fn until_certain<F>(&self, pod: &PodRef, node: Option<&str>, most: u32, request: impl Fn() -> F) -> Report
     where
         F: Future<Output = Result<(), kube::Error>>,
@@ -233,7 +233,7 @@ impl Attempt {
                             ..report
                         };
                     }
-                    // Refused although nothing stands in the way that we can see, e.g. scheduling gates.
+                    // Refused for a reason that the pod does not show, such as scheduling gates.
                     Some(Seen::Unbound) | None => return report,
                 },
                 Failure::Busy => {
@@ -268,7 +268,7 @@ impl Attempt {
         report
     }
 
-    /// Reads the pod from the API server; `None` if that fails, too.
+    /// Reads the pod from the API server; `None` if the read fails.
     async fn look(&self, pod: &PodRef, node: Option<&str>) -> Option<Seen> {
         let api: Api<Pod> = Api::namespaced(self.context.reads.clone(), &pod.namespace);
         let seen = timeout(TIMEOUT, api.get_opt(&pod.name)).await.ok()?.ok()?;
@@ -285,7 +285,7 @@ impl Attempt {
     }
 }
 
-/// The Binding object: where the pod goes, and the annotations that the API server copies into the pod.
+/// The Binding: the node, and annotations that the API server copies to the pod.
 fn binding(bind: &OrderedBind) -> Binding {
     let pod = &bind.placement.pod;
     Binding {

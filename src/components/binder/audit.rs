@@ -1,7 +1,7 @@
-//! The rule of shared GPUs, held against what the API server shows, all the time: a group has one device, a device one group, and
-//! what its pods were given is no more than the device. A breach is an ERROR and a metric, never silence.
+//! Checks the invariants of shared GPUs against the watched objects: a group has one device, a device one group, and
+//! the portions of its pods do not exceed the device. A violation is logged as ERROR and counted in a metric.
 //!
-//! Which groups have a device stands in an index, so that a change is held against the groups that it concerns, however many there are beside.
+//! An index from devices to groups limits the check after a change to the groups concerned.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const WHOLE: u64 = 1_000_000;
 /// From this value on, the label for the memory of a GPU counts bytes, not MiB.
 const BYTES_FROM: u64 = 1 << 20;
 
-/// The breaches that there are.
+/// The current violations.
 #[derive(Default)]
 pub struct Audit {
     broken: BTreeMap<GroupId, String>,
@@ -28,7 +28,7 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// Looks at a group that has changed, and at those that had or have a device in common with it.
+    /// Checks a changed group, and those that share or shared a device with it.
     pub fn look(&mut self, changed: &GroupId, groups: &Groups, stores: &Stores) {
         let mut concerned = self.index(changed, groups.get(changed).map(devices).unwrap_or_default());
         concerned.insert(changed.clone());
@@ -38,7 +38,7 @@ impl Audit {
         }
     }
 
-    /// Takes in which devices a group has. Says which groups have one that it got or lost.
+    /// Updates the devices of a group. Returns the groups with a device that it got or lost.
     fn index(&mut self, id: &GroupId, now: BTreeSet<String>) -> BTreeSet<GroupId> {
         let before = self.devices.remove(id).unwrap_or_default();
         let mut concerned = BTreeSet::new();
@@ -61,7 +61,7 @@ impl Audit {
         concerned
     }
 
-    /// What is wrong with a group.
+    /// The violation of a group, as a message.
     fn breach(&self, id: &GroupId, group: &Group, stores: &Stores) -> Option<String> {
         let none = BTreeSet::new();
         let own = self.devices.get(id).unwrap_or(&none);
@@ -110,7 +110,7 @@ fn devices(group: &Group) -> BTreeSet<String> {
     holders.filter_map(|holder| holder.device.clone()).collect()
 }
 
-/// What the users of a group were given of its device, in millionths.
+/// The portions of a group's users, in millionths of its device.
 fn given(id: &GroupId, group: &Group, stores: &Stores) -> u64 {
     let node = stores.nodes.get("", &id.node);
     let labels = node.as_ref().and_then(|node| node.metadata.labels.as_ref());
@@ -128,7 +128,7 @@ fn given(id: &GroupId, group: &Group, stores: &Stores) -> u64 {
     pods.filter_map(|pod| portion(&pod, memory)).sum()
 }
 
-/// What a pod has of each of its devices, in millionths.
+/// A pod's portion of each of its devices, in millionths.
 fn portion(pod: &Pod, memory: Option<u64>) -> Option<u64> {
     let part = gpu_request::share(pod.metadata.annotations.as_ref())?.part;
     match part {

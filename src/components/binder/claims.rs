@@ -1,7 +1,7 @@
-//! Resource claims of a pod, before its binding: each is given its devices and reserved for the pod; and given back if the pod is not bound after all.
+//! Resource claims of a pod, before its Binding: each is allocated and reserved for the pod, and released if the bind fails.
 //!
-//! Every step may be repeated: what is there already is left as it is. A claim made for extended resources has a name that follows from the pod, so that it
-//! is found again. Absent: waiting for the binding conditions of devices, which are never given out.
+//! Every step is idempotent. A claim for extended resources has a name derived from the pod, so that it
+//! is found again. Absent: binding conditions; devices with them are never allocated.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -29,17 +29,17 @@ use crate::components::bus::{OrderedBind, PodRef};
 use crate::components::retry::{Backoff, Failure, failure};
 use crate::mirror::claims::requests;
 
-/// No answer by then counts as lost.
+/// Timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Tries of one step.
+/// Attempts per step.
 const TRIES: u32 = 6;
-/// Wait before a step is tried again: first and longest.
+/// Backoff between attempts: initial and maximum.
 const AGAIN: Backoff = Backoff {
     first: Duration::from_millis(10),
     longest: Duration::from_secs(1),
 };
 
-/// A claim as far as a bind reads it: what is the same in all versions of the API.
+/// The fields of a claim that a bind reads, which are the same in all versions of the API.
 #[derive(Clone, Debug, Deserialize)]
 struct ClaimState {
     metadata: ObjectMeta,
@@ -82,7 +82,7 @@ pub struct Claims<'a> {
 }
 
 impl<'a> Claims<'a> {
-    /// Those of a bind.
+    /// The claims of a bind.
     #[must_use]
     pub fn of(context: &'a Context, bind: &'a OrderedBind) -> Self {
         Self { context, bind }
@@ -96,7 +96,7 @@ impl<'a> Claims<'a> {
         Api::namespaced(self.context.writes.clone(), &self.pod().namespace)
     }
 
-    /// Names of the claims that the pod names, and what each is given.
+    /// Names of the pod's claims, and the allocation of each.
     fn named(&self) -> impl Iterator<Item = (&'a str, Option<&'a AllocationResult>)> {
         let grants = self
             .bind
@@ -110,10 +110,10 @@ impl<'a> Claims<'a> {
             .map(|(grant, given)| (grant.claim.rsplit('/').next().unwrap_or_default(), given))
     }
 
-    /// Gives all claims their devices and reserves them for the pod.
+    /// Allocates all claims and reserves them for the pod.
     ///
     /// # Errors
-    /// If one cannot be had; some may have been written.
+    /// If one fails; others may have been written.
     pub async fn reserve(&self) -> Result<(), String> {
         for (name, given) in self.named() {
             let given = given.ok_or_else(|| format!("claim {name} is given nothing"))?;
@@ -132,7 +132,7 @@ impl<'a> Claims<'a> {
         Ok(())
     }
 
-    /// Takes back what [`Claims::reserve`] did. What fails is left to the claim controller, which frees claims of pods that are gone.
+    /// Undoes [`Claims::reserve`]. What fails is left to the claim controller, which frees claims of deleted pods.
     pub async fn release(&self) {
         for (name, _) in self.named() {
             if let Err(error) = self.repeat(name, || self.release_one(name)).await {
@@ -152,7 +152,7 @@ impl<'a> Claims<'a> {
         }
     }
 
-    /// Repeats a step that meets a conflict, a busy server or no answer. Each step looks first what there is.
+    /// Repeats a step after a conflict, throttling or a timeout. Each step reads the current state first.
     async fn repeat<F>(&self, name: &str, step: impl Fn() -> F) -> Result<(), String>
     where
         F: Future<Output = Result<(), Trouble>>,
@@ -244,7 +244,7 @@ impl<'a> Claims<'a> {
         self.set_status(name, &claim).await.map(drop)
     }
 
-    /// Writes what the claim is given and who uses it, unless the claim has changed since it was read. Nothing else of it is written, as other versions
+    /// Writes the claim's allocation and reservation, unless the claim has changed since it was read. No other field is written, since other versions
     /// of the API have other fields.
     async fn set_status(&self, name: &str, claim: &ClaimState) -> Result<ClaimState, Trouble> {
         let status = claim.status.as_ref();
@@ -311,7 +311,7 @@ impl<'a> Claims<'a> {
         Ok(())
     }
 
-    /// Writes into the pod's status which claim stands for its extended resources, or that none does.
+    /// Writes the claim for extended resources into the pod's status, or removes it.
     async fn tell_pod(&self, claim: Option<(&str, &ExtendedResourceClaimAllocation)>) -> Result<(), Trouble> {
         let pods: Api<Pod> = Api::namespaced(self.context.writes.clone(), &self.pod().namespace);
         let status = claim
@@ -354,7 +354,7 @@ impl<'a> Claims<'a> {
 enum Trouble {
     /// The request failed.
     Request(kube::Error),
-    /// It cannot be done.
+    /// The step is impossible, with the reason.
     Final(String),
 }
 
@@ -364,7 +364,7 @@ impl From<kube::Error> for Trouble {
     }
 }
 
-/// The name of the claim made for a pod's extended resources: the same whenever it is made.
+/// The name of the claim for a pod's extended resources, derived from the pod.
 fn extended_name(pod: &PodRef) -> String {
     let digest = Sha256::digest(pod.uid.as_bytes());
     let short: String = digest.iter().take(5).map(|byte| format!("{byte:02x}")).collect();

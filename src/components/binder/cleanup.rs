@@ -1,5 +1,5 @@
-//! What the binder does beside binding: reservation pods are made and taken away, bind requests are ended. Each cleanup says how it
-//! ended; what failed is done again when the keeper or the review of requests asks for it again.
+//! Cleanup of the binder: reservation pods are created and deleted, bind requests are completed. Each cleanup returns how it
+//! ended; what failed is repeated when the keeper or the review of requests asks for it again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,17 +27,17 @@ use crate::mirror::bind_request::{failed, made_for, node};
 
 /// How a cleanup ended.
 pub enum Cleanup {
-    /// A reservation pod was made, or not.
+    /// Result of creating a reservation pod.
     Made(GroupId, Result<Box<Pod>, String>),
-    /// Users were written down on a reservation pod, or not.
+    /// Result of recording users on a reservation pod.
     Recorded(GroupId, Result<Box<Pod>, String>),
-    /// Reservation pods were taken away, or users evicted, as far as was right; the pods evicted.
+    /// Reservation pods were deleted, or users evicted, if the checks allowed it; the evicted pods.
     GivenUp(GroupId, Vec<PodRef>),
-    /// A bind request was seen to.
+    /// A bind request was handled.
     RequestDone(Key),
 }
 
-/// Carries out what the keeper of groups asks for.
+/// Runs a command of the keeper of groups.
 pub async fn carry_out(caller: Caller, stores: Arc<Stores>, command: Command) -> Cleanup {
     match command {
         Command::Make { id, tolerations, users } => {
@@ -77,7 +77,7 @@ pub async fn carry_out(caller: Caller, stores: Arc<Stores>, command: Command) ->
     }
 }
 
-/// Makes the reservation pod of a group. One of the name that is there already is as good: the name says node and group.
+/// Creates the reservation pod of a group. An existing one of the name is used: the name identifies node and group.
 async fn make(
     caller: &Caller,
     stores: &Stores,
@@ -88,7 +88,7 @@ async fn make(
     let settings = &caller.context.settings.sharing;
     let mut pod = reservation::pod(&id.node, &id.group, tolerations, users, settings);
     let spec = pod.spec.get_or_insert_default();
-    // The API server refuses pods whose classes it does not have.
+    // The API server refuses pods with unknown priority or runtime classes.
     if let Some(class) = &spec.runtime_class_name
         && !caller.runtime_classes.exists(class).await
     {
@@ -130,7 +130,7 @@ async fn make(
     Err(failed(&last))
 }
 
-/// Writes down on a reservation pod who uses its group.
+/// Records the users of a group on its reservation pod.
 async fn record(caller: &Caller, pod: (String, String), add: &Users, gone: &[String]) -> Result<Pod, String> {
     let (name, uid) = pod;
     let added = add.iter().map(|(uid, user)| users::annotation(uid, user));
@@ -151,8 +151,8 @@ async fn record(caller: &Caller, pod: (String, String), add: &Users, gone: &[Str
     })
 }
 
-/// Whether a container may still use the device of these reservation pods: a user that they name is on the node, whatever it says of itself, or it
-/// cannot be told. One that names nobody was made before users were written down; then those count who have the label.
+/// Whether a container may still use the device of these reservation pods: a user that they name is on the node, whatever its labels, or the list
+/// failed. For a reservation pod without recorded users (of an older release), pods with the group's label count.
 async fn is_used(caller: &Caller, id: &GroupId, reservations: &[(String, String)]) -> bool {
     let reads: Api<Pod> = Api::namespaced(caller.context.reads.clone(), object::RESERVATION_NAMESPACE);
     let mut named = Users::new();
@@ -179,20 +179,20 @@ async fn is_used(caller: &Caller, id: &GroupId, reservations: &[(String, String)
     false
 }
 
-/// How often what is in the way of a creation is looked at.
+/// How often an object that blocks a creation is read again.
 const LOOKS: usize = 4;
 
-/// Pods in a page of a list; few nodes hold more.
+/// Page size of lists; few nodes have more pods.
 const PAGE: u32 = 250;
 
-/// What to look for in a group.
+/// Which pods of a group to list.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Member {
     User,
     Reservation,
 }
 
-/// The pods of a group that the API server holds right now. Only those of its node are asked for, which API servers find by an index.
+/// Lists the pods of a group in the API server, by node name, which API servers index.
 async fn members(caller: &Caller, id: &GroupId, wanted: Member) -> Result<Vec<Pod>, Trouble> {
     let client: Client = caller.context.reads.clone();
     let api: Api<Pod> = match wanted {
@@ -221,7 +221,7 @@ async fn members(caller: &Caller, id: &GroupId, wanted: Member) -> Result<Vec<Po
     Ok(found)
 }
 
-/// Deletes pods whose device somebody else may get.
+/// Evicts pods whose device is no longer reserved.
 async fn evict(caller: &Caller, id: &GroupId, users: Vec<PodRef>) -> Vec<PodRef> {
     error!(node = %id.node, group = %id.group, users = users.len(), "shared GPU has lost its reservation pod; its users are evicted");
     let mut evicted = Vec::new();
@@ -237,7 +237,7 @@ async fn evict(caller: &Caller, id: &GroupId, users: Vec<PodRef>) -> Vec<PodRef>
     evicted
 }
 
-/// Takes a bind request away that has served its purpose. One whose pod is not there is looked at anew first: the watch of pods may be behind.
+/// Deletes a bind request that is done. If its pod is missing, the pod is read first: the watch of pods may be behind.
 pub async fn drop_done(caller: Caller, key: Key, request: Arc<BindRequest>, pod_known: bool) -> Cleanup {
     let ns = request.metadata.namespace.as_deref().unwrap_or_default();
     let name = request.spec.pod_name.clone().unwrap_or_default();
@@ -255,7 +255,7 @@ pub async fn drop_done(caller: Caller, key: Key, request: Arc<BindRequest>, pod_
     Cleanup::RequestDone(key)
 }
 
-/// Says of a bind request that stays that it was carried out; and of its pod, where KAI's full trail is asked for.
+/// Marks a bind request that is kept as succeeded; and sets the pod's condition, if KAI's full trail is on.
 pub async fn succeed(caller: Caller, key: Key, request: Arc<BindRequest>, pod: Option<Arc<Pod>>) -> Cleanup {
     let node = node(&request).unwrap_or_default();
     let on_node = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(node);
@@ -269,7 +269,7 @@ pub async fn succeed(caller: Caller, key: Key, request: Arc<BindRequest>, pod: O
     Cleanup::RequestDone(key)
 }
 
-/// Says that an attempt at somebody else's bind request has failed. Whether another is to follow.
+/// Records a failed attempt on a bind request that we did not create. Returns whether another attempt follows.
 pub async fn fail(caller: &Caller, request: &BindRequest, why: &str) -> bool {
     let attempts = attempts(request).saturating_add(1);
     let status = json!({"phase": bind_phase::FAILED, "reason": why, "failedAttempts": attempts});
@@ -281,7 +281,7 @@ pub async fn fail(caller: &Caller, request: &BindRequest, why: &str) -> bool {
     !failed(&after)
 }
 
-/// How many attempts at a request have failed.
+/// Number of failed attempts of a request.
 #[must_use]
 pub fn attempts(request: &BindRequest) -> i32 {
     let status = request.status.as_ref();
@@ -301,8 +301,8 @@ async fn patch_status(caller: &Caller, request: &BindRequest, status: Value) {
     }
 }
 
-/// A bind has succeeded that had failed before: the pod is to say so. One that succeeds at once is its own proof; and for the full
-/// trail every pod says so in the end.
+/// Sets the pod's condition after a success that follows a failure. Not after a first success; and with the full
+/// trail every pod gets the condition in the end.
 pub async fn correct(caller: &Caller, node: &str, pod: Option<&Pod>) {
     let told_anyway = caller.context.settings.sharing.always_bind_requests;
     if let Some(pod) = pod.filter(|pod| !told_anyway && known(pod).is_some()) {
@@ -310,21 +310,21 @@ pub async fn correct(caller: &Caller, node: &str, pod: Option<&Pod>) {
     }
 }
 
-/// A bind has failed: the pod is to say why.
+/// Sets the pod's condition after a failure.
 pub async fn blame(caller: &Caller, bind: &OrderedBind, pod: Option<&Pod>, why: &str) {
     let verdict = Verdict::Failed(&bind.placement.node, why);
     condition(caller, &bind.placement.pod, pod, verdict).await;
 }
 
-/// What a pod says about its bind.
+/// The state of a pod's `PodBound` condition.
 enum Verdict<'a> {
-    /// It is bound to the node.
+    /// Bound to the node.
     Bound(&'a str),
-    /// It could not be bound to the node, and why.
+    /// Not bound to the node, and why.
     Failed(&'a str, &'a str),
 }
 
-/// What the pod says about its bind.
+/// The pod's current condition.
 fn known(pod: &Pod) -> Option<&PodCondition> {
     let conditions = pod.status.as_ref()?.conditions.as_deref()?;
     conditions
@@ -332,7 +332,7 @@ fn known(pod: &Pod) -> Option<&PodCondition> {
         .find(|condition| condition.type_ == condition::POD_BOUND)
 }
 
-/// Writes the pod's condition about its bind, if it says something else.
+/// Writes the pod's condition if it differs.
 async fn condition(caller: &Caller, reference: &PodRef, pod: Option<&Pod>, verdict: Verdict<'_>) {
     let (status, reason, message) = match verdict {
         Verdict::Bound(node) => ("True", reason::BOUND, notes::bound_to(node)),

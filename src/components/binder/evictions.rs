@@ -1,4 +1,4 @@
-//! What is counted of evictions: what was asked of the API server, what it refused, and who lost pods.
+//! Metrics of evictions: attempts, refusals by cause, evicted pods per pod group.
 
 use std::collections::VecDeque;
 
@@ -9,13 +9,13 @@ use crate::components::figures::families;
 use crate::components::leadership::pool_name;
 use crate::components::watches::Stores;
 
-/// Pod groups of which is shown what they lost. There is no end to pod groups; there must be one to series.
+/// Number of pod groups with a series of evicted pods, as a bound on series.
 const GROUPS_MAX: usize = 1_000;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Evictions {
-    /// Pod groups on show, the longest there first.
+    /// Pod groups with a series, the oldest first.
     groups: VecDeque<String>,
 }
 

@@ -1,5 +1,5 @@
-//! Failures in a row: of pods, which wait longer and longer before they are bound or evicted again, and of nodes, on which for
-//! longer and longer no GPU is opened for sharing after none could be reserved (because one of them is bad, say).
+//! Exponential backoff after consecutive failures: of pods before they are bound or evicted again, and of nodes before a GPU
+//! is opened for sharing again after a reservation failed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,20 +9,20 @@ use super::attempt::{Ending, Report};
 use crate::components::bus::{OrderedBind, PodRef};
 use crate::components::retry::Backoff;
 
-/// Pods and nodes whose failures are remembered; beyond that the oldest are forgotten with all others.
+/// Number of pods and nodes whose failures are kept; beyond that all are dropped.
 const FAILURES_MAX: usize = 8_192;
-/// Wait before a pod whose bind failed is tried again: first and longest.
+/// Backoff of a failed bind: initial and maximum.
 pub const RETRY: Backoff = Backoff {
     first: Duration::from_secs(1),
     longest: Duration::from_secs(60),
 };
-/// The same for opening a GPU on a node: longer, so that pods go elsewhere first.
+/// Backoff for opening a GPU on a node: longer, so that pods go to other nodes first.
 const OPEN_AGAIN: Backoff = Backoff {
     first: Duration::from_secs(10),
     longest: Duration::from_secs(300),
 };
 
-/// The same for evicting a pod: longer, so that others are evicted first.
+/// Backoff of a failed eviction: longer, so that other victims are tried first.
 const EVICT_AGAIN: Backoff = Backoff {
     first: Duration::from_secs(5),
     longest: Duration::from_secs(300),
@@ -37,17 +37,17 @@ pub struct Failures {
     nodes: HashMap<Arc<str>, u32>,
 }
 
-/// How long to wait if a bind fails.
+/// Retry delays after a failed bind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waits {
-    /// With its pod.
+    /// Of the pod.
     pub pod: Duration,
-    /// With opening another GPU on its node.
+    /// Of opening another GPU on the node.
     pub node: Duration,
 }
 
 impl Failures {
-    /// How long to wait if this bind fails, too.
+    /// The delays if this bind fails.
     #[must_use]
     pub fn waits(&self, bind: &OrderedBind) -> Waits {
         let pod = self.pods.get(&bind.placement.pod.uid).copied().unwrap_or_default();
@@ -58,7 +58,7 @@ impl Failures {
         }
     }
 
-    /// How long a pod is left alone if its eviction fails, too.
+    /// The delay if this eviction fails.
     #[must_use]
     pub fn wait_to_evict(&self, pod: &PodRef) -> Duration {
         EVICT_AGAIN.wait(self.kept.get(&pod.uid).copied().unwrap_or_default() + 1)

@@ -1,4 +1,4 @@
-//! What a pod with a part of a GPU is told, and how it is marked: its two config maps and its labels. Pure.
+//! ConfigMaps and labels of a pod that shares GPUs. Pure.
 //!
 //! ```text
 //! 0.5 of one device:   <prefix>-0: NVIDIA_VISIBLE_DEVICES=GPU-6e0e…, RUNAI_NUM_OF_GPUS=0.50, GPU_PORTION=0.50
@@ -17,22 +17,22 @@ use crate::api::names::{annotation, env, label, node_label};
 use crate::components::bus::OrderedBind;
 use crate::components::fractions::{self, capabilities, container, fraction_place};
 
-/// How CDI names a device of the device plugin; its UUID follows.
+/// Prefix of CDI device names; the UUID follows.
 const CDI_PREFIX: &str = "k8s.device-plugin.nvidia.com/gpu=";
 
-/// In which words containers are told of their devices.
+/// How devices are passed to containers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Words {
-    /// Devices are named as the container device interface does.
+    /// By CDI (Container Device Interface) names.
     pub cdi: bool,
-    /// HAMi-core is told how much memory it may use.
+    /// With a memory limit for HAMi-core.
     pub hami_core: bool,
 }
 
 /// The config maps of a pod, with their final content.
 ///
 /// # Errors
-/// When the pod does not say what they are called, or no memory limit can be given that was asked for.
+/// If the pod has no annotation with their names, or a requested memory limit cannot be set.
 pub fn config_maps(
     bind: &OrderedBind,
     pod: &Pod,
@@ -75,7 +75,7 @@ pub fn config_maps(
         told.insert(env::CUDA_DEVICE_MEMORY_LIMIT.to_owned(), limit);
     }
     let mut direct = BTreeMap::new();
-    // Pods that were made without our webhook have no reference to the first map.
+    // Pods created without our webhook have no reference to the first map.
     if container(pod, place).is_some_and(refers) {
         told.extend([visible]);
     } else {
@@ -94,7 +94,7 @@ pub fn config_maps(
     Ok([map(fractions::direct(&name), direct), map(name, told)])
 }
 
-/// Whether objects can be called so.
+/// Whether it is a valid object name.
 fn is_object_name(text: &str) -> bool {
     let letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let part =

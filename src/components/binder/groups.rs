@@ -1,13 +1,13 @@
-//! The shared GPUs: for each group on a node, the reservation pod that holds its device, the pods that use it, and the binds
-//! that are about to. One keeper for all, without locks: what happens comes in as method calls, what is to be done goes out as
-//! [`Command`]s. Pure but for the answers to those who wait.
+//! The keeper of GPU groups: for each group on a node, the reservation pod that holds its device, the pods that use it, and the open
+//! binds for it. Single-threaded, without locks: events are method calls, actions are returned as
+//! [`Command`]s. Pure, except that it answers waiting binds.
 //!
-//! A group is made when the first bind asks for its device, and given up when its last user has left and no bind for it is open.
-//! What a bind knows before the watch shows it (a pod about to use the group) wins until the watch has caught up.
-//! Who uses a group is written down on its reservation pod before the bind learns the device, so that it is known after a restart
-//! whatever the user says of itself by then.
-//! If a reservation pod goes although its device is in use, another is made at once: if it gets the same device, nothing was lost; if not, it goes
-//! again, and so do the users.
+//! A group is created when the first bind requests its device, and removed when its last user has gone and no bind for it is open.
+//! State known from a bind (a pod about to use the group) overrides the watch until that has caught up.
+//! The users of a group are recorded on its reservation pod before the bind gets the device, so that they are known after a restart
+//! whatever their own labels say by then.
+//! If a reservation pod is deleted although its device is in use, another is created at once: if it gets the same device, its users stay; if not, it is deleted
+//! again, and the users are evicted.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -28,11 +28,11 @@ use crate::components::fractions::users::{self, Share, User, Users};
 use crate::components::pods;
 use crate::components::retry::Backoff;
 
-/// How long a group without users is kept, so that one that is about to come is seen.
+/// How long a group without users is kept, in case the watch shows one late.
 const IDLE: Duration = Duration::from_millis(500);
-/// How long a group may seem to have lost its reservation pod.
+/// How long a group may be without a reservation pod before its users are evicted.
 const LOST: Duration = Duration::from_secs(2);
-/// Before what was carried out, and changed nothing, is asked for again: the API server sees a user that the watch does not show, say.
+/// Delay before a command without effect is repeated, for example if the API server shows a user that the watch does not.
 const AGAIN: Backoff = Backoff {
     first: LOST,
     longest: Duration::from_secs(300),
@@ -47,52 +47,52 @@ pub struct GroupId {
     pub group: Arc<str>,
 }
 
-/// What is to be done about shared GPUs is done for nobody's namespace.
+/// Commands on shared GPUs belong to no namespace.
 impl Of for GroupId {
     fn namespace(&self) -> &str {
         ""
     }
 }
 
-/// A bind that waits for the device of a group: the UUID, or why there is none.
+/// Where a waiting bind gets the device of a group: the UUID, or why there is none.
 pub type Answer = oneshot::Sender<Result<String, String>>;
 
-/// What the keeper wants to have done.
+/// An action that the keeper requests.
 #[derive(Debug, PartialEq)]
 pub enum Command {
-    /// Make the reservation pod, and report with [`Groups::made`].
+    /// Create the reservation pod, and report with [`Groups::made`].
     Make {
-        /// For which group.
+        /// The group.
         id: GroupId,
-        /// The tolerations of the pod that asks.
+        /// The tolerations of the requesting pod.
         tolerations: Vec<Toleration>,
-        /// Who is to use it, by uid.
+        /// Its future users, by uid.
         users: Users,
     },
-    /// Write down on a reservation pod who uses the group, and report with [`Groups::recorded`].
+    /// Record users on a reservation pod, and report with [`Groups::recorded`].
     Record {
-        /// Of which group.
+        /// The group.
         id: GroupId,
         /// The reservation pod's name and uid.
         pod: (String, String),
-        /// Users to be written down.
+        /// Users to be added.
         add: Users,
-        /// Uids of those to be taken off.
+        /// Uids of users to be removed.
         gone: Vec<String>,
     },
-    /// Take these reservation pods (name, uid) away, and report with [`Groups::given_up`].
+    /// Delete reservation pods, and report with [`Groups::given_up`].
     Remove {
-        /// Of which group.
+        /// The group.
         id: GroupId,
         /// Names and uids.
         pods: Vec<(String, String)>,
-        /// Only if no pod of the group is found in the API server.
+        /// Only if the API server shows no user of the group.
         unless_used: bool,
     },
-    /// Users whose device is held for them no more: evict them, unless a reservation pod is found in the API server, and report
+    /// Evict users whose device is no longer reserved, unless the API server shows a reservation pod, and report
     /// with [`Groups::given_up`].
     Evict {
-        /// Of which group.
+        /// The group.
         id: GroupId,
         /// The users.
         users: Vec<PodRef>,
@@ -100,7 +100,7 @@ pub enum Command {
 }
 
 impl Command {
-    /// Of which group.
+    /// The group.
     #[must_use]
     pub fn id(&self) -> &GroupId {
         match self {
@@ -116,11 +116,11 @@ pub struct Holder {
     pub uid: String,
     /// The device that it holds.
     pub device: Option<String>,
-    /// Why it holds none.
+    /// Why it holds no device.
     pub trouble: Option<String>,
-    /// The users that it names.
+    /// The users recorded on it.
     users: Users,
-    /// Its resource version, to tell which of two looks is the later; 0 if that cannot be told.
+    /// Its resource version, to order two observations; 0 if unknown.
     version: u64,
 }
 
@@ -136,7 +136,7 @@ impl Holder {
         }
     }
 
-    /// Whether it says the same, whenever that was.
+    /// Whether it is equal except for the resource version.
     fn says(&self, other: &Self) -> bool {
         let at_once = Self {
             version: other.version,
@@ -149,35 +149,35 @@ impl Holder {
 /// What is known about one group.
 #[derive(Default)]
 pub struct Group {
-    /// Its reservation pods by name; more than one is a mistake.
+    /// Its reservation pods by name; more than one is a fault.
     pub holders: BTreeMap<String, Holder>,
     /// Pods on the node that use it, by uid.
     pub users: BTreeMap<Arc<str>, PodRef>,
-    /// What is to stand on the reservation pod: those who use it, and those who ask.
+    /// Users to be recorded on the reservation pod: current users, and those of open binds.
     named: Users,
-    /// The reservation pod may name users that are none.
-    untidy: bool,
+    /// The reservation pod may record pods that are no users.
+    has_stale_users: bool,
     /// Pods whose bind is open, by uid.
     open: BTreeSet<Arc<str>>,
     waiters: Vec<Answer>,
     tolerations: Vec<Toleration>,
-    /// The term in which commands were given when it was last looked at, if in any; `None` before it is looked at.
+    /// The term, if any, for commands at its last evaluation; `None` before the first.
     term: Option<Option<u64>>,
-    /// A command is being carried out.
+    /// A command is running.
     busy: bool,
-    /// How often that has changed nothing.
-    in_vain: u32,
-    /// Since when a device is waited for.
+    /// Number of consecutive commands without effect.
+    without_effect: u32,
+    /// Since when binds wait for a device.
     asked: Option<Instant>,
-    /// Since when nobody uses it.
+    /// Since when it has no users.
     idle: Option<Instant>,
-    /// Since when its users are without a reservation pod.
+    /// Since when its users have no reservation pod.
     lost: Option<Instant>,
-    /// Reservation pods (by uid) that were seen to go since the last command: an answer to it that shows one is older.
+    /// Uids of reservation pods deleted since the last command: an answer that shows one is outdated.
     gone: BTreeSet<Arc<str>>,
-    /// The device that its users were given.
+    /// The device of its users.
     device: Option<String>,
-    /// Since when another reservation pod is to hold it, after the first was lost.
+    /// Since when a new reservation pod is to get the same device, after the first was lost.
     restoring: Option<Instant>,
 }
 
@@ -185,16 +185,16 @@ pub struct Group {
 #[derive(Default)]
 pub struct Groups {
     groups: BTreeMap<GroupId, Group>,
-    /// Of each pod seen, the groups that it is in.
+    /// The groups of each known pod.
     members: HashMap<Arc<str>, Vec<GroupId>>,
-    /// Pods that were bound, which the watch has not shown yet.
+    /// Bound pods that the watch does not show as bound yet.
     arrived: HashMap<Arc<str>, Vec<GroupId>>,
     agenda: Agenda<GroupId>,
     patience: Duration,
 }
 
 impl Groups {
-    /// No groups yet; a reservation pod may take so long to say which device it has.
+    /// Without groups; `patience`: how long a reservation pod may take to report its device.
     #[must_use]
     pub fn new(patience: Duration) -> Self {
         Self {
@@ -203,8 +203,8 @@ impl Groups {
         }
     }
 
-    /// It has changed for which groups commands are given: every group is looked at.
-    pub fn look_at_all(&mut self, now: Instant) {
+    /// The scopes with an active term changed: every group is evaluated again.
+    pub fn evaluate_all(&mut self, now: Instant) {
         let ids: Vec<_> = self.groups.keys().cloned().collect();
         ids.iter().for_each(|id| self.agenda.plan(id, now));
     }
@@ -215,7 +215,7 @@ impl Groups {
         self.groups.get(id)
     }
 
-    /// A pod appeared or changed. Says which groups that concerns. One that names more groups than a node can have devices stays in those that it
+    /// A pod appeared or changed. Returns the groups concerned. A pod that names more groups than a node can have devices stays in those that it
     /// was in.
     pub fn pod(&mut self, pod: &Pod, now: Instant) -> Vec<GroupId> {
         let reference = pods::pod_ref(pod);
@@ -270,7 +270,7 @@ impl Groups {
                     .is_none()
             };
             if news {
-                group.in_vain = 0;
+                group.without_effect = 0;
                 self.agenda.plan(id, now);
                 concerned.push(id.clone());
             }
@@ -288,14 +288,14 @@ impl Groups {
         self.leave_others(&uid, pod, &[], now)
     }
 
-    /// Takes a pod out of the groups that it was in and is not in any more.
+    /// Removes a pod from groups that it left.
     fn leave_others(&mut self, uid: &Arc<str>, pod: &Pod, stays: &[GroupId], now: Instant) -> Vec<GroupId> {
         let before = self.members.remove(uid).unwrap_or_default();
         let stays: BTreeSet<&GroupId> = stays.iter().collect();
         let left: Vec<_> = before.into_iter().filter(|id| !stays.contains(id)).collect();
         for id in &left {
             if let Some(group) = self.groups.get_mut(id) {
-                group.in_vain = 0;
+                group.without_effect = 0;
                 group.users.remove(uid);
                 group.named.remove(&**uid);
                 let name = pod.name_any();
@@ -309,7 +309,7 @@ impl Groups {
         left
     }
 
-    /// A bind begins: its groups are not to be given up.
+    /// A bind begins: its groups are kept.
     pub fn open(&mut self, uid: &Arc<str>, ids: &[GroupId]) {
         for id in ids {
             self.groups.entry(id.clone()).or_default().open.insert(Arc::clone(uid));
@@ -324,7 +324,7 @@ impl Groups {
             if bound {
                 group.users.insert(Arc::clone(&pod.uid), pod.clone());
             } else if !group.users.contains_key(&pod.uid) {
-                group.untidy |= group.named.remove(&*pod.uid).is_some();
+                group.has_stale_users |= group.named.remove(&*pod.uid).is_some();
             }
             self.agenda.plan(id, now);
         }
@@ -343,7 +343,7 @@ impl Groups {
         })
     }
 
-    /// A bind asks for the device of its group; `user` (uid, and what it asks for) is written down first.
+    /// A bind requests the device of its group; `user` (uid and request) is recorded first.
     pub fn ask(
         &mut self,
         id: &GroupId,
@@ -360,14 +360,14 @@ impl Groups {
         self.agenda.plan(id, now);
     }
 
-    /// The end of [`Command::Make`]: the pod as the API server shows it, or why there is none.
+    /// The end of [`Command::Make`]: the pod as the API server returned it, or the error.
     pub fn made(&mut self, id: &GroupId, made: Result<&Pod, String>, now: Instant) {
         let Some(group) = self.groups.get_mut(id) else { return };
         group.busy = false;
         match made {
             Ok(pod) => {
-                // What the watch has brought meanwhile is newer.
-                if !group.holders.contains_key(&pod.name_any()) && !group.saw_go(pod) {
+                // The watch has shown a newer version meanwhile.
+                if !group.holders.contains_key(&pod.name_any()) && !group.saw_deletion(pod) {
                     self.pod(pod, now);
                 }
             }
@@ -376,44 +376,44 @@ impl Groups {
         self.agenda.plan(id, now);
     }
 
-    /// The end of [`Command::Record`]: the reservation pod as the API server has it, or why it was not written.
+    /// The end of [`Command::Record`]: the reservation pod as the API server returned it, or the error.
     pub fn recorded(&mut self, id: &GroupId, recorded: Result<&Pod, String>, now: Instant) {
         let Some(group) = self.groups.get_mut(id) else { return };
         group.busy = false;
         match recorded {
             Ok(pod) => {
-                if !group.saw_go(pod) {
+                if !group.saw_deletion(pod) {
                     self.pod(pod, now);
                 }
                 self.agenda.plan(id, now);
             }
             Err(why) => {
-                group.untidy = true;
+                group.has_stale_users = true;
                 group.answer(&Err(why));
                 self.agenda.plan(id, now + LOST);
             }
         }
     }
 
-    /// The end of [`Command::Remove`] and [`Command::Evict`]. If it was carried out, the watch will show it; it is asked for
-    /// again if it does not.
+    /// The end of [`Command::Remove`] and [`Command::Evict`]. The watch shows the effect; the command is
+    /// repeated if it does not.
     pub fn given_up(&mut self, id: &GroupId, now: Instant) {
         if let Some(group) = self.groups.get_mut(id) {
             group.busy = false;
             group.idle = None;
             group.lost = None;
-            group.in_vain += 1;
-            self.agenda.plan(id, now + AGAIN.wait(group.in_vain));
+            group.without_effect += 1;
+            self.agenda.plan(id, now + AGAIN.wait(group.without_effect));
         }
     }
 
-    /// When there is something to do next.
+    /// The next timer.
     #[must_use]
     pub fn next(&self) -> Option<Instant> {
         self.agenda.next()
     }
 
-    /// What is to be done now, and in which term; `active`: the term in which commands about a group are given, if this process gives any.
+    /// The commands that are due, each with its term; `active`: the term for commands on a group, if this process leads its scope.
     pub fn due(&mut self, now: Instant, active: impl Fn(&GroupId) -> Option<u64>) -> Vec<(Command, u64)> {
         let mut commands = Vec::new();
         for id in self.agenda.start_due(now) {
@@ -422,7 +422,7 @@ impl Groups {
                 continue;
             };
             let term = active(&id);
-            group.follow(term);
+            group.set_term(term);
             if let Some(term) = term
                 && !group.busy
             {
@@ -453,19 +453,19 @@ impl Group {
             && !self.busy
     }
 
-    fn saw_go(&self, pod: &Pod) -> bool {
+    fn saw_deletion(&self, pod: &Pod) -> bool {
         pod.metadata.uid.as_deref().is_some_and(|uid| self.gone.contains(uid))
     }
 
     fn answer(&mut self, answer: &Result<String, String>) {
         self.asked = None;
         for waiter in self.waiters.drain(..) {
-            // Whoever does not wait any more needs no answer.
+            // Binds that gave up need no answer.
             let _ = waiter.send(answer.clone());
         }
     }
 
-    /// What to do now, and when to look again.
+    /// The command that is due, and the next timer.
     fn step(&mut self, id: &GroupId, patience: Duration, now: Instant) -> (Option<Command>, Option<Instant>) {
         let mut working = self
             .holders
@@ -485,15 +485,15 @@ impl Group {
             }
             self.answer(&Ok(device));
         } else if self.device.is_none() && !self.users.is_empty() {
-            // A new process learns from a reservation pod in trouble which device its users have.
+            // After a restart, a failed reservation pod still shows which device its users have.
             self.device = self.holders.values().find_map(|holder| holder.device.clone());
         }
         if !self.waiters.is_empty() {
-            return self.seek(id, patience, now);
+            return self.obtain_device(id, patience, now);
         }
         if self.users.is_empty() && self.open.is_empty() {
             (self.device, self.restoring) = (None, None);
-            return self.retire(id, now);
+            return self.release(id, now);
         }
         self.idle = None;
         if self.users.is_empty() || held {
@@ -507,7 +507,7 @@ impl Group {
         self.recover(id, now)
     }
 
-    /// Who uses it, or is about to, and is not written down yet; on that occasion those are taken off who are gone.
+    /// The command that records missing users, and at the same time removes those that are gone.
     fn record(&mut self, id: &GroupId) -> Option<Command> {
         let mut holders = self.holders.iter();
         let (name, holder) = holders.find(|(_, holder)| holder.trouble.is_none() && holder.device.is_some())?;
@@ -520,10 +520,10 @@ impl Group {
             .collect();
         let gone = holder.users.keys();
         let gone: Vec<String> = gone.filter(|uid| !self.named.contains_key(*uid)).cloned().collect();
-        if add.is_empty() && (gone.is_empty() || !self.untidy) {
+        if add.is_empty() && (gone.is_empty() || !self.has_stale_users) {
             return None;
         }
-        self.untidy = false;
+        self.has_stale_users = false;
         Some(Command::Record {
             id: id.clone(),
             pod: (name.clone(), holder.uid.clone()),
@@ -532,7 +532,7 @@ impl Group {
         })
     }
 
-    /// Its users are without a reservation pod.
+    /// The group has users but no reservation pod.
     fn recover(&mut self, id: &GroupId, now: Instant) -> (Option<Command>, Option<Instant>) {
         let since = *self.lost.get_or_insert(now);
         if self.device.is_some() && self.holders.is_empty() && self.restoring.is_none() {
@@ -557,18 +557,18 @@ impl Group {
         (Some(Command::Evict { id: id.clone(), users }), None)
     }
 
-    /// Commands are given in this term from now on, if in any. Who waits for something of the last one is told that it is over.
-    fn follow(&mut self, term: Option<u64>) {
+    /// Sets the term for commands. Binds that wait in the previous term fail.
+    fn set_term(&mut self, term: Option<u64>) {
         let before = self.term.replace(term);
         if before.is_some_and(|before| before != term) {
-            (self.busy, self.untidy) = (false, true);
+            (self.busy, self.has_stale_users) = (false, true);
         }
         if term.is_none() || before.flatten().is_some_and(|before| Some(before) != term) {
             self.answer(&Err("this process does not lead".to_owned()));
         }
     }
 
-    /// All its reservation pods are to go.
+    /// The command that deletes all its reservation pods.
     fn removal(&self, id: &GroupId, unless_used: bool) -> Command {
         let pods = self.holders.iter();
         Command::Remove {
@@ -578,8 +578,8 @@ impl Group {
         }
     }
 
-    /// Somebody waits for a device that nobody holds yet.
-    fn seek(&mut self, id: &GroupId, patience: Duration, now: Instant) -> (Option<Command>, Option<Instant>) {
+    /// Binds wait for a device that no reservation pod holds yet.
+    fn obtain_device(&mut self, id: &GroupId, patience: Duration, now: Instant) -> (Option<Command>, Option<Instant>) {
         let deadline = *self.asked.get_or_insert(now) + patience;
         let remove = |pods| Command::Remove {
             id: id.clone(),
@@ -614,8 +614,8 @@ impl Group {
         )
     }
 
-    /// Nobody uses it or is about to.
-    fn retire(&mut self, id: &GroupId, now: Instant) -> (Option<Command>, Option<Instant>) {
+    /// Whether it has no users and no open binds.
+    fn release(&mut self, id: &GroupId, now: Instant) -> (Option<Command>, Option<Instant>) {
         if self.holders.is_empty() {
             return (None, None);
         }

@@ -1,5 +1,5 @@
-//! Bind requests: the intent to bind a pod, written down before its steps begin, and what is to be done about one that is
-//! found. Pure.
+//! Bind requests: written before the steps of a multi-step bind begin, and what to do about an existing
+//! one. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::engine::input::{GpuKind, WHOLE};
 use crate::mirror::claims::allocation::Given;
 use crate::mirror::{bind_request, numa};
 
-/// The longest label value.
+/// Maximum length of a label value.
 const LABEL_LENGTH_MAX: usize = 63;
 
-/// The bind request that says what a bind is about to do.
+/// The bind request of a bind.
 #[must_use]
 pub fn request(bind: &OrderedBind, settings: &Settings) -> BindRequest {
     let placement = &bind.placement;
@@ -67,7 +67,7 @@ fn pool_label<'b>(bind: &'b OrderedBind, settings: &'b Settings) -> Option<(&'b 
     named.then_some((settings.pools.key.as_str(), &*bind.pool))
 }
 
-/// What the pod asked of shared GPUs, so that who resumes the bind knows it: the pod itself may say something else by then.
+/// The pod's GPU sharing request, for whichever process resumes the bind: the pod's annotations may have changed by then.
 fn share(bind: &OrderedBind) -> Option<BTreeMap<String, String>> {
     let text = serde_json::to_string(&bind.share)
         .ok()
@@ -75,7 +75,7 @@ fn share(bind: &OrderedBind) -> Option<BTreeMap<String, String>> {
     Some([(annotation::GPU_SHARE.to_owned(), text)].into())
 }
 
-/// The pod as the owner of what is made for its bind.
+/// An owner reference to the pod.
 #[must_use]
 pub fn owned_by(bind: &OrderedBind) -> OwnerReference {
     OwnerReference {
@@ -87,7 +87,7 @@ pub fn owned_by(bind: &OrderedBind) -> OwnerReference {
     }
 }
 
-/// How GPUs are given, in the words of the API.
+/// The received resource type, as in the API.
 #[must_use]
 pub fn received(kind: GpuKind) -> &'static str {
     match kind {
@@ -97,7 +97,7 @@ pub fn received(kind: GpuKind) -> &'static str {
     }
 }
 
-/// A portion in billionths, as a number with two places; or with as many as it takes to say that it is not nothing.
+/// A portion in billionths as a decimal with two places, or with more if it would be 0.
 #[must_use]
 pub fn portion(billionths: i64) -> String {
     #[expect(clippy::cast_precision_loss, reason = "two places are shown")]
@@ -108,8 +108,8 @@ pub fn portion(billionths: i64) -> String {
     format!("{portion:.2}")
 }
 
-/// The bind that a request asks for. One that gives devices to claims is to be decided anew: the devices may be others' by now.
-/// So is one whose pod has volumes coming that nobody knows any more (`promised` is what is known). `pool_key`: the label of node pools.
+/// The bind of a request. `None` for one with claim allocations, since the devices may be allocated to others by now, and
+/// for one whose promised volumes are unknown (`promised`: those known): these pods are scheduled again. `pool_key`: the label of node pools.
 #[must_use]
 pub fn bind(request: &BindRequest, pod: &Pod, pool_key: &str, promised: Option<Vec<Promise>>) -> Option<OrderedBind> {
     let spec = &request.spec;
@@ -165,7 +165,7 @@ pub fn bind(request: &BindRequest, pod: &Pod, pool_key: &str, promised: Option<V
     })
 }
 
-/// Whether we made a request ourselves.
+/// Whether unikai created the request.
 #[must_use]
 pub fn is_ours(request: &BindRequest) -> bool {
     request.labels().get(label::MANAGED_BY).map(String::as_str) == Some(object::OPERATOR)
@@ -188,16 +188,16 @@ pub fn same(one: &BindRequest, other: &BindRequest) -> bool {
     meaning(one) == meaning(other)
 }
 
-/// What is to be done about a request that nobody works on.
+/// What to do about a request without an open bind.
 #[derive(Debug, PartialEq)]
 pub enum BindRequestAction {
     /// Nothing, or nothing yet.
     Leave,
-    /// It has served its purpose, or never will, or does not say enough: take it away. A pod that waits is decided anew.
+    /// Delete it: it is done, obsolete or incomplete. A pending pod is scheduled again.
     Drop,
-    /// Done, and to stay: say so.
+    /// It is done and kept: mark it as succeeded.
     Succeed,
-    /// Carry it out, from wherever it stands.
+    /// Resume it.
     CarryOut(Box<OrderedBind>),
 }
 

@@ -1,22 +1,22 @@
-//! How many requests may be under way: more while answers come quickly, fewer at once when the server says or shows that it has
-//! too much to do. Additive increase, multiplicative decrease. Pure.
+//! Limit on concurrent requests: grows while answers are fast, and drops at once when the API server throttles or
+//! is slow. Additive increase, multiplicative decrease. Pure.
 
 use std::time::Duration;
 
-/// Requests under way at the start: enough for a burst to begin well.
+/// Initial limit: enough for a burst.
 const START: f64 = 32.0;
-/// Always allowed.
+/// Minimum.
 const LOWEST: f64 = 2.0;
-/// Never more: a larger number only moves the queue into the API server.
+/// Maximum: a larger number only moves the queue into the API server.
 const HIGHEST: f64 = 192.0;
-/// What is left after the server has refused.
+/// Factor after throttling.
 const AFTER_REFUSAL: f64 = 0.5;
-/// What is left after a slow answer.
+/// Factor after a slow answer.
 const AFTER_SLOW: f64 = 0.97;
-/// An answer is slow when it takes this many times as long as they do at best, and this much longer.
+/// An answer is slow if it takes this many times the best latency, and this much longer.
 const SLOW: (f64, Duration) = (8.0, Duration::from_millis(50));
 
-/// The number of requests that may be under way.
+/// The limit.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
     allowed: f64,
@@ -39,15 +39,15 @@ impl Limit {
         f64::from(u32::try_from(under_way).unwrap_or(u32::MAX)) + 1.0 <= self.allowed
     }
 
-    /// The number of requests that may be under way.
+    /// The limit.
     #[must_use]
     pub fn allowed(&self) -> f64 {
         self.allowed.floor()
     }
 
-    /// A request was answered after that time.
+    /// Records an answer with its latency.
     pub fn answered(&mut self, latency: Duration) {
-        // The best case drifts upwards slowly, so that one lucky answer does not count for ever.
+        // The best latency drifts upwards slowly, so that one fast answer does not count for ever.
         let best = self.best.map_or(latency, |best| latency.min(best.mul_f64(1.001)));
         self.best = Some(best);
         let slow = best.mul_f64(SLOW.0) + SLOW.1;
@@ -59,7 +59,7 @@ impl Limit {
         self.allowed = next.clamp(LOWEST, HIGHEST);
     }
 
-    /// The server had too much to do, or did not answer.
+    /// Records throttling or a timeout.
     pub fn refused(&mut self) {
         self.allowed = (self.allowed * AFTER_REFUSAL).max(LOWEST);
     }

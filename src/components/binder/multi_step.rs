@@ -1,17 +1,17 @@
-//! A bind of several steps, as data: [`STAGES`] in their order. Each looks what is there and does what is missing, so that a bind
-//! that was cut short anywhere is resumed by going through all of them again.
+//! A multi-step bind: [`STAGES`] in order. Each stage reads the current state and does what is missing, so that a bind
+//! that was interrupted anywhere is resumed by running all of them again.
 //!
 //! | stage | writes |
 //! |---|---|
 //! | intent | the bind request, unless one is being resumed |
-//! | volumes | volumes are given their claims, claims told their node |
-//! | devices | none: the keeper of groups has the reservation pods made, and the pod written down on them as their user |
+//! | volumes | `claimRef` of volumes, the selected node of claims |
+//! | devices | none: the keeper of groups has the reservation pods created, and the pod recorded on them as a user |
 //! | config maps | both, with their final content |
 //! | labels | the pod's groups |
-//! | pod group | none: with KAI's full trail, the pod's group is waited for |
-//! | binding | the Binding, after what the pod's resource claims are given |
+//! | pod group | none: with KAI's full trail, waits for the PodGroup object |
+//! | binding | allocation and reservation of resource claims, then the Binding |
 //!
-//! The bind request is taken away when the watch shows the pod on its node: not before, or the scheduler could see neither.
+//! The bind request is deleted when the watch shows the pod on its node: not before, or the scheduler could see neither.
 //! A bind that fails is undone before the request goes.
 
 use std::collections::BTreeMap;
@@ -55,7 +55,7 @@ enum Stage {
     Binding,
 }
 
-/// The steps in their order: what may take long goes first.
+/// The stages in order: slow ones first.
 const STAGES: [Stage; 7] = [
     Stage::Intent,
     Stage::Volumes,
@@ -66,29 +66,29 @@ const STAGES: [Stage; 7] = [
     Stage::Binding,
 ];
 
-/// How often an object that is in the way is looked at again.
+/// How often a conflicting object is read again.
 const LOOKS: usize = 4;
-/// How long the pod's group may take to be there.
+/// How long to wait for the PodGroup object.
 const GROUP_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A bind's question to the keeper of groups.
+/// A bind's request to the keeper of groups.
 pub struct Ask {
     /// The group whose device it needs.
     pub id: GroupId,
-    /// The pod that asks.
+    /// The requesting pod.
     pub pod: Arc<Pod>,
-    /// What is to be written down of it before it is bound.
+    /// What is recorded of it on the reservation pod.
     pub user: User,
     /// Where the answer goes.
     pub answer: Answer,
 }
 
-/// What ends a multi_step before its last stage.
+/// Why a multi-step bind ends before its last stage.
 #[derive(Debug)]
 enum Stop {
-    /// There is nothing to bind any more.
+    /// The bind is obsolete.
     Overtaken,
-    /// It cannot be done, and why.
+    /// It failed, and why.
     Failed(String),
 }
 
@@ -103,23 +103,23 @@ impl Stop {
     }
 }
 
-/// One bind on its way.
+/// One multi-step bind.
 pub struct MultiStepBind {
     /// Sends the requests.
     pub caller: Caller,
-    /// What the watches show.
+    /// The watched objects.
     pub stores: Arc<Stores>,
     /// To the keeper of groups.
     pub keeper: mpsc::Sender<Ask>,
-    /// What is to be done.
+    /// The ordered bind.
     pub bind: OrderedBind,
     /// The request by which it is resumed; `None` for a new bind.
     pub resumes: Option<Arc<BindRequest>>,
-    /// What is done one after the other, for traces.
+    /// The steps, for traces.
     pub steps: StepLog,
 }
 
-/// What a multi_step has done, as far as it must be undone.
+/// What a multi-step bind has written and must undo on failure.
 #[derive(Default)]
 struct Done {
     request: Option<BindRequest>,
@@ -130,7 +130,7 @@ struct Done {
 }
 
 impl MultiStepBind {
-    /// Goes through the stages. On failure everything but the bind request is undone, and that is returned with the report.
+    /// Runs the stages. On failure everything but the bind request is undone; the request is returned with the report.
     pub async fn run(&self) -> (Report, Option<BindRequest>) {
         let mut done = Done::default();
         let mut report = Report::new(Ending::Done);
@@ -140,7 +140,7 @@ impl MultiStepBind {
                 report.ending = match stop {
                     Stop::Overtaken => Ending::Overtaken,
                     Stop::Failed(why) => {
-                        // At the end of the process the intent stays, and with it what was done: the next leader goes on.
+                        // At shutdown the bind request and all writes stay: the next leader resumes.
                         if !self.caller.context.shutdown.is_cancelled() {
                             self.undo(&done).await;
                         }
@@ -203,7 +203,7 @@ impl MultiStepBind {
             .ok_or(Stop::Overtaken)
     }
 
-    /// What a pod asks of shared GPUs may change until it is bound; then it is to be decided anew.
+    /// Fails the bind if the pod's GPU sharing request changed since the decision: it is scheduled again.
     fn asks_the_same(&self) -> Result<(), Stop> {
         if self.bind.placement.received != GpuKind::Fraction {
             return Ok(());
@@ -219,8 +219,8 @@ impl MultiStepBind {
         Err(Stop::Failed(why.to_owned()))
     }
 
-    /// Writes the intent down. One that is resumed must still be there; one that stands in the way, from a bind that is over,
-    /// is taken away.
+    /// Writes the bind request. When resuming, it must still exist; one left from a bind that is over
+    /// is deleted.
     async fn write_intent(&self) -> Result<BindRequest, Stop> {
         let doing = "the bind request cannot be written";
         let ns = &self.bind.placement.pod.namespace;
@@ -275,7 +275,7 @@ impl MultiStepBind {
         Err(last.map_or(Stop::Overtaken, |trouble| Stop::of(trouble, doing)))
     }
 
-    /// The devices of all groups, reserved at the same time.
+    /// The devices of all groups, requested concurrently.
     async fn devices(&self) -> Result<Vec<String>, Stop> {
         let pod = self.pod()?;
         let ids = group_ids(&self.bind);
@@ -331,8 +331,8 @@ impl MultiStepBind {
         Ok(())
     }
 
-    /// Creates a config map. One of the name that is there already is filled if it was made for this pod, by a bind that was cut short; it says so
-    /// by its owner, which the API server is asked to look at, so that we need no right to read config maps. Any other is somebody else's.
+    /// Creates a ConfigMap. An existing one of the name is updated if an interrupted bind created it for this pod, which
+    /// a precondition on its owner checks, so that no right to read ConfigMaps is needed. Any other is not touched.
     async fn write_config_map(&self, api: &Api<ConfigMap>, map: &ConfigMap) -> Result<ConfigMap, Stop> {
         let name = map.name_any();
         let doing = format!("config map {name} cannot be written");
@@ -362,7 +362,7 @@ impl MultiStepBind {
                 .await
             {
                 Ok(patched) => return Ok(patched),
-                // Gone again, or written by somebody else.
+                // Deleted meanwhile, or written by another client.
                 Err(trouble) if matches!(trouble.failure, Failure::Gone | Failure::Conflict) => last = Some(trouble),
                 Err(trouble) if trouble.failure == Failure::Refused => {
                     return Err(Stop::Failed(taken(&name, &trouble)));
@@ -388,7 +388,7 @@ impl MultiStepBind {
         for _ in 0..LOOKS {
             match self.label(&changes).await {
                 Ok(()) => return Ok(()),
-                // Refused by chance, or another pod of the name: its binding will tell.
+                // Refused for an unknown reason, or another pod of the name: the Binding will show it.
                 Err(trouble) if trouble.failure == Failure::Conflict => last = Some(trouble),
                 Err(trouble) => return Err(Stop::of(trouble, "the pod cannot be labelled with its GPU group")),
             }
@@ -411,7 +411,7 @@ impl MultiStepBind {
         patched.map(drop)
     }
 
-    /// Waits until the group that the bound pod will name can be read: clients of KAI read it as soon as they see the pod bound.
+    /// Waits until the PodGroup that the bound pod will name exists: clients of KAI read it as soon as they see the pod bound.
     async fn pod_group(&self) -> Result<(), Stop> {
         let pod = self.pod()?;
         let named = self.bind.annotations.get(annotation::POD_GROUP_NAME).cloned();
@@ -439,7 +439,7 @@ impl MultiStepBind {
         }
     }
 
-    /// Takes back what was written. What cannot be taken back now is overwritten by the pod's next bind, or goes with the pod.
+    /// Undoes writes. What cannot be undone is overwritten by the pod's next bind, or deleted with the pod.
     async fn undo(&self, done: &Done) {
         self.volumes().undo(&done.volumes).await;
         if !done.labels.is_empty() {
@@ -463,7 +463,7 @@ impl MultiStepBind {
     }
 }
 
-/// What the user is told whose pod's config map has a name that another has.
+/// The message for a name conflict of a pod's ConfigMap.
 fn taken(name: &str, trouble: &Trouble) -> String {
     format!(
         "config map {name} is there already and was not made for this pod, so it is left as it is: delete it, or name another in the pod's annotation {} ({})",
@@ -483,10 +483,10 @@ pub fn group_ids(bind: &OrderedBind) -> Vec<GroupId> {
     placement.gpu_groups.iter().map(id).collect()
 }
 
-/// Takes a bind request away.
+/// Deletes a bind request.
 ///
 /// # Errors
-/// If it may still be there.
+/// If it may still exist.
 pub async fn drop_request(caller: &Caller, request: &BindRequest) -> Result<(), Trouble> {
     let api: Api<BindRequest> = Api::namespaced(
         caller.context.writes.clone(),
@@ -498,7 +498,7 @@ pub async fn drop_request(caller: &Caller, request: &BindRequest) -> Result<(), 
         .await
 }
 
-/// Deletion of this very object, at once.
+/// Deletion by uid, without a grace period.
 #[must_use]
 pub fn only(uid: Option<String>) -> DeleteParams {
     DeleteParams {

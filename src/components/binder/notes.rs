@@ -19,7 +19,7 @@ fn note(settings: &Settings, subject: Subject, severity: Severity, reason: &'sta
     }
 }
 
-/// About the end of a bind. `steps`: it took several.
+/// The event about the end of a bind. `steps`: it was a multi-step bind.
 pub fn of_bind(settings: &Settings, bind: &OrderedBind, report: &Report, steps: bool) -> Option<Note> {
     let (pod, node) = (&bind.placement.pod, &bind.placement.node);
     let subject = Subject::Pod(pod.clone());
@@ -53,7 +53,7 @@ pub fn of_bind(settings: &Settings, bind: &OrderedBind, report: &Report, steps: 
     }
 }
 
-/// What KAI's binder says, too, where its full trail is asked for.
+/// The additional event of KAI's binder, if its full trail is on.
 pub fn of_trail(settings: &Settings, bind: &OrderedBind, report: &Report) -> Option<Note> {
     (settings.sharing.always_bind_requests && report.ending == Ending::Done).then(|| Note {
         source: object::BINDER_EVENT_SOURCE.to_owned(),
@@ -67,12 +67,12 @@ pub fn of_trail(settings: &Settings, bind: &OrderedBind, report: &Report) -> Opt
     })
 }
 
-/// The sentence about a pod that is bound, in event and condition.
+/// The message about a bound pod, in event and condition.
 pub fn bound_to(node: &str) -> String {
     format!("Pod bound successfully to node {node}")
 }
 
-/// About the end of an eviction.
+/// The event about the end of an eviction.
 pub fn of_eviction(settings: &Settings, evict: &Evict, report: &Report) -> Option<Note> {
     (report.ending == Ending::Done).then(|| Note {
         annotations: evict.details.clone(),
@@ -86,7 +86,7 @@ pub fn of_eviction(settings: &Settings, evict: &Evict, report: &Report) -> Optio
     })
 }
 
-/// About a pod whose shared GPU is held by no reservation pod any more.
+/// The event about a pod that is evicted because its reservation pod is gone.
 pub fn of_lost_device(settings: &Settings, pod: &PodRef, group: &str) -> Note {
     let text = format!(
         "Pod {}/{} was evicted: the reservation pod of its GPU group {group} is gone, so that another pod may get the GPU",

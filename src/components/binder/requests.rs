@@ -1,4 +1,4 @@
-//! Requests of binds that take several steps: sent again until their fate is certain, and not too many at once.
+//! Requests of multi-step binds: repeated until the result is known, with limited concurrency.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,24 +13,24 @@ use crate::components::gpu_operator::GpuOperator;
 use crate::components::retry::{Backoff, Failure, LAGGING, asked_pause, failure};
 use crate::components::runtime_classes::RuntimeClasses;
 
-/// No answer by then counts as lost.
+/// Timeout of a request.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
-/// How often a request is sent before it counts as failed.
+/// Attempts per request.
 const TRIES: u32 = 5;
-/// Wait before the same request is sent again: first and longest.
+/// Backoff between attempts: initial and maximum.
 const AGAIN: Backoff = Backoff {
     first: Duration::from_millis(50),
     longest: Duration::from_secs(1),
 };
-/// How often a conflict is met before it is believed.
+/// Number of conflicts after which a conflict is final.
 const CONFLICTS: u32 = 3;
 
-/// Why a request was not carried out.
+/// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
     /// What it means.
     pub failure: Failure,
-    /// The server's words.
+    /// The server's message.
     pub why: String,
 }
 
@@ -47,7 +47,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// At most so many requests are under way at once.
+    /// With a limit on concurrent requests.
     #[must_use]
     pub fn new(context: Context, at_once: usize) -> Self {
         Self {
@@ -58,7 +58,7 @@ impl Caller {
         }
     }
 
-    /// The same for what was decided in that term of leadership; once it is over, every request is refused.
+    /// The same, for orders of one term of leadership; once it is over, every request is refused.
     #[must_use]
     pub fn of_term(&self, term: u64) -> Self {
         Self {
@@ -67,11 +67,11 @@ impl Caller {
         }
     }
 
-    /// Sends a request that may be repeated without harm, again while nobody knows whether it was carried out. What it meets
-    /// when it was (409 to a creation, 404 to a deletion) is for the sender to look at.
+    /// Sends an idempotent request, repeated while its result is unknown. A conflict with its own earlier attempt
+    /// (409 to a creation, 404 to a deletion) is left to the caller.
     ///
     /// # Errors
-    /// What stands in the way for good.
+    /// The final error.
     pub async fn call<T, F>(&self, what: &str, mut request: impl FnMut() -> F) -> Result<T, Trouble>
     where
         F: Future<Output = Result<T, kube::Error>>,
@@ -117,11 +117,11 @@ impl Caller {
         unreachable!("the loop ends by returning")
     }
 
-    /// Sends a deletion that names the object's uid. What is gone already needs none; and the only lasting conflict is that another
+    /// Sends a deletion with the object's uid. 404 counts as success; and so does a lasting conflict, which means that another
     /// object has the name now.
     ///
     /// # Errors
-    /// If the object may still be there.
+    /// If the object may still exist.
     pub async fn delete<T, F>(&self, what: &str, mut request: impl FnMut() -> F) -> Result<(), Trouble>
     where
         F: Future<Output = Result<T, kube::Error>>,

@@ -1,5 +1,5 @@
-//! Reservation pods: each asks the device plugin for one whole GPU, says which it got, and holds it for the pods that share it.
-//! What they look like, and what one shows. Pure.
+//! Reservation pods: each requests one whole GPU from the device plugin, reports its UUID, and holds it for the pods that share it.
+//! Their specification, and how one is read. Pure.
 
 use std::collections::BTreeMap;
 
@@ -17,12 +17,12 @@ use crate::components::fractions::users::{self, Users};
 use crate::components::pods::Role;
 use crate::components::{fractions, pods};
 
-/// What the process needs that holds a GPU: it speaks to the API server once, and waits.
+/// Requests of the process in the pod, which sends one request to the API server and then idles.
 const CPU: &str = "50m";
 const MEMORY: &str = "64Mi";
 
-/// What a container waits for that does not come by itself.
-const HOPELESS: [&str; 7] = [
+/// Waiting reasons that do not resolve themselves.
+const STUCK_REASONS: [&str; 7] = [
     "ImagePullBackOff",
     "InvalidImageName",
     "ErrImageNeverPull",
@@ -40,7 +40,7 @@ pub fn name(node: &str, group: &str) -> String {
     format!("{}{hex}", object::RESERVATION_POD_PREFIX)
 }
 
-/// The reservation pod of a group on a node, with those who are to use it.
+/// The reservation pod of a group on a node, with its first users.
 #[must_use]
 pub fn pod(
     node: &str,
@@ -63,7 +63,7 @@ pub fn pod(
     let stays = (annotation::KARPENTER_DO_NOT_DISRUPT.to_owned(), "true".to_owned());
     let named = users.iter().map(|(uid, user)| users::annotation(uid, user));
     let annotations = std::iter::once(stays).chain(named);
-    // Requests equal limits, so that the node's memory and its kernel take it last.
+    // Requests equal limits (QoS Guaranteed), so that it is evicted or OOM-killed last.
     let amounts = |given: &QuantityMap| {
         let mut amounts = given.clone();
         if amounts.is_empty() {
@@ -149,7 +149,7 @@ pub fn is_one(pod: &Pod) -> bool {
             .is_some_and(|labels| labels.contains_key(label::GPU_GROUP))
 }
 
-/// The GPU that a reservation pod holds.
+/// The UUID of the GPU that a reservation pod holds.
 #[must_use]
 pub fn device(pod: &Pod) -> Option<&str> {
     let annotations = pod.metadata.annotations.as_ref()?;
@@ -159,7 +159,7 @@ pub fn device(pod: &Pod) -> Option<&str> {
         .filter(|device| !device.is_empty())
 }
 
-/// Why a reservation pod will hold no GPU, or no longer.
+/// Why a reservation pod will not get a GPU, or lost it.
 #[must_use]
 pub fn trouble(pod: &Pod) -> Option<String> {
     let status = pod.status.as_ref();
@@ -182,7 +182,10 @@ pub fn trouble(pod: &Pod) -> Option<String> {
     }
     containers.iter().find_map(|container: &ContainerStatus| {
         let waiting = container.state.as_ref()?.waiting.as_ref()?;
-        let reason = waiting.reason.as_deref().filter(|reason| HOPELESS.contains(reason))?;
+        let reason = waiting
+            .reason
+            .as_deref()
+            .filter(|reason| STUCK_REASONS.contains(reason))?;
         let ended = container
             .last_state
             .as_ref()
@@ -198,7 +201,7 @@ pub fn trouble(pod: &Pod) -> Option<String> {
     })
 }
 
-/// What a container said that was started again and has another GPU now.
+/// The termination message of a container that was restarted and got another GPU.
 fn other_device(container: &ContainerStatus) -> Option<String> {
     let (state, last) = (container.state.as_ref(), container.last_state.as_ref());
     let running = state.is_some_and(|state| state.running.is_some());

@@ -1,4 +1,4 @@
-//! Which bind requests are to be looked at, and when: those that changed, those whose pod changed, those whose bind ended. Pure.
+//! Queue of bind requests to review: those that changed, whose pod changed, or whose bind ended. Pure.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use crate::components::bus::PodRef;
 use crate::components::pods;
 use crate::components::watches::Key;
 
-/// What was seen to is looked at again after this time, in case nothing came of it.
+/// A handled request is reviewed again after this time, in case nothing changed.
 const AGAIN: Duration = Duration::from_secs(10);
 
-/// The bind requests to look at.
+/// The queue.
 #[derive(Default)]
 pub struct Reviews {
     /// The requests for each pod, by namespace and name.
     by_pod: HashMap<Key, BTreeSet<Key>>,
     agenda: Agenda<Key>,
-    /// Not to be looked at before.
+    /// Not reviewed before this instant.
     not_before: HashMap<Key, Instant>,
-    /// Pods (by uid) that were bound, which the watch has not shown yet.
+    /// Uids of bound pods that the watch does not show as bound yet.
     bound: HashSet<Arc<str>>,
 }
 
@@ -61,20 +61,20 @@ impl Reviews {
         self.of_pod(&Key::of(&pod.metadata), now);
     }
 
-    /// A pod was bound; `seen`: the watch has shown it, or that it is gone.
+    /// A pod was bound; `seen`: the watch shows that, or that it is gone.
     pub fn bound(&mut self, pod: &PodRef, seen: bool) {
         if !seen {
             self.bound.insert(Arc::clone(&pod.uid));
         }
     }
 
-    /// Whether the pod was bound, and the watch has not shown it yet.
+    /// Whether the pod was bound and the watch does not show it yet.
     #[must_use]
     pub fn was_bound(&self, uid: &str) -> bool {
         self.bound.contains(uid)
     }
 
-    /// The requests for a pod are to be looked at, not before then.
+    /// Queues the requests of a pod, not before an instant.
     pub fn again(&mut self, pod: &PodRef, at: Instant) {
         let pod = Key {
             namespace: pod.namespace.to_string(),
@@ -86,8 +86,8 @@ impl Reviews {
         }
     }
 
-    /// Every request is to be looked at.
-    pub fn look_at_all(&mut self, now: Instant) {
+    /// Queues all requests.
+    pub fn review_all(&mut self, now: Instant) {
         let keys: Vec<_> = self.by_pod.values().flatten().cloned().collect();
         keys.iter().for_each(|key| self.plan(key, now));
     }
@@ -109,7 +109,7 @@ impl Reviews {
         self.agenda.next()
     }
 
-    /// Those to look at now. One that is seen to by a cleanup comes again when that has ended.
+    /// The requests that are due. One with a running cleanup follows when that has ended.
     pub fn due(&mut self, now: Instant) -> Vec<Key> {
         let due = self.agenda.start_due(now);
         for key in &due {
@@ -119,7 +119,7 @@ impl Reviews {
         due
     }
 
-    /// A cleanup sees to a request: until it ends, nobody else does.
+    /// A cleanup of a request starts: no other until it ends.
     pub fn begin(&mut self, key: &Key, now: Instant) {
         self.not_before.insert(key.clone(), now + AGAIN);
     }
@@ -129,13 +129,13 @@ impl Reviews {
         self.plan(key, now + AGAIN);
     }
 
-    /// The request is not there any more.
+    /// The request is gone.
     pub fn forget(&mut self, key: &Key) {
         self.not_before.remove(key);
     }
 }
 
-/// The pod that a request is for.
+/// The pod of a request.
 fn pod_of(request: &BindRequest) -> Key {
     Key {
         namespace: request.metadata.namespace.clone().unwrap_or_default(),

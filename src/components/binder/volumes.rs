@@ -1,8 +1,8 @@
-//! Volumes for claims that waited for a pod: a volume that exists is given its claim, for any other the claim is told the node; then it is waited for
-//! until all of them are bound.
+//! Volumes of `WaitForFirstConsumer` claims: an existing volume gets its `claimRef`, for any other the claim gets the selected-node annotation; then waits
+//! until all claims are bound.
 //!
-//! Each step looks first what is there, so that going through it again does no harm. If the bind fails, volumes that are not bound yet lose their claim
-//! again, and claims the node, so that the pod may go elsewhere.
+//! Each step is idempotent. If the bind fails, unbound volumes lose their `claimRef`
+//! again, and claims the annotation, so that the pod may go to another node.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,31 +24,31 @@ use crate::components::watches::Stores;
 use crate::engine::decision::Promise;
 use crate::mirror::volumes::{bound_to, reaches, references};
 
-/// What is waited for is looked at at least this often, and so is the pod that waits.
-const LOOK: Duration = Duration::from_secs(1);
-/// How often an object that somebody else changed is looked at again.
-const LOOKS: usize = 4;
+/// Maximum interval between checks of the claims and of the pod while waiting.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Attempts after conflicts.
+const ATTEMPTS: usize = 4;
 
 /// The volumes of one bind.
 pub struct Volumes<'a> {
     /// Sends the requests.
     pub caller: &'a Caller,
-    /// What the watches show.
+    /// The watched objects.
     pub stores: &'a Stores,
-    /// What is to be done.
+    /// The ordered bind.
     pub bind: &'a OrderedBind,
 }
 
-/// What is to be taken back if the bind fails.
+/// Writes to undo if the bind fails.
 #[derive(Debug, Default)]
 pub struct Written {
-    /// Claims that were told the node.
-    told: Vec<Arc<PersistentVolumeClaim>>,
-    /// Volumes that were given their claim.
-    given: Vec<(String, Arc<PersistentVolumeClaim>)>,
+    /// Claims with the selected-node annotation.
+    selected: Vec<Arc<PersistentVolumeClaim>>,
+    /// Volumes with a `claimRef`.
+    claimed: Vec<(String, Arc<PersistentVolumeClaim>)>,
 }
 
-/// What a bind that was cut short had promised the claims of its pod, as its writes show. `None`: they do not show all.
+/// The promises of an interrupted bind, recovered from its writes. `None`: they are incomplete.
 #[must_use]
 pub fn promised(stores: &Stores, pod: &Pod, node: &str) -> Option<Vec<Promise>> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
@@ -58,13 +58,13 @@ pub fn promised(stores: &Stores, pod: &Pod, node: &str) -> Option<Vec<Promise>> 
         if bound_to(&claim).is_some() {
             continue;
         }
-        let told = claim.annotations().get(names::SELECTED_NODE);
-        let volume = if told.is_some_and(|told| told == node) {
+        let selected = claim.annotations().get(names::SELECTED_NODE);
+        let volume = if selected.is_some_and(|selected| selected == node) {
             None
         } else {
             let volumes = stores.persistent_volumes.list();
-            let given = volumes.iter().find(|volume| belongs_to(volume, &claim))?;
-            Some(given.name_any().into())
+            let claimed = volumes.iter().find(|volume| belongs_to(volume, &claim))?;
+            Some(claimed.name_any().into())
         };
         let claim = format!("{namespace}/{name}").into();
         promises.push(Promise { claim, volume });
@@ -73,7 +73,7 @@ pub fn promised(stores: &Stores, pod: &Pod, node: &str) -> Option<Vec<Promise>> 
 }
 
 impl Volumes<'_> {
-    /// Makes sure that every claim of the pod has its volume. `written` is what to undo, whatever comes.
+    /// Ensures that every claim of the pod has its volume. `written` receives the writes to undo, also on errors.
     ///
     /// # Errors
     /// Why the pod cannot be bound.
@@ -85,14 +85,14 @@ impl Volumes<'_> {
                 continue;
             }
             match &promise.volume {
-                Some(volume) => self.give(volume, &claim, written).await?,
-                None => self.tell(&claim, written).await?,
+                Some(volume) => self.set_claim_ref(volume, &claim, written).await?,
+                None => self.select_node(&claim, written).await?,
             }
         }
         self.wait(deadline).await
     }
 
-    /// The claim of a promise, as the watch shows it.
+    /// The watched claim of a promise.
     fn claim(&self, promise: &Promise) -> Result<Arc<PersistentVolumeClaim>, Trouble> {
         let (namespace, name) = promise.claim.split_once('/').unwrap_or_default();
         let claim = self.stores.persistent_volume_claims.get(namespace, name);
@@ -120,16 +120,16 @@ impl Volumes<'_> {
         patched.map(drop)
     }
 
-    /// Gives a volume that exists to a claim.
-    async fn give(
+    /// Writes the `claimRef` of an existing volume.
+    async fn set_claim_ref(
         &self,
         volume: &str,
         claim: &Arc<PersistentVolumeClaim>,
         written: &mut Written,
     ) -> Result<(), Trouble> {
-        written.given.push((volume.to_owned(), Arc::clone(claim)));
+        written.claimed.push((volume.to_owned(), Arc::clone(claim)));
         let mut last = None;
-        for _ in 0..LOOKS {
+        for _ in 0..ATTEMPTS {
             let found = self.volume(volume).await?;
             let found = found.ok_or_else(|| refused(format!("persistentvolume {volume:?} not found")))?;
             if belongs_to(&found, claim) {
@@ -143,7 +143,7 @@ impl Volumes<'_> {
             if for_another {
                 return Err(refused(format!("persistentvolume {volume:?} has another claim by now")));
             }
-            // What its author meant for this claim was not bound by a controller.
+            // A `claimRef` set by the volume's creator is not marked as bound by a controller.
             let annotations = match meant {
                 None => json!({names::BOUND_BY_CONTROLLER: "yes"}),
                 Some(_) => json!({}),
@@ -162,20 +162,20 @@ impl Volumes<'_> {
         Err(last.unwrap_or_else(|| refused(format!("persistentvolume {volume:?} cannot be had"))))
     }
 
-    /// Tells a claim the node for which its volume is to be made.
-    async fn tell(&self, claim: &Arc<PersistentVolumeClaim>, written: &mut Written) -> Result<(), Trouble> {
+    /// Writes the selected-node annotation of a claim.
+    async fn select_node(&self, claim: &Arc<PersistentVolumeClaim>, written: &mut Written) -> Result<(), Trouble> {
         let node = &*self.bind.placement.node;
         if let Some(other) = claim
             .annotations()
             .get(names::SELECTED_NODE)
-            .filter(|told| *told != node)
+            .filter(|selected| *selected != node)
         {
             let name = claim.name_any();
             return Err(refused(format!(
                 "a volume for persistentvolumeclaim {name:?} is being made for node {other}"
             )));
         }
-        written.told.push(Arc::clone(claim));
+        written.selected.push(Arc::clone(claim));
         if claim.annotations().contains_key(names::SELECTED_NODE) {
             return Ok(());
         }
@@ -187,10 +187,12 @@ impl Volumes<'_> {
         let patch = Patch::Merge(json!({"metadata": metadata}));
         let (api, name, params) = (self.claims_api(), claim.name_any(), PatchParams::default());
         let mut last = None;
-        for _ in 0..LOOKS {
+        for _ in 0..ATTEMPTS {
             let written = self
                 .caller
-                .call("tell a claim its node", || api.patch(&name, &params, &patch))
+                .call("write the selected node of a claim", || {
+                    api.patch(&name, &params, &patch)
+                })
                 .await;
             match written {
                 Ok(_) => return Ok(()),
@@ -201,11 +203,11 @@ impl Volumes<'_> {
         last.map_or(Ok(()), Err)
     }
 
-    /// Waits until all claims are bound, to volumes that can be used from the node.
+    /// Waits until all claims are bound to volumes that can be used on the node.
     async fn wait(&self, deadline: Instant) -> Result<(), Trouble> {
         let mut changes = self.stores.persistent_volume_claims.changes();
         let context = &self.caller.context;
-        // The watch may be behind what was just written.
+        // The watch may be behind the last write.
         let mut seen = BTreeSet::new();
         loop {
             let mut missing = None;
@@ -228,10 +230,10 @@ impl Volumes<'_> {
             if Instant::now() >= deadline {
                 return Err(refused(format!("timed out waiting for PVC {missing:?} to be bound")));
             }
-            self.pod_waits()?;
+            self.check_pod()?;
             tokio::select! {
                 _ = changes.changed() => {}
-                () = sleep_until(deadline.min(Instant::now() + LOOK)) => {}
+                () = sleep_until(deadline.min(Instant::now() + CHECK_INTERVAL)) => {}
                 () = context.shutdown.cancelled() => return Err(refused("the process is shutting down".to_owned())),
             }
             if !context.is_leading() {
@@ -240,7 +242,7 @@ impl Volumes<'_> {
         }
     }
 
-    /// A volume may have been made for another node before, or given by somebody else.
+    /// Checks the node affinity of a bound volume, which may have been provisioned for another node or bound by another client.
     async fn check_reach(&self) -> Result<(), Trouble> {
         let node = self.stores.nodes.get("", &self.bind.placement.node);
         for promise in &self.bind.placement.volumes {
@@ -261,8 +263,8 @@ impl Volumes<'_> {
         Ok(())
     }
 
-    /// The pod is still there to be bound.
-    fn pod_waits(&self) -> Result<(), Trouble> {
+    /// Checks that the pod still exists unbound.
+    fn check_pod(&self) -> Result<(), Trouble> {
         let wanted = &self.bind.placement.pod;
         let pod = self.stores.pods.get(&wanted.namespace, &wanted.name);
         let waits = pod.is_some_and(|pod| {
@@ -276,20 +278,20 @@ impl Volumes<'_> {
         })
     }
 
-    /// Takes back what was written for claims that are not bound. What is being bound right now is left to be.
+    /// Undoes the writes for unbound claims. Claims that are being bound right now are not touched.
     pub async fn undo(&self, written: &Written) {
-        for (volume, claim) in &written.given {
-            if let Err(trouble) = self.take_back(volume, claim).await {
+        for (volume, claim) in &written.claimed {
+            if let Err(trouble) = self.clear_claim_ref(volume, claim).await {
                 debug!(error = trouble.why, volume, "the volume keeps its claim");
             }
         }
-        for claim in &written.told {
-            let told = match self.unbound(claim).await {
+        for claim in &written.selected {
+            let cleared = match self.unbound(claim).await {
                 Ok(true) => self.annotate(claim, None).await,
                 Ok(false) => Ok(()),
                 Err(trouble) => Err(trouble),
             };
-            if let Err(trouble) = told {
+            if let Err(trouble) = cleared {
                 debug!(
                     error = trouble.why,
                     claim = claim.name_any(),
@@ -299,9 +301,9 @@ impl Volumes<'_> {
         }
     }
 
-    /// Takes a claim from a volume, unless somebody is about to bind the two.
-    async fn take_back(&self, volume: &str, claim: &PersistentVolumeClaim) -> Result<(), Trouble> {
-        for _ in 0..LOOKS {
+    /// Removes a volume's `claimRef`, unless the two are being bound.
+    async fn clear_claim_ref(&self, volume: &str, claim: &PersistentVolumeClaim) -> Result<(), Trouble> {
+        for _ in 0..ATTEMPTS {
             let Some(found) = self.volume(volume).await? else {
                 return Ok(());
             };
@@ -325,12 +327,12 @@ impl Volumes<'_> {
         Ok(())
     }
 
-    /// Whether a claim is still there and names no volume.
+    /// Whether a claim still exists and names no volume.
     async fn unbound(&self, claim: &PersistentVolumeClaim) -> Result<bool, Trouble> {
         let namespace = &self.bind.placement.pod.namespace;
         let api: Api<PersistentVolumeClaim> = Api::namespaced(self.caller.context.reads.clone(), namespace);
         let name = claim.name_any();
-        let found = self.caller.call("look at a claim", || api.get_opt(&name)).await?;
+        let found = self.caller.call("read a claim", || api.get_opt(&name)).await?;
         let found = found.filter(|found| found.metadata.uid == claim.metadata.uid);
         Ok(found.is_some_and(|found| {
             let volume = found.spec.as_ref().and_then(|spec| spec.volume_name.as_deref());
@@ -346,7 +348,7 @@ fn refused(why: String) -> Trouble {
     }
 }
 
-/// Whether a volume was given to this very claim.
+/// Whether a volume's `claimRef` has this claim's uid.
 fn belongs_to(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
     let named = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref());
     named.is_some_and(|named| {

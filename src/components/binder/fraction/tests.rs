@@ -1,4 +1,4 @@
-//! What a pod with a part of a GPU is told.
+//! ConfigMaps and labels of pods that share GPUs.
 
 use serde_json::{Value, json};
 

@@ -1,17 +1,17 @@
-//! Groups: made for the first that asks, kept while anybody uses them or is about to, given up after.
+//! GPU groups: created for the first bind, kept while there are users or open binds, removed after.
 
 use serde_json::{Value, json};
 
 use super::*;
 
 struct World {
-    /// In which commands are given.
+    /// The term for commands.
     term: Option<u64>,
     groups: Groups,
     now: Instant,
     /// The reservation pods as last seen, by group.
     reservations: BTreeMap<String, Pod>,
-    /// Users written down on them and taken off again, in order: group, added, taken off.
+    /// Users recorded on them and removed again, in order: group, added, removed.
     written: Vec<(String, Vec<String>, Vec<String>)>,
 }
 
@@ -42,7 +42,7 @@ fn user(name: &str, labels: &Value, phase: &str) -> Pod {
     }))
 }
 
-/// What a pod of [`user`] asks for.
+/// The request of a pod of [`user`].
 fn half() -> Share {
     Share::of([("gpu-fraction", "0.5")].into_iter())
 }
@@ -88,7 +88,7 @@ impl World {
         due.into_iter().map(|(command, _)| command).collect()
     }
 
-    /// What is to be done then. Users are written down at once, and that is not among it.
+    /// The commands that are due, without those that record users, which are carried out at once.
     fn after(&mut self, time: Duration) -> Vec<Command> {
         self.now += time;
         let mut commands = Vec::new();
@@ -119,7 +119,7 @@ impl World {
             .push((id.group.to_string(), add.into_keys().collect(), gone));
     }
 
-    /// A process that knows nothing, and is shown what is there.
+    /// A restarted process that sees the existing objects.
     fn restarted(&self, users: &[Pod]) -> Self {
         let mut world = Self::new();
         self.reservations.values().for_each(|pod| world.see(pod));
@@ -131,7 +131,7 @@ impl World {
         self.after(Duration::ZERO)
     }
 
-    /// What is done in the next minutes.
+    /// The commands of the next minutes.
     fn in_the_end(&mut self) -> Vec<Command> {
         let mut commands = Vec::new();
         for _ in 0..100 {
@@ -243,7 +243,7 @@ fn users_who_have_lost_their_device_are_evicted_but_not_at_the_first_look() {
 fn who_does_not_lead_does_nothing() {
     let mut world = World::new();
     world.term = None;
-    world.groups.look_at_all(world.now);
+    world.groups.evaluate_all(world.now);
     world.see(&reservation("g", Some("GPU-1")));
     let mut asks = world.ask("a", "h");
     assert!(world.in_the_end().is_empty());

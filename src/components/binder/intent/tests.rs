@@ -1,4 +1,4 @@
-//! Bind requests: what ours say, and what becomes of those that are found.
+//! Bind requests: content, and what to do about existing ones.
 
 use serde_json::{Value, json};
 
