@@ -1,5 +1,5 @@
-//! Which pod group a pod belongs to: who owns it, and what the rule for that kind of workload says. The grouper acts on the answer;
-//! admission asks beforehand, for the queue. What is absent: any write, and what becomes of a pod group that exists.
+//! Which pod group a pod belongs to, by its owners and the rule for their kind. The grouper acts on the answer;
+//! admission uses it for the queue. Absent: writes, and updates of existing pod groups.
 
 pub mod defaults;
 pub mod fields;
@@ -27,15 +27,15 @@ use owners::{Chain, OwnerError, Owners};
 use rules::{Cluster, Grouped, Input, KindName, Reference, RuleError};
 use workload::Workload;
 
-/// A rule that asks for more objects than this goes round in circles.
+/// Objects that a rule may request; more means an endless loop.
 const QUESTIONS_MAX: usize = 16;
 
-/// The cluster as the watches know it, and what was read beside.
+/// The cluster as rules see it: watched objects, and owners that were read.
 #[derive(Clone, Copy)]
 pub struct Known<'a> {
-    /// What the watches saw.
+    /// Watched objects.
     pub stores: &'a Stores,
-    /// What was read.
+    /// Owners and other objects that were read.
     pub owners: &'a Owners,
     /// The configuration.
     pub settings: &'a Settings,
@@ -104,12 +104,12 @@ pub fn valid_kartas(objects: impl Iterator<Item = Value>, kind: &KindName) -> Ve
     objects.filter_map(read).collect()
 }
 
-/// What became of a pod.
+/// The result for a pod.
 #[derive(Clone, Debug)]
 pub enum Found {
-    /// Its group, and the owners that made it.
+    /// Its group, and the owners that determined it.
     Group(Box<Grouped>, Vec<Arc<Workload>>),
-    /// It is not ours to group.
+    /// It is not grouped by us.
     LeftAlone,
 }
 
@@ -119,13 +119,13 @@ pub enum Failed {
     /// Its owners are not known.
     #[error(transparent)]
     Owner(#[from] OwnerError),
-    /// Its workload makes no sense.
+    /// Its workload is invalid.
     #[error(transparent)]
     Rule(#[from] RuleError),
 }
 
 impl Known<'_> {
-    /// The group of a pod, if everything is remembered that it depends on: no request is made.
+    /// The group of a pod, if everything that it depends on is cached: no request is sent.
     #[must_use]
     pub fn remembered(&self, pod: &Pod) -> Option<Found> {
         match self.owners.remembered(pod)? {
@@ -135,10 +135,10 @@ impl Known<'_> {
                 let Found::Group(grouped, chain) = &found else {
                     return Some(found);
                 };
-                // A pod without a place in the tree may be one that its owner only just asked for: the owner is read again.
+                // A pod without a sub-group may belong to a new part of its owner: the owner is read again.
                 let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
                 let misplaced = grouped.sub_group.is_none() && !grouped.group.spec.sub_groups.is_empty();
-                if misplaced && self.owners.doubt(namespace, chain) {
+                if misplaced && self.owners.invalidate(namespace, chain) {
                     return None;
                 }
                 Some(found)
@@ -146,10 +146,10 @@ impl Known<'_> {
         }
     }
 
-    /// The group of a pod, with as many requests as it takes.
+    /// The group of a pod; reads what is missing.
     ///
     /// # Errors
-    /// If its owners are not found, or its workload makes no sense. What was read is read again next time.
+    /// If its owners are not found, or its workload is invalid. What was read is read again next time.
     pub async fn resolve(&self, pod: &Pod) -> Result<Found, Failed> {
         let chain = match self.owners.chain(pod).await? {
             Chain::OptedOut => return Ok(Found::LeftAlone),
@@ -175,12 +175,12 @@ impl Known<'_> {
 
     fn refused(&self, pod: &Pod, chain: &[Arc<Workload>], error: RuleError) -> Result<Found, Failed> {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-        self.owners.doubt(namespace, chain);
+        self.owners.invalidate(namespace, chain);
         Err(error.into())
     }
 
     fn group(&self, pod: &Pod, chain: Vec<Arc<Workload>>) -> Result<Found, RuleError> {
-        // A bound pod that names a group that is not there belongs to somebody all the same.
+        // A bound pod that names a pod group which does not exist is grouped by its owners.
         let astray = || pods::is_bound(pod) && !self.names_known_group(pod);
         if chain.is_empty() && names_foreign_group(pod) && !astray() {
             return Ok(Found::LeftAlone);
@@ -208,7 +208,7 @@ pub fn is_addressed(pod: &Pod, namespace: Option<&BTreeMap<String, String>>, set
         && has_all(namespace, &settings.namespace_labels)
 }
 
-/// The pod's own annotation keeps the grouper away.
+/// The pod's annotation excludes it from grouping.
 pub fn left_alone(pod: &Pod) -> bool {
     let annotations = pod.metadata.annotations.as_ref();
     annotations
@@ -216,7 +216,7 @@ pub fn left_alone(pod: &Pod) -> bool {
         .is_some_and(|value| value == "true")
 }
 
-/// An ownerless pod names a group that is not the one it would get from us: somebody made that group for it.
+/// A pod without owners names another group than the grouper's: the group was created for it by another client.
 pub fn names_foreign_group(pod: &Pod) -> bool {
     let meta = &pod.metadata;
     let own = format!(

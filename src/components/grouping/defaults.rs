@@ -13,7 +13,7 @@ use tracing::warn;
 
 use super::workload::Workload;
 
-/// What one entry says. Empty is unsaid.
+/// One entry. Empty fields are unset.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
     /// Priority class.
@@ -29,7 +29,7 @@ pub struct Defaults {
 }
 
 impl Defaults {
-    /// Reads the ConfigMap. What cannot be read gives no defaults: pods must not wait for an administrator's typing error.
+    /// Reads the ConfigMap. Invalid content gives no defaults, so that it does not block pods.
     #[must_use]
     pub fn of(config_map: &Workload) -> Self {
         let text = config_map.body.pointer("/data/types").and_then(Value::as_str);
@@ -70,7 +70,7 @@ impl Defaults {
     }
 }
 
-/// A text of an entry; keys match whatever their case, and the last one counts.
+/// A string field of an entry; keys match case-insensitively, and the last one counts.
 fn field(entry: &Value, key: &str) -> Result<String, String> {
     let fields = match entry {
         Value::Null => return Ok(String::new()),

@@ -1,5 +1,5 @@
-//! Typed fields of objects whose type is not known here. What is absent is absent; what has the wrong type is an error, so that a
-//! mistake in a manifest is said instead of guessed at.
+//! Typed access to fields of untyped objects. An absent field is `None`; a wrong type is an error, so that a
+//! mistake in a manifest is reported.
 
 use serde_json::{Map, Value};
 
@@ -31,25 +31,25 @@ pub fn value<'a>(object: &'a Value, path: &[&str]) -> Result<Option<&'a Value>, 
 /// A whole number that fits 32 bits.
 ///
 /// # Errors
-/// If it is something else.
+/// If the type is wrong.
 pub fn integer(object: &Value, path: &[&str]) -> Result<Option<i32>, RuleError> {
     typed(object, path, "a whole number", |value| {
         value.as_i64().and_then(|number| i32::try_from(number).ok())
     })
 }
 
-/// A text.
+/// A string.
 ///
 /// # Errors
-/// If it is something else.
+/// If the type is wrong.
 pub fn text<'a>(object: &'a Value, path: &[&str]) -> Result<Option<&'a str>, RuleError> {
     typed(object, path, "text", Value::as_str)
 }
 
-/// True or false.
+/// A boolean.
 ///
 /// # Errors
-/// If it is something else.
+/// If the type is wrong.
 pub fn boolean(object: &Value, path: &[&str]) -> Result<Option<bool>, RuleError> {
     typed(object, path, "true or false", Value::as_bool)
 }
@@ -57,7 +57,7 @@ pub fn boolean(object: &Value, path: &[&str]) -> Result<Option<bool>, RuleError>
 /// A list.
 ///
 /// # Errors
-/// If it is something else.
+/// If the type is wrong.
 pub fn list<'a>(object: &'a Value, path: &[&str]) -> Result<Option<&'a Vec<Value>>, RuleError> {
     typed(object, path, "a list", Value::as_array)
 }
@@ -65,7 +65,7 @@ pub fn list<'a>(object: &'a Value, path: &[&str]) -> Result<Option<&'a Vec<Value
 /// An object.
 ///
 /// # Errors
-/// If it is something else.
+/// If the type is wrong.
 pub fn map<'a>(object: &'a Value, path: &[&str]) -> Result<Option<&'a Map<String, Value>>, RuleError> {
     typed(object, path, "an object", Value::as_object)
 }

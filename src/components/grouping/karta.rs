@@ -1,7 +1,7 @@
-//! Kartas: definitions of workload kinds by their administrators. Queries say where an object keeps its replicas and how a pod tells
-//! which part it is; instructions say what must start together. Read once per definition; `rules/karta` applies them.
+//! Kartas: definitions of workload kinds by administrators. Queries locate replicas in an object and determine to
+//! which component a pod belongs; instructions define gangs. Parsed once per definition; `rules/karta` applies them.
 //!
-//! What is absent: what a Karta says about status, suspension and anything but gangs.
+//! Absent: the parts of a Karta about status, suspension and anything but gangs.
 
 mod jq;
 mod scale;
@@ -20,61 +20,61 @@ use crate::api::pod_group::TopologyConstraint;
 pub struct Karta {
     /// Its name.
     pub name: String,
-    /// The parts of a workload; the first is the workload itself.
+    /// The components of a workload; the first is the workload itself.
     pub components: Vec<Component>,
-    /// What starts together.
+    /// Its gangs.
     pub gang: Gang,
 }
 
-/// A part of a workload.
+/// A component of a workload.
 #[derive(Debug)]
 pub struct Component {
     /// Its name.
     pub name: String,
-    /// The part that it is a part of.
+    /// Its parent component.
     pub parent: Option<usize>,
     /// Whether it has pods of its own.
     pub has_pods: bool,
-    /// Whether it says how many it has.
+    /// Whether it defines its scale.
     pub is_scaled: bool,
-    /// How many it has, on the owner.
+    /// Query for its replicas, on the owner.
     pub replicas: Option<Query>,
-    /// How many suffice, on the owner.
+    /// Query for its minimum replicas, on the owner.
     pub min_replicas: Option<Query>,
-    /// Its instances, on the owner.
+    /// Query for its instances, on the owner.
     pub instances: Option<Query>,
-    /// Whether a pod belongs to it, on the pod.
+    /// Query whether a pod belongs to it, on the pod.
     pub selector: Option<Selector>,
-    /// The instance that a pod belongs to, on the pod.
+    /// Query for the instance of a pod, on the pod.
     pub instance: Option<Query>,
 }
 
-/// How a pod of a component is told.
+/// How pods of a component are recognised.
 #[derive(Debug)]
 pub enum Selector {
-    /// The query finds anything.
+    /// The query has a result.
     Any(Query),
     /// The query is true.
     True(Query),
 }
 
-/// What starts together.
+/// Its gangs.
 #[derive(Debug)]
 pub enum Gang {
     /// One group with a sub-group per listed component.
     Group(Group),
-    /// The older form: the first member that fits the pod makes the group.
+    /// The older form: the first member that matches the pod determines the group.
     Members(Vec<Member>),
 }
 
 /// One group per workload.
 #[derive(Debug)]
 pub struct Group {
-    /// The end of its name.
+    /// The suffix of its name.
     pub name: String,
-    /// Where all its pods belong.
+    /// The topology constraint of all its pods.
     pub topology: Option<TopologyConstraint>,
-    /// Components by name, and where their pods belong.
+    /// Components by name, with the topology constraints of their pods.
     pub sub_groups: Vec<(String, Option<TopologyConstraint>)>,
 }
 
@@ -83,9 +83,9 @@ pub struct Group {
 pub struct Member {
     /// Its component.
     pub component: usize,
-    /// What tells groups apart, on the pod.
+    /// Queries whose results distinguish groups, on the pod.
     pub keys: Vec<Query>,
-    /// What must be true, on the pod.
+    /// Filters that must be true, on the pod.
     pub filters: Vec<Query>,
 }
 
@@ -93,7 +93,7 @@ impl Karta {
     /// Reads a definition of the kind; `None` if it is for another one, is being deleted, or has no instructions for gangs.
     ///
     /// # Errors
-    /// If the definition makes no sense.
+    /// If the definition is invalid.
     pub fn read(object: &Value, kind: &KindName) -> Result<Option<Self>, String> {
         let name = text(object, "/metadata/name").to_owned();
         let root = object.pointer("/spec/structureDefinition/rootComponent");
@@ -148,18 +148,18 @@ impl Karta {
         self.components.iter().position(|component| component.name == name)
     }
 
-    /// The component, the one above it, and so on up to the root.
+    /// The component and its ancestors up to the root.
     pub fn upwards(&self, component: usize) -> impl Iterator<Item = usize> {
         std::iter::successors(Some(component), |index| self.components.get(*index)?.parent)
     }
 
-    /// The parts of a component.
+    /// The children of a component.
     pub fn children(&self, of: usize) -> impl Iterator<Item = usize> {
         let components = self.components.iter().enumerate();
         components.filter_map(move |(index, component)| (component.parent == Some(of)).then_some(index))
     }
 
-    /// Whether the pod is one of the component, or of a part of it.
+    /// Whether the pod belongs to the component or to one below it.
     ///
     /// # Errors
     /// If a query fails.
@@ -175,7 +175,7 @@ impl Karta {
         Ok(false)
     }
 
-    /// Whether the component's own selector fits the pod.
+    /// Whether the component's own selector matches the pod.
     ///
     /// # Errors
     /// If the query fails.

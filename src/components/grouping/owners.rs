@@ -1,11 +1,11 @@
-//! Who owns a pod: reads the chain of owners from the API server, each owner once for all of its pods, and what else rules ask for.
+//! Reads the chain of a pod's owners from the API server, each owner once for all of its pods, and other objects that rules need.
 //!
-//! An owner that may not be read (403) ends the chain below it; that is how kinds unknown to our role are grouped. So does one that belongs to no
-//! namespace: tenants did not make it, and what it says is not about their pods. What was read
-//! is remembered for a while, so that a burst of pods costs one read and a changed owner is still noticed later.
+//! An owner that may not be read (403) ends the chain below it; that is how kinds without a right are grouped. So does a cluster-scoped
+//! one: tenants did not create it, and its settings are not about their pods. Results are
+//! cached for a while, so that a burst of pods costs one read and changes of an owner are noticed later.
 //!
-//! Whoever creates a pod writes its references, so nothing of them is trusted: their texts are names or they are not followed, what is remembered
-//! is remembered for the whole reference in its namespace, every read has a deadline, and a namespace has its share of reads and of memory.
+//! Owner references are written by tenants and not trusted: they are followed only if their strings are valid names, cache entries
+//! are keyed by the whole reference and its namespace, every read has a deadline, and each namespace has a share of reads and of memory.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -33,13 +33,13 @@ use crate::components::shares::Shares;
 use crate::components::weight;
 use remembered::Remembered;
 
-/// Owners read at the same time.
+/// Limit on concurrent reads.
 const READS_MAX: usize = 4 * limits::OWNER_READS_PER_NAMESPACE;
-/// A read that takes longer has failed.
+/// Timeout of a read.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
-/// Owners that a sentence lists.
+/// Limit on owners listed in a message.
 const LISTED_MAX: usize = 8;
-/// What a namespace is called under which is read what concerns all.
+/// The namespace under which cluster-wide reads are counted.
 const EVERYBODY: &str = "";
 
 /// What is known of a pod's owners.
@@ -47,14 +47,14 @@ const EVERYBODY: &str = "";
 pub enum Chain {
     /// From the direct owner to the top; empty if the pod is its own top owner.
     Owned(Vec<Arc<Workload>>),
-    /// An owner is annotated so that its pods are left alone.
+    /// An owner's annotation excludes its pods from grouping.
     OptedOut,
 }
 
-/// Why the owners of a pod are not known. Worth another try later; the sentence is the user's event.
+/// Why the owners of a pod are unknown. Retried later; the message is the user's event.
 #[derive(Debug, thiserror::Error)]
 pub enum OwnerError {
-    /// The owner is not there, or another object has taken its name.
+    /// The owner does not exist, or another object has its name.
     #[error("failed to find {kind}: <{namespace}/{name}>, uid: <{uid}>: {cause}")]
     NotFound {
         /// Kind of the owner.
@@ -80,7 +80,7 @@ pub enum OwnerError {
         /// Its owners.
         owners: String,
     },
-    /// The chain is a loop, or longer than any real one.
+    /// The chain is a cycle, or too long.
     #[error(
         "the owners of pod {namespace}/{name} form a loop or a chain of more than {}",
         limits::OWNER_DEPTH
@@ -96,13 +96,13 @@ pub enum OwnerError {
 #[derive(Clone, Debug)]
 enum Read {
     Object(Arc<Workload>),
-    /// It may not be read, or is nothing that pods inherit from.
+    /// It may not be read, or it is cluster-scoped.
     Forbidden,
     /// It was not found, and why.
     Failed(String),
 }
 
-/// An owner as a reference names it. All of it counts: somebody's wrong reference says nothing about another's right one.
+/// An owner reference as a cache key. All fields count: a wrong reference must not affect a right one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Named {
     object: Reference,
@@ -127,7 +127,7 @@ impl Named {
     }
 }
 
-/// Reads owners, and remembers them.
+/// Reads and caches owners.
 pub struct Owners {
     client: Client,
     reads: Shares,
@@ -141,7 +141,7 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// Reads through the client. The defaults per kind are in the ConfigMap of that namespace and name.
+    /// With a client, and the namespace and name of the ConfigMap with the defaults per kind.
     #[must_use]
     pub fn new(client: Client, default_priorities: Option<(String, String)>) -> Self {
         Self {
@@ -157,7 +157,7 @@ impl Owners {
         }
     }
 
-    /// The pod's owners, if all of them are remembered: no request is made.
+    /// The pod's owners, if all are cached: no request is sent.
     #[must_use]
     pub fn remembered(&self, pod: &Pod) -> Option<Chain> {
         let mut walk = Walk::from(pod);
@@ -178,13 +178,13 @@ impl Owners {
     /// Walks from the pod to its top owner.
     ///
     /// # Errors
-    /// If an owner cannot be found, or the chain makes no sense.
+    /// If an owner cannot be found, or the chain is invalid.
     pub async fn chain(&self, pod: &Pod) -> Result<Chain, OwnerError> {
         let mut walk = Walk::from(pod);
         while let Some(owner) = walk.next()? {
             let (namespace, named) = (walk.namespace, Named::new(walk.namespace, owner));
             if let Some(Read::Failed(_)) = self.owners.slot(namespace, &named).get() {
-                self.owners.doubt(namespace, &named);
+                self.owners.invalidate(namespace, &named);
             }
             let slot = self.owners.slot(namespace, &named);
             match slot.get_or_init(|| self.read(&named)).await {
@@ -196,37 +196,37 @@ impl Owners {
         Ok(walk.end())
     }
 
-    /// Reads these owners of a pod of the namespace again next time: one of them did not make sense, or may have changed since. False if all of
+    /// Invalidates these owners of a pod of the namespace: one of them was invalid, or may have changed. False if all of
     /// them were just read.
-    pub fn doubt(&self, namespace: &str, chain: &[Arc<Workload>]) -> bool {
+    pub fn invalidate(&self, namespace: &str, chain: &[Arc<Workload>]) -> bool {
         let doubted = chain
             .iter()
-            .filter(|owner| self.owners.doubt(namespace, &Named::of(namespace, owner)));
+            .filter(|owner| self.owners.invalidate(namespace, &Named::of(namespace, owner)));
         doubted.count() > 0
     }
 
-    /// What is remembered of another object.
+    /// Another object from the cache.
     ///
     /// # Errors
-    /// If it is not remembered.
+    /// If it is not cached.
     pub fn object(&self, wanted: &Reference) -> Result<Arc<Workload>, RuleError> {
         let known = self.objects.slot(&wanted.namespace, wanted).get().cloned();
         known.ok_or_else(|| RuleError::Unknown(Wanted::Object(wanted.clone())))
     }
 
-    /// What is remembered of the definitions for a kind.
+    /// The definitions for a kind from the cache.
     ///
     /// # Errors
-    /// If nothing is remembered.
+    /// If they are not cached.
     pub fn kartas(&self, kind: &KindName) -> Result<Arc<Vec<Karta>>, RuleError> {
         let known = self.kartas.slot(EVERYBODY, kind).get().cloned();
         known.ok_or_else(|| RuleError::Unknown(Wanted::Kartas(kind.clone())))
     }
 
-    /// What is remembered of the defaults per kind.
+    /// The defaults per kind from the cache.
     ///
     /// # Errors
-    /// If they are not remembered.
+    /// If they are not cached.
     pub fn defaults(&self) -> Result<Arc<Defaults>, RuleError> {
         if self.default_priorities.is_none() {
             return Ok(Arc::default());
@@ -235,10 +235,10 @@ impl Owners {
         known.ok_or(RuleError::Unknown(Wanted::Defaults))
     }
 
-    /// Reads what a rule asks for, so that it is remembered.
+    /// Reads what a rule needs into the cache.
     ///
     /// # Errors
-    /// If an object is not there, or may not be read.
+    /// If an object does not exist or may not be read.
     pub async fn fetch(&self, wanted: &Wanted) -> Result<(), RuleError> {
         match wanted {
             Wanted::Object(reference) => {
@@ -264,7 +264,7 @@ impl Owners {
         let said = |cause: &str| RuleError::Workload(format!("failed to get {kind} {namespace}/{name}: {cause}"));
         match self.get(wanted).await {
             Ok((object, weight)) => {
-                self.objects.weighs(namespace, wanted, weight);
+                self.objects.add_size(namespace, wanted, weight);
                 Ok(object)
             }
             Err(Unread::Refused(error)) => Err(said(&error.to_string())),
@@ -272,7 +272,7 @@ impl Owners {
         }
     }
 
-    /// No definitions are no failure: few clusters have any, or let us read them.
+    /// Missing definitions are no error: few clusters have any, or grant the right to read them.
     async fn read_kartas(&self, kind: &KindName) -> Result<Arc<Vec<Karta>>, RuleError> {
         let selector = [
             (third_party::KARTA_GROUP, &kind.group),
@@ -318,7 +318,7 @@ impl Owners {
     async fn read(&self, named: &Named) -> Read {
         match self.get(&named.object).await {
             Ok((object, weight)) if object.uid == named.uid => {
-                self.owners.weighs(&named.object.namespace, named, weight);
+                self.owners.add_size(&named.object.namespace, named, weight);
                 Read::Object(object)
             }
             Ok(_) => Read::Failed(format!("Owner resource with uid {} not found", named.uid)),
@@ -328,7 +328,7 @@ impl Owners {
         }
     }
 
-    /// An object, and the memory that it takes.
+    /// An object and its memory size.
     async fn get(&self, wanted: &Reference) -> Result<(Arc<Workload>, usize), Unread> {
         check_names(wanted).map_err(Unread::Failed)?;
         let _permit = self.reads.take(&wanted.namespace, 1).await;
@@ -360,7 +360,7 @@ impl Owners {
         Ok(text)
     }
 
-    /// Where objects of the kind are served. Workload kinds of Kubernetes itself need no discovery.
+    /// The API resource of a kind. Built-in workload kinds need no discovery.
     async fn resource(&self, api_version: &str, kind: &str) -> Result<(ApiResource, Scope), kube::Error> {
         let (group, version) = split_api_version(api_version);
         let gvk = GroupVersionKind::gvk(group, version, kind);
@@ -381,7 +381,7 @@ impl Owners {
     }
 }
 
-/// A walk from a pod upwards, one owner at a time; whoever walks reads the owners.
+/// A walk from a pod upwards, one owner at a time; the caller reads the owners.
 pub struct Walk<'a> {
     namespace: &'a str,
     name: &'a str,
@@ -391,7 +391,7 @@ pub struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// Stands at the pod.
+    /// Starts at the pod.
     #[must_use]
     pub fn from(pod: &'a Pod) -> Self {
         let owners = pod.metadata.owner_references.as_deref().unwrap_or_default();
@@ -408,7 +408,7 @@ impl<'a> Walk<'a> {
     /// The owner to read next; none at the top.
     ///
     /// # Errors
-    /// If the way goes in a circle.
+    /// If the owners form a cycle.
     pub fn next(&self) -> Result<Option<&OwnerReference>, OwnerError> {
         let Some(owner) = &self.next else { return Ok(None) };
         if self.chain.len() == limits::OWNER_DEPTH || self.chain.iter().any(|seen| seen.uid == owner.uid) {
@@ -423,7 +423,7 @@ impl<'a> Walk<'a> {
     /// Steps up to the owner that was read.
     ///
     /// # Errors
-    /// If several objects own it and none of them is said to be its controller.
+    /// If it has several owners and none of them is its controller.
     pub fn take(&mut self, owner: Arc<Workload>) -> Result<(), OwnerError> {
         if opted_out(&owner) {
             (self.opted_out, self.next) = (true, None);
@@ -435,7 +435,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// What to say of an owner that is not there.
+    /// The error for an owner that does not exist.
     #[must_use]
     pub fn not_found(&self, owner: &OwnerReference, cause: String) -> OwnerError {
         OwnerError::NotFound {
@@ -494,15 +494,15 @@ fn opted_out(owner: &Workload) -> bool {
         .is_some_and(|value| value == "true")
 }
 
-/// Why an object was not read.
+/// Why a read failed.
 enum Unread {
-    /// The API server said no.
+    /// The API server answered with an error.
     Refused(kube::Error),
-    /// It was not asked, did not answer in time, or what it said cannot be read; and why.
+    /// No request was sent, it timed out, or the answer could not be parsed; the reason.
     Failed(String),
 }
 
-/// Whether the texts of a reference are names: they become part of a path, where anything else would ask for something else.
+/// Whether the strings of a reference are valid names: they become part of a request path.
 fn check_names(wanted: &Reference) -> Result<(), String> {
     let of = |text: &str, others: &[char]| {
         let fits = |c: char| c.is_ascii_alphanumeric() || others.contains(&c);

@@ -1,5 +1,5 @@
-//! The kinds that may stand above a pod, as the API serves them: what the grouper asks for the right to read. An owner that it may
-//! not read ends the walk below it.
+//! The kinds of owners, as the API serves them, for the grouper's RBAC rules. An owner that it may
+//! not read ends the chain below it.
 
 /// API group and plural names.
 #[rustfmt::skip]

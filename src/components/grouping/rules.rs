@@ -1,8 +1,8 @@
 //! From a pod and its owners to its pod group: pure functions, one file per family of workloads, one table that lists them.
 //!
-//! A rule that needs to know of another object (the cluster of a Ray job, the revision of a Knative service) asks the
-//! [`Cluster`]; where the answer is not at hand, the rule ends with [`RuleError::Unknown`], and runs again once it is.
-//! What is absent: reading owners (`owners`), and what becomes of an existing pod group (`merge`).
+//! A rule that needs another object (the cluster of a Ray job, the revision of a Knative service) asks the
+//! [`Cluster`]; if it is not cached, the rule returns [`RuleError::Unknown`], and runs again once it is.
+//! Absent: reading owners (`owners`), and updates of existing pod groups (`merge`).
 
 mod apps;
 mod base;
@@ -35,7 +35,7 @@ use super::workload::Workload;
 use crate::api::PodGroup;
 use crate::components::Settings;
 
-/// What a rule may look at.
+/// Input of a rule.
 #[derive(Clone, Copy)]
 pub struct Input<'a> {
     /// The pod.
@@ -44,7 +44,7 @@ pub struct Input<'a> {
     pub chain: &'a [Arc<Workload>],
     /// The configuration.
     pub settings: &'a Settings,
-    /// What is known of the cluster.
+    /// The cluster.
     pub cluster: &'a dyn Cluster,
 }
 
@@ -70,7 +70,7 @@ impl Input<'_> {
     }
 }
 
-/// The few facts about the cluster that rules ask for.
+/// What rules need of the cluster.
 pub trait Cluster {
     /// Whether a priority class of that name exists.
     fn has_priority_class(&self, name: &str) -> bool;
@@ -83,32 +83,32 @@ pub trait Cluster {
     /// Another object.
     ///
     /// # Errors
-    /// If it is not there, may not be read, or is not known yet.
+    /// If it does not exist, may not be read, or is not cached yet.
     fn object(&self, wanted: &Reference) -> Result<Arc<Workload>, RuleError>;
     /// The valid definitions for a kind.
     ///
     /// # Errors
-    /// If they are not known yet.
+    /// If they are not cached yet.
     fn kartas(&self, kind: &KindName) -> Result<Arc<Vec<Karta>>, RuleError>;
     /// The administrator's defaults per kind.
     ///
     /// # Errors
-    /// If they are not known yet.
+    /// If they are not cached yet.
     fn defaults(&self) -> Result<Arc<Defaults>, RuleError>;
 }
 
-/// What a rule found.
+/// The result of a rule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Grouped {
-    /// The pod group as the rule wants it.
+    /// The desired pod group.
     pub group: PodGroup,
     /// The sub-group that the pod belongs to.
     pub sub_group: Option<String>,
-    /// The rule, for people.
+    /// The rule's description, for output.
     pub rule: String,
 }
 
-/// An error that says what is wrong with the workload.
+/// An error about the workload, with a message.
 fn wrong<T>(sentence: impl Into<String>) -> Result<T, RuleError> {
     Err(RuleError::Workload(sentence.into()))
 }
@@ -118,10 +118,10 @@ type Rule = fn(&Input, &Workload) -> Result<Grouped, RuleError>;
 /// One line of the table.
 struct Row {
     group: &'static str,
-    /// The versions known to fit; empty is all.
+    /// Supported versions; empty: all.
     versions: &'static [&'static str],
     kind: &'static str,
-    /// What the rule is called.
+    /// The rule's name in output.
     name: &'static str,
     rule: Rule,
 }
@@ -145,7 +145,7 @@ const fn row(
 /// The name of the base rule in the table.
 const BASE: &str = "one group per owner";
 
-/// Which rule groups the pods of which top owner. What is not listed goes by a Karta, or by the base rule.
+/// The rule for each kind of top owner. Other kinds are grouped by a Karta or by the base rule.
 #[rustfmt::skip]
 const TABLE: &[Row] = &[
     row("", &["v1"], "Pod", "pod", base::pod),
@@ -190,7 +190,7 @@ const TABLE: &[Row] = &[
 /// Groups a pod.
 ///
 /// # Errors
-/// If the workload asks for something that makes no sense, or something must be read first.
+/// If the workload is invalid, or something must be read first.
 pub fn group(input: &Input) -> Result<Grouped, RuleError> {
     let grouped = match input.chain.last() {
         Some(top) => for_top(input, top),
@@ -248,8 +248,8 @@ fn joined(rule: &str) -> String {
     }
 }
 
-/// The line of the table for the kind. A version that the table does not know is taken for one that it knows, since the fields
-/// that rules read outlive versions.
+/// The row of the kind. Unknown versions are treated as known ones, since the fields
+/// that rules read are stable.
 fn find(settings: &Settings, workload: &Workload) -> Option<&'static Row> {
     TABLE.iter().find(|row| {
         let version_fits = row.versions.is_empty() || row.versions.contains(&&*workload.version);
@@ -257,12 +257,12 @@ fn find(settings: &Settings, workload: &Workload) -> Option<&'static Row> {
     })
 }
 
-/// Whether the kind has a rule of its own, beyond a group per owner or per pod.
+/// Whether the kind has a rule other than one group per owner or per pod.
 fn makes_gangs(settings: &Settings, owner: &Workload) -> bool {
     find(settings, owner).is_some_and(|row| row.name != BASE && !matches!(row.kind, "Pod" | "Deployment"))
 }
 
-/// The kinds of the table, for those who ask for the right to read them.
+/// The kinds of the table.
 pub fn known_kinds() -> impl Iterator<Item = (&'static str, &'static str)> {
     TABLE.iter().map(|row| (row.group, row.kind))
 }

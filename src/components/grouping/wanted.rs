@@ -1,4 +1,4 @@
-//! What a rule needs to know and that has to be read first, and the errors that rules end with.
+//! What a rule needs and must be read first, and the errors of rules.
 
 /// An object by its name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -24,7 +24,7 @@ pub struct KindName {
     pub kind: String,
 }
 
-/// Something that a rule needs to know and that has to be read first.
+/// Something that a rule needs and that must be read first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Wanted {
     /// An object.
@@ -35,10 +35,10 @@ pub enum Wanted {
     Defaults,
 }
 
-/// Why a rule has no answer.
+/// Why a rule has no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
-    /// The workload asks for something that makes no sense, or is not complete yet. The sentence is the user's event.
+    /// The workload is invalid or not complete yet. The message is the user's event.
     #[error("{0}")]
     Workload(String),
     /// Something must be read first.

@@ -1,4 +1,4 @@
-//! An object that owns pods, reduced to what grouping reads. A pod that nobody owns is its own workload.
+//! An owner of pods, reduced to what grouping reads. A pod without owners is its own workload.
 
 use std::collections::BTreeMap;
 
@@ -24,9 +24,9 @@ pub struct Workload {
     pub labels: BTreeMap<String, String>,
     /// Annotations.
     pub annotations: BTreeMap<String, String>,
-    /// Who owns it.
+    /// Its owner references.
     pub owners: Vec<OwnerReference>,
-    /// The whole object, for rules that count replicas; null where only the metadata is known.
+    /// The whole object, for rules that count replicas; null if only the metadata is known.
     pub body: Value,
 }
 
@@ -48,7 +48,7 @@ impl Workload {
         }
     }
 
-    /// An object as the API server gave it, without what is large and never read.
+    /// An object from the API server, without large fields that are never read.
     #[must_use]
     pub fn of_object(api_version: &str, kind: &str, mut object: DynamicObject) -> Self {
         object.metadata.managed_fields = None;
@@ -77,7 +77,7 @@ impl Workload {
         }
     }
 
-    /// As the owner of a pod group.
+    /// An owner reference to it.
     #[must_use]
     pub fn owner_reference(&self) -> OwnerReference {
         OwnerReference {
@@ -104,7 +104,7 @@ impl Workload {
         self.annotations.get(key).map(String::as_str)
     }
 
-    /// Takes over the labels and annotations of the object above where it has none of that key.
+    /// Inherits labels and annotations of the owner above for keys that it lacks.
     pub fn inherit(&mut self, above: &Self) {
         for (key, value) in &above.labels {
             self.labels.entry(key.clone()).or_insert_with(|| value.clone());

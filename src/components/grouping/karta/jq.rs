@@ -1,8 +1,8 @@
-//! Queries in the language of jq, as far as they are bounded and change nothing: whatever an administrator writes ends soon.
+//! A subset of jq whose queries are bounded and read-only, so that evaluation ends soon for any query.
 //!
-//! What they read is written by tenants, so nothing of it may decide how much work there is: patterns and separators are part of the query, what is
-//! multiplied is a number for sure (texts would be repeated), nothing is folded (each step could double what there is), and a query that goes
-//! through lists within lists of the whole object is not asked of a large one.
+//! Their input is written by tenants, so it must not determine the amount of work: patterns and separators are literals of the query, factors of
+//! a multiplication are numbers (strings would be repeated), there is no `reduce` (each step could double the value), and a query that iterates
+//! over the whole object in nested loops is refused for a large object.
 
 use jaq_core::data::JustLut;
 use jaq_core::load::lex::StrPart;
@@ -14,7 +14,7 @@ use jaq_core::{Compiler, Ctx, Vars, compile, unwrap_valr};
 use jaq_json::Val;
 use serde_json::Value;
 
-/// Filters that end soon for every input, touch nothing outside, and change nothing.
+/// Bounded filters without side effects.
 #[rustfmt::skip]
 const ALLOWED: &[&str] = &[
     "true", "false", "null", "not", "empty", "error", "select", "length", "keys", "keys_unsorted", "has", "contains", "inside", "map",
@@ -24,13 +24,13 @@ const ALLOWED: &[&str] = &[
     "flatten", "first", "last", "nth", "limit", "isempty", "index", "rindex", "indices", "floor", "ceil", "round", "abs", "values",
     "nulls", "strings", "numbers", "booleans", "arrays", "objects", "scalars", "iterables", "explode", "implode", "getpath",
 ];
-/// Filters whose arguments must be texts of the query itself: patterns, separators, replacements.
+/// Filters whose arguments must be string literals: patterns, separators, replacements.
 const LITERAL: &[&str] = &[
     "test", "match", "capture", "scan", "sub", "gsub", "split", "join", "index", "rindex", "indices",
 ];
-/// Filters that give a number or nothing.
+/// Filters whose result is a number or empty.
 const NUMBERS: &[&str] = &["length", "tonumber", "numbers", "floor", "ceil", "round"];
-/// Filters that look at each element.
+/// Filters that iterate over elements.
 const EACH: &[&str] = &[
     "map",
     "any",
@@ -42,23 +42,23 @@ const EACH: &[&str] = &[
     "unique_by",
     "with_entries",
 ];
-/// A query with more results than this is a mistake.
+/// Limit on results of a query.
 const RESULTS_MAX: usize = 1000;
-/// Steps that a query may come to, as far as they can be foreseen.
+/// Limit on the estimated steps of a query.
 const STEPS_MAX: usize = 10_000_000;
 
-/// Why a query gave no answer.
+/// Why a query failed.
 pub type Failed = String;
 
-/// An object to ask.
+/// An object as input of queries.
 pub struct Subject {
     object: Val,
-    /// How many values it consists of.
+    /// Number of values in it.
     values: usize,
 }
 
 impl Subject {
-    /// The object, in the form that queries read.
+    /// Converts an object.
     #[must_use]
     pub fn new(object: Value) -> Self {
         Self {
@@ -68,10 +68,10 @@ impl Subject {
     }
 }
 
-/// A query that is known to be harmless.
+/// A parsed query that is known to be bounded and read-only.
 pub struct Query {
     code: String,
-    /// It goes through all of the object so many times within one another.
+    /// Depth of nested iterations over the whole object.
     loops: u32,
     filter: compile::Filter<jaq_core::Native<JustLut<Val>>>,
 }
@@ -83,10 +83,10 @@ impl std::fmt::Debug for Query {
 }
 
 impl Query {
-    /// Reads a query.
+    /// Parses a query.
     ///
     /// # Errors
-    /// If it does not parse, changes something, or may run for ever.
+    /// If it does not parse, is not read-only, or is not bounded.
     pub fn new(code: &str) -> Result<Self, String> {
         let term = load::parse(code, |parser| parser.term()).ok_or_else(|| format!("{code:?} is no jq"))?;
         check(&term).map_err(|reason| format!("{code:?}: {reason}"))?;
@@ -103,10 +103,10 @@ impl Query {
         })
     }
 
-    /// Asks the object.
+    /// Evaluates the query.
     ///
     /// # Errors
-    /// If the query does not fit the object, or has too many results.
+    /// If evaluation fails, or has too many results.
     pub fn run(&self, subject: &Subject) -> Result<Vec<Value>, Failed> {
         if subject.values.saturating_pow(self.loops) > STEPS_MAX {
             return Err(format!(
@@ -127,7 +127,7 @@ impl Query {
         Ok(found)
     }
 
-    /// The one result as text; numbers and truth values are printed.
+    /// The single result as a string; numbers and booleans are formatted.
     ///
     /// # Errors
     /// If there is not exactly one, or it is empty.
@@ -140,10 +140,10 @@ impl Query {
         }
     }
 
-    /// Texts.
+    /// All results as strings.
     ///
     /// # Errors
-    /// If a result is something else.
+    /// If a result is not a string.
     pub fn texts(&self, subject: &Subject) -> Result<Vec<String>, Failed> {
         let text = |value: Value| match value {
             Value::String(text) if !text.is_empty() => Ok(text),
@@ -154,7 +154,7 @@ impl Query {
     }
 }
 
-/// How many values there are in a value, itself included.
+/// Number of values in a value, including itself.
 fn values(value: &Value) -> usize {
     1 + match value {
         Value::Array(items) => items.iter().map(values).sum(),
@@ -163,17 +163,17 @@ fn values(value: &Value) -> usize {
     }
 }
 
-/// How a query goes through lists.
+/// Iteration structure of a query.
 #[derive(Clone, Copy, Default)]
 struct Work {
-    /// Lists that it goes through.
+    /// Depth of iteration.
     lists: u32,
-    /// It may come back to the whole object while it does, or combine each element of one list with each of another.
+    /// It may iterate over the whole object again for each element, or combine the elements of two lists.
     combines: bool,
 }
 
 impl Work {
-    /// Going through lists within lists looks at each value once; only where the query combines them, one list's length times the other's.
+    /// Nested lists are visited once per value; only combined lists multiply.
     fn loops(self) -> u32 {
         if self.combines { self.lists.max(1) } else { 1 }
     }
@@ -185,7 +185,7 @@ impl Work {
         }
     }
 
-    /// All of them; combined with one another where several go through lists.
+    /// The structure of several terms; combined if more than one iterates.
     fn each_with_each(all: impl Iterator<Item = Self>) -> Self {
         let all: Vec<Self> = all.collect();
         let several = all.iter().filter(|work| work.lists > 0).count() > 1;
@@ -248,7 +248,7 @@ impl Work {
     }
 }
 
-/// Whether the term gives a number for sure, or nothing.
+/// Whether the term's result is always a number or empty.
 fn is_number(term: &Term<&str>) -> bool {
     match term {
         Term::Num(_) => true,
@@ -260,12 +260,12 @@ fn is_number(term: &Term<&str>) -> bool {
     }
 }
 
-/// Whether the term is a text that stands in the query.
+/// Whether the term is a string literal.
 fn is_literal(term: &Term<&str>) -> bool {
     matches!(term, Term::Str(None, parts) if !parts.iter().any(|part| matches!(part, StrPart::Term(_))))
 }
 
-/// Whether all of the term is harmless.
+/// Whether the whole term is bounded and read-only.
 fn check(term: &Term<&str>) -> Result<(), String> {
     match term {
         Term::Id | Term::Num(_) | Term::Break(_) | Term::Var(_) => Ok(()),

@@ -1,14 +1,14 @@
-//! How many pods the parts of a workload have, as its definition counts.
+//! The number of pods of a workload's components, by its definition.
 
 use serde_json::Value;
 
 use super::{Failed, Karta, Query, Subject};
 
 impl Karta {
-    /// The pods below a component: of its parts times its own number, or the one of them that there is.
+    /// The number of pods of a component: its own scale times the sum of its children, or whichever of the two is not 0.
     ///
     /// # Errors
-    /// If a query fails or answers what is no number.
+    /// If a query fails or its result is not a number.
     pub fn scale(&self, component: usize, owner: &Subject) -> Result<i64, Failed> {
         self.counted(component, owner, None)
     }
@@ -16,7 +16,7 @@ impl Karta {
     /// The same for one instance of the component.
     ///
     /// # Errors
-    /// If a query fails or answers what is no number.
+    /// If a query fails or its result is not a number.
     pub fn scale_of_instance(&self, component: usize, owner: &Subject, instance: usize) -> Result<i64, Failed> {
         self.counted(component, owner, Some(instance))
     }

@@ -1,4 +1,4 @@
-//! What was read, for a while, by namespace: no namespace makes another's be forgotten, or takes more memory than its share.
+//! A cache of objects with expiry, by namespace: no namespace evicts entries of another, or uses more memory than its share.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -9,14 +9,14 @@ use tokio::sync::OnceCell;
 
 use crate::api::limits;
 
-/// How long what was read counts as read.
-const FRESH: Duration = Duration::from_secs(30);
-/// How long it does if reading it failed, or made no sense: a burst of pods is one read also then.
-const DOUBTFUL: Duration = Duration::from_secs(1);
-/// What remembering something takes at least.
-const LEAST: usize = 1_024;
+/// Time to live of an entry.
+const TTL: Duration = Duration::from_secs(30);
+/// Time to live after a failed read or an invalid object, so that a burst of pods costs one read.
+const FAILED_TTL: Duration = Duration::from_secs(1);
+/// Minimum size of an entry.
+const MIN_ENTRY_BYTES: usize = 1_024;
 
-/// An object, and its place among the remembered ones.
+/// A cache slot.
 pub type Slot<T> = Arc<OnceCell<T>>;
 
 /// See the module.
@@ -71,7 +71,7 @@ impl<K: Eq + Hash, T> Namespace<K, T> {
         taken.is_some()
     }
 
-    /// Where too much is remembered, everything is forgotten, and read again by whoever needs it.
+    /// Clears the namespace's entries when they exceed its share.
     fn keep_within_bounds(&mut self) {
         if self.bytes > limits::OWNERS_BYTES_PER_NAMESPACE {
             *self = Self::default();
@@ -80,28 +80,28 @@ impl<K: Eq + Hash, T> Namespace<K, T> {
 }
 
 impl<K: Clone + Eq + Hash, T> Remembered<K, T> {
-    /// The place of an object: remembered, or new and empty.
+    /// The slot of an object, empty if new.
     pub fn slot(&self, namespace: &str, key: &K) -> Slot<T> {
         let now = Instant::now();
         let mut all = self.lock();
         all.sweep(now);
         let entry = all.namespaces.get(namespace).and_then(|known| known.entries.get(key));
-        if let Some(entry) = entry.filter(|entry| now.duration_since(entry.since) < FRESH) {
+        if let Some(entry) = entry.filter(|entry| now.duration_since(entry.since) < TTL) {
             return Arc::clone(&entry.slot);
         }
         let slot = Slot::default();
         let entry = Entry {
             since: now,
             slot: Arc::clone(&slot),
-            bytes: LEAST,
+            bytes: MIN_ENTRY_BYTES,
         };
         let known = all.namespaces.entry(namespace.to_owned()).or_default();
         known.put(key.clone(), entry);
         slot
     }
 
-    /// What was read takes so many bytes.
-    pub fn weighs(&self, namespace: &str, key: &K, bytes: usize) {
+    /// Records the size of an entry.
+    pub fn add_size(&self, namespace: &str, key: &K, bytes: usize) {
         let mut all = self.lock();
         let Some(known) = all.namespaces.get_mut(namespace) else {
             return;
@@ -113,13 +113,13 @@ impl<K: Clone + Eq + Hash, T> Remembered<K, T> {
         known.keep_within_bounds();
     }
 
-    /// The object is read again when it is asked for next, unless that was just done; whether it will be.
-    pub fn doubt(&self, namespace: &str, key: &K) -> bool {
+    /// Invalidates an object, unless it was just read. Returns whether it will be read again.
+    pub fn invalidate(&self, namespace: &str, key: &K) -> bool {
         let mut all = self.lock();
         let Some(known) = all.namespaces.get_mut(namespace) else {
             return false;
         };
-        let is_old = |entry: &Entry<T>| entry.since.elapsed() >= DOUBTFUL;
+        let is_old = |entry: &Entry<T>| entry.since.elapsed() >= FAILED_TTL;
         known.entries.get(key).is_some_and(is_old) && known.take(key)
     }
 
@@ -129,14 +129,14 @@ impl<K: Clone + Eq + Hash, T> Remembered<K, T> {
 }
 
 impl<K, T> All<K, T> {
-    /// Throws out what is old, now and then, so that not each of a burst of new ones looks at all.
+    /// Removes expired entries, at intervals, so that not every insertion of a burst scans all.
     fn sweep(&mut self, now: Instant) {
-        if now.duration_since(self.swept) < FRESH {
+        if now.duration_since(self.swept) < TTL {
             return;
         }
         self.swept = now;
         self.namespaces.retain(|_, known| {
-            known.entries.retain(|_, entry| now.duration_since(entry.since) < FRESH);
+            known.entries.retain(|_, entry| now.duration_since(entry.since) < TTL);
             known.bytes = known.entries.values().map(|entry| entry.bytes).sum();
             !known.entries.is_empty()
         });
@@ -155,7 +155,7 @@ mod tests {
         let many = limits::OWNERS_BYTES_PER_NAMESPACE / limits::OWNER_BYTES;
         for key in 2..=(many as u64 + 1) {
             assert!(fill("loud", key));
-            remembered.weighs("loud", &key, limits::OWNER_BYTES);
+            remembered.add_size("loud", &key, limits::OWNER_BYTES);
         }
         assert_eq!(remembered.slot("loud", &1).get(), None);
         assert_eq!(remembered.slot("quiet", &1).get(), Some(&1));
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn names_alone_fill_no_memory() {
         let remembered = Remembered::<u64, u64>::default();
-        let many = limits::OWNERS_BYTES_PER_NAMESPACE / LEAST;
+        let many = limits::OWNERS_BYTES_PER_NAMESPACE / MIN_ENTRY_BYTES;
         for key in 0..3 * many as u64 {
             let _ = remembered.slot("loud", &key);
         }

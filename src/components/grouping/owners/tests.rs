@@ -43,7 +43,7 @@ fn cluster(objects: &[(&str, Value)]) -> (Owners, Arc<AtomicUsize>) {
     (Owners::new(Client::new(service, "ns"), None), reads)
 }
 
-/// Reads of such paths are never answered.
+/// Path suffixes whose reads never get an answer.
 const HANGS: &str = "hangs";
 
 fn status(code: u16, reason: &str) -> Value {

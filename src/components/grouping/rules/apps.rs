@@ -5,7 +5,7 @@ use super::{Grouped, Input, RuleError, own};
 use crate::api::names::priority_class;
 use crate::components::grouping::workload::Workload;
 
-/// One group per pod, owned by the pod; what the group inherits comes from the Deployment. A Deployment that states how many of its
+/// One group per pod, owned by the pod; settings are inherited from the Deployment. A Deployment that states how many of its
 /// pods must run together is one group.
 ///
 /// ```yaml

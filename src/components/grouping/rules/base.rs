@@ -1,4 +1,4 @@
-//! The base of all rules: one group per top owner, named after it, that one pod alone may start.
+//! The base of all rules: one group per top owner, named after it, with minMember 1.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::api::names::{annotation, label, priority_class, third_party};
 use crate::api::pod_group::{PodGroup, PodGroupSpec, TopologyConstraint};
 use crate::components::grouping::workload::Workload;
 
-/// One group per top owner, minimum 1. Also for every kind that no rule knows.
+/// One group per top owner, minMember 1. Also for kinds without a rule.
 ///
 /// ```yaml
 /// # StatefulSet db with uid s1, three pods  →  one pod group pg-db-s1, minMember 1, priority class train
@@ -31,7 +31,7 @@ pub fn default_rule(input: &Input, top: &Workload) -> Result<Grouped, RuleError>
     )
 }
 
-/// A pod that nobody owns, or that another pod owns: it joins the group of the pod on top.
+/// A pod without owners, or owned by another pod: it is in the group of the topmost pod.
 ///
 /// Pods of Spark applications carry the application's id, which names their common group.
 pub fn pod(input: &Input, top: &Workload) -> Result<Grouped, RuleError> {
@@ -46,7 +46,7 @@ pub fn pod(input: &Input, top: &Workload) -> Result<Grouped, RuleError> {
                 third_party::SPARK_APP_SELECTOR
             ));
         }
-        // Executors without an owner must not take the group away from the driver, whose end it goes by.
+        // Executors without an owner must not become owners of the group: it is deleted with the driver.
         let driver = input
             .cluster
             .pod_group(input.namespace(), application)
@@ -72,7 +72,7 @@ pub fn of_owner(input: &Input, top: &Workload, fallback_class: &str) -> Result<G
     )
 }
 
-/// The pod group of the default rule, for rules to change.
+/// The pod group of the default rule, as a template.
 pub fn build(input: &Input, base: &Base) -> Result<Grouped, RuleError> {
     let top = base.top;
     let metadata = ObjectMeta {
@@ -104,7 +104,7 @@ pub fn build(input: &Input, base: &Base) -> Result<Grouped, RuleError> {
     })
 }
 
-/// Makes the group one of this pod alone, owned by it.
+/// Turns the group into one of this pod alone, owned by it.
 pub fn per_pod(input: &Input, grouped: &mut Grouped) {
     let pod = Workload::of_pod(input.pod);
     grouped.group.metadata.name = Some(format!("pg-{}-{}", pod.name, pod.uid));
@@ -124,7 +124,7 @@ fn labels(input: &Input, top: &Workload) -> BTreeMap<String, String> {
     labels
 }
 
-/// Annotations that say who manages the owner, or what the scheduler did with a pod: they are not the group's.
+/// Annotations about the manager of the owner, or written by the scheduler: not inherited.
 fn stays_with_owner(key: &str) -> bool {
     let prefixes = [
         "kubectl.kubernetes.io/",
@@ -136,8 +136,8 @@ fn stays_with_owner(key: &str) -> bool {
     prefixes.iter().any(|prefix| key.starts_with(prefix)) || own.contains(&key)
 }
 
-/// Annotations of pod groups that are written by us alone. Inherited, they would make a group seem to have just begun to run, so that it may not be
-/// evicted for longer than others may not, or seem to be somebody else's.
+/// Annotations of pod groups that only we write. Inherited, they would fake a recent start, which protects from
+/// eviction, or another creator of the group.
 fn is_ours(key: &str) -> bool {
     let ours = [
         annotation::TOP_OWNER_METADATA,
@@ -148,7 +148,7 @@ fn is_ours(key: &str) -> bool {
     ours.contains(&key)
 }
 
-/// The owner's annotations, the pod's `user`, and who the owner is.
+/// The owner's annotations, the pod's `user`, and the owner's identity.
 fn annotations(input: &Input, top: &Workload) -> BTreeMap<String, String> {
     let mut annotations = BTreeMap::from([(annotation::TOP_OWNER_METADATA.to_owned(), describe(top))]);
     if let Some(user) = input.annotation(annotation::USER) {
@@ -188,7 +188,7 @@ fn scalar(text: &str) -> String {
     }
 }
 
-/// Wishes for nearness, as annotations state them.
+/// A topology constraint from annotations.
 pub fn topology<'a>(stated_by: impl Fn(&'static str) -> Option<&'a str>) -> Option<TopologyConstraint> {
     let stated = |key| stated_by(key).filter(|value| !value.is_empty()).map(ToOwned::to_owned);
     let constraint = TopologyConstraint {

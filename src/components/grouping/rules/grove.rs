@@ -1,4 +1,4 @@
-//! Grove: its PodGangs say which pods start together, in groups of groups.
+//! Grove: PodGangs define nested gangs.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::api::pod_group::{PodGroupSpec, SubGroup, TopologyConstraint};
 use crate::components::grouping::fields;
 use crate::components::grouping::workload::Workload;
 
-/// The group of the pod's PodGang, with what the PodCliqueSet above states.
+/// The group of the pod's PodGang, with settings of the PodCliqueSet above.
 ///
 /// ```yaml
 /// # podgroups pg1 (minReplicas 2) and pg2 (3), both in group config g1   →   minMember 5: g1 {2}, pg1 2, pg2 3
@@ -55,7 +55,7 @@ fn gang_of(input: &Input) -> Result<std::sync::Arc<Workload>, RuleError> {
     })
 }
 
-/// Labels and annotations of the set count where the gang has none.
+/// Labels and annotations of the set, where the gang has none.
 fn add_set(input: &Input, gang: &Workload, set: &Workload, grouped: &mut Grouped) -> Result<(), RuleError> {
     let mut both = gang.clone();
     both.inherit(set);
@@ -90,7 +90,7 @@ fn add_set(input: &Input, gang: &Workload, set: &Workload, grouped: &mut Grouped
     Ok(())
 }
 
-/// Wishes that neither the gang's spec nor its annotations state.
+/// Topology constraints of the set, where neither the gang's spec nor its annotations have any.
 fn fill_topology(spec: &mut PodGroupSpec, both: &Workload) {
     let Some(stated) = base::topology(|key| both.annotation(key)) else {
         return;
@@ -136,7 +136,7 @@ impl<'a> Topology<'a> {
     }
 }
 
-/// The sub-groups that the gang describes.
+/// The sub-groups of the gang.
 struct Tree {
     groups: Vec<SubGroup>,
     size: i32,
@@ -206,7 +206,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Counts the children that parents really have, and drops those without.
+    /// Sets the minimum of parents to their number of children, and drops parents without.
     fn settle(&mut self) {
         let counts: BTreeMap<String, i32> = children(&self.groups)
             .into_iter()

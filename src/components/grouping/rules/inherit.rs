@@ -1,4 +1,4 @@
-//! What a pod group takes over from its owners and its pod: queue, priority class, preemptibility, durations.
+//! What a pod group inherits from its owners and its pod: queue, priority class, preemptibility, durations.
 
 use jiff::SignedDuration;
 use tracing::warn;
@@ -8,13 +8,13 @@ use crate::api::duration;
 use crate::api::names::{annotation, label, preemptibility};
 use crate::components::grouping::workload::Workload;
 
-/// What a rule gives the base to work with.
+/// Input of the base rule.
 pub struct Base<'a> {
-    /// The object that the group is about.
+    /// The object that owns the group.
     pub top: &'a Workload,
-    /// Whose labels and annotations decide priority, preemptibility and the two durations, from the nearest to the pod up.
+    /// Owners whose labels and annotations determine priority, preemptibility and the two durations, bottom-up.
     pub owners: &'a [&'a Workload],
-    /// Priority class if nobody names one.
+    /// The default priority class.
     pub fallback_class: &'a str,
 }
 
@@ -48,7 +48,7 @@ pub fn queue(input: &Input, top: &Workload) -> String {
 }
 
 /// The priority class: for each owner upwards its label, else the pod's label, else the pod's spec; the first that exists.
-/// A label that names no class hides the pod's for that owner. Then what the administrator named for the owner's kind.
+/// A label with an unknown class hides the pod's for that owner. Then the administrator's default for the owner's kind.
 pub fn priority_class(input: &Input, base: &Base) -> Result<String, RuleError> {
     let of_pod = || {
         let spec = input.pod.spec.as_ref();
@@ -70,8 +70,8 @@ pub fn priority_class(input: &Input, base: &Base) -> Result<String, RuleError> {
     Ok(class.unwrap_or(base.fallback_class).to_owned())
 }
 
-/// Preemptibility: the first owner's or the pod's label that is valid, then what the administrator named for the owner's kind.
-/// An empty label ends the search without an answer.
+/// Preemptibility: the first owner's or the pod's label that is valid, then the administrator's default for the owner's kind.
+/// An empty label ends the search without a result.
 pub fn preemptibility(input: &Input, base: &Base) -> Result<Option<String>, RuleError> {
     let owners = base
         .owners
@@ -93,17 +93,17 @@ pub fn preemptibility(input: &Input, base: &Base) -> Result<Option<String>, Rule
     Ok(stated.find(|value| is_preemptibility(value)))
 }
 
-/// Whether it is one of the two words for it.
+/// Whether it is a valid value.
 pub fn is_preemptibility(value: &str) -> bool {
     [preemptibility::PREEMPTIBLE, preemptibility::NON_PREEMPTIBLE].contains(&value)
 }
 
-/// How long the group waits before it may evict others; negative values do not count.
+/// `preemptionDelay`; negative values are ignored.
 pub fn preemption_delay(input: &Input, base: &Base) -> Option<String> {
     duration_annotation(input, base, annotation::PREEMPTION_DELAY, |delay| !delay.is_negative())
 }
 
-/// How long the group may run below its minimum; negative is for ever.
+/// `stalenessGracePeriod`; negative: unlimited.
 pub fn staleness_grace_period(input: &Input, base: &Base) -> Option<String> {
     duration_annotation(input, base, annotation::STALENESS_GRACE_PERIOD, |_| true)
 }

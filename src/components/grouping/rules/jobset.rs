@@ -10,7 +10,7 @@ use crate::api::pod_group::{SubGroup, TopologyConstraint};
 use crate::components::grouping::fields;
 use crate::components::grouping::workload::Workload;
 
-/// Every replica of every replicated job starts whole; how many replicated jobs must, an annotation or the startup policy says.
+/// Every replica of a replicated job is a gang; an annotation or the startup policy determines how many replicated jobs must start.
 ///
 /// ```yaml
 /// # leader 1×1, worker 2×4  →  leader {1 of 1}: leader-replica-0 (1 pod); worker {2 of 2}: worker-replica-0, -1 (4 pods each)
@@ -80,7 +80,7 @@ fn job(spec: &Value) -> Result<ReplicatedJob, RuleError> {
     let replicas = fields::integer(spec, &["replicas"])?.unwrap_or(1);
     let annotation = |key: &'static str| fields::text(spec, &["template", "metadata", "annotations", key]);
     let parallelism = fields::integer(spec, &["template", "spec", "parallelism"])?.unwrap_or(1);
-    // A Job makes no more pods than it has completions.
+    // A Job creates no more pods than completions.
     let completions = fields::integer(spec, &["template", "spec", "completions"])?.unwrap_or(parallelism);
     let size = match annotation(annotation::BATCH_MIN_MEMBER)?.filter(|text| !text.is_empty()) {
         Some(text) => at_least_one(text)?,
@@ -98,7 +98,7 @@ fn job(spec: &Value) -> Result<ReplicatedJob, RuleError> {
     })
 }
 
-/// How many replicated jobs must start. Those that are made only after others cannot be waited for.
+/// How many replicated jobs must start. Those that are created only after others are not waited for.
 fn min_jobs(input: &Input, top: &Workload, running: &[&ReplicatedJob]) -> Result<i32, RuleError> {
     let all = count(running.len());
     if let Some(text) = top.annotation(annotation::BATCH_MIN_MEMBER) {
@@ -141,7 +141,7 @@ fn own_leaf(input: &Input) -> Result<String, RuleError> {
     Ok(format!("{job}-replica-{index}"))
 }
 
-/// A job set that an older release grouped without sub-groups stays so.
+/// A job set that an older release grouped without sub-groups keeps its group.
 fn legacy(input: &Input, top: &Workload, jobs: &[ReplicatedJob]) -> Result<Option<Grouped>, RuleError> {
     let whole = format!("pg-{}-{}", top.name, top.uid);
     let named = jobs.iter().map(|job| format!("{whole}-{}", job.name));

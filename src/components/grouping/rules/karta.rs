@@ -1,4 +1,4 @@
-//! Kinds that an administrator has described: see [`crate::components::grouping::karta`].
+//! Kinds with a Karta: see [`crate::components::grouping::karta`].
 
 use tracing::warn;
 
@@ -10,7 +10,7 @@ use crate::api::pod_group::TopologyConstraint;
 use crate::components::grouping::karta::{Failed, Gang, Group, Karta, Member, Subject};
 use crate::components::grouping::workload::Workload;
 
-/// Groups by the one definition for the kind, if there is one.
+/// Groups by the definition for the kind, if there is one.
 pub fn by_definition(input: &Input, top: &Workload) -> Result<Option<Grouped>, RuleError> {
     if !input.settings.kartas {
         return Ok(None);
@@ -91,7 +91,7 @@ impl Apply<'_> {
         Ok(())
     }
 
-    /// The older form: the nearest member to the pod's component that its filters admit.
+    /// The older form: the member nearest to the pod's component whose filters match.
     fn members(&self, members: &[Member], grouped: &mut Grouped) -> Result<(), RuleError> {
         let component = self.component()?;
         let (namespace, pod) = (self.input.namespace(), self.input.pod_name());
@@ -127,7 +127,7 @@ impl Apply<'_> {
         Ok(())
     }
 
-    /// The component that the pod is of.
+    /// The pod's component.
     fn component(&self) -> Result<usize, RuleError> {
         let components = self.karta.components.iter().enumerate();
         let with_pods: Vec<usize> = components
@@ -153,7 +153,7 @@ impl Apply<'_> {
         Ok(true)
     }
 
-    /// The instance of the component that the pod is of, if the component has instances.
+    /// The pod's instance of the component, if that has instances.
     fn instance(&self, component: usize) -> Result<Option<usize>, RuleError> {
         let Some(definition) = self.karta.components.get(component) else {
             return Ok(None);
@@ -191,7 +191,7 @@ fn checked(topology: Option<&TopologyConstraint>) -> Result<Option<TopologyConst
     Ok(Some(topology.clone()))
 }
 
-/// Whether objects can be called so.
+/// Whether it is a valid object name.
 fn is_object_name(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(super::tree::is_name)
 }

@@ -7,7 +7,7 @@ use super::{Grouped, Input, Reference, RuleError, wrong};
 use crate::api::names::{annotation, priority_class, third_party};
 use crate::components::grouping::workload::Workload;
 
-/// The revision makes the group: revisions of one service come and go by themselves.
+/// One group per revision, since revisions of a service scale independently.
 ///
 /// ```yaml
 /// # Revision llm-00001, annotation autoscaling.knative.dev/min-scale: "2"  →  pg-llm-00001-…, minMember 2, inference
@@ -50,7 +50,7 @@ pub fn service(input: &Input, _: &Workload) -> Result<Grouped, RuleError> {
     Ok(grouped)
 }
 
-/// Whether an older release gave each pod of the revision a group of its own. Then it stays so.
+/// Whether an older release created one group per pod of the revision, which is then kept.
 fn is_grouped_per_pod(input: &Input, revision: &str, grouped: &Grouped) -> Result<bool, RuleError> {
     let namespace = input.namespace();
     let gang = grouped.group.metadata.name.as_deref().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Kubeflow's training jobs: all replicas start together, unless the job states how many suffice.
+//! Kubeflow's training jobs: all replicas are one gang, unless the job states a minimum.
 
 use super::base::of_owner;
 use super::{Grouped, Input, RuleError, wrong};
@@ -31,12 +31,12 @@ fn whole(input: &Input, top: &Workload, replicas: &str, mandatory: &[&str]) -> R
     Ok(grouped)
 }
 
-/// How many pods suffice, if the job says so.
+/// `minAvailable` of the job, if set.
 pub fn min_available(top: &Workload) -> Result<Option<i32>, RuleError> {
     fields::integer(&top.body, &["spec", "runPolicy", "schedulingPolicy", "minAvailable"])
 }
 
-/// The replicas of all types. Each must have some.
+/// The sum of replicas of all types. None may be 0.
 pub fn sum(top: &Workload, replicas: &str, mandatory: &[&str]) -> Result<i32, RuleError> {
     let name = &top.name;
     let Some(types) = fields::map(&top.body, &["spec", replicas])? else {

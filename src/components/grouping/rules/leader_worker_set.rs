@@ -44,7 +44,7 @@ type Groups = (Vec<SubGroup>, String);
 struct Set {
     /// Leader and workers.
     size: i32,
-    /// Only the leader is needed as yet: workers are made once it is ready.
+    /// Only the leader is needed: workers are created once it is ready.
     alone: bool,
     is_leader: bool,
     /// The pod's index; the leader has 0.
@@ -75,7 +75,7 @@ impl Set {
                 return wrong(format!("failed to get worker index from pod {}", input.pod_name()));
             }
         };
-        // Pods of another revision of the set may come in another number.
+        // Pods of another revision of the set may have another group size.
         let exactly_as_kai = input.settings.exactly_as_kai;
         let of_pod = input
             .annotation(third_party::LWS_SIZE)
@@ -117,7 +117,7 @@ impl Set {
 
     fn segment_size(&self, input: &Input, top: &Workload) -> Result<Option<i32>, RuleError> {
         let size = match fields::integer(&self.template, &["subGroupPolicy", "subGroupSize"])? {
-            // The set itself admits 1.
+            // LeaderWorkerSet allows 1.
             Some(1) if !self.exactly_as_kai => Some(1),
             Some(size) if size > 1 => Some(size),
             Some(size) => return wrong(format!("segment size {size} must be more than 1")),
@@ -136,7 +136,7 @@ impl Set {
         }
     }
 
-    /// The nearness of segments: by the workers' template, else by the pod, since the leader's template may say something else.
+    /// The topology constraint of segments: from the workers' template, else from the pod, since the leader's template may differ.
     fn nearness(&self, input: &Input, top: &Workload) -> Option<TopologyConstraint> {
         self.template
             .get("workerTemplate")

@@ -1,4 +1,4 @@
-//! MPI jobs: launcher and workers together, or the workers first where the launcher is made last.
+//! MPI jobs: launcher and workers are one gang, or the workers alone if the launcher is created last.
 
 use super::base::of_owner;
 use super::{Grouped, Input, RuleError, kubeflow, wrong};
@@ -6,7 +6,7 @@ use crate::api::names::{priority_class, third_party};
 use crate::components::grouping::fields;
 use crate::components::grouping::workload::Workload;
 
-/// All replicas; without the launcher as long as it waits for the workers to be ready.
+/// All replicas; without the launcher while it does not exist and waits for ready workers.
 ///
 /// ```yaml
 /// # Launcher 1, Worker 8, WaitForWorkersReady   →   minMember 8, and 9 once the launcher is there

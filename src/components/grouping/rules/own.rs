@@ -1,11 +1,11 @@
-//! The vocabulary that works on any owner: a workload whose kind says nothing about gangs states them in annotations, on itself or in
+//! Annotations that define gangs for any owner, on the owner or in
 //! its pod template.
 //!
 //! ```yaml
 //! kai.scheduler/min-member: "4"                    # four pods start together, or none
-//! kai.scheduler/subgroups: "leader=1,worker=3"     # parts with minima of their own …
-//! kai.scheduler/subgroup-label: role               # … and the pod label whose value names the pod's part
-//! kai.scheduler/segment-size: "2"                  # parts of two, in the order of the pods' index
+//! kai.scheduler/subgroups: "leader=1,worker=3"     # sub-groups with minimums …
+//! kai.scheduler/subgroup-label: role               # … and the pod label whose value names the pod's sub-group
+//! kai.scheduler/segment-size: "2"                  # segments of two pods, by pod index
 //! ```
 
 use super::base::default_rule;
@@ -16,14 +16,14 @@ use crate::api::pod_group::SubGroup;
 use crate::components::grouping::fields;
 use crate::components::grouping::workload::Workload;
 
-/// One group per owner, of the shape that it states.
+/// One group per owner, with the sub-groups of its annotations.
 pub fn base(input: &Input, top: &Workload) -> Result<Grouped, RuleError> {
     let mut grouped = default_rule(input, top)?;
     shape(input, top, &mut grouped)?;
     Ok(grouped)
 }
 
-/// Gives the group the shape that annotations state; false if they state none.
+/// Applies the annotations to the group; false if there are none.
 pub fn shape(input: &Input, top: &Workload, grouped: &mut Grouped) -> Result<bool, RuleError> {
     if input.settings.exactly_as_kai {
         return Ok(false);
@@ -52,7 +52,7 @@ pub fn shape(input: &Input, top: &Workload, grouped: &mut Grouped) -> Result<boo
             spec.min_member = Some(size);
         }
     }
-    // Pods of a set that makes them one after another never wait together.
+    // With ordered pod management only one pod is pending at a time.
     let in_order = top.kind == "StatefulSet"
         && fields::text(&top.body, &["spec", "podManagementPolicy"])?.is_none_or(|policy| policy != "Parallel");
     if in_order && !top.body.is_null() && spec.min_member > Some(1) {
@@ -72,7 +72,7 @@ struct Stated<'a> {
 }
 
 impl<'a> Stated<'a> {
-    /// The owner's annotation, else the pod's, which is its template's.
+    /// The owner's annotation, else the pod's, which comes from the pod template.
     fn annotation(&self, key: &str) -> Option<&'a str> {
         self.top.annotation(key).or_else(|| self.input.annotation(key))
     }
@@ -112,7 +112,7 @@ impl<'a> Stated<'a> {
         ))
     }
 
-    /// Parts of equal size over all pods. Those beyond the minimum are not waited for.
+    /// Segments of equal size over all pods. Those beyond the minimum are optional.
     fn segments(&self, size: i32, minimum: Option<i32>) -> Result<(Vec<SubGroup>, Option<String>), RuleError> {
         let pods = |field| fields::integer(&self.top.body, &["spec", field]);
         let total = match (pods("replicas")?, pods("completions")?.or(pods("parallelism")?)) {

@@ -49,7 +49,7 @@ pub fn job(input: &Input, top: &Workload) -> Result<Grouped, RuleError> {
     Ok(grouped)
 }
 
-/// How many pods start together: as the scheduling policy says, else the elastic policy, else all.
+/// The minimum: from the scheduling policy, else the elastic policy, else all pods.
 fn size(top: &Workload) -> Result<i32, RuleError> {
     if let Some(size) = kubeflow::min_available(top)? {
         return Ok(size);
@@ -59,7 +59,7 @@ fn size(top: &Workload) -> Result<i32, RuleError> {
     Ok(elastic.ok().flatten().unwrap_or(all))
 }
 
-/// Replicas of a type; Kubeflow makes one where the number is missing.
+/// Replicas of a type; Kubeflow's default is one.
 fn replicas(spec: &Value) -> Result<i32, RuleError> {
     Ok(fields::integer(spec, &["replicas"])?.unwrap_or(1))
 }
@@ -75,7 +75,7 @@ struct Workers<'a> {
 }
 
 impl<'a> Workers<'a> {
-    /// The template's annotation. The pod's counts where the template is silent, and only if it is a worker: the master's may differ.
+    /// The worker template's annotation, else that of the pod if it is a worker: the master's may differ.
     fn annotation(&self, key: &'static str) -> Option<&'a str> {
         let of_template = fields::text(self.spec, &["template", "metadata", "annotations", key]);
         let of_template = of_template.ok().flatten().filter(|text| !text.is_empty());

@@ -1,4 +1,4 @@
-//! Ray clusters, and the jobs and services that make them: the head and the worker groups are sub-groups.
+//! Ray clusters, and the jobs and services that create them: the head and the worker groups are sub-groups.
 
 use std::sync::Arc;
 
@@ -23,12 +23,12 @@ pub fn cluster(input: &Input, top: &Workload) -> Result<Grouped, RuleError> {
     counted(input, top, &top.body)
 }
 
-/// A job: its cluster is counted.
+/// A job: grouped by its cluster.
 pub fn job(input: &Input, top: &Workload) -> Result<Grouped, RuleError> {
     counted(input, top, &made_by(input, top, &[&["status", "rayClusterName"]])?.body)
 }
 
-/// A service: the cluster that serves is counted, or the first one while none does.
+/// A service: grouped by the active cluster, or the pending one while none is active.
 pub fn service(input: &Input, top: &Workload) -> Result<Grouped, RuleError> {
     let paths: [&[&str]; 2] = [
         &["status", "activeServiceStatus", "rayClusterName"],
@@ -37,7 +37,7 @@ pub fn service(input: &Input, top: &Workload) -> Result<Grouped, RuleError> {
     counted(input, top, &made_by(input, top, &paths)?.body)
 }
 
-/// The cluster that the object made, by the first path that is there.
+/// The object's cluster, by the first path that is set.
 fn made_by(input: &Input, top: &Workload, paths: &[&[&str]]) -> Result<Arc<Workload>, RuleError> {
     for path in paths {
         let Some(name) = fields::text(&top.body, path)? else {
@@ -70,13 +70,13 @@ fn counted(input: &Input, top: &Workload, cluster: &Value) -> Result<Grouped, Ru
     let existing = grouped.group.metadata.name.as_deref();
     let existing = existing.and_then(|name| input.cluster.pod_group(input.namespace(), name));
     if existing.is_some_and(|group| group.spec.sub_groups.is_empty()) {
-        // Grouped by an older release; it stays as it is.
+        // Grouped by an older release: kept.
         return Ok(grouped);
     }
     let own = input.label(third_party::RAY_GROUP).map(as_name);
     grouped.sub_group = own.filter(|own| groups.iter().any(|group| group.name == *own));
     if grouped.sub_group.is_none() && !input.settings.exactly_as_kai {
-        // A submitter, or a pod of a group that is not in the specification: the cluster does not wait for it.
+        // A submitter, or a pod of a worker group that is not in the spec: not part of the minimum.
         per_pod(input, &mut grouped);
         grouped.group.spec.min_member = Some(1);
         grouped.rule = "a pod of none of its groups".to_owned();
@@ -104,7 +104,7 @@ fn groups(input: &Input, cluster: &Value) -> Result<Vec<SubGroup>, RuleError> {
     Ok(groups)
 }
 
-/// The pods of a group that start together; none if it has no pods at all.
+/// The minimum of a worker group; `None` if it is suspended or has no pods.
 fn size(input: &Input, spec: &Value) -> Result<Option<i32>, RuleError> {
     let suspended = |key| fields::boolean(spec, &[key]);
     if suspended("suspended")?.unwrap_or(false) || suspended("suspend")?.unwrap_or(false) {
@@ -118,7 +118,7 @@ fn size(input: &Input, spec: &Value) -> Result<Option<i32>, RuleError> {
             "ray-cluster replicas for a workerGroupsSpec can't be less than minReplicas. replicas: {replicas}, minReplicas: {min}"
         ));
     }
-    // Ray itself lifts too few to the minimum.
+    // KubeRay raises replicas to minReplicas.
     let replicas = replicas.unwrap_or(0).max(min);
     if min == 0 && replicas == 0 {
         return Ok(None);

@@ -1,10 +1,10 @@
-//! Segments: equal parts of a workload whose pods belong near one another.
+//! Segments: equal parts of a workload, each with a topology constraint.
 
 use super::{RuleError, wrong};
 use crate::api::names::annotation;
 use crate::api::pod_group::TopologyConstraint;
 
-/// A size of segments as an annotation states it.
+/// The segment size of an annotation.
 pub fn size(stated: Option<&str>, least: i32) -> Result<Option<i32>, RuleError> {
     let Some(text) = stated.filter(|text| !text.is_empty()) else {
         return Ok(None);
@@ -17,7 +17,7 @@ pub fn size(stated: Option<&str>, least: i32) -> Result<Option<i32>, RuleError> 
     }
 }
 
-/// Where each segment must or should be: a topology, and the levels for segments. Nothing without both.
+/// The topology constraint of each segment: a topology and the levels for segments. `None` without both.
 pub fn nearness<'a>(
     topology: Option<&'a str>,
     stated_by: impl Fn(&'static str) -> Option<&'a str>,
@@ -32,7 +32,7 @@ pub fn nearness<'a>(
     useful.then_some(constraint)
 }
 
-/// Refuses more segments than anybody means.
+/// Refuses too many segments.
 pub fn check_number(number: i32) -> Result<(), RuleError> {
     if usize::try_from(number).unwrap_or_default() > super::tree::MAX {
         return wrong(format!(

@@ -8,7 +8,7 @@ use super::{Grouped, Input, RuleError, for_top};
 use crate::api::names::label;
 use crate::components::grouping::workload::Workload;
 
-/// Passes over the top owner.
+/// Groups by the owner below the top owner.
 ///
 /// ```yaml
 /// # Argo Workflow w (label queue: test) → pod p with uid u   ↦   pod group pg-p-u in queue test
@@ -35,7 +35,7 @@ pub fn top_owner(input: &Input, top: &Workload) -> Result<Grouped, RuleError> {
     )
 }
 
-/// What the administrator named for the kind that is passed over counts like its labels: for what is below it.
+/// The administrator's defaults for the skipped kind apply like its labels: to the owner below.
 fn take_defaults(input: &Input, top: &Workload, next: &mut Workload) -> Result<(), RuleError> {
     let defaults = input.cluster.defaults()?;
     let Some(entry) = defaults.get(top) else { return Ok(()) };

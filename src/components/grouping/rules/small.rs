@@ -6,17 +6,17 @@ use crate::api::names::priority_class;
 use crate::components::grouping::fields;
 use crate::components::grouping::workload::Workload;
 
-/// A Kubeflow notebook: somebody builds in it.
+/// A Kubeflow notebook: priority class `build`.
 pub fn notebook(input: &Input, top: &Workload) -> Result<Grouped, RuleError> {
     of_owner(input, top, priority_class::BUILD)
 }
 
-/// An SPOTRequest: it serves.
+/// An SPOTRequest: priority class `inference`.
 pub fn spot_request(input: &Input, top: &Workload) -> Result<Grouped, RuleError> {
     of_owner(input, top, priority_class::INFERENCE)
 }
 
-/// An Azure ML job: as many nodes as it counts.
+/// An Azure ML job: minMember is its node count.
 pub fn aml_job(input: &Input, top: &Workload) -> Result<Grouped, RuleError> {
     let mut grouped = of_owner(input, top, priority_class::TRAIN)?;
     let path = ["spec", "job", "options", "envs", "AZUREML_NODE_COUNT"];

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::*;
 use crate::api::names::annotation;
 
-/// What the cases know of the cluster: classes named `known-…` exist, the namespace `labelled` names a queue, and there is one
+/// The cluster of the cases: priority classes named `known-…` exist, the namespace `labelled` names a queue, and there is one
 /// pod group of an older release.
 struct World;
 

@@ -1,4 +1,4 @@
-//! Sub-groups: making them, and whether a tree of them can be.
+//! Sub-groups: construction and validation of the tree.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,10 +7,10 @@ use crate::api::PodGroup;
 use crate::api::limits;
 use crate::api::pod_group::{SubGroup, TopologyConstraint};
 
-/// More sub-groups than this are a mistake in a manifest, not a workload.
+/// Limit on sub-groups.
 pub const MAX: usize = limits::SUB_GROUPS_PER_POD_GROUP;
 
-/// A leaf, which holds pods.
+/// A leaf, which has pods.
 pub fn leaf(name: impl Into<String>, min_member: i32) -> SubGroup {
     SubGroup {
         name: name.into(),
@@ -19,7 +19,7 @@ pub fn leaf(name: impl Into<String>, min_member: i32) -> SubGroup {
     }
 }
 
-/// An inner node, which holds sub-groups.
+/// An inner node, which has sub-groups.
 pub fn inner(name: impl Into<String>, min_sub_group: i32) -> SubGroup {
     SubGroup {
         name: name.into(),
@@ -36,7 +36,7 @@ pub fn below(parent: &str, group: SubGroup) -> SubGroup {
     }
 }
 
-/// The same near one another.
+/// The same with a topology constraint.
 pub fn near(constraint: Option<TopologyConstraint>, group: SubGroup) -> SubGroup {
     SubGroup {
         topology_constraint: constraint,
@@ -44,7 +44,7 @@ pub fn near(constraint: Option<TopologyConstraint>, group: SubGroup) -> SubGroup
     }
 }
 
-/// How many pods the leaves need together.
+/// The sum of the leaves' minimums.
 pub fn total(groups: &[SubGroup]) -> i32 {
     let needs = groups.iter().filter_map(|group| group.min_member);
     needs.fold(0, i32::saturating_add)
@@ -55,7 +55,7 @@ pub fn count(number: usize) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
 
-/// Whether the API server will have the group: sizes are not negative, names are unique and of the form that it asks for.
+/// Whether the API server accepts the group: minimums are not negative, names are unique and valid.
 pub fn check(group: &PodGroup) -> Result<(), RuleError> {
     let spec = &group.spec;
     if spec.min_member.is_some_and(|size| size < 0) {
@@ -95,13 +95,13 @@ pub fn check(group: &PodGroup) -> Result<(), RuleError> {
     }
 }
 
-/// Whether the API server takes it for the name of a sub-group.
+/// Whether it is a valid name of a sub-group.
 pub fn is_name(text: &str) -> bool {
     let inside = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     !text.is_empty() && text.chars().all(inside) && !text.starts_with('-') && !text.ends_with('-')
 }
 
-/// The text as a name that the API server takes: `GPU_A100.x` is `gpu-a100-x`.
+/// Converts a string to a valid name: `GPU_A100.x` is `gpu-a100-x`.
 pub fn as_name(text: &str) -> String {
     let lower = text.to_ascii_lowercase();
     let name: String = lower
@@ -111,7 +111,7 @@ pub fn as_name(text: &str) -> String {
     name.trim_matches('-').to_owned()
 }
 
-/// How many children each inner node really has.
+/// The number of children of each inner node.
 pub fn children(groups: &[SubGroup]) -> BTreeMap<&str, i32> {
     let mut children = BTreeMap::new();
     for parent in groups.iter().filter_map(|group| group.parent.as_deref()) {
