@@ -1,8 +1,8 @@
 //! Wiring of the components into one process.
 //!
 //! [`Operator::start`] starts every component and returns at once; [`Running`] is the handle on them. `unikai run` and the
-//! embedded cluster use the same one. The order at the end: components finish what is under way while the lease is still
-//! renewed, then the lease is given up, then the servers stop. Absent: any decision.
+//! embedded cluster use the same one. Shutdown order: components finish open work while the lease is still
+//! renewed, then the lease is released, then the servers stop. Absent: scheduling decisions.
 
 pub mod access;
 pub mod bootstrap;
@@ -52,23 +52,23 @@ use supervisor::{Ended, Supervisor};
 #[derive(Debug)]
 pub struct Operator;
 
-/// An operator that runs, and the handle on it. Dropping it kills the operator as `kill -9` would.
+/// Handle on a running operator. Dropping it aborts all tasks, like `kill -9`.
 #[derive(Debug)]
 pub struct Running {
     /// Where health, metrics and state are served.
     pub http: SocketAddr,
     /// Where the webhooks are served.
     pub webhooks: SocketAddr,
-    /// What the election has come to, as it changes.
+    /// The state of leader election.
     pub election: watch::Receiver<lease::Status>,
-    /// Whether the scheduler's thread gets on with its work.
+    /// Watchdog of the scheduler's thread.
     pub pulse: Pulse,
     readiness: Readiness,
     shutdown: CancellationToken,
     supervised: JoinHandle<anyhow::Result<()>>,
 }
 
-/// The three ends: of the components' work, of leading, of the servers.
+/// Cancellation of the components, of leader election, of the servers.
 #[derive(Debug, Clone, Default)]
 struct Ends {
     shutdown: CancellationToken,
@@ -77,7 +77,7 @@ struct Ends {
 }
 
 impl Operator {
-    /// Starts the operator for the cluster of `config`. What goes wrong with the API server later is waited out.
+    /// Starts the operator for the cluster of `config`. Later failures of the API server are retried.
     ///
     /// # Errors
     /// When an address cannot be bound or a client cannot be set up.
@@ -190,7 +190,7 @@ fn begin(config: &kube::Config, settings: Settings, http: http::Bound) -> anyhow
     Ok(running)
 }
 
-/// Watches over the tasks until the end, and then sees to its order. Meanwhile has the components go by what is in force.
+/// Supervises the tasks and applies configuration changes until shutdown, then stops everything in order.
 async fn supervise(
     rounds: Rounds,
     mut resolved: watch::Receiver<InForce>,
@@ -231,7 +231,7 @@ async fn supervise(
     result
 }
 
-/// Has the components go by what is in force, in this round or in a new one.
+/// Applies the effective configuration, in this round or in a new one.
 async fn turn(rounds: &Rounds, round: Option<Round>, number: u64, wanted: &Resolved) -> anyhow::Result<Round> {
     match round {
         Some(round) if round.serves(wanted) => {
@@ -239,7 +239,7 @@ async fn turn(rounds: &Rounds, round: Option<Round>, number: u64, wanted: &Resol
             Ok(round)
         }
         Some(round) => {
-            // What has not ended would work beside the next round.
+            // A task that has not ended would run beside the next round.
             if let Some(late) = rounds.end(round).await.into_iter().next() {
                 return Err(late.into_error());
             }
@@ -249,7 +249,7 @@ async fn turn(rounds: &Rounds, round: Option<Round>, number: u64, wanted: &Resol
     }
 }
 
-/// Why the process ends, where a component did: leader election takes components with it when it fails, and may be heard of after them.
+/// Why the process ends after a component ended: failing leader election ends components, and may be reported after them.
 async fn cause(ended: Ended, services: &mut Supervisor) -> anyhow::Error {
     let patience = Duration::from_millis(200);
     match tokio::time::timeout(patience, services.next_end()).await {
@@ -266,7 +266,7 @@ async fn next_end(round: &mut Option<Round>) -> Ended {
 }
 
 impl Running {
-    /// Returns when everything is ready: the cluster is known, webhooks are served and registered.
+    /// Returns when everything is ready: all kinds are listed, webhooks are served and registered.
     pub async fn ready(&self) {
         self.readiness.all_ready().await;
     }
@@ -277,25 +277,25 @@ impl Running {
         self.readiness.waiting()
     }
 
-    /// Cancel it to end the operator in good order.
+    /// Cancel it to shut the operator down gracefully.
     #[must_use]
     pub fn shutdown_token(&self) -> CancellationToken {
         self.shutdown.clone()
     }
 
-    /// Returns when the operator has ended, in good order or because a component did.
+    /// Returns when the operator has ended, gracefully or because a component ended.
     ///
     /// # Errors
-    /// Why it ended, if it was not told to.
+    /// Why it ended, if it was not shut down.
     pub async fn ended(mut self) -> anyhow::Result<()> {
         let ended = (&mut self.supervised).await;
         ended.context("the supervisor failed")?
     }
 
-    /// Ends it in good order.
+    /// Shuts it down gracefully.
     ///
     /// # Errors
-    /// Why it had ended before, if it had.
+    /// Why it ended before, if it did.
     pub async fn shut_down(self) -> anyhow::Result<()> {
         self.shutdown.cancel();
         self.ended().await
@@ -349,7 +349,7 @@ fn describe(
     })
 }
 
-/// How full an inbox is.
+/// The fill level of a channel.
 fn waiting<T>(inbox: &tokio::sync::mpsc::Sender<T>) -> Value {
     json!({"waiting": inbox.max_capacity() - inbox.capacity(), "bound": inbox.max_capacity()})
 }

@@ -1,5 +1,5 @@
-//! What the operator makes itself in a cluster because it needs the CRDs first: the default queues. Only the leader does, once
-//! each time it begins to lead, and what exists is never touched.
+//! Objects that the operator creates itself because they need the CRDs first: the default queues. Only the leader does, once
+//! each time it begins to lead, and existing ones are never changed.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::api::queue::{QueueResource, QueueResources, QueueSpec};
 use crate::components::Context;
 use crate::components::leadership::Scope;
 
-/// Before a queue that could not be created is tried again.
+/// Delay before a failed creation is retried.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Creates the default queues whenever this process begins to lead, until shutdown.
@@ -47,7 +47,7 @@ pub async fn run(context: Context, default_queue: String) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Creates the queue unless it exists; tries until it is there or someone else leads.
+/// Creates the queue unless it exists; retries until it exists or leadership is lost.
 async fn create(context: &Context, queue: &Queue) {
     let name = queue.metadata.name.as_deref().unwrap_or_default();
     let mut told = false;
@@ -69,7 +69,7 @@ async fn create(context: &Context, queue: &Queue) {
     }
 }
 
-/// Whether it was created; false: it was there.
+/// Whether it was created; false: it existed.
 async fn try_create(reads: &Client, writes: &Client, name: &str, queue: &Queue) -> kube::Result<bool> {
     if Api::<Queue>::all(reads.clone()).get_opt(name).await?.is_some() {
         return Ok(false);

@@ -1,11 +1,11 @@
-//! The clients of the API server, on connections that notice when the other end is gone, and with a deadline for every request.
+//! The clients of the API server, with keepalive on connections and a deadline for every request.
 //!
-//! A network can die without a word: packets vanish, a load balancer keeps a connection open that leads nowhere, a server accepts
-//! and never answers. So nothing here waits for ever: connections ask the other end for signs of life, and a request that is not
-//! answered in time fails, and takes its connection with it. What fails is reported at once and never sent again here: the components
-//! know best what to try again, and when. (The library's own retries would go on for more than a minute, unseen.)
+//! Networks fail silently: packets are dropped, a load balancer keeps a dead connection open, a server accepts
+//! and never answers. So nothing here waits for ever: connections use TCP keepalive, and a request that is not
+//! answered in time fails, and its connection is closed. Failures are reported at once and never retried here: the components
+//! know what to retry, and when. (The library's own retries would go on silently for more than a minute.)
 //!
-//! All of it is HTTP/1.1: a request that hangs holds up no other, as it has its connection for itself.
+//! HTTP/1.1 only: each request has its own connection, so a hanging one blocks no other.
 
 pub mod deadline;
 pub mod served;
@@ -27,42 +27,42 @@ use super::writes::CountLayer;
 use deadline::{ConnectWithin, DeadlineLayer, Deadlines};
 use served::{Served, ServedLayer};
 
-/// How long a connection may take, with its handshake.
+/// Timeout of a connection with its TLS handshake.
 const CONNECT: Duration = Duration::from_secs(5);
-/// A connection without traffic is asked for a sign of life after this time, and then again and again.
+/// TCP keepalive: idle time, and interval of probes.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(5);
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(3);
 const KEEPALIVE_TRIES: u32 = 3;
-/// What was sent and is not acknowledged by then ends the connection. It ends silent ones, too: the kernel holds keepalive to it.
+/// `TCP_USER_TIMEOUT`: unacknowledged data or keepalive probes end the connection after this time.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
-/// An idle connection is not used again after this time: behind it, the way may have changed.
+/// Idle connections are not reused after this time, since routes may have changed.
 const IDLE: Duration = Duration::from_secs(15);
 
-/// How long answers may take.
+/// Timeouts of answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
-    /// The whole answer to a request; of a list that a watch begins with, the wait for it or for its next part.
+    /// Of the whole answer; of a watch's initial list, until it begins and between its parts.
     pub request: Duration,
-    /// The life of a watch; then another goes on where it ended.
+    /// Duration of a watch, after which another continues it.
     pub watch: Duration,
 }
 
 /// The clients of one process. Each has its own connections.
 #[derive(Clone)]
 pub struct Clients {
-    /// For single reads. Never refused here.
+    /// For reads. Not fenced.
     pub reads: Client,
-    /// For watches, and the lists that they begin with.
+    /// For watches and their initial lists.
     pub watches: Client,
-    /// For the lease: not held up by anything else, and with a deadline of its own.
+    /// For the lease: own connections and a shorter deadline.
     pub lease: Client,
     /// For writes, one in each term of leadership.
     pub writers: Writers,
-    /// In which version claims for devices are served. Somebody is to keep asking.
+    /// The served version of `resource.k8s.io`; must be polled.
     pub served: Served,
 }
 
-/// Makes the clients for writes.
+/// Creates the clients for writes.
 #[derive(Clone)]
 pub struct Writers {
     config: Config,
@@ -71,7 +71,7 @@ pub struct Writers {
 }
 
 impl Writers {
-    /// A client whose writes are refused unless the fence is open. It has connections of its own, which pass the fence, too.
+    /// A client with own connections whose writes are refused, in the client and at the socket, unless the fence is open.
     ///
     /// # Errors
     /// When the configuration's certificates or credentials cannot be used.
@@ -81,7 +81,7 @@ impl Writers {
     }
 }
 
-/// Makes the clients; nothing is asked of the API server. A request about the lease may take `lease`.
+/// Creates the clients without sending requests. `lease`: timeout of requests about the lease.
 ///
 /// # Errors
 /// When the configuration's certificates or credentials cannot be used, or it names a proxy.
@@ -108,7 +108,7 @@ pub fn connect(config: &Config, patience: Patience, lease: Duration) -> anyhow::
 
 const UNUSABLE: &str = "cannot set up the client of the API server";
 
-/// Makes connections that notice when the other end is gone.
+/// A connector with timeouts and keepalive.
 fn tcp() -> HttpConnector {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);

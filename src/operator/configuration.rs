@@ -1,7 +1,7 @@
-//! Watches Config and SchedulingShards, says what is in force, makes those that are missing, and writes their conditions while this process leads.
+//! Watches Config and SchedulingShards, publishes the effective configuration, and, while this process leads, creates missing objects and writes conditions.
 //!
-//! Where the API server does not serve or show a kind, there is none of it. Absent: what their fields mean, which `config` knows, and following
-//! a change, which is the operator's.
+//! A kind that is not served or not readable counts as having no objects. Absent: the meaning of fields (`config`), and applying
+//! a change (`operator`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,12 +32,12 @@ use crate::components::scheduler::Followed;
 use crate::config::conditions::conditions;
 use crate::config::{Report, Resolved, Resolver, Seen, Which};
 
-/// What failed is tried again after this time; so long may a CRD be there before it is noticed.
+/// Retry interval, also for noticing a new CRD.
 const RETRY: Duration = Duration::from_secs(2);
-/// Changes that come together are followed together.
+/// Changes within this time are applied together.
 const TOGETHER: Duration = Duration::from_millis(20);
 
-/// What the task works with.
+/// Input of the task.
 pub struct Configuration {
     /// For the watches.
     pub watches: Client,
@@ -49,11 +49,11 @@ pub struct Configuration {
     pub leading: Leading,
     /// What the process waits for.
     pub readiness: Readiness,
-    /// Makes one value of all.
+    /// Resolves flags and objects into one configuration.
     pub resolver: Resolver,
-    /// Where that is told.
+    /// The channel of the effective configuration.
     pub in_force: watch::Sender<InForce>,
-    /// The numbers of what the schedulers go by.
+    /// The configuration numbers that the schedulers have applied.
     pub follows: watch::Receiver<Followed>,
 }
 
@@ -73,7 +73,7 @@ where
 {
     fn new(client: Client, config: &watcher::Config) -> Self {
         let (api, config) = (Api::<Guarded<K>>::all(client), config.clone());
-        // A list or watch that fails is tried again by the next poll, which comes after a while.
+        // A failed list or watch is retried by the next poll, after a backoff.
         let events = watcher(api, config).then(|event| async {
             if event.is_err() {
                 tokio::time::sleep(RETRY / 4).await;
@@ -88,7 +88,7 @@ where
         }
     }
 
-    /// The next change: the object of that name is there, or gone. `None`: nothing to tell.
+    /// The next change: the object of that name exists, or is gone. `None`: no change.
     async fn next(&mut self) -> Vec<Change<K>> {
         match self.events.try_next().await {
             Ok(Some(Event::Init)) => self.listing.clear(),
@@ -124,7 +124,7 @@ where
     }
 }
 
-/// The kind is not served, or not shown to us.
+/// Whether the kind is not served or not readable.
 fn is_absent(error: &watcher::Error) -> bool {
     let (watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error)) = error else {
         return false;
@@ -132,7 +132,7 @@ fn is_absent(error: &watcher::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 403 | 404))
 }
 
-/// What an object says, and what is said of it.
+/// Spec and conditions of an object.
 type Told<S> = (Seen<S>, Vec<Condition>);
 
 /// An object is there in this state, or gone.
@@ -191,7 +191,7 @@ impl Configuration {
         let mut reports: Vec<Report> = Vec::new();
         let mut changed = Some(Instant::now());
         let mut write_at = None;
-        // The term in which what is missing has been made.
+        // The term in which missing objects were created.
         let mut made = None;
         loop {
             let listed = configs.listed && shards.listed;
@@ -269,7 +269,7 @@ impl Configuration {
         }
     }
 
-    /// Says what is in force, if that is not what was; answers its number.
+    /// Publishes the effective configuration if it changed; returns its number.
     fn tell(&self, resolved: Resolved, number: u64) -> u64 {
         let same = self
             .in_force
@@ -283,7 +283,7 @@ impl Configuration {
         number + 1
     }
 
-    /// Makes the Config or a shard, if there is none at all; whether that is done.
+    /// Creates the Config or a shard if there is none; returns whether one exists now.
     async fn make_missing(&self, config: bool, shard: bool) -> bool {
         let mut done = true;
         if config {
@@ -299,7 +299,7 @@ impl Configuration {
         done
     }
 
-    /// Writes an object's conditions if they are not so yet; whether they are now.
+    /// Writes an object's conditions if they differ; returns whether they are up to date.
     async fn write<K>(
         &self,
         name: &str,
@@ -351,7 +351,7 @@ async fn until(at: Option<Instant>) {
     }
 }
 
-/// Creates an object unless it is there; whether it is now, or cannot be.
+/// Creates an object unless it exists; returns false if that is to be retried.
 async fn create<K>(writes: &Client, new: &K) -> bool
 where
     K: Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope>
@@ -367,7 +367,7 @@ where
             true
         }
         Err(kube::Error::Api(status)) if status.code == 409 => true,
-        // Not served, or not for us to make: what flags say holds.
+        // Not served or not permitted: the flags apply.
         Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => {
             warn!(%kind, name, %status, "cannot be created; what the flags say holds");
             true

@@ -1,5 +1,5 @@
-//! All elections of the process: one on the Lease of what concerns the whole cluster and the default node pool, one on a Lease of its own for each
-//! other node pool with a shard. Replicas divide these between them ([`balance`]) by what they know of one another ([`replicas`]).
+//! All leader elections of the process: one on the Lease of the cluster and the default node pool, one on a Lease of its own for each
+//! other node pool with a shard. Replicas divide the shards ([`balance`]) by the list of replicas ([`replicas`]).
 
 mod balance;
 mod replicas;
@@ -32,11 +32,11 @@ pub struct Elections {
     cluster: Elector,
     status: watch::Receiver<Status>,
     shards: watch::Receiver<Shards>,
-    /// Told of each election, for the state page.
+    /// The state of each election, for the state page.
     shown: Arc<watch::Sender<BTreeMap<String, watch::Receiver<Status>>>>,
 }
 
-/// The election of a shard, under way.
+/// A running election of a shard.
 struct Held {
     shard: String,
     claim: watch::Sender<Claim>,
@@ -44,7 +44,7 @@ struct Held {
 }
 
 impl Elections {
-    /// Prepares to take part; nothing is asked of the API server before [`Elections::run`]. `params` are those of the cluster's Lease.
+    /// Sends no request before [`Elections::run`]. `params` are those of the cluster's Lease.
     #[must_use]
     pub fn new(
         clients: &Clients,
@@ -83,22 +83,22 @@ impl Elections {
         self.leads.watch()
     }
 
-    /// What is known of the election on the cluster's Lease, as it changes.
+    /// The state of the election on the cluster's Lease.
     #[must_use]
     pub fn status(&self) -> watch::Receiver<Status> {
         self.status.clone()
     }
 
-    /// What is known of the elections of shards, by the shard's name.
+    /// The states of the elections of shards, by the shard's name.
     #[must_use]
     pub fn of_shards(&self) -> watch::Receiver<BTreeMap<String, watch::Receiver<Status>>> {
         self.shown.subscribe()
     }
 
-    /// Takes part until `release`, then gives every Lease up that is held. Trouble with the API server is waited out.
+    /// Takes part until `release`, then releases all held Leases. Failures of the API server are retried.
     ///
     /// # Errors
-    /// When a scheduler's thread is stuck while this process leads. The Leases have been given up then.
+    /// If a scheduler's thread is stuck while this process leads. The Leases have been released then.
     pub async fn run(mut self, release: CancellationToken) -> anyhow::Result<()> {
         let mut replicas = Replicas::new(&self.clients, &self.params, self.watch_timeout);
         let mut elections: JoinSet<anyhow::Result<()>> = JoinSet::new();
@@ -149,7 +149,7 @@ impl Elections {
             let leader = self.status.borrow_and_update().holder.clone();
             let names: Vec<&str> = shards.values().map(String::as_str).collect();
             let assigned = assign(&names, &members, leader.as_deref());
-            // Between two leaders of the cluster the division stays as it was.
+            // While the cluster has no leader, the division stays as it was.
             for election in held.values().filter(|_| leader.is_some()) {
                 let preferred = assigned.get(election.shard.as_str()) == Some(&self.params.identity.as_str());
                 let claim = if preferred { Claim::Preferred } else { Claim::Reserve };
@@ -173,14 +173,14 @@ impl Elections {
                     Ok(Err(error)) => break Err(error),
                     Err(panic) => break Err(panic.into()),
                 },
-                // The configuration is not told any more: the process is about to end.
+                // The channel of the configuration is closed: the process is shutting down.
                 changed = self.shards.changed() => if changed.is_err() { release.cancelled().await },
                 Ok(()) = self.status.changed() => {}
                 known = replicas.next(!shards.is_empty()) => members = known,
             }
         };
         released.cancel();
-        // A scheduler that is stuck ends all elections, each of which gives its Lease up first.
+        // A stuck scheduler ends all elections, each of which releases its Lease first.
         while let Some(released) = elections.join_next().await {
             ended = ended.and(released.map_err(Into::into).flatten());
         }

@@ -1,4 +1,4 @@
-//! The fence: whoever does not hold the lease writes nothing.
+//! The fence: a process that does not hold the lease writes nothing.
 //!
 //! A [`Fence`] is for one term of leadership, and knows until when the lease is certainly ours in it. Once closed it stays closed, so that
 //! what was decided in one term cannot leave in the next. [`FenceLayer`] refuses a mutating request unless the fence is open,
@@ -64,7 +64,7 @@ impl Fence {
     }
 }
 
-/// A write that was not sent, because the lease was not certainly ours.
+/// Error of a write that was not sent because the fence was closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not sent: this process does not hold the lease")]
 pub struct Fenced;

@@ -6,10 +6,10 @@
 //! watches the Lease instead of asking for it, so that it leads within milliseconds of a release, and every renewal opens
 //! the [`Fence`] from before it was sent until the renewal deadline.
 //!
-//! Whose Lease it is, is told by when it was taken as well as by the holder's name: two processes that were given the same name must not
-//! both lead. A process whose scheduler is stuck does not hold the Lease in vain: it gives it up and ends.
+//! A Lease is identified by its acquire time as well as by the holder's name: two processes with the same name must not
+//! both lead. A process whose scheduler is stuck releases the Lease and ends.
 //!
-//! Absent: what leading means. Whoever is concerned listens to the watch channel.
+//! Absent: what leading means. Components listen to the watch channel.
 
 mod leads;
 pub(super) mod record;
@@ -70,33 +70,33 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
-/// Which Lease, in whose name, and how fast.
+/// Parameters of leader election.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Params {
     /// Namespace of the Lease.
     pub namespace: String,
     /// Name of the Lease.
     pub name: String,
-    /// This process, different from every other.
+    /// Identity of this process, unique.
     pub identity: String,
-    /// After this long without a change a standby takes the Lease.
+    /// Lease duration: after this time without a change a standby takes the Lease.
     pub duration: Duration,
-    /// After this long without a renewal the leader stops leading; the fence is open as long.
+    /// Renew deadline: after this time without a renewal the leader stops; the fence is open as long.
     pub renew_deadline: Duration,
-    /// Between two renewals, and between two tries.
+    /// Retry period: between two renewals, and between two attempts.
     pub retry_period: Duration,
 }
 
 impl Params {
-    /// After this time without an answer, a request about the Lease has failed. Three of them fit into what a leader may lose, so that one
-    /// connection that leads nowhere does not cost the Lease.
+    /// Timeout of requests about the Lease. Three of them fit in the renew deadline, so that one
+    /// dead connection does not cost the Lease.
     #[must_use]
     pub fn request_timeout(&self) -> Duration {
         self.renew_deadline / 3
     }
 }
 
-/// What is known of the election, for the state page.
+/// The state of the election, for the state page.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
@@ -104,9 +104,9 @@ pub struct Status {
     pub identity: String,
     /// Whether it leads.
     pub leading: bool,
-    /// Who is named in the Lease, as last seen.
+    /// The holder, as last observed.
     pub holder: Option<String>,
-    /// How often the Lease has changed hands.
+    /// `leaseTransitions`.
     pub transitions: i32,
 }
 
@@ -117,16 +117,16 @@ enum End {
     /// Another replica is to lead.
     Yielded,
     Lost(&'static str),
-    /// The scheduler's thread has been at the same piece of work for so long.
+    /// The scheduler's thread has been stuck for so long.
     Stuck(Duration),
 }
 
-/// What is under way when the Lease is left to another replica may end within this time.
+/// Time for open work when the Lease is passed to another replica.
 const YIELD_AFTER: Duration = Duration::from_millis(300);
-/// How often the wait before a Lease is left to another replica is doubled at most.
+/// Maximum doublings of the delay before a Lease is passed to another replica.
 const YIELDS_MAX: u32 = 8;
 
-/// What a Lease was taken with.
+/// An acquired Lease.
 struct Taken {
     until: Instant,
     writes: Client,
@@ -137,27 +137,27 @@ pub struct Elector {
     api: Api<Lease>,
     writers: Writers,
     params: Params,
-    /// Of this term, or of the next while this process does not lead.
+    /// The fence of this term, or of the next while this process does not lead.
     fence: Fence,
-    /// What leading is for.
+    /// The scope of leadership.
     scope: Scope,
     pulse: Pulse,
     status: Arc<watch::Sender<Status>>,
     leads: Arc<Leads>,
     /// Whether this process is to have the Lease, or another replica.
     claim: watch::Receiver<Claim>,
-    /// How often the Lease was given up for another replica, which did not take it.
+    /// How often the Lease was released for another replica that did not take it.
     in_vain: u32,
     events: BoxStream<'static, watcher::Result<watcher::Event<Lease>>>,
     observed: Option<Observed>,
-    /// The tenure that this process has written into the Lease last.
+    /// The tenure that this process last wrote.
     tenure: Option<Tenure>,
     synced: bool,
     told_of_namesake: bool,
 }
 
 impl Elector {
-    /// Prepares to take part; nothing is asked of the API server before [`Elector::run`].
+    /// Sends no request before [`Elector::run`].
     #[must_use]
     pub fn new(
         clients: &Clients,
@@ -194,16 +194,16 @@ impl Elector {
         }
     }
 
-    /// What is known of the election, as it changes.
+    /// The state of the election.
     #[must_use]
     pub fn status(&self) -> watch::Receiver<Status> {
         self.status.subscribe()
     }
 
-    /// Takes part until `release`, then gives the Lease up if it is held. Trouble with the API server is waited out.
+    /// Takes part until `release`, then releases a held Lease. Failures of the API server are retried.
     ///
     /// # Errors
-    /// When the scheduler's thread is stuck while this process leads. The Lease has been given up then.
+    /// If the scheduler's thread is stuck while this process leads. The Lease has been released then.
     pub async fn run(mut self, release: CancellationToken) -> anyhow::Result<()> {
         while let Some(Taken { until, writes }) = self.stand_by(&release).await {
             let number = self.leads.begin(&self.scope, writes);
@@ -220,7 +220,7 @@ impl Elector {
                 (end, _) => end,
             };
             if end == End::Yielded {
-                // Nothing is begun any more; what is under way may end.
+                // No new work is started; open work may finish.
                 self.leads.end(&self.scope, number);
                 tokio::time::sleep(YIELD_AFTER.min(self.params.retry_period)).await;
             }
@@ -249,10 +249,10 @@ impl Elector {
         Ok(())
     }
 
-    /// Waits for the Lease to be free and takes it. Answers until when it may be counted on, or `None` on release.
+    /// Waits for the Lease to be free and takes it. Returns until when it is valid, or `None` on release.
     async fn stand_by(&mut self, release: &CancellationToken) -> Option<Taken> {
         let mut not_before = Instant::now();
-        // Since when it could be taken, and is left to another replica.
+        // Since when it is free, but left to another replica.
         let mut left = None;
         loop {
             let free = if self.synced { self.free() } else { Free::Unknown };
@@ -285,7 +285,7 @@ impl Elector {
                 biased;
                 () = release.cancelled() => return None,
                 event = self.events.next() => {
-                    // A Lease that was just given up is taken at once, whatever was to be waited for.
+                    // A Lease that was just released is taken at once.
                     if self.observe(event) && self.observed.as_ref().is_none_or(|seen| seen.holder().is_none()) {
                         not_before = Instant::now();
                     }
@@ -296,18 +296,18 @@ impl Elector {
         }
     }
 
-    /// How long a Lease that another replica is to have stays free before this one takes it.
+    /// How long this replica leaves a free Lease to the one that is to have it.
     fn grace(&self) -> Duration {
         self.params.retry_period * 2
     }
 
-    /// When the Lease is to be given up, if another replica is to have it: later each time that it did not take it.
+    /// When to release the Lease for another replica: with a growing delay if that did not take it before.
     fn yield_at(&mut self, since: Instant) -> Option<Instant> {
         let reserve = *self.claim.borrow_and_update() == Claim::Reserve;
         reserve.then(|| since + self.grace() * 2_u32.pow(self.in_vain))
     }
 
-    /// When the Lease may be taken. One that is still as this process has left it is nobody else's.
+    /// When the Lease may be taken. One unchanged since this process wrote it may be taken at once.
     fn free(&self) -> Free {
         if self.observed.as_ref().is_some_and(|seen| self.is_ours(seen)) {
             return Free::Now;
@@ -315,12 +315,12 @@ impl Elector {
         Free::of(self.observed.as_ref(), Instant::now())
     }
 
-    /// Whether the Lease is as this process has taken it. Its name alone says little: another process may have been given the same.
+    /// Whether the Lease has the tenure of this process. The name alone is not enough: another process may have the same.
     fn is_ours(&self, seen: &Observed) -> bool {
         seen.held_by(&self.params.identity) && self.tenure.as_ref() == Some(&seen.tenure())
     }
 
-    /// Takes the Lease, if it is free and this process is fit to lead.
+    /// Takes the Lease, if it is free and the scheduler is not stuck.
     async fn try_to_lead(&mut self) -> Option<Taken> {
         if self.stuck().is_some() {
             warn!("the scheduler is stuck; the lease is left to others");
@@ -343,12 +343,12 @@ impl Elector {
         }
     }
 
-    /// For how long the scheduler's thread has been at the same piece of work, if that is too long.
+    /// For how long the scheduler's thread has been stuck, if it is.
     fn stuck(&self) -> Option<Duration> {
         Some(self.pulse.at_it()).filter(|at_it| *at_it >= self.params.duration)
     }
 
-    /// Renews until that fails for too long, someone else holds the Lease, the scheduler is stuck, or `release`.
+    /// Renews until the renew deadline, loss of the Lease, a stuck scheduler, or `release`.
     async fn lead(&mut self, mut until: Instant, release: &CancellationToken) -> End {
         let mut renew_at = Instant::now() + self.params.retry_period;
         let mut reserve_since = Instant::now();
@@ -387,11 +387,11 @@ impl Elector {
         }
     }
 
-    /// Writes this process into the Lease. `None`: it is not free, or someone else was faster.
+    /// Writes this process into the Lease. `None`: it is not free, or another process was faster.
     async fn take(&mut self) -> kube::Result<Option<Instant>> {
         if self.observed.as_ref().is_some_and(|seen| seen.holder().is_some()) {
-            // A holder that is taken for dead is looked at once more: this process may be the one that slept, and it is not to
-            // write, not even in vain.
+            // An expired holder is read once more: this process may be the one that was suspended, and must not
+            // write, not even an update that conflicts.
             let now = self.api.get_opt(&self.params.name).await?;
             self.see(now);
             if self.free() != Free::Now {
@@ -414,7 +414,7 @@ impl Elector {
         };
         match written {
             Err(error) if !exists && code(&error) == Some(404) => Err(error),
-            // Nobody knows whether it was taken: looked at, before another try.
+            // Unknown whether it was taken: read before another attempt.
             Err(error) if !matches!(error, kube::Error::Api(_)) => {
                 let seen = self.api.get_opt(&self.params.name).await?;
                 self.see(seen);
@@ -444,11 +444,11 @@ impl Elector {
             if let Some(until) = self.written(written, sent).await? {
                 return Ok(Some(until));
             }
-            // A conflict: `observed` is fresh now. Someone touched the Lease, and it may still be ours.
+            // A conflict: `observed` is fresh now. Another client changed the Lease, and it may still be ours.
         }
     }
 
-    /// Takes in the answer to a write that left at `sent`. After a conflict, looks what the Lease says.
+    /// Handles the answer to a write sent at `sent`. After a conflict, reads the Lease.
     async fn written(&mut self, answer: kube::Result<Lease>, sent: Instant) -> kube::Result<Option<Instant>> {
         match answer {
             Ok(lease) => {
@@ -466,7 +466,7 @@ impl Elector {
         }
     }
 
-    /// Empties the Lease, so that a standby need not wait.
+    /// Clears the holder, so that a standby need not wait.
     async fn give_up(&mut self) {
         let Some(seen) = self.observed.as_ref().filter(|seen| self.is_ours(seen)) else {
             return;
@@ -481,7 +481,7 @@ impl Elector {
         }
     }
 
-    /// Takes in an event of the watch. False: it said nothing of the Lease.
+    /// Handles a watch event. False: it was not about the Lease.
     fn observe(&mut self, event: Option<watcher::Result<watcher::Event<Lease>>>) -> bool {
         match event {
             Some(Ok(watcher::Event::Init)) => return false,
@@ -517,7 +517,7 @@ impl Elector {
         });
     }
 
-    /// Says so if another process renews the Lease in this one's name.
+    /// Logs if another process renews the Lease with the same name.
     fn look_for_namesake(&mut self, lease: Option<&Lease>) {
         let Some((seen, lease)) = self.observed.as_ref().zip(lease) else {
             return;
@@ -577,7 +577,7 @@ pub fn identity() -> String {
     format!("{host}_{}", uuid::Uuid::new_v4())
 }
 
-/// Whether a Lease in the API server has the name of anyone in it; for tools and tests.
+/// Whether a Lease in the API server has a holder; for tools and tests.
 #[must_use]
 pub fn holder(lease: &Lease) -> Option<&str> {
     record::holder(lease)

@@ -1,4 +1,4 @@
-//! The metrics page: what the process counted, and what is shown of objects, in the text format of Prometheus.
+//! The metrics page: metrics of the process and series of objects, in the text format of Prometheus.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::components::figures::families::{Family, Kind, OF_THE_PROCESS};
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// The prefix of the names that are KAI's.
 pub const KAI: &str = "kai";
-/// Between two foldings of what the histograms have collected.
+/// Interval of the recorder's upkeep of histograms.
 const UPKEEP: Duration = Duration::from_secs(30);
 
 /// The page of one operator.
@@ -48,7 +48,7 @@ impl Page {
         page.lines().map(|line| renamed(line, &namespace) + "\n").collect()
     }
 
-    /// Folds what the histograms have collected now and then, so that they do not grow where nobody scrapes.
+    /// Runs the recorder's upkeep, so that histograms do not grow without scrapes.
     pub async fn keep_up(&self) {
         loop {
             tokio::time::sleep(UPKEEP).await;
@@ -84,7 +84,7 @@ fn install() -> PrometheusHandle {
         .expect("the buckets are not empty");
     let recorder = builder.build_recorder();
     let handle = recorder.handle();
-    // Another recorder may have been installed by whoever embeds us; then its page shows the metrics, and ours is empty.
+    // An embedding program may have installed another recorder; then its page shows the metrics, and ours is empty.
     let _ = metrics::set_global_recorder(recorder);
     for family in OF_THE_PROCESS {
         describe(family);
@@ -102,7 +102,7 @@ fn describe(family: &Family) {
     }
 }
 
-/// Every series that there can be begins at zero: what has not happened yet is no gap.
+/// Registers every series with known labels at zero, so that none is missing before its first event.
 fn begin(family: &Family) {
     for labels in family.combinations() {
         let labels: Vec<Label> = labels

@@ -1,7 +1,7 @@
-//! Rounds: the components, from their start with one configuration to their end in good order.
+//! A round: the components, from their start with one configuration to their graceful end.
 //!
-//! What the scheduler goes by changes within a round. For anything else the round ends, as the process would end but for the Lease, and
-//! the next begins; so no component need know that settings change. Between them nothing is decided. The server of the webhooks stays, and questions are
+//! Scheduling rules change within a round. For other changes the round ends like the process, except that the Lease is kept, and
+//! the next begins; so no component needs to handle changes of settings. Between rounds nothing is decided. The webhook server stays, and reviews are
 //! answered as in the round before until the next knows the queues.
 
 use std::collections::BTreeMap;
@@ -32,13 +32,13 @@ use crate::config::{Common, Resolved, ShardRules};
 /// How long components may take to finish. Kubernetes gives the process 30 s in all.
 pub const DRAIN: Duration = Duration::from_secs(20);
 
-/// What `/readyz` calls the configuration.
+/// The name of the configuration on `/readyz`.
 const CONFIGURATION: &str = "configuration";
 
-/// What is in force, with its number; `None` before it is known.
+/// The effective configuration with its number; `None` before it is known.
 pub type InForce = Option<(u64, Arc<Resolved>)>;
 
-/// What of a round is shown on the state page.
+/// The parts of a round that the state page shows.
 #[derive(Clone)]
 pub struct Shown {
     /// The channels between components.
@@ -49,7 +49,7 @@ pub struct Shown {
     pub shards: Vec<String>,
 }
 
-/// What all rounds have in common.
+/// What all rounds share.
 pub struct Rounds {
     /// The connections.
     pub clients: Clients,
@@ -59,7 +59,7 @@ pub struct Rounds {
     pub readiness: Readiness,
     /// The series of objects.
     pub figures: Figures,
-    /// Whether the scheduler's thread gets on.
+    /// Watchdog of the scheduler's thread.
     pub pulse: Pulse,
     /// The server of the webhooks.
     pub door: Arc<Door>,
@@ -71,7 +71,7 @@ pub struct Rounds {
     pub shown: watch::Sender<Option<Shown>>,
     /// The prefix of metrics.
     pub metrics_namespace: watch::Sender<String>,
-    /// The numbers of what the schedulers go by.
+    /// The configuration numbers that the schedulers have applied.
     pub follows: watch::Sender<Followed>,
     /// The shards with a Lease of their own.
     pub shards: watch::Sender<Shards>,
@@ -79,7 +79,7 @@ pub struct Rounds {
 
 /// The components, running.
 pub struct Round {
-    /// What they were started with.
+    /// Their settings.
     pub common: Common,
     /// By the names of the shards.
     rules: BTreeMap<String, (Scope, watch::Sender<Numbered>)>,
@@ -88,7 +88,7 @@ pub struct Round {
 }
 
 impl Rounds {
-    /// Starts the components with what is in force.
+    /// Starts the components with the effective configuration.
     #[must_use]
     pub fn begin(&self, number: u64, resolved: &Resolved) -> Round {
         self.expect();
@@ -120,7 +120,7 @@ impl Rounds {
             channels.0.traces = traces;
             work.start("traces", components::traces::run(end.clone(), inbox, tracer));
         }
-        // The page is served longer than the components work, and traces ends with the last that tells it anything.
+        // The state page outlives the components, and the traces task ends when its last sender is dropped.
         let bus = Bus {
             traces: bus::Traces::default(),
             ..channels.0.clone()
@@ -167,7 +167,7 @@ impl Rounds {
         }
     }
 
-    /// Ends the round before the next one: those who did not end well.
+    /// Ends the round before the next one; returns the tasks that failed.
     pub async fn end(&self, mut round: Round) -> Vec<Ended> {
         info!("the configuration has changed; components start again");
         let late = round.end().await;
@@ -178,7 +178,7 @@ impl Rounds {
         late
     }
 
-    /// What must report before the process is ready. Said here because the tasks that report may begin later than someone asks.
+    /// Registers the components that must report before the process is ready, since their tasks may start after the first probe.
     pub fn expect(&self) {
         let watches = Kind::ALL.iter().map(|kind| format!("watch-{}", kind.plural()));
         let others = [CONFIGURATION, "webhooks", "webhook-configurations"].map(str::to_owned);
@@ -199,7 +199,7 @@ fn with_lease(resolved: &Resolved) -> Shards {
 }
 
 impl Round {
-    /// Whether the components serve what this says, if its rules are followed.
+    /// Whether the running components fit this configuration, apart from scheduling rules.
     #[must_use]
     pub fn serves(&self, resolved: &Resolved) -> bool {
         let same = |shard: &ShardRules| {
@@ -210,7 +210,7 @@ impl Round {
         self.common == resolved.common && self.rules.len() == resolved.shards.len() && resolved.shards.iter().all(same)
     }
 
-    /// Has the schedulers go by these rules.
+    /// Sends these rules to the schedulers.
     pub fn steer(&self, number: u64, resolved: &Resolved) {
         for shard in &resolved.shards {
             if let Some((_, rules)) = self.rules.get(&shard.name) {
@@ -224,7 +224,7 @@ impl Round {
         self.work.next_end().await
     }
 
-    /// Has the components finish what is under way.
+    /// Has the components finish open work.
     pub async fn end(&mut self) -> Vec<Ended> {
         self.end.cancel();
         self.work.drain(DRAIN).await

@@ -1,4 +1,4 @@
-//! What the user can set, from flags and environment: read strictly, all errors at once, nothing replaced.
+//! Settings from flags and environment: parsed strictly, all errors are reported at once, no value is replaced.
 
 mod grouping;
 mod metrics;
@@ -177,24 +177,24 @@ pub struct Args {
     pub lease: lease::Args,
 }
 
-/// What the operator goes by, checked.
+/// The operator's settings, validated.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// What holds where Config and shards say nothing.
+    /// Defaults for fields that Config and shards do not set.
     pub common: Common,
     /// Of leader election.
     pub lease: lease::Params,
-    /// How long the API server may take to answer.
+    /// Timeouts of the API server's answers.
     pub patience: Patience,
     /// Where to serve health, metrics and state.
     pub http_address: SocketAddr,
-    /// Whether metrics are served only to those whom the API server lets read them.
+    /// Whether metrics are served only to authorized clients.
     pub protect_metrics: bool,
     /// Whether missing default queues are created.
     pub create_default_queues: bool,
 }
 
-/// Settings that do not make sense, all of them.
+/// All invalid settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Invalid(pub Vec<String>);
 
@@ -220,7 +220,7 @@ impl Settings {
     }
 }
 
-/// Parses nothing: the defaults.
+/// The defaults.
 #[derive(clap::Parser)]
 struct Embedded {
     #[command(flatten)]
@@ -326,7 +326,7 @@ impl TryFrom<Args> for Settings {
     }
 }
 
-/// Everything that is wrong, each with the flag's name.
+/// All problems, each with the flag's name.
 fn problems(args: &Args) -> Vec<String> {
     let Args {
         scheduling,

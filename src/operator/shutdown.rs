@@ -1,10 +1,10 @@
-//! How the process ends: the first SIGTERM or SIGINT asks it to finish, the second ends it on the spot.
+//! Signals: the first SIGTERM or SIGINT starts a graceful shutdown, the second exits at once.
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-/// The exit status of a process that was told twice to end.
+/// The exit status after the second signal.
 const ABORTED: i32 = 130;
 
 /// Cancels the token at the first signal and ends the process at the second. Never returns.

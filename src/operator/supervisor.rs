@@ -1,4 +1,4 @@
-//! Every task of the process, by name. A task that ends while the process is to go on, or panics, takes the process with it: a
+//! Every task of the process, by name. A task that panics, or ends before shutdown, ends the process: a
 //! replica without its binder is worse than none.
 
 use std::future::Future;
@@ -19,17 +19,17 @@ pub struct Supervisor {
     running: Vec<(&'static str, AbortHandle)>,
 }
 
-/// A task that is over.
+/// A task that has ended.
 #[derive(Debug)]
 pub struct Ended {
-    /// Which one.
+    /// Its name.
     pub name: &'static str,
     /// How it ended.
     pub outcome: anyhow::Result<()>,
 }
 
 impl Ended {
-    /// Why the process ends, if this task was to go on.
+    /// The error of the process, if this task was not to end.
     #[must_use]
     pub fn into_error(self) -> anyhow::Error {
         let name = self.name;
@@ -57,7 +57,7 @@ impl Supervisor {
         self.running.push((name, handle));
     }
 
-    /// Takes over a task that runs already.
+    /// Adds a task that runs already.
     pub fn adopt<E>(&mut self, name: &'static str, task: JoinHandle<Result<(), E>>)
     where
         E: Into<anyhow::Error> + Send + 'static,
@@ -85,7 +85,7 @@ impl Supervisor {
         }
     }
 
-    /// Waits until all tasks have ended, or for so long; answers who had not, and what went wrong with the others.
+    /// Waits until all tasks have ended, or for a timeout; returns those that had not ended, and errors of the others.
     pub async fn drain(&mut self, patience: Duration) -> Vec<Ended> {
         let mut failed = Vec::new();
         let all = async {

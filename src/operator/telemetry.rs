@@ -55,7 +55,7 @@ pub struct Args {
 const PROTOCOL: &str = "http/protobuf";
 
 impl Args {
-    /// Where traces go, if anywhere.
+    /// The collector's URL, if traces are exported.
     fn traces_url(&self) -> Option<String> {
         let given = |url: &Option<String>| url.clone().filter(|url| !url.is_empty());
         let of_base = |url: String| format!("{}/v1/traces", url.trim_end_matches('/'));
@@ -63,7 +63,7 @@ impl Args {
     }
 }
 
-/// How log lines look.
+/// Log formats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
     /// One line per event, for people.
@@ -75,7 +75,7 @@ pub enum Format {
 static TRACER: OnceLock<SdkTracer> = OnceLock::new();
 static LEVEL: OnceLock<Level> = OnceLock::new();
 
-/// What is logged, while it can be changed.
+/// Handle on the log filter.
 #[derive(Debug)]
 struct Level {
     filter: reload::Handle<EnvFilter, Registry>,
@@ -95,31 +95,31 @@ impl Level {
     }
 }
 
-/// What is logged, as `--log-level` says it; `None` if somebody else than [`start`] sees to logging.
+/// The current log filter, in the form of `--log-level`; `None` if logging was not started by [`start`].
 #[must_use]
 pub fn log_level() -> Option<String> {
     LEVEL.get().map(Level::text)
 }
 
-/// Logs something else from now on, until the process ends.
+/// Sets the log filter until the process ends.
 ///
 /// # Errors
-/// When the filter does not parse, or somebody else than [`start`] sees to logging.
+/// If the filter does not parse, or logging was not started by [`start`].
 pub fn set_log_level(text: &str) -> anyhow::Result<()> {
     LEVEL.get().context("logging is not this process's own")?.change(text)
 }
 
-/// Reads a filter.
+/// Parses a filter.
 fn filter(text: &str) -> anyhow::Result<EnvFilter> {
     let filter = EnvFilter::try_new(text)?
-        // Whoever made a request says what its failure means; the client would call every one an error, a conflict too, and the
-        // watcher warn of each of a thousand attempts.
+        // The sender of a request logs its failure; the client would log each as an error, also a conflict, and the
+        // watcher would warn at each of a thousand attempts.
         .add_directive("kube_client::client::builder=off".parse()?)
         .add_directive("kube_runtime::watcher=error".parse()?);
     Ok(filter)
 }
 
-/// What makes spans, if they are sent anywhere.
+/// The tracer, if traces are exported.
 #[must_use]
 pub fn tracer() -> Option<SdkTracer> {
     TRACER.get().cloned()

@@ -1,4 +1,4 @@
-//! Counts the writes to the API server, by what they are about and how they are answered.
+//! Counts the writes to the API server, by resource and status code.
 
 use std::task::{Context, Poll};
 
@@ -60,7 +60,7 @@ where
     }
 }
 
-/// What a request is about, with its subresource: `pods/binding` of `/api/v1/namespaces/team/pods/p/binding`.
+/// The resource of a request with its subresource: `pods/binding` of `/api/v1/namespaces/team/pods/p/binding`.
 fn resource(path: &str) -> String {
     let parts: Vec<_> = path.split('/').filter(|part| !part.is_empty()).collect();
     // The core group has a version alone, the others a name before it.

@@ -1,4 +1,4 @@
-//! Deadlines of requests: until the answer begins, until it is complete, and between two parts of it.
+//! Deadlines of requests: until the response begins, until it is complete, and between two chunks.
 
 use std::fmt;
 use std::future::Future;
@@ -13,9 +13,9 @@ use hyper::body::{Body, Bytes, Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep_until, timeout, timeout_at};
 use tower::{BoxError, Layer, Service};
 
-/// A list of any size is complete by then: it comes in pages.
+/// Timeout of a list: enough for any size, since lists are paged.
 const PAGE: Duration = Duration::from_secs(120);
-/// A watch ends itself at its time; one that does not is ended so much later.
+/// Grace after a watch's own timeout.
 const WATCH_OVERTIME: Duration = Duration::from_secs(5);
 
 /// A request that was not answered in time. Whether it was carried out is not known.
@@ -27,7 +27,7 @@ pub struct TimedOut(pub Duration);
 #[derive(Debug, Clone, Copy)]
 pub struct Deadlines {
     request: Duration,
-    /// The client is for watches, which live so long, and for the lists that they begin with.
+    /// Set for a client of watches: their duration.
     watch: Option<Duration>,
 }
 
@@ -43,13 +43,13 @@ struct Bounds {
 }
 
 impl Deadlines {
-    /// Every answer is complete within this time.
+    /// One timeout for complete responses.
     #[must_use]
     pub fn whole(request: Duration) -> Self {
         Self { request, watch: None }
     }
 
-    /// For a client that only lists and watches: lists may take their time as long as they go on; a watch must begin at once, and may
+    /// For a client that only lists and watches: a list may take long as long as chunks arrive; a watch must begin at once, and may
     /// be silent until its end.
     #[must_use]
     pub fn of_watches(request: Duration, watch: Duration) -> Self {
@@ -138,7 +138,7 @@ fn timed_out(bound: Duration) -> BoxError {
     TimedOut(bound).into()
 }
 
-/// The body of an answer, which fails at its deadline. With it goes its connection.
+/// A response body that fails at its deadline, which closes the connection.
 pub struct DeadlineBody<B> {
     inner: B,
     bounds: Bounds,
@@ -165,7 +165,7 @@ impl<B> DeadlineBody<B> {
         body
     }
 
-    /// A part has come: the next silence begins.
+    /// Resets the deadline between chunks.
     fn heard(&mut self) {
         if let Some(silence) = self.bounds.silence {
             self.wake.as_mut().reset(self.complete_by.min(Instant::now() + silence));
@@ -205,7 +205,7 @@ where
     }
 }
 
-/// Makes connections within a time, handshake and all.
+/// A connector with a timeout that includes the handshake.
 #[derive(Clone, Debug)]
 pub struct ConnectWithin<C> {
     inner: C,

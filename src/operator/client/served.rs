@@ -1,7 +1,7 @@
-//! In which version the API server serves devices that pods claim: `resource.k8s.io` was `v1beta1` in Kubernetes 1.32, `v1beta2` in 1.33, and is `v1` since 1.34.
+//! The served version of `resource.k8s.io`: `v1beta1` in Kubernetes 1.32, `v1beta2` in 1.33, `v1` since 1.34.
 //!
-//! Everybody asks for `v1`; the path of a request is changed to the version that is served, once that is known. Objects are read in any of these forms
-//! (`mirror/claims/versions.rs`), and what is written (the metadata and the status of claims) is the same in all of them.
+//! Clients request `v1`; the path of a request is rewritten to the served version, once that is known. Objects are read in any of these forms
+//! (`mirror/claims/versions.rs`), and the written fields (metadata and status of claims) are the same in all of them.
 
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -17,13 +17,13 @@ use tracing::{debug, info};
 
 /// The group.
 const GROUP: &str = "/apis/resource.k8s.io";
-/// What is asked for, in the path of a request.
+/// The requested version, as in a path.
 const ASKED: &str = "/apis/resource.k8s.io/v1/";
-/// Versions that can be read, the best first.
+/// Readable versions, best first.
 const VERSIONS: [&str; 3] = ["v1", "v1beta2", "v1beta1"];
-/// The API server may be another version after an upgrade: so often it is asked.
+/// Poll interval: an upgrade of the API server may change the version.
 const EVERY: Duration = Duration::from_secs(60);
-/// Wait after a question without an answer.
+/// Backoff after a failed poll.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// The version that is served; `None` before it is known. Clones share it.
@@ -41,7 +41,7 @@ impl Default for Served {
 }
 
 impl Served {
-    /// Asks the API server now and then, for ever.
+    /// Polls the API server for ever.
     pub async fn keep_asking(self, reads: Client) {
         loop {
             let wait = match ask(&reads).await {
@@ -67,7 +67,7 @@ impl Served {
         }
     }
 
-    /// The path of a request, with the version that is served.
+    /// The path of a request with the served version.
     async fn path(&self, uri: Uri) -> Uri {
         let Some(rest) = uri.path_and_query().and_then(|path| path.as_str().strip_prefix(ASKED)) else {
             return uri;
@@ -81,7 +81,7 @@ impl Served {
     }
 }
 
-/// The best version that is served; the newest where there is none of them, so that it is found when it comes.
+/// The best served version; `v1` if none is served, so that it is found when it appears.
 async fn ask(reads: &Client) -> kube::Result<&'static str> {
     let request = Request::get(GROUP).body(Vec::new()).map_err(kube::Error::HttpError)?;
     let group: APIGroup = match reads.request(request).await {
@@ -96,7 +96,7 @@ async fn ask(reads: &Client) -> kube::Result<&'static str> {
         .unwrap_or(VERSIONS[0]))
 }
 
-/// Changes the paths of a client's requests.
+/// Rewrites the paths of a client's requests.
 #[derive(Clone, Debug)]
 pub struct ServedLayer(pub Served);
 
@@ -142,7 +142,7 @@ where
                 .map(|answer| answer.map_err(Into::into))
                 .boxed();
         }
-        // The one that is ready is used up; the next is asked whether it is.
+        // The clone that was polled ready is used; a fresh clone takes its place.
         let next = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, next);
         let served = self.served.clone();

@@ -1,11 +1,11 @@
-//! Which replica is to lead which shard. Pure: every replica that knows the same comes to the same.
+//! The division of shards among replicas. Pure: all replicas compute the same from the same input.
 
 use std::collections::BTreeMap;
 
 use sha2::{Digest, Sha256};
 
-/// The replica that is to lead each shard. None leads more than its part, rounded up; the replica that leads the cluster has the default node pool among
-/// what it leads. Where a replica comes or goes, few shards change hands. Nothing is assigned before the cluster is led.
+/// The replica that is to lead each shard. Each leads at most an equal part, rounded up; for the cluster's leader the default node pool is included
+/// in it. A change of replicas moves few shards. Nothing is assigned before the cluster has a leader.
 #[must_use]
 pub fn assign<'a>(shards: &[&'a str], replicas: &'a [String], leader: Option<&'a str>) -> BTreeMap<&'a str, &'a str> {
     let Some(leader) = leader else { return BTreeMap::new() };
@@ -30,7 +30,7 @@ pub fn assign<'a>(shards: &[&'a str], replicas: &'a [String], leader: Option<&'a
     assigned
 }
 
-/// The highest wins, so that a replica that goes leaves the shards of others where they are.
+/// Rendezvous hashing: the replica with the highest value wins, so that removing one does not move the shards of others.
 fn weight(shard: &str, replica: &str) -> [u8; 32] {
     Sha256::new()
         .chain_update(shard)

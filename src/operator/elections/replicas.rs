@@ -1,4 +1,4 @@
-//! Which replicas there are: each keeps a Lease that says nothing but that it is there. Needed only where there are shards to be divided.
+//! The list of replicas: each renews a Lease as a heartbeat. Needed only if there are shards to divide.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,23 +19,23 @@ use super::super::lease::Params;
 use super::super::lease::record;
 use crate::api::names::label;
 
-/// Renewals within the time that a Lease lasts.
+/// Renewals per Lease duration.
 const RENEWALS: u32 = 3;
-/// After so many times its duration without a renewal, a Lease of a replica is deleted.
+/// A replica's Lease is deleted after so many durations without a renewal.
 const FORGOTTEN: u32 = 20;
 
-/// A replica's Lease as it was seen last.
+/// The last observation of a replica's Lease.
 struct Seen {
     lease: Lease,
-    /// When its content was first seen as it is.
+    /// When its content was first observed.
     since: Instant,
 }
 
-/// The replicas, and this one's part in telling of them.
+/// The list of replicas, and this one's own Lease.
 pub struct Replicas {
     api: Api<Lease>,
     params: Params,
-    /// The value of the label: replicas with another Lease of the cluster are not ours.
+    /// The label value: replicas of another cluster Lease are ignored.
     of: String,
     events: BoxStream<'static, watcher::Result<watcher::Event<Lease>>>,
     seen: BTreeMap<String, Seen>,
@@ -46,7 +46,7 @@ pub struct Replicas {
 }
 
 impl Replicas {
-    /// Nothing is asked of the API server yet.
+    /// Sends no request.
     #[must_use]
     pub fn new(clients: &Clients, params: &Params, watch_timeout: u32) -> Self {
         let of = params.name.clone();
@@ -71,7 +71,7 @@ impl Replicas {
         }
     }
 
-    /// The names of the replicas that have shown that they are there, with this one.
+    /// The names of the live replicas, including this one.
     #[must_use]
     pub fn known(&self) -> Vec<String> {
         let now = Instant::now();
@@ -88,7 +88,7 @@ impl Replicas {
         names
     }
 
-    /// Waits until the replicas may have changed, and answers them. `wanted`: it matters, and this replica is to say that it is there.
+    /// Waits until the replicas may have changed, and returns them. `wanted`: whether this replica renews its Lease and watches others.
     pub async fn next(&mut self, wanted: bool) -> Vec<String> {
         let before = self.known();
         loop {
@@ -111,7 +111,7 @@ impl Replicas {
         }
     }
 
-    /// Says that this replica is gone.
+    /// Deletes this replica's Lease.
     pub async fn leave(&mut self) {
         if let Some(own) = self.own.take() {
             delete(&self.api, &own).await;
@@ -137,14 +137,14 @@ impl Replicas {
             Ok(lease) => self.own = Some(lease),
             Err(error) => {
                 debug!(%error, "other replicas are not told that this one is there; trying again");
-                // What there is, is told by the API server.
+                // Deletions are shown by the watch.
                 self.own = self.api.get_opt(&self.params.name).await.ok().flatten();
             }
         }
         self.forget_old().await;
     }
 
-    /// Leases of replicas that are long gone, and did not take them away themselves.
+    /// Expired Leases of replicas that did not delete them.
     async fn forget_old(&mut self) {
         let now = Instant::now();
         let old = self

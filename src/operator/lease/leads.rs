@@ -1,4 +1,4 @@
-//! The terms of this process, and how it takes part in elections.
+//! The terms of leadership of this process, and how it takes part in elections.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -21,14 +21,14 @@ impl Leads {
         self.terms.subscribe()
     }
 
-    /// A term begins, with a client for its writes; its number.
+    /// Begins a term, with a client for its writes; returns its number.
     pub fn begin(&self, scope: &Scope, writes: Client) -> u64 {
         let number = self.begun.fetch_add(1, Ordering::Relaxed) + 1;
         self.change(scope, |terms| terms.begin(scope, Term { number, writes }));
         number
     }
 
-    /// The term of that number is over.
+    /// Ends a term.
     pub fn end(&self, scope: &Scope, number: u64) {
         self.change(scope, |terms| terms.end(scope, number));
     }
@@ -49,6 +49,6 @@ pub enum Claim {
     /// It takes the Lease as soon as it is free.
     #[default]
     Preferred,
-    /// Another replica is to have it: it is taken only if it stays free, and given up once the other has had time to see that.
+    /// Another replica is to have it: this one takes it only if it stays free, and releases it after a delay.
     Reserve,
 }

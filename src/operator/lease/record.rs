@@ -1,4 +1,4 @@
-//! What a Lease says, and what is written into it. Pure: the clocks are the caller's.
+//! Reading and writing the fields of a Lease. Pure: the caller provides the clocks.
 
 use std::time::{Duration, Instant};
 
@@ -8,11 +8,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 
 use super::Params;
 
-/// A Lease as this process has watched it.
+/// A Lease as observed by this process.
 #[derive(Debug, Clone)]
 pub struct Observed {
     lease: Lease,
-    /// When its content was first seen as it is, by our clock.
+    /// When its content was first observed, by our clock.
     since: Instant,
 }
 
@@ -22,7 +22,7 @@ impl Observed {
         Self { lease, since: now }
     }
 
-    /// Seen again. Only a change of what the Lease says is a sign of life; an older version is not taken.
+    /// Observed again. Only a change of the content restarts the time; older versions are ignored.
     pub fn update(&mut self, lease: Lease, now: Instant) {
         if older(&lease, &self.lease) {
             return;
@@ -57,12 +57,12 @@ impl Observed {
             .unwrap_or(0)
     }
 
-    /// Since when, and as which of its holders.
+    /// Its tenure: acquire time and number of transitions.
     pub fn tenure(&self) -> Tenure {
         Tenure::of(&self.lease)
     }
 
-    /// Whether that is the same Lease after its holder has renewed it.
+    /// Whether the other is a renewal of the same tenure.
     pub fn is_renewed_by(&self, later: &Lease) -> bool {
         let renewed = |lease: &Lease| lease.spec.as_ref().and_then(|spec| spec.renew_time.clone());
         !older(later, &self.lease) && self.tenure() == Tenure::of(later) && renewed(&self.lease) != renewed(later)
@@ -79,7 +79,7 @@ impl Observed {
     }
 }
 
-/// One time that a Lease is held, from being taken to being passed on: when it was taken, and how often it had changed hands then.
+/// A tenure: acquire time, and the number of transitions at that time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tenure {
     since: Option<MicroTime>,
@@ -87,7 +87,7 @@ pub struct Tenure {
 }
 
 impl Tenure {
-    /// What a Lease says.
+    /// The content of a Lease.
     pub fn of(lease: &Lease) -> Self {
         let spec = lease.spec.as_ref();
         Self {
@@ -97,7 +97,7 @@ impl Tenure {
     }
 }
 
-/// The time as a Lease can say it.
+/// The time in the precision of a Lease.
 pub fn in_microseconds(now: Timestamp) -> Timestamp {
     Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now)
 }
@@ -107,14 +107,14 @@ pub fn in_microseconds(now: Timestamp) -> Timestamp {
 pub enum Free {
     /// Nobody holds it.
     Now,
-    /// Its holder is taken for dead then, unless it shows life before.
+    /// It expires then, unless it is renewed before.
     At(Instant),
-    /// Nothing has been heard of it yet.
+    /// It has not been observed yet.
     Unknown,
 }
 
 impl Free {
-    /// Judges a Lease; `None` is one that does not exist.
+    /// The state of a Lease; `None` is one that does not exist.
     pub fn of(observed: Option<&Observed>, now: Instant) -> Self {
         let Some(observed) = observed else { return Self::Now };
         if observed.holder().is_none() {
@@ -160,7 +160,7 @@ pub fn taken(lease: &Lease, params: &Params, now: Timestamp) -> Lease {
     with(lease, spec)
 }
 
-/// The Lease with a fresh sign of life.
+/// The Lease with a new renew time.
 pub fn renewed(lease: &Lease, now: Timestamp) -> Lease {
     let before = lease.spec.clone().unwrap_or_default();
     with(
@@ -195,7 +195,7 @@ fn with(lease: &Lease, spec: LeaseSpec) -> Lease {
     }
 }
 
-/// Rounded up: a standby that waits too long does no harm, one that waits too short does.
+/// Rounded up: a standby must not wait too short.
 fn whole_seconds(duration: Duration) -> i32 {
     i32::try_from(duration.as_millis().div_ceil(1000)).unwrap_or(i32::MAX)
 }

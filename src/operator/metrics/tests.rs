@@ -4,7 +4,7 @@ use crate::components::figures::families::{OF_OBJECTS, QUEUE_INFO};
 
 use super::*;
 
-/// KAI's names, their kinds and their labels, as its users know them.
+/// KAI's metric names, kinds and labels.
 const KAI_S: &[(&str, &str, &[&str])] = &[
     ("e2e_scheduling_latency_milliseconds", "gauge", &[]),
     ("open_session_latency_milliseconds", "gauge", &[]),

@@ -48,7 +48,7 @@ pub struct GroupingArgs {
 }
 
 impl GroupingArgs {
-    /// The components' settings as far as these flags go.
+    /// Applies these flags to the components' settings.
     pub fn settings(self) -> Settings {
         let all = |pairs: Vec<(String, String)>| pairs.into_iter().collect::<BTreeMap<_, _>>();
         Settings {

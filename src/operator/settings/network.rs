@@ -27,7 +27,7 @@ pub struct NetworkArgs {
 const WATCH_MAX: i64 = 290;
 
 impl NetworkArgs {
-    /// As the clients take it.
+    /// As the clients' timeouts.
     pub fn patience(&self) -> Patience {
         Patience {
             request: self.request_timeout,

@@ -1,4 +1,4 @@
-//! Flags of shared GPUs: whether there are any, and how they are held and told.
+//! Flags of shared GPUs.
 
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ pub struct SharingArgs {
 }
 
 impl SharingArgs {
-    /// What there is to know of scaling pods.
+    /// The settings of scaling pods.
     pub fn scaling(&self) -> scaleup::Settings {
         scaleup::Settings {
             on: self.cluster_autoscaling,
@@ -73,7 +73,7 @@ impl SharingArgs {
         }
     }
 
-    /// The components' settings as far as these flags go.
+    /// Applies these flags to the components' settings.
     pub fn settings(self) -> fractions::Settings {
         fractions::Settings {
             image: self.reservation_image,
@@ -87,7 +87,7 @@ impl SharingArgs {
     }
 }
 
-/// A part of one, in hundredths.
+/// A portion in hundredths.
 fn hundredths(text: &str) -> Result<i64, String> {
     let part = text.parse::<f64>().ok().filter(|part| *part > 0.0 && *part <= 1.0);
     #[expect(clippy::cast_possible_truncation, reason = "at most 100")]

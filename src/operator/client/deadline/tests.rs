@@ -5,7 +5,7 @@ use futures::future::poll_fn;
 
 use super::*;
 
-/// What the tests count in. Whatever is to be in time has many of it to spare.
+/// Time unit of the tests, with much slack before deadlines.
 const UNIT: Duration = Duration::from_millis(20);
 const REQUEST: Duration = UNIT.saturating_mul(20);
 const WATCH: Duration = UNIT.saturating_mul(40);
