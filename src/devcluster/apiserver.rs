@@ -2,8 +2,8 @@
 //! against it unmodified. Knows nothing of `world`: no controller runs in here, so deletions leave dependents to a garbage
 //! collector, and namespaces their content to a namespace controller, as with any bare API server.
 //!
-//! Absent: server-side apply (415), answers in protobuf (JSON instead), logs, exec and port-forward (501), quotas, authorization (all users may
-//! do everything but those whom a test holds to their roles), conversion webhooks, and every kind that is not in `registry/builtin.rs` (404).
+//! Absent: server-side apply (415), protobuf responses (JSON instead), logs, exec and port-forward (501), quotas, authorization (all users may
+//! do everything, except users for whom a test enforces RBAC), conversion webhooks, and every kind that is not in `registry/builtin.rs` (404).
 
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener},
@@ -120,7 +120,7 @@ impl ApiServer {
     }
 }
 
-/// A server that is up, and the handles on it. It ends when this is dropped or [`RunningServer::shutdown`] is called.
+/// Handle on a running server. The server stops when this is dropped or [`RunningServer::shutdown`] is called.
 #[derive(Debug)]
 pub struct RunningServer {
     url: String,
@@ -143,7 +143,7 @@ impl RunningServer {
         &self.ca_pem
     }
 
-    /// A kubeconfig file for an identity, which becomes known by this.
+    /// A kubeconfig file for an identity, which is registered if new.
     #[must_use]
     pub fn kubeconfig(&self, identity: &Identity) -> String {
         identity::kubeconfig(
@@ -183,19 +183,19 @@ impl RunningServer {
         &self.cluster.audit
     }
 
-    /// Holds users to what roles allow them.
+    /// Enforces RBAC for chosen users.
     #[must_use]
     pub fn rbac(&self) -> &Rbac {
         &self.cluster.rbac
     }
 
-    /// The token of an identity, which becomes known by this.
+    /// The token of an identity, which is registered if new.
     #[must_use]
     pub fn token(&self, identity: &Identity) -> String {
         self.cluster.tokens.issue(identity)
     }
 
-    /// Tells where a port of a Service is, for webhooks that name a Service.
+    /// Sets the address of a Service port, for webhooks that name a Service.
     pub fn map_service(&self, namespace: &str, name: &str, port: u16, address: SocketAddr) {
         self.cluster.map_service(namespace, name, port, address);
     }
@@ -208,7 +208,7 @@ impl RunningServer {
         }
     }
 
-    /// Makes what every new cluster holds, in the name of the system.
+    /// Creates the objects of a new cluster, as the system.
     async fn bootstrap(&self) -> anyhow::Result<()> {
         use k8s_openapi::api::{
             core::v1::{Namespace, ServiceAccount},

@@ -59,7 +59,7 @@ pub struct WorldOptions {
     pub controllers: bool,
     /// How long things take.
     pub timings: Timings,
-    /// The clock that they take it on.
+    /// The clock of the simulation.
     pub clock: Clock,
 }
 
@@ -81,8 +81,8 @@ impl Default for WorldOptions {
 pub struct Timings {
     /// From the binding of a pod to its containers running.
     pub pod_start: Duration,
-    /// How long a container of a pod that is not restarted (`restartPolicy` Never or OnFailure) runs when neither its
-    /// annotations nor its command say; `None`: until the pod is deleted.
+    /// How long a container of a pod that is not restarted (`restartPolicy` Never or OnFailure) runs if neither its
+    /// annotations nor its command define it; `None`: until the pod is deleted.
     pub run_to_completion: Option<Duration>,
     /// How long a container takes to end after SIGTERM; the pod's grace period cuts it short.
     pub termination: Duration,
@@ -252,7 +252,7 @@ fn spawn_kubelets(tasks: &mut JoinSet<&'static str>, kubelets: &Arc<KubeletRunne
 }
 
 impl WorldHandle {
-    /// Registers one more node, or takes a removed or silenced one up again; returns when it is Ready.
+    /// Registers one more node, or restores a removed or silenced one; returns when it is Ready.
     ///
     /// # Errors
     /// What the API server answered.
@@ -265,7 +265,7 @@ impl WorldHandle {
         Ok(())
     }
 
-    /// Takes a node away as a machine that is gone: its kubelet ends, the Node object is deleted, its pods fail and are deleted.
+    /// Removes a node: its kubelet stops, the Node object is deleted, its pods fail and are deleted.
     ///
     /// # Errors
     /// What the API server answered; a node that does not exist is no error.
@@ -276,7 +276,7 @@ impl WorldHandle {
         nodes::delete(&self.shared, name).await
     }
 
-    /// Silences a kubelet: its pods are left as they are, and the node becomes `NotReady` with the `unreachable` taint.
+    /// Stops a kubelet: its pods stay as they are, and the node becomes `NotReady` with the `unreachable` taint.
     ///
     /// # Errors
     /// What the API server answered.
@@ -287,7 +287,7 @@ impl WorldHandle {
         nodes::silence(&self.shared, node).await
     }
 
-    /// Takes all nodes away, as [`WorldHandle::remove_node`] does, and waits until their pods are gone, for `patience` at most.
+    /// Removes all nodes, like [`WorldHandle::remove_node`], and waits until their pods are gone, for `patience` at most.
     ///
     /// # Errors
     /// What the API server answered.
@@ -313,7 +313,7 @@ impl WorldHandle {
         self.kubelets.as_ref().map_or(0, |kubelets| kubelets.refusals().0)
     }
 
-    /// How many pods kubelets have refused for want of GPUs. More than 0 means that a scheduler gave a GPU twice.
+    /// How many pods kubelets have refused for lack of GPUs. More than 0 means that a GPU was allocated twice.
     pub fn refused_gpu_pods(&self) -> u64 {
         self.kubelets.as_ref().map_or(0, |kubelets| kubelets.refusals().1)
     }

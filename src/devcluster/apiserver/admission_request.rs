@@ -1,4 +1,4 @@
-//! A request as admission looks at it: webhooks and policies.
+//! A request as input of admission webhooks and policies.
 
 use serde_json::Value;
 
@@ -27,7 +27,7 @@ impl Operation {
     }
 }
 
-/// Everything about a request that admission may look at, but for the object, which webhooks change.
+/// The attributes of a request, without the object, which webhooks change.
 #[derive(Debug, Clone)]
 pub struct Request<'a> {
     /// What it does.

@@ -1,4 +1,4 @@
-//! The log of writes: who wrote what, and how it was answered. Reads are not logged.
+//! The audit log of writes: user, request and status code. Reads are not logged.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -12,7 +12,7 @@ use super::{identity::Identity, request::RequestInfo};
 pub struct Write {
     /// User name of the writer.
     pub user: String,
-    /// The pod whose token the writer showed.
+    /// The pod of the writer's token.
     pub pod: Option<String>,
     /// `create`, `update`, `patch`, `delete` or `deletecollection`.
     pub verb: String,

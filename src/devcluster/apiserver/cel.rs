@@ -16,19 +16,19 @@ use serde_json::Value;
 use super::json_type::JsonType;
 use analysis::Analysis;
 
-/// What a schema says of a value, as far as expressions go by it.
+/// The parts of a schema that affect expressions.
 pub(super) trait Shape: std::fmt::Debug {
     /// The type, where there is one.
     fn json_type(&self) -> Option<JsonType>;
     /// Whether it is a whole object, which has `apiVersion`, `kind` and `metadata` anyway.
     fn embedded(&self) -> bool;
-    /// What it says of a field.
+    /// The schema of a field.
     fn property(&self, name: &str) -> Option<&dyn Shape>;
     /// The fields.
     fn property_names(&self) -> Box<dyn Iterator<Item = &str> + '_>;
-    /// What it says of the values where keys are free.
+    /// The schema of map values.
     fn additional(&self) -> Option<&dyn Shape>;
-    /// What it says of elements.
+    /// The schema of list elements.
     fn items(&self) -> Option<&dyn Shape>;
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Expression {
     static_type: Option<JsonType>,
 }
 
-/// What named expressions came to.
+/// The results of named expressions.
 #[derive(Debug, Default)]
 pub(super) struct Computed(BTreeMap<String, Result<cel::Value, String>>);
 
@@ -81,7 +81,7 @@ static ENVIRONMENT: LazyLock<Arc<cel::Env>> = LazyLock::new(|| {
 });
 
 impl Expression {
-    /// Compiles `text`, which may use `variables`; the error is for people.
+    /// Compiles `text`, which may use `variables`; the error is a message for users.
     pub fn compile(text: &str, variables: &[Variable<'_>]) -> Result<Self, String> {
         let program = ENVIRONMENT
             .compile(text)
@@ -118,7 +118,7 @@ impl Expression {
         self.boolean(&context)
     }
 
-    /// Evaluates the expression on untyped values, with `variables`, what expressions before it came to; one that failed fails those that read it.
+    /// Evaluates the expression on untyped values, with `variables`, the results of earlier expressions; a failed one fails those that read it.
     pub fn compute(&self, given: &[(&str, &Value)], variables: &Computed) -> Result<cel::Value, String> {
         let mut context = cel::Context::with_env(Arc::clone(&ENVIRONMENT));
         for (name, value) in given {
@@ -132,7 +132,7 @@ impl Expression {
         self.evaluate(&context)
     }
 
-    /// Evaluates a rule on a value and its earlier self; with `optional_old`, `oldSelf` is an optional.
+    /// Evaluates a rule on a value and its old value; with `optional_old`, `oldSelf` is an optional.
     pub fn check(
         &self,
         node: &dyn Shape,
@@ -143,7 +143,7 @@ impl Expression {
         self.boolean(&self.context(node, value, old, optional_old))
     }
 
-    /// Evaluates a message on a value and its earlier self.
+    /// Evaluates a message expression on a value and its old value.
     pub fn text(&self, node: &dyn Shape, value: &Value, old: Option<&Value>) -> Result<String, String> {
         match self.evaluate(&self.context(node, value, old, false))? {
             cel::Value::String(text) => Ok(text.to_string()),

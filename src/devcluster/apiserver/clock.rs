@@ -11,7 +11,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that shows the system's time until it is moved.
+    /// A clock with the system's time until it is moved.
     #[must_use]
     pub fn system() -> Self {
         Self::default()

@@ -1,4 +1,4 @@
-//! What all requests share: the store, the registry and the handles that tests hold.
+//! State shared by all requests: the store, the registry and the handles of tests.
 
 use std::{
     collections::BTreeMap,
@@ -34,7 +34,7 @@ pub(crate) struct Cluster {
     pub policies: Policies,
     pub bookmark_every: Duration,
     services: Mutex<BTreeMap<(String, String, u16), SocketAddr>>,
-    /// Held while the configuration of admission is read and handed over, so that the newest reading wins.
+    /// Held while the admission configuration is read and applied, so that the newest one wins.
     reconfiguring: Mutex<()>,
 }
 
@@ -58,14 +58,14 @@ impl Cluster {
         }
     }
 
-    /// Tells where a Service's port is.
+    /// Sets the address of a Service port.
     pub fn map_service(&self, namespace: &str, name: &str, port: u16, address: SocketAddr) {
         let mut services = self.services.lock().unwrap_or_else(PoisonError::into_inner);
         services.insert((namespace.to_owned(), name.to_owned(), port), address);
         self.webhooks.set_services(services.clone());
     }
 
-    /// Follows up on a stored change of an object that configures this server.
+    /// Applies a stored change of an object that configures this server.
     pub fn reconfigure(&self, resource: &Resource) {
         match (resource.group.as_str(), resource.plural.as_str()) {
             ("apiextensions.k8s.io", "customresourcedefinitions") => self.reload_definitions(),

@@ -1,4 +1,4 @@
-//! Between the form in which objects are kept and the form in which a resource version serves them: another `apiVersion`, and
+//! Conversion between the stored form of objects and the served version: another `apiVersion`, and
 //! the field names of the two event APIs.
 
 use std::borrow::Cow;

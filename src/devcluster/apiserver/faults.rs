@@ -1,5 +1,5 @@
-//! Faults on purpose, for tests: slow answers, refusals, writes that happen although the answer is lost, answers that never come or
-//! never end, watches that are dropped or fall silent, and compacted history. Nothing is injected unless a test asks for it.
+//! Fault injection for tests: slow responses, errors, writes that take effect although the response is lost, responses that never come or
+//! never end, watches that are dropped or stall, and compacted history. Nothing is injected unless a test requests it.
 
 use std::{
     sync::{Arc, Mutex},
@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::{identity::Identity, request::RequestInfo, store::Store};
 
-/// Which requests a rule is for; what is `None` matches all.
+/// Selects requests; a field that is `None` matches all.
 #[derive(Clone, Debug, Default)]
 pub struct Match {
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete` or `deletecollection`.
@@ -60,40 +60,40 @@ impl Match {
     }
 }
 
-/// What happens to a matched request.
+/// The fault for a matched request.
 #[derive(Clone, Debug)]
 pub enum Effect {
     /// It is served after this time.
     Delay(Duration),
-    /// It is refused with this status code and nothing happens; 409, 429, 500 and 503 carry their usual reasons.
+    /// It is refused with this status code without effect; 409, 429, 500 and 503 have their usual reasons.
     Refuse {
         /// HTTP status code.
         code: u16,
         /// Seconds for the `Retry-After` header.
         retry_after: Option<u32>,
     },
-    /// The connection breaks before anything happens.
+    /// The connection is closed without effect.
     Drop,
-    /// It takes effect, and the answer is this status code.
+    /// It takes effect, and the response is this status code.
     FailAfter {
         /// HTTP status code.
         code: u16,
     },
-    /// It takes effect, and the connection breaks before the answer.
+    /// It takes effect, and the connection is closed before the response.
     DropAfter,
-    /// Nothing happens, and no answer ever comes; the connection stays open.
+    /// No effect and no response; the connection stays open.
     Hang,
-    /// It takes effect, and no answer ever comes; the connection stays open.
+    /// It takes effect, without a response; the connection stays open.
     HangAfter,
-    /// It takes effect, and after so many bytes of the answer's body no more come; the connection stays open. A shorter answer comes
-    /// whole, without its end.
+    /// It takes effect, and the response's body stalls after so many bytes; the connection stays open. A shorter body is sent
+    /// completely, without its end.
     Stall {
-        /// Bytes that come.
+        /// Bytes that are sent.
         after: usize,
     },
 }
 
-/// How often a rule strikes.
+/// At which matches a rule applies.
 #[derive(Clone, Debug)]
 pub enum Times {
     /// At every match.
@@ -111,7 +111,7 @@ pub enum Times {
     },
 }
 
-/// Names a rule, to take it away again.
+/// Id of a rule, to remove it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleId(u64);
 
@@ -130,11 +130,11 @@ struct Rules {
     rules: Vec<Rule>,
 }
 
-/// The handle by which tests inject faults into a running server.
+/// Handle for injecting faults into a running server.
 #[derive(Clone, Debug)]
 pub struct Faults {
     rules: Arc<Mutex<Rules>>,
-    /// Which open watches fell silent, from the first time on.
+    /// The matches of all `silence_watches` calls.
     silenced: Arc<watch::Sender<Vec<Match>>>,
     store: Arc<Store>,
 }
@@ -163,7 +163,7 @@ impl Faults {
         id
     }
 
-    /// Takes a rule away; false when it is already gone.
+    /// Removes a rule; false if it is already gone.
     pub fn remove(&self, id: RuleId) -> bool {
         let mut rules = self.lock();
         let before = rules.rules.len();
@@ -171,12 +171,12 @@ impl Faults {
         rules.rules.len() < before
     }
 
-    /// Takes all rules away.
+    /// Removes all rules.
     pub fn clear(&self) {
         self.lock().rules.clear();
     }
 
-    /// How often a rule has struck; 0 for one that is gone.
+    /// How often a rule has applied; 0 for one that is gone.
     #[must_use]
     pub fn struck(&self, id: RuleId) -> u32 {
         self.lock()
@@ -186,28 +186,28 @@ impl Faults {
             .map_or(0, |rule| rule.struck)
     }
 
-    /// Ends every open watch of a resource, or all watches, without a word.
+    /// Closes every open watch of a resource, or all watches, without an event.
     pub fn drop_watches(&self, resource: Option<&str>) {
         self.store.drop_watches(resource);
     }
 
-    /// Lets the open watches among these requests fall silent: nothing comes on them any more, not even their end.
+    /// Stalls the open watches among these requests: nothing is sent on them any more, not even their end.
     pub fn silence_watches(&self, matching: Match) {
         self.silenced.send_modify(|silenced| silenced.push(matching));
     }
 
-    /// Forgets all history: watches that are not up to date, new watches from older revisions and old `continue` tokens get 410 Gone.
+    /// Compacts all history: watches that are not up to date, new watches from older revisions and old `continue` tokens get 410 Gone.
     pub fn compact(&self) {
         self.store.compact();
     }
 
-    /// Answers every open watch with a 410 Gone event, as when their revisions were compacted, and forgets all history.
+    /// Ends every open watch with a 410 Gone event, as after compaction, and compacts all history.
     pub fn expire_watches(&self, resource: Option<&str>) {
         self.store.compact();
         self.store.expire_watches(resource);
     }
 
-    /// What shall happen to this request, counting the strikes.
+    /// The faults for a request; counts the applied rules.
     pub(crate) fn strike(&self, request: &RequestInfo, identity: &Identity) -> Struck {
         let mut struck = Struck::default();
         let mut rules = self.lock();
@@ -233,13 +233,13 @@ impl Faults {
         struck
     }
 
-    /// The body of a watch, which stalls on command.
+    /// Wraps the body of a watch so that `silence_watches` can stall it.
     pub(crate) fn may_be_silenced(&self, body: Body, request: RequestInfo, identity: Arc<Identity>) -> Body {
         let mut silenced = self.silenced.subscribe();
         let before = silenced.borrow_and_update().len();
         let told = async move {
             let covers = |all: &Vec<Match>| all.iter().skip(before).any(|one| one.covers(&request, &identity));
-            // Without its sender there are no further commands.
+            // The sender is gone: no further calls.
             if silenced.wait_for(covers).await.is_err() {
                 std::future::pending::<()>().await;
             }
@@ -291,7 +291,7 @@ impl Times {
     }
 }
 
-/// The first bytes of a body, and no end.
+/// A body that stalls after its first bytes.
 pub(crate) fn stalled(body: Body, after: usize) -> Body {
     let first = body.into_data_stream().scan(after, |left, chunk| {
         let chunk = chunk.map(|mut chunk| {
@@ -304,11 +304,11 @@ pub(crate) fn stalled(body: Body, after: usize) -> Body {
     Body::from_stream(first.chain(stream::pending()))
 }
 
-/// The faults that one request meets.
+/// The faults for one request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Struck {
-    /// Time to wait first.
+    /// The delay.
     pub delay: Duration,
-    /// What else happens.
+    /// The other fault, if any.
     pub effect: Option<Effect>,
 }

@@ -1,4 +1,4 @@
-//! Who calls: bearer tokens and the identities behind them, and the kubeconfig files that carry them.
+//! Authentication: bearer tokens, their identities, and kubeconfig files.
 
 use std::{
     collections::HashMap,
@@ -8,14 +8,14 @@ use std::{
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
-/// A user as the API server sees it.
+/// A user.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     /// User name, such as `system:serviceaccount:kai-scheduler:unikai`.
     pub user: String,
     /// Groups of the user.
     pub groups: Vec<String>,
-    /// The pod whose token it is: what tells replicas apart that share a service account.
+    /// The pod of the token, which distinguishes replicas with one service account.
     pub pod: Option<String>,
 }
 
@@ -70,7 +70,7 @@ impl Identity {
     }
 }
 
-/// The tokens of a running server; a token is made the first time that an identity asks for one.
+/// The tokens of a running server, created on first use.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tokens {
     by_token: Arc<RwLock<HashMap<String, Arc<Identity>>>>,
@@ -88,7 +88,7 @@ impl Tokens {
         token
     }
 
-    /// Who carries this token.
+    /// The identity of a token.
     pub fn identify(&self, token: &str) -> Option<Arc<Identity>> {
         self.by_token
             .read()

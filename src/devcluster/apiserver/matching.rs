@@ -1,4 +1,4 @@
-//! Which requests a webhook or an admission policy is for: rules, selectors and conditions in CEL.
+//! Request matching of webhooks and admission policies: rules, selectors and match conditions in CEL.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::admission_request::Request;
 use super::cel::{Expression, Variable};
 use super::selector::LabelSelector;
 
-/// What a condition may look at.
+/// The variables of a condition.
 pub(super) const VARIABLES: [Variable<'static>; 3] = [variable("object"), variable("oldObject"), variable("request")];
 
 /// A variable whose values have no schema.
@@ -34,7 +34,7 @@ struct Rule {
 }
 
 impl Matching {
-    /// Reads the selectors of `given`, and the rules in its lists of these names. `None` if a selector makes no sense.
+    /// Reads the selectors of `given`, and the rules in its lists of these names. `None` if a selector is invalid.
     pub fn parse(given: &Value, rules: &str, excluded: &str) -> Option<Self> {
         let list = |name: &str| given[name].as_array().into_iter().flatten().map(Rule::parse).collect();
         Some(Self {
@@ -45,7 +45,7 @@ impl Matching {
         })
     }
 
-    /// Whether one of the rules names this kind of request, and no exclusion does. What configures admission is never subject to it.
+    /// Whether one of the rules matches the request, and no exclusion does. Objects that configure admission never match.
     pub fn has_rule_for(&self, request: &Request<'_>) -> bool {
         request.group != "admissionregistration.k8s.io"
             && self.rules.iter().any(|rule| rule.matches(request))
@@ -66,7 +66,7 @@ impl Matching {
         if self.namespace_selector.is_empty() {
             return true;
         }
-        // A Namespace is in itself: with its labels of now, and of before where it goes.
+        // A Namespace object is matched by its own labels: the new ones, or the old ones on deletion.
         let own = (request.group.is_empty() && request.resource == "namespaces")
             .then(|| object.or(request.old_object))
             .flatten();
@@ -107,7 +107,7 @@ impl Conditions {
         compiled.collect::<Option<_>>().map(Self)
     }
 
-    /// Whether all hold. One that is false decides, whatever another one may be.
+    /// Whether all are true. A false one decides, even if others fail.
     pub fn hold(&self, request: &Request<'_>, object: Option<&Value>) -> Result<bool, Unclear> {
         let uses_request = self.0.iter().any(|(_, condition)| condition.uses("request"));
         let asked = if uses_request { describe(request) } else { Value::Null };

@@ -12,10 +12,10 @@ pub use strategic::strategic;
 /// Why a patch could not be applied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
-    /// The patch itself makes no sense: answered with 400 BadRequest.
+    /// The patch is malformed: 400 BadRequest.
     #[error("{0}")]
     Malformed(String),
-    /// The patch is well formed but does not apply to this object: answered with 422 Invalid.
+    /// The patch is well-formed but does not apply to this object: 422 Invalid.
     #[error("{0}")]
     Unprocessable(String),
 }

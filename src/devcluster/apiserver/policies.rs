@@ -1,4 +1,4 @@
-//! Validating admission policies: rules in CEL that the API server holds requests to by itself, where a binding puts them in force. They are asked after
+//! Validating admission policies: CEL rules that the API server evaluates itself, if a binding puts them in force. They run after
 //! mutating webhooks and before validating ones. Absent: parameters, audit annotations, `authorizer`, the controller that checks types, and the cost
 //! budget, as everywhere in `cel`.
 
@@ -15,7 +15,7 @@ use super::matching::{Conditions, Matching, describe, text, variable};
 use super::schema::FieldError;
 use super::webhook::{Rejection, Request};
 
-/// What validations and variables may look at.
+/// The variables of expressions.
 const VARIABLES: [Variable<'static>; 5] = [
     variable("object"),
     variable("oldObject"),
@@ -37,7 +37,7 @@ struct Binding {
     denies: bool,
     warns: bool,
     policy: Arc<Policy>,
-    /// Narrows the policy; `None`: it does not.
+    /// The binding's own match rules, if any.
     matching: Option<Matching>,
 }
 
@@ -61,7 +61,7 @@ struct Validation {
 }
 
 impl Policies {
-    /// Takes the stored policies and bindings. What does not compile cannot have been stored, and is left out.
+    /// Compiles the stored policies and bindings. What does not compile cannot have been stored, and is left out.
     pub fn configure(&self, policies: &[Value], bindings: &[Value]) {
         let policies: Vec<Arc<Policy>> = policies.iter().filter_map(Policy::parse).map(Arc::new).collect();
         let mut bound: Vec<Binding> = bindings
@@ -77,7 +77,7 @@ impl Policies {
         check::object(object)
     }
 
-    /// Holds a request to the policies. Returns warnings.
+    /// Evaluates the policies on a request. Returns warnings.
     pub fn validate(&self, request: &Request<'_>, object: Option<&Value>) -> Result<Vec<String>, Rejection> {
         let bound = Arc::clone(&self.bound.read().unwrap_or_else(PoisonError::into_inner));
         let mut warnings = Vec::new();
@@ -119,7 +119,7 @@ impl Binding {
         })
     }
 
-    /// What the policy has against a request: a message and a reason.
+    /// A violation of a policy: message and reason.
     fn objection(&self, request: &Request<'_>, object: Option<&Value>) -> Option<(String, String)> {
         let in_scope = |matching: &Matching| {
             (matching.has_no_rules() || matching.has_rule_for(request)) && matching.selects(request, object)
@@ -160,7 +160,7 @@ impl Policy {
         })
     }
 
-    /// The first validation that does not hold, in words.
+    /// The first validation that is false, as a violation.
     fn objection(
         &self,
         request: &Request<'_>,

@@ -1,4 +1,4 @@
-//! In which form objects leave the server: whole, as a Table for people, or their metadata alone, by the Accept header.
+//! Response formats by the Accept header: whole objects, Tables, or metadata only.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Serialize, Serializer};

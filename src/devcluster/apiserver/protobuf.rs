@@ -17,10 +17,10 @@ const MAGIC: &[u8] = b"k8s\0";
 /// Why a body cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ProtobufError {
-    /// The bytes make no sense.
+    /// Malformed protobuf.
     #[error("malformed protobuf: {0}")]
     Malformed(&'static str),
-    /// They make sense to others.
+    /// A kind or field that is not supported.
     #[error("{0} is not offered in protobuf: send JSON")]
     Unknown(String),
 }

@@ -1,4 +1,4 @@
-//! Role-based access control, for the users that a test holds to it: what the stored roles and bindings allow, and which of that was
+//! Role-based access control, for the users for whom a test enforces it: rights from stored roles and bindings, and which of them were
 //! used. All other users may do everything.
 
 use std::{
@@ -70,7 +70,7 @@ pub struct Right {
     pub verb: String,
 }
 
-/// Who is held to the roles, and what they used.
+/// The users with enforced roles, and the rights that they used.
 #[derive(Clone, Debug, Default)]
 pub struct Rbac {
     inner: Arc<Mutex<Inner>>,
@@ -84,29 +84,29 @@ struct Inner {
 }
 
 impl Rbac {
-    /// From now on this identity may do only what roles allow.
+    /// Enforces roles for this identity.
     pub fn hold(&self, identity: &Identity) {
         self.lock().held.insert(identity.user.clone());
     }
 
-    /// The rights that were used by those who are held to them.
+    /// The rights used by users with enforced roles.
     #[must_use]
     pub fn used(&self) -> BTreeSet<Right> {
         self.lock().used.clone()
     }
 
-    /// What was refused, and to whom.
+    /// Refused requests, with their users.
     #[must_use]
     pub fn refused(&self) -> Vec<(String, Action)> {
         self.lock().refused.iter().cloned().collect()
     }
 
-    /// Enforces no roles any more, and forgets what was used and refused.
+    /// Stops enforcement, and clears the records.
     pub fn forget(&self) {
         *self.lock() = Inner::default();
     }
 
-    /// Whether the identity may do it. Notes by which right, or that it may not.
+    /// Whether the identity may do it. Records the right used, or the refusal.
     pub(crate) fn admits(&self, store: &Store, identity: &Identity, action: &Action) -> bool {
         if !self.lock().held.contains(&identity.user) {
             return true;

@@ -1,4 +1,4 @@
-//! HTTP: connections, authentication, faults, and the way of a request to the code that serves it.
+//! HTTP: connections, authentication, faults, and dispatch of requests.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -70,7 +70,7 @@ fn identify(cluster: &Cluster, headers: &HeaderMap) -> ApiResult<Arc<Identity>> 
     Ok(impersonated(headers).filter(|_| may).map_or(caller, Arc::new))
 }
 
-/// Whom the caller wants to act as.
+/// The impersonated user, if any.
 fn impersonated(headers: &HeaderMap) -> Option<Identity> {
     let texts = |name: &str| {
         headers
@@ -82,7 +82,7 @@ fn impersonated(headers: &HeaderMap) -> Option<Identity> {
     Some(Identity::user(user, &texts("impersonate-group").collect::<Vec<_>>()))
 }
 
-/// Serves a request for a resource, through the faults that it meets, into the audit log.
+/// Serves a request for a resource, with injected faults, and writes the audit log.
 async fn resource(
     cluster: Arc<Cluster>,
     identity: Arc<Identity>,
@@ -230,7 +230,7 @@ async fn dispatch(
     Ok(reply)
 }
 
-/// Everything that is no resource: discovery, OpenAPI, health and the version.
+/// Non-resource paths: discovery, OpenAPI, health and the version.
 fn document(cluster: &Cluster, path: &str, headers: &HeaderMap) -> ApiResult<Response<Body>> {
     let catalog = cluster.registry.catalog();
     let accept = headers

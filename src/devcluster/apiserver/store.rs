@@ -157,7 +157,7 @@ impl Store {
         self.revision.load(Ordering::SeqCst)
     }
 
-    /// Forgets all history.
+    /// Compacts all history.
     pub fn compact(&self) {
         for (_, table) in self.tables_of(None) {
             let mut inner = table.lock();
@@ -170,7 +170,7 @@ impl Store {
         }
     }
 
-    /// Ends open watches without a word.
+    /// Closes open watches without an event.
     pub fn drop_watches(&self, resource: Option<&str>) {
         for (_, table) in self.tables_of(resource) {
             table.signal.send_modify(|signal| signal.drops += 1);
@@ -283,7 +283,7 @@ impl Table {
         }
     }
 
-    /// Wakes when something happened.
+    /// Wakes on changes.
     pub fn subscribe(&self) -> watch::Receiver<Signal> {
         self.signal.subscribe()
     }

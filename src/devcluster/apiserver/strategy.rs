@@ -1,4 +1,4 @@
-//! The life of each kind's objects: which parts of an object a write may touch, generations, grace periods and terminations.
+//! Per-kind strategies: which parts of an object a write may change, generations, grace periods and finalizers.
 
 use serde_json::{Value, json};
 
@@ -45,7 +45,7 @@ fn is_definition(resource: &Resource) -> bool {
     resource.is("apiextensions.k8s.io", "customresourcedefinitions")
 }
 
-/// Gives a new object the state that every new one has.
+/// Sets the initial state of a new object.
 pub(crate) fn prepare_create(resource: &Resource, object: &mut Value, clock: &Clock) {
     if let Some(version) = resource.custom() {
         version.prepare_create(object);
@@ -142,7 +142,7 @@ fn own_pods_of_job(job: &mut Value) {
     }
 }
 
-/// Lets a definition wait at its deletion until its objects are gone.
+/// Adds the finalizer by which a CRD waits for its objects at its deletion.
 pub(crate) fn hold_definition(resource: &Resource, definition: &mut Value) {
     if !is_definition(resource) {
         return;
@@ -154,7 +154,7 @@ pub(crate) fn hold_definition(resource: &Resource, definition: &mut Value) {
     }
 }
 
-/// Takes back what this request may not change, and counts generations.
+/// Restores fields that this request may not change, and increments the generation.
 pub(crate) fn prepare_update(resource: &Resource, subresource: &str, old: &Value, new: &mut Value) {
     if let Some(version) = resource.custom() {
         if subresource == "status" {
@@ -293,7 +293,7 @@ fn qos_class(pod: &Value) -> &'static str {
     if guaranteed { "Guaranteed" } else { "Burstable" }
 }
 
-/// Who must let go of an object before it goes.
+/// The finalizers of an object.
 pub(crate) fn finalizers(object: &Value) -> Vec<String> {
     strings(&object["metadata"]["finalizers"])
 }
@@ -307,7 +307,7 @@ pub(crate) fn is_held(resource: &Resource, object: &Value) -> bool {
     content || !finalizers(object).is_empty()
 }
 
-/// True for an object that waited only for what this write took away.
+/// Whether this write removes the last finalizer of a terminating object.
 pub(crate) fn is_finished_deletion(resource: &Resource, object: &Value) -> bool {
     let metadata = &object["metadata"];
     !metadata["deletionTimestamp"].is_null()
@@ -327,12 +327,12 @@ pub(crate) fn grace_seconds(resource: &Resource, object: &Value, asked: Option<i
     let own = object["spec"]["terminationGracePeriodSeconds"]
         .as_i64()
         .unwrap_or(DEFAULT_GRACE_SECONDS);
-    // A negative period is a mistake of old clients that means "as soon as possible".
+    // Negative periods of old clients mean "as soon as possible".
     let seconds = asked.unwrap_or(own);
     if seconds < 0 { 1 } else { seconds }
 }
 
-/// Only pods show their deletion's time in their last state when they go at once.
+/// Only pods have a deletion timestamp in their last state when they are deleted at once.
 pub(crate) fn drop_unless_graceful(resource: &Resource, object: &mut Value) {
     if resource.is("", "pods") {
         return;
@@ -362,7 +362,7 @@ pub(crate) fn mark_terminating(resource: &Resource, object: &mut Value, clock: &
     }
 }
 
-/// What happens to dependents when the client does not say.
+/// The default propagation policy.
 pub(crate) fn default_propagation(resource: &Resource) -> &'static str {
     if resource.is("batch", "jobs") {
         "Orphan"
@@ -380,7 +380,7 @@ pub(crate) fn returns_deleted_object(resource: &Resource) -> bool {
         )
 }
 
-/// Follows up on a deletion: the objects of a definition go with it, and a definition goes with its last object.
+/// After a deletion: the objects of a CRD are deleted with it, and a terminating CRD is removed with its last object.
 pub(crate) fn after_delete(cluster: &Cluster, resource: &Resource, object: &Value) {
     if is_definition(resource) && !object["metadata"]["deletionTimestamp"].is_null() {
         delete_objects_of(cluster, object);
@@ -406,7 +406,7 @@ fn delete_objects_of(cluster: &Cluster, definition: &Value) {
     finish_definition(cluster, definition);
 }
 
-/// Lets a terminating definition go when a write on its resource may have removed its last object.
+/// Removes a terminating CRD if its last object may be gone.
 pub(crate) fn finish_definitions(cluster: &Cluster, resource: &Resource) {
     let Origin::Custom { crd, .. } = &resource.origin else {
         return;

@@ -21,7 +21,7 @@ use super::{
 /// Bytes after which a chunk is sent although more events wait.
 const CHUNK_BYTES: usize = 256 * 1024;
 
-/// Which objects a client wants to see.
+/// The objects of a watch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Filter {
     /// Empty for all namespaces.
@@ -46,7 +46,7 @@ impl Filter {
     }
 }
 
-/// Where a watch begins.
+/// The start of a watch.
 #[derive(Debug)]
 pub(crate) enum Start {
     /// With the events after a revision.
@@ -120,7 +120,7 @@ pub(crate) fn open(mut request: Request) -> Body {
     }))
 }
 
-/// What the wait of a watcher ended with.
+/// Why a watcher woke up.
 enum Woken {
     Signal,
     Bookmark,
@@ -164,7 +164,7 @@ impl Watcher {
         }
     }
 
-    /// Looks for forced ends: `None` drops the watch, true expires it.
+    /// Checks for forced ends: `None` closes the watch, true expires it.
     fn check_signal(&mut self) -> Option<bool> {
         let signal = *self.signal.borrow_and_update();
         if signal.drops != self.opened.drops {
@@ -173,7 +173,7 @@ impl Watcher {
         Some(signal.expiries != self.opened.expiries)
     }
 
-    /// Everything that waits for this client, up to a chunk.
+    /// The pending events of this client, up to a chunk.
     fn pending(&mut self) -> BytesMut {
         let mut out = BytesMut::new();
         while let Some(object) = self.initial.pop_front() {

@@ -1,4 +1,4 @@
-//! Admission webhooks: which configured webhooks want a request, and calling them over HTTPS.
+//! Admission webhooks: which configured webhooks match a request, and calls over HTTPS.
 //! Mutating webhooks run first, one after the other (and again where `reinvocationPolicy: IfNeeded` asks for it);
 //! validating ones side by side. Absent: `matchPolicy: Equivalent` is taken as `Exact`, since no built-in kind is served
 //! in two versions, and match conditions have no `authorizer`.
@@ -30,7 +30,7 @@ pub struct Rejection {
     pub code: u16,
     /// The `Status` object to answer with.
     pub status: Value,
-    /// Warnings of the webhooks that were asked so far.
+    /// Warnings of the webhooks that were called so far.
     pub warnings: Vec<String>,
 }
 
@@ -95,7 +95,7 @@ impl Webhooks {
             }
             return Ok(warnings);
         };
-        // What each webhook that wants to be asked again made of the object.
+        // The object after each webhook with `reinvocationPolicy: IfNeeded`.
         let mut left: Vec<(&Webhook, Value)> = Vec::new();
         for webhook in webhooks.iter() {
             let asked = self.mutate_one(webhook, request, Some(object), &mut warnings).await?;
@@ -144,7 +144,7 @@ impl Webhooks {
         self.configured.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Calls one mutating webhook if it wants the request; whether it did.
+    /// Calls one mutating webhook if it matches; returns whether it did.
     async fn mutate_one(
         &self,
         webhook: &Webhook,
@@ -177,7 +177,7 @@ impl Webhooks {
         Ok(true)
     }
 
-    /// The verdict of one webhook; `None` where it could not be had and its failure policy is to ignore that.
+    /// The response of one webhook; `None` if the call failed and its failure policy is `Ignore`.
     async fn ask(
         &self,
         webhook: &Webhook,

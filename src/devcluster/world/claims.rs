@@ -1,4 +1,4 @@
-//! Resource claims: made from templates for the pods that name these, and freed when no pod uses them any more.
+//! Resource claims: created from templates for pods, and deallocated when no pod uses them any more.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 /// How many objects are worked on at once.
 const AT_ONCE: usize = 8;
 
-/// Looks after the claims of all pods.
+/// The controller of claims.
 pub(super) fn spawn(tasks: &mut JoinSet<&'static str>, shared: &Arc<Shared>, collector: &Arc<Collector>) {
     let claims: Arc<Informer<ResourceClaim>> = Informer::new();
     let templates: Arc<Informer<ResourceClaimTemplate>> = Informer::new();
@@ -103,7 +103,7 @@ fn consumers(claim: &ResourceClaim) -> impl Iterator<Item = &ResourceClaimConsum
         .flat_map(|status| status.reserved_for.iter().flatten())
 }
 
-/// Makes the claims that a pod names templates for, and says in its status which they are.
+/// Creates the claims of a pod's templates, and writes their names to the pod's status.
 async fn make(
     shared: &Shared,
     claims: &Informer<ResourceClaim>,
@@ -192,7 +192,7 @@ async fn make_one(
     Ok(name)
 }
 
-/// Takes finished and vanished pods off a claim, and its devices with the last of them.
+/// Removes finished and deleted pods from a claim's reservation, and the allocation with the last of them.
 async fn free(shared: &Shared, claims: &Informer<ResourceClaim>, key: Key) -> kube::Result<Again> {
     let Some(claim) = claims.get(&key) else {
         return Ok(Again::OnChange);

@@ -1,4 +1,4 @@
-//! The time of the simulated world: what pods run for, grace periods, back-offs and deadlines are measured on it.
+//! The simulated clock: run times of pods, grace periods, back-offs and deadlines use it.
 //!
 //! It follows tokio's clock (and so `tokio::time::pause` and `advance`) or whatever instant a driver publishes. Retries of
 //! failed requests are not here: they wait in real time, because the API server they talk to does.
@@ -32,7 +32,7 @@ impl Clock {
         })
     }
 
-    /// A clock that stands at `start` until its driver moves it.
+    /// A clock that stays at `start` until its driver moves it.
     pub fn manual(start: Timestamp) -> (Self, ClockDriver) {
         let (sender, receiver) = watch::channel(start);
         (Self::following(receiver), ClockDriver(sender))

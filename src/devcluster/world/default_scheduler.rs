@@ -156,7 +156,7 @@ async fn mark_unschedulable(shared: &Shared, key: &Key, pod: &Pod, message: &str
 }
 
 impl View {
-    /// Takes in a node; the pods that may fit because of it.
+    /// Adds or updates a node; returns the pods that may fit because of it.
     fn node_changed(&mut self, name: &str, node: Option<&Arc<Node>>) -> Vec<Key> {
         let Some(node) = node else {
             self.nodes.remove(name);
@@ -185,7 +185,7 @@ impl View {
         self.unschedulable.iter().cloned().collect()
     }
 
-    /// Takes in a pod; the pods that may fit because of what it no longer holds.
+    /// Adds or updates a pod; returns the pods that may fit because of resources that it freed.
     fn pod_changed(&mut self, key: &Key, pod: Option<&Pod>) -> Vec<Key> {
         let holds = pod
             .filter(|pod| !is_finished(pod))
@@ -210,7 +210,7 @@ impl View {
         }
     }
 
-    /// Chooses a node and takes its resources, or says why there is none.
+    /// Chooses a node and takes its resources, or returns why there is none.
     fn place(&mut self, key: &Key, pod: &Pod) -> Result<String, String> {
         self.release(key);
         let asked = Amounts::of_pod(pod);
@@ -276,7 +276,7 @@ impl NodeView {
         })
     }
 
-    /// Pods without GPUs keep off GPU nodes where they can; then the node with most CPU left.
+    /// Pods without GPUs avoid GPU nodes if possible; then the node with most free CPU.
     fn preference(&self, asked: &Amounts) -> (bool, i64) {
         let keeps_off = asked.get(GPU_RESOURCE) == 0 && self.allocatable.get(GPU_RESOURCE) > 0;
         (!keeps_off, self.free("cpu"))

@@ -1,4 +1,4 @@
-//! Which nodes a pod may run on by its own word and theirs: node selector, required node affinity, taints.
+//! Node selector, required node affinity and taints.
 //!
 //! Preferences, pod affinity and topology spread are absent: neither a kubelet nor the simple default scheduler here looks at them.
 
@@ -31,7 +31,7 @@ pub(super) fn selects(pod: &Pod, node: &Node) -> bool {
         })
 }
 
-/// Whether the pod tolerates every taint of the node that keeps pods off it.
+/// Whether the pod tolerates every `NoSchedule` and `NoExecute` taint of the node.
 pub(super) fn tolerates(pod: &Pod, node: &Node) -> bool {
     let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
     let tolerations = pod

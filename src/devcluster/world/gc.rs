@@ -1,4 +1,4 @@
-//! The garbage collector: objects whose owners are gone go too; foreground deletions wait for what they own; orphans are freed.
+//! The garbage collector: deletes objects whose owners are gone; foreground deletions wait for dependents; orphans lose their owner references.
 //!
 //! It watches the metadata of every kind that the API server serves, kinds of custom resources as they come and go, except events and
 //! Leases, which own nothing and which change all the time.
@@ -22,7 +22,7 @@ use super::Shared;
 use super::informer::{Informer, Key};
 use super::queue::{Again, WorkQueue};
 
-/// The garbage collector and what it knows, which the namespace controller uses too.
+/// The garbage collector and its graph of objects, which the namespace controller uses too.
 pub(super) struct Collector {
     client: Client,
     graph: Mutex<Graph>,
@@ -33,7 +33,7 @@ pub(super) struct Collector {
 }
 
 impl Collector {
-    /// A collector that tells `on_gone` about the namespace of each object that is gone.
+    /// A collector that calls `on_gone` with the namespace of each deleted object.
     pub fn new(client: Client, on_gone: impl Fn(&str) + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self {
             client,
@@ -98,7 +98,7 @@ impl Collector {
         };
         match self.api(entry).delete(&entry.key.name, &params).await {
             Ok(_) => Ok(()),
-            // Gone, or another of its name: the watch will say.
+            // Gone, or another of its name: the watch will show it.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
             Err(error) => Err(error),
         }
@@ -187,7 +187,7 @@ impl Collector {
     ) -> kube::Result<(Vec<OwnerReference>, Vec<OwnerReference>)> {
         let (mut found, mut absent) = (Vec::new(), Vec::new());
         for owner in owners {
-            // Who is owned by something of a kind that is not served may be waiting for its CRD.
+            // An owner of a kind that is not served may be waiting for its CRD.
             let exists = match self.kinds.find(&owner.api_version, &owner.kind) {
                 None => true,
                 Some(kind) => {

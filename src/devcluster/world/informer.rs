@@ -134,12 +134,12 @@ where
         let _ = self.synced.subscribe().wait_for(|synced| *synced).await;
     }
 
-    /// Puts the answer to a write of our own into the store, unless the store already knows better.
+    /// Puts the response of an own write into the store, unless the store has a newer version.
     pub fn observe(&self, object: K) {
         self.apply(object, false);
     }
 
-    /// Takes an object out of the store that the API server has just deleted for us.
+    /// Removes an object from the store after an own deletion.
     pub fn forget(&self, object: &K) {
         self.remove(object);
     }

@@ -44,7 +44,7 @@ impl Jobs {
         }
     }
 
-    /// Counts what a change of a pod means for its Job.
+    /// Counts the end of a pod for its Job.
     pub fn pod_changed(&self, change: &Change<'_, Pod>, now: Timestamp) {
         self.tallies.pod_changed(change, now);
     }
@@ -54,7 +54,7 @@ impl Jobs {
         self.tallies.forget(uid(&job.metadata));
     }
 
-    /// Brings one Job one step closer to its end, and its status up to date.
+    /// One reconciliation of a Job, with its status.
     pub async fn reconcile(&self, shared: &Shared, key: Key) -> kube::Result<Again> {
         let Some(job) = self.jobs.get(&key) else {
             return Ok(Again::OnChange);
@@ -271,7 +271,7 @@ impl Step<'_> {
         let parallelism = wanted(self.spec.parallelism, 1);
         match self.spec.completions {
             Some(completions) => parallelism.min(wanted(Some(completions), 1).saturating_sub(self.succeeded())),
-            // A work queue whose first worker has found it empty gets no more workers.
+            // Without `completions`, no pods are created after the first success.
             None if self.counts.succeeded > 0 => active.len().min(parallelism),
             None => parallelism,
         }
@@ -326,7 +326,7 @@ impl Step<'_> {
         pod
     }
 
-    /// Deletes pods that are no longer wanted; that is not their failure.
+    /// Deletes surplus pods, which do not count as failed.
     async fn stop(&self, pods: Vec<Arc<Pod>>) -> kube::Result<()> {
         self.jobs
             .tallies

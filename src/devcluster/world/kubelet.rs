@@ -1,4 +1,4 @@
-//! The kubelets of the simulated nodes: what they see goes into `state`, what comes out is written to the API server.
+//! The kubelets of the simulated nodes: watch events go into `state`, its writes go to the API server.
 //!
 //! One write per change of a pod's state, a bounded number at once, never two at once for the same pod.
 
@@ -69,7 +69,7 @@ impl KubeletRunner {
             .nodes
             .on_change(move |change| match (listener.upgrade(), change.new) {
                 (Some(kubelets), Some(node)) => kubelets.update(|state| state.node_changed(node)),
-                // Who deletes the Node object takes the machine away.
+                // Deleting the Node object removes the machine.
                 (Some(kubelets), None) => kubelets.stop(&change.key.name),
                 (None, _) => {}
             });
@@ -105,7 +105,7 @@ impl KubeletRunner {
         (refusals.all, refusals.gpu)
     }
 
-    /// Lets time pass for the pods.
+    /// Advances the pods in time.
     pub async fn run_timers(&self) {
         loop {
             let next = self.state().next_wakeup();
@@ -116,7 +116,7 @@ impl KubeletRunner {
         }
     }
 
-    /// Writes what the kubelets have to say.
+    /// Sends the pending writes.
     pub async fn run_writes(&self) {
         self.writes
             .run(&self.clock, WRITES_AT_ONCE, |key| self.write(key))
@@ -153,7 +153,7 @@ impl KubeletRunner {
         Ok(())
     }
 
-    /// What a container writes itself, and so with the rights of its pod's service account.
+    /// A write by a container, with the rights of its pod's service account.
     async fn write_down(&self, key: &Key, uid: &str, Reserved { device, account }: &Reserved) -> kube::Result<()> {
         let patch = json!({"metadata": {"uid": uid, "annotations": {devices::RESERVED: device}}});
         let request = http::Request::patch(format!("/api/v1/namespaces/{}/pods/{}", key.ns, key.name))

@@ -1,4 +1,4 @@
-//! Namespaces: each gets its default service account; one that is deleted goes when all in it is gone.
+//! Namespaces: each gets its default service account; a terminating one is removed when it is empty.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::queue::Again;
 /// The finalizer that a namespace carries in its spec until it is empty.
 const FINALIZER: &str = "kubernetes";
 
-/// Looks after one namespace.
+/// Reconciles one namespace.
 pub(super) async fn reconcile(
     shared: &Shared,
     namespaces: &Informer<Namespace>,
@@ -50,7 +50,7 @@ async fn ensure_service_account(shared: &Shared, ns: &str) -> kube::Result<()> {
     }
 }
 
-/// Deletes what is in the namespace; whether nothing is left. What is left comes back here when it is gone.
+/// Deletes the content of the namespace; returns whether it is empty. Called again when the rest is gone.
 async fn empty(shared: &Shared, collector: &Arc<Collector>, ns: &str) -> kube::Result<bool> {
     let content = collector.in_namespace(ns);
     if !content.is_empty() {
@@ -103,7 +103,7 @@ fn has_finalizer(namespace: &Namespace) -> bool {
     finalizers.into_iter().any(|finalizer| finalizer == FINALIZER)
 }
 
-/// Takes the finalizer away, which lets the API server remove the namespace.
+/// Removes the finalizer, so that the API server removes the namespace.
 async fn finalize(shared: &Shared, namespace: &Namespace) -> kube::Result<()> {
     let mut finalized = namespace.clone();
     if let Some(finalizers) = finalized.spec.as_mut().and_then(|spec| spec.finalizers.as_mut()) {

@@ -54,7 +54,7 @@ async fn adopt(nodes: &Api<Node>, spec: &NodeSpec, wanted: &Node) -> kube::Resul
         .await
 }
 
-/// Takes away the taints that a ready node does not have. The node life-cycle controller does so too, where there is one.
+/// Removes the taints of nodes that are not ready. The node life-cycle controller does so too, if there is one.
 pub(super) async fn without_not_ready_taints(nodes: &Api<Node>, node: Node) -> kube::Result<Node> {
     change_taints(nodes, node, |taints| {
         let kept = taints.iter().filter(|taint| !is_not_ready(taint));
@@ -90,7 +90,7 @@ async fn change_taints(
     }
 }
 
-/// Marks a node as one whose kubelet no longer speaks, as the node life-cycle controller does.
+/// Marks a node as unreachable, as the node life-cycle controller does.
 pub(super) async fn silence(shared: &Shared, name: &str) -> kube::Result<()> {
     let nodes: Api<Node> = Api::all(shared.client.clone());
     let status = json!({"status": {"conditions": silent_conditions(shared.clock.now())}});

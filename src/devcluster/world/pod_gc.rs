@@ -14,7 +14,7 @@ use super::informer::Key;
 use super::pods::{self, is_finished, node_of};
 use super::queue::{Again, WorkQueue};
 
-/// Looks after the pods of this world's nodes, or, with `all_nodes`, of any.
+/// The controller, for pods of this world's nodes, or, with `all_nodes`, of any.
 pub(super) fn spawn(tasks: &mut JoinSet<&'static str>, shared: &Arc<Shared>, all_nodes: bool) {
     let queue = Arc::new(WorkQueue::new());
     let (orphans, context) = (Arc::clone(&queue), Arc::downgrade(shared));

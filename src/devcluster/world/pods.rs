@@ -1,4 +1,4 @@
-//! Small questions about pods, and their immediate deletion.
+//! Helpers for pods, and their immediate deletion.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;

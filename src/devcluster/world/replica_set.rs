@@ -105,7 +105,7 @@ async fn update_status(
     Ok(next.map_or(Again::OnChange, Again::At))
 }
 
-/// Says that pods cannot be created, as long as it is so.
+/// The condition `ReplicaFailure` while pods cannot be created.
 fn conditions(
     shared: &Shared,
     known: &ReplicaSetStatus,

@@ -1,6 +1,6 @@
 //! Volumes: each claim gets one. A stand-in for the controller that binds volumes and for the provisioners of storage drivers.
 //!
-//! A claim gets the volume that it names or that names it, else the smallest that will do, else one that is made for it; one whose class waits for a
+//! A claim gets the volume that it names or that names it, else the smallest that fits, else a new one; one whose class waits for a
 //! consumer gets its volume when a scheduler has named a volume or a node. Absent: capacity, and any storage.
 
 use std::sync::Arc;
@@ -111,13 +111,13 @@ impl Volumes {
             }
         };
         match done {
-            // Gone, or changed meanwhile: the watch will say.
+            // Gone, or changed meanwhile: the watch will show it.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(Again::OnChange),
             done => done.map(|()| Again::OnChange),
         }
     }
 
-    /// A new volume can be had; one whose claim is gone is deleted, or kept with what is on it.
+    /// Makes a new volume available; one whose claim is gone is deleted or retained.
     async fn volume(&self, volume: &PersistentVolume) -> kube::Result<()> {
         let phase = phase(volume.status.as_ref().and_then(|status| status.phase.as_ref()));
         if matches!(phase, "" | "Pending") {
@@ -182,7 +182,7 @@ impl Volumes {
         }
     }
 
-    /// Makes a volume for a claim, near a node if one is named.
+    /// Creates a volume for a claim, in the zone of the selected node if there is one.
     async fn make(
         &self,
         claim: &PersistentVolumeClaim,
@@ -215,7 +215,7 @@ impl Volumes {
         Ok(made)
     }
 
-    /// Binds the two to one another.
+    /// Binds a volume and a claim.
     async fn bind(&self, claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> kube::Result<()> {
         let name = volume.name_any();
         let with_claim = json!({"spec": {"claimRef": reference(claim)}});

@@ -1,4 +1,4 @@
-//! What all workload controllers do: make pods from a template, delete them, write a status, tell what went wrong.
+//! Shared by workload controllers: create pods from a template, delete them, write a status, create events.
 
 use std::fmt::Debug;
 
@@ -31,7 +31,7 @@ pub(super) fn controller_reference<K: Resource<DynamicType = ()>>(owner: &K) -> 
     }
 }
 
-/// A pod of `owner` as its template says, with a name of the API server's making after `prefix`.
+/// A pod of `owner` from its template, with a generated name after `prefix`.
 pub(super) fn pod_from_template<K: Resource<DynamicType = ()>>(
     owner: &K,
     template: &PodTemplateSpec,
@@ -140,7 +140,7 @@ where
     Ok(())
 }
 
-/// Tells of a pod that could not be created, as an event on its owner; the same news again only counts.
+/// Writes an event on the owner about a pod that could not be created; repeats increment its count.
 ///
 /// # Errors
 /// What the API server answered.

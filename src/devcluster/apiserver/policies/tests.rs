@@ -31,7 +31,7 @@ fn binding(spec: Value) -> Value {
     binding
 }
 
-/// What becomes of a pod of this name: the code and message of a refusal, or the warnings.
+/// The result for a pod of this name: the code and message of a refusal, or the warnings.
 fn asked(policy: &Value, binding: &Value, name: &str) -> Result<Vec<String>, (u16, String)> {
     let policies = Policies::default();
     policies.configure(std::slice::from_ref(policy), std::slice::from_ref(binding));

@@ -1,4 +1,4 @@
-//! Admission: what a request may do now, beyond the object's own validity. Built-in rules first, then webhooks.
+//! Admission of a request, beyond validation of the object. Built-in rules first, then webhooks.
 
 use std::sync::Arc;
 
@@ -52,7 +52,7 @@ impl<'a> Admission<'a> {
         })
     }
 
-    /// Lets built-in rules and mutating webhooks change the object; true when webhooks were asked, whose changes are not in normal form.
+    /// Runs built-in rules and mutating webhooks on the object; true if webhooks were called, whose changes are not in normal form.
     pub async fn mutate(&self, mut object: Option<&mut Value>, warnings: &mut Vec<String>) -> ApiResult<bool> {
         let request = self.request();
         if self.operation == Operation::Create {

@@ -84,7 +84,7 @@ fn store(call: &Call, object: Value, warnings: &mut Vec<String>) -> ApiResult<Op
     }
 }
 
-/// The namespace of the URL and that of the object are one.
+/// Checks that the namespaces of URL and object agree.
 fn check_namespace(call: &Call, object: &mut Value) -> ApiResult<()> {
     if !call.resource.namespaced {
         if let Some(metadata) = object["metadata"].as_object_mut() {
@@ -104,7 +104,7 @@ fn check_namespace(call: &Call, object: &mut Value) -> ApiResult<()> {
     Ok(())
 }
 
-/// No objects are added to a kind that is going.
+/// Refuses new objects of a terminating CRD.
 fn check_definition(call: &Call, object: &Value) -> ApiResult<()> {
     let Origin::Custom { crd, .. } = &call.resource.origin else {
         return Ok(());
@@ -122,7 +122,7 @@ fn check_definition(call: &Call, object: &Value) -> ApiResult<()> {
     Err(ApiError::forbidden(&call.resource.subject(name), why))
 }
 
-/// What the name is generated from, when none is given.
+/// `generateName`, if no name is given.
 fn generate_name_base(call: &Call, object: &Value) -> ApiResult<Option<String>> {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
     if !text("name").is_empty() {

@@ -86,7 +86,7 @@ impl Options {
     }
 }
 
-/// What became of the object.
+/// The result of a deletion.
 pub(super) enum Deleted {
     /// It is gone; this was its last state.
     Gone(Arc<Object>),

@@ -104,7 +104,7 @@ fn commit(call: &Call, old: &Arc<Object>, new: Value) -> ApiResult<Option<Arc<Ob
     }
 }
 
-/// Name and namespace of the URL and of the object are one.
+/// Checks that name and namespace of URL and object agree.
 fn check_name(call: &Call, object: &mut Value) -> ApiResult<()> {
     let wanted = [("name", &call.info.name), ("namespace", &call.info.namespace)];
     for (field, wanted) in wanted {
@@ -176,7 +176,7 @@ pub(super) fn replace(
     commit(call, old, convert::stored(&call.resource, new))
 }
 
-/// How storage says that a precondition does not hold.
+/// The storage error for a failed precondition.
 pub(super) fn precondition_failed(call: &Call, label: &str, wanted: &str, found: &str) -> String {
     format!(
         "StorageError: invalid object, Code: 4, Key: /registry/{}/{}/{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {label} in precondition: {wanted}, {label} in object meta: {found}",

@@ -34,7 +34,7 @@ impl std::fmt::Debug for Caller {
     }
 }
 
-/// What an endpoint is called by, for people and for TLS.
+/// Names of an endpoint, for errors and for TLS.
 struct Address {
     /// `https://host:port`, as in errors.
     shown: String,

@@ -1,4 +1,4 @@
-//! A configured webhook in compiled form, and which requests it wants.
+//! A configured webhook in compiled form, with request matching.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{Operation, Rejection, Request};
 
 const DEFAULT_TIMEOUT_SECONDS: u64 = 10;
 
-/// Whether a webhook wants a request.
+/// Whether a webhook matches a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Match {
     Yes,
@@ -28,7 +28,7 @@ pub(super) enum Location {
     },
 }
 
-/// Where a webhook is and whom to trust there.
+/// The address of a webhook and its CA.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Endpoint {
     pub location: Location,
@@ -77,7 +77,7 @@ impl Webhook {
         self.matching.has_rule_for(request)
     }
 
-    /// Whether the webhook wants the request with this object. An error refuses the request.
+    /// Whether the webhook matches the request with this object. An error refuses the request.
     pub fn matches(&self, request: &Request<'_>, object: Option<&Value>) -> Result<Match, Rejection> {
         if !self.matching.has_rule_for(request) || !self.matching.selects(request, object) {
             return Ok(Match::No);

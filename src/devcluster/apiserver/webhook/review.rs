@@ -1,4 +1,4 @@
-//! `AdmissionReview` v1: what a webhook is asked, what it answers, and how refusals read.
+//! `AdmissionReview` v1: requests, responses, and messages of refusals.
 
 use base64::Engine;
 use bytes::Bytes;
@@ -86,7 +86,7 @@ pub(super) fn encode(uid: &str, request: &Request<'_>, object: Option<&Value>) -
     Bytes::from(serde_json::to_vec(&review).expect("a review of JSON values serializes"))
 }
 
-/// What a webhook decided.
+/// The response of a webhook.
 #[derive(Debug)]
 pub(super) struct Verdict {
     pub rejection: Option<Rejection>,
@@ -151,7 +151,7 @@ fn decode_patch(text: &str) -> Result<Value, String> {
 }
 
 impl Rejection {
-    /// What the API server makes of a webhook's "no": its message behind the webhook's name, at least a 400.
+    /// The error for a webhook's denial: its message after the webhook's name, with a code of at least 400.
     fn denied(webhook: &str, result: &Value) -> Self {
         let denied = format!("admission webhook {webhook:?} denied the request");
         let given = |name: &str| result[name].as_str().filter(|text| !text.is_empty());
@@ -197,7 +197,7 @@ impl Rejection {
         )
     }
 
-    /// A request that may not be.
+    /// A forbidden request.
     pub(in crate::devcluster::apiserver) fn forbidden(request: &Request<'_>, why: &str) -> Self {
         let resource = match request.group {
             "" => request.resource.to_owned(),

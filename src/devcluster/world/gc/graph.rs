@@ -1,4 +1,4 @@
-//! Who owns whom, over all kinds: the garbage collector's memory. Synchronous; says what is to be done and does nothing itself.
+//! The owner graph over all kinds. Synchronous; returns actions and performs none.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -10,9 +10,9 @@ use kube::core::{ApiResource, discovery::ApiCapabilities};
 
 use crate::devcluster::world::informer::Key;
 
-/// The finalizer of an object that goes after its dependents.
+/// The finalizer of foreground deletion.
 pub(super) const FOREGROUND: &str = "foregroundDeletion";
-/// The finalizer of an object whose dependents are to stay.
+/// The finalizer of orphaning deletion.
 pub(super) const ORPHAN: &str = "orphan";
 
 /// The uid of an object.
@@ -41,7 +41,7 @@ impl Kind {
     }
 }
 
-/// An object as the garbage collector sees it.
+/// The metadata of an object.
 #[derive(Clone, Debug)]
 pub(in crate::devcluster::world) struct Entry {
     pub kind: Arc<Kind>,
@@ -51,23 +51,23 @@ pub(in crate::devcluster::world) struct Entry {
     pub deleting: bool,
 }
 
-/// What is to be done about one object.
+/// The action for one object.
 #[derive(Debug)]
 pub(in crate::devcluster::world) enum Plan {
     Nothing,
-    /// Take this owner out of these dependents' references, then let the object go.
+    /// Remove this owner from these dependents' references, then remove the finalizer.
     Orphan {
         dependents: Vec<Uid>,
     },
-    /// All that had to go before it is gone: let the object go.
+    /// All blocking dependents are gone: remove the finalizer.
     LetGo {
         finalizer: &'static str,
     },
-    /// Look at these dependents first; they are to go before it.
+    /// Process these dependents first.
     Await {
         dependents: Vec<Uid>,
     },
-    /// Its owners are to be checked: those that are known to live, those that wait for their dependents to go, and those that are not known.
+    /// Check its owners: those that exist, those in foreground deletion, and unknown ones.
     CheckOwners {
         live: Vec<OwnerReference>,
         waiting: Vec<OwnerReference>,
@@ -85,7 +85,7 @@ pub(in crate::devcluster::world) struct Graph {
 }
 
 impl Graph {
-    /// Takes in an object; the objects that are to be looked at because of it.
+    /// Adds or updates an object; returns the objects to process because of it.
     pub fn observe(&mut self, kind: &Arc<Kind>, meta: &ObjectMeta) -> Vec<Uid> {
         let Some(uid) = meta.uid.clone().map(Uid) else {
             return Vec::new();
@@ -116,7 +116,7 @@ impl Graph {
         if relevant { vec![uid] } else { Vec::new() }
     }
 
-    /// Forgets a deleted object; the objects that are to be looked at because of it: what it owned, and owners that waited for it.
+    /// Removes a deleted object; returns the objects to process because of it: its dependents, and owners that waited for it.
     pub fn remove(&mut self, uid: &Uid) -> Vec<Uid> {
         self.unlink(uid);
         let owners = self.entries.remove(uid).map(|entry| entry.owners).unwrap_or_default();
@@ -138,7 +138,7 @@ impl Graph {
             .collect()
     }
 
-    /// What is to be done about an object.
+    /// The action for an object.
     pub fn plan(&self, uid: &Uid) -> Plan {
         let Some(entry) = self.entries.get(uid) else {
             return Plan::Nothing;
@@ -181,7 +181,7 @@ impl Graph {
         }
     }
 
-    /// Dependents that hold their owner's deletion up.
+    /// Dependents that block their owner's deletion.
     fn blocking_dependents(&self, uid: &Uid) -> Vec<Uid> {
         let blocks = |dependent: &Uid| {
             let owners = self

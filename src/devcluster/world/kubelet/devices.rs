@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Pod;
 use sha2::{Digest, Sha256};
 
-/// Where a reservation pod says which GPU it has.
+/// The annotation in which a reservation pod reports its GPU.
 pub(super) const RESERVED: &str = "run.ai/reserve_for_gpu_index";
 
 /// The free GPUs of a node, and how many there are.
@@ -26,7 +26,7 @@ impl Devices {
         }
     }
 
-    /// So many GPUs for a pod. One that already says which it has, from before this world's time, gets that.
+    /// Allocates GPUs to a pod. A pod that already reports a GPU, from before the world was started, gets that one.
     pub fn take(&mut self, pod: &Pod, count: i64) -> Vec<String> {
         let known = reserved(pod).and_then(|uuid| self.all.iter().position(|other| other == uuid));
         let known = known.filter(|at| count > 0 && self.free.contains(at));
@@ -42,7 +42,7 @@ impl Devices {
         taken.into_iter().map(|at| self.all[at].clone()).collect()
     }
 
-    /// Takes back a pod's GPUs.
+    /// Frees a pod's GPUs.
     pub fn give_back(&mut self, devices: &mut Vec<String>) {
         for device in devices.drain(..) {
             self.free.extend(self.all.iter().position(|other| *other == device));

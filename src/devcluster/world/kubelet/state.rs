@@ -1,6 +1,6 @@
 //! The kubelets of all simulated nodes as one synchronous state machine: changes and time go in, pods to write come out.
 //!
-//! A node takes pods in the order in which it sees them and refuses what it has no room for, as a real kubelet does: that makes a
+//! A node admits pods in the order of their events and refuses those that do not fit, as a real kubelet does: that makes a
 //! scheduler's over-commitment visible. A pod holds its resources until its containers have ended.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -98,10 +98,10 @@ struct PodRun {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Nothing to be seen yet: the containers are being created.
+    /// The containers are being created.
     Starting,
     Shown(Shown),
-    /// The containers are gone and so shall be the pod; how it ended, if something keeps it.
+    /// The containers have ended and the pod is to be deleted; its final state, if a finalizer keeps it.
     Gone(Shown),
 }
 
@@ -140,7 +140,7 @@ impl Kubelets {
             addresses_given: 0,
         };
         self.nodes.insert(spec.name.clone(), state);
-        // Those that run were admitted before those that wait.
+        // Running pods were admitted before pending ones.
         pods.sort_by_key(|pod| {
             (
                 phase(pod) != "Running",
@@ -272,7 +272,7 @@ impl Kubelets {
         }
     }
 
-    /// Takes a pod that was not known on its node: a new one, or one from before this world's time.
+    /// Admits a pod that is new on its node, or from before the world was started.
     fn take(&mut self, key: &Key, pod: &Arc<Pod>, node: &str, now: Timestamp) {
         let Some(state) = self.nodes.get_mut(node) else { return };
         let known = pod.status.as_ref();
@@ -367,7 +367,7 @@ impl Kubelets {
         }
     }
 
-    /// Takes in what others have done to a known pod: finished it, or asked for its deletion.
+    /// Applies changes by other clients to a known pod: its end, or its deletion.
     fn heed_others(&mut self, key: &Key, now: Timestamp) {
         let Some(run) = self.pods.get_mut(key) else { return };
         if is_finished(&run.pod) && run.held.is_some() {
@@ -512,7 +512,7 @@ impl PodRun {
             .then(|| self.devices.first().map(String::as_str))?
     }
 
-    /// Whether the pod has come to its end, for good or ill.
+    /// Whether the pod has ended.
     fn has_ended(&self) -> bool {
         match &self.stage {
             Stage::Starting | Stage::Gone(_) => false,
@@ -577,7 +577,7 @@ struct Refusal {
     of_gpu: bool,
 }
 
-/// Why a kubelet does not take a pod, in a real kubelet's words.
+/// Why a kubelet refuses a pod, in a real kubelet's words.
 fn refusal(pod: &Pod, node: &NodeState) -> Option<Refusal> {
     let refuse = |reason: String, message: String, of_gpu: bool| {
         Some(Refusal {
@@ -614,7 +614,7 @@ fn refusal(pod: &Pod, node: &NodeState) -> Option<Refusal> {
     refuse(format!("OutOf{name}"), message, false)
 }
 
-/// A claim made for the pod stands for the resource: the node need not have any.
+/// A claim created for the pod provides the resource: the node need not have any.
 fn comes_by_claim(pod: &Pod, resource: &str) -> bool {
     let claim = pod
         .status
