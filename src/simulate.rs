@@ -1,7 +1,7 @@
 //! The scheduler on virtual time: a cluster and a stream of jobs in, a report on the jobs out.
 //!
-//! Objects go through mirror and engine as in the operator; binds and evictions are carried out as a cluster would, at once or after the time that
-//! pods take to leave. Nothing here decides, waits or knows the time of day: the same scenario gives the same report. Absent: kubelets that fail,
+//! Objects go through mirror and engine as in the operator; binds and evictions take effect as in a cluster, at once or after the time that
+//! pods take to terminate. Deterministic: the same scenario gives the same report. Absent: failing kubelets,
 //! claims and volumes.
 
 mod event_queue;

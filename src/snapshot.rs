@@ -1,6 +1,6 @@
-//! A cluster as one file, in the format of KAI's snapshots: written from objects as they are known, and read into what a scheduler is told.
+//! A cluster as one file, in the format of KAI's snapshots: written from the watched objects, and read into changes for the mirror.
 //!
-//! What decides here and has no place in that format stands in members of our own, which KAI passes over. Pure: no clock, no client.
+//! Settings without a place in that format are in members of our own, which KAI ignores. Pure: no clock, no client.
 
 mod format;
 mod read;

@@ -1,7 +1,7 @@
-//! What a review costs, in process: from the bytes of the question to those of the answer. Asks what no user would; an answer that
-//! panics, lets in what cannot be counted, or calculates with what is no number ends the bench.
+//! The latency of an admission review, in process: from the bytes of the request to those of the response. Requests are hostile; a response that
+//! panics, accepts what cannot be counted, or computes with NaN ends the bench.
 //!
-//! `cargo bench --bench admission -- 10000000` asks as many; without a number, 200,000.
+//! `cargo bench --bench admission -- 10000000` sends as many; without a number, 200,000.
 
 mod questions;
 
@@ -11,7 +11,7 @@ use questions::{Random, Webhooks};
 
 /// Reviews of which the latencies are sorted together.
 const BATCH: usize = 200_000;
-/// The promise.
+/// The target latency.
 const P99: Duration = Duration::from_millis(2);
 
 fn main() {

@@ -1,5 +1,5 @@
-//! Questions to the webhooks as no user would ask them, and what every answer must be like: the same for the bench, which asks
-//! millions, and for the tests, which ask some.
+//! Hostile admission requests, and invariants of every response: shared by the bench, which sends
+//! millions, and the tests, which send some.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -263,7 +263,7 @@ impl Random {
         object
     }
 
-    /// A question, as the API server sends it.
+    /// An AdmissionReview, as the API server sends it.
     pub fn question(&mut self) -> (&'static str, Vec<u8>) {
         let kind = self.of(&["Pod", "Pod", "Pod", "Queue", "PodGroup", "Topology"]);
         let operation = self.of(&["CREATE", "CREATE", "UPDATE", "DELETE"]);
@@ -314,7 +314,7 @@ impl Webhooks {
         }
     }
 
-    /// Answers a question: everything that the server does between the bytes that come and those that go.
+    /// Handles a review like the server, from the request's bytes to the response's.
     pub fn answer(&self, kind: &str, question: &[u8]) -> Vec<u8> {
         let review: Review = serde_json::from_slice(question).expect("a question");
         let verdict = self.judge(kind, &review);
@@ -368,7 +368,7 @@ impl Webhooks {
     }
 }
 
-/// What a pod of ours that is let in asks for can be counted.
+/// Checks that the requests of an admitted pod can be counted.
 fn assert_sound(pod: &Value) {
     if pod.pointer("/spec/schedulerName").and_then(Value::as_str) != Some("kai-scheduler") {
         return;

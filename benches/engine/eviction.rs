@@ -1,4 +1,4 @@
-//! One cycle on a full cluster in which somebody waits for others to leave.
+//! One cycle on a full cluster with a pending pod group that needs victims.
 
 use unikai::engine::Engine;
 use unikai::engine::input::{Event, GPU, PodStatus};
@@ -14,9 +14,9 @@ struct Waiting {
     gpus: i64,
 }
 
-/// What waits in queue 1 while single-GPU pod groups of queue 0 hold the whole cluster.
+/// The pending pod groups of queue 1 while single-GPU pod groups of queue 0 hold the whole cluster.
 pub struct Eviction {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
     /// Quotas in GPUs.
     quotas: fn(nodes: usize) -> [usize; 2],

@@ -88,7 +88,7 @@ fn measure(shape: &str, nodes: usize, gang: usize, queues: usize) {
         engine.cycle(NOW);
         result
     };
-    // The first one is what looks for victims for the first time.
+    // The first one includes the first victim search.
     let (first_more, late) = one_more("late");
     let mut more: Vec<Duration> = (1..=9).map(|at| one_more(&format!("later-{at}")).0).collect();
     more.sort_unstable();
@@ -107,7 +107,7 @@ fn measure(shape: &str, nodes: usize, gang: usize, queues: usize) {
     );
 }
 
-/// What undoes an event of a workload.
+/// The event that reverts an event of a workload.
 fn gone(event: &Event) -> Option<Event> {
     match event {
         Event::Group(group) => Some(Event::GroupGone(group.key.clone())),

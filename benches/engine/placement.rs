@@ -1,5 +1,5 @@
 //! The shapes of kube-scheduler's own benchmark (`scheduler_perf`), engine only: pods with and without relations to one another, and pod groups.
-//! Pods that are there from the start are placed by a cycle of their own.
+//! Initial pods are placed by a cycle of their own.
 
 use std::sync::Arc;
 
@@ -24,13 +24,13 @@ const RACK_NODES: usize = 10;
 
 /// Pods to place.
 pub struct Placement {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
-    /// Pods that are there from the start, for so many nodes.
+    /// Initial pods, by number of nodes.
     there: fn(nodes: usize) -> usize,
     /// (pod groups, pods of each) to place, for so many nodes.
     gangs: fn(nodes: usize) -> (usize, usize),
-    /// What makes the pods special.
+    /// Adds the shape's constraints to pods.
     kind: Kind,
 }
 

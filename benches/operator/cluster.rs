@@ -20,7 +20,7 @@ use crate::process::free_ports;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where everything is put: the default queues of a quick start and a namespace.
+/// The queues of a quick start and a namespace.
 const SETTING: &str = "
 apiVersion: v1
 kind: Namespace
@@ -137,7 +137,7 @@ impl Cluster {
         self.dir().join("operator.kubeconfig")
     }
 
-    /// Counts writes from now on.
+    /// Resets the count of writes.
     pub fn forget_writes(&self) {
         match &self.server {
             Server::Embedded(server) => server.audit().clear(),

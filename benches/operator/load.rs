@@ -43,7 +43,7 @@ pub struct Times {
     pub bound: Duration,
 }
 
-/// What came of a burst.
+/// The result of a burst.
 pub struct Burst {
     pub bound: usize,
     pub until_created: Duration,
@@ -148,13 +148,13 @@ impl Load {
             }
             stream::iter(pods)
                 .for_each_concurrent(WORKERS, |pod| async move {
-                    // A pod that is gone already is what we want.
+                    // A pod that is gone already is fine.
                     let _ = self.pods.delete(&pod.name_any(), now).await;
                 })
                 .await;
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
-        // What follows from it, in controllers and schedulers, is not to be measured.
+        // The reaction of controllers and schedulers is not measured.
         tokio::time::sleep(Duration::from_secs(2)).await;
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Times of day on days of the week in a time zone, and which of several are now. Pure: instants are arguments.
+//! Weekly periods in a time zone, and which of several is in force. Pure: instants are arguments.
 //!
 //! A period begins on each of its days at one time of day and ends at another, on the next day if that is not later. Where clocks are put forward over such
 //! a time, it is as much later; where they are put back, the first of both counts.
@@ -7,7 +7,7 @@ use jiff::civil::{DateTime, Time, Weekday};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 
-/// A period that comes again each week.
+/// A weekly period.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Period {
     /// The days on which it begins, from Monday on.
@@ -18,25 +18,25 @@ pub struct Period {
     pub to: Time,
 }
 
-/// Periods in the order in which they count, and the time zone of their clocks.
+/// Periods, the first match wins, and their time zone.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calendar {
     /// The time zone.
     pub zone: TimeZone,
-    /// The first that is now counts.
+    /// The periods; the first that is in force counts.
     pub periods: Vec<Period>,
 }
 
-/// What is now, and until when.
+/// The period in force, and when that changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InForce {
-    /// Which period, by its place; `None`: none.
+    /// Index of the period; `None`: none.
     pub period: Option<usize>,
     /// When that changes; `None`: never.
     pub until: Option<Timestamp>,
 }
 
-/// Days that are looked ahead: a week, and what begins before it and ends in it.
+/// Days that are searched ahead: a week, and periods that begin before it and end in it.
 const AHEAD: i32 = 9;
 
 impl Calendar {
@@ -49,7 +49,7 @@ impl Calendar {
             on.map(|(period, _, _)| *period).min()
         };
         let mut ends: Vec<Timestamp> = spans.iter().flat_map(|(_, from, to)| [*from, *to]).collect();
-        // What comes after the last day that is looked at is not known.
+        // The search ends with the last day.
         let horizon = self.midnight_after(now, AHEAD);
         ends.retain(|at| *at > now && horizon.is_none_or(|horizon| *at < horizon));
         ends.sort_unstable();

@@ -1,5 +1,5 @@
-//! What a pod asks of GPUs in its annotations: one reading for all, so that what admission lets through is what the scheduler counts, the binder
-//! gives and statuses show. What makes no sense is refused at admission, and held back where no webhook was asked.
+//! A pod's GPU sharing request in its annotations: one parser for all components, so that what admission accepts is what the scheduler counts, the binder
+//! allocates and statuses show. An invalid request is refused at admission, and held back if no webhook was called.
 //!
 //! ```text
 //! gpu-fraction: "0.5"                                  half of a GPU
@@ -17,7 +17,7 @@ use super::quantity::Amount;
 /// Billionths in a whole device.
 pub const WHOLE: i64 = 1_000_000_000;
 
-/// What annotations ask for.
+/// The request of annotations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asked<'a> {
     /// No GPU.
@@ -28,13 +28,13 @@ pub enum Asked<'a> {
     Mig(Vec<(&'a str, i64)>),
 }
 
-/// Whether a label names a GPU that its pod shares.
+/// Whether a label names a GPU group.
 #[must_use]
 pub fn is_group_label(key: &str) -> bool {
     key == label::GPU_GROUP || key.starts_with(label::GPU_GROUP_PREFIX)
 }
 
-/// What containers name among their resources, were it none of them.
+/// GPU resources that containers request, even with amount 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Named {
     /// Whole GPUs.
@@ -43,12 +43,12 @@ pub struct Named {
     pub mig: bool,
 }
 
-/// The part of each of some devices.
+/// A portion of each of some devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GpuShare {
     /// How much of each.
     pub part: Part,
-    /// Of how many; at least one.
+    /// Number of devices; at least one.
     pub devices: i64,
 }
 
@@ -61,7 +61,7 @@ pub enum Part {
     Memory(i64),
 }
 
-/// Why a request makes no sense, for its author. Most words are KAI's.
+/// Why a request is invalid, as a message. Most are KAI's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Senseless {
     /// A fraction beside whole GPUs.
@@ -76,29 +76,29 @@ pub enum Senseless {
     /// Whole GPUs beside MIG instances.
     #[error("cannot have both a whole GPU resource request/limit and MIG instances in annotations (nvidia.com/mig-…)")]
     WholeAndMig,
-    /// A number of devices, and nothing of them.
+    /// A number of devices without a portion.
     #[error("cannot request multiple fractional devices without specifying fraction portion or gpu-memory")]
     DevicesAlone,
-    /// Memory that is no amount.
+    /// Invalid memory.
     #[error("gpu-memory annotation value must be a positive integer greater than 0")]
     Memory,
-    /// A fraction that is none.
+    /// Invalid fraction.
     #[error("gpu-fraction annotation value must be a positive number smaller than 1.0")]
     Fraction,
-    /// A fraction that no quantity is written like: hexadecimal, or not a number at all.
+    /// A fraction that is not a decimal number.
     #[error(
         "gpu-fraction annotation value must be a float written with a decimal point or a scientific notation .given value: {0}"
     )]
     Spelling(String),
-    /// A number of devices that is none.
+    /// Invalid number of devices.
     #[error("fraction count annotation value must be a positive integer greater than 0")]
     Devices,
 }
 
-/// What a pod's annotations ask for.
+/// Parses a pod's annotations.
 ///
 /// # Errors
-/// The first thing that makes no sense.
+/// The first problem.
 pub fn read<'a>(annotations: impl Iterator<Item = (&'a str, &'a str)>, named: Named) -> Result<Asked<'a>, Senseless> {
     let (mut fraction, mut memory, mut devices, mut mig) = (None, None, None, Vec::new());
     for (key, value) in annotations {
@@ -134,7 +134,7 @@ pub fn read<'a>(annotations: impl Iterator<Item = (&'a str, &'a str)>, named: Na
     Ok(Asked::Share(GpuShare { part, devices }))
 }
 
-/// The part of a GPU that these annotations ask for, on a pod whose containers name none. `None` if it is none, or they make no sense.
+/// The portion that these annotations request, on a pod whose containers request no GPUs. `None` if there is none or they are invalid.
 #[must_use]
 pub fn share(annotations: Option<&BTreeMap<String, String>>) -> Option<GpuShare> {
     let annotations = annotations?.iter().map(|(key, value)| (key.as_str(), value.as_str()));
@@ -144,7 +144,7 @@ pub fn share(annotations: Option<&BTreeMap<String, String>>) -> Option<GpuShare>
     }
 }
 
-/// Whether an annotation is part of what a pod asks of GPUs.
+/// Whether an annotation is part of a GPU sharing request.
 #[must_use]
 pub fn is_part(key: &str) -> bool {
     let share = matches!(
@@ -154,7 +154,7 @@ pub fn is_part(key: &str) -> bool {
     share || key.starts_with(annotation::MIG_PREFIX)
 }
 
-/// Billionths. A number goes by what it is as a float, as in KAI's admission, and counts exactly.
+/// Parses billionths. The number is validated as a float, as in KAI's admission, and converted exactly.
 fn read_fraction(text: &str) -> Result<i64, Senseless> {
     let lower = text.trim_start_matches(['+', '-']).to_ascii_lowercase();
     if lower == "nan" || (lower.starts_with("0x") && lower.contains('p') && !text.starts_with('-')) {
@@ -169,7 +169,7 @@ fn read_fraction(text: &str) -> Result<i64, Senseless> {
     Ok(billionths.clamp(1, WHOLE))
 }
 
-/// A whole number above 0, cut down to `most`.
+/// A whole number above 0, capped at `most`.
 fn count(text: &str, most: i64) -> Option<i64> {
     if !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;

@@ -1,8 +1,8 @@
-//! Limits on what tenants write: the one table of them. What is read of an object is bounded by these numbers, so that no object can stop or slow
-//! what is done for others.
+//! All limits on what tenants write. What is read of an object is bounded by these numbers, so that no object can block or slow down
+//! others.
 //!
-//! Each is far beyond what honest workloads use and far below what would hurt. `docs/limits.md` says the same in words and what happens beyond
-//! each; a test holds the two together, which is why every limit is a plain integer.
+//! Each is far above what workloads use and far below what is harmful. `docs/limits.md` describes them and what happens beyond
+//! each; a test compares the two, which is why every limit is a plain integer.
 //!
 //! Absent: limits that operators set, which are flags.
 
@@ -17,13 +17,13 @@ pub const LABELS_PER_POD: usize = 512;
 pub const ANNOTATIONS_PER_POD: usize = 512;
 /// Bytes of the annotations of one pod that are kept. Kubernetes lets objects have four times as many.
 pub const ANNOTATION_BYTES_PER_POD: usize = 65_536;
-/// Variables, sources of variables and mounts of one pod that are kept to see which ConfigMaps it needs.
+/// Variables, sources of variables and mounts of one pod that are kept to find the ConfigMaps it needs.
 pub const CONFIG_MAP_REFERENCES_PER_POD: usize = 1_024;
 /// Devices of which one pod asks for a part, or instances of one MIG profile in its annotations. More are admitted, as in KAI, and fit nowhere.
 pub const GPU_DEVICES_COUNTED: i64 = 1_048_576;
 /// MiB of a device's memory that one pod asks for (256 TiB). More is admitted, as in KAI, and fits nowhere.
 pub const GPU_MEMORY_COUNTED: i64 = 268_435_456;
-/// Bytes of what one pod asks for of shared GPUs, all its annotations for that together. They are written down on the reservation pods of its GPUs.
+/// Bytes of one pod's GPU sharing annotations together. They are recorded on the reservation pods of its GPUs.
 pub const GPU_SHARE_BYTES: usize = 256;
 /// Containers of one pod, init containers and ephemeral ones included.
 pub const CONTAINERS_PER_POD: usize = 256;
@@ -58,39 +58,39 @@ pub const CLAIMS_PER_POD: usize = 64;
 pub const MIG_SLICES: usize = 64;
 /// Sub-groups of one pod group, those that hold sub-groups included. Gangs of some hundreds are real.
 pub const SUB_GROUPS_PER_POD_GROUP: usize = 4_096;
-/// Sub-groups within sub-groups. What schedules them calls itself for each level.
+/// Depth of nested sub-groups, since scheduling recurses.
 pub const SUB_GROUP_DEPTH: usize = 16;
-/// Bytes of a selector of devices, as in the API server.
+/// Bytes of a device selector, as in the API server.
 pub const CLAIM_SELECTOR_BYTES: usize = 10_240;
-/// Steps that the loops of a selector of devices may come to for one device. Two loops in one another over all that a device may say of itself
-/// come to a quarter of it.
+/// Estimated steps of the loops of a device selector for one device. Two nested loops over all attributes that a device may have
+/// take a quarter of it.
 pub const CLAIM_SELECTOR_STEPS: usize = 4_096;
-/// Steps for selectors of devices that are made at once, ten times a second; a device counts 100 for each selector, beside the steps of loops. Comes
-/// to some hundredths of a second.
+/// Steps of device selectors that are evaluated at once, ten times a second; a device counts 100 per selector, beside the steps of loops. Takes
+/// some hundredths of a second.
 pub const CLAIM_SELECTOR_STEPS_AT_ONCE: usize = 200_000;
 /// Bytes of the annotation with a queue's schedule.
 pub const QUOTA_SCHEDULE_BYTES: usize = 8_192;
 /// Entries of a queue's schedule.
 pub const QUOTA_SCHEDULE_ENTRIES: usize = 32;
-/// Bytes of a question to a webhook. The API server takes objects of up to 3 MiB, and the store behind it half of that.
+/// Bytes of an admission request. The API server accepts objects of up to 3 MiB, and etcd half of that.
 pub const WEBHOOK_BODY_BYTES: usize = 3_145_728;
-/// Lists and objects within one another in a question to a webhook or an owner of pods. Pods come to some fifteen, with managed fields to some twenty.
+/// Nesting depth of lists and objects in an admission request or an owner of pods. Pods have some fifteen, with managed fields some twenty.
 pub const JSON_DEPTH: usize = 64;
-/// Bytes that reading one question to a webhook may take, found in its text beforehand. A pod group with every sub-group that it may have comes near.
+/// Memory for parsing one admission request, estimated from its text. A pod group with the maximum of sub-groups comes near.
 pub const WEBHOOK_REVIEW_BYTES: usize = 50_331_648;
-/// Bytes that the questions that are answered at a time may take; those of one namespace no more than one question may.
+/// Memory for all admission requests that are handled at a time; those of one namespace get no more than one request may take.
 pub const WEBHOOK_REVIEWS_BYTES: usize = 83_886_080;
-/// Bytes of questions that have come and whose end has not: some five of the longest. The API server sends a question at once.
+/// Bytes of admission requests that are still being received: some five of the longest. The API server sends a request at once.
 pub const WEBHOOK_BODIES_BYTES: usize = 16_777_216;
-/// Connections to the webhooks, and as many to the HTTP server. An API server holds few, and asks many questions on each.
+/// Connections to the webhooks, and as many to the HTTP server. An API server opens few, and sends many requests on each.
 pub const WEBHOOK_CONNECTIONS: usize = 256;
-/// Bytes that reading one owner of pods may take, found in its text beforehand. Large ones, with several pod templates, take a quarter.
+/// Memory for parsing one owner of pods, estimated from its text. Large ones, with several pod templates, take a quarter.
 pub const OWNER_BYTES: usize = 4_194_304;
-/// Bytes of owners that are remembered for one namespace.
+/// Bytes of owners that are cached for one namespace.
 pub const OWNERS_BYTES_PER_NAMESPACE: usize = 16_777_216;
-/// Owners above one another. More are a loop or a mistake.
+/// Length of a chain of owners. More are a cycle or a mistake.
 pub const OWNER_DEPTH: usize = 16;
-/// Owners that are read at a time for one namespace: a quarter of all.
+/// Concurrent reads of owners for one namespace: a quarter of all.
 pub const OWNER_READS_PER_NAMESPACE: usize = 8;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Every well-known name of the API, once: labels, annotations, conditions, reasons, objects, resources, environment.
 //!
-//! Names that users can change in Config are given here by their defaults. Absent: sentences; those live with who writes them.
+//! Names that users can change in Config are given here by their defaults. Absent: messages, which are in the modules that write them.
 
 /// API groups of the product's own kinds.
 pub mod group {
@@ -30,7 +30,7 @@ pub mod label {
     pub const PROJECT: &str = "project";
     /// The user, on owners and pods; copied to the PodGroup. Also an annotation.
     pub const USER: &str = "user";
-    /// The sharing group of a pod with a part of one GPU, and of reservation pods.
+    /// The GPU group of a pod that shares one GPU, and of reservation pods.
     pub const GPU_GROUP: &str = "runai-gpu-group";
     /// The prefix of one label per device on pods with parts of several GPUs; the group follows and is the value too.
     pub const GPU_GROUP_PREFIX: &str = "runai-gpu-group/";
@@ -279,11 +279,11 @@ pub mod condition {
 pub mod reason {
     /// Pod event: a node was chosen.
     pub const SCHEDULED: &str = "Scheduled";
-    /// Pod event: the bind was not begun.
+    /// Pod event: the Binding failed.
     pub const FAILED_BINDING: &str = "FailedBinding";
     /// Pod event: waits for evicted pods to go.
     pub const PIPELINED: &str = "Pipelined";
-    /// Event and condition: no room.
+    /// Event and condition: no node fits.
     pub const UNSCHEDULABLE: &str = "Unschedulable";
     /// Pod event: the pod or its namespace lacks the labels of what is scheduled.
     pub const NOT_MONITORED: &str = "PodNotMonitored";
@@ -297,17 +297,17 @@ pub mod reason {
     pub const EVICT: &str = "Evict";
     /// Pod event and condition: the bind was carried out.
     pub const BOUND: &str = "Bound";
-    /// Pod event: what was written into a bound pod does not change what it is charged for.
+    /// Event: a change of a bound pod or of a pod group does not change what is charged, and is ignored.
     pub const CHANGE_IGNORED: &str = "ChangeIgnored";
     /// Pod event and condition: the bind failed.
     pub const BINDING_ERROR: &str = "BindingError";
-    /// Event: there is more in the object than is read, or it could not be read.
+    /// Event: the object exceeds a limit or cannot be read, and is ignored until it changes.
     pub const SET_ASIDE: &str = "SetAside";
     /// Pod event: the pod could not be grouped.
     pub const POD_GROUPER_WARNING: &str = "PodGrouperWarning";
-    /// PodGroup: the queue's quota does not hold the workload.
+    /// PodGroup: the workload would exceed the queue's quota.
     pub const NON_PREEMPTIBLE_OVER_QUOTA: &str = "NonPreemptibleOverQuota";
-    /// PodGroup: the queue's limit does not hold the workload.
+    /// PodGroup: the workload would exceed the queue's limit.
     pub const OVER_LIMIT: &str = "OverLimit";
     /// PodGroup: there is no such queue.
     pub const QUEUE_DOES_NOT_EXIST: &str = "QueueDoesNotExist";

@@ -1,4 +1,4 @@
-//! Who may submit to a queue: the namespaces that its annotation names, and those of all queues above it. A queue without the annotation is open.
+//! Which namespaces may use a queue: those that its annotation and the annotations of all its ancestors allow. A queue without the annotation allows all.
 //!
 //! ```yaml
 //! # Pods of namespace team-a and of those whose names begin with research-; only what the parent lets through, if it has the annotation as well.
@@ -22,7 +22,7 @@ impl Allowed {
         Self(names.filter(|name| !name.is_empty()).map(str::to_owned).collect())
     }
 
-    /// What a queue's annotation says; `None` if it has none.
+    /// The queue's annotation; `None` if it has none.
     #[must_use]
     pub fn of(queue: &Queue) -> Option<Self> {
         let annotations = queue.metadata.annotations.as_ref()?;
@@ -31,7 +31,7 @@ impl Allowed {
             .map(|text| Self::parse(text))
     }
 
-    /// The names that no namespace can have.
+    /// Invalid namespace names in the list.
     pub fn senseless(&self) -> impl Iterator<Item = &str> {
         let sensible = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '*');
         self.0
@@ -69,23 +69,23 @@ fn matches(pattern: &[u8], text: &[u8]) -> bool {
     pattern[p..].iter().all(|byte| *byte == b'*')
 }
 
-/// A queue's place in the tree, and whom it lets in.
+/// A queue's parent, and the namespaces that it allows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Entry {
     parent: Option<String>,
     allowed: Option<Allowed>,
 }
 
-/// All queues: their parents, and whom they let in.
+/// All queues: parents and allowed namespaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueAccess {
     queues: BTreeMap<String, Entry>,
-    /// How many name namespaces.
+    /// Number of queues with the annotation.
     restricted: usize,
 }
 
 impl QueueAccess {
-    /// Adds a queue, or takes in its change.
+    /// Adds or changes a queue.
     pub fn put(&mut self, name: &str, parent: Option<&str>, allowed: Option<Allowed>) {
         self.restricted += usize::from(allowed.is_some());
         let parent = parent.filter(|parent| !parent.is_empty()).map(str::to_owned);
@@ -116,13 +116,13 @@ impl QueueAccess {
         self.queues.keys().map(String::as_str)
     }
 
-    /// The queue above, if it has one.
+    /// The parent, if there is one.
     #[must_use]
     pub fn parent(&self, name: &str) -> Option<&str> {
         self.queues.get(name)?.parent.as_deref()
     }
 
-    /// The queue and all above it, as far as they exist; of queues that are above themselves, each once or so.
+    /// The queue and its ancestors, as far as they exist; bounded where they form a cycle.
     fn path<'a>(&'a self, name: &'a str) -> impl Iterator<Item = (&'a str, &'a Entry)> {
         let found = |name: &'a str| Some((name, self.queues.get(name)?));
         let above = move |(_, entry): &(&'a str, &'a Entry)| found(entry.parent.as_deref()?);
@@ -138,7 +138,7 @@ impl QueueAccess {
                 .any(|(at, entry)| at == top || entry.parent.as_deref() == Some(top))
     }
 
-    /// The queue, or the one above it, that does not let a namespace in.
+    /// The queue or ancestor that does not allow a namespace.
     #[must_use]
     pub fn closed_by<'a>(&'a self, name: &'a str, namespace: &str) -> Option<&'a str> {
         if self.restricted == 0 {
@@ -148,21 +148,21 @@ impl QueueAccess {
         self.path(name).find(|(_, entry)| closed(entry)).map(|(at, _)| at)
     }
 
-    /// Whether neither the queue that is to be put in, nor any above it, names namespaces.
+    /// Whether neither a new queue nor any of its ancestors has the annotation.
     #[must_use]
     pub fn would_be_open(&self, queue: &Queue) -> bool {
         let parent = queue.spec.parent_queue.as_deref();
         Allowed::of(queue).is_none() && parent.is_none_or(|parent| self.is_open(parent))
     }
 
-    /// Whether neither the queue nor any above it names namespaces.
+    /// Whether neither the queue nor any of its ancestors has the annotation.
     #[must_use]
     pub fn is_open(&self, name: &str) -> bool {
         self.restricted == 0 || self.path(name).all(|(_, entry)| entry.allowed.is_none())
     }
 }
 
-/// The sentence for who may not submit: `closed_by` is the queue itself or one above it.
+/// The message for a namespace that is not allowed: `closed_by` is the queue or an ancestor.
 #[must_use]
 pub fn not_open(queue: &str, closed_by: &str, namespace: &str) -> String {
     let key = annotation::ALLOWED_NAMESPACES;

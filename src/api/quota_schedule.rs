@@ -10,7 +10,7 @@
 //!       - {name: weekend, days: "Sat,Sun", gpu: {overQuotaWeight: 4}}
 //! ```
 //!
-//! The first entry that is now counts; what it does not say, and what holds while none is now, is said by the queue itself.
+//! The first entry in force counts; the queue's own spec provides its unset fields, and applies while no entry is in force.
 
 use jiff::Timestamp;
 use jiff::civil::Time;
@@ -72,7 +72,7 @@ struct WrittenResource {
 }
 
 impl QuotaSchedule {
-    /// What a queue's annotation says; `None` if it has none.
+    /// The queue's annotation; `None` if it has none.
     #[must_use]
     pub fn of(queue: &Queue) -> Option<Result<Self, String>> {
         let annotations = queue.metadata.annotations.as_ref()?;
@@ -183,7 +183,7 @@ fn read(written: WrittenEntry) -> Result<(Period, Entry), String> {
     Ok((period, Entry { name, resources }))
 }
 
-/// `None`: nothing is said of it.
+/// `None`: unset.
 fn resource(entry: &str, field: &str, written: WrittenResource) -> Result<Option<QueueResource>, String> {
     let all = [
         ("quota", written.quota, true),

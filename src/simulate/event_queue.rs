@@ -8,11 +8,11 @@ use crate::engine::input::Millis;
 /// An event of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SimEvent {
-    /// A job has done its work, if it still is in that run.
+    /// A job has finished, if it is still in that run.
     Done {
         /// The job.
         job: usize,
-        /// Counts how often it began to run.
+        /// Number of its run.
         run: u32,
     },
     /// An evicted pod has ended.
@@ -28,7 +28,7 @@ pub enum SimEvent {
     Usage,
 }
 
-/// Events by their time; those of one instant in the order in which they were added.
+/// Events by time; those of one instant in insertion order.
 #[derive(Debug, Default)]
 pub struct EventQueue {
     waiting: BinaryHeap<Reverse<(Millis, u64, SimEvent)>>,

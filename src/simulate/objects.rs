@@ -1,4 +1,4 @@
-//! What the scenario's things look like as Kubernetes objects.
+//! Kubernetes objects of a scenario.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -116,7 +116,7 @@ pub fn priority_class(priority: i32) -> Arc<PriorityClass> {
     })
 }
 
-/// A job's pod group, with what the scheduler had written down of it.
+/// A job's pod group, with the scheduler's annotations.
 pub fn group(job: &Job, times: Option<&GroupTimes>) -> Arc<PodGroup> {
     let mut metadata = meta(&job.name, job.arrives);
     metadata.namespace = Some(NAMESPACE.to_owned());
@@ -147,7 +147,7 @@ pub fn group(job: &Job, times: Option<&GroupTimes>) -> Arc<PodGroup> {
     })
 }
 
-/// A pod of a job: waiting, or where it is.
+/// A pod of a job, pending or on a node.
 pub fn pod(job: &Job, name: &str, created: Millis, place: Option<&Bind>, leaving: Option<Millis>) -> Arc<Pod> {
     let mut metadata = meta(name, created);
     metadata.namespace = Some(NAMESPACE.to_owned());

@@ -1,4 +1,4 @@
-//! What nodes have left, for the report: how much of the free GPUs no arriving job can use.
+//! Utilisation and fragmentation for the report: the share of free GPUs that an arriving job cannot use.
 
 use std::collections::BTreeMap;
 
@@ -7,11 +7,11 @@ use super::scenario::{Machine, Shape};
 /// Shapes that are tried on every node: the most frequent ones.
 const SHAPES: usize = 32;
 
-/// What nodes have left.
+/// Free resources of nodes.
 #[derive(Debug)]
 pub struct Occupancy {
     nodes: BTreeMap<String, Node>,
-    /// What jobs ask for, with the share of jobs that do.
+    /// Requests of jobs, with their frequency.
     mix: Vec<(Shape, f64)>,
     /// Thousandths of a GPU in the cluster.
     pub gpus: i64,
@@ -45,7 +45,7 @@ impl Node {
 }
 
 impl Occupancy {
-    /// Empty nodes, and what jobs will ask for.
+    /// Empty nodes, and the requests of all jobs.
     pub fn new<'s>(machines: &[Machine], shapes: impl Iterator<Item = &'s Shape>) -> Self {
         let nodes = machines.iter().map(|machine| {
             let node = Node {
@@ -76,7 +76,7 @@ impl Occupancy {
         }
     }
 
-    /// A pod came (`sign` 1) or went (-1).
+    /// Adds (`sign` 1) or removes (-1) a pod.
     pub fn count(&mut self, node: &str, shape: &Shape, groups: &[String], sign: i64) {
         let Some(node) = self.nodes.get_mut(node) else { return };
         node.cpu -= sign * shape.cpu;
@@ -144,7 +144,7 @@ mod tests {
         let (one, four) = (asks(1_000), asks(4_000));
         let mut occupancy = Occupancy::new(&[machine("a"), machine("b")], [&one, &four].into_iter());
         assert_eq!(occupancy.fragmentation(), 0.0);
-        // Three of the seven free GPUs are of no use to half of the jobs.
+        // Half of the jobs cannot use three of the seven free GPUs.
         occupancy.count("a", &one, &[], 1);
         assert_eq!(occupancy.fragmentation(), 3.0 / 7.0 / 2.0);
         occupancy.count("b", &asks(500), &["g".to_owned()], 1);

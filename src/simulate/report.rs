@@ -100,7 +100,7 @@ pub struct QueueReport {
     pub fair_share: Vec<f64>,
 }
 
-/// A job that is done.
+/// A finished job.
 #[derive(Clone, Debug)]
 pub struct Ended {
     gpus: i64,
@@ -108,7 +108,7 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// It is, now.
+    /// The finish time.
     pub fn of(job: &Job, now: Millis) -> Self {
         Self {
             gpus: size(job),
@@ -122,13 +122,13 @@ fn size(job: &Job) -> i64 {
     job.shape.gpu.saturating_mul(job.pods as i64)
 }
 
-/// Takes down what happens.
+/// Collects the figures.
 pub struct Recorder {
     queues: Vec<String>,
     /// The cluster's allocation and fragmentation; then of each queue what it holds, its fair share, and their distance.
     timeline: Timeline,
     fragmentation: f64,
-    /// Fragmentation is found out anew from then on.
+    /// When fragmentation is next computed.
     fragmentation_due: Millis,
     waits: BTreeMap<i64, Vec<Millis>>,
     ended: Vec<Ended>,
@@ -136,7 +136,7 @@ pub struct Recorder {
     /// Thousandths of a GPU times milliseconds.
     lost: f64,
     started: usize,
-    /// Why pod groups wait.
+    /// Reasons of waiting pod groups.
     reasons: BTreeMap<GroupKey, String>,
     problems: Vec<String>,
 }
@@ -145,7 +145,7 @@ pub struct Recorder {
 const LISTED: usize = 5;
 
 impl Recorder {
-    /// Nothing has happened yet.
+    /// Without figures.
     pub fn new(mut queues: Vec<String>, step: Millis) -> Self {
         queues.sort();
         Self {
@@ -163,7 +163,7 @@ impl Recorder {
         }
     }
 
-    /// Pod groups wait, and others no longer do.
+    /// Records the reports of a cycle.
     pub fn waits_for(&mut self, waiting: &[GroupReport], cleared: &[GroupKey]) {
         for report in waiting {
             self.reasons.insert(report.group.clone(), report.message.clone());
@@ -173,14 +173,14 @@ impl Recorder {
         }
     }
 
-    /// Something of the scenario cannot be used.
+    /// Records an object that cannot be used.
     pub fn unusable(&mut self, rejections: &[Rejection]) {
         let room = LISTED.saturating_sub(self.problems.len());
         self.problems
             .extend(rejections.iter().take(room).map(ToString::to_string));
     }
 
-    /// It was so since the last call.
+    /// Records the state since the last call.
     pub fn until(&mut self, now: Millis, engine: &Engine, occupancy: &Occupancy) {
         if now >= self.fragmentation_due {
             self.fragmentation = occupancy.fragmentation();

@@ -26,7 +26,7 @@ impl Timeline {
         }
     }
 
-    /// The figures were so since the last call.
+    /// Records the figures since the last call.
     pub fn until(&mut self, now: Millis, figures: &[f64]) {
         while now > self.step.saturating_mul(MOST as Millis) {
             self.coarsen();

@@ -20,7 +20,7 @@ use crate::usage::{self, Ledger};
 
 /// Cycles at one instant, one after the other as long as each decides something.
 const ROUNDS: usize = 64;
-/// Distance of cycles where a scenario states none.
+/// Default interval of cycles.
 const CYCLE: Millis = 1_000;
 
 /// Simulates a scenario, with `machines` and `jobs` of traces beside its own.
@@ -61,9 +61,9 @@ struct World {
     /// By uid: job and number.
     pods: Table<Name, (usize, usize)>,
     by_group: BTreeMap<String, usize>,
-    /// Jobs that have come.
+    /// Jobs that have arrived.
     came: usize,
-    /// Those of them that are not done.
+    /// Arrived jobs that are not finished.
     open: usize,
     /// Pods that are on a node.
     pods_in_place: usize,
@@ -77,15 +77,15 @@ struct Accounting {
     interval: Millis,
 }
 
-/// How far a job is.
+/// The state of a job.
 struct Progress {
     job: Job,
     pods: Vec<PodState>,
     /// Pods that run.
     running: usize,
-    /// Since when enough of them do.
+    /// Since when its minimum runs.
     since: Option<Millis>,
-    /// Counts how often it began to run.
+    /// Number of its run.
     run: u32,
     /// Work that is done and saved.
     saved: Millis,
@@ -95,7 +95,7 @@ struct Progress {
 
 #[derive(Default)]
 struct PodState {
-    /// Counts the pods that had this place in the job.
+    /// Number of pods created for this index of the job.
     generation: u32,
     created: Millis,
     place: Option<Box<Bind>>,
@@ -119,7 +119,7 @@ impl World {
         let accounting = match &scenario.shard.usage_db_config {
             None => None,
             Some(config) => {
-                // Whatever the source: the simulation itself knows what was used.
+                // Whatever the configured source: the simulation computes usage itself.
                 let settings = usage::Settings::read(config, Some(""), &|_| Some(String::new()));
                 let settings = settings.map_err(|problems| {
                     let lines = problems
@@ -175,7 +175,7 @@ impl World {
         })
     }
 
-    /// Nodes, queues and priorities; and what will happen.
+    /// Adds nodes, queues and priority classes, and queues the events.
     fn begin(&mut self, machines: &[Machine], queues: &[Queue]) {
         for machine in machines {
             self.applied(Object::Node(objects::node(machine)));
@@ -234,14 +234,14 @@ impl World {
             if all_came && self.open == 0 && until.is_none() {
                 return Ok(());
             }
-            // Those that wait now would wait for ever.
+            // Jobs that wait now would wait for ever.
             if all_came && until.is_none() && self.pods_in_place == 0 {
                 return Ok(());
             }
         }
     }
 
-    /// The next instant at which there is something to do, on the beat of the cycles.
+    /// The next cycle time with something to do.
     fn next(&self, first: bool) -> Option<Millis> {
         let wake = self.core.engine.next_wakeup(Time(self.now)).map(|(Time(at), _)| at);
         let next = [wake, self.events.next()].into_iter().flatten().min()?;
@@ -250,12 +250,12 @@ impl World {
         Some(beats * self.cycle)
     }
 
-    /// Writes down how things were until now.
+    /// Records figures up to now.
     fn record(&mut self) {
         self.recorder.until(self.now, &self.core.engine, &self.occupancy);
     }
 
-    /// What queues hold from now on.
+    /// Updates what queues hold.
     fn account(&mut self) {
         if let Some(accounting) = &mut self.accounting {
             let now = Time(self.now);
@@ -295,7 +295,7 @@ impl World {
         }
     }
 
-    /// A pod is there and waits.
+    /// Creates a pending pod.
     fn wait(&mut self, job: usize, pod: usize) {
         let now = self.now;
         let progress = &mut self.jobs[job];
@@ -306,7 +306,7 @@ impl World {
         self.applied(Object::Pod(object));
     }
 
-    /// A pod is not there any more.
+    /// Deletes a pod.
     fn gone(&mut self, job: usize, pod: usize) {
         let progress = &mut self.jobs[job];
         let name = progress.name(pod);
@@ -326,7 +326,7 @@ impl World {
     fn done(&mut self, job: usize) {
         let pods = self.jobs[job].pods.len();
         for pod in 0..pods {
-            // Those that are leaving come as nothing else.
+            // Terminating pods are handled by their own event.
             self.gone(job, pod);
         }
         let progress = &mut self.jobs[job];

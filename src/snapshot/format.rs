@@ -65,7 +65,7 @@ pub struct Partition {
     pub node_pool_label_value: String,
 }
 
-/// What decides here and has no place in KAI's format: the member `unikai`, which KAI passes over.
+/// The member `unikai`: settings without a place in KAI's format. KAI ignores it.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Additions {
@@ -86,7 +86,7 @@ struct HomeQueues {
 }
 
 impl Additions {
-    /// Those of a scheduler.
+    /// The parameters of a scheduler.
     pub fn of(settings: &Settings, policy: &Policy) -> Self {
         let home = settings.home.as_ref().map(|home| HomeQueues {
             queue_label_key: home.label.clone(),
@@ -102,7 +102,7 @@ impl Additions {
         }
     }
 
-    /// Has a scheduler go by them.
+    /// Applies them to a scheduler's settings.
     pub fn put_into(self, settings: &mut Settings, policy: &mut Policy) {
         if let Some(mode) = DisruptionBudgets::parse(&self.disruption_budgets) {
             policy.disruption_budgets = mode;

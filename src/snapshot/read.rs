@@ -25,15 +25,15 @@ use super::format::{Additions, MEMBER, Parameters};
 /// The API group of dynamic resource allocation.
 const DEVICES: &str = "resource.k8s.io";
 
-/// A snapshot, ready to be fed to a mirror.
+/// A parsed snapshot.
 pub struct Snapshot {
-    /// What the mirror looks at.
+    /// The mirror's settings.
     pub settings: Settings,
-    /// How to decide.
+    /// The policy.
     pub policy: Policy,
-    /// All objects, each once, what is depended on first.
+    /// All objects, each once, in dependency order.
     pub changes: Vec<PackedChange>,
-    /// The instant that the file names.
+    /// The time of the snapshot.
     pub now: Option<Timestamp>,
     /// What could not be used.
     pub notes: Vec<String>,
@@ -100,10 +100,10 @@ pub fn read(file: &Path) -> anyhow::Result<Snapshot> {
     })
 }
 
-/// Reads an archive through, without making anything of it.
+/// Checks that an archive is complete.
 ///
 /// # Errors
-/// If it is not whole.
+/// If it is not complete.
 pub fn verify(file: &Path) -> anyhow::Result<()> {
     let broken = "the archive is not whole: the operator broke off";
     let mut archive = zip::ZipArchive::new(std::fs::File::open(file)?).context(broken)?;

@@ -17,7 +17,7 @@ use crate::scheduler_core::SchedulerCore;
 
 const NOW: &str = "2026-01-01T00:00:00Z";
 
-/// Nothing as it usually is.
+/// Settings that all differ from the defaults.
 fn unusual() -> (Settings, Policy) {
     let settings = Settings {
         scheduler_name: "other".to_owned(),
@@ -160,7 +160,7 @@ fn the_file_has_the_members_of_the_format() {
     for name in kai {
         assert_eq!(raw[name], json!([]), "{name}");
     }
-    // What is not watched is not known.
+    // Kinds that are not watched are `null`.
     let usual = json_of(&written(cluster(Settings::default(), Policy::default(), Vec::new())));
     let raw = &usual["rawObjects"];
     assert_eq!(
@@ -262,7 +262,7 @@ fn pods_are_in_their_groups_whether_that_is_written_already_or_not() {
     );
 }
 
-/// Keeps nothing, and notes how much memory the process has at most while it is written to.
+/// A writer that discards its input and records the process's peak memory.
 struct Meter {
     written: usize,
     most: usize,

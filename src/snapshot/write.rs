@@ -1,4 +1,4 @@
-//! A cluster → the file, as a stream: one object after the other, each let go of once it is written.
+//! Writes a snapshot as a stream: one object after the other, each dropped once it is written.
 
 use std::collections::HashMap;
 use std::io::{self, BufWriter, Write};
@@ -18,16 +18,16 @@ use crate::engine::policy::Policy;
 use crate::kinds::{Condition, Kind, Object, kinds, types};
 use crate::mirror::{Settings, policy};
 
-/// Text that is collected before it is compressed.
+/// Size of the buffer before compression.
 const TEXT: usize = 64 << 10;
 /// KAI decides once in a second.
 const KAI_PERIOD_NANOS: i64 = 1_000_000_000;
 
-/// What is written.
+/// The content of a snapshot.
 pub struct Cluster {
-    /// What the scheduler looks at. Nodes, queues and pod groups of other shards are left out.
+    /// The mirror's settings. Nodes, queues and pod groups of other shards are left out.
     pub settings: Settings,
-    /// How it decides.
+    /// The policy.
     pub policy: Policy,
     /// This instant.
     pub now: Timestamp,
@@ -79,7 +79,7 @@ kinds!(lists);
 /// Writes the snapshot as a zip archive, from its beginning to its end.
 ///
 /// # Errors
-/// When `out` takes no more; what was written until then is no archive.
+/// If `out` fails; the archive is incomplete then.
 pub fn write(out: impl Write, cluster: Cluster) -> io::Result<()> {
     let mut archive = ZipWriter::new_stream(out);
     // How large it becomes is not known at its beginning.
@@ -171,7 +171,7 @@ struct ObjectWriter {
 }
 
 impl ObjectWriter {
-    /// What is not watched is not known, and `null`.
+    /// A kind that is not watched is `null`.
     fn list<K: Serialize + ResourceExt>(&self, out: &mut impl Write, kind: Kind, list: Vec<Arc<K>>) -> io::Result<()> {
         let watched = match kind.condition() {
             Condition::Always => true,
@@ -193,7 +193,7 @@ impl ObjectWriter {
     }
 }
 
-/// An object as it stands in a snapshot: without its type, and a pod with the name of its pod group.
+/// An object in the form of a snapshot: without its type, and a pod with its pod group.
 fn bare(object: &impl Serialize, place: Option<&Place>) -> serde_json::Result<Value> {
     let mut value = serde_json::to_value(object)?;
     if let Some(members) = value.as_object_mut() {

@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 use super::window::Window;
 use crate::engine::input::{Millis, Name, Time};
 
-/// Pieces in which a sliding window is kept. What leaves it leaves piece by piece: within one, use counts as even.
+/// Number of buckets of a sliding window. Usage expires bucket by bucket, and is averaged within one.
 const PIECES: i64 = 128;
-/// In fewer pieces than these it is not kept.
+/// Minimum number of buckets in a saved ledger.
 const COARSEST: i64 = 2;
 /// Billionths that make a whole.
 const WHOLE: f64 = 1e9;
-/// Largest share that is reported. Queues can hold more than there is where nodes went away.
+/// Largest share that is reported. Queues can hold more than the capacity after nodes were removed.
 const MOST: f64 = 1_000.0 * WHOLE;
 
 /// Milli-cores, bytes and millionths of a GPU.
@@ -21,20 +21,20 @@ type Held = [i64; 3];
 
 /// What queues hold, summed up over a window.
 ///
-/// A change costs what the queue that changed costs, however long the history is.
+/// The cost of a change does not depend on the length of the history.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     window: Window,
     half_life: Option<Millis>,
-    /// Length of a piece; [`Millis::MAX`] for windows that begin anew, which are one piece.
+    /// Length of a bucket; [`Millis::MAX`] for windows that reset, which have one bucket.
     length: Millis,
-    /// The window began then, and that stays so until then; not for sliding windows.
+    /// Start of the current window and its end; `None` for sliding windows.
     period: Option<(Time, Option<Time>)>,
     capacity: Track,
     queues: BTreeMap<Name, Track>,
 }
 
-/// What one of them holds and held.
+/// The current and past amounts of a queue, or of the cluster.
 #[derive(Clone, Debug, Default)]
 struct Track {
     /// Since `since`.
@@ -44,16 +44,16 @@ struct Track {
     pieces: VecDeque<Piece>,
 }
 
-/// A part of the past.
+/// A bucket.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     from: Time,
     to: Time,
-    /// Amount times milliseconds, weighed as at `to`.
+    /// Amount times milliseconds, weighted as at `to`.
     sums: [f64; 3],
 }
 
-/// A ledger as it is kept.
+/// A saved ledger.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct State {
@@ -63,7 +63,7 @@ pub struct State {
     queues: BTreeMap<String, TrackState>,
 }
 
-/// A [`Track`] as it is kept: what is held, and for each piece its ends, in milliseconds before `at`, and mean amounts.
+/// A saved [`Track`]: the current amount, and for each bucket its bounds, in milliseconds before `at`, and mean amounts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct TrackState {
     held: Held,
@@ -71,7 +71,7 @@ struct TrackState {
 }
 
 impl Ledger {
-    /// Nothing is held, and nothing was. Without a half-life the whole window counts alike.
+    /// An empty ledger. Without a half-life the whole window has equal weight.
     #[must_use]
     pub fn new(window: Window, half_life: Option<Millis>) -> Self {
         Self::in_pieces(window, half_life, PIECES)
@@ -92,7 +92,7 @@ impl Ledger {
         }
     }
 
-    /// The cluster has so much from now on.
+    /// Sets the capacity of the cluster from now on.
     pub fn capacity(&mut self, amounts: Held, now: Time) {
         let start = self.start(now);
         let mut capacity = std::mem::take(&mut self.capacity);
@@ -101,7 +101,7 @@ impl Ledger {
         self.capacity = capacity;
     }
 
-    /// A queue, with all below it, holds so much from now on.
+    /// Sets what a queue, including its descendants, holds from now on.
     pub fn hold(&mut self, queue: &Name, amounts: Held, now: Time) {
         if amounts == [0; 3] && !self.queues.contains_key(queue) {
             return;
@@ -113,7 +113,7 @@ impl Ledger {
         self.queues.insert(queue.clone(), track);
     }
 
-    /// The only queues that there are: what others hold ends now. What they used still counts if they come back.
+    /// Sets the existing queues: others hold nothing from now on. Their past usage still counts if they come back.
     pub fn only(&mut self, there: impl Fn(&str) -> bool, now: Time) {
         let gone = |(name, track): &(&Name, &Track)| track.held != [0; 3] && !there(name);
         let gone: Vec<Name> = self.queues.iter().filter(gone).map(|(name, _)| name.clone()).collect();
@@ -122,7 +122,7 @@ impl Ledger {
         }
     }
 
-    /// What each queue has used: parts per billion of what the cluster had, cpu, memory and GPUs. Queues that are not listed have used nothing.
+    /// Usage of each queue: parts per billion of the cluster's capacity over the window, cpu, memory and GPUs. Absent queues have used nothing.
     pub fn usage(&mut self, now: Time) -> Vec<(Name, [i64; 3])> {
         let start = self.start(now);
         let mut capacity = std::mem::take(&mut self.capacity);
@@ -148,7 +148,7 @@ impl Ledger {
         all
     }
 
-    /// The ledger as it is to be kept, in no more bytes of JSON than that: in coarser pieces, and then without the queues that used least.
+    /// Saves the ledger in at most so many bytes of JSON: with larger buckets, then without the queues that used least.
     #[must_use]
     pub fn state(&self, now: Time, most: usize) -> String {
         let mut pieces = if self.length == Millis::MAX { 1 } else { PIECES };
@@ -215,8 +215,8 @@ impl Ledger {
         (now.0 - piece.from.0, now.0 - piece.to.0, means)
     }
 
-    /// Goes on from a ledger that was kept. What was held then counts as held for so long; of the time after that until now nothing is known, so it
-    /// counts neither as use nor as what could have been used.
+    /// Restores a saved ledger. What was held then counts as held for so long; the time from then until now is unknown, so it
+    /// counts neither as usage nor as capacity.
     pub fn take_over(&mut self, kept: &State, for_long: Millis, now: Time) {
         let start = self.start(now);
         let at = Time(kept.at.min(now.0));
@@ -248,7 +248,7 @@ impl Ledger {
         (self.capacity, self.queues) = (capacity, queues);
     }
 
-    /// Where the window begins; found anew only where it must be.
+    /// The start of the window, cached.
     fn start(&mut self, now: Time) -> Time {
         if matches!(self.window, Window::Sliding(_)) {
             return self.window.start(now);
@@ -263,7 +263,7 @@ impl Ledger {
         }
     }
 
-    /// Counts what was held until now, and forgets what has left the window.
+    /// Adds the current amount up to now, and drops what has left the window.
     fn settle(&self, track: &mut Track, start: Time, now: Time) {
         while track.pieces.front().is_some_and(|oldest| oldest.to <= start) {
             track.pieces.pop_front();
@@ -278,7 +278,7 @@ impl Ledger {
         }
     }
 
-    /// Counts so much over a time.
+    /// Adds an amount over a time.
     fn add(&self, track: &mut Track, (mut from, to): (Time, Time), held: [f64; 3]) {
         while from < to {
             let number = from.0.div_euclid(self.length);
@@ -299,7 +299,7 @@ impl Ledger {
         }
     }
 
-    /// What a track comes to at an instant.
+    /// The weighted sum of a track at an instant.
     fn value(&self, track: &Track, start: Time, now: Time) -> [f64; 3] {
         let mut sums = [0.0; 3];
         for piece in &track.pieces {
@@ -316,14 +316,14 @@ impl Ledger {
         sums
     }
 
-    /// What is left at an instant of one at an earlier instant.
+    /// The decay factor between two instants.
     fn left(&self, earlier: Time, later: Time) -> f64 {
         self.half_life.map_or(1.0, |half_life| {
             (-((later.0 - earlier.0) as f64) / half_life as f64).exp2()
         })
     }
 
-    /// What one, held over a time, comes to at its end.
+    /// The weighted integral of an amount of 1 over a time, at its end.
     fn weight(&self, from: Time, to: Time) -> f64 {
         let span = (to.0 - from.0) as f64;
         self.half_life.map_or(span, |half_life| {

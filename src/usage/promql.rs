@@ -1,7 +1,7 @@
-//! What a Prometheus server is asked, and what its answers say.
+//! PromQL queries for usage, and parsing of their results.
 //!
-//! Use over a window is the sum of what a queue held at each step of it, and so is what there was; one divided by the other is the queue's share. Series
-//! that say the same of a queue at one instant, since the exporter's name or the queue's display name changed, count once.
+//! Usage over a window is the sum of what a queue held at each step; divided by the same sum of the capacity it is the queue's share. Series
+//! of one queue at one instant that differ in the exporter's name or the queue's display name count once.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use super::settings::{Metrics, Prometheus, Settings};
 use super::window::Window;
 use crate::engine::input::{Millis, Name, Time};
 
-/// Largest share that is told, in parts of the whole.
+/// Largest share that is reported.
 const MOST: f64 = 1_000.0;
-/// The labels that say which queue it is: its name, which is what counts, and what it is shown as, which is all that others may write.
+/// The labels that identify a queue: its name, which takes precedence, and its display name, the only one that some exporters write.
 const LABELS: [&str; 2] = ["queue_metadata_name", "queue_name"];
 
-/// The queries whose answers [`shares`] takes, in its order: what there was, and what queues held, each of cpu, memory and GPUs. `None`: the window has
-/// just begun, and nothing is used.
+/// The queries for [`shares`], in its order: capacity, and what queues held, each of cpu, memory and GPUs. `None`: the window has
+/// just begun, so nothing is used.
 #[must_use]
 pub fn queries(how: &Settings, server: &Prometheus, now: Time) -> Option<Vec<String>> {
     let size = match &how.window {
@@ -46,7 +46,7 @@ pub fn queries(how: &Settings, server: &Prometheus, now: Time) -> Option<Vec<Str
     Some([whole, held].concat())
 }
 
-/// Prometheus' way to write a length of time.
+/// A duration in PromQL.
 fn span(length: Millis) -> String {
     if length % 1_000 == 0 {
         format!("{}s", length / 1_000)
@@ -55,13 +55,13 @@ fn span(length: Millis) -> String {
     }
 }
 
-/// Prometheus' way to write an instant.
+/// A timestamp in PromQL.
 #[must_use]
 pub fn instant(now: Time) -> String {
     format!("{}.{:03}", now.0.div_euclid(1_000), now.0.rem_euclid(1_000))
 }
 
-/// An answer: a value for each queue, or one without.
+/// A result: a value for each queue, or one without a queue.
 pub type Answer = BTreeMap<String, f64>;
 
 #[derive(Deserialize)]
@@ -87,10 +87,10 @@ struct Sample {
     value: (f64, String),
 }
 
-/// Reads an answer. Values of one queue are added up; what is no number, or none that can be, counts as nothing.
+/// Parses a result. Values of one queue are added; NaN, infinite and negative values count as 0.
 ///
 /// # Errors
-/// What the server says is wrong, or what is wrong with its answer.
+/// The server's error, or a parse error.
 pub fn read(body: &[u8]) -> Result<Answer, String> {
     let body: Body = serde_json::from_slice(body).map_err(|error| format!("not an answer of Prometheus: {error}"))?;
     let data = body.data.filter(|_| body.status == "success").ok_or(body.error)?;
@@ -109,7 +109,7 @@ pub fn read(body: &[u8]) -> Result<Answer, String> {
     Ok(answer)
 }
 
-/// What each queue has used, from the answers to [`queries`]: parts per billion of what there was. Of what there was none of, nothing is used.
+/// Usage of each queue from the results of [`queries`]: parts per billion of the capacity. Without capacity the usage is 0.
 #[must_use]
 pub fn shares(answers: &[Answer]) -> Vec<(Name, [i64; 3])> {
     let mut shares: BTreeMap<&str, [i64; 3]> = BTreeMap::new();
