@@ -1,4 +1,4 @@
-//! The webhooks as users meet them: over HTTPS, called by an API server, with the operator's own certificates.
+//! The webhooks over HTTPS, called by an API server, with the operator's own certificates.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -140,7 +140,7 @@ async fn nobody_is_asked_about_a_pod_that_names_a_queue_that_runs_pods() {
         .await
         .unwrap();
     told("in ['default-queue','test']").await;
-    // An API server heeds a new configuration a little after it has stored it.
+    // An API server applies a new configuration a little after it has stored it.
     let attempts = std::sync::atomic::AtomicUsize::new(0);
     let refused = eventually("its pods are asked about again", async || {
         let attempt = attempts.fetch_add(1, Ordering::Relaxed);
@@ -164,7 +164,7 @@ async fn nobody_is_asked_about_a_pod_that_names_a_queue_that_runs_pods() {
     assert!(refused.contains("failed calling webhook"), "{refused}");
 }
 
-/// Lets these namespaces in only; `null`: all.
+/// Allows these namespaces only; `null`: all.
 async fn open_to(cluster: &Cluster, queue: &str, namespaces: serde_json::Value) {
     let patch = json!({"metadata": {"annotations": {"unikai.dev/allowed-namespaces": namespaces}}});
     Api::<Queue>::all(cluster.admin.clone())
@@ -275,7 +275,7 @@ async fn pods_of_others_and_of_the_system_are_never_asked_about() {
         .pod("kube-system", "a", nowhere.clone())
         .await
         .expect("kube-system is left alone");
-    // Without the operator our pods wait, and all others go on.
+    // Without the operator our pods are refused, and all others are admitted.
     drop(operator);
     let foreign = json!({"metadata": {"name": "foreign"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
     let foreign = serde_json::from_value(foreign).unwrap();
@@ -354,7 +354,7 @@ async fn what_is_deleted_or_damaged_is_put_right_and_nothing_is_written_otherwis
     assert_eq!(written(SECRET), 1);
 }
 
-/// Creates pods that the webhooks are asked about, one after the other, until told to stop; answers how many there were, and what
+/// Creates pods for which the webhooks are called, one after the other, until stopped; returns their number, and what
 /// went wrong.
 async fn create_pods(cluster: &Cluster, prefix: usize, stop: &AtomicBool) -> (usize, Vec<String>) {
     let mut wrong = Vec::new();

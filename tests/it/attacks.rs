@@ -1,7 +1,7 @@
 //! A tenant who may only write pods, jobs and pod groups of one namespace attacks the operator. Whatever is tried: it never
 //! restarts, an innocent tenant's pods are bound meanwhile, the attacker's queue stays within its limit, and no GPU is given twice.
 //!
-//! What the API server refuses is no attack, so that what a tenant is refused is not looked at here; only what comes of it is.
+//! Requests that the API server refuses are harmless, so refusals are not checked here; only the effects are.
 
 mod arena;
 mod changes;
@@ -550,7 +550,7 @@ async fn annotations_of_gpu_parts_are_nonsense(arena: &Arena) {
     let mut foreign = with_gpus("foreign", 2);
     foreign["metadata"]["annotations"] = json!({"gpu-fraction": "0.1"});
     foreign["spec"]["schedulerName"] = json!("default-scheduler");
-    // Its scheduler is another, and so is its queue: what counts is that its node knows of it.
+    // A pod of another scheduler is in no queue: it must count on its node.
     let _ = arena
         .pods()
         .create(

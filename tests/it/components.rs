@@ -1,5 +1,5 @@
-//! The components together on the embedded cluster: what a pod's way costs in writes, and what happens when the API server is
-//! unkind. Everything is asserted on what the API server shows and has logged.
+//! The components together on the embedded cluster: the writes per pod, and behaviour while the API server is
+//! faulty. Everything is asserted on the objects and the audit log of the API server.
 
 mod bench;
 mod churn;

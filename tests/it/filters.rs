@@ -1,4 +1,4 @@
-//! Random nodes and pods, many of them odd: what the scheduler decides about a pod and a node is what a slow reading of the objects says.
+//! Random nodes and pods, many of them odd: the scheduler's decision about a pod and a node equals that of a simple reference implementation.
 //!
 //! `UNIKAI_FUZZ_PAIRS` sets how many pairs of a pod and a node, and how many clusters, are tried.
 
@@ -84,7 +84,7 @@ fn many(default: u64) -> u64 {
     asked.and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// Numbers out of all reason in queues and pod groups: every cycle comes to an end, the books stay right, and who waits is told why.
+/// Extreme numbers in queues and pod groups: every cycle terminates, the invariants hold, and every pending pod group has a reason.
 #[test]
 fn absurd_queues_and_groups_disturb_nobody() {
     let read = |value: &Value| -> Object {

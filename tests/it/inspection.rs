@@ -1,4 +1,4 @@
-//! Snapshots, the order of what waits, and the log level, as whoever runs the cluster asks an operator for them.
+//! Snapshots, the order of pending pod groups, and the log level, over the operator's HTTP server.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -98,7 +98,7 @@ async fn a_snapshot_of_an_operator_that_runs_is_decided_as_the_operator_decides(
     cluster.queue("root", None).await;
     cluster.queue("leaf", Some("root")).await;
     cluster.node("n1").await;
-    // A node pool that nobody serves: not in the snapshot.
+    // A node pool without a shard: not in the snapshot.
     cluster.node("n2").await;
     let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(cluster.admin.clone());
     let label = kube::api::Patch::Merge(json!({"metadata": {"labels": {"kai.scheduler/node-pool": "other"}}}));

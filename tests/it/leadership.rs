@@ -1,4 +1,4 @@
-//! Who leads, how that passes on, and what the others do meanwhile: nothing that writes.
+//! Leader election and hand-over; replicas that do not lead write nothing.
 
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,7 @@ async fn page(running: &Running, path: &str) -> (u16, String) {
     page_for(running, path, None).await
 }
 
-/// The page as whoever has the token sees it.
+/// The state page, requested with a token.
 async fn page_for(running: &Running, path: &str, token: Option<&str>) -> (u16, String) {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut stream = tokio::net::TcpStream::connect(running.http).await.unwrap();
@@ -313,7 +313,7 @@ async fn node_of(cluster: &Cluster, name: &str) -> Option<String> {
     cluster.pods("team").get(name).await.unwrap().spec.unwrap().node_name
 }
 
-/// Its watch of pods has died without a word before the last binding of the leader before it.
+/// Its watch of pods stalled before the last Binding of the previous leader.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_leader_decides_nothing_by_an_old_view() {
     let cluster = Cluster::start().await;
@@ -346,7 +346,7 @@ async fn a_new_leader_decides_nothing_by_an_old_view() {
     assert_eq!(node_of(&cluster, "second").await, None, "the node is taken");
 }
 
-/// A binding that was ordered in one term waits, the server having asked for it, until this process leads again; meanwhile another has led.
+/// A Binding of one term is delayed by `Retry-After` until this process leads again; meanwhile another has led.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_decided_in_one_term_is_not_carried_out_in_the_next() {
     let cluster = Cluster::start().await;

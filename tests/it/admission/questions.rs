@@ -1,4 +1,4 @@
-//! Questions that no API server asks: too long, too deep, too heavy, never ending, and too many. Meanwhile honest ones are answered.
+//! Hostile admission requests: too long, too deeply nested, too large in memory, never ending, and too many. Meanwhile valid ones are served.
 
 use std::convert::Infallible;
 
@@ -34,7 +34,7 @@ impl Webhooks {
         Self { url, config }
     }
 
-    /// Asks on a connection of its own, and says with what status it was answered; `None` where the connection ended while the question was sent.
+    /// Sends a request on a connection of its own and returns the status code; `None` if the connection was closed while sending.
     async fn ask(&self, path: &str, body: Body) -> Option<StatusCode> {
         let connector = self.config.rustls_https_connector().unwrap();
         let client = Client::builder(TokioExecutor::new()).build(connector);
@@ -44,7 +44,7 @@ impl Webhooks {
     }
 }
 
-/// So many bytes, and never the end.
+/// A request body that stalls after so many bytes.
 fn half_sent(bytes: usize) -> Body {
     let chunk = stream::iter([Ok::<_, Infallible>(Bytes::from(vec![b' '; bytes]))]);
     Body::from_stream(chunk.chain(stream::pending()))

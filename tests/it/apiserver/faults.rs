@@ -1,4 +1,4 @@
-//! Faults on purpose, the movable clock and the audit log: on the embedded server alone.
+//! Fault injection, the movable clock and the audit log: on the embedded server alone.
 
 use std::{pin::pin, time::Duration};
 
@@ -97,7 +97,7 @@ async fn a_write_can_happen_although_its_answer_is_lost() {
     assert!(!exists(&client, "never").await);
 }
 
-/// How long a test listens to hear nothing.
+/// How long a test waits to see that nothing is sent.
 const SILENCE: Duration = Duration::from_millis(300);
 
 #[tokio::test]

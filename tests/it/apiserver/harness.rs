@@ -110,7 +110,7 @@ async fn cluster(
     cluster
 }
 
-/// A client that shows refusals as they come, without retries of its own.
+/// A client without retries, so that refusals are visible.
 pub async fn client_of(kubeconfig: &str) -> Client {
     let kubeconfig = Kubeconfig::from_yaml(kubeconfig).unwrap();
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())

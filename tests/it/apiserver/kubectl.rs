@@ -34,7 +34,7 @@ impl Kubectl<'_> {
         text
     }
 
-    /// The complaint of a command that must fail.
+    /// The error output of a command that must fail.
     async fn fails(&self, arguments: &str, input: &str) -> String {
         let output = self.run(arguments, input).await;
         assert!(!output.status.success(), "kubectl {arguments} succeeds");

@@ -51,7 +51,7 @@ spec:
   - {name: d1, attributes: {name: {string: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaab}}}
 ";
 
-/// What a pod was created to use, whatever it says later.
+/// What a pod was created with, whatever it is changed to later.
 #[derive(Clone, Debug)]
 struct Claimed {
     namespace: String,
@@ -66,7 +66,7 @@ pub struct Arena {
     pub admin: Client,
     /// The attacker.
     pub tenant: Client,
-    /// With the operator's rights.
+    /// A client with the operator's rights.
     pub operator_client: Client,
     /// Where the operator's webhooks listen.
     pub webhooks: u16,
@@ -186,7 +186,7 @@ impl Arena {
             "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": TENANT}],
         }))
         .await;
-        // Nobody aggregates roles here, so the operator is bound to the part that it is aggregated from.
+        // No controller aggregates roles here, so the operator is bound to the aggregated role directly.
         self.create_as_admin(json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "owners"},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "unikai-owners-known"},
@@ -293,7 +293,7 @@ impl Arena {
         Ok(answer)
     }
 
-    /// The attacker creates an object. The answer is theirs to look at: a refusal is as good as an attack without effect.
+    /// The attacker creates an object. The caller may ignore the result: a refusal is as good as an attack without effect.
     pub async fn create(&self, object: Value) -> kube::Result<DynamicObject> {
         let created = create(&self.tenant, object.clone()).await?;
         if object["kind"] == "Pod" {
@@ -326,7 +326,7 @@ impl Arena {
         self.note_devices().await;
     }
 
-    /// An innocent pod is bound, and goes again. Says how long it took from its creation.
+    /// Creates an innocent pod, waits until it is bound, and deletes it. Returns the time from creation to binding.
     pub async fn innocent(&self) -> Duration {
         let api: Api<Pod> = Api::namespaced(self.admin.clone(), TEAM);
         let name = format!("innocent-{}", uuid::Uuid::new_v4().simple());
@@ -353,7 +353,7 @@ impl Arena {
         took
     }
 
-    /// Innocent pods come and go until the attack ends. The longest wait of one of them.
+    /// Creates and deletes innocent pods until the attack ends. Returns the longest wait of one of them.
     pub async fn innocents_during(&self, attack: impl Future<Output = ()>) -> Duration {
         let mut attack = std::pin::pin!(attack);
         let mut longest = Duration::ZERO;
@@ -430,7 +430,7 @@ impl Arena {
         }
     }
 
-    /// Notes which device each sharing pod was first given.
+    /// Records the first device of each sharing pod.
     async fn note_devices(&self) {
         let all: Api<ConfigMap> = Api::namespaced(self.admin.clone(), EVIL);
         let maps = all.list(&ListParams::default()).await.expect("config maps").items;
@@ -447,7 +447,7 @@ impl Arena {
         }
     }
 
-    /// Takes away everything that the attacker made, and waits until it is gone.
+    /// Deletes everything that the attacker created, and waits until it is gone.
     pub async fn clean_up(&self) {
         let pods: Api<Pod> = Api::namespaced(self.admin.clone(), EVIL);
         let kinds = [
@@ -483,7 +483,7 @@ impl Arena {
         self.rss().cast_signed() - self.rss_at_start.lock().unwrap().cast_signed()
     }
 
-    /// What the operator's log says of panics, and its last lines.
+    /// Panics in the operator's log, and its last lines.
     pub fn log(&self) -> String {
         let log = std::fs::read_to_string(self.folder.path().join("operator.log")).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
@@ -496,7 +496,7 @@ impl Arena {
         panics.chain(last).map(short).collect::<Vec<_>>().join("\n")
     }
 
-    /// Looks until it is found; else shows what the operator logged.
+    /// Waits until it is found; else prints the operator's log.
     pub async fn eventually<T>(&self, what: &str, look: impl AsyncFnMut() -> Result<T, String>) -> T {
         match in_time(look).await {
             Ok(found) => found,
@@ -543,7 +543,7 @@ fn claimed(pod: &Value) -> Claimed {
     let annotation = |name: &str| pod["metadata"]["annotations"][name].as_str()?.parse::<f64>().ok();
     let fraction = annotation("gpu-fraction").unwrap_or_default();
     let whole = whole.and_then(|gpus| gpus.parse::<f64>().ok());
-    // What another scheduler places is on its node, and in no queue.
+    // A pod of another scheduler is on its node, and in no queue.
     let queued = f64::from(u8::from(pod["spec"]["schedulerName"] == "kai-scheduler"));
     Claimed {
         namespace: pod["metadata"]["namespace"].as_str().unwrap_or_default().to_owned(),

@@ -1,4 +1,4 @@
-//! Attacks with what stands beside pods: their pod groups, claims for devices, and all that pods say and nobody here reads.
+//! Attacks by objects beside pods: pod groups, resource claims, and pod fields that are not read.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn pod_groups(arena: &Arena) -> Api<PodGroup> {
     Api::namespaced(arena.tenant.clone(), EVIL)
 }
 
-/// Changes the pod groups of all that runs, then something of each pod that means nothing, so that it is read again.
+/// Changes the pod groups of all running pods, then an unread field of each pod, so that it is read again.
 async fn change_all(arena: &Arena, patch: &Value) {
     let known = pod_groups(arena).list(&ListParams::default()).await;
     for group in known.into_iter().flatten() {
@@ -53,7 +53,7 @@ pub async fn pod_groups_of_running_pods_name_another_node_pool(arena: &Arena) {
     ask_for_more(arena, "pool-later").await;
 }
 
-/// What a driver is to be told is passed on as it is; it may be ten kilobytes.
+/// Opaque driver parameters are copied unchanged; they may be ten kilobytes.
 pub async fn claims_are_as_deep_as_can_be_written(arena: &Arena) {
     for (at, depth) in [100_usize, 1_500].into_iter().enumerate() {
         let parameters = format!("{}{{}}{}", r#"{"a":"#.repeat(depth), "}".repeat(depth));

@@ -1,5 +1,5 @@
-//! What a tenant who may write pods, jobs and pod groups of one namespace may do to the operator's objects: nothing. A table of verb,
-//! resource and who, asked of a real API server, because the embedded one knows no RBAC.
+//! A tenant who may write pods, jobs and pod groups of one namespace has no rights on the operator's objects. A table of verb,
+//! resource and user, checked by a real API server.
 
 use kube::Client;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::apiserver::harness::send;
 
 const RESERVATIONS: &str = "kai-resource-reservation";
 
-/// Who asks.
+/// The user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Who {
     /// The attacker.
@@ -167,7 +167,7 @@ const TABLE: &[(Who, &str, &str, bool)] = &[
         "/api/v1/namespaces/kai-scheduler/serviceaccounts/unikai/token",
         false,
     ),
-    // The operator: what it must not be able to do, so that whoever takes it over cannot either.
+    // The operator: rights that it must not have, so that a compromised operator does not have them either.
     (Operator, "POST", "/api/v1/namespaces/evil/pods", false),
     (Operator, "GET", "/api/v1/namespaces/evil/secrets", false),
     (Operator, "PATCH", "/api/v1/nodes/gpu-1", false),

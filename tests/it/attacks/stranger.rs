@@ -1,4 +1,4 @@
-//! A client of the webhooks who is nobody: any pod of the cluster. It believes any certificate, and need not end what it began.
+//! An unauthenticated client of the webhooks, as any pod of the cluster could be. It accepts any certificate, and may leave requests incomplete.
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -13,7 +13,7 @@ use rustls::{ClientConnection, StreamOwned};
 /// A connection with a request that was sent as far as the server took it.
 pub type Connection = StreamOwned<ClientConnection, TcpStream>;
 
-/// How long the server may take nothing.
+/// How long the server may read nothing.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Sends the bytes to a port of this machine, and keeps the connection. `None` if nothing could be sent.
@@ -27,7 +27,7 @@ pub fn send(port: u16, bytes: &[u8]) -> Option<Connection> {
     let name = ServerName::try_from("localhost").ok()?;
     let session = ClientConnection::new(Arc::new(config), name).ok()?;
     let mut connection = StreamOwned::new(session, socket);
-    // What the server does not take, it refuses.
+    // A server that does not read on has refused the request.
     let _ = connection.write_all(bytes);
     let _ = connection.flush();
     Some(connection)

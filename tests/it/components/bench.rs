@@ -38,7 +38,7 @@ use unikai::mirror;
 use crate::patience::{ends, eventually};
 use crate::support::{install_crds, open_queue};
 
-/// No write for so long is silence: longer than every delay of coalescing.
+/// The operator is quiet after this time without a write: longer than every delay of coalescing.
 const SILENCE: Duration = Duration::from_millis(1_500);
 
 /// The cluster, and the components.
@@ -276,7 +276,7 @@ impl Bench {
         .await;
     }
 
-    /// Ends the components and sees that each ended well.
+    /// Stops the components and asserts that each ended without an error.
     pub async fn stop(self) {
         self.context.shutdown.cancel();
         for (name, handle) in self.running {

@@ -1,4 +1,4 @@
-//! Pods whose authors write what nobody honest would, and the pods of others meanwhile.
+//! Pods with hostile content, and the pods of other tenants meanwhile.
 
 use k8s_openapi::api::core::v1::{Event, Pod};
 use serde_json::json;

@@ -1,5 +1,5 @@
-//! Workloads of every family on the embedded cluster: from the owner object and its pods to a gang that runs. Their own controllers
-//! are not there; the tests make the pods as they would.
+//! Workloads of every family on the embedded cluster: from the owner object and its pods to a running gang. Their own controllers
+//! do not run; the tests create the pods as they would.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The rules read straight off the manifests, one after the other, with nothing shared with the product: amounts as exact thousandths in wide integers.
+//! Reference implementation of the rules on manifests, sharing no code with the product: amounts are exact thousandths in wide integers.
 
 use std::collections::BTreeMap;
 

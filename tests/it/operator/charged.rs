@@ -1,4 +1,4 @@
-//! A tenant writes into pods that are bound already: while the operator runs, and while it does not. What they were charged for stays: no GPU is given
+//! A tenant changes bound pods, while the operator runs and while it does not. They stay charged as before: no GPU is allocated
 //! twice, and limits hold.
 
 use std::time::Duration;
@@ -38,7 +38,7 @@ fn sharing_pod(name: &str, fraction: &str) -> Value {
 }
 
 impl Lab {
-    /// Nothing but the operator stands against tenants: policies at the API server are gone.
+    /// Removes the admission policies, so that only the operator protects.
     async fn without_policies(&self) {
         for kind in ["ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy"] {
             let gvk = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind);
@@ -60,7 +60,7 @@ impl Lab {
         }
     }
 
-    /// The tenant merges something into the metadata of a pod. A webhook may refuse what makes no sense at all.
+    /// The tenant patches the metadata of a pod. A webhook may refuse invalid values.
     async fn write(&self, pod: &str, metadata: Value) {
         let patch = Patch::Merge(json!({"metadata": metadata}));
         match self.pods().patch(pod, &PatchParams::default(), &patch).await {
@@ -69,7 +69,7 @@ impl Lab {
         }
     }
 
-    /// Waits for the event that says that changes of a pod are ignored.
+    /// Waits for the event `ChangeIgnored` of a pod.
     async fn told_that_changes_are_ignored(&self, pod: &str) {
         eventually("an event says that the change is ignored", async || {
             self.is_told_that_changes_are_ignored(pod).await
@@ -77,7 +77,7 @@ impl Lab {
         .await;
     }
 
-    /// Whether there is an event that says that changes of an object are ignored.
+    /// Whether an object has an event `ChangeIgnored`.
     async fn is_told_that_changes_are_ignored(&self, name: &str) -> Result<(), String> {
         let api: Api<Event> = Api::namespaced(self.client.clone(), TEAM);
         let events = api.list(&ListParams::default()).await.map_err(|e| e.to_string())?;

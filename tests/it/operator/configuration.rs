@@ -1,4 +1,4 @@
-//! Config and SchedulingShards: made where they are missing, followed while pods come, and told whether they are in force.
+//! Config and SchedulingShards: created if missing, applied while pods are created, and conditions show whether they are in force.
 
 use k8s_openapi::ClusterResourceScope;
 use kube::Api;
@@ -12,7 +12,7 @@ use super::lab::{Lab, eventually, pod};
 const CONFIG: &str = "kai-config";
 const SHARD: &str = "default";
 
-/// Changes an object, and answers its generation.
+/// Changes an object, and returns its generation.
 async fn change<K>(lab: &Lab, name: &str, patch: Value) -> i64
 where
     K: kube::Resource<DynamicType = (), Scope = ClusterResourceScope>
@@ -28,7 +28,7 @@ where
     object.meta().generation.unwrap_or_default()
 }
 
-/// Waits until a condition holds, or does not, for a generation; answers its message.
+/// Waits until a condition has a status for a generation; returns its message.
 async fn says(lab: &Lab, kind: &str, aspect: &str, status: &str, generation: i64) -> String {
     eventually(
         &format!("{kind} says {aspect}={status} of generation {generation}"),

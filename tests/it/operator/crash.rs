@@ -1,4 +1,4 @@
-//! The process dies, stops, or hands over; nothing is lost and nothing is done twice.
+//! The process is killed, suspended, or hands over; nothing is lost and nothing is done twice.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Events that tell of what is not scheduled, or does not run as it should.
+//! Events about pods that are not scheduled, or do not run as they should.
 
 use k8s_openapi::api::core::v1::Event;
 use kube::Api;

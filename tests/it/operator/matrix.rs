@@ -1,5 +1,5 @@
-//! Binds of several steps against every death of the process and every misfortune of every write. Which writes there are is not
-//! written down here: a run without misfortune is recorded, and each of its writes is then met with each of them.
+//! Multi-step binds with a crash of the process and each fault at every write. The writes are not
+//! listed here: a run without faults is recorded, and each of its writes is then tested with each fault.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -229,7 +229,7 @@ impl Case {
         assert_eq!(devices.len(), given.len(), "{devices:?}");
     }
 
-    /// Kills the operator when a write meets its fate, and lets the next one go on from there.
+    /// Kills the operator at a faulty write, and starts another one.
     async fn killed_at(&mut self, round: usize, point: &Point, effect: Effect) {
         println!("{point:?} {effect:?}");
         let rule = self.add(point, effect);

@@ -1,5 +1,5 @@
-//! Networks that die without a word: answers that never come, answers that never end, watches that fall silent. The rest goes on,
-//! and what hung is made up for.
+//! Silent network failures: responses that never come or never end, watches that stall. Other work continues,
+//! and hanging requests are repeated.
 
 use serde_json::json;
 use unikai::devcluster::apiserver::{Effect, Match, Times};

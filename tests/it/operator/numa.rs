@@ -1,4 +1,4 @@
-//! Nodes whose agents tell of NUMA zones, and kubelets that refuse pods which these zones do not hold.
+//! Nodes with NodeResourceTopology objects, and kubelets that refuse pods which do not fit in the zones.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, Patch, PatchParams};

@@ -1,4 +1,4 @@
-//! A cluster autoscaler is shown that GPUs to be shared are missing.
+//! Scaling pods show missing shared GPUs to a cluster autoscaler.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;

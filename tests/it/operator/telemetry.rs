@@ -1,4 +1,4 @@
-//! What the operator shows of itself: its metrics page, and its traces as a collector receives them.
+//! The operator's metrics page, and its traces as a collector receives them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};

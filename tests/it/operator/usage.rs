@@ -1,4 +1,4 @@
-//! Fairness over time, with minutes made seconds: two queues that want all GPUs take turns, through a restart, and by a Prometheus server's word.
+//! Fairness over time on a short time scale: two queues that request all GPUs alternate, through a restart, and with usage from Prometheus.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Pods with volumes: where their claims let them go, and what they are told.
+//! Pods with volumes: allowed nodes, and messages.
 
 use k8s_openapi::api::core::v1::{Event, PersistentVolume, PersistentVolumeClaim};
 use kube::api::{Api, ListParams};

@@ -87,8 +87,10 @@ fn job(spec: &Value) -> Result<ReplicatedJob, RuleError> {
         None => parallelism.min(completions),
     };
     let topology = base::topology(|key| annotation(key).ok().flatten())
-        .filter(|wish| wish.topology.is_some())
-        .filter(|wish| wish.required_topology_level.is_some() || wish.preferred_topology_level.is_some());
+        .filter(|constraint| constraint.topology.is_some())
+        .filter(|constraint| {
+            constraint.required_topology_level.is_some() || constraint.preferred_topology_level.is_some()
+        });
     Ok(ReplicatedJob {
         name: name.to_owned(),
         replicas: usize::try_from(replicas).unwrap_or_default(),

@@ -128,13 +128,15 @@ fn size(input: &Input, spec: &Value) -> Result<Option<i32>, RuleError> {
 
 fn topology(spec: &Value, place: &str) -> Result<Option<TopologyConstraint>, RuleError> {
     let annotation = |key: &'static str| fields::text(spec, &["template", "metadata", "annotations", key]);
-    let wish = base::topology(|key| annotation(key).ok().flatten());
-    let wish = wish.filter(|wish| wish.required_topology_level.is_some() || wish.preferred_topology_level.is_some());
-    match wish {
-        Some(wish) if wish.topology.is_none() => wrong(format!(
+    let constraint = base::topology(|key| annotation(key).ok().flatten());
+    let constraint = constraint.filter(|constraint| {
+        constraint.required_topology_level.is_some() || constraint.preferred_topology_level.is_some()
+    });
+    match constraint {
+        Some(constraint) if constraint.topology.is_none() => wrong(format!(
             "topology annotation ({}) is required for {place} since it asks for a placement",
             annotation::TOPOLOGY
         )),
-        wish => Ok(wish),
+        constraint => Ok(constraint),
     }
 }

@@ -34,7 +34,7 @@ fn one_gpu() -> Node {
 }
 
 /// (idle GPUs, GPUs being released, idle cpu).
-fn books(node: &Node) -> (i64, i64, i64) {
+fn resources(node: &Node) -> (i64, i64, i64) {
     (
         node.idle.get(GPUS) / GPU,
         (node.future.get(GPUS) - node.idle.get(GPUS)) / GPU,
@@ -48,11 +48,11 @@ fn a_shared_gpu_is_released_only_as_a_whole() {
     let group = node.group(&"g".into());
     let (a, b, c) = (half(1000, 5), half(1000, 2), half(500, 5));
     node.account(PodId::of(1), (&a, &a.vector), &[group], false, Weight::Leaving, 1);
-    assert_eq!(books(&node), (0, 1, 7000), "its only user leaves");
+    assert_eq!(resources(&node), (0, 1, 7000), "its only user leaves");
     node.account(PodId::of(2), (&b, &b.vector), &[group], false, Weight::Staying, 1);
-    assert_eq!(books(&node), (0, 0, 6000), "somebody stays");
+    assert_eq!(resources(&node), (0, 0, 6000), "somebody stays");
     node.account(PodId::of(3), (&c, &c.vector), &[group], false, Weight::Planned, 1);
-    assert_eq!(books(&node), (0, 0, 6000));
+    assert_eq!(resources(&node), (0, 0, 6000));
     let gpu = &node.groups[group as usize];
     assert_eq!(
         (gpu.used_memory(), gpu.free_now(100), gpu.free_later(100)),
@@ -65,7 +65,7 @@ fn a_shared_gpu_is_released_only_as_a_whole() {
     ] {
         node.account(PodId::of(id), (shape, &shape.vector), &[group], false, weight, -1);
     }
-    assert_eq!(books(&node), (1, 0, 8000));
+    assert_eq!(resources(&node), (1, 0, 8000));
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn a_plan_takes_the_gpu_that_is_being_released() {
     let (a, b) = (half(1000, 5), half(500, 5));
     node.account(PodId::of(1), (&a, &a.vector), &[old], false, Weight::Leaving, 1);
     node.account(PodId::of(2), (&b, &b.vector), &[new], false, Weight::Planned, 1);
-    assert_eq!(books(&node), (0, 0, 7000));
+    assert_eq!(resources(&node), (0, 0, 7000));
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn a_reservation_pod_takes_no_gpu_itself() {
     };
     let shape = Shape::new(&request, &gpu, &mut ResourceNames::default());
     node.account(PodId::of(1), (&shape, &shape.vector), &[], true, Weight::Staying, 1);
-    assert_eq!(books(&node), (1, 0, 7000));
+    assert_eq!(resources(&node), (1, 0, 7000));
     assert_eq!(node.idle.get(PODS), 109);
 }
 
