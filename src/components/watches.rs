@@ -318,6 +318,9 @@ impl Waits for Failures {
     }
 }
 
+/// `/readyz` shows the progress of a first list after so many objects each.
+const PROGRESS_EVERY: usize = 1_000;
+
 /// Where a watch stands: the store it keeps in step, and during a relist what has been seen again.
 struct State<'a, K: Watched> {
     store: &'a Store<K>,
@@ -430,6 +433,10 @@ impl<'a, K: Watched> State<'a, K> {
             watcher::Event::Init => Vec::new(),
             watcher::Event::InitApply(object) => {
                 self.seen.insert(Key::of(Resource::meta(&object)));
+                if !self.listed && self.seen.len() % PROGRESS_EVERY == 0 {
+                    self.readiness
+                        .not_ready(format!("first list: {} objects so far", self.seen.len()));
+                }
                 self.apply(object)
             }
             watcher::Event::InitDone => self.init_done(),

@@ -94,6 +94,17 @@ fn a_relist_reports_what_vanished_and_nothing_that_stayed() {
 }
 
 #[test]
+fn a_long_first_list_shows_its_progress() {
+    let watch = Watch::new();
+    let objects = (0..2_500).map(|number| Event::InitApply(good(&format!("queue-{number}"), "1")));
+    watch.run([Event::Init].into_iter().chain(objects).collect());
+    let progress = ("watch-queues".to_owned(), "first list: 2000 objects so far".to_owned());
+    assert_eq!(watch.readiness.waiting(), [progress]);
+    watch.run(vec![Event::Init, Event::InitDone]);
+    assert_eq!(watch.readiness.waiting(), []);
+}
+
+#[test]
 fn a_recreated_object_is_another_one() {
     let watch = Watch::new();
     let old = queue("a", "old", "1", json!({}));

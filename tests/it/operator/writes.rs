@@ -147,7 +147,9 @@ impl Lab {
             let queue = self.queues().get("test").await.map_err(|e| e.to_string())?;
             let allocated = queue.status.map(|status| status.allocated).unwrap_or_default();
             let shown = allocated.get("nvidia.com/gpu").map(|amount| amount.0.clone());
-            (shown.as_deref() == Some(gpus)).then_some(()).ok_or_else(|| format!("{shown:?}"))
+            (shown.as_deref() == Some(gpus))
+                .then_some(())
+                .ok_or_else(|| format!("{shown:?}"))
         })
         .await;
     }
