@@ -10,6 +10,7 @@ pub mod fields;
 pub mod group;
 pub mod manifests;
 mod migrate;
+pub mod numa_exporter;
 pub mod output;
 pub mod replay;
 pub mod reserve;
@@ -58,6 +59,8 @@ enum Command {
     Demo(demo::Args),
     /// Hold a shared GPU: what reservation pods run
     Reserve(reserve::Args),
+    /// Write on pods which NUMA zones their node's kubelet gave them: what runs on nodes with zones
+    NumaExporter(numa_exporter::Args),
     /// Print the CustomResourceDefinitions as YAML
     Crds(crds::Args),
     /// Print what every field of Config and SchedulingShard does
@@ -82,7 +85,7 @@ impl Command {
     /// What is logged where no flag says otherwise: a service tells what it does, a tool only what is wrong.
     fn log_level(&self) -> &'static str {
         match self {
-            Command::Run(_) | Command::Reserve(_) => "info",
+            Command::Run(_) | Command::Reserve(_) | Command::NumaExporter(_) => "info",
             #[cfg(feature = "devcluster")]
             Command::Dev(_) | Command::Demo(_) => "warn",
             Command::Crds(_) | Command::Fields(_) | Command::Manifests(_) => "warn",
@@ -124,6 +127,7 @@ fn start(cli: Cli) -> anyhow::Result<ExitCode> {
         #[cfg(feature = "devcluster")]
         Command::Demo(args) => runtime.block_on(Box::pin(demo::run(args))),
         Command::Reserve(args) => runtime.block_on(Box::pin(reserve::run(args))),
+        Command::NumaExporter(args) => runtime.block_on(Box::pin(numa_exporter::run(args))),
         Command::Crds(args) => crds::run(args),
         Command::Fields(args) => fields::run(args),
         Command::Manifests(args) => manifests::run(args),

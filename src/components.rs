@@ -26,6 +26,8 @@ pub mod gpu_operator;
 pub mod grouper;
 pub mod grouping;
 pub mod leadership;
+pub mod numa_daemon_set;
+mod owner;
 pub mod panics;
 mod patch;
 pub mod podgroups;
@@ -326,6 +328,8 @@ pub struct Settings {
     pub disruption_budgets: DisruptionBudgets,
     /// The kubelets' alignment to NUMA zones is foreseen, without these resources.
     pub numa: Option<Vec<String>>,
+    /// The exporter of what kubelets gave in NUMA zones.
+    pub numa_exporter: numa_daemon_set::Settings,
     /// Pods wait for the ConfigMaps that they need.
     pub config_maps: bool,
     /// Extended resources that are whole GPUs, beside those of NVIDIA and AMD.
@@ -367,6 +371,7 @@ impl Default for Settings {
             namespace_labels: BTreeMap::new(),
             disruption_budgets: DisruptionBudgets::Prefer,
             numa: None,
+            numa_exporter: numa_daemon_set::Settings::default(),
             config_maps: false,
             gpu_resources: Vec::new(),
             detailed_fit_errors: false,

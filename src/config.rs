@@ -101,6 +101,8 @@ pub struct Report {
     pub ignored: Vec<Finding>,
     /// Why nothing goes by it, if so.
     pub unserved: Option<Unserved>,
+    /// What cannot be done of it for want of something.
+    pub missing: Option<&'static str>,
 }
 
 /// Why nothing goes by a shard.
@@ -152,6 +154,7 @@ impl<S: Clone + Default> Kept<S> {
             wrong: self.wrong.clone(),
             ignored,
             unserved,
+            missing: None,
         }
     }
 }
@@ -238,6 +241,7 @@ impl Resolver {
         if let Some(pool) = missing {
             shards.push((pool_name(pool).to_owned(), pools::defaults(&common, pool).rules));
         }
+        common.components.numa_exporter.on = read.numa_exporter.unwrap_or_else(|| self.asks_for_numa());
         // Whether the zones of nodes are watched.
         common.components.numa = shards.iter().find_map(|(_, rules)| rules.mirror.numa.clone());
         let (default, others): (Vec<&str>, Vec<&str>) = served
@@ -256,6 +260,12 @@ impl Resolver {
         };
         let shards = shards.into_iter().map(rule).collect();
         (Resolved { common, shards }, reports)
+    }
+
+    /// Whether a shard switches the plugin `numa` on by its name.
+    fn asks_for_numa(&self) -> bool {
+        let mut good = self.shards.values().filter_map(|shard| shard.good.as_ref());
+        good.any(|(_, spec)| spec.plugins.get("numa").is_some_and(|numa| numa.enabled == Some(true)))
     }
 
     /// For each node pool the shard that counts: the oldest.

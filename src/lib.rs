@@ -9,6 +9,7 @@ pub mod devcluster;
 pub mod engine;
 pub mod kinds;
 pub mod mirror;
+pub mod numa_exporter;
 pub mod operator;
 pub mod scheduler_core;
 pub mod simulate;

@@ -113,6 +113,7 @@ fn begin(config: &kube::Config, settings: Settings, http: http::Bound) -> anyhow
     let (shown, seen) = watch::channel(None);
     let (in_force, resolved) = watch::channel(None);
     let (follows, followed) = watch::channel(Followed::default());
+    let (missing, lacked) = watch::channel(None);
     let configuration = Configuration {
         watches: clients.watches.clone(),
         config: watches::config(&common.components),
@@ -122,6 +123,7 @@ fn begin(config: &kube::Config, settings: Settings, http: http::Bound) -> anyhow
         resolver: Resolver::new(common),
         in_force,
         follows: followed,
+        missing: lacked,
     };
     let access = access::Access::new(clients.reads.clone());
     let (served, reads) = (clients.served.clone(), clients.reads.clone());
@@ -140,6 +142,7 @@ fn begin(config: &kube::Config, settings: Settings, http: http::Bound) -> anyhow
         metrics_namespace,
         follows,
         shards,
+        missing,
     };
     rounds.expect();
     let running = Running {

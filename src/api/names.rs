@@ -66,6 +66,8 @@ pub mod node_label {
     pub const CPU_WORKER: &str = "node-role.kubernetes.io/cpu-worker";
     /// The node runs pods with GPU, where node scheduling is restricted.
     pub const GPU_WORKER: &str = "node-role.kubernetes.io/gpu-worker";
+    /// The node has several NUMA zones, as node feature discovery writes it.
+    pub const MEMORY_NUMA: &str = "feature.node.kubernetes.io/memory-numa";
     /// Whether the node has MIG enabled.
     pub const MIG_ENABLED: &str = "node-role.kubernetes.io/mig-enabled";
 }
@@ -143,6 +145,8 @@ pub mod annotation {
 
     /// On Deployments: how many replicas one had before `unikai migrate` ended it.
     pub const REPLICAS_BEFORE: &str = "unikai.dev/replicas-before-migration";
+    /// On objects that we make: the digest of what we wrote.
+    pub const DIGEST: &str = "unikai.dev/digest";
     /// On queues: the namespaces whose workloads may run in the queue and below it, with `*` for any characters. Absent: all.
     pub const ALLOWED_NAMESPACES: &str = "unikai.dev/allowed-namespaces";
     /// On queues: what they may have by time of day and day of the week, as YAML.
@@ -379,6 +383,10 @@ pub mod object {
     pub const QUEUE_WEBHOOK: &str = "kai-queue-validation-v2";
     /// The validating webhook configuration for PodGroups.
     pub const POD_GROUP_WEBHOOK: &str = "kai-podgroup-validation-v2alpha2";
+    /// The namespace of the NUMA exporter.
+    pub const NUMA_EXPORTER_NAMESPACE: &str = "kai-numa-exporter";
+    /// The NUMA exporter: its DaemonSet, its label `app`, its container and its service account.
+    pub const NUMA_EXPORTER: &str = "numa-placement-exporter";
     /// The operator: its Deployment, Service, service account and ClusterRole.
     pub const OPERATOR: &str = "unikai";
     /// The ConfigMap in which `unikai migrate` keeps what it needs for the way back.
@@ -437,6 +445,8 @@ pub mod env {
     pub const POD_NAME: &str = "POD_NAME";
     /// In pods that we create: their own namespace.
     pub const POD_NAMESPACE: &str = "POD_NAMESPACE";
+    /// The node that a process on nodes runs on.
+    pub const NODE_NAME: &str = "NODE_NAME";
     /// The GPUs that a container sees.
     pub const NVIDIA_VISIBLE_DEVICES: &str = "NVIDIA_VISIBLE_DEVICES";
     /// The portion of a GPU that a container has; deprecated.

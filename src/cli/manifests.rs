@@ -169,6 +169,7 @@ const TEMPLATES: [(&str, &str); 5] = [
 
 const GPU_SHARING: &str = include_str!("manifests/gpu-sharing.yaml");
 const CONFIG_MAPS: &str = include_str!("manifests/config-maps.yaml");
+const NUMA_EXPORTER: &str = include_str!("manifests/numa-exporter.yaml");
 const KAI_SERVICES: &str = include_str!("manifests/kai-services.yaml");
 const DISRUPTION_BUDGET: &str = include_str!("manifests/disruption-budget.yaml");
 const MONITORING: [(&str, &str); 3] = [
@@ -186,6 +187,15 @@ pub fn gpu_sharing() -> Vec<(String, String)> {
     vec![("gpu-sharing/gpu-sharing.yaml".to_owned(), fill(GPU_SHARING, &values))]
 }
 
+/// The files of `manifests/numa-exporter/`, which whoever wants the NUMA exporter applies, too.
+pub fn numa_exporter() -> Vec<(String, String)> {
+    let values = Args::with_image(DEFAULT_IMAGE).values();
+    vec![(
+        "numa-exporter/numa-exporter.yaml".to_owned(),
+        fill(NUMA_EXPORTER, &values),
+    )]
+}
+
 /// The files of all folders below `manifests/`: what is installed by choice, what makes the folders components for kustomize, and the chart.
 fn folders() -> Vec<(String, String)> {
     let values = Args::with_image(DEFAULT_IMAGE).values();
@@ -195,6 +205,7 @@ fn folders() -> Vec<(String, String)> {
         ("gpu-sharing/gpu-sharing.yaml".to_owned(), GPU_SHARING),
         ("kai-services/services.yaml".to_owned(), KAI_SERVICES),
         ("network-policy/network-policy.yaml".to_owned(), network_policy),
+        ("numa-exporter/numa-exporter.yaml".to_owned(), NUMA_EXPORTER),
         ("two-replicas/disruption-budget.yaml".to_owned(), DISRUPTION_BUDGET),
     ];
     templates.extend(MONITORING.map(|(name, text)| (format!("monitoring/{name}"), text)));

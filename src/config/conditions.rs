@@ -63,13 +63,18 @@ pub fn conditions(before: &[Condition], report: &Report, follows: bool, now: Tim
         }
     }
     let good = report.in_force.unwrap_or(generation);
-    all.set(
-        "DependenciesFulfilled",
-        true,
-        "dependencies_fulfilled",
-        "Dependencies are fulfilled",
-        good,
-    );
+    let aspect = "DependenciesFulfilled";
+    match report.missing {
+        None => all.set(
+            aspect,
+            true,
+            "dependencies_fulfilled",
+            "Dependencies are fulfilled",
+            good,
+        ),
+        // One in a line, as KAI has it.
+        Some(missing) => all.set(aspect, false, "dependencies_missing", &format!("\n{missing}"), good),
+    }
     let ended = "Reconciliation completed successfully";
     if report.wrong.is_empty() {
         all.set("Reconciling", false, "reconciled", ended, generation);

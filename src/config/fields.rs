@@ -71,7 +71,6 @@ const ONE_CLIENT: &str = "there is one connection to the API server without a li
 const IMAGE: &str = "the pods that the product makes run its own image: the flag --reservation-image";
 const NAMESPACES: &str =
     "namespaces, service accounts and names are those of the manifests, which give the rights to them";
-const EXPORTER: &str = "there is no agent on nodes";
 const PROMETHEUS: &str = "no Prometheus is set up";
 const NO_CONCURRENCY: &str = "as many are handled at once as the API server takes";
 const GO: &str = "there is no such runtime here";
@@ -127,7 +126,12 @@ const CONFIG: &[Field] = &[
     ),
     nothing("spec.global.affinity", DEPLOYMENT),
     nothing("spec.global.vpa", DEPLOYMENT),
-    nothing("spec.global.priorityClassName", DEPLOYMENT),
+    components(
+        "spec.global.priorityClassName",
+        "",
+        "none",
+        "The priority class of the NUMA exporter's pods. That of the operator's is said by its manifest",
+    ),
     nothing(
         "spec.global.jsonLog",
         "how log lines are written is said when the process starts: the flag --log-format",
@@ -135,7 +139,12 @@ const CONFIG: &[Field] = &[
     nothing("spec.global.requireDefaultPodAntiAffinityTerm", DEPLOYMENT),
     nothing("spec.global.nodeSelector", DEPLOYMENT),
     nothing("spec.global.tolerations", DEPLOYMENT),
-    nothing("spec.global.daemonsetsTolerations", EXPORTER),
+    components(
+        "spec.global.daemonsetsTolerations",
+        "",
+        "none",
+        "Tolerations of the NUMA exporter's pods",
+    ),
     components(
         "spec.global.additionalImagePullSecrets",
         "",
@@ -382,7 +391,75 @@ const CONFIG: &[Field] = &[
         "0.1",
         "The part of a GPU that a pod with a GPU memory request counts for when GPUs are missing",
     ),
-    nothing("spec.numaPlacementExporter", EXPORTER),
+    components(
+        "spec.numaPlacementExporter.service.enabled",
+        "",
+        "whether a shard says `plugins.numa.enabled: true`",
+        "Whether the NUMA exporter runs on nodes, as the DaemonSet `numa-placement-exporter` in the namespace `kai-numa-exporter`; needs `manifests/numa-exporter/`",
+    ),
+    nothing("spec.numaPlacementExporter.service.image", IMAGE),
+    components(
+        "spec.numaPlacementExporter.service.resources",
+        "",
+        "50m, 64Mi; at most 200m, 128Mi",
+        "What its container requests, and its limits. Where any is given, the defaults are gone",
+    ),
+    nothing(
+        "spec.numaPlacementExporter.service.resources.claims",
+        "the exporter uses no devices",
+    ),
+    components(
+        "spec.numaPlacementExporter.service.affinity",
+        "",
+        "none",
+        "The affinity of its pods",
+    ),
+    nothing(
+        "spec.numaPlacementExporter.service.podDisruptionBudget",
+        "pods of a DaemonSet are not evicted for others",
+    ),
+    components(
+        "spec.numaPlacementExporter.nodeSelector",
+        "",
+        "`feature.node.kubernetes.io/memory-numa: \"true\"`",
+        "The nodes that it runs on",
+    ),
+    components(
+        "spec.numaPlacementExporter.tolerations",
+        "",
+        "none",
+        "Tolerations of its pods, beside those of `global.daemonsetsTolerations`",
+    ),
+    components(
+        "spec.numaPlacementExporter.pollInterval",
+        "",
+        "1s",
+        "How often it asks the kubelet",
+    ),
+    components(
+        "spec.numaPlacementExporter.driftResyncInterval",
+        "",
+        "60s",
+        "How often it compares what it wrote with what is on the pods; 0: never",
+    ),
+    components(
+        "spec.numaPlacementExporter.podResourcesHostPath",
+        "",
+        "`/var/lib/kubelet/pod-resources`",
+        "The folder of the kubelet's socket on nodes",
+    ),
+    components(
+        "spec.numaPlacementExporter.podResourcesSocket",
+        "",
+        "`kubelet.sock` in that folder",
+        "The socket, which must be in that folder",
+    ),
+    components(
+        "spec.numaPlacementExporter.sysfsHostPath",
+        "",
+        "`/sys`",
+        "Where the nodes' sysfs is",
+    ),
     components(
         "spec.prometheus.externalPrometheusUrl",
         "",

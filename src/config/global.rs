@@ -1,5 +1,7 @@
 //! Config → what holds for all, on top of the flags.
 
+mod numa_exporter;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -19,6 +21,8 @@ pub struct Reading {
     pub common: Common,
     /// Whether anything is decided.
     pub decides: bool,
+    /// Whether there is to be a NUMA exporter, if that is said.
+    pub numa_exporter: Option<bool>,
     /// What is wrong with it, by field.
     pub wrong: Vec<Finding>,
     /// What of it has no effect and is in no table of fields.
@@ -68,6 +72,7 @@ pub fn read(flags: &Common, spec: &ConfigSpec) -> Reading {
     let mut reading = Reading {
         common: flags.clone(),
         decides: true,
+        numa_exporter: None,
         wrong: Vec::new(),
         ignored: Vec::new(),
     };
@@ -85,6 +90,8 @@ pub fn read(flags: &Common, spec: &ConfigSpec) -> Reading {
         reading.common.admission.scope.pod_groups = on;
     }
     node_scale_adjuster(spec, &mut reading);
+    let exporter = spec.numa_placement_exporter.clone().unwrap_or_default();
+    numa_exporter::read(&exporter, &spec.global.clone().unwrap_or_default(), &mut reading);
     reading.common.prometheus = prometheus(&spec.prometheus.clone().unwrap_or_default(), &reading.common);
     reading
 }

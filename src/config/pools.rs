@@ -106,7 +106,9 @@ pub fn read(common: &Common, spec: &SchedulingShardSpec) -> Result<Reading, Vec<
         return Err(wrong);
     }
     if spec.plugins.contains_key("numa") {
-        rules.mirror.numa = policy::numa(&policy::effective(spec));
+        let plugins = policy::effective(spec);
+        rules.mirror.numa = policy::numa(&plugins);
+        rules.mirror.zones_as_reported = policy::zones_as_reported(&plugins);
     }
     rules.policy = reading.policy;
     rules.mirror.restrict_nodes = rules.policy.restrict_nodes;

@@ -328,6 +328,7 @@ fn conditions_speak_of_the_generation_that_is_in_force() {
         wrong: Vec::new(),
         ignored: Vec::new(),
         unserved: None,
+        missing: None,
     };
     let shown = |before: &[Condition], report: &Report, follows: bool| {
         let all = conditions(before, report, follows, now);
@@ -355,6 +356,11 @@ fn conditions_speak_of_the_generation_that_is_in_force() {
             "FieldsIgnored=False all_used 2",
         ]
     );
+    report.missing = Some("A is missing b");
+    let (texts, without) = shown(&good, &report, true);
+    assert_eq!(texts[3], "DependenciesFulfilled=False dependencies_missing 2");
+    assert_eq!(without[3].message, "\nA is missing b");
+    report.missing = None;
     report.generation = 3;
     report.wrong.push(Finding {
         path: "spec.a".to_owned(),
@@ -442,6 +448,8 @@ const SAMPLES: &[(&str, &str)] = &[
     ("spec.global.podLabelSelector", "{\"a\": \"b\"}"),
     ("spec.global.openshift", "true"),
     ("spec.global.securityContext", "{\"runAsUser\": 5}"),
+    ("spec.global.priorityClassName", "\"high\""),
+    ("spec.global.daemonsetsTolerations", "[{\"operator\": \"Exists\"}]"),
     ("spec.global.additionalImagePullSecrets", "[\"a\"]"),
     ("spec.global.imagesPullSecret", "\"a\""),
     ("spec.podGrouper.service.enabled", "false"),
@@ -488,6 +496,22 @@ const SAMPLES: &[(&str, &str)] = &[
     ("spec.podGroupController.webhooks.enableValidation", "false"),
     ("spec.nodeScaleAdjuster.service.enabled", "true"),
     ("spec.nodeScaleAdjuster.args.gpuMemoryToFractionRatio", "0.5"),
+    ("spec.numaPlacementExporter.service.enabled", "true"),
+    (
+        "spec.numaPlacementExporter.service.resources",
+        "{\"requests\": {\"cpu\": \"0.2\"}}",
+    ),
+    ("spec.numaPlacementExporter.service.affinity", "{\"nodeAffinity\": {}}"),
+    ("spec.numaPlacementExporter.nodeSelector", "{\"a\": \"b\"}"),
+    ("spec.numaPlacementExporter.tolerations", "[{\"operator\": \"Exists\"}]"),
+    ("spec.numaPlacementExporter.pollInterval", "\"5s\""),
+    ("spec.numaPlacementExporter.driftResyncInterval", "\"0\""),
+    ("spec.numaPlacementExporter.podResourcesHostPath", "\"/data/kubelet\""),
+    (
+        "spec.numaPlacementExporter.podResourcesSocket",
+        "\"/var/lib/kubelet/pod-resources/other.sock\"",
+    ),
+    ("spec.numaPlacementExporter.sysfsHostPath", "\"/host/sys\""),
     ("spec.prometheus.externalPrometheusUrl", "\"http://p\""),
     ("spec.prometheus.enabled", "true"),
     ("spec.placementStrategy.gpu", "\"spread\""),
@@ -627,6 +651,57 @@ fn usage_is_summed_up_as_the_shard_says() {
 }
 
 #[test]
+fn what_is_free_in_zones_is_worked_out_unless_the_shard_says_otherwise() {
+    let reported = |argument: &str| {
+        let numa = json!({"enabled": true, "arguments": {"reconstructAvailable": argument}});
+        let (resolved, reports) = resolved(json!({}), json!({"plugins": {"numa": numa}}));
+        let notes = reports[1].ignored.len() + reports[1].wrong.len();
+        (resolved.shards[0].rules.mirror.zones_as_reported, notes)
+    };
+    assert_eq!(["true", "false", "0"].map(reported), [(false, 0), (true, 0), (true, 0)]);
+    assert_eq!(reported("perhaps"), (false, 1), "and its owner is told");
+}
+
+#[test]
+fn the_numa_exporter_runs_where_config_or_a_shard_says_so() {
+    let on = |config: Value, shard: Value| resolved(config, shard).0.common.components.numa_exporter.on;
+    let config = |enabled: Value| json!({"numaPlacementExporter": {"service": {"enabled": enabled}}});
+    let shard = |numa: Value| json!({"plugins": {"numa": numa}});
+    assert!(!on(json!({}), json!({})));
+    assert!(on(json!({}), shard(json!({"enabled": true}))));
+    // The plugin is on, but nobody says so by its name.
+    assert!(!on(json!({}), shard(json!({}))));
+    assert!(!on(json!({}), shard(json!({"enabled": false}))));
+    assert!(on(config(json!(true)), json!({})));
+    assert!(!on(config(json!(false)), shard(json!({"enabled": true}))));
+    assert!(on(config(Value::Null), shard(json!({"enabled": true}))));
+}
+
+#[test]
+fn what_is_said_of_the_numa_exporter_and_what_follows_from_it() {
+    let tolerates = |key: &str| json!([{"key": key, "operator": "Exists"}]);
+    let config = json!({
+        "global": {"daemonsetsTolerations": tolerates("all"), "openshift": true},
+        "numaPlacementExporter": {
+            "tolerations": tolerates("own"), "podResourcesHostPath": "/data/kubelet/", "nodeSelector": {},
+            "service": {"resources": {"requests": {"cpu": "0.2"}}},
+        },
+    });
+    let (resolved, _) = resolved(config, json!({}));
+    let exporter = resolved.common.components.numa_exporter;
+    let keys: Vec<_> = exporter
+        .tolerations
+        .iter()
+        .filter_map(|one| one.key.as_deref())
+        .collect();
+    assert_eq!(keys, ["all", "own"]);
+    assert_eq!(exporter.socket, "/data/kubelet/kubelet.sock");
+    assert_eq!(exporter.node_selector["feature.node.kubernetes.io/memory-numa"], "true");
+    assert_eq!(exporter.requests["cpu"].0, "200m", "as the API server writes it");
+    assert!(exporter.limits.is_empty() && !exporter.restricted);
+}
+
+#[test]
 fn a_config_map_needs_both_its_names() {
     let both = json!({"podGrouper": {"args": {"defaultPrioritiesConfigMapName": "a", "defaultPrioritiesConfigMapNamespace": "b"}}});
     let (resolved_both, _) = resolved(both, json!({}));
@@ -653,6 +728,14 @@ fn what_makes_no_sense_is_refused_with_its_path() {
         ("spec.queueController.metricsNamespace", "\"a-b\""),
         ("spec.queueController.queueLabelToMetricLabel", "\"a\""),
         ("spec.nodeScaleAdjuster.args.gpuMemoryToFractionRatio", "2"),
+        ("spec.numaPlacementExporter.service.affinity", "{\"nodeAffinity\": 1}"),
+        ("spec.numaPlacementExporter.nodeSelector", "{\"a b\": \"c\"}"),
+        ("spec.numaPlacementExporter.pollInterval", "\"soon\""),
+        ("spec.numaPlacementExporter.pollInterval", "\"1ms\""),
+        ("spec.numaPlacementExporter.driftResyncInterval", "\"-1s\""),
+        ("spec.numaPlacementExporter.podResourcesHostPath", "\"kubelet\""),
+        ("spec.numaPlacementExporter.podResourcesSocket", "\"/run/kubelet.sock\""),
+        ("spec.numaPlacementExporter.sysfsHostPath", "\"/sys/../etc\""),
     ];
     for (path, value) in cases {
         let value = with(path, serde_json::from_str(value).unwrap());

@@ -279,6 +279,8 @@ pub struct NumaInput {
     pub pod_scope: bool,
     /// The zones, in order of their numbers.
     pub zones: Vec<ZoneInput>,
+    /// What is free in each zone, as an agent on the node saw it last. Empty: what the pods on the node use is subtracted instead.
+    pub free: Vec<Vec<(Name, i64)>>,
 }
 
 /// A NUMA zone.

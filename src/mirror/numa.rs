@@ -1,10 +1,11 @@
 //! NodeResourceTopology objects → a node's NUMA zones; pods → requests as the kubelet's Topology Manager counts them, and the zones that they are
 //! recorded to use.
 //!
-//! A zone's available amounts are not read, since they lag behind: free is allocatable minus the recorded usage of pods.
+//! A zone's available amounts lag behind, so they are read only if configured: by default free is allocatable minus the recorded usage of pods.
 
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
 
 use super::packed::{Container, Pod};
@@ -21,7 +22,8 @@ impl Entry for NodeResourceTopology {
     fn changed(topology: &Arc<Self>, there: bool, mirror: &mut Mirror, out: &mut Output) {
         let node = topology.name_any();
         let ignored = mirror.settings.numa.as_ref().filter(|_| there);
-        let zones = ignored.and_then(|ignored| read(topology, ignored));
+        let reported = mirror.settings.zones_as_reported;
+        let zones = ignored.and_then(|ignored| read(topology, ignored, reported));
         mirror.zones.put(&node, zones);
         let numa = mirror.zones.of(&node);
         if let Some(known) = mirror.nodes.get_mut(node.as_str())
@@ -33,22 +35,27 @@ impl Entry for NodeResourceTopology {
     }
 }
 
-/// Reads a node's zones, without the resources that are to be ignored. `None` if it has none.
+/// Reads a node's zones, without the resources that are to be ignored; `reported`: what the agent says is free counts. `None` if it has none.
 #[must_use]
-pub fn read(topology: &NodeResourceTopology, ignored: &[String]) -> Option<NumaInput> {
+pub fn read(topology: &NodeResourceTopology, ignored: &[String], reported: bool) -> Option<NumaInput> {
     let mut zones: Vec<&numa::Zone> = topology.zones.iter().filter(|zone| zone.kind == "Node").collect();
     zones.sort_by_key(|zone| (number(&zone.name).is_none(), number(&zone.name), &zone.name));
-    let zone = |zone: &&numa::Zone| ZoneInput {
-        name: name(&zone.name),
-        allocatable: zone
+    let amounts = |zone: &numa::Zone, of: fn(&numa::ZoneResource) -> &Quantity| -> Vec<(Name, i64)> {
+        let aligned = zone
             .resources
             .iter()
-            .filter(|resource| !ignored.contains(&resource.name))
-            .filter_map(|resource| {
-                let amount = Amount::of(&resource.allocatable).ok()?;
-                Some((name(&resource.name), units(&resource.name, amount)))
-            })
-            .collect(),
+            .filter(|resource| !ignored.contains(&resource.name));
+        let amount = |resource: &numa::ZoneResource| {
+            let amount = Amount::of(of(resource)).ok()?;
+            Some((name(&resource.name), units(&resource.name, amount)))
+        };
+        aligned.filter_map(amount).collect()
+    };
+    let free = zones.iter().filter(|_| reported);
+    let free = free.map(|zone| amounts(zone, |resource| &resource.available)).collect();
+    let zone = |zone: &&numa::Zone| ZoneInput {
+        name: name(&zone.name),
+        allocatable: amounts(zone, |resource| &resource.allocatable),
     };
     let (policy, pod_scope) = policy(topology);
     let zones: Vec<ZoneInput> = zones.iter().map(zone).collect();
@@ -56,6 +63,7 @@ pub fn read(topology: &NodeResourceTopology, ignored: &[String]) -> Option<NumaI
         policy,
         pod_scope,
         zones,
+        free,
     })
 }
 

@@ -142,6 +142,9 @@ pub fn from_config(config: &SchedulerConfig, base: Policy) -> Result<Reading, Ve
     report.finish(policy)
 }
 
+/// The argument of the plugin `numa` that says whether free amounts of zones are computed from the records of pods.
+const RECONSTRUCT: &str = "reconstructAvailable";
+
 /// Resources that the plugin `numa` ignores, if it is on.
 #[must_use]
 pub fn numa(config: &SchedulerConfig) -> Option<Vec<String>> {
@@ -150,6 +153,24 @@ pub fn numa(config: &SchedulerConfig) -> Option<Vec<String>> {
     let ignored = numa.arguments.get("ignoreList").map(String::as_str).unwrap_or_default();
     let names = ignored.split(',').map(str::trim).filter(|name| !name.is_empty());
     Some(names.map(ToOwned::to_owned).collect())
+}
+
+/// Whether the plugin `numa` uses the available amounts that agents report, instead of computing them. False if the argument is invalid.
+#[must_use]
+pub fn zones_as_reported(config: &SchedulerConfig) -> bool {
+    let mut plugins = config.tiers.iter().flat_map(|tier| &tier.plugins);
+    let numa = plugins.find(|plugin| plugin.name == "numa");
+    let given = numa.and_then(|numa| numa.arguments.get(RECONSTRUCT));
+    given.and_then(|text| go_bool(text)) == Some(false)
+}
+
+/// Parses a boolean as Go does.
+fn go_bool(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
 }
 
 fn actions(path: &str, list: &str, report: &mut Report) -> Vec<ActionKind> {

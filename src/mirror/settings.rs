@@ -22,6 +22,8 @@ pub struct Settings {
     pub gpu_resources: Vec<String>,
     /// The kubelets' NUMA alignment is predicted, without these resources.
     pub numa: Option<Vec<String>>,
+    /// The available amounts of zones are those that agents report, which lag behind; otherwise they are computed from the records of pods.
+    pub zones_as_reported: bool,
     /// Pods wait for the ConfigMaps that they need, which are watched.
     pub config_maps: bool,
     /// How bound pods with an unknown pod group are charged; `None`: they do not count, as in KAI.
@@ -51,6 +53,7 @@ impl Default for Settings {
             mig_label: node_label::MIG_ENABLED.to_owned(),
             gpu_resources: resource::WHOLE_GPUS.map(ToOwned::to_owned).into(),
             numa: None,
+            zones_as_reported: false,
             config_maps: false,
             home: None,
             full_hierarchy: true,

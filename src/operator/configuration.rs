@@ -27,6 +27,7 @@ use crate::api::lenient::{Guarded, unguard};
 use crate::api::names::object;
 use crate::api::{Config, SchedulingShard};
 use crate::components::leadership::{Leading, Scope};
+use crate::components::numa_daemon_set::Missing;
 use crate::components::readiness::Readiness;
 use crate::components::scheduler::Followed;
 use crate::config::conditions::conditions;
@@ -55,6 +56,8 @@ pub struct Configuration {
     pub in_force: watch::Sender<InForce>,
     /// The configuration numbers that the schedulers have applied.
     pub follows: watch::Receiver<Followed>,
+    /// What the NUMA exporter cannot be made without.
+    pub missing: watch::Receiver<Missing>,
 }
 
 /// One kind, as it is watched.
@@ -217,6 +220,7 @@ impl Configuration {
                 },
                 Ok(()) = self.leading.changed() => write_at = Some(Instant::now()),
                 Ok(()) = self.follows.changed() => write_at = Some(Instant::now()),
+                Ok(()) = self.missing.changed() => write_at = Some(Instant::now()),
                 () = until(wake), if wake.is_some() => {}
             }
             if !(configs.listed && shards.listed) {
@@ -251,9 +255,11 @@ impl Configuration {
             let followed = self.follows.borrow().clone();
             let follows = followed.len() == all && followed.values().all(|followed| *followed == number);
             let ready = self.readiness.waiting().is_empty();
-            for report in &reports {
+            let missing = *self.missing.borrow();
+            for report in &mut reports {
                 done &= match &report.which {
                     Which::Config => {
+                        report.missing = missing;
                         self.write::<Config>(object::CONFIG, &configs.conditions, report, follows && ready)
                             .await
                     }

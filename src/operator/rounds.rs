@@ -21,6 +21,7 @@ use crate::components::admission::Door;
 use crate::components::bus::{self, Bus, Kind};
 use crate::components::figures::{Figures, families};
 use crate::components::leadership::{self, Leading, Scope};
+use crate::components::numa_daemon_set::{self, Missing};
 use crate::components::pulse::Pulse;
 use crate::components::readiness::Readiness;
 use crate::components::scheduler::{Followed, Numbered, Shard};
@@ -75,6 +76,8 @@ pub struct Rounds {
     pub follows: watch::Sender<Followed>,
     /// The shards with a Lease of their own.
     pub shards: watch::Sender<Shards>,
+    /// What the NUMA exporter cannot be made without.
+    pub missing: watch::Sender<Missing>,
 }
 
 /// The components, running.
@@ -156,6 +159,8 @@ impl Rounds {
                 bootstrap::run(context.clone(), settings.default_queue.clone()),
             );
         }
+        let exporter = numa_daemon_set::run(context.clone(), self.missing.clone());
+        work.start("numa-daemon-set", exporter);
         let door = Arc::clone(&self.door);
         let answers = admission::run(context, common.admission.clone(), self.webhooks, stores, door);
         work.start("admission", answers);

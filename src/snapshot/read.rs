@@ -86,6 +86,7 @@ pub fn read(file: &Path) -> anyhow::Result<Snapshot> {
     }
     settings.config_maps = config_maps;
     settings.numa = policy::numa(&file.config);
+    settings.zones_as_reported = policy::zones_as_reported(&file.config);
     let reading = policy::from_config(&file.config, base).map_err(|errors| {
         let all: Vec<_> = errors.iter().map(|error| format!("config.{error}")).collect();
         anyhow::anyhow!("the configuration is wrong: {}", all.join("; "))

@@ -31,6 +31,7 @@ fn unusual() -> (Settings, Policy) {
         mig_label: "mig".to_owned(),
         gpu_resources: vec!["example.com/gpu".to_owned()],
         numa: Some(vec!["memory".to_owned(), "cpu".to_owned()]),
+        zones_as_reported: true,
         config_maps: true,
         home: Some(Home {
             label: "team".to_owned(),

@@ -100,7 +100,7 @@ fn members(out: &mut impl Write, cluster: Cluster) -> io::Result<()> {
         places,
         drafts,
     } = cluster;
-    let config = policy::to_config(&policy, settings.numa.as_deref());
+    let config = policy::to_config(&policy, settings.numa.as_deref(), settings.zones_as_reported);
     write!(out, "{{\"config\":")?;
     serde_json::to_writer(&mut *out, &config)?;
     write!(out, ",\"schedulerParams\":")?;

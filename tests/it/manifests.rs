@@ -121,6 +121,7 @@ fn kustomize_makes_the_same_objects_and_components_add_theirs() {
         "kai-services",
         "monitoring",
         "network-policy",
+        "numa-exporter",
         "two-replicas",
     ];
     let components: String = folders.iter().map(|name| format!("- manifests/{name}\n")).collect();
@@ -184,7 +185,7 @@ fn the_chart_makes_the_same_objects() {
 
     let everything = [
         &template[..],
-        &["--set", "global.gpuSharing=true,configMaps.enabled=true,monitoring.enabled=true,kaiServices.enabled=true,operator.replicaCount=2,scheduler.placementStrategy=spread"],
+        &["--set", "global.gpuSharing=true,configMaps.enabled=true,monitoring.enabled=true,kaiServices.enabled=true,numaPlacementExporter.rights=true,operator.replicaCount=2,scheduler.placementStrategy=spread"],
     ]
     .concat();
     let all = read(&printed("helm", &everything).unwrap());
@@ -198,7 +199,7 @@ fn the_chart_makes_the_same_objects() {
             "Service"
         ]
         .map(count),
-        [2, 1, 1, 1, 6]
+        [3, 1, 1, 1, 6]
     );
 }
 
@@ -687,6 +688,48 @@ const BEYOND_THE_JOURNEYS: [(&str, &str); 10] = [
     (" secrets update", "the next certificate, after two months"),
 ];
 
+/// The rules of `manifests/numa-exporter/`: of the exporter, and of the operator for it.
+fn of_the_exporter() -> (Vec<PolicyRule>, Vec<PolicyRule>) {
+    let text = manifests::numa_exporter().remove(0).1;
+    let rules = |kind: &str| {
+        let found = read(&text)
+            .into_iter()
+            .find(|document| document["kind"] == kind)
+            .unwrap();
+        serde_json::from_value(found["rules"].clone()).unwrap()
+    };
+    (rules("ClusterRole"), rules("Role"))
+}
+
+#[test]
+fn the_names_of_the_numa_exporter_are_those_that_the_code_uses() {
+    let documents = read(&manifests::numa_exporter().remove(0).1);
+    let named = |kind: &str| -> Vec<&str> {
+        let of_kind = documents.iter().filter(|document| document["kind"] == kind);
+        of_kind
+            .filter_map(|document| document["metadata"]["name"].as_str())
+            .collect()
+    };
+    assert_eq!(named("Namespace"), [object::NUMA_EXPORTER_NAMESPACE]);
+    assert_eq!(named("ServiceAccount"), [object::NUMA_EXPORTER]);
+    let names: Vec<_> = of_the_exporter()
+        .1
+        .into_iter()
+        .filter_map(|rule| rule.resource_names)
+        .flatten()
+        .collect();
+    assert_eq!(names, [object::NUMA_EXPORTER]);
+    let account = format!(
+        "system:serviceaccount:{}:{}",
+        object::NUMA_EXPORTER_NAMESPACE,
+        object::NUMA_EXPORTER
+    );
+    for (name, text) in manifests::files("any").into_iter().chain(manifests::numa_exporter()) {
+        let knows = name.contains("policies") || name.contains("numa-exporter");
+        assert_eq!(text.contains(&account), knows, "{name}");
+    }
+}
+
 /// All rights that the manifests give the operator: role, group, resource, verb.
 fn granted() -> BTreeSet<[String; 4]> {
     let roles = [
@@ -702,6 +745,11 @@ fn granted() -> BTreeSet<[String; 4]> {
             role("unikai", object::SCALE_ADJUST_NAMESPACE),
         ),
     ];
+    let exporter = of_the_exporter();
+    let roles = roles.into_iter().chain([
+        ("ClusterRole kai-numa-placement-exporter", exporter.0),
+        ("Role kai-numa-exporter/unikai", exporter.1),
+    ]);
     let mut granted = BTreeSet::new();
     for (name, rules) in roles {
         for rule in rules {

@@ -14,6 +14,7 @@ mod matrix;
 mod migrate;
 mod networks;
 mod numa;
+mod numa_exporter;
 mod page;
 mod scaleup;
 mod schedule;

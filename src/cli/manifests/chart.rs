@@ -4,7 +4,8 @@
 //! first, and neither changes nor removes them later.
 
 use super::{
-    AFFINITY, CONFIG_MAPS, DISRUPTION_BUDGET, GPU_SHARING, KAI_SERVICES, MONITORING, TEMPLATES, Values, crds, fill,
+    AFFINITY, CONFIG_MAPS, DISRUPTION_BUDGET, GPU_SHARING, KAI_SERVICES, MONITORING, NUMA_EXPORTER, TEMPLATES, Values,
+    crds, fill,
 };
 
 const FOLDER: &str = "chart";
@@ -50,6 +51,11 @@ pub fn files() -> Vec<(String, String)> {
             DISRUPTION_BUDGET,
         ),
         ("45-config-maps.yaml", ".Values.configMaps.enabled", CONFIG_MAPS),
+        (
+            "45-numa-exporter.yaml",
+            ".Values.numaPlacementExporter.rights",
+            NUMA_EXPORTER,
+        ),
         ("45-kai-services.yaml", ".Values.kaiServices.enabled", KAI_SERVICES),
     ];
     for (name, condition, text) in conditional {

@@ -9,12 +9,13 @@ enum Change {
     Replicas(u32),
 }
 
-const COMPONENTS: [(&str, Change); 6] = [
+const COMPONENTS: [(&str, Change); 7] = [
     ("config-maps", Change::SwitchedOn("UNIKAI_CONFIG_MAPS")),
     ("gpu-sharing", Change::SwitchedOn("UNIKAI_GPU_SHARING")),
     ("kai-services", Change::Nothing),
     ("monitoring", Change::Nothing),
     ("network-policy", Change::Nothing),
+    ("numa-exporter", Change::Nothing),
     ("two-replicas", Change::Replicas(2)),
 ];
 

@@ -12,8 +12,7 @@ use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::api::rbac::v1::ClusterRole;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PostParams;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Resource, ResourceExt};
@@ -29,6 +28,7 @@ use super::known_queues::KnownQueues;
 use super::lookups;
 use crate::api::names::{label, object};
 use crate::components::Context;
+use crate::components::owner::Owner;
 use crate::components::watches::{self, Stores};
 
 /// Before a write that failed is tried again.
@@ -267,7 +267,7 @@ pub async fn keep_configurations(
             let mut desired = configurations::desired(&settings, &target, &pem, leaves, owner.reference());
             if context.is_leading() && !(owner.is_known() && is_right(&mutating, &validating, &desired)) {
                 let owned = mutating.is_owned() || validating.is_owned();
-                owner = owner.ask(&context, owned).await;
+                owner = owner.ask(&context, owned, "webhooks are registered").await;
                 if !owner.is_known() {
                     retry_at = Some(Instant::now() + RETRY);
                     continue;
@@ -294,60 +294,6 @@ fn is_right(
     desired: &Desired,
 ) -> bool {
     mutating.is_right(&desired.mutating) && desired.validating.iter().all(|one| validating.is_right(one))
-}
-
-/// What the configurations go with: the ClusterRole of the manifests. Whoever takes that away takes us away.
-enum Owner {
-    /// The API server has not said yet.
-    Unasked,
-    /// There is none, and was none: we were installed in another way.
-    Absent,
-    /// This one.
-    Found(OwnerReference),
-    /// It was there: nothing is registered any more.
-    Gone,
-}
-
-impl Owner {
-    /// Whether configurations may be written.
-    fn is_known(&self) -> bool {
-        matches!(self, Self::Absent | Self::Found(_))
-    }
-
-    fn reference(&self) -> Option<&OwnerReference> {
-        match self {
-            Self::Found(reference) => Some(reference),
-            Self::Unasked | Self::Absent | Self::Gone => None,
-        }
-    }
-
-    /// Asks the API server; `owned` = a configuration names an owner already.
-    async fn ask(self, context: &Context, owned: bool) -> Self {
-        let api: Api<ClusterRole> = Api::all(context.reads.clone());
-        let was_there = owned || matches!(self, Self::Found(_) | Self::Gone);
-        let nothing = if was_there { Self::Gone } else { Self::Absent };
-        match api.get_metadata_opt(object::OPERATOR).await {
-            Ok(Some(role)) => Self::Found(OwnerReference {
-                api_version: ClusterRole::api_version(&()).into_owned(),
-                kind: ClusterRole::kind(&()).into_owned(),
-                name: object::OPERATOR.to_owned(),
-                uid: role.uid().unwrap_or_default(),
-                ..OwnerReference::default()
-            }),
-            Ok(None) => {
-                if was_there && !matches!(self, Self::Gone) {
-                    info!("our ClusterRole was deleted: webhooks are not registered any more");
-                }
-                nothing
-            }
-            // Without the role, nor is there a right to look for it.
-            Err(kube::Error::Api(status)) if status.code == 403 => nothing,
-            Err(error) => {
-                warn!(%error, "our ClusterRole cannot be looked up; trying again");
-                self
-            }
-        }
-    }
 }
 
 async fn sleep_or_wait(until: Option<Instant>) {
@@ -411,8 +357,7 @@ where
 
     /// Whether any of them goes with our ClusterRole.
     fn is_owned(&self) -> bool {
-        let mut owners = self.objects.values().flat_map(ResourceExt::owner_references);
-        owners.any(|owner| owner.kind == ClusterRole::kind(&()) && owner.name == object::OPERATOR)
+        self.objects.values().any(Owner::has)
     }
 
     /// Makes the configuration what it is to be, if this process leads. Answers whether it is; to a process that does not lead,

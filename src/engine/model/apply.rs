@@ -117,11 +117,18 @@ impl Model {
             let position = self.resources.position(name);
             allocatable.bump(position, *amount);
         }
+        // What an agent says counts when it says it, not again whenever something else of the node changes.
+        let zones_changed = self.nodes[id].input.as_ref().map(|before| &before.numa) != Some(&input.numa);
         self.change_node(id, |node| {
             node.set_allocatable(allocatable);
-            node.numa = input.numa.as_ref().map(Ledger::of);
+            if zones_changed {
+                node.numa = input.numa.as_ref().map(Ledger::of);
+            }
             node.input = Some(input);
         });
+        if let Some(ledger) = self.nodes[id].numa.as_mut().filter(|_| zones_changed) {
+            ledger.as_reported();
+        }
     }
 
     fn node_gone(&mut self, name: &Name) {

@@ -63,6 +63,19 @@ impl Ledger {
         }
     }
 
+    /// Where an agent says what is free: makes it so, while the pods that are there are counted. What comes and goes after that counts from there.
+    pub fn as_reported(&mut self) {
+        let input = Arc::clone(&self.input);
+        for (zone, free) in input.free.iter().enumerate().take(self.now.len()) {
+            for (name, free) in free {
+                let Some(at) = self.resource(name) else { continue };
+                let difference = free - self.now[zone][at];
+                self.now[zone][at] += difference;
+                self.later[zone][at] += difference;
+            }
+        }
+    }
+
     /// The position of a resource.
     #[must_use]
     pub fn resource(&self, name: &Name) -> Option<usize> {

@@ -22,6 +22,7 @@ fn zones_come_in_order_of_their_numbers_without_what_is_ignored() {
               attributes: [{name: topologyManagerPolicy, value: restricted}, {name: topologyManagerScope, value: pod}]}",
         ),
         &["memory".to_owned()],
+        false,
     )
     .unwrap();
     assert_eq!((read.policy, read.pod_scope), (NumaPolicy::Restricted, true));
@@ -34,9 +35,24 @@ fn zones_come_in_order_of_their_numbers_without_what_is_ignored() {
         [("cpu", 1500), ("nvidia.com/gpu", 2)]
     );
     assert_eq!(
-        super::read(&topology("{zones: [{name: socket-0, type: Socket}]}"), &[]),
+        super::read(&topology("{zones: [{name: socket-0, type: Socket}]}"), &[], false),
         None
     );
+}
+
+#[test]
+fn what_agents_say_is_free_is_read_where_it_counts() {
+    let topology = topology(
+        "{zones: [{name: node-1, type: Node, resources: [{name: cpu, allocatable: '4', available: 1500m}]},
+          {name: node-0, type: Node, resources: [{name: cpu, allocatable: '4', available: '3'}, {name: memory, allocatable: '4', available: '1'}]}]}",
+    );
+    let ignored = ["memory".to_owned()];
+    let free = read(&topology, &ignored, true).unwrap().free;
+    assert_eq!(
+        free.iter().map(|zone| named(zone)).collect::<Vec<_>>(),
+        [[("cpu", 3000)], [("cpu", 1500)]]
+    );
+    assert!(read(&topology, &ignored, false).unwrap().free.is_empty());
 }
 
 #[test]
@@ -53,6 +69,7 @@ fn older_agents_name_policy_and_scope_in_one_word() {
                 "{{topologyPolicies: [{word}], zones: [{{name: a, type: Node}}]}}"
             )),
             &[],
+            false,
         );
         let read = read.unwrap();
         assert_eq!((read.policy, read.pod_scope), wanted, "{word}");

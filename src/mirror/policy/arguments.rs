@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::SignedDuration;
 
-use super::Report;
+use super::{RECONSTRUCT, Report, go_bool};
 use crate::api::duration;
 use crate::engine::input::Millis;
 use crate::engine::policy::{
@@ -105,9 +105,14 @@ impl<'a> Arguments<'a> {
         given.unwrap_or_else(|| DEVICE_LOCALITY.map(str::to_owned).into())
     }
 
-    /// The list is read elsewhere; free amounts of zones are always computed from the records of pods.
+    /// Both arguments are read elsewhere.
     pub fn numa(&mut self) {
-        self.asked.extend(["ignoreList", "reconstructAvailable"]);
+        self.asked.extend(["ignoreList", RECONSTRUCT]);
+        if let Some(text) = self.given.get(RECONSTRUCT).filter(|text| go_bool(text).is_none()) {
+            let path = format!("{}.arguments.{RECONSTRUCT}", self.path);
+            self.report
+                .note(path, format!("{text:?} is not true or false, and counts as true"));
+        }
     }
 
     fn strategy(&mut self, name: &'static str) -> Strategy {

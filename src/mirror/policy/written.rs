@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::{PluginEntry, SchedulerConfig, Tier};
+use super::{PluginEntry, RECONSTRUCT, SchedulerConfig, Tier};
 use crate::engine::policy::{Plugins, Policy, Proportion, ResolveMethod, Strategy, VictimGenerator};
 
 type Arguments = BTreeMap<String, String>;
 
 /// The configuration of a policy, and of NUMA alignment, which the mirror handles.
 #[must_use]
-pub fn to_config(policy: &Policy, numa: Option<&[String]>) -> SchedulerConfig {
+pub fn to_config(policy: &Policy, numa: Option<&[String]>, zones_as_reported: bool) -> SchedulerConfig {
     let actions: Vec<_> = policy.actions.iter().map(|action| action.as_str()).collect();
     let depth = |(action, depth): &(crate::engine::policy::ActionKind, usize)| {
         let depth = i64::try_from(*depth).unwrap_or(i64::MAX);
@@ -18,14 +18,14 @@ pub fn to_config(policy: &Policy, numa: Option<&[String]>) -> SchedulerConfig {
     SchedulerConfig {
         actions: actions.join(", "),
         tiers: vec![Tier {
-            plugins: plugins(&policy.plugins, numa),
+            plugins: plugins(&policy.plugins, numa, zones_as_reported),
         }],
         queue_depth_per_action: policy.queue_depth.iter().map(depth).collect(),
     }
 }
 
 /// In the order of KAI's defaults. Those without a switch here are always on.
-fn plugins(on: &Plugins, numa: Option<&[String]>) -> Vec<PluginEntry> {
+fn plugins(on: &Plugins, numa: Option<&[String]>, zones_as_reported: bool) -> Vec<PluginEntry> {
     // Without `..`, so that a new plugin does not compile without a row here.
     let Plugins {
         proportion: shares,
@@ -88,7 +88,11 @@ fn plugins(on: &Plugins, numa: Option<&[String]>) -> Vec<PluginEntry> {
     add(!device_locality.is_empty(), "devicelocality", attributes);
     add(*topology_spread, "podtopologyspread", none());
     let ignored = numa.unwrap_or_default().join(",");
-    add(numa.is_some(), "numa", arguments([("ignoreList", ignored)]));
+    let mut zones = arguments([("ignoreList", ignored)]);
+    if zones_as_reported {
+        zones.extend(arguments([(RECONSTRUCT, "false".to_owned())]));
+    }
+    add(numa.is_some(), "numa", zones);
     for generator in victim_generators {
         let name = match generator {
             VictimGenerator::NodeLocalGreedy => "sg-nodelocalgreedy",

@@ -9,11 +9,11 @@ use unikai::devcluster::world::NodeSpec;
 
 use super::lab::{Lab, eventually, pod};
 
-const CONFIG: &str = "kai-config";
-const SHARD: &str = "default";
+pub const CONFIG: &str = "kai-config";
+pub const SHARD: &str = "default";
 
 /// Changes an object, and returns its generation.
-async fn change<K>(lab: &Lab, name: &str, patch: Value) -> i64
+pub async fn change<K>(lab: &Lab, name: &str, patch: Value) -> i64
 where
     K: kube::Resource<DynamicType = (), Scope = ClusterResourceScope>
         + Clone
@@ -29,7 +29,7 @@ where
 }
 
 /// Waits until a condition has a status for a generation; returns its message.
-async fn says(lab: &Lab, kind: &str, aspect: &str, status: &str, generation: i64) -> String {
+pub async fn says(lab: &Lab, kind: &str, aspect: &str, status: &str, generation: i64) -> String {
     eventually(
         &format!("{kind} says {aspect}={status} of generation {generation}"),
         async || {

@@ -13,7 +13,7 @@ use super::lab::{Lab, TEAM, eventually, pod};
 
 impl Lab {
     /// Deletes every document of a YAML text, as `kubectl delete --ignore-not-found --wait=false` does.
-    async fn delete(&self, yaml: &str) {
+    pub async fn delete(&self, yaml: &str) {
         for document in serde_yaml_ng::Deserializer::from_str(yaml) {
             let object = DynamicObject::deserialize(document).expect("an object");
             let gvk = GroupVersionKind::try_from(object.types.as_ref().expect("a kind")).expect("a kind");

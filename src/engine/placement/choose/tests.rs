@@ -115,6 +115,7 @@ pub fn graded(nodes: &[RandomNode]) -> Vec<Event> {
                 policy,
                 pod_scope: true,
                 zones: zones.iter().enumerate().map(zone).collect(),
+                free: Vec::new(),
             })
         });
         events.push(Event::Node(Box::new(input)));

@@ -31,6 +31,7 @@ fn zones(policy: NumaPolicy, pod_scope: bool, text: &str) -> NumaInput {
         policy,
         pod_scope,
         zones: text.split('|').enumerate().map(zone).collect(),
+        free: Vec::new(),
     }
 }
 
@@ -441,4 +442,32 @@ fn a_record_is_no_placement_where_the_kubelet_aligns_nothing() {
             assert_eq!(planned, ["p-000".into()], "{policy:?} {action:?}");
         }
     }
+}
+
+#[test]
+fn what_an_agent_says_is_free_counts_until_pods_come_and_go() {
+    use crate::engine::model::weight::Weight;
+
+    let mut input = zones(NumaPolicy::SingleNode, true, "4 cpu|4 cpu");
+    input.free = vec![amounts("1 cpu"), amounts("3 cpu")];
+    let mut ledger = Ledger::of(&Arc::new(input));
+    let share = |zone, text| {
+        [ZoneShare {
+            zone,
+            amounts: amounts(text),
+        }]
+    };
+    // What is there already is in what the agent says.
+    ledger.account(&share(0, "2 cpu"), Weight::Staying, 1);
+    ledger.as_reported();
+    assert_eq!(
+        (&ledger.now, &ledger.later),
+        (&vec![vec![1_000], vec![3_000]], &vec![vec![1_000], vec![3_000]])
+    );
+    ledger.account(&share(1, "2 cpu"), Weight::Staying, 1);
+    ledger.account(&share(0, "2 cpu"), Weight::Staying, -1);
+    ledger.account(&share(0, "2 cpu"), Weight::Leaving, 1);
+    assert_eq!(ledger.now, [[1_000], [1_000]]);
+    assert_eq!(ledger.later, [[3_000], [1_000]]);
+    assert_eq!(ledger.allocatable, [[4_000], [4_000]], "widths go by what zones have");
 }

@@ -67,6 +67,7 @@ fn two_zones(policy: NumaPolicy) -> Arc<NumaInput> {
         policy,
         pod_scope: true,
         zones: (0..2).map(zone).collect(),
+        free: Vec::new(),
     })
 }
 

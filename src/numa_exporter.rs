@@ -1,0 +1,167 @@
+//! The process on each node with NUMA zones: it asks the kubelet which devices, CPUs and memory it gave to the pods, and writes on each pod how much of it
+//! lies in which zone. The scheduler's plugin `numa` goes by that.
+//!
+//! A watch of the node's pods says what is written on them, so nothing is written twice, and a pod that was created anew under the same name is known as
+//! another. Absent: the DaemonSet, which the operator makes.
+
+pub mod cpus;
+mod known;
+pub mod kubelet;
+pub mod placement;
+mod trouble;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Patch, PatchParams};
+use kube::core::PartialObjectMeta;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client};
+use serde_json::json;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info};
+
+use crate::api::names::annotation;
+use cpus::Cpus;
+use known::{Key, Known};
+use trouble::Trouble;
+
+/// Seconds after which the watch is taken up again.
+pub const WATCH: u32 = 290;
+
+/// The kubelet is not asked more often.
+pub const POLL_LEAST: Duration = Duration::from_millis(100);
+
+/// What the process goes by.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The node that it runs on.
+    pub node: String,
+    /// The kubelet's socket.
+    pub socket: PathBuf,
+    /// Where the host's sysfs is.
+    pub sysfs: PathBuf,
+    /// How often the kubelet is asked.
+    pub poll: Duration,
+    /// How often what was written is compared with what is on the pods; `None`: never.
+    pub resync: Option<Duration>,
+}
+
+/// Asks the kubelet and writes on pods, until the end. `requests` answers within a deadline; `watches` is for the watch.
+///
+/// # Errors
+/// When the node's CPUs are not known.
+pub async fn run(settings: Settings, requests: Client, watches: Client, end: CancellationToken) -> anyhow::Result<()> {
+    let cpus = cpus::read(&settings.sysfs).context("the CPUs of this node's NUMA zones cannot be read")?;
+    info!(node = settings.node, cpus = cpus.len(), "NUMA exporter started");
+    let of_node = watcher::Config::default()
+        .timeout(WATCH)
+        .fields(&format!("spec.nodeName={}", settings.node));
+    let mut events = watcher(Api::<PartialObjectMeta<Pod>>::all(watches), of_node)
+        .default_backoff()
+        .boxed();
+    let mut polls = interval(settings.poll);
+    polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut compared = Instant::now();
+    let mut exporter = Exporter {
+        settings,
+        cpus,
+        requests,
+        known: Known::default(),
+        asking: Trouble::new("the kubelet cannot be asked"),
+        writing: Trouble::new("a pod cannot be annotated"),
+        watching: Trouble::new("the node's pods cannot be watched"),
+    };
+    let work = async {
+        loop {
+            tokio::select! {
+                Some(event) = events.next() => match event {
+                    Ok(event) => {
+                        exporter.watching.passed();
+                        exporter.known.see(event);
+                    }
+                    Err(error) => exporter.watching.failed(&error),
+                },
+                _ = polls.tick() => {
+                    if exporter.settings.resync.is_some_and(|every| compared.elapsed() >= every) {
+                        compared = Instant::now();
+                        exporter.known.forget_written();
+                    }
+                    exporter.step().await;
+                }
+            }
+        }
+    };
+    end.run_until_cancelled(work).await;
+    Ok(())
+}
+
+struct Exporter {
+    settings: Settings,
+    cpus: Cpus,
+    requests: Client,
+    known: Known,
+    asking: Trouble,
+    writing: Trouble,
+    watching: Trouble,
+}
+
+impl Exporter {
+    /// Asks once, and writes what differs. What fails is tried again by the next step.
+    async fn step(&mut self) {
+        if !self.known.is_listed() {
+            return;
+        }
+        let listed = match kubelet::list(&self.settings.socket).await {
+            Ok(listed) => listed,
+            Err(error) => return self.asking.failed(&error),
+        };
+        self.asking.passed();
+        let placements: BTreeMap<Key, String> = listed
+            .pod_resources
+            .iter()
+            .filter_map(|pod| {
+                let key = (pod.namespace.clone(), pod.name.clone());
+                Some((key, placement::of(pod, &self.cpus)?))
+            })
+            .collect();
+        let mut failed = false;
+        for (key, text) in placements {
+            let Some(uid) = self.known.differs(&key, &text) else {
+                continue;
+            };
+            match self.write(&key, &uid, &text).await {
+                Ok(()) => {
+                    debug!(ns = key.0, pod = key.1, "placement written");
+                    self.known.wrote(&key, &uid, text);
+                }
+                // It has gone, or another has its name.
+                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+                Err(error) => {
+                    failed = true;
+                    self.writing.failed(&error);
+                    // Where the API server cannot be reached, the others need not be tried.
+                    if !matches!(error, kube::Error::Api(_)) {
+                        break;
+                    }
+                }
+            }
+        }
+        if !failed {
+            self.writing.passed();
+        }
+    }
+
+    async fn write(&self, (namespace, name): &Key, uid: &str, text: &str) -> kube::Result<()> {
+        // The answer is not to hold the whole pod.
+        let pods: Api<PartialObjectMeta<Pod>> = Api::namespaced(self.requests.clone(), namespace);
+        let patch = json!({"metadata": {"uid": uid, "annotations": {annotation::NUMA_PLACEMENT_OBSERVED: text}}});
+        let patched = pods.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        patched.map(drop)
+    }
+}

@@ -1,0 +1,153 @@
+//! The node's pods, as the watch shows them, and what was written on them.
+
+use std::collections::HashMap;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::core::PartialObjectMeta;
+use kube::runtime::watcher::Event;
+
+use crate::api::names::annotation;
+
+/// A pod by namespace and name.
+pub type Key = (String, String);
+
+/// A pod.
+#[derive(Debug, Default, PartialEq)]
+struct Seen {
+    uid: String,
+    /// Its annotation.
+    says: Option<String>,
+    /// What was written last, if that is to be believed.
+    written: Option<String>,
+}
+
+/// The pods of the node.
+#[derive(Debug, Default)]
+pub struct Known {
+    pods: HashMap<Key, Seen>,
+    /// Shown by the list that is under way.
+    listing: HashMap<Key, Seen>,
+    listed: bool,
+}
+
+impl Known {
+    /// Whether all pods have been shown once.
+    pub fn is_listed(&self) -> bool {
+        self.listed
+    }
+
+    /// Takes in what the watch shows.
+    pub fn see(&mut self, event: Event<PartialObjectMeta<Pod>>) {
+        match event {
+            Event::Init => self.listing.clear(),
+            Event::InitApply(pod) => {
+                let (key, seen) = self.read(&pod);
+                self.listing.insert(key, seen);
+            }
+            Event::InitDone => {
+                self.pods = std::mem::take(&mut self.listing);
+                self.listed = true;
+            }
+            Event::Apply(pod) => {
+                let (key, seen) = self.read(&pod);
+                self.pods.insert(key, seen);
+            }
+            Event::Delete(pod) => {
+                self.pods.remove(&key(&pod));
+            }
+        }
+    }
+
+    /// What is written on it stays believed while it is the same pod.
+    fn read(&self, pod: &PartialObjectMeta<Pod>) -> (Key, Seen) {
+        let (key, uid) = (key(pod), pod.uid().unwrap_or_default());
+        let before = self.pods.get(&key).filter(|before| before.uid == uid);
+        let seen = Seen {
+            says: pod.annotations().get(annotation::NUMA_PLACEMENT_OBSERVED).cloned(),
+            written: before.and_then(|before| before.written.clone()),
+            uid,
+        };
+        (key, seen)
+    }
+
+    /// The UID of a pod on which this text is still to be written.
+    pub fn differs(&self, key: &Key, text: &str) -> Option<String> {
+        let pod = self.pods.get(key)?;
+        let there = pod.written.as_ref().or(pod.says.as_ref());
+        (there.map(String::as_str) != Some(text)).then(|| pod.uid.clone())
+    }
+
+    /// This was written on it.
+    pub fn wrote(&mut self, key: &Key, uid: &str, text: String) {
+        if let Some(pod) = self.pods.get_mut(key).filter(|pod| pod.uid == uid) {
+            pod.written = Some(text);
+        }
+    }
+
+    /// From now on only what the watch shows is believed to be on the pods.
+    pub fn forget_written(&mut self) {
+        for pod in self.pods.values_mut() {
+            pod.written = None;
+        }
+    }
+}
+
+fn key(pod: &PartialObjectMeta<Pod>) -> Key {
+    (pod.namespace().unwrap_or_default(), pod.name_any())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(uid: &str, says: Option<&str>) -> PartialObjectMeta<Pod> {
+        let annotations = says.map(|says| json!({annotation::NUMA_PLACEMENT_OBSERVED: says}));
+        let metadata = json!({"name": "a", "namespace": "team", "uid": uid, "annotations": annotations});
+        serde_json::from_value(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata})).unwrap()
+    }
+
+    fn key() -> Key {
+        ("team".to_owned(), "a".to_owned())
+    }
+
+    #[test]
+    fn a_text_is_written_once_on_each_pod() {
+        let mut known = Known::default();
+        assert_eq!(known.differs(&key(), "x"), None, "nothing is known of it");
+        known.see(Event::Init);
+        known.see(Event::InitApply(pod("1", None)));
+        assert!(!known.is_listed());
+        known.see(Event::InitDone);
+        assert!(known.is_listed());
+        assert_eq!(known.differs(&key(), "x").as_deref(), Some("1"));
+        known.wrote(&key(), "1", "x".to_owned());
+        assert_eq!(known.differs(&key(), "x"), None);
+        assert_eq!(known.differs(&key(), "y").as_deref(), Some("1"));
+        // Another pod of the name has nothing written on it yet, whatever a late answer says.
+        known.see(Event::Apply(pod("2", None)));
+        known.wrote(&key(), "1", "x".to_owned());
+        assert_eq!(known.differs(&key(), "x").as_deref(), Some("2"));
+        known.see(Event::Delete(pod("2", None)));
+        assert_eq!(known.differs(&key(), "x"), None);
+    }
+
+    #[test]
+    fn what_others_write_counts_when_it_is_compared_again() {
+        let mut known = Known::default();
+        known.see(Event::Apply(pod("1", Some("x"))));
+        assert_eq!(known.differs(&key(), "x"), None, "it is there from an earlier process");
+        known.see(Event::Apply(pod("1", None)));
+        known.wrote(&key(), "1", "x".to_owned());
+        known.see(Event::Apply(pod("1", Some("forged"))));
+        assert_eq!(known.differs(&key(), "x"), None);
+        known.forget_written();
+        assert_eq!(known.differs(&key(), "x").as_deref(), Some("1"));
+        // A list takes the place of all that was known.
+        known.see(Event::Init);
+        known.see(Event::InitDone);
+        assert_eq!(known.differs(&key(), "x"), None);
+    }
+}
