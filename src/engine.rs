@@ -311,7 +311,7 @@ impl Engine {
         let over: Vec<_> = reported
             .keys()
             .copied()
-            .filter(|pod_group| !model.pending().contains(pod_group))
+            .filter(|pod_group| !model.pending().contains(pod_group) || model.pod_groups()[*pod_group].input.is_none())
             .collect();
         for pod_group in over {
             if let Some(known) = reported.remove(&pod_group) {

@@ -45,7 +45,7 @@ macro_rules! kinds {
             /// Topologies.
             Topology, topologies, Required, Always, Whole, [];
             /// Namespaces.
-            Namespace, namespaces, Required, Always, Whole, [Grouper];
+            Namespace, namespaces, Required, Always, Whole, [Grouper PodGroups];
             /// The NUMA zones of nodes. The agents that write them do so all the time.
             NodeResourceTopology, node_resource_topologies, Optional, WithNuma, Whole, [];
             /// ConfigMaps, by name.

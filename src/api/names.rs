@@ -285,17 +285,27 @@ pub mod reason {
     pub const SCHEDULED: &str = "Scheduled";
     /// Pod event: the Binding failed.
     pub const FAILED_BINDING: &str = "FailedBinding";
-    /// Pod event: waits for evicted pods to go.
+    /// Pod event and condition: waits for evicted pods to go.
     pub const PIPELINED: &str = "Pipelined";
     /// Event and condition: no node fits.
     pub const UNSCHEDULABLE: &str = "Unschedulable";
     /// Pod event: the pod or its namespace lacks the labels of what is scheduled.
     pub const NOT_MONITORED: &str = "PodNotMonitored";
+    /// Pod event: it names another scheduler, though a queue is named for it.
+    pub const OTHER_SCHEDULER: &str = "OtherScheduler";
+    /// Pod event and condition: the pod group that it names does not exist.
+    pub const POD_GROUP_NOT_FOUND: &str = "PodGroupNotFound";
+    /// Pod event and condition: the configuration says that nothing is scheduled.
+    pub const SWITCHED_OFF: &str = "SchedulingSwitchedOff";
+    /// Pod event and condition: nothing is known of why it waits.
+    pub const NOT_DECIDED: &str = "NotDecided";
+    /// Pod condition: it has a node, and what the bind takes is being done.
+    pub const BINDING: &str = "Binding";
     /// PodGroup event: fewer of its pods run than it needs.
     pub const STALE_JOB: &str = "StaleJob";
     /// Pod and PodGroup event: no shard schedules their node pool.
     pub const NO_SHARD: &str = "NoShardForNodePool";
-    /// PodGroup event: pods are missing.
+    /// PodGroup event, and condition of its pods: pods are missing.
     pub const NOT_READY: &str = "NotReady";
     /// PodGroup event: a pod was evicted.
     pub const EVICT: &str = "Evict";

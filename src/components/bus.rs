@@ -9,6 +9,7 @@
 //! watches   ──Change──────────────▶ binder                                  awaited, never long, and after the scheduler
 //! binder    ──Outcome─────────────▶ scheduler                               awaited by the binder's workers, not by its loop
 //! scheduler ──Waiting, Cleared────▶ podgroups                               awaited, never long: kept latest per group
+//! grouper, scheduler ──Obstacles──▶ podgroups                               awaited, never long: kept latest per pod
 //! scheduler ──Times, Waiting──────▶ grouper                                 awaited, never long: kept latest per group
 //! grouper   ──Unwritten───────────▶ podgroups                               awaited, never long: kept latest per group
 //! podgroups ──Usage───────────────▶ queues                                  awaited, never long: kept latest per group
@@ -32,7 +33,9 @@ use crate::api::PodGroup;
 use crate::api::quantity::Amount;
 use crate::components::Error;
 use crate::components::fractions::users::Share;
-pub use crate::engine::decision::{Bind, GroupReport, GroupTimes, Stray, WaitingGroup};
+use crate::components::leadership::Scope;
+use crate::components::retry::Backoff;
+pub use crate::engine::decision::{Bind, GroupReport, GroupTimes, WaitingGroup};
 pub use crate::engine::input::{GroupKey, PodRef};
 use crate::engine::policy::ActionKind;
 pub use crate::kinds::{Kind, Listener, Object};
@@ -226,16 +229,46 @@ pub enum ToScaleUp {
 /// **watches, scheduler and grouper → podgroups**.
 #[derive(Clone, Debug)]
 pub enum ToPodGroups {
-    /// From watches: pods, pod groups, priority classes, resource claims.
+    /// From watches: pods, pod groups, priority classes, resource claims, namespaces.
     Change(Change),
     /// From the scheduler, after a cycle: pod groups whose pods found no place, and why. For each group the latest counts.
     Waiting(Vec<GroupReport>),
     /// From the scheduler, after a cycle: pod groups with nothing pending any more.
     Cleared(Vec<GroupKey>),
-    /// From the scheduler, after a cycle: pods that name a sub-group which is not there, and those that no longer do.
-    Strays(Vec<Stray>),
     /// From the grouper: the pod group of a single pod, its owner, that may never be written.
     Unwritten(Arc<PodGroup>),
+    /// From grouper and scheduler: what keeps pods from a node of which no report speaks.
+    Obstacles(Vec<Obstacle>),
+    /// From the scheduler: pod groups that could not be read, and what is said of them.
+    SetAside(GroupKey, String),
+    /// From the scheduler: whether anything is decided there.
+    Decides(Scope, bool),
+}
+
+/// **grouper and scheduler → podgroups**: why a pod waits of which no report speaks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Obstacle {
+    /// The pod.
+    pub pod: PodRef,
+    /// What is the matter.
+    pub kind: ObstacleKind,
+    /// The word for it, in condition and event.
+    pub reason: &'static str,
+    /// The sentence for its owner; `None`: the last one of that kind no longer holds.
+    pub message: Option<String>,
+}
+
+/// What keeps a pod from a node besides what reports say. The first of several is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ObstacleKind {
+    /// It names a sub-group that its pod group does not have.
+    SubGroup,
+    /// It could not be grouped.
+    Grouping,
+    /// It is set aside.
+    SetAside,
+    /// It has a place that others have not left yet.
+    Place,
 }
 
 /// **podgroups → queues**: what a pod group asks for and has, as its status says or is about to say. The latest counts.
@@ -304,6 +337,12 @@ impl Subject {
         }
     }
 }
+
+/// What stays as it is is told again after these times, and the event of it counted up.
+pub const TOLD_AGAIN: Backoff = Backoff {
+    first: Duration::from_secs(60),
+    longest: Duration::from_secs(900),
+};
 
 /// **everyone → events**: something a user should be able to read. Dropped and counted when the inbox is full.
 #[derive(Clone, Debug, PartialEq, Eq)]

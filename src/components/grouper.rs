@@ -25,10 +25,10 @@ use tokio::time::sleep_until;
 use tracing::debug;
 
 use crate::api::PodGroup;
-use crate::api::names::{self, label, object};
+use crate::api::names::{self, annotation, label, object};
 use crate::components::bus::{
-    Bus, Change, GroupKey, Grouping, Kind, Listener, Note, Object, PodRef, Severity, Subject, ToGrouper, ToPodGroups,
-    deliver,
+    Bus, Change, GroupKey, Grouping, Kind, Listener, Note, Object, Obstacle, ObstacleKind, PodRef, Severity, Subject,
+    ToGrouper, ToPodGroups, deliver,
 };
 use crate::components::fair::Fair;
 use crate::components::grouping::owners::Owners;
@@ -78,6 +78,7 @@ pub async fn run(
         for group in grouper.unwritten.drain(..) {
             deliver(&bus.podgroups, ToPodGroups::Unwritten(group)).await?;
         }
+        grouper.pass_obstacles_on().await?;
         let (retry, due) = (grouper.grouped_pods.next_retry(), grouper.writer.next_due());
         tokio::select! {
             () = context.shutdown.cancelled() => return Ok(()),
@@ -128,6 +129,10 @@ struct Grouper {
     outbox: VecDeque<Grouping>,
     /// Pod groups that may stay unwritten, of which podgroups is to be told.
     unwritten: Vec<Arc<PodGroup>>,
+    /// Pods that could not be grouped, of which podgroups knows.
+    hindered: HashSet<Arc<str>>,
+    /// What it is still to be told.
+    obstacles: Vec<Obstacle>,
     missing: Vec<Kind>,
 }
 
@@ -148,6 +153,8 @@ impl Grouper {
             walks: JoinSet::new(),
             outbox: VecDeque::new(),
             unwritten: Vec::new(),
+            hindered: HashSet::new(),
+            obstacles: Vec::new(),
             missing: Kind::told_to(&[Listener::Grouper]),
         }
     }
@@ -175,6 +182,7 @@ impl Grouper {
         match change {
             Change::Applied(Object::Pod(pod)) if pods::is_ours(&pod, &self.context.settings) => self.pod(pod),
             Change::Deleted(Object::Pod(pod)) => {
+                self.hindered.remove(pod.metadata.uid.as_deref().unwrap_or_default());
                 if let Some(group) = self.grouped_pods.forget(&pod) {
                     self.writer.drop_group(&group);
                 }
@@ -254,10 +262,60 @@ impl Grouper {
     }
 
     /// Finding the group of a pod panicked. The pod has none until it changes.
-    fn left_out(&self, pod: &Member, panic: &str) {
-        if let Some(entry) = self.grouped_pods.get(&pod.uid) {
-            self.set_aside(&Change::Applied(Object::Pod(Arc::clone(&entry.pod))), panic);
+    fn left_out(&mut self, pod: &Member, panic: &str) {
+        let entry = self.grouped_pods.get(&pod.uid);
+        if let Some(pod) = entry.map(|entry| Arc::clone(&entry.pod)) {
+            let change = Change::Applied(Object::Pod(Arc::clone(&pod)));
+            if let Some(note) = panics::set_aside("grouper", &change, panic, object::GROUPER_EVENT_SOURCE) {
+                self.hindered(pods::pod_ref(&pod), note.reason, note.message.clone());
+                self.bus.events.send_as_cluster(note);
+            }
         }
+    }
+
+    /// A pod has no group, and why.
+    fn hindered(&mut self, pod: PodRef, reason: &'static str, message: String) {
+        self.hindered.insert(Arc::clone(&pod.uid));
+        self.obstacles.push(Obstacle {
+            pod,
+            kind: ObstacleKind::Grouping,
+            reason,
+            message: Some(message),
+        });
+    }
+
+    /// What was said of a pod without a group no longer holds.
+    fn unhindered(&mut self, pod: &Pod) {
+        let pod = pods::pod_ref(pod);
+        if self.hindered.remove(&pod.uid) {
+            self.obstacles.push(Obstacle {
+                pod,
+                kind: ObstacleKind::Grouping,
+                reason: names::reason::POD_GROUPER_WARNING,
+                message: None,
+            });
+        }
+    }
+
+    /// A pod is kept from being grouped by an annotation of its own or of an owner. That is fine if it names a group.
+    fn left_alone(&mut self, pod: &Pod) {
+        if pods::annotated_group(pod).is_some() {
+            return self.unhindered(pod);
+        }
+        let message = format!(
+            "The pod names no pod group, and the annotation {} keeps one from being made for it; remove that, or name a pod group in the annotation {}",
+            annotation::SKIP_POD_GROUPER,
+            annotation::POD_GROUP_NAME
+        );
+        self.hindered(pods::pod_ref(pod), names::reason::POD_GROUPER_WARNING, message);
+    }
+
+    async fn pass_obstacles_on(&mut self) -> Result<(), Error> {
+        if self.obstacles.is_empty() {
+            return Ok(());
+        }
+        let obstacles = std::mem::take(&mut self.obstacles);
+        deliver(&self.bus.podgroups, ToPodGroups::Obstacles(obstacles)).await
     }
 
     /// Finds the group of a pod anew. While its owners are read, they are not read once more: the end of that is looked at.
@@ -268,8 +326,11 @@ impl Grouper {
         let pod = Arc::clone(&entry.pod);
         let (is_new, version) = (entry.group.is_none(), entry.version);
         entry.looked = Some(Instant::now());
-        if pods::is_finished(&pod) || left_alone(&pod) || self.walking.contains(member) {
+        if pods::is_finished(&pod) || self.walking.contains(member) {
             return;
+        }
+        if left_alone(&pod) {
+            return self.left_alone(&pod);
         }
         if !self.is_addressed(&pod) {
             return self.not_monitored(&pod);
@@ -344,7 +405,7 @@ impl Grouper {
         }
         let pod = Arc::clone(&entry.pod);
         match found {
-            Ok(Ok(Found::LeftAlone)) => {}
+            Ok(Ok(Found::LeftAlone)) => self.left_alone(&pod),
             Ok(Ok(Found::Group(grouped, _))) => self.grouped(&member, &pod, *grouped),
             Ok(Err(error)) => self.failed(&member.uid, &error.to_string()),
             Err(panic) => self.left_out(&member, &panic),
@@ -354,6 +415,7 @@ impl Grouper {
     /// Tells the scheduler, and leaves the writing to the writer.
     fn grouped(&mut self, member: &Member, pod: &Pod, mut grouped: Grouped) {
         let key = pods::group_key(&grouped.group.metadata);
+        self.unhindered(pod);
         // A bound pod stays where it was bound, whatever has become of its labels and owners.
         if pods::is_bound(pod)
             && let Some(entry) = self.grouped_pods.get(&member.uid)
@@ -396,7 +458,8 @@ impl Grouper {
         self.warn(pod, names::reason::POD_GROUPER_WARNING, reason.to_owned());
     }
 
-    fn warn(&self, pod: PodRef, reason: &'static str, message: String) {
+    fn warn(&mut self, pod: PodRef, reason: &'static str, message: String) {
+        self.hindered(pod.clone(), reason, message.clone());
         self.bus.events.send_as_cluster(Note {
             subject: Subject::Pod(pod),
             severity: Severity::Warning,
@@ -409,9 +472,9 @@ impl Grouper {
 
     /// A pod names our scheduler and lacks the labels of pods that are scheduled, or its namespace does. One that is in a group all the same is
     /// scheduled with it.
-    fn not_monitored(&self, pod: &Pod) {
+    fn not_monitored(&mut self, pod: &Pod) {
         if pods::is_bound(pod) || pods::annotated_group(pod).is_some_and(|key| self.group_exists(&key)) {
-            return;
+            return self.unhindered(pod);
         }
         let settings = &self.context.settings;
         let list = |labels: &BTreeMap<String, String>| {

@@ -2,15 +2,21 @@
 //! `PodScheduled` condition of pods that cannot run, and the events that go with both.
 //!
 //! Everything is computed from the watched pods and the scheduler's reports, the latest of which counts; it is written when it
-//! differs from what is there, one patch per object, by the leader. What is absent: finding out why something cannot run.
+//! differs from what is there, one patch per object, by the leader. A pod that still waits when [`UNREPORTED_AFTER`] is over says why in any
+//! case: where no report speaks of it, the objects show the reason (`unreported`). What is absent: finding out why something cannot be placed.
 
 mod claims;
 mod conditions;
 pub mod ledger;
-mod sentences;
+mod other_schedulers;
+mod pace;
+mod repeats;
 mod status;
+mod telling;
+mod unreported;
+mod waiting;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,6 +25,7 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::sleep_until;
 use tracing::{debug, warn};
 
 use crate::api::PodGroup;
@@ -26,9 +33,10 @@ use crate::api::names::reason;
 use crate::api::quantity::Amount;
 use crate::components::agenda::Agenda;
 use crate::components::bus::{
-    Amounts, Bus, Change, GroupKey, GroupReport, Kind, Listener, Note, Object, Severity, Stray, Subject,
+    Amounts, Bus, Change, GroupKey, GroupReport, Kind, Listener, Obstacle, ObstacleKind, PodRef, ToPodGroups, ToQueues,
+    deliver,
 };
-use crate::components::bus::{ToPodGroups, ToQueues, deliver};
+use crate::components::bus::{Object, Subject};
 use crate::components::fair::Of;
 use crate::components::quantities::combine;
 use crate::components::retry::{Backoff, Failure, failure};
@@ -37,7 +45,10 @@ use crate::components::watches::{Key, Stores};
 use crate::components::{Context, Error, panics, pods};
 use claims::Users;
 use ledger::Ledger;
-use sentences::Sentences;
+use other_schedulers::OtherSchedulers;
+use pace::Pace;
+use repeats::Repeats;
+use waiting::WaitingPods;
 
 /// Sums are written this long after they changed: the pods of a gang change together.
 const SUMS_AFTER: Duration = Duration::from_millis(200);
@@ -46,6 +57,9 @@ const SUMS_AFTER: Duration = Duration::from_millis(200);
 const WAITING_AFTER: Duration = Duration::from_secs(1);
 /// The same where no pod is bound yet: where many are to be bound, it takes longer. A group that cannot be placed is reported before.
 const UNBOUND_AFTER: Duration = Duration::from_secs(5);
+/// A pod of which nothing has been said by then says what the objects show. Most pods are bound before. The pods of a gang that is not complete say
+/// so then, unless more of its pods have just come.
+const UNREPORTED_AFTER: Duration = Duration::from_secs(2);
 /// What a user waits to read is written soon, but not before a gang whose pods are just being created has had its chance.
 const REASONS_AFTER: Duration = Duration::from_millis(150);
 /// How long writes that are due wait for bindings at most: why a pod waits is to be read within seconds, also during a burst.
@@ -73,6 +87,7 @@ pub async fn run(
     let mut statuses = PodGroups::new(context.clone(), stores, bus);
     let mut messages = Vec::new();
     loop {
+        let again = statuses.repeats.next();
         tokio::select! {
             () = context.shutdown.cancelled() => return Ok(()),
             received = inbox.recv_many(&mut messages, MESSAGES_AT_ONCE) => {
@@ -91,6 +106,7 @@ pub async fn run(
                 statuses.leading_changed();
             }
             turn = turns.due(statuses.agenda.next()) => statuses.write_next(turn),
+            () = sleep_until(again.unwrap_or_else(Instant::now).into()), if again.is_some() => statuses.tell_again(),
         }
     }
 }
@@ -99,15 +115,14 @@ pub async fn run(
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Target {
     Group(GroupKey),
-    /// By its namespace and UID.
-    Pod(Arc<str>, Arc<str>),
+    Pod(PodRef),
 }
 
 impl Of for Target {
     fn namespace(&self) -> &str {
         match self {
             Self::Group(key) => key.namespace(),
-            Self::Pod(namespace, _) => namespace,
+            Self::Pod(pod) => &pod.namespace,
         }
     }
 }
@@ -121,6 +136,18 @@ struct Written {
     result: Result<(), kube::Error>,
 }
 
+/// The latest report about a group.
+struct Reported {
+    report: GroupReport,
+    /// When the group was reported on first, and last.
+    first: Instant,
+    latest: Instant,
+    /// No event has told it yet.
+    news: bool,
+    /// What its condition said.
+    pace: Pace,
+}
+
 struct PodGroups {
     context: Context,
     stores: Arc<Stores>,
@@ -129,15 +156,18 @@ struct PodGroups {
     /// The pods that claim devices.
     claimants: Users,
     /// The latest report about each group that waits.
-    reports: HashMap<GroupKey, GroupReport>,
-    /// Groups with a report that no event has told yet.
-    news: BTreeSet<GroupKey>,
+    reports: HashMap<GroupKey, Reported>,
     /// Groups of which the scheduler said that nothing waits any more.
     cleared: BTreeSet<GroupKey>,
     /// Pod groups of single pods that may never be written, by key, and their keys by the UID of the pod.
     unwritten: HashMap<GroupKey, Arc<PodGroup>>,
     unwritten_of: HashMap<String, GroupKey>,
-    sentences: Sentences,
+    waiting: WaitingPods,
+    /// What is known of pods that wait beside reports and objects.
+    known: unreported::Known,
+    others: OtherSchedulers,
+    /// Events that are told again while nothing changes.
+    repeats: Repeats<Target>,
     agenda: Agenda<Target>,
     failures: HashMap<Target, u32>,
     writes: JoinSet<Written>,
@@ -157,11 +187,13 @@ impl PodGroups {
             ledger: Ledger::default(),
             claimants: Users::default(),
             reports: HashMap::new(),
-            news: BTreeSet::new(),
             cleared: BTreeSet::new(),
             unwritten: HashMap::new(),
             unwritten_of: HashMap::new(),
-            sentences: Sentences::default(),
+            waiting: WaitingPods::default(),
+            known: unreported::Known::default(),
+            others: OtherSchedulers::default(),
+            repeats: Repeats::default(),
             agenda: Agenda::default(),
             failures: HashMap::new(),
             writes: JoinSet::new(),
@@ -175,9 +207,12 @@ impl PodGroups {
     fn take_guarded(&mut self, message: ToPodGroups) {
         let change = match &message {
             ToPodGroups::Change(change) => Some(change.clone()),
-            ToPodGroups::Waiting(_) | ToPodGroups::Cleared(_) | ToPodGroups::Strays(_) | ToPodGroups::Unwritten(_) => {
-                None
-            }
+            ToPodGroups::Waiting(_)
+            | ToPodGroups::Cleared(_)
+            | ToPodGroups::Obstacles(_)
+            | ToPodGroups::SetAside(..)
+            | ToPodGroups::Decides(..)
+            | ToPodGroups::Unwritten(_) => None,
         };
         let taken = panics::catch(|| self.take(message));
         if let (Err(panic), Some(change)) = (taken, change) {
@@ -193,17 +228,18 @@ impl PodGroups {
                 let uid = pod.metadata.uid.as_deref().unwrap_or_default();
                 let changed = self.ledger.remove(uid);
                 self.claimants.forget(&pod);
-                self.sentences.forget(uid);
                 if let Some(key) = self.unwritten_of.remove(uid) {
                     self.unwritten.remove(&key);
                 }
+                self.others.forget(&pod);
+                self.waits_no_more(&pods::pod_ref(&pod));
                 self.sums_changed(changed);
             }
             ToPodGroups::Change(Change::Applied(Object::PodGroup(group))) => {
                 let key = pods::group_key(&group.metadata);
                 self.sums_changed(vec![key.clone()]);
-                if let Some(message) = self.no_shard(group.metadata.labels.as_ref()) {
-                    self.tell_no_shard(Subject::PodGroup(key.clone()), &message);
+                if let Some(said) = self.no_shard(group.metadata.labels.as_ref()) {
+                    self.tell_no_shard(Subject::PodGroup(key.clone()), &said);
                 }
                 if self.reports.contains_key(&key) {
                     self.plan(Target::Group(key), REASONS_AFTER);
@@ -211,9 +247,9 @@ impl PodGroups {
             }
             ToPodGroups::Change(Change::Deleted(Object::PodGroup(group))) => {
                 let key = pods::group_key(&group.metadata);
-                self.reports.remove(&key);
-                self.news.remove(&key);
+                self.no_report(&key);
                 self.cleared.remove(&key);
+                self.known.set_aside.remove(&key);
                 self.failures.remove(&Target::Group(key.clone()));
                 self.usage.insert(key);
             }
@@ -229,8 +265,21 @@ impl PodGroups {
             ToPodGroups::Change(Change::Applied(_) | Change::Deleted(_)) => {}
             ToPodGroups::Waiting(reports) => reports.into_iter().for_each(|report| self.waiting(report)),
             ToPodGroups::Cleared(groups) => groups.into_iter().for_each(|group| self.cleared(group)),
-            ToPodGroups::Strays(strays) => strays.into_iter().for_each(|stray| self.stray(stray)),
             ToPodGroups::Unwritten(group) => self.unwritten(group),
+            ToPodGroups::Obstacles(obstacles) => obstacles.into_iter().for_each(|obstacle| self.obstacle(obstacle)),
+            ToPodGroups::SetAside(group, message) => {
+                self.known.set_aside.insert(group, message);
+            }
+            ToPodGroups::Decides(scope, decides) => {
+                let changed = if decides {
+                    self.known.off.remove(&scope)
+                } else {
+                    self.known.off.insert(scope)
+                };
+                if changed {
+                    self.plan_all_that_wait(REASONS_AFTER);
+                }
+            }
         }
     }
 
@@ -260,6 +309,7 @@ impl PodGroups {
         self.missing.retain(|missing| *missing != kind);
         if before > 0 && self.missing.is_empty() {
             self.everything_changed();
+            self.look_at_other_schedulers();
         }
     }
 
@@ -287,7 +337,7 @@ impl PodGroups {
 
     fn count(&mut self, pod: &Pod, due: &mut Vec<Key>) {
         if !pods::is_ours(pod, &self.context.settings) {
-            return;
+            return self.of_another_scheduler(pod);
         }
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
         let node = node.and_then(|node| self.stores.nodes.get("", node));
@@ -297,16 +347,7 @@ impl PodGroups {
         }
         let changed = self.ledger.put(pod, node.as_deref(), &claimed);
         self.sums_changed(changed);
-        let uid: Arc<str> = pod.metadata.uid.as_deref().unwrap_or_default().into();
-        if pods::is_bound(pod) {
-            self.sentences.forget(&uid);
-        } else if let Some(message) = self.no_shard_for(pod) {
-            self.tell_no_shard(Subject::Pod(pods::pod_ref(pod)), &message);
-            self.sentences.say(pods::pod_ref(pod), message);
-            self.plan(Target::Pod(namespace_of(pod), uid), REASONS_AFTER);
-        } else if self.sentences.about(&uid).is_some() {
-            self.plan(Target::Pod(namespace_of(pod), uid), REASONS_AFTER);
-        }
+        self.see_waiting(pod);
     }
 
     /// The devices that a claim asks for; none while it is not there. If that is news, its pods are due.
@@ -340,95 +381,44 @@ impl PodGroups {
 
     /// A group cannot run: its condition, its pods' conditions, and events.
     fn waiting(&mut self, report: GroupReport) {
-        let key = report.group.clone();
+        let (key, now) = (report.group.clone(), Instant::now());
         self.cleared.remove(&key);
-        self.news.insert(key.clone());
-        let namespace: Arc<str> = key.namespace().into();
-        for pod in self
-            .sentences
-            .replace(&key, &report.pod_texts(self.context.settings.messages))
-        {
-            self.plan(Target::Pod(Arc::clone(&namespace), pod), REASONS_AFTER);
-        }
-        let after = if report.not_ready { WAITING_AFTER } else { REASONS_AFTER };
-        self.reports.insert(key.clone(), report);
-        self.plan(Target::Group(key), after);
-    }
-
-    /// A pod names a sub-group that is not there, or no longer does: its condition, and an event.
-    fn stray(&mut self, stray: Stray) {
-        let Some(message) = stray.message else {
-            return self.sentences.forget(&stray.pod.uid);
+        self.known.set_aside.remove(&key);
+        let texts = report.pod_texts(self.context.settings.messages);
+        let pods = self.waiting.replace(&key, telling::word(&report), &texts);
+        let (of_group, of_pods) = if report.not_ready {
+            (WAITING_AFTER, UNREPORTED_AFTER)
+        } else {
+            (REASONS_AFTER, REASONS_AFTER)
         };
-        let note = self.note(
-            Subject::Pod(stray.pod.clone()),
-            Severity::Warning,
-            reason::UNSCHEDULABLE,
-            &message,
-        );
-        self.bus.events.send(note);
-        let target = Target::Pod(Arc::clone(&stray.pod.namespace), Arc::clone(&stray.pod.uid));
-        self.sentences.say(stray.pod, message);
-        self.plan(target, REASONS_AFTER);
+        let before = self.reports.remove(&key);
+        let before = before.filter(|before| before.report.not_ready == report.not_ready);
+        let reported = Reported {
+            report,
+            first: before.as_ref().map_or(now, |before| before.first),
+            latest: now,
+            news: true,
+            pace: before.map(|before| before.pace).unwrap_or_default(),
+        };
+        self.reports.insert(key.clone(), reported);
+        pods.into_iter().for_each(|pod| self.plan(Target::Pod(pod), of_pods));
+        self.plan(Target::Group(key), of_group);
     }
 
-    /// What there is to say of objects with these labels if no shard schedules their node pool.
-    fn no_shard(&self, labels: Option<&BTreeMap<String, String>>) -> Option<String> {
-        let pool = self.context.settings.pools.without_shard(labels)?;
-        let says = || format!("no SchedulingShard schedules the node pool '{pool}'");
-        self.context.is_leading().then(says)
-    }
-
-    /// The same for a pod that waits: its group's node pool counts, or its own while it names no group that is there.
-    fn no_shard_for(&self, pod: &Pod) -> Option<String> {
-        let group = pods::annotated_group(pod);
-        let group = group.and_then(|group| self.group(&group));
-        let labelled = group.as_ref().map_or(&pod.metadata, |group| &group.metadata);
-        self.no_shard(labelled.labels.as_ref())
-    }
-
-    fn tell_no_shard(&self, subject: Subject, message: &str) {
-        let note = self.note(subject, Severity::Warning, reason::NO_SHARD, message);
-        self.bus.events.send_as_cluster(note);
-    }
-
-    fn note(&self, subject: Subject, severity: Severity, reason: &'static str, message: &str) -> Note {
-        Note {
-            subject,
-            severity,
-            reason,
-            message: message.to_owned(),
-            source: self.context.settings.scheduler_name.clone(),
-            annotations: BTreeMap::new(),
-        }
+    /// Nothing is reported on the group any more; pods of it that still wait are looked at anew.
+    fn no_report(&mut self, key: &GroupKey) {
+        self.reports.remove(key);
+        self.repeats.end(&Target::Group(key.clone()));
+        let pods = self.waiting.replace(key, reason::UNSCHEDULABLE, &[]);
+        pods.into_iter()
+            .for_each(|pod| self.plan(Target::Pod(pod), UNREPORTED_AFTER));
     }
 
     fn cleared(&mut self, key: GroupKey) {
-        self.reports.remove(&key);
-        self.news.remove(&key);
         // Pods that are bound now have their condition from the API server.
-        let _ = self.sentences.replace(&key, &[]);
+        self.no_report(&key);
         self.cleared.insert(key.clone());
         self.plan(Target::Group(key), SUMS_AFTER);
-    }
-
-    fn note_report(&self, report: &GroupReport) {
-        let words = self.context.settings.messages;
-        let word = if report.not_ready {
-            reason::NOT_READY
-        } else {
-            reason::UNSCHEDULABLE
-        };
-        self.bus.events.send(self.note(
-            Subject::PodGroup(report.group.clone()),
-            Severity::Normal,
-            word,
-            &report.text(words),
-        ));
-        for (pod, message) in report.pod_texts(words) {
-            let note = self.note(Subject::Pod(pod), Severity::Warning, reason::UNSCHEDULABLE, &message);
-            self.bus.events.send(note);
-        }
     }
 
     fn plan(&mut self, target: Target, after: Duration) {
@@ -441,10 +431,13 @@ impl PodGroups {
     fn leading_changed(&mut self) {
         self.agenda.clear();
         self.everything_changed();
-        for uid in self.sentences.pods() {
-            let namespace = self.sentences.about(&uid).map(|(pod, _)| Arc::clone(&pod.namespace));
-            self.plan(Target::Pod(namespace.unwrap_or_default(), uid), REASONS_AFTER);
-        }
+        self.plan_all_that_wait(REASONS_AFTER);
+        self.look_at_other_schedulers();
+    }
+
+    fn plan_all_that_wait(&mut self, after: Duration) {
+        let pods = self.waiting.all();
+        pods.into_iter().for_each(|pod| self.plan(Target::Pod(pod), after));
     }
 
     fn everything_changed(&mut self) {
@@ -479,7 +472,7 @@ impl PodGroups {
             let write = match &target {
                 _ if !ready => None,
                 Target::Group(key) => self.write_group(key),
-                Target::Pod(_, uid) => self.write_pod(uid),
+                Target::Pod(pod) => self.write_pod(pod),
             };
             let Some(write) = write else {
                 self.agenda.finish(&target);
@@ -507,14 +500,11 @@ impl PodGroups {
         if !context.is_leading() {
             return None;
         }
-        if self.news.remove(key)
-            && let Some(report) = self.reports.get(key)
-        {
-            self.note_report(report);
-        }
+        let held = self.tell_of_group(key);
         let group = self.stores.pod_groups.get(key.namespace(), key.name())?;
         let finding = match self.reports.get(key) {
-            Some(report) => status::Finding::Waits(report),
+            Some(_) if held => status::Finding::Held,
+            Some(reported) => status::Finding::Waits(&reported.report),
             None if self.cleared.contains(key) => status::Finding::Cleared,
             None => status::Finding::Unknown,
         };
@@ -528,27 +518,6 @@ impl PodGroups {
         let patch = status::patch(&group, &target)?;
         let key = key.clone();
         Some(async move { status::write_group(&context, &key, patch).await }.boxed())
-    }
-
-    /// The write of a pod's condition, unless it says so already, or is not to say so any more.
-    fn write_pod(&self, uid: &Arc<str>) -> Option<Write> {
-        let (pod, message) = self.sentences.about(uid)?;
-        let seen = self.stores.pods.get(&pod.namespace, &pod.name)?;
-        if seen.metadata.uid.as_deref() != Some(&**uid) || pods::is_bound(&seen) || pods::is_finished(&seen) {
-            return None;
-        }
-        let patch = status::pod_patch(&seen, message)?;
-        let context = match self.sentences.group(uid) {
-            Some(group) => self.context_of(group),
-            None => self
-                .context
-                .of_scope(&self.context.scope_of(seen.metadata.labels.as_ref())),
-        };
-        let pod = pod.clone();
-        if !context.is_leading() {
-            return None;
-        }
-        Some(async move { status::write_pod(&context, &pod, patch).await }.boxed())
     }
 
     fn written(&mut self, written: Written) {
@@ -572,8 +541,4 @@ impl PodGroups {
         }
         self.plan(target, wait);
     }
-}
-
-fn namespace_of(pod: &Pod) -> Arc<str> {
-    pod.metadata.namespace.as_deref().unwrap_or_default().into()
 }

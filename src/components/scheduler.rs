@@ -8,6 +8,7 @@
 mod cycle;
 mod intake;
 mod orders;
+mod reports;
 mod shown;
 mod trace_events;
 
@@ -23,8 +24,8 @@ use tracing::{debug, info, info_span, warn};
 use crate::api::names::{object, reason};
 use crate::components::accounts::Meter;
 use crate::components::bus::{
-    Bus, Change, GroupKey, Kind, Note, Outcome, Severity, Subject, ToBinder, ToGrouper, ToPodGroups, ToScheduler,
-    deliver,
+    Bus, Change, GroupKey, Kind, Note, Obstacle, ObstacleKind, Outcome, Severity, Subject, ToBinder, ToGrouper,
+    ToPodGroups, ToScheduler, deliver,
 };
 use crate::components::leadership::{Scope, Terms};
 use crate::components::panics;
@@ -131,6 +132,7 @@ pub async fn run(
         asked: Instant::now(),
         shown: Shown::new(&shard.name),
         nodes: rules.mirror.shard.clone(),
+        remarks: vec![ToPodGroups::Decides(shard.scope.clone(), rules.on)],
         context,
         stores,
         bus,
@@ -182,6 +184,8 @@ struct Scheduler {
     shown: Shown,
     /// Which nodes are the shard's.
     nodes: mirror::Shard,
+    /// What podgroups is still to be told.
+    remarks: Vec<ToPodGroups>,
     context: Context,
     stores: Arc<Stores>,
     bus: Bus,
@@ -226,6 +230,9 @@ impl Scheduler {
                 self.asked = Instant::now();
                 self.take_in(|intake, all| intake.ask_selectors(now(), all));
             }
+            for remark in std::mem::take(&mut self.remarks) {
+                deliver(&self.bus.podgroups, remark).await?;
+            }
             let wake = self.next_cycle();
             let at = wake.unwrap_or_else(|| Instant::now() + LONGEST_SLEEP);
             let shares = self.shown.due();
@@ -261,8 +268,12 @@ impl Scheduler {
                 Next::Leadership => {
                     self.changed = true;
                     self.shown.clear(&self.context);
-                    for (kind, namespace, name, why) in self.intake.core.mirror.aside.all() {
-                        self.tell_owner(kind, namespace, name, why);
+                    let aside = self.intake.core.mirror.aside.all();
+                    let aside: Vec<_> = aside
+                        .map(|(kind, namespace, name, why)| (kind, namespace.to_owned(), name.to_owned(), why))
+                        .collect();
+                    for (kind, namespace, name, why) in aside {
+                        self.tell_owner(kind, &namespace, &name, why);
                     }
                     info!(leading = self.led.is_some(), "leadership changed");
                 }
@@ -300,6 +311,8 @@ impl Scheduler {
     fn follow(&mut self) {
         let (number, rules) = self.shard.rules.borrow_and_update().clone();
         self.on = rules.on;
+        let decides = ToPodGroups::Decides(self.shard.scope.clone(), rules.on);
+        self.remarks.push(decides);
         self.nodes.clone_from(&rules.mirror.shard);
         self.meter.follow(rules.usage.as_ref());
         self.take_in(|intake, all| intake.follow(&rules.mirror, &rules.policy, now(), all));
@@ -425,7 +438,7 @@ impl Scheduler {
     }
 
     /// Tells whoever owns an object that it is set aside, by an event. What is no workload is told of in the log.
-    fn tell_owner(&self, kind: &str, namespace: &str, name: &str, why: String) {
+    fn tell_owner(&mut self, kind: &str, namespace: &str, name: &str, why: String) {
         let subject = match kind {
             "Pod" => self
                 .stores
@@ -435,6 +448,18 @@ impl Scheduler {
             "PodGroup" => Some(Subject::PodGroup(GroupKey::new(namespace, name))),
             _ => None,
         };
+        match &subject {
+            Some(Subject::Pod(pod)) => self.remarks.push(ToPodGroups::Obstacles(vec![Obstacle {
+                pod: pod.clone(),
+                kind: ObstacleKind::SetAside,
+                reason: reason::SET_ASIDE,
+                message: Some(why.clone()),
+            }])),
+            Some(Subject::PodGroup(group)) => {
+                self.remarks.push(ToPodGroups::SetAside(group.clone(), why.clone()));
+            }
+            None => {}
+        }
         let Some(subject) = subject.filter(|_| self.context.is_leading()) else {
             return;
         };
@@ -525,6 +550,12 @@ impl Scheduler {
         for note in orders::pipelined(&decisions.pipeline, &self.context.settings) {
             self.bus.events.send(note);
         }
+        let model = self.intake.core.engine.model();
+        reports::complete(&mut decisions.unschedulable, model, &self.stores, &self.nodes);
+        let obstacles = orders::obstacles(&mut decisions);
+        if !obstacles.is_empty() {
+            deliver(&self.bus.podgroups, ToPodGroups::Obstacles(obstacles)).await?;
+        }
         if !decisions.unschedulable.is_empty() {
             // A gang that lacks pods has not been tried.
             let tried = decisions.unschedulable.iter().filter(|report| !report.not_ready);
@@ -534,9 +565,6 @@ impl Scheduler {
         }
         if !decisions.cleared.is_empty() {
             deliver(&self.bus.podgroups, ToPodGroups::Cleared(decisions.cleared)).await?;
-        }
-        if !decisions.strays.is_empty() {
-            deliver(&self.bus.podgroups, ToPodGroups::Strays(decisions.strays)).await?;
         }
         if !decisions.times.is_empty() {
             let model = self.intake.core.engine.model();

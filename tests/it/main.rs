@@ -15,5 +15,6 @@ mod patience;
 mod review_fuzz;
 mod support;
 mod tidy;
+mod verdicts;
 mod webhooks;
 mod world;

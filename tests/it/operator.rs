@@ -24,4 +24,5 @@ mod telemetry;
 mod uninstall;
 mod usage;
 mod volumes;
+mod waiting;
 mod writes;

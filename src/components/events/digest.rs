@@ -4,15 +4,15 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
 
-use crate::components::bus::{Note, Subject};
+use crate::components::bus::{Note, Subject, TOLD_AGAIN};
 
-/// A repeated sentence is counted up at most this often.
-const REPEAT: Duration = Duration::from_secs(300);
+/// Who tells something again does so at its time, and may be this much early.
+const EARLY: Duration = Duration::from_secs(2);
 /// Events about one object in a burst; after it one for each [`REFILL`].
 const BURST: u32 = 25;
 /// Time after which one more event about the object is allowed.
 const REFILL: Duration = Duration::from_secs(300);
-/// Sentences and objects that are remembered; when there are more, those not heard of for [`REPEAT`] are forgotten.
+/// Sentences and objects that are remembered; when there are more, those not heard of for longer than anything is told again are forgotten.
 const REMEMBERED: usize = 8_192;
 
 /// What is to be written.
@@ -40,6 +40,8 @@ struct Said {
     id: String,
     count: i32,
     written: Instant,
+    /// How often it was written.
+    writes: u32,
 }
 
 /// How many more events about an object.
@@ -66,10 +68,10 @@ impl Digest {
         let message = hash(&note.message);
         if let Some(said) = self.said.get_mut(&key).filter(|said| said.message == message) {
             said.count = said.count.saturating_add(1);
-            if now.duration_since(said.written) < REPEAT {
+            if now.duration_since(said.written) + EARLY < TOLD_AGAIN.wait(said.writes) {
                 return None;
             }
-            said.written = now;
+            (said.written, said.writes) = (now, said.writes.saturating_add(1));
             return Some(Write::Again {
                 id: said.id.clone(),
                 count: said.count,
@@ -87,6 +89,7 @@ impl Digest {
                 id: id.clone(),
                 count: 1,
                 written: now,
+                writes: 1,
             },
         );
         Some(Write::New { id })
@@ -115,7 +118,8 @@ impl Digest {
         if known <= self.forget_from.max(REMEMBERED) {
             return;
         }
-        self.said.retain(|_, said| now.duration_since(said.written) < REPEAT);
+        let kept = TOLD_AGAIN.longest + REFILL;
+        self.said.retain(|_, said| now.duration_since(said.written) < kept);
         self.allowances
             .retain(|_, allowance| now.duration_since(allowance.since) < REFILL);
         // Those that are left are not looked through once more for each that comes.
@@ -148,16 +152,20 @@ mod tests {
     }
 
     #[test]
-    fn the_same_sentence_is_written_once_and_counted_up_rarely() {
+    fn the_same_sentence_is_written_once_and_counted_up_ever_more_rarely() {
         let (mut digest, start) = (Digest::default(), Instant::now());
         let Some(Write::New { id }) = digest.take(&note("no GPUs"), start) else {
             panic!("the first is written")
         };
-        for second in 1..300 {
-            assert_eq!(digest.take(&note("no GPUs"), start + Duration::from_secs(second)), None);
+        let mut counted = Vec::new();
+        for second in 1..3_600 {
+            let again = digest.take(&note("no GPUs"), start + Duration::from_secs(second));
+            if let Some(Write::Again { id: again, count }) = again {
+                assert_eq!((&again, i64::from(count)), (&id, second as i64 + 1));
+                counted.push(second);
+            }
         }
-        let again = digest.take(&note("no GPUs"), start + Duration::from_secs(300));
-        assert_eq!(again, Some(Write::Again { id, count: 301 }));
+        assert_eq!(counted, [58, 176, 414, 892, 1_790, 2_688, 3_586]);
         assert!(
             matches!(digest.take(&note("no CPU"), start), Some(Write::New { .. })),
             "a new sentence is written at once"

@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 
 use super::conditions::{self, advance, node_pool};
 use super::ledger::Sums;
+use super::waiting::Said;
 use crate::api::PodGroup;
-use crate::api::names::{condition, preemptibility, priority_class, reason};
+use crate::api::names::{condition, preemptibility, priority_class};
 use crate::api::pod_group::{PodGroupStatus, ResourcesStatus};
 use crate::components::bus::{Amounts, GroupKey, GroupReport, PodRef, Usage};
 use crate::components::patch::merge_diff;
@@ -21,6 +22,8 @@ use crate::components::{Context, Settings};
 pub enum Finding<'a> {
     /// It waits, and why.
     Waits(&'a GroupReport),
+    /// It waits; what is said of it stays as it is for a while.
+    Held,
     /// The scheduler found nothing waiting.
     Cleared,
     /// The scheduler has not said anything.
@@ -57,7 +60,7 @@ pub fn target(group: &PodGroup, sums: &Sums, finding: Finding, stores: &Stores, 
         }
         Finding::Cleared => status.scheduling_conditions.clear(),
         Finding::Unknown if sums.waiting == 0 => status.scheduling_conditions.clear(),
-        Finding::Waits(_) | Finding::Unknown => {}
+        Finding::Waits(_) | Finding::Held | Finding::Unknown => {}
     }
     status
 }
@@ -114,7 +117,7 @@ pub fn usage(key: GroupKey, group: Option<&PodGroup>, sums: Sums, stores: &Store
 /// The patch that says on a pod why it cannot run, if the pod does not say so. It carries the pod's resource version, so that it
 /// never lands on a pod that has been bound meanwhile.
 #[must_use]
-pub fn pod_patch(pod: &Pod, message: &str) -> Option<Value> {
+pub fn pod_patch(pod: &Pod, Said { reason, message }: &Said) -> Option<Value> {
     let existing = pod
         .status
         .as_ref()
@@ -125,7 +128,7 @@ pub fn pod_patch(pod: &Pod, message: &str) -> Option<Value> {
         .find(|existing| existing.type_ == condition::POD_SCHEDULED);
     let says = |condition: &PodCondition| {
         condition.status == "False"
-            && condition.reason.as_deref() == Some(reason::UNSCHEDULABLE)
+            && condition.reason.as_deref() == Some(reason)
             && condition.message.as_deref() == Some(message)
     };
     if existing.is_some_and(says) {
@@ -140,7 +143,7 @@ pub fn pod_patch(pod: &Pod, message: &str) -> Option<Value> {
         "status": {"conditions": [{
             "type": condition::POD_SCHEDULED,
             "status": "False",
-            "reason": reason::UNSCHEDULABLE,
+            "reason": reason,
             "message": message,
             "lastProbeTime": null,
             "lastTransitionTime": since.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),

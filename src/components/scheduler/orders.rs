@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use crate::api::names::{annotation, reason, received_resource_type};
 use crate::components::Settings;
-use crate::components::bus::{Bind, BindOrder, Evict, GroupKey, Note, OrderedBind, Severity, Step, Subject, Times};
+use crate::components::bus::{
+    Bind, BindOrder, Evict, GroupKey, Note, Obstacle, ObstacleKind, OrderedBind, Severity, Step, Subject, Times,
+};
 use crate::components::fractions::users::Share;
 use crate::engine::decision::{Decisions, Eviction, Pipeline};
 use crate::engine::input::GpuKind;
@@ -119,6 +121,26 @@ pub fn pipelined<'a>(pipeline: &'a [Pipeline], settings: &'a Settings) -> impl I
         source: settings.scheduler_name.clone(),
         annotations: BTreeMap::new(),
     })
+}
+
+/// What keeps pods from a node beside what reports say: a sub-group that is not there, or a place that others have not left yet.
+pub fn obstacles(decisions: &mut Decisions) -> Vec<Obstacle> {
+    let strays = std::mem::take(&mut decisions.strays).into_iter().map(|stray| Obstacle {
+        pod: stray.pod,
+        kind: ObstacleKind::SubGroup,
+        reason: reason::UNSCHEDULABLE,
+        message: stray.message,
+    });
+    let places = decisions.pipeline.iter().map(|pipeline| Obstacle {
+        pod: pipeline.pod.clone(),
+        kind: ObstacleKind::Place,
+        reason: reason::PIPELINED,
+        message: Some(format!(
+            "Waits for its place on node {}, which pods that are being evicted have not left yet",
+            pipeline.node
+        )),
+    });
+    strays.chain(places).collect()
 }
 
 /// Events for pod groups of which fewer pods run than they need.

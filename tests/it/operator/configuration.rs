@@ -127,7 +127,11 @@ async fn scheduling_is_switched_off_and_on_while_the_rest_goes_on() {
         group.ok_or_else(|| format!("{annotations:?}"))
     })
     .await;
-    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    let message = lab.says("waits", "SchedulingSwitchedOff").await;
+    assert_eq!(
+        message,
+        "Scheduling is switched off: spec.scheduler.service.enabled of Config 'kai-config' is false"
+    );
     let waits = lab.pods().get("waits").await.unwrap();
     assert_eq!(waits.spec.unwrap().node_name, None);
     let generation = change::<Config>(&lab, CONFIG, switch(true)).await;
@@ -201,8 +205,11 @@ async fn without_its_shard_a_pool_waits_until_the_shard_is_there_again() {
     })
     .await;
     lab.create_after_handover(pod("waits", 1)).await;
-    let message = lab.unschedulable("waits").await;
-    assert_eq!(message, "no SchedulingShard schedules the node pool 'default'");
+    let message = lab.says("waits", "NoShardForNodePool").await;
+    assert_eq!(
+        message,
+        "No SchedulingShard schedules the node pool 'default'; create one without partitionLabelValue or set the label kai.scheduler/node-pool"
+    );
     lab.create(json!({"apiVersion": "kai.scheduler/v1", "kind": "SchedulingShard", "metadata": {"name": "again"}}))
         .await
         .unwrap();

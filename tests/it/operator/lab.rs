@@ -186,8 +186,13 @@ impl Lab {
         .await
     }
 
-    /// Waits until a pod says why it does not run, and returns the message.
+    /// Waits until a pod says that no place was found for it, and returns the message.
     pub async fn unschedulable(&self, pod: &str) -> String {
+        self.says(pod, "Unschedulable").await
+    }
+
+    /// Waits until a pod says with this reason why it does not run, and returns the message.
+    pub async fn says(&self, pod: &str, reason: &str) -> String {
         eventually(&format!("pod {pod} says why it waits"), async || {
             let pod = self.pods().get(pod).await.map_err(|e| e.to_string())?;
             let conditions = pod
@@ -197,7 +202,7 @@ impl Lab {
                 .unwrap_or_default();
             conditions
                 .iter()
-                .find(|c| c.type_ == "PodScheduled" && c.reason.as_deref() == Some("Unschedulable"))
+                .find(|c| c.type_ == "PodScheduled" && c.reason.as_deref() == Some(reason))
                 .and_then(|c| c.message.clone())
                 .ok_or_else(|| format!("{conditions:?}"))
         })

@@ -208,8 +208,11 @@ async fn pods_get_the_label_of_their_pool_and_pools_without_a_shard_are_said_so(
     let mut lost = pod("lost", 1);
     lost["metadata"]["labels"][LABEL] = json!("violet");
     lab.create(lost).await.unwrap();
-    let says = lab.unschedulable("lost").await;
-    assert_eq!(says, "no SchedulingShard schedules the node pool 'violet'");
+    let says = lab.says("lost", "NoShardForNodePool").await;
+    assert_eq!(
+        says,
+        "No SchedulingShard schedules the node pool 'violet'; create one with partitionLabelValue 'violet' or change the label kai.scheduler/node-pool"
+    );
     let events: Api<Event> = Api::namespaced(lab.client.clone(), TEAM);
     for kind in ["Pod", "PodGroup"] {
         eventually(&format!("an event on the {kind}"), async || {
@@ -228,7 +231,9 @@ async fn pods_get_the_label_of_their_pool_and_pools_without_a_shard_are_said_so(
     lab.create(shard("violet", "violet")).await.unwrap();
     eventually("the queue of another pool is what keeps it now", async || {
         let says = lab.unschedulable("lost").await;
-        says.contains("Queue 'test' does not exist").then_some(()).ok_or(says)
+        says.starts_with("Queue 'test' is of the node pool 'default' and takes no work of the node pool 'violet'")
+            .then_some(())
+            .ok_or(says)
     })
     .await;
     operator.assert_no_errors();

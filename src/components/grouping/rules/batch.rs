@@ -40,7 +40,8 @@ pub fn min_member(stated: Option<&str>) -> Result<Option<i32>, RuleError> {
     match text.parse::<i32>() {
         Ok(size) if size >= 0 => Ok(Some(size)),
         Ok(_) | Err(_) => wrong(format!(
-            "invalid min-member annotation value: {text:?} is not a whole number from 0"
+            "invalid min-member annotation value: {text:?} of {} is not a whole number from 0",
+            annotation::BATCH_MIN_MEMBER
         )),
     }
 }

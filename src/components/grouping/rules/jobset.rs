@@ -125,7 +125,8 @@ fn at_least_one(text: &str) -> Result<i32, RuleError> {
     match text.parse::<i32>() {
         Ok(size) if size >= 1 => Ok(size),
         Ok(_) | Err(_) => wrong(format!(
-            "invalid min-member annotation value: {text:?} is not a whole number from 1"
+            "invalid min-member annotation value: {text:?} of {} is not a whole number from 1",
+            annotation::BATCH_MIN_MEMBER
         )),
     }
 }

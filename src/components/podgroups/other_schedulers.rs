@@ -1,0 +1,179 @@
+//! Pods that were meant for our scheduler, by a queue that they or their namespaces name, and name another one. Their owners are told once. Pure.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+
+use crate::components::{Settings, pods};
+
+/// Pods of one namespace that are told of, at most, while they exist: more say nothing new.
+const TOLD_PER_NAMESPACE: usize = 64;
+/// A pod that has a node is told of only if it is not older than this, in seconds: its owner may be looking.
+const YOUNG: i64 = 300;
+
+/// The pods that were told of, by namespace and UID.
+#[derive(Debug, Default)]
+pub struct OtherSchedulers {
+    told: HashMap<String, HashSet<String>>,
+}
+
+impl OtherSchedulers {
+    /// What the owner of a pod is to be told now.
+    pub fn remark(
+        &mut self,
+        pod: &Pod,
+        namespace: Option<&Namespace>,
+        settings: &Settings,
+        now: Timestamp,
+    ) -> Option<String> {
+        let message = message(pod, namespace, settings, now)?;
+        let meta = &pod.metadata;
+        let told = self.told.entry(meta.namespace.clone()?).or_default();
+        (told.len() < TOLD_PER_NAMESPACE && told.insert(meta.uid.clone()?)).then_some(message)
+    }
+
+    /// The pod is gone.
+    pub fn forget(&mut self, pod: &Pod) {
+        let meta = &pod.metadata;
+        let (Some(namespace), Some(uid)) = (&meta.namespace, &meta.uid) else {
+            return;
+        };
+        if let Some(told) = self.told.get_mut(namespace) {
+            told.remove(uid);
+            if told.is_empty() {
+                self.told.remove(namespace);
+            }
+        }
+    }
+}
+
+fn message(pod: &Pod, namespace: Option<&Namespace>, settings: &Settings, now: Timestamp) -> Option<String> {
+    if pods::is_ours(pod, settings)
+        || pods::is_finished(pod)
+        || pod.metadata.deletion_timestamp.is_some()
+        || pods::role(pod) != pods::Role::Workload
+        || is_of_a_node(pod)
+    {
+        return None;
+    }
+    let created = pod.metadata.creation_timestamp.as_ref();
+    let age = created.map_or(0, |created| now.as_second() - created.0.as_second());
+    if pods::is_bound(pod) && age > YOUNG {
+        return None;
+    }
+    let named = |labels: Option<&BTreeMap<String, String>>| {
+        let queue = labels?.get(&settings.queue_label_key)?;
+        (!queue.is_empty()).then(|| queue.clone())
+    };
+    let own = named(pod.metadata.labels.as_ref()).map(|queue| (queue, "the pod"));
+    let queue = own.or_else(|| Some((named(namespace?.metadata.labels.as_ref())?, "its namespace")));
+    let (queue, by) = queue?;
+    let spec = pod.spec.as_ref()?;
+    let other = spec.scheduler_name.as_deref().unwrap_or("default-scheduler");
+    let ours = &settings.scheduler_name;
+    Some(format!(
+        "The pod is scheduled by {other}, not by {ours}, though {by} names queue '{queue}'; set spec.schedulerName: {ours}"
+    ))
+}
+
+/// Of a DaemonSet, or made by a kubelet: it is bound to its node in any case.
+fn is_of_a_node(pod: &Pod) -> bool {
+    let mut owners = pod.metadata.owner_references.iter().flatten();
+    owners.any(|owner| matches!(owner.kind.as_str(), "DaemonSet" | "Node"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn told(others: &mut OtherSchedulers, pod: Value, namespace: Value) -> Option<String> {
+        let (pod, namespace): (Pod, Namespace) = (
+            serde_json::from_value(pod).unwrap(),
+            serde_json::from_value(namespace).unwrap(),
+        );
+        let now = "2026-01-01T00:10:00Z".parse().unwrap();
+        others.remark(&pod, Some(&namespace), &Settings::default(), now)
+    }
+
+    fn pod(name: &str, scheduler: &str) -> Value {
+        json!({"metadata": {"name": name, "namespace": "team", "uid": name, "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"schedulerName": scheduler, "containers": []}})
+    }
+
+    #[test]
+    fn who_forgot_the_scheduler_is_told_once() {
+        let mut others = OtherSchedulers::default();
+        let queue = json!({"metadata": {"name": "team", "labels": {"kai.scheduler/queue": "research"}}});
+        let says = told(&mut others, pod("a", "default-scheduler"), queue.clone());
+        assert_eq!(
+            says.as_deref(),
+            Some(
+                "The pod is scheduled by default-scheduler, not by kai-scheduler, though its namespace names queue 'research'; \
+                 set spec.schedulerName: kai-scheduler"
+            )
+        );
+        assert_eq!(told(&mut others, pod("a", "default-scheduler"), queue.clone()), None);
+        let mut labelled = pod("b", "kai-schedular");
+        labelled["metadata"]["labels"] = json!({"kai.scheduler/queue": "own"});
+        let says = told(&mut others, labelled, json!({})).unwrap();
+        assert!(says.starts_with(
+            "The pod is scheduled by kai-schedular, not by kai-scheduler, though the pod names queue 'own'"
+        ));
+    }
+
+    #[test]
+    fn nobody_is_told_of_pods_that_are_right_as_they_are() {
+        let mut others = OtherSchedulers::default();
+        let queue = json!({"metadata": {"name": "team", "labels": {"kai.scheduler/queue": "research"}}});
+        let mut right = vec![pod("a", "kai-scheduler")];
+        for change in [
+            json!({"metadata": {"ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "d"}]}}),
+            json!({"status": {"phase": "Succeeded"}}),
+            // It has run for longer than its owner looks.
+            json!({"spec": {"nodeName": "n1"}}),
+        ] {
+            let mut other = pod("b", "default-scheduler");
+            json_patch(&mut other, change);
+            right.push(other);
+        }
+        for pod in right {
+            assert_eq!(told(&mut others, pod.clone(), queue.clone()), None, "{pod}");
+        }
+        assert_eq!(
+            told(&mut others, pod("c", "default-scheduler"), json!({})),
+            None,
+            "no queue is named"
+        );
+        assert!(others.told.is_empty());
+    }
+
+    fn json_patch(object: &mut Value, change: Value) {
+        let (Value::Object(object), Value::Object(change)) = (object, change) else {
+            panic!("no objects")
+        };
+        for (key, value) in change {
+            let target = object.entry(key).or_insert(json!({}));
+            for (key, value) in value.as_object().unwrap() {
+                target[key.as_str()] = value.clone();
+            }
+        }
+    }
+
+    #[test]
+    fn a_namespace_full_of_such_pods_is_told_of_some_and_none_is_remembered_for_ever() {
+        let mut others = OtherSchedulers::default();
+        let queue = json!({"metadata": {"name": "team", "labels": {"kai.scheduler/queue": "research"}}});
+        let names: Vec<String> = (0..200).map(|number| format!("p{number}")).collect();
+        let said = names
+            .iter()
+            .filter(|name| told(&mut others, pod(name, "default-scheduler"), queue.clone()).is_some());
+        assert_eq!(said.count(), TOLD_PER_NAMESPACE);
+        for name in &names {
+            others.forget(&serde_json::from_value(pod(name, "x")).unwrap());
+        }
+        assert!(others.told.is_empty());
+    }
+}

@@ -1,0 +1,167 @@
+//! How often what is said of an object may be written anew: another cause at once, the same with other figures ever more rarely. Pure.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::{Duration, Instant};
+
+use crate::components::retry::Backoff;
+
+/// Wait before the same cause is written with other figures: first and longest.
+const FIGURES: Backoff = Backoff {
+    first: Duration::from_secs(10),
+    longest: Duration::from_secs(900),
+};
+/// Wait before another cause is written once causes have changed often: first and longest.
+const CAUSES: Backoff = Backoff {
+    first: Duration::from_secs(2),
+    longest: Duration::from_secs(300),
+};
+/// So many causes are written at once, one after the other.
+const CAUSES_AT_ONCE: u32 = 6;
+/// After so long without a write the waits begin with the first again.
+const CALM: Duration = Duration::from_secs(1_800);
+
+/// What was written of one object, and how often.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pace {
+    last: Option<Written>,
+    /// Writes since the last that came after a long time, by what they changed.
+    figures: u32,
+    causes: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Written {
+    at: Instant,
+    cause: u64,
+    text: u64,
+}
+
+impl Pace {
+    /// When a text may be written.
+    #[must_use]
+    pub fn due(&self, text: &str, now: Instant) -> Instant {
+        let Some(last) = self.last.filter(|last| last.text != hash(text)) else {
+            return now;
+        };
+        let wait = if last.cause == cause(text) {
+            FIGURES.wait(self.figures + 1)
+        } else if self.causes < CAUSES_AT_ONCE {
+            Duration::ZERO
+        } else {
+            CAUSES.wait(self.causes + 1 - CAUSES_AT_ONCE)
+        };
+        (last.at + wait).max(now)
+    }
+
+    /// Whether a text has another cause than the one that was written last.
+    #[must_use]
+    pub fn is_news(&self, text: &str) -> bool {
+        self.last.is_none_or(|last| last.cause != cause(text))
+    }
+
+    /// Whether a text is another than the one that was written last.
+    #[must_use]
+    pub fn is_other(&self, text: &str) -> bool {
+        self.last.is_none_or(|last| last.text != hash(text))
+    }
+
+    /// A text is written.
+    pub fn wrote(&mut self, text: &str, now: Instant) {
+        if !self.is_other(text) {
+            return;
+        }
+        let new = Written {
+            at: now,
+            cause: cause(text),
+            text: hash(text),
+        };
+        match self.last.replace(new) {
+            Some(last) if now.duration_since(last.at) > CALM => (self.figures, self.causes) = (0, 0),
+            Some(last) if last.cause == new.cause => self.figures += 1,
+            Some(_) => (self.figures, self.causes) = (0, self.causes + 1),
+            None => {}
+        }
+    }
+}
+
+/// The first sentence without its figures.
+fn cause(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let mut figure = false;
+    let mut letters = first_sentence(text).chars().peekable();
+    while let Some(letter) = letters.next() {
+        let goes_on = |next: Option<&char>| next.is_some_and(char::is_ascii_digit);
+        let digit = letter.is_ascii_digit() || (figure && ".,:".contains(letter) && goes_on(letters.peek()));
+        if !(digit && figure) {
+            (if digit { '#' } else { letter }).hash(&mut hasher);
+        }
+        figure = digit;
+    }
+    hasher.finish()
+}
+
+/// Up to the first full stop before a blank, or the line's end.
+fn first_sentence(text: &str) -> &str {
+    let line = text.lines().next().unwrap_or_default();
+    line.split_once(". ").map_or(line, |(sentence, _)| sentence)
+}
+
+fn hash(text: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    text.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_figures_wait_ever_longer_and_another_cause_does_not() {
+        let (mut pace, start) = (Pace::default(), Instant::now());
+        let text = |used: u32| format!("Queue a holds {used}.5 of 16 GPUs until 15:{used}. More of it.");
+        let mut at = start;
+        let mut writes = 0;
+        for second in 0..3_600 {
+            let now = start + Duration::from_secs(second);
+            let text = text(10 + second as u32);
+            if pace.due(&text, now) <= now {
+                assert_eq!(pace.is_news(&text), writes == 0);
+                pace.wrote(&text, now);
+                (writes, at) = (writes + 1, now);
+            }
+        }
+        assert_eq!(
+            writes, 10,
+            "at 0, 10, 30, 70, 150, 310, 630, 1270, 2170 and 3070 seconds"
+        );
+        assert!(pace.is_news("Node a is cordoned."));
+        assert_eq!(pace.due("Node a is cordoned.", at), at);
+    }
+
+    #[test]
+    fn causes_that_take_turns_all_the_time_are_written_rarely() {
+        let (mut pace, start) = (Pace::default(), Instant::now());
+        let written = (0..600).filter(|second| {
+            let (now, text) = (
+                start + Duration::from_secs(*second),
+                ["one", "other"][*second as usize % 2],
+            );
+            let due = pace.is_other(text) && pace.due(text, now) <= now;
+            if due {
+                pace.wrote(text, now);
+            }
+            due
+        });
+        assert!(written.count() < 25);
+    }
+
+    #[test]
+    fn what_is_written_already_waits_for_nothing() {
+        let (mut pace, now) = (Pace::default(), Instant::now());
+        for _ in 0..100 {
+            assert_eq!(pace.due("the same", now), now);
+            pace.wrote("the same", now);
+        }
+    }
+}

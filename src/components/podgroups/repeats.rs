@@ -1,0 +1,84 @@
+//! When events about what still waits are told again: one, two, four minutes later and so on, up to a quarter of an hour. Pure.
+
+use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
+use std::time::Instant;
+
+use crate::components::bus::TOLD_AGAIN;
+
+/// What is to be told again, and when.
+#[derive(Debug)]
+pub struct Repeats<K> {
+    due: BTreeSet<(Instant, K)>,
+    /// When each is due, and how often it was told.
+    told: HashMap<K, (Instant, u32)>,
+}
+
+impl<K> Default for Repeats<K> {
+    fn default() -> Self {
+        Self {
+            due: BTreeSet::new(),
+            told: HashMap::new(),
+        }
+    }
+}
+
+impl<K: Clone + Ord + Hash> Repeats<K> {
+    /// Something was told for the first time, or differently than before.
+    pub fn begin(&mut self, key: &K, now: Instant) {
+        self.plan(key, 1, now);
+    }
+
+    fn plan(&mut self, key: &K, times: u32, now: Instant) {
+        let at = now + TOLD_AGAIN.wait(times);
+        if let Some((before, _)) = self.told.insert(key.clone(), (at, times)) {
+            self.due.remove(&(before, key.clone()));
+        }
+        self.due.insert((at, key.clone()));
+    }
+
+    /// Nothing of the kind is told any more.
+    pub fn end(&mut self, key: &K) {
+        if let Some((at, _)) = self.told.remove(key) {
+            self.due.remove(&(at, key.clone()));
+        }
+    }
+
+    /// When the next is due.
+    #[must_use]
+    pub fn next(&self) -> Option<Instant> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// One that is due; its next time is planned.
+    pub fn take(&mut self, now: Instant) -> Option<K> {
+        let (at, key) = self.due.first().filter(|(at, _)| *at <= now)?.clone();
+        self.due.remove(&(at, key.clone()));
+        let times = self.told.get(&key).map_or(0, |(_, times)| *times);
+        self.plan(&key, times + 1, now);
+        Some(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_time_between_doubles_up_to_a_quarter_of_an_hour_until_something_else_is_told() {
+        let (mut repeats, start) = (Repeats::default(), Instant::now());
+        let minutes = |repeats: &mut Repeats<&'static str>, from: u64, to: u64| -> Vec<u64> {
+            (from..to)
+                .filter(|minute| repeats.take(start + Duration::from_secs(60 * minute)).is_some())
+                .collect()
+        };
+        repeats.begin(&"pod", start);
+        assert_eq!(minutes(&mut repeats, 0, 60), [1, 3, 7, 15, 30, 45]);
+        repeats.begin(&"pod", start + Duration::from_secs(3_600));
+        assert_eq!(minutes(&mut repeats, 60, 64), [61, 63]);
+        repeats.end(&"pod");
+        assert_eq!((repeats.next(), repeats.told.len()), (None, 0));
+    }
+}

@@ -1,0 +1,323 @@
+//! Telling why a pod waits: its condition, and events about it and its group.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::FutureExt;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+
+use super::waiting::Said;
+use super::{
+    Obstacle, ObstacleKind, PodGroups, REASONS_AFTER, Target, UNREPORTED_AFTER, WAITING_AFTER, Write, status,
+    unreported,
+};
+use crate::api::PodGroup;
+use crate::api::names::reason;
+use crate::components::bus::{GroupKey, GroupReport, Note, PodRef, Severity, Subject};
+use crate::components::retry::Backoff;
+use crate::components::{Context, pods};
+
+/// A gang of which a pod came a shorter while ago than [`WAITING_AFTER`] is not said to lack pods, until this time is over.
+const GROWING_MAX: Duration = Duration::from_secs(10);
+/// Wait before it is looked once more why a pod waits of which nothing is known: first and longest.
+const LOOKS: Backoff = Backoff {
+    first: UNREPORTED_AFTER,
+    longest: Duration::from_secs(60),
+};
+/// So often nothing is said: most probably the pod is about to be bound.
+const LOOKS_IN_VAIN: u32 = 2;
+
+impl PodGroups {
+    /// A pod of ours came or changed: whether it waits.
+    pub(super) fn see_waiting(&mut self, pod: &Pod) {
+        let pod_ref = pods::pod_ref(pod);
+        if !waits(pod) {
+            return self.waits_no_more(&pod_ref);
+        }
+        if let Some(said) = self.no_shard_for(pod) {
+            self.tell_no_shard(Subject::Pod(pod_ref.clone()), &said);
+        }
+        let new = self.waiting.see(&pod_ref);
+        let said = self
+            .waiting
+            .get(&pod_ref.uid)
+            .is_some_and(|waiting| waiting.said().is_some());
+        if said {
+            self.plan(Target::Pod(pod_ref), REASONS_AFTER);
+        } else if new {
+            self.plan(Target::Pod(pod_ref), UNREPORTED_AFTER);
+        }
+    }
+
+    pub(super) fn waits_no_more(&mut self, pod: &PodRef) {
+        self.waiting.forget(&pod.uid);
+        let target = Target::Pod(pod.clone());
+        self.repeats.end(&target);
+        self.failures.remove(&target);
+    }
+
+    /// Something keeps a pod from a node of which no report speaks, or no longer does.
+    pub(super) fn obstacle(&mut self, obstacle: Obstacle) {
+        let Obstacle {
+            pod,
+            kind,
+            reason,
+            message,
+        } = obstacle;
+        if message.is_some() && self.shown(&pod).is_none() {
+            return;
+        }
+        // Those of whom others make room are mostly gone soon.
+        let after = match (&message, kind) {
+            (Some(_), ObstacleKind::Place) | (None, _) => UNREPORTED_AFTER,
+            (Some(_), ObstacleKind::SubGroup | ObstacleKind::Grouping | ObstacleKind::SetAside) => REASONS_AFTER,
+        };
+        let said = message.map(|message| Said { reason, message });
+        if self.waiting.say(&pod, kind, said) {
+            self.plan(Target::Pod(pod), after);
+        }
+    }
+
+    /// The pod as the API server shows it, if it waits.
+    fn shown(&self, pod: &PodRef) -> Option<Arc<Pod>> {
+        let shown = self.stores.pods.get(&pod.namespace, &pod.name)?;
+        let same = shown.metadata.uid.as_deref() == Some(&*pod.uid);
+        Some(shown).filter(|shown| same && waits(shown))
+    }
+
+    /// What there is to say of objects with these labels if no shard schedules their node pool.
+    pub(super) fn no_shard(&self, labels: Option<&BTreeMap<String, String>>) -> Option<Said> {
+        let pools = &self.context.settings.pools;
+        let pool = pools.without_shard(labels)?;
+        self.context.is_leading().then(|| unreported::no_shard(pool, pools))
+    }
+
+    /// The same for a pod that waits: its group's node pool counts, or its own while it names no group that is there.
+    fn no_shard_for(&self, pod: &Pod) -> Option<Said> {
+        let group = self.named_group(pod);
+        let labelled = group.as_ref().map_or(&pod.metadata, |group| &group.metadata);
+        self.no_shard(labelled.labels.as_ref())
+    }
+
+    fn named_group(&self, pod: &Pod) -> Option<Arc<PodGroup>> {
+        let group = pods::annotated_group(pod)?;
+        self.group(&group)
+    }
+
+    pub(super) fn tell_no_shard(&self, subject: Subject, said: &Said) {
+        self.bus
+            .events
+            .send_as_cluster(self.note(subject, Severity::Warning, said));
+    }
+
+    fn note(&self, subject: Subject, severity: Severity, said: &Said) -> Note {
+        Note {
+            subject,
+            severity,
+            reason: said.reason,
+            message: said.message.clone(),
+            source: self.context.settings.scheduler_name.clone(),
+            annotations: BTreeMap::new(),
+        }
+    }
+
+    /// A pod of another scheduler came or changed.
+    pub(super) fn of_another_scheduler(&mut self, pod: &Pod) {
+        if !self.missing.is_empty() || !self.context.is_leading() {
+            return;
+        }
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let namespace = self.stores.namespaces.get("", namespace);
+        let (settings, now) = (&self.context.settings, Timestamp::now());
+        if let Some(message) = self.others.remark(pod, namespace.as_deref(), settings, now) {
+            let subject = Subject::Pod(pods::pod_ref(pod));
+            let reason = reason::OTHER_SCHEDULER;
+            let note = self.note(subject, Severity::Warning, &Said { reason, message });
+            self.bus.events.send_as_cluster(note);
+        }
+    }
+
+    /// What was not told of before everything was listed, or while another process led.
+    pub(super) fn look_at_other_schedulers(&mut self) {
+        for pod in self.stores.pods.list() {
+            if !pods::is_ours(&pod, &self.context.settings) {
+                self.of_another_scheduler(&pod);
+            }
+        }
+    }
+
+    /// Tells of the latest report on a group by an event, if that is news. Whether its condition stays as it is for a while.
+    pub(super) fn tell_of_group(&mut self, key: &GroupKey) -> bool {
+        let now = Instant::now();
+        let Some(reported) = self.reports.get_mut(key) else {
+            return false;
+        };
+        let message = reported.report.text(self.context.settings.messages);
+        let due = reported.pace.due(&message, now);
+        if due > now {
+            self.agenda.plan(&Target::Group(key.clone()), due);
+            return true;
+        }
+        let new = reported.pace.is_news(&message);
+        reported.pace.wrote(&message, now);
+        if std::mem::take(&mut reported.news) {
+            self.note_group(key);
+            if new {
+                self.repeats.begin(&Target::Group(key.clone()), now);
+            }
+        }
+        false
+    }
+
+    fn note_group(&self, key: &GroupKey) {
+        let Some(reported) = self.reports.get(key) else { return };
+        let said = Said {
+            reason: word(&reported.report),
+            message: reported.report.text(self.context.settings.messages),
+        };
+        let subject = Subject::PodGroup(key.clone());
+        self.bus.events.send(self.note(subject, Severity::Normal, &said));
+    }
+
+    fn note_pod(&self, pod: &PodRef, said: &Said) {
+        // The scheduler tells of a place in each cycle, and a bind ends soon with an event of its own.
+        if ![reason::PIPELINED, reason::BINDING].contains(&said.reason) {
+            let subject = Subject::Pod(pod.clone());
+            self.bus.events.send(self.note(subject, Severity::Warning, said));
+        }
+    }
+
+    /// Tells once more of what still waits.
+    pub(super) fn tell_again(&mut self) {
+        while let Some(target) = self.repeats.take(Instant::now()) {
+            let again = match &target {
+                Target::Group(key) if self.reports.contains_key(key) && self.context_of(key).is_leading() => {
+                    self.note_group(key);
+                    true
+                }
+                Target::Group(_) => false,
+                Target::Pod(pod) => match self.sentence(pod) {
+                    Some((_, said, context)) if context.is_leading() => {
+                        self.note_pod(pod, &said);
+                        true
+                    }
+                    Some(_) | None => false,
+                },
+            };
+            if !again {
+                self.repeats.end(&target);
+            }
+        }
+    }
+
+    /// A pod that waits: as it is shown, why it waits, and the context in which that is written.
+    fn sentence(&self, pod: &PodRef) -> Option<(Arc<Pod>, Said, Context)> {
+        let shown = self.shown(pod)?;
+        let waiting = self.waiting.get(&pod.uid)?;
+        let group = self.named_group(&shown);
+        let labelled = group.as_ref().map_or(&shown.metadata, |group| &group.metadata);
+        let settings = &self.context.settings;
+        let context = match waiting.reported_in() {
+            Some(group) => self.context_of(group),
+            None => self.context.of_scope(&self.context.scope_of(labelled.labels.as_ref())),
+        };
+        let pool = settings.pools.without_shard(labelled.labels.as_ref());
+        let why = || unreported::why(&shown, group.as_deref(), &self.known, &self.stores, settings);
+        let said = if let Some(pool) = pool {
+            Some(unreported::no_shard(pool, &settings.pools))
+        } else if self.known.off.contains(&context.scope) {
+            Some(unreported::switched_off(settings))
+        } else {
+            waiting.said().cloned().or_else(why)
+        };
+        let in_vain = || Said {
+            reason: reason::NOT_DECIDED,
+            message: "The scheduler has not decided about the pod yet".to_owned(),
+        };
+        let said = said.or_else(|| (waiting.looks > LOOKS_IN_VAIN).then(in_vain));
+        Some((shown, said?, context))
+    }
+
+    /// Whether a pod is not to be marked with why it waits, as its group asks.
+    fn is_unmarked(&self, pod: &Pod) -> bool {
+        let group = self.named_group(pod);
+        group.is_some_and(|group| group.spec.mark_unschedulable == Some(false))
+    }
+
+    /// Until when a pod says nothing because its gang is still growing.
+    fn growing_until(&self, pod: &PodRef) -> Option<Instant> {
+        let group = self.waiting.get(&pod.uid)?.reported_in()?;
+        let reported = self.reports.get(group).filter(|reported| reported.report.not_ready)?;
+        let settled = (reported.latest + WAITING_AFTER).min(reported.first + GROWING_MAX);
+        Some(settled.max(reported.first + UNREPORTED_AFTER))
+    }
+
+    /// The write of a pod's condition, unless it says so already, or is not to say so any more.
+    pub(super) fn write_pod(&mut self, pod: &PodRef) -> Option<Write> {
+        let now = Instant::now();
+        let target = Target::Pod(pod.clone());
+        if self.shown(pod).is_none() {
+            self.waits_no_more(pod);
+            return None;
+        }
+        if let Some(until) = self.growing_until(pod).filter(|until| *until > now) {
+            self.agenda.plan(&target, until);
+            return None;
+        }
+        let Some((shown, said, context)) = self.sentence(pod) else {
+            let waiting = self.waiting.get_mut(&pod.uid)?;
+            waiting.looks += 1;
+            self.agenda.plan(&target, now + LOOKS.wait(waiting.looks));
+            return None;
+        };
+        if !context.is_leading() {
+            return None;
+        }
+        let waiting = self.waiting.get_mut(&pod.uid)?;
+        let (pace, message) = (&mut waiting.pace, &said.message);
+        let due = pace.due(message, now);
+        if due > now {
+            self.agenda.plan(&target, due);
+            return None;
+        }
+        let (new, other) = (pace.is_news(message), pace.is_other(message));
+        pace.wrote(message, now);
+        if other {
+            self.note_pod(pod, &said);
+        }
+        if new {
+            self.repeats.begin(&target, now);
+        }
+        if self.is_unmarked(&shown) {
+            return None;
+        }
+        let patch = status::pod_patch(&shown, &said)?;
+        let pod = pod.clone();
+        Some(async move { status::write_pod(&context, &pod, patch).await }.boxed())
+    }
+}
+
+/// The word for a report, in events and in the condition of pods.
+pub(super) fn word(report: &GroupReport) -> &'static str {
+    if report.not_ready {
+        reason::NOT_READY
+    } else {
+        reason::UNSCHEDULABLE
+    }
+}
+
+/// Whether a pod waits for a node, and for nothing else first.
+fn waits(pod: &Pod) -> bool {
+    let gated = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.scheduling_gates.as_ref())
+        .is_some_and(|gates| !gates.is_empty());
+    !gated
+        && !pods::is_bound(pod)
+        && !pods::is_finished(pod)
+        && pod.metadata.deletion_timestamp.is_none()
+        && pods::role(pod) == pods::Role::Workload
+}

@@ -1,0 +1,129 @@
+//! What the engine cannot say of pod groups that wait: which of their pods are there, and that a queue is of another node pool. Pure.
+
+use crate::api::Queue;
+use crate::components::bus::GroupReport;
+use crate::components::leadership::pool_name;
+use crate::components::watches::Stores;
+use crate::engine::decision::{Cause, ReasonCode, Verdict};
+use crate::engine::model::Model;
+use crate::engine::model::pod::Status;
+use crate::engine::model::pod_group::PodGroup;
+use crate::mirror::Shard;
+
+/// Completes the reports of a cycle.
+pub fn complete(reports: &mut [GroupReport], model: &Model, stores: &Stores, shard: &Shard) {
+    let groups = model.pod_groups();
+    for report in reports {
+        let Some(pod_group) = groups.id(&report.group).map(|id| &groups[id]) else {
+            continue;
+        };
+        if report.not_ready {
+            speak_of_pods(report, pod_group, model);
+        }
+        let missing = |code: &ReasonCode| *code == ReasonCode::QueueDoesNotExist;
+        if report.reasons.iter().any(|reason| missing(&reason.code))
+            && let Some(queue) = pod_group.input.as_ref().map(|input| &*input.queue)
+            && let Some(sentence) = elsewhere(queue, &|name| stores.queues.get("", name), shard)
+        {
+            report.verdict = Verdict::new(Cause::QueueMissing, sentence);
+        }
+    }
+}
+
+/// A report on a pod group that lacks pods speaks of those that are there.
+fn speak_of_pods(report: &mut GroupReport, pod_group: &PodGroup, model: &Model) {
+    if pod_group.input.as_ref().is_none_or(|input| !input.mark_unschedulable) {
+        return;
+    }
+    let pods = pod_group.pod_sets().flat_map(|(_, pods)| &pods.pods);
+    let waiting = pods.filter(|pod| model.pods()[**pod].state.status == Status::Pending);
+    report.pods = waiting
+        .map(|pod| (model.pods()[*pod].input.pod.clone(), report.message.clone()))
+        .collect();
+}
+
+/// The sentence about a queue that is of another node pool than that of the shard, or hangs below such a one.
+fn elsewhere(queue: &str, get: &dyn Fn(&str) -> Option<std::sync::Arc<Queue>>, shard: &Shard) -> Option<String> {
+    let (key, ours) = (&shard.key, shard.pool());
+    let mut name = queue.to_owned();
+    // Queues that are above themselves are found by the engine.
+    for _ in 0..LEVELS_MAX {
+        let object = get(&name)?;
+        if !shard.selects(&*object) {
+            let value = object.metadata.labels.as_ref().and_then(|labels| labels.get(key));
+            let theirs = pool_name(value.map_or("", String::as_str));
+            return Some(if name == queue {
+                format!(
+                    "Queue '{queue}' is of the node pool '{theirs}' and takes no work of the node pool '{ours}'; name a queue of that, or change the label {key}"
+                )
+            } else {
+                format!(
+                    "Queue '{queue}' takes no work, since queue '{name}' above it is of the node pool '{theirs}', not '{ours}'; change the label {key} of one of them"
+                )
+            });
+        }
+        name = object.spec.parent_queue.clone().filter(|parent| !parent.is_empty())?;
+    }
+    None
+}
+
+/// No tree of queues is deeper.
+const LEVELS_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn said(queue: &str) -> Option<String> {
+        let get = |name: &str| -> Option<Arc<Queue>> {
+            let (pool, parent) = match name {
+                "here" | "below-nothing" => (Some("blue"), (name == "below-nothing").then_some("nothing")),
+                "below" => (Some("blue"), Some("middle")),
+                "middle" => (Some("blue"), Some("far")),
+                "far" => (Some("green"), None),
+                "default" => (None, None),
+                "loop" => (Some("blue"), Some("loop")),
+                _ => return None,
+            };
+            let labels = pool.map(|pool| json!({"kai.scheduler/node-pool": pool}));
+            let object = json!({"metadata": {"name": name, "labels": labels}, "spec": {"parentQueue": parent}});
+            serde_json::from_value(object).ok().map(Arc::new)
+        };
+        let shard = Shard {
+            key: "kai.scheduler/node-pool".to_owned(),
+            value: "blue".to_owned(),
+        };
+        elsewhere(queue, &get, &shard)
+    }
+
+    #[test]
+    fn a_queue_of_another_node_pool_is_not_said_to_be_missing() {
+        let is_said = [
+            (
+                "far",
+                "Queue 'far' is of the node pool 'green' and takes no work of the node pool 'blue'; name a queue of that, or change the label \
+                 kai.scheduler/node-pool",
+            ),
+            (
+                "default",
+                "Queue 'default' is of the node pool 'default' and takes no work of the node pool 'blue'; name a queue of that, or change the label \
+                 kai.scheduler/node-pool",
+            ),
+            (
+                "below",
+                "Queue 'below' takes no work, since queue 'far' above it is of the node pool 'green', not 'blue'; change the label \
+                 kai.scheduler/node-pool of one of them",
+            ),
+        ];
+        for (queue, says) in is_said {
+            assert_eq!(said(queue).as_deref(), Some(says));
+        }
+        for queue in ["here", "below-nothing", "missing", "loop"] {
+            assert_eq!(said(queue), None, "{queue}");
+        }
+    }
+}
