@@ -15,7 +15,7 @@ use kube::client::Body;
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use serde_json::{Value, json};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use unikai::api::crds;
 use unikai::components::bus::{Change, Inboxes, Kind, Listener, ToScheduler, channels};
@@ -23,12 +23,12 @@ use unikai::components::figures::Figures;
 use unikai::components::leadership::{self, Scope, Term, Terms};
 use unikai::components::pulse::Pulse;
 use unikai::components::readiness::Readiness;
+use unikai::components::turns::Background;
 use unikai::components::watches::{self, Stores};
-use unikai::components::{BACKGROUND_WRITES, Context, Settings, grouper};
+use unikai::components::{Context, Settings, grouper};
 use unikai::devcluster::apiserver::{ApiServer, Identity, Options, RunningServer};
 
 const PODS_PER_OWNER: usize = 4;
-/// What grouping needs before it begins.
 /// No write for so long: everything is written, also what waits for its turn.
 const SILENCE: Duration = Duration::from_secs(12);
 
@@ -127,7 +127,7 @@ impl Run {
             only_term: None,
             shutdown: CancellationToken::new(),
             readiness: Readiness::default(),
-            background: Arc::new(Semaphore::new(BACKGROUND_WRITES)),
+            background: Background::new(Settings::default().background_delay),
             figures: Figures::default(),
             pulse: Pulse::default(),
         };

@@ -388,7 +388,7 @@ impl MultiStepBind {
         for _ in 0..LOOKS {
             match self.label(&changes).await {
                 Ok(()) => return Ok(()),
-                // Refused for an unknown reason, or another pod of the name: the Binding will show it.
+                // A spurious conflict, or another pod of the name: the Binding will show it.
                 Err(trouble) if trouble.failure == Failure::Conflict => last = Some(trouble),
                 Err(trouble) => return Err(Stop::of(trouble, "the pod cannot be labelled with its GPU group")),
             }

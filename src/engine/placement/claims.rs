@@ -92,7 +92,7 @@ pub fn refused(model: &Model, id: PodId) -> Option<String> {
     None
 }
 
-/// Number of consumers of a claim, without this pod; 0 if far below the maximum.
+/// Number of consumers of a claim, without this pod; 0 if it is certainly below the maximum.
 fn consumers(model: &Model, claim: &Claim, pod: PodId) -> usize {
     let Some(input) = &claim.input else { return 0 };
     if input.reserved.len() + claim.users.len() < MOST_CONSUMERS {

@@ -219,7 +219,7 @@ impl<'a> Search<'a> {
         Ok(false)
     }
 
-    /// Tries `left` devices from a position on, then the remaining requests.
+    /// Takes `count` devices from a position on, then the remaining requests.
     fn pick(&mut self, asked: RequestOption<'a>, count: usize, from: usize) -> Result<bool, NoDevices> {
         if count == 0 {
             return self.claim(asked.claim, asked.request + 1);

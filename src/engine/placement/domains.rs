@@ -1,7 +1,7 @@
 //! Topology domains for the pods of a pod group, in the order in which they are tried.
 //!
-//! First the domains of the preferred level, then wider ones up to the required level (or the whole topology); within a level the fullest with enough
-//! free capacity first. Capacity is an estimate: placing the pods decides. Where pods need several preferred domains, the emptiest come first.
+//! First the domains of the preferred level, then wider ones up to the required level (or the whole topology); within a level the one with the least, but enough,
+//! free capacity first. Capacity is an estimate: placing the pods decides. Where pods need several preferred domains, those with the most free come first.
 
 use std::cmp::{Ordering, Reverse};
 
@@ -33,7 +33,7 @@ pub struct Question<'a> {
 pub struct Domains {
     /// In this order.
     pub order: Vec<usize>,
-    /// Domains of the preferred level, from the fullest to the emptiest.
+    /// Domains of the preferred level, from the least to the most free capacity.
     pub preferred: Vec<usize>,
 }
 
@@ -523,7 +523,7 @@ impl Survey<'_> {
         &self.rooms[domain - self.top]
     }
 
-    /// All counted domains, parents first, siblings from the fullest to the emptiest.
+    /// All counted domains, parents first, siblings from the least to the most free capacity.
     fn sorted(&self) -> Vec<usize> {
         let mut sorted = Vec::new();
         let mut open = vec![self.top];

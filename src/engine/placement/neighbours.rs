@@ -209,7 +209,7 @@ struct Limit {
     counter: CounterId,
     /// The largest count of a value that still allows one more pod.
     most: i64,
-    /// The values at which the pod itself is counted.
+    /// The value at which the pod itself is counted.
     mine: Option<u32>,
 }
 
@@ -250,7 +250,7 @@ impl Spreading {
         })
     }
 
-    /// The spread constraint that one more pod on a node would violate.
+    /// Why one more pod on a node would violate a spread constraint.
     #[must_use]
     pub fn clash(&self, model: &Model, node: NodeId) -> Option<SpreadConflict> {
         self.limits.iter().find_map(|limit| {

@@ -1,4 +1,4 @@
-//! Preferred topology domains of a pod group: the emptiest first, so that a pod group that needs several uses few.
+//! Preferred topology domains of a pod group: those with the most free capacity first, so that a pod group that needs several uses few.
 
 use std::cell::Cell;
 use std::ops::Range;

@@ -137,7 +137,7 @@ impl Replicas {
             Ok(lease) => self.own = Some(lease),
             Err(error) => {
                 debug!(%error, "other replicas are not told that this one is there; trying again");
-                // Deletions are shown by the watch.
+                // The state after an unknown result is read from the API server.
                 self.own = self.api.get_opt(&self.params.name).await.ok().flatten();
             }
         }
