@@ -155,11 +155,11 @@ impl Lagging {
     }
 }
 
-/// Open jobs, and the slow ones among them.
+/// Limit on open jobs, including slow ones.
 const UNDER_WAY_MAX: usize = 1_024;
 /// Why a job is not started.
 const TERM_OVER: &str = "not the leader any more as which it was decided";
-/// The component name for catch-up: the kinds that the binder needs before it deletes reservation pods or carries out bind requests.
+/// Listeners whose kinds must have caught up before the binder deletes reservation pods or carries out bind requests.
 const DECIDED_BY: [Listener; 2] = [Listener::Binder, Listener::BinderOnceListed];
 
 /// A multi-step bind that has ended.

@@ -91,7 +91,7 @@ where
         }
     }
 
-    /// The next change: the object of that name exists, or is gone. `None`: no change.
+    /// Waits for an event, and returns the changes of objects that it brings.
     async fn next(&mut self) -> Vec<Change<K>> {
         match self.events.try_next().await {
             Ok(Some(Event::Init)) => self.listing.clear(),
@@ -289,7 +289,7 @@ impl Configuration {
         number + 1
     }
 
-    /// Creates the Config or a shard if there is none; returns whether one exists now.
+    /// Creates the Config or a shard if there is none; returns false if that is to be retried.
     async fn make_missing(&self, config: bool, shard: bool) -> bool {
         let mut done = true;
         if config {

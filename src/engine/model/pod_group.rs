@@ -262,7 +262,7 @@ impl PodGroup {
         }
     }
 
-    /// When it was last evicted: as decided here, else as its object shows it.
+    /// When it was last evicted: as decided here, and as its object shows it.
     #[must_use]
     pub fn eviction_times(&self) -> [Option<Time>; 2] {
         let shown = self.input.as_ref().and_then(|input| input.last_eviction);
@@ -331,7 +331,7 @@ impl PodGroup {
         self.pod_sets().next().map(|(member, _)| member)
     }
 
-    /// Whether a member is `ancestor` or below it.
+    /// Whether a member is `other` or below it.
     #[must_use]
     pub fn is_under(&self, member: Member, other: Member) -> bool {
         std::iter::successors(Some(member), |at| self.tree[*at as usize].parent).any(|at| at == other)

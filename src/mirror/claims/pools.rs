@@ -238,7 +238,7 @@ pub fn terms(selector: &NodeSelector) -> Vec<crate::engine::input::NodeTerm> {
         .collect()
 }
 
-/// Whether a device uses unsupported features, so that it is never allocated.
+/// Reads a device. One with unsupported features is never allocated.
 fn read_device(spec: &ResourceSliceSpec, device: &Device, counters: &Counters) -> DeviceInput {
     let driver = &spec.driver;
     let reach = reach(spec, device);

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-/// `apiVersion` of both older versions; present in watch events, absent in lists.
+/// Start of the `apiVersion` of both older versions, which watch events have and list items lack.
 const OLD: &str = "\"resource.k8s.io/v1beta";
 
 /// A class as `v1` writes it, if this is one of an older version.

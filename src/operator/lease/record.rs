@@ -87,7 +87,7 @@ pub struct Tenure {
 }
 
 impl Tenure {
-    /// The content of a Lease.
+    /// The tenure in a Lease.
     pub fn of(lease: &Lease) -> Self {
         let spec = lease.spec.as_ref();
         Self {
@@ -114,7 +114,7 @@ pub enum Free {
 }
 
 impl Free {
-    /// The state of a Lease; `None` is one that does not exist.
+    /// When a Lease may be taken; `None` is one that does not exist.
     pub fn of(observed: Option<&Observed>, now: Instant) -> Self {
         let Some(observed) = observed else { return Self::Now };
         if observed.holder().is_none() {

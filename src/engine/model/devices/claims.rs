@@ -176,7 +176,7 @@ impl Inventory {
         Arc::new(self.resolve(given.clone()))
     }
 
-    /// Whether a pod that it is reserved for is still pending.
+    /// Sets whether a pod that the claim is reserved for is still pending.
     pub(in crate::engine::model) fn set_awaited(&mut self, id: ClaimId, awaited: bool) {
         if self.claims[id].awaited != awaited {
             self.claims.all[id].awaited = awaited;
