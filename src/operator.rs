@@ -35,9 +35,11 @@ use tracing::{Instrument, error, info, info_span};
 
 use crate::components::admission::Door;
 use crate::components::figures::Figures;
+use crate::components::leadership::Pools;
 use crate::components::pulse::Pulse;
 use crate::components::readiness::Readiness;
 use crate::components::scheduler::Followed;
+use crate::components::watches::Stores;
 use crate::components::{leadership, watches};
 use crate::config::{Resolved, Resolver};
 
@@ -335,8 +337,12 @@ fn describe(
             "election": *election.borrow(),
             "shards": shards,
         });
-        if let (Some(Shown { bus, stores, .. }), Some(state)) = (&*seen.borrow(), state.as_object_mut()) {
+        if let (Some(Shown { bus, stores, pools, .. }), Some(state)) = (&*seen.borrow(), state.as_object_mut()) {
             state.insert("objects".to_owned(), json!(stores.counts()));
+            state.insert(
+                "nodesWithoutShard".to_owned(),
+                json!(nodes_without_shard(stores, pools)),
+            );
             state.insert(
                 "inboxes".to_owned(),
                 json!({
@@ -350,6 +356,17 @@ fn describe(
         }
         state
     })
+}
+
+/// How many nodes are in each node pool that no shard schedules.
+fn nodes_without_shard(stores: &Stores, pools: &Pools) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for node in stores.nodes.list() {
+        if let Some(pool) = pools.without_shard(node.metadata.labels.as_ref()) {
+            *counts.entry(pool.to_owned()).or_default() += 1;
+        }
+    }
+    counts
 }
 
 /// The fill level of a channel.

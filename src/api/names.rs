@@ -379,6 +379,8 @@ pub mod object {
     pub const RESERVATION_CONTAINER: &str = "resource-reservation";
     /// The namespace of scaling pods, and their service account.
     pub const SCALE_ADJUST_NAMESPACE: &str = "kai-scale-adjust";
+    /// Where Kubernetes keeps events about objects without a namespace.
+    pub const CLUSTER_EVENTS_NAMESPACE: &str = "default";
     /// The name of the node pool of objects without the label.
     pub const DEFAULT_NODE_POOL: &str = "default";
     /// The top queue that exists from the start.

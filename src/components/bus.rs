@@ -30,6 +30,7 @@ use jiff::Timestamp;
 use tokio::sync::mpsc;
 
 use crate::api::PodGroup;
+use crate::api::names::object;
 use crate::api::quantity::Amount;
 use crate::components::Error;
 use crate::components::fractions::users::Share;
@@ -229,7 +230,7 @@ pub enum ToScaleUp {
 /// **watches, scheduler and grouper → podgroups**.
 #[derive(Clone, Debug)]
 pub enum ToPodGroups {
-    /// From watches: pods, pod groups, priority classes, resource claims, namespaces.
+    /// From watches: pods, pod groups, nodes, priority classes, resource claims, namespaces.
     Change(Change),
     /// From the scheduler, after a cycle: pod groups whose pods found no place, and why. For each group the latest counts.
     Waiting(Vec<GroupReport>),
@@ -316,15 +317,18 @@ pub enum Subject {
     Pod(PodRef),
     /// A pod group.
     PodGroup(GroupKey),
+    /// A node, by its name.
+    Node(Arc<str>),
 }
 
 impl Subject {
-    /// Its namespace.
+    /// Its namespace, or that of events about objects without one.
     #[must_use]
     pub fn namespace(&self) -> &str {
         match self {
             Self::Pod(pod) => &pod.namespace,
             Self::PodGroup(group) => group.namespace(),
+            Self::Node(_) => object::CLUSTER_EVENTS_NAMESPACE,
         }
     }
 
@@ -334,6 +338,7 @@ impl Subject {
         match self {
             Self::Pod(pod) => &pod.name,
             Self::PodGroup(group) => group.name(),
+            Self::Node(name) => name,
         }
     }
 }

@@ -142,7 +142,7 @@ fn event(note: &Note, stores: &Stores, id: &str) -> Event {
     Event {
         metadata: ObjectMeta {
             name: Some(event_name(about.name.as_deref().unwrap_or_default(), id)),
-            namespace: about.namespace.clone(),
+            namespace: Some(note.subject.namespace().to_owned()),
             annotations: Some(note.annotations.clone()).filter(|annotations| !annotations.is_empty()),
             ..ObjectMeta::default()
         },
@@ -175,11 +175,17 @@ fn about(subject: &Subject, stores: &Stores) -> ObjectReference {
             let uid = group.and_then(|group| group.metadata.uid.clone());
             (PodGroup::api_version(&()).into_owned(), "PodGroup", uid)
         }
+        Subject::Node(_) => {
+            let node = stores.nodes.get("", name);
+            let uid = node.and_then(|node| node.metadata.uid.clone());
+            ("v1".to_owned(), "Node", uid)
+        }
     };
+    let has_namespace = !matches!(subject, Subject::Node(_));
     ObjectReference {
         api_version: Some(api_version),
         kind: Some(kind.to_owned()),
-        namespace: Some(namespace.to_owned()),
+        namespace: has_namespace.then(|| namespace.to_owned()),
         name: Some(name.to_owned()),
         uid,
         ..ObjectReference::default()

@@ -14,6 +14,7 @@ mod repeats;
 mod status;
 mod telling;
 mod unreported;
+mod unserved;
 mod waiting;
 
 use std::collections::{BTreeSet, HashMap};
@@ -174,6 +175,8 @@ struct PodGroups {
     /// Groups whose usage the queues do not know yet.
     usage: BTreeSet<GroupKey>,
     missing: Vec<Kind>,
+    /// The term in which it was last looked for what no shard schedules.
+    looked_in: Option<u64>,
     /// The queues know the usage of every group that there was at the start.
     complete: bool,
 }
@@ -199,6 +202,7 @@ impl PodGroups {
             writes: JoinSet::new(),
             usage: BTreeSet::new(),
             missing: Kind::told_to(&[Listener::PodGroups]),
+            looked_in: None,
             complete: false,
         }
     }
@@ -238,9 +242,7 @@ impl PodGroups {
             ToPodGroups::Change(Change::Applied(Object::PodGroup(group))) => {
                 let key = pods::group_key(&group.metadata);
                 self.sums_changed(vec![key.clone()]);
-                if let Some(said) = self.no_shard(group.metadata.labels.as_ref()) {
-                    self.tell_no_shard(Subject::PodGroup(key.clone()), &said);
-                }
+                self.see_group(&group);
                 if self.reports.contains_key(&key) {
                     self.plan(Target::Group(key), REASONS_AFTER);
                 }
@@ -261,6 +263,7 @@ impl PodGroups {
             ToPodGroups::Change(
                 Change::Applied(Object::ResourceClaim(claim)) | Change::Deleted(Object::ResourceClaim(claim)),
             ) => self.claim(&Key::of(&claim.metadata)),
+            ToPodGroups::Change(Change::Applied(Object::Node(node))) => self.see_node(&node),
             ToPodGroups::Change(Change::Synced(kind)) => self.synced(kind),
             ToPodGroups::Change(Change::Applied(_) | Change::Deleted(_)) => {}
             ToPodGroups::Waiting(reports) => reports.into_iter().for_each(|report| self.waiting(report)),
@@ -310,6 +313,7 @@ impl PodGroups {
         if before > 0 && self.missing.is_empty() {
             self.everything_changed();
             self.look_at_other_schedulers();
+            self.see_unserved();
         }
     }
 
@@ -433,6 +437,7 @@ impl PodGroups {
         self.everything_changed();
         self.plan_all_that_wait(REASONS_AFTER);
         self.look_at_other_schedulers();
+        self.see_unserved();
     }
 
     fn plan_all_that_wait(&mut self, after: Duration) {

@@ -20,7 +20,7 @@ use super::{bootstrap, telemetry};
 use crate::components::admission::Door;
 use crate::components::bus::{self, Bus, Kind};
 use crate::components::figures::{Figures, families};
-use crate::components::leadership::{self, Leading, Scope};
+use crate::components::leadership::{self, Leading, Pools, Scope};
 use crate::components::numa_daemon_set::{self, Missing};
 use crate::components::pulse::Pulse;
 use crate::components::readiness::Readiness;
@@ -48,6 +48,8 @@ pub struct Shown {
     pub stores: Arc<Stores>,
     /// The names of the shards, in the order of their schedulers on the bus.
     pub shards: Vec<String>,
+    /// The node pools that they schedule.
+    pub pools: Pools,
 }
 
 /// What all rounds share.
@@ -133,6 +135,7 @@ impl Rounds {
             bus,
             stores: stores_shown,
             shards: resolved.shards.iter().map(|shard| shard.name.clone()).collect(),
+            pools: settings.pools.clone(),
         }));
         self.follows.send_replace(Followed::default());
         let mut rules = BTreeMap::new();

@@ -158,7 +158,9 @@ async fn a_replica_that_comes_is_left_its_part_and_shared_gpus_change_hands() {
         assert_eq!(
             group(&format!("{pool}-a")).await,
             group(&format!("{pool}-b")).await,
-            "{pool}: the GPU is shared"
+            "{pool}: the GPU is shared\n{}\n{}",
+            one.log(),
+            two.log()
         );
     }
     two.signal("TERM");
@@ -188,6 +190,12 @@ async fn a_replica_that_comes_is_left_its_part_and_shared_gpus_change_hands() {
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_get_the_label_of_their_pool_and_pools_without_a_shard_are_said_so() {
     let lab = lab().await;
+    // These come while nobody leads.
+    lab.patch_node("default-1", json!({"metadata": {"labels": {LABEL: "violet"}}}))
+        .await;
+    let mut early = pod("early", 1);
+    early["metadata"]["labels"][LABEL] = json!("violet");
+    lab.create(early).await.unwrap();
     let operator = lab.replica_with("one", QUICK_LEASE).await;
     divided(&lab, &["one"]).await;
     let mut job = gang("train", 2, 1);
@@ -195,7 +203,8 @@ async fn pods_get_the_label_of_their_pool_and_pools_without_a_shard_are_said_so(
     job["spec"]["template"]["metadata"]["labels"] = json!({"kai.scheduler/queue": "blue"});
     lab.create(job).await.unwrap();
     lab.running(2).await;
-    for pod in lab.all_pods().await {
+    let bound = lab.all_pods().await.into_iter().filter(|pod| pod.name_any() != "early");
+    for pod in bound {
         assert_eq!(
             pod.labels().get(LABEL).map(String::as_str),
             Some("blue"),
@@ -213,21 +222,39 @@ async fn pods_get_the_label_of_their_pool_and_pools_without_a_shard_are_said_so(
         says,
         "No SchedulingShard schedules the node pool 'violet'; create one with partitionLabelValue 'violet' or change the label kai.scheduler/node-pool"
     );
-    let events: Api<Event> = Api::namespaced(lab.client.clone(), TEAM);
-    for kind in ["Pod", "PodGroup"] {
-        eventually(&format!("an event on the {kind}"), async || {
-            let all = events.list(&ListParams::default()).await.map_err(|e| e.to_string())?;
-            let told = all.items.iter().any(|event| {
+    assert_eq!(lab.says("early", "NoShardForNodePool").await, says);
+    let of = |namespace: &str| Api::<Event>::namespaced(lab.client.clone(), namespace);
+    let told = [
+        (TEAM, "Pod", Some("lost")),
+        (TEAM, "Pod", Some("early")),
+        (TEAM, "PodGroup", None),
+        ("default", "Node", Some("default-1")),
+    ];
+    for (namespace, kind, name) in told {
+        eventually(&format!("an event on the {kind} {name:?}"), async || {
+            let all = of(namespace).list(&ListParams::default()).await;
+            let all = all.map_err(|e| e.to_string())?.items;
+            let about = all.iter().filter(|event| {
+                let about = &event.involved_object;
                 event.reason.as_deref() == Some("NoShardForNodePool")
-                    && event.involved_object.kind.as_deref() == Some(kind)
+                    && about.kind.as_deref() == Some(kind)
+                    && name.is_none_or(|name| about.name.as_deref() == Some(name))
             });
-            told.then_some(()).ok_or_else(|| format!("{} events", all.items.len()))
+            match about.collect::<Vec<_>>().as_slice() {
+                [] => Err(format!("{} events", all.len())),
+                [event, ..] => event
+                    .involved_object
+                    .uid
+                    .clone()
+                    .ok_or_else(|| "the event is about no object".to_owned()),
+            }
         })
         .await;
     }
+    let state = operator.get("/state").await.unwrap();
+    let state: Value = serde_json::from_str(state.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+    assert_eq!(state["nodesWithoutShard"], json!({"violet": 1}), "{state}");
     // A shard for the pool is all that it lacks.
-    lab.patch_node("default-1", json!({"metadata": {"labels": {LABEL: "violet"}}}))
-        .await;
     lab.create(shard("violet", "violet")).await.unwrap();
     eventually("the queue of another pool is what keeps it now", async || {
         let says = lab.unschedulable("lost").await;
