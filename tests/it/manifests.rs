@@ -175,13 +175,52 @@ fn the_chart_makes_the_same_objects() {
         }
         object
     };
-    let usual: Vec<Value> = manifests::files(manifests::DEFAULT_IMAGE)
+    // Helm makes the namespace.
+    let without_namespace = |text: &str| read(text).into_iter().filter(|object| object["kind"] != "Namespace");
+    let usual = manifests::files(manifests::DEFAULT_IMAGE);
+    let usual: Vec<Value> = usual.iter().flat_map(|(_, text)| without_namespace(text)).collect();
+    let made = read(&objects);
+    let (shards, made): (Vec<_>, Vec<_>) = made.into_iter().partition(|object| object["kind"] == "SchedulingShard");
+    // The operator would make it otherwise, and the release could not take it over later.
+    assert_eq!(shards.len(), 1);
+    assert_eq!(shards[0]["spec"], json!({}));
+    assert_eq!(sorted(made.into_iter().map(plain).collect()), sorted(usual.clone()));
+
+    // An administrator's part, and one for whoever may write in the namespace only.
+    let part = |set: &str| read(&printed("helm", &[&template[..], &["--set", set]].concat()).unwrap());
+    let administrators = part("operator.enabled=false,global.gpuSharing=true,kaiServices.enabled=true");
+    let kinds = |objects: &[Value]| -> BTreeSet<String> {
+        objects
+            .iter()
+            .map(|object| object["kind"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert!(!kinds(&administrators).contains("Deployment"));
+    for namespace in administrators.iter().filter(|object| object["kind"] == "Namespace") {
+        assert_eq!(namespace["metadata"]["annotations"]["helm.sh/resource-policy"], "keep");
+    }
+    let both = ["--skip-crds", "--set"];
+    let without_crds: Vec<&str> = template
         .iter()
-        .flat_map(|(_, text)| read(text))
-        // Helm makes the namespace.
-        .filter(|object| object["kind"] != "Namespace")
+        .copied()
+        .filter(|word| *word != "--include-crds")
         .collect();
-    assert_eq!(sorted(read(&objects).into_iter().map(plain).collect()), sorted(usual));
+    let set = "clusterObjects.enabled=false,operator.replicaCount=2,global.gpuSharing=true,kaiServices.enabled=true,monitoring.enabled=true";
+    let others = read(&printed("helm", &[&without_crds[..], &both, &[set]].concat()).unwrap());
+    let namespaced = [
+        "ConfigMap",
+        "Deployment",
+        "PodDisruptionBudget",
+        "PrometheusRule",
+        "Service",
+        "ServiceMonitor",
+    ];
+    assert_eq!(kinds(&others), namespaced.map(str::to_owned).into());
+    assert!(
+        others
+            .iter()
+            .all(|object| object["metadata"]["namespace"] == object::NAMESPACE)
+    );
 
     let everything = [
         &template[..],

@@ -9,6 +9,10 @@ use super::{
 };
 
 const FOLDER: &str = "chart";
+/// What has no namespace, and rights, is for an administrator to install.
+const ADMINISTRATORS: &str = ".Values.clusterObjects.enabled";
+/// The rest may be installed by whoever may write in the namespace of the release.
+const OPERATORS: &str = ".Values.operator.enabled";
 
 /// The files of the chart.
 pub fn files() -> Vec<(String, String)> {
@@ -25,7 +29,7 @@ pub fn files() -> Vec<(String, String)> {
         ),
         (
             "templates/50-shard.yaml".to_owned(),
-            include_str!("chart/shard.yaml").to_owned(),
+            only_if(ADMINISTRATORS, include_str!("chart/shard.yaml")),
         ),
     ];
     files.extend(
@@ -41,28 +45,52 @@ pub fn files() -> Vec<(String, String)> {
         } else {
             text
         };
-        files.push((format!("templates/{name}"), text));
+        let whose = if name.contains("operator") {
+            OPERATORS
+        } else {
+            ADMINISTRATORS
+        };
+        files.push((format!("templates/{name}"), only_if(whose, &text)));
     }
     let conditional = [
-        ("45-gpu-sharing.yaml", ".Values.global.gpuSharing", GPU_SHARING),
+        (
+            "45-gpu-sharing.yaml",
+            ADMINISTRATORS,
+            ".Values.global.gpuSharing",
+            kept(GPU_SHARING),
+        ),
         (
             "45-disruption-budget.yaml",
+            OPERATORS,
             "gt (int .Values.operator.replicaCount) 1",
-            DISRUPTION_BUDGET,
+            DISRUPTION_BUDGET.to_owned(),
         ),
-        ("45-config-maps.yaml", ".Values.configMaps.enabled", CONFIG_MAPS),
+        (
+            "45-config-maps.yaml",
+            ADMINISTRATORS,
+            ".Values.configMaps.enabled",
+            CONFIG_MAPS.to_owned(),
+        ),
+        (
+            "45-kai-services.yaml",
+            OPERATORS,
+            ".Values.kaiServices.enabled",
+            KAI_SERVICES.to_owned(),
+        ),
         (
             "45-numa-exporter.yaml",
+            ADMINISTRATORS,
             ".Values.numaPlacementExporter.rights",
-            NUMA_EXPORTER,
+            NUMA_EXPORTER.to_owned(),
         ),
-        ("45-kai-services.yaml", ".Values.kaiServices.enabled", KAI_SERVICES),
     ];
-    for (name, condition, text) in conditional {
-        files.push((format!("templates/{name}"), only_if(condition, &fill(text, &values))));
+    for (name, whose, condition, text) in conditional {
+        let text = only_if(whose, &only_if(condition, &fill(&text, &values)));
+        files.push((format!("templates/{name}"), text));
     }
     for (name, text) in MONITORING {
         let text = only_if(".Values.monitoring.enabled", &fill(&literal(text), &values));
+        let text = only_if(OPERATORS, &text);
         files.push((format!("templates/55-{name}"), text));
     }
     let mut files: Vec<_> = files
@@ -76,6 +104,12 @@ pub fn files() -> Vec<(String, String)> {
 /// A template that is empty unless the condition holds.
 fn only_if(condition: &str, text: &str) -> String {
     format!("{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n")
+}
+
+/// Namespaces that Helm does not delete: pods in them hold GPUs of others that run.
+fn kept(text: &str) -> String {
+    let annotated = "kind: Namespace\nmetadata:\n  annotations:\n    helm.sh/resource-policy: keep\n";
+    text.replace("kind: Namespace\nmetadata:\n", annotated)
 }
 
 /// A text with braces that are not Helm's.
