@@ -11,6 +11,7 @@ mod pools;
 pub mod words;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::api::config::ConfigSpec;
 use crate::api::shard::SchedulingShardSpec;
@@ -62,6 +63,23 @@ pub struct Resolved {
     pub common: Common,
     /// The shards that this process schedules, by name.
     pub shards: Vec<ShardRules>,
+    /// Whether log lines are JSON; `None`: as the flag says.
+    pub json_log: Option<bool>,
+    /// How the Prometheus server of Config is checked, if it names one.
+    pub probe: Option<Probe>,
+}
+
+/// How a Prometheus server is checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// Its URL.
+    pub url: String,
+    /// The time between two checks.
+    pub interval: Duration,
+    /// How long an answer may take.
+    pub timeout: Duration,
+    /// How often it is asked again before it counts as not answering; the n-th time after n seconds.
+    pub retries: u32,
 }
 
 /// An object as it was seen.
@@ -259,7 +277,14 @@ impl Resolver {
             },
         };
         let shards = shards.into_iter().map(rule).collect();
-        (Resolved { common, shards }, reports)
+        let json_log = config.global.as_ref().and_then(|global| global.json_log);
+        let resolved = Resolved {
+            common,
+            shards,
+            json_log,
+            probe: read.probe,
+        };
+        (resolved, reports)
     }
 
     /// Whether a shard switches the plugin `numa` on by its name.

@@ -14,6 +14,7 @@ pub mod http;
 mod inspection;
 pub mod lease;
 pub mod metrics;
+mod prometheus;
 mod rounds;
 pub mod settings;
 pub mod shutdown;
@@ -116,6 +117,7 @@ fn begin(config: &kube::Config, settings: Settings, http: http::Bound) -> anyhow
     let (in_force, resolved) = watch::channel(None);
     let (follows, followed) = watch::channel(Followed::default());
     let (missing, lacked) = watch::channel(None);
+    let (told, answers) = watch::channel(None);
     let configuration = Configuration {
         watches: clients.watches.clone(),
         config: watches::config(&common.components),
@@ -126,6 +128,7 @@ fn begin(config: &kube::Config, settings: Settings, http: http::Bound) -> anyhow
         in_force,
         follows: followed,
         missing: lacked,
+        prometheus: answers,
     };
     let access = access::Access::new(clients.reads.clone());
     let (served, reads) = (clients.served.clone(), clients.reads.clone());
@@ -173,6 +176,10 @@ fn begin(config: &kube::Config, settings: Settings, http: http::Bound) -> anyhow
                     .await
                     .unwrap_or(Ok(()))
             });
+            services.start("prometheus check", {
+                let (checking, ends) = (prometheus::run(resolved.clone(), told), servers.clone());
+                async move { ends.run_until_cancelled(Box::pin(checking)).await.unwrap_or(Ok(())) }
+            });
             services.start(
                 "http server",
                 http.serve(
@@ -211,6 +218,7 @@ async fn supervise(
             ended = next_end(&mut round) => break Some(cause(ended, &mut services).await),
             Ok(()) = resolved.changed() => {
                 let Some((number, wanted)) = resolved.borrow_and_update().clone() else { continue };
+                telemetry::set_json(wanted.json_log);
                 match turn(&rounds, round.take(), number, &wanted).await {
                     Ok(next) => round = Some(next),
                     Err(error) => break Some(error),

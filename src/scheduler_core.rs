@@ -113,3 +113,6 @@ fn count(changes: &[PackedChange]) -> Counts {
     }
     counts
 }
+
+#[cfg(test)]
+mod tests;

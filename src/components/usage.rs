@@ -19,6 +19,7 @@ use crate::components::{Context, Error};
 use crate::engine::input::Time;
 use crate::usage::{Settings, Source};
 use kept::Kept;
+pub use server::Endpoint;
 use server::Server;
 
 /// What failed is tried again after this time, where it is not due anyway.

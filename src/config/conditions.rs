@@ -107,6 +107,30 @@ pub fn conditions(before: &[Condition], report: &Report, follows: bool, now: Tim
     all.all
 }
 
+/// Sets what is known of the Prometheus server that Config names; `None`: it names none, or it has not been asked yet.
+#[must_use]
+pub fn prometheus(
+    before: Vec<Condition>,
+    answers: Option<&Result<(), String>>,
+    generation: i64,
+    now: Timestamp,
+) -> Vec<Condition> {
+    const ASPECT: &str = "PrometheusConnected";
+    let mut all = Conditions { all: before, now };
+    match answers {
+        None => all.all.retain(|condition| condition.r#type != ASPECT),
+        Some(Ok(())) => {
+            let message = "External Prometheus connectivity verified";
+            all.set(ASPECT, true, "prometheus_connected", message, generation);
+        }
+        Some(Err(why)) => {
+            let message = format!("Failed to ping external Prometheus: {why}");
+            all.set(ASPECT, false, "prometheus_connection_failed", &message, generation);
+        }
+    }
+    all.all
+}
+
 struct Conditions {
     all: Vec<Condition>,
     now: Timestamp,

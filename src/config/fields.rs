@@ -68,9 +68,9 @@ const fn nothing(path: &'static str, why: &'static str) -> Field {
 const DEPLOYMENT: &str = "there is one Deployment, and its manifest says so";
 const ADDRESSES: &str = "addresses are those of the flags --http-address and --webhook-address, and of the manifests";
 const ONE_CLIENT: &str = "there is one connection to the API server without a limit of its own";
-const IMAGE: &str = "the pods that the product makes run its own image: the flag --reservation-image";
-const NAMESPACES: &str =
-    "namespaces, service accounts and names are those of the manifests, which give the rights to them";
+const IMAGE: &str = "such pods run a command of this product's own image, which the image of KAI that is named here has not: the flag --reservation-image";
+const NAMESPACES: &str = "rights, the policies that keep tenants from making such pods, and what such a pod is recognised by name the namespace and the service account of the manifests";
+const WEBHOOKS: &str = "the rights of the manifests are for these objects by their usual names; KAI's are, too, and it never updates others";
 const PROMETHEUS: &str = "no Prometheus is set up";
 const NO_CONCURRENCY: &str = "as many are handled at once as the API server takes";
 const GO: &str = "there is no such runtime here";
@@ -132,9 +132,11 @@ const CONFIG: &[Field] = &[
         "none",
         "The priority class of the NUMA exporter's pods. That of the operator's is said by its manifest",
     ),
-    nothing(
+    scheduler(
         "spec.global.jsonLog",
-        "how log lines are written is said when the process starts: the flag --log-format",
+        "--log-format",
+        "text",
+        "Whether log lines are JSON, or text",
     ),
     nothing("spec.global.requireDefaultPodAntiAffinityTerm", DEPLOYMENT),
     nothing("spec.global.nodeSelector", DEPLOYMENT),
@@ -303,8 +305,8 @@ const CONFIG: &[Field] = &[
         "false",
         "Whether the webhooks look only at pods of namespaces that have the queue label",
     ),
-    nothing("spec.admission.validatingWebhookConfigurationName", NAMESPACES),
-    nothing("spec.admission.mutatingWebhookConfigurationName", NAMESPACES),
+    nothing("spec.admission.validatingWebhookConfigurationName", WEBHOOKS),
+    nothing("spec.admission.mutatingWebhookConfigurationName", WEBHOOKS),
     components(
         "spec.admission.gpuFractionRuntimeClassName",
         "--gpu-fraction-runtime-class-name",
@@ -337,10 +339,7 @@ const CONFIG: &[Field] = &[
         "true",
         "Whether the webhook for queues is registered",
     ),
-    nothing(
-        "spec.queueController.webhooks.webhookConfigurationNamePrefix",
-        NAMESPACES,
-    ),
+    nothing("spec.queueController.webhooks.webhookConfigurationNamePrefix", WEBHOOKS),
     components(
         "spec.queueController.metricsNamespace",
         "--metrics-namespace",
@@ -374,7 +373,7 @@ const CONFIG: &[Field] = &[
     ),
     nothing(
         "spec.podGroupController.webhooks.webhookConfigurationNamePrefix",
-        NAMESPACES,
+        WEBHOOKS,
     ),
     components(
         "spec.nodeScaleAdjuster.service.enabled",
@@ -479,9 +478,23 @@ const CONFIG: &[Field] = &[
     nothing("spec.prometheus.storageSize", PROMETHEUS),
     nothing("spec.prometheus.storageClassName", PROMETHEUS),
     nothing("spec.prometheus.serviceMonitor", PROMETHEUS),
-    nothing(
-        "spec.prometheus.externalPrometheusHealthProbe",
-        "whether the server answers is seen when it is asked: the metric unikai_usage_stale",
+    scheduler(
+        "spec.prometheus.externalPrometheusHealthProbe.interval",
+        "",
+        "30",
+        "Seconds between two checks whether the server of `externalPrometheusUrl` answers, which the condition `PrometheusConnected` says",
+    ),
+    scheduler(
+        "spec.prometheus.externalPrometheusHealthProbe.timeout",
+        "",
+        "10",
+        "Seconds that an answer may take",
+    ),
+    scheduler(
+        "spec.prometheus.externalPrometheusHealthProbe.maxRetries",
+        "",
+        "5",
+        "How often it is asked again before it counts as not answering; the n-th time after n seconds",
     ),
     nothing("spec.prometheus.accountingLabelKey", PROMETHEUS),
     nothing("spec.prometheus.accountingLabelValue", PROMETHEUS),
@@ -759,8 +772,8 @@ default pool, which is led with the cluster (`kai-scheduler`, the name that KAI'
 them and take over those of one that is gone; one that comes is left its part, one shard after the other. With `--node-pool` a process schedules
 one pool only. Of several shards of one pool the oldest counts, and the others are told so (`Ready` False, reason `duplicate_partition`).
 
-A pod gets the label of its pool before it is bound. Pods and pod groups of a pool without a shard are told so by the event
-`NoShardForNodePool` and their condition. A shard that is added or removed, or moved to another pool, has the components start again.
+A pod gets the label of its pool before it is bound. Pods, pod groups and nodes of a pool without a shard are told so by the event
+`NoShardForNodePool`, pods by their condition, too, and `/state` counts such nodes by pool. A shard that is added or removed, or moved to another pool, has the components start again.
 
 Where the cluster has not had a shard, what Config and flags say holds for the default pool. Where all shards are deleted, nothing is scheduled.";
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::SecurityContext;
 
-use super::{Common, words};
+use super::{Common, Probe, words};
 use crate::api::config::{
     BinderConfig, ConfigSpec, Global, PrometheusConfig, QueueControllerConfig, ResourceReservation, Service,
 };
@@ -23,6 +23,8 @@ pub struct Reading {
     pub decides: bool,
     /// Whether there is to be a NUMA exporter, if that is said.
     pub numa_exporter: Option<bool>,
+    /// How the Prometheus server is checked, if there is one.
+    pub probe: Option<Probe>,
     /// What is wrong with it, by field.
     pub wrong: Vec<Finding>,
     /// What of it has no effect and is in no table of fields.
@@ -73,6 +75,7 @@ pub fn read(flags: &Common, spec: &ConfigSpec) -> Reading {
         common: flags.clone(),
         decides: true,
         numa_exporter: None,
+        probe: None,
         wrong: Vec::new(),
         ignored: Vec::new(),
     };
@@ -92,18 +95,48 @@ pub fn read(flags: &Common, spec: &ConfigSpec) -> Reading {
     node_scale_adjuster(spec, &mut reading);
     let exporter = spec.numa_placement_exporter.clone().unwrap_or_default();
     numa_exporter::read(&exporter, &spec.global.clone().unwrap_or_default(), &mut reading);
-    reading.common.prometheus = prometheus(&spec.prometheus.clone().unwrap_or_default(), &reading.common);
+    let given = spec.prometheus.clone().unwrap_or_default();
+    reading.probe = probe(&given, &mut reading);
+    reading.common.prometheus = prometheus(&given, &reading.common);
     reading
 }
 
 /// The server of shards that name none: the one that is named, before the one that KAI sets up.
 fn prometheus(given: &PrometheusConfig, common: &Common) -> Option<String> {
-    let external = given.external_prometheus_url.clone().filter(|url| !url.is_empty());
+    let external = external(given);
     let kais = || {
         let namespace = &common.components.namespace;
         format!("http://usage-prometheus.{namespace}.svc.cluster.local:9090")
     };
     external.or_else(|| given.enabled.unwrap_or_default().then(kais))
+}
+
+/// The URL of the server that is named. Without a scheme it is one of plain HTTP.
+fn external(given: &PrometheusConfig) -> Option<String> {
+    let url = given.external_prometheus_url.clone().filter(|url| !url.is_empty())?;
+    let whole = url.contains("://");
+    Some(if whole { url } else { format!("http://{url}") })
+}
+
+/// How the server that is named is checked.
+fn probe(given: &PrometheusConfig, reading: &mut Reading) -> Option<Probe> {
+    let path = "spec.prometheus.externalPrometheusHealthProbe";
+    let how = given.external_prometheus_health_probe.clone().unwrap_or_default();
+    let mut probe = Probe {
+        url: String::new(),
+        interval: Duration::from_secs(30),
+        timeout: Duration::from_secs(10),
+        retries: 5,
+    };
+    reading.seconds(&format!("{path}.interval"), how.interval, &mut probe.interval);
+    reading.seconds(&format!("{path}.timeout"), how.timeout, &mut probe.timeout);
+    match how.max_retries.map(u32::try_from) {
+        Some(Ok(retries)) => probe.retries = retries,
+        Some(Err(_)) => reading.wrong(format!("{path}.maxRetries"), "must not be less than 0"),
+        None => {}
+    }
+    probe.url = external(given)?;
+    Some(probe)
 }
 
 fn is_on(service: Option<&Service>) -> bool {

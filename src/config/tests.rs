@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::conditions::conditions;
+use super::conditions::{self, conditions};
 use super::fields::{Effect, Field};
 use super::*;
 use crate::api::condition::Condition;
@@ -82,7 +82,7 @@ fn config_counts_before_flags_and_a_shard_before_config() {
     let mut given = flags();
     given.components.detailed_fit_errors = true;
     given.components.numa = Some(vec!["memory".to_owned()]);
-    given.components.volume_binding_timeout = std::time::Duration::from_secs(7);
+    given.components.volume_binding_timeout = Duration::from_secs(7);
     let mut resolver = Resolver::new(given);
     let (flags_alone, _) = resolver.resolve();
     assert!(flags_alone.shards[0].rules.policy.detailed_errors);
@@ -514,6 +514,7 @@ const SAMPLES: &[(&str, &str)] = &[
     ("spec.numaPlacementExporter.sysfsHostPath", "\"/host/sys\""),
     ("spec.prometheus.externalPrometheusUrl", "\"http://p\""),
     ("spec.prometheus.enabled", "true"),
+    ("spec.global.jsonLog", "true"),
     ("spec.placementStrategy.gpu", "\"spread\""),
     ("spec.placementStrategy.cpu", "\"spread\""),
     ("spec.kValue", "3"),
@@ -533,6 +534,10 @@ const TOGETHER: &[&str] = &[
     "spec.podGrouper.args.defaultPrioritiesConfigMapNamespace",
     // a_config_as_users_have_it
     "spec.queueController.queueLabelToDefaultMetricValue",
+    // the_prometheus_server_that_is_named_is_checked_as_config_says
+    "spec.prometheus.externalPrometheusHealthProbe.interval",
+    "spec.prometheus.externalPrometheusHealthProbe.timeout",
+    "spec.prometheus.externalPrometheusHealthProbe.maxRetries",
     // the_oldest_shard_of_the_pool_counts_and_others_are_told
     "spec.partitionLabelValue",
     // usage_is_summed_up_as_the_shard_says
@@ -699,6 +704,47 @@ fn what_is_said_of_the_numa_exporter_and_what_follows_from_it() {
     assert_eq!(exporter.node_selector["feature.node.kubernetes.io/memory-numa"], "true");
     assert_eq!(exporter.requests["cpu"].0, "200m", "as the API server writes it");
     assert!(exporter.limits.is_empty() && !exporter.restricted);
+}
+
+#[test]
+fn the_prometheus_server_that_is_named_is_checked_as_config_says() {
+    let probe = |prometheus: Value| {
+        let (resolved, reports) = resolved(json!({"prometheus": prometheus}), json!({}));
+        (resolved.probe, said(&reports[0].wrong))
+    };
+    let how = json!({"interval": 3, "timeout": 2, "maxRetries": 0});
+    assert_eq!(
+        probe(json!({"enabled": true, "externalPrometheusHealthProbe": how})).0,
+        None
+    );
+    let (usual, _) = probe(json!({"externalPrometheusUrl": "prometheus:9090"}));
+    let usual = usual.unwrap();
+    assert_eq!(usual.url, "http://prometheus:9090");
+    assert_eq!(
+        (usual.interval.as_secs(), usual.timeout.as_secs(), usual.retries),
+        (30, 10, 5)
+    );
+    let (own, _) = probe(json!({"externalPrometheusUrl": "https://p/x", "externalPrometheusHealthProbe": how}));
+    let own = own.unwrap();
+    assert_eq!(own.url, "https://p/x");
+    assert_eq!((own.interval.as_secs(), own.timeout.as_secs(), own.retries), (3, 2, 0));
+    let bad = json!({"interval": 0, "maxRetries": -1});
+    let (_, wrong) = probe(json!({"externalPrometheusUrl": "p", "externalPrometheusHealthProbe": bad}));
+    let path = "spec.prometheus.externalPrometheusHealthProbe";
+    let expected = [
+        format!("{path}.interval: must be more than 0"),
+        format!("{path}.maxRetries: must not be less than 0"),
+    ];
+    assert_eq!(wrong, expected);
+
+    let now = Timestamp::UNIX_EPOCH;
+    let before = conditions::prometheus(Vec::new(), None, 4, now);
+    let failed = conditions::prometheus(before.clone(), Some(&Err("no".to_owned())), 4, now);
+    assert_eq!(failed[0].reason, "prometheus_connection_failed");
+    assert_eq!(failed[0].message, "Failed to ping external Prometheus: no");
+    let good = conditions::prometheus(failed, Some(&Ok(())), 4, now);
+    assert_eq!((good.len(), good[0].status.as_str()), (1, "True"));
+    assert_eq!(conditions::prometheus(good, None, 4, now), before);
 }
 
 #[test]

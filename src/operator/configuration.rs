@@ -21,6 +21,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
+use super::prometheus::Answers;
 use super::rounds::InForce;
 use crate::api::condition::Condition;
 use crate::api::lenient::{Guarded, unguard};
@@ -30,7 +31,7 @@ use crate::components::leadership::{Leading, Scope};
 use crate::components::numa_daemon_set::Missing;
 use crate::components::readiness::Readiness;
 use crate::components::scheduler::Followed;
-use crate::config::conditions::conditions;
+use crate::config::conditions::{self, conditions};
 use crate::config::{Report, Resolved, Resolver, Seen, Which};
 
 /// Retry interval, also for noticing a new CRD.
@@ -58,6 +59,8 @@ pub struct Configuration {
     pub follows: watch::Receiver<Followed>,
     /// What the NUMA exporter cannot be made without.
     pub missing: watch::Receiver<Missing>,
+    /// Whether the Prometheus server of Config answers.
+    pub prometheus: watch::Receiver<Answers>,
 }
 
 /// One kind, as it is watched.
@@ -221,6 +224,7 @@ impl Configuration {
                 Ok(()) = self.leading.changed() => write_at = Some(Instant::now()),
                 Ok(()) = self.follows.changed() => write_at = Some(Instant::now()),
                 Ok(()) = self.missing.changed() => write_at = Some(Instant::now()),
+                Ok(()) = self.prometheus.changed() => write_at = Some(Instant::now()),
                 () = until(wake), if wake.is_some() => {}
             }
             if !(configs.listed && shards.listed) {
@@ -320,7 +324,12 @@ impl Configuration {
             + std::fmt::Debug,
     {
         let Some(before) = known.get(name) else { return true };
-        let wanted = conditions(before, report, follows, Timestamp::now());
+        let now = Timestamp::now();
+        let mut wanted = conditions(before, report, follows, now);
+        if report.which == Which::Config {
+            let answers = self.prometheus.borrow().clone();
+            wanted = conditions::prometheus(wanted, answers.as_ref(), report.generation, now);
+        }
         if wanted == *before {
             return true;
         }

@@ -4,7 +4,8 @@
 //! (`OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_EXPORTER_OTLP_HEADERS`, `OTEL_EXPORTER_OTLP_TIMEOUT`).
 
 use std::io::IsTerminal;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use anyhow::{Context, ensure};
 use opentelemetry::trace::TracerProvider;
@@ -13,6 +14,8 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::runtime::Tokio;
 use opentelemetry_sdk::trace::span_processor_with_async_runtime::BatchSpanProcessor;
 use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
+use tracing_subscriber::filter::DynFilterFn;
+use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -73,6 +76,8 @@ pub enum Format {
 }
 
 static TRACER: OnceLock<SdkTracer> = OnceLock::new();
+/// The format of log lines.
+static FORMAT: OnceLock<ActiveFormat> = OnceLock::new();
 static LEVEL: OnceLock<Level> = OnceLock::new();
 
 /// Handle on the log filter.
@@ -107,6 +112,20 @@ pub fn log_level() -> Option<String> {
 /// If the filter does not parse, or logging was not started by [`start`].
 pub fn set_log_level(text: &str) -> anyhow::Result<()> {
     LEVEL.get().context("logging is not this process's own")?.change(text)
+}
+
+/// The format of log lines, now and by the flag.
+#[derive(Debug)]
+struct ActiveFormat {
+    json: Arc<AtomicBool>,
+    by_flag: bool,
+}
+
+/// Writes log lines as JSON from now on, or as text; `None`: as the flag says. Without effect where somebody else than [`start`] sees to logging.
+pub fn set_json(json: Option<bool>) {
+    if let Some(format) = FORMAT.get() {
+        format.json.store(json.unwrap_or(format.by_flag), Ordering::Relaxed);
+    }
 }
 
 /// Parses a filter.
@@ -155,10 +174,14 @@ pub fn start(args: &Args, level: &str) -> anyhow::Result<Guard> {
         // A second start is refused below.
         let _ = TRACER.set(provider.tracer("unikai"));
     }
+    let by_flag = args.log_format == Format::Json;
+    let json = Arc::new(AtomicBool::new(by_flag));
     tracing_subscriber::registry()
         .with(filter)
-        .with(lines(args.log_format))
+        .with(lines(Format::Text, &json, std::io::stderr))
+        .with(lines(Format::Json, &json, std::io::stderr))
         .try_init()?;
+    let _ = FORMAT.set(ActiveFormat { json, by_flag });
     // A second start was refused above.
     let _ = LEVEL.set(Level {
         filter: handle,
@@ -167,14 +190,21 @@ pub fn start(args: &Args, level: &str) -> anyhow::Result<Guard> {
     Ok(Guard { spans })
 }
 
-fn lines<S>(format: Format) -> Box<dyn Layer<S> + Send + Sync>
+/// Lines of one format, written while it is the one that `json` says. Spans are noted at all times: one that began under the other format is named, too.
+fn lines<S, W>(format: Format, json: &Arc<AtomicBool>, writer: W) -> Box<dyn Layer<S> + Send + Sync>
 where
     S: tracing::Subscriber + for<'a> LookupSpan<'a>,
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let layer = tracing_subscriber::fmt::layer().with_writer(writer);
+    let (json, wanted) = (Arc::clone(json), format == Format::Json);
+    let chosen = DynFilterFn::new(move |what, _| what.is_span() || json.load(Ordering::Relaxed) == wanted);
     match format {
-        Format::Text => layer.with_ansi(std::io::stderr().is_terminal()).boxed(),
-        Format::Json => layer.json().flatten_event(true).boxed(),
+        Format::Text => layer
+            .with_ansi(std::io::stderr().is_terminal())
+            .with_filter(chosen)
+            .boxed(),
+        Format::Json => layer.json().flatten_event(true).with_filter(chosen).boxed(),
     }
 }
 
@@ -201,7 +231,6 @@ fn span_exporter(url: &str) -> anyhow::Result<SdkTracerProvider> {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
-    use std::sync::Arc;
 
     use super::*;
 
@@ -240,6 +269,37 @@ mod tests {
         let text = String::from_utf8(lines.0.lock().expect("nobody panicked").clone()).expect("text");
         assert!(
             !text.contains("first") && text.contains("second") && text.contains("third"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn the_format_of_lines_changes_while_spans_are_open() {
+        let written = Lines::default();
+        let json = Arc::new(AtomicBool::new(false));
+        let writer = |written: &Lines| {
+            let written = written.clone();
+            move || written.clone()
+        };
+        let subscriber = tracing_subscriber::registry()
+            .with(lines(Format::Text, &json, writer(&written)))
+            .with(lines(Format::Json, &json, writer(&written)));
+        tracing::subscriber::with_default(subscriber, || {
+            let _span = tracing::info_span!("bind", node = "n1").entered();
+            for is_json in [false, true, false] {
+                json.store(is_json, Ordering::Relaxed);
+                tracing::info!(is_json, "said");
+            }
+        });
+        let text = String::from_utf8(written.0.lock().expect("nobody panicked").clone()).expect("text");
+        let all: Vec<&str> = text.lines().collect();
+        assert_eq!(all.len(), 3, "{text}");
+        assert_eq!(
+            all.iter().map(|line| line.starts_with('{')).collect::<Vec<_>>(),
+            [false, true, false]
+        );
+        assert!(
+            all.iter().all(|line| line.contains("bind") && line.contains("n1")),
             "{text}"
         );
     }

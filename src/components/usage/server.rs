@@ -1,14 +1,15 @@
-//! Asks a Prometheus server what queues have used: six queries, within one deadline, answers of bounded size.
+//! Asks a Prometheus server what queues have used: six queries, within one deadline, answers of bounded size. And whether it answers at all.
 
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use axum::body::{Body, to_bytes};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
-use http::uri::{Authority, PathAndQuery};
+use http::uri::{Authority, Parts, PathAndQuery};
 use http::{Request, StatusCode, Uri};
+use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -31,23 +32,25 @@ const IDLE: Duration = Duration::from_secs(90);
 /// So much of an error's text is told.
 const TOLD: usize = 300;
 
-type Http = BoxCloneSyncService<Request<Body>, http::Response<hyper::body::Incoming>, BoxError>;
+type Http = BoxCloneSyncService<Request<Body>, http::Response<Incoming>, BoxError>;
 
-/// A Prometheus server.
-pub struct Server {
-    settings: Prometheus,
-    uri: Uri,
+/// A Prometheus server by its URL, in which user and password may stand.
+pub struct Endpoint {
+    /// Without path.
+    parts: Parts,
+    /// What stands before the paths of its API.
+    folder: String,
     credentials: Option<HeaderValue>,
     http: Http,
 }
 
-impl Server {
+impl Endpoint {
     /// Nothing is asked yet.
     ///
     /// # Errors
     /// If its URL is none, or there are no certificates to trust.
-    pub fn new(settings: Prometheus) -> anyhow::Result<Self> {
-        let url: Uri = settings.url.parse().context("its URL is none")?;
+    pub fn new(url: &str) -> anyhow::Result<Self> {
+        let url: Uri = url.parse().context("its URL is none")?;
         let mut parts = url.into_parts();
         let authority = parts.authority.context("its URL names no host")?;
         let (credentials, host) = match authority.as_str().rsplit_once('@') {
@@ -55,20 +58,14 @@ impl Server {
             None => (None, authority),
         };
         let folder = parts.path_and_query.as_ref().map_or("", PathAndQuery::path);
-        let path = format!("{}/api/v1/query", folder.trim_end_matches('/'));
-        parts.path_and_query = Some(path.parse()?);
-        let mut config = Config::new(Uri::from_parts({
-            let mut base = http::uri::Parts::default();
-            base.scheme.clone_from(&parts.scheme);
-            base.authority = Some(host.clone());
-            base.path_and_query = Some(PathAndQuery::from_static("/"));
-            base
-        })?);
+        let folder = folder.trim_end_matches('/').to_owned();
+        parts.authority = Some(host);
+        parts.path_and_query = None;
+        let mut config = Config::new(at(&parts, "/")?);
         if parts.scheme != Some(http::uri::Scheme::HTTPS) {
             // No certificates are needed, and an image may have none.
             config.root_cert = Some(Vec::new());
         }
-        parts.authority = Some(host);
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_connect_timeout(Some(CONNECT));
@@ -78,10 +75,64 @@ impl Server {
             .pool_idle_timeout(IDLE)
             .build::<_, Body>(connector);
         Ok(Self {
-            settings,
-            uri: Uri::from_parts(parts)?,
+            parts,
+            folder,
             credentials,
             http: BoxCloneSyncService::new(client.map_err(BoxError::from)),
+        })
+    }
+
+    /// Whether it answers: its status page, with any success. Who asks sets a deadline.
+    ///
+    /// # Errors
+    /// Why not.
+    pub async fn ping(&self) -> anyhow::Result<()> {
+        let request = Request::get(self.uri("/api/v1/status/config")?).body(Body::empty())?;
+        let status = self.send(request).await?.status();
+        ensure!(status.is_success(), "the server says {status}");
+        Ok(())
+    }
+
+    fn uri(&self, path: &str) -> anyhow::Result<Uri> {
+        at(&self.parts, &format!("{}{path}", self.folder))
+    }
+
+    async fn send(&self, mut request: Request<Body>) -> anyhow::Result<http::Response<Incoming>> {
+        if let Some(credentials) = &self.credentials {
+            request.headers_mut().insert(AUTHORIZATION, credentials.clone());
+        }
+        let sent = self.http.clone().oneshot(request).await;
+        sent.map_err(|error| anyhow!(error))
+    }
+}
+
+fn at(parts: &Parts, path: &str) -> anyhow::Result<Uri> {
+    let mut whole = Parts::default();
+    whole.scheme.clone_from(&parts.scheme);
+    whole.authority.clone_from(&parts.authority);
+    whole.path_and_query = Some(path.parse()?);
+    Ok(Uri::from_parts(whole)?)
+}
+
+/// A Prometheus server that is asked what queues have used.
+pub struct Server {
+    settings: Prometheus,
+    endpoint: Endpoint,
+    uri: Uri,
+}
+
+impl Server {
+    /// Nothing is asked yet.
+    ///
+    /// # Errors
+    /// If its URL is none, or there are no certificates to trust.
+    pub fn new(settings: Prometheus) -> anyhow::Result<Self> {
+        let endpoint = Endpoint::new(&settings.url)?;
+        let uri = endpoint.uri("/api/v1/query")?;
+        Ok(Self {
+            settings,
+            endpoint,
+            uri,
         })
     }
 
@@ -108,18 +159,10 @@ impl Server {
 
     async fn query(&self, query: &str, now: Time) -> anyhow::Result<Answer> {
         let form = [("query", query), ("time", &promql::instant(now))];
-        let mut request = Request::post(self.uri.clone())
+        let request = Request::post(self.uri.clone())
             .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
             .body(Body::from(encode(&form)))?;
-        if let Some(credentials) = &self.credentials {
-            request.headers_mut().insert(AUTHORIZATION, credentials.clone());
-        }
-        let response = self
-            .http
-            .clone()
-            .oneshot(request)
-            .await
-            .map_err(|error| anyhow!(error))?;
+        let response = self.endpoint.send(request).await?;
         let status = response.status();
         let body = to_bytes(Body::new(response.into_body()), MOST).await;
         let body =

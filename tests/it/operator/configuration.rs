@@ -216,3 +216,38 @@ async fn without_its_shard_a_pool_waits_until_the_shard_is_there_again() {
     lab.runs("waits").await;
     operator.assert_no_errors();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_format_of_log_lines_and_the_prometheus_server_follow_config() {
+    let lab = Lab::start(vec![NodeSpec::gpu("gpu-1", 8)]).await;
+    let operator = lab.replica("one").await;
+    says(&lab, CONFIG, "Ready", "True", 1).await;
+    let restarts = "components start again";
+    let text = json!({"spec": {"global": {"jsonLog": false}}});
+    let generation = change::<Config>(&lab, CONFIG, text).await;
+    says(&lab, CONFIG, "Deployed", "True", generation).await;
+    assert!(!operator.log().contains(restarts), "nothing is started again for that");
+    eventually("lines are text", async || {
+        let log = operator.log();
+        let last = log.lines().last().unwrap_or_default().to_owned();
+        (!last.starts_with('{')).then_some(()).ok_or(last)
+    })
+    .await;
+    let json = json!({"spec": {"global": {"jsonLog": null}}});
+    change::<Config>(&lab, CONFIG, json).await;
+
+    let server = axum::Router::new().route("/prom/api/v1/status/config", axum::routing::get(|| async { "{}" }));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, server).await });
+    let named = |url: String| {
+        let how = json!({"interval": 1, "maxRetries": 0});
+        json!({"spec": {"prometheus": {"externalPrometheusUrl": url, "externalPrometheusHealthProbe": how}}})
+    };
+    let generation = change::<Config>(&lab, CONFIG, named(format!("{address}/prom"))).await;
+    says(&lab, CONFIG, "PrometheusConnected", "True", generation).await;
+    let generation = change::<Config>(&lab, CONFIG, named(format!("{address}/nothing"))).await;
+    let why = says(&lab, CONFIG, "PrometheusConnected", "False", generation).await;
+    assert_eq!(why, "Failed to ping external Prometheus: the server says 404 Not Found");
+    says(&lab, CONFIG, "Ready", "True", generation).await;
+}

@@ -1,0 +1,72 @@
+//! Checks whether the Prometheus server that Config names answers, as often as Config says. What it found the leader writes into a condition.
+
+use std::time::Duration;
+
+use anyhow::anyhow;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use super::rounds::InForce;
+use crate::components::usage::Endpoint;
+use crate::config::Probe;
+
+/// Bytes of an error that are told.
+const TOLD: usize = 300;
+
+/// Whether the server answers, or why not; `None`: Config names none, or it has not been asked yet.
+pub type Answers = Option<Result<(), String>>;
+
+/// Checks until nobody says any more what is in force.
+///
+/// # Errors
+/// None; the signature is that of a task of the operator.
+pub async fn run(mut in_force: watch::Receiver<InForce>, told: watch::Sender<Answers>) -> anyhow::Result<()> {
+    loop {
+        let probe = wanted(&in_force.borrow_and_update());
+        tokio::select! {
+            changed = in_force.wait_for(|now| wanted(now) != probe) => if changed.is_err() {
+                return Ok(());
+            },
+            () = keep_checking(probe.as_ref(), &told) => {}
+        }
+    }
+}
+
+fn wanted(in_force: &InForce) -> Option<Probe> {
+    in_force.as_ref().and_then(|(_, resolved)| resolved.probe.clone())
+}
+
+async fn keep_checking(probe: Option<&Probe>, told: &watch::Sender<Answers>) {
+    tell(told, None);
+    let Some(probe) = probe else {
+        return std::future::pending().await;
+    };
+    loop {
+        let answers = check(probe).await;
+        let answers = answers.map_err(|error| format!("{error:#}").chars().take(TOLD).collect());
+        tell(told, Some(answers));
+        sleep(probe.interval).await;
+    }
+}
+
+fn tell(told: &watch::Sender<Answers>, answers: Answers) {
+    told.send_if_modified(|before| {
+        let changed = *before != answers;
+        *before = answers;
+        changed
+    });
+}
+
+async fn check(probe: &Probe) -> anyhow::Result<()> {
+    let server = Endpoint::new(&probe.url)?;
+    let mut retries = 0;
+    loop {
+        let answer = timeout(probe.timeout, server.ping()).await;
+        let answer = answer.unwrap_or_else(|_| Err(anyhow!("no answer within {:?}", probe.timeout)));
+        if answer.is_ok() || retries >= probe.retries {
+            return answer;
+        }
+        retries += 1;
+        sleep(Duration::from_secs(retries.into())).await;
+    }
+}
