@@ -116,11 +116,7 @@ proptest! {
         from_the_start in any::<bool>(),
         turns in prop::collection::vec(0_usize..6, 0..40),
     ) {
-        let settings = Settings {
-            shard: Shard { key: POOL.to_owned(), value: "blue".to_owned() },
-            ..Settings::default()
-        };
-        let mut core = SchedulerCore::new(settings, Policy::default());
+        let mut core = core();
         let mut streams = streams(from_the_start);
         streams.iter_mut().for_each(|stream| stream.reverse());
         let order = turns.into_iter().chain((0..6).cycle().take(60));
@@ -131,7 +127,48 @@ proptest! {
         }
         prop_assert!(streams.iter().all(Vec::is_empty));
         let decided = core.cycle(Time(2_000), &mut |_| {});
-        let bound: Vec<_> = decided.bind.iter().map(|bind| (&*bind.pod.name, bind.gpu_groups.clone())).collect();
-        prop_assert_eq!(bound, vec![("b", vec!["a-0".into()])]);
+        prop_assert_eq!(bound(&decided), ["b a-0"]);
     }
+
+    #[test]
+    fn and_while_the_scheduler_that_decided_for_the_first_goes_on(turns in prop::collection::vec(0_usize..3, 0..20)) {
+        let mut core = core();
+        let known = [node(), queue("blue-all", None), queue("blue", Some("blue-all")), group("a"), group("b")];
+        for change in known.iter().chain([&half("a", 1, None, None, "Pending")]) {
+            core.apply(change, Time(1_000));
+        }
+        prop_assert_eq!(bound(&core.cycle(Time(2_000), &mut |_| {})), ["a a-0"]);
+        let all = streams(true);
+        let mut streams: Vec<Vec<PackedChange>> = [0, 1, 5].map(|stream| all[stream].clone()).into();
+        streams.iter_mut().for_each(|stream| stream.reverse());
+        let mut decided = Vec::new();
+        for (at, turn) in turns.into_iter().chain((0..3).cycle().take(30)).enumerate() {
+            let now = Time(3_000 + i64::try_from(at).unwrap());
+            if let Some(change) = streams[turn].pop() {
+                core.apply(&change, now);
+            }
+            decided.extend(bound(&core.cycle(now, &mut |_| {})));
+        }
+        prop_assert_eq!(decided, ["b a-0"]);
+    }
+}
+
+/// For a node pool.
+fn core() -> SchedulerCore {
+    let settings = Settings {
+        shard: Shard {
+            key: POOL.to_owned(),
+            value: "blue".to_owned(),
+        },
+        ..Settings::default()
+    };
+    SchedulerCore::new(settings, Policy::default())
+}
+
+/// The pods that are bound, and the GPUs that they share.
+fn bound(decisions: &Decisions) -> Vec<String> {
+    let binds = decisions.bind.iter();
+    binds
+        .map(|bind| format!("{} {}", bind.pod.name, bind.gpu_groups.join(" ")))
+        .collect()
 }
