@@ -508,6 +508,9 @@ async fn the_first_sentence_about_a_pod_that_waits_names_the_cause() {
     assert_eq!(names.len(), situations.len(), "each situation has a name of its own");
     let cluster = Cluster::start().await;
     cluster.namespace("kai-resource-reservation", json!({})).await;
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount",
+        "metadata": {"name": "kai-resource-reservation", "namespace": "kai-resource-reservation"}});
+    create(&cluster, account, "the service account of reservation pods").await;
     open_queue(&cluster.admin, "default-top", None).await;
     open_queue(&cluster.admin, QUEUE, Some("default-top")).await;
     let shard = json!({"apiVersion": "kai.scheduler/v1", "kind": "SchedulingShard", "metadata": {"name": "default"}, "spec": {}});
