@@ -72,9 +72,6 @@ struct Situation {
     reason: Option<String>,
     /// There is no condition of ours; an event with this reason says it.
     event: Option<String>,
-    /// The engine's sentence is not asserted yet: only that something is said.
-    #[serde(default)]
-    later: bool,
     /// The pods are created before the operator runs, which would not admit them.
     #[serde(default)]
     early: bool,
@@ -428,11 +425,7 @@ async fn verdict(cluster: &Cluster, situation: &Situation) -> Result<String, Str
             pod.spec.and_then(|spec| spec.node_name)
         ));
     }
-    let mut faults = if situation.later {
-        Vec::new()
-    } else {
-        faults(situation, &message)
-    };
+    let mut faults = faults(situation, &message);
     if let Some(reason) = situation
         .reason
         .as_ref()
