@@ -33,11 +33,11 @@ use crate::api::PodGroup;
 use crate::api::names::reason;
 use crate::api::quantity::Amount;
 use crate::components::agenda::Agenda;
+use crate::components::bus::Object;
 use crate::components::bus::{
     Amounts, Bus, Change, GroupKey, GroupReport, Kind, Listener, Obstacle, ObstacleKind, PodRef, ToPodGroups, ToQueues,
     deliver,
 };
-use crate::components::bus::{Object, Subject};
 use crate::components::fair::Of;
 use crate::components::quantities::combine;
 use crate::components::retry::{Backoff, Failure, failure};

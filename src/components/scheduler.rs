@@ -458,7 +458,7 @@ impl Scheduler {
             Some(Subject::PodGroup(group)) => {
                 self.remarks.push(ToPodGroups::SetAside(group.clone(), why.clone()));
             }
-            None => {}
+            Some(Subject::Node(_)) | None => {}
         }
         let Some(subject) = subject.filter(|_| self.context.is_leading()) else {
             return;
