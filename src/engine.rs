@@ -14,6 +14,7 @@ pub mod policy;
 pub mod stage;
 #[cfg(test)]
 pub(crate) mod tests;
+pub mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +30,7 @@ use decision::{Decisions, Detail, GroupReport, ReasonCode, Stray, WaitingGroup};
 use explain::report::{Findings, report};
 use fairshare::divide::divide_tree;
 use fairshare::tree::schedulable_queue;
-use input::{Counts, Event, GroupKey, Name, PodRef, Time};
+use input::{Counts, Event, GroupKey, Millis, Name, PodRef, Time};
 use model::Model;
 use model::epochs::{Change, Epoch, Seen};
 use model::ids::{PodGroupId, PodId};
@@ -37,6 +38,7 @@ use model::pod::{Assumed, Status};
 use placement::score::Scorers;
 use policy::{ActionKind, Policy};
 use stage::{Observer, Stage};
+use verdict::Verdicts;
 
 /// Why the engine wants to be asked again at some instant although nothing changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,7 +81,24 @@ struct Reported {
     /// See [`PodGroup::changed`](model::pod_group::PodGroup::changed); 0 if the words must be found anew.
     changed: Epoch,
     findings: Findings,
+    /// When the verdict is to be found anew although nothing of this changed, because of what others do.
+    look_again: Time,
+    /// How long it stood when that was settled.
+    stood: Millis,
 }
+
+impl Reported {
+    /// Settles when the verdict is found anew: after `stood`, within bounds, or when it ends by itself.
+    fn settle(&mut self, now: Time, stood: Millis, until: Option<Time>) {
+        let (shortest, longest) = LOOK_AGAIN;
+        self.stood = stood.clamp(shortest, longest);
+        let then = Time(now.0.saturating_add(self.stood));
+        self.look_again = until.filter(|until| *until > now).map_or(then, |until| until.min(then));
+    }
+}
+
+/// A verdict that stays the same is looked at again after so many milliseconds, then after twice that time, and so on up to the other.
+const LOOK_AGAIN: (Millis, Millis) = (1_000, 300_000);
 
 impl Engine {
     /// An engine that knows nothing yet.
@@ -279,7 +298,9 @@ impl Engine {
     /// Reports on pod groups that wait, where the report is new, and on those that no longer do.
     fn report_waiting(reported: &mut BTreeMap<PodGroupId, Reported>, cycle: &mut Cycle, decisions: &mut Decisions) {
         let (model, policy, findings) = (&*cycle.model, cycle.context.policy, &cycle.log.findings);
+        let now = cycle.context.now;
         let nothing = Findings::default();
+        let mut verdicts = Verdicts::new(model, cycle.context);
         for &pod_group in model.pending() {
             cycle.kept.placing = Some(pod_group);
             let standing = Self::standing_reason(model, pod_group);
@@ -288,25 +309,48 @@ impl Engine {
                 .or_else(|| findings.get(&pod_group))
                 .unwrap_or(&nothing);
             let changed = model.pod_groups()[pod_group].changed;
-            let known = reported.get(&pod_group);
-            let words = || report(model, policy, pod_group, findings);
-            if let Some(known) = known.filter(|known| known.changed == changed && known.findings == *findings) {
-                debug_assert!(words().as_ref() == Some(&known.report), "{:?}", known.report);
+            let known = reported.get_mut(&pod_group);
+            let same = |known: &&mut Reported| known.changed == changed && known.findings == *findings;
+            if let Some(known) = known.filter(same) {
+                let said = || known.report.verdict.clone();
+                debug_assert!(
+                    report(model, policy, pod_group, findings, said).as_ref() == Some(&known.report),
+                    "{:?}",
+                    known.report
+                );
+                if known.look_again <= now {
+                    let (verdict, until) = verdicts.verdict(pod_group, findings);
+                    let stands = verdict == known.report.verdict;
+                    known.settle(now, if stands { known.stood * 2 } else { 0 }, until);
+                    if !stands {
+                        known.report.verdict = verdict;
+                        decisions.unschedulable.push(known.report.clone());
+                    }
+                }
                 continue;
             }
-            let Some(report) = words() else { continue };
+            let mut until = None;
+            let found = || {
+                let (verdict, ends) = verdicts.verdict(pod_group, findings);
+                until = ends;
+                verdict
+            };
+            let Some(report) = report(model, policy, pod_group, findings, found) else {
+                continue;
+            };
+            let known = reported.get(&pod_group);
             if known.is_none_or(|known| known.report != report) {
                 decisions.unschedulable.push(report.clone());
             }
-            let findings = findings.clone();
-            reported.insert(
-                pod_group,
-                Reported {
-                    report,
-                    changed,
-                    findings,
-                },
-            );
+            let mut fresh = Reported {
+                report,
+                changed,
+                findings: findings.clone(),
+                look_again: now,
+                stood: 0,
+            };
+            fresh.settle(now, 0, until);
+            reported.insert(pod_group, fresh);
         }
         let over: Vec<_> = reported
             .keys()

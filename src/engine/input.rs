@@ -411,6 +411,8 @@ pub struct QueueInput {
     pub memory: Share,
     /// Millionths of a GPU.
     pub gpu: Share,
+    /// Of which resources (cpu, memory, GPUs) it states no limit, which then is 0.
+    pub limits_unset: [bool; 3],
     /// Minimum run time before preemption, if the queue sets one.
     pub preempt_min_runtime: Option<Millis>,
     /// Minimum run time before reclaim, if the queue sets one.

@@ -13,5 +13,6 @@ mod properties;
 pub mod scenario;
 mod spare;
 mod tables;
+mod verdicts;
 
 pub(in crate::engine) use scenario::{group, node, sub_group};

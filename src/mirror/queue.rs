@@ -44,6 +44,8 @@ pub fn read(queue: &Queue, full_hierarchy: bool, problems: &mut Vec<Problem>) ->
         cpu,
         memory,
         gpu,
+        limits_unset: [resources.cpu, resources.memory, resources.gpu]
+            .map(|resource| resource.is_none_or(|resource| resource.limit.is_none())),
         preempt_min_runtime: runtime(
             "spec.preemptMinRuntime",
             spec.preempt_min_runtime.as_deref(),

@@ -156,6 +156,8 @@ causes! {
     TopologyDomain = "topology_domain",
     /// An object that the pod needs, such as a ConfigMap, does not exist.
     ObjectMissing = "object_missing",
+    /// A bind failed and is tried again later.
+    BindRetry = "bind_retry",
     /// Nothing was found out.
     Unknown = "unknown",
 }

@@ -20,6 +20,7 @@ impl Findings {
         wanted: usize,
         refused: &Refused,
     ) {
+        self.note_domains(member, wanted, refused);
         let pod_group = &model.pod_groups()[pod_group];
         let Some(constraint) = &pod_group.tree[member as usize].topology else {
             return;

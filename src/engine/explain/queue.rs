@@ -11,7 +11,7 @@ pub fn closed(model: &Model, queue: Option<QueueId>, name: &str) -> String {
         Some(queue) if model.queues()[queue].valid => {
             return format!("Queue '{name}' has queues below it and takes no workloads itself; name one of those");
         }
-        Some(queue) => missing_above(model, queue),
+        Some(queue) => missing_above(model, queue).map(|(_, lost)| lost),
         None => None,
     };
     match lost {
@@ -20,8 +20,9 @@ pub fn closed(model: &Model, queue: Option<QueueId>, name: &str) -> String {
     }
 }
 
-/// The first queue on the way up that is named and not there.
-fn missing_above(model: &Model, queue: QueueId) -> Option<Name> {
+/// The first queue on the way up that is named and not there, behind the one that names it.
+#[must_use]
+pub fn missing_above(model: &Model, queue: QueueId) -> Option<(Name, Name)> {
     let mut at = model.queues()[queue].input.as_ref()?;
     for _ in model.queues().ids() {
         let parent = at.parent.as_ref()?;
@@ -30,7 +31,7 @@ fn missing_above(model: &Model, queue: QueueId) -> Option<Name> {
             .id(parent)
             .and_then(|id| model.queues()[id].input.as_ref());
         let Some(above) = known else {
-            return Some(parent.clone());
+            return Some((at.name.clone(), parent.clone()));
         };
         at = above;
     }

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::engine::decision::{Cause, Detail, GroupReport, NodeFigures, Reason, ReasonCode, Verdict};
+use crate::engine::decision::{Detail, GroupReport, NodeFigures, QueueFigures, Reason, ReasonCode, Verdict};
 use crate::engine::model::Model;
 use crate::engine::model::ids::{PodGroupId, PodId};
 use crate::engine::model::pod::Status;
-use crate::engine::model::pod_group::{PodGroup, PodSet};
+use crate::engine::model::pod_group::{Member, PodGroup, PodSet};
+use crate::engine::placement::domains::Refused;
 use crate::engine::policy::Policy;
 
 use super::refusal::PodProblem;
@@ -19,6 +20,8 @@ pub struct Findings {
     found: Vec<Found>,
     /// Reasons for single pods.
     pub pods: BTreeMap<PodId, Arc<PodProblem>>,
+    /// Members whose pods no domain of their topology takes, how many are to be placed, and why.
+    domains: Vec<(Member, usize, Refused)>,
 }
 
 /// A reason for a pod group.
@@ -50,6 +53,37 @@ impl Findings {
     pub fn says(&self, message: &str) -> bool {
         let said = |found: &Found| matches!(found, Found::Said(reason) if reason.message == message);
         self.found.iter().any(said)
+    }
+
+    /// The first gate of a queue that was closed, and its figures.
+    #[must_use]
+    pub fn gate(&self) -> Option<(ReasonCode, &QueueFigures)> {
+        self.found.iter().find_map(|found| match found {
+            Found::Said(reason) => Some((reason.code, reason.detail.queue()?)),
+            Found::NoPlace { .. } => None,
+        })
+    }
+
+    /// The first pod that fitted nowhere, how many pods of its pod set had found a place, and what was found.
+    #[must_use]
+    pub fn first_failure(&self) -> Option<(PodId, usize, &PodProblem)> {
+        self.found.iter().find_map(|found| match found {
+            Found::Said(_) => None,
+            Found::NoPlace {
+                pod, placed, problem, ..
+            } => Some((*pod, *placed, &**problem)),
+        })
+    }
+
+    /// Members whose pods no domain of their topology takes, how many are to be placed, and why.
+    #[must_use]
+    pub fn domains(&self) -> &[(Member, usize, Refused)] {
+        &self.domains
+    }
+
+    /// Adds that no domain takes the pods of a member.
+    pub(super) fn note_domains(&mut self, member: Member, wanted: usize, refused: &Refused) {
+        self.domains.push((member, wanted, refused.clone()));
     }
 
     /// Whether a reason of that kind was added.
@@ -159,7 +193,13 @@ fn message(reasons: &[Reason]) -> String {
 
 /// The report about a pod group with pods that wait; `None` for one that is left alone until its node pool changes: what was said about it stands.
 #[must_use]
-pub fn report(model: &Model, policy: &Policy, id: PodGroupId, findings: &Findings) -> Option<GroupReport> {
+pub fn report(
+    model: &Model,
+    policy: &Policy,
+    id: PodGroupId,
+    findings: &Findings,
+    verdict: impl FnOnce() -> Verdict,
+) -> Option<GroupReport> {
     let pod_group = &model.pod_groups()[id];
     let input = pod_group.input.as_ref().filter(|input| !input.backed_off)?;
     let prefix = if input.back_off {
@@ -173,7 +213,7 @@ pub fn report(model: &Model, policy: &Policy, id: PodGroupId, findings: &Finding
             not_ready: true,
             partly_runs: false,
             reasons: Vec::new(),
-            verdict: Verdict::new(Cause::GangIncomplete, not_ready_text(pod_group)),
+            verdict: verdict(),
             message: not_ready_text(pod_group),
             pods: Vec::new(),
         });
@@ -201,24 +241,11 @@ pub fn report(model: &Model, policy: &Policy, id: PodGroupId, findings: &Finding
         group: pod_group.key.clone(),
         not_ready: false,
         partly_runs: pod_group.active().iter().sum::<usize>() > 0,
-        verdict: verdict(&reasons, &message),
+        verdict: verdict(),
         reasons,
         message: format!("{prefix}{message}"),
         pods,
     })
-}
-
-fn verdict(reasons: &[Reason], message: &str) -> Verdict {
-    let cause = match reasons.first().map(|reason| reason.code) {
-        Some(ReasonCode::OverLimit) => Cause::QueueLimit,
-        Some(ReasonCode::NonPreemptibleOverQuota) => Cause::QueueQuota,
-        Some(ReasonCode::QueueDoesNotExist) => Cause::QueueMissing,
-        Some(ReasonCode::PreemptionDelayNotElapsed) => Cause::PreemptionDelay,
-        Some(ReasonCode::NotEnoughResources) => Cause::TopologyDomain,
-        Some(ReasonCode::PodSchedulingErrors) => Cause::Resources,
-        None => Cause::Unknown,
-    };
-    Verdict::new(cause, message)
 }
 
 /// Which pods are missing.

@@ -97,6 +97,23 @@ impl Budgets {
         true
     }
 
+    /// A budget, by namespace and name, that does not let all of these pods go together.
+    pub fn against<'b>(&'b self, pods: impl Iterator<Item = &'b PodInput>) -> Option<(&'b Name, &'b Name)> {
+        let mut lost: BTreeMap<(&Name, &Name), i64> = BTreeMap::new();
+        for pod in pods {
+            let own: Vec<_> = self.of(pod).collect();
+            for (name, budget) in &own {
+                let key = (&budget.input.namespace, *name);
+                let lost = lost.entry(key).or_insert(0);
+                *lost += 1;
+                if *lost > budget.left() || own.len() > 1 {
+                    return Some(key);
+                }
+            }
+        }
+        None
+    }
+
     /// Which of these pods, all deducted already, exceed which budgets, by the pods' uids. Pods at the front are within the budget.
     pub fn exceeded(&self, evicted: &[&PodInput]) -> BTreeMap<Name, Vec<Name>> {
         let uids: BTreeSet<&Name> = evicted.iter().map(|pod| &pod.pod.uid).collect();

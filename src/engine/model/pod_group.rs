@@ -366,6 +366,16 @@ impl PodGroup {
         (0..self.tree.len()).filter_map(|member| self.pods(member as Member).map(|pods| (member as Member, pods)))
     }
 
+    /// Until when it may not trigger evictions: its preemption delay, from its creation or its last eviction on.
+    #[must_use]
+    pub fn delayed_until(&self) -> Option<Time> {
+        let input = self.input.as_ref()?;
+        let delay = input.preemption_delay.filter(|delay| *delay > 0)?;
+        Some(Time(
+            input.created.max(input.last_eviction.unwrap_or(input.created)).0 + delay,
+        ))
+    }
+
     /// Whether it is not tried, whatever fits.
     #[must_use]
     pub fn left_alone(&self) -> bool {

@@ -25,7 +25,7 @@ mod gpu_memory_known;
 mod gpu_sharing;
 pub mod host_ports;
 mod node_affinity;
-mod node_ready;
+pub mod node_ready;
 mod numa_alignment;
 mod pod_affinity;
 mod pod_slots;

@@ -23,7 +23,7 @@ use crate::engine::input::devices::{DeviceInput, Reach};
 use crate::engine::input::{
     Amounts, BudgetInput, Event, GPU, GpuKind, GpuRequest, GroupInput, GroupKey, Name, Needs, NodeInput,
     NodeRequirement, Pairs, PodInput, PodRef, PodSelector, PodStatus, PodTerm, QueueInput, Relations, SelectorOp,
-    Share, Spread, SubGroupInput, Time, TopologyConstraint, TopologyInput, WHOLE,
+    Share, Spread, SubGroupInput, Taint, TaintEffect, Time, TopologyConstraint, TopologyInput, WHOLE,
 };
 use crate::engine::model::resources::GPUS;
 use crate::engine::policy::{ActionKind, DisruptionBudgets, Policy};
@@ -341,7 +341,8 @@ pub fn budget(line: &str) -> Event {
     }))
 }
 
-/// A node of `GPUs` or `GPUs of MiB`, with plenty of everything else unless `Cn` or `Mn` say how much, and with the labels behind.
+/// A node of `GPUs` or `GPUs of MiB`, with plenty of everything else unless `Cn` or `Mn` say how much, and with the labels behind. Before them
+/// `cordoned`, `notready`, `unlabelled` (its GPU memory is not known), `taint~KEY`, `pods~N` (slots), `some/resource*N`.
 pub fn node(name: &str, text: &str) -> NodeInput {
     let words = text.split_whitespace().filter_map(|word| word.split_once('='));
     let mut labels: Vec<(Name, Name)> = words.map(|(key, value)| (key.into(), value.into())).collect();
@@ -360,20 +361,43 @@ pub fn node(name: &str, text: &str) -> NodeInput {
         ))
     };
     let profiles: Vec<_> = size.iter().filter_map(profile).collect();
+    let is = |word: &str| size.contains(&word);
+    let named = |prefix: &str| {
+        size.iter()
+            .filter_map(|word| word.strip_prefix(prefix))
+            .map(Name::from)
+            .collect::<Vec<_>>()
+    };
+    let extended = size
+        .iter()
+        .filter(|word| word.contains('/'))
+        .filter_map(|word| word.split_once('*'));
+    let extended: Vec<(Name, i64)> = extended
+        .map(|(name, count)| (name.into(), count.parse::<i64>().expect("a number") * 1000))
+        .collect();
     NodeInput {
         name: name.into(),
         labels,
-        taints: Vec::new(),
-        unschedulable: false,
-        ready: true,
+        taints: named("taint~")
+            .into_iter()
+            .map(|key| Taint {
+                key,
+                value: Name::default(),
+                effect: TaintEffect::NoSchedule,
+            })
+            .collect(),
+        unschedulable: is("cordoned"),
+        ready: !is("notready"),
         allocatable: Amounts {
             cpu: amount('C').unwrap_or(1_000_000),
             memory: amount('M').unwrap_or(1 << 50),
             gpu: gpus * GPU,
-            other: profiles.clone(),
+            other: profiles.iter().cloned().chain(extended).collect(),
         },
-        pods: 110,
-        gpu_memory: Some(memory.parse().expect("MiB")),
+        pods: named("pods~")
+            .first()
+            .map_or(110, |pods| pods.parse().expect("a number")),
+        gpu_memory: (!is("unlabelled")).then(|| memory.parse().expect("MiB")),
         gpu_count: Some(gpus),
         dra_gpus: false,
         plugin_gpus: true,
@@ -408,8 +432,9 @@ pub fn open_queue(name: &str) -> Event {
     Event::Queue(Box::new(open))
 }
 
-/// A queue: `quota [wWEIGHT] [LLIMIT] [pPRIORITY] [cCPU] [mMEMORY] [preempt=S] [reclaim=S] [in PARENT]`: GPUs, quotas of cpu and memory where they are
-/// not unlimited (`cCPU/LIMIT` with a limit), and minimum run times in seconds.
+/// A queue: `quota [wWEIGHT] [LLIMIT] [pPRIORITY] [cCPU] [mMEMORY] [preempt=S] [reclaim=S] [unset] [in PARENT]`: GPUs, quotas of cpu and memory where they are
+/// not unlimited (`cCPU/LIMIT` with a limit), minimum run times in seconds, `unset`: no limit of GPUs is
+/// stated.
 pub fn queue(name: &str, text: &str, created: Time) -> QueueInput {
     let gpus = |text: &str| -> Option<i64> {
         (text != "-1").then(|| (text.parse::<f64>().expect("GPUs") * GPU as f64) as i64)
@@ -421,6 +446,7 @@ pub fn queue(name: &str, text: &str, created: Time) -> QueueInput {
     };
     let mut parent = (name != "root").then(|| Name::from("root"));
     let mut priority = 100;
+    let mut limits_unset = [false; 3];
     let (mut preempt_min_runtime, mut reclaim_min_runtime) = (None, None);
     let (mut cpu, mut memory) = (
         Share {
@@ -444,6 +470,10 @@ pub fn queue(name: &str, text: &str, created: Time) -> QueueInput {
             }
             continue;
         }
+        if word == "unset" {
+            (gpu.limit, limits_unset) = (Some(0), [false, false, true]);
+            continue;
+        }
         let (letter, rest) = word.split_at(1);
         let (quota, limit) = rest.split_once('/').unwrap_or((rest, "-1"));
         match letter {
@@ -465,6 +495,7 @@ pub fn queue(name: &str, text: &str, created: Time) -> QueueInput {
         cpu,
         memory,
         gpu,
+        limits_unset,
         preempt_min_runtime,
         reclaim_min_runtime,
         ..QueueInput::default()

@@ -9,7 +9,7 @@ use crate::engine::stage::{SearchEnd, Stage};
 
 use super::judge::BudgetReach;
 use super::keep::keep;
-use super::precheck::{claims_in_vain, delayed_until, is_impossible, may_reclaim, note_delays, promising};
+use super::precheck::{claims_in_vain, is_impossible, may_reclaim, note_delays, promising};
 use super::search::VictimSearch;
 use super::{Answer, Case};
 use crate::engine::actions::context::CycleContext;
@@ -119,7 +119,9 @@ fn next_preemptor(cycle: &Cycle, pod_groups: &mut OrderTree, action: ActionKind)
 fn pick_preemptor(model: &Model, context: CycleContext, action: ActionKind, pod_group: PodGroupId) -> Pick {
     let input = model.pod_groups()[pod_group].input.as_ref();
     let suits = input.is_some_and(|input| action != ActionKind::Consolidation || input.preemptible)
-        && delayed_until(model, pod_group).is_none_or(|until| until <= context.now);
+        && model.pod_groups()[pod_group]
+            .delayed_until()
+            .is_none_or(|until| until <= context.now);
     if suits { Pick::Take } else { Pick::Pass }
 }
 

@@ -6,7 +6,6 @@ use crate::engine::fairshare::gates::{over_quota, thousandths};
 use crate::engine::fairshare::tree::schedulable_queue;
 use crate::engine::fairshare::{largest_gpu, reclaim, wanted};
 use crate::engine::input::Time;
-use crate::engine::model::Model;
 use crate::engine::model::ids::{PodGroupId, PodId, QueueId};
 use crate::engine::model::resources::Shared;
 use crate::engine::placement::bounds::never_fits;
@@ -22,16 +21,6 @@ pub fn may_reclaim(cycle: &Cycle, queue: QueueId, entry: &Shared, preemptible: b
     cycle.context.rules.shares && reclaim::may_reclaim(cycle.model, queue, entry, preemptible)
 }
 
-/// Until when a pod group may not trigger evictions.
-#[must_use]
-pub fn delayed_until(model: &Model, pod_group: PodGroupId) -> Option<Time> {
-    let input = model.pod_groups()[pod_group].input.as_ref()?;
-    let delay = input.preemption_delay.filter(|delay| *delay > 0)?;
-    Some(Time(
-        input.created.max(input.last_eviction.unwrap_or(input.created)).0 + delay,
-    ))
-}
-
 /// Notes which pod groups an action leaves out because of their preemption delay.
 pub fn note_delays(cycle: &mut Cycle, action: ActionKind) {
     let pending: Vec<PodGroupId> = cycle.model.pending().iter().copied().collect();
@@ -42,7 +31,9 @@ pub fn note_delays(cycle: &mut Cycle, action: ActionKind) {
         let suits = cycle.kept.sorted.waiting(pod_group).is_some()
             && schedulable_queue(cycle.model, pod_group).is_some()
             && (action != ActionKind::Consolidation || input.preemptible);
-        let Some(until) = delayed_until(cycle.model, pod_group).filter(|until| suits && *until > cycle.context.now)
+        let Some(until) = cycle.model.pod_groups()[pod_group]
+            .delayed_until()
+            .filter(|until| suits && *until > cycle.context.now)
         else {
             continue;
         };

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::engine::input::{HostPort, PodRef};
 use crate::engine::model::Model;
 use crate::engine::model::ids::PodId;
 use crate::engine::model::node::Node;
@@ -29,20 +30,24 @@ pub fn check<V: Verdict<Refusal>>(pair: &PodOnNode) -> V {
 /// No other pod of the node uses the pod's host ports.
 #[must_use]
 pub fn free(model: &Model, id: PodId, node: &Node) -> bool {
+    taken(model, id, node).is_none()
+}
+
+/// A host port of the pod that another one on the node uses, and that one.
+#[must_use]
+pub fn taken<'a>(model: &'a Model, id: PodId, node: &Node) -> Option<(&'a HostPort, &'a PodRef)> {
     let wanted = &model.pods()[id].input.needs.host_ports;
-    node.pods
-        .iter()
-        .chain(&node.coming)
-        .filter(|other| **other != id)
-        .all(|other| {
-            let taken = &model.pods()[*other].input.needs.host_ports;
-            taken.iter().all(|taken| {
-                let everywhere = |ip: &str| ip.is_empty() || ip == "0.0.0.0";
-                wanted.iter().all(|port| {
-                    port.port != taken.port
-                        || port.protocol != taken.protocol
-                        || (port.ip != taken.ip && !everywhere(&port.ip) && !everywhere(&taken.ip))
-                })
+    let everywhere = |ip: &str| ip.is_empty() || ip == "0.0.0.0";
+    let others = node.pods.iter().chain(&node.coming).filter(|other| **other != id);
+    others.into_iter().find_map(|other| {
+        let other = &model.pods()[*other].input;
+        let clashes = |port: &&HostPort| {
+            other.needs.host_ports.iter().any(|taken| {
+                port.port == taken.port
+                    && port.protocol == taken.protocol
+                    && (port.ip == taken.ip || everywhere(&port.ip) || everywhere(&taken.ip))
             })
-        })
+        };
+        Some((wanted.iter().find(clashes)?, &other.pod))
+    })
 }

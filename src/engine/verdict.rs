@@ -1,0 +1,184 @@
+//! Why a pod group waits, in one sentence that names what would have to change, and in evidence after it.
+//!
+//! A verdict is found when a report is made, never else: what it looks at (nodes, those who hold something) costs no cycle whose reports stay the same.
+//! Pods that ask for the same share one look at the nodes.
+
+pub mod gangs;
+mod holders;
+mod obstacles;
+mod places;
+mod queues;
+mod survey;
+mod topologies;
+mod words;
+
+use std::collections::BTreeMap;
+
+use super::actions::context::CycleContext;
+use super::decision::{Cause, Verdict};
+use super::explain::report::Findings;
+use super::fairshare::tree::schedulable_queue;
+use super::input::Time;
+use super::model::Model;
+use super::model::ids::{ClassId, PodGroupId, ShapeId};
+use super::model::pod_group::Member;
+use super::placement::choose::{Context, Scope};
+use super::placement::neighbours::{Spreading, concerned};
+use places::Unplaced;
+use survey::{Survey, survey};
+use topologies::OutOfDomains;
+use words::{instant, one_sentence};
+
+/// Finds the verdicts of one cycle.
+pub struct Verdicts<'a> {
+    model: &'a Model,
+    context: CycleContext<'a>,
+    /// What was seen for pods that ask for the same.
+    surveys: BTreeMap<(ClassId, ShapeId), Survey>,
+}
+
+impl<'a> Verdicts<'a> {
+    /// For a cycle whose decisions are made.
+    #[must_use]
+    pub fn new(model: &'a Model, context: CycleContext<'a>) -> Self {
+        Self {
+            model,
+            context,
+            surveys: BTreeMap::new(),
+        }
+    }
+
+    /// The verdict on a pod group that waits, and when it ends by itself.
+    pub fn verdict(&mut self, pod_group: PodGroupId, findings: &Findings) -> (Verdict, Option<Time>) {
+        let entry = &self.model.pod_groups()[pod_group];
+        if !entry.ready() {
+            return (gangs::not_ready(self.model, pod_group), None);
+        }
+        if let Some(verdict) = self.standing(pod_group) {
+            return (verdict, None);
+        }
+        if let Some((code, figures)) = findings.gate() {
+            return (queues::gate(self.model, pod_group, code, figures), None);
+        }
+        let (mut verdict, until) = self.found(pod_group, findings);
+        let entry = &self.model.pod_groups()[pod_group];
+        let running: usize = entry.active().iter().sum();
+        if running > 0 {
+            let has = if running == 1 {
+                "pod of it has"
+            } else {
+                "pods of it have"
+            };
+            verdict
+                .evidence
+                .push(format!("{running} {has} a place already, this is about further ones"));
+        }
+        (verdict, until)
+    }
+
+    /// What keeps a pod group from being tried at all.
+    fn standing(&self, pod_group: PodGroupId) -> Option<Verdict> {
+        let entry = &self.model.pod_groups()[pod_group];
+        let input = entry.input.as_ref()?;
+        if let Some(what) = &entry.broken {
+            let sentence = format!(
+                "The sub-groups of the pod group contradict each other: {}",
+                one_sentence(what)
+            );
+            return Some(Verdict::new(Cause::SubGroups, sentence));
+        }
+        if schedulable_queue(self.model, pod_group).is_none() || (entry.astray && input.refused.is_none()) {
+            return Some(queues::closed(
+                self.model,
+                self.model.queues().id(&input.queue),
+                &input.queue,
+            ));
+        }
+        let why = input.refused.as_ref()?;
+        Some(Verdict::new(Cause::Refused, one_sentence(why)))
+    }
+
+    /// What the attempt to place it found.
+    fn found(&mut self, pod_group: PodGroupId, findings: &Findings) -> (Verdict, Option<Time>) {
+        let entry = &self.model.pod_groups()[pod_group];
+        let failed = findings.first_failure();
+        if let Some((pod, ..)) = failed
+            && let Some(verdict) = places::never(self.model, pod)
+        {
+            return (verdict, None);
+        }
+        let out = |member: Member, wanted: usize, refused| OutOfDomains {
+            model: self.model,
+            pod_group,
+            member,
+            wanted,
+            refused,
+        };
+        if let Some((member, wanted, refused)) = findings.domains().first() {
+            if let Some(verdict) = out(*member, *wanted, Some(refused)).verdict() {
+                return (verdict, None);
+            }
+        } else if let Some((pod, ..)) = failed {
+            let member = (0..entry.tree.len() as Member).find(|member| {
+                let bound = entry.tree[*member as usize].topology.as_ref();
+                let own = self.model.pods()[pod].member;
+                bound.is_some_and(|bound| bound.required.is_some())
+                    && own.is_some_and(|own| entry.is_under(own, *member))
+            });
+            let wanted = self.model.next_chunk(pod_group, self.context.now).len();
+            if self.context.policy.plugins.topology
+                && let Some(member) = member
+                && let Some(verdict) = out(member, wanted, None).verdict()
+            {
+                return (verdict, None);
+            }
+        }
+        let chunk = self.model.next_chunk(pod_group, self.context.now);
+        let nothing = crate::engine::explain::refusal::PodProblem::default();
+        let failed = failed.or_else(|| chunk.first().map(|pod| (*pod, 0, &nothing)));
+        let Some((pod, placed, problem)) = failed else {
+            return self.unknown(pod_group);
+        };
+        if let Some(verdict) = places::never(self.model, pod) {
+            return (verdict, None);
+        }
+        let entry = &self.model.pods()[pod];
+        let kind = (entry.class, entry.shape);
+        // What other pods do makes a difference for some of these, so what was seen for one of them holds for no other.
+        if concerned(self.model, pod) || !self.surveys.contains_key(&kind) {
+            let spreading = Spreading::of(self.model, pod).filter(|_| self.context.policy.plugins.topology_spread);
+            let context = Context {
+                policy: self.context.policy,
+                scorers: self.context.scorers,
+                scope: Scope::default(),
+                spreading: spreading.as_ref(),
+                rejected: None,
+            };
+            self.surveys.insert(kind, survey(self.model, context, pod));
+        }
+        let unplaced = Unplaced {
+            model: self.model,
+            context: self.context,
+            pod_group,
+            pod,
+            placed,
+            problem,
+            survey: &self.surveys[&kind],
+        };
+        unplaced.verdict()
+    }
+
+    /// Nothing was tried: its pods may not be tried yet, or it has not had its turn.
+    fn unknown(&self, pod_group: PodGroupId) -> (Verdict, Option<Time>) {
+        let pods = &self.model.pod_groups()[pod_group].pods;
+        let retry = pods.iter().filter_map(|pod| self.model.pods()[*pod].retry_at).max();
+        match retry.filter(|retry| *retry > self.context.now) {
+            Some(retry) => {
+                let at = instant(retry, self.context.now);
+                let sentence = format!("The last bind failed; it is tried again at {at}");
+                (Verdict::new(Cause::BindRetry, sentence), Some(retry))
+            }
+            None => (Verdict::new(Cause::Unknown, "It has not been tried yet"), None),
+        }
+    }
+}

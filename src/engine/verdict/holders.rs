@@ -1,0 +1,479 @@
+//! Who holds what a pod group waits for, and why each of them stays.
+
+use std::collections::BTreeMap;
+
+use crate::engine::actions::context::CycleContext;
+use crate::engine::decision::{Cause, Verdict};
+use crate::engine::fairshare::min_runtime::{elastic, protected_until};
+use crate::engine::fairshare::reclaim::{may_donate, may_reclaim};
+use crate::engine::fairshare::{smallest_gpu, wanted};
+use crate::engine::input::{Name, Time};
+use crate::engine::model::Model;
+use crate::engine::model::ids::{NodeId, PodGroupId, PodId, QueueId};
+use crate::engine::model::pod::Status;
+use crate::engine::model::resources::{GPUS, Shared};
+use crate::engine::policy::{ActionKind, DisruptionBudgets};
+
+use super::words::{gpus, instant, list, number, quantity, shared_number, workload};
+
+/// Pods that are looked at: figures about more are not exact, and say so.
+const LOOKED_AT: usize = 4096;
+/// Names that are said.
+const NAMED: usize = 3;
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug)]
+pub struct Lack<'a> {
+    /// The pod group.
+    pub pod_group: PodGroupId,
+    /// The position of the resource.
+    pub position: usize,
+    /// How much of it is asked for.
+    pub asked: i64,
+    /// How much of that is free.
+    pub free: i64,
+    /// The nodes on which it could be had.
+    pub nodes: &'a [NodeId],
+}
+
+/// Why a workload stays. The order is that in which it is said.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stay {
+    /// It is leaving already.
+    Leaves,
+    /// Nothing speaks against taking it, taken by itself.
+    Free,
+    /// The API server refused its eviction a moment ago.
+    EvictionRefused,
+    /// Its minimum run time.
+    MinRuntime {
+        /// Before others reclaim, else before its own queue preempts.
+        reclaim: bool,
+    },
+    /// A disruption budget, by namespace and name.
+    Budget(Name, Name),
+    /// The queue that waits would pass its fair share.
+    FairShare,
+    /// It is not preemptible.
+    NonPreemptible,
+    /// Its priority is not lower.
+    Priority,
+    /// Its queue holds no more than it may.
+    WithinShares,
+    /// It is another scheduler's.
+    Foreign,
+}
+
+/// Workloads of one queue that stay for one reason.
+#[derive(Debug, Default)]
+struct Holding {
+    amount: i64,
+    workloads: usize,
+    names: Vec<String>,
+    /// The first end of what keeps them.
+    until: Option<Time>,
+    /// The lowest priority.
+    priority: Option<i64>,
+}
+
+/// All who hold something.
+struct Holders {
+    each: BTreeMap<(Stay, Option<QueueId>), Holding>,
+    by_queue: BTreeMap<Option<QueueId>, i64>,
+    total: i64,
+    exact: bool,
+}
+
+/// The verdict, and when it ends by itself. `intro` says what is waited for.
+#[must_use]
+pub fn holders(model: &Model, context: CycleContext, lack: Lack, intro: &str) -> (Verdict, Option<Time>) {
+    let found = look(model, context, &lack);
+    let delayed = model.pod_groups()[lack.pod_group]
+        .delayed_until()
+        .filter(|until| *until > context.now);
+    let lacking = lack.asked - lack.free;
+    let sum = |wanted: &Stay| -> i64 {
+        let of = found.each.iter().filter(|((stay, _), _)| stay == wanted);
+        of.map(|(_, holding)| holding.amount).sum()
+    };
+    let (leaving, free) = (sum(&Stay::Leaves), sum(&Stay::Free));
+    if found.each.is_empty() {
+        return (Verdict::new(Cause::Resources, intro), None);
+    }
+    let binding = if leaving >= lacking {
+        Stay::Leaves
+    } else if free + leaving >= lacking {
+        Stay::Free
+    } else {
+        // What alone would do, else the most.
+        let stays: Vec<&Stay> = found.each.keys().map(|(stay, _)| stay).collect();
+        let enough = stays
+            .iter()
+            .copied()
+            .filter(|stay| !matches!(stay, Stay::Leaves | Stay::Free))
+            .find(|stay| sum(stay) + free + leaving >= lacking);
+        let most = stays.iter().copied().max_by_key(|stay| sum(stay));
+        enough.or(most).cloned().unwrap_or(Stay::Free)
+    };
+    let of_binding = found.each.iter().filter(|((stay, _), _)| *stay == binding);
+    let Some(((_, queue), holding)) = of_binding.max_by_key(|(_, holding)| holding.amount) else {
+        return (Verdict::new(Cause::Resources, intro), None);
+    };
+    let teller = Teller {
+        model,
+        context,
+        lack: &lack,
+        found: &found,
+    };
+    if binding == Stay::Free
+        && let Some(until) = delayed
+    {
+        let until_text = instant(until, context.now);
+        let sentence = format!(
+            "{intro}: nothing is evicted for it before {until_text} (preemptionDelay); {}",
+            teller.queue_holds(*queue)
+        );
+        return (Verdict::new(Cause::PreemptionDelay, sentence), Some(until));
+    }
+    let (cause, sentence) = teller.sentence(&binding, *queue, holding);
+    let until = holding.until.filter(|until| *until > context.now);
+    let others = found
+        .each
+        .iter()
+        .filter(|((stay, other), _)| (stay, other) != (&binding, queue));
+    let mut others: Vec<_> = others.collect();
+    others.sort_by_key(|(_, holding)| std::cmp::Reverse(holding.amount));
+    let evidence = others
+        .into_iter()
+        .take(NAMED)
+        .map(|((stay, queue), holding)| teller.clause(stay, *queue, holding));
+    let verdict = Verdict {
+        evidence: evidence.collect(),
+        ..Verdict::new(cause, format!("{intro}: {sentence}"))
+    };
+    (verdict, until)
+}
+
+/// Looks at the pods on the nodes.
+fn look(model: &Model, context: CycleContext, lack: &Lack) -> Holders {
+    let mut amounts: BTreeMap<(Option<PodGroupId>, bool), i64> = BTreeMap::new();
+    let pods = lack.nodes.iter().flat_map(|node| &model.nodes()[*node].pods);
+    let mut seen = 0;
+    for &id in pods.take(LOOKED_AT) {
+        seen += 1;
+        let pod = &model.pods()[id];
+        if pod.input.utility || pod.input.reservation {
+            continue;
+        }
+        let amount = if lack.position <= GPUS {
+            model.accepted(id)[lack.position]
+        } else {
+            model.shapes()[pod.shape].vector.get(lack.position)
+        };
+        if amount > 0 {
+            let group = pod.pod_group.filter(|_| !pod.input.foreign);
+            let leaves = pod.state.leaving || matches!(pod.state.status, Status::Releasing | Status::Stuck);
+            *amounts.entry((group, leaves)).or_insert(0) += amount;
+        }
+    }
+    let case = Case::of(model, context, lack.pod_group);
+    let mut each: BTreeMap<(Stay, Option<QueueId>), Holding> = BTreeMap::new();
+    let mut by_queue: BTreeMap<Option<QueueId>, i64> = BTreeMap::new();
+    let namespace = model.pod_groups()[lack.pod_group].key.namespace();
+    for ((group, leaves), amount) in amounts {
+        let queue = group.and_then(|group| model.pod_groups()[group].queue);
+        let (stay, until) = match group {
+            _ if leaves => (Stay::Leaves, None),
+            None => (Stay::Foreign, None),
+            Some(group) => case.stay(group),
+        };
+        *by_queue.entry(queue).or_insert(0) += amount;
+        let holding = each.entry((stay, queue)).or_default();
+        holding.amount += amount;
+        holding.workloads += 1;
+        let Some(group) = group else { continue };
+        let entry = &model.pod_groups()[group];
+        if holding.names.len() < NAMED {
+            holding.names.push(workload(&entry.key, namespace));
+        }
+        holding.until = holding.until.into_iter().chain(until).min();
+        let priority = entry.input.as_ref().map(|input| input.priority);
+        holding.priority = holding.priority.into_iter().chain(priority).min();
+    }
+    let total = lack
+        .nodes
+        .iter()
+        .map(|node| model.nodes()[*node].allocatable.get(lack.position));
+    Holders {
+        each,
+        by_queue,
+        total: total.sum(),
+        exact: seen < LOOKED_AT,
+    }
+}
+
+/// Who waits, and what it may take.
+struct Case<'a> {
+    model: &'a Model,
+    context: CycleContext<'a>,
+    pod_group: PodGroupId,
+    queue: Option<QueueId>,
+    priority: i64,
+    entry: Shared,
+    reclaims: bool,
+}
+
+impl<'a> Case<'a> {
+    fn of(model: &'a Model, context: CycleContext<'a>, pod_group: PodGroupId) -> Self {
+        let entry = &model.pod_groups()[pod_group];
+        let chunk = model.next_chunk(pod_group, context.now);
+        let amount = wanted(model, &chunk, smallest_gpu(model));
+        let (priority, preemptible) = entry
+            .input
+            .as_ref()
+            .map_or((0, true), |input| (input.priority, input.preemptible));
+        let reclaims = context.rules.shares
+            && context.policy.actions.contains(&ActionKind::Reclaim)
+            && entry
+                .queue
+                .is_some_and(|queue| may_reclaim(model, queue, &amount, preemptible));
+        Self {
+            model,
+            context,
+            pod_group,
+            queue: entry.queue,
+            priority,
+            entry: amount,
+            reclaims,
+        }
+    }
+
+    fn stay(&self, holder: PodGroupId) -> (Stay, Option<Time>) {
+        let entry = &self.model.pod_groups()[holder];
+        let (priority, preemptible) = entry
+            .input
+            .as_ref()
+            .map_or((0, true), |input| (input.priority, input.preemptible));
+        let own = entry.queue == self.queue;
+        if !own && !self.reclaims {
+            return (Stay::FairShare, None);
+        }
+        if !preemptible {
+            return (Stay::NonPreemptible, None);
+        }
+        if own && (priority >= self.priority || holder == self.pod_group) {
+            return (Stay::Priority, None);
+        }
+        let donates = || match (self.queue, entry.queue) {
+            (Some(ours), Some(theirs)) => may_donate(self.model, ours, theirs, &self.entry),
+            _ => false,
+        };
+        if !own && !donates() {
+            return (Stay::WithinShares, None);
+        }
+        let reclaimer = self.queue.filter(|_| !own);
+        let until = protected_until(self.model, self.context.policy, entry, reclaimer);
+        let until = until.filter(|until| *until > self.context.now);
+        if until.is_some() && !elastic(entry) {
+            let reclaim = !own;
+            return (Stay::MinRuntime { reclaim }, until);
+        }
+        let running = |pod: &&PodId| self.model.pods()[**pod].state.status.active_allocated();
+        let pods = || entry.pods.iter().filter(running);
+        if self.model.refused(pods().copied()) {
+            return (Stay::EvictionRefused, None);
+        }
+        if self.context.policy.disruption_budgets == DisruptionBudgets::Respect {
+            let inputs = pods().map(|pod| &*self.model.pods()[*pod].input);
+            if let Some((namespace, name)) = self.model.budgets().against(inputs) {
+                return (Stay::Budget(namespace.clone(), name.clone()), None);
+            }
+        }
+        (Stay::Free, None)
+    }
+}
+
+/// Puts it into words.
+struct Teller<'a> {
+    model: &'a Model,
+    context: CycleContext<'a>,
+    lack: &'a Lack<'a>,
+    found: &'a Holders,
+}
+
+impl Teller<'_> {
+    fn number(&self, amount: i64) -> String {
+        number(self.model, self.lack.position, amount)
+    }
+
+    fn unit(&self, amount: i64) -> String {
+        quantity(self.model, self.lack.position, amount)
+    }
+
+    fn fair(&self, queue: QueueId) -> Option<String> {
+        let position = self.lack.position;
+        (position <= GPUS).then(|| shared_number(position, self.model.queues()[queue].fair[position]))
+    }
+
+    /// `queue greedy holds 16 of 16 GPUs (fair share 8)`.
+    fn queue_holds(&self, queue: Option<QueueId>) -> String {
+        let held = self.found.by_queue.get(&queue).copied().unwrap_or(0);
+        let at_least = if self.found.exact { "" } else { "at least " };
+        let (held, total) = (self.number(held), self.unit(self.found.total));
+        match queue {
+            Some(id) => {
+                let name = &self.model.queues()[id].name;
+                let fair = self
+                    .fair(id)
+                    .map_or_else(String::new, |fair| format!(" (fair share {fair})"));
+                format!("queue {name} holds {at_least}{held} of {total}{fair}")
+            }
+            None => format!("pods without a queue hold {at_least}{held} of {total}"),
+        }
+    }
+
+    fn names(holding: &Holding) -> String {
+        if holding.names.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", list(&holding.names, holding.workloads))
+        }
+    }
+
+    fn until(&self, holding: &Holding) -> String {
+        holding.until.map_or_else(String::new, |until| {
+            format!(" until {}", instant(until, self.context.now))
+        })
+    }
+
+    /// What is said of those who are the cause.
+    fn sentence(&self, stay: &Stay, queue: Option<QueueId>, holding: &Holding) -> (Cause, String) {
+        let (holds, amount, names) = (
+            self.queue_holds(queue),
+            self.number(holding.amount),
+            Self::names(holding),
+        );
+        let own = self.model.pod_groups()[self.lack.pod_group].queue;
+        match stay {
+            Stay::Leaves => (
+                Cause::Leaving,
+                format!(
+                    "{} are held by workloads that are leaving{names}",
+                    self.unit(holding.amount)
+                ),
+            ),
+            Stay::Free => (
+                Cause::Resources,
+                format!("{holds}, and no set of workloads that may be evicted makes enough room"),
+            ),
+            Stay::EvictionRefused => (
+                Cause::Resources,
+                format!("{holds}; the API server refused evictions{names}, which will be tried again"),
+            ),
+            Stay::MinRuntime { reclaim } => {
+                let field = if *reclaim {
+                    "reclaimMinRuntime"
+                } else {
+                    "preemptMinRuntime"
+                };
+                let until = self.until(holding);
+                (
+                    Cause::MinRuntime,
+                    format!("{holds}, {amount} of them protected by {field}{until}{names}"),
+                )
+            }
+            Stay::Budget(namespace, name) => (
+                Cause::DisruptionBudget,
+                format!("{holds}, {amount} of them protected by PodDisruptionBudget {namespace}/{name}{names}"),
+            ),
+            Stay::FairShare => (Cause::FairShare, self.at_fair_share(own)),
+            Stay::NonPreemptible => (
+                Cause::NonPreemptible,
+                format!("{holds}, {amount} of them by non-preemptible workloads{names}"),
+            ),
+            Stay::Priority => {
+                let entry = self.model.pod_groups()[self.lack.pod_group].input.as_ref();
+                let own = entry.map_or(0, |input| input.priority);
+                let theirs = holding.priority.unwrap_or(own);
+                let than = if theirs == own {
+                    format!("of the same priority {own} or a higher one")
+                } else {
+                    format!("of higher priority (at least {theirs}, this one has {own})")
+                };
+                (
+                    Cause::Priority,
+                    format!("{holds}, {amount} of them by workloads {than}{names}"),
+                )
+            }
+            Stay::WithinShares => (
+                Cause::WithinShares,
+                format!("{holds}, within its quota or fair share{names}"),
+            ),
+            Stay::Foreign => (
+                Cause::Resources,
+                format!(
+                    "pods of other schedulers hold {} of {}",
+                    amount,
+                    self.unit(self.found.total)
+                ),
+            ),
+        }
+    }
+
+    fn at_fair_share(&self, own: Option<QueueId>) -> String {
+        let Some(own) = own else { return self.queue_holds(None) };
+        let position = self.lack.position.min(GPUS);
+        let queue = &self.model.queues()[own];
+        let quota = queue.share(position).quota;
+        let quota = quota.map_or_else(|| "unlimited".to_owned(), |quota| shared_number(position, quota));
+        let others: Vec<String> = self
+            .found
+            .by_queue
+            .iter()
+            .filter(|(other, _)| **other != Some(own))
+            .filter_map(|(other, held)| Some((self.model.queues()[(*other)?].name.clone(), *held)))
+            .map(|(name, held)| format!("queue {name} holds {}", shared_number(position, held)))
+            .collect();
+        let all = others.len();
+        let named = &others[..all.min(NAMED)];
+        format!(
+            "queue {} holds {} of its fair share of {} (quota {quota}), so nothing is taken back for it; {}",
+            queue.name,
+            shared_number(position, queue.allocated[position]),
+            quantity(self.model, position, queue.fair[position]),
+            list(named, all)
+        )
+    }
+
+    /// What is said of the others.
+    fn clause(&self, stay: &Stay, queue: Option<QueueId>, holding: &Holding) -> String {
+        let queue = queue.map_or_else(
+            || "no queue".to_owned(),
+            |id| format!("queue {}", self.model.queues()[id].name),
+        );
+        let (amount, names, until) = (self.unit(holding.amount), Self::names(holding), self.until(holding));
+        let why = match stay {
+            Stay::Leaves => "is leaving".to_owned(),
+            Stay::Free => "could be evicted".to_owned(),
+            Stay::EvictionRefused => "stays because its eviction was refused".to_owned(),
+            Stay::MinRuntime { .. } => format!("is protected by its minimum run time{until}"),
+            Stay::Budget(namespace, name) => format!("is protected by PodDisruptionBudget {namespace}/{name}"),
+            Stay::FairShare => "stays because the queue that waits is at its fair share".to_owned(),
+            Stay::NonPreemptible => "is not preemptible".to_owned(),
+            Stay::Priority => "has no lower priority".to_owned(),
+            Stay::WithinShares => "is within the quota or fair share of its queue".to_owned(),
+            Stay::Foreign => "belongs to other schedulers".to_owned(),
+        };
+        format!("Of {queue}, what holds {amount}{names} {why}")
+    }
+}
+
+/// The part of GPUs that is asked for.
+#[must_use]
+pub fn parts(portion: i64, devices: i64) -> String {
+    let portion = gpus(portion);
+    match devices {
+        1 => format!("{portion} of a GPU"),
+        several => format!("{portion} of each of {several} GPUs"),
+    }
+}

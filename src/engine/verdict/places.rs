@@ -1,0 +1,522 @@
+//! Verdicts about a pod that found no node.
+
+use std::cmp::Reverse;
+
+use crate::engine::actions::context::CycleContext;
+use crate::engine::decision::{Cause, Verdict};
+use crate::engine::explain::refusal::PodProblem;
+use crate::engine::input::{GPU, Name, Time};
+use crate::engine::model::Model;
+use crate::engine::model::ids::{NodeId, PodGroupId, PodId};
+use crate::engine::model::resources::{CPU, GPUS, mig_slices};
+use crate::engine::placement::claims;
+use crate::engine::placement::rules::resources::larger_than_all_nodes;
+use crate::engine::policy::ActionKind;
+
+use super::holders::{Lack, holders, parts};
+use super::obstacles::{Obstacle, of_refusal};
+use super::survey::{Survey, free, free_parts, portion};
+use super::words::{count, gpus, instant, number, one_sentence, quantity, resource_name};
+
+/// Kinds of obstacles that are said.
+const NAMED: usize = 5;
+
+/// A pod that found no node.
+#[derive(Clone, Copy)]
+pub struct Unplaced<'a> {
+    /// The cluster.
+    pub model: &'a Model,
+    /// The settings and the time.
+    pub context: CycleContext<'a>,
+    /// Its pod group.
+    pub pod_group: PodGroupId,
+    /// The pod.
+    pub pod: PodId,
+    /// Pods of its pod set that found a place before.
+    pub placed: usize,
+    /// What the attempt found.
+    pub problem: &'a PodProblem,
+    /// What nodes say to it now.
+    pub survey: &'a Survey,
+}
+
+type Told = (Verdict, Option<Time>);
+
+/// Why a pod can be placed nowhere whatever runs, if so.
+#[must_use]
+pub fn never(model: &Model, pod: PodId) -> Option<Verdict> {
+    let entry = &model.pods()[pod];
+    if let Some(text) = entry
+        .input
+        .volumes
+        .as_ref()
+        .and_then(|volumes| volumes.missing.as_ref())
+        && entry.input.blocked.is_none()
+    {
+        return Some(Verdict::new(Cause::Volumes, sentence_of(text)));
+    }
+    if let Some(text) = &model.classes()[entry.class].constraints.blocked {
+        return Some(Verdict::new(Cause::ObjectMissing, sentence_of(text)));
+    }
+    if let Some(position) = larger_than_all_nodes(model, pod) {
+        return Some(too_large(model, pod, position));
+    }
+    let refused = claims::refused(model, pod)?;
+    let missing = entry
+        .input
+        .claims
+        .iter()
+        .flat_map(|claims| &claims.named)
+        .find_map(|named| {
+            let key = named.claim.as_ref()?;
+            let known = model.devices().claims.find(key).map(|id| &model.devices().claims[id]);
+            known.is_none_or(|claim| claim.input.is_none()).then_some(key)
+        });
+    let sentence = match missing {
+        Some(key) => format!("ResourceClaim {key} does not exist; create it"),
+        None => sentence_of(&refused),
+    };
+    Some(Verdict::new(Cause::Devices, sentence))
+}
+
+/// A text from elsewhere, as a sentence of its own.
+fn sentence_of(text: &str) -> String {
+    let text = one_sentence(text);
+    let mut letters = text.chars();
+    letters
+        .next()
+        .map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+fn too_large(model: &Model, pod: PodId, position: usize) -> Verdict {
+    let shape = &model.shapes()[model.pods()[pod].shape];
+    let asked = quantity(model, position, shape.vector.get(position));
+    let nodes: Vec<NodeId> = model.by_name().to_vec();
+    let largest = nodes
+        .iter()
+        .max_by_key(|id| (model.nodes()[**id].allocatable.get(position), Reverse(**id)));
+    let most = largest.map_or(0, |id| model.nodes()[*id].allocatable.get(position));
+    let name = resource_name(model, position);
+    if position > GPUS && mig_slices(&name) > 0 && most <= 0 {
+        return Verdict::new(
+            Cause::MigProfile,
+            format!("No node has MIG profile {name} (asks {asked})"),
+        );
+    }
+    let sentence = match largest.filter(|_| most > 0) {
+        Some(node) => {
+            let (most, node) = (number(model, position, most), &model.nodes()[*node].name);
+            format!(
+                "The pod asks for {asked}, no node has more than {most} ({node}); ask for less or add a larger node"
+            )
+        }
+        None if nodes.is_empty() => format!("There are no nodes (asks {asked})"),
+        None => format!("No node has {name} (asks {asked})"),
+    };
+    Verdict::new(
+        if nodes.is_empty() {
+            Cause::NoNodes
+        } else {
+            Cause::TooLarge
+        },
+        sentence,
+    )
+}
+
+impl Unplaced<'_> {
+    /// The verdict, and when it ends by itself.
+    #[must_use]
+    pub fn verdict(&self) -> Told {
+        let Self { survey, .. } = *self;
+        if survey.nodes == 0 {
+            return (self.no_nodes(), None);
+        }
+        if let Some(verdict) = self.too_many_devices() {
+            return (verdict, None);
+        }
+        let wanted = self.alike();
+        if survey.fitting > 0 {
+            return if wanted > 1 && survey.slots < wanted {
+                self.gang(wanted)
+            } else {
+                (self.as_found(), None)
+            };
+        }
+        let full: Vec<usize> = survey
+            .out
+            .keys()
+            .filter_map(|obstacle| match obstacle {
+                Obstacle::Full(at) => Some(*at),
+                _ => None,
+            })
+            .collect();
+        match &*full {
+            [only] if survey.out.len() == 1 => self.full(*only, wanted),
+            [] => (self.obstacles(), None),
+            several => {
+                let (room, until) = self.full(several[0], wanted);
+                let mut verdict = self.obstacles();
+                verdict.evidence.push(room.sentence);
+                verdict.evidence.extend(room.evidence);
+                (verdict, until)
+            }
+        }
+    }
+
+    /// Pods of the next attempt that ask for the same.
+    fn alike(&self) -> i64 {
+        let pods = self.model.pods();
+        let kind = (pods[self.pod].shape, pods[self.pod].class);
+        let chunk = self.model.next_chunk(self.pod_group, self.context.now);
+        let alike = chunk
+            .iter()
+            .filter(|pod| (pods[**pod].shape, pods[**pod].class) == kind);
+        (alike.count() as i64).max(1)
+    }
+
+    fn no_nodes(&self) -> Verdict {
+        let Self { model, survey, pod, .. } = self;
+        let shape = &model.shapes()[model.pods()[*pod].shape];
+        let sentence = if survey.without_gpus > 0 {
+            let asked = quantity(model, GPUS, shape.quota[GPUS]);
+            format!(
+                "No node has GPUs (asks {asked}, {})",
+                count(survey.without_gpus, "node without", "nodes without")
+            )
+        } else {
+            format!("There are no nodes in node pool {}", self.context.policy.node_pool)
+        };
+        Verdict::new(Cause::NoNodes, sentence)
+    }
+
+    /// `GPU nodes` or `nodes`.
+    fn kind(&self) -> &'static str {
+        match (self.survey.gpu, self.survey.nodes) {
+            (true, 1) => "GPU node",
+            (true, _) => "GPU nodes",
+            (false, 1) => "node",
+            (false, _) => "nodes",
+        }
+    }
+
+    /// One sentence with all that keeps the pod from nodes.
+    fn obstacles(&self) -> Verdict {
+        let Self { model, survey, pod, .. } = self;
+        let mut all: Vec<(&Obstacle, usize)> = survey.out.iter().map(|(obstacle, nodes)| (obstacle, *nodes)).collect();
+        all.sort_by_key(|(_, nodes)| Reverse(*nodes));
+        let (total, kind) = (survey.nodes, self.kind());
+        let cause = match &*all {
+            [(only, _)] => only.cause(),
+            _ => Cause::Nodes,
+        };
+        if let [(Obstacle::Selector(at), _)] = *all {
+            let (key, value) = &model.classes()[model.pods()[*pod].class].constraints.selector[*at];
+            return Verdict::new(
+                cause,
+                format!("0 of {total} {kind} have label {key}={value} (nodeSelector)"),
+            );
+        }
+        if let [(Obstacle::Rule(Cause::GpuMemoryUnknown, _), _)] = *all {
+            let sentence = format!(
+                "0 of {total} {kind} have label nvidia.com/gpu.memory, without which GPU memory cannot be asked for"
+            );
+            return Verdict::new(cause, sentence);
+        }
+        let clauses: Vec<String> = all
+            .iter()
+            .take(NAMED)
+            .map(|(obstacle, nodes)| self.clause(obstacle, *nodes))
+            .collect();
+        let rest: usize = all.iter().skip(NAMED).map(|(_, nodes)| nodes).sum();
+        let rest = if rest > 0 {
+            format!(", {rest} for other reasons")
+        } else {
+            String::new()
+        };
+        Verdict::new(cause, format!("0 of {total} {kind} fit: {}{rest}", clauses.join(", ")))
+    }
+
+    fn clause(&self, obstacle: &Obstacle, nodes: usize) -> String {
+        let most = match obstacle {
+            Obstacle::Full(at) => {
+                let (_, most, node) = free(self.model, &self.survey.open, *at);
+                node.map(|node| {
+                    let name = &self.model.nodes()[node].name;
+                    format!("at most {} free on {name}", number(self.model, *at, most))
+                })
+            }
+            _ => None,
+        };
+        format!(
+            "{nodes} {}",
+            obstacle.predicate(self.model, self.pod, nodes, most.as_deref())
+        )
+    }
+
+    /// What the attempt found, where it would be another now that it has been taken back.
+    fn as_found(&self) -> Verdict {
+        let mut all: Vec<(Obstacle, usize)> = Vec::new();
+        for (refusal, nodes) in &self.problem.counts {
+            let obstacle = of_refusal(self.model, self.pod, None, refusal);
+            match all.iter_mut().find(|(known, _)| *known == obstacle) {
+                Some((_, sum)) => *sum = (*sum).max(*nodes),
+                None => all.push((obstacle, *nodes)),
+            }
+        }
+        all.sort_by_key(|(_, nodes)| Reverse(*nodes));
+        let clauses: Vec<String> = (all.iter().take(NAMED))
+            .map(|(obstacle, nodes)| format!("{nodes} {}", obstacle.predicate(self.model, self.pod, *nodes, None)))
+            .collect();
+        let (name, nodes) = (&self.model.pods()[self.pod].input.pod.name, self.kind());
+        let why = if clauses.is_empty() {
+            String::new()
+        } else {
+            format!(": of the {nodes} {}", clauses.join(", "))
+        };
+        let needed = self.model.next_chunk(self.pod_group, self.context.now).len();
+        let (cause, sentence) = match &*all {
+            _ if needed > 1 => (
+                Cause::Gang,
+                format!(
+                    "{} of {needed} pods of the gang fit, and {name} does not beside them{why}",
+                    self.placed
+                ),
+            ),
+            [(only, _)] => (only.cause(), format!("Pod {name} fits nowhere at present{why}")),
+            _ => (Cause::Nodes, format!("Pod {name} fits nowhere at present{why}")),
+        };
+        Verdict::new(cause, sentence)
+    }
+
+    /// It asks for parts of more GPUs than a node has, or for more memory of one than any has.
+    fn too_many_devices(&self) -> Option<Verdict> {
+        let Self { model, survey, .. } = self;
+        let shape = &model.shapes()[model.pods()[self.pod].shape];
+        if !shape.shared || survey.open.is_empty() || survey.fitting > 0 {
+            return None;
+        }
+        let by_name = |id: &&NodeId| Reverse(**id);
+        let devices = |id: &NodeId| model.nodes()[*id].allocatable.get(GPUS) / GPU;
+        let largest = survey.open.iter().max_by_key(|id| (devices(id), by_name(id)))?;
+        let name = &model.nodes()[*largest].name;
+        if shape.gpu.count > devices(largest) {
+            let asked = if shape.gpu.memory > 0 {
+                format!("{} MiB of each of {} GPUs", shape.gpu.memory, shape.gpu.count)
+            } else {
+                parts(portion(shape), shape.gpu.count)
+            };
+            let most = quantity(model, GPUS, devices(largest) * GPU);
+            let sentence = format!("The pod asks for {asked}, no node has more than {most} ({name}); ask for fewer");
+            return Some(Verdict::new(Cause::TooLarge, sentence));
+        }
+        let memory = |id: &NodeId| model.nodes()[*id].gpu_memory();
+        let largest = survey.open.iter().max_by_key(|id| (memory(id), by_name(id)))?;
+        let (most, name) = (memory(largest), &model.nodes()[*largest].name);
+        (shape.gpu.memory > most).then(|| {
+            let asked = shape.gpu.memory;
+            let sentence = format!(
+                "The pod asks for {asked} MiB of GPU memory, no GPU has more than {most} MiB ({name}); ask for less"
+            );
+            Verdict::new(Cause::TooLarge, sentence)
+        })
+    }
+
+    /// Every node in question has too little of one resource.
+    fn full(&self, position: usize, wanted: i64) -> Told {
+        let Self { model, survey, .. } = *self;
+        let shape = &model.shapes()[model.pods()[self.pod].shape];
+        if wanted > 1 {
+            return self.gang(wanted);
+        }
+        if position == GPUS && shape.shared {
+            return self.parts_full();
+        }
+        let asked = shape.vector.get(position);
+        let (sum, most, node) = free(model, &survey.open, position);
+        if position != GPUS {
+            let mut verdict = self.obstacles();
+            if position > GPUS {
+                return (verdict, None);
+            }
+            let intro = format!("Waits for {}", quantity(model, position, asked));
+            let (room, until) = holders(
+                model,
+                self.context,
+                self.lack(position, asked, sum.min(asked - 1)),
+                &intro,
+            );
+            verdict.evidence.push(room.sentence);
+            return (verdict, until);
+        }
+        let intro = format!("Waits for {}", quantity(model, position, asked));
+        let (held, until) = holders(model, self.context, self.lack(position, asked, most), &intro);
+        if sum < asked || asked <= 0 {
+            return (held, until);
+        }
+        let at = node.map_or_else(String::new, |node| format!(" ({})", model.nodes()[node].name));
+        let sentence = format!(
+            "GPUs are fragmented: {} are free, at most {} on one node{at}, the pod needs {}{}",
+            gpus(sum),
+            gpus(most),
+            gpus(asked),
+            self.consolidation()
+        );
+        let verdict = Verdict {
+            evidence: std::iter::once(held.sentence).chain(held.evidence).collect(),
+            ..Verdict::new(Cause::Fragmented, sentence)
+        };
+        (verdict, until)
+    }
+
+    fn lack(&self, position: usize, asked: i64, free: i64) -> Lack<'_> {
+        Lack {
+            pod_group: self.pod_group,
+            position,
+            asked,
+            free,
+            nodes: &self.survey.open,
+        }
+    }
+
+    /// What consolidation has to say to fragments.
+    fn consolidation(&self) -> String {
+        let entry = &self.model.pod_groups()[self.pod_group];
+        let preemptible = entry.input.as_ref().is_some_and(|input| input.preemptible);
+        let delayed = entry.delayed_until().filter(|until| *until > self.context.now);
+        if !self.context.policy.actions.contains(&ActionKind::Consolidation) {
+            String::new()
+        } else if !preemptible {
+            "; consolidation moves nothing for non-preemptible workloads".to_owned()
+        } else if let Some(until) = delayed {
+            let until = instant(until, self.context.now);
+            format!("; consolidation moves nothing for it before {until} (preemptionDelay)")
+        } else {
+            "; consolidation found no move".to_owned()
+        }
+    }
+
+    /// No GPU has the part free that is asked for.
+    fn parts_full(&self) -> Told {
+        let Self { model, survey, .. } = *self;
+        let shape = &model.shapes()[model.pods()[self.pod].shape];
+        let (most, node, sum) = free_parts(model, &survey.open);
+        let count = shape.gpu.count.max(1);
+        let (asked, part) = if shape.gpu.memory > 0 {
+            let of = node.map_or(1, |node| model.nodes()[node].gpu_memory()).max(1);
+            let each = if count > 1 {
+                format!(" on each of {count} GPUs")
+            } else {
+                String::new()
+            };
+            let part = i64::try_from(i128::from(shape.gpu.memory) * i128::from(GPU) / i128::from(of)).unwrap_or(GPU);
+            (format!("{} MiB of GPU memory{each}", shape.gpu.memory), part)
+        } else {
+            (parts(portion(shape), count), portion(shape))
+        };
+        let intro = format!("Waits for {asked}");
+        let (held, until) = holders(
+            model,
+            self.context,
+            self.lack(GPUS, part * count, most.min(part - 1)),
+            &intro,
+        );
+        if sum < part * count || sum == 0 {
+            return (held, until);
+        }
+        let at = node.map_or_else(String::new, |node| format!(" ({})", model.nodes()[node].name));
+        let sentence = format!(
+            "GPUs are fragmented: at most {} of one GPU is free{at}, {} in all, the pod needs {asked}{}",
+            gpus(most),
+            gpus(sum),
+            self.consolidation()
+        );
+        let verdict = Verdict {
+            evidence: std::iter::once(held.sentence).chain(held.evidence).collect(),
+            ..Verdict::new(Cause::Fragmented, sentence)
+        };
+        (verdict, until)
+    }
+
+    /// Fewer pods fit than the gang needs.
+    fn gang(&self, wanted: i64) -> Told {
+        let Self { model, survey, .. } = *self;
+        let shape = &model.shapes()[model.pods()[self.pod].shape];
+        let position = if shape.cpu_only { CPU } else { GPUS };
+        let each = if shape.shared {
+            match shape.gpu.memory {
+                0 => parts(portion(shape), shape.gpu.count.max(1)),
+                memory => format!("{memory} MiB of GPU memory"),
+            }
+        } else {
+            quantity(model, position, shape.vector.get(position))
+        };
+        let others: usize = survey
+            .out
+            .iter()
+            .filter(|(obstacle, _)| !matches!(obstacle, Obstacle::Full(_)))
+            .map(|(_, nodes)| nodes)
+            .sum();
+        let mut evidence = Vec::new();
+        if others > 0 {
+            let obstacles = survey
+                .out
+                .iter()
+                .filter(|(obstacle, _)| !matches!(obstacle, Obstacle::Full(_)));
+            let clauses: Vec<String> = obstacles
+                .take(NAMED)
+                .map(|(obstacle, nodes)| self.clause(obstacle, *nodes))
+                .collect();
+            evidence.push(format!("Of {} {}, {}", survey.nodes, self.kind(), clauses.join(", ")));
+        }
+        if survey.room < wanted {
+            let sub_group = self
+                .sub_group()
+                .map_or_else(String::new, |name| format!(" of sub-group {name}"));
+            let sentence = format!(
+                "The gang needs {wanted} pods{sub_group} of {each} at once, and all nodes that suit it have room for {} even when empty",
+                survey.room
+            );
+            let verdict = Verdict {
+                evidence,
+                ..Verdict::new(Cause::GangTooLarge, sentence)
+            };
+            return (verdict, None);
+        }
+        let asked = shape.vector.get(position).saturating_mul(wanted);
+        let (sum, most, node) = free(model, &survey.open, position);
+        let slots = survey.slots;
+        let intro = if shape.shared {
+            format!("Waits for room for {wanted} pods of {each} ({slots} fit)")
+        } else {
+            format!(
+                "Waits for {} ({wanted} pods of {each}, {slots} fit)",
+                quantity(model, position, asked)
+            )
+        };
+        let usable = slots.saturating_mul(shape.vector.get(position));
+        let (mut held, until) = holders(model, self.context, self.lack(position, asked, usable), &intro);
+        if position == GPUS && !shape.shared && sum >= asked {
+            let at = node.map_or_else(String::new, |node| format!(" ({})", model.nodes()[node].name));
+            let sentence = format!(
+                "GPUs are fragmented: {} are free, at most {} on one node{at}, each of {wanted} pods needs {}{}",
+                gpus(sum),
+                gpus(most),
+                gpus(shape.vector.get(GPUS)),
+                self.consolidation()
+            );
+            let mut fragmented = Verdict::new(Cause::Fragmented, sentence);
+            fragmented.evidence.push(held.sentence);
+            fragmented.evidence.append(&mut held.evidence);
+            held = fragmented;
+        }
+        held.evidence.extend(evidence);
+        (held, until)
+    }
+
+    fn sub_group(&self) -> Option<Name> {
+        let entry = &self.model.pod_groups()[self.pod_group];
+        let member = self.model.pods()[self.pod].member?;
+        let name = &entry.tree[member as usize].name;
+        (name != "default").then(|| name.as_str().into())
+    }
+}
