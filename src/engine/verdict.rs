@@ -3,7 +3,7 @@
 //! A verdict is found when a report is made, never else: what it looks at (nodes, those who hold something) costs no cycle whose reports stay the same.
 //! Pods that ask for the same share one look at the nodes.
 
-pub mod gangs;
+mod gangs;
 mod holders;
 mod obstacles;
 mod places;
@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 
 use super::actions::context::CycleContext;
 use super::decision::{Cause, Verdict};
+use super::explain::refusal::PodProblem;
 use super::explain::report::Findings;
 use super::fairshare::tree::schedulable_queue;
 use super::input::Time;
@@ -24,6 +25,7 @@ use super::model::ids::{ClassId, PodGroupId, ShapeId};
 use super::model::pod_group::Member;
 use super::placement::choose::{Context, Scope};
 use super::placement::neighbours::{Spreading, concerned};
+use holders::Answers;
 use places::Unplaced;
 use survey::{Survey, survey};
 use topologies::OutOfDomains;
@@ -35,6 +37,8 @@ pub struct Verdicts<'a> {
     context: CycleContext<'a>,
     /// What was seen for pods that ask for the same.
     surveys: BTreeMap<(ClassId, ShapeId), Survey>,
+    answers: Answers,
+    queue_holders: queues::Holders,
 }
 
 impl<'a> Verdicts<'a> {
@@ -45,6 +49,8 @@ impl<'a> Verdicts<'a> {
             model,
             context,
             surveys: BTreeMap::new(),
+            answers: Answers::default(),
+            queue_holders: queues::Holders::new(),
         }
     }
 
@@ -58,7 +64,10 @@ impl<'a> Verdicts<'a> {
             return (verdict, None);
         }
         if let Some((code, figures)) = findings.gate() {
-            return (queues::gate(self.model, pod_group, code, figures), None);
+            return (
+                queues::gate(self.model, pod_group, code, figures, &mut self.queue_holders),
+                None,
+            );
         }
         let (mut verdict, until) = self.found(pod_group, findings);
         let entry = &self.model.pod_groups()[pod_group];
@@ -90,6 +99,7 @@ impl<'a> Verdicts<'a> {
         if schedulable_queue(self.model, pod_group).is_none() || (entry.astray && input.refused.is_none()) {
             return Some(queues::closed(
                 self.model,
+                &self.context.policy.node_pool,
                 self.model.queues().id(&input.queue),
                 &input.queue,
             ));
@@ -134,7 +144,7 @@ impl<'a> Verdicts<'a> {
             }
         }
         let chunk = self.model.next_chunk(pod_group, self.context.now);
-        let nothing = crate::engine::explain::refusal::PodProblem::default();
+        let nothing = PodProblem::default();
         let failed = failed.or_else(|| chunk.first().map(|pod| (*pod, 0, &nothing)));
         let Some((pod, placed, problem)) = failed else {
             return self.unknown(pod_group);
@@ -164,6 +174,7 @@ impl<'a> Verdicts<'a> {
             placed,
             problem,
             survey: &self.surveys[&kind],
+            answers: &self.answers,
         };
         unplaced.verdict()
     }

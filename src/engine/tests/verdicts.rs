@@ -553,7 +553,7 @@ fn objects() {
                 }
             },
             Cause::Volumes,
-            "Persistentvolumeclaim \"data\" not found",
+            "PersistentVolumeClaim \"data\" not found",
         ),
         changed(
             WORLD,

@@ -1,5 +1,6 @@
 //! Who holds what a pod group waits for, and why each of them stays.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use crate::engine::actions::context::CycleContext;
@@ -9,7 +10,7 @@ use crate::engine::fairshare::reclaim::{may_donate, may_reclaim};
 use crate::engine::fairshare::{smallest_gpu, wanted};
 use crate::engine::input::{Name, Time};
 use crate::engine::model::Model;
-use crate::engine::model::ids::{NodeId, PodGroupId, PodId, QueueId};
+use crate::engine::model::ids::{ClassId, NodeId, PodGroupId, PodId, QueueId, ShapeId};
 use crate::engine::model::pod::Status;
 use crate::engine::model::resources::{GPUS, Shared};
 use crate::engine::policy::{ActionKind, DisruptionBudgets};
@@ -84,9 +85,60 @@ struct Holders {
     exact: bool,
 }
 
-/// The verdict, and when it ends by itself. `intro` says what is waited for.
-#[must_use]
-pub fn holders(model: &Model, context: CycleContext, lack: Lack, intro: &str) -> (Verdict, Option<Time>) {
+/// What makes the answer the same for two pod groups: what their pods ask for and where, their place in the order, and what is said of it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Alike {
+    kind: (ClassId, ShapeId),
+    queue: Option<QueueId>,
+    rank: (i64, bool, Option<Time>),
+    amounts: (usize, i64, i64),
+    intro: String,
+    namespace: String,
+}
+
+/// The answers of one cycle: pod groups that are alike share them.
+#[derive(Debug, Default)]
+pub struct Answers(RefCell<BTreeMap<Alike, (Verdict, Option<Time>)>>);
+
+impl Answers {
+    /// The verdict on a pod that lacks something, and when it ends by itself. `intro` says what is waited for.
+    #[must_use]
+    pub fn holders(
+        &self,
+        model: &Model,
+        context: CycleContext,
+        pod: PodId,
+        lack: Lack,
+        intro: &str,
+    ) -> (Verdict, Option<Time>) {
+        let entry = &model.pod_groups()[lack.pod_group];
+        let input = entry.input.as_ref();
+        let alike = Alike {
+            kind: (model.pods()[pod].class, model.pods()[pod].shape),
+            queue: entry.queue,
+            rank: (
+                input.map_or(0, |input| input.priority),
+                input.is_some_and(|input| input.preemptible),
+                entry.delayed_until(),
+            ),
+            amounts: (lack.position, lack.asked, lack.free),
+            intro: intro.to_owned(),
+            namespace: entry.key.namespace().to_owned(),
+        };
+        // One that holds something itself is among those who hold.
+        if entry.holds() {
+            return holders(model, context, lack, intro);
+        }
+        let known = self.0.borrow().get(&alike).cloned();
+        known.unwrap_or_else(|| {
+            let found = holders(model, context, lack, intro);
+            self.0.borrow_mut().insert(alike, found.clone());
+            found
+        })
+    }
+}
+
+fn holders(model: &Model, context: CycleContext, lack: Lack, intro: &str) -> (Verdict, Option<Time>) {
     let found = look(model, context, &lack);
     let delayed = model.pod_groups()[lack.pod_group]
         .delayed_until()

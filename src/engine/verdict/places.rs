@@ -13,7 +13,7 @@ use crate::engine::placement::claims;
 use crate::engine::placement::rules::resources::larger_than_all_nodes;
 use crate::engine::policy::ActionKind;
 
-use super::holders::{Lack, holders, parts};
+use super::holders::{Answers, Lack, parts};
 use super::obstacles::{Obstacle, of_refusal};
 use super::survey::{Survey, free, free_parts, portion};
 use super::words::{count, gpus, instant, number, one_sentence, quantity, resource_name};
@@ -38,6 +38,8 @@ pub struct Unplaced<'a> {
     pub problem: &'a PodProblem,
     /// What nodes say to it now.
     pub survey: &'a Survey,
+    /// What is known of who holds what.
+    pub answers: &'a Answers,
 }
 
 type Told = (Verdict, Option<Time>);
@@ -81,7 +83,7 @@ pub fn never(model: &Model, pod: PodId) -> Option<Verdict> {
 
 /// A text from elsewhere, as a sentence of its own.
 fn sentence_of(text: &str) -> String {
-    let text = one_sentence(text);
+    let text = one_sentence(text).replace("persistentvolumeclaim", "PersistentVolumeClaim");
     let mut letters = text.chars();
     letters
         .next()
@@ -339,9 +341,10 @@ impl Unplaced<'_> {
                 return (verdict, None);
             }
             let intro = format!("Waits for {}", quantity(model, position, asked));
-            let (room, until) = holders(
+            let (room, until) = self.answers.holders(
                 model,
                 self.context,
+                self.pod,
                 self.lack(position, asked, sum.min(asked - 1)),
                 &intro,
             );
@@ -349,7 +352,9 @@ impl Unplaced<'_> {
             return (verdict, until);
         }
         let intro = format!("Waits for {}", quantity(model, position, asked));
-        let (held, until) = holders(model, self.context, self.lack(position, asked, most), &intro);
+        let (held, until) =
+            self.answers
+                .holders(model, self.context, self.pod, self.lack(position, asked, most), &intro);
         if sum < asked || asked <= 0 {
             return (held, until);
         }
@@ -414,9 +419,10 @@ impl Unplaced<'_> {
             (parts(portion(shape), count), portion(shape))
         };
         let intro = format!("Waits for {asked}");
-        let (held, until) = holders(
+        let (held, until) = self.answers.holders(
             model,
             self.context,
+            self.pod,
             self.lack(GPUS, part * count, most.min(part - 1)),
             &intro,
         );
@@ -450,24 +456,7 @@ impl Unplaced<'_> {
         } else {
             quantity(model, position, shape.vector.get(position))
         };
-        let others: usize = survey
-            .out
-            .iter()
-            .filter(|(obstacle, _)| !matches!(obstacle, Obstacle::Full(_)))
-            .map(|(_, nodes)| nodes)
-            .sum();
-        let mut evidence = Vec::new();
-        if others > 0 {
-            let obstacles = survey
-                .out
-                .iter()
-                .filter(|(obstacle, _)| !matches!(obstacle, Obstacle::Full(_)));
-            let clauses: Vec<String> = obstacles
-                .take(NAMED)
-                .map(|(obstacle, nodes)| self.clause(obstacle, *nodes))
-                .collect();
-            evidence.push(format!("Of {} {}, {}", survey.nodes, self.kind(), clauses.join(", ")));
-        }
+        let evidence = self.besides();
         if survey.room < wanted {
             let sub_group = self
                 .sub_group()
@@ -477,7 +466,7 @@ impl Unplaced<'_> {
                 survey.room
             );
             let verdict = Verdict {
-                evidence,
+                evidence: evidence.into_iter().collect(),
                 ..Verdict::new(Cause::GangTooLarge, sentence)
             };
             return (verdict, None);
@@ -494,7 +483,13 @@ impl Unplaced<'_> {
             )
         };
         let usable = slots.saturating_mul(shape.vector.get(position));
-        let (mut held, until) = holders(model, self.context, self.lack(position, asked, usable), &intro);
+        let (mut held, until) = self.answers.holders(
+            model,
+            self.context,
+            self.pod,
+            self.lack(position, asked, usable),
+            &intro,
+        );
         if position == GPUS && !shape.shared && sum >= asked {
             let at = node.map_or_else(String::new, |node| format!(" ({})", model.nodes()[node].name));
             let sentence = format!(
@@ -511,6 +506,18 @@ impl Unplaced<'_> {
         }
         held.evidence.extend(evidence);
         (held, until)
+    }
+
+    /// What keeps the gang from nodes where room would not help, beside those on which some of it fits.
+    fn besides(&self) -> Option<String> {
+        let Self { survey, .. } = self;
+        if survey.fitting == 0 {
+            return None;
+        }
+        let spec = |(obstacle, _): &(&Obstacle, &usize)| !matches!(obstacle, Obstacle::Full(_));
+        let clauses = survey.out.iter().filter(spec).take(NAMED);
+        let clauses: Vec<String> = clauses.map(|(obstacle, nodes)| self.clause(obstacle, *nodes)).collect();
+        (!clauses.is_empty()).then(|| format!("Of {} {}, {}", survey.nodes, self.kind(), clauses.join(", ")))
     }
 
     fn sub_group(&self) -> Option<Name> {

@@ -1,5 +1,8 @@
 //! Verdicts about queues: absent, closed, at their limit, at their quota.
 
+use std::collections::BTreeMap;
+
+use crate::api::names::object;
 use crate::engine::decision::{Cause, QueueFigures, ReasonCode, Verdict};
 use crate::engine::explain::queue::missing_above;
 use crate::engine::input::Name;
@@ -15,13 +18,26 @@ const LOOKED_AT: usize = 4096;
 /// Names that are said.
 const NAMED: usize = 2;
 
+/// Those found to hold something of queues.
+pub type Holders = BTreeMap<QueueId, Vec<PodGroupId>>;
+
 /// About the queue `name`, which takes no workloads.
 #[must_use]
-pub fn closed(model: &Model, queue: Option<QueueId>, name: &Name) -> Verdict {
+pub fn closed(model: &Model, node_pool: &str, queue: Option<QueueId>, name: &Name) -> Verdict {
     let known = queue.filter(|queue| model.queues()[*queue].input.is_some());
     let Some(known) = known else {
+        if node_pool != object::DEFAULT_NODE_POOL {
+            let sentence = format!(
+                "Queue {name} does not exist in node pool {node_pool}; give it the label of that pool or name another one"
+            );
+            return Verdict::new(Cause::QueueMissing, sentence);
+        }
         let sentence = format!("Queue {name} does not exist; create it or name another one");
-        return Verdict::new(Cause::QueueMissing, sentence);
+        let pool = "Queues with the label of a node pool do not count for workloads without it";
+        return Verdict {
+            evidence: vec![pool.to_owned()],
+            ..Verdict::new(Cause::QueueMissing, sentence)
+        };
     };
     let entry = &model.queues()[known];
     if entry.valid {
@@ -52,7 +68,13 @@ pub fn closed(model: &Model, queue: Option<QueueId>, name: &Name) -> Verdict {
 
 /// About a limit or a quota that a pod group would pass.
 #[must_use]
-pub fn gate(model: &Model, pod_group: PodGroupId, code: ReasonCode, figures: &QueueFigures) -> Verdict {
+pub fn gate(
+    model: &Model,
+    pod_group: PodGroupId,
+    code: ReasonCode,
+    figures: &QueueFigures,
+    holders: &mut Holders,
+) -> Verdict {
     let over = |resource: &usize| {
         let (asked, held, most) = gate_figures(code, figures, *resource);
         asked > 0 && most.is_some_and(|most| held + asked > most)
@@ -68,10 +90,12 @@ pub fn gate(model: &Model, pod_group: PodGroupId, code: ReasonCode, figures: &Qu
     };
     let most = most.unwrap_or(0);
     let (asked, used) = (shared_number(resource, asked), shared_number(resource, held));
-    let holders = model
-        .queues()
-        .id(&figures.name)
-        .map_or_else(Vec::new, |id| holders(model, id, pod_group));
+    let namespace = entry.key.namespace();
+    let found = model.queues().id(&figures.name).into_iter();
+    let found = found.flat_map(|id| holders.entry(id).or_insert_with(|| holders_of(model, id)).clone());
+    let holders: Vec<String> = found
+        .map(|id| workload(&model.pod_groups()[id].key, namespace))
+        .collect();
     let wait = if holders.is_empty() {
         String::new()
     } else {
@@ -113,11 +137,9 @@ fn gate_figures(code: ReasonCode, figures: &QueueFigures, resource: usize) -> (i
 }
 
 /// Some workloads that hold something of a queue.
-fn holders(model: &Model, queue: QueueId, seen_from: PodGroupId) -> Vec<String> {
-    let namespace = model.pod_groups()[seen_from].key.namespace();
+fn holders_of(model: &Model, queue: QueueId) -> Vec<PodGroupId> {
     let all = model.pod_groups().iter().take(LOOKED_AT);
     let within = |leaf: QueueId| model.path_up(leaf).any(|at| at == queue);
     let holding = all.filter(|(_, entry)| entry.holds() && entry.queue.is_some_and(within));
-    let names = holding.map(|(_, entry)| workload(&entry.key, namespace));
-    names.take(NAMED).collect()
+    holding.map(|(id, _)| id).take(NAMED).collect()
 }

@@ -1,8 +1,10 @@
 //! Verdicts about topologies: absent, without the level, with too little room in each domain.
 
 use crate::engine::decision::{Cause, Verdict};
+use crate::engine::input::Name;
 use crate::engine::model::Model;
-use crate::engine::model::ids::PodGroupId;
+use crate::engine::model::ids::{NodeId, PodGroupId};
+use crate::engine::model::node::Node;
 use crate::engine::model::pod_group::Member;
 use crate::engine::placement::domains::{Lack, Refused};
 
@@ -54,16 +56,14 @@ impl OutOfDomains<'_> {
             };
             return Some(Verdict::new(Cause::TopologyLevelMissing, sentence));
         }
-        let unlabelled: Vec<String> = (self.model.by_name().iter())
-            .filter(|id| !topology.nodes.contains(id))
-            .filter_map(|id| {
-                let node = &self.model.nodes()[*id];
-                let lacking = topology.levels.iter().find(|level| node.label(level).is_none())?;
-                (!node.cpu_only() || self.model.nodes().iter().all(|(_, node)| node.cpu_only()))
-                    .then(|| lacking.to_string())
-            })
-            .take(self.model.by_name().len())
-            .collect();
+        let nodes = || self.model.by_name().iter().map(|id| (*id, &self.model.nodes()[*id]));
+        let gpus = nodes().any(|(_, node)| !node.cpu_only());
+        let outside = nodes().filter(|(id, node)| topology.domain_of(*id, 0).is_none() && !(gpus && node.cpu_only()));
+        let lacking = |(_, node): (NodeId, &Node)| {
+            let level = topology.levels.iter().find(|level| node.label(level).is_none());
+            level.cloned()
+        };
+        let unlabelled: Vec<Name> = outside.filter_map(lacking).collect();
         let nodes = topology.nodes.len() + unlabelled.len();
         let label = unlabelled.first();
         if let Some(label) = label

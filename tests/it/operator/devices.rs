@@ -101,7 +101,7 @@ async fn a_device_goes_from_pod_to_pod() {
     // At first it may say that its claim is not made yet.
     eventually("it says that no device is free", async || {
         let says = lab.unschedulable("second").await;
-        let right = says.contains("didn't have enough resources: GPUs");
+        let right = says.contains("Waits for 1 GPU");
         right.then_some(()).ok_or(says)
     })
     .await;

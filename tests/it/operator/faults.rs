@@ -87,7 +87,7 @@ async fn a_cordoned_node_takes_pods_again_when_it_is_uncordoned() {
     lab.patch_node("gpu-0", json!({"spec": {"unschedulable": true}})).await;
     let operator = lab.replica("one").await;
     lab.create(pod("patient", 1)).await.unwrap();
-    assert!(lab.unschedulable("patient").await.contains("unschedulable"));
+    assert!(lab.unschedulable("patient").await.contains("1 is cordoned"));
     lab.patch_node("gpu-0", json!({"spec": {"unschedulable": null}})).await;
     lab.runs("patient").await;
     operator.assert_no_errors();

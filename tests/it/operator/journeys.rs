@@ -75,11 +75,7 @@ async fn without_enforcement_a_wrong_queue_is_explained() {
     let mut wrong = pod("wrong", 0);
     wrong["metadata"]["labels"] = json!({"kai.scheduler/queue": "nosuch"});
     lab.create(wrong).await.unwrap();
-    assert!(
-        lab.unschedulable("wrong")
-            .await
-            .contains("Queue 'nosuch' does not exist")
-    );
+    assert!(lab.unschedulable("wrong").await.contains("Queue nosuch does not exist"));
     eventually("an event says so too", async || {
         let events = Api::<Event>::namespaced(lab.client.clone(), TEAM)
             .list(&ListParams::default())
@@ -240,11 +236,8 @@ async fn queues_go_parents_first_and_what_waits_in_them_says_so() {
         .await;
     };
     for (queue, words) in [
-        (
-            "default",
-            "Queue 'test' does not exist, since queue 'default' above it does not exist",
-        ),
-        ("test", "Queue 'test' does not exist."),
+        ("default", "Queue test's parent default does not exist"),
+        ("test", "Queue test does not exist;"),
     ] {
         let deleted = lab.queues().delete(queue, &DeleteParams::default()).await;
         deleted.expect("it may go");

@@ -79,7 +79,7 @@ async fn pods_go_where_a_zone_holds_them() {
     // Ten cores are free, but no zone has more than six.
     lab.create(cores("third", 8)).await.unwrap();
     let says = lab.unschedulable("third").await;
-    assert!(says.contains("cannot NUMA-align"), "{says}");
+    assert!(says.contains("cannot align the pod to NUMA zones"), "{says}");
     lab.delete_pod("second").await;
     assert_eq!(lab.runs("third").await, "cpu-1");
     assert_eq!(
@@ -103,7 +103,7 @@ async fn the_kind_may_come_late_and_policies_may_change() {
     .await;
     lab.create(cores("wide", 20)).await.unwrap();
     let says = lab.unschedulable("wide").await;
-    assert!(says.contains("cannot NUMA-align"), "{says}");
+    assert!(says.contains("cannot align the pod to NUMA zones"), "{says}");
     let api: Api<NodeResourceTopology> = Api::all(lab.client.clone());
     let relaxed = json!({"attributes": [{"name": "topologyManagerPolicy", "value": "best-effort"}]});
     let patched = api

@@ -64,7 +64,7 @@ async fn a_missing_claim_is_told_and_the_pod_runs_once_it_has_a_volume() {
     let operator = lab.replica("one").await;
     lab.create(using("reader", &["data"])).await.unwrap();
     let said = lab.unschedulable("reader").await;
-    assert!(said.contains("persistentvolumeclaim \"data\" not found"), "{said}");
+    assert!(said.contains("PersistentVolumeClaim \"data\" not found"), "{said}");
     lab.create(class("quick", "csi.example", "Immediate")).await.unwrap();
     lab.create(claim("data", "quick", "10Gi")).await.unwrap();
     lab.runs("reader").await;
@@ -125,7 +125,10 @@ async fn a_claim_that_waits_gets_its_volume_where_there_is_room() {
     lab.create(claim("more", "late", "100Gi")).await.unwrap();
     lab.create(using("greedy", &["more"])).await.unwrap();
     let said = lab.unschedulable("greedy").await;
-    assert!(said.contains("node(s) did not have enough free storage"), "{said}");
+    assert!(
+        said.contains("too little free storage of class late for claim more"),
+        "{said}"
+    );
     operator.assert_no_errors();
 }
 

@@ -23,3 +23,19 @@ fn every_cause_has_a_word_of_its_own() {
     words.dedup();
     assert_eq!(words.len(), Cause::ALL.len());
 }
+
+#[test]
+fn the_documentation_lists_every_cause() {
+    let page = include_str!("../../../../docs/pending.md");
+    let rows = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    let listed: Vec<&str> = rows.map(|(word, _)| word).collect();
+    let causes: Vec<&str> = Cause::ALL.iter().map(|cause| cause.as_str()).collect();
+    let missing: Vec<_> = causes.iter().filter(|word| !listed.contains(word)).collect();
+    let strange: Vec<_> = listed.iter().filter(|word| !causes.contains(word)).collect();
+    assert!(
+        missing.is_empty() && strange.is_empty(),
+        "missing {missing:?}, strange {strange:?}"
+    );
+}
