@@ -1,6 +1,7 @@
 //! Who holds what a pod group waits for, and why each of them stays.
 
 use std::cell::RefCell;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::engine::actions::context::CycleContext;
@@ -168,7 +169,9 @@ fn holders(model: &Model, context: CycleContext, lack: Lack, intro: &str) -> (Ve
         enough.or(most).cloned().unwrap_or(Stay::Free)
     };
     let of_binding = found.each.iter().filter(|((stay, _), _)| *stay == binding);
-    let Some(((_, queue), holding)) = of_binding.max_by_key(|(_, holding)| holding.amount) else {
+    let Some(((_, queue), holding)) =
+        of_binding.max_by_key(|((_, queue), holding)| (holding.amount, Reverse(name_of(model, *queue))))
+    else {
         return (Verdict::new(Cause::Resources, intro), None);
     };
     let teller = Teller {
@@ -194,7 +197,7 @@ fn holders(model: &Model, context: CycleContext, lack: Lack, intro: &str) -> (Ve
         .iter()
         .filter(|((stay, other), _)| (stay, other) != (&binding, queue));
     let mut others: Vec<_> = others.collect();
-    others.sort_by_key(|(_, holding)| std::cmp::Reverse(holding.amount));
+    others.sort_by_key(|((stay, queue), holding)| (Reverse(holding.amount), *stay, name_of(model, *queue)));
     let evidence = others
         .into_iter()
         .take(NAMED)
@@ -204,6 +207,10 @@ fn holders(model: &Model, context: CycleContext, lack: Lack, intro: &str) -> (Ve
         ..Verdict::new(cause, format!("{intro}: {sentence}"))
     };
     (verdict, until)
+}
+
+fn name_of(model: &Model, queue: Option<QueueId>) -> Option<&Name> {
+    queue.map(|queue| &model.queues()[queue].name)
 }
 
 /// Looks at the pods on the nodes.
@@ -232,6 +239,9 @@ fn look(model: &Model, context: CycleContext, lack: &Lack) -> Holders {
     let mut each: BTreeMap<(Stay, Option<QueueId>), Holding> = BTreeMap::new();
     let mut by_queue: BTreeMap<Option<QueueId>, i64> = BTreeMap::new();
     let namespace = model.pod_groups()[lack.pod_group].key.namespace();
+    // By name: ids tell who came first.
+    let mut amounts: Vec<_> = amounts.into_iter().collect();
+    amounts.sort_by_key(|((group, leaves), _)| (group.map(|group| &model.pod_groups()[group].key), *leaves));
     for ((group, leaves), amount) in amounts {
         let queue = group.and_then(|group| model.pod_groups()[group].queue);
         let (stay, until) = match group {
@@ -478,12 +488,13 @@ impl Teller<'_> {
         let queue = &self.model.queues()[own];
         let quota = queue.share(position).quota;
         let quota = quota.map_or_else(|| "unlimited".to_owned(), |quota| shared_number(position, quota));
-        let others: Vec<String> = self
-            .found
-            .by_queue
-            .iter()
-            .filter(|(other, _)| **other != Some(own))
-            .filter_map(|(other, held)| Some((self.model.queues()[(*other)?].name.clone(), *held)))
+        let held = self.found.by_queue.iter().filter(|(other, _)| **other != Some(own));
+        let mut others: Vec<_> = held
+            .filter_map(|(other, held)| Some((name_of(self.model, *other)?, *held)))
+            .collect();
+        others.sort_unstable();
+        let others: Vec<String> = others
+            .into_iter()
             .map(|(name, held)| format!("queue {name} holds {}", shared_number(position, held)))
             .collect();
         let all = others.len();

@@ -141,5 +141,7 @@ fn holders_of(model: &Model, queue: QueueId) -> Vec<PodGroupId> {
     let all = model.pod_groups().iter().take(LOOKED_AT);
     let within = |leaf: QueueId| model.path_up(leaf).any(|at| at == queue);
     let holding = all.filter(|(_, entry)| entry.holds() && entry.queue.is_some_and(within));
-    holding.map(|(id, _)| id).take(NAMED).collect()
+    let mut holding: Vec<_> = holding.map(|(id, entry)| (&entry.key, id)).collect();
+    holding.sort_unstable_by_key(|(key, _)| *key);
+    holding.into_iter().map(|(_, id)| id).take(NAMED).collect()
 }
