@@ -35,8 +35,8 @@ use crate::api::quantity::Amount;
 use crate::components::agenda::Agenda;
 use crate::components::bus::Object;
 use crate::components::bus::{
-    Amounts, Bus, Change, GroupKey, GroupReport, Kind, Listener, Obstacle, ObstacleKind, PodRef, ToPodGroups, ToQueues,
-    deliver,
+    Amounts, Bus, Change, GroupKey, GroupReport, Kind, Listener, Object, Obstacle, ObstacleKind, PodRef, ToPodGroups,
+    ToQueues, deliver,
 };
 use crate::components::fair::Of;
 use crate::components::quantities::combine;
