@@ -33,7 +33,6 @@ use crate::api::PodGroup;
 use crate::api::names::reason;
 use crate::api::quantity::Amount;
 use crate::components::agenda::Agenda;
-use crate::components::bus::Object;
 use crate::components::bus::{
     Amounts, Bus, Change, GroupKey, GroupReport, Kind, Listener, Object, Obstacle, ObstacleKind, PodRef, ToPodGroups,
     ToQueues, deliver,

@@ -197,7 +197,7 @@ fn holders(model: &Model, context: CycleContext, lack: Lack, intro: &str) -> (Ve
         .iter()
         .filter(|((stay, other), _)| (stay, other) != (&binding, queue));
     let mut others: Vec<_> = others.collect();
-    others.sort_by_key(|((stay, queue), holding)| (Reverse(holding.amount), *stay, name_of(model, *queue)));
+    others.sort_by_key(|((stay, queue), holding)| (Reverse(holding.amount), stay.clone(), name_of(model, *queue)));
     let evidence = others
         .into_iter()
         .take(NAMED)
