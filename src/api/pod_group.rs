@@ -25,8 +25,11 @@ use super::{QuantityMap, schema};
     schema = "disabled",
     derive = "Default",
     derive = "PartialEq",
+    printcolumn = r#"{"name": "Running", "type": "string", "jsonPath": ".status.summary.running", "description": "Pods on nodes, of those that there are or must be"}"#,
+    printcolumn = r#"{"name": "State", "type": "string", "jsonPath": ".status.summary.state", "description": "Pending, Partial, Running, Finished or Empty"}"#,
+    printcolumn = r#"{"name": "Reason", "type": "string", "jsonPath": ".status.summary.reason", "description": "Why pods wait, in a word"}"#,
     printcolumn = r#"{"name": "Queue", "type": "string", "jsonPath": ".spec.queue"}"#,
-    printcolumn = r#"{"name": "Min", "type": "integer", "jsonPath": ".spec.minMember"}"#,
+    printcolumn = r#"{"name": "Min", "type": "integer", "jsonPath": ".spec.minMember", "priority": 1}"#,
     printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase", remote = "Self")]
@@ -146,6 +149,25 @@ pub struct PodGroupStatus {
     /// Why it could not be scheduled, per node pool.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub scheduling_conditions: Vec<SchedulingCondition>,
+    /// What `kubectl get podgroups` shows. Ours; KAI's definition has no such field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<PodGroupSummary>,
+}
+
+/// The workload in a line.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PodGroupSummary {
+    /// Pods that have a node and are not finished, of those that there are, or of the minimum if that is more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub running: Option<String>,
+    /// Pending: no pod has a node. Partial: fewer than the minimum have. Running: the minimum or more have. Finished: all pods have
+    /// ended. Empty: no pod is left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+    /// Why pods wait, in a word for machines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// One aspect of a workload's state.

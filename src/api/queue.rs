@@ -23,6 +23,11 @@ use super::{QuantityMap, schema};
     schema = "disabled",
     derive = "Default",
     derive = "PartialEq",
+    printcolumn = r#"{"name": "GPUs", "type": "string", "jsonPath": ".status.summary.gpus", "description": "GPUs held, of the quota; of the fair share where there is no quota"}"#,
+    printcolumn = r#"{"name": "Fair", "type": "string", "jsonPath": ".status.summary.fairShare", "description": "The fair share of GPUs"}"#,
+    printcolumn = r#"{"name": "Quota", "type": "string", "jsonPath": ".status.summary.quota", "description": "The quota of GPUs"}"#,
+    printcolumn = r#"{"name": "Limit", "type": "string", "jsonPath": ".status.summary.limit", "description": "The limit of GPUs"}"#,
+    printcolumn = r#"{"name": "Waiting", "type": "integer", "jsonPath": ".status.summary.waiting", "description": "Pod groups with pods that wait"}"#,
     printcolumn = r#"{"name": "Priority", "type": "string", "jsonPath": ".spec.priority"}"#,
     printcolumn = r#"{"name": "Parent", "type": "string", "jsonPath": ".spec.parentQueue"}"#,
     printcolumn = r#"{"name": "Children", "type": "string", "jsonPath": ".status.childQueues"}"#,
@@ -137,6 +142,30 @@ pub struct QueueStatus {
     )]
     #[schemars(schema_with = "schema::quantity_map")]
     pub requested: QuantityMap,
+    /// What `kubectl get queues` shows. Ours; KAI's definition has no such field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<QueueSummary>,
+}
+
+/// The queue in a line: its GPUs, as numbers of GPUs or `unlimited`, and how much waits.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct QueueSummary {
+    /// What the queue and those below it hold, of the quota; of the fair share where there is no quota.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<String>,
+    /// What the queue may hold now. Written some seconds after it changed, or with the next change of the status.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fair_share: Option<String>,
+    /// What the queue is guaranteed now, by its schedule if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota: Option<String>,
+    /// The most that the queue may hold now, by its schedule if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<String>,
+    /// Pod groups of the queue and those below it with pods that wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<i32>,
 }
 
 /// One aspect of a queue's state.

@@ -13,6 +13,7 @@
 //! scheduler ──Times, Waiting──────▶ grouper                                 awaited, never long: kept latest per group
 //! grouper   ──Unwritten───────────▶ podgroups                               awaited, never long: kept latest per group
 //! podgroups ──Usage───────────────▶ queues                                  awaited, never long: kept latest per group
+//! scheduler ──FairShare───────────▶ queues                                  awaited, never long: kept latest per queue
 //! operator  ──questions───────────▶ scheduler, grouper                      awaited with a deadline; the answer is dropped if nobody waits
 //! all       ──Note────────────────▶ events                                  dropped and counted when full
 //! scheduler ──TraceEvent────────────▶ traces                                  not made at all unless somebody collects traces;
@@ -285,12 +286,23 @@ pub struct Usage {
     pub allocated: Amounts,
     /// The part of `allocated` that cannot be preempted.
     pub allocated_non_preemptible: Amounts,
+    /// Pods of it have no node.
+    pub waits: bool,
+}
+
+/// **scheduler → queues**: what a queue may hold now. The latest counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FairShare {
+    /// The queue.
+    pub queue: String,
+    /// Millionths of a GPU; nothing for a queue that is no longer in the tree.
+    pub gpus: i64,
 }
 
 /// Exact amounts by resource name.
 pub type Amounts = BTreeMap<String, Amount>;
 
-/// **watches and podgroups → queues**.
+/// **watches, podgroups and schedulers → queues**.
 #[derive(Clone, Debug)]
 pub enum ToQueues {
     /// From watches: queues.
@@ -299,6 +311,8 @@ pub enum ToQueues {
     Usage(Vec<Usage>),
     /// From podgroups: every pod group has been counted once.
     UsageComplete,
+    /// From a scheduler, a second after cycles: the shares that changed.
+    FairShares(Vec<FairShare>),
 }
 
 /// Whether an event reports the normal course or a problem.

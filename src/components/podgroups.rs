@@ -12,6 +12,7 @@ mod other_schedulers;
 mod pace;
 mod repeats;
 mod status;
+mod summary;
 mod telling;
 mod unreported;
 mod unserved;
@@ -128,12 +129,20 @@ impl Of for Target {
 }
 
 /// A write that is to be made.
-type Write = BoxFuture<'static, Result<(), kube::Error>>;
+type Write = BoxFuture<'static, Result<Stored, kube::Error>>;
+
+/// What the API server made of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stored {
+    Whole,
+    /// The summary was left out: the definition of pod groups is KAI's or an older one.
+    WithoutSummary,
+}
 
 /// The end of a write.
 struct Written {
     target: Target,
-    result: Result<(), kube::Error>,
+    result: Result<Stored, kube::Error>,
 }
 
 /// The latest report about a group.
@@ -178,6 +187,8 @@ struct PodGroups {
     looked_in: Option<u64>,
     /// The queues know the usage of every group that there was at the start.
     complete: bool,
+    /// The API server keeps summaries.
+    summaries: bool,
 }
 
 impl PodGroups {
@@ -203,6 +214,7 @@ impl PodGroups {
             missing: Kind::told_to(&[Listener::PodGroups]),
             looked_in: None,
             complete: false,
+            summaries: true,
         }
     }
 
@@ -371,10 +383,10 @@ impl PodGroups {
 
     /// How long the sums of a group may change before they are written.
     fn patience(&self, key: &GroupKey) -> Duration {
-        let (sums, pods) = (self.ledger.sums(key), self.ledger.pods(key));
+        let sums = self.ledger.sums(key);
         let group = self.group(key);
         let needed = group.and_then(|group| group.spec.min_member).unwrap_or(1);
-        let lacks_pods = usize::try_from(needed).is_ok_and(|needed| pods < needed);
+        let lacks_pods = usize::try_from(needed).is_ok_and(|needed| sums.pods < needed);
         match sums.waiting {
             0 if !lacks_pods => SUMS_AFTER,
             1.. if sums.allocated.is_empty() => UNBOUND_AFTER,
@@ -512,13 +524,10 @@ impl PodGroups {
             None if self.cleared.contains(key) => status::Finding::Cleared,
             None => status::Finding::Unknown,
         };
-        let target = status::target(
-            &group,
-            &self.ledger.sums(key),
-            finding,
-            &self.stores,
-            &self.context.settings,
-        );
+        let sums = self.ledger.sums(key);
+        let summary = summary::summary(&group, &sums, &finding).filter(|_| self.summaries);
+        let mut target = status::target(&group, &sums, finding, &self.stores, &self.context.settings);
+        target.summary = summary.or(target.summary);
         let patch = status::patch(&group, &target)?;
         let key = key.clone();
         Some(async move { status::write_group(&context, &key, patch).await }.boxed())
@@ -527,9 +536,17 @@ impl PodGroups {
     fn written(&mut self, written: Written) {
         let target = written.target;
         self.agenda.finish(&target);
-        let Err(error) = written.result else {
-            self.failures.remove(&target);
-            return;
+        let error = match written.result {
+            Ok(stored) => {
+                if stored == Stored::WithoutSummary && std::mem::take(&mut self.summaries) {
+                    warn!(
+                        "the definition of PodGroups has no status.summary, which kubectl shows; apply crds/ and restart"
+                    );
+                }
+                self.failures.remove(&target);
+                return;
+            }
+            Err(error) => error,
         };
         let failures = self.failures.entry(target.clone()).or_default();
         *failures += 1;

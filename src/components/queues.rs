@@ -5,6 +5,7 @@
 
 mod scheduled;
 pub mod shown;
+mod summary;
 mod tree;
 
 use std::collections::HashMap;
@@ -22,7 +23,7 @@ use tracing::{debug, warn};
 use crate::api::queue::QueueStatus;
 use crate::api::{QuantityMap, Queue};
 use crate::components::agenda::Agenda;
-use crate::components::bus::{Amounts, Change, Kind, Object, ToQueues};
+use crate::components::bus::{Amounts, Change, FairShare, Kind, Object, ToQueues};
 use crate::components::figures::families::QUEUE_STATUSES;
 use crate::components::patch::merge_diff;
 use crate::components::quantities::{quantities, same_amounts};
@@ -37,6 +38,10 @@ use tree::Tree;
 const AFTER: Duration = Duration::from_millis(250);
 /// Writes of one status keep this distance.
 const DISTANCE: Duration = Duration::from_secs(1);
+/// A status of which nothing changed but the fair share is written this long after, as one pod group changes the fair shares of many
+/// queues; and so that there are not more such writes than one in that time for each queue, on average.
+const FAIR_SHARE_AFTER: Duration = Duration::from_secs(5);
+const FAIR_SHARE_EACH: Duration = Duration::from_millis(100);
 /// Wait before a failed write is tried again: first and longest.
 const RETRY: Backoff = Backoff {
     first: Duration::from_millis(200),
@@ -69,6 +74,14 @@ pub async fn run(context: Context, mut inbox: mpsc::Receiver<ToQueues>, stores: 
     }
 }
 
+/// What the API server made of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stored {
+    Whole,
+    /// The summary was left out: the definition of queues is KAI's or an older one.
+    WithoutSummary,
+}
+
 struct Queues {
     context: Context,
     stores: Arc<Stores>,
@@ -77,7 +90,11 @@ struct Queues {
     failures: HashMap<String, u32>,
     /// When each status was last written.
     written_at: HashMap<String, Instant>,
-    writes: JoinSet<(String, Result<(), kube::Error>)>,
+    /// Fair shares in millionths of a GPU.
+    fair: HashMap<String, i64>,
+    /// The API server keeps summaries.
+    summaries: bool,
+    writes: JoinSet<(String, Result<Stored, kube::Error>)>,
     /// All queues and the usage of all pod groups have come; before, every figure would be too small.
     listed: bool,
     counted: bool,
@@ -92,6 +109,8 @@ impl Queues {
             agenda: Agenda::default(),
             failures: HashMap::new(),
             written_at: HashMap::new(),
+            fair: HashMap::new(),
+            summaries: true,
             writes: JoinSet::new(),
             listed: false,
             counted: false,
@@ -110,6 +129,7 @@ impl Queues {
                 let name = queue.metadata.name.as_deref().unwrap_or_default();
                 self.context.figures.forget(&QUEUE_STATUSES, name);
                 self.written_at.remove(name);
+                self.fair.remove(name);
                 self.tree.remove(name)
             }
             ToQueues::Change(Change::Synced(Kind::Queue)) => {
@@ -121,10 +141,24 @@ impl Queues {
                 return self.everything_changed();
             }
             ToQueues::Usage(usage) => usage.into_iter().flat_map(|usage| self.tree.count(usage)).collect(),
+            ToQueues::FairShares(shares) => return self.fair_shares(shares),
             ToQueues::Change(Change::Applied(_) | Change::Deleted(_) | Change::Synced(_)) => return,
         };
         for name in changed {
             self.plan(&name, AFTER);
+        }
+    }
+
+    fn fair_shares(&mut self, shares: Vec<FairShare>) {
+        let queues = u32::try_from(self.fair.len()).unwrap_or(u32::MAX);
+        let later = FAIR_SHARE_AFTER.max(FAIR_SHARE_EACH.saturating_mul(queues));
+        for FairShare { queue, gpus } in shares {
+            if self.stores.queues.get("", &queue).is_none() {
+                self.fair.remove(&queue);
+                continue;
+            }
+            let before = self.fair.insert(queue.clone(), gpus);
+            self.plan(&queue, if before.is_some() { later } else { AFTER });
         }
     }
 
@@ -166,11 +200,16 @@ impl Queues {
             };
             self.written_at.insert(name.clone(), Instant::now());
             let api: Api<Queue> = Api::all(writes);
+            let summarised = patch.get("summary").is_some();
             self.writes.spawn(async move {
                 let patch = Patch::Merge(json!({"status": patch}));
                 let result = api.patch_status(&name, &PatchParams::default(), &patch).await;
                 turn.end(result.as_ref().err());
-                (name, result.map(drop))
+                let stored = result.map(|queue| match queue.status.and_then(|status| status.summary) {
+                    None if summarised => Stored::WithoutSummary,
+                    Some(_) | None => Stored::Whole,
+                });
+                (name, stored)
             });
             return;
         }
@@ -190,6 +229,11 @@ impl Queues {
         }
         let scheduled = Scheduled::of(&queue, now);
         let mut target = self.target(&queue);
+        if self.summaries {
+            let fair = self.fair.get(name).copied();
+            let waiting = self.tree.totals(name).waiting;
+            target.summary = Some(summary::summary(&target, &scheduled.resources, fair, waiting));
+        }
         scheduled.tell(&mut target.conditions, now);
         shown::show(&self.context, name, &queue, &target, &scheduled.resources);
         let patch = merge_diff(&queue.status.clone().unwrap_or_default(), &target);
@@ -214,11 +258,19 @@ impl Queues {
         status
     }
 
-    fn written(&mut self, name: String, result: Result<(), kube::Error>) {
+    fn written(&mut self, name: String, result: Result<Stored, kube::Error>) {
         self.agenda.finish(&name);
-        let Err(error) = result else {
-            self.failures.remove(&name);
-            return;
+        let error = match result {
+            Ok(stored) => {
+                if stored == Stored::WithoutSummary && std::mem::take(&mut self.summaries) {
+                    warn!(
+                        "the definition of Queues has no status.summary, which kubectl shows; apply crds/ and restart"
+                    );
+                }
+                self.failures.remove(&name);
+                return;
+            }
+            Err(error) => error,
         };
         let failures = self.failures.entry(name.clone()).or_default();
         *failures += 1;

@@ -25,7 +25,7 @@ use crate::api::names::{object, reason};
 use crate::components::accounts::Meter;
 use crate::components::bus::{
     Bus, Change, GroupKey, Kind, Note, Obstacle, ObstacleKind, Outcome, Severity, Subject, ToBinder, ToGrouper,
-    ToPodGroups, ToScheduler, deliver,
+    ToPodGroups, ToQueues, ToScheduler, deliver,
 };
 use crate::components::leadership::{Scope, Terms};
 use crate::components::panics;
@@ -282,9 +282,13 @@ impl Scheduler {
                     let usage = self.meter.usage();
                     self.tell(Event::Usage(usage));
                 }
-                Next::Shares => self
-                    .shown
-                    .show_shares(&self.context, &self.intake.core.engine, &self.stores),
+                Next::Shares => {
+                    let engine = &self.intake.core.engine;
+                    let changed = self.shown.show_shares(&self.context, engine, &self.stores);
+                    if !changed.is_empty() {
+                        deliver(&self.bus.queues, ToQueues::FairShares(changed)).await?;
+                    }
+                }
                 Next::Selectors => {}
                 Next::Cycle => self.cycle().await?,
                 Next::Messages(0) => return Err(Error::Closed),

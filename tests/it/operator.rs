@@ -2,6 +2,7 @@
 //! server, and the deaths of the process.
 
 mod charged;
+mod columns;
 mod configuration;
 mod crash;
 mod devices;

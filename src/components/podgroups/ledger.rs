@@ -19,8 +19,12 @@ pub struct Sums {
     pub requested: Amounts,
     /// Held by pods that run or are bound.
     pub allocated: Amounts,
-    /// Pods without a node.
+    /// All pods, also finished ones.
+    pub pods: usize,
+    /// Pods without a node that are not finished.
     pub waiting: usize,
+    /// Pods with a node that are not finished.
+    pub running: usize,
 }
 
 /// One pod's contribution.
@@ -29,13 +33,14 @@ struct Contribution {
     requested: Amounts,
     allocated: Amounts,
     waiting: bool,
+    running: bool,
 }
 
 /// The parts of all pods and their sums by group.
 #[derive(Debug, Default)]
 pub struct Ledger {
     parts: HashMap<String, (GroupKey, Contribution)>,
-    sums: HashMap<GroupKey, (usize, Sums)>,
+    sums: HashMap<GroupKey, Sums>,
 }
 
 impl Ledger {
@@ -54,11 +59,12 @@ impl Ledger {
             return Vec::new();
         }
         let mut changed = self.remove(&uid);
-        let (members, sums) = self.sums.entry(group.clone()).or_default();
-        *members += 1;
+        let sums = self.sums.entry(group.clone()).or_default();
+        sums.pods += 1;
         combine(&mut sums.requested, &part.requested, Amount::saturating_add);
         combine(&mut sums.allocated, &part.allocated, Amount::saturating_add);
         sums.waiting += usize::from(part.waiting);
+        sums.running += usize::from(part.running);
         self.parts.insert(uid, (group.clone(), part));
         if !changed.contains(&group) {
             changed.push(group);
@@ -71,28 +77,23 @@ impl Ledger {
         let Some((group, part)) = self.parts.remove(uid) else {
             return Vec::new();
         };
-        if let Some((members, sums)) = self.sums.get_mut(&group) {
-            *members -= 1;
+        if let Some(sums) = self.sums.get_mut(&group) {
+            sums.pods -= 1;
             combine(&mut sums.requested, &part.requested, Amount::saturating_sub);
             combine(&mut sums.allocated, &part.allocated, Amount::saturating_sub);
             sums.waiting -= usize::from(part.waiting);
-            if *members == 0 {
+            sums.running -= usize::from(part.running);
+            if sums.pods == 0 {
                 self.sums.remove(&group);
             }
         }
         vec![group]
     }
 
-    /// How many pods of a group are counted.
-    #[must_use]
-    pub fn pods(&self, group: &GroupKey) -> usize {
-        self.sums.get(group).map_or(0, |(pods, _)| *pods)
-    }
-
     /// The sums of a group; nothing if it has no pods.
     #[must_use]
     pub fn sums(&self, group: &GroupKey) -> Sums {
-        self.sums.get(group).map(|(_, sums)| sums.clone()).unwrap_or_default()
+        self.sums.get(group).cloned().unwrap_or_default()
     }
 }
 
@@ -131,6 +132,7 @@ fn part(pod: &Pod, node: Option<&Node>, claimed: &Amounts) -> Contribution {
             Amounts::new()
         },
         waiting: asks && !pods::is_bound(pod),
+        running: asks && pods::is_bound(pod),
     }
 }
 

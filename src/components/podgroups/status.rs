@@ -6,6 +6,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
+use super::Stored;
 use super::conditions::{self, advance, node_pool};
 use super::ledger::Sums;
 use super::waiting::Said;
@@ -110,6 +111,7 @@ pub fn usage(key: GroupKey, group: Option<&PodGroup>, sums: Sums, stores: &Store
         queue: group.map(|group| group.spec.queue.clone().unwrap_or_default()),
         requested: sums.requested,
         allocated_non_preemptible: if held { sums.allocated.clone() } else { Amounts::new() },
+        waits: sums.waiting > 0,
         allocated: sums.allocated,
     }
 }
@@ -155,20 +157,26 @@ pub fn pod_patch(pod: &Pod, Said { reason, message }: &Said) -> Option<Value> {
 ///
 /// # Errors
 /// Those of the client.
-pub async fn write_group(context: &Context, key: &GroupKey, patch: Value) -> Result<(), kube::Error> {
+pub async fn write_group(context: &Context, key: &GroupKey, patch: Value) -> Result<Stored, kube::Error> {
     let api: Api<PodGroup> = Api::namespaced(context.writes.clone(), key.namespace());
-    api.patch_status(key.name(), &PatchParams::default(), &Patch::Merge(patch))
-        .await
-        .map(drop)
+    let summarised = patch.pointer("/status/summary").is_some();
+    let patch = Patch::Merge(patch);
+    let stored = api.patch_status(key.name(), &PatchParams::default(), &patch).await?;
+    let kept = stored.status.is_some_and(|status| status.summary.is_some());
+    Ok(if summarised && !kept {
+        Stored::WithoutSummary
+    } else {
+        Stored::Whole
+    })
 }
 
 /// Writes a pod's condition.
 ///
 /// # Errors
 /// Those of the client.
-pub async fn write_pod(context: &Context, pod: &PodRef, patch: Value) -> Result<(), kube::Error> {
+pub async fn write_pod(context: &Context, pod: &PodRef, patch: Value) -> Result<Stored, kube::Error> {
     let api: Api<Pod> = Api::namespaced(context.writes.clone(), &pod.namespace);
     api.patch_status(&pod.name, &PatchParams::default(), &Patch::Strategic(patch))
         .await
-        .map(drop)
+        .map(|_| Stored::Whole)
 }

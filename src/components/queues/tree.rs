@@ -7,7 +7,7 @@ use crate::api::quantity::Amount;
 use crate::components::bus::{Amounts, GroupKey, Usage};
 use crate::components::quantities::combine;
 
-/// The three sums of a queue.
+/// The sums of a queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Asked for.
@@ -16,6 +16,8 @@ pub struct Totals {
     pub allocated: Amounts,
     /// Held and not preemptible.
     pub allocated_non_preemptible: Amounts,
+    /// Pod groups that wait.
+    pub waiting: Amount,
 }
 
 impl Totals {
@@ -27,6 +29,7 @@ impl Totals {
             &other.allocated_non_preemptible,
             operation,
         );
+        self.waiting = operation(self.waiting, other.waiting);
     }
 }
 
@@ -69,6 +72,7 @@ impl Tree {
             requested: usage.requested,
             allocated: usage.allocated,
             allocated_non_preemptible: usage.allocated_non_preemptible,
+            waiting: Amount::from_units(i64::from(usage.waits)),
         };
         let new = queue.map(|queue| (queue, totals));
         if self.usage.get(&key) == new.as_ref() {

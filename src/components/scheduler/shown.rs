@@ -1,6 +1,6 @@
 //! What the scheduler shows of objects as metrics: the fair shares of queues.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 
 use crate::api::Queue;
 use crate::components::Context;
+use crate::components::bus::FairShare;
 use crate::components::figures::families::{self, Family};
 use crate::components::watches::Stores;
 use crate::engine::Engine;
@@ -22,8 +23,8 @@ pub struct Shown {
     /// The shard's name.
     shard: String,
     shares_due: Option<Instant>,
-    /// Queues with shares on show.
-    queues: HashSet<String>,
+    /// Queues with shares on show, and their fair shares in millionths of a GPU.
+    queues: HashMap<String, i64>,
 }
 
 impl Shown {
@@ -33,7 +34,7 @@ impl Shown {
         Self {
             shard: shard.to_owned(),
             shares_due: None,
-            queues: HashSet::new(),
+            queues: HashMap::new(),
         }
     }
 
@@ -48,26 +49,33 @@ impl Shown {
         self.shares_due.get_or_insert_with(|| Instant::now() + SHARES_AFTER);
     }
 
-    /// Shows the shares as of the last cycle.
-    pub fn show_shares(&mut self, context: &Context, engine: &Engine, stores: &Stores) {
+    /// Shows the shares as of the last cycle. Returns those of GPUs that are other than before.
+    pub fn show_shares(&mut self, context: &Context, engine: &Engine, stores: &Stores) -> Vec<FairShare> {
         self.shares_due = None;
         self.show_pending(engine.model().pending().len());
-        let mut now = HashSet::new();
+        let mut before = std::mem::take(&mut self.queues);
+        let mut changed = Vec::new();
         for standing in engine.queues() {
             let name = standing.queue.to_string();
             let queue = stores.queues.get("", &name);
             show(context, &name, queue.as_deref(), &standing);
-            now.insert(name);
+            let [.., gpus] = standing.fair;
+            if before.remove(&name) != Some(gpus) {
+                let queue = name.clone();
+                changed.push(FairShare { queue, gpus });
+            }
+            self.queues.insert(name, gpus);
         }
-        for gone in self.queues.difference(&now) {
-            context.figures.forget(&families::FAIR_SHARES, gone);
+        for gone in before.into_keys() {
+            context.figures.forget(&families::FAIR_SHARES, &gone);
+            changed.push(FairShare { queue: gone, gpus: 0 });
         }
-        self.queues = now;
+        changed
     }
 
     /// Another process leads now, and shows.
     pub fn clear(&mut self, context: &Context) {
-        for queue in self.queues.drain() {
+        for (queue, _) in self.queues.drain() {
             context.figures.forget(&families::FAIR_SHARES, &queue);
         }
         self.show_pending(0);

@@ -14,6 +14,7 @@ fn usage(group: &str, queue: Option<&str>, gpus: i64) -> Usage {
         requested: amounts.clone(),
         allocated: amounts,
         allocated_non_preemptible: Amounts::new(),
+        waits: gpus == 0,
     }
 }
 
@@ -22,6 +23,21 @@ fn gpus(tree: &Tree, queue: &str) -> i64 {
         .allocated
         .get("gpu")
         .map_or(0, |amount| amount.units())
+}
+
+#[test]
+fn pod_groups_that_wait_are_counted_up_the_tree() {
+    let mut tree = Tree::default();
+    tree.put("top", None);
+    tree.put("leaf", Some("top"));
+    let waiting = |tree: &Tree| ["leaf", "top"].map(|queue| tree.totals(queue).waiting.units());
+    tree.count(usage("a", Some("leaf"), 0));
+    tree.count(usage("b", Some("leaf"), 0));
+    tree.count(usage("c", Some("top"), 0));
+    assert_eq!(waiting(&tree), [2, 3]);
+    tree.count(usage("a", Some("leaf"), 1));
+    tree.count(usage("b", None, 0));
+    assert_eq!(waiting(&tree), [0, 1]);
 }
 
 #[test]

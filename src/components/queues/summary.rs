@@ -1,0 +1,43 @@
+//! A queue in a line, as `kubectl get queues` shows it: its GPUs, and how much waits. Pure.
+
+use crate::api::quantity::Amount;
+use crate::api::queue::{QueueResources, QueueStatus, QueueSummary};
+
+/// The summary for a status, what the queue may have now, its fair share in millionths of a GPU, and how many pod groups wait. Where
+/// the fair share is not known, it stays as it is.
+#[must_use]
+pub fn summary(status: &QueueStatus, resources: &QueueResources, fair: Option<i64>, waiting: Amount) -> QueueSummary {
+    let gpu = resources.gpu.unwrap_or_default();
+    let before = status.summary.as_ref().and_then(|before| before.fair_share.clone());
+    let fair = fair.map(|millionths| number(millionths as f64 / 1e6)).or(before);
+    let quota = gpu.quota.unwrap_or_default();
+    let of = if quota > 0.0 { Some(number(quota)) } else { fair.clone() };
+    let held = number(held(status));
+    QueueSummary {
+        gpus: Some(of.map_or_else(|| held.clone(), |of| format!("{held}/{of}"))),
+        fair_share: fair,
+        quota: Some(number(quota)),
+        limit: Some(number(gpu.limit.unwrap_or_default())),
+        waiting: Some(i32::try_from(waiting.units()).unwrap_or(i32::MAX)),
+    }
+}
+
+/// GPUs of all vendors.
+fn held(status: &QueueStatus) -> f64 {
+    let gpus = status.allocated.iter().filter(|(name, _)| name.ends_with("/gpu"));
+    let amounts = gpus.filter_map(|(_, quantity)| Amount::of(quantity).ok());
+    let nanos = amounts.fold(Amount::default(), Amount::saturating_add).nanos();
+    nanos as f64 / 1e9
+}
+
+/// GPUs to two decimals, and no more than a line holds; below nothing is no bound.
+fn number(gpus: f64) -> String {
+    if gpus < 0.0 {
+        return "unlimited".to_owned();
+    }
+    // Display writes no decimals that are none.
+    ((gpus.min(1e9) * 100.0).round() / 100.0).to_string()
+}
+
+#[cfg(test)]
+mod tests;
