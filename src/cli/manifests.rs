@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use serde::Deserialize as _;
+
 use super::{crds, output};
 use crate::api::limits;
 use crate::api::names::{label, object};
@@ -292,4 +294,14 @@ fn quoted(text: &str) -> String {
         .expect("a text is YAML")
         .trim_end()
         .to_owned()
+}
+
+/// The PriorityClasses that the manifests bring.
+#[must_use]
+pub fn priority_classes() -> Vec<String> {
+    let documents = serde_yaml_ng::Deserializer::from_str(include_str!("manifests/priority-classes.yaml"));
+    let classes = documents.filter_map(|document| serde_json::Value::deserialize(document).ok());
+    classes
+        .filter_map(|class| class["metadata"]["name"].as_str().map(ToOwned::to_owned))
+        .collect()
 }

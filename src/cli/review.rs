@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::components::admission::pods::Surroundings;
 use crate::components::admission::pods::queue_label::{Source, Workload};
 use crate::components::admission::review::{Document, Operation, Verdict};
-use crate::components::admission::{pod_groups, pods, queues, topologies};
+use crate::components::admission::{hints, pod_groups, pods, queues, topologies};
 use case::{Case, Kind};
 
 /// What is taken to be around a pod: the answer to one question is always the same, so generated names have no random part, and the
@@ -86,7 +86,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         for case in cases {
             let reviewed = review(&case);
             match args.output {
-                Format::Json => writeln!(out, "{}", line(&name, &reviewed))?,
+                Format::Json => writeln!(out, "{}", line(&name, &case, &reviewed))?,
                 Format::Text => {
                     if !reviewed.verdict.is_allowed() {
                         status = ExitCode::FAILURE;
@@ -118,10 +118,14 @@ fn review(case: &Case) -> Reviewed {
         Kind::Pod => return review_pod(case),
         Kind::Queue => {
             let find = |name: &str| queues.get(name).cloned();
-            queues::validate(request, &find, settings.queue_rules)
+            let hints = case.hints(|| hints::of_queue(request, &find, settings.queue_rules.quotas));
+            queues::validate(request, &find, settings.queue_rules).warn(hints)
         }
-        Kind::PodGroup => pod_groups::validate(request),
+        Kind::PodGroup => {
+            pod_groups::validate(request).warn(case.hints(|| hints::of_pod_group(request, &case.priority_classes)))
+        }
         Kind::Topology => topologies::validate(request),
+        Kind::Other => Verdict::allow(),
     };
     Reviewed { verdict, object: None }
 }
@@ -138,7 +142,8 @@ fn review_pod(case: &Case) -> Reviewed {
     let mut warnings = Vec::new();
     let creation = request.operation == Operation::Create;
     if creation {
-        let mutated = pods::mutate(&request, SURROUNDINGS, settings);
+        let hints = case.hints(|| hints::of_pod(&request, &case.priority_classes, settings));
+        let mutated = pods::mutate(&request, SURROUNDINGS, settings).warn(hints);
         if !mutated.is_allowed() {
             return Reviewed {
                 verdict: mutated,
@@ -198,7 +203,32 @@ fn lean(value: Value) -> Value {
     }
 }
 
-fn line(file: &str, reviewed: &Reviewed) -> Value {
+/// Why no webhook decides about an object of a manifest; `None`: one does.
+fn unreviewed(case: &Case) -> Option<String> {
+    let object = case.is_manifest.then(|| case.request.object.value())?;
+    let scheduler = &case.settings.scheduler_name;
+    match case.kind {
+        Kind::Other
+            if object.pointer("/spec/template/spec").is_some() || WORKLOADS.contains(&object["kind"].as_str()?) =>
+        {
+            Some("no webhook looks at it; its pods are looked at when they are created".to_owned())
+        }
+        Kind::Other => Some("no webhook looks at it".to_owned()),
+        Kind::Pod if object["spec"]["schedulerName"] != scheduler.as_str() => {
+            Some(format!("its schedulerName is not {scheduler}"))
+        }
+        Kind::Pod | Kind::Queue | Kind::PodGroup | Kind::Topology => None,
+    }
+}
+
+/// Kinds that have pods, whatever stands in them.
+const WORKLOADS: [&str; 6] = ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob"];
+
+fn line(file: &str, case: &Case, reviewed: &Reviewed) -> Value {
+    if case.kind == Kind::Other {
+        let object = case.request.object.value();
+        return json!({"file": file, "kind": object["kind"], "name": case.request.name, "reviewed": false});
+    }
     let Reviewed { verdict, object } = reviewed;
     let (code, message) = match &verdict.denial {
         Some(denial) => (denial.code, denial.message.as_str()),
@@ -220,6 +250,13 @@ fn line(file: &str, reviewed: &Reviewed) -> Value {
 fn text(case: &Case, reviewed: &Reviewed) -> String {
     let Reviewed { verdict, object } = reviewed;
     let name = &case.request.name;
+    if let Some(why) = unreviewed(case) {
+        let object = case.request.object.value();
+        return format!(
+            "{} {name}: not reviewed: {why}\n",
+            object["kind"].as_str().unwrap_or_default()
+        );
+    }
     let mut text = match &verdict.denial {
         Some(denial) => format!("{} {name}: denied: {}\n", case.kind.name(), denial.message),
         None => format!("{} {name}: allowed\n", case.kind.name()),

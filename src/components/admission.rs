@@ -1,6 +1,7 @@
 //! Admission: the webhooks that look at objects before the API server takes them.
 //!
 //! - `review` is the question and the answer; `pods`, `queues`, `pod_groups`, `topologies` are the rules, pure functions;
+//! - `hints` are warnings about what is allowed and hardly meant;
 //! - `lookups` finds out what the rules must know of the cluster;
 //! - `known_queues` decides which queues the API server need not ask about;
 //! - `certificates` decides which certificate is issued and served when, `configurations` what the API server is told of the
@@ -14,6 +15,7 @@ mod body;
 pub mod certificates;
 pub mod configurations;
 pub mod connections;
+pub mod hints;
 pub mod keeper;
 mod known_queues;
 pub mod lookups;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
@@ -26,8 +26,19 @@ pub struct Case {
     pub queues: Arc<Queues>,
     /// For a pod of a manifest: the queue that its namespace names, if the namespace is a manifest, too.
     pub namespace_queue: Option<String>,
+    /// The PriorityClasses that there are: those of the manifests, and those that unikai brings.
+    pub priority_classes: Vec<String>,
+    /// What is asked is what KAI answers, which gives no hints.
+    as_kai: bool,
     /// It comes from a manifest, so that whatever stands in the others is there as well.
     pub is_manifest: bool,
+}
+
+impl Case {
+    /// Warnings about what is hardly meant, where they are wanted.
+    pub fn hints(&self, hints: impl FnOnce() -> Vec<String>) -> Vec<String> {
+        if self.as_kai { Vec::new() } else { hints() }
+    }
 }
 
 /// Queues by name.
@@ -40,6 +51,8 @@ pub enum Kind {
     Queue,
     PodGroup,
     Topology,
+    /// No webhook looks at it.
+    Other,
 }
 
 impl Kind {
@@ -52,6 +65,7 @@ impl Kind {
             Self::Queue => "Queue",
             Self::PodGroup => "PodGroup",
             Self::Topology => "Topology",
+            Self::Other => "object",
         }
     }
 
@@ -76,12 +90,17 @@ pub fn read(text: &str, gpu_sharing: bool) -> anyhow::Result<Vec<Case>> {
             None => objects.push(object),
         }
     }
+    ensure!(!objects.is_empty(), "there is no object in it");
+    let is_object = |object: &Value| object["kind"].as_str().is_some_and(|kind| !kind.is_empty());
+    ensure!(
+        objects.iter().all(is_object),
+        "not an object of Kubernetes: it has no kind"
+    );
     let queues = Arc::new(queues(&objects)?);
+    let classes = priority_classes(&objects);
     let namespaces = namespace_queues(&objects);
-    let asked = objects
-        .into_iter()
-        .filter_map(|object| Some((Kind::of(&object["kind"])?, object)));
-    let cases = asked.map(|(kind, object)| {
+    let cases = objects.into_iter().map(|object| {
+        let kind = Kind::of(&object["kind"]).unwrap_or(Kind::Other);
         let request = creation(object)?;
         Ok(Case {
             kind,
@@ -92,6 +111,8 @@ pub fn read(text: &str, gpu_sharing: bool) -> anyhow::Result<Vec<Case>> {
                 ..settings(&json!({"gpuSharingEnabled": gpu_sharing}))
             },
             queues: Arc::clone(&queues),
+            priority_classes: classes.clone(),
+            as_kai: false,
             is_manifest: true,
         })
     });
@@ -121,6 +142,8 @@ fn one(mut question: Value, gpu_sharing: bool) -> anyhow::Result<Case> {
     Ok(Case {
         kind,
         request: Request::deserialize(request).context("request")?,
+        priority_classes: priority_classes(&objects),
+        as_kai: given.is_some(),
         settings: settings(&given.unwrap_or_else(|| json!({"gpuSharingEnabled": gpu_sharing}))),
         queues: Arc::new(queues(&objects)?),
         namespace_queue: None,
@@ -164,6 +187,13 @@ fn namespace_queues(objects: &[Value]) -> BTreeMap<String, String> {
         Some((name.as_str()?.to_owned(), queue.to_owned()))
     };
     namespaces.filter_map(queue).collect()
+}
+
+fn priority_classes(objects: &[Value]) -> Vec<String> {
+    let brought = crate::cli::manifests::priority_classes();
+    let classes = objects.iter().filter(|object| object["kind"] == "PriorityClass");
+    let named = classes.filter_map(|class| class["metadata"]["name"].as_str().map(ToOwned::to_owned));
+    brought.into_iter().chain(named).collect()
 }
 
 fn queues(objects: &[Value]) -> anyhow::Result<Queues> {

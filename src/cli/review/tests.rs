@@ -2,7 +2,11 @@ use super::*;
 
 fn answers(text: &str) -> Vec<Value> {
     let cases = case::read(text, true).expect("a readable file");
-    cases.iter().map(|case| line("f", &review(case))).collect()
+    cases.iter().map(|case| line("f", case, &review(case))).collect()
+}
+
+fn text_of(case: &Case) -> String {
+    text(case, &review(case))
 }
 
 #[test]
@@ -65,8 +69,48 @@ fn what_no_webhook_looks_at_and_what_is_no_yaml_is_said() {
 }
 
 #[test]
+fn what_is_not_reviewed_is_said_and_nonsense_is_an_error() {
+    let text = "{kind: Deployment, apiVersion: apps/v1, metadata: {name: web, namespace: n}}\n---\n{kind: Queue, metadata: {name: q}, spec: {resources: {}}}";
+    let cases = case::read(text, true).expect("a readable file");
+    let told: Vec<_> = cases
+        .iter()
+        .map(|case| (case.kind, case.request.name.as_str()))
+        .collect();
+    assert_eq!(told, [(Kind::Other, "web"), (Kind::Queue, "q")]);
+    let says = text_of(&cases[0]);
+    assert_eq!(
+        says,
+        "Deployment web: not reviewed: no webhook looks at it; its pods are looked at when they are created\n"
+    );
+    assert_eq!(
+        line("f", &cases[0], &review(&cases[0])),
+        json!({"file": "f", "kind": "Deployment", "name": "web", "reviewed": false})
+    );
+    let foreign = "{kind: Pod, metadata: {name: p}, spec: {schedulerName: other, containers: []}}";
+    let foreign = case::read(foreign, true).expect("a readable file");
+    assert_eq!(
+        text_of(&foreign[0]),
+        "Pod p: not reviewed: its schedulerName is not kai-scheduler\n"
+    );
+    for (nonsense, says) in [
+        ("", "there is no object in it"),
+        ("---\n---\n", "there is no object in it"),
+        ("hello", "not an object of Kubernetes: it has no kind"),
+        ("{metadata: {name: a}}", "not an object of Kubernetes: it has no kind"),
+        ("[1, 2]", "not an object of Kubernetes: it has no kind"),
+    ] {
+        assert_eq!(
+            case::read(nonsense, true).err().expect("an error").to_string(),
+            says,
+            "{nonsense}"
+        );
+    }
+}
+
+#[test]
 fn a_pod_that_names_none_of_the_queues_beside_it_is_told() {
-    let queue = "{apiVersion: scheduling.run.ai/v2, kind: Queue, metadata: {name: NAME}, spec: {PARENT resources: {}}}";
+    let queue = "{apiVersion: scheduling.run.ai/v2, kind: Queue, metadata: {name: NAME}, spec: {PARENT resources: {cpu: ALL, gpu: ALL, memory: ALL}}}";
+    let queue = queue.replace("ALL", "{quota: -1, limit: -1}");
     let queues = [
         queue.replace("NAME", "top").replace("PARENT", ""),
         queue.replace("NAME", "team").replace("PARENT", "parentQueue: top,"),

@@ -51,6 +51,13 @@ impl Lookups {
         self.stores.queues.get("", name)
     }
 
+    /// The names of the PriorityClasses, as last seen.
+    #[must_use]
+    pub fn priority_classes(&self) -> Vec<String> {
+        let classes = self.stores.priority_classes.list();
+        classes.iter().filter_map(|class| class.metadata.name.clone()).collect()
+    }
+
     /// Whether there is a RuntimeClass of the name.
     pub async fn has_runtime_class(&self, name: &str) -> bool {
         self.runtime_classes.exists(name).await

@@ -180,4 +180,4 @@ pub(super) fn containers_mut(pod: &mut Pod) -> impl Iterator<Item = &mut Contain
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -3,6 +3,7 @@
 //! protected, it is refused.
 
 mod quotas;
+pub mod traps;
 
 use std::sync::Arc;
 
@@ -148,7 +149,8 @@ fn promises(queue: &Queue, request: &Request, find: &Find<'_>) -> Verdict {
 }
 
 /// The way from the queue up to itself, if there is one.
-fn circle(name: &str, parent: &str, find: &Find<'_>) -> Option<String> {
+#[must_use]
+pub fn circle(name: &str, parent: &str, find: &Find<'_>) -> Option<String> {
     let mut way = vec![name.to_owned()];
     let mut above = Some(parent.to_owned()).filter(|parent| !parent.is_empty());
     while let Some(queue) = above {

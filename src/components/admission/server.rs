@@ -27,7 +27,7 @@ use super::lookups::Lookups;
 use super::pods::Surroundings;
 use super::pods::gpu_sharing::random_suffix;
 use super::review::{Answer, Operation, Request, Review, Verdict};
-use super::{Settings, pod_groups, pods, queues, topologies};
+use super::{Settings, hints, pod_groups, pods, queues, topologies};
 use crate::api::limits;
 use crate::api::names::webhook;
 use crate::components::fractions::is_fractional;
@@ -158,7 +158,8 @@ async fn mutate_pod(answers: Shared, request: HttpRequest) -> Response {
             has_runtime_class: webhooks.has_runtime_class(request).await,
             random: &random_suffix(uuid::Uuid::new_v4().into_bytes()),
         };
-        pods::mutate(request, around, &webhooks.settings)
+        let hints = hints::of_pod(request, &webhooks.lookups.priority_classes(), &webhooks.settings);
+        pods::mutate(request, around, &webhooks.settings).warn(hints)
     };
     webhooks.answer("mutate-pod", weight::Kind::Pod, request, rule).await
 }
@@ -182,7 +183,9 @@ async fn validate_queue(answers: Shared, request: HttpRequest) -> Response {
     };
     let rule = async |request: &Request| {
         let find = |name: &str| webhooks.lookups.queue_named(name);
-        queues::validate(request, &find, webhooks.settings.queue_rules)
+        let rules = webhooks.settings.queue_rules;
+        let hints = hints::of_queue(request, &find, rules.quotas);
+        queues::validate(request, &find, rules).warn(hints)
     };
     webhooks
         .answer("validate-queue", weight::Kind::Other, request, rule)
@@ -194,7 +197,10 @@ async fn validate_pod_group(answers: Shared, request: HttpRequest) -> Response {
         Ok(webhooks) => webhooks,
         Err(status) => return status.into_response(),
     };
-    let rule = async |request: &Request| pod_groups::validate(request);
+    let rule = async |request: &Request| {
+        let hints = hints::of_pod_group(request, &webhooks.lookups.priority_classes());
+        pod_groups::validate(request).warn(hints)
+    };
     webhooks
         .answer("validate-pod-group", weight::Kind::Other, request, rule)
         .await

@@ -16,7 +16,7 @@ fn around<'a>(workload: Option<&'a Workload>, random: &'a str) -> Surroundings<'
     }
 }
 
-fn settings() -> Settings {
+pub(in crate::components::admission) fn settings() -> Settings {
     Settings {
         namespace: "kai-scheduler".to_owned(),
         scope: Scope::default(),

@@ -1,0 +1,180 @@
+//! Warnings about what is allowed and hardly meant: amounts of queues that keep workloads from running, labels and annotations that nobody
+//! reads because they are spelled a little differently, memory of GPUs with a unit. Nothing is refused here. Pure.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Pod;
+use strsim::damerau_levenshtein;
+
+use super::pods::ours;
+use super::queues::Find;
+use super::review::{Operation, Request};
+use super::{Settings, queues};
+use crate::api::names::{annotation, label};
+use crate::api::quantity;
+use crate::api::{PodGroup, Queue};
+
+/// Labels that pods may have by us.
+const LABELS: [&str; 5] = [
+    label::NODE_POOL,
+    label::SUBGROUP_NAME,
+    label::TASK_PRIORITY,
+    label::PREEMPTIBILITY,
+    label::PRIORITY_CLASS_NAME,
+];
+/// Annotations that pods may have by us.
+const ANNOTATIONS: [&str; 12] = [
+    annotation::GPU_FRACTION,
+    annotation::GPU_MEMORY,
+    annotation::GPU_FRACTION_NUM_DEVICES,
+    annotation::GPU_FRACTION_CONTAINER_NAME,
+    annotation::SKIP_POD_GROUPER,
+    annotation::PREEMPTION_DELAY,
+    annotation::STALENESS_GRACE_PERIOD,
+    annotation::TOPOLOGY,
+    annotation::TOPOLOGY_REQUIRED,
+    annotation::TOPOLOGY_PREFERRED,
+    annotation::BATCH_MIN_MEMBER,
+    annotation::MIN_MEMBER,
+];
+/// Where queues are named in other schedulers, and in older releases of KAI.
+const OTHER_QUEUE_LABELS: [&str; 6] = [
+    "runai/queue",
+    "run.ai/queue",
+    "kai/queue",
+    "kai-scheduler/queue",
+    "kueue.x-k8s.io/queue-name",
+    "queue",
+];
+/// Words that differ by so many letters at most, and by few of those that they have, are taken for misspelled.
+const LETTERS: usize = 2;
+/// Longer keys are none of ours; and no more than so many are looked at.
+const KEY_LENGTH: usize = 64;
+const KEYS_LOOKED_AT: usize = 64;
+
+/// About a queue that is created or changed, among the others. With `quotas`, the rules for quotas warn of children and parents.
+#[must_use]
+pub fn of_queue(request: &Request, find: &Find<'_>, quotas: bool) -> Vec<String> {
+    let (Operation::Create | Operation::Update, Ok(queue)) = (request.operation, request.object.read::<Queue>()) else {
+        return Vec::new();
+    };
+    let mut warnings = queues::traps::of_amounts(&queue);
+    if !quotas {
+        warnings.extend(queues::traps::of_place(&queue, find));
+    }
+    warnings
+}
+
+/// About a pod that is created, as its owner wrote it. `classes` are the PriorityClasses of the cluster; none: they are not known.
+#[must_use]
+pub fn of_pod(request: &Request, classes: &[String], settings: &Settings) -> Vec<String> {
+    let (Operation::Create, Ok(Some(pod))) = (request.operation, ours(request, settings)) else {
+        return Vec::new();
+    };
+    let mut warnings = keys(&pod, &settings.queue_label_key);
+    let class = pod.metadata.labels.as_ref();
+    let class = class.and_then(|labels| labels.get(label::PRIORITY_CLASS_NAME));
+    warnings.extend(
+        class.and_then(|class| unknown_class(&format!("label {}", label::PRIORITY_CLASS_NAME), class, classes)),
+    );
+    let memory = pod.metadata.annotations.as_ref();
+    let memory = memory.and_then(|annotations| annotations.get(annotation::GPU_MEMORY));
+    warnings.extend(memory.and_then(|text| with_unit(text)));
+    warnings
+}
+
+/// About a pod group that is created or changed.
+#[must_use]
+pub fn of_pod_group(request: &Request, classes: &[String]) -> Vec<String> {
+    let (Operation::Create | Operation::Update, Ok(group)) = (request.operation, request.object.read::<PodGroup>())
+    else {
+        return Vec::new();
+    };
+    let class = group.spec.priority_class_name;
+    let unknown = class.and_then(|class| unknown_class("spec.priorityClassName", &class, classes));
+    unknown.into_iter().collect()
+}
+
+fn keys(pod: &Pod, queue: &str) -> Vec<String> {
+    let empty = BTreeMap::new();
+    let labels = pod.metadata.labels.as_ref().unwrap_or(&empty);
+    let annotations = pod.metadata.annotations.as_ref().unwrap_or(&empty);
+    let short = |keys: &'_ BTreeMap<String, String>| -> Vec<String> {
+        let keys = keys.keys().filter(|key| key.len() <= KEY_LENGTH);
+        keys.take(KEYS_LOOKED_AT).cloned().collect()
+    };
+    let meant = |key: &str, known: &[&'static str]| -> Option<String> {
+        let own = std::iter::once(queue).filter(|_| known == LABELS);
+        let known = own.chain(known.iter().copied());
+        closest(key, known).map(str::to_owned)
+    };
+    let ours = |key: &str| key == queue || LABELS.contains(&key) || ANNOTATIONS.contains(&key);
+    let mut warnings = Vec::new();
+    for key in short(labels) {
+        if key == queue || LABELS.contains(&key.as_str()) {
+            continue;
+        }
+        if ANNOTATIONS.contains(&key.as_str()) {
+            warnings.push(format!("label {key} has no effect: it is an annotation"));
+        } else if OTHER_QUEUE_LABELS.contains(&key.as_str()) {
+            if !labels.contains_key(queue) {
+                warnings.push(format!("label {key} does not name a queue here: the label is {queue}"));
+            }
+        } else if let Some(meant) = meant(&key, &LABELS).filter(|meant| !labels.contains_key(meant)) {
+            warnings.push(format!("label {key} has no effect; is {meant} meant?"));
+        }
+    }
+    for key in short(annotations)
+        .into_iter()
+        .filter(|key| !ANNOTATIONS.contains(&key.as_str()))
+    {
+        if ours(&key) && !labels.contains_key(&key) {
+            warnings.push(format!("annotation {key} has no effect: it is a label"));
+        } else if let Some(meant) = meant(&key, &ANNOTATIONS).filter(|meant| !annotations.contains_key(meant)) {
+            warnings.push(format!("annotation {key} has no effect; is {meant} meant?"));
+        }
+    }
+    warnings
+}
+
+fn unknown_class(field: &str, class: &str, classes: &[String]) -> Option<String> {
+    if class.is_empty() || classes.is_empty() || classes.iter().any(|known| known == class) {
+        return None;
+    }
+    let shown: String = class.chars().take(KEY_LENGTH).collect();
+    let meant = closest(&shown, classes.iter().map(String::as_str));
+    let meant = meant.map_or_else(String::new, |meant| format!("; is {meant} meant?"));
+    Some(format!(
+        "{field}: there is no PriorityClass {shown}, so the default one counts{meant}"
+    ))
+}
+
+/// The known word that differs by the fewest letters, if by few.
+fn closest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let distances = known.map(|known| (damerau_levenshtein(word, known), known));
+    distances
+        .filter(|(letters, known)| (1..=LETTERS).contains(letters) && known.len() > 3 * letters)
+        .min()
+        .map(|(_, known)| known)
+}
+
+/// Memory of a GPU is a number of MiB.
+fn with_unit(text: &str) -> Option<String> {
+    if text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    // As people write units: 3GiB, 3Gib, 3GB.
+    let (amount, _) = quantity::parse(text.trim_end_matches(['b', 'B'])).ok()?;
+    let bytes = amount.units();
+    if bytes < 1 << 20 {
+        return None;
+    }
+    let mib = bytes / (1 << 20) + i64::from(bytes % (1 << 20) > 0);
+    let key = annotation::GPU_MEMORY;
+    Some(format!(
+        "annotation {key}: {text} is a number with a unit; the annotation counts MiB: \"{mib}\""
+    ))
+}
+
+#[cfg(test)]
+mod tests;
