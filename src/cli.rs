@@ -1,6 +1,10 @@
 //! The command line, one file per subcommand. Each has its own `Args` and a `run` that answers with the exit
 //! status; what goes wrong is an `anyhow` error that is printed here, once, with its chain of causes.
 
+// Printing must stand that nobody reads: see `output`.
+#![deny(clippy::print_stdout)]
+
+mod check;
 pub mod crds;
 #[cfg(feature = "devcluster")]
 pub mod demo;
@@ -67,6 +71,8 @@ enum Command {
     Fields(fields::Args),
     /// Print all that a cluster needs to run the operator, as YAML
     Manifests(manifests::Args),
+    /// Say whether the installation in a cluster is sound, and what to do where it is not
+    Check(check::Args),
     /// Change from KAI to unikai, or back, while pods go on running
     Migrate(migrate::Args),
     /// Print what the scheduler decides for a snapshot of a cluster
@@ -90,7 +96,7 @@ impl Command {
             Command::Dev(_) | Command::Demo(_) => "warn",
             Command::Crds(_) | Command::Fields(_) | Command::Manifests(_) => "warn",
             Command::Replay(_) | Command::Review(_) | Command::Group(_) | Command::Simulate(_) => "warn",
-            Command::Snapshot(_) | Command::Migrate(_) => "warn",
+            Command::Snapshot(_) | Command::Migrate(_) | Command::Check(_) => "warn",
         }
     }
 }
@@ -102,6 +108,7 @@ pub fn main() -> ExitCode {
     use_small_pages();
     match start(cli) {
         Ok(status) => status,
+        Err(error) if output::nobody_reads(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
@@ -132,6 +139,7 @@ fn start(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Fields(args) => fields::run(args),
         Command::Manifests(args) => manifests::run(args),
         Command::Replay(args) => replay::run(args),
+        Command::Check(args) => runtime.block_on(Box::pin(check::run(args))),
         Command::Migrate(args) => runtime.block_on(Box::pin(migrate::run(args))),
         Command::Snapshot(args) => runtime.block_on(Box::pin(snapshot::run(args))),
         Command::Review(args) => review::run(args),

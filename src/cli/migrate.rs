@@ -6,10 +6,10 @@
 //! needed for the way back is written beside the change that makes it necessary, so either can be ended at any moment and run again.
 
 mod check;
-mod found;
+pub(super) mod found;
 mod policies;
 mod steps;
-mod webhooks;
+pub(super) mod webhooks;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -20,6 +20,7 @@ use kube::Client;
 
 use super::run;
 use crate::api::names::object;
+use crate::cli::output::say;
 use found::Found;
 use steps::Steps;
 
@@ -93,10 +94,10 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
             let client = common.client().await?;
             let found = Found::look(&client, &common.namespace).await?;
             check::print(&client, &found).await?;
-            println!("\nadopt would do this:");
+            say!("\nadopt would do this:");
             let steps = Steps::new(client, found, true, Duration::ZERO);
             if let Err(why) = steps.adopt().await {
-                println!("nothing, because {why:#}");
+                say!("nothing, because {why:#}");
             }
         }
         What::Adopt(steered) => steered.steps().await?.adopt().await?,
@@ -124,7 +125,7 @@ impl Steered {
 }
 
 /// The answer to a request, which does not take for ever.
-async fn within<T>(what: &str, request: impl Future<Output = kube::Result<T>>) -> anyhow::Result<T> {
+pub(super) async fn within<T>(what: &str, request: impl Future<Output = kube::Result<T>>) -> anyhow::Result<T> {
     let answer = tokio::time::timeout(REQUEST, request);
     let answer = answer
         .await
@@ -133,7 +134,10 @@ async fn within<T>(what: &str, request: impl Future<Output = kube::Result<T>>) -
 }
 
 /// The same, where the object or its kind need not be there.
-async fn if_there<T>(what: &str, request: impl Future<Output = kube::Result<T>>) -> anyhow::Result<Option<T>> {
+pub(super) async fn if_there<T>(
+    what: &str,
+    request: impl Future<Output = kube::Result<T>>,
+) -> anyhow::Result<Option<T>> {
     let request = async {
         match request.await {
             Ok(answer) => Ok(Some(answer)),

@@ -2,6 +2,7 @@
 //! server, and the deaths of the process.
 
 mod charged;
+mod check;
 mod columns;
 mod configuration;
 mod crash;

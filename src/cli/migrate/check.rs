@@ -10,6 +10,7 @@ use super::found::{Found, Workload};
 use super::{if_there, webhooks};
 use crate::api::names::object;
 use crate::api::{BindRequest, PodGroup, Queue, crds};
+use crate::cli::output::say;
 use crate::config::fields;
 use crate::mirror::policy::Finding;
 use crate::operator::lease;
@@ -19,7 +20,7 @@ use crate::operator::lease;
 /// # Errors
 /// When a request fails.
 pub async fn print(client: &Client, found: &Found) -> anyhow::Result<()> {
-    println!("Deployments in {}:", found.namespace);
+    say!("Deployments in {}:", found.namespace);
     let all = found.kai.iter().map(|(_, workload)| workload).chain(&found.own);
     for Workload {
         name,
@@ -30,25 +31,25 @@ pub async fn print(client: &Client, found: &Found) -> anyhow::Result<()> {
     } in all
     {
         let before = before.map_or_else(String::new, |before| format!(", {before} before it was ended"));
-        println!("  {name}: {replicas} replicas{before}; image {image}");
+        say!("  {name}: {replicas} replicas{before}; image {image}");
     }
-    println!("Leases:");
+    say!("Leases:");
     for held in found.leases(client).await? {
-        println!(
+        say!(
             "  {}: held by {}",
             held.name_any(),
             lease::holder(&held).unwrap_or_default()
         );
     }
-    println!("Webhook configurations:");
+    say!("Webhook configurations:");
     for (name, whose) in webhooks::whose(client).await? {
-        println!("  {name}: {whose}");
+        say!("  {name}: {whose}");
     }
-    println!("CustomResourceDefinitions:");
+    say!("CustomResourceDefinitions:");
     definitions(client).await?;
-    println!("Objects, which stay as they are:");
+    say!("Objects, which stay as they are:");
     objects(client).await?;
-    println!("Settings without effect in unikai:");
+    say!("Settings without effect in unikai:");
     let config = found.config.as_ref().map(|config| &config.spec);
     settings("Config kai-config", fields::ignored("Config", config));
     for shard in &found.shards {
@@ -60,7 +61,7 @@ pub async fn print(client: &Client, found: &Found) -> anyhow::Result<()> {
 
 fn settings(object: &str, findings: Vec<Finding>) {
     for Finding { path, says } in findings {
-        println!("  {object}: {path}: {says}");
+        say!("  {object}: {path}: {says}");
     }
 }
 
@@ -75,9 +76,9 @@ async fn definitions(client: &Client) -> anyhow::Result<()> {
         };
         let needed = served(&wanted);
         match there.as_ref().map(served) {
-            None => println!("  {name}: missing; `kubectl apply -f crds/` makes it"),
-            Some(has) if needed.iter().all(|version| has.contains(version)) => println!("  {name}: {}", has.join(", ")),
-            Some(has) => println!(
+            None => say!("  {name}: missing; `kubectl apply -f crds/` makes it"),
+            Some(has) if needed.iter().all(|version| has.contains(version)) => say!("  {name}: {}", has.join(", ")),
+            Some(has) => say!(
                 "  {name}: {}; {} is needed, which `kubectl apply -f crds/` adds",
                 has.join(", "),
                 needed.join(", ")
@@ -88,14 +89,14 @@ async fn definitions(client: &Client) -> anyhow::Result<()> {
 }
 
 async fn objects(client: &Client) -> anyhow::Result<()> {
-    println!("  queues: {}", count(&Api::<Queue>::all(client.clone())).await?);
-    println!("  pod groups: {}", count(&Api::<PodGroup>::all(client.clone())).await?);
-    println!(
+    say!("  queues: {}", count(&Api::<Queue>::all(client.clone())).await?);
+    say!("  pod groups: {}", count(&Api::<PodGroup>::all(client.clone())).await?);
+    say!(
         "  bind requests: {}",
         count(&Api::<BindRequest>::all(client.clone())).await?
     );
     let reservations = Api::<Pod>::namespaced(client.clone(), object::RESERVATION_NAMESPACE);
-    println!("  reservation pods: {}", count(&reservations).await?);
+    say!("  reservation pods: {}", count(&reservations).await?);
     Ok(())
 }
 

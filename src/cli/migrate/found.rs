@@ -128,7 +128,7 @@ impl Found {
     }
 
     /// The Leases of those who decide; the names are the same for both.
-    fn lease_names(&self) -> Vec<String> {
+    pub fn lease_names(&self) -> Vec<String> {
         let scheduler = scheduler_name(self.config.as_ref());
         let values = self
             .shards

@@ -15,6 +15,7 @@ use super::found::{Found, Part, Workload};
 use super::webhooks::Memory;
 use super::{if_there, policies, webhooks, within};
 use crate::api::names::{annotation, object};
+use crate::cli::output::say;
 use crate::operator::lease;
 
 /// Between two looks at what is waited for.
@@ -150,12 +151,12 @@ impl Steps {
 
     fn say(&self, step: &str) {
         let would = if self.dry_run { "would " } else { "" };
-        println!("{would}{step}");
+        say!("{would}{step}");
     }
 
     fn conclude(&self, sentence: &str) {
         if !self.dry_run {
-            println!("{sentence}");
+            say!("{sentence}");
         }
     }
 
@@ -270,7 +271,7 @@ impl Steps {
             };
             let (name, holder) = (one.name_any(), lease::holder(one).unwrap_or_default().to_owned());
             if !std::mem::replace(&mut told, true) {
-                println!("wait until Lease {name} of {holder} is free");
+                say!("wait until Lease {name} of {holder} is free");
             }
             if now >= until {
                 bail!("Lease {name} is renewed by {holder}, which still runs; end it, and run this again");

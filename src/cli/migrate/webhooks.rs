@@ -60,6 +60,9 @@ async fn all<K: Kept>(client: &Client) -> anyhow::Result<Vec<K>> {
     )
 }
 
+/// Of a configuration that KAI made.
+pub const KAIS: &str = "KAI's";
+
 /// The names of configurations, and whose they are.
 ///
 /// # Errors
@@ -70,7 +73,7 @@ pub async fn whose(client: &Client) -> anyhow::Result<Vec<(String, &'static str)
             let whose = if is_own(&found) {
                 "unikai's"
             } else if is_kai(&found) {
-                "KAI's"
+                KAIS
             } else {
                 return None;
             };

@@ -1,0 +1,604 @@
+//! What is wrong with an installation, section by section, and what to do about it. Pure.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::ResourceExt;
+use serde::Serialize;
+
+use super::seen::Installation;
+use crate::api::names::{node_label, object, resource};
+use crate::api::{Queue, crds};
+use crate::components::admission::queues::{circle, traps};
+use crate::operator::lease;
+
+/// How a check ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mark {
+    /// It is in order.
+    Ok,
+    /// Something may be meant otherwise, or could not be seen.
+    Warning,
+    /// Something does not work.
+    Failed,
+}
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Found {
+    /// How it ended.
+    pub mark: Mark,
+    /// What is found.
+    pub says: String,
+    /// What to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remedy: Option<String>,
+}
+
+/// What belongs together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Section {
+    /// Its heading.
+    pub name: &'static str,
+    /// Its lines.
+    pub findings: Vec<Found>,
+}
+
+/// The lines of a section while they are found.
+struct Lines(Vec<Found>);
+
+impl Lines {
+    fn add(&mut self, mark: Mark, says: impl Into<String>, remedy: impl Into<String>) {
+        self.0.push(Found {
+            mark,
+            says: says.into(),
+            remedy: Some(remedy.into()),
+        });
+    }
+
+    fn fail(&mut self, says: impl Into<String>, remedy: impl Into<String>) {
+        self.add(Mark::Failed, says, remedy);
+    }
+
+    fn warn(&mut self, says: impl Into<String>, remedy: impl Into<String>) {
+        self.add(Mark::Warning, says, remedy);
+    }
+
+    /// The section; with nothing found it says that all is in order.
+    fn or(mut self, name: &'static str, says: impl Into<String>) -> Section {
+        if self.0.is_empty() {
+            self.0.push(Found {
+                mark: Mark::Ok,
+                says: says.into(),
+                remedy: None,
+            });
+        }
+        Section { name, findings: self.0 }
+    }
+}
+
+/// Definitions that could not be read for a while are lines of a section, too.
+const APPLY: &str = "kubectl apply --server-side --force-conflicts -f crds/";
+const MANIFESTS: &str = "kubectl apply -f manifests/";
+const PODS: &str = "kubectl describe pods -l app.kubernetes.io/name=unikai, and their logs, say why";
+/// A certificate is renewed long before.
+const EXPIRES_SOON: SignedDuration = SignedDuration::from_hours(48);
+/// Where a Lease does not say how long it is valid.
+const LEASE_SECONDS: i32 = 15;
+/// Objects of one kind that are named in a line.
+const NAMED: usize = 5;
+
+/// Judges all.
+#[must_use]
+pub fn judge(seen: &Installation, now: Timestamp) -> Vec<Section> {
+    vec![
+        definitions(seen),
+        operator(seen),
+        rights(seen),
+        leader(seen, now),
+        webhooks(seen, now),
+        configuration(seen),
+        nodes(seen),
+        leftovers(seen),
+        queues(seen),
+    ]
+}
+
+fn definitions(seen: &Installation) -> Section {
+    let mut lines = Lines(Vec::new());
+    for wanted in crds::all() {
+        let name = wanted.name_any();
+        let Some(there) = seen.definitions.iter().find(|crd| crd.name_any() == name) else {
+            lines.fail(format!("CustomResourceDefinition {name} is missing"), APPLY);
+            continue;
+        };
+        let established = there
+            .status
+            .iter()
+            .flat_map(|status| status.conditions.iter().flatten());
+        if established
+            .into_iter()
+            .any(|is| is.type_ == "Established" && is.status != "True")
+        {
+            lines.fail(
+                format!("CustomResourceDefinition {name} is not established"),
+                format!("kubectl describe crd {name} says why"),
+            );
+        }
+        for version in &wanted.spec.versions {
+            let served = there
+                .spec
+                .versions
+                .iter()
+                .find(|served| served.name == version.name && served.served);
+            let Some(served) = served else {
+                lines.fail(format!("{name} does not serve version {}", version.name), APPLY);
+                continue;
+            };
+            let fields = |version: &_| serde_json::to_value(version).unwrap_or_default();
+            let (has, needs) = (fields(served), fields(version));
+            let path = "/schema/openAPIV3Schema/properties/status/properties";
+            let has = has.pointer(path);
+            let missing = needs
+                .pointer(path)
+                .and_then(|needed| needed.as_object())
+                .into_iter()
+                .flat_map(|needed| needed.keys());
+            let missing: Vec<_> = missing
+                .filter(|field| has.is_none_or(|has| has.get(field).is_none()))
+                .cloned()
+                .collect();
+            if !missing.is_empty() {
+                lines.warn(
+                    format!(
+                        "{name} is KAI's or an older one: it drops status.{}, which kubectl get shows",
+                        missing.join(", status.")
+                    ),
+                    format!("{APPLY}, then restart the operator"),
+                );
+            }
+        }
+    }
+    lines.or(
+        "Definitions",
+        "all CustomResourceDefinitions are there, in the versions that unikai reads",
+    )
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions
+        .into_iter()
+        .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+        && pod.metadata.deletion_timestamp.is_none()
+}
+
+fn deployment(seen: &Installation) -> Option<&Deployment> {
+    seen.found.own.as_ref().map(|own| &own.deployment)
+}
+
+fn operator(seen: &Installation) -> Section {
+    let mut lines = Lines(Vec::new());
+    let name = object::OPERATOR;
+    let namespace = &seen.found.namespace;
+    match &seen.found.own {
+        None => lines.fail(
+            format!("there is no Deployment {name} in namespace {namespace}"),
+            MANIFESTS,
+        ),
+        Some(own) if own.replicas == 0 => lines.fail(
+            format!("Deployment {name} is to have no replicas"),
+            format!("kubectl scale -n {namespace} deployment/{name} --replicas=1"),
+        ),
+        Some(own) => {
+            let status = own.deployment.status.clone().unwrap_or_default();
+            let available = status.available_replicas.unwrap_or_default();
+            if available == 0 {
+                lines.fail(format!("no replica of Deployment {name} is available"), PODS);
+            } else if available < own.replicas {
+                lines.warn(
+                    format!(
+                        "{available} of {} replicas of Deployment {name} are available",
+                        own.replicas
+                    ),
+                    PODS,
+                );
+            }
+            let observed = status.observed_generation;
+            if observed.is_some() && observed < own.deployment.metadata.generation {
+                lines.warn(
+                    format!("Deployment {name} is being changed"),
+                    "wait, and run this again",
+                );
+            }
+        }
+    }
+    service(seen, &mut lines);
+    lines.or("Operator", "the Deployment is available, and its Service leads to it")
+}
+
+fn service(seen: &Installation, lines: &mut Lines) {
+    let name = object::OPERATOR;
+    let Some(service) = &seen.service else {
+        lines.fail(
+            format!("there is no Service {name}, so webhooks are not reached"),
+            MANIFESTS,
+        );
+        return;
+    };
+    let spec = service.spec.clone().unwrap_or_default();
+    let selector = spec.selector.unwrap_or_default();
+    let selected = seen
+        .pods
+        .iter()
+        .filter(|pod| selector.iter().all(|(key, value)| pod.labels().get(key) == Some(value)));
+    if selector.is_empty() || !selected.into_iter().any(is_ready) {
+        lines.fail(format!("Service {name} leads to no pod that is ready"), PODS);
+    }
+    if !spec.ports.iter().flatten().any(|port| port.port == 443) {
+        lines.fail(format!("Service {name} has no port 443, where webhooks are"), MANIFESTS);
+    }
+}
+
+fn rights(seen: &Installation) -> Section {
+    let mut lines = Lines(Vec::new());
+    match &seen.lacking {
+        Err(why) => lines.warn(
+            format!("the operator's rights are not known: {why}"),
+            "run this as somebody who may create subjectaccessreviews.authorization.k8s.io",
+        ),
+        Ok(lacking) if !lacking.is_empty() => {
+            lines.fail(
+                format!("the operator may not: {}", some(lacking)),
+                format!("{MANIFESTS} gives it its roles"),
+            );
+        }
+        Ok(_) => {}
+    }
+    lines.or("Rights", "the operator has all rights that the manifests give it")
+}
+
+/// Some of several, by name.
+fn some(names: &[String]) -> String {
+    let more = names.len().saturating_sub(NAMED);
+    let shown: Vec<_> = names.iter().take(NAMED).map(String::as_str).collect();
+    let shown = shown.join(", ");
+    if more == 0 {
+        shown
+    } else {
+        format!("{shown}, and {more} more")
+    }
+}
+
+fn leader(seen: &Installation, now: Timestamp) -> Section {
+    let mut lines = Lines(Vec::new());
+    for (name, lease) in &seen.leases {
+        let held = lease.as_ref().filter(|lease| lease::holder(lease).is_some());
+        let Some(held) = held else {
+            lines.fail(
+                format!("nobody holds Lease {name}, so nothing is scheduled under it"),
+                PODS,
+            );
+            continue;
+        };
+        let spec = held.spec.clone().unwrap_or_default();
+        let lasts = SignedDuration::from_secs(spec.lease_duration_seconds.unwrap_or(LEASE_SECONDS).into());
+        let renewed = spec.renew_time.map(|time| time.0);
+        let holder = lease::holder(held).unwrap_or_default();
+        // Clocks differ a little.
+        if renewed.is_none_or(|renewed| now.duration_since(renewed) > lasts * 2) {
+            let since = renewed.map_or_else(|| "ever".to_owned(), |renewed| format!("since {renewed}"));
+            lines.fail(format!("Lease {name} of {holder} has not been renewed {since}"), PODS);
+        }
+    }
+    let holders: BTreeSet<_> = seen.leases.values().flatten().filter_map(lease::holder).collect();
+    let holders: Vec<_> = holders.into_iter().map(ToOwned::to_owned).collect();
+    lines.or("Leader", format!("held and renewed: {}", some(&holders)))
+}
+
+fn webhooks(seen: &Installation, now: Timestamp) -> Section {
+    let mut lines = Lines(Vec::new());
+    let log = "the operator registers it when it leads; its log says why not";
+    for configuration in [
+        object::MUTATING_WEBHOOK,
+        object::VALIDATING_WEBHOOK,
+        object::QUEUE_WEBHOOK,
+        object::POD_GROUP_WEBHOOK,
+    ] {
+        if !seen
+            .webhooks
+            .iter()
+            .any(|webhook| webhook.configuration == configuration)
+        {
+            lines.fail(
+                format!("webhook configuration {configuration} is not registered by unikai"),
+                log,
+            );
+        }
+    }
+    let renew = format!("delete {}; the operator writes it anew", "the configuration");
+    for webhook in &seen.webhooks {
+        let name = format!("webhook {} of {}", webhook.name, webhook.configuration);
+        let bundle = webhook
+            .client
+            .ca_bundle
+            .as_ref()
+            .map(|bundle| String::from_utf8_lossy(&bundle.0).into_owned());
+        let bundle = bundle.unwrap_or_default();
+        if !bundle.contains("-----BEGIN CERTIFICATE-----") {
+            lines.fail(
+                format!("{name} has no caBundle, so the API server does not trust the operator"),
+                &renew,
+            );
+        } else if let Some(certificates) = &seen.certificates
+            && !certificates.authorities.trim().is_empty()
+            && bundle.trim() != certificates.authorities.trim()
+        {
+            lines.fail(
+                format!(
+                    "{name} trusts another authority than the one of Secret {}",
+                    object::WEBHOOK_SECRET
+                ),
+                &renew,
+            );
+        }
+        if let Some(service) = &webhook.client.service
+            && (service.name != object::OPERATOR || service.namespace != seen.found.namespace)
+        {
+            lines.fail(
+                format!("{name} leads to Service {}/{}", service.namespace, service.name),
+                &renew,
+            );
+        }
+    }
+    match &seen.certificates {
+        None => lines.warn(
+            format!(
+                "Secret {} may not be read, so the certificate's validity is not known",
+                object::WEBHOOK_SECRET
+            ),
+            "run this as somebody who may read secrets there",
+        ),
+        Some(certificates) => match certificates.expires {
+            Some(expires) if expires > now + EXPIRES_SOON => {}
+            Some(expires) if expires > now => lines.warn(
+                format!("the certificate of the webhooks expires at {expires}"),
+                "the operator renews it in time while it leads; its log says why not",
+            ),
+            Some(_) | None => lines.fail(
+                format!(
+                    "there is no certificate in Secret {} that is valid",
+                    object::WEBHOOK_SECRET
+                ),
+                "delete the Secret; the operator makes a new one",
+            ),
+        },
+    }
+    lines.or(
+        "Webhooks",
+        "all webhooks are registered, trusted and lead to the operator",
+    )
+}
+
+fn configuration(seen: &Installation) -> Section {
+    let mut lines = Lines(Vec::new());
+    let mut look = |what: String, conditions: &[crate::api::condition::Condition]| {
+        for condition in conditions {
+            let (kind, holds) = (condition.r#type.as_str(), condition.status.as_str());
+            match (kind, holds) {
+                ("FieldsIgnored", "True") => lines.warn(
+                    format!("{what}: {}", condition.message),
+                    "unikai fields says what each field does; remove what has no effect",
+                ),
+                ("Available" | "Deployed" | "Reconciled" | "DependenciesFulfilled", "False") => lines.fail(
+                    format!("{what} is not in force: {}", condition.message),
+                    "correct it; until then the last good state counts",
+                ),
+                _ => {}
+            }
+        }
+    };
+    if let Some(config) = &seen.found.config {
+        look(
+            "Config kai-config".to_owned(),
+            config.status.as_ref().map_or(&[], |status| &status.conditions),
+        );
+    }
+    for shard in &seen.found.shards {
+        let conditions = shard.status.as_ref().map_or(&[][..], |status| &status.conditions);
+        look(format!("SchedulingShard {}", shard.name_any()), conditions);
+    }
+    if seen.found.config.is_none() {
+        lines.warn("there is no Config kai-config", "the operator makes it when it leads");
+    }
+    if seen.found.shards.is_empty() {
+        lines.fail(
+            "there is no SchedulingShard, so no node pool is scheduled",
+            "the operator makes the default one when it leads",
+        );
+    }
+    lines.or(
+        "Configuration",
+        "Config and SchedulingShards are in force, and no field of theirs is ignored",
+    )
+}
+
+fn amount(node: &Node, name: &str) -> u64 {
+    let capacity = node.status.as_ref().and_then(|status| status.capacity.as_ref());
+    let amount = capacity.and_then(|capacity| capacity.get(name)?.0.parse().ok());
+    amount.unwrap_or_default()
+}
+
+fn nodes(seen: &Installation) -> Section {
+    let mut lines = Lines(Vec::new());
+    let gpus = |node: &Node| amount(node, resource::NVIDIA_GPU) + amount(node, resource::AMD_GPU);
+    let names = |keep: &dyn Fn(&Node) -> bool| -> Vec<String> {
+        seen.nodes
+            .iter()
+            .filter(|node| keep(node))
+            .map(ResourceExt::name_any)
+            .collect()
+    };
+    let labelled = |node: &Node, label: &str| node.labels().contains_key(label);
+    let without_plugin = names(&|node| {
+        let has = node
+            .labels()
+            .get(node_label::GPU_COUNT)
+            .is_some_and(|count| count != "0");
+        has && gpus(node) == 0
+    });
+    if !without_plugin.is_empty() {
+        lines.fail(
+            format!(
+                "nodes with the label {} offer no GPUs: {}",
+                node_label::GPU_COUNT,
+                some(&without_plugin)
+            ),
+            "the device plugin of the GPU's vendor must run there",
+        );
+    }
+    for (label, why) in [
+        (node_label::GPU_COUNT, "is not known to have GPUs of one kind"),
+        (node_label::GPU_MEMORY, "cannot be shared by memory (gpu-memory)"),
+    ] {
+        let without = names(&|node| amount(node, resource::NVIDIA_GPU) > 0 && !labelled(node, label));
+        if !without.is_empty() {
+            lines.warn(
+                format!(
+                    "nodes with GPUs lack the label {label}, and what lacks it {why}: {}",
+                    some(&without)
+                ),
+                "GPU feature discovery of NVIDIA's GPU operator sets it",
+            );
+        }
+    }
+    let all = seen.nodes.iter().map(gpus).sum::<u64>();
+    if all == 0 {
+        lines.warn(
+            "no node offers GPUs",
+            "a device plugin offers them; pods without GPUs are scheduled all the same",
+        );
+    }
+    if shares(seen) {
+        if !seen.reservations {
+            lines.fail(
+                format!(
+                    "GPUs are shared, and there is no namespace {}",
+                    object::RESERVATION_NAMESPACE
+                ),
+                "kubectl apply -f manifests/gpu-sharing/",
+            );
+        }
+        let class = flag(seen, "gpu-fraction-runtime-class-name").unwrap_or_else(|| "nvidia".to_owned());
+        if !class.is_empty() && !seen.runtime_classes.contains(&class) {
+            lines.warn(
+                format!("GPUs are shared, and there is no RuntimeClass {class}"),
+                "where the container runtime gives GPUs without one, --gpu-fraction-runtime-class-name= says so",
+            );
+        }
+    }
+    lines.or(
+        "Nodes",
+        format!("{} nodes offer {all} GPUs, and have their labels", seen.nodes.len()),
+    )
+}
+
+/// The value of a flag of the operator, as its Deployment gives it: argument or variable.
+fn flag(seen: &Installation, name: &str) -> Option<String> {
+    let pod = deployment(seen)?.spec.as_ref()?.template.spec.as_ref()?;
+    let container = pod.containers.first()?;
+    let words: Vec<_> = container.command.iter().chain(&container.args).flatten().collect();
+    let (alone, with) = (format!("--{name}"), format!("--{name}="));
+    let argument = words.iter().enumerate().find_map(|(at, word)| {
+        let value = word.strip_prefix(&with).map(ToOwned::to_owned);
+        value.or_else(|| (**word == alone).then(|| words.get(at + 1).map_or_else(String::new, |next| (*next).clone())))
+    });
+    let variable = format!("UNIKAI_{}", name.to_uppercase().replace('-', "_"));
+    argument.or_else(|| {
+        container
+            .env
+            .iter()
+            .flatten()
+            .find(|env| env.name == variable)?
+            .value
+            .clone()
+    })
+}
+
+fn shares(seen: &Installation) -> bool {
+    // The flag alone is the same as true.
+    flag(seen, "gpu-sharing").is_some_and(|value| value != "false")
+}
+
+fn leftovers(seen: &Installation) -> Section {
+    let mut lines = Lines(Vec::new());
+    let run = seen.found.kai.iter().filter(|(_, workload)| workload.replicas > 0);
+    let run: Vec<_> = run.map(|(_, workload)| workload.name.clone()).collect();
+    if !run.is_empty() {
+        lines.fail(
+            format!("Deployments of KAI run: {}", some(&run)),
+            "unikai migrate adopt ends them in order",
+        );
+    }
+    if !seen.kai_webhooks.is_empty() {
+        lines.fail(
+            format!(
+                "webhook configurations of KAI are registered: {}",
+                some(&seen.kai_webhooks)
+            ),
+            "unikai writes its own over those of the same name; delete the others once KAI is gone",
+        );
+    }
+    lines.or("KAI", "nothing of KAI runs beside unikai")
+}
+
+fn queues(seen: &Installation) -> Section {
+    let mut lines = Lines(Vec::new());
+    let find = |name: &str| {
+        let queue = seen
+            .queues
+            .iter()
+            .find(|queue| queue.metadata.name.as_deref() == Some(name));
+        queue.map(|queue| Arc::new(queue.clone()))
+    };
+    let above = |queue: &Queue| queue.spec.parent_queue.clone().filter(|above| !above.is_empty());
+    let parents: BTreeSet<_> = seen.queues.iter().filter_map(above).collect();
+    if seen.queues.iter().all(|queue| parents.contains(&queue.name_any())) {
+        lines.fail(
+            "there is no queue without queues below it, where workloads could run",
+            "create one; docs/quickstart.yaml has an example",
+        );
+    }
+    for queue in &seen.queues {
+        let name = queue.name_any();
+        if let Some(above) = above(queue) {
+            if let Some(circle) = circle(&name, &above, &find) {
+                lines.fail(
+                    format!("queue {name} is below itself: {circle}"),
+                    "choose another parentQueue",
+                );
+            } else if find(&above).is_none() {
+                lines.fail(
+                    format!("queue {name}: its parent queue {above} does not exist, and nothing runs in {name}"),
+                    format!("create {above}, or choose another parentQueue"),
+                );
+            }
+        }
+        for warning in traps::of_amounts(queue) {
+            lines.warn(warning, format!("kubectl edit queue {name}"));
+        }
+        let below = seen.queues.iter().filter(|other| above(other).as_ref() == Some(&name));
+        let below: Vec<_> = below.map(|queue| Arc::new(queue.clone())).collect();
+        for warning in traps::of_children(queue, &below) {
+            lines.warn(warning, format!("raise the quota of {name}, or lower those below it"));
+        }
+    }
+    lines.or(
+        "Queues",
+        format!("{} queues, and their amounts make sense", seen.queues.len()),
+    )
+}

@@ -1,0 +1,359 @@
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::WebhookClientConfig;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::judge::Found as Line;
+use super::seen::{Certificates, Webhook};
+use super::*;
+use crate::api::crds;
+use crate::api::names::object::{MUTATING_WEBHOOK, POD_GROUP_WEBHOOK, QUEUE_WEBHOOK, VALIDATING_WEBHOOK};
+use crate::cli::migrate::found::{Found, Part, Workload};
+
+const NOW: &str = "2026-01-31T12:00:00Z";
+const AUTHORITY: &str = "-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n";
+
+fn now() -> Timestamp {
+    NOW.parse().unwrap()
+}
+
+fn of<T: DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+fn deployment(name: &str) -> Value {
+    json!({"metadata": {"name": name, "generation": 1}, "spec": {"replicas": 1, "selector": {}, "template": {"spec": {"containers": [
+        {"name": "unikai", "args": ["run", "--gpu-sharing=true"]}]}}},
+        "status": {"availableReplicas": 1, "observedGeneration": 1}})
+}
+
+fn queue(name: &str, parent: Option<&str>, quota: i64) -> Value {
+    let free = json!({"quota": -1, "limit": -1});
+    json!({"metadata": {"name": name}, "spec": {"parentQueue": parent,
+        "resources": {"cpu": free, "memory": free, "gpu": {"quota": quota, "limit": -1}}}})
+}
+
+/// An installation in which nothing is wrong.
+fn sound() -> Installation {
+    let webhook = |configuration: &str| Webhook {
+        configuration: configuration.to_owned(),
+        name: "a.kai.scheduler".to_owned(),
+        client: WebhookClientConfig {
+            ca_bundle: Some(ByteString(AUTHORITY.into())),
+            ..of(json!({"service": {"namespace": "kai-scheduler", "name": "unikai"}}))
+        },
+    };
+    let lease = json!({"spec": {"holderIdentity": "one", "leaseDurationSeconds": 15, "renewTime": "2026-01-31T11:59:55.000000Z"}});
+    let node = json!({"metadata": {"name": "gpu-1", "labels": {"nvidia.com/gpu.count": "8", "nvidia.com/gpu.memory": "80000"}},
+        "status": {"capacity": {"nvidia.com/gpu": "8"}}});
+    let shard = json!({"metadata": {"name": "default"}, "spec": {}, "status": {"conditions": [
+        {"type": "FieldsIgnored", "status": "False", "reason": "None", "message": "", "lastTransitionTime": NOW}]}});
+    let mut queues = vec![queue("top", None, 8), queue("team", Some("top"), 8)];
+    Installation {
+        found: Found {
+            namespace: "kai-scheduler".to_owned(),
+            kai: Vec::new(),
+            own: Some(Workload::of(of(deployment("unikai")))),
+            config: Some(of(json!({"metadata": {"name": "kai-config"}, "spec": {}}))),
+            shards: vec![of(shard)],
+        },
+        definitions: crds::all(),
+        lacking: Ok(Vec::new()),
+        pods: vec![of(
+            json!({"metadata": {"name": "unikai-1", "labels": {"app": "unikai"}},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]}}),
+        )],
+        service: Some(of(
+            json!({"spec": {"selector": {"app": "unikai"}, "ports": [{"port": 443}, {"port": 8080}]}}),
+        )),
+        leases: BTreeMap::from([("kai-scheduler".to_owned(), Some(of(lease)))]),
+        webhooks: [MUTATING_WEBHOOK, VALIDATING_WEBHOOK, QUEUE_WEBHOOK, POD_GROUP_WEBHOOK]
+            .map(webhook)
+            .into(),
+        kai_webhooks: Vec::new(),
+        certificates: Some(Certificates {
+            authorities: AUTHORITY.to_owned(),
+            expires: Some("2026-06-01T00:00:00Z".parse().unwrap()),
+        }),
+        nodes: vec![of(node)],
+        runtime_classes: vec!["nvidia".to_owned()],
+        reservations: true,
+        queues: queues.drain(..).map(of).collect(),
+    }
+}
+
+/// What is not in order.
+fn wrong(installation: &Installation) -> Vec<Line> {
+    let sections = judge::judge(installation, now());
+    let lines = sections.into_iter().flat_map(|section| section.findings);
+    lines.filter(|line| line.mark != Mark::Ok).collect()
+}
+
+#[test]
+fn a_sound_installation_raises_no_alarm() {
+    let installation = sound();
+    assert_eq!(wrong(&installation), []);
+    let shown = text(&judge::judge(&installation, now()), false);
+    assert!(
+        shown.starts_with("Definitions\n-----------\n√ all CustomResourceDefinitions"),
+        "{shown}"
+    );
+    assert!(shown.ends_with("0 failures, 0 warnings\n"), "{shown}");
+}
+
+/// A fault: what it does to a sound installation, its mark, and how the line about it begins.
+type Fault = (fn(&mut Installation), Mark, &'static str);
+
+fn gpu_node(change: impl FnOnce(&mut Value), installation: &mut Installation) {
+    let mut node = serde_json::to_value(&installation.nodes[0]).unwrap();
+    change(&mut node);
+    installation.nodes[0] = of(node);
+}
+
+fn own(change: impl FnOnce(&mut Value), installation: &mut Installation) {
+    let mut own = deployment("unikai");
+    change(&mut own);
+    installation.found.own = Some(Workload::of(of(own)));
+}
+
+fn lease(spec: Value, installation: &mut Installation) {
+    let lease = Some(of(json!({"spec": spec})));
+    installation.leases.insert("kai-scheduler".to_owned(), lease);
+}
+
+fn condition(kind: &str, status: &str, installation: &mut Installation) {
+    installation.found.shards = vec![of(
+        json!({"metadata": {"name": "default"}, "spec": {}, "status": {"conditions": [
+        {"type": kind, "status": status, "reason": "A", "message": "spec.args.a", "lastTransitionTime": NOW}]}}),
+    )];
+}
+
+fn queues(queues: &[Value], installation: &mut Installation) {
+    installation.queues = queues.iter().cloned().map(of).collect();
+}
+
+const FAULTS: &[Fault] = &[
+    (
+        |i| drop(i.definitions.remove(0)),
+        Mark::Failed,
+        "CustomResourceDefinition schedulingshards.kai.scheduler is missing",
+    ),
+    (
+        |i| i.definitions[0].spec.versions[0].served = false,
+        Mark::Failed,
+        "configs.kai.scheduler does not serve version v1",
+    ),
+    (
+        |i| {
+            for crd in &mut i.definitions {
+                let mut value = serde_json::to_value(&*crd).unwrap();
+                let path = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties";
+                if let Some(Value::Object(fields)) = value.pointer_mut(path) {
+                    fields.remove("summary");
+                }
+                *crd = of(value);
+            }
+        },
+        Mark::Warning,
+        "podgroups.scheduling.run.ai is KAI's or an older one: it drops status.summary",
+    ),
+    (
+        |i| i.lacking = Ok(vec!["create pods/binding".to_owned()]),
+        Mark::Failed,
+        "the operator may not: create pods/binding",
+    ),
+    (
+        |i| i.lacking = Err("forbidden".to_owned()),
+        Mark::Warning,
+        "the operator's rights are not known: forbidden",
+    ),
+    (
+        |i| i.found.own = None,
+        Mark::Failed,
+        "there is no Deployment unikai in namespace kai-scheduler",
+    ),
+    (
+        |i| own(|d| d["spec"]["replicas"] = json!(0), i),
+        Mark::Failed,
+        "Deployment unikai is to have no replicas",
+    ),
+    (
+        |i| own(|d| d["status"] = json!({}), i),
+        Mark::Failed,
+        "no replica of Deployment unikai is available",
+    ),
+    (
+        |i| own(|d| d["spec"]["replicas"] = json!(3), i),
+        Mark::Warning,
+        "1 of 3 replicas of Deployment unikai are available",
+    ),
+    (|i| i.service = None, Mark::Failed, "there is no Service unikai"),
+    (
+        |i| i.pods.clear(),
+        Mark::Failed,
+        "Service unikai leads to no pod that is ready",
+    ),
+    (
+        |i| i.leases.values_mut().for_each(|lease| *lease = None),
+        Mark::Failed,
+        "nobody holds Lease kai-scheduler",
+    ),
+    (
+        |i| {
+            lease(
+                json!({"holderIdentity": "one", "renewTime": "2026-01-31T11:50:00.000000Z"}),
+                i,
+            )
+        },
+        Mark::Failed,
+        "Lease kai-scheduler of one has not been renewed since 2026-01-31T11:50:00Z",
+    ),
+    (
+        |i| i.webhooks.retain(|webhook| webhook.configuration != QUEUE_WEBHOOK),
+        Mark::Failed,
+        "webhook configuration kai-queue-validation-v2 is not registered by unikai",
+    ),
+    (
+        |i| i.webhooks[0].client.ca_bundle = None,
+        Mark::Failed,
+        "webhook a.kai.scheduler of mutating-kai-admission has no caBundle",
+    ),
+    (
+        |i| i.webhooks[0].client.ca_bundle = Some(ByteString(AUTHORITY.replace("MA==", "MQ==").into())),
+        Mark::Failed,
+        "webhook a.kai.scheduler of mutating-kai-admission trusts another authority",
+    ),
+    (
+        |i| i.webhooks[0].client.service = Some(of(json!({"namespace": "kai-scheduler", "name": "admission"}))),
+        Mark::Failed,
+        "webhook a.kai.scheduler of mutating-kai-admission leads to Service kai-scheduler/admission",
+    ),
+    (
+        |i| i.certificates.as_mut().unwrap().expires = Some("2026-01-31T11:00:00Z".parse().unwrap()),
+        Mark::Failed,
+        "there is no certificate in Secret unikai-webhook-tls that is valid",
+    ),
+    (
+        |i| i.certificates.as_mut().unwrap().expires = Some("2026-02-01T00:00:00Z".parse().unwrap()),
+        Mark::Warning,
+        "the certificate of the webhooks expires at 2026-02-01T00:00:00Z",
+    ),
+    (
+        |i| i.certificates = None,
+        Mark::Warning,
+        "Secret unikai-webhook-tls may not be read",
+    ),
+    (
+        |i| condition("FieldsIgnored", "True", i),
+        Mark::Warning,
+        "SchedulingShard default: spec.args.a",
+    ),
+    (
+        |i| condition("Available", "False", i),
+        Mark::Failed,
+        "SchedulingShard default is not in force: spec.args.a",
+    ),
+    (|i| i.found.shards.clear(), Mark::Failed, "there is no SchedulingShard"),
+    (
+        |i| gpu_node(|node| node["status"] = json!({}), i),
+        Mark::Failed,
+        "nodes with the label nvidia.com/gpu.count offer no GPUs: gpu-1",
+    ),
+    (
+        |i| {
+            gpu_node(
+                |node| node["metadata"]["labels"] = json!({"nvidia.com/gpu.count": "8"}),
+                i,
+            )
+        },
+        Mark::Warning,
+        "nodes with GPUs lack the label nvidia.com/gpu.memory",
+    ),
+    (
+        |i| i.runtime_classes.clear(),
+        Mark::Warning,
+        "GPUs are shared, and there is no RuntimeClass nvidia",
+    ),
+    (
+        |i| i.reservations = false,
+        Mark::Failed,
+        "GPUs are shared, and there is no namespace kai-resource-reservation",
+    ),
+    (
+        |i| {
+            i.found
+                .kai
+                .push((Part::Scheduler, Workload::of(of(deployment("kai-scheduler-default")))))
+        },
+        Mark::Failed,
+        "Deployments of KAI run: kai-scheduler-default",
+    ),
+    (
+        |i| i.kai_webhooks.push("mutating-kai-old".to_owned()),
+        Mark::Failed,
+        "webhook configurations of KAI are registered: mutating-kai-old",
+    ),
+    (
+        |i| i.queues.clear(),
+        Mark::Failed,
+        "there is no queue without queues below it",
+    ),
+    (
+        |i| queues(&[queue("team", Some("gone"), 1)], i),
+        Mark::Failed,
+        "queue team: its parent queue gone does not exist",
+    ),
+    (
+        |i| {
+            queues(
+                &[queue("a", Some("b"), 0), queue("b", Some("a"), 0), queue("c", None, 0)],
+                i,
+            )
+        },
+        Mark::Failed,
+        "queue a is below itself: a → b → a",
+    ),
+    (
+        |i| queues(&[queue("top", None, 4), queue("team", Some("top"), 5)], i),
+        Mark::Warning,
+        "queue top: the queues below it have gpu quotas of 5 together, itself it has 4",
+    ),
+    (
+        |i| i.queues[1].spec.resources.as_mut().unwrap().gpu.as_mut().unwrap().limit = None,
+        Mark::Warning,
+        "queue team: spec.resources.gpu.limit is not set, which means 0",
+    ),
+    (
+        |i| i.queues[1].spec.resources.as_mut().unwrap().gpu.as_mut().unwrap().limit = Some(2.0),
+        Mark::Warning,
+        "queue team: the gpu quota (8) is above the limit (2)",
+    ),
+];
+
+#[test]
+fn each_planted_fault_is_found_and_a_remedy_is_told() {
+    for (plant, mark, says) in FAULTS {
+        let mut installation = sound();
+        plant(&mut installation);
+        let found = wrong(&installation);
+        let about = found.iter().find(|line| line.says.starts_with(says));
+        let about = about.unwrap_or_else(|| panic!("{says}: {found:#?}"));
+        assert_eq!(about.mark, *mark, "{says}");
+        assert!(about.remedy.as_ref().is_some_and(|remedy| !remedy.is_empty()), "{says}");
+        assert!(found.len() <= 3, "one fault, many alarms: {found:#?}");
+    }
+    assert!(FAULTS.len() >= 25);
+}
+
+#[test]
+fn json_says_the_same() {
+    let mut installation = sound();
+    installation.found.own = None;
+    let sections = json!(judge::judge(&installation, now()));
+    let operator = &sections[1];
+    assert_eq!(operator["name"], "Operator");
+    assert_eq!(operator["findings"][0]["mark"], "failed");
+    assert_eq!(operator["findings"][0]["remedy"], "kubectl apply -f manifests/");
+}
