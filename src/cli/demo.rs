@@ -17,7 +17,8 @@ use self::story::Story;
 use super::dev::cluster::LocalCluster;
 use super::dev::{NodeArgs, install};
 use crate::api::Queue;
-use crate::api::names::resource;
+use crate::api::names::{label, resource};
+use crate::cli::output::say;
 use crate::devcluster::apiserver::Identity;
 use crate::operator::settings::Settings;
 
@@ -49,7 +50,7 @@ struct Snapshot {
 /// # Errors
 /// When the cluster does not start, or not all is scheduled in time.
 pub async fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    println!("Starting a cluster on this machine, with the operator in it …");
+    say!("Starting a cluster on this machine, with the operator in it …");
     let mut cluster = Box::pin(LocalCluster::start(
         NodeArgs::default().specs(),
         Some(Settings::embedded()),
@@ -62,7 +63,7 @@ pub async fn run(_args: Args) -> anyhow::Result<ExitCode> {
     };
     let stopped = cluster.stop().await;
     shown.and(stopped)?;
-    println!("\nNow try it yourself: `unikai dev` keeps such a cluster up for kubectl.");
+    say!("\nNow try it yourself: `unikai dev` keeps such a cluster up for kubectl.");
     Ok(ExitCode::SUCCESS)
 }
 
@@ -72,17 +73,21 @@ async fn show(client: &Client) -> anyhow::Result<()> {
     let mut story = Story::default();
     install::yaml(client, EXAMPLE, async |object: &DynamicObject| {
         let kind = object.types.as_ref().map_or("", |types| types.kind.as_str());
-        println!("applied {kind} {}", object.name_any());
+        say!("applied {kind} {}", object.name_any());
         if kind == "Pod" {
             // One after the other, so that the story is the same each time.
-            watch_until(client, &mut screen, &mut story, |pods| pods.iter().all(is_placed)).await?;
+            watch_until(client, &mut screen, &mut story, |seen| seen.pods.iter().all(is_placed)).await?;
         }
         Ok(())
     })
     .await?;
-    watch_until(client, &mut screen, &mut story, |pods| {
-        let members = pods.iter().filter(|pod| !pod.owner_references().is_empty()).count();
-        members >= 2 && pods.iter().all(is_placed)
+    watch_until(client, &mut screen, &mut story, |seen| {
+        let members = seen
+            .pods
+            .iter()
+            .filter(|pod| !pod.owner_references().is_empty())
+            .count();
+        members >= 2 && seen.pods.iter().all(is_placed) && seen.is_of_one_moment()
     })
     .await?;
     story.tell();
@@ -94,14 +99,14 @@ async fn watch_until(
     client: &Client,
     screen: &mut Screen,
     story: &mut Story,
-    done: impl Fn(&[Pod]) -> bool,
+    done: impl Fn(&Snapshot) -> bool,
 ) -> anyhow::Result<()> {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let snapshot = Snapshot::take(client).await?;
         story.note(&snapshot);
         screen.draw(&snapshot)?;
-        if done(&snapshot.pods) {
+        if done(&snapshot) {
             return Ok(());
         }
         if Instant::now() > deadline {
@@ -123,6 +128,24 @@ impl Snapshot {
             pods: pods.list(&all).await?.items,
             queues: queues.list(&all).await?.items,
             nodes: nodes.list(&all).await?.items,
+        })
+    }
+
+    /// Whether the figures of the queues, which are written a little later, are those of the pods.
+    fn is_of_one_moment(&self) -> bool {
+        self.queues.iter().all(|queue| {
+            let name = queue.name_any();
+            let own = self.pods.iter().filter(|pod| {
+                pod.labels().get(label::QUEUE) == Some(&name) && node(pod).is_some() && phase(pod) != "Succeeded"
+            });
+            let is_leaf = !self
+                .queues
+                .iter()
+                .any(|other| other.spec.parent_queue.as_ref() == Some(&name));
+            let status = queue.status.as_ref();
+            let held = status.and_then(|status| status.allocated.get(resource::NVIDIA_GPU));
+            let held = held.map_or("0", |held| held.0.as_str());
+            !is_leaf || held == own.map(gpus).sum::<u32>().to_string()
         })
     }
 }

@@ -15,6 +15,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio_util::sync::CancellationToken;
 
 use self::cluster::LocalCluster;
+use crate::cli::output::say;
 use crate::components::admission::QueueLabels;
 use crate::devcluster::world::{NodeSpec, Timings, World, WorldHandle, WorldOptions};
 use crate::operator::settings::Settings;
@@ -176,7 +177,7 @@ async fn lend_nodes(args: &Args, kubeconfig: &Path, end: &CancellationToken) -> 
     let mut world = World::start(client, options)
         .await
         .context("the simulated nodes cannot be registered")?;
-    println!(
+    say!(
         "The cluster has simulated nodes ({}) until Ctrl-C ends them.",
         args.nodes.describe()
     );

@@ -5,6 +5,22 @@ use std::path::Path;
 
 use anyhow::Context;
 
+/// Prints a line for people. Where nobody reads any more, what is being done goes on.
+macro_rules! say {
+    ($($words:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stdout(), $($words)*);
+    }};
+}
+pub(super) use say;
+
+/// Whether an error is that nobody reads what is printed any more, as in `unikai demo | head`.
+#[must_use]
+pub fn nobody_reads(error: &anyhow::Error) -> bool {
+    let of_pipe = |error: &std::io::Error| error.kind() == std::io::ErrorKind::BrokenPipe;
+    error.chain().any(|cause| cause.downcast_ref().is_some_and(of_pipe))
+}
+
 /// How to print.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
@@ -17,7 +33,7 @@ pub enum Format {
 /// Prints files as one stream of YAML documents or, where there is a folder, writes them into it and prints their paths.
 ///
 /// # Errors
-/// When a file cannot be written. A reader that closes the stream early is no error.
+/// When a file cannot be written, or standard output is gone.
 pub fn emit(files: &[(String, String)], dir: Option<&Path>) -> anyhow::Result<()> {
     let Some(dir) = dir else {
         let stream = files
@@ -25,17 +41,16 @@ pub fn emit(files: &[(String, String)], dir: Option<&Path>) -> anyhow::Result<()
             .map(|(_, text)| text.as_str())
             .collect::<Vec<_>>()
             .join("---\n");
-        return match std::io::stdout().write_all(stream.as_bytes()) {
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-            written => written.context("standard output"),
-        };
+        return std::io::stdout()
+            .write_all(stream.as_bytes())
+            .context("standard output");
     };
     for (name, text) in files {
         let path = dir.join(name);
         let folder = path.parent().unwrap_or(dir);
         std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
         std::fs::write(&path, text).with_context(|| path.display().to_string())?;
-        println!("{}", path.display());
+        say!("{}", path.display());
     }
     Ok(())
 }

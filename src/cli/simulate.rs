@@ -13,6 +13,7 @@ use jiff::SignedDuration;
 
 use super::output::Format;
 use crate::api::duration;
+use crate::cli::output::say;
 use crate::simulate::{Scenario, jobs, openb, run as simulate};
 
 /// Arguments of `unikai simulate`.
@@ -84,7 +85,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     more.extend(read(args.jobs.as_deref(), jobs::read)?.unwrap_or_default());
     let report = simulate(&scenario, machines, more)?;
     match args.output {
-        Format::Json => println!("{}", serde_json::to_string(&report)?),
+        Format::Json => say!("{}", serde_json::to_string(&report)?),
         Format::Table => print!("{}", text::table(&report)),
     }
     if let Some(folder) = &args.charts {

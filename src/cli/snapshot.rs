@@ -14,6 +14,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 
+use crate::cli::output::say;
 use crate::snapshot;
 
 /// Where a pod finds the token of its service account.
@@ -82,7 +83,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let token = token(&args)?;
     let fetched = tokio::time::timeout(LONGEST, fetch(&args, token.trim())).await;
     let bytes = fetched.unwrap_or_else(|_| Err(anyhow::anyhow!("the snapshot takes too long")))?;
-    println!("{}: {bytes} bytes", args.out.display());
+    say!("{}: {bytes} bytes", args.out.display());
     Ok(ExitCode::SUCCESS)
 }
 

@@ -366,7 +366,7 @@ impl Binder {
                     Report::not_tried(TERM_OVER)
                 };
                 if let Job::Bind(bind) = &job {
-                    trace(&bus, bind, &report, &attempt.steps, began);
+                    ended(&bus, bind, &report, &attempt.steps, began);
                 }
                 match &job {
                     Job::Bind(bind) => not_bound(&bus, bind, &report, waits).await,
@@ -676,6 +676,7 @@ async fn carry_out(attempt: &Attempt, job: &Job) -> Report {
     match job {
         Job::Bind(bind) => {
             let pod = &bind.placement.pod;
+            decided(bind);
             let span = info_span!("bind", ns = %pod.namespace, name = %pod.name, node = %bind.placement.node);
             attempt.bind(bind).instrument(span).await
         }
@@ -686,8 +687,18 @@ async fn carry_out(attempt: &Attempt, job: &Job) -> Report {
     }
 }
 
-/// Adds the bind to the workload's trace.
-fn trace(bus: &Bus, bind: &OrderedBind, report: &Report, steps: &StepLog, began: SystemTime) {
+/// Logs that a pod is to be bound.
+fn decided(bind: &OrderedBind) {
+    let (pod, node) = (&bind.placement.pod, &bind.placement.node);
+    info!(ns = %pod.namespace, name = %pod.name, %node, "pod gets a node");
+}
+
+/// Logs that a pod is bound, and adds the bind to the workload's trace.
+fn ended(bus: &Bus, bind: &OrderedBind, report: &Report, steps: &StepLog, began: SystemTime) {
+    if report.ending == Ending::Done {
+        let (pod, node) = (&bind.placement.pod, &bind.placement.node);
+        info!(ns = %pod.namespace, name = %pod.name, %node, "pod bound");
+    }
     bus.traces.tell(|| {
         let failed = match &report.ending {
             Ending::Failed(why) => Some(why.clone()),
@@ -708,6 +719,7 @@ fn trace(bus: &Bus, bind: &OrderedBind, report: &Report, steps: &StepLog, began:
 /// Runs a multi-step bind to its end.
 async fn go_through(multi_step: MultiStepBind, bus: Bus, waits: Waits) -> Finished {
     let began = SystemTime::now();
+    decided(&multi_step.bind);
     let (report, request) = if multi_step.caller.context.is_leading() {
         let ran = Box::pin(panics::caught(multi_step.run())).await;
         ran.unwrap_or_else(|panic| (faulty(&panic), None))
@@ -722,7 +734,7 @@ async fn go_through(multi_step: MultiStepBind, bus: Bus, waits: Waits) -> Finish
         steps,
         ..
     } = multi_step;
-    trace(&bus, &bind, &report, &steps, began);
+    ended(&bus, &bind, &report, &steps, began);
     let pod = stores.pods.get(&bind.placement.pod.namespace, &bind.placement.pod.name);
     let foreign = resumes.as_deref().filter(|request| !intent::is_ours(request));
     match &report.ending {

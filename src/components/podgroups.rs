@@ -28,7 +28,7 @@ use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use crate::api::PodGroup;
 use crate::api::names::reason;
@@ -407,6 +407,20 @@ impl PodGroups {
             (REASONS_AFTER, REASONS_AFTER)
         };
         let before = self.reports.remove(&key);
+        let cause = report.verdict.cause;
+        if before
+            .as_ref()
+            .is_none_or(|before| before.report.verdict.cause != cause)
+        {
+            let (sentence, cause) = (&report.verdict.sentence, cause.as_str());
+            info!(
+                ns = key.namespace(),
+                name = key.name(),
+                cause,
+                sentence,
+                "pod group waits"
+            );
+        }
         let before = before.filter(|before| before.report.not_ready == report.not_ready);
         let reported = Reported {
             report,

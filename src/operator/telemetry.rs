@@ -15,6 +15,7 @@ use opentelemetry_sdk::runtime::Tokio;
 use opentelemetry_sdk::trace::span_processor_with_async_runtime::BatchSpanProcessor;
 use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
 use tracing_subscriber::filter::DynFilterFn;
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
@@ -128,8 +129,15 @@ pub fn set_json(json: Option<bool>) {
     }
 }
 
-/// Parses a filter.
+/// Parses a filter. A word alone is a level: the library would take any other word for a module, and log nothing else.
 fn filter(text: &str) -> anyhow::Result<EnvFilter> {
+    for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+        let module = word.contains(['=', ':', '[']);
+        ensure!(
+            module || word.parse::<LevelFilter>().is_ok(),
+            "{word} is no level. Levels are error, warn, info, debug, trace and off; one for a module is written as in unikai::engine=debug"
+        );
+    }
     let filter = EnvFilter::try_new(text)?
         // The sender of a request logs its failure; the client would log each as an error, also a conflict, and the
         // watcher would warn at each of a thousand attempts.
@@ -244,6 +252,25 @@ mod tests {
 
         fn flush(&mut self) -> std::io::Result<()> {
             Ok(())
+        }
+    }
+
+    #[test]
+    fn a_word_that_is_no_level_is_refused() {
+        for right in [
+            "info",
+            "INFO",
+            "off",
+            "warn,unikai::engine=debug",
+            "unikai::engine",
+            "info,kube=off",
+        ] {
+            assert!(filter(right).is_ok(), "{right}");
+        }
+        let says = filter("inof").unwrap_err().to_string();
+        assert!(says.starts_with("inof is no level. Levels are error, warn, "), "{says}");
+        for wrong in ["warn,debgu", "unikai=inof"] {
+            assert!(filter(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -7,14 +7,14 @@ use std::io::{Cursor, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use jiff::Timestamp;
 use kube::Resource;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::api::lenient::{self, null_as_default};
+use crate::api::lenient;
 use crate::engine::policy::{DisruptionBudgets, Policy};
 use crate::kinds::{Object, kinds};
 use crate::mirror::policy::{self, SchedulerConfig};
@@ -43,12 +43,10 @@ pub struct Snapshot {
 #[serde(rename_all = "camelCase")]
 struct File {
     now: Option<Timestamp>,
-    #[serde(default, deserialize_with = "null_as_default")]
-    config: SchedulerConfig,
+    config: Option<SchedulerConfig>,
     scheduler_params: Option<Parameters>,
     unikai: Option<Additions>,
-    #[serde(default, deserialize_with = "null_as_default")]
-    raw_objects: RawObjects,
+    raw_objects: Option<RawObjects>,
 }
 
 macro_rules! raw_objects {
@@ -77,17 +75,22 @@ pub fn read(file: &Path) -> anyhow::Result<Snapshot> {
     let bytes = if bytes.starts_with(b"PK") { unzip(bytes)? } else { bytes };
     let file: File = serde_json::from_slice(&bytes).context("this is not a snapshot")?;
     drop(bytes);
+    ensure!(
+        file.config.is_some() || file.raw_objects.is_some(),
+        "this is not a snapshot: it has neither config nor rawObjects. `unikai snapshot` fetches one; `unikai review` reads manifests"
+    );
+    let (config, raw_objects) = (file.config.unwrap_or_default(), file.raw_objects.unwrap_or_default());
     let mut notes = Vec::new();
-    let config_maps = file.raw_objects.config_maps.is_some();
-    let changes = changes(file.raw_objects, &mut notes);
+    let config_maps = raw_objects.config_maps.is_some();
+    let changes = changes(raw_objects, &mut notes);
     let (mut settings, mut base) = parameters(file.scheduler_params);
     if let Some(additions) = file.unikai {
         additions.put_into(&mut settings, &mut base);
     }
     settings.config_maps = config_maps;
-    settings.numa = policy::numa(&file.config);
-    settings.zones_as_reported = policy::zones_as_reported(&file.config);
-    let reading = policy::from_config(&file.config, base).map_err(|errors| {
+    settings.numa = policy::numa(&config);
+    settings.zones_as_reported = policy::zones_as_reported(&config);
+    let reading = policy::from_config(&config, base).map_err(|errors| {
         let all: Vec<_> = errors.iter().map(|error| format!("config.{error}")).collect();
         anyhow::anyhow!("the configuration is wrong: {}", all.join("; "))
     })?;

@@ -5,6 +5,7 @@ use std::time::Instant;
 use kube::ResourceExt;
 
 use super::{Snapshot, is_placed, node, reason};
+use crate::cli::output::say;
 
 /// The pods in the order in which they were first seen.
 #[derive(Default)]
@@ -49,23 +50,23 @@ impl Story {
 
     /// Prints it.
     pub(super) fn tell(&self) {
-        println!("\nWhat happened:");
+        say!("\nWhat happened:");
         for chapter in &self.pods {
             let Some((placed, node)) = &chapter.placed else {
                 continue;
             };
             match &chapter.waited_for {
-                None => println!("- {} fitted at once, on {node}.", chapter.pod),
+                None => say!("- {} fitted at once, on {node}.", chapter.pod),
                 Some(reason) => {
                     let seconds = placed.duration_since(chapter.seen).as_secs_f64();
                     let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
-                    println!(
+                    say!(
                         "- {} waited {seconds:.1} s, because: {reason} Then it got {node}.",
                         chapter.pod
                     );
                 }
             }
         }
-        println!("The two pods of the Job are a gang: they waited together and started together.");
+        say!("The two pods of the Job are a gang: they waited together and started together.");
     }
 }

@@ -112,8 +112,8 @@ fn the_zip_of_a_snapshot_gives_the_same_answer() {
 fn an_empty_snapshot_decides_nothing() {
     let nothing = json!({"file": "f", "bind": [], "evict": [], "pipeline": [], "unschedulable": []});
     for text in [
-        "{}",
-        "{\"config\": null, \"rawObjects\": null}",
+        "{\"config\": null, \"rawObjects\": {}}",
+        "{\"config\": {}}",
         "{\"rawObjects\": {\"pods\": null, \"nodes\": []}, \"discovery\": null}",
     ] {
         assert_eq!(decided(&answer(text.as_bytes())), nothing, "{text}");
@@ -129,6 +129,10 @@ fn a_file_that_is_no_snapshot_says_so() {
             .to_owned()
     };
     assert!(error(b"kind: Pod").starts_with("this is not a snapshot: "));
+    for other in ["{}", r#"{"kind": "Pod", "apiVersion": "v1"}"#] {
+        let says = "this is not a snapshot: it has neither config nor rawObjects. `unikai snapshot` fetches one; `unikai review` reads manifests";
+        assert_eq!(error(other.as_bytes()), says);
+    }
     assert!(error(b"PK\x03\x04 and no more").starts_with("the zip archive is damaged: "));
     assert!(error(&zipped("other.json", b"{}")).starts_with("the zip archive has no snapshot.json"));
     let wrong = error(br#"{"config": {"actions": "allocate, dance", "queueDepthPerAction": {"dance": 1}}}"#);
