@@ -138,7 +138,7 @@ const FAULTS: &[Fault] = &[
     (
         |i| drop(i.definitions.remove(0)),
         Mark::Failed,
-        "CustomResourceDefinition schedulingshards.kai.scheduler is missing",
+        "CustomResourceDefinition configs.kai.scheduler is missing",
     ),
     (
         |i| i.definitions[0].spec.versions[0].served = false,

@@ -26,8 +26,13 @@ kind: Pod
 metadata: {name: whole, namespace: team, annotations: {gpu-fraction: "1"}}
 spec: {schedulerName: kai-scheduler, containers: [{name: main, image: a}]}
 "#;
-    let answers = answers(text);
-    assert_eq!(answers.len(), 2);
+    let mut answers = answers(text);
+    assert_eq!(answers.len(), 3);
+    let namespace = answers.remove(0);
+    assert_eq!(
+        namespace,
+        json!({"file": "f", "kind": "Namespace", "name": "team", "reviewed": false})
+    );
     assert_eq!(answers[0]["object"]["spec"]["runtimeClassName"], "nvidia");
     assert_eq!(
         answers[0]["object"]["metadata"]["annotations"]["runai/shared-gpu-configmap"],
