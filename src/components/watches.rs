@@ -433,7 +433,7 @@ impl<'a, K: Watched> State<'a, K> {
             watcher::Event::Init => Vec::new(),
             watcher::Event::InitApply(object) => {
                 self.seen.insert(Key::of(Resource::meta(&object)));
-                if !self.listed && self.seen.len() % PROGRESS_EVERY == 0 {
+                if !self.listed && self.seen.len().is_multiple_of(PROGRESS_EVERY) {
                     self.readiness
                         .not_ready(format!("first list: {} objects so far", self.seen.len()));
                 }

@@ -86,7 +86,7 @@ pub fn why(pod: &Pod, group: Option<&PodGroup>, known: &Known, stores: &Stores, 
     // A group that is not to be tried again in this node pool keeps what was said of it.
     let pool = node_pool(group, settings);
     let conditions = group.status.iter().flat_map(|status| &status.scheduling_conditions);
-    let own = conditions.filter(|condition| condition.node_pool.as_deref() == Some(pool.as_str()));
-    let message = own.last().and_then(|condition| condition.message.clone())?;
+    let mut own = conditions.filter(|condition| condition.node_pool.as_deref() == Some(pool.as_str()));
+    let message = own.next_back().and_then(|condition| condition.message.clone())?;
     say(reason::UNSCHEDULABLE, message)
 }
