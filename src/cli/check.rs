@@ -67,7 +67,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     config.connect_timeout = Some(REQUEST / 2);
     config.read_timeout = Some(REQUEST);
     let client = Client::try_from(config)?;
-    let installation = Installation::look(&client, &args.namespace).await?;
+    let installation = Box::pin(Installation::look(&client, &args.namespace)).await?;
     let sections = judge::judge(&installation, Timestamp::now());
     let marks = || {
         sections

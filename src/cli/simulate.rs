@@ -86,7 +86,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let report = simulate(&scenario, machines, more)?;
     match args.output {
         Format::Json => say!("{}", serde_json::to_string(&report)?),
-        Format::Table => print!("{}", text::table(&report)),
+        Format::Table => say!("{}", text::table(&report).trim_end()),
     }
     if let Some(folder) = &args.charts {
         fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;

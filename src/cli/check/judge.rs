@@ -81,7 +81,6 @@ impl Lines {
     }
 }
 
-/// Definitions that could not be read for a while are lines of a section, too.
 const APPLY: &str = "kubectl apply --server-side --force-conflicts -f crds/";
 const MANIFESTS: &str = "kubectl apply -f manifests/";
 const PODS: &str = "kubectl describe pods -l app.kubernetes.io/name=unikai, and their logs, say why";

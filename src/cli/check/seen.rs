@@ -25,7 +25,7 @@ use crate::api::{Queue, crds};
 use crate::cli::manifests;
 use crate::cli::migrate::found::Found;
 use crate::cli::migrate::{if_there, webhooks, within};
-use crate::components::admission::certificates::Pairs;
+use crate::components::admission::certificates::{Pair, Pairs};
 
 /// Requests at the same time.
 const AT_ONCE: usize = 8;
@@ -201,7 +201,7 @@ async fn certificates(client: &Client, namespace: &str) -> Option<Certificates> 
     let pairs = Pairs::from_data(&data.into_iter().map(|(key, value)| (key, value.0)).collect());
     Some(Certificates {
         authorities: pairs.bundle(),
-        expires: pairs.served(Timestamp::now()).map(|pair| pair.expires_at()),
+        expires: pairs.served(Timestamp::now()).map(Pair::expires_at),
     })
 }
 

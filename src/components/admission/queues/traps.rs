@@ -7,8 +7,11 @@ use super::{Find, circle};
 use crate::api::Queue;
 use crate::api::queue::{QueueResource, QueueResources};
 
+/// Reads one of the resources.
+type Read = fn(&QueueResources) -> Option<QueueResource>;
+
 /// The three resources, by their names in the specification.
-const RESOURCES: [(&str, fn(&QueueResources) -> Option<QueueResource>); 3] = [
+const RESOURCES: [(&str, Read); 3] = [
     ("cpu", |resources| resources.cpu),
     ("gpu", |resources| resources.gpu),
     ("memory", |resources| resources.memory),
