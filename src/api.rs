@@ -25,6 +25,7 @@ pub mod quota_schedule;
 pub mod schema;
 pub mod shard;
 pub mod topology;
+pub mod views;
 
 use std::collections::BTreeMap;
 

@@ -25,6 +25,7 @@ pub mod fractions;
 pub mod gpu_operator;
 pub mod grouper;
 pub mod grouping;
+pub mod history;
 pub mod leadership;
 pub mod numa_daemon_set;
 mod owner;
@@ -63,6 +64,7 @@ use crate::engine::decision::Words;
 use crate::engine::policy::DisruptionBudgets;
 use bus::{Bus, Inboxes};
 use figures::Figures;
+use history::History;
 use leadership::{Leading, Pools, Scope, Term};
 use pulse::Pulse;
 use queues::shown::MetricLabel;
@@ -100,6 +102,8 @@ pub struct Context {
     pub figures: Figures,
     /// Whether the scheduler's thread gets on with its work.
     pub pulse: Pulse,
+    /// What was decided of late.
+    pub history: History,
 }
 
 impl Context {

@@ -9,6 +9,7 @@ pub mod explain;
 pub mod fairshare;
 pub mod input;
 pub mod model;
+pub mod overview;
 pub mod placement;
 pub mod policy;
 pub mod stage;

@@ -20,6 +20,7 @@ pub mod settings;
 pub mod shutdown;
 pub mod supervisor;
 pub mod telemetry;
+mod views;
 mod writes;
 
 use std::collections::BTreeMap;
@@ -37,6 +38,7 @@ use tracing::{Instrument, error, info, info_span};
 use crate::components::admission::Door;
 use crate::components::figures::Figures;
 use crate::components::leadership::Pools;
+use crate::components::history::History;
 use crate::components::pulse::Pulse;
 use crate::components::readiness::Readiness;
 use crate::components::scheduler::Followed;
@@ -50,6 +52,7 @@ use inspection::Inspection;
 use rounds::{InForce, Round, Rounds, Shown};
 use settings::Settings;
 use supervisor::{Ended, Supervisor};
+use views::{Gatherer, Views};
 
 /// The operator; see [`Operator::start`].
 #[derive(Debug)]
@@ -130,7 +133,18 @@ fn begin(config: &kube::Config, settings: Settings, http: http::Bound) -> anyhow
         missing: lacked,
         prometheus: answers,
     };
-    let access = access::Access::new(clients.reads.clone());
+    let history = History::default();
+    let inspection = Arc::new(Inspection::new(seen.clone(), resolved.clone()));
+    let access = Arc::new(access::Access::new(clients.reads.clone()));
+    let elected = views::Elections {
+        cluster: election.clone(),
+        of_shards: of_shards.clone(),
+    };
+    let views = Views::new(
+        Arc::clone(&access),
+        Gatherer::new(seen.clone(), elected, history.clone()),
+        Arc::clone(&inspection),
+    );
     let (served, reads) = (clients.served.clone(), clients.reads.clone());
     let address = webhooks.local_addr()?;
     let door = Arc::new(Door::default());
@@ -140,6 +154,7 @@ fn begin(config: &kube::Config, settings: Settings, http: http::Bound) -> anyhow
         readiness: readiness.clone(),
         figures,
         pulse: pulse.clone(),
+        history,
         door: Arc::clone(&door),
         webhooks: address,
         create_default_queues,
@@ -186,10 +201,11 @@ fn begin(config: &kube::Config, settings: Settings, http: http::Bound) -> anyhow
                     http::Shown {
                         alive,
                         readiness,
-                        describe: describe(election, of_shards, seen.clone()),
-                        inspection: Inspection::new(seen, resolved.clone()),
+                        describe: describe(election, of_shards, seen),
+                        inspection,
                         metrics: page,
                         access,
+                        views: Arc::new(views),
                         protect_metrics,
                     },
                     servers.clone(),

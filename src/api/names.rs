@@ -10,6 +10,12 @@ pub mod group {
     pub const KAI: &str = "kai.scheduler";
 }
 
+/// Headers of requests to the operator's HTTP server.
+pub mod header {
+    /// The caller's token, where something between the two takes `Authorization` away.
+    pub const TOKEN: &str = "x-unikai-token";
+}
+
 /// Labels of pods and workloads.
 pub mod label {
     /// The workload's queue (default key; Config may name another).
@@ -359,6 +365,8 @@ pub mod resource {
 
 /// Names of objects that the product reads, makes or is made of.
 pub mod object {
+    /// On the cluster in a kubeconfig of `unikai dev`: where the operator serves HTTP.
+    pub const KUBECONFIG_EXTENSION: &str = "unikai.dev/operator";
     /// The scheduler that pods name.
     pub const SCHEDULER_NAME: &str = "kai-scheduler";
     /// The product's own namespace.

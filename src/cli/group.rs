@@ -1,9 +1,9 @@
 //! `unikai group`: prints the pod groups that pods and their owners would make, and which rule made each. A dry run on files; no
 //! cluster is needed.
 
-mod files;
-mod imagine;
-mod read;
+pub(super) mod files;
+pub(super) mod imagine;
+pub(super) mod read;
 mod render;
 
 use std::io::Write;

@@ -39,6 +39,7 @@ use crate::components::leadership::Scope;
 use crate::components::retry::Backoff;
 pub use crate::engine::decision::{Bind, GroupReport, GroupTimes, WaitingGroup};
 pub use crate::engine::input::{GroupKey, PodRef};
+pub use crate::engine::overview::{GroupDetails, GroupSeen, NodeSeen, Page, QueueSeen};
 use crate::engine::policy::ActionKind;
 pub use crate::kinds::{Kind, Listener, Object};
 use crate::mirror::claims::allocation::Given;
@@ -93,8 +94,25 @@ pub enum ToScheduler {
     Outcome(Outcome),
     /// From watches: all that was current of the kind when that term of leadership began has been told.
     Current(Kind, u64),
-    /// From whoever looks at the scheduler: the pod groups that wait, in the order in which they would be tried.
+    /// From whoever looks at the scheduler.
+    Look(Look),
+}
+
+/// **operator → scheduler**: what somebody wants to see. Answered between cycles; what grows with the cluster is answered page by page.
+#[derive(Clone, Debug)]
+pub enum Look {
+    /// The pod groups that wait, in the order in which they would be tried.
     JobOrder(Reply<Vec<WaitingGroup>>),
+    /// The queues.
+    Queues(Reply<Vec<QueueSeen>>),
+    /// The nodes from a position on.
+    Nodes(usize, Reply<Page<NodeSeen>>),
+    /// The pod groups from a position on.
+    Groups(usize, Reply<Page<GroupSeen>>),
+    /// A pod group with its pods; `None` if there is no such group.
+    Group(GroupKey, Reply<Option<Box<GroupDetails>>>),
+    /// The pod group of a pod, by its uid.
+    GroupOf(Arc<str>, Reply<Option<GroupKey>>),
 }
 
 impl From<Grouping> for ToScheduler {

@@ -7,8 +7,10 @@
 
 mod cycle;
 mod intake;
+mod look;
 mod orders;
 mod reports;
+mod record;
 mod shown;
 mod trace_events;
 
@@ -366,6 +368,7 @@ impl Scheduler {
                 self.take_in(|intake, all| intake.change(&grouped, now(), all));
             }
             ToScheduler::Outcome(Outcome::NotBound { pod, retry_at }) => {
+                record::not_bound(&self.context.history, &pod.uid, self.intake.core.engine.model());
                 let retry_at = Some(Time(retry_at.as_millisecond()));
                 self.tell(Event::Unbound {
                     pod: pod.uid.clone(),
@@ -383,12 +386,11 @@ impl Scheduler {
                     retry_at,
                 });
             }
-            ToScheduler::JobOrder(reply) => {
-                // Whoever asked may have gone; before everything is listed there is no order.
-                if self.missing.is_empty() {
-                    let _ = reply.try_send(self.intake.core.engine.waiting_in_order(now()));
-                }
+            // Before everything is listed there is nothing to see.
+            ToScheduler::Look(look) if self.missing.is_empty() => {
+                look::answer(look, &mut self.intake.core.engine, now())
             }
+            ToScheduler::Look(_) => {}
             ToScheduler::Current(kind, term) => {
                 if self.views.current(kind, term) && self.context.term() == Some(term) {
                     self.changed = true;
@@ -527,6 +529,12 @@ impl Scheduler {
             "decided"
         );
         self.show(&decisions);
+        record::decided(
+            &self.context.history,
+            &decisions,
+            self.intake.core.engine.model(),
+            &self.stores,
+        );
         // Before the binder knows of it: a bind is told of after the cycle that decided it.
         trace_events::cycle(&self.bus.traces, &timeline, &decisions);
         self.pass_on(decisions, term).await?;

@@ -1,4 +1,4 @@
-//! The HTTP server for people, probes and Prometheus: `/healthz`, `/readyz`, `/metrics`, `/state`, `/get-snapshot`, `/get-job-order`, `/log-level`. Plain HTTP,
+//! The HTTP server for people, probes and Prometheus: `/healthz`, `/readyz`, `/metrics`, `/state`, `/get-snapshot`, `/get-job-order`, `/log-level`, `/api/v1/`. Plain HTTP,
 //! and nothing that changes anything in the cluster. What it shows of the cluster is for those whom the API server lets read it.
 
 use std::net::SocketAddr;
@@ -22,6 +22,7 @@ use super::access::{Access, Right};
 use super::inspection::Inspection;
 use super::metrics::{self, Page};
 use super::telemetry;
+use super::views::{self, Views};
 use crate::components::admission::connections::Connections;
 use crate::components::pulse::Pulse;
 use crate::components::readiness::Readiness;
@@ -86,9 +87,11 @@ pub struct Shown {
     /// The metrics.
     pub metrics: Page,
     /// Says who may do what.
-    pub access: Access,
+    pub access: Arc<Access>,
+    /// What is shown of the cluster to people's tools.
+    pub views: Arc<Views>,
     /// Snapshots, and the order of what waits.
-    pub inspection: Inspection,
+    pub inspection: Arc<Inspection>,
     /// Whether metrics are for some only.
     pub protect_metrics: bool,
 }
@@ -153,6 +156,7 @@ impl Bound {
 }
 
 fn router(shared: Shared) -> Router {
+    let views = views::router(Arc::clone(&shared.views));
     Router::new()
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
@@ -163,6 +167,7 @@ fn router(shared: Shared) -> Router {
         .route("/log-level", get(log_level).put(set_log_level))
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .with_state(shared)
+        .nest(views::PREFIX, views)
 }
 
 async fn healthz(State(shared): State<Shared>) -> Response {

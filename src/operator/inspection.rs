@@ -21,9 +21,10 @@ use tracing::{info, warn};
 
 use super::rounds::{InForce, Shown};
 use crate::api::names::object;
-use crate::components::bus::{Grouping, Reply, ToGrouper, ToScheduler, WaitingGroup};
+use crate::components::bus::{Grouping, Look, Reply, ToGrouper, ToScheduler, WaitingGroup};
 use crate::components::readiness::Readiness;
 use crate::components::scheduler::Rules;
+use crate::components::watches::Stores;
 use crate::snapshot::{self, Cluster, Place};
 
 /// So long may a snapshot take until whoever asked for it has read it.
@@ -35,7 +36,7 @@ const CHUNK: usize = 256 << 10;
 const CHUNKS: usize = 2;
 
 /// What is said before everything has been listed once.
-const NOT_KNOWN: &str = "not everything is known yet\n";
+pub const NOT_KNOWN: &str = "not everything is known yet\n";
 
 /// See the module.
 pub struct Inspection {
@@ -78,6 +79,21 @@ impl Inspection {
             scheduler: scheduler.clone(),
             rules: rules.rules.clone(),
             shown,
+        })
+    }
+
+    /// What a scheduler like that of a shard would be told.
+    ///
+    /// # Errors
+    /// Why it is not known.
+    pub async fn known(&self, shard: Option<&str>) -> Result<Known, (StatusCode, String)> {
+        let Shard { rules, shown, .. } = self.shard(shard)?;
+        let groupings = ask(&shown.bus.grouper, ToGrouper::Unwritten).await;
+        let groupings = groupings.ok_or_else(|| (StatusCode::SERVICE_UNAVAILABLE, NOT_KNOWN.to_owned()))?;
+        Ok(Known {
+            rules,
+            groupings,
+            stores: shown.stores,
         })
     }
 
@@ -133,11 +149,21 @@ impl Inspection {
             Ok(shard) => shard,
             Err(refusal) => return refusal.into_response(),
         };
-        match ask(&shard.scheduler, ToScheduler::JobOrder).await {
+        match ask(&shard.scheduler, |reply| ToScheduler::Look(Look::JobOrder(reply))).await {
             Some(waiting) => pretty(&in_order(&waiting)),
             None => refused(StatusCode::SERVICE_UNAVAILABLE, "Job order data not ready\n"),
         }
     }
+}
+
+/// What a scheduler is told.
+pub struct Known {
+    /// What it goes by.
+    pub rules: Rules,
+    /// The pod groups of pods that do not name theirs yet.
+    pub groupings: Vec<Grouping>,
+    /// The objects.
+    pub stores: Arc<Stores>,
 }
 
 /// Why there is no answer.
@@ -179,7 +205,7 @@ impl Shard {
 }
 
 /// Asks a component; `None` if it does not answer.
-async fn ask<M, T>(component: &mpsc::Sender<M>, question: impl FnOnce(Reply<T>) -> M) -> Option<T> {
+pub async fn ask<M, T>(component: &mpsc::Sender<M>, question: impl FnOnce(Reply<T>) -> M) -> Option<T> {
     let (reply, mut answer) = mpsc::channel(1);
     let asked = async {
         component.send(question(reply)).await.ok()?;

@@ -22,6 +22,7 @@ use crate::components::bus::{self, Bus, Kind};
 use crate::components::figures::{Figures, families};
 use crate::components::leadership::{self, Leading, Pools, Scope};
 use crate::components::numa_daemon_set::{self, Missing};
+use crate::components::history::History;
 use crate::components::pulse::Pulse;
 use crate::components::readiness::Readiness;
 use crate::components::scheduler::{Followed, Numbered, Shard};
@@ -50,6 +51,8 @@ pub struct Shown {
     pub shards: Vec<String>,
     /// The node pools that they schedule.
     pub pools: Pools,
+    /// Pods that name this scheduler are ours.
+    pub scheduler_name: String,
 }
 
 /// What all rounds share.
@@ -64,6 +67,8 @@ pub struct Rounds {
     pub figures: Figures,
     /// Watchdog of the scheduler's thread.
     pub pulse: Pulse,
+    /// What was decided of late.
+    pub history: History,
     /// The server of the webhooks.
     pub door: Arc<Door>,
     /// Where they are served.
@@ -116,6 +121,7 @@ impl Rounds {
             background: Background::new(settings.background_delay),
             figures: self.figures.clone(),
             pulse: self.pulse.clone(),
+            history: self.history.clone(),
         };
         let stores = Arc::new(Stores::default());
         let mut channels = bus::channels(resolved.shards.len());
@@ -136,6 +142,7 @@ impl Rounds {
             stores: stores_shown,
             shards: resolved.shards.iter().map(|shard| shard.name.clone()).collect(),
             pools: settings.pools.clone(),
+            scheduler_name: settings.scheduler_name.clone(),
         }));
         self.follows.send_replace(Followed::default());
         let mut rules = BTreeMap::new();

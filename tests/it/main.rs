@@ -16,5 +16,6 @@ mod review_fuzz;
 mod support;
 mod tidy;
 mod verdicts;
+mod views;
 mod webhooks;
 mod world;

@@ -41,6 +41,7 @@ const SHARED_BY_COMPONENTS: &[&str] = &[
     "fractions",
     "gpu_operator",
     "grouping",
+    "history",
     "leadership",
     "owner",
     "panics",

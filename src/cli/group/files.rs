@@ -102,6 +102,11 @@ impl Files {
             .insert((api_version, kind, place.0, place.1), Arc::new(workload));
     }
 
+    /// The pods, with what was written into them.
+    pub fn pods(&self) -> &[Arc<Pod>] {
+        &self.pods
+    }
+
     /// Groups every pod once, in order.
     pub fn group_all(&mut self) {
         for index in 0..self.pods.len() {

@@ -7,8 +7,27 @@ use super::text_at;
 use crate::api::names::third_party as key;
 use crate::components::grouping::rules::known_kinds;
 
-/// How many pods of one part are imagined.
-const PODS_MAX: i64 = 3;
+/// How many pods are imagined of parts that have several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of {
+    /// A few of each, to show what becomes of them.
+    Parts,
+    /// All that the workload would make, up to what one workload may have.
+    Whole,
+}
+
+impl Of {
+    /// So many of a part that has `count`.
+    fn many(self, count: i64) -> i64 {
+        match self {
+            Self::Parts => count.min(3),
+            Self::Whole => count.min(PODS_MAX),
+        }
+    }
+}
+
+/// Pods of one part, at most.
+const PODS_MAX: i64 = 4_096;
 
 /// A pod that the workload would make: the end of its name, its labels, and the template that it is made from.
 struct Part<'a> {
@@ -18,52 +37,68 @@ struct Part<'a> {
 }
 
 /// The pods of the workload; none if it is not of a kind that makes pods.
-pub fn pods(owner: &Value) -> Vec<Value> {
+pub fn pods(owner: &Value, of: Of) -> Vec<Value> {
     let (api_version, kind) = (text_at(owner, "/apiVersion"), text_at(owner, "/kind"));
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
     let is_known = known_kinds().any(|known| known == (group, &*kind));
     if kind == "Pod" || !is_known {
         return Vec::new();
     }
-    parts(owner, &kind).into_iter().map(|part| pod(owner, part)).collect()
+    parts(owner, &kind, of)
+        .into_iter()
+        .map(|part| pod(owner, part, of))
+        .collect()
 }
 
-fn parts<'a>(owner: &'a Value, kind: &str) -> Vec<Part<'a>> {
+fn parts<'a>(owner: &'a Value, kind: &str, of: Of) -> Vec<Part<'a>> {
     match kind {
-        "JobSet" => job_set(owner),
-        "LeaderWorkerSet" => leader_and_worker(owner),
-        "PyTorchJob" => replicas(owner, "/spec/pytorchReplicaSpecs"),
-        "TFJob" => replicas(owner, "/spec/tfReplicaSpecs"),
-        "XGBoostJob" => replicas(owner, "/spec/xgbReplicaSpecs"),
-        "JAXJob" => replicas(owner, "/spec/jaxReplicaSpecs"),
-        "MPIJob" => replicas(owner, "/spec/mpiReplicaSpecs"),
-        "RayCluster" => ray(owner),
-        _ => vec![Part {
-            suffix: "0".to_owned(),
-            labels: Vec::new(),
-            template: owner.pointer("/spec/template"),
-        }],
+        "JobSet" => job_set(owner, of),
+        "LeaderWorkerSet" => leader_and_worker(owner, of),
+        "PyTorchJob" => replicas(owner, "/spec/pytorchReplicaSpecs", of),
+        "TFJob" => replicas(owner, "/spec/tfReplicaSpecs", of),
+        "XGBoostJob" => replicas(owner, "/spec/xgbReplicaSpecs", of),
+        "JAXJob" => replicas(owner, "/spec/jaxReplicaSpecs", of),
+        "MPIJob" => replicas(owner, "/spec/mpiReplicaSpecs", of),
+        "RayCluster" => ray(owner, of),
+        _ => {
+            let count = match of {
+                Of::Parts => 1,
+                Of::Whole => of.many(number(owner, "/spec/parallelism", number(owner, "/spec/replicas", 1))),
+            };
+            let part = |index| Part {
+                suffix: format!("{index}"),
+                labels: Vec::new(),
+                template: owner.pointer("/spec/template"),
+            };
+            (0..count).map(part).collect()
+        }
     }
 }
 
-fn job_set(owner: &Value) -> Vec<Part<'_>> {
+fn job_set(owner: &Value, of: Of) -> Vec<Part<'_>> {
     let jobs = owner.pointer("/spec/replicatedJobs").and_then(Value::as_array);
     let mut parts = Vec::new();
     for job in jobs.into_iter().flatten() {
         let (name, replicas) = (text_at(job, "/name"), number(job, "/replicas", 1));
-        parts.extend((0..replicas.min(PODS_MAX)).map(|index| Part {
-            suffix: format!("{name}-{index}-0"),
-            labels: vec![
-                (key::JOBSET_REPLICATED_JOB, name.clone()),
-                (key::JOBSET_JOB_INDEX, index.to_string()),
-            ],
-            template: job.pointer("/template/spec/template"),
-        }));
+        let pods = match of {
+            Of::Parts => 1,
+            Of::Whole => of.many(number(job, "/template/spec/parallelism", 1)),
+        };
+        for index in 0..of.many(replicas) {
+            parts.extend((0..pods).map(|pod| Part {
+                suffix: format!("{name}-{index}-{pod}"),
+                labels: vec![
+                    (key::JOBSET_REPLICATED_JOB, name.clone()),
+                    (key::JOBSET_JOB_INDEX, index.to_string()),
+                ],
+                template: job.pointer("/template/spec/template"),
+            }));
+        }
     }
     parts
 }
 
-fn leader_and_worker(owner: &Value) -> Vec<Part<'_>> {
+fn leader_and_worker(owner: &Value, of: Of) -> Vec<Part<'_>> {
     let size = number(owner, "/spec/leaderWorkerTemplate/size", 1);
     let template = |index: i64| {
         let leader = owner
@@ -79,14 +114,14 @@ fn leader_and_worker(owner: &Value) -> Vec<Part<'_>> {
         ],
         template: template(index),
     };
-    (0..size.min(PODS_MAX)).map(part).collect()
+    (0..of.many(size)).map(part).collect()
 }
 
-fn replicas<'a>(owner: &'a Value, pointer: &str) -> Vec<Part<'a>> {
+fn replicas<'a>(owner: &'a Value, pointer: &str, of: Of) -> Vec<Part<'a>> {
     let mut parts = Vec::new();
     for (kind, spec) in owner.pointer(pointer).and_then(Value::as_object).into_iter().flatten() {
         let kind = kind.to_ascii_lowercase();
-        parts.extend((0..number(spec, "/replicas", 1).min(PODS_MAX)).map(|index| Part {
+        parts.extend((0..of.many(number(spec, "/replicas", 1))).map(|index| Part {
             suffix: format!("{kind}-{index}"),
             labels: vec![
                 (key::KUBEFLOW_JOB_NAME, text_at(owner, "/metadata/name")),
@@ -100,7 +135,7 @@ fn replicas<'a>(owner: &'a Value, pointer: &str) -> Vec<Part<'a>> {
     parts
 }
 
-fn ray(owner: &Value) -> Vec<Part<'_>> {
+fn ray(owner: &Value, of: Of) -> Vec<Part<'_>> {
     let head = owner.pointer("/spec/headGroupSpec/template");
     let groups = owner.pointer("/spec/workerGroupSpecs").and_then(Value::as_array);
     let workers = groups.into_iter().flatten().enumerate().map(|(index, group)| {
@@ -110,23 +145,33 @@ fn ray(owner: &Value) -> Vec<Part<'_>> {
         } else {
             name
         };
-        (name, group.get("template"))
+        let count = match of {
+            Of::Parts => 1,
+            Of::Whole => of.many(number(group, "/replicas", 1)),
+        };
+        (name, count, group.get("template"))
     });
-    let part = |(name, template): (String, Option<&'_ Value>)| (name, template.cloned());
-    let all = std::iter::once(("headgroup".to_owned(), head)).chain(workers);
-    all.map(|(name, template)| Part {
-        suffix: part((name.clone(), None)).0,
-        labels: vec![(key::RAY_GROUP, name)],
-        template,
-    })
-    .collect()
+    let all = std::iter::once(("headgroup".to_owned(), 1, head)).chain(workers);
+    let mut parts = Vec::new();
+    for (name, count, template) in all {
+        parts.extend((0..count).map(|index| Part {
+            suffix: if count == 1 {
+                name.clone()
+            } else {
+                format!("{name}-{index}")
+            },
+            labels: vec![(key::RAY_GROUP, name.clone())],
+            template,
+        }));
+    }
+    parts
 }
 
 fn number(value: &Value, pointer: &str, default: i64) -> i64 {
     value.pointer(pointer).and_then(Value::as_i64).unwrap_or(default)
 }
 
-fn pod(owner: &Value, part: Part) -> Value {
+fn pod(owner: &Value, part: Part, of: Of) -> Value {
     let of_template = |field: &str| {
         let found = part
             .template
@@ -135,9 +180,11 @@ fn pod(owner: &Value, part: Part) -> Value {
     };
     let mut labels: Map<String, Value> = of_template("labels");
     labels.extend(part.labels.iter().map(|(key, value)| ((*key).to_owned(), json!(value))));
-    let class = part
-        .template
-        .and_then(|template| template.pointer("/spec/priorityClassName"));
+    let spec = part.template.and_then(|template| template.get("spec"));
+    let spec = match (of, spec) {
+        (Of::Whole, Some(spec)) => spec.clone(),
+        _ => json!({"containers": [], "priorityClassName": spec.and_then(|spec| spec.get("priorityClassName"))}),
+    };
     let name = format!("{}-{}", text_at(owner, "/metadata/name"), part.suffix);
     json!({
         "apiVersion": "v1",
@@ -156,6 +203,6 @@ fn pod(owner: &Value, part: Part) -> Value {
                 "controller": true,
             }],
         },
-        "spec": {"containers": [], "priorityClassName": class},
+        "spec": spec,
     })
 }

@@ -7,7 +7,8 @@ use anyhow::{Context, bail, ensure};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{imagine, text_at};
+use super::imagine::{self, Of};
+use super::text_at;
 use crate::api::names::object::SCHEDULER_NAME;
 use crate::components::Settings;
 use crate::components::leadership::Pools;
@@ -93,7 +94,7 @@ pub fn read(path: &Path, as_kai: bool) -> anyhow::Result<Scenario> {
             serde_json::from_value(value).context("not of the form of a scenario")?,
         ));
     }
-    manifests(&text, as_kai)
+    manifests(&text, as_kai, Of::Parts, "default")
 }
 
 /// KAI's answer to a scenario is known, so that it is grouped exactly as KAI does.
@@ -136,7 +137,7 @@ fn scenario(form: Form) -> Scenario {
     }
 }
 
-fn manifests(text: &str, as_kai: bool) -> anyhow::Result<Scenario> {
+pub fn manifests(text: &str, as_kai: bool, of: Of, namespace: &str) -> anyhow::Result<Scenario> {
     let mut objects = Vec::new();
     for document in serde_yaml_ng::Deserializer::from_str(text) {
         let value = Value::deserialize(document).context("not YAML")?;
@@ -156,7 +157,7 @@ fn manifests(text: &str, as_kai: bool) -> anyhow::Result<Scenario> {
             "not a manifest: an object lacks apiVersion, kind or metadata.name"
         );
     }
-    complete(&mut objects);
+    complete(&mut objects, namespace);
     let owned: BTreeSet<String> = objects
         .iter()
         .flat_map(owners)
@@ -165,7 +166,7 @@ fn manifests(text: &str, as_kai: bool) -> anyhow::Result<Scenario> {
     let imagined: Vec<Value> = objects
         .iter()
         .filter(|object| !owned.contains(&text_at(object, "/metadata/uid")))
-        .flat_map(imagine::pods)
+        .flat_map(|object| imagine::pods(object, of))
         .collect();
     let (mut pods, objects): (Vec<Value>, Vec<Value>) = objects
         .into_iter()
@@ -192,7 +193,7 @@ fn manifests(text: &str, as_kai: bool) -> anyhow::Result<Scenario> {
 }
 
 /// Adds namespaces and UIDs where manifests have none.
-pub fn complete(objects: &mut [Value]) {
+pub fn complete(objects: &mut [Value], namespace: &str) {
     for object in &mut *objects {
         let (name, kind) = (text_at(object, "/metadata/name"), text_at(object, "/kind"));
         let metadata = &mut object["metadata"];
@@ -200,7 +201,7 @@ pub fn complete(objects: &mut [Value]) {
             metadata["uid"] = json!(format!("uid-of-{}-{name}", kind.to_ascii_lowercase()));
         }
         if metadata["namespace"].is_null() && !CLUSTER_SCOPED.contains(&&*kind) {
-            metadata["namespace"] = json!("default");
+            metadata["namespace"] = json!(namespace);
         }
     }
     let uids: BTreeMap<(String, String), String> = objects

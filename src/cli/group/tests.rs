@@ -22,7 +22,7 @@ fn one(case: &Value) -> String {
     let (mut all, first_pod) = (objects("objects"), objects("objects").len());
     all.extend(objects("pods"));
     all.iter_mut().for_each(expand);
-    read::complete(&mut all);
+    read::complete(&mut all, "default");
     let pods = all.split_off(first_pod);
     let config = &case["config"];
     let map = config["defaults"]

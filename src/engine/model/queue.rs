@@ -110,6 +110,12 @@ impl Queue {
         Some(share.limit.map_or(fair, |limit| limit.min(fair)))
     }
 
+    /// When its schedule has it go by other quotas.
+    #[must_use]
+    pub fn schedule_until(&self) -> Option<Time> {
+        self.scheduled_until
+    }
+
     /// Has no queues below it.
     #[must_use]
     pub fn leaf(&self) -> bool {

@@ -23,6 +23,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use unikai::components::bus::channels;
 use unikai::components::figures::Figures;
+use unikai::components::history::History;
 use unikai::components::leadership::{self, Scope, Term, Terms};
 use unikai::components::pulse::Pulse;
 use unikai::components::readiness::Readiness;
@@ -88,6 +89,7 @@ impl Bench {
             background: Background::new(Settings::default().background_delay),
             figures: Figures::default(),
             pulse: Pulse::default(),
+            history: History::default(),
         };
         let rules = Rules {
             on: true,

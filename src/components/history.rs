@@ -1,0 +1,123 @@
+//! What was decided of late, in memory: evictions with their causes, and what happened to pod groups. A limited number of each; the oldest goes first.
+//!
+//! Written by the schedulers, read by whoever shows it. It ends with the process: what counts stands in the API server.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+
+use crate::api::views::{Eviction, Moment};
+use crate::engine::input::GroupKey;
+
+/// Evictions that are remembered: half a kilobyte each.
+const EVICTIONS: usize = 2_000;
+/// Moments of pod groups that are remembered: a quarter of a kilobyte each.
+const MOMENTS: usize = 40_000;
+
+/// See the module. Cheap to clone; all clones are one.
+#[derive(Clone, Debug)]
+pub struct History(Arc<Mutex<Remembered>>);
+
+#[derive(Debug)]
+struct Remembered {
+    evictions: VecDeque<Eviction>,
+    /// Since when they are complete.
+    since: Timestamp,
+    moments: VecDeque<(GroupKey, Moment)>,
+}
+
+impl Default for History {
+    /// Begins now.
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(Remembered {
+            evictions: VecDeque::new(),
+            since: Timestamp::now(),
+            moments: VecDeque::new(),
+        })))
+    }
+}
+
+impl History {
+    fn lock(&self) -> MutexGuard<'_, Remembered> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds what happened, in order of time.
+    pub fn add(&self, evictions: Vec<Eviction>, moments: Vec<(GroupKey, Moment)>) {
+        let mut remembered = self.lock();
+        remembered.evictions.extend(evictions);
+        while remembered.evictions.len() > EVICTIONS {
+            if let Some(oldest) = remembered.evictions.pop_front() {
+                remembered.since = oldest.at;
+            }
+        }
+        remembered.moments.extend(moments);
+        while remembered.moments.len() > MOMENTS {
+            remembered.moments.pop_front();
+        }
+    }
+
+    /// The evictions that fit, the latest first, and since when none of them is missing.
+    #[must_use]
+    pub fn evictions(&self, fits: impl Fn(&Eviction) -> bool, most: usize) -> (Timestamp, Vec<Eviction>) {
+        let remembered = self.lock();
+        let latest = remembered.evictions.iter().rev();
+        let found = latest.filter(|eviction| fits(eviction)).take(most).cloned().collect();
+        (remembered.since, found)
+    }
+
+    /// What happened to a pod group, the oldest first.
+    #[must_use]
+    pub fn moments(&self, group: &GroupKey) -> Vec<Moment> {
+        let remembered = self.lock();
+        let of_group = remembered.moments.iter().filter(|(of, _)| of == group);
+        of_group.map(|(_, moment)| moment.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::views::MomentKind;
+
+    #[test]
+    fn the_oldest_goes_first_and_it_is_said_since_when_all_is_there() {
+        let history = History::default();
+        let at = |second: usize| Timestamp::from_second(second as i64).unwrap();
+        let eviction = |number: usize| Eviction {
+            at: at(number),
+            namespace: "team".to_owned(),
+            pod: format!("p{number}"),
+            workload: "w".to_owned(),
+            queue: None,
+            node: None,
+            action: "reclaim".to_owned(),
+            evicted_for: None,
+            message: String::new(),
+            overruled_budgets: Vec::new(),
+            sides: Vec::new(),
+        };
+        let moment = |number: usize| {
+            let moment = Moment {
+                at: at(number),
+                kind: MomentKind::Decided,
+                text: format!("{number}"),
+            };
+            (
+                GroupKey::new("team", if number % 2 == 0 { "even" } else { "odd" }),
+                moment,
+            )
+        };
+        history.add(
+            (0..EVICTIONS + 5).map(eviction).collect(),
+            (0..MOMENTS + 4).map(moment).collect(),
+        );
+        let (since, latest) = history.evictions(|eviction| eviction.pod != "p3", 2);
+        assert_eq!(since, at(4));
+        let names: Vec<_> = latest.iter().map(|eviction| eviction.pod.clone()).collect();
+        assert_eq!(names, [format!("p{}", EVICTIONS + 4), format!("p{}", EVICTIONS + 3)]);
+        let odd = history.moments(&GroupKey::new("team", "odd"));
+        assert_eq!((odd.len(), &*odd[0].text), (MOMENTS / 2, "5"));
+    }
+}

@@ -1,0 +1,62 @@
+//! Answers of the API server, remembered for a while.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a yes counts, and how long a no.
+const YES_FOR: Duration = Duration::from_secs(60);
+const NO_FOR: Duration = Duration::from_secs(10);
+
+/// Answers by question, a limited number of them.
+pub struct Memory<K, V> {
+    most: usize,
+    remembered: Mutex<HashMap<K, (V, Instant)>>,
+}
+
+impl<K: Hash + Eq, V: Clone> Memory<K, V> {
+    /// Has room for so many.
+    pub fn new(most: usize) -> Self {
+        Self {
+            most,
+            remembered: Mutex::default(),
+        }
+    }
+
+    /// An answer that still counts.
+    pub fn recall(&self, question: &K) -> Option<V> {
+        let remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
+        let (answer, until) = remembered.get(question)?;
+        (Instant::now() < *until).then(|| answer.clone())
+    }
+
+    /// Remembers an answer, longer if it is a yes.
+    pub fn remember(&self, question: K, answer: V, yes: bool) {
+        let now = Instant::now();
+        let mut remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
+        if remembered.len() >= self.most {
+            remembered.retain(|_, (_, until)| now < *until);
+        }
+        if remembered.len() >= self.most {
+            // Who floods us with tokens costs the others a question each.
+            remembered.clear();
+        }
+        remembered.insert(question, (answer, now + if yes { YES_FOR } else { NO_FOR }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_never_grows_beyond_its_room() {
+        let memory = Memory::new(2);
+        for question in 0..5 {
+            memory.remember(question, "yes", true);
+            assert_eq!(memory.recall(&question), Some("yes"));
+        }
+        assert!(memory.remembered.lock().unwrap().len() <= 2);
+    }
+}

@@ -1,0 +1,355 @@
+//! The API for people's tools: `/api/v1/`, see `crate::api::views` for its answers.
+//!
+//! What is shown of the whole cluster is read from the schedulers page by page and kept for as long as makes reading it take less than a hundredth of
+//! the time, so viewers cost little however many they are. What the caller may not see is left out, by the rights that the API server says it has.
+
+mod answers;
+mod body;
+mod explain;
+mod gather;
+mod nodes;
+mod openapi;
+mod overview;
+mod queues;
+mod what_if;
+mod workloads;
+
+use std::sync::Arc;
+
+use axum::extract::{DefaultBodyLimit, Path, Query, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use serde::Deserialize;
+
+use super::access::{Access, Caller, NODES, Namespaces, QUEUES, refusal};
+use super::inspection::Inspection;
+use crate::api::views;
+use answers::{json, rendered};
+pub use gather::{Elections, Gatherer};
+use overview::Overview;
+use what_if::{Asked, WhatIfs};
+
+/// Bytes of manifests that may be asked about.
+const MANIFESTS_MAX: usize = 8 << 20;
+
+/// Where all of it is served.
+pub const PREFIX: &str = "/api/v1";
+
+/// The views, and who may see them.
+pub struct Views {
+    access: Arc<Access>,
+    gatherer: Gatherer,
+    what_ifs: WhatIfs,
+}
+
+type Shared = Arc<Views>;
+type Answer = Result<Response, Response>;
+
+impl Views {
+    /// Of what is gathered, for those whom `access` lets see it.
+    #[must_use]
+    pub fn new(access: Arc<Access>, gatherer: Gatherer, inspection: Arc<Inspection>) -> Self {
+        Self {
+            access,
+            gatherer,
+            what_ifs: WhatIfs::new(inspection),
+        }
+    }
+
+    /// The caller, and what is known.
+    async fn open(&self, headers: &HeaderMap) -> Result<(Caller, Arc<Overview>), Response> {
+        let caller = self.access.caller(headers).await?;
+        Ok((caller, self.gatherer.overview().await?))
+    }
+
+    /// A workload that must be there.
+    async fn details(
+        &self,
+        overview: &Overview,
+        namespace: &str,
+        name: &str,
+    ) -> Result<views::WorkloadDetails, Response> {
+        let found = self.gatherer.details(overview, namespace, name).await?;
+        found.ok_or_else(|| {
+            let why = format!("there is no pod group {name} in the namespace {namespace}");
+            refusal(StatusCode::NOT_FOUND, why)
+        })
+    }
+}
+
+/// The routes, below [`PREFIX`].
+pub fn router(views: Shared) -> Router {
+    Router::new()
+        .route("/openapi.json", get(openapi::document))
+        .route("/queues", get(list_queues))
+        .route("/nodes", get(list_nodes))
+        .route("/nodes/{name}", get(get_node))
+        .route("/workloads", get(list_workloads))
+        .route("/workloads/{namespace}/{name}", get(get_workload))
+        .route("/evictions", get(list_evictions))
+        .route("/explain/pods/{namespace}/{name}", get(explain_pod))
+        .route("/explain/podgroups/{namespace}/{name}", get(explain_pod_group))
+        .route("/explain/queues/{name}", get(explain_queue))
+        .route("/explain/nodes/{name}", get(explain_node))
+        .route(
+            "/what-if",
+            post(ask_what_if).layer(DefaultBodyLimit::max(MANIFESTS_MAX)),
+        )
+        .with_state(views)
+}
+
+async fn list_queues(State(views): State<Shared>, headers: HeaderMap) -> Answer {
+    let (caller, overview) = views.open(&headers).await?;
+    caller.must_list(QUEUES).await?;
+    rendered(&overview, "queues", &headers, || queues::list(&overview)).await
+}
+
+/// Some of the nodes.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NodesAsked {
+    /// Of this shard alone.
+    shard: Option<String>,
+    /// Those after this one, by name.
+    after: Option<String>,
+    /// So many at most.
+    limit: Option<usize>,
+}
+
+async fn list_nodes(State(views): State<Shared>, Query(asked): Query<NodesAsked>, headers: HeaderMap) -> Answer {
+    let (caller, overview) = views.open(&headers).await?;
+    caller.must_list(NODES).await?;
+    let (visible, left_out) = caller.visible(overview.namespaces()).await?;
+    let key = format!("nodes {asked:?} {visible:?}");
+    rendered(&overview, &key, &headers, || {
+        let asked = nodes::Asked {
+            shard: asked.shard.as_deref(),
+            after: asked.after.as_deref(),
+            limit: asked.limit,
+        };
+        let mut list = nodes::list(&overview, &asked, &visible);
+        list.meta.namespaces_left_out = left_out;
+        list
+    })
+    .await
+}
+
+async fn get_node(State(views): State<Shared>, Path(name): Path<String>, headers: HeaderMap) -> Answer {
+    let (caller, overview) = views.open(&headers).await?;
+    caller.must_list(NODES).await?;
+    let (visible, _) = caller.visible(overview.namespaces()).await?;
+    match nodes::one(&overview, &name, &visible) {
+        Some(node) => Ok(json(&headers, &node).await),
+        None => Err(no_node(&name)),
+    }
+}
+
+/// Some of the workloads.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WorkloadsAsked {
+    /// Of this namespace alone.
+    namespace: Option<String>,
+    /// In this queue or one below it.
+    queue: Option<String>,
+    /// In this state.
+    state: Option<views::WorkloadState>,
+    /// Those after this one, `namespace/name`.
+    after: Option<String>,
+    /// So many at most.
+    limit: Option<usize>,
+}
+
+async fn list_workloads(
+    State(views): State<Shared>,
+    Query(asked): Query<WorkloadsAsked>,
+    headers: HeaderMap,
+) -> Answer {
+    let (caller, overview) = views.open(&headers).await?;
+    let (visible, left_out) = match &asked.namespace {
+        Some(namespace) => {
+            caller.must_see(namespace).await?;
+            (Namespaces::These([namespace.clone()].into()), 0)
+        }
+        None => caller.visible(overview.namespaces()).await?,
+    };
+    let key = format!("workloads {asked:?} {visible:?}");
+    rendered(&overview, &key, &headers, || {
+        let asked = workloads::Asked {
+            queue: asked.queue.as_deref(),
+            state: asked.state,
+            after: asked.after.as_deref(),
+            limit: asked.limit,
+        };
+        let mut list = workloads::list(&overview, &asked, &visible);
+        list.meta.namespaces_left_out = left_out;
+        list
+    })
+    .await
+}
+
+async fn get_workload(
+    State(views): State<Shared>,
+    Path((namespace, name)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Answer {
+    let (caller, overview) = views.open(&headers).await?;
+    caller.must_see(&namespace).await?;
+    let details = views.details(&overview, &namespace, &name).await?;
+    Ok(json(&headers, &details).await)
+}
+
+/// Some of the evictions.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EvictionsAsked {
+    /// Of this namespace alone.
+    namespace: Option<String>,
+    /// Of this pod or pod group alone.
+    name: Option<String>,
+    /// So many at most.
+    limit: Option<usize>,
+}
+
+async fn list_evictions(
+    State(views): State<Shared>,
+    Query(asked): Query<EvictionsAsked>,
+    headers: HeaderMap,
+) -> Answer {
+    let (caller, overview) = views.open(&headers).await?;
+    let (all, mut namespaces) = (&views.gatherer.history, overview.namespaces().clone());
+    let mut meta = overview.meta.clone();
+    let visible = match &asked.namespace {
+        Some(namespace) => {
+            caller.must_see(namespace).await?;
+            Namespaces::These([namespace.clone()].into())
+        }
+        None => {
+            // Of those workloads, too, that are gone.
+            let (_, of_all) = all.evictions(|_| true, usize::MAX);
+            namespaces.extend(of_all.into_iter().map(|eviction| eviction.namespace));
+            let (visible, left_out) = caller.visible(&namespaces).await?;
+            meta.namespaces_left_out = left_out;
+            visible
+        }
+    };
+    let fits = |eviction: &views::Eviction| {
+        let named = |name: &String| [&eviction.pod, &eviction.workload].contains(&name);
+        visible.show(&eviction.namespace) && asked.name.as_ref().is_none_or(named)
+    };
+    let (since, evictions) = all.evictions(fits, asked.limit.unwrap_or(usize::MAX));
+    let list = views::EvictionList { meta, since, evictions };
+    Ok(json(&headers, &list).await)
+}
+
+/// Of which shard.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WhatIfOf {
+    shard: Option<String>,
+}
+
+async fn ask_what_if(
+    State(views): State<Shared>,
+    Query(of): Query<WhatIfOf>,
+    headers: HeaderMap,
+    Json(asked): Json<views::WhatIfAsked>,
+) -> Answer {
+    let (caller, overview) = views.open(&headers).await?;
+    let asked = Asked::read(asked)?;
+    for namespace in asked.namespaces() {
+        caller.must_see(&namespace).await?;
+    }
+    let sees_nodes = caller.may_list(NODES).await?;
+    let mut decided = views.what_ifs.decide(of.shard.as_deref(), asked).await?;
+    let namespaces = decided.evicts.iter().map(|evicted| evicted.namespace.clone()).collect();
+    let (visible, _) = caller.visible(&namespaces).await?;
+    let evicted = decided.evicts.len();
+    decided.evicts.retain(|evicted| visible.show(&evicted.namespace));
+    if !sees_nodes {
+        decided.binds.iter_mut().for_each(|bind| bind.node = None);
+    }
+    let answer = views::WhatIf {
+        meta: overview.meta.clone(),
+        runs: decided.runs,
+        binds: decided.binds,
+        evicts_others: evicted - decided.evicts.len(),
+        evicts: decided.evicts,
+        waits: decided.waits,
+        notes: decided.notes,
+    };
+    Ok(json(&headers, &answer).await)
+}
+
+async fn explain_pod_group(
+    State(views): State<Shared>,
+    Path((namespace, name)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Answer {
+    let (caller, overview) = views.open(&headers).await?;
+    caller.must_see(&namespace).await?;
+    let details = views.details(&overview, &namespace, &name).await?;
+    Ok(json(&headers, &explain::pod_group(&overview, &details)).await)
+}
+
+async fn explain_pod(
+    State(views): State<Shared>,
+    Path((namespace, name)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Answer {
+    let (caller, overview) = views.open(&headers).await?;
+    caller.must_see(&namespace).await?;
+    let Some(pod) = overview.stores.pods.get(&namespace, &name) else {
+        let why = format!("there is no pod {name} in the namespace {namespace}");
+        return Err(refusal(StatusCode::NOT_FOUND, why));
+    };
+    let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+    let explained = match views.gatherer.group_of(uid).await? {
+        Some(group) => {
+            let details = views.details(&overview, &namespace, group.name()).await?;
+            explain::pod(&overview, &details, &name)
+        }
+        None => explain::lone_pod(&overview, &pod, &views.gatherer.scheduler_name()),
+    };
+    Ok(json(&headers, &explained).await)
+}
+
+async fn explain_queue(State(views): State<Shared>, Path(name): Path<String>, headers: HeaderMap) -> Answer {
+    let (caller, overview) = views.open(&headers).await?;
+    caller.must_list(QUEUES).await?;
+    let (visible, _) = caller.visible(overview.namespaces()).await?;
+    let asked = workloads::Asked {
+        queue: Some(&name),
+        state: None,
+        after: None,
+        limit: None,
+    };
+    let all = workloads::list(&overview, &asked, &visible).workloads;
+    let mut waiting: Vec<_> = all.iter().filter(|workload| workload.pods.waiting > 0).collect();
+    waiting.sort_by_key(|workload| workload.position.unwrap_or(usize::MAX));
+    let paths = overview
+        .shards
+        .iter()
+        .map(|shard| queues::path_up(&overview, shard, &name));
+    let path = paths.into_iter().find(|path| !path.is_empty()).unwrap_or_default();
+    match explain::queue(&overview, &path, &waiting) {
+        Some(explained) => Ok(json(&headers, &explained).await),
+        None => Err(refusal(StatusCode::NOT_FOUND, format!("there is no queue {name}"))),
+    }
+}
+
+async fn explain_node(State(views): State<Shared>, Path(name): Path<String>, headers: HeaderMap) -> Answer {
+    let (caller, overview) = views.open(&headers).await?;
+    caller.must_list(NODES).await?;
+    let (visible, _) = caller.visible(overview.namespaces()).await?;
+    match nodes::one(&overview, &name, &visible) {
+        Some(node) => Ok(json(&headers, &explain::node(&overview, &node)).await),
+        None => Err(no_node(&name)),
+    }
+}
+
+fn no_node(name: &str) -> Response {
+    refusal(StatusCode::NOT_FOUND, format!("there is no node {name}"))
+}

@@ -1,0 +1,131 @@
+//! Nodes as they are shown.
+
+use super::overview::{Overview, Shard};
+use crate::api::views::{GpuUser, Node, NodeGpus, NodeList, Room, SharedGpu};
+use crate::components::bus::NodeSeen;
+use crate::engine::overview::UserSeen;
+
+use super::super::access::Namespaces;
+
+/// Which nodes are asked for.
+pub struct Asked<'a> {
+    /// Of this shard alone.
+    pub shard: Option<&'a str>,
+    /// Those after this one, by name.
+    pub after: Option<&'a str>,
+    /// So many at most.
+    pub limit: Option<usize>,
+}
+
+/// Those that are asked for.
+pub fn list(overview: &Overview, asked: &Asked, visible: &Namespaces) -> NodeList {
+    let shards = overview.shards.iter();
+    let shards = shards.filter(|shard| asked.shard.is_none_or(|name| *name == *shard.name));
+    let mut all: Vec<(&Shard, &NodeSeen)> = shards
+        .flat_map(|shard| shard.nodes.iter().map(move |node| (shard, node)))
+        .collect();
+    all.sort_by(|left, right| left.1.name.cmp(&right.1.name));
+    let total = all.len();
+    let from = all.partition_point(|(_, node)| asked.after.is_some_and(|after| *node.name <= *after));
+    let rest = all.get(from..).unwrap_or_default();
+    let most = asked.limit.unwrap_or(usize::MAX).max(1);
+    let nodes: Vec<Node> = rest
+        .iter()
+        .take(most)
+        .map(|(shard, node)| show(shard, node, visible))
+        .collect();
+    let more = rest.len() > nodes.len();
+    NodeList {
+        meta: overview.meta.clone(),
+        total,
+        next: nodes.last().filter(|_| more).map(|node| node.name.clone()),
+        nodes,
+    }
+}
+
+/// The node of that name.
+pub fn one(overview: &Overview, name: &str, visible: &Namespaces) -> Option<Node> {
+    overview.shards.iter().find_map(|shard| {
+        let at = shard.nodes.binary_search_by(|node| (*node.name).cmp(name)).ok()?;
+        Some(show(shard, &shard.nodes[at], visible))
+    })
+}
+
+fn show(shard: &Shard, node: &NodeSeen, visible: &Namespaces) -> Node {
+    let ([cpu, memory, gpus], free) = (node.total, node.free);
+    let has_gpus = gpus > 0 || !node.users.is_empty();
+    Node {
+        name: node.name.to_string(),
+        shard: shard.name.to_string(),
+        ready: node.ready,
+        cordoned: node.cordoned,
+        gpus: has_gpus.then(|| show_gpus(node, visible)),
+        cpu: Room {
+            total: cpu as f64 / 1e3,
+            free: free[0] as f64 / 1e3,
+        },
+        memory: Room {
+            total: memory as f64,
+            free: free[1] as f64,
+        },
+        pods: node.pods,
+    }
+}
+
+fn show_gpus(node: &NodeSeen, visible: &Namespaces) -> NodeGpus {
+    let mut shared: Vec<SharedGpu> = node
+        .shared
+        .iter()
+        .map(|(group, used)| SharedGpu {
+            group: group.to_string(),
+            used: gpus(*used),
+            ..SharedGpu::default()
+        })
+        .collect();
+    let (mut users, mut used_by_others) = (Vec::new(), 0.0);
+    for user in &node.users {
+        let seen = visible.show(&user.pod.namespace);
+        if user.shared.is_empty() {
+            if seen {
+                users.push(show_user(user));
+            } else {
+                used_by_others += gpus(user.gpus);
+            }
+        }
+        for at in &user.shared {
+            let Some(gpu) = shared.get_mut(*at) else { continue };
+            if seen {
+                gpu.users.push(show_user(user));
+            } else {
+                gpu.used_by_others += gpus(user.gpus);
+            }
+        }
+    }
+    NodeGpus {
+        total: gpus(node.total[2]),
+        free: gpus(node.free[2]),
+        free_later: gpus(node.free_later[2]),
+        memory_mib: node.gpu_memory,
+        shared,
+        users,
+        used_by_others,
+    }
+}
+
+fn show_user(user: &UserSeen) -> GpuUser {
+    GpuUser {
+        namespace: user.pod.namespace.to_string(),
+        pod: user.pod.name.to_string(),
+        workload: user.group.as_ref().map(|group| group.name().to_owned()),
+        queue: user.queue.as_deref().map(str::to_owned),
+        gpus: gpus(user.gpus),
+        leaving: user.leaving,
+    }
+}
+
+fn gpus(millionths: i64) -> f64 {
+    millionths as f64 / 1e6
+}
+
+#[cfg(test)]
+mod tests;

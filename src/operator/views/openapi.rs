@@ -1,0 +1,196 @@
+//! The OpenAPI document, made from the types of the answers.
+
+use axum::Json;
+use schemars::generate::{SchemaGenerator, SchemaSettings};
+use serde_json::{Map, Value, json};
+
+use super::PREFIX;
+use crate::api::views;
+
+/// A parameter: name, where it is, description.
+type Parameter = (&'static str, &'static str, &'static str);
+
+const AFTER: Parameter = ("after", "query", "The `next` of the answer before");
+const LIMIT: Parameter = ("limit", "query", "So many at most; all if absent");
+const NAMESPACE: Parameter = ("namespace", "path", "The namespace");
+
+/// `GET /api/v1/openapi.json`.
+pub async fn document() -> Json<Value> {
+    Json(openapi())
+}
+
+/// The document.
+pub fn openapi() -> Value {
+    let settings = SchemaSettings::openapi3().with(|settings| {
+        settings.meta_schema = None;
+    });
+    let mut schemas = settings.into_generator();
+    let mut paths = Map::new();
+    let mut path = |path: &str, operation: Value| {
+        paths.insert(format!("{PREFIX}{path}"), json!({"get": operation}));
+    };
+    path(
+        "/queues",
+        get::<views::QueueList>(
+            &mut schemas,
+            "listQueues",
+            "All queues. For those who may list queues",
+            &[],
+        ),
+    );
+    path(
+        "/nodes",
+        get::<views::NodeList>(
+            &mut schemas,
+            "listNodes",
+            "Nodes with their GPUs. For those who may list nodes",
+            &[("shard", "query", "Of this SchedulingShard alone"), AFTER, LIMIT],
+        ),
+    );
+    path(
+        "/nodes/{name}",
+        get::<views::Node>(
+            &mut schemas,
+            "getNode",
+            "A node",
+            &[("name", "path", "The node's name")],
+        ),
+    );
+    path(
+        "/workloads",
+        get::<views::WorkloadList>(
+            &mut schemas,
+            "listWorkloads",
+            "Pod groups of the namespaces in which the caller may list pod groups or pods",
+            &[
+                ("namespace", "query", "Of this namespace alone"),
+                ("queue", "query", "In this queue or one below it"),
+                ("state", "query", "In this state"),
+                AFTER,
+                LIMIT,
+            ],
+        ),
+    );
+    path(
+        "/workloads/{namespace}/{name}",
+        get::<views::WorkloadDetails>(
+            &mut schemas,
+            "getWorkload",
+            "A pod group with its pods, what its verdict rests on, and what happened to it",
+            &[NAMESPACE, ("name", "path", "The PodGroup's name")],
+        ),
+    );
+    path(
+        "/evictions",
+        get::<views::EvictionList>(
+            &mut schemas,
+            "listEvictions",
+            "The last evictions in the namespaces in which the caller may list pod groups or pods",
+            &[
+                ("namespace", "query", "Of this namespace alone"),
+                ("name", "query", "Of this pod or pod group alone"),
+                LIMIT,
+            ],
+        ),
+    );
+    for (kind, what) in [("pods", "pod"), ("podgroups", "pod group")] {
+        path(
+            &format!("/explain/{kind}/{{namespace}}/{{name}}"),
+            get::<views::Explanation>(
+                &mut schemas,
+                &format!("explain-{kind}"),
+                &format!("Why a {what} waits, or what it does"),
+                &[NAMESPACE, ("name", "path", "Its name")],
+            ),
+        );
+    }
+    for kind in ["queues", "nodes"] {
+        path(
+            &format!("/explain/{kind}/{{name}}"),
+            get::<views::Explanation>(
+                &mut schemas,
+                &format!("explain-{kind}"),
+                "How it stands, and what holds it up",
+                &[("name", "path", "Its name")],
+            ),
+        );
+    }
+    let mut what_if = get::<views::WhatIf>(
+        &mut schemas,
+        "whatIf",
+        "What the scheduler would do now if these pods were created. One question at a time; nothing is written",
+        &[("shard", "query", "Of this SchedulingShard; the default one if absent")],
+    );
+    let asked = schemas.subschema_for::<views::WhatIfAsked>();
+    what_if["requestBody"] = json!({"required": true, "content": {"application/json": {"schema": asked}}});
+    paths.insert(format!("{PREFIX}/what-if"), json!({"post": what_if}));
+    let problem = schemas.subschema_for::<views::Problem>();
+    let responses =
+        json!({"Problem": {"description": "There is no answer", "content": {"application/json": {"schema": problem}}}});
+    json!({
+        "openapi": "3.0.3",
+        "info": {
+            "title": "unikai",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "What the scheduler knows, for people's tools. The caller sees what its own rights in the cluster let it see.",
+        },
+        "security": [{"token": []}],
+        "paths": paths,
+        "components": {
+            "schemas": schemas.take_definitions(true),
+            "responses": responses,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "description": "A token of the cluster"}},
+        },
+    })
+}
+
+/// An operation that answers with a type.
+fn get<T: schemars::JsonSchema>(
+    schemas: &mut SchemaGenerator,
+    id: &str,
+    summary: &str,
+    parameters: &[Parameter],
+) -> Value {
+    let schema = schemas.subschema_for::<T>();
+    let parameters: Vec<Value> = parameters
+        .iter()
+        .map(|(name, place, description)| {
+            let kind = if *name == "limit" { "integer" } else { "string" };
+            json!({
+                "name": name, "in": place, "required": *place == "path", "description": description,
+                "schema": {"type": kind},
+            })
+        })
+        .collect();
+    json!({
+        "operationId": id,
+        "summary": summary,
+        "parameters": parameters,
+        "responses": {
+            "200": {"description": "The answer", "content": {"application/json": {"schema": schema}}},
+            "default": {"$ref": "#/components/responses/Problem"},
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_schema_that_is_named_is_there() {
+        let document = openapi();
+        let text = document.to_string();
+        let named = text
+            .split("\"#/components/")
+            .skip(1)
+            .map(|rest| rest.split('"').next().unwrap());
+        let mut count = 0;
+        for name in named {
+            let pointer = format!("/components/{name}");
+            assert!(document.pointer(&pointer).is_some(), "{pointer}");
+            count += 1;
+        }
+        assert!(count > 10, "{count}");
+    }
+}

@@ -1,0 +1,157 @@
+//! Queues as they are shown.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use jiff::Timestamp;
+
+use super::overview::{Overview, Shard};
+use crate::api::quota_schedule::QuotaSchedule;
+use crate::api::views::{Amounts, Bounds, InForce, Queue, QueueList};
+use crate::components::bus::QueueSeen;
+use crate::engine::input::Time;
+
+/// All of them, as a tree in one list.
+pub fn list(overview: &Overview) -> QueueList {
+    let mut queues = Vec::new();
+    for shard in &overview.shards {
+        queues.extend(of_shard(overview, shard));
+    }
+    QueueList {
+        meta: overview.meta.clone(),
+        queues,
+    }
+}
+
+/// A queue and those above it, from its own up.
+pub fn path_up(overview: &Overview, shard: &Shard, name: &str) -> Vec<Queue> {
+    let all = of_shard(overview, shard);
+    let mut path: Vec<Queue> = Vec::new();
+    let mut next = Some(name.to_owned());
+    while let Some(queue) = next.and_then(|name| all.iter().find(|queue| queue.name == name)) {
+        // A circle of queues ends here.
+        if path.iter().any(|known| known.name == queue.name) {
+            break;
+        }
+        next = queue.parent.clone();
+        path.push(queue.clone());
+    }
+    path
+}
+
+fn of_shard(overview: &Overview, shard: &Shard) -> Vec<Queue> {
+    let counts = counts(overview, shard);
+    let by_name: BTreeMap<&str, &QueueSeen> = shard.queues.iter().map(|queue| (&*queue.name, queue)).collect();
+    let mut below: BTreeMap<&str, Vec<&QueueSeen>> = BTreeMap::new();
+    let mut tops = Vec::new();
+    for queue in by_name.values() {
+        match queue.parent.as_deref().filter(|parent| by_name.contains_key(parent)) {
+            Some(parent) => below.entry(parent).or_default().push(queue),
+            None => tops.push(*queue),
+        }
+    }
+    let mut shown = Vec::with_capacity(by_name.len());
+    let mut seen = BTreeSet::new();
+    // Queues that are above themselves are under no top; they come at the end.
+    let circles = by_name.values().copied().filter(|queue| !queue.valid);
+    for top in tops.into_iter().chain(circles) {
+        let mut open = vec![(top, 0)];
+        while let Some((queue, depth)) = open.pop() {
+            if !seen.insert(&*queue.name) {
+                continue;
+            }
+            let problem = problem(queue, &by_name);
+            shown.push(show(overview, shard, queue, depth, problem, &counts));
+            let children = below.get(&*queue.name).into_iter().flatten();
+            open.extend(children.rev().map(|child| (*child, depth + 1)));
+        }
+    }
+    shown
+}
+
+/// What keeps a queue out of the tree.
+fn problem(queue: &QueueSeen, all: &BTreeMap<&str, &QueueSeen>) -> Option<String> {
+    if queue.valid {
+        return None;
+    }
+    let mut at = queue;
+    for _ in all {
+        let Some(parent) = at.parent.as_deref() else { break };
+        match all.get(parent) {
+            Some(above) => at = above,
+            None => return Some(format!("Queue {parent}, the parent of {}, does not exist", at.name)),
+        }
+    }
+    Some(format!("Queue {} is below itself", queue.name))
+}
+
+/// Workloads that wait and that hold something, by queue, in it and below it.
+fn counts(overview: &Overview, shard: &Shard) -> HashMap<String, (usize, usize)> {
+    let parents = overview.parents();
+    let mut counts: HashMap<String, (usize, usize)> = HashMap::new();
+    for group in &shard.groups {
+        let waits = usize::from(group.pods.waiting > 0);
+        let runs = usize::from(group.pods.placed > 0);
+        let mut at = Some(&*group.queue);
+        for _ in 0..=shard.queues.len() {
+            let Some(queue) = at else { break };
+            let count = counts.entry(queue.to_owned()).or_default();
+            count.0 += waits;
+            count.1 += runs;
+            at = parents.get(queue).copied();
+        }
+    }
+    counts
+}
+
+fn show(
+    overview: &Overview,
+    shard: &Shard,
+    queue: &QueueSeen,
+    depth: usize,
+    problem: Option<String>,
+    counts: &HashMap<String, (usize, usize)>,
+) -> Queue {
+    let (waiting, running) = counts.get(&*queue.name).copied().unwrap_or_default();
+    let [cpu, memory, gpu] = queue.weight.map(|weight| weight as f64 / 1e6);
+    let [used_cpu, used_memory, used_gpu] = queue.usage.map(|part| part as f64 / 1e9);
+    Queue {
+        name: queue.name.to_string(),
+        display_name: (queue.display != queue.name).then(|| queue.display.to_string()),
+        parent: queue.parent.as_deref().map(str::to_owned),
+        depth,
+        shard: shard.name.to_string(),
+        problem,
+        priority: queue.priority,
+        quota: Bounds::of(queue.quota),
+        limit: Bounds::of(queue.limit),
+        weight: Amounts { gpu, cpu, memory },
+        fair_share: Amounts::of(queue.fair),
+        allocated: Amounts::of(queue.allocated),
+        non_preemptible: Amounts::of(queue.non_preemptible),
+        requested: Amounts::of(queue.wanted),
+        used_over_time: (queue.usage != [0; 3]).then_some(Amounts {
+            gpu: used_gpu,
+            cpu: used_cpu,
+            memory: used_memory,
+        }),
+        waiting,
+        running,
+        schedule: in_force(overview, queue),
+    }
+}
+
+/// What of the schedule of a queue is in force.
+fn in_force(overview: &Overview, queue: &QueueSeen) -> Option<InForce> {
+    let object = overview.stores.queues.get("", &queue.name)?;
+    let schedule = QuotaSchedule::of(&object)?.ok()?;
+    let period = schedule.calendar.at(Timestamp::now()).period;
+    let entry = period.and_then(|period| schedule.entries.get(period));
+    Some(InForce {
+        entry: entry.map(|entry| entry.name.clone()),
+        until: queue.schedule_until.and_then(timestamp),
+    })
+}
+
+fn timestamp(Time(at): Time) -> Option<Timestamp> {
+    Timestamp::from_millisecond(at).ok()
+}

@@ -1,0 +1,341 @@
+//! What would happen to pods that are not there: decided by a scheduler of its own, which is told what is known and those pods, and forgotten.
+//!
+//! One at a time, on a thread that is no scheduler's, and with a pause after each that is longer than it took.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::Response;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1 as core;
+use kube::ResourceExt;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+use tokio::sync::Semaphore;
+
+use super::super::access::refusal;
+use super::super::inspection::{Inspection, Known};
+use crate::api::PodGroup;
+use crate::api::views::{Verdict, WhatIfAsked, WouldBind, WouldEvict, WouldWait};
+use crate::components::bus::{GroupKey, Grouping, Object};
+use crate::engine::decision::Decisions;
+use crate::engine::input::Time;
+use crate::mirror::{GroupDraft, PackedChange};
+use crate::scheduler_core::SchedulerCore;
+
+/// Pods that may be asked about at once.
+const PODS_MAX: usize = 4_096;
+/// How long it may take.
+const DEADLINE: Duration = Duration::from_secs(30);
+/// The next may begin after a pause of so many times as long as the last took.
+const PAUSE: u32 = 4;
+/// Cycles that are looked at. Pods beyond the minimum of their group may have their turn in later ones.
+const CYCLES: usize = 4;
+/// Changes that are taken in before it is looked at the clock.
+const BATCH: usize = 4_096;
+
+/// Answers, one at a time.
+pub struct WhatIfs {
+    inspection: Arc<Inspection>,
+    turn: Arc<Semaphore>,
+    not_before: Arc<Mutex<Instant>>,
+}
+
+/// What is asked, read.
+pub struct Asked {
+    pods: Vec<core::Pod>,
+    groups: Vec<PodGroup>,
+}
+
+/// What was decided.
+#[derive(Debug, Default)]
+pub struct Decided {
+    /// Whether each of the pods would be bound.
+    pub runs: bool,
+    /// Those that would.
+    pub binds: Vec<WouldBind>,
+    /// Who would be evicted for them.
+    pub evicts: Vec<WouldEvict>,
+    /// Pod groups that would wait.
+    pub waits: Vec<WouldWait>,
+    /// What could not be used.
+    pub notes: Vec<String>,
+}
+
+impl Asked {
+    /// Reads what is asked.
+    ///
+    /// # Errors
+    /// The refusal, if it makes no sense.
+    pub fn read(asked: WhatIfAsked) -> Result<Self, Response> {
+        if asked.pods.is_empty() || asked.pods.len() > PODS_MAX || asked.pod_groups.len() > PODS_MAX {
+            let why = format!("between 1 and {PODS_MAX} pods can be asked about at once");
+            return Err(refusal(StatusCode::BAD_REQUEST, why));
+        }
+        let mut pods: Vec<core::Pod> = all(asked.pods, "pod")?;
+        let mut groups: Vec<PodGroup> = all(asked.pod_groups, "pod group")?;
+        for (number, pod) in pods.iter_mut().enumerate() {
+            let meta = &mut pod.metadata;
+            meta.uid = Some(format!("what-if-pod-{number}"));
+            meta.namespace.get_or_insert_with(|| "default".to_owned());
+            meta.deletion_timestamp = None;
+            meta.resource_version = None;
+            pod.status = Some(core::PodStatus {
+                phase: Some("Pending".to_owned()),
+                ..core::PodStatus::default()
+            });
+            if let Some(spec) = &mut pod.spec {
+                spec.node_name = None;
+                let init = spec.init_containers.iter_mut().flatten();
+                spec.containers.iter_mut().chain(init).for_each(ask_for_limits);
+            }
+        }
+        for (number, group) in groups.iter_mut().enumerate() {
+            let meta = &mut group.metadata;
+            meta.uid = Some(format!("what-if-group-{number}"));
+            meta.namespace.get_or_insert_with(|| "default".to_owned());
+            meta.deletion_timestamp = None;
+            meta.resource_version = None;
+            group.status = None;
+        }
+        Ok(Self { pods, groups })
+    }
+
+    /// The namespaces of what is asked about.
+    pub fn namespaces(&self) -> HashSet<String> {
+        let pods = self.pods.iter().filter_map(ResourceExt::namespace);
+        pods.chain(self.groups.iter().filter_map(ResourceExt::namespace))
+            .collect()
+    }
+}
+
+/// What a container is limited to and does not ask for it asks for, as an API server writes it down.
+fn ask_for_limits(container: &mut core::Container) {
+    let Some(resources) = &mut container.resources else {
+        return;
+    };
+    let limits = resources.limits.clone().unwrap_or_default();
+    let requests = resources.requests.get_or_insert_default();
+    for (name, amount) in limits {
+        requests.entry(name).or_insert(amount);
+    }
+}
+
+/// Reads objects that were just created.
+fn all<K: DeserializeOwned>(objects: Vec<Map<String, Value>>, kind: &str) -> Result<Vec<K>, Response> {
+    let now = json!(Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+    let read = objects.into_iter().map(|mut object| {
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.insert("creationTimestamp".to_owned(), now.clone());
+        }
+        let name = object
+            .get("metadata")
+            .map(|metadata| metadata["name"].clone())
+            .unwrap_or_default();
+        if !name.is_string() {
+            let why = format!("a {kind} lacks metadata.name");
+            return Err(refusal(StatusCode::BAD_REQUEST, why));
+        }
+        serde_json::from_value(Value::Object(object)).map_err(|error| {
+            refusal(
+                StatusCode::BAD_REQUEST,
+                format!("the {kind} {name} cannot be read: {error}"),
+            )
+        })
+    });
+    read.collect()
+}
+
+impl WhatIfs {
+    /// Of what is known to those who look into the operator.
+    #[must_use]
+    pub fn new(inspection: Arc<Inspection>) -> Self {
+        Self {
+            inspection,
+            turn: Arc::new(Semaphore::new(1)),
+            not_before: Arc::new(Mutex::new(Instant::now())),
+        }
+    }
+
+    /// What would be decided.
+    ///
+    /// # Errors
+    /// The refusal: another is being worked on, not everything is known, or it takes too long.
+    pub async fn decide(&self, shard: Option<&str>, asked: Asked) -> Result<Decided, Response> {
+        let busy = || {
+            let mut response = refusal(
+                StatusCode::TOO_MANY_REQUESTS,
+                "another question is being worked on; ask again".to_owned(),
+            );
+            let after = HeaderValue::from_static("2");
+            response.headers_mut().insert(header::RETRY_AFTER, after);
+            response
+        };
+        let turn = Arc::clone(&self.turn).try_acquire_owned().map_err(|_| busy())?;
+        if Instant::now() < *self.not_before.lock().unwrap_or_else(PoisonError::into_inner) {
+            return Err(busy());
+        }
+        let known = self.inspection.known(shard).await;
+        let known = known.map_err(|(status, why)| refusal(status, why.trim().to_owned()))?;
+        let not_before = Arc::clone(&self.not_before);
+        let decided = tokio::task::spawn_blocking(move || {
+            let began = Instant::now();
+            let decided = decide(known, asked, began + DEADLINE);
+            let pause = began.elapsed() * PAUSE;
+            *not_before.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now() + pause;
+            drop(turn);
+            decided
+        });
+        match decided.await {
+            Ok(Some(decided)) => Ok(decided),
+            Ok(None) => {
+                let why = format!("it is not decided after {} s", DEADLINE.as_secs());
+                Err(refusal(StatusCode::SERVICE_UNAVAILABLE, why))
+            }
+            Err(_panicked) => {
+                let why = "the scheduler cannot decide about these pods".to_owned();
+                Err(refusal(StatusCode::INTERNAL_SERVER_ERROR, why))
+            }
+        }
+    }
+}
+
+/// `None` if it takes too long.
+fn decide(known: Known, asked: Asked, until: Instant) -> Option<Decided> {
+    let mut decided = Decided::default();
+    let mut changes = Vec::new();
+    known
+        .stores
+        .each(&mut |object| changes.push(PackedChange::Applied(object.into())));
+    changes.extend(known.groupings.into_iter().map(grouped));
+    let mut ours = HashSet::new();
+    for group in asked.groups {
+        let (namespace, name) = (group.namespace().unwrap_or_default(), group.name_any());
+        if known.stores.pod_groups.get(&namespace, &name).is_some() {
+            decided.notes.push(format!(
+                "The pod group {namespace}/{name} exists, and is taken as it is"
+            ));
+        } else {
+            changes.push(PackedChange::Applied(Object::PodGroup(Arc::new(group)).into()));
+        }
+    }
+    for pod in asked.pods {
+        let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
+        if known.stores.pods.get(&namespace, &name).is_some() {
+            decided
+                .notes
+                .push(format!("The pod {namespace}/{name} exists, and is left out"));
+            continue;
+        }
+        ours.insert((namespace, name));
+        changes.push(PackedChange::Applied(Object::Pod(Arc::new(pod)).into()));
+    }
+    let mut core = SchedulerCore::new(known.rules.mirror, known.rules.policy);
+    let now = Time(Timestamp::now().as_millisecond());
+    for batch in changes.chunks(BATCH) {
+        if Instant::now() >= until {
+            return None;
+        }
+        let rejections = core.load(batch, now).into_iter();
+        let about = |namespace: &str, name: &str| ours.iter().any(|(of, pod)| of == namespace && pod == name);
+        let told = rejections.filter(|rejection| about(&rejection.namespace, &rejection.name));
+        decided.notes.extend(told.map(|rejection| rejection.to_string()));
+    }
+    drop(changes);
+    for _ in 0..CYCLES {
+        if Instant::now() >= until {
+            return None;
+        }
+        let decisions = core.cycle(now, &mut |_| ());
+        if decisions.is_empty() {
+            break;
+        }
+        take(&mut decided, &core, decisions, &ours);
+    }
+    decided
+        .binds
+        .sort_by(|left, right| (&left.namespace, &left.pod).cmp(&(&right.namespace, &right.pod)));
+    decided.runs = !ours.is_empty() && decided.binds.len() == ours.len();
+    Some(decided)
+}
+
+fn grouped(grouping: Grouping) -> PackedChange {
+    PackedChange::Grouped(GroupDraft {
+        namespace: grouping.pod.namespace.to_string(),
+        pod: grouping.pod.name.to_string(),
+        uid: grouping.pod.uid.to_string(),
+        group: grouping.group,
+        sub_group: grouping.sub_group,
+    })
+}
+
+/// Takes of the decisions what is about the pods in question.
+fn take(decided: &mut Decided, core: &SchedulerCore, decisions: Decisions, ours: &HashSet<(String, String)>) {
+    let is_ours = |namespace: &str, name: &str| ours.contains(&(namespace.to_owned(), name.to_owned()));
+    let bound = decisions.bind.iter().map(|bind| (&bind.pod, &bind.node, false));
+    let planned = decisions.pipeline.iter().map(|plan| (&plan.pod, &plan.node, true));
+    for (pod, node, after_evictions) in bound
+        .chain(planned)
+        .filter(|(pod, ..)| is_ours(&pod.namespace, &pod.name))
+    {
+        let known = |bind: &&mut WouldBind| bind.pod == *pod.name && bind.namespace == *pod.namespace;
+        let bind = WouldBind {
+            namespace: pod.namespace.to_string(),
+            pod: pod.name.to_string(),
+            node: Some(node.to_string()),
+            after_evictions,
+        };
+        match decided.binds.iter_mut().find(known) {
+            // What was planned first may be moved by a later cycle.
+            Some(before) => *before = bind,
+            None => decided.binds.push(bind),
+        }
+    }
+    let groups: HashSet<GroupKey> = {
+        let model = core.engine.model();
+        let pods = model
+            .pods()
+            .iter()
+            .filter(|(_, pod)| is_ours(&pod.input.pod.namespace, &pod.input.pod.name));
+        pods.filter_map(|(id, _)| model.pod_group_of(id).map(|group| group.key.clone()))
+            .collect()
+    };
+    let evicted = decisions.evict.iter();
+    let evicted = evicted.filter(|evicted| evicted.for_group.as_ref().is_some_and(|group| groups.contains(group)));
+    decided.evicts.extend(evicted.map(|evicted| WouldEvict {
+        namespace: evicted.pod.namespace.to_string(),
+        pod: evicted.pod.name.to_string(),
+        workload: evicted.group.name().to_owned(),
+        action: evicted.action.as_str().to_owned(),
+        message: evicted.message(),
+    }));
+    for report in decisions
+        .unschedulable
+        .into_iter()
+        .filter(|report| groups.contains(&report.group))
+    {
+        let waits = WouldWait {
+            namespace: report.group.namespace().to_owned(),
+            workload: report.group.name().to_owned(),
+            verdict: Verdict {
+                cause: report.verdict.cause.as_str().to_owned(),
+                sentence: report.verdict.sentence,
+            },
+            evidence: report.verdict.evidence,
+        };
+        decided
+            .waits
+            .retain(|known| (&known.namespace, &known.workload) != (&waits.namespace, &waits.workload));
+        decided.waits.push(waits);
+    }
+    let over: Vec<_> = decisions
+        .cleared
+        .iter()
+        .map(|group| (group.namespace(), group.name()))
+        .collect();
+    decided
+        .waits
+        .retain(|known| !over.contains(&(&*known.namespace, &*known.workload)));
+}

@@ -1,0 +1,244 @@
+//! Workloads as they are shown.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::overview::{Overview, Shard};
+use super::queues;
+use crate::api::views::{
+    Amounts, Moment, MomentKind, Pod, PodCounts, PodState, Verdict, Workload, WorkloadDetails, WorkloadList,
+    WorkloadState,
+};
+use crate::components::bus::{GroupDetails, GroupSeen};
+use crate::engine::input::Time;
+use crate::engine::model::pod::Status;
+use crate::engine::overview::{PodSeen, PodsSeen, first_sentence};
+
+use super::super::access::Namespaces;
+
+/// Which workloads are asked for.
+pub struct Asked<'a> {
+    /// In this queue or one below it.
+    pub queue: Option<&'a str>,
+    /// In this state.
+    pub state: Option<WorkloadState>,
+    /// Those after this one, `namespace/name`.
+    pub after: Option<&'a str>,
+    /// So many at most.
+    pub limit: Option<usize>,
+}
+
+/// Those that are asked for.
+pub fn list(overview: &Overview, asked: &Asked, visible: &Namespaces) -> WorkloadList {
+    let parents = overview.parents();
+    let fits = |group: &GroupSeen| {
+        visible.show(group.key.namespace())
+            && asked.state.is_none_or(|wanted| state(&group.pods) == wanted)
+            && asked
+                .queue
+                .is_none_or(|wanted| is_below(&parents, &group.queue, wanted))
+    };
+    let mut all: Vec<(&Shard, &GroupSeen)> = overview
+        .shards
+        .iter()
+        .flat_map(|shard| shard.groups.iter().map(move |group| (shard, group)))
+        .filter(|(_, group)| fits(group))
+        .collect();
+    let key = |group: &GroupSeen| (group.key.namespace().to_owned(), group.key.name().to_owned());
+    all.sort_by_cached_key(|(_, group)| key(group));
+    let total = all.len();
+    let after = asked.after.and_then(|after| after.split_once('/'));
+    let after = after.map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
+    let from = all.partition_point(|(_, group)| after.as_ref().is_some_and(|after| key(group) <= *after));
+    let rest = all.get(from..).unwrap_or_default();
+    let most = asked.limit.unwrap_or(usize::MAX).max(1);
+    let workloads: Vec<Workload> = rest
+        .iter()
+        .take(most)
+        .map(|(shard, group)| show(overview, shard, group))
+        .collect();
+    let more = rest.len() > workloads.len();
+    let next = workloads.last().filter(|_| more);
+    WorkloadList {
+        meta: overview.meta.clone(),
+        total,
+        next: next.map(|last| format!("{}/{}", last.namespace, last.name)),
+        workloads,
+    }
+}
+
+/// Whether a queue is another one or below it.
+fn is_below(parents: &BTreeMap<&str, &str>, queue: &str, other: &str) -> bool {
+    let mut path = std::iter::successors(Some(queue), |at| parents.get(at).copied());
+    // As many as there are queues: they may be below themselves.
+    path.by_ref().take(parents.len() + 1).any(|at| at == other)
+}
+
+/// A workload in the list.
+pub fn show(overview: &Overview, shard: &Shard, group: &GroupSeen) -> Workload {
+    let state = state(&group.pods);
+    let waits = group.pods.waiting > 0;
+    Workload {
+        namespace: group.key.namespace().to_owned(),
+        name: group.key.name().to_owned(),
+        queue: group.queue.to_string(),
+        shard: shard.name.to_string(),
+        priority: group.priority,
+        preemptible: group.preemptible,
+        state,
+        pods: PodCounts {
+            min: group.pods.min,
+            wanted: group.pods.alive,
+            running: group.pods.placed,
+            waiting: group.pods.waiting,
+            gated: group.pods.gated,
+            leaving: group.pods.leaving,
+            ended: group.pods.ended,
+        },
+        requested: Amounts::of(group.requested),
+        created: timestamp(group.created),
+        started: group.started.and_then(timestamp),
+        verdict: verdict(overview, group),
+        position: shard.positions.get(&group.key).copied().filter(|_| waits),
+        held: None,
+    }
+}
+
+/// Why it waits; where another process schedules, as that one has written it into the status.
+fn verdict(overview: &Overview, group: &GroupSeen) -> Option<Verdict> {
+    if group.pods.waiting + group.pods.gated == 0 {
+        return None;
+    }
+    if let Some((cause, sentence)) = &group.verdict {
+        return Some(Verdict {
+            cause: cause.as_str().to_owned(),
+            sentence: sentence.clone(),
+        });
+    }
+    let object = overview
+        .stores
+        .pod_groups
+        .get(group.key.namespace(), group.key.name())?;
+    let condition = object.status.as_ref()?.scheduling_conditions.last()?;
+    let cause = condition.reason.as_deref().filter(|reason| !reason.is_empty());
+    Some(Verdict {
+        cause: cause.unwrap_or("Unschedulable").to_owned(),
+        sentence: first_sentence(condition.message.as_deref().unwrap_or_default()).to_owned(),
+    })
+}
+
+fn state(pods: &PodsSeen) -> WorkloadState {
+    match pods {
+        PodsSeen {
+            alive: 0, leaving: 1.., ..
+        } => WorkloadState::Leaving,
+        PodsSeen {
+            alive: 0, ended: 1.., ..
+        } => WorkloadState::Finished,
+        PodsSeen { alive: 0, .. } => WorkloadState::Empty,
+        PodsSeen { placed: 0, .. } => WorkloadState::Waiting,
+        PodsSeen { alive, placed, .. } if placed < alive => WorkloadState::PartlyRunning,
+        PodsSeen { .. } => WorkloadState::Running,
+    }
+}
+
+/// A workload with all that is known of it.
+pub fn details(overview: &Overview, shard: &Shard, details: GroupDetails, past: Vec<Moment>) -> WorkloadDetails {
+    let GroupDetails { group, report, pods } = details;
+    let workload = show(overview, shard, &group);
+    let evidence = report.map_or_else(Vec::new, |report| report.verdict.evidence);
+    let pods: Vec<Pod> = pods.iter().map(|pod| show_pod(overview, pod)).collect();
+    let timeline = timeline(overview, &workload, &pods, past);
+    WorkloadDetails {
+        meta: overview.meta.clone(),
+        queues: queues::path_up(overview, shard, &workload.queue),
+        workload,
+        evidence,
+        pods,
+        timeline,
+    }
+}
+
+/// What is remembered, and what the objects themselves tell.
+fn timeline(overview: &Overview, workload: &Workload, pods: &[Pod], past: Vec<Moment>) -> Vec<Moment> {
+    let created = workload.created.map(|at| Moment {
+        at,
+        kind: MomentKind::Created,
+        text: "The PodGroup was created".to_owned(),
+    });
+    let mut told: BTreeMap<(Timestamp, &str), usize> = BTreeMap::new();
+    for pod in pods {
+        let Some(object) = overview.stores.pods.get(&workload.namespace, &pod.name) else {
+            continue;
+        };
+        let conditions = object.status.as_ref().and_then(|status| status.conditions.as_ref());
+        for condition in conditions
+            .into_iter()
+            .flatten()
+            .filter(|condition| condition.status == "True")
+        {
+            let known = ["PodScheduled", "Ready"]
+                .into_iter()
+                .find(|known| *known == condition.type_);
+            if let (Some(kind), Some(at)) = (known, &condition.last_transition_time) {
+                *told.entry((at.0, kind)).or_default() += 1;
+            }
+        }
+    }
+    let told = told.into_iter().map(|((at, condition), pods)| {
+        let (kind, what) = match condition {
+            "Ready" => (MomentKind::Running, "ready"),
+            _ => (MomentKind::Bound, "bound"),
+        };
+        let text = if pods == 1 {
+            format!("1 pod was {what}")
+        } else {
+            format!("{pods} pods were {what}")
+        };
+        Moment { at, kind, text }
+    });
+    // One of the same name that went before it has no part in this.
+    let is_its = |moment: &Moment| workload.created.is_none_or(|created| moment.at >= created);
+    let mut all: Vec<Moment> = created
+        .into_iter()
+        .chain(past.into_iter().filter(is_its))
+        .chain(told)
+        .collect();
+    all.sort_by_key(|moment| moment.at);
+    all
+}
+
+fn show_pod(overview: &Overview, seen: &PodSeen) -> Pod {
+    let state = match seen.status {
+        Status::Pending | Status::Allocated => PodState::Waiting,
+        Status::Gated => PodState::Gated,
+        Status::Pipelined => PodState::Planned,
+        Status::Binding => PodState::Binding,
+        Status::Bound => PodState::Bound,
+        Status::Running => PodState::Running,
+        Status::Releasing | Status::Stuck => PodState::Leaving,
+        Status::Succeeded => PodState::Succeeded,
+        Status::Failed => PodState::Failed,
+        Status::Unknown => PodState::Unknown,
+    };
+    let object = overview.stores.pods.get(&seen.pod.namespace, &seen.pod.name);
+    let conditions = object.as_ref().and_then(|pod| pod.status.as_ref()?.conditions.as_ref());
+    let scheduled = conditions
+        .into_iter()
+        .flatten()
+        .find(|condition| condition.type_ == "PodScheduled" && condition.status == "False");
+    Pod {
+        name: seen.pod.name.to_string(),
+        state,
+        sub_group: Some(seen.sub_group.to_string()).filter(|name| !name.is_empty()),
+        node: seen.node.as_deref().map(str::to_owned),
+        requested: Amounts::of(seen.requested),
+        gpu_groups: seen.gpu_groups.iter().map(ToString::to_string).collect(),
+        message: scheduled.and_then(|condition| condition.message.clone()),
+    }
+}
+
+fn timestamp(Time(at): Time) -> Option<Timestamp> {
+    (at > 0).then(|| Timestamp::from_millisecond(at).ok()).flatten()
+}
