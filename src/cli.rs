@@ -5,27 +5,39 @@
 #![deny(clippy::print_stdout)]
 
 mod check;
+mod client;
+mod completion;
 pub mod crds;
 #[cfg(feature = "devcluster")]
 pub mod demo;
 #[cfg(feature = "devcluster")]
 pub mod dev;
+mod explain;
 pub mod fields;
 pub mod group;
+mod jobs;
 pub mod manifests;
 mod migrate;
+mod nodes;
 pub mod numa_exporter;
 pub mod output;
+mod queues;
 pub mod replay;
 pub mod reserve;
 mod review;
 pub mod run;
+mod show;
 mod simulate;
 pub mod snapshot;
+mod top;
+mod what_if;
+mod why_evicted;
 
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::operator::telemetry;
 
@@ -61,6 +73,22 @@ enum Command {
     /// Show the scheduler at work in a cluster on this machine, explain what happened, and leave
     #[cfg(feature = "devcluster")]
     Demo(demo::Args),
+    /// Say why a pod or a pod group waits, or how a queue or a node stands
+    Explain(explain::Args),
+    /// Show the tree of queues: quotas, fair shares, what is held and what waits
+    Queues(queues::Args),
+    /// Show nodes and their GPUs
+    Nodes(nodes::Args),
+    /// Show workloads: how far they are, why they wait, their places in line
+    Jobs(jobs::Args),
+    /// Show who was evicted of late, for whom, and why
+    WhyEvicted(why_evicted::Args),
+    /// Show what the scheduler would do now with workloads that are not there yet
+    WhatIf(what_if::Args),
+    /// Show queues, GPUs and what waits, drawn anew every few seconds
+    Top(top::Args),
+    /// Print what a shell needs to complete the command line
+    Completion(completion::Args),
     /// Hold a shared GPU: what reservation pods run
     Reserve(reserve::Args),
     /// Write on pods which NUMA zones their node's kubelet gave them: what runs on nodes with zones
@@ -97,6 +125,8 @@ impl Command {
             Command::Crds(_) | Command::Fields(_) | Command::Manifests(_) => "warn",
             Command::Replay(_) | Command::Review(_) | Command::Group(_) | Command::Simulate(_) => "warn",
             Command::Snapshot(_) | Command::Migrate(_) | Command::Check(_) => "warn",
+            Command::Explain(_) | Command::Queues(_) | Command::Nodes(_) | Command::Jobs(_) => "warn",
+            Command::WhyEvicted(_) | Command::WhatIf(_) | Command::Top(_) | Command::Completion(_) => "warn",
         }
     }
 }
@@ -104,7 +134,10 @@ impl Command {
 /// Parses the arguments and runs the chosen subcommand. The status is 2 for arguments that do not parse and 1 for a
 /// subcommand that failed.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let matches = Cli::command()
+        .bin_name(called(std::env::args_os().next()))
+        .get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     use_small_pages();
     match start(cli) {
         Ok(status) => status,
@@ -114,6 +147,12 @@ pub fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// What it is called in its help: kubectl runs it as a plugin where it is found as `kubectl-unikai`.
+fn called(program: Option<OsString>) -> &'static str {
+    let plugin = program.is_some_and(|program| Path::new(&program).file_stem() == Some(OsStr::new("kubectl-unikai")));
+    if plugin { "kubectl unikai" } else { "unikai" }
 }
 
 /// No huge pages for this process. Where the host has none at hand, the first touch of one holds a thread up for milliseconds, longer than a cycle takes; and small
@@ -135,6 +174,14 @@ fn start(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Demo(args) => runtime.block_on(Box::pin(demo::run(args))),
         Command::Reserve(args) => runtime.block_on(Box::pin(reserve::run(args))),
         Command::NumaExporter(args) => runtime.block_on(Box::pin(numa_exporter::run(args))),
+        Command::Explain(args) => runtime.block_on(Box::pin(explain::run(args))),
+        Command::Queues(args) => runtime.block_on(Box::pin(queues::run(args))),
+        Command::Nodes(args) => runtime.block_on(Box::pin(nodes::run(args))),
+        Command::Jobs(args) => runtime.block_on(Box::pin(jobs::run(args))),
+        Command::WhyEvicted(args) => runtime.block_on(Box::pin(why_evicted::run(args))),
+        Command::WhatIf(args) => runtime.block_on(Box::pin(what_if::run(args))),
+        Command::Top(args) => runtime.block_on(Box::pin(top::run(args))),
+        Command::Completion(args) => completion::run(args, Cli::command()),
         Command::Crds(args) => crds::run(args),
         Command::Fields(args) => fields::run(args),
         Command::Manifests(args) => manifests::run(args),

@@ -37,8 +37,8 @@ use tracing::{Instrument, error, info, info_span};
 
 use crate::components::admission::Door;
 use crate::components::figures::Figures;
-use crate::components::leadership::Pools;
 use crate::components::history::History;
+use crate::components::leadership::Pools;
 use crate::components::pulse::Pulse;
 use crate::components::readiness::Readiness;
 use crate::components::scheduler::Followed;

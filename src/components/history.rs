@@ -104,10 +104,7 @@ mod tests {
                 kind: MomentKind::Decided,
                 text: format!("{number}"),
             };
-            (
-                GroupKey::new("team", if number % 2 == 0 { "even" } else { "odd" }),
-                moment,
-            )
+            (GroupKey::new("team", ["even", "odd"][number & 1]), moment)
         };
         history.add(
             (0..EVICTIONS + 5).map(eviction).collect(),

@@ -9,8 +9,8 @@ mod cycle;
 mod intake;
 mod look;
 mod orders;
-mod reports;
 mod record;
+mod reports;
 mod shown;
 mod trace_events;
 
@@ -388,7 +388,7 @@ impl Scheduler {
             }
             // Before everything is listed there is nothing to see.
             ToScheduler::Look(look) if self.missing.is_empty() => {
-                look::answer(look, &mut self.intake.core.engine, now())
+                look::answer(look, &mut self.intake.core.engine, now());
             }
             ToScheduler::Look(_) => {}
             ToScheduler::Current(kind, term) => {

@@ -258,7 +258,7 @@ async fn ask_what_if(
     Json(asked): Json<views::WhatIfAsked>,
 ) -> Answer {
     let (caller, overview) = views.open(&headers).await?;
-    let asked = Asked::read(asked)?;
+    let asked = Asked::read(asked).map_err(|why| refusal(StatusCode::BAD_REQUEST, why))?;
     for namespace in asked.namespaces() {
         caller.must_see(&namespace).await?;
     }

@@ -1,12 +1,15 @@
 //! The embedded cluster in one piece: API server, simulated world and, if wanted, the operator, in this process.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
+use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::install;
+use crate::api::names::object;
 use crate::devcluster::apiserver::{ApiServer, Identity, Options, RunningServer};
 use crate::devcluster::world::{NodeSpec, World, WorldHandle, WorldOptions};
 use crate::operator::settings::Settings;
@@ -23,6 +26,7 @@ pub struct LocalCluster {
 }
 
 struct EmbeddedOperator {
+    http: SocketAddr,
     shutdown: CancellationToken,
     ended: JoinHandle<anyhow::Result<()>>,
 }
@@ -72,7 +76,11 @@ impl LocalCluster {
     /// A kubeconfig file's content, for the administrator.
     #[must_use]
     pub fn kubeconfig(&self) -> String {
-        self.server.kubeconfig(&Identity::admin())
+        let text = self.server.kubeconfig(&Identity::admin());
+        match &self.operator {
+            Some(operator) => with_operator(&text, operator.http).unwrap_or(text),
+            None => text,
+        }
     }
 
     /// Waits until something in the cluster fails.
@@ -113,6 +121,7 @@ impl EmbeddedOperator {
         ready(&running).await?;
         let shutdown = running.shutdown_token();
         Ok(Self {
+            http: running.http,
             shutdown,
             ended: tokio::spawn(running.ended()),
         })
@@ -134,6 +143,18 @@ impl EmbeddedOperator {
         }
         self.ended.await.context("the operator")?
     }
+}
+
+/// The kubeconfig, with where the operator serves HTTP, for the commands that ask it.
+fn with_operator(kubeconfig: &str, http: SocketAddr) -> Option<String> {
+    let mut config: Value = serde_yaml_ng::from_str(kubeconfig).ok()?;
+    let extension = json!([{"name": object::KUBECONFIG_EXTENSION, "extension": {"url": format!("http://{http}")}}]);
+    *config
+        .pointer_mut("/clusters/0/cluster")?
+        .as_object_mut()?
+        .entry("extensions")
+        .or_insert(Value::Null) = extension;
+    serde_yaml_ng::to_string(&config).ok()
 }
 
 async fn ready(running: &Running) -> anyhow::Result<()> {

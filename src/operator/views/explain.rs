@@ -142,7 +142,7 @@ fn evidence(details: &WorkloadDetails) -> Vec<String> {
 
 /// What a queue holds of what.
 fn standing(queue: &Queue) -> String {
-    let bound = |bound: Option<f64>| bound.map_or_else(|| "unlimited".to_owned(), |bound| number(bound));
+    let bound = |bound: Option<f64>| bound.map_or_else(|| "unlimited".to_owned(), number);
     format!(
         "Queue {} holds {} of a fair share of {} GPUs (quota {}, limit {})",
         queue.name,

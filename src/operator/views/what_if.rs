@@ -68,11 +68,10 @@ impl Asked {
     /// Reads what is asked.
     ///
     /// # Errors
-    /// The refusal, if it makes no sense.
-    pub fn read(asked: WhatIfAsked) -> Result<Self, Response> {
+    /// Why it makes no sense.
+    pub fn read(asked: WhatIfAsked) -> Result<Self, String> {
         if asked.pods.is_empty() || asked.pods.len() > PODS_MAX || asked.pod_groups.len() > PODS_MAX {
-            let why = format!("between 1 and {PODS_MAX} pods can be asked about at once");
-            return Err(refusal(StatusCode::BAD_REQUEST, why));
+            return Err(format!("between 1 and {PODS_MAX} pods can be asked about at once"));
         }
         let mut pods: Vec<core::Pod> = all(asked.pods, "pod")?;
         let mut groups: Vec<PodGroup> = all(asked.pod_groups, "pod group")?;
@@ -124,7 +123,7 @@ fn ask_for_limits(container: &mut core::Container) {
 }
 
 /// Reads objects that were just created.
-fn all<K: DeserializeOwned>(objects: Vec<Map<String, Value>>, kind: &str) -> Result<Vec<K>, Response> {
+fn all<K: DeserializeOwned>(objects: Vec<Map<String, Value>>, kind: &str) -> Result<Vec<K>, String> {
     let now = json!(Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
     let read = objects.into_iter().map(|mut object| {
         if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -135,15 +134,10 @@ fn all<K: DeserializeOwned>(objects: Vec<Map<String, Value>>, kind: &str) -> Res
             .map(|metadata| metadata["name"].clone())
             .unwrap_or_default();
         if !name.is_string() {
-            let why = format!("a {kind} lacks metadata.name");
-            return Err(refusal(StatusCode::BAD_REQUEST, why));
+            return Err(format!("a {kind} lacks metadata.name"));
         }
-        serde_json::from_value(Value::Object(object)).map_err(|error| {
-            refusal(
-                StatusCode::BAD_REQUEST,
-                format!("the {kind} {name} cannot be read: {error}"),
-            )
-        })
+        serde_json::from_value(Value::Object(object))
+            .map_err(|error| format!("the {kind} {name} cannot be read: {error}"))
     });
     read.collect()
 }

@@ -1,0 +1,176 @@
+//! As whom the operator is asked: by a token that is named, that of the kubeconfig, however it comes by it, or one that the API server makes for a service
+//! account. A client certificate alone says nothing to the operator, since nobody passes it on.
+
+use anyhow::{Context, bail};
+use http::{HeaderValue, Request, Response, header};
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use kube::client::ConfigExt;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use tower::{BoxError, Layer, ServiceExt, service_fn};
+
+use super::Connection;
+use crate::api::names::object;
+
+/// The service account for those who have no token of their own, in the operator's namespace.
+const VIEWER: &str = "unikai-viewer";
+/// How long a token that is made for one command lasts, in seconds: the shortest that the API server makes.
+const LASTS: i64 = 600;
+
+/// What was found.
+pub struct Credentials {
+    /// How to connect to the API server, if there is one.
+    pub config: Option<kube::Config>,
+    /// Where the operator serves HTTP, if the kubeconfig says so.
+    pub address: Option<String>,
+    /// The token to show.
+    pub token: String,
+}
+
+/// Finds them.
+pub async fn find(connection: &Connection) -> anyhow::Result<Credentials> {
+    let (config, address) = read(connection).await?;
+    let token = match (&connection.token, &connection.token_file) {
+        (Some(token), _) => token.trim().to_owned(),
+        (None, Some(file)) => {
+            let token = std::fs::read_to_string(file).with_context(|| format!("--token-file {}", file.display()))?;
+            token.trim().to_owned()
+        }
+        (None, None) => match &config {
+            Some(config) => token(connection, config).await?,
+            None => bail!("there is no token; name one with --token-file or UNIKAI_TOKEN, or a kubeconfig"),
+        },
+    };
+    Ok(Credentials { config, address, token })
+}
+
+/// How to connect to the API server, and what its kubeconfig says of the operator.
+async fn read(connection: &Connection) -> anyhow::Result<(Option<kube::Config>, Option<String>)> {
+    let options = KubeConfigOptions {
+        context: connection.context.clone(),
+        ..KubeConfigOptions::default()
+    };
+    let file = match &connection.kubeconfig {
+        Some(file) => Some(Kubeconfig::read_from(file).with_context(|| format!("--kubeconfig {}", file.display()))?),
+        None => Kubeconfig::read().ok(),
+    };
+    if let Some(file) = file {
+        let address = address(&file, connection.context.as_deref());
+        let config = kube::Config::from_custom_kubeconfig(file, &options)
+            .await
+            .context("the kubeconfig")?;
+        return Ok((Some(config), address));
+    }
+    Ok((kube::Config::incluster().ok(), None))
+}
+
+/// What `unikai dev` writes into its kubeconfig.
+fn address(file: &Kubeconfig, context: Option<&str>) -> Option<String> {
+    let context = context.or(file.current_context.as_deref())?;
+    let context = file.contexts.iter().find(|known| known.name == context)?;
+    let cluster = &context.context.as_ref()?.cluster;
+    let cluster = file.clusters.iter().find(|known| known.name == *cluster)?;
+    let extensions = cluster.cluster.as_ref()?.extensions.as_ref()?;
+    let ours = extensions
+        .iter()
+        .find(|extension| extension.name == object::KUBECONFIG_EXTENSION)?;
+    ours.extension["url"].as_str().map(str::to_owned)
+}
+
+async fn token(connection: &Connection, config: &kube::Config) -> anyhow::Result<String> {
+    if connection.service_account.is_none()
+        && let Some(token) = own(config).await?
+    {
+        return Ok(token);
+    }
+    let default = format!("{}/{VIEWER}", connection.operator_namespace);
+    let account = connection.service_account.as_deref().unwrap_or(&default);
+    let Some((namespace, name)) = account.split_once('/') else {
+        bail!("--service-account {account}: not of the form NAMESPACE/NAME");
+    };
+    made(config, namespace, name).await.with_context(|| {
+        format!(
+            "the kubeconfig has no token, and the API server makes none of the service account {account} for you; \
+             name one that you may make tokens of with --service-account NAMESPACE/NAME, or a token with --token-file"
+        )
+    })
+}
+
+/// The token that the kubeconfig itself leads to: as it stands there, from a file, or from a program.
+async fn own(config: &kube::Config) -> anyhow::Result<Option<String>> {
+    let Some(layer) = config.auth_layer().context("the kubeconfig's user")? else {
+        return Ok(None);
+    };
+    let seen = service_fn(|request: Request<kube::client::Body>| async move {
+        let sent = request.headers().get(header::AUTHORIZATION).cloned();
+        Ok::<Response<Option<HeaderValue>>, BoxError>(Response::new(sent))
+    });
+    let request = Request::new(kube::client::Body::empty());
+    let header = layer.layer(seen).oneshot(request).await;
+    let header = header
+        .map_err(|error| anyhow::anyhow!(error))
+        .context("the kubeconfig's user")?;
+    let text = header
+        .body()
+        .as_ref()
+        .and_then(|header| header.to_str().ok())
+        .unwrap_or_default();
+    Ok(text.strip_prefix("Bearer ").map(str::to_owned))
+}
+
+/// A token that the API server makes.
+async fn made(config: &kube::Config, namespace: &str, name: &str) -> anyhow::Result<String> {
+    let client = kube::Client::try_from(config.clone())?;
+    let asked = TokenRequest {
+        spec: TokenRequestSpec {
+            expiration_seconds: Some(LASTS),
+            ..TokenRequestSpec::default()
+        },
+        ..TokenRequest::default()
+    };
+    let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
+    let request = Request::post(path)
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(serde_json::to_vec(&asked)?)?;
+    let made: TokenRequest = client.request(request).await?;
+    Ok(made.status.context("no token in the answer")?.token)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_token_of_a_kubeconfig_is_found_wherever_it_stands() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("token");
+        std::fs::write(&file, "from-file").unwrap();
+        let program = serde_json::json!({
+            "apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never", "command": "echo",
+            "args": [r#"{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"from-program"}}"#],
+        });
+        let users = [
+            (serde_json::json!({"token": "plain"}), Some("plain")),
+            (serde_json::json!({"tokenFile": file}), Some("from-file")),
+            (serde_json::json!({"exec": program}), Some("from-program")),
+            (serde_json::json!({"username": "u", "password": "p"}), None),
+            (serde_json::json!({}), None),
+        ];
+        for (user, expected) in users {
+            let text = serde_json::json!({
+                "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1",
+                    "extensions": [{"name": "unikai.dev/operator", "extension": {"url": "http://127.0.0.1:2"}}]}}],
+                "users": [{"name": "u", "user": user}],
+                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+                "current-context": "x",
+            });
+            let kubeconfig = Kubeconfig::from_yaml(&text.to_string()).unwrap();
+            assert_eq!(address(&kubeconfig, None).as_deref(), Some("http://127.0.0.1:2"));
+            assert_eq!(address(&kubeconfig, Some("y")), None);
+            let options = KubeConfigOptions::default();
+            let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options)
+                .await
+                .unwrap();
+            assert_eq!(own(&config).await.unwrap().as_deref(), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! `unikai what-if`: what the scheduler would do now with the workloads of a file. Nothing is created.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use serde_json::{Value, json};
+
+use super::client::{Client, Connection};
+use super::group::files::Files;
+use super::group::imagine::Of;
+use super::group::read;
+use super::show::{self, Colour, Look, Output, sentence};
+use crate::api::views::WhatIf;
+
+/// Arguments of `unikai what-if`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Manifests of pods and workloads, as YAML or JSON; - for standard input
+    #[arg(short, long, value_name = "FILE")]
+    filename: PathBuf,
+
+    /// The namespace of what names none [default: that of the kubeconfig]
+    #[arg(short, long, value_name = "NAME")]
+    namespace: Option<String>,
+
+    /// The SchedulingShard [default: the default one]
+    #[arg(long, value_name = "NAME")]
+    shard: Option<String>,
+
+    #[command(flatten)]
+    connection: Connection,
+
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Output,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  unikai what-if -f job.yaml
+  kubectl create job train --image=i --dry-run=client -o yaml | unikai what-if -f -
+
+The status is 0 if all pods would run, and 1 if some would wait.";
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// When the file cannot be read, or the operator cannot be reached or refuses.
+pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let client = Client::open(&args.connection).await?;
+    let text = text(&args.filename).with_context(|| args.filename.display().to_string())?;
+    let namespace = args.namespace.as_deref().unwrap_or(client.namespace());
+    let body = asked(&text, namespace).with_context(|| args.filename.display().to_string())?;
+    let shard = args.shard.map_or_else(String::new, |shard| format!("?shard={shard}"));
+    let answer: WhatIf = client
+        .post(&format!("/what-if{shard}"), serde_json::to_vec(&body)?)
+        .await?;
+    show::answer(args.output, &answer, |look| words(&answer, look))?;
+    Ok(if answer.runs {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn text(file: &Path) -> anyhow::Result<String> {
+    if file == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text)?;
+        return Ok(text);
+    }
+    Ok(std::fs::read_to_string(file)?)
+}
+
+/// The pods that the workloads would make, grouped as the operator would group them.
+fn asked(text: &str, namespace: &str) -> anyhow::Result<Value> {
+    let mut scenario = read::manifests(text, false, Of::Whole, namespace)?;
+    scenario.passes = 1;
+    let mut files = Files::new(scenario);
+    files.group_all();
+    if let Some((what, error)) = files.errors.first() {
+        anyhow::bail!("{what}: {error}");
+    }
+    let groups: Vec<Value> = files.groups.values().map(|group| json!(**group)).collect();
+    let pods: Vec<Value> = files.pods().iter().map(|pod| json!(**pod)).collect();
+    Ok(json!({"pods": pods, "podGroups": groups}))
+}
+
+fn words(answer: &WhatIf, look: &Look) -> String {
+    let mut text = String::new();
+    let evicted = answer.evicts.len() + answer.evicts_others;
+    let after = if evicted == 0 {
+        String::new()
+    } else {
+        format!(" after {} evicted", pods_are(evicted))
+    };
+    if answer.runs {
+        text += &look.paint(Colour::Green, &format!("All pods would run{after}."));
+    } else if answer.binds.is_empty() {
+        text += &look.paint(Colour::Yellow, "No pod would run now.");
+    } else {
+        let some = format!("Some pods would wait; {} would run{after}.", answer.binds.len());
+        text += &look.paint(Colour::Yellow, &some);
+    }
+    text.push('\n');
+    for bind in &answer.binds {
+        let node = bind
+            .node
+            .as_ref()
+            .map_or_else(String::new, |node| format!(" on {node}"));
+        let later = if bind.after_evictions {
+            ", once who is evicted has left"
+        } else {
+            ""
+        };
+        text += &format!("  {}/{} would run{node}{later}\n", bind.namespace, bind.pod);
+    }
+    for evicted in &answer.evicts {
+        let (namespace, pod, workload) = (&evicted.namespace, &evicted.pod, &evicted.workload);
+        text += &format!(
+            "  {namespace}/{pod} of {workload} would be evicted by {}\n",
+            evicted.action
+        );
+    }
+    if answer.evicts_others > 0 {
+        text += &format!(
+            "  {} evicted in namespaces that you may not see\n",
+            pods_are(answer.evicts_others)
+        );
+    }
+    for waits in &answer.waits {
+        text += &format!(
+            "  {}/{} would wait: {}\n",
+            waits.namespace,
+            waits.workload,
+            sentence(&waits.verdict.sentence)
+        );
+        for line in &waits.evidence {
+            text += &format!("    {}\n", sentence(line));
+        }
+    }
+    for note in &answer.notes {
+        text += &format!("{}\n", sentence(note));
+    }
+    text
+}
+
+fn pods_are(count: usize) -> String {
+    if count == 1 {
+        "1 pod is".to_owned()
+    } else {
+        format!("{count} pods are")
+    }
+}
+
+#[cfg(test)]
+mod tests;
