@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use unikai::api::crds;
 use unikai::components::bus::{Change, Inboxes, Kind, Listener, ToScheduler, channels};
 use unikai::components::figures::Figures;
+use unikai::components::history::History;
 use unikai::components::leadership::{self, Scope, Term, Terms};
 use unikai::components::pulse::Pulse;
 use unikai::components::readiness::Readiness;
@@ -129,6 +130,7 @@ impl Run {
             readiness: Readiness::default(),
             background: Background::new(Settings::default().background_delay),
             figures: Figures::default(),
+            history: History::default(),
             pulse: Pulse::default(),
         };
         let stores = Arc::new(Stores::default());
@@ -170,7 +172,7 @@ impl Run {
                 ToScheduler::Change(_)
                 | ToScheduler::Outcome(_)
                 | ToScheduler::Current(..)
-                | ToScheduler::JobOrder(_) => {}
+                | ToScheduler::Look(_) => {}
             }
         }
         (listed, Instant::now(), groups.len())

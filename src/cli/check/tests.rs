@@ -205,7 +205,7 @@ const FAULTS: &[Fault] = &[
             lease(
                 json!({"holderIdentity": "one", "renewTime": "2026-01-31T11:50:00.000000Z"}),
                 i,
-            )
+            );
         },
         Mark::Failed,
         "Lease kai-scheduler of one has not been renewed since 2026-01-31T11:50:00Z",
@@ -266,7 +266,7 @@ const FAULTS: &[Fault] = &[
             gpu_node(
                 |node| node["metadata"]["labels"] = json!({"nvidia.com/gpu.count": "8"}),
                 i,
-            )
+            );
         },
         Mark::Warning,
         "nodes with GPUs lack the label nvidia.com/gpu.memory",
@@ -285,7 +285,7 @@ const FAULTS: &[Fault] = &[
         |i| {
             i.found
                 .kai
-                .push((Part::Scheduler, Workload::of(of(deployment("kai-scheduler-default")))))
+                .push((Part::Scheduler, Workload::of(of(deployment("kai-scheduler-default")))));
         },
         Mark::Failed,
         "Deployments of KAI run: kai-scheduler-default",
@@ -310,7 +310,7 @@ const FAULTS: &[Fault] = &[
             queues(
                 &[queue("a", Some("b"), 0), queue("b", Some("a"), 0), queue("c", None, 0)],
                 i,
-            )
+            );
         },
         Mark::Failed,
         "queue a is below itself: a → b → a",
