@@ -96,7 +96,8 @@ fn too_large(model: &Model, pod: PodId, position: usize) -> Verdict {
     let nodes: Vec<NodeId> = model.by_name().to_vec();
     let largest = nodes
         .iter()
-        .max_by_key(|id| (model.nodes()[**id].allocatable.get(position), Reverse(**id)));
+        .rev()
+        .max_by_key(|id| model.nodes()[**id].allocatable.get(position));
     let most = largest.map_or(0, |id| model.nodes()[*id].allocatable.get(position));
     let name = resource_name(model, position);
     if position > GPUS && mig_slices(&name) > 0 && most <= 0 {
@@ -297,9 +298,9 @@ impl Unplaced<'_> {
         if !shape.shared || survey.open.is_empty() || survey.fitting > 0 {
             return None;
         }
-        let by_name = |id: &&NodeId| Reverse(**id);
+        // Nodes are in the order of their names; of several that are alike the last one looked at is taken.
         let devices = |id: &NodeId| model.nodes()[*id].allocatable.get(GPUS) / GPU;
-        let largest = survey.open.iter().max_by_key(|id| (devices(id), by_name(id)))?;
+        let largest = survey.open.iter().rev().max_by_key(|id| devices(id))?;
         let name = &model.nodes()[*largest].name;
         if shape.gpu.count > devices(largest) {
             let asked = if shape.gpu.memory > 0 {
@@ -312,7 +313,7 @@ impl Unplaced<'_> {
             return Some(Verdict::new(Cause::TooLarge, sentence));
         }
         let memory = |id: &NodeId| model.nodes()[*id].gpu_memory();
-        let largest = survey.open.iter().max_by_key(|id| (memory(id), by_name(id)))?;
+        let largest = survey.open.iter().rev().max_by_key(|id| memory(id))?;
         let (most, name) = (memory(largest), &model.nodes()[*largest].name);
         (shape.gpu.memory > most).then(|| {
             let asked = shape.gpu.memory;
