@@ -169,10 +169,7 @@ impl Run {
                     grouped.insert(grouping.pod.uid.clone());
                     groups.insert(grouping.group.metadata.name.clone());
                 }
-                ToScheduler::Change(_)
-                | ToScheduler::Outcome(_)
-                | ToScheduler::Current(..)
-                | ToScheduler::Look(_) => {}
+                ToScheduler::Change(_) | ToScheduler::Outcome(_) | ToScheduler::Current(..) | ToScheduler::Look(_) => {}
             }
         }
         (listed, Instant::now(), groups.len())

@@ -249,10 +249,9 @@ impl Situation {
             "Queue",
         ]
         .contains(&kind.as_str())
+            && object["metadata"]["namespace"].is_null()
         {
-            if object["metadata"]["namespace"].is_null() {
-                object["metadata"]["namespace"] = json!(self.slug());
-            }
+            object["metadata"]["namespace"] = json!(self.slug());
         }
         if kind == "PodGroup" {
             if let Some(pool) = self.pool().filter(|_| object["metadata"]["labels"].is_null()) {

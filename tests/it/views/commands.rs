@@ -22,7 +22,9 @@ struct Stage {
 impl Stage {
     async fn start() -> Self {
         let nodes = vec![NodeSpec::gpu("gpu-1", 2), NodeSpec::cpu("cpu-1")];
-        let cluster = LocalCluster::start(nodes, Some(Settings::embedded())).await.unwrap();
+        let cluster = Box::pin(LocalCluster::start(nodes, Some(Settings::embedded())))
+            .await
+            .unwrap();
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("kubeconfig"), cluster.kubeconfig()).unwrap();
         let kubeconfig = Kubeconfig::from_yaml(&cluster.kubeconfig()).unwrap();
@@ -82,7 +84,7 @@ fn pod(name: &str, gpus: u32, class: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_is_followed_from_its_plan_to_its_eviction_by_what_the_commands_print() {
-    let stage = Stage::start().await;
+    let stage = Box::pin(Stage::start()).await;
     create(&stage.admin, pod("low", 2, "train")).await.unwrap();
     let jobs = eventually("the pod runs", async || {
         let jobs = stage.says("jobs").await;
