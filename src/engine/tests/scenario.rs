@@ -11,6 +11,8 @@
 //! What is wanted, per pod group (or `entry.sub_group`; those that are not listed stay as they were): `B n0` bound, `P n0` planned, `R` evicted, `R P n0` moved, `-` pending still, `=` as it was; with counts where there
 //! are several: `2 R, =`. After several cycles: where its pods are, `n0`, or `-`.
 
+mod nodes;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -21,12 +23,13 @@ use crate::engine::Engine;
 use crate::engine::decision::Decisions;
 use crate::engine::input::devices::{DeviceInput, Reach};
 use crate::engine::input::{
-    Amounts, BudgetInput, Event, GPU, GpuKind, GpuRequest, GroupInput, GroupKey, Name, Needs, NodeInput,
-    NodeRequirement, Pairs, PodInput, PodRef, PodSelector, PodStatus, PodTerm, QueueInput, Relations, SelectorOp,
-    Share, Spread, SubGroupInput, Taint, TaintEffect, Time, TopologyConstraint, TopologyInput, WHOLE,
+    Amounts, BudgetInput, Event, GPU, GpuKind, GpuRequest, GroupInput, GroupKey, Name, Needs, NodeRequirement, Pairs,
+    PodInput, PodRef, PodSelector, PodStatus, PodTerm, QueueInput, Relations, SelectorOp, Share, Spread, SubGroupInput,
+    Time, TopologyConstraint, TopologyInput, WHOLE,
 };
 use crate::engine::model::resources::GPUS;
 use crate::engine::policy::{ActionKind, DisruptionBudgets, Policy};
+pub use nodes::node;
 
 /// The instant at which everything happens.
 pub const NOW: Time = Time(1_000_000_000);
@@ -339,72 +342,6 @@ pub fn budget(line: &str) -> Event {
         },
         allowed: allowed.parse().expect("a number"),
     }))
-}
-
-/// A node of `GPUs` or `GPUs of MiB`, with plenty of everything else unless `Cn` or `Mn` say how much, and with the labels behind. Before them
-/// `cordoned`, `notready`, `unlabelled` (its GPU memory is not known), `taint~KEY`, `pods~N` (slots), `some/resource*N`.
-pub fn node(name: &str, text: &str) -> NodeInput {
-    let words = text.split_whitespace().filter_map(|word| word.split_once('='));
-    let mut labels: Vec<(Name, Name)> = words.map(|(key, value)| (key.into(), value.into())).collect();
-    labels.push(("kubernetes.io/hostname".into(), name.into()));
-    labels.sort();
-    let size: Vec<&str> = text.split_whitespace().take_while(|word| !word.contains('=')).collect();
-    let after = |word: &str| size.iter().position(|other| *other == word).map(|at| size[at + 1]);
-    let amount = |letter: char| size.iter().find_map(|word| word.strip_prefix(letter)?.parse().ok());
-    let memory = after("of").unwrap_or("100");
-    let gpus: i64 = size[0].parse().expect("a number of GPUs");
-    let profile = |word: &&str| {
-        let (profile, count) = word.split_once('*').filter(|_| word.starts_with("mig-"))?;
-        Some((
-            format!("nvidia.com/{profile}").into(),
-            count.parse().expect("instances"),
-        ))
-    };
-    let profiles: Vec<_> = size.iter().filter_map(profile).collect();
-    let is = |word: &str| size.contains(&word);
-    let named = |prefix: &str| {
-        size.iter()
-            .filter_map(|word| word.strip_prefix(prefix))
-            .map(Name::from)
-            .collect::<Vec<_>>()
-    };
-    let extended = size
-        .iter()
-        .filter(|word| word.contains('/'))
-        .filter_map(|word| word.split_once('*'));
-    let extended: Vec<(Name, i64)> = extended
-        .map(|(name, count)| (name.into(), count.parse::<i64>().expect("a number") * 1000))
-        .collect();
-    NodeInput {
-        name: name.into(),
-        labels,
-        taints: named("taint~")
-            .into_iter()
-            .map(|key| Taint {
-                key,
-                value: Name::default(),
-                effect: TaintEffect::NoSchedule,
-            })
-            .collect(),
-        unschedulable: is("cordoned"),
-        ready: !is("notready"),
-        allocatable: Amounts {
-            cpu: amount('C').unwrap_or(1_000_000),
-            memory: amount('M').unwrap_or(1 << 50),
-            gpu: gpus * GPU,
-            other: profiles.iter().cloned().chain(extended).collect(),
-        },
-        pods: named("pods~")
-            .first()
-            .map_or(110, |pods| pods.parse().expect("a number")),
-        gpu_memory: (!is("unlabelled")).then(|| memory.parse().expect("MiB")),
-        gpu_count: Some(gpus),
-        dra_gpus: false,
-        plugin_gpus: true,
-        mig: !profiles.is_empty(),
-        numa: None,
-        attach_limits: Vec::new(),
-    }
 }
 
 /// A GPU that can be claimed, and meets the selector 0.
