@@ -67,7 +67,7 @@ async fn queues_nodes_and_workloads_are_shown_with_their_figures() {
     let waits = eventually("the pod that waits is told why", async || {
         let all = get(&viewer, "/api/v1/workloads?namespace=other").await;
         let waits = all["workloads"].get(0)?.clone();
-        (waits["verdict"]["sentence"].is_string()).then_some(waits)
+        (waits["verdict"]["sentence"].is_string() && waits["position"].is_u64()).then_some(waits)
     })
     .await;
     assert_eq!(waits["state"], "Waiting", "{waits}");
