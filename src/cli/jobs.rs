@@ -75,12 +75,11 @@ pub fn words(workloads: &[Workload], look: &Look) -> String {
 }
 
 fn row(workload: &Workload, look: &Look) -> Vec<String> {
-    let state = match (&workload.held, workload.state) {
-        (Some(_), WorkloadState::Waiting) => look.paint(Colour::Grey, "Held"),
-        (_, WorkloadState::Waiting) => look.paint(Colour::Yellow, "Waiting"),
-        (_, WorkloadState::PartlyRunning) => look.paint(Colour::Yellow, "PartlyRunning"),
-        (_, WorkloadState::Running) => look.paint(Colour::Green, "Running"),
-        (_, state) => format!("{state:?}"),
+    let state = match workload.state {
+        WorkloadState::Waiting => look.paint(Colour::Yellow, "Waiting"),
+        WorkloadState::PartlyRunning => look.paint(Colour::Yellow, "PartlyRunning"),
+        WorkloadState::Running => look.paint(Colour::Green, "Running"),
+        state => format!("{state:?}"),
     };
     let pods = &workload.pods;
     let said = workload.verdict.as_ref();

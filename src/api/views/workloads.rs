@@ -76,9 +76,6 @@ pub struct Workload {
     /// Its place in the line of its queue, from 1 on, while it waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<usize>,
-    /// Who holds it, if it is held and therefore not tried.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held: Option<String>,
 }
 
 /// The pods of a workload, by what they do.

@@ -101,7 +101,6 @@ pub fn show(overview: &Overview, shard: &Shard, group: &GroupSeen) -> Workload {
         started: group.started.and_then(timestamp),
         verdict: verdict(overview, group),
         position: shard.positions.get(&group.key).copied().filter(|_| waits),
-        held: None,
     }
 }
 
