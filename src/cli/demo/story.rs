@@ -61,8 +61,9 @@ impl Story {
                     let seconds = placed.duration_since(chapter.seen).as_secs_f64();
                     let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
                     say!(
-                        "- {} waited {seconds:.1} s, because: {reason} Then it got {node}.",
-                        chapter.pod
+                        "- {} waited {seconds:.1} s, because: {}. Then it got {node}.",
+                        chapter.pod,
+                        reason.trim_end_matches('.')
                     );
                 }
             }
