@@ -26,6 +26,7 @@ pub mod gpu_operator;
 pub mod grouper;
 pub mod grouping;
 pub mod history;
+mod latency;
 pub mod leadership;
 pub mod numa_daemon_set;
 mod owner;

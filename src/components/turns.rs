@@ -17,6 +17,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::sleep_until;
 use tokio_util::sync::PollSemaphore;
 
+use super::latency::Latency;
 use super::retry::{Failure, asked_pause, failure};
 
 /// Writes at the same time: enough to keep up with a thousand bindings a second, too few to stand in their way.
@@ -26,8 +27,6 @@ const OWN_MAX: usize = WRITES_MAX - 2;
 /// The quiet time after bindings lasts as long as they did, within these bounds: the gaps in a burst are bridged, and a single
 /// binding holds up nothing.
 const QUIET: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
-/// An answer is slow when it takes this many times as long as the quickest, and this much longer. As in the binder's limit.
-const SLOW: (u32, Duration) = (8, Duration::from_millis(50));
 
 /// No write waits longer for bindings, whatever is set.
 const PATIENCE_MAX: Duration = Duration::from_secs(3_600);
@@ -51,8 +50,7 @@ struct Gate {
     quiet_until: Instant,
     /// No write before this time.
     paused_until: Instant,
-    /// The time that the quickest answer took, or a little more: it drifts upwards, so that one lucky answer does not count for ever.
-    quickest: Option<Duration>,
+    latency: Latency,
 }
 
 impl Background {
@@ -67,7 +65,7 @@ impl Background {
                 outstanding: false,
                 quiet_until: now,
                 paused_until: now,
-                quickest: None,
+                latency: Latency::default(),
             }),
             // So that no time is out of range.
             patience: patience.min(PATIENCE_MAX),
@@ -113,9 +111,7 @@ impl Background {
                 }
                 return true;
             }
-            let quickest = gate.quickest.map_or(took, |quickest| took.min(quickest.mul_f64(1.001)));
-            gate.quickest = Some(quickest);
-            let slow = took > quickest * SLOW.0 + SLOW.1;
+            let slow = gate.latency.is_slow(took);
             if slow {
                 gate.quiet_until = gate.quiet_until.max(now + QUIET.1);
             }

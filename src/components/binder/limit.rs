@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use crate::components::latency::Latency;
+
 /// Initial limit: enough for a burst.
 const START: f64 = 32.0;
 /// Minimum.
@@ -13,21 +15,19 @@ const HIGHEST: f64 = 192.0;
 const AFTER_REFUSAL: f64 = 0.5;
 /// Factor after a slow answer.
 const AFTER_SLOW: f64 = 0.97;
-/// An answer is slow if it takes this many times the best latency, and this much longer.
-const SLOW: (f64, Duration) = (8.0, Duration::from_millis(50));
 
 /// The limit.
 #[derive(Clone, Copy, Debug)]
 pub struct Limit {
     allowed: f64,
-    best: Option<Duration>,
+    latency: Latency,
 }
 
 impl Default for Limit {
     fn default() -> Self {
         Self {
             allowed: START,
-            best: None,
+            latency: Latency::default(),
         }
     }
 }
@@ -47,11 +47,7 @@ impl Limit {
 
     /// Records an answer with its latency.
     pub fn answered(&mut self, latency: Duration) {
-        // The best latency drifts upwards slowly, so that one fast answer does not count for ever.
-        let best = self.best.map_or(latency, |best| latency.min(best.mul_f64(1.001)));
-        self.best = Some(best);
-        let slow = best.mul_f64(SLOW.0) + SLOW.1;
-        let next = if latency > slow {
+        let next = if self.latency.is_slow(latency) {
             self.allowed * AFTER_SLOW
         } else {
             self.allowed + 1.0 / self.allowed

@@ -1,0 +1,23 @@
+//! Which answers of the API server are slow, compared with the quickest. Pure.
+
+use std::time::Duration;
+
+/// An answer is slow when it takes this many times as long as the quickest, and this much longer.
+const SLOW: (f64, Duration) = (8.0, Duration::from_millis(50));
+/// The quickest drifts upwards by this factor, so that one lucky answer does not count for ever.
+const DRIFT: f64 = 1.001;
+
+/// The latencies of a kind of request.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Latency {
+    quickest: Option<Duration>,
+}
+
+impl Latency {
+    /// Takes in an answer. Whether it was slow.
+    pub fn is_slow(&mut self, took: Duration) -> bool {
+        let quickest = self.quickest.map_or(took, |quickest| took.min(quickest.mul_f64(DRIFT)));
+        self.quickest = Some(quickest);
+        took > quickest.mul_f64(SLOW.0) + SLOW.1
+    }
+}
