@@ -43,7 +43,7 @@ pub struct Cluster {
     pub admin: Client,
     server: Server,
     dir: tempfile::TempDir,
-    _world: WorldHandle,
+    _world: Option<WorldHandle>,
 }
 
 enum Server {
@@ -58,6 +58,25 @@ enum Server {
 impl Cluster {
     /// On the API server of this crate.
     pub async fn embedded(nodes: usize) -> anyhow::Result<Self> {
+        let (dir, server) = Self::start_embedded().await?;
+        Self::furnish(dir, server, Some((nodes, true))).await
+    }
+
+    /// The same without nodes, kubelets and controllers: nothing changes but what is written.
+    pub async fn without_controllers() -> anyhow::Result<Self> {
+        let (dir, server) = Self::start_embedded().await?;
+        Self::furnish(dir, server, None).await
+    }
+
+    /// Adds an object to the embedded API server as it is.
+    pub fn preload(&self, object: Value) -> anyhow::Result<()> {
+        match &self.server {
+            Server::Embedded(server) => server.preload(object),
+            Server::Real { .. } => bail!("a real API server takes requests only"),
+        }
+    }
+
+    async fn start_embedded() -> anyhow::Result<(tempfile::TempDir, Server)> {
         let dir = tempfile::tempdir()?;
         let server = ApiServer::start(Options::default()).await?;
         std::fs::write(
@@ -68,7 +87,7 @@ impl Cluster {
             dir.path().join("operator.kubeconfig"),
             server.kubeconfig(&Identity::operator()),
         )?;
-        Self::furnish(dir, Server::Embedded(server), nodes, true).await
+        Ok((dir, Server::Embedded(server)))
     }
 
     /// The folder with etcd and kube-apiserver, if there is one.
@@ -98,10 +117,10 @@ impl Cluster {
             audit,
             since: Mutex::new(0),
         };
-        Self::furnish(dir, server, nodes, false).await
+        Self::furnish(dir, server, Some((nodes, false))).await
     }
 
-    async fn furnish(dir: tempfile::TempDir, server: Server, nodes: usize, controllers: bool) -> anyhow::Result<Self> {
+    async fn furnish(dir: tempfile::TempDir, server: Server, world: Option<(usize, bool)>) -> anyhow::Result<Self> {
         let admin = client_of(&dir.path().join("admin.kubeconfig")).await?;
         let files = unikai::cli::manifests::files("unikai:bench").into_iter();
         for (name, yaml) in files.chain(unikai::cli::manifests::gpu_sharing()) {
@@ -110,13 +129,17 @@ impl Cluster {
             }
         }
         apply(&admin, SETTING).await?;
-        let nodes = (0..nodes).map(|i| NodeSpec::gpu(format!("node-{i:04}"), 8)).collect();
-        let options = WorldOptions {
-            nodes,
-            controllers,
-            ..WorldOptions::default()
+        let world = match world {
+            None => None,
+            Some((nodes, controllers)) => {
+                let options = WorldOptions {
+                    nodes: (0..nodes).map(|i| NodeSpec::gpu(format!("node-{i:04}"), 8)).collect(),
+                    controllers,
+                    ..WorldOptions::default()
+                };
+                Some(World::start(admin.clone(), options).await?)
+            }
         };
-        let world = World::start(admin.clone(), options).await?;
         Ok(Self {
             admin,
             server,

@@ -5,6 +5,7 @@
 //! `KUBEBUILDER_ASSETS=… cargo bench --bench operator`           then also on a real etcd and kube-apiserver, with kube-scheduler
 //!                                                               beside the operator if that folder holds it
 //! `cargo bench --bench operator -- 200 20`                      200 pods on 20 nodes
+//! `cargo bench --bench operator -- restart 10000 100000`        a restart on 10,000 nodes with 100,000 running pods
 //!
 //! Everything shares this machine, so compare figures of one run. Created → bound counts from before the request that creates
 //! the pod (admission webhooks included) to the watch event that shows its node.
@@ -12,6 +13,7 @@
 mod cluster;
 mod load;
 mod process;
+mod restart;
 
 use std::time::Duration;
 
@@ -29,6 +31,10 @@ const IDLE: Duration = Duration::from_secs(10);
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let numbers: Vec<usize> = std::env::args().skip(1).filter_map(|a| a.parse().ok()).collect();
+    if std::env::args().any(|argument| argument == "restart") {
+        let [nodes, pods] = [0, 1].map(|at| numbers.get(at).copied().unwrap_or(1_000));
+        return restart::measure(nodes, pods).await;
+    }
     let pods = numbers.first().copied().unwrap_or(1_000);
     let nodes = numbers.get(1).copied().unwrap_or(100);
     println!("== embedded API server, {nodes} nodes");

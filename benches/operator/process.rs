@@ -81,10 +81,19 @@ impl Process {
         ticks / TICKS
     }
 
+    /// The memory that it holds.
+    pub fn memory_mib(&self) -> u64 {
+        self.status_mib("VmRSS:")
+    }
+
     /// The most memory that it ever held.
     pub fn peak_memory_mib(&self) -> u64 {
+        self.status_mib("VmHWM:")
+    }
+
+    fn status_mib(&self, field: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
-        let line = status.lines().find(|l| l.starts_with("VmHWM:")).unwrap_or_default();
+        let line = status.lines().find(|l| l.starts_with(field)).unwrap_or_default();
         line.split_whitespace()
             .nth(1)
             .and_then(|kib| kib.parse::<u64>().ok())

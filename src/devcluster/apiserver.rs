@@ -200,6 +200,25 @@ impl RunningServer {
         self.cluster.map_service(namespace, name, port, address);
     }
 
+    /// Adds an object as if it had long been stored: with the metadata and the status that it has, without admission, defaults and validation.
+    /// For clusters that are too large to be created request by request.
+    ///
+    /// # Errors
+    /// When its kind is not served, or its name is taken.
+    pub fn preload(&self, object: serde_json::Value) -> anyhow::Result<()> {
+        let text = |field: &str| object[field].as_str().unwrap_or_default();
+        let (api_version, kind) = (text("apiVersion"), text("kind"));
+        let catalog = self.cluster.registry.catalog();
+        let mut resources = catalog.iter();
+        let resource = resources.find(|resource| resource.kind == kind && resource.api_version() == api_version);
+        let resource = resource.with_context(|| format!("{api_version} {kind} is not served"))?;
+        let table = self.cluster.store.table(&resource.storage);
+        table
+            .create(object)
+            .map(drop)
+            .map_err(|error| anyhow::anyhow!("not stored: {error:?}"))
+    }
+
     /// Stops serving at once and waits for the end.
     pub async fn shutdown(mut self) {
         self.handle.shutdown();
