@@ -20,9 +20,9 @@ use tokio_util::sync::CancellationToken;
 use unikai::api::crds;
 use unikai::components::bus::{Change, Inboxes, Kind, Listener, ToScheduler, channels};
 use unikai::components::figures::Figures;
+use unikai::components::heartbeat::Heartbeat;
 use unikai::components::history::History;
 use unikai::components::leadership::{self, Scope, Term, Terms};
-use unikai::components::pulse::Pulse;
 use unikai::components::readiness::Readiness;
 use unikai::components::turns::Background;
 use unikai::components::watches::{self, Stores};
@@ -131,7 +131,7 @@ impl Run {
             background: Background::new(Settings::default().background_delay),
             figures: Figures::default(),
             history: History::default(),
-            pulse: Pulse::default(),
+            heartbeat: Heartbeat::default(),
         };
         let stores = Arc::new(Stores::default());
         let (bus, mut inboxes) = channels(1);

@@ -25,6 +25,7 @@ pub mod fractions;
 pub mod gpu_operator;
 pub mod grouper;
 pub mod grouping;
+pub mod heartbeat;
 pub mod history;
 mod latency;
 pub mod leadership;
@@ -34,7 +35,6 @@ pub mod panics;
 mod patch;
 pub mod podgroups;
 mod pods;
-pub mod pulse;
 mod quantities;
 pub mod queues;
 pub mod readiness;
@@ -65,9 +65,9 @@ use crate::engine::decision::Words;
 use crate::engine::policy::DisruptionBudgets;
 use bus::{Bus, Inboxes};
 use figures::Figures;
+use heartbeat::Heartbeat;
 use history::History;
 use leadership::{Leading, Pools, Scope, Term};
-use pulse::Pulse;
 use queues::shown::MetricLabel;
 use readiness::Readiness;
 use turns::Background;
@@ -102,7 +102,7 @@ pub struct Context {
     /// What is shown of objects as metrics.
     pub figures: Figures,
     /// Whether the scheduler's thread gets on with its work.
-    pub pulse: Pulse,
+    pub heartbeat: Heartbeat,
     /// What was decided of late.
     pub history: History,
 }
@@ -196,7 +196,7 @@ pub fn start(
         .flat_map(|(shard, inbox)| {
             let context = Context {
                 scope: shard.scope.clone(),
-                pulse: context().pulse.part(),
+                heartbeat: context().heartbeat.part(),
                 ..context()
             };
             let (meter, accounts) = accounts::channel();

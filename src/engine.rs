@@ -27,7 +27,7 @@ use actions::spare::spare_at_last;
 use actions::stale::{evict_stale, stale_until};
 use actions::victims::action::{FindVictims, evict_for_others};
 use actions::victims::find::find;
-use decision::{Decisions, Detail, GroupReport, ReasonCode, Stray, WaitingGroup};
+use decision::{Decisions, Detail, GroupReport, ReasonCode, UnknownSubGroup, WaitingGroup};
 use explain::report::{Findings, report};
 use fairshare::divide::divide_tree;
 use fairshare::tree::schedulable_queue;
@@ -68,7 +68,7 @@ pub struct Engine {
     /// What was last reported about each pod group.
     reported: BTreeMap<PodGroupId, Reported>,
     /// Pods last reported as strays, by name, with the message.
-    strays: BTreeMap<PodId, (PodRef, String)>,
+    unknown_sub_groups: BTreeMap<PodId, (PodRef, String)>,
     /// Pod groups below their minimum.
     stale: BTreeSet<PodGroupId>,
     /// Instants at which something ends that holds decisions back.
@@ -112,7 +112,7 @@ impl Engine {
             seen: Seen::default(),
             kept: Kept::default(),
             reported: BTreeMap::new(),
-            strays: BTreeMap::new(),
+            unknown_sub_groups: BTreeMap::new(),
             stale: BTreeSet::new(),
             wake: BTreeSet::new(),
         }
@@ -372,7 +372,7 @@ impl Engine {
     /// Reports on pods that name a sub-group which is not there, where the report is new.
     fn report_strays(&mut self, decisions: &mut Decisions) {
         let mut now = BTreeMap::new();
-        for &id in self.model.strays() {
+        for &id in self.model.unknown_sub_groups() {
             let pod = &self.model.pods()[id].input;
             let pod_group = self
                 .model
@@ -391,20 +391,20 @@ impl Engine {
                 format!("{prefix}Pod references subgroup \"{named}\", which does not exist in PodGroup {group}");
             now.insert(id, (self.model.pods()[id].input.pod.clone(), message));
         }
-        let before = std::mem::replace(&mut self.strays, now);
+        let before = std::mem::replace(&mut self.unknown_sub_groups, now);
         for (id, (pod, _)) in &before {
-            if self.strays.get(id).is_none_or(|(other, _)| other != pod) {
+            if self.unknown_sub_groups.get(id).is_none_or(|(other, _)| other != pod) {
                 let (pod, message) = (pod.clone(), None);
-                decisions.strays.push(Stray { pod, message });
+                decisions.unknown_sub_groups.push(UnknownSubGroup { pod, message });
             }
         }
-        for (id, (pod, message)) in &self.strays {
+        for (id, (pod, message)) in &self.unknown_sub_groups {
             if before
                 .get(id)
                 .is_none_or(|said| *said != (pod.clone(), message.clone()))
             {
                 let (pod, message) = (pod.clone(), Some(message.clone()));
-                decisions.strays.push(Stray { pod, message });
+                decisions.unknown_sub_groups.push(UnknownSubGroup { pod, message });
             }
         }
     }
@@ -418,7 +418,8 @@ impl Engine {
         if let Some(what) = &entry.broken {
             let message = format!("The sub-groups contradict each other: {what}");
             findings.add(ReasonCode::PodSchedulingErrors, message, Detail::Text);
-        } else if schedulable_queue(model, pod_group).is_none() || (entry.astray && input.refused.is_none()) {
+        } else if schedulable_queue(model, pod_group).is_none() || (entry.charged_elsewhere && input.refused.is_none())
+        {
             let message = explain::queue::closed(model, model.queues().id(name), name);
             findings.add(ReasonCode::QueueDoesNotExist, message, Detail::Text);
         } else if let Some(why) = &input.refused {

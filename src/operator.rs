@@ -37,9 +37,9 @@ use tracing::{Instrument, error, info, info_span};
 
 use crate::components::admission::Door;
 use crate::components::figures::Figures;
+use crate::components::heartbeat::Heartbeat;
 use crate::components::history::History;
 use crate::components::leadership::Pools;
-use crate::components::pulse::Pulse;
 use crate::components::readiness::Readiness;
 use crate::components::scheduler::Followed;
 use crate::components::watches::Stores;
@@ -68,7 +68,7 @@ pub struct Running {
     /// The state of leader election.
     pub election: watch::Receiver<lease::Status>,
     /// Watchdog of the scheduler's thread.
-    pub pulse: Pulse,
+    pub heartbeat: Heartbeat,
     readiness: Readiness,
     shutdown: CancellationToken,
     supervised: JoinHandle<anyhow::Result<()>>,
@@ -108,13 +108,13 @@ fn begin(config: &kube::Config, settings: Settings, http: http::Bound) -> anyhow
     let page = metrics::Page::new(figures.clone(), prefix);
     let clients = client::connect(config, patience, lease.request_timeout())?;
     let webhooks = listen(common.admission.address)?;
-    let pulse = Pulse::default();
+    let heartbeat = Heartbeat::default();
     let ends = Ends::default();
     let readiness = Readiness::default();
-    let alive = http::alive(pulse.clone(), lease.duration);
+    let alive = http::alive(heartbeat.clone(), lease.duration);
     let (shards, with_lease) = watch::channel(Shards::default());
     let watch_timeout = common.components.watch_timeout;
-    let elections = Elections::new(&clients, lease, watch_timeout, pulse.clone(), with_lease);
+    let elections = Elections::new(&clients, lease, watch_timeout, heartbeat.clone(), with_lease);
     let (leading, election, of_shards) = (elections.leading(), elections.status(), elections.of_shards());
     let (shown, seen) = watch::channel(None);
     let (in_force, resolved) = watch::channel(None);
@@ -153,7 +153,7 @@ fn begin(config: &kube::Config, settings: Settings, http: http::Bound) -> anyhow
         leading,
         readiness: readiness.clone(),
         figures,
-        pulse: pulse.clone(),
+        heartbeat: heartbeat.clone(),
         history,
         door: Arc::clone(&door),
         webhooks: address,
@@ -169,7 +169,7 @@ fn begin(config: &kube::Config, settings: Settings, http: http::Bound) -> anyhow
         http: http.address,
         webhooks: address,
         election: election.clone(),
-        pulse,
+        heartbeat,
         readiness: readiness.clone(),
         shutdown: ends.shutdown.clone(),
         supervised: {

@@ -33,7 +33,7 @@ use crate::components::bus::{
 use crate::components::fair::Fair;
 use crate::components::grouping::owners::Owners;
 use crate::components::grouping::rules::Grouped;
-use crate::components::grouping::{Failed, Found, Known, is_addressed, left_alone};
+use crate::components::grouping::{Failed, Found, Known, is_addressed, skips_grouping};
 use crate::components::retry::Backoff;
 use crate::components::turns::Turns;
 use crate::components::watches::Stores;
@@ -298,7 +298,7 @@ impl Grouper {
     }
 
     /// A pod is kept from being grouped by an annotation of its own or of an owner. That is fine if it names a group.
-    fn left_alone(&mut self, pod: &Pod) {
+    fn report_skipped(&mut self, pod: &Pod) {
         if pods::annotated_group(pod).is_some() {
             return self.unhindered(pod);
         }
@@ -329,8 +329,8 @@ impl Grouper {
         if pods::is_finished(&pod) || self.walking.contains(member) {
             return;
         }
-        if left_alone(&pod) {
-            return self.left_alone(&pod);
+        if skips_grouping(&pod) {
+            return self.report_skipped(&pod);
         }
         if !self.is_addressed(&pod) {
             return self.not_monitored(&pod);
@@ -339,7 +339,7 @@ impl Grouper {
             self.grouped_pods.assign(&member.uid, key, None);
             return;
         }
-        if let Some(found) = self.known().remembered(&pod) {
+        if let Some(found) = self.known().cached(&pod) {
             return self.walked(Walked {
                 pod: member.clone(),
                 version,
@@ -405,7 +405,7 @@ impl Grouper {
         }
         let pod = Arc::clone(&entry.pod);
         match found {
-            Ok(Ok(Found::LeftAlone)) => self.left_alone(&pod),
+            Ok(Ok(Found::Skipped)) => self.report_skipped(&pod),
             Ok(Ok(Found::Group(grouped, _))) => self.grouped(&member, &pod, *grouped),
             Ok(Err(error)) => self.failed(&member.uid, &error.to_string()),
             Err(panic) => self.left_out(&member, &panic),

@@ -110,7 +110,7 @@ pub enum Found {
     /// Its group, and the owners that determined it.
     Group(Box<Grouped>, Vec<Arc<Workload>>),
     /// It is not grouped by us.
-    LeftAlone,
+    Skipped,
 }
 
 /// Why a pod has no group.
@@ -127,9 +127,9 @@ pub enum Failed {
 impl Known<'_> {
     /// The group of a pod, if everything that it depends on is cached: no request is sent.
     #[must_use]
-    pub fn remembered(&self, pod: &Pod) -> Option<Found> {
-        match self.owners.remembered(pod)? {
-            Chain::OptedOut => Some(Found::LeftAlone),
+    pub fn cached(&self, pod: &Pod) -> Option<Found> {
+        match self.owners.cached(pod)? {
+            Chain::OptedOut => Some(Found::Skipped),
             Chain::Owned(chain) => {
                 let found = self.group(pod, chain).ok()?;
                 let Found::Group(grouped, chain) = &found else {
@@ -152,7 +152,7 @@ impl Known<'_> {
     /// If its owners are not found, or its workload is invalid. What was read is read again next time.
     pub async fn resolve(&self, pod: &Pod) -> Result<Found, Failed> {
         let chain = match self.owners.chain(pod).await? {
-            Chain::OptedOut => return Ok(Found::LeftAlone),
+            Chain::OptedOut => return Ok(Found::Skipped),
             Chain::Owned(chain) => chain,
         };
         for _ in 0..QUESTIONS_MAX {
@@ -181,9 +181,9 @@ impl Known<'_> {
 
     fn group(&self, pod: &Pod, chain: Vec<Arc<Workload>>) -> Result<Found, RuleError> {
         // A bound pod that names a pod group which does not exist is grouped by its owners.
-        let astray = || pods::is_bound(pod) && !self.names_known_group(pod);
-        if chain.is_empty() && names_foreign_group(pod) && !astray() {
-            return Ok(Found::LeftAlone);
+        let names_unknown_group = || pods::is_bound(pod) && !self.names_known_group(pod);
+        if chain.is_empty() && names_foreign_group(pod) && !names_unknown_group() {
+            return Ok(Found::Skipped);
         }
         let grouped = rules::group(&Input {
             pod,
@@ -209,7 +209,7 @@ pub fn is_addressed(pod: &Pod, namespace: Option<&BTreeMap<String, String>>, set
 }
 
 /// The pod's annotation excludes it from grouping.
-pub fn left_alone(pod: &Pod) -> bool {
+pub fn skips_grouping(pod: &Pod) -> bool {
     let annotations = pod.metadata.annotations.as_ref();
     annotations
         .and_then(|annotations| annotations.get(annotation::SKIP_POD_GROUPER))

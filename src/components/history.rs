@@ -17,10 +17,10 @@ const MOMENTS: usize = 40_000;
 
 /// See the module. Cheap to clone; all clones are one.
 #[derive(Clone, Debug)]
-pub struct History(Arc<Mutex<Remembered>>);
+pub struct History(Arc<Mutex<Entries>>);
 
 #[derive(Debug)]
-struct Remembered {
+struct Entries {
     evictions: VecDeque<Eviction>,
     /// Since when they are complete.
     since: Timestamp,
@@ -30,7 +30,7 @@ struct Remembered {
 impl Default for History {
     /// Begins now.
     fn default() -> Self {
-        Self(Arc::new(Mutex::new(Remembered {
+        Self(Arc::new(Mutex::new(Entries {
             evictions: VecDeque::new(),
             since: Timestamp::now(),
             moments: VecDeque::new(),
@@ -39,39 +39,39 @@ impl Default for History {
 }
 
 impl History {
-    fn lock(&self) -> MutexGuard<'_, Remembered> {
+    fn lock(&self) -> MutexGuard<'_, Entries> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds what happened, in order of time.
     pub fn add(&self, evictions: Vec<Eviction>, moments: Vec<(GroupKey, Moment)>) {
-        let mut remembered = self.lock();
-        remembered.evictions.extend(evictions);
-        while remembered.evictions.len() > EVICTIONS {
-            if let Some(oldest) = remembered.evictions.pop_front() {
-                remembered.since = oldest.at;
+        let mut entries = self.lock();
+        entries.evictions.extend(evictions);
+        while entries.evictions.len() > EVICTIONS {
+            if let Some(oldest) = entries.evictions.pop_front() {
+                entries.since = oldest.at;
             }
         }
-        remembered.moments.extend(moments);
-        while remembered.moments.len() > MOMENTS {
-            remembered.moments.pop_front();
+        entries.moments.extend(moments);
+        while entries.moments.len() > MOMENTS {
+            entries.moments.pop_front();
         }
     }
 
     /// The evictions that fit, the latest first, and since when none of them is missing.
     #[must_use]
     pub fn evictions(&self, fits: impl Fn(&Eviction) -> bool, most: usize) -> (Timestamp, Vec<Eviction>) {
-        let remembered = self.lock();
-        let latest = remembered.evictions.iter().rev();
+        let entries = self.lock();
+        let latest = entries.evictions.iter().rev();
         let found = latest.filter(|eviction| fits(eviction)).take(most).cloned().collect();
-        (remembered.since, found)
+        (entries.since, found)
     }
 
     /// What happened to a pod group, the oldest first.
     #[must_use]
     pub fn moments(&self, group: &GroupKey) -> Vec<Moment> {
-        let remembered = self.lock();
-        let of_group = remembered.moments.iter().filter(|(of, _)| of == group);
+        let entries = self.lock();
+        let of_group = entries.moments.iter().filter(|(of, _)| of == group);
         of_group.map(|(_, moment)| moment.clone()).collect()
     }
 }

@@ -238,7 +238,7 @@ impl Scheduler {
             let wake = self.next_cycle();
             let at = wake.unwrap_or_else(|| Instant::now() + LONGEST_SLEEP);
             let shares = self.shown.due();
-            self.context.pulse.wait();
+            self.context.heartbeat.wait();
             let next = tokio::select! {
                 biased;
                 () = shutdown.cancelled() => {
@@ -265,7 +265,7 @@ impl Scheduler {
                 () = until(self.asked + SELECTORS_EVERY), if self.intake.core.mirror.selectors_wait() => Next::Selectors,
                 received = inbox.recv_many(&mut messages, MESSAGES_AT_ONCE) => Next::Messages(received),
             };
-            self.context.pulse.work();
+            self.context.heartbeat.work();
             match next {
                 Next::Leadership => {
                     self.changed = true;

@@ -27,7 +27,7 @@ pub struct Decisions {
     /// Pod groups that have nothing pending any more: what `unschedulable` said about them is over.
     pub cleared: Vec<GroupKey>,
     /// Pods that wait and name a sub-group which their pod group does not have, each reported once; and those that no longer do.
-    pub strays: Vec<Stray>,
+    pub unknown_sub_groups: Vec<UnknownSubGroup>,
     /// Timestamps on pod groups to write down.
     pub times: Vec<GroupTimes>,
     /// What the cycle cost, in counted steps.
@@ -43,14 +43,14 @@ impl Decisions {
             && self.pipeline.is_empty()
             && self.unschedulable.is_empty()
             && self.cleared.is_empty()
-            && self.strays.is_empty()
+            && self.unknown_sub_groups.is_empty()
             && self.times.is_empty()
     }
 }
 
 /// A pod that cannot be placed because it names a sub-group that is not there. Nothing else of its pod group is affected.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Stray {
+pub struct UnknownSubGroup {
     /// The pod that names the sub-group.
     pub pod: PodRef,
     /// The message for its owner; `None`: the last one no longer holds.

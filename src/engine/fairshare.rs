@@ -1,9 +1,9 @@
 //! What queues may have: division of the cluster over the queue tree, the order of queues and pod groups, limits and quotas.
 
 pub mod divide;
-pub mod gates;
 pub mod min_runtime;
 pub mod order;
+pub mod quotas;
 pub mod reclaim;
 pub mod sorted;
 pub mod tree;

@@ -481,7 +481,7 @@ pub struct GroupInput {
 impl GroupInput {
     /// Whether it is not tried, whatever fits.
     #[must_use]
-    pub fn left_alone(&self) -> bool {
+    pub fn is_excluded(&self) -> bool {
         self.backed_off || self.refused.is_some()
     }
 }

@@ -51,7 +51,7 @@ use pod::{Place, Pod, State, Status};
 use pod_group::{PodGroup, PodIds};
 use pod_weight::weight_of;
 use queue::Queue;
-use relations::{Neighbours, Presence};
+use relations::{CountedPod, Neighbours};
 use resources::{ResourceNames, Resources, Shared, add};
 use shape::Shape;
 use topology::Topology;
@@ -88,7 +88,7 @@ pub struct Model {
     /// Pod groups with pending pods.
     pending: BTreeSet<PodGroupId>,
     /// Pending pods that belong to no pod set of their pod group.
-    strays: BTreeSet<PodId>,
+    unknown_sub_groups: BTreeSet<PodId>,
     node_summary: Cached<NodeSummary>,
     /// What the top queues share.
     total: Cached<Shared>,
@@ -319,9 +319,9 @@ impl Model {
         let (Some(pod_group_id), Some(member)) = (pod.pod_group, pod.member) else {
             if pod.pod_group.is_some() && pod.state.status == Status::Pending {
                 if sign > 0 {
-                    self.strays.insert(id);
+                    self.unknown_sub_groups.insert(id);
                 } else {
-                    self.strays.remove(&id);
+                    self.unknown_sub_groups.remove(&id);
                 }
             }
             return;
@@ -337,7 +337,7 @@ impl Model {
         }
         if status == Status::Pending {
             if sign > 0 {
-                if !pod_group.stand_in {
+                if !pod_group.placeholder {
                     self.pending.insert(pod_group_id);
                 }
             } else if pod_group.with(Status::Pending) == 0 {
@@ -417,7 +417,7 @@ impl Model {
             self.index.changed(place.node);
             let asked = self.classes[pod.class].asked.as_ref();
             if neighbours_counted && (asked.is_some() || !pod.counted.is_empty()) {
-                let presence = Presence {
+                let presence = CountedPod {
                     counted: &pod.counted,
                     asked,
                     leaving: weight == Weight::Leaving,
@@ -451,7 +451,7 @@ impl Model {
             let places = [(&pod.state.hold, pod.state.leaving), (&pod.state.plan, false)];
             for (place, leaving) in places {
                 if let Some(place) = place {
-                    let presence = Presence {
+                    let presence = CountedPod {
                         counted: &pod.counted,
                         asked: self.classes[pod.class].asked.as_ref(),
                         leaving,

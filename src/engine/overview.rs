@@ -270,7 +270,7 @@ impl Engine {
 
     /// `None` for one of which no event has come, and for those that stand for unknown ones.
     fn see_group(&self, id: PodGroupId, group: &PodGroup) -> Option<GroupSeen> {
-        let input = group.input.as_ref().filter(|_| !group.stand_in)?;
+        let input = group.input.as_ref().filter(|_| !group.placeholder)?;
         let model = &self.model;
         let alive = |pod: &&PodId| model.pods()[**pod].state.status.alive();
         let alive: Vec<PodId> = group.pods.iter().filter(alive).copied().collect();
@@ -381,7 +381,7 @@ fn see_user(model: &Model, pod: &Pod, node: NodeId, used: &[usize], part: &dyn F
         shape.quota[GPUS]
     };
     let group = pod.pod_group.map(|group| &model.pod_groups()[group]);
-    let group = group.filter(|group| !group.stand_in);
+    let group = group.filter(|group| !group.placeholder);
     Some(UserSeen {
         pod: pod.input.pod.clone(),
         group: group.map(|group| group.key.clone()),

@@ -1,8 +1,8 @@
 //! Tests of the engine through its front door: events in, decisions out.
 
-mod astray;
 mod bounds;
 mod carry;
+mod charged_elsewhere;
 mod devices;
 mod events;
 pub mod faults;

@@ -96,7 +96,7 @@ impl<'a> Verdicts<'a> {
             );
             return Some(Verdict::new(Cause::SubGroups, sentence));
         }
-        if schedulable_queue(self.model, pod_group).is_none() || (entry.astray && input.refused.is_none()) {
+        if schedulable_queue(self.model, pod_group).is_none() || (entry.charged_elsewhere && input.refused.is_none()) {
             return Some(queues::closed(
                 self.model,
                 &self.context.policy.node_pool,

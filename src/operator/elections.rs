@@ -14,8 +14,8 @@ use tracing::info;
 
 use super::client::Clients;
 use super::lease::{Claim, Elector, Leads, Params, Status};
+use crate::components::heartbeat::Heartbeat;
 use crate::components::leadership::{Leading, Scope};
-use crate::components::pulse::Pulse;
 use balance::assign;
 use replicas::Replicas;
 
@@ -27,7 +27,7 @@ pub struct Elections {
     clients: Clients,
     params: Params,
     watch_timeout: u32,
-    pulse: Pulse,
+    heartbeat: Heartbeat,
     leads: Arc<Leads>,
     cluster: Elector,
     status: watch::Receiver<Status>,
@@ -50,7 +50,7 @@ impl Elections {
         clients: &Clients,
         params: Params,
         watch_timeout: u32,
-        pulse: Pulse,
+        heartbeat: Heartbeat,
         shards: watch::Receiver<Shards>,
     ) -> Self {
         let leads = Arc::new(Leads::default());
@@ -60,7 +60,7 @@ impl Elections {
             params.clone(),
             Scope::Cluster,
             watch_timeout,
-            pulse.clone(),
+            heartbeat.clone(),
             Arc::clone(&leads),
             preferred,
         );
@@ -68,7 +68,7 @@ impl Elections {
             clients: clients.clone(),
             params,
             watch_timeout,
-            pulse,
+            heartbeat,
             leads,
             status: cluster.status(),
             cluster,
@@ -128,7 +128,7 @@ impl Elections {
                         params,
                         Scope::Pool(Arc::clone(pool)),
                         self.watch_timeout,
-                        self.pulse.clone(),
+                        self.heartbeat.clone(),
                         Arc::clone(&self.leads),
                         claimed,
                     );

@@ -24,7 +24,7 @@ use super::metrics::{self, Page};
 use super::telemetry;
 use super::views::{self, Views};
 use crate::components::admission::connections::Connections;
-use crate::components::pulse::Pulse;
+use crate::components::heartbeat::Heartbeat;
 use crate::components::readiness::Readiness;
 
 /// How long the header of a request may take, and be. A token of the cluster has a few kilobytes.
@@ -62,13 +62,13 @@ pub type Alive = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// Not alive when the scheduler's thread has been at the same piece of work for so long.
 #[must_use]
-pub fn alive(pulse: Pulse, bound: Duration) -> Alive {
+pub fn alive(heartbeat: Heartbeat, bound: Duration) -> Alive {
     Arc::new(move || {
-        let at_it = pulse.at_it();
-        if at_it < bound {
+        let busy_for = heartbeat.busy_for();
+        if busy_for < bound {
             Ok(())
         } else {
-            Err(format!("the scheduler has been stuck for {} s", at_it.as_secs()))
+            Err(format!("the scheduler has been stuck for {} s", busy_for.as_secs()))
         }
     })
 }
@@ -269,12 +269,12 @@ mod tests {
     #[test]
     fn a_process_whose_scheduler_is_stuck_is_not_alive() {
         let bound = Duration::from_millis(20);
-        let pulse = Pulse::default();
-        let alive = alive(pulse.clone(), bound);
-        pulse.work();
+        let heartbeat = Heartbeat::default();
+        let alive = alive(heartbeat.clone(), bound);
+        heartbeat.work();
         std::thread::sleep(bound * 2);
         assert!(alive().unwrap_err().starts_with("the scheduler has been stuck"));
-        pulse.wait();
+        heartbeat.wait();
         assert_eq!(alive(), Ok(()));
     }
 }

@@ -30,8 +30,8 @@ use tracing::{debug, info, warn};
 
 use super::client::{Clients, Writers};
 use super::fence::Fence;
+use crate::components::heartbeat::Heartbeat;
 use crate::components::leadership::Scope;
-use crate::components::pulse::Pulse;
 pub use leads::{Claim, Leads};
 use record::{Free, Observed, Tenure};
 
@@ -141,13 +141,13 @@ pub struct Elector {
     fence: Fence,
     /// The scope of leadership.
     scope: Scope,
-    pulse: Pulse,
+    heartbeat: Heartbeat,
     status: Arc<watch::Sender<Status>>,
     leads: Arc<Leads>,
     /// Whether this process is to have the Lease, or another replica.
     claim: watch::Receiver<Claim>,
     /// How often the Lease was released for another replica that did not take it.
-    in_vain: u32,
+    unused_yields: u32,
     events: BoxStream<'static, watcher::Result<watcher::Event<Lease>>>,
     observed: Option<Observed>,
     /// The tenure that this process last wrote.
@@ -164,7 +164,7 @@ impl Elector {
         params: Params,
         scope: Scope,
         watch_timeout: u32,
-        pulse: Pulse,
+        heartbeat: Heartbeat,
         leads: Arc<Leads>,
         claim: watch::Receiver<Claim>,
     ) -> Self {
@@ -182,11 +182,11 @@ impl Elector {
             params,
             fence: Fence::closed(),
             scope,
-            pulse,
+            heartbeat,
             status: Arc::new(watch::Sender::new(status)),
             leads,
             claim,
-            in_vain: 0,
+            unused_yields: 0,
             observed: None,
             tenure: None,
             synced: false,
@@ -216,7 +216,7 @@ impl Elector {
             );
             let end = match (self.lead(until, &release).await, self.stuck()) {
                 // Renewals may fail at the same time.
-                (End::Lost(_), Some(at_it)) => End::Stuck(at_it),
+                (End::Lost(_), Some(busy_for)) => End::Stuck(busy_for),
                 (end, _) => end,
             };
             if end == End::Yielded {
@@ -232,13 +232,13 @@ impl Elector {
                 End::Released => break,
                 End::Yielded => {
                     info!(lease = self.params.name, "the lease is left to another replica");
-                    self.in_vain = (self.in_vain + 1).min(YIELDS_MAX);
+                    self.unused_yields = (self.unused_yields + 1).min(YIELDS_MAX);
                     self.give_up().await;
                 }
                 End::Lost(reason) => warn!(lease = self.params.name, reason, "no longer leading"),
-                End::Stuck(at_it) => {
+                End::Stuck(busy_for) => {
                     self.give_up().await;
-                    let seconds = at_it.as_secs();
+                    let seconds = busy_for.as_secs();
                     anyhow::bail!(
                         "the scheduler has been stuck for {seconds} s; the lease is given up, for another process to lead"
                     );
@@ -271,7 +271,7 @@ impl Elector {
                 .as_ref()
                 .is_some_and(|seen| seen.holder().is_some() && !self.is_ours(seen))
             {
-                self.in_vain = 0;
+                self.unused_yields = 0;
             }
             let now = Instant::now();
             if attempt.is_some_and(|at| at <= now) {
@@ -304,7 +304,7 @@ impl Elector {
     /// When to release the Lease for another replica: with a growing delay if that did not take it before.
     fn yield_at(&mut self, since: Instant) -> Option<Instant> {
         let reserve = *self.claim.borrow_and_update() == Claim::Reserve;
-        reserve.then(|| since + self.grace() * 2_u32.pow(self.in_vain))
+        reserve.then(|| since + self.grace() * 2_u32.pow(self.unused_yields))
     }
 
     /// When the Lease may be taken. One unchanged since this process wrote it may be taken at once.
@@ -345,7 +345,7 @@ impl Elector {
 
     /// For how long the scheduler's thread has been stuck, if it is.
     fn stuck(&self) -> Option<Duration> {
-        Some(self.pulse.at_it()).filter(|at_it| *at_it >= self.params.duration)
+        Some(self.heartbeat.busy_for()).filter(|busy_for| *busy_for >= self.params.duration)
     }
 
     /// Renews until the renew deadline, loss of the Lease, a stuck scheduler, or `release`.
@@ -374,8 +374,8 @@ impl Elector {
             if now >= until {
                 return End::Lost("the lease could not be renewed in time");
             }
-            if let Some(at_it) = self.stuck() {
-                return End::Stuck(at_it);
+            if let Some(busy_for) = self.stuck() {
+                return End::Stuck(busy_for);
             }
             match tokio::time::timeout(until - now, self.renew()).await {
                 Ok(Ok(Some(extended))) => until = extended,

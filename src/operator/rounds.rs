@@ -20,10 +20,10 @@ use super::{bootstrap, telemetry};
 use crate::components::admission::Door;
 use crate::components::bus::{self, Bus, Kind};
 use crate::components::figures::{Figures, families};
+use crate::components::heartbeat::Heartbeat;
 use crate::components::history::History;
 use crate::components::leadership::{self, Leading, Pools, Scope};
 use crate::components::numa_daemon_set::{self, Missing};
-use crate::components::pulse::Pulse;
 use crate::components::readiness::Readiness;
 use crate::components::scheduler::{Followed, Numbered, Shard};
 use crate::components::turns::Background;
@@ -66,7 +66,7 @@ pub struct Rounds {
     /// The series of objects.
     pub figures: Figures,
     /// Watchdog of the scheduler's thread.
-    pub pulse: Pulse,
+    pub heartbeat: Heartbeat,
     /// What was decided of late.
     pub history: History,
     /// The server of the webhooks.
@@ -120,7 +120,7 @@ impl Rounds {
             readiness: self.readiness.clone(),
             background: Background::new(settings.background_delay),
             figures: self.figures.clone(),
-            pulse: self.pulse.clone(),
+            heartbeat: self.heartbeat.clone(),
             history: self.history.clone(),
         };
         let stores = Arc::new(Stores::default());

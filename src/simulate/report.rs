@@ -222,7 +222,7 @@ impl Recorder {
     }
 
     /// The report, of so many jobs that came.
-    pub fn report(self, now: Millis, came: usize, occupancy: &Occupancy) -> Report {
+    pub fn report(self, now: Millis, arrived: usize, occupancy: &Occupancy) -> Report {
         let mut took: BTreeMap<i64, Vec<Millis>> = BTreeMap::new();
         for ended in &self.ended {
             took.entry(ended.gpus).or_default().push(ended.took);
@@ -241,7 +241,7 @@ impl Recorder {
             jobs: JobCounts {
                 started: self.started,
                 done: self.ended.len(),
-                waiting: came - self.started,
+                waiting: arrived - self.started,
             },
             gpus: occupancy.gpus as f64 / 1e3,
             allocated_share: line.mean(0),

@@ -42,7 +42,7 @@ pub fn run(scenario: &Scenario, mut machines: Vec<Machine>, jobs: Vec<Job>) -> a
     let mut world = World::new(scenario, &machines, &queues, jobs, policy)?;
     world.begin(&machines, &queues);
     world.go_on(scenario.until)?;
-    Ok(world.recorder.report(world.now, world.came, &world.occupancy))
+    Ok(world.recorder.report(world.now, world.arrived, &world.occupancy))
 }
 
 fn list<T: ToString>(findings: &[T]) -> String {
@@ -62,7 +62,7 @@ struct World {
     pods: Table<Name, (usize, usize)>,
     by_group: BTreeMap<String, usize>,
     /// Jobs that have arrived.
-    came: usize,
+    arrived: usize,
     /// Arrived jobs that are not finished.
     open: usize,
     /// Pods that are on a node.
@@ -167,7 +167,7 @@ impl World {
                 .collect(),
             jobs,
             pods: Table::default(),
-            came: 0,
+            arrived: 0,
             open: 0,
             pods_in_place: 0,
             occupancy,
@@ -230,12 +230,12 @@ impl World {
                 self.carry_out(&decisions)?;
             }
             self.account();
-            let all_came = self.came == self.jobs.len();
-            if all_came && self.open == 0 && until.is_none() {
+            let all_arrived = self.arrived == self.jobs.len();
+            if all_arrived && self.open == 0 && until.is_none() {
                 return Ok(());
             }
             // Jobs that wait now would wait for ever.
-            if all_came && until.is_none() && self.pods_in_place == 0 {
+            if all_arrived && until.is_none() && self.pods_in_place == 0 {
                 return Ok(());
             }
         }
@@ -269,7 +269,7 @@ impl World {
     fn handle(&mut self, event: SimEvent) {
         match event {
             SimEvent::Arrives(job) => {
-                self.came += 1;
+                self.arrived += 1;
                 self.open += 1;
                 let group = objects::group(&self.jobs[job].job, None);
                 self.applied(Object::PodGroup(group));

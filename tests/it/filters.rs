@@ -125,7 +125,7 @@ fn absurd_queues_and_groups_disturb_nobody() {
             let decisions = scheduler.engine.cycle(NOW);
             bound += decisions.bind.len();
             told += decisions.unschedulable.len();
-            astray += decisions.strays.len();
+            astray += decisions.unknown_sub_groups.len();
             assert!(
                 decisions.unschedulable.iter().all(|report| !report.message.is_empty()),
                 "seed {seed}"

@@ -416,12 +416,12 @@ async fn a_process_whose_scheduler_is_stuck_gives_the_lease_up_and_ends() {
     let cluster = Cluster::start().await;
     let only = cluster.ready_operator(replica("only")).await;
     leads(&only).await;
-    let pulse = only.pulse.clone();
+    let heartbeat = only.heartbeat.clone();
     let stuck = tokio::spawn(async move {
         loop {
             // The thread itself is well, and may have something to do now and then.
-            if pulse.at_it().is_zero() {
-                pulse.work();
+            if heartbeat.busy_for().is_zero() {
+                heartbeat.work();
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

@@ -127,7 +127,8 @@ impl Files {
 
     fn group(&self, pod: &Pod) -> Result<Option<Grouped>, Failed> {
         let settings = &self.scenario.settings;
-        if !grouping::is_addressed(pod, self.namespace_labels(pod).as_ref(), settings) || grouping::left_alone(pod) {
+        if !grouping::is_addressed(pod, self.namespace_labels(pod).as_ref(), settings) || grouping::skips_grouping(pod)
+        {
             return Ok(None);
         }
         let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::engine::decision::{Detail, GroupReport, QueueStanding};
-use crate::engine::fairshare::gates::readable;
+use crate::engine::fairshare::quotas::readable;
 
 /// Names of the shared resources, in the order of their figures.
 const SHARED: [&str; 3] = ["cpu", "memory", "gpu"];

@@ -10,7 +10,7 @@ use anyhow::{Context, ensure};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::engine::fairshare::divide::{Stake, divide};
+use crate::engine::fairshare::divide::{QueueDemand, divide};
 use crate::engine::input::{GPU, Time};
 
 /// Arguments of `unikai simulate shares`.
@@ -164,20 +164,20 @@ fn shares(case: &Case) -> anyhow::Result<BTreeMap<String, Amounts>> {
 
 /// Divides one resource among siblings.
 fn level(resource: &Resource, mut total: Amounts, k: f64, siblings: &[&Queue], shares: &mut BTreeMap<String, Amounts>) {
-    let mut stakes: Vec<Stake> = siblings.iter().map(|queue| stake(queue, resource)).collect();
+    let mut demands: Vec<QueueDemand> = siblings.iter().map(|queue| demand(queue, resource)).collect();
     let total = whole(*(resource.amount)(&mut total) * resource.parts);
-    divide(total, resource.unit, whole(k.max(0.0) * 1e6), &mut stakes);
-    for (queue, stake) in siblings.iter().zip(&stakes) {
+    divide(total, resource.unit, whole(k.max(0.0) * 1e6), &mut demands);
+    for (queue, demand) in siblings.iter().zip(&demands) {
         if let Some(share) = shares.get_mut(&queue.name) {
-            *(resource.amount)(share) = stake.fair as f64 / resource.parts;
+            *(resource.amount)(share) = demand.fair as f64 / resource.parts;
         }
     }
 }
 
-fn stake(queue: &Queue, resource: &Resource) -> Stake {
+fn demand(queue: &Queue, resource: &Resource) -> QueueDemand {
     let share = (resource.share)(queue);
     let bound = |value: f64| (value >= 0.0).then(|| whole(value * resource.parts));
-    Stake {
+    QueueDemand {
         quota: bound(share.quota),
         limit: bound(share.limit),
         weight: whole(share.weight * 1e6),

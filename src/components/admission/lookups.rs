@@ -13,7 +13,7 @@ use crate::api::Queue;
 use crate::api::names::annotation;
 use crate::components::grouping::owners::{Chain, Owners};
 use crate::components::grouping::rules::{self, Input};
-use crate::components::grouping::{Found, Known, left_alone};
+use crate::components::grouping::{Found, Known, skips_grouping};
 use crate::components::runtime_classes::RuntimeClasses;
 use crate::components::watches::Stores;
 use crate::components::{Context, Settings};
@@ -92,7 +92,7 @@ impl Lookups {
     }
 
     async fn queue(&self, pod: &Pod) -> Option<(String, Source)> {
-        if left_alone(pod) {
+        if skips_grouping(pod) {
             return self.queue_of_group(pod);
         }
         let known = Known {
@@ -113,7 +113,7 @@ impl Lookups {
             }
             Err(_elapsed) => (Vec::new(), known.resolve(&without_owners(pod)).await),
         };
-        if let Ok(Found::LeftAlone) = found {
+        if let Ok(Found::Skipped) = found {
             return self.queue_of_group(pod);
         }
         let queue_of = |pod: &Pod| {

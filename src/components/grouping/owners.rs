@@ -21,7 +21,7 @@ use kube::{Api, Client};
 use tokio::time::timeout;
 use tracing::warn;
 
-mod remembered;
+mod cache;
 
 use super::defaults::Defaults;
 use super::karta::Karta;
@@ -31,7 +31,7 @@ use crate::api::limits;
 use crate::api::names::{annotation, third_party};
 use crate::components::shares::Shares;
 use crate::components::weight;
-use remembered::Remembered;
+use cache::NamespaceCache;
 
 /// Limit on concurrent reads.
 const READS_MAX: usize = 4 * limits::OWNER_READS_PER_NAMESPACE;
@@ -132,10 +132,10 @@ pub struct Owners {
     client: Client,
     reads: Shares,
     patience: Duration,
-    owners: Remembered<Named, Read>,
-    objects: Remembered<Reference, Arc<Workload>>,
-    kartas: Remembered<KindName, Arc<Vec<Karta>>>,
-    defaults: Remembered<(), Arc<Defaults>>,
+    owners: NamespaceCache<Named, Read>,
+    objects: NamespaceCache<Reference, Arc<Workload>>,
+    kartas: NamespaceCache<KindName, Arc<Vec<Karta>>>,
+    defaults: NamespaceCache<(), Arc<Defaults>>,
     default_priorities: Option<(String, String)>,
     resources: Mutex<HashMap<(String, String), (ApiResource, Scope)>>,
 }
@@ -148,10 +148,10 @@ impl Owners {
             client,
             reads: Shares::new(READS_MAX as u32, limits::OWNER_READS_PER_NAMESPACE as u32),
             patience: READ_TIMEOUT,
-            owners: Remembered::default(),
-            objects: Remembered::default(),
-            kartas: Remembered::default(),
-            defaults: Remembered::default(),
+            owners: NamespaceCache::default(),
+            objects: NamespaceCache::default(),
+            kartas: NamespaceCache::default(),
+            defaults: NamespaceCache::default(),
             default_priorities,
             resources: Mutex::default(),
         }
@@ -159,7 +159,7 @@ impl Owners {
 
     /// The pod's owners, if all are cached: no request is sent.
     #[must_use]
-    pub fn remembered(&self, pod: &Pod) -> Option<Chain> {
+    pub fn cached(&self, pod: &Pod) -> Option<Chain> {
         let mut walk = Walk::from(pod);
         while let Some(owner) = walk.next().ok()? {
             match self

@@ -27,7 +27,7 @@ const LOOKS: Backoff = Backoff {
     longest: Duration::from_secs(60),
 };
 /// So often nothing is said: most probably the pod is about to be bound.
-const LOOKS_IN_VAIN: u32 = 2;
+const LOOKS_MAX: u32 = 2;
 
 impl PodGroups {
     /// A pod of ours came or changed: whether it waits.
@@ -232,11 +232,11 @@ impl PodGroups {
         } else {
             waiting.said().cloned().or_else(why)
         };
-        let in_vain = || Said {
+        let unexplained = || Said {
             reason: reason::NOT_DECIDED,
             message: "The scheduler has not decided about the pod yet".to_owned(),
         };
-        let said = said.or_else(|| (waiting.looks > LOOKS_IN_VAIN).then(in_vain));
+        let said = said.or_else(|| (waiting.looks > LOOKS_MAX).then(unexplained));
         Some((shown, said?, context))
     }
 

@@ -125,12 +125,14 @@ pub fn pipelined<'a>(pipeline: &'a [Pipeline], settings: &'a Settings) -> impl I
 
 /// What keeps pods from a node beside what reports say: a sub-group that is not there, or a place that others have not left yet.
 pub fn obstacles(decisions: &mut Decisions) -> Vec<Obstacle> {
-    let strays = std::mem::take(&mut decisions.strays).into_iter().map(|stray| Obstacle {
-        pod: stray.pod,
-        kind: ObstacleKind::SubGroup,
-        reason: reason::UNSCHEDULABLE,
-        message: stray.message,
-    });
+    let unknown_sub_groups = std::mem::take(&mut decisions.unknown_sub_groups)
+        .into_iter()
+        .map(|pod| Obstacle {
+            pod: pod.pod,
+            kind: ObstacleKind::SubGroup,
+            reason: reason::UNSCHEDULABLE,
+            message: pod.message,
+        });
     let places = decisions.pipeline.iter().map(|pipeline| Obstacle {
         pod: pipeline.pod.clone(),
         kind: ObstacleKind::Place,
@@ -140,7 +142,7 @@ pub fn obstacles(decisions: &mut Decisions) -> Vec<Obstacle> {
             pipeline.node
         )),
     });
-    strays.chain(places).collect()
+    unknown_sub_groups.chain(places).collect()
 }
 
 /// Events for pod groups of which fewer pods run than they need.

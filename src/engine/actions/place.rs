@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::engine::decision::{Detail, Work};
 use crate::engine::explain::refusal::{PodProblem, examine, too_large};
-use crate::engine::fairshare::gates;
+use crate::engine::fairshare::quotas;
 use crate::engine::fairshare::{largest_gpu, wanted};
 use crate::engine::input::Name;
 use crate::engine::model::devices::claims::Grants;
@@ -119,12 +119,12 @@ impl Placer<'_> {
         }
         let preemptible = input.preemptible;
         let asked = wanted(self.model, pods, largest_gpu(self.model));
-        let Some(closed) = gates::check(self.model, queue, preemptible, &asked) else {
+        let Some(closed) = quotas::check(self.model, queue, preemptible, &asked) else {
             return false;
         };
         if matches!(mode, Mode::Real) {
-            let message = gates::message(self.model, closed, &asked);
-            let figures = gates::figures(self.model, closed, &asked, preemptible);
+            let message = quotas::message(self.model, closed, &asked);
+            let figures = quotas::figures(self.model, closed, &asked, preemptible);
             self.log
                 .note(pod_group)
                 .add(closed.code, message, Detail::Queue(Box::new(figures)));

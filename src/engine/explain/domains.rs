@@ -1,7 +1,7 @@
 //! Why no domain of a topology takes the pods of a pod group's member, in KAI's words.
 
 use crate::engine::decision::{Detail, DomainFigures, ReasonCode, Shortage};
-use crate::engine::fairshare::gates::readable;
+use crate::engine::fairshare::quotas::readable;
 use crate::engine::model::Model;
 use crate::engine::model::ids::PodGroupId;
 use crate::engine::model::pod_group::{Kind, Member, PodGroup};

@@ -1,7 +1,7 @@
 //! Why a pod is evicted, in KAI's words.
 
 use crate::engine::decision::{Eviction, Side, Why};
-use crate::engine::fairshare::gates::readable;
+use crate::engine::fairshare::quotas::readable;
 
 impl Eviction {
     /// One sentence or a few for the event and the pod's condition.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::api::names::resource;
-use crate::engine::fairshare::gates;
+use crate::engine::fairshare::quotas;
 use crate::engine::model::Model;
 use crate::engine::model::ids::PodId;
 use crate::engine::model::resources::{CPU, GPUS, MEMORY, PODS};
@@ -47,7 +47,7 @@ impl PodProblem {
 pub fn examine(model: &Model, context: Context, pod: PodId) -> PodProblem {
     // In a full cluster most nodes have too little, and each like the one before.
     let missing = resources::missing_mask(model, pod);
-    let (mut lacking, mut said) = (Votes::<u64>::default(), Votes::<Reasons>::default());
+    let (mut lacking, mut said) = (RefusalCounts::<u64>::default(), RefusalCounts::<Reasons>::default());
     for &id in model.by_name().iter().filter(|id| context.scope.has(**id)) {
         match missing.as_ref().and_then(|missing| missing(&model.nodes()[id])) {
             Some(mask) => lacking.cast(mask),
@@ -69,13 +69,13 @@ pub fn examine(model: &Model, context: Context, pod: PodId) -> PodProblem {
 
 /// How many nodes said what.
 #[derive(Debug, Default)]
-struct Votes<T> {
+struct RefusalCounts<T> {
     /// Most nodes say what the one before said.
     last: Option<(T, usize)>,
     counts: BTreeMap<T, usize>,
 }
 
-impl<T: Ord> Votes<T> {
+impl<T: Ord> RefusalCounts<T> {
     fn cast(&mut self, vote: T) {
         match &mut self.last {
             Some((said, nodes)) if *said == vote => *nodes += 1,
@@ -123,7 +123,7 @@ pub fn impossible(model: &Model, policy: &Policy, id: PodId) -> Option<String> {
     let tail = if most <= 0 {
         format!("No node in the {pool} node-pool has {item} resources")
     } else {
-        let most = gates::readable(most, position);
+        let most = quotas::readable(most, position);
         format!("Max {item} resources available in a single node in the {pool} node-pool is topped at {most}{unit}")
     };
     Some(format!(
@@ -154,7 +154,7 @@ pub fn too_large(model: &Model, policy: &Policy, pod: PodId) -> Option<String> {
 
 fn requirements(model: &Model, pod: PodId) -> String {
     let shape = &model.shapes()[model.pods()[pod].shape];
-    let show = |position: usize| gates::readable(shape.vector.get(position), position);
+    let show = |position: usize| quotas::readable(shape.vector.get(position), position);
     let mut text = format!(
         "GPU: {}, CPU: {} (cores), memory: {} (GB)",
         show(GPUS),

@@ -15,7 +15,7 @@ const MILLION: i128 = 1_000_000;
 
 /// A queue's input to and result of the division of one resource.
 #[derive(Clone, Debug)]
-pub struct Stake {
+pub struct QueueDemand {
     /// Quota; `None` = unlimited.
     pub quota: Option<i64>,
     /// Limit; `None` = none.
@@ -36,7 +36,7 @@ pub struct Stake {
     pub fair: i64,
 }
 
-impl Stake {
+impl QueueDemand {
     /// Request, capped by the limit.
     fn want(&self) -> i64 {
         self.limit.map_or(self.request, |limit| limit.min(self.request))
@@ -44,41 +44,41 @@ impl Stake {
 }
 
 /// Divides `total` among siblings in units of `unit`, with `k` (millionths) as the weight of historical usage. Returns what is left.
-pub fn divide(total: i64, unit: i64, k: i64, stakes: &mut [Stake]) -> i64 {
+pub fn divide(total: i64, unit: i64, k: i64, demands: &mut [QueueDemand]) -> i64 {
     let mut left = total;
-    for stake in &mut *stakes {
-        stake.fair = stake.quota.unwrap_or(total).min(stake.want());
-        left -= stake.fair;
+    for demand in &mut *demands {
+        demand.fair = demand.quota.unwrap_or(total).min(demand.want());
+        left -= demand.fair;
     }
     if left <= 0 {
         return left;
     }
-    over_quota(left, unit, k, stakes)
+    over_quota(left, unit, k, demands)
 }
 
 /// Divides what the quotas leave by over-quota weight.
-pub fn over_quota(mut left: i64, unit: i64, k: i64, stakes: &mut [Stake]) -> i64 {
-    let mut bands: Vec<i64> = stakes.iter().map(|stake| stake.priority).collect();
+pub fn over_quota(mut left: i64, unit: i64, k: i64, demands: &mut [QueueDemand]) -> i64 {
+    let mut bands: Vec<i64> = demands.iter().map(|demand| demand.priority).collect();
     bands.sort_unstable_by_key(|band| Reverse(*band));
     bands.dedup();
-    let mut notes = vec![None; stakes.len()];
+    let mut notes = vec![None; demands.len()];
     for &band in &bands {
-        left = rounds(left, unit, k, band, stakes, &mut notes);
+        left = rounds(left, unit, k, band, demands, &mut notes);
     }
     for &band in &bands {
-        let mut by_remainder: Vec<usize> = (0..stakes.len())
-            .filter(|&at| stakes[at].priority == band && notes[at].is_some())
+        let mut by_remainder: Vec<usize> = (0..demands.len())
+            .filter(|&at| demands[at].priority == band && notes[at].is_some())
             .collect();
         by_remainder.sort_by(|&one, &other| {
             let fraction = |at: usize| -> Fraction { notes[at].expect("only noted ones are here") };
             (fraction(other).cmp(fraction(one)))
-                .then_with(|| stakes[one].created.cmp(&stakes[other].created))
-                .then_with(|| stakes[one].name.cmp(&stakes[other].name))
+                .then_with(|| demands[one].created.cmp(&demands[other].created))
+                .then_with(|| demands[one].name.cmp(&demands[other].name))
         });
         for at in by_remainder {
-            let unmet = stakes[at].want() - stakes[at].fair;
+            let unmet = demands[at].want() - demands[at].fair;
             let granted = unit.min(left).min(unmet).max(0);
-            stakes[at].fair += granted;
+            demands[at].fair += granted;
             left -= granted;
         }
     }
@@ -108,39 +108,46 @@ fn compare_products(a: i128, b: i128, c: i128, d: i128) -> std::cmp::Ordering {
 }
 
 /// Divides in rounds among the queues of one priority.
-fn rounds(mut left: i64, unit: i64, k: i64, band: i64, stakes: &mut [Stake], notes: &mut [Option<Fraction>]) -> i64 {
+fn rounds(
+    mut left: i64,
+    unit: i64,
+    k: i64,
+    band: i64,
+    demands: &mut [QueueDemand],
+    notes: &mut [Option<Fraction>],
+) -> i64 {
     loop {
         let pot = i128::from(left);
-        let open = |stake: &Stake| stake.priority == band && stake.want() > stake.fair;
-        let weights: i128 = stakes
+        let open = |demand: &QueueDemand| demand.priority == band && demand.want() > demand.fair;
+        let weights: i128 = demands
             .iter()
-            .filter(|stake| open(stake))
-            .map(|stake| i128::from(stake.weight))
+            .filter(|demand| open(demand))
+            .map(|demand| i128::from(demand.weight))
             .sum();
         if weights == 0 {
             return left;
         }
-        let portion = |stake: &Stake| -> i128 {
-            if stake.usage == 0 {
-                return i128::from(stake.weight) * (MILLION + i128::from(k));
+        let portion = |demand: &QueueDemand| -> i128 {
+            if demand.usage == 0 {
+                return i128::from(demand.weight) * (MILLION + i128::from(k));
             }
-            let normal = i128::from(stake.weight) * (MILLION + i128::from(k));
-            (normal - i128::from(k) * (i128::from(stake.usage) / USAGE) * weights / MILLION).max(0)
+            let normal = i128::from(demand.weight) * (MILLION + i128::from(k));
+            (normal - i128::from(k) * (i128::from(demand.usage) / USAGE) * weights / MILLION).max(0)
         };
-        let portions: Vec<i128> = stakes
+        let portions: Vec<i128> = demands
             .iter()
-            .map(|stake| if open(stake) { portion(stake) } else { 0 })
+            .map(|demand| if open(demand) { portion(demand) } else { 0 })
             .collect();
         let sum: i128 = portions.iter().sum();
         if sum == 0 {
             return left;
         }
         let mut again = false;
-        for (at, stake) in stakes.iter_mut().enumerate() {
-            if portions[at] == 0 || stake.weight == 0 {
+        for (at, demand) in demands.iter_mut().enumerate() {
+            if portions[at] == 0 || demand.weight == 0 {
                 continue;
             }
-            let need = stake.want() - stake.fair;
+            let need = demand.want() - demand.fair;
             // part = pot * portion / sum, kept as a fraction.
             let offered = pot * portions[at];
             let granted = if i128::from(need) * sum <= offered {
@@ -156,7 +163,7 @@ fn rounds(mut left: i64, unit: i64, k: i64, band: i64, stakes: &mut [Stake], not
                 });
                 i64::try_from(units).unwrap_or(i64::MAX) * unit
             };
-            stake.fair += granted;
+            demand.fair += granted;
             left -= granted;
             if left == 0 {
                 return 0;
@@ -189,21 +196,21 @@ pub fn divide_tree(model: &mut Model, k: i64) {
 fn divide_level(model: &mut Model, siblings: &[QueueId], total: Shared, k: i64) {
     let divisor = super::smallest_gpu(model);
     for (resource, &total) in total.iter().enumerate() {
-        let mut stakes: Vec<Stake> = siblings
+        let mut demands: Vec<QueueDemand> = siblings
             .iter()
-            .filter_map(|&id| stake(model, id, resource, divisor))
+            .filter_map(|&id| demand(model, id, resource, divisor))
             .collect();
         let unit = if resource == GPUS { GPU } else { 1 };
-        divide(total, unit, k, &mut stakes);
-        for (&id, stake) in siblings.iter().zip(&stakes) {
+        divide(total, unit, k, &mut demands);
+        for (&id, demand) in siblings.iter().zip(&demands) {
             let mut fair = model.queues()[id].fair;
-            fair[resource] = stake.fair;
+            fair[resource] = demand.fair;
             model.set_fair_share(id, fair);
         }
     }
 }
 
-fn stake(model: &Model, id: QueueId, resource: usize, divisor: Option<i64>) -> Option<Stake> {
+fn demand(model: &Model, id: QueueId, resource: usize, divisor: Option<i64>) -> Option<QueueDemand> {
     let queue = &model.queues()[id];
     let input = queue.input.as_ref()?;
     let share = queue.share(resource);
@@ -212,7 +219,7 @@ fn stake(model: &Model, id: QueueId, resource: usize, divisor: Option<i64>) -> O
     } else {
         0
     };
-    Some(Stake {
+    Some(QueueDemand {
         quota: share.quota,
         limit: share.limit,
         weight: share.weight,

@@ -11,7 +11,7 @@ use crate::engine::policy::Policy;
 
 /// A queue in a comparison: what its best pod group requests, and what the victims chosen so far would release.
 #[derive(Clone, Copy, Debug)]
-pub struct Contender {
+pub struct QueueCandidate {
     /// The queue.
     pub queue: QueueId,
     /// What the pod group requests.
@@ -69,7 +69,7 @@ pub struct QueueOrder {
 impl QueueOrder {
     /// The key of a contender from the current model.
     #[must_use]
-    pub fn of(model: &Model, one: &Contender) -> Self {
+    pub fn of(model: &Model, one: &QueueCandidate) -> Self {
         let queue = &model.queues()[one.queue];
         let with_job = plus(&queue.allocated, &one.entry);
         let mut rest = with_job;
@@ -107,7 +107,7 @@ impl QueueOrder {
 
 /// Which queue comes first; `Less` = left. Never equal for two different queues.
 #[must_use]
-pub fn compare_queues(model: &Model, left: &Contender, right: &Contender) -> Ordering {
+pub fn compare_queues(model: &Model, left: &QueueCandidate, right: &QueueCandidate) -> Ordering {
     QueueOrder::of(model, left).compare(&QueueOrder::of(model, right), model)
 }
 

@@ -312,7 +312,7 @@ fn entry(model: &Model, rules: Rules, id: PodGroupId, now: Time) -> Entry {
     let holds = input.preemptible && active.iter().any(|count| *count > 0);
     let victim = holds.then(|| evictable(model, pod_group).map(|pod| model.accepted(pod)[GPUS]).sum());
     let mut waiting = None;
-    if pod_group.waits() && !pod_group.left_alone() && pod_group.broken.is_none() && pod_group.ready() {
+    if pod_group.waits() && !pod_group.is_excluded() && pod_group.broken.is_none() && pod_group.ready() {
         let pods = model.next_chunk(id, now);
         if !pods.is_empty() {
             waiting = Some(wanted(model, &pods, smallest_gpu(model)));

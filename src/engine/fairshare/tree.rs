@@ -15,7 +15,7 @@ use crate::engine::model::node_set::NodeSet;
 use crate::engine::model::pod_group::PodIds;
 use crate::engine::model::resources::{Shared, add, plus};
 
-use super::order::{Contender, PodGroupOrder, QueueOrder, Rules, by_age};
+use super::order::{PodGroupOrder, QueueCandidate, QueueOrder, Rules, by_age};
 use super::sorted::{SortedEntry, SortedPodGroups};
 
 /// A pod group to be pushed.
@@ -496,15 +496,15 @@ impl OrderTree {
     }
 
     fn queue_entry(&self, model: &Model, queue: QueueId) -> QueueEntry {
-        let contender = self.rules.shares.then(|| self.contender(queue)).flatten();
+        let candidate = self.rules.shares.then(|| self.candidate(queue)).flatten();
         QueueEntry {
             queue,
-            order: contender.map(|contender| QueueOrder::of(model, &contender)),
+            order: candidate.map(|candidate| QueueOrder::of(model, &candidate)),
         }
     }
 
     /// A queue with its next pod group.
-    fn contender(&self, queue: QueueId) -> Option<Contender> {
+    fn candidate(&self, queue: QueueId) -> Option<QueueCandidate> {
         let mut at = queue;
         while let Some(level) = self.levels.get(&Some(at)) {
             at = level.heap.first()?.queue;
@@ -512,12 +512,12 @@ impl OrderTree {
         let leaf = self.leaf(at)?;
         let next = leaf.first_amount(self.purpose)?;
         Some(match self.purpose {
-            Purpose::Pending => Contender {
+            Purpose::Pending => QueueCandidate {
                 queue,
                 entry: next,
                 victims: [0; 3],
             },
-            Purpose::Victims => Contender {
+            Purpose::Victims => QueueCandidate {
                 queue,
                 entry: [0; 3],
                 victims: plus(&leaf.popped, &next),

@@ -19,7 +19,7 @@ use super::ids::{ClassId, NodeId, PodGroupId, PodId, QueueId, ShapeId};
 use super::node::Node;
 use super::numa::{Ledger, ZoneShare};
 use super::pod::{Assumed, Extras, Place, Pod, State, Status, shown};
-use super::pod_group::{PodGroup, stand_in};
+use super::pod_group::{PodGroup, placeholder};
 use super::queue::Queue;
 use super::relations::Counters;
 use super::resources::{CPU, GPUS, MEMORY, PODS, Resources, Shared};
@@ -209,10 +209,10 @@ impl Model {
         input.preemptible |= claims_protection;
         self.pod_groups[id].claims_protection = claims_protection;
         let old = self.pod_groups[id].input.as_deref();
-        if old == Some(&*input) && !self.pod_groups[id].stand_in {
+        if old == Some(&*input) && !self.pod_groups[id].placeholder {
             return;
         }
-        if !self.pod_groups[id].stand_in && old.is_some_and(|old| same_but_times(old, &input)) {
+        if !self.pod_groups[id].placeholder && old.is_some_and(|old| same_but_times(old, &input)) {
             self.pod_groups[id].input = Some(input);
             self.pod_group_changed(id);
             return;
@@ -222,9 +222,9 @@ impl Model {
         let queue = self.charged_to(id, named, input.refused.is_some());
         self.change_pod_group(id, |pod_group| {
             pod_group.queue = Some(queue);
-            pod_group.astray = queue != named;
+            pod_group.charged_elsewhere = queue != named;
             pod_group.input = Some(input);
-            pod_group.stand_in = false;
+            pod_group.placeholder = false;
         });
     }
 
@@ -238,20 +238,24 @@ impl Model {
         self.change_pod_group(id, |pod_group| {
             pod_group.queue = None;
             pod_group.input = None;
-            (pod_group.stand_in, pod_group.astray, pod_group.claims_protection) = (false, false, false);
+            (
+                pod_group.placeholder,
+                pod_group.charged_elsewhere,
+                pod_group.claims_protection,
+            ) = (false, false, false);
         });
     }
 
     /// Charges bound pods of an unknown PodGroup to the queue that they name.
-    fn stand_in_for(&mut self, id: PodGroupId, home: &Name) {
+    fn add_placeholder(&mut self, id: PodGroupId, home: &Name) {
         if self.pod_groups[id].input.is_some() {
             return;
         }
         let queue = self.queue_id(home);
         self.change_pod_group(id, |pod_group| {
             pod_group.queue = Some(queue);
-            pod_group.input = Some(Box::new(stand_in(pod_group.key.clone(), home.clone())));
-            pod_group.stand_in = true;
+            pod_group.input = Some(Box::new(placeholder(pod_group.key.clone(), home.clone())));
+            pod_group.placeholder = true;
         });
     }
 
@@ -259,7 +263,7 @@ impl Model {
         let Some(id) = self.pod_groups.id(key) else { return };
         if self.is_held_for(id) {
             // Its bound pods stay charged to its queue.
-            self.change_pod_group(id, |pod_group| pod_group.stand_in = true);
+            self.change_pod_group(id, |pod_group| pod_group.placeholder = true);
         } else {
             self.forget_group(id);
         }
@@ -287,7 +291,7 @@ impl Model {
 
     fn drop_empty_pod_group(&mut self, id: PodGroupId) {
         let pod_group = &self.pod_groups[id];
-        if (pod_group.input.is_none() || pod_group.stand_in) && pod_group.pods.is_empty() {
+        if (pod_group.input.is_none() || pod_group.placeholder) && pod_group.pods.is_empty() {
             self.pod_groups.remove(id);
         }
     }
@@ -376,7 +380,7 @@ impl Model {
         self.retry_at.extend(retry_at.map(|at| (at, id)));
         if let Some(pod_group) = pod_group {
             if let Some(home) = self.pods[id].input.home.clone() {
-                self.stand_in_for(pod_group, &home);
+                self.add_placeholder(pod_group, &home);
             }
             self.pod_groups[pod_group].pods.push(id);
             self.pod_group_changed(pod_group);
@@ -384,7 +388,7 @@ impl Model {
         }
         self.account(id, 1);
         if let Some(pod_group) =
-            pod_group.filter(|pod_group| self.pods[id].input.home.is_some() && self.is_misplaced(*pod_group))
+            pod_group.filter(|pod_group| self.pods[id].input.home.is_some() && self.must_move_queue(*pod_group))
         {
             self.move_queue(pod_group);
         }

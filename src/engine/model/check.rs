@@ -163,7 +163,7 @@ impl Model {
                     );
                 }
             }
-            if self.pending.contains(&id) != (pod_group.with(Status::Pending) > 0 && !pod_group.stand_in) {
+            if self.pending.contains(&id) != (pod_group.with(Status::Pending) > 0 && !pod_group.placeholder) {
                 broken.insert(Rule::PendingTrue, format!("{:?}", pod_group.key));
             }
         }

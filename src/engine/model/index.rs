@@ -30,7 +30,7 @@ pub struct NodeIndex {
     gpu: Strategy,
     cpu: Strategy,
     lists: [BTreeSet<(i64, u32)>; 3],
-    seats: Vec<Seat>,
+    positions: Vec<Position>,
     /// Nodes whose usage changed since they were sorted.
     moved: Vec<NodeId>,
     by_rank: Vec<NodeId>,
@@ -42,7 +42,7 @@ pub struct NodeIndex {
 type Keys = (i64, i64, u32, bool);
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Seat {
+struct Position {
     keys: Option<Keys>,
     /// It is in `moved`.
     moved: bool,
@@ -84,9 +84,9 @@ impl NodeIndex {
             by_rank: by_name.to_vec(),
             ..Self::default()
         };
-        self.seats.resize(nodes.slots(), Seat::default());
+        self.positions.resize(nodes.slots(), Position::default());
         for &id in by_name {
-            self.seat(id, &nodes[id]);
+            self.update_position(id, &nodes[id]);
         }
     }
 
@@ -98,10 +98,10 @@ impl NodeIndex {
 
     /// Notes that a node's usage changed.
     pub fn changed(&mut self, id: NodeId) {
-        let Some(seat) = self.seats.get_mut(id.at()).filter(|_| self.on) else {
+        let Some(position) = self.positions.get_mut(id.at()).filter(|_| self.on) else {
             return;
         };
-        if !std::mem::replace(&mut seat.moved, true) {
+        if !std::mem::replace(&mut position.moved, true) {
             self.moved.push(id);
         }
     }
@@ -109,8 +109,8 @@ impl NodeIndex {
     /// Re-sorts the nodes whose usage changed: to be done before a walk.
     pub fn catch_up(&mut self, nodes: &Arena<NodeId, Node>) {
         while let Some(id) = self.moved.pop() {
-            self.seats[id.at()].moved = false;
-            self.seat(id, &nodes[id]);
+            self.positions[id.at()].moved = false;
+            self.update_position(id, &nodes[id]);
         }
     }
 
@@ -118,8 +118,8 @@ impl NodeIndex {
     #[cfg(debug_assertions)]
     pub(super) fn is_true(&self, nodes: &Arena<NodeId, Node>) -> bool {
         let at_place = |id: &NodeId| {
-            let seat = &self.seats[id.at()];
-            seat.moved || seat.keys == Some(self.keys(&nodes[*id]))
+            let position = &self.positions[id.at()];
+            position.moved || position.keys == Some(self.keys(&nodes[*id]))
         };
         !self.on || self.by_rank.iter().all(at_place)
     }
@@ -133,12 +133,12 @@ impl NodeIndex {
         )
     }
 
-    fn seat(&mut self, id: NodeId, node: &Node) {
+    fn update_position(&mut self, id: NodeId, node: &Node) {
         if node.input.is_none() {
             return;
         }
         let fresh = self.keys(node);
-        let old = self.seats[id.at()].keys.replace(fresh);
+        let old = self.positions[id.at()].keys.replace(fresh);
         if node.groups.iter().any(super::node::SharedGpu::used) {
             self.sharing.insert(node.rank);
         } else {

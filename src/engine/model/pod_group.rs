@@ -163,9 +163,9 @@ pub struct PodGroup {
     /// The pod sets of a tree with sub-groups, in order of their names.
     by_name: Box<[Member]>,
     /// The PodGroup is unknown: its bound pods are charged, and no other pod is placed.
-    pub stand_in: bool,
+    pub placeholder: bool,
     /// Its pods are charged to another queue than the one that the PodGroup names, because that one cannot take them.
-    pub astray: bool,
+    pub charged_elsewhere: bool,
     /// The PodGroup says non-preemptible, but its running pods exceed a queue's non-preemptible quota: it stays preemptible until they have ended.
     pub claims_protection: bool,
     /// All its pods.
@@ -198,7 +198,7 @@ impl Keyed for PodGroup {
 
 /// The input of a pod group whose PodGroup is unknown: its bound pods are charged to a queue and are preemptible.
 #[must_use]
-pub fn stand_in(key: GroupKey, queue: Name) -> GroupInput {
+pub fn placeholder(key: GroupKey, queue: Name) -> GroupInput {
     GroupInput {
         created: Time(0),
         priority: i64::from(priority_class::FALLBACK_VALUE),
@@ -236,8 +236,8 @@ impl PodGroup {
             tree: simple(None),
             sets: smallvec![PodSet::of(1)],
             by_name: Box::default(),
-            stand_in: false,
-            astray: false,
+            placeholder: false,
+            charged_elsewhere: false,
             claims_protection: false,
             pods: PodIds::new(),
             broken: None,
@@ -378,8 +378,8 @@ impl PodGroup {
 
     /// Whether it is not tried, whatever fits.
     #[must_use]
-    pub fn left_alone(&self) -> bool {
-        self.astray || self.input.as_ref().is_none_or(|input| input.left_alone())
+    pub fn is_excluded(&self) -> bool {
+        self.charged_elsewhere || self.input.as_ref().is_none_or(|input| input.is_excluded())
     }
 
     /// Some of its pods have a node or are pipelined.

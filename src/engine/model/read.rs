@@ -116,8 +116,8 @@ impl Model {
 
     /// Pending pods that belong to no pod set of their pod group.
     #[must_use]
-    pub fn strays(&self) -> &BTreeSet<PodId> {
-        &self.strays
+    pub fn unknown_sub_groups(&self) -> &BTreeSet<PodId> {
+        &self.unknown_sub_groups
     }
 
     /// Pods whose state was changed by a committed statement in this cycle, in order.

@@ -30,12 +30,12 @@ struct Subject {
     pods: Arc<[PodSelector]>,
     label: Name,
     /// `None`: on all nodes.
-    among: Option<Among>,
+    counted_nodes: Option<CountedNodes>,
 }
 
 /// Which nodes count for a spread constraint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Among {
+struct CountedNodes {
     /// Nodes with all of these labels: the topology keys of all spread constraints of the pod.
     labels: Vec<Name>,
     /// Nodes that meet the pod's node selector.
@@ -46,7 +46,7 @@ struct Among {
     tolerations: Option<Vec<Toleration>>,
 }
 
-impl Among {
+impl CountedNodes {
     fn of(constraint: &Spread, constraints: &Constraints, labels: &[Name]) -> Self {
         let honored = constraint.honor_affinity;
         Self {
@@ -75,7 +75,7 @@ impl Among {
 #[derive(Clone, Debug, Default)]
 struct Key {
     label: Name,
-    among: Option<Among>,
+    counted_nodes: Option<CountedNodes>,
     /// The key of all nodes with this label. Values have the same numbers there.
     all: usize,
     /// By node position.
@@ -149,7 +149,7 @@ impl Asked {
 
 /// A pod as the counters see it.
 #[derive(Clone, Copy)]
-pub struct Presence<'a> {
+pub struct CountedPod<'a> {
     /// Counters of subjects that it belongs to.
     pub counted: &'a [CounterId],
     /// The counters that its class uses.
@@ -162,7 +162,7 @@ pub struct Presence<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct Neighbours {
     keys: Vec<Key>,
-    key_of: Table<(Name, Option<Among>), usize>,
+    key_of: Table<(Name, Option<CountedNodes>), usize>,
     counters: Arena<CounterId, Counter>,
     by_subject: Table<Subject, CounterId>,
     /// Counters by namespace, for subjects limited to some: relations within one namespace cost nothing in others.
@@ -222,10 +222,10 @@ impl Neighbours {
     pub fn ask(&mut self, constraints: &Constraints) -> Option<Asked> {
         let relations = constraints.relations.as_ref()?;
         let all: Arc<[PodSelector]> = relations.near.iter().map(|term| term.pods.clone()).collect();
-        let subject = |pods, label: &Name, among| Subject {
+        let subject = |pods, label: &Name, counted_nodes| Subject {
             pods,
             label: label.clone(),
-            among,
+            counted_nodes,
         };
         let own = |term: &PodTerm| subject(Arc::new([term.pods.clone()]), &term.key, None);
         // A duplicate term would be counted twice.
@@ -240,8 +240,12 @@ impl Neighbours {
         let preferred = preferred.collect();
         let labels: Vec<Name> = relations.spread.iter().map(|spread| spread.key.clone()).collect();
         let spread = relations.spread.iter().map(|spread| {
-            let among = Among::of(spread, constraints, &labels);
-            self.counter(subject(Arc::new([spread.pods.clone()]), &spread.key, Some(among)))
+            let counted_nodes = CountedNodes::of(spread, constraints, &labels);
+            self.counter(subject(
+                Arc::new([spread.pods.clone()]),
+                &spread.key,
+                Some(counted_nodes),
+            ))
         });
         let spread = spread.collect();
         let asked = Asked {
@@ -289,7 +293,7 @@ impl Neighbours {
         self.key_of = Table::default();
         for id in ids {
             let old = &keys[self.counters[id].key];
-            self.counters[id].key = self.key(&old.label, old.among.as_ref());
+            self.counters[id].key = self.key(&old.label, old.counted_nodes.as_ref());
         }
     }
 
@@ -297,7 +301,7 @@ impl Neighbours {
         if let Some(&id) = self.by_subject.get(&subject) {
             return id;
         }
-        let key = self.key(&subject.label, subject.among.as_ref());
+        let key = self.key(&subject.label, subject.counted_nodes.as_ref());
         let id = self.counters.insert(Counter {
             subject: subject.clone(),
             key,
@@ -309,16 +313,16 @@ impl Neighbours {
         id
     }
 
-    fn key(&mut self, label: &Name, among: Option<&Among>) -> usize {
-        let wanted = (label.clone(), among.cloned());
+    fn key(&mut self, label: &Name, counted_nodes: Option<&CountedNodes>) -> usize {
+        let wanted = (label.clone(), counted_nodes.cloned());
         if let Some(&at) = self.key_of.get(&wanted) {
             return at;
         }
-        let all = among.map(|_| self.key(label, None));
+        let all = counted_nodes.map(|_| self.key(label, None));
         let at = self.keys.len();
         self.keys.push(Key {
             label: label.clone(),
-            among: among.cloned(),
+            counted_nodes: counted_nodes.cloned(),
             all: all.unwrap_or(at),
             ..Key::default()
         });
@@ -376,12 +380,12 @@ impl Neighbours {
             let key = &self.keys[at];
             let (mut seen, mut values) = (Table::default(), vec![None; nodes.slots()]);
             for (id, node) in nodes.iter().filter(|(_, node)| node.input.is_some()) {
-                values[id.at()] = match &key.among {
+                values[id.at()] = match &key.counted_nodes {
                     None => node.label(&key.label).map(|value| {
                         let next = seen.len() as u32;
                         *seen.entry(value).or_insert(next)
                     }),
-                    Some(among) => self.keys[key.all].values[id.at()].filter(|_| among.has(node)),
+                    Some(counted_nodes) => self.keys[key.all].values[id.at()].filter(|_| counted_nodes.has(node)),
                 };
             }
             let mut distinct: Vec<u32> = values.iter().copied().flatten().collect();
@@ -400,7 +404,7 @@ impl Neighbours {
             counter.total = 0;
             counter.levels.clear();
             let key = &self.keys[counter.key];
-            if key.among.is_some() && key.distinct > 0 {
+            if key.counted_nodes.is_some() && key.distinct > 0 {
                 counter.levels.insert(0, key.distinct);
             }
             let requirements = counter
@@ -431,7 +435,7 @@ impl Neighbours {
     }
 
     /// Adds (`sign` 1) or subtracts (-1) a pod on a node.
-    pub fn account(&mut self, pod: Presence, node: NodeId, sign: i64) {
+    pub fn account(&mut self, pod: CountedPod, node: NodeId, sign: i64) {
         for &id in pod.counted {
             if let Some(value) = self.value(id, node) {
                 self.counters[id].count(value, sign, pod.leaving);

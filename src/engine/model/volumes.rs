@@ -85,7 +85,7 @@ struct ForNodes<T> {
 
 /// Bytes that pods take of storage capacity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-struct Flow {
+struct CapacityUse {
     /// Bytes promised. Claims may request up to `i64::MAX`, so sums are wider.
     drawn: i128,
     /// Bytes of claims that are deleted with releasing pods.
@@ -94,12 +94,12 @@ struct Flow {
 
 /// A storage class.
 #[derive(Clone, Debug, Default)]
-struct Stock {
+struct ClassStorage {
     /// The smallest first.
     volumes: BTreeMap<(i64, Name), ForNodes<VolumeInput>>,
     /// Storage capacities, and what pods take on their nodes.
-    capacities: BTreeMap<Name, (ForNodes<CapacityInput>, Flow)>,
-    flows: BTreeMap<NodeId, Flow>,
+    capacities: BTreeMap<Name, (ForNodes<CapacityInput>, CapacityUse)>,
+    use_by_node: BTreeMap<NodeId, CapacityUse>,
 }
 
 /// Volumes attached to a node, by driver and name.
@@ -111,7 +111,7 @@ type Disks = BTreeMap<Name, [Users; 2]>;
 /// All storage.
 #[derive(Clone, Debug, Default)]
 pub struct Storage {
-    stocks: BTreeMap<Name, Stock>,
+    by_class: BTreeMap<Name, ClassStorage>,
     volumes: Table<Name, (Name, i64)>,
     capacities: Table<Name, Name>,
     /// Volumes reserved for one claim, by claim.
@@ -137,7 +137,7 @@ impl Storage {
     pub fn offer(&mut self, input: Box<VolumeInput>) -> bool {
         let known = self.volumes.get(&input.name).and_then(|(class, size)| {
             let key = (*size, input.name.clone());
-            self.stocks.get(class)?.volumes.get(&key)
+            self.by_class.get(class)?.volumes.get(&key)
         });
         if known.is_some_and(|known| known.input == input) {
             return false;
@@ -148,8 +148,8 @@ impl Storage {
             self.meant.insert(claim.clone(), name.clone());
         }
         self.volumes.insert(name.clone(), (class.clone(), size));
-        let stock = self.stocks.entry(class).or_default();
-        stock.volumes.insert((size, name), ForNodes::new(input));
+        let storage = self.by_class.entry(class).or_default();
+        storage.volumes.insert((size, name), ForNodes::new(input));
         self.unmatched = true;
         true
     }
@@ -159,11 +159,14 @@ impl Storage {
         let Some((class, size)) = self.volumes.remove(name) else {
             return false;
         };
-        let stock = self
-            .stocks
+        let storage = self
+            .by_class
             .get_mut(&class)
-            .expect("a volume is in the stock of its class");
-        let gone = stock.volumes.remove(&(size, name.clone())).expect("it is in its stock");
+            .expect("a volume is stored under its class");
+        let gone = storage
+            .volumes
+            .remove(&(size, name.clone()))
+            .expect("it is stored there");
         if let Some(claim) = &gone.input.claim
             && self.meant.get(claim) == Some(name)
         {
@@ -176,8 +179,8 @@ impl Storage {
     /// Sets a storage capacity.
     pub fn set_capacity(&mut self, input: Box<CapacityInput>) -> bool {
         let class = input.class.clone();
-        let known = self.stocks.get_mut(&class);
-        if let Some((known, _)) = known.and_then(|stock| stock.capacities.get_mut(&input.key)) {
+        let known = self.by_class.get_mut(&class);
+        if let Some((known, _)) = known.and_then(|storage| storage.capacities.get_mut(&input.key)) {
             let changed = known.input != input;
             if known.input.nodes != input.nodes {
                 known.nodes.forget();
@@ -188,9 +191,9 @@ impl Storage {
         }
         self.drop_capacity(&input.key);
         self.capacities.insert(input.key.clone(), class.clone());
-        let stock = self.stocks.entry(class).or_default();
-        let entry = (ForNodes::new(input), Flow::default());
-        stock.capacities.insert(entry.0.input.key.clone(), entry);
+        let storage = self.by_class.entry(class).or_default();
+        let entry = (ForNodes::new(input), CapacityUse::default());
+        storage.capacities.insert(entry.0.input.key.clone(), entry);
         self.unmatched = true;
         true
     }
@@ -200,8 +203,8 @@ impl Storage {
         let Some(class) = self.capacities.remove(key) else {
             return false;
         };
-        if let Some(stock) = self.stocks.get_mut(&class) {
-            stock.capacities.remove(key);
+        if let Some(storage) = self.by_class.get_mut(&class) {
+            storage.capacities.remove(key);
         }
         self.drop_empty(&class);
         true
@@ -233,9 +236,11 @@ impl Storage {
     }
 
     fn drop_empty(&mut self, class: &Name) {
-        let empty = |stock: &Stock| stock.volumes.is_empty() && stock.capacities.is_empty() && stock.flows.is_empty();
-        if self.stocks.get(class).is_some_and(empty) {
-            self.stocks.remove(class);
+        let empty = |storage: &ClassStorage| {
+            storage.volumes.is_empty() && storage.capacities.is_empty() && storage.use_by_node.is_empty()
+        };
+        if self.by_class.get(class).is_some_and(empty) {
+            self.by_class.remove(class);
         }
     }
 
@@ -265,12 +270,12 @@ impl Storage {
     /// Compares the matched nodes with a fresh match.
     #[cfg(debug_assertions)]
     fn assert_matched(&self, finder: &mut Finder) {
-        for stock in self.stocks.values() {
-            for offer in stock.volumes.values() {
+        for storage in self.by_class.values() {
+            for offer in storage.volumes.values() {
                 let known = offer.nodes.get(self.node_specs);
                 assert_eq!(*known, finder.of_volume(&offer.input), "{}", offer.input.name);
             }
-            for (capacity, _) in stock.capacities.values() {
+            for (capacity, _) in storage.capacities.values() {
                 let known = capacity.nodes.get(self.node_specs);
                 assert_eq!(*known, finder.of_capacity(&capacity.input), "{}", capacity.input.key);
             }
@@ -279,27 +284,27 @@ impl Storage {
 
     fn match_nodes(&mut self, finder: &mut Finder) {
         let node_specs = self.node_specs;
-        for stock in self.stocks.values_mut() {
-            for offer in stock
+        for storage in self.by_class.values_mut() {
+            for offer in storage
                 .volumes
                 .values_mut()
                 .filter(|offer| !offer.nodes.is_current(node_specs))
             {
                 offer.nodes.set(node_specs, finder.of_volume(&offer.input));
             }
-            for (capacity, flow) in stock.capacities.values_mut() {
+            for (capacity, capacity_use) in storage.capacities.values_mut() {
                 if capacity.nodes.is_current(node_specs) {
                     continue;
                 }
                 capacity.nodes.set(node_specs, finder.of_capacity(&capacity.input));
-                *flow = Flow::default();
-                for (_, part) in stock
-                    .flows
+                *capacity_use = CapacityUse::default();
+                for (_, part) in storage
+                    .use_by_node
                     .iter()
                     .filter(|(node, _)| capacity.nodes.last().has(node.at()))
                 {
-                    flow.drawn += part.drawn;
-                    flow.freed += part.freed;
+                    capacity_use.drawn += part.drawn;
+                    capacity_use.freed += part.freed;
                 }
             }
         }
@@ -341,11 +346,11 @@ impl Storage {
                 self.claims.remove(&claim.key);
             }
             if let Some((node, drawn)) = drawn {
-                self.flow(&claim.class, node, Flow { drawn, freed: 0 });
+                self.add_use(&claim.class, node, CapacityUse { drawn, freed: 0 });
             }
             if claim.owned && weight == Weight::Leaving {
                 let freed = i128::from(sign) * i128::from(claim.size);
-                self.flow(&claim.class, node, Flow { drawn: 0, freed });
+                self.add_use(&claim.class, node, CapacityUse { drawn: 0, freed });
             }
             if let Some(volume) = &claim.attach {
                 let attached = self.attached.entry(node).or_default();
@@ -385,18 +390,18 @@ impl Storage {
         users.is_some_and(|[readers, others]| others.any(now) || (!disk.shared && readers.any(now)))
     }
 
-    fn flow(&mut self, class: &Name, node: NodeId, change: Flow) {
-        let stock = self.stocks.entry(class.clone()).or_default();
-        let at = stock.flows.entry(node).or_default();
+    fn add_use(&mut self, class: &Name, node: NodeId, change: CapacityUse) {
+        let storage = self.by_class.entry(class.clone()).or_default();
+        let at = storage.use_by_node.entry(node).or_default();
         at.drawn += change.drawn;
         at.freed += change.freed;
-        if *at == Flow::default() {
-            stock.flows.remove(&node);
+        if *at == CapacityUse::default() {
+            storage.use_by_node.remove(&node);
         }
-        for (capacity, flow) in stock.capacities.values_mut() {
+        for (capacity, capacity_use) in storage.capacities.values_mut() {
             if capacity.nodes.last().has(node.at()) {
-                flow.drawn += change.drawn;
-                flow.freed += change.freed;
+                capacity_use.drawn += change.drawn;
+                capacity_use.freed += change.freed;
             }
         }
         self.drop_empty(class);
@@ -429,7 +434,7 @@ impl Storage {
     /// The volume that a claim would get on a node: the one reserved for it, else the smallest that fits and is not promised to another.
     #[must_use]
     pub fn find(&self, key: &Name, asked: &Waiting, node: NodeId, beside: &[Promise]) -> Option<Name> {
-        let stock = self.stocks.get(&asked.class)?;
+        let storage = self.by_class.get(&asked.class)?;
         let will_do = |offer: &ForNodes<VolumeInput>| {
             offer.nodes.get(self.node_specs).has(node.at())
                 && offer.input.size >= asked.size
@@ -437,7 +442,7 @@ impl Storage {
         };
         if let Some(meant) = self.meant.get(key) {
             let (class, size) = self.volumes.get(meant)?;
-            let offer = self.stocks.get(class)?.volumes.get(&(*size, meant.clone()))?;
+            let offer = self.by_class.get(class)?.volumes.get(&(*size, meant.clone()))?;
             return will_do(offer).then(|| meant.clone());
         }
         let label = |offer: &VolumeInput, key: &Name| {
@@ -445,7 +450,7 @@ impl Storage {
             found.map(|(_, value)| value.clone())
         };
         let from = (asked.size, Name::from(""));
-        let mut offers = stock.volumes.range(from..).map(|(_, offer)| offer);
+        let mut offers = storage.volumes.range(from..).map(|(_, offer)| offer);
         let found = offers.find(|offer| {
             let input = &offer.input;
             will_do(offer)
@@ -465,8 +470,8 @@ impl Storage {
     #[must_use]
     pub fn reaches(&self, volume: &Name, node: NodeId) -> bool {
         let offer = self.volumes.get(volume).and_then(|(class, size)| {
-            let stock = self.stocks.get(class)?;
-            stock.volumes.get(&(*size, volume.clone()))
+            let storage = self.by_class.get(class)?;
+            storage.volumes.get(&(*size, volume.clone()))
         });
         offer.is_some_and(|offer| offer.nodes.get(self.node_specs).has(node.at()))
     }
@@ -474,16 +479,16 @@ impl Storage {
     /// Whether some capacity of a class on a node suffices for a volume of this size and `beside` more bytes. `None`: no capacity is reported.
     #[must_use]
     pub fn room(&self, class: &Name, node: NodeId, size: i64, beside: i128, with_freed: bool) -> Option<bool> {
-        let stock = self.stocks.get(class)?;
-        let sources = stock
+        let storage = self.by_class.get(class)?;
+        let sources = storage
             .capacities
             .values()
             .filter(|(source, _)| source.nodes.get(self.node_specs).has(node.at()));
         sources
-            .map(|(source, flow)| {
-                let freed = if with_freed { flow.freed } else { 0 };
+            .map(|(source, capacity_use)| {
+                let freed = if with_freed { capacity_use.freed } else { 0 };
                 source.input.largest.is_none_or(|largest| size <= largest)
-                    && i128::from(size) + beside <= i128::from(source.input.free) - flow.drawn + freed
+                    && i128::from(size) + beside <= i128::from(source.input.free) - capacity_use.drawn + freed
             })
             .reduce(|left, right| left || right)
     }
@@ -512,10 +517,10 @@ impl Storage {
         unused.promised.clear();
         unused.attached.clear();
         unused.disks.clear();
-        for stock in unused.stocks.values_mut() {
-            stock.flows.clear();
-            for (_, flow) in stock.capacities.values_mut() {
-                *flow = Flow::default();
+        for storage in unused.by_class.values_mut() {
+            storage.use_by_node.clear();
+            for (_, capacity_use) in storage.capacities.values_mut() {
+                *capacity_use = CapacityUse::default();
             }
         }
         unused
@@ -524,16 +529,24 @@ impl Storage {
     /// Everything that pods use, for the fingerprint.
     #[cfg(test)]
     pub fn figures(&self) -> impl std::hash::Hash + PartialEq + std::fmt::Debug + '_ {
-        let stocks = self.stocks.iter().filter(|(_, stock)| {
-            !stock.flows.is_empty() || stock.capacities.values().any(|(_, flow)| *flow != Flow::default())
+        let by_class = self.by_class.iter().filter(|(_, storage)| {
+            !storage.use_by_node.is_empty()
+                || storage
+                    .capacities
+                    .values()
+                    .any(|(_, capacity_use)| *capacity_use != CapacityUse::default())
         });
-        let flows: Vec<_> = stocks
-            .map(|(class, stock)| {
-                let sources: Vec<Flow> = stock.capacities.values().map(|(_, flow)| *flow).collect();
-                (class, &stock.flows, sources)
+        let use_by_node: Vec<_> = by_class
+            .map(|(class, storage)| {
+                let sources: Vec<CapacityUse> = storage
+                    .capacities
+                    .values()
+                    .map(|(_, capacity_use)| *capacity_use)
+                    .collect();
+                (class, &storage.use_by_node, sources)
             })
             .collect();
-        (&self.claims, &self.promised, &self.attached, &self.disks, flows)
+        (&self.claims, &self.promised, &self.attached, &self.disks, use_by_node)
     }
 }
 

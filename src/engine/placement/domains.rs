@@ -85,7 +85,7 @@ struct Need {
 
 /// The capacity of a domain.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Room {
+struct Capacity {
     /// Free amount of each requested resource.
     free: SmallVec<[i64; 4]>,
     /// Number of pods that fit.
@@ -196,13 +196,13 @@ impl Need {
         slots.min((parts + whole.saturating_mul(of / part)) / devices)
     }
 
-    fn room(&self, model: &Model, nodes: &[NodeId]) -> Room {
-        let mut room = Room {
+    fn capacity(&self, model: &Model, nodes: &[NodeId]) -> Capacity {
+        let mut capacity = Capacity {
             free: self.asked.iter().map(|_| 0).collect(),
             slots: 0,
         };
         for node in nodes.iter().map(|id| &model.nodes()[*id]) {
-            for (free, (position, ..)) in room.free.iter_mut().zip(&self.asked) {
+            for (free, (position, ..)) in capacity.free.iter_mut().zip(&self.asked) {
                 *free += self.free(node).get(*position);
                 if *position == GPUS && self.fractions {
                     let of = node.gpu_memory();
@@ -213,23 +213,26 @@ impl Need {
                 }
             }
             if self.alike {
-                room.slots += self.slots(model, node);
+                capacity.slots += self.slots(model, node);
             }
         }
-        room
+        capacity
     }
 
-    fn fits(&self, room: &Room) -> bool {
+    fn fits(&self, capacity: &Capacity) -> bool {
         if self.alike {
-            room.slots >= self.count
+            capacity.slots >= self.count
         } else {
-            self.asked.iter().zip(&room.free).all(|((_, sum, _), free)| sum <= free)
+            self.asked
+                .iter()
+                .zip(&capacity.free)
+                .all(|((_, sum, _), free)| sum <= free)
         }
     }
 
     /// The fraction of a domain's free capacity that the pods would take.
-    fn share(&self, room: &Room) -> Share {
-        let each = self.asked.iter().zip(&room.free).map(|((_, sum, _), &free)| {
+    fn share(&self, capacity: &Capacity) -> Share {
+        let each = self.asked.iter().zip(&capacity.free).map(|((_, sum, _), &free)| {
             if free > 0 {
                 Share { asked: *sum, free }
             } else {
@@ -239,12 +242,12 @@ impl Need {
         each.max().unwrap_or(Share { asked: 0, free: 1 })
     }
 
-    fn lack(&self, room: &Room, domain: &Name) -> Lack {
-        let each = self.asked.iter().zip(&room.free);
+    fn lack(&self, capacity: &Capacity, domain: &Name) -> Lack {
+        let each = self.asked.iter().zip(&capacity.free);
         let short = each.filter(|((_, sum, _), free)| sum > free);
         Lack {
             domain: domain.clone(),
-            slots: self.alike.then_some(room.slots),
+            slots: self.alike.then_some(capacity.slots),
             short: short
                 .map(|((position, sum, _), free)| (*position, *sum, *free))
                 .collect(),
@@ -279,7 +282,7 @@ impl PartialOrd for Share {
 pub fn domains(
     model: &Model,
     question: &Question,
-    capacity: &mut DomainCapacityCache,
+    cache: &mut DomainCapacityCache,
 ) -> Result<Option<(Name, Domains)>, Refused> {
     let constraint = question.constraint;
     if constraint.required.is_none() && constraint.preferred.is_none() {
@@ -299,13 +302,13 @@ pub fn domains(
         top,
         finest,
     };
-    let survey = capacity.of(model, area, &need);
-    if !need.fits(survey.room(top)) {
+    let domains = cache.of(model, area, &need);
+    if !need.fits(domains.capacity(top)) {
         return Err(Refused::Everything(
             (top != 0).then(|| topology.domains[top].name.clone()),
         ));
     }
-    let sorted = survey.sorted();
+    let sorted = domains.sorted();
     let level = |domain: &usize| topology.domains[*domain].level;
     let homes: Option<Vec<usize>> = required.filter(|_| !question.with.is_empty()).map(|required| {
         let home = |node: &NodeId| topology.domain_of(*node, required);
@@ -323,14 +326,14 @@ pub fn domains(
         .iter()
         .filter(in_question)
         .copied()
-        .filter(|domain| need.fits(survey.room(*domain)))
+        .filter(|domain| need.fits(domains.capacity(*domain)))
         .collect();
     if order.is_empty() {
         let widest = sorted
             .iter()
             .filter(in_question)
             .filter(|domain| level(domain) == widest);
-        let lack = |domain: &usize| need.lack(survey.room(*domain), &topology.domains[*domain].name);
+        let lack = |domain: &usize| need.lack(domains.capacity(*domain), &topology.domains[*domain].name);
         return Err(Refused::Each(widest.map(lack).collect()));
     }
     order.sort_by_key(|domain| Reverse(level(domain)));
@@ -367,7 +370,7 @@ pub fn never_room(model: &Model, question: &Question) -> bool {
     let fitting = |(at, domain): (usize, &Domain)| {
         domain.level == required
             && (question.with.is_empty() || homes.contains(&at))
-            && need.fits(&need.room(model, topology.nodes_of(at)))
+            && need.fits(&need.capacity(model, topology.nodes_of(at)))
     };
     !topology.domains.iter().enumerate().any(fitting)
 }
@@ -404,60 +407,63 @@ struct Area<'a> {
 }
 
 /// Number of cache entries.
-const KEPT: usize = 4;
+const CACHE_ENTRIES: usize = 4;
 
 /// The capacity of domains as counted in this cycle, the latest first. Domains whose nodes changed since are recounted on use.
 #[derive(Debug, Default)]
-pub struct DomainCapacityCache(Vec<Kept>);
+pub struct DomainCapacityCache(Vec<CacheEntry>);
 
 #[derive(Debug)]
-struct Kept {
+struct CacheEntry {
     topology: Name,
     top: usize,
     finest: usize,
     need: Need,
     /// By position behind `top`.
-    rooms: Vec<Room>,
+    capacities: Vec<Capacity>,
     /// The epoch of [`Change::NodeUsage`] at the last count.
     counted: Epoch,
 }
 
 impl DomainCapacityCache {
-    fn of<'a>(&'a mut self, model: &Model, area: Area<'a>, need: &'a Need) -> Survey<'a> {
-        let fits = |kept: &Kept| {
+    fn of<'a>(&'a mut self, model: &Model, area: Area<'a>, need: &'a Need) -> DomainCapacities<'a> {
+        let fits = |kept: &CacheEntry| {
             (&kept.topology, kept.top, kept.finest) == (area.name, area.top, area.finest) && kept.need.counts_like(need)
         };
         let mut kept = match self.0.iter().position(fits) {
             Some(at) => self.0.remove(at),
-            None => Kept::new(area, need.clone()),
+            None => CacheEntry::new(area, need.clone()),
         };
         kept.count(model, area);
         #[cfg(debug_assertions)]
         {
-            let mut anew = Kept::new(area, need.clone());
+            let mut anew = CacheEntry::new(area, need.clone());
             anew.count(model, area);
-            assert_eq!(kept.rooms, anew.rooms, "what is kept is what would be counted");
+            assert_eq!(
+                kept.capacities, anew.capacities,
+                "what is kept is what would be counted"
+            );
         }
-        self.0.truncate(KEPT - 1);
+        self.0.truncate(CACHE_ENTRIES - 1);
         self.0.insert(0, kept);
-        Survey {
+        DomainCapacities {
             topology: area.topology,
             need,
             top: area.top,
             finest: area.finest,
-            rooms: &self.0[0].rooms,
+            capacities: &self.0[0].capacities,
         }
     }
 }
 
-impl Kept {
+impl CacheEntry {
     fn new(area: Area, need: Need) -> Self {
         Self {
             topology: area.name.clone(),
             top: area.top,
             finest: area.finest,
             need,
-            rooms: Vec::new(),
+            capacities: Vec::new(),
             counted: 0,
         }
     }
@@ -467,16 +473,16 @@ impl Kept {
         let Area {
             topology, top, finest, ..
         } = area;
-        let fresh = self.rooms.is_empty();
+        let fresh = self.capacities.is_empty();
         if fresh {
             let below = topology.domains[top + 1..].iter();
             let inner = below
                 .take_while(|domain| domain.level > topology.domains[top].level)
                 .count();
-            self.rooms = vec![Room::default(); inner + 1];
+            self.capacities = vec![Capacity::default(); inner + 1];
         }
-        let mut changed = vec![fresh; self.rooms.len()];
-        for domain in (top..top + self.rooms.len()).rev() {
+        let mut changed = vec![fresh; self.capacities.len()];
+        for domain in (top..top + self.capacities.len()).rev() {
             let entry = &topology.domains[domain];
             if entry.level > finest {
                 continue;
@@ -490,18 +496,18 @@ impl Kept {
                         .any(|node| model.epochs().node_used_since(*node, self.counted))
                 {
                     changed[domain - top] = true;
-                    self.rooms[domain - top] = self.need.room(model, nodes);
+                    self.capacities[domain - top] = self.need.capacity(model, nodes);
                 }
             } else if fresh || below.clone().any(|child| changed[child]) {
                 changed[domain - top] = true;
-                let mut sum = self.need.room(model, &[]);
-                for room in below.map(|child| &self.rooms[child]) {
-                    sum.slots += room.slots;
-                    for (mine, theirs) in sum.free.iter_mut().zip(&room.free) {
+                let mut sum = self.need.capacity(model, &[]);
+                for capacity in below.map(|child| &self.capacities[child]) {
+                    sum.slots += capacity.slots;
+                    for (mine, theirs) in sum.free.iter_mut().zip(&capacity.free) {
                         *mine += theirs;
                     }
                 }
-                self.rooms[domain - top] = sum;
+                self.capacities[domain - top] = sum;
             }
         }
         self.counted = model.epochs().of(Change::NodeUsage);
@@ -509,18 +515,18 @@ impl Kept {
 }
 
 /// The capacity of a domain and of those below it.
-struct Survey<'a> {
+struct DomainCapacities<'a> {
     topology: &'a Topology,
     need: &'a Need,
     top: usize,
     finest: usize,
     /// By position behind `top`.
-    rooms: &'a [Room],
+    capacities: &'a [Capacity],
 }
 
-impl Survey<'_> {
-    fn room(&self, domain: usize) -> &Room {
-        &self.rooms[domain - self.top]
+impl DomainCapacities<'_> {
+    fn capacity(&self, domain: usize) -> &Capacity {
+        &self.capacities[domain - self.top]
     }
 
     /// All counted domains, parents first, siblings from the least to the most free capacity.
@@ -534,7 +540,7 @@ impl Survey<'_> {
                 let mut children: Vec<(Share, usize)> = entry
                     .children
                     .iter()
-                    .map(|&child| (self.need.share(self.room(child)), child))
+                    .map(|&child| (self.need.share(self.capacity(child)), child))
                     .collect();
                 children.sort_by_key(|(share, _)| Reverse(*share));
                 open.extend(children.into_iter().rev().map(|(_, child)| child));

@@ -518,7 +518,7 @@ fn a_pod_of_a_sub_group_that_is_not_there_is_told_once_and_holds_up_nobody() {
     let decisions = engine.cycle(NOW);
     assert_eq!(decisions.bind.len(), 1, "the other pod of the group is bound");
     let said: Vec<_> = decisions
-        .strays
+        .unknown_sub_groups
         .iter()
         .map(|stray| (&*stray.pod.name, stray.message.as_deref()))
         .collect();
@@ -526,7 +526,7 @@ fn a_pod_of_a_sub_group_that_is_not_there_is_told_once_and_holds_up_nobody() {
     assert_eq!(said, [(&*lost.pod.name, Some(sentence))]);
 
     engine.apply(Event::Node(Box::new(node("n1", "1"))), NOW);
-    assert!(engine.cycle(NOW).strays.is_empty(), "it was told before");
+    assert!(engine.cycle(NOW).unknown_sub_groups.is_empty(), "it was told before");
 
     let found = PodInput {
         sub_group: None,
@@ -536,7 +536,7 @@ fn a_pod_of_a_sub_group_that_is_not_there_is_told_once_and_holds_up_nobody() {
     let decisions = engine.cycle(NOW);
     assert_eq!(decisions.bind.len(), 1);
     let said: Vec<_> = decisions
-        .strays
+        .unknown_sub_groups
         .iter()
         .map(|stray| (&*stray.pod.name, stray.message.as_deref()))
         .collect();

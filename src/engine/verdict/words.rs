@@ -1,7 +1,7 @@
 //! Amounts, times, names and lists as a person writes them.
 
 use crate::api::names::resource;
-use crate::engine::fairshare::gates::thousandths;
+use crate::engine::fairshare::quotas::thousandths;
 use crate::engine::input::{GPU, GroupKey, NodeRequirement, SelectorOp, Time};
 use crate::engine::model::Model;
 use crate::engine::model::resources::{CPU, GPUS, MEMORY, PODS, mig_slices};

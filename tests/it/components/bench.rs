@@ -23,9 +23,9 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use unikai::components::bus::channels;
 use unikai::components::figures::Figures;
+use unikai::components::heartbeat::Heartbeat;
 use unikai::components::history::History;
 use unikai::components::leadership::{self, Scope, Term, Terms};
-use unikai::components::pulse::Pulse;
 use unikai::components::readiness::Readiness;
 use unikai::components::scheduler::{Numbered, Rules, Shard};
 use unikai::components::turns::Background;
@@ -88,7 +88,7 @@ impl Bench {
             readiness: Readiness::default(),
             background: Background::new(Settings::default().background_delay),
             figures: Figures::default(),
-            pulse: Pulse::default(),
+            heartbeat: Heartbeat::default(),
             history: History::default(),
         };
         let rules = Rules {

@@ -86,7 +86,7 @@ async fn the_chain_is_walked_to_its_top_and_remembered() {
         ("/deployments/web", object("Deployment", "web", &[])),
     ]);
     let pod = pod(&[reference("ReplicaSet", "rs")]);
-    assert_eq!(owners.remembered(&pod), None);
+    assert_eq!(owners.cached(&pod), None);
     let many = futures::future::join_all((0..50).map(|_| names(&owners, &pod))).await;
     for chain in many {
         assert_eq!(chain, Ok(vec!["ReplicaSet rs".to_owned(), "Deployment web".to_owned()]));
@@ -96,7 +96,7 @@ async fn the_chain_is_walked_to_its_top_and_remembered() {
         2,
         "each owner is read once for all of its pods"
     );
-    assert!(matches!(owners.remembered(&pod), Some(Chain::Owned(chain)) if chain.len() == 2));
+    assert!(matches!(owners.cached(&pod), Some(Chain::Owned(chain)) if chain.len() == 2));
     assert_eq!(reads.load(Ordering::SeqCst), 2);
 }
 

@@ -2,7 +2,7 @@
 
 use crate::engine::decision::ReasonCode;
 use crate::engine::explain::refusal::impossible;
-use crate::engine::fairshare::gates::{over_quota, thousandths};
+use crate::engine::fairshare::quotas::{over_quota, thousandths};
 use crate::engine::fairshare::tree::schedulable_queue;
 use crate::engine::fairshare::{largest_gpu, reclaim, wanted};
 use crate::engine::input::Time;

@@ -4,7 +4,7 @@
 use std::cmp::Ordering;
 use std::collections::VecDeque;
 
-use crate::engine::fairshare::order::{Contender, compare_queues};
+use crate::engine::fairshare::order::{QueueCandidate, compare_queues};
 use crate::engine::fairshare::sorted::QueuePodGroups;
 use crate::engine::fairshare::tree::{OrderEntry, OrderTree, Pick, Purpose, View, schedulable_queue};
 use crate::engine::fairshare::{smallest_gpu, wanted};
@@ -137,12 +137,12 @@ impl VictimSearch<'_> {
         if !(alone && quiet && heads && siblings && self.context.rules.shares) {
             return false;
         }
-        let contender = |queue: QueueId, entry: &OrderEntry| Contender {
+        let candidate = |queue: QueueId, entry: &OrderEntry| QueueCandidate {
             queue,
             entry: entry.amount,
             victims: [0; 3],
         };
-        let order = compare_queues(self.model, &contender(case.queue, own), &contender(*other, head));
+        let order = compare_queues(self.model, &candidate(case.queue, own), &candidate(*other, head));
         if order == Ordering::Less
             && let Some(own) = pod_groups.remove(at)
         {

@@ -1,8 +1,8 @@
-use super::{Stake, divide, over_quota};
+use super::{QueueDemand, divide, over_quota};
 use crate::engine::input::{GPU, Time};
 
 /// `quota/weight/request[/limit[/priority]]`, `-` = none; oldest first.
-fn stake(text: &str, age: usize) -> Stake {
+fn demand(text: &str, age: usize) -> QueueDemand {
     let mut parts = text.split('/');
     let mut amount = || {
         parts
@@ -11,7 +11,7 @@ fn stake(text: &str, age: usize) -> Stake {
             .map(|part| (part.parse::<f64>().expect("a number") * 1e6).round() as i64)
     };
     let (quota, weight, request, limit, priority) = (amount(), amount(), amount(), amount(), amount());
-    Stake {
+    QueueDemand {
         quota,
         limit,
         weight: weight.unwrap_or(0),
@@ -24,20 +24,20 @@ fn stake(text: &str, age: usize) -> Stake {
     }
 }
 
-fn shares(stakes: &[Stake]) -> Vec<f64> {
-    stakes.iter().map(|stake| stake.fair as f64 / 1e6).collect()
+fn shares(demands: &[QueueDemand]) -> Vec<f64> {
+    demands.iter().map(|demand| demand.fair as f64 / 1e6).collect()
 }
 
 fn check(rows: &[(f64, &str, &[f64], f64)]) {
     for (total, queues, wanted, left) in rows {
-        let mut stakes: Vec<_> = queues
+        let mut demands: Vec<_> = queues
             .split_whitespace()
             .enumerate()
-            .map(|(age, text)| stake(text, age))
+            .map(|(age, text)| demand(text, age))
             .collect();
-        let rest = divide((total * 1e6) as i64, GPU, 1_000_000, &mut stakes);
+        let rest = divide((total * 1e6) as i64, GPU, 1_000_000, &mut demands);
         assert_eq!(
-            (shares(&stakes), rest as f64 / 1e6),
+            (shares(&demands), rest as f64 / 1e6),
             (wanted.to_vec(), *left),
             "{total} among {queues}"
         );
@@ -137,13 +137,13 @@ fn the_stage_over_quota_alone() {
         (10.0, "3/0/5", 3.0, 10.0),
     ];
     for (pot, text, fair, left) in rows {
-        let mut stakes = [Stake {
+        let mut demands = [QueueDemand {
             fair: 3 * GPU,
-            ..stake(text, 0)
+            ..demand(text, 0)
         }];
-        let rest = over_quota((pot * 1e6) as i64, GPU, 1_000_000, &mut stakes);
+        let rest = over_quota((pot * 1e6) as i64, GPU, 1_000_000, &mut demands);
         assert_eq!(
-            (stakes[0].fair as f64 / 1e6, rest as f64 / 1e6),
+            (demands[0].fair as f64 / 1e6, rest as f64 / 1e6),
             (*fair, *left),
             "{pot} for {text}"
         );
@@ -195,18 +195,18 @@ fn history_shifts_shares() {
         (12, "0/1/100 0/1/100", &[0.75, 0.0], 1.0, &[2.0, 10.0]),
     ];
     for (total, queues, usage, k, wanted) in rows {
-        let mut stakes: Vec<_> = queues
+        let mut demands: Vec<_> = queues
             .split_whitespace()
             .zip(*usage)
             .enumerate()
-            .map(|(age, (text, usage))| Stake {
+            .map(|(age, (text, usage))| QueueDemand {
                 usage: (usage * 1e9).round() as i64,
-                ..stake(text, age)
+                ..demand(text, age)
             })
             .collect();
-        divide(total * GPU, GPU, (k * 1e6) as i64, &mut stakes);
+        divide(total * GPU, GPU, (k * 1e6) as i64, &mut demands);
         assert_eq!(
-            shares(&stakes),
+            shares(&demands),
             *wanted,
             "{total} among {queues}, used {usage:?}, k {k}"
         );

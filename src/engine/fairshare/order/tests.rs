@@ -1,6 +1,6 @@
 use std::cmp::Ordering;
 
-use super::{Contender, compare_queues};
+use super::{QueueCandidate, compare_queues};
 use crate::engine::tests::holdings::{amounts, holdings};
 
 #[test]
@@ -21,12 +21,12 @@ fn which_of_two_queues_is_served_first() {
     ];
     for (left, left_job, right, right_job, first) in rows {
         let (engine, id) = holdings(&[&format!("l {left}"), &format!("r {right}")]);
-        let contender = |name, entry| Contender {
+        let candidate = |name, entry| QueueCandidate {
             queue: id(name),
             entry: amounts(entry),
             victims: [0; 3],
         };
-        let (left_one, right_one) = (contender("l", left_job), contender("r", right_job));
+        let (left_one, right_one) = (candidate("l", left_job), candidate("r", right_job));
         let order = compare_queues(&engine.model, &left_one, &right_one);
         assert_eq!(
             order == Ordering::Less,

@@ -38,24 +38,24 @@ impl Model {
 
     /// Assigns a pod group to its queue while nothing is charged to queues. Returns whether the queue changed.
     pub(in crate::engine::model) fn find_queue(&mut self, id: PodGroupId) -> bool {
-        let Some((queue, astray)) = self.queue_of(id) else {
+        let Some((queue, charged_elsewhere)) = self.queue_of(id) else {
             return false;
         };
         let pod_group = &mut self.pod_groups[id];
-        pod_group.astray = astray;
+        pod_group.charged_elsewhere = charged_elsewhere;
         pod_group.queue.replace(queue) != Some(queue)
     }
 
     /// Assigns a pod group to its queue, and moves its charge.
     pub(super) fn move_queue(&mut self, id: PodGroupId) {
-        let Some((queue, astray)) = self.queue_of(id) else {
+        let Some((queue, charged_elsewhere)) = self.queue_of(id) else {
             return;
         };
         if self.pod_groups[id].queue == Some(queue) {
-            self.pod_groups[id].astray = astray;
+            self.pod_groups[id].charged_elsewhere = charged_elsewhere;
         } else {
             self.change_pod_group(id, |pod_group| {
-                (pod_group.queue, pod_group.astray) = (Some(queue), astray);
+                (pod_group.queue, pod_group.charged_elsewhere) = (Some(queue), charged_elsewhere);
             });
         }
     }
@@ -109,22 +109,23 @@ impl Model {
         }
     }
 
-    /// The queue that a pod group is charged to is not schedulable or refuses it, and this is not recorded in `astray` yet.
-    pub(super) fn is_misplaced(&self, id: PodGroupId) -> bool {
+    /// The queue that a pod group is charged to is not schedulable or refuses it, and this is not recorded in `charged_elsewhere` yet.
+    pub(super) fn must_move_queue(&self, id: PodGroupId) -> bool {
         let pod_group = &self.pod_groups[id];
         let refused = || pod_group.input.as_ref().is_some_and(|input| input.refused.is_some());
         self.queue_tree_current()
-            && !pod_group.astray
+            && !pod_group.charged_elsewhere
             && (pod_group.queue.is_some_and(|queue| !self.queues[queue].schedulable()) || refused())
     }
 
     /// A pod left a pod group: exceptions that last as long as the pod group runs end with its last pod.
     pub(super) fn left(&mut self, id: PodGroupId) {
-        if self.pod_groups[id].stand_in && !self.is_held_for(id) {
+        if self.pod_groups[id].placeholder && !self.is_held_for(id) {
             self.forget_group(id);
         }
         self.drop_empty_pod_group(id);
-        let runs = |pod_group: &PodGroup| pod_group.holds() || !(pod_group.astray || pod_group.claims_protection);
+        let runs =
+            |pod_group: &PodGroup| pod_group.holds() || !(pod_group.charged_elsewhere || pod_group.claims_protection);
         if !self.pod_groups.contains(id) || runs(&self.pod_groups[id]) {
             return;
         }

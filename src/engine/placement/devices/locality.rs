@@ -18,7 +18,7 @@ use crate::engine::policy::DEVICE_LOCALITY_MOST as MOST;
 use super::{Ask, When};
 
 /// A device's values.
-type Seat<'a> = SmallVec<[Option<&'a Attribute>; MOST]>;
+type LocalityValues<'a> = SmallVec<[Option<&'a Attribute>; MOST]>;
 
 fn attributes(model: &Model) -> &[Name] {
     let all = model.devices().locality();
@@ -26,9 +26,9 @@ fn attributes(model: &Model) -> &[Name] {
 }
 
 /// A device's locality values; `None` if it has none.
-fn seat(model: &Model, device: DeviceId) -> Option<Seat<'_>> {
+fn locality_values(model: &Model, device: DeviceId) -> Option<LocalityValues<'_>> {
     let offer = model.devices().devices[device].offer.as_ref()?;
-    let values: Seat = attributes(model).iter().map(|name| offer.attribute(name)).collect();
+    let values: LocalityValues = attributes(model).iter().map(|name| offer.attribute(name)).collect();
     values.iter().any(Option::is_some).then_some(values)
 }
 
@@ -41,8 +41,11 @@ fn chosen(model: &Model, subset: usize) -> impl Iterator<Item = usize> + use<> {
 /// Attributes in which devices agree, as a bit mask with the most important one highest. 0 for fewer than two devices with locality attributes.
 #[must_use]
 fn closeness(model: &Model, devices: &[DeviceId]) -> usize {
-    let seats: SmallVec<[Seat; 8]> = devices.iter().filter_map(|device| seat(model, *device)).collect();
-    let [first, others @ ..] = &*seats else { return 0 };
+    let all_values: SmallVec<[LocalityValues; 8]> = devices
+        .iter()
+        .filter_map(|device| locality_values(model, *device))
+        .collect();
+    let [first, others @ ..] = &*all_values else { return 0 };
     if others.is_empty() {
         return 0;
     }
@@ -99,38 +102,38 @@ pub fn neighbourhoods(
     when: When,
 ) -> Vec<(usize, Vec<DeviceId>)> {
     let at = if when == When::Now { NOW } else { LATER };
-    let seats: Vec<Option<Seat>> = all.iter().map(|device| seat(model, *device)).collect();
-    let kept: SmallVec<[Seat; 4]> = kept
+    let all_values: Vec<Option<LocalityValues>> = all.iter().map(|device| locality_values(model, *device)).collect();
+    let kept: SmallVec<[LocalityValues; 4]> = kept
         .iter()
         .flat_map(|kept| &kept.devices)
-        .filter_map(|device| seat(model, *device))
+        .filter_map(|device| locality_values(model, *device))
         .collect();
     let mut found = Vec::new();
     for subset in (1..=closest(model)).rev() {
-        let key = |seat: &Seat| -> Option<SmallVec<[usize; MOST]>> {
+        let key = |values: &LocalityValues| -> Option<SmallVec<[usize; MOST]>> {
             chosen(model, subset)
                 .map(|at| {
-                    let value = seat[at]?;
-                    seats.iter().flatten().position(|other| other[at] == Some(value))
+                    let value = values[at]?;
+                    all_values.iter().flatten().position(|other| other[at] == Some(value))
                 })
                 .collect()
         };
         // By first occurrence of each value, so that equal sets are tried in the order of devices.
         let mut sets: BTreeMap<SmallVec<[usize; MOST]>, usize> = BTreeMap::new();
-        for (device, seat) in all.iter().zip(&seats) {
-            if let Some(key) = seat.as_ref().and_then(key) {
+        for (device, values) in all.iter().zip(&all_values) {
+            if let Some(key) = values.as_ref().and_then(key) {
                 *sets.entry(key).or_default() += usize::from(!model.devices().devices[*device].in_use(at));
             }
         }
-        let with_kept = |set: &SmallVec<[usize; MOST]>| kept.iter().all(|seat| key(seat).as_ref() == Some(set));
+        let with_kept = |set: &SmallVec<[usize; MOST]>| kept.iter().all(|values| key(values).as_ref() == Some(set));
         let mut sets: Vec<_> = sets.into_iter().filter(|(set, _)| with_kept(set)).collect();
         sets.sort_by_key(|(_, free)| *free);
         for (set, _) in sets {
-            let pairs = all.iter().zip(&seats);
+            let pairs = all.iter().zip(&all_values);
             let near = pairs
                 .clone()
-                .filter(|(_, seat)| seat.as_ref().is_some_and(|seat| key(seat).as_ref() == Some(&set)));
-            let silent = pairs.filter(|(_, seat)| seat.is_none());
+                .filter(|(_, values)| values.as_ref().is_some_and(|values| key(values).as_ref() == Some(&set)));
+            let silent = pairs.filter(|(_, values)| values.is_none());
             let members = near.chain(silent).map(|(device, _)| *device).collect();
             found.push((subset, members));
         }

@@ -61,7 +61,7 @@ fn slots(nodes: &[&str], running: &[(&str, &str, &str)], asked: &[&str]) -> i64 
     let (model, pods) = cluster(&[nodes], running, &pods(asked));
     let need = Need::of(&model, &pods);
     assert!(need.alike);
-    need.room(&model, model.topologies()["net"].nodes_of(0)).slots
+    need.capacity(&model, model.topologies()["net"].nodes_of(0)).slots
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn pods_that_want_nothing_fit_in_any_number() {
     }
     let (model, pods) = cluster(&[&["0"]], &[], &pods);
     let need = Need::of(&model, &pods);
-    assert!(need.fits(&need.room(&model, model.topologies()["net"].nodes_of(0))));
+    assert!(need.fits(&need.capacity(&model, model.topologies()["net"].nodes_of(0))));
 }
 
 #[test]
@@ -99,8 +99,8 @@ fn pods_of_several_kinds_are_summed_up() {
     let (model, pods) = cluster(&[&["2", "1"]], &[], &pods(&["1", "0", "0"]));
     let need = Need::of(&model, &pods);
     assert!(!need.alike);
-    let room = need.room(&model, model.topologies()["net"].nodes_of(0));
-    let share = need.share(&room);
+    let capacity = need.capacity(&model, model.topologies()["net"].nodes_of(0));
+    let share = need.share(&capacity);
     assert!(
         share
             == Share {
@@ -118,7 +118,7 @@ fn half_used_gpus_are_room_for_parts() {
     let running = [("n00", "0.5", "a")];
     let (model, pods) = cluster(&[&["1"]], &running, &pods(&["0.5", "0"]));
     let need = Need::of(&model, &pods);
-    assert!(need.fits(&need.room(&model, model.topologies()["net"].nodes_of(0))));
+    assert!(need.fits(&need.capacity(&model, model.topologies()["net"].nodes_of(0))));
 }
 
 /// Names of the domains to try.

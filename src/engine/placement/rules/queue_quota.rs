@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::engine::fairshare::gates::{self, Closed};
+use crate::engine::fairshare::quotas::{self, Exceeded};
 use crate::engine::model::resources::Shared;
 
 use super::{PodOnNode, Verdict};
@@ -31,18 +31,18 @@ pub fn check<V: Verdict<Refusal>>(pair: &PodOnNode) -> V {
     if pair.shape.gpu.memory == 0 {
         return V::FITS;
     }
-    match closed(pair) {
+    match exceeded(pair) {
         None => V::FITS,
         Some((gate, amount)) => V::refused(|| Refusal {
             code: gate.code.as_str(),
-            details: gates::message(pair.model, gate, &amount),
+            details: quotas::message(pair.model, gate, &amount),
         }),
     }
 }
 
-fn closed(pair: &PodOnNode) -> Option<(Closed, Shared)> {
+fn exceeded(pair: &PodOnNode) -> Option<(Exceeded, Shared)> {
     let pod_group = &pair.model.pod_groups()[pair.pod.pod_group?];
     let amount = pair.shape.accepted(pair.node.gpu_memory());
     let preemptible = pod_group.input.as_ref()?.preemptible;
-    gates::check(pair.model, pod_group.queue?, preemptible, &amount).map(|gate| (gate, amount))
+    quotas::check(pair.model, pod_group.queue?, preemptible, &amount).map(|gate| (gate, amount))
 }

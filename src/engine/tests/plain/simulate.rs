@@ -87,7 +87,7 @@ impl VictimSearch<'_> {
         {
             let entry = &self.model.pod_groups()[pod_group];
             if entry.ready()
-                && !entry.left_alone()
+                && !entry.is_excluded()
                 && let Some(entry) = self.pending_job(pod_group)
             {
                 pod_groups.push(self.model, entry);

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::engine::fairshare::order::{Contender, PodGroupOrder, Rules, by_age, compare_queues};
+use crate::engine::fairshare::order::{PodGroupOrder, QueueCandidate, Rules, by_age, compare_queues};
 use crate::engine::fairshare::tree::{Purpose, schedulable_queue};
 use crate::engine::model::Model;
 use crate::engine::model::ids::{PodGroupId, QueueId};
@@ -115,7 +115,7 @@ impl OrderTree {
     /// Which of two siblings comes first (or loses pods first), each with the best leaf below it.
     fn compare(&self, model: &Model, left: (QueueId, QueueId), right: (QueueId, QueueId)) -> Ordering {
         let order = if self.rules.shares {
-            compare_queues(model, &self.contender(left), &self.contender(right))
+            compare_queues(model, &self.candidate(left), &self.candidate(right))
         } else {
             by_age(model, left.0, right.0)
         };
@@ -126,16 +126,16 @@ impl OrderTree {
     }
 
     /// A queue with the pod group that it would give next.
-    fn contender(&self, (queue, leaf): (QueueId, QueueId)) -> Contender {
+    fn candidate(&self, (queue, leaf): (QueueId, QueueId)) -> QueueCandidate {
         let next = self.next_of(leaf).expect("a leaf with jobs");
         let amount = self.pod_groups[next].1.amount;
         match self.purpose {
-            Purpose::Pending => Contender {
+            Purpose::Pending => QueueCandidate {
                 queue,
                 entry: amount,
                 victims: [0; 3],
             },
-            Purpose::Victims => Contender {
+            Purpose::Victims => QueueCandidate {
                 queue,
                 entry: [0; 3],
                 victims: plus(&self.popped.get(&leaf).copied().unwrap_or_default(), &amount),

@@ -133,11 +133,11 @@ proptest! {
     /// No other choice would be closer.
     #[test]
     fn the_closest_devices_are_given(
-        seats in prop::collection::vec((prop::bool::weighted(0.2), 0..4_u8, 0..4_u8), 1..8),
+        all_values in prop::collection::vec((prop::bool::weighted(0.2), 0..4_u8, 0..4_u8), 1..8),
         count in 1..4_usize,
     ) {
         let part = |value: u8| if value == 3 { "-".to_owned() } else { value.to_string() };
-        let texts: Vec<String> = seats
+        let texts: Vec<String> = all_values
             .iter()
             .map(|(taken, numa, root)| format!("{}{}/{}", if *taken { "!" } else { "" }, part(*numa), part(*root)))
             .collect();

@@ -10,7 +10,7 @@ use super::smallest_gpu;
 
 /// A limit or quota that a request would exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Closed {
+pub struct Exceeded {
     /// Which of the two: `OverLimit` or `NonPreemptibleOverQuota`.
     pub code: ReasonCode,
     /// The queue whose limit or quota it is.
@@ -21,25 +21,25 @@ pub struct Closed {
 
 /// The first limit that `asked` on top of what is allocated would pass.
 #[must_use]
-fn over_limit(model: &Model, queue: QueueId, asked: &Shared) -> Option<Closed> {
+fn over_limit(model: &Model, queue: QueueId, asked: &Shared) -> Option<Exceeded> {
     let code = ReasonCode::OverLimit;
     model
         .over_limit(queue, asked)
-        .map(|(queue, resource)| Closed { code, queue, resource })
+        .map(|(queue, resource)| Exceeded { code, queue, resource })
 }
 
 /// The first quota that `asked` on top of what is non-preemptible would pass.
 #[must_use]
-pub fn over_quota(model: &Model, queue: QueueId, asked: &Shared) -> Option<Closed> {
+pub fn over_quota(model: &Model, queue: QueueId, asked: &Shared) -> Option<Exceeded> {
     let code = ReasonCode::NonPreemptibleOverQuota;
     model
         .over_quota(queue, asked)
-        .map(|(queue, resource)| Closed { code, queue, resource })
+        .map(|(queue, resource)| Exceeded { code, queue, resource })
 }
 
 /// Checks limits, and quotas if the pod group is non-preemptible.
 #[must_use]
-pub fn check(model: &Model, queue: QueueId, preemptible: bool, asked: &Shared) -> Option<Closed> {
+pub fn check(model: &Model, queue: QueueId, preemptible: bool, asked: &Shared) -> Option<Exceeded> {
     over_limit(model, queue, asked).or_else(|| {
         if preemptible {
             None
@@ -51,14 +51,14 @@ pub fn check(model: &Model, queue: QueueId, preemptible: bool, asked: &Shared) -
 
 /// The message, in KAI's words.
 #[must_use]
-pub fn message(model: &Model, closed: Closed, asked: &Shared) -> String {
-    let queue = &model.queues()[closed.queue];
+pub fn message(model: &Model, exceeded: Exceeded, asked: &Shared) -> String {
+    let queue = &model.queues()[exceeded.queue];
     let name = queue.input.as_ref().map_or(&queue.name, |input| &input.display);
-    let resource = closed.resource;
+    let resource = exceeded.resource;
     let show = |amount: Option<i64>| amount.map_or_else(|| "Unlimited".to_owned(), |amount| readable(amount, resource));
     let share = queue.share(resource);
     let (asked, held) = (show(Some(asked[resource])), show(Some(queue.allocated[resource])));
-    if closed.code == ReasonCode::OverLimit {
+    if exceeded.code == ReasonCode::OverLimit {
         let (what, unit) = [("CPU cores", "cores"), ("memory", "GB"), ("GPUs", "GPUs")][resource];
         let limit = show(share.limit);
         return format!(
@@ -74,8 +74,8 @@ pub fn message(model: &Model, closed: Closed, asked: &Shared) -> String {
 
 /// The queue's figures that go with the message.
 #[must_use]
-pub fn figures(model: &Model, closed: Closed, asked: &Shared, preemptible: bool) -> QueueFigures {
-    let queue = &model.queues()[closed.queue];
+pub fn figures(model: &Model, exceeded: Exceeded, asked: &Shared, preemptible: bool) -> QueueFigures {
+    let queue = &model.queues()[exceeded.queue];
     let some = |amounts: &Shared| -> Figures { amounts.map(Some) };
     let mut requested = queue.wanted;
     requested[GPUS] += crate::engine::model::shape::memory_as_gpus(queue.wanted_memory, smallest_gpu(model));

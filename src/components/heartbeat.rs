@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 /// What one thread says, and others ask of it and of its [parts](Self::part). Clones share it.
 #[derive(Clone, Debug)]
-pub struct Pulse {
+pub struct Heartbeat {
     start: Instant,
     /// Milliseconds after `start`, and one more, at which the work was begun; 0 while there is none.
     began: Arc<AtomicU64>,
     parts: Arc<Mutex<Vec<Weak<AtomicU64>>>>,
 }
 
-impl Default for Pulse {
+impl Default for Heartbeat {
     fn default() -> Self {
         Self {
             start: Instant::now(),
@@ -24,7 +24,7 @@ impl Default for Pulse {
     }
 }
 
-impl Pulse {
+impl Heartbeat {
     /// The pulse of another thread, which counts in this one until it is dropped.
     #[must_use]
     pub fn part(&self) -> Self {
@@ -51,7 +51,7 @@ impl Pulse {
 
     /// How long the thread has been at the same piece of work; of this one and its parts the longest.
     #[must_use]
-    pub fn at_it(&self) -> Duration {
+    pub fn busy_for(&self) -> Duration {
         let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         let parts = parts.iter().filter_map(Weak::upgrade);
         let began = parts
@@ -70,26 +70,26 @@ mod tests {
 
     #[test]
     fn only_work_takes_time() {
-        let pulse = Pulse::default();
-        assert_eq!(pulse.at_it(), Duration::ZERO);
-        pulse.work();
+        let heartbeat = Heartbeat::default();
+        assert_eq!(heartbeat.busy_for(), Duration::ZERO);
+        heartbeat.work();
         std::thread::sleep(Duration::from_millis(20));
-        assert!(pulse.clone().at_it() >= Duration::from_millis(15));
-        pulse.wait();
-        assert_eq!(pulse.at_it(), Duration::ZERO);
+        assert!(heartbeat.clone().busy_for() >= Duration::from_millis(15));
+        heartbeat.wait();
+        assert_eq!(heartbeat.busy_for(), Duration::ZERO);
     }
 
     #[test]
     fn the_thread_that_is_stuck_longest_counts() {
-        let pulse = Pulse::default();
-        let (stuck, idle) = (pulse.part(), pulse.part());
+        let heartbeat = Heartbeat::default();
+        let (stuck, idle) = (heartbeat.part(), heartbeat.part());
         stuck.work();
         idle.wait();
         std::thread::sleep(Duration::from_millis(20));
-        pulse.work();
-        assert!(pulse.at_it() >= Duration::from_millis(15));
+        heartbeat.work();
+        assert!(heartbeat.busy_for() >= Duration::from_millis(15));
         drop(stuck);
-        pulse.wait();
-        assert_eq!(pulse.at_it(), Duration::ZERO);
+        heartbeat.wait();
+        assert_eq!(heartbeat.busy_for(), Duration::ZERO);
     }
 }

@@ -20,9 +20,9 @@ const MIN_ENTRY_BYTES: usize = 1_024;
 pub type Slot<T> = Arc<OnceCell<T>>;
 
 /// See the module.
-pub struct Remembered<K, T>(Mutex<All<K, T>>);
+pub struct NamespaceCache<K, T>(Mutex<Namespaces<K, T>>);
 
-struct All<K, T> {
+struct Namespaces<K, T> {
     namespaces: HashMap<String, Namespace<K, T>>,
     swept: Instant,
 }
@@ -38,9 +38,9 @@ struct Entry<T> {
     bytes: usize,
 }
 
-impl<K, T> Default for Remembered<K, T> {
+impl<K, T> Default for NamespaceCache<K, T> {
     fn default() -> Self {
-        Self(Mutex::new(All {
+        Self(Mutex::new(Namespaces {
             namespaces: HashMap::new(),
             swept: Instant::now(),
         }))
@@ -79,13 +79,16 @@ impl<K: Eq + Hash, T> Namespace<K, T> {
     }
 }
 
-impl<K: Clone + Eq + Hash, T> Remembered<K, T> {
+impl<K: Clone + Eq + Hash, T> NamespaceCache<K, T> {
     /// The slot of an object, empty if new.
     pub fn slot(&self, namespace: &str, key: &K) -> Slot<T> {
         let now = Instant::now();
-        let mut all = self.lock();
-        all.sweep(now);
-        let entry = all.namespaces.get(namespace).and_then(|known| known.entries.get(key));
+        let mut cache = self.lock();
+        cache.sweep(now);
+        let entry = cache
+            .namespaces
+            .get(namespace)
+            .and_then(|entries| entries.entries.get(key));
         if let Some(entry) = entry.filter(|entry| now.duration_since(entry.since) < TTL) {
             return Arc::clone(&entry.slot);
         }
@@ -95,50 +98,50 @@ impl<K: Clone + Eq + Hash, T> Remembered<K, T> {
             slot: Arc::clone(&slot),
             bytes: MIN_ENTRY_BYTES,
         };
-        let known = all.namespaces.entry(namespace.to_owned()).or_default();
-        known.put(key.clone(), entry);
+        let entries = cache.namespaces.entry(namespace.to_owned()).or_default();
+        entries.put(key.clone(), entry);
         slot
     }
 
     /// Records the size of an entry.
     pub fn add_size(&self, namespace: &str, key: &K, bytes: usize) {
-        let mut all = self.lock();
-        let Some(known) = all.namespaces.get_mut(namespace) else {
+        let mut cache = self.lock();
+        let Some(entries) = cache.namespaces.get_mut(namespace) else {
             return;
         };
-        if let Some(entry) = known.entries.get_mut(key) {
-            known.bytes += bytes;
+        if let Some(entry) = entries.entries.get_mut(key) {
+            entries.bytes += bytes;
             entry.bytes += bytes;
         }
-        known.keep_within_bounds();
+        entries.keep_within_bounds();
     }
 
     /// Invalidates an object, unless it was just read. Returns whether it will be read again.
     pub fn invalidate(&self, namespace: &str, key: &K) -> bool {
-        let mut all = self.lock();
-        let Some(known) = all.namespaces.get_mut(namespace) else {
+        let mut cache = self.lock();
+        let Some(entries) = cache.namespaces.get_mut(namespace) else {
             return false;
         };
         let is_old = |entry: &Entry<T>| entry.since.elapsed() >= FAILED_TTL;
-        known.entries.get(key).is_some_and(is_old) && known.take(key)
+        entries.entries.get(key).is_some_and(is_old) && entries.take(key)
     }
 
-    fn lock(&self) -> MutexGuard<'_, All<K, T>> {
+    fn lock(&self) -> MutexGuard<'_, Namespaces<K, T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<K, T> All<K, T> {
+impl<K, T> Namespaces<K, T> {
     /// Removes expired entries, at intervals, so that not every insertion of a burst scans all.
     fn sweep(&mut self, now: Instant) {
         if now.duration_since(self.swept) < TTL {
             return;
         }
         self.swept = now;
-        self.namespaces.retain(|_, known| {
-            known.entries.retain(|_, entry| now.duration_since(entry.since) < TTL);
-            known.bytes = known.entries.values().map(|entry| entry.bytes).sum();
-            !known.entries.is_empty()
+        self.namespaces.retain(|_, entries| {
+            entries.entries.retain(|_, entry| now.duration_since(entry.since) < TTL);
+            entries.bytes = entries.entries.values().map(|entry| entry.bytes).sum();
+            !entries.entries.is_empty()
         });
     }
 }
@@ -149,25 +152,25 @@ mod tests {
 
     #[test]
     fn a_namespace_that_reads_much_forgets_its_own() {
-        let remembered = Remembered::<u64, u64>::default();
-        let fill = |namespace: &str, key: u64| remembered.slot(namespace, &key).set(key).is_ok();
+        let cache = NamespaceCache::<u64, u64>::default();
+        let fill = |namespace: &str, key: u64| cache.slot(namespace, &key).set(key).is_ok();
         assert!(fill("quiet", 1) && fill("loud", 1));
         let many = limits::OWNERS_BYTES_PER_NAMESPACE / limits::OWNER_BYTES;
         for key in 2..=(many as u64 + 1) {
             assert!(fill("loud", key));
-            remembered.add_size("loud", &key, limits::OWNER_BYTES);
+            cache.add_size("loud", &key, limits::OWNER_BYTES);
         }
-        assert_eq!(remembered.slot("loud", &1).get(), None);
-        assert_eq!(remembered.slot("quiet", &1).get(), Some(&1));
+        assert_eq!(cache.slot("loud", &1).get(), None);
+        assert_eq!(cache.slot("quiet", &1).get(), Some(&1));
     }
 
     #[test]
     fn names_alone_fill_no_memory() {
-        let remembered = Remembered::<u64, u64>::default();
+        let cache = NamespaceCache::<u64, u64>::default();
         let many = limits::OWNERS_BYTES_PER_NAMESPACE / MIN_ENTRY_BYTES;
         for key in 0..3 * many as u64 {
-            let _ = remembered.slot("loud", &key);
+            let _ = cache.slot("loud", &key);
         }
-        assert!(remembered.lock().namespaces["loud"].entries.len() <= many);
+        assert!(cache.lock().namespaces["loud"].entries.len() <= many);
     }
 }
