@@ -24,8 +24,8 @@ use unikai::components::heartbeat::Heartbeat;
 use unikai::components::history::History;
 use unikai::components::leadership::{self, Scope, Term, Terms};
 use unikai::components::readiness::Readiness;
-use unikai::components::turns::Background;
 use unikai::components::watches::{self, Stores};
+use unikai::components::write_slots::Background;
 use unikai::components::{Context, Settings, grouper};
 use unikai::devcluster::apiserver::{ApiServer, Identity, Options, RunningServer};
 

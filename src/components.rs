@@ -44,11 +44,11 @@ pub mod scaleup;
 pub mod scheduler;
 pub mod shares;
 pub mod traces;
-pub mod turns;
 pub mod usage;
 mod views;
 pub mod watches;
 pub mod weight;
+pub mod write_slots;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -61,7 +61,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, info_span};
 
 use crate::api::names::{label, object};
-use crate::engine::decision::Words;
+use crate::engine::decision::Wording;
 use crate::engine::policy::DisruptionBudgets;
 use bus::{Bus, Inboxes};
 use figures::Figures;
@@ -70,8 +70,8 @@ use history::History;
 use leadership::{Leading, Pools, Scope, Term};
 use queues::shown::MetricLabel;
 use readiness::Readiness;
-use turns::Background;
 use watches::Stores;
+use write_slots::Background;
 
 /// What every component is given beside its inbox and outbox.
 #[derive(Clone)]
@@ -342,7 +342,7 @@ pub struct Settings {
     /// Conditions and events list every node instead of counts per reason.
     pub detailed_fit_errors: bool,
     /// Whose words conditions and events are in that say why workloads wait.
-    pub messages: Words,
+    pub messages: Wording,
     /// Labels of queues that are labels of their metrics, too, by the label's key.
     pub queue_metric_labels: Vec<MetricLabel>,
     /// How long a bind may wait for volumes.
@@ -380,7 +380,7 @@ impl Default for Settings {
             config_maps: false,
             gpu_resources: Vec::new(),
             detailed_fit_errors: false,
-            messages: Words::default(),
+            messages: Wording::default(),
             queue_metric_labels: Vec::new(),
             volume_binding_timeout: Duration::from_secs(120),
             watch_timeout: 20,

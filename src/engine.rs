@@ -23,7 +23,7 @@ use actions::allocate::{allocate, waiting_in_order};
 use actions::conclude::conclude;
 use actions::context::CycleContext;
 use actions::cycle::{Cycle, Kept};
-use actions::spare::spare_at_last;
+use actions::spare::spare_needless;
 use actions::stale::{evict_stale, stale_until};
 use actions::victims::action::{FindVictims, evict_for_others};
 use actions::victims::find::find;
@@ -184,7 +184,7 @@ impl Engine {
             cycle.kept.placing = None;
             (cycle.observer)(Stage::Ended(action));
         }
-        let spared = spare_at_last(&mut cycle);
+        let spared = spare_needless(&mut cycle);
         for &pod_group in &self.stale {
             let until = stale_until(cycle.model, context, pod_group);
             let until = until.filter(|until| *until > now);

@@ -224,13 +224,13 @@ pub enum Problem {
     },
     /// A limit is exceeded: the object is set aside until it changes.
     #[error("there are {0}: set aside until that changes")]
-    Excess(bounds::Excess),
+    ExceededLimit(bounds::ExceededLimit),
     /// Requests that contradict one another; the pod is held back.
     #[error("{0}")]
     Contradiction(&'static str),
     /// An invalid GPU sharing request; the pod is held back.
     #[error(transparent)]
-    Share(#[from] gpu_request::Senseless),
+    Share(#[from] gpu_request::InvalidRequest),
     /// The quota schedule of a queue is invalid and ignored.
     #[error("annotation {key}: {reason}; what the queue says itself holds at all times", key = annotation::QUOTA_SCHEDULE)]
     Schedule {
@@ -345,7 +345,7 @@ impl Mirror {
 
     /// The claim allocations of a bind, in the API's form.
     #[must_use]
-    pub fn given(&self, bind: &crate::engine::decision::Bind) -> claims::allocation::Given {
+    pub fn given(&self, bind: &crate::engine::decision::Bind) -> claims::allocation::GivenAllocations {
         let pod = self.pods.get(&object_key(&bind.pod.namespace, &bind.pod.name));
         self.claims.given(pod.map(Arc::as_ref), &bind.claims)
     }
@@ -432,7 +432,7 @@ impl Mirror {
             request,
             membership,
             &self.settings,
-            pod::Around {
+            pod::PodContext {
                 namespaces: &self.namespaces,
                 claims: &self.claims,
                 templates: &self.templates,

@@ -8,7 +8,7 @@ pub mod cpus;
 mod known;
 pub mod kubelet;
 pub mod placement;
-mod trouble;
+mod repeated_error;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ use tracing::{debug, info};
 use crate::api::names::annotation;
 use cpus::Cpus;
 use known::{Key, Known};
-use trouble::Trouble;
+use repeated_error::RepeatedError;
 
 /// Seconds after which the watch is taken up again.
 pub const WATCH: u32 = 290;
@@ -73,9 +73,9 @@ pub async fn run(settings: Settings, requests: Client, watches: Client, end: Can
         cpus,
         requests,
         known: Known::default(),
-        asking: Trouble::new("the kubelet cannot be asked"),
-        writing: Trouble::new("a pod cannot be annotated"),
-        watching: Trouble::new("the node's pods cannot be watched"),
+        asking: RepeatedError::new("the kubelet cannot be asked"),
+        writing: RepeatedError::new("a pod cannot be annotated"),
+        watching: RepeatedError::new("the node's pods cannot be watched"),
     };
     let work = async {
         loop {
@@ -106,9 +106,9 @@ struct Exporter {
     cpus: Cpus,
     requests: Client,
     known: Known,
-    asking: Trouble,
-    writing: Trouble,
-    watching: Trouble,
+    asking: RepeatedError,
+    writing: RepeatedError,
+    watching: RepeatedError,
 }
 
 impl Exporter {

@@ -35,7 +35,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, error, info, info_span};
 
-use crate::components::admission::Door;
+use crate::components::admission::WebhookServer;
 use crate::components::figures::Figures;
 use crate::components::heartbeat::Heartbeat;
 use crate::components::history::History;
@@ -147,7 +147,7 @@ fn begin(config: &kube::Config, settings: Settings, http: http::Bound) -> anyhow
     );
     let (served, reads) = (clients.served.clone(), clients.reads.clone());
     let address = webhooks.local_addr()?;
-    let door = Arc::new(Door::default());
+    let webhook_server = Arc::new(WebhookServer::default());
     let rounds = Rounds {
         clients,
         leading,
@@ -155,7 +155,7 @@ fn begin(config: &kube::Config, settings: Settings, http: http::Bound) -> anyhow
         figures,
         heartbeat: heartbeat.clone(),
         history,
-        door: Arc::clone(&door),
+        webhook_server: Arc::clone(&webhook_server),
         webhooks: address,
         create_default_queues,
         shown,
@@ -176,7 +176,7 @@ fn begin(config: &kube::Config, settings: Settings, http: http::Bound) -> anyhow
             let mut services = Supervisor::default();
             let (release, servers) = (ends.release.clone(), ends.servers.clone());
             let unneeded = ends.shutdown.clone();
-            services.start("webhook server", door.serve(webhooks, servers.clone()));
+            services.start("webhook server", webhook_server.serve(webhooks, servers.clone()));
             services.start("leader election", elections.run(release));
             services.start("api versions", {
                 let (asking, ends) = (served.keep_asking(reads), servers.clone());

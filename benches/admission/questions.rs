@@ -337,7 +337,7 @@ impl Webhooks {
                 if request.operation == Operation::Create {
                     let mutated = pods::mutate(
                         request,
-                        pods::Surroundings {
+                        pods::PodContext {
                             workload: Some(&workload),
                             has_runtime_class: true,
                             random: "bcdfghj",

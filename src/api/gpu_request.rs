@@ -63,7 +63,7 @@ pub enum Part {
 
 /// Why a request is invalid, as a message. Most are KAI's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Senseless {
+pub enum InvalidRequest {
     /// A fraction beside whole GPUs.
     #[error("cannot have both GPU fraction request and whole GPU resource request/limit")]
     FractionAndWhole,
@@ -99,7 +99,10 @@ pub enum Senseless {
 ///
 /// # Errors
 /// The first problem.
-pub fn read<'a>(annotations: impl Iterator<Item = (&'a str, &'a str)>, named: Named) -> Result<Asked<'a>, Senseless> {
+pub fn read<'a>(
+    annotations: impl Iterator<Item = (&'a str, &'a str)>,
+    named: Named,
+) -> Result<Asked<'a>, InvalidRequest> {
     let (mut fraction, mut memory, mut devices, mut mig) = (None, None, None, Vec::new());
     for (key, value) in annotations {
         match key {
@@ -113,23 +116,23 @@ pub fn read<'a>(annotations: impl Iterator<Item = (&'a str, &'a str)>, named: Na
         }
     }
     if fraction.is_some() && named.whole {
-        return Err(Senseless::FractionAndWhole);
+        return Err(InvalidRequest::FractionAndWhole);
     }
     if memory.is_some() && (fraction.is_some() || named.whole) {
-        return Err(Senseless::MemoryAndOther);
+        return Err(InvalidRequest::MemoryAndOther);
     }
     let part = match (fraction, memory) {
-        (None, None) if devices.is_some() => return Err(Senseless::DevicesAlone),
+        (None, None) if devices.is_some() => return Err(InvalidRequest::DevicesAlone),
         (None, None) if mig.is_empty() => return Ok(Asked::Nothing),
-        (None, None) if named.whole => return Err(Senseless::WholeAndMig),
+        (None, None) if named.whole => return Err(InvalidRequest::WholeAndMig),
         (None, None) => return Ok(Asked::Mig(mig)),
         (Some(text), _) => Part::Fraction(read_fraction(text)?),
-        (None, Some(text)) => Part::Memory(count(text, GPU_MEMORY_COUNTED).ok_or(Senseless::Memory)?),
+        (None, Some(text)) => Part::Memory(count(text, GPU_MEMORY_COUNTED).ok_or(InvalidRequest::Memory)?),
     };
     let devices = devices.map_or(Some(1), |text| count(text, GPU_DEVICES_COUNTED));
-    let devices = devices.ok_or(Senseless::Devices)?;
+    let devices = devices.ok_or(InvalidRequest::Devices)?;
     if named.mig || !mig.is_empty() {
-        return Err(Senseless::ShareAndMig);
+        return Err(InvalidRequest::ShareAndMig);
     }
     Ok(Asked::Share(GpuShare { part, devices }))
 }
@@ -155,16 +158,16 @@ pub fn is_part(key: &str) -> bool {
 }
 
 /// Parses billionths. The number is validated as a float, as in KAI's admission, and converted exactly.
-fn read_fraction(text: &str) -> Result<i64, Senseless> {
+fn read_fraction(text: &str) -> Result<i64, InvalidRequest> {
     let lower = text.trim_start_matches(['+', '-']).to_ascii_lowercase();
     if lower == "nan" || (lower.starts_with("0x") && lower.contains('p') && !text.starts_with('-')) {
-        return Err(Senseless::Spelling(text.to_owned()));
+        return Err(InvalidRequest::Spelling(text.to_owned()));
     }
-    let number: f64 = text.parse().map_err(|_| Senseless::Fraction)?;
+    let number: f64 = text.parse().map_err(|_| InvalidRequest::Fraction)?;
     if !(number > 0.0 && number < 1.0) {
-        return Err(Senseless::Fraction);
+        return Err(InvalidRequest::Fraction);
     }
-    let amount: Amount = text.parse().map_err(|_| Senseless::Spelling(text.to_owned()))?;
+    let amount: Amount = text.parse().map_err(|_| InvalidRequest::Spelling(text.to_owned()))?;
     let billionths = i64::try_from(amount.nanos()).unwrap_or(WHOLE);
     Ok(billionths.clamp(1, WHOLE))
 }

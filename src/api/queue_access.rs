@@ -32,7 +32,7 @@ impl Allowed {
     }
 
     /// Invalid namespace names in the list.
-    pub fn senseless(&self) -> impl Iterator<Item = &str> {
+    pub fn invalid_names(&self) -> impl Iterator<Item = &str> {
         let sensible = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '*');
         self.0
             .iter()
@@ -198,7 +198,7 @@ mod tests {
             assert_eq!(Allowed::parse(text).admits(namespace), admitted, "{text:?} {namespace}");
         }
         let odd = Allowed::parse("team-a, Team, x/y, re?");
-        assert_eq!(odd.senseless().collect::<Vec<_>>(), ["Team", "x/y", "re?"]);
+        assert_eq!(odd.invalid_names().collect::<Vec<_>>(), ["Team", "x/y", "re?"]);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use super::output::Format;
 use crate::engine::decision::{Decisions, QueueStanding};
 use crate::engine::input::Time;
-use crate::mirror::claims::allocation::Given;
+use crate::mirror::claims::allocation::GivenAllocations;
 use crate::scheduler_core::SchedulerCore;
 use crate::snapshot::{self, Snapshot};
 
@@ -41,7 +41,7 @@ pub struct Args {
 struct Replayed {
     decisions: Decisions,
     /// For each bind of the decisions, what its claims are given.
-    given: Vec<Given>,
+    given: Vec<GivenAllocations>,
     /// For each report of the decisions, where the queues stand; empty unless it is to be explained.
     standings: Vec<Vec<QueueStanding>>,
     /// Engine time in milliseconds, from the model being complete to the decisions being complete.

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use serde_json::{Value, json};
 
-use crate::components::admission::pods::Surroundings;
+use crate::components::admission::pods::PodContext;
 use crate::components::admission::pods::queue_label::{Source, Workload};
 use crate::components::admission::review::{Document, Operation, Verdict};
 use crate::components::admission::{hints, pod_groups, pods, queues, topologies};
@@ -17,7 +17,7 @@ use case::{Case, Kind};
 
 /// What is taken to be around a pod: the answer to one question is always the same, so generated names have no random part, and the
 /// cluster has what the settings name.
-const SURROUNDINGS: Surroundings = Surroundings {
+const CONTEXT: PodContext = PodContext {
     workload: None,
     has_runtime_class: true,
     random: "xxxxxxx",
@@ -143,7 +143,7 @@ fn review_pod(case: &Case) -> Reviewed {
     let creation = request.operation == Operation::Create;
     if creation {
         let hints = case.hints(|| hints::of_pod(&request, &case.priority_classes, settings));
-        let mutated = pods::mutate(&request, SURROUNDINGS, settings).warn(hints);
+        let mutated = pods::mutate(&request, CONTEXT, settings).warn(hints);
         if !mutated.is_allowed() {
             return Reviewed {
                 verdict: mutated,
@@ -177,7 +177,7 @@ fn workload(case: &Case) -> Option<Workload> {
     let own = object.pointer(&label).and_then(Value::as_str);
     let (queue, source) = match (own.filter(|queue| !queue.is_empty()), &case.namespace_queue) {
         (Some(own), _) => (own.to_owned(), Source::Pod),
-        (None, Some(queue)) => (queue.clone(), Source::Surroundings),
+        (None, Some(queue)) => (queue.clone(), Source::PodContext),
         (None, None) => return None,
     };
     let tree = case.queues.values().map(|queue| &**queue).collect();

@@ -1,4 +1,4 @@
-//! What queues hold over time, between the scheduler of a shard, which sees every change, and the component that sums it up and says what it comes to.
+//! Usage of queues: the channel between the scheduler of a shard, which records what queues hold, and the usage component, which computes their shares.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,37 +12,37 @@ use crate::usage::{Ledger, Settings};
 /// What each queue has used, as parts per billion of the cluster: cpu, memory and GPUs.
 pub type Shares = Vec<(Name, [i64; 3])>;
 
-/// What the scheduler is told.
+/// What the component sends to the scheduler.
 #[derive(Clone, Debug, Default)]
-pub struct Told {
-    /// The term in which it may decide by it.
+pub struct UsageUpdate {
+    /// The term in which the scheduler may decide by these shares.
     pub term: Option<u64>,
     /// What queues have used; those that are not listed have used nothing.
     pub shares: Arc<Shares>,
 }
 
-/// The two ends of what one shard's scheduler and its accounts tell each other.
+/// The two ends of the channel of one shard.
 #[must_use]
 pub fn channel() -> (Meter, Accounts) {
     let (settings, followed) = watch::channel(None);
-    let (tells, told) = watch::channel(Told::default());
+    let (send, updates) = watch::channel(UsageUpdate::default());
     let ledger = SharedLedger::default();
     let meter = Meter {
         settings,
-        told,
+        updates,
         ledger: ledger.clone(),
         opening: 0,
         held: Vec::new(),
     };
     let accounts = Accounts {
         settings: followed,
-        tells,
+        updates: send,
         ledger,
     };
     (meter, accounts)
 }
 
-/// The ledger that both ends write into, while it is open.
+/// The ledger that both ends use, while it is open.
 #[derive(Clone, Debug, Default)]
 pub struct SharedLedger(Arc<Mutex<Open>>);
 
@@ -58,14 +58,14 @@ impl SharedLedger {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Goes on with this ledger.
+    /// Records into this ledger from now on.
     pub fn open(&self, ledger: Ledger) {
         let mut open = self.lock();
         open.ledger = Some(ledger);
         open.opening += 1;
     }
 
-    /// Nothing is written down any more.
+    /// Stops recording.
     pub fn close(&self) {
         self.lock().ledger = None;
     }
@@ -89,11 +89,11 @@ impl SharedLedger {
 /// The component's end.
 #[derive(Debug)]
 pub struct Accounts {
-    /// How it is summed up; `None`: not at all.
+    /// The scheduler's settings of usage; `None`: usage is not computed.
     pub settings: watch::Receiver<Option<Settings>>,
-    /// Tells the scheduler.
-    pub tells: watch::Sender<Told>,
-    /// What is held.
+    /// To the scheduler.
+    pub updates: watch::Sender<UsageUpdate>,
+    /// What queues hold.
     pub ledger: SharedLedger,
 }
 
@@ -101,16 +101,16 @@ pub struct Accounts {
 #[derive(Debug)]
 pub struct Meter {
     settings: watch::Sender<Option<Settings>>,
-    told: watch::Receiver<Told>,
+    updates: watch::Receiver<UsageUpdate>,
     ledger: SharedLedger,
-    /// When the ledger was opened that has been told all of `held`.
+    /// The opening of the ledger that has recorded all of `held`.
     opening: u64,
     /// What queues of the tree hold.
     held: Vec<(Name, [i64; 3])>,
 }
 
 impl Meter {
-    /// Has usage summed up like this from now on.
+    /// Sends settings to the component.
     pub fn follow(&self, settings: Option<&Settings>) {
         self.settings.send_if_modified(|before| {
             let changed = before.as_ref() != settings;
@@ -119,26 +119,26 @@ impl Meter {
         });
     }
 
-    /// Something new is told.
+    /// Waits for an update.
     ///
     /// # Errors
     /// If the component is gone.
     pub async fn changed(&mut self) -> Result<(), watch::error::RecvError> {
-        self.told.changed().await
+        self.updates.changed().await
     }
 
-    /// What queues have used, as it was told last.
+    /// What queues have used, by the last update.
     pub fn usage(&mut self) -> Shares {
-        (*self.told.borrow_and_update().shares).clone()
+        (*self.updates.borrow_and_update().shares).clone()
     }
 
-    /// Whether usage is known as far as a term is to wait for it.
+    /// Whether the term need not wait for usage: it is not computed, or its first update has come.
     #[must_use]
-    pub fn lets_decide(&self, term: u64) -> bool {
-        self.settings.borrow().is_none() || self.told.borrow().term == Some(term)
+    pub fn is_known(&self, term: u64) -> bool {
+        self.settings.borrow().is_none() || self.updates.borrow().term == Some(term)
     }
 
-    /// Writes down what queues hold from now on. The engine has just been through a cycle.
+    /// Records what queues hold after a cycle of the engine.
     pub fn read(&mut self, engine: &Engine, now: Time) {
         let mut open = self.ledger.lock();
         let opening = open.opening;

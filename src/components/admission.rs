@@ -151,13 +151,13 @@ impl Settings {
 
 /// The server of the webhooks, which stays while those change who answer.
 #[derive(Default)]
-pub struct Door {
+pub struct WebhookServer {
     tls: watch::Sender<Option<Arc<ServerConfig>>>,
     answers: watch::Sender<Option<Arc<Webhooks>>>,
     open: watch::Sender<bool>,
 }
 
-impl Door {
+impl WebhookServer {
     /// Serves on `listener` until `end`. Begins when there is a certificate, and somebody to answer.
     ///
     /// # Errors
@@ -190,7 +190,7 @@ pub async fn run(
     settings: Settings,
     address: SocketAddr,
     stores: Arc<Stores>,
-    door: Arc<Door>,
+    webhook_server: Arc<WebhookServer>,
 ) -> Result<(), Error> {
     let target = settings
         .target
@@ -202,7 +202,7 @@ pub async fn run(
         settings.namespace.clone(),
         names(&settings, &target),
         Published {
-            tls: door.tls.clone(),
+            tls: webhook_server.tls.clone(),
             bundle,
             clients: settings.client_authorities.clone(),
         },
@@ -213,7 +213,7 @@ pub async fn run(
     let webhooks = Webhooks::new(Lookups::new(&context, Arc::clone(&stores)), settings);
     let answer = context
         .shutdown
-        .run_until_cancelled(door.admit(webhooks, &stores, &readiness));
+        .run_until_cancelled(webhook_server.admit(webhooks, &stores, &readiness));
     tokio::join!(
         answer,
         keeper::named("certificates", certificates),

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::Hash;
 use std::time::Instant;
 
-use super::fair::{Fair, Of};
+use super::fair::{Fair, InNamespace};
 
 /// Planned and running writes, by the object that they are about.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl<K> Default for Agenda<K> {
     }
 }
 
-impl<K: Of + Clone + Eq + Hash> Agenda<K> {
+impl<K: InNamespace + Clone + Eq + Hash> Agenda<K> {
     /// Plans a write. While one is under way for the same object, the plan counts from its end.
     pub fn plan(&mut self, key: &K, at: Instant) {
         if self.running.contains(key) {
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(agenda.next(), None);
     }
 
-    impl Of for &str {
+    impl InNamespace for &str {
         fn namespace(&self) -> &str {
             self.split('/').next().unwrap_or_default()
         }

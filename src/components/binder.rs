@@ -55,7 +55,7 @@ use failures::{Failures, RETRY, Waits};
 use groups::{Command, GroupId, Groups};
 use intent::BindRequestAction;
 use limit::Limit;
-use multi_step::{Ask, MultiStepBind};
+use multi_step::{GroupRequest, MultiStepBind};
 use requests::Caller;
 use reviews::Reviews;
 
@@ -81,7 +81,7 @@ pub async fn run(
     let (keeper, mut asked) = mpsc::channel(ASKS_MAX);
     let mut leading = context.leading.clone();
     let mut binder = Binder::new(context.clone(), stores, bus, keeper);
-    let lagging = Arc::clone(&binder.lagging);
+    let slow_jobs = Arc::clone(&binder.slow_jobs);
     loop {
         binder.run_due();
         binder.start();
@@ -97,7 +97,7 @@ pub async fn run(
             message = inbox.recv() => binder.take(message.ok_or(Error::Closed)?),
             Some(ask) = asked.recv() => binder.asked(ask),
             Some(ended) = binder.under_way.join_next() => binder.ended(ended)?,
-            () = lagging.news.notified() => {}
+            () = slow_jobs.news.notified() => {}
             Some(ended) = binder.multi_step_binds.join_next() => binder.multi_step_ended(ended)?,
             Some(ended) = binder.cleanups.join_next() => binder.cleanup_ended(ended)?,
             () = sleep_until(wake.unwrap_or_else(Instant::now).into()), if wake.is_some() => {}
@@ -131,12 +131,12 @@ struct Ordered {
 
 /// Slow jobs. They do not count against the limit, so that hanging requests do not block others.
 #[derive(Debug, Default)]
-struct Lagging {
+struct SlowJobs {
     count: AtomicUsize,
     news: Notify,
 }
 
-impl Lagging {
+impl SlowJobs {
     fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
@@ -178,7 +178,7 @@ struct Binder {
     evicting: VecDeque<Ordered>,
     binding: NamespaceQueues<Ordered>,
     under_way: JoinSet<(Job, Report)>,
-    lagging: Arc<Lagging>,
+    slow_jobs: Arc<SlowJobs>,
     limit: Limit,
     /// Nothing starts before this instant: the API server sent `Retry-After`.
     pause: Option<Instant>,
@@ -186,7 +186,7 @@ struct Binder {
     evictions: Evictions,
 
     caller: Caller,
-    keeper: mpsc::Sender<Ask>,
+    keeper: mpsc::Sender<GroupRequest>,
     waiting_multi_step: NamespaceQueues<MultiStepBind>,
     multi_step_binds: JoinSet<Finished>,
     /// Pods (by uid) whose multi-step bind waits or is open.
@@ -204,7 +204,7 @@ struct Binder {
 }
 
 impl Binder {
-    fn new(context: Context, stores: Arc<Stores>, bus: Bus, keeper: mpsc::Sender<Ask>) -> Self {
+    fn new(context: Context, stores: Arc<Stores>, bus: Bus, keeper: mpsc::Sender<GroupRequest>) -> Self {
         Self {
             caller: Caller::new(context.clone(), CALLS_MAX),
             groups: Groups::new(context.settings.sharing.patience),
@@ -215,7 +215,7 @@ impl Binder {
             evicting: VecDeque::new(),
             binding: NamespaceQueues::new(UNDER_WAY_MAX),
             under_way: JoinSet::new(),
-            lagging: Arc::default(),
+            slow_jobs: Arc::default(),
             limit: Limit::default(),
             pause: None,
             failures: Failures::default(),
@@ -342,14 +342,14 @@ impl Binder {
             && self.under_way.len() < UNDER_WAY_MAX
             && self
                 .limit
-                .admits(self.under_way.len().saturating_sub(self.lagging.count()))
+                .admits(self.under_way.len().saturating_sub(self.slow_jobs.count()))
             && let Some(Ordered { job, term }) = self.evicting.pop_front().or_else(|| self.binding.pop())
         {
             let attempt = Attempt {
                 context: self.context.of_term(term),
                 steps: self.bus.traces.steps(),
             };
-            let (bus, lagging) = (self.bus.clone(), Arc::clone(&self.lagging));
+            let (bus, slow_jobs) = (self.bus.clone(), Arc::clone(&self.slow_jobs));
             let waits = match &job {
                 Job::Bind(bind) => self.failures.waits(bind),
                 Job::Evict(evict) => Waits {
@@ -360,7 +360,7 @@ impl Binder {
             self.under_way.spawn(async move {
                 let began = SystemTime::now();
                 let report = if attempt.context.is_leading() {
-                    let carried_out = Box::pin(panics::caught(lagging.watch(carry_out(&attempt, &job)))).await;
+                    let carried_out = Box::pin(panics::caught(slow_jobs.watch(carry_out(&attempt, &job)))).await;
                     carried_out.unwrap_or_else(|panic| faulty(&panic))
                 } else {
                     Report::not_tried(TERM_OVER)
@@ -390,7 +390,7 @@ impl Binder {
     /// Whether a binding or an eviction is waited for. Not by those that take long: what hangs keeps back nothing.
     fn has_outstanding(&self) -> bool {
         let waiting = !self.evicting.is_empty() || !self.binding.is_empty();
-        waiting || self.under_way.len() > self.lagging.count()
+        waiting || self.under_way.len() > self.slow_jobs.count()
     }
 
     /// The next timer.
@@ -501,7 +501,7 @@ impl Binder {
         });
     }
 
-    fn asked(&mut self, ask: Ask) {
+    fn asked(&mut self, ask: GroupRequest) {
         let tolerations = ask.pod.spec.as_ref().and_then(|spec| spec.tolerations.clone());
         let uid = ask.pod.metadata.uid.as_deref().unwrap_or_default().into();
         let user = (uid, ask.user);

@@ -42,7 +42,7 @@ pub use crate::engine::input::{GroupKey, PodRef};
 pub use crate::engine::overview::{GroupDetails, GroupSeen, NodeSeen, Page, QueueSeen};
 use crate::engine::policy::ActionKind;
 pub use crate::kinds::{Kind, Listener, Object};
-use crate::mirror::claims::allocation::Given;
+use crate::mirror::claims::allocation::GivenAllocations;
 
 /// Scheduler inbox. A relist of 16,000 pods fits without stalling the watch; a message is below 128 bytes, so 2 MiB at most.
 /// Overflow is awaited: the model must see every change.
@@ -138,7 +138,7 @@ pub struct OrderedBind {
     /// What must be done before the pod can be bound.
     pub steps: Vec<Step>,
     /// What the pod's claims are given, in the API's form.
-    pub given: Given,
+    pub given: GivenAllocations,
     /// What the pod asked of shared GPUs when this was decided, in its own words.
     pub share: Share,
 }

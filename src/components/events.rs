@@ -19,8 +19,8 @@ use tracing::debug;
 
 use crate::api::PodGroup;
 use crate::components::bus::{Note, Severity, Subject, ToEvents};
-use crate::components::turns::Turns;
 use crate::components::watches::Stores;
+use crate::components::write_slots::WriteSlots;
 use crate::components::{Context, Error};
 use digest::{Digest, Write};
 use queue::EventQueue;
@@ -54,7 +54,7 @@ impl Waiting {
 /// If every other component is gone, or a task of this one panicked.
 pub async fn run(context: Context, mut inbox: mpsc::Receiver<ToEvents>, stores: Arc<Stores>) -> Result<(), Error> {
     let mut digest = Digest::default();
-    let mut turns = Turns::new(&context.background);
+    let mut slots = WriteSlots::new(&context.background);
     let mut queue = EventQueue::default();
     let mut writes = JoinSet::new();
     loop {
@@ -76,7 +76,7 @@ pub async fn run(context: Context, mut inbox: mpsc::Receiver<ToEvents>, stores: 
                     queue.put(since + STAY_BEHIND, Waiting { note, write, since });
                 }
             }
-            turn = turns.due(due) => {
+            slot = slots.due(due) => {
                 while let Some(next) = queue.take(Instant::now()) {
                     if lacks_group(&next, &stores, context.background.patience()) {
                         queue.put(Instant::now() + CREATION_LOOK_AFTER, next);
@@ -86,7 +86,7 @@ pub async fn run(context: Context, mut inbox: mpsc::Receiver<ToEvents>, stores: 
                     let stores = Arc::clone(&stores);
                     writes.spawn(async move {
                         let result = send(&context, &stores, next).await;
-                        turn.end(result.as_ref().err());
+                        slot.end(result.as_ref().err());
                     });
                     break;
                 }

@@ -8,25 +8,25 @@ use super::bus::GroupKey;
 use super::watches::Key;
 
 /// The namespace in whose turn something is done.
-pub trait Of {
+pub trait InNamespace {
     /// Its name; empty for what belongs to no namespace.
     fn namespace(&self) -> &str;
 }
 
-impl Of for GroupKey {
+impl InNamespace for GroupKey {
     fn namespace(&self) -> &str {
         self.namespace()
     }
 }
 
-impl Of for Key {
+impl InNamespace for Key {
     fn namespace(&self) -> &str {
         &self.namespace
     }
 }
 
 /// A thing of the whole cluster, by its name.
-impl Of for String {
+impl InNamespace for String {
     fn namespace(&self) -> &str {
         ""
     }
@@ -132,7 +132,7 @@ impl<T> Default for Fair<T> {
     }
 }
 
-impl<T: Of + Clone + Eq + Hash> Fair<T> {
+impl<T: InNamespace + Clone + Eq + Hash> Fair<T> {
     /// Puts something behind what waits of its namespace, unless it waits already.
     pub fn push(&mut self, thing: T) {
         if self.known.insert(thing.clone()) {
@@ -170,7 +170,7 @@ impl<T: Of + Clone + Eq + Hash> Fair<T> {
 mod tests {
     use super::*;
 
-    impl Of for (&str, u32) {
+    impl InNamespace for (&str, u32) {
         fn namespace(&self) -> &str {
             self.0
         }

@@ -35,8 +35,8 @@ use crate::components::grouping::owners::Owners;
 use crate::components::grouping::rules::Grouped;
 use crate::components::grouping::{Failed, Found, Known, is_addressed, skips_grouping};
 use crate::components::retry::Backoff;
-use crate::components::turns::Turns;
 use crate::components::watches::Stores;
+use crate::components::write_slots::WriteSlots;
 use crate::components::{Context, Error, panics, pods};
 use grouped_pods::{GroupedPods, Member};
 use writer::PodGroupWriter;
@@ -66,10 +66,10 @@ pub async fn run(
 ) -> Result<(), Error> {
     let mut leading = context.leading.clone();
     // With KAI's full trail, bindings wait until pod groups are there.
-    let mut turns = if context.settings.sharing.always_bind_requests {
-        Turns::of_patience(&context.background, Duration::ZERO)
+    let mut slots = if context.settings.sharing.always_bind_requests {
+        WriteSlots::of_patience(&context.background, Duration::ZERO)
     } else {
-        Turns::new(&context.background)
+        WriteSlots::new(&context.background)
     };
     let mut grouper = Grouper::new(context.clone(), stores, bus.clone());
     let mut messages = Vec::new();
@@ -92,7 +92,7 @@ pub async fn run(
             Some(walked) = grouper.walks.join_next() => grouper.walked(joined("owner walk", walked)?),
             Some(written) = grouper.writer.writes.join_next() => grouper.writer.written(joined("pod group write", written)?),
             _ = leading.changed() => grouper.writer.leading_changed(&grouper.grouped_pods),
-            turn = turns.due(due) => grouper.writer.write_next(turn, &grouper.grouped_pods),
+            slot = slots.due(due) => grouper.writer.write_next(slot, &grouper.grouped_pods),
             () = sleep_until(retry.unwrap_or_else(Instant::now).into()), if retry.is_some() => grouper.retry(),
             () = tokio::task::yield_now(), if !grouper.queue.is_empty() && grouper.outbox.is_empty() => {}
         }
@@ -130,7 +130,7 @@ struct Grouper {
     /// Pod groups that may stay unwritten, of which podgroups is to be told.
     unwritten: Vec<Arc<PodGroup>>,
     /// Pods that could not be grouped, of which podgroups knows.
-    hindered: HashSet<Arc<str>>,
+    with_obstacle: HashSet<Arc<str>>,
     /// What it is still to be told.
     obstacles: Vec<Obstacle>,
     missing: Vec<Kind>,
@@ -153,7 +153,7 @@ impl Grouper {
             walks: JoinSet::new(),
             outbox: VecDeque::new(),
             unwritten: Vec::new(),
-            hindered: HashSet::new(),
+            with_obstacle: HashSet::new(),
             obstacles: Vec::new(),
             missing: Kind::told_to(&[Listener::Grouper]),
         }
@@ -182,7 +182,8 @@ impl Grouper {
         match change {
             Change::Applied(Object::Pod(pod)) if pods::is_ours(&pod, &self.context.settings) => self.pod(pod),
             Change::Deleted(Object::Pod(pod)) => {
-                self.hindered.remove(pod.metadata.uid.as_deref().unwrap_or_default());
+                self.with_obstacle
+                    .remove(pod.metadata.uid.as_deref().unwrap_or_default());
                 if let Some(group) = self.grouped_pods.forget(&pod) {
                     self.writer.drop_group(&group);
                 }
@@ -267,15 +268,15 @@ impl Grouper {
         if let Some(pod) = entry.map(|entry| Arc::clone(&entry.pod)) {
             let change = Change::Applied(Object::Pod(Arc::clone(&pod)));
             if let Some(note) = panics::set_aside("grouper", &change, panic, object::GROUPER_EVENT_SOURCE) {
-                self.hindered(pods::pod_ref(&pod), note.reason, note.message.clone());
+                self.report_obstacle(pods::pod_ref(&pod), note.reason, note.message.clone());
                 self.bus.events.send_as_cluster(note);
             }
         }
     }
 
     /// A pod has no group, and why.
-    fn hindered(&mut self, pod: PodRef, reason: &'static str, message: String) {
-        self.hindered.insert(Arc::clone(&pod.uid));
+    fn report_obstacle(&mut self, pod: PodRef, reason: &'static str, message: String) {
+        self.with_obstacle.insert(Arc::clone(&pod.uid));
         self.obstacles.push(Obstacle {
             pod,
             kind: ObstacleKind::Grouping,
@@ -285,9 +286,9 @@ impl Grouper {
     }
 
     /// What was said of a pod without a group no longer holds.
-    fn unhindered(&mut self, pod: &Pod) {
+    fn clear_obstacle(&mut self, pod: &Pod) {
         let pod = pods::pod_ref(pod);
-        if self.hindered.remove(&pod.uid) {
+        if self.with_obstacle.remove(&pod.uid) {
             self.obstacles.push(Obstacle {
                 pod,
                 kind: ObstacleKind::Grouping,
@@ -300,14 +301,14 @@ impl Grouper {
     /// A pod is kept from being grouped by an annotation of its own or of an owner. That is fine if it names a group.
     fn report_skipped(&mut self, pod: &Pod) {
         if pods::annotated_group(pod).is_some() {
-            return self.unhindered(pod);
+            return self.clear_obstacle(pod);
         }
         let message = format!(
             "The pod names no pod group, and the annotation {} keeps one from being made for it; remove that, or name a pod group in the annotation {}",
             annotation::SKIP_POD_GROUPER,
             annotation::POD_GROUP_NAME
         );
-        self.hindered(pods::pod_ref(pod), names::reason::POD_GROUPER_WARNING, message);
+        self.report_obstacle(pods::pod_ref(pod), names::reason::POD_GROUPER_WARNING, message);
     }
 
     async fn pass_obstacles_on(&mut self) -> Result<(), Error> {
@@ -415,7 +416,7 @@ impl Grouper {
     /// Tells the scheduler, and leaves the writing to the writer.
     fn grouped(&mut self, member: &Member, pod: &Pod, mut grouped: Grouped) {
         let key = pods::group_key(&grouped.group.metadata);
-        self.unhindered(pod);
+        self.clear_obstacle(pod);
         // A bound pod stays where it was bound, whatever has become of its labels and owners.
         if pods::is_bound(pod)
             && let Some(entry) = self.grouped_pods.get(&member.uid)
@@ -459,7 +460,7 @@ impl Grouper {
     }
 
     fn warn(&mut self, pod: PodRef, reason: &'static str, message: String) {
-        self.hindered(pod.clone(), reason, message.clone());
+        self.report_obstacle(pod.clone(), reason, message.clone());
         self.bus.events.send_as_cluster(Note {
             subject: Subject::Pod(pod),
             severity: Severity::Warning,
@@ -474,7 +475,7 @@ impl Grouper {
     /// scheduled with it.
     fn not_monitored(&mut self, pod: &Pod) {
         if pods::is_bound(pod) || pods::annotated_group(pod).is_some_and(|key| self.group_exists(&key)) {
-            return self.unhindered(pod);
+            return self.clear_obstacle(pod);
         }
         let settings = &self.context.settings;
         let list = |labels: &BTreeMap<String, String>| {

@@ -8,15 +8,15 @@
 mod claims;
 mod conditions;
 pub mod ledger;
+mod notify;
 mod other_schedulers;
-mod pace;
 mod repeats;
 mod status;
 mod summary;
-mod telling;
 mod unreported;
-mod unserved;
 mod waiting;
+mod without_shard;
+mod write_history;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -38,18 +38,18 @@ use crate::components::bus::{
     Amounts, Bus, Change, GroupKey, GroupReport, Kind, Listener, Object, Obstacle, ObstacleKind, PodRef, ToPodGroups,
     ToQueues, deliver,
 };
-use crate::components::fair::Of;
+use crate::components::fair::InNamespace;
 use crate::components::quantities::combine;
 use crate::components::retry::{Backoff, Failure, failure};
-use crate::components::turns::{Turn, Turns};
 use crate::components::watches::{Key, Stores};
+use crate::components::write_slots::{WriteSlot, WriteSlots};
 use crate::components::{Context, Error, panics, pods};
 use claims::Users;
 use ledger::Ledger;
 use other_schedulers::OtherSchedulers;
-use pace::Pace;
 use repeats::Repeats;
 use waiting::WaitingPods;
+use write_history::WriteHistory;
 
 /// Sums are written this long after they changed: the pods of a gang change together.
 const SUMS_AFTER: Duration = Duration::from_millis(200);
@@ -84,7 +84,7 @@ pub async fn run(
     bus: Bus,
 ) -> Result<(), Error> {
     let mut leading = context.leading.clone();
-    let mut turns = Turns::of_patience(&context.background, PATIENCE);
+    let mut slots = WriteSlots::of_patience(&context.background, PATIENCE);
     let mut statuses = PodGroups::new(context.clone(), stores, bus);
     let mut messages = Vec::new();
     loop {
@@ -106,7 +106,7 @@ pub async fn run(
                 changed.map_err(|_| Error::Closed)?;
                 statuses.leading_changed();
             }
-            turn = turns.due(statuses.agenda.next()) => statuses.write_next(turn),
+            slot = slots.due(statuses.agenda.next()) => statuses.write_next(slot),
             () = sleep_until(again.unwrap_or_else(Instant::now).into()), if again.is_some() => statuses.tell_again(),
         }
     }
@@ -119,7 +119,7 @@ enum Target {
     Pod(PodRef),
 }
 
-impl Of for Target {
+impl InNamespace for Target {
     fn namespace(&self) -> &str {
         match self {
             Self::Group(key) => key.namespace(),
@@ -154,7 +154,7 @@ struct Reported {
     /// No event has told it yet.
     news: bool,
     /// What its condition said.
-    pace: Pace,
+    history: WriteHistory,
 }
 
 struct PodGroups {
@@ -324,7 +324,7 @@ impl PodGroups {
         if before > 0 && self.missing.is_empty() {
             self.everything_changed();
             self.look_at_other_schedulers();
-            self.see_unserved();
+            self.report_without_shard();
         }
     }
 
@@ -400,7 +400,7 @@ impl PodGroups {
         self.cleared.remove(&key);
         self.known.set_aside.remove(&key);
         let texts = report.pod_texts(self.context.settings.messages);
-        let pods = self.waiting.replace(&key, telling::word(&report), &texts);
+        let pods = self.waiting.replace(&key, notify::word(&report), &texts);
         let (of_group, of_pods) = if report.not_ready {
             (WAITING_AFTER, UNREPORTED_AFTER)
         } else {
@@ -427,7 +427,7 @@ impl PodGroups {
             first: before.as_ref().map_or(now, |before| before.first),
             latest: now,
             news: true,
-            pace: before.map(|before| before.pace).unwrap_or_default(),
+            history: before.map(|before| before.history).unwrap_or_default(),
         };
         self.reports.insert(key.clone(), reported);
         pods.into_iter().for_each(|pod| self.plan(Target::Pod(pod), of_pods));
@@ -462,7 +462,7 @@ impl PodGroups {
         self.everything_changed();
         self.plan_all_that_wait(REASONS_AFTER);
         self.look_at_other_schedulers();
-        self.see_unserved();
+        self.report_without_shard();
     }
 
     fn plan_all_that_wait(&mut self, after: Duration) {
@@ -496,7 +496,7 @@ impl PodGroups {
     }
 
     /// Starts the next write that is needed after all.
-    fn write_next(&mut self, turn: Turn) {
+    fn write_next(&mut self, slot: WriteSlot) {
         let ready = self.missing.is_empty();
         while let Some(target) = self.agenda.start(Instant::now()) {
             let write = match &target {
@@ -510,7 +510,7 @@ impl PodGroups {
             };
             self.writes.spawn(async move {
                 let result = write.await;
-                turn.end(result.as_ref().err());
+                slot.end(result.as_ref().err());
                 Written { target, result }
             });
             return;

@@ -28,8 +28,8 @@ use crate::components::figures::families::QUEUE_STATUSES;
 use crate::components::patch::merge_diff;
 use crate::components::quantities::{quantities, same_amounts};
 use crate::components::retry::{Backoff, Failure, failure};
-use crate::components::turns::{Turn, Turns};
 use crate::components::watches::Stores;
+use crate::components::write_slots::{WriteSlot, WriteSlots};
 use crate::components::{Context, Error};
 use scheduled::Scheduled;
 use tree::Tree;
@@ -54,7 +54,7 @@ const RETRY: Backoff = Backoff {
 /// If another component is gone, or a task of this one panicked.
 pub async fn run(context: Context, mut inbox: mpsc::Receiver<ToQueues>, stores: Arc<Stores>) -> Result<(), Error> {
     let mut leading = context.leading.clone();
-    let mut turns = Turns::new(&context.background);
+    let mut slots = WriteSlots::new(&context.background);
     let mut queues = Queues::new(context.clone(), stores);
     loop {
         tokio::select! {
@@ -69,7 +69,7 @@ pub async fn run(context: Context, mut inbox: mpsc::Receiver<ToQueues>, stores: 
                 changed.map_err(|_| Error::Closed)?;
                 queues.leading_changed();
             }
-            turn = turns.due(queues.agenda.next()) => queues.write_next(turn),
+            slot = slots.due(queues.agenda.next()) => queues.write_next(slot),
         }
     }
 }
@@ -186,7 +186,7 @@ impl Queues {
     }
 
     /// Starts the next write that is needed after all.
-    fn write_next(&mut self, turn: Turn) {
+    fn write_next(&mut self, slot: WriteSlot) {
         while let Some(name) = self.agenda.start(Instant::now()) {
             let now = Timestamp::now();
             let (patch, until) = self.patch(&name, now);
@@ -204,7 +204,7 @@ impl Queues {
             self.writes.spawn(async move {
                 let patch = Patch::Merge(json!({"status": patch}));
                 let result = api.patch_status(&name, &PatchParams::default(), &patch).await;
-                turn.end(result.as_ref().err());
+                slot.end(result.as_ref().err());
                 let stored = result.map(|queue| match queue.status.and_then(|status| status.summary) {
                     None if summarised => Stored::WithoutSummary,
                     Some(_) | None => Stored::Whole,

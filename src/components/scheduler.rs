@@ -309,7 +309,7 @@ impl Scheduler {
     /// The term in which cycles may run: scheduling is switched on, this process leads, and has seen what was current when the term began.
     fn term(&self) -> Option<u64> {
         let term = self.context.term()?;
-        let known = self.missing.is_empty() && self.views.are_current(term) && self.meter.lets_decide(term);
+        let known = self.missing.is_empty() && self.views.are_current(term) && self.meter.is_known(term);
         (self.on && known).then_some(term)
     }
 
@@ -425,7 +425,7 @@ impl Scheduler {
             let (kind, ns, name) = (rejection.kind, rejection.namespace, rejection.name);
             metrics::counter!("unikai_objects_rejected_total", "kind" => kind).increment(1);
             warn!(kind, ns, name, error = %rejection.problem, "part of an object cannot be used");
-            if matches!(rejection.problem, Problem::Excess(_)) {
+            if matches!(rejection.problem, Problem::ExceededLimit(_)) {
                 self.tell_owner(kind, &ns, &name, rejection.problem.to_string());
             }
         }

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{info, warn};
 
-use crate::components::accounts::{Accounts, Shares, Told};
+use crate::components::accounts::{Accounts, Shares, UsageUpdate};
 use crate::components::{Context, Error};
 use crate::engine::input::Time;
 use crate::usage::{Settings, Source};
@@ -51,7 +51,7 @@ pub async fn run(context: Context, mut accounts: Accounts, shard: String) -> Res
             }
         };
         let (Some(term), Some(how)) = now.clone() else {
-            accounts.tells.send_replace(Told::default());
+            accounts.updates.send_replace(UsageUpdate::default());
             show(&shard, false);
             tokio::select! {
                 () = context.shutdown.cancelled() => return Ok(()),
@@ -112,17 +112,17 @@ impl Work<'_> {
     }
 
     fn tell(&self, shares: Shares) {
-        self.accounts.tells.send_replace(Told {
+        self.accounts.updates.send_replace(UsageUpdate {
             term: Some(self.term),
             shares: Arc::new(shares),
         });
     }
 
     /// Lets the scheduler decide by what it knows.
-    fn let_decide(&self) {
-        self.accounts.tells.send_if_modified(|told| {
-            let waits = told.term != Some(self.term);
-            told.term = Some(self.term);
+    fn publish(&self) {
+        self.accounts.updates.send_if_modified(|update| {
+            let waits = update.term != Some(self.term);
+            update.term = Some(self.term);
             waits
         });
     }
@@ -136,7 +136,7 @@ impl Work<'_> {
                 Err(error) => warn!(shard = self.shard, %error, "what queues have used cannot be read; trying again"),
             }
             if Instant::now() >= patience {
-                self.let_decide();
+                self.publish();
             }
             sleep(RETRY).await;
         };

@@ -10,7 +10,7 @@ use super::policy::ActionKind;
 use crate::api::names::reason;
 
 pub use super::model::volumes::Promise;
-pub use verdict::{Cause, Verdict, Words};
+pub use verdict::{Cause, Verdict, Wording};
 
 /// The net decisions of one cycle, in the order in which they were made. A pod is at most once in each list; one that is moved is in `evict` and
 /// in `pipeline`.
@@ -105,14 +105,14 @@ pub struct Eviction {
     /// The pod group that gets its place; `None` for stale pod groups.
     pub for_group: Option<GroupKey>,
     /// The reason; [`Eviction::message`] says it for the event and the pod's condition.
-    pub why: Why,
+    pub why: EvictionCause,
     /// Disruption budgets, by name, that do not allow it.
     pub exceeds: Vec<Name>,
 }
 
 /// Why a pod is evicted.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Why {
+pub enum EvictionCause {
     /// A workload of higher priority needs its place.
     Preempted,
     /// It is moved, so that another fits.

@@ -17,7 +17,7 @@ use devices::{ClaimInput, PodClaims, PoolInput};
 pub use registry::{Keyed, Registry};
 pub use schedule::Schedule;
 pub use volumes::{
-    AttachmentInput, CapacityInput, Claim, ClaimState, Disk, Making, PodVolumes, Reach, VolumeInput, Waiting,
+    AttachmentInput, CapacityInput, Claim, ClaimState, Disk, PodVolumes, Provisioning, Reach, VolumeInput, Waiting,
 };
 
 /// An object's name. Cheap to clone.

@@ -8,7 +8,7 @@ mod holders;
 mod obstacles;
 mod places;
 mod queues;
-mod survey;
+mod scan;
 mod topologies;
 mod words;
 
@@ -27,7 +27,7 @@ use super::placement::choose::{Context, Scope};
 use super::placement::neighbours::{Spreading, concerned};
 use holders::Answers;
 use places::Unplaced;
-use survey::{Survey, survey};
+use scan::{NodeScan, scan};
 use topologies::OutOfDomains;
 use words::{instant, one_sentence};
 
@@ -36,7 +36,7 @@ pub struct Verdicts<'a> {
     model: &'a Model,
     context: CycleContext<'a>,
     /// What was seen for pods that ask for the same.
-    surveys: BTreeMap<(ClassId, ShapeId), Survey>,
+    scans: BTreeMap<(ClassId, ShapeId), NodeScan>,
     answers: Answers,
     queue_holders: queues::Holders,
 }
@@ -48,7 +48,7 @@ impl<'a> Verdicts<'a> {
         Self {
             model,
             context,
-            surveys: BTreeMap::new(),
+            scans: BTreeMap::new(),
             answers: Answers::default(),
             queue_holders: queues::Holders::new(),
         }
@@ -155,7 +155,7 @@ impl<'a> Verdicts<'a> {
         let entry = &self.model.pods()[pod];
         let kind = (entry.class, entry.shape);
         // What other pods do makes a difference for some of these, so what was seen for one of them holds for no other.
-        if concerned(self.model, pod) || !self.surveys.contains_key(&kind) {
+        if concerned(self.model, pod) || !self.scans.contains_key(&kind) {
             let spreading = Spreading::of(self.model, pod).filter(|_| self.context.policy.plugins.topology_spread);
             let context = Context {
                 policy: self.context.policy,
@@ -164,7 +164,7 @@ impl<'a> Verdicts<'a> {
                 spreading: spreading.as_ref(),
                 rejected: None,
             };
-            self.surveys.insert(kind, survey(self.model, context, pod));
+            self.scans.insert(kind, scan(self.model, context, pod));
         }
         let unplaced = Unplaced {
             model: self.model,
@@ -173,7 +173,7 @@ impl<'a> Verdicts<'a> {
             pod,
             placed,
             problem,
-            survey: &self.surveys[&kind],
+            scan: &self.scans[&kind],
             answers: &self.answers,
         };
         unplaced.verdict()

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use kube::{Resource, ResourceExt};
 
-use super::bounds::Excess;
+use super::bounds::ExceededLimit;
 use super::identity::object_key;
 use super::{PackedChange, Problem, packed};
 use crate::engine::input::GroupKey;
@@ -98,7 +98,7 @@ impl Identified for packed::Group {
 #[derive(Debug, Default)]
 pub struct Aside {
     /// Objects that exceed a limit, and are kept in part.
-    limited: BTreeMap<(&'static str, Box<str>), Excess>,
+    limited: BTreeMap<(&'static str, Box<str>), ExceededLimit>,
     /// Objects that caused a panic. They are ignored.
     left_out: BTreeMap<(&'static str, Box<str>), LeftOut>,
     /// Pod groups that made a cycle panic. They are not placed.
@@ -139,7 +139,7 @@ const TRIES: u32 = 3;
 
 impl Aside {
     /// Records the limit that an object exceeds, if any.
-    pub fn limit(&mut self, kind: &'static str, key: &str, excess: Option<Excess>) {
+    pub fn limit(&mut self, kind: &'static str, key: &str, excess: Option<ExceededLimit>) {
         if excess.is_none() && self.limited.is_empty() {
             return;
         }
@@ -156,7 +156,7 @@ impl Aside {
     /// Objects that are set aside: kind, namespace (may be empty), name, and reason.
     pub fn all(&self) -> impl Iterator<Item = (&'static str, &str, &str, String)> {
         let limited = self.limited.iter();
-        let limited = limited.map(|(object, excess)| (object, Problem::Excess(*excess).to_string()));
+        let limited = limited.map(|(object, excess)| (object, Problem::ExceededLimit(*excess).to_string()));
         let left_out = self.left_out.iter().filter(|(_, left_out)| !left_out.tried_again);
         let left_out = left_out.map(|(object, _)| (object, LEFT_OUT.to_owned()));
         let objects = limited.chain(left_out).map(|((kind, key), why)| {

@@ -19,26 +19,26 @@ use crate::api::{PodGroup, QuantityMap, limits};
 
 /// A limit that an object exceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Excess {
+pub struct ExceededLimit {
     /// What exceeds it.
     pub what: &'static str,
     /// The limit.
     pub limit: usize,
 }
 
-impl fmt::Display for Excess {
+impl fmt::Display for ExceededLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "more than {} {}", self.limit, self.what)
     }
 }
 
-fn exceeds(count: usize, limit: usize, what: &'static str) -> Option<Excess> {
-    (count > limit).then_some(Excess { what, limit })
+fn exceeds(count: usize, limit: usize, what: &'static str) -> Option<ExceededLimit> {
+    (count > limit).then_some(ExceededLimit { what, limit })
 }
 
 /// The first limit that a pod exceeds.
 #[must_use]
-pub fn of_pod(pod: &Pod) -> Option<Excess> {
+pub fn of_pod(pod: &Pod) -> Option<ExceededLimit> {
     let labels = pod.metadata.labels.as_ref();
     let marks = || {
         let count = |map: Option<&BTreeMap<String, String>>| map.map_or(0, BTreeMap::len);
@@ -62,7 +62,7 @@ pub fn of_pod(pod: &Pod) -> Option<Excess> {
     marks().or_else(|| pod.spec.as_ref().and_then(of_spec))
 }
 
-fn of_spec(spec: &PodSpec) -> Option<Excess> {
+fn of_spec(spec: &PodSpec) -> Option<ExceededLimit> {
     let count = spec.containers.len() + len(&spec.init_containers) + len(&spec.ephemeral_containers);
     let ports: usize = containers(spec).map(|container| len(&container.ports)).sum();
     let selectors = spec.node_selector.as_ref().map_or(0, BTreeMap::len);
@@ -106,7 +106,7 @@ fn requests(spec: &PodSpec) -> impl Iterator<Item = &QuantityMap> {
     of_containers.chain(&spec.overhead)
 }
 
-fn of_affinity(affinity: &Affinity) -> Option<Excess> {
+fn of_affinity(affinity: &Affinity) -> Option<ExceededLimit> {
     let (mut requirements, mut values) = (0, 0);
     for term in node_terms(affinity) {
         for requirement in term.match_expressions.iter().chain(&term.match_fields).flatten() {
@@ -154,13 +154,13 @@ fn terms(affinity: &Affinity) -> impl Iterator<Item = &PodAffinityTerm> {
     near.chain(apart)
 }
 
-fn of_term(term: &PodAffinityTerm) -> Option<Excess> {
+fn of_term(term: &PodAffinityTerm) -> Option<ExceededLimit> {
     let selectors = term.label_selector.iter().chain(&term.namespace_selector);
     let what = ["requirements in an affinity term", "values in an affinity term"];
     of_selectors(selectors, len(&term.namespaces), what)
 }
 
-fn of_spread(spread: &TopologySpreadConstraint) -> Option<Excess> {
+fn of_spread(spread: &TopologySpreadConstraint) -> Option<ExceededLimit> {
     let keys = len(&spread.match_label_keys);
     let what = [
         "requirements in a topology spread constraint",
@@ -171,7 +171,7 @@ fn of_spread(spread: &TopologySpreadConstraint) -> Option<Excess> {
 
 /// The limit that the selector of a disruption budget exceeds.
 #[must_use]
-pub fn of_budget(budget: &PodDisruptionBudget) -> Option<Excess> {
+pub fn of_budget(budget: &PodDisruptionBudget) -> Option<ExceededLimit> {
     let selector = budget.spec.as_ref().and_then(|spec| spec.selector.as_ref());
     let what = ["requirements in a disruption budget", "values in a disruption budget"];
     of_selectors(selector.into_iter(), 0, what)
@@ -181,7 +181,7 @@ fn of_selectors<'s>(
     selectors: impl Iterator<Item = &'s LabelSelector>,
     more: usize,
     what: [&'static str; 2],
-) -> Option<Excess> {
+) -> Option<ExceededLimit> {
     let (mut requirements, mut values) = (0, more);
     for selector in selectors {
         let equal = selector.match_labels.as_ref().map_or(0, BTreeMap::len);
@@ -199,10 +199,10 @@ fn len<T>(list: &Option<Vec<T>>) -> usize {
 
 /// The limit that a pod group exceeds. Missing parents and cycles are checked where the tree is built.
 #[must_use]
-pub fn of_group(subs: &[SubGroup]) -> Option<Excess> {
+pub fn of_group(subs: &[SubGroup]) -> Option<ExceededLimit> {
     exceeds(subs.len(), limits::SUB_GROUPS_PER_POD_GROUP, "sub-groups").or_else(|| {
         let limit = limits::SUB_GROUP_DEPTH;
-        deeper_than(subs, limit).then_some(Excess {
+        deeper_than(subs, limit).then_some(ExceededLimit {
             what: "levels of sub-groups",
             limit,
         })

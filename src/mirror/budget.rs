@@ -44,7 +44,12 @@ impl Entry for PodDisruptionBudget {
             return;
         }
         if let Some(excess) = excess {
-            out.reject("PodDisruptionBudget", &namespace, &budget, Problem::Excess(excess));
+            out.reject(
+                "PodDisruptionBudget",
+                &namespace,
+                &budget,
+                Problem::ExceededLimit(excess),
+            );
         }
         out.events.push(Event::BudgetGone {
             namespace: name(&namespace),

@@ -145,7 +145,7 @@ impl Mirror {
             .excess
             .as_deref()
             .copied()
-            .map(Problem::Excess)
+            .map(Problem::ExceededLimit)
             .into_iter()
             .collect();
         let (queue, classes) = (lookups.queues.name(&group.queue), &lookups.classes);

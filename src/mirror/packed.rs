@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use smol_str::SmolStr;
 
 use super::Packed;
-use super::bounds::{self, Excess};
+use super::bounds::{self, ExceededLimit};
 use super::identity::{Role, annotated_group, group_key, object_key, pod_ref, role};
 use super::{name, queue};
 use crate::api::quantity::Amount;
@@ -61,7 +61,7 @@ pub struct Pod {
     /// Its init containers, in order.
     pub init_containers: Containers,
     /// The limit that it exceeds; it is truncated then.
-    pub excess: Option<Box<Excess>>,
+    pub excess: Option<Box<ExceededLimit>>,
     /// The whole object, if the pod has further relevant fields: node constraints, relations, volumes, claims, ports, ConfigMaps.
     pub whole: Option<Arc<core::Pod>>,
 }
@@ -319,7 +319,7 @@ pub struct Group {
     /// The object's resource version.
     pub version: Option<SmolStr>,
     /// The limit that it exceeds; it is truncated then.
-    pub excess: Option<Box<Excess>>,
+    pub excess: Option<Box<ExceededLimit>>,
     /// Creation time.
     pub created: Time,
     /// Its labels.

@@ -45,7 +45,7 @@ pub struct Membership {
 
 /// Objects on which a pod's input depends.
 #[derive(Clone, Copy)]
-pub struct Around<'a> {
+pub struct PodContext<'a> {
     /// The namespaces.
     pub namespaces: &'a Namespaces,
     /// Claims for devices.
@@ -60,16 +60,16 @@ pub fn read(
     request: Option<&BindRequest>,
     membership: Option<&Membership>,
     settings: &Settings,
-    Around {
+    PodContext {
         namespaces,
         claims,
         templates,
-    }: Around,
+    }: PodContext,
     problems: &mut Vec<Problem>,
 ) -> PodInput {
     let marks = Marks::of(pod);
     let ours = pod.scheduler == settings.scheduler_name;
-    problems.extend(pod.excess.as_deref().copied().map(Problem::Excess));
+    problems.extend(pod.excess.as_deref().copied().map(Problem::ExceededLimit));
     let mut needs = templates.needs(pod, ours, &settings.gpu_resources, problems);
     let used = claims.of_pod(pod, request, &mut needs);
     let finished = pod.phase == Phase::Succeeded;
@@ -242,7 +242,7 @@ fn gpu_groups(pod: &Pod, marks: &Marks, request: Option<&BindRequest>) -> Vec<Na
 /// Why the pod fits no node at all.
 fn blocked(problems: &[Problem]) -> Option<Name> {
     let fatal = problems.iter().find(|problem| match problem {
-        Problem::Quantity { .. } | Problem::Contradiction(_) | Problem::Share(_) | Problem::Excess(_) => true,
+        Problem::Quantity { .. } | Problem::Contradiction(_) | Problem::Share(_) | Problem::ExceededLimit(_) => true,
         Problem::NoIdentity | Problem::Ignored { .. } | Problem::Duration { .. } | Problem::Schedule { .. } => false,
     });
     fatal.map(|problem| problem.to_string().into())

@@ -255,8 +255,8 @@ fn of_annotations(pod: &Pod, base: &Sum, problems: &mut Vec<Problem>) -> GpuRequ
             legacy_mig: true,
             ..GpuRequest::default()
         },
-        Err(senseless) => {
-            problems.push(senseless.into());
+        Err(invalid) => {
+            problems.push(invalid.into());
             of_containers
         }
     }

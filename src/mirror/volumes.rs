@@ -21,8 +21,8 @@ use super::{Entry, Mirror, Output, constraints, name, packed};
 use crate::api::names::volume;
 use crate::api::quantity::Amount;
 use crate::engine::input::{
-    CapacityInput, Claim, ClaimState, Event, Making, Name, NodeRequirement, NodeTerm, PodVolumes, Reach, SelectorOp,
-    Table, VolumeInput, Waiting,
+    CapacityInput, Claim, ClaimState, Event, Name, NodeRequirement, NodeTerm, PodVolumes, Provisioning, Reach,
+    SelectorOp, Table, VolumeInput, Waiting,
 };
 use crate::engine::model::selectors::meets_one_of;
 
@@ -145,7 +145,7 @@ impl Volumes {
                     block: spec.volume_mode.as_deref() == Some("Block"),
                     labels: spec.selector.as_ref().map(labels).unwrap_or_default(),
                     node: claim.annotations().get(volume::SELECTED_NODE).map(|node| name(node)),
-                    making: makes.then(|| Making {
+                    provisioning: makes.then(|| Provisioning {
                         nodes: class.allowed_topologies.iter().flatten().map(topology).collect(),
                         tracked: self.drivers.get(disks::driver(provisioner)) == Some(&true),
                     }),

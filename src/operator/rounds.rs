@@ -17,7 +17,7 @@ use super::client::Clients;
 use super::elections::Shards;
 use super::supervisor::{Ended, Supervisor};
 use super::{bootstrap, telemetry};
-use crate::components::admission::Door;
+use crate::components::admission::WebhookServer;
 use crate::components::bus::{self, Bus, Kind};
 use crate::components::figures::{Figures, families};
 use crate::components::heartbeat::Heartbeat;
@@ -26,8 +26,8 @@ use crate::components::leadership::{self, Leading, Pools, Scope};
 use crate::components::numa_daemon_set::{self, Missing};
 use crate::components::readiness::Readiness;
 use crate::components::scheduler::{Followed, Numbered, Shard};
-use crate::components::turns::Background;
 use crate::components::watches::Stores;
+use crate::components::write_slots::Background;
 use crate::components::{self, admission};
 use crate::config::{Common, Resolved, ShardRules};
 
@@ -70,7 +70,7 @@ pub struct Rounds {
     /// What was decided of late.
     pub history: History,
     /// The server of the webhooks.
-    pub door: Arc<Door>,
+    pub webhook_server: Arc<WebhookServer>,
     /// Where they are served.
     pub webhooks: SocketAddr,
     /// Whether missing default queues are created.
@@ -171,8 +171,8 @@ impl Rounds {
         }
         let exporter = numa_daemon_set::run(context.clone(), self.missing.clone());
         work.start("numa-daemon-set", exporter);
-        let door = Arc::clone(&self.door);
-        let answers = admission::run(context, common.admission.clone(), self.webhooks, stores, door);
+        let webhook_server = Arc::clone(&self.webhook_server);
+        let answers = admission::run(context, common.admission.clone(), self.webhooks, stores, webhook_server);
         work.start("admission", answers);
         Round {
             common,

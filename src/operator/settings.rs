@@ -17,7 +17,7 @@ use crate::components::admission::{self, FailurePolicy, QueueLabels, Scope, cert
 use crate::components::leadership::Pools;
 use crate::config::Common;
 use crate::config::words::{is_label_key, is_label_word, is_metric_word, is_name};
-use crate::engine::decision::Words;
+use crate::engine::decision::Wording;
 use crate::engine::policy::DisruptionBudgets;
 
 use super::client::Patience;
@@ -88,7 +88,7 @@ pub struct SchedulingArgs {
     /// What conditions and events say of workloads that wait: `plain` names in the first sentence what would have to change, `kai` says it in
     /// KAI's words
     #[arg(long, env = "UNIKAI_MESSAGES", value_name = "WORDS", default_value = "plain", value_parser = words)]
-    pub messages: Words,
+    pub messages: Wording,
 
     /// In conditions and events, list every node with what it lacks, instead of counting nodes by reason
     #[arg(long, env = "UNIKAI_DETAILED_FIT_ERRORS", value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
@@ -460,8 +460,8 @@ fn disruption_budgets(mode: &str) -> Result<DisruptionBudgets, String> {
     })
 }
 
-fn words(word: &str) -> Result<Words, String> {
-    Words::parse(word).ok_or_else(|| format!("not one of {}", Words::ALL.map(Words::as_str).join(", ")))
+fn words(word: &str) -> Result<Wording, String> {
+    Wording::parse(word).ok_or_else(|| format!("not one of {}", Wording::ALL.map(Wording::as_str).join(", ")))
 }
 
 /// Names as given, without the blanks around them.

@@ -8,7 +8,7 @@ use super::window::Window;
 use crate::engine::input::{Millis, Name, Time};
 
 /// Number of buckets of a sliding window. Usage expires bucket by bucket, and is averaged within one.
-const PIECES: i64 = 128;
+const BUCKETS: i64 = 128;
 /// Minimum number of buckets in a saved ledger.
 const COARSEST: i64 = 2;
 /// Billionths that make a whole.
@@ -41,12 +41,12 @@ struct Track {
     held: Held,
     since: Time,
     /// Before, oldest first.
-    pieces: VecDeque<Piece>,
+    buckets: VecDeque<Bucket>,
 }
 
 /// A bucket.
 #[derive(Clone, Copy, Debug)]
-struct Piece {
+struct Bucket {
     from: Time,
     to: Time,
     /// Amount times milliseconds, weighted as at `to`.
@@ -67,19 +67,20 @@ pub struct State {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct TrackState {
     held: Held,
-    pieces: Vec<(i64, i64, [f32; 3])>,
+    #[serde(rename = "pieces")]
+    buckets: Vec<(i64, i64, [f32; 3])>,
 }
 
 impl Ledger {
     /// An empty ledger. Without a half-life the whole window has equal weight.
     #[must_use]
     pub fn new(window: Window, half_life: Option<Millis>) -> Self {
-        Self::in_pieces(window, half_life, PIECES)
+        Self::with_buckets(window, half_life, BUCKETS)
     }
 
-    fn in_pieces(window: Window, half_life: Option<Millis>, pieces: i64) -> Self {
+    fn with_buckets(window: Window, half_life: Option<Millis>, buckets: i64) -> Self {
         let length = match window {
-            Window::Sliding(size) => (size / pieces).max(1),
+            Window::Sliding(size) => (size / buckets).max(1),
             Window::Tumbling { .. } | Window::Cron(_) => Millis::MAX,
         };
         Self {
@@ -132,7 +133,7 @@ impl Ledger {
         let mut all = Vec::with_capacity(self.queues.len());
         for (name, mut track) in std::mem::take(&mut self.queues) {
             self.settle(&mut track, start, now);
-            if track.held == [0; 3] && track.pieces.is_empty() {
+            if track.held == [0; 3] && track.buckets.is_empty() {
                 continue;
             }
             let used = self.value(&track, start, now);
@@ -151,20 +152,20 @@ impl Ledger {
     /// Saves the ledger in at most so many bytes of JSON: with larger buckets, then without the queues that used least.
     #[must_use]
     pub fn state(&self, now: Time, most: usize) -> String {
-        let mut pieces = if self.length == Millis::MAX { 1 } else { PIECES };
+        let mut buckets = if self.length == Millis::MAX { 1 } else { BUCKETS };
         loop {
-            let text = self.text(now, pieces);
+            let text = self.text(now, buckets);
             if text.len() <= most {
                 return text;
             }
-            if pieces <= COARSEST {
-                return self.of_the_largest(now, pieces, most);
+            if buckets <= COARSEST {
+                return self.of_the_largest(now, buckets, most);
             }
-            pieces /= 2;
+            buckets /= 2;
         }
     }
 
-    fn of_the_largest(&self, now: Time, pieces: i64, most: usize) -> String {
+    fn of_the_largest(&self, now: Time, buckets: i64, most: usize) -> String {
         let mut kept = self.clone();
         let mut usage = kept.usage(now);
         usage.sort_by_key(|(_, shares)| std::cmp::Reverse(shares.iter().copied().max()));
@@ -172,17 +173,17 @@ impl Ledger {
             usage.truncate(usage.len() * 3 / 4);
             let queues = usage.iter().filter_map(|(name, _)| kept.queues.remove_entry(name));
             kept.queues = queues.collect();
-            let text = kept.text(now, pieces);
+            let text = kept.text(now, buckets);
             if text.len() <= most || usage.is_empty() {
                 return text;
             }
         }
     }
 
-    fn text(&self, now: Time, pieces: i64) -> String {
+    fn text(&self, now: Time, buckets: i64) -> String {
         let mut coarse = self.clone();
-        if pieces < PIECES && self.length != Millis::MAX {
-            coarse = Self::in_pieces(self.window.clone(), self.half_life, pieces);
+        if buckets < BUCKETS && self.length != Millis::MAX {
+            coarse = Self::with_buckets(self.window.clone(), self.half_life, buckets);
             coarse.take_over(&self.kept(now), 0, now);
         }
         serde_json::to_string(&coarse.kept(now)).unwrap_or_default()
@@ -193,7 +194,7 @@ impl Ledger {
         ledger.usage(now);
         let track = |track: &Track| TrackState {
             held: track.held,
-            pieces: track.pieces.iter().map(|piece| ledger.mean(piece, now)).collect(),
+            buckets: track.buckets.iter().map(|bucket| ledger.mean(bucket, now)).collect(),
         };
         State {
             at: now.0,
@@ -206,13 +207,13 @@ impl Ledger {
         }
     }
 
-    fn mean(&self, piece: &Piece, now: Time) -> (i64, i64, [f32; 3]) {
-        let weight = self.weight(piece.from, piece.to);
+    fn mean(&self, bucket: &Bucket, now: Time) -> (i64, i64, [f32; 3]) {
+        let weight = self.weight(bucket.from, bucket.to);
         #[expect(clippy::cast_possible_truncation, reason = "seven digits are enough")]
-        let means = piece
+        let means = bucket
             .sums
             .map(|sum| if weight > 0.0 { (sum / weight) as f32 } else { 0.0 });
-        (now.0 - piece.from.0, now.0 - piece.to.0, means)
+        (now.0 - bucket.from.0, now.0 - bucket.to.0, means)
     }
 
     /// Restores a saved ledger. What was held then counts as held for so long; the time from then until now is unknown, so it
@@ -223,7 +224,7 @@ impl Ledger {
         let until = Time(at.0.saturating_add(for_long.max(0)).min(now.0));
         let read = |kept: &TrackState| {
             let mut track = Track::default();
-            for (from, to, means) in &kept.pieces {
+            for (from, to, means) in &kept.buckets {
                 let (from, to) = (at.0.saturating_sub(*from), at.0.saturating_sub((*to).max(0)));
                 let means = means
                     .map(f64::from)
@@ -265,8 +266,8 @@ impl Ledger {
 
     /// Adds the current amount up to now, and drops what has left the window.
     fn settle(&self, track: &mut Track, start: Time, now: Time) {
-        while track.pieces.front().is_some_and(|oldest| oldest.to <= start) {
-            track.pieces.pop_front();
+        while track.buckets.front().is_some_and(|oldest| oldest.to <= start) {
+            track.buckets.pop_front();
         }
         if now > track.since {
             let held = track.held.map(|held| held as f64);
@@ -285,7 +286,7 @@ impl Ledger {
             let end = Time(number.saturating_add(1).saturating_mul(self.length)).min(to);
             let weight = self.weight(from, end);
             let sums = held.map(|held| held * weight);
-            match track.pieces.back_mut() {
+            match track.buckets.back_mut() {
                 Some(last) if last.from.0.div_euclid(self.length) == number && last.to <= from => {
                     let left = self.left(last.to, end);
                     for (sum, more) in last.sums.iter_mut().zip(sums) {
@@ -293,7 +294,7 @@ impl Ledger {
                     }
                     last.to = end;
                 }
-                _ => track.pieces.push_back(Piece { from, to: end, sums }),
+                _ => track.buckets.push_back(Bucket { from, to: end, sums }),
             }
             from = end;
         }
@@ -302,14 +303,14 @@ impl Ledger {
     /// The weighted sum of a track at an instant.
     fn value(&self, track: &Track, start: Time, now: Time) -> [f64; 3] {
         let mut sums = [0.0; 3];
-        for piece in &track.pieces {
-            let inside = if piece.from < start {
-                self.weight(start, piece.to) / self.weight(piece.from, piece.to)
+        for bucket in &track.buckets {
+            let inside = if bucket.from < start {
+                self.weight(start, bucket.to) / self.weight(bucket.from, bucket.to)
             } else {
                 1.0
             };
-            let left = self.left(piece.to, now) * inside;
-            for (sum, more) in sums.iter_mut().zip(piece.sums) {
+            let left = self.left(bucket.to, now) * inside;
+            for (sum, more) in sums.iter_mut().zip(bucket.sums) {
                 *sum += more * left;
             }
         }

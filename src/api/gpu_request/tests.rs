@@ -4,15 +4,15 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn ask(annotations: &[(&'static str, &'static str)], named: Named) -> Result<Asked<'static>, Senseless> {
+fn ask(annotations: &[(&'static str, &'static str)], named: Named) -> Result<Asked<'static>, InvalidRequest> {
     read(annotations.iter().copied(), named)
 }
 
-fn fraction(text: &'static str) -> Result<Asked<'static>, Senseless> {
+fn fraction(text: &'static str) -> Result<Asked<'static>, InvalidRequest> {
     ask(&[(annotation::GPU_FRACTION, text)], Named::default())
 }
 
-fn shares(part: Part, devices: i64) -> Result<Asked<'static>, Senseless> {
+fn shares(part: Part, devices: i64) -> Result<Asked<'static>, InvalidRequest> {
     Ok(Asked::Share(GpuShare { part, devices }))
 }
 
@@ -34,10 +34,10 @@ fn fractions_count_exactly_and_never_as_nothing() {
         "1", "1.0", "0", "-0.5", "Inf", "1e309", "1e-400", "500m", "50%", "", " 0.5", "0.5\n", "0,5", "٠.٥", "0x0",
         "0.5_",
     ] {
-        assert_eq!(fraction(text), Err(Senseless::Fraction), "{text:?}");
+        assert_eq!(fraction(text), Err(InvalidRequest::Fraction), "{text:?}");
     }
     for text in ["NaN", "0x1p-1"] {
-        assert_eq!(fraction(text), Err(Senseless::Spelling(text.to_owned())));
+        assert_eq!(fraction(text), Err(InvalidRequest::Spelling(text.to_owned())));
     }
 }
 
@@ -65,7 +65,7 @@ fn memory_has_one_range() {
         "18446744073709551616",
         "NaN",
     ] {
-        assert_eq!(memory(text), Err(Senseless::Memory), "{text}");
+        assert_eq!(memory(text), Err(InvalidRequest::Memory), "{text}");
     }
 }
 
@@ -86,10 +86,10 @@ fn devices_are_counted_and_ask_for_nothing_alone() {
         shares(Part::Fraction(WHOLE / 2), GPU_DEVICES_COUNTED)
     );
     for text in ["0", "-1", "1.0", "two", "", "1e1"] {
-        assert_eq!(of(text), Err(Senseless::Devices), "{text}");
+        assert_eq!(of(text), Err(InvalidRequest::Devices), "{text}");
     }
     let alone = ask(&[(annotation::GPU_FRACTION_NUM_DEVICES, "2")], Named::default());
-    assert_eq!(alone, Err(Senseless::DevicesAlone));
+    assert_eq!(alone, Err(InvalidRequest::DevicesAlone));
 }
 
 #[test]
@@ -107,15 +107,15 @@ fn requests_that_contradict_one_another_are_refused() {
             mig: true,
         },
     );
-    assert_eq!(ask(&[FRACTION], whole), Err(Senseless::FractionAndWhole));
-    assert_eq!(ask(&[MEMORY], whole), Err(Senseless::MemoryAndOther));
+    assert_eq!(ask(&[FRACTION], whole), Err(InvalidRequest::FractionAndWhole));
+    assert_eq!(ask(&[MEMORY], whole), Err(InvalidRequest::MemoryAndOther));
     assert_eq!(
         ask(&[FRACTION, MEMORY], Named::default()),
-        Err(Senseless::MemoryAndOther)
+        Err(InvalidRequest::MemoryAndOther)
     );
-    assert_eq!(ask(&[FRACTION], mig), Err(Senseless::ShareAndMig));
-    assert_eq!(ask(&[MEMORY, MIG], Named::default()), Err(Senseless::ShareAndMig));
-    assert_eq!(ask(&[MIG], whole), Err(Senseless::WholeAndMig));
+    assert_eq!(ask(&[FRACTION], mig), Err(InvalidRequest::ShareAndMig));
+    assert_eq!(ask(&[MEMORY, MIG], Named::default()), Err(InvalidRequest::ShareAndMig));
+    assert_eq!(ask(&[MIG], whole), Err(InvalidRequest::WholeAndMig));
     assert_eq!(
         ask(&[MIG], Named::default()),
         Ok(Asked::Mig(vec![("nvidia.com/mig-1g.5gb", 2)]))

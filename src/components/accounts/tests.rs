@@ -56,14 +56,14 @@ fn a_ledger_that_is_opened_is_told_everything() {
 #[test]
 fn nobody_decides_before_usage_is_known_unless_it_does_not_matter() {
     let (mut meter, accounts) = channel();
-    assert!(meter.lets_decide(1));
+    assert!(meter.is_known(1));
     meter.follow(Some(&Settings::default()));
-    assert!(!meter.lets_decide(1));
-    let told = Told {
+    assert!(!meter.is_known(1));
+    let update = UsageUpdate {
         term: Some(1),
         shares: Arc::new(vec![("a".into(), [1, 2, 3])]),
     };
-    accounts.tells.send_replace(told);
-    assert!(meter.lets_decide(1) && !meter.lets_decide(2));
+    accounts.updates.send_replace(update);
+    assert!(meter.is_known(1) && !meter.is_known(2));
     assert_eq!(meter.usage(), [("a".into(), [1, 2, 3])]);
 }

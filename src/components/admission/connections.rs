@@ -32,10 +32,10 @@ pub struct Connections {
 #[derive(Default)]
 struct Open {
     next: u64,
-    doors: BTreeMap<u64, Door>,
+    entries: BTreeMap<u64, Entry>,
 }
 
-struct Door {
+struct Entry {
     /// When something came last, in milliseconds.
     last: Arc<AtomicU64>,
     close: CancellationToken,
@@ -66,21 +66,21 @@ impl Connections {
     fn enter<S>(&self, stream: S) -> Connection<S> {
         let (close, last) = (CancellationToken::new(), Arc::new(AtomicU64::new(self.now())));
         let mut open = self.lock();
-        if open.doors.len() >= limits::WEBHOOK_CONNECTIONS {
-            let silent = |(_, door): &(&u64, &Door)| door.last.load(Ordering::Relaxed);
-            if let Some(id) = open.doors.iter().min_by_key(silent).map(|(id, _)| *id)
-                && let Some(door) = open.doors.remove(&id)
+        if open.entries.len() >= limits::WEBHOOK_CONNECTIONS {
+            let silent = |(_, entry): &(&u64, &Entry)| entry.last.load(Ordering::Relaxed);
+            if let Some(id) = open.entries.iter().min_by_key(silent).map(|(id, _)| *id)
+                && let Some(entry) = open.entries.remove(&id)
             {
-                door.close.cancel();
+                entry.close.cancel();
             }
         }
         open.next += 1;
         let id = open.next;
-        let door = Door {
+        let entry = Entry {
             last: Arc::clone(&last),
             close: close.clone(),
         };
-        open.doors.insert(id, door);
+        open.entries.insert(id, entry);
         drop(open);
         Connection {
             stream,
@@ -171,7 +171,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
 
 impl<S> Drop for Connection<S> {
     fn drop(&mut self) {
-        self.connections.lock().doors.remove(&self.id);
+        self.connections.lock().entries.remove(&self.id);
     }
 }
 
@@ -189,7 +189,7 @@ mod tests {
         let mut server = connections.enter(server);
         assert_eq!(server.read_u8().await.unwrap_err().kind(), io::ErrorKind::TimedOut);
         drop(server);
-        assert!(connections.lock().doors.is_empty());
+        assert!(connections.lock().entries.is_empty());
     }
 
     #[tokio::test]
@@ -207,6 +207,6 @@ mod tests {
         assert!(all[8].closed.as_mut().now_or_never().is_none());
         client.write_all(b"x").await.unwrap();
         assert_eq!(late.read_u8().await.unwrap(), b'x');
-        assert_eq!(connections.lock().doors.len(), limits::WEBHOOK_CONNECTIONS);
+        assert_eq!(connections.lock().entries.len(), limits::WEBHOOK_CONNECTIONS);
     }
 }

@@ -133,7 +133,7 @@ impl Lookups {
         let source = if queue == self.settings.default_queue {
             Source::Default
         } else if queue_of(&without_label(pod, &self.settings.queue_label_key)) == queue {
-            Source::Surroundings
+            Source::PodContext
         } else {
             Source::Pod
         };
@@ -145,7 +145,7 @@ impl Lookups {
         let group = self.stores.pod_groups.get(pod.metadata.namespace.as_deref()?, group)?;
         Some((
             group.spec.queue.clone().filter(|queue| !queue.is_empty())?,
-            Source::Surroundings,
+            Source::PodContext,
         ))
     }
 }

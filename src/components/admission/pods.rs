@@ -17,7 +17,7 @@ use queue_label::Workload;
 
 /// What a rule that writes must know beside the pod and the settings.
 #[derive(Debug, Clone, Copy)]
-pub struct Surroundings<'a> {
+pub struct PodContext<'a> {
     /// The pod's queue, if it is to be written.
     pub workload: Option<&'a Workload>,
     /// The cluster has the runtime class of pods that share a GPU.
@@ -28,7 +28,7 @@ pub struct Surroundings<'a> {
 
 /// What a pod's creation changes in the pod.
 #[must_use]
-pub fn mutate(request: &Request, around: Surroundings, settings: &Settings) -> Verdict {
+pub fn mutate(request: &Request, context: PodContext, settings: &Settings) -> Verdict {
     let pod = match ours(request, settings) {
         Ok(Some(pod)) => pod,
         Ok(None) => return Verdict::allow(),
@@ -38,17 +38,17 @@ pub fn mutate(request: &Request, around: Surroundings, settings: &Settings) -> V
     let rules = || -> Result<json_patch::Patch, String> {
         let mut pod = pod;
         namespace(&mut pod, &request.namespace)?;
-        gpu_sharing::mutate(&mut pod, around.random)?;
+        gpu_sharing::mutate(&mut pod, context.random)?;
         if settings.hami_core {
             hami_core::mutate(&mut pod)?;
         }
         if settings.block_nvidia_visible_devices {
             device_access::mutate(&mut pod)?;
         }
-        if around.has_runtime_class {
+        if context.has_runtime_class {
             runtime_class::mutate(&mut pod, &settings.gpu_fraction_runtime_class);
         }
-        if let Some(workload) = around.workload {
+        if let Some(workload) = context.workload {
             queue_label::mutate(&mut pod, workload, settings);
         }
         difference(&before, &pod).map_err(|error| error.to_string())

@@ -94,7 +94,7 @@ fn change(request: &Request, find: &Find<'_>, quotas: bool) -> Verdict {
         return Verdict::deny("resources must be specified").warn(["resources must be specified".to_owned()]);
     }
     if let Some(allowed) = Allowed::of(&queue)
-        && let Some(name) = allowed.senseless().next()
+        && let Some(name) = allowed.invalid_names().next()
     {
         return Verdict::deny(format!(
             "annotation {}: {name:?} can be no namespace. Name namespaces between commas, with * for any characters, such as team-a, research-*",

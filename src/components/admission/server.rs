@@ -24,7 +24,7 @@ use tracing::info;
 use super::body::Bodies;
 use super::connections::{Connections, IDLE};
 use super::lookups::Lookups;
-use super::pods::Surroundings;
+use super::pods::PodContext;
 use super::pods::gpu_sharing::random_suffix;
 use super::review::{Answer, Operation, Request, Review, Verdict};
 use super::{Settings, hints, pod_groups, pods, queues, topologies};
@@ -153,13 +153,13 @@ async fn mutate_pod(answers: Shared, request: HttpRequest) -> Response {
     };
     let rule = async |request: &Request| {
         let workload = webhooks.workload(request).await;
-        let around = Surroundings {
+        let context = PodContext {
             workload: workload.as_ref(),
             has_runtime_class: webhooks.has_runtime_class(request).await,
             random: &random_suffix(uuid::Uuid::new_v4().into_bytes()),
         };
         let hints = hints::of_pod(request, &webhooks.lookups.priority_classes(), &webhooks.settings);
-        pods::mutate(request, around, &webhooks.settings).warn(hints)
+        pods::mutate(request, context, &webhooks.settings).warn(hints)
     };
     webhooks.answer("mutate-pod", weight::Kind::Pod, request, rule).await
 }

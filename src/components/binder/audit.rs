@@ -106,7 +106,7 @@ impl Audit {
 
 /// The devices that a group's reservation pods hold.
 fn devices(group: &Group) -> BTreeSet<String> {
-    let holders = group.holders.values().filter(|holder| holder.trouble.is_none());
+    let holders = group.holders.values().filter(|holder| holder.error.is_none());
     holders.filter_map(|holder| holder.device.clone()).collect()
 }
 

@@ -155,14 +155,14 @@ impl<'a> Claims<'a> {
     /// Repeats a step after a conflict, throttling or a timeout. Each step reads the current state first.
     async fn repeat<F>(&self, name: &str, step: impl Fn() -> F) -> Result<(), String>
     where
-        F: Future<Output = Result<(), Trouble>>,
+        F: Future<Output = Result<(), StepError>>,
     {
         let mut last = String::new();
         for tries in 1..=TRIES {
             let error = match timeout(TIMEOUT, step()).await {
                 Ok(Ok(())) => return Ok(()),
-                Ok(Err(Trouble::Final(why))) => return Err(why),
-                Ok(Err(Trouble::Request(error))) => match failure(&error) {
+                Ok(Err(StepError::Final(why))) => return Err(why),
+                Ok(Err(StepError::Request(error))) => match failure(&error) {
                     Failure::Gone | Failure::Refused => return Err(format!("claim {name}: {error}")),
                     Failure::Conflict | Failure::Busy | Failure::Unknown => error.to_string(),
                 },
@@ -178,15 +178,15 @@ impl<'a> Claims<'a> {
         Err(last)
     }
 
-    async fn reserve_one(&self, name: &str, given: &AllocationResult) -> Result<(), Trouble> {
+    async fn reserve_one(&self, name: &str, given: &AllocationResult) -> Result<(), StepError> {
         let mut claim = self.api().get(name).await?;
         if claim.metadata.deletion_timestamp.is_some() {
-            return Err(Trouble::Final(format!("claim {name} is being deleted")));
+            return Err(StepError::Final(format!("claim {name} is being deleted")));
         }
         let status = claim.status.get_or_insert_default();
         if let Some(has) = &status.allocation {
             if requests::allocated(has) != requests::allocated(given) {
-                return Err(Trouble::Final(format!(
+                return Err(StepError::Final(format!(
                     "claim {name} has been given other devices meanwhile"
                 )));
             }
@@ -226,7 +226,7 @@ impl<'a> Claims<'a> {
         }
     }
 
-    async fn release_one(&self, name: &str) -> Result<(), Trouble> {
+    async fn release_one(&self, name: &str) -> Result<(), StepError> {
         let Some(mut claim) = self.api().get_opt(name).await? else {
             return Ok(());
         };
@@ -246,7 +246,7 @@ impl<'a> Claims<'a> {
 
     /// Writes the claim's allocation and reservation, unless the claim has changed since it was read. No other field is written, since other versions
     /// of the API have other fields.
-    async fn set_status(&self, name: &str, claim: &ClaimState) -> Result<ClaimState, Trouble> {
+    async fn set_status(&self, name: &str, claim: &ClaimState) -> Result<ClaimState, StepError> {
         let status = claim.status.as_ref();
         let status = json!({
             "allocation": status.and_then(|status| status.allocation.as_ref()),
@@ -265,7 +265,7 @@ impl<'a> Claims<'a> {
         name: &str,
         claim: &ClaimState,
         finalizers: &[String],
-    ) -> Result<ClaimState, Trouble> {
+    ) -> Result<ClaimState, StepError> {
         let metadata = &claim.metadata;
         let metadata =
             json!({"uid": metadata.uid, "resourceVersion": metadata.resource_version, "finalizers": finalizers});
@@ -275,7 +275,7 @@ impl<'a> Claims<'a> {
 
     // --- the claim for extended resources ---
 
-    async fn create(&self, name: &str, extended: &ExtendedResourceClaimAllocation) -> Result<(), Trouble> {
+    async fn create(&self, name: &str, extended: &ExtendedResourceClaimAllocation) -> Result<(), StepError> {
         if self.api().get_metadata_opt(name).await?.is_some() {
             return Ok(());
         }
@@ -312,7 +312,7 @@ impl<'a> Claims<'a> {
     }
 
     /// Writes the claim for extended resources into the pod's status, or removes it.
-    async fn tell_pod(&self, claim: Option<(&str, &ExtendedResourceClaimAllocation)>) -> Result<(), Trouble> {
+    async fn tell_pod(&self, claim: Option<(&str, &ExtendedResourceClaimAllocation)>) -> Result<(), StepError> {
         let pods: Api<Pod> = Api::namespaced(self.context.writes.clone(), &self.pod().namespace);
         let status = claim
             .map(|(name, extended)| json!({"resourceClaimName": name, "requestMappings": extended.container_mappings}));
@@ -322,7 +322,7 @@ impl<'a> Claims<'a> {
         Ok(())
     }
 
-    async fn delete(&self, name: &str) -> Result<(), Trouble> {
+    async fn delete(&self, name: &str) -> Result<(), StepError> {
         let Some(mut claim) = self.api().get_opt(name).await? else {
             return Ok(());
         };
@@ -345,20 +345,20 @@ impl<'a> Claims<'a> {
         };
         match self.api().delete(name, &params).await {
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            other => other.map(drop).map_err(Trouble::Request),
+            other => other.map(drop).map_err(StepError::Request),
         }
     }
 }
 
 /// Why a step was not done.
-enum Trouble {
+enum StepError {
     /// The request failed.
     Request(kube::Error),
     /// The step is impossible, with the reason.
     Final(String),
 }
 
-impl From<kube::Error> for Trouble {
+impl From<kube::Error> for StepError {
     fn from(error: kube::Error) -> Self {
         Self::Request(error)
     }

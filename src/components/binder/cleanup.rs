@@ -14,7 +14,7 @@ use tracing::{debug, error, info};
 
 use super::groups::{Command, GroupId};
 use super::multi_step::{drop_request, only};
-use super::requests::{Caller, Trouble};
+use super::requests::{Caller, RequestError};
 use super::{fraction, notes, reservation};
 use crate::api::BindRequest;
 use crate::api::names::{bind_phase, condition, object, reason};
@@ -61,7 +61,7 @@ pub async fn carry_out(caller: Caller, stores: Arc<Stores>, command: Command) ->
                     .await
                 {
                     Ok(()) => info!(name, node = %id.node, group = %id.group, "GPU given back"),
-                    Err(trouble) => info!(name, error = trouble.why, "reservation pod not deleted"),
+                    Err(error) => info!(name, error = error.why, "reservation pod not deleted"),
                 }
             }
             Cleanup::GivenUp(id, Vec::new())
@@ -119,11 +119,11 @@ async fn make(
             .await
         {
             Ok(created) => return Ok(created),
-            Err(trouble) if trouble.failure == Failure::Conflict => last = trouble.why,
-            Err(trouble) => return Err(failed(&trouble.why)),
+            Err(error) if error.failure == Failure::Conflict => last = error.why,
+            Err(error) => return Err(failed(&error.why)),
         }
         let found = caller.call("look at a reservation pod", || reads.get_opt(&name)).await;
-        if let Some(found) = found.map_err(|trouble| failed(&trouble.why))? {
+        if let Some(found) = found.map_err(|error| failed(&error.why))? {
             return Ok(found);
         }
     }
@@ -142,11 +142,11 @@ async fn record(caller: &Caller, pod: (String, String), add: &Users, gone: &[Str
     let patched = caller
         .call("write down the users of a GPU", || api.patch(&name, &params, &patch))
         .await;
-    patched.map_err(|trouble| {
+    patched.map_err(|error| {
         format!(
             "the users of GPU reservation pod {}/{name} cannot be written down: {}",
             object::RESERVATION_NAMESPACE,
-            trouble.why
+            error.why
         )
     })
 }
@@ -193,7 +193,7 @@ enum Member {
 }
 
 /// Lists the pods of a group in the API server, by node name, which API servers index.
-async fn members(caller: &Caller, id: &GroupId, wanted: Member) -> Result<Vec<Pod>, Trouble> {
+async fn members(caller: &Caller, id: &GroupId, wanted: Member) -> Result<Vec<Pod>, RequestError> {
     let client: Client = caller.context.reads.clone();
     let api: Api<Pod> = match wanted {
         Member::User => Api::all(client),
@@ -231,7 +231,7 @@ async fn evict(caller: &Caller, id: &GroupId, users: Vec<PodRef>) -> Vec<PodRef>
         params.grace_period_seconds = None;
         match caller.delete("evict a pod", || api.delete(&user.name, &params)).await {
             Ok(()) => evicted.push(user),
-            Err(trouble) => info!(ns = %user.namespace, name = %user.name, error = trouble.why, "pod not evicted"),
+            Err(error) => info!(ns = %user.namespace, name = %user.name, error = error.why, "pod not evicted"),
         }
     }
     evicted
@@ -249,8 +249,8 @@ pub async fn drop_done(caller: Caller, key: Key, request: Arc<BindRequest>, pod_
             return Cleanup::RequestDone(key);
         }
     }
-    if let Err(trouble) = drop_request(&caller, &request).await {
-        info!(ns, name, error = trouble.why, "bind request not deleted");
+    if let Err(error) = drop_request(&caller, &request).await {
+        info!(ns, name, error = error.why, "bind request not deleted");
     }
     Cleanup::RequestDone(key)
 }
@@ -296,8 +296,8 @@ async fn patch_status(caller: &Caller, request: &BindRequest, status: Value) {
     let patched = caller
         .call("report on a bind request", || api.patch_status(&name, &params, &patch))
         .await;
-    if let Err(trouble) = patched {
-        info!(ns, name, error = trouble.why, "bind request not reported on");
+    if let Err(error) = patched {
+        info!(ns, name, error = error.why, "bind request not reported on");
     }
 }
 
@@ -360,7 +360,7 @@ async fn condition(caller: &Caller, reference: &PodRef, pod: Option<&Pod>, verdi
             api.patch_status(&reference.name, &params, &patch)
         })
         .await;
-    if let Err(trouble) = patched {
-        debug!(error = trouble.why, "condition not written");
+    if let Err(error) = patched {
+        debug!(error = error.why, "condition not written");
     }
 }

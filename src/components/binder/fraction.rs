@@ -22,7 +22,7 @@ const CDI_PREFIX: &str = "k8s.device-plugin.nvidia.com/gpu=";
 
 /// How devices are passed to containers.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Words {
+pub struct Variables {
     /// By CDI (Container Device Interface) names.
     pub cdi: bool,
     /// With a memory limit for HAMi-core.
@@ -38,7 +38,7 @@ pub fn config_maps(
     pod: &Pod,
     node: Option<&Node>,
     devices: &[String],
-    words: Words,
+    words: Variables,
 ) -> Result<[ConfigMap; 2], String> {
     let annotations = pod.metadata.annotations.as_ref();
     let place = fraction_place(pod)?;

@@ -22,7 +22,7 @@ use crate::api::limits;
 use crate::api::names::object;
 use crate::components::agenda::Agenda;
 use crate::components::bus::PodRef;
-use crate::components::fair::Of;
+use crate::components::fair::InNamespace;
 use crate::components::fractions::is_fractional;
 use crate::components::fractions::users::{self, Share, User, Users};
 use crate::components::pods;
@@ -48,7 +48,7 @@ pub struct GroupId {
 }
 
 /// Commands on shared GPUs belong to no namespace.
-impl Of for GroupId {
+impl InNamespace for GroupId {
     fn namespace(&self) -> &str {
         ""
     }
@@ -117,7 +117,7 @@ pub struct Holder {
     /// The device that it holds.
     pub device: Option<String>,
     /// Why it holds no device.
-    pub trouble: Option<String>,
+    pub error: Option<String>,
     /// The users recorded on it.
     users: Users,
     /// Its resource version, to order two observations; 0 if unknown.
@@ -130,7 +130,7 @@ impl Holder {
         Self {
             uid: uid.to_owned(),
             device: reservation::device(pod).map(str::to_owned),
-            trouble: reservation::trouble(pod),
+            error: reservation::error(pod),
             users: users::of(pod),
             version: version.and_then(|text| text.parse().ok()).unwrap_or_default(),
         }
@@ -467,11 +467,7 @@ impl Group {
 
     /// The command that is due, and the next timer.
     fn step(&mut self, id: &GroupId, patience: Duration, now: Instant) -> (Option<Command>, Option<Instant>) {
-        let mut working = self
-            .holders
-            .values()
-            .filter(|holder| holder.trouble.is_none())
-            .peekable();
+        let mut working = self.holders.values().filter(|holder| holder.error.is_none()).peekable();
         let held = working.peek().is_some();
         if let Some(device) = working.find_map(|holder| holder.device.clone()) {
             if !self.users.is_empty() && self.device.as_ref().is_some_and(|used| *used != device) {
@@ -510,7 +506,7 @@ impl Group {
     /// The command that records missing users, and at the same time removes those that are gone.
     fn record(&mut self, id: &GroupId) -> Option<Command> {
         let mut holders = self.holders.iter();
-        let (name, holder) = holders.find(|(_, holder)| holder.trouble.is_none() && holder.device.is_some())?;
+        let (name, holder) = holders.find(|(_, holder)| holder.error.is_none() && holder.device.is_some())?;
         let lacks = |(uid, user): &(&String, &User)| holder.users.get(*uid) != Some(*user);
         let add: Users = self
             .named
@@ -587,7 +583,7 @@ impl Group {
             unless_used: true,
         };
         let path = |name: &String| format!("{}/{name}", object::RESERVATION_NAMESPACE);
-        if let Some((name, holder)) = self.holders.iter().find(|(_, holder)| holder.trouble.is_none()) {
+        if let Some((name, holder)) = self.holders.iter().find(|(_, holder)| holder.error.is_none()) {
             if now < deadline {
                 return (None, Some(deadline));
             }
@@ -597,7 +593,7 @@ impl Group {
             return (Some(remove(gone)), None);
         }
         if let Some((name, holder)) = self.holders.first_key_value() {
-            let why = holder.trouble.as_deref().unwrap_or_default();
+            let why = holder.error.as_deref().unwrap_or_default();
             let why = format!("GPU reservation pod {}: {why}", path(name));
             let gone = vec![(name.clone(), holder.uid.clone())];
             self.answer(&Err(why));

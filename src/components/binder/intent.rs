@@ -17,7 +17,7 @@ use crate::components::fractions::users::Share;
 use crate::components::{Settings, pods};
 use crate::engine::decision::Promise;
 use crate::engine::input::{GpuKind, WHOLE};
-use crate::mirror::claims::allocation::Given;
+use crate::mirror::claims::allocation::GivenAllocations;
 use crate::mirror::{bind_request, numa};
 
 /// Maximum length of a label value.
@@ -160,7 +160,7 @@ pub fn bind(request: &BindRequest, pod: &Pod, pool_key: &str, promised: Option<V
         },
         annotations,
         steps: share.into_iter().chain(bound_late).collect(),
-        given: Given::default(),
+        given: GivenAllocations::default(),
         share: asked.unwrap_or_else(|| Share::of_pod(pod)),
     })
 }

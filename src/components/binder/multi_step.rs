@@ -28,9 +28,9 @@ use tokio::time::timeout;
 use tracing::debug;
 
 use super::attempt::{Attempt, Ending, Report};
-use super::fraction::Words;
+use super::fraction::Variables;
 use super::groups::{Answer, GroupId};
-use super::requests::{Caller, Trouble};
+use super::requests::{Caller, RequestError};
 use super::volumes::{Volumes, Written};
 use super::{fraction, intent};
 use crate::api::BindRequest;
@@ -72,7 +72,7 @@ const LOOKS: usize = 4;
 const GROUP_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A bind's request to the keeper of groups.
-pub struct Ask {
+pub struct GroupRequest {
     /// The group whose device it needs.
     pub id: GroupId,
     /// The requesting pod.
@@ -93,11 +93,11 @@ enum Stop {
 }
 
 impl Stop {
-    fn of(trouble: Trouble, doing: &str) -> Self {
-        match trouble.failure {
+    fn of(error: RequestError, doing: &str) -> Self {
+        match error.failure {
             Failure::Gone => Self::Overtaken,
             Failure::Conflict | Failure::Busy | Failure::Unknown | Failure::Refused => {
-                Self::Failed(format!("{doing}: {}", trouble.why))
+                Self::Failed(format!("{doing}: {}", error.why))
             }
         }
     }
@@ -110,7 +110,7 @@ pub struct MultiStepBind {
     /// The watched objects.
     pub stores: Arc<Stores>,
     /// To the keeper of groups.
-    pub keeper: mpsc::Sender<Ask>,
+    pub keeper: mpsc::Sender<GroupRequest>,
     /// The ordered bind.
     pub bind: OrderedBind,
     /// The request by which it is resumed; `None` for a new bind.
@@ -168,7 +168,7 @@ impl MultiStepBind {
                 let provided = self.steps.step("bind volumes", provided);
                 provided
                     .await
-                    .map_err(|trouble| Stop::of(trouble, "the pod's volumes cannot be bound"))?;
+                    .map_err(|error| Stop::of(error, "the pod's volumes cannot be bound"))?;
             }
             Stage::Devices if shares => {
                 done.devices = self.steps.step("reserve devices", self.devices()).await?;
@@ -234,7 +234,7 @@ impl MultiStepBind {
                 .caller
                 .call("look for the bind request", || reads.get_opt(&name))
                 .await;
-            let found = found.map_err(|trouble| Stop::of(trouble, doing))?;
+            let found = found.map_err(|error| Stop::of(error, doing))?;
             return found
                 .filter(|found| found.uid() == resumed.uid() && found.metadata.deletion_timestamp.is_none())
                 .ok_or(Stop::Overtaken);
@@ -244,21 +244,21 @@ impl MultiStepBind {
         let mut last = None;
         for _ in 0..LOOKS {
             let params = PostParams::default();
-            let trouble = match self
+            let error = match self
                 .caller
                 .call("create the bind request", || writes.create(&params, &wanted))
                 .await
             {
                 Ok(request) => return Ok(request),
-                Err(trouble) if trouble.failure == Failure::Conflict => trouble,
-                Err(trouble) => return Err(Stop::of(trouble, doing)),
+                Err(error) if error.failure == Failure::Conflict => error,
+                Err(error) => return Err(Stop::of(error, doing)),
             };
-            last = Some(trouble);
+            last = Some(error);
             let found = self
                 .caller
                 .call("look at the bind request", || reads.get_opt(&name))
                 .await;
-            match found.map_err(|trouble| Stop::of(trouble, doing))? {
+            match found.map_err(|error| Stop::of(error, doing))? {
                 Some(found)
                     if intent::same(&found, &wanted)
                         && intent::is_ours(&found)
@@ -268,11 +268,11 @@ impl MultiStepBind {
                 }
                 Some(found) => drop_request(&self.caller, &found)
                     .await
-                    .map_err(|trouble| Stop::of(trouble, doing))?,
+                    .map_err(|error| Stop::of(error, doing))?,
                 None => {}
             }
         }
-        Err(last.map_or(Stop::Overtaken, |trouble| Stop::of(trouble, doing)))
+        Err(last.map_or(Stop::Overtaken, |error| Stop::of(error, doing)))
     }
 
     /// The devices of all groups, requested concurrently.
@@ -289,7 +289,7 @@ impl MultiStepBind {
         }
         let asked = ids.iter().map(|id| async {
             let (answer, device) = oneshot::channel();
-            let ask = Ask {
+            let ask = GroupRequest {
                 id: id.clone(),
                 pod: Arc::clone(&pod),
                 user: User {
@@ -316,7 +316,7 @@ impl MultiStepBind {
         let pod = self.pod()?;
         let node = self.stores.nodes.get("", &self.bind.placement.node);
         let sharing = &self.caller.context.settings.sharing;
-        let words = Words {
+        let words = Variables {
             cdi: self.caller.gpu_operator.cdi(sharing.cdi).await,
             hami_core: sharing.hami_core,
         };
@@ -351,8 +351,8 @@ impl MultiStepBind {
                 .await
             {
                 Ok(created) => return Ok(created),
-                Err(trouble) if trouble.failure == Failure::Conflict => {}
-                Err(trouble) => return Err(Stop::of(trouble, &doing)),
+                Err(error) if error.failure == Failure::Conflict => {}
+                Err(error) => return Err(Stop::of(error, &doing)),
             }
             let params = PatchParams::default();
             let patch = Patch::Json::<ConfigMap>(content.clone());
@@ -363,16 +363,14 @@ impl MultiStepBind {
             {
                 Ok(patched) => return Ok(patched),
                 // Deleted meanwhile, or written by another client.
-                Err(trouble) if matches!(trouble.failure, Failure::Gone | Failure::Conflict) => last = Some(trouble),
-                Err(trouble) if trouble.failure == Failure::Refused => {
-                    return Err(Stop::Failed(taken(&name, &trouble)));
+                Err(error) if matches!(error.failure, Failure::Gone | Failure::Conflict) => last = Some(error),
+                Err(error) if error.failure == Failure::Refused => {
+                    return Err(Stop::Failed(taken(&name, &error)));
                 }
-                Err(trouble) => return Err(Stop::of(trouble, &doing)),
+                Err(error) => return Err(Stop::of(error, &doing)),
             }
         }
-        Err(last.map_or(Stop::Overtaken, |trouble| {
-            Stop::Failed(format!("{doing}: {}", trouble.why))
-        }))
+        Err(last.map_or(Stop::Overtaken, |error| Stop::Failed(format!("{doing}: {}", error.why))))
     }
 
     async fn write_labels(&self, done: &mut Done) -> Result<(), Stop> {
@@ -389,17 +387,17 @@ impl MultiStepBind {
             match self.label(&changes).await {
                 Ok(()) => return Ok(()),
                 // A spurious conflict, or another pod of the name: the Binding will show it.
-                Err(trouble) if trouble.failure == Failure::Conflict => last = Some(trouble),
-                Err(trouble) => return Err(Stop::of(trouble, "the pod cannot be labelled with its GPU group")),
+                Err(error) if error.failure == Failure::Conflict => last = Some(error),
+                Err(error) => return Err(Stop::of(error, "the pod cannot be labelled with its GPU group")),
             }
             self.pod()?;
         }
-        Err(last.map_or(Stop::Overtaken, |trouble| {
-            Stop::of(trouble, "the pod cannot be labelled with its GPU group")
+        Err(last.map_or(Stop::Overtaken, |error| {
+            Stop::of(error, "the pod cannot be labelled with its GPU group")
         }))
     }
 
-    async fn label(&self, changes: &BTreeMap<String, Option<String>>) -> Result<(), Trouble> {
+    async fn label(&self, changes: &BTreeMap<String, Option<String>>) -> Result<(), RequestError> {
         let pod = &self.bind.placement.pod;
         let api: Api<Pod> = Api::namespaced(self.caller.context.writes.clone(), &pod.namespace);
         let patch = Patch::Merge(json!({"metadata": {"uid": &*pod.uid, "labels": changes}}));
@@ -444,31 +442,31 @@ impl MultiStepBind {
         self.volumes().undo(&done.volumes).await;
         if !done.labels.is_empty() {
             let changes = done.labels.iter().map(|key| (key.clone(), None)).collect();
-            if let Err(trouble) = self.label(&changes).await {
-                debug!(error = trouble.why, "labels not taken back");
+            if let Err(error) = self.label(&changes).await {
+                debug!(error = error.why, "labels not taken back");
             }
         }
         let ns = &self.bind.placement.pod.namespace;
         let api: Api<ConfigMap> = Api::namespaced(self.caller.context.writes.clone(), ns);
         for map in &done.config_maps {
             let (name, params) = (map.name_any(), only(map.uid()));
-            if let Err(trouble) = self
+            if let Err(error) = self
                 .caller
                 .delete("delete a config map", || api.delete(&name, &params))
                 .await
             {
-                debug!(error = trouble.why, name, "config map not taken back");
+                debug!(error = error.why, name, "config map not taken back");
             }
         }
     }
 }
 
 /// The message for a name conflict of a pod's ConfigMap.
-fn taken(name: &str, trouble: &Trouble) -> String {
+fn taken(name: &str, error: &RequestError) -> String {
     format!(
         "config map {name} is there already and was not made for this pod, so it is left as it is: delete it, or name another in the pod's annotation {} ({})",
         annotation::SHARED_GPU_CONFIG_MAP,
-        trouble.why
+        error.why
     )
 }
 
@@ -487,7 +485,7 @@ pub fn group_ids(bind: &OrderedBind) -> Vec<GroupId> {
 ///
 /// # Errors
 /// If it may still exist.
-pub async fn drop_request(caller: &Caller, request: &BindRequest) -> Result<(), Trouble> {
+pub async fn drop_request(caller: &Caller, request: &BindRequest) -> Result<(), RequestError> {
     let api: Api<BindRequest> = Api::namespaced(
         caller.context.writes.clone(),
         request.metadata.namespace.as_deref().unwrap_or_default(),

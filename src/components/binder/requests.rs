@@ -27,7 +27,7 @@ const CONFLICTS: u32 = 3;
 
 /// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
+pub struct RequestError {
     /// What it means.
     pub failure: Failure,
     /// The server's message.
@@ -72,7 +72,7 @@ impl Caller {
     ///
     /// # Errors
     /// The final error.
-    pub async fn call<T, F>(&self, what: &str, mut request: impl FnMut() -> F) -> Result<T, Trouble>
+    pub async fn call<T, F>(&self, what: &str, mut request: impl FnMut() -> F) -> Result<T, RequestError>
     where
         F: Future<Output = Result<T, kube::Error>>,
     {
@@ -87,12 +87,12 @@ impl Caller {
                     asking.await
                 }
             };
-            let (trouble, pause) = match answer {
+            let (error, pause) = match answer {
                 Ok(Ok(value)) => return Ok(value),
                 Ok(Err(error)) => {
                     let why = error.to_string();
                     (
-                        Trouble {
+                        RequestError {
                             failure: failure(&error),
                             why,
                         },
@@ -100,17 +100,17 @@ impl Caller {
                     )
                 }
                 Err(_) => (
-                    Trouble {
+                    RequestError {
                         failure: Failure::Unknown,
                         why: format!("no answer after {} s", sent.elapsed().as_secs()),
                     },
                     None,
                 ),
             };
-            debug!(what, error = trouble.why, tries, "request failed");
-            let again = matches!(trouble.failure, Failure::Busy | Failure::Unknown);
+            debug!(what, error = error.why, tries, "request failed");
+            let again = matches!(error.failure, Failure::Busy | Failure::Unknown);
             if !again || tries >= TRIES || !self.context.is_leading() {
-                return Err(trouble);
+                return Err(error);
             }
             sleep(pause.unwrap_or_else(|| AGAIN.wait(tries))).await;
         }
@@ -122,17 +122,17 @@ impl Caller {
     ///
     /// # Errors
     /// If the object may still exist.
-    pub async fn delete<T, F>(&self, what: &str, mut request: impl FnMut() -> F) -> Result<(), Trouble>
+    pub async fn delete<T, F>(&self, what: &str, mut request: impl FnMut() -> F) -> Result<(), RequestError>
     where
         F: Future<Output = Result<T, kube::Error>>,
     {
         for _ in 0..CONFLICTS {
             match self.call(what, &mut request).await {
                 Ok(_) => return Ok(()),
-                Err(trouble) => match trouble.failure {
+                Err(error) => match error.failure {
                     Failure::Gone => return Ok(()),
                     Failure::Conflict => {}
-                    Failure::Busy | Failure::Unknown | Failure::Refused => return Err(trouble),
+                    Failure::Busy | Failure::Unknown | Failure::Refused => return Err(error),
                 },
             }
         }

@@ -161,7 +161,7 @@ pub fn device(pod: &Pod) -> Option<&str> {
 
 /// Why a reservation pod will not get a GPU, or lost it.
 #[must_use]
-pub fn trouble(pod: &Pod) -> Option<String> {
+pub fn error(pod: &Pod) -> Option<String> {
     let status = pod.status.as_ref();
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     if pods::is_finished(pod) {
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_pod_that_cannot_start_says_why() {
-        let read = |status: serde_json::Value| trouble(&serde_json::from_value(json!({"status": status})).unwrap());
+        let read = |status: serde_json::Value| error(&serde_json::from_value(json!({"status": status})).unwrap());
         assert_eq!(read(json!({"phase": "Pending"})), None);
         let waiting = json!({"containerStatuses": [{"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 1,
             "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}},
@@ -243,7 +243,7 @@ mod tests {
             "lastState": {"terminated": {"exitCode": 1, "message": "Error: the container has another GPU than before: GPU-a\n"}}}]});
         let reserved = json!({"metadata": {"annotations": {"run.ai/reserve_for_gpu_index": "GPU-a"}}, "status": other});
         assert_eq!(
-            trouble(&serde_json::from_value(reserved).unwrap()).unwrap(),
+            error(&serde_json::from_value(reserved).unwrap()).unwrap(),
             "the container has another GPU than before: GPU-a"
         );
         assert_eq!(

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 use tracing::debug;
 
-use super::requests::{Caller, Trouble};
+use super::requests::{Caller, RequestError};
 use crate::api::names::volume as names;
 use crate::components::bus::OrderedBind;
 use crate::components::pods;
@@ -77,7 +77,7 @@ impl Volumes<'_> {
     ///
     /// # Errors
     /// Why the pod cannot be bound.
-    pub async fn provide(&self, written: &mut Written) -> Result<(), Trouble> {
+    pub async fn provide(&self, written: &mut Written) -> Result<(), RequestError> {
         let deadline = Instant::now() + self.caller.context.settings.volume_binding_timeout;
         for promise in &self.bind.placement.volumes {
             let claim = self.claim(promise)?;
@@ -93,7 +93,7 @@ impl Volumes<'_> {
     }
 
     /// The watched claim of a promise.
-    fn claim(&self, promise: &Promise) -> Result<Arc<PersistentVolumeClaim>, Trouble> {
+    fn claim(&self, promise: &Promise) -> Result<Arc<PersistentVolumeClaim>, RequestError> {
         let (namespace, name) = promise.claim.split_once('/').unwrap_or_default();
         let claim = self.stores.persistent_volume_claims.get(namespace, name);
         claim
@@ -105,12 +105,12 @@ impl Volumes<'_> {
         Api::namespaced(self.caller.context.writes.clone(), &self.bind.placement.pod.namespace)
     }
 
-    async fn volume(&self, name: &str) -> Result<Option<PersistentVolume>, Trouble> {
+    async fn volume(&self, name: &str) -> Result<Option<PersistentVolume>, RequestError> {
         let api: Api<PersistentVolume> = Api::all(self.caller.context.reads.clone());
         self.caller.call("look at a volume", || api.get_opt(name)).await
     }
 
-    async fn patch_volume(&self, name: &str, patch: Value) -> Result<(), Trouble> {
+    async fn patch_volume(&self, name: &str, patch: Value) -> Result<(), RequestError> {
         let api: Api<PersistentVolume> = Api::all(self.caller.context.writes.clone());
         let (patch, params) = (Patch::Merge(patch), PatchParams::default());
         let patched = self
@@ -126,7 +126,7 @@ impl Volumes<'_> {
         volume: &str,
         claim: &Arc<PersistentVolumeClaim>,
         written: &mut Written,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), RequestError> {
         written.claimed.push((volume.to_owned(), Arc::clone(claim)));
         let mut last = None;
         for _ in 0..ATTEMPTS {
@@ -155,7 +155,7 @@ impl Volumes<'_> {
             let metadata = json!({"resourceVersion": found.metadata.resource_version, "annotations": annotations});
             let patch = json!({"metadata": metadata, "spec": {"claimRef": reference}});
             match self.patch_volume(volume, patch).await {
-                Err(trouble) if trouble.failure == Failure::Conflict => last = Some(trouble),
+                Err(error) if error.failure == Failure::Conflict => last = Some(error),
                 done => return done,
             }
         }
@@ -163,7 +163,7 @@ impl Volumes<'_> {
     }
 
     /// Writes the selected-node annotation of a claim.
-    async fn select_node(&self, claim: &Arc<PersistentVolumeClaim>, written: &mut Written) -> Result<(), Trouble> {
+    async fn select_node(&self, claim: &Arc<PersistentVolumeClaim>, written: &mut Written) -> Result<(), RequestError> {
         let node = &*self.bind.placement.node;
         if let Some(other) = claim
             .annotations()
@@ -182,7 +182,7 @@ impl Volumes<'_> {
         self.annotate(claim, Some(node)).await
     }
 
-    async fn annotate(&self, claim: &PersistentVolumeClaim, node: Option<&str>) -> Result<(), Trouble> {
+    async fn annotate(&self, claim: &PersistentVolumeClaim, node: Option<&str>) -> Result<(), RequestError> {
         let metadata = json!({"uid": claim.metadata.uid, "annotations": {names::SELECTED_NODE: node}});
         let patch = Patch::Merge(json!({"metadata": metadata}));
         let (api, name, params) = (self.claims_api(), claim.name_any(), PatchParams::default());
@@ -196,15 +196,15 @@ impl Volumes<'_> {
                 .await;
             match written {
                 Ok(_) => return Ok(()),
-                Err(trouble) if trouble.failure == Failure::Conflict => last = Some(trouble),
-                Err(trouble) => return Err(trouble),
+                Err(error) if error.failure == Failure::Conflict => last = Some(error),
+                Err(error) => return Err(error),
             }
         }
         last.map_or(Ok(()), Err)
     }
 
     /// Waits until all claims are bound to volumes that can be used on the node.
-    async fn wait(&self, deadline: Instant) -> Result<(), Trouble> {
+    async fn wait(&self, deadline: Instant) -> Result<(), RequestError> {
         let mut changes = self.stores.persistent_volume_claims.changes();
         let context = &self.caller.context;
         // The watch may be behind the last write.
@@ -243,7 +243,7 @@ impl Volumes<'_> {
     }
 
     /// Checks the node affinity of a bound volume, which may have been provisioned for another node or bound by another client.
-    async fn check_reach(&self) -> Result<(), Trouble> {
+    async fn check_reach(&self) -> Result<(), RequestError> {
         let node = self.stores.nodes.get("", &self.bind.placement.node);
         for promise in &self.bind.placement.volumes {
             let claim = self.claim(promise)?;
@@ -264,7 +264,7 @@ impl Volumes<'_> {
     }
 
     /// Checks that the pod still exists unbound.
-    fn check_pod(&self) -> Result<(), Trouble> {
+    fn check_pod(&self) -> Result<(), RequestError> {
         let wanted = &self.bind.placement.pod;
         let pod = self.stores.pods.get(&wanted.namespace, &wanted.name);
         let waits = pod.is_some_and(|pod| {
@@ -272,7 +272,7 @@ impl Volumes<'_> {
                 && pod.metadata.deletion_timestamp.is_none()
                 && !pods::is_finished(&pod)
         });
-        waits.then_some(()).ok_or(Trouble {
+        waits.then_some(()).ok_or(RequestError {
             failure: Failure::Gone,
             why: "the pod is gone".to_owned(),
         })
@@ -281,28 +281,24 @@ impl Volumes<'_> {
     /// Undoes the writes for unbound claims. Claims that are being bound right now are not touched.
     pub async fn undo(&self, written: &Written) {
         for (volume, claim) in &written.claimed {
-            if let Err(trouble) = self.clear_claim_ref(volume, claim).await {
-                debug!(error = trouble.why, volume, "the volume keeps its claim");
+            if let Err(error) = self.clear_claim_ref(volume, claim).await {
+                debug!(error = error.why, volume, "the volume keeps its claim");
             }
         }
         for claim in &written.selected {
             let cleared = match self.unbound(claim).await {
                 Ok(true) => self.annotate(claim, None).await,
                 Ok(false) => Ok(()),
-                Err(trouble) => Err(trouble),
+                Err(error) => Err(error),
             };
-            if let Err(trouble) = cleared {
-                debug!(
-                    error = trouble.why,
-                    claim = claim.name_any(),
-                    "the claim keeps its node"
-                );
+            if let Err(error) = cleared {
+                debug!(error = error.why, claim = claim.name_any(), "the claim keeps its node");
             }
         }
     }
 
     /// Removes a volume's `claimRef`, unless the two are being bound.
-    async fn clear_claim_ref(&self, volume: &str, claim: &PersistentVolumeClaim) -> Result<(), Trouble> {
+    async fn clear_claim_ref(&self, volume: &str, claim: &PersistentVolumeClaim) -> Result<(), RequestError> {
         for _ in 0..ATTEMPTS {
             let Some(found) = self.volume(volume).await? else {
                 return Ok(());
@@ -320,7 +316,7 @@ impl Volumes<'_> {
             let metadata = json!({"resourceVersion": found.metadata.resource_version, "annotations": annotations});
             let patch = json!({"metadata": metadata, "spec": {"claimRef": before}});
             match self.patch_volume(volume, patch).await {
-                Err(trouble) if trouble.failure == Failure::Conflict => {}
+                Err(error) if error.failure == Failure::Conflict => {}
                 done => return done,
             }
         }
@@ -328,7 +324,7 @@ impl Volumes<'_> {
     }
 
     /// Whether a claim still exists and names no volume.
-    async fn unbound(&self, claim: &PersistentVolumeClaim) -> Result<bool, Trouble> {
+    async fn unbound(&self, claim: &PersistentVolumeClaim) -> Result<bool, RequestError> {
         let namespace = &self.bind.placement.pod.namespace;
         let api: Api<PersistentVolumeClaim> = Api::namespaced(self.caller.context.reads.clone(), namespace);
         let name = claim.name_any();
@@ -341,8 +337,8 @@ impl Volumes<'_> {
     }
 }
 
-fn refused(why: String) -> Trouble {
-    Trouble {
+fn refused(why: String) -> RequestError {
+    RequestError {
         failure: Failure::Refused,
         why,
     }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::Waiting;
 use crate::components::agenda::Agenda;
-use crate::components::fair::Of;
+use crate::components::fair::InNamespace;
 
 /// Events of one namespace that wait; what comes beyond is dropped.
 const OWN_MAX: usize = 1_024;
@@ -18,7 +18,7 @@ struct EventId {
     number: u64,
 }
 
-impl Of for EventId {
+impl InNamespace for EventId {
     fn namespace(&self) -> &str {
         &self.namespace
     }

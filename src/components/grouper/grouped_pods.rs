@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Pod;
 use crate::api::PodGroup;
 use crate::api::names::{annotation, label};
 use crate::components::bus::GroupKey;
-use crate::components::fair::Of;
+use crate::components::fair::InNamespace;
 use crate::components::pods;
 
 /// One pod.
@@ -52,7 +52,7 @@ impl Member {
     }
 }
 
-impl Of for Member {
+impl InNamespace for Member {
     fn namespace(&self) -> &str {
         &self.namespace
     }

@@ -23,8 +23,8 @@ use crate::components::agenda::Agenda;
 use crate::components::bus::{Bus, GroupKey, Grouping, Note, Severity, Subject, Times};
 use crate::components::patch::merge_diff;
 use crate::components::retry::{Backoff, Failure, failure};
-use crate::components::turns::Turn;
 use crate::components::watches::Stores;
+use crate::components::write_slots::WriteSlot;
 use crate::components::{Context, PlainPodGroups, pods};
 use crate::mirror::priority::Classes;
 
@@ -216,7 +216,7 @@ impl PodGroupWriter {
     }
 
     /// Starts the next write that is needed after all.
-    pub fn write_next(&mut self, turn: Turn, grouped_pods: &GroupedPods) {
+    pub fn write_next(&mut self, slot: WriteSlot, grouped_pods: &GroupedPods) {
         let now = Instant::now();
         loop {
             self.marks_next = !self.marks_next;
@@ -231,7 +231,7 @@ impl PodGroupWriter {
             if let Some(write) = write {
                 self.writes.spawn(async move {
                     let written = write.await;
-                    turn.end(written.error());
+                    slot.end(written.error());
                     written
                 });
                 return;

@@ -267,8 +267,8 @@ impl Owners {
                 self.objects.add_size(namespace, wanted, weight);
                 Ok(object)
             }
-            Err(Unread::Refused(error)) => Err(said(&error.to_string())),
-            Err(Unread::Failed(cause)) => Err(said(&cause)),
+            Err(ReadError::Refused(error)) => Err(said(&error.to_string())),
+            Err(ReadError::Failed(cause)) => Err(said(&cause)),
         }
     }
 
@@ -322,41 +322,41 @@ impl Owners {
                 Read::Object(object)
             }
             Ok(_) => Read::Failed(format!("Owner resource with uid {} not found", named.uid)),
-            Err(Unread::Refused(error)) if is_forbidden(&error) => Read::Forbidden,
-            Err(Unread::Refused(error)) => Read::Failed(error.to_string()),
-            Err(Unread::Failed(cause)) => Read::Failed(cause),
+            Err(ReadError::Refused(error)) if is_forbidden(&error) => Read::Forbidden,
+            Err(ReadError::Refused(error)) => Read::Failed(error.to_string()),
+            Err(ReadError::Failed(cause)) => Read::Failed(cause),
         }
     }
 
     /// An object and its memory size.
-    async fn get(&self, wanted: &Reference) -> Result<(Arc<Workload>, usize), Unread> {
-        check_names(wanted).map_err(Unread::Failed)?;
+    async fn get(&self, wanted: &Reference) -> Result<(Arc<Workload>, usize), ReadError> {
+        check_names(wanted).map_err(ReadError::Failed)?;
         let _permit = self.reads.take(&wanted.namespace, 1).await;
-        let late = |_| Unread::Failed("the API server does not answer".to_owned());
+        let late = |_| ReadError::Failed("the API server does not answer".to_owned());
         let text = timeout(self.patience, self.text_of(wanted)).await.map_err(late)??;
-        let failed = |why: &dyn std::fmt::Display| Unread::Failed(format!("it cannot be read: {why}"));
+        let failed = |why: &dyn std::fmt::Display| ReadError::Failed(format!("it cannot be read: {why}"));
         let weight = weight::of(&text, weight::Kind::Other, limits::OWNER_BYTES).map_err(|why| failed(&why))?;
         let object = serde_json::from_slice(&text).map_err(|error| failed(&error))?;
         let workload = Workload::of_object(&wanted.api_version, &wanted.kind, object);
         Ok((Arc::new(workload), weight))
     }
 
-    async fn text_of(&self, wanted: &Reference) -> Result<Vec<u8>, Unread> {
+    async fn text_of(&self, wanted: &Reference) -> Result<Vec<u8>, ReadError> {
         let (resource, scope) = self
             .resource(&wanted.api_version, &wanted.kind)
             .await
-            .map_err(Unread::Refused)?;
+            .map_err(ReadError::Refused)?;
         if scope == Scope::Cluster {
             let forbidden = kube::core::Status::failure("it belongs to no namespace", "Forbidden").with_code(403);
-            return Err(Unread::Refused(kube::Error::Api(forbidden.boxed())));
+            return Err(ReadError::Refused(kube::Error::Api(forbidden.boxed())));
         }
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &wanted.namespace, &resource);
         let request = Request::new(api.resource_url()).get(&wanted.name, &GetParams::default());
-        let request = request.map_err(|error| Unread::Failed(error.to_string()))?;
-        let answer = self.client.request_stream(request).await.map_err(Unread::Refused)?;
+        let request = request.map_err(|error| ReadError::Failed(error.to_string()))?;
+        let answer = self.client.request_stream(request).await.map_err(ReadError::Refused)?;
         let (mut text, most) = (Vec::new(), limits::OWNER_BYTES as u64 + 1);
         let read = pin!(answer.take(most)).read_to_end(&mut text).await;
-        read.map_err(|error| Unread::Failed(error.to_string()))?;
+        read.map_err(|error| ReadError::Failed(error.to_string()))?;
         Ok(text)
     }
 
@@ -495,7 +495,7 @@ fn opted_out(owner: &Workload) -> bool {
 }
 
 /// Why a read failed.
-enum Unread {
+enum ReadError {
     /// The API server answered with an error.
     Refused(kube::Error),
     /// No request was sent, it timed out, or the answer could not be parsed; the reason.

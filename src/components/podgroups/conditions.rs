@@ -8,7 +8,7 @@ use crate::api::pod_group::{QueueDetails, SchedulingCondition, UnschedulableDeta
 use crate::api::quantity::{Amount, Format};
 use crate::api::{PodGroup, QuantityMap};
 use crate::components::Settings;
-use crate::engine::decision::{Figures, GroupReport, QueueFigures, Reason, Words};
+use crate::engine::decision::{Figures, GroupReport, QueueFigures, Reason, Wording};
 
 /// The node pool that the group is in.
 #[must_use]
@@ -26,7 +26,7 @@ pub fn node_pool(group: &PodGroup, settings: &Settings) -> String {
 
 /// The condition for a report. Its transition id and time are set by [`advance`].
 #[must_use]
-pub fn condition(report: &GroupReport, node_pool: String, words: Words) -> SchedulingCondition {
+pub fn condition(report: &GroupReport, node_pool: String, words: Wording) -> SchedulingCondition {
     SchedulingCondition {
         r#type: Some(names::condition::UNSCHEDULABLE_ON_NODE_POOL.to_owned()),
         node_pool: Some(node_pool),

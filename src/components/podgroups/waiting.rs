@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::pace::Pace;
+use super::write_history::WriteHistory;
 use crate::components::bus::{GroupKey, ObstacleKind, PodRef};
 
 /// What is said of a pod that waits.
@@ -25,7 +25,7 @@ pub struct WaitingPod {
     /// What else is said of it, where there is no report.
     obstacles: BTreeMap<ObstacleKind, Said>,
     /// What was written on it.
-    pub pace: Pace,
+    pub history: WriteHistory,
     /// How often it was looked for a reason in vain.
     pub looks: u32,
 }
@@ -66,7 +66,7 @@ impl WaitingPods {
             pod: pod.clone(),
             report: None,
             obstacles: BTreeMap::new(),
-            pace: Pace::default(),
+            history: WriteHistory::default(),
             looks: 0,
         };
         self.pods.entry(Arc::clone(&pod.uid)).or_insert_with(new)

@@ -60,7 +60,7 @@ pub struct Plan {
     /// Scaling pods: name and uid.
     pub take_away: Vec<(String, String)>,
     /// For which pods, and of how many GPUs.
-    pub make: Vec<(For, i64)>,
+    pub make: Vec<(WaitingPod, i64)>,
 }
 
 impl Plan {
@@ -73,9 +73,9 @@ impl Plan {
 
 /// A pod that is to get a scaling pod.
 #[derive(Clone, Debug)]
-pub struct For(Arc<Pod>);
+pub struct WaitingPod(Arc<Pod>);
 
-impl For {
+impl WaitingPod {
     /// Its namespace.
     #[must_use]
     pub fn namespace(&self) -> &str {
@@ -105,7 +105,7 @@ pub struct Need {
 
 /// What pods of a namespace lack, in hundredths of GPUs, and the whole GPUs that scaling pods ask for: all together, and the most of one.
 #[derive(Debug, Default)]
-struct Lack {
+struct GpuShortage {
     hundredths: i64,
     total: i64,
     most: i64,
@@ -201,28 +201,28 @@ impl Need {
             return plan;
         }
         // Namespace by namespace: what one asks for, and be it more than there can be, says nothing about what others lack.
-        let mut lacks: BTreeMap<&str, Lack> = BTreeMap::new();
+        let mut shortages: BTreeMap<&str, GpuShortage> = BTreeMap::new();
         let mut there = BTreeSet::new();
         for scaling in self.scaling.values().chain(made) {
-            let lack = lacks.entry(&scaling.pod.namespace).or_default();
+            let shortage = shortages.entry(&scaling.pod.namespace).or_default();
             if there.insert(&scaling.pod) {
-                lack.total = lack.total.saturating_add(scaling.gpus);
-                lack.most = lack.most.max(scaling.gpus);
+                shortage.total = shortage.total.saturating_add(scaling.gpus);
+                shortage.most = shortage.most.max(scaling.gpus);
             }
         }
         let candidates = || self.waiting.iter().filter(|(_, waiting)| waiting.unschedulable);
         for (key, waiting) in candidates() {
-            let lack = lacks.entry(&key.namespace).or_default();
+            let shortage = shortages.entry(&key.namespace).or_default();
             let own = waiting.hundredths.saturating_mul(waiting.devices);
-            lack.hundredths = lack.hundredths.saturating_add(own);
+            shortage.hundredths = shortage.hundredths.saturating_add(own);
         }
         for (key, waiting) in candidates() {
-            let lack = lacks.entry(&key.namespace).or_default();
-            let needed = lack.hundredths.saturating_add(99) / 100;
-            if !there.contains(key) && (needed > lack.total || waiting.devices > lack.most) {
-                lack.total = lack.total.saturating_add(waiting.devices);
-                lack.most = lack.most.max(waiting.devices);
-                plan.make.push((For(Arc::clone(&waiting.pod)), waiting.devices));
+            let shortage = shortages.entry(&key.namespace).or_default();
+            let needed = shortage.hundredths.saturating_add(99) / 100;
+            if !there.contains(key) && (needed > shortage.total || waiting.devices > shortage.most) {
+                shortage.total = shortage.total.saturating_add(waiting.devices);
+                shortage.most = shortage.most.max(waiting.devices);
+                plan.make.push((WaitingPod(Arc::clone(&waiting.pod)), waiting.devices));
             }
         }
         plan
@@ -255,7 +255,7 @@ fn read_scaling(pod: &Pod) -> Option<Scaling> {
 
 /// The scaling pod for a pod: it could run where that could, and wants whole GPUs.
 #[must_use]
-pub fn scaling_pod(wanted: &For, gpus: i64, settings: &Settings) -> Option<Pod> {
+pub fn scaling_pod(wanted: &WaitingPod, gpus: i64, settings: &Settings) -> Option<Pod> {
     let spec = wanted.0.spec.as_ref()?;
     let key = format!("{}/{}", wanted.namespace(), wanted.name());
     let digest = Sha256::digest(&key);

@@ -8,7 +8,7 @@ use crate::api::views::{Amounts, Bounds, Eviction, Moment, MomentKind, QueueSide
 use crate::components::bus::GroupKey;
 use crate::components::history::History;
 use crate::components::watches::Stores;
-use crate::engine::decision::{self, Decisions, Side, Why};
+use crate::engine::decision::{self, Decisions, EvictionCause, Side};
 use crate::engine::model::Model;
 
 /// Nodes that are named in a sentence.
@@ -88,8 +88,11 @@ fn eviction(evicted: &decision::Eviction, at: Timestamp, model: &Model, stores: 
     let input = groups.id(&evicted.group).and_then(|id| groups[id].input.as_ref());
     let object = stores.pods.get(&pod.namespace, &pod.name);
     let sides = match &evicted.why {
-        Why::Reclaimed(Some(sides)) => vec![side(&sides.theirs), side(&sides.ours)],
-        Why::Reclaimed(None) | Why::Preempted | Why::Moved | Why::Broken { .. } => Vec::new(),
+        EvictionCause::Reclaimed(Some(sides)) => vec![side(&sides.theirs), side(&sides.ours)],
+        EvictionCause::Reclaimed(None)
+        | EvictionCause::Preempted
+        | EvictionCause::Moved
+        | EvictionCause::Broken { .. } => Vec::new(),
     };
     Eviction {
         at,

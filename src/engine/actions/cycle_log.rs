@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::engine::decision::{Detail, ReasonCode, Why, Work};
+use crate::engine::decision::{Detail, EvictionCause, ReasonCode, Work};
 use crate::engine::explain::report::Findings;
 use crate::engine::input::{GroupKey, Time};
 use crate::engine::model::ids::{PodGroupId, PodId, QueueId};
@@ -17,7 +17,7 @@ pub struct Verdict {
     /// The group that gets the place.
     pub for_group: Option<GroupKey>,
     /// The reason.
-    pub why: Why,
+    pub why: EvictionCause,
 }
 
 /// A pod that had a place before an answer of this cycle took it.

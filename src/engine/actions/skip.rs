@@ -20,14 +20,14 @@ type Signature = (
 
 /// Pod groups that failed in this action.
 #[derive(Debug, Default)]
-pub struct Skips {
+pub struct FailedPodGroups {
     failed: BTreeMap<Signature, Vec<(Resources, i64)>>,
 }
 
-impl Skips {
+impl FailedPodGroups {
     /// Whether a pod group asks for at least as much as one that failed.
     #[must_use]
-    pub fn certain_to_fail(&self, model: &Model, table: Option<QueueId>, pod_group: PodGroupId) -> bool {
+    pub fn must_fail(&self, model: &Model, table: Option<QueueId>, pod_group: PodGroupId) -> bool {
         if self.failed.is_empty() {
             return false;
         }

@@ -29,14 +29,14 @@ use super::cycle_log::{CycleLog, Taken};
 const PASSES: usize = 8;
 
 /// A pod that may stay after all.
-struct Leaver {
+struct Candidate {
     pod: PodId,
     stay: State,
     go: State,
     stays: bool,
 }
 
-impl Leaver {
+impl Candidate {
     /// Where it is if it stays.
     fn place(&self) -> &Place {
         let place = self.stay.plan.as_ref().or(self.stay.hold.as_ref());
@@ -45,17 +45,17 @@ impl Leaver {
 }
 
 /// Pods that may stay after all, and what must be known about the others.
-struct Sparing {
+struct SpareState {
     /// Those worth most first.
-    leavers: Vec<Leaver>,
+    candidates: Vec<Candidate>,
     /// Leavers by the node where they would stay.
     on: BTreeMap<NodeId, Vec<usize>>,
     /// Leavers of each pod group that has several.
     pod_groups: Vec<Vec<usize>>,
     /// What is free there later if none of them stays. A node may be short of something for other reasons.
-    floors: BTreeMap<NodeId, Resources>,
+    free_without: BTreeMap<NodeId, Resources>,
     /// Pods with a new place that depends on where others are.
-    followers: Vec<PodId>,
+    dependents: Vec<PodId>,
 }
 
 /// Gives pods their places back.
@@ -69,7 +69,7 @@ pub struct Sparer<'a> {
 }
 
 /// Before decisions go out: a pod that lost its place in this cycle, or is to move, stays where nothing that is decided needs the place. Whether any does.
-pub fn spare_at_last(cycle: &mut Cycle) -> bool {
+pub fn spare_needless(cycle: &mut Cycle) -> bool {
     let start = cycle.model.mark();
     let by_order = cycle.log.taken.iter().map(|(pod, taken)| (*pod, taken.clone()));
     let mut taken: Vec<(PodId, Taken)> = by_order.collect();
@@ -81,16 +81,16 @@ pub fn spare_at_last(cycle: &mut Cycle) -> bool {
         taken: &log.taken,
     };
     for (pod, taken) in &taken {
-        sparer.rejoin(*pod, &taken.before);
+        sparer.restore_gpu_groups(*pod, &taken.before);
     }
     let mut found: Vec<(PodId, State)> = Vec::new();
     for (pod, taken) in taken {
         let now = &sparer.model.pods()[pod].state;
         let meant = (log.verdicts.get(&pod)).is_some_and(|verdict| verdict.action == ActionKind::StaleGangEviction);
         let waits_for_its_own = now.plan.is_some() && now.plan == now.hold;
-        let counted_on = || now.plan.is_none() && counted_on(sparer.model, log, pod, &taken);
+        let reclaim_relies_on = || now.plan.is_none() && reclaim_relies_on(sparer.model, log, pod, &taken);
         let to_be_spared = policy.plugins.spare || waits_for_its_own;
-        if now.leaving && to_be_spared && now.hold == taken.before.hold && !meant && !counted_on() {
+        if now.leaving && to_be_spared && now.hold == taken.before.hold && !meant && !reclaim_relies_on() {
             found.push((pod, taken.before));
         }
     }
@@ -102,13 +102,13 @@ pub fn spare_at_last(cycle: &mut Cycle) -> bool {
         cycle.log.verdicts.remove(&pod);
         cycle.model.refund_budgets(pod);
     }
-    take_back_times(cycle, &spared);
+    restore_eviction_times(cycle, &spared);
     cycle.commit();
     !spared.is_empty()
 }
 
 /// A later answer of reclaim let a queue grow that had lost this pod, or one above it.
-fn counted_on(model: &Model, log: &CycleLog, pod: PodId, taken: &Taken) -> bool {
+fn reclaim_relies_on(model: &Model, log: &CycleLog, pod: PodId, taken: &Taken) -> bool {
     let queue = model.pod_group_of(pod).and_then(|pod_group| pod_group.queue);
     let later = &log.gains[taken.gains..];
     queue.is_some_and(|queue| {
@@ -118,7 +118,7 @@ fn counted_on(model: &Model, log: &CycleLog, pod: PodId, taken: &Taken) -> bool 
 }
 
 /// Pod groups that lose nothing after all were not evicted in this cycle.
-fn take_back_times(cycle: &mut Cycle, spared: &[PodId]) {
+fn restore_eviction_times(cycle: &mut Cycle, spared: &[PodId]) {
     let pod_groups: BTreeSet<PodGroupId> = spared
         .iter()
         .filter_map(|pod| cycle.model.pods()[*pod].pod_group)
@@ -149,7 +149,7 @@ impl Sparer<'_> {
             return;
         }
         for (pod, before) in &found {
-            self.rejoin(*pod, before);
+            self.restore_gpu_groups(*pod, before);
         }
         self.spare(found);
     }
@@ -165,41 +165,41 @@ impl Sparer<'_> {
 
     /// Gives pods back what they had, where that can be. Returns those.
     fn spare(&mut self, found: Vec<(PodId, State)>) -> Vec<PodId> {
-        let mut sparing = self.sparing(found);
+        let mut spare_state = self.spare_state(found);
         let mut nodes = BTreeSet::new();
-        for leaver in &mut sparing.leavers {
-            nodes.insert(self.ranked(leaver.place().node));
-            self.model.set_state(leaver.pod, leaver.stay.clone());
-            leaver.stays = true;
+        for candidate in &mut spare_state.candidates {
+            nodes.insert(self.ranked(candidate.place().node));
+            self.model.set_state(candidate.pod, candidate.stay.clone());
+            candidate.stays = true;
         }
         while !nodes.is_empty() {
-            self.make_room(&mut sparing, nodes);
+            self.make_room(&mut spare_state, nodes);
             nodes = BTreeSet::new();
-            for at in (0..sparing.leavers.len()).rev() {
-                if sparing.leavers[at].stays && !self.may_stay(&sparing, at) {
-                    nodes.extend(self.let_go(&mut sparing.leavers[at]));
+            for at in (0..spare_state.candidates.len()).rev() {
+                if spare_state.candidates[at].stays && !self.may_stay(&spare_state, at) {
+                    nodes.extend(self.evict_again(&mut spare_state.candidates[at]));
                 }
             }
         }
         for _ in 0..PASSES {
             let mut any = false;
-            for at in 0..sparing.leavers.len() {
-                any |= self.try_alone(&mut sparing, at);
+            for at in 0..spare_state.candidates.len() {
+                any |= self.try_alone(&mut spare_state, at);
             }
-            for pod_group in 0..sparing.pod_groups.len() {
-                any |= self.try_together(&mut sparing, pod_group);
+            for pod_group in 0..spare_state.pod_groups.len() {
+                any |= self.try_together(&mut spare_state, pod_group);
             }
             if !any {
                 break;
             }
         }
-        let spared = sparing.leavers.into_iter().filter(|leaver| leaver.stays);
-        spared.map(|leaver| leaver.pod).collect()
+        let spared = spare_state.candidates.into_iter().filter(|candidate| candidate.stays);
+        spared.map(|candidate| candidate.pod).collect()
     }
 
     /// A pod that is to get new shared GPUs on its own node gets its old ones instead, as far as no other pod stays on them; and so do pods that were to share
     /// the new ones.
-    fn rejoin(&mut self, pod: PodId, stay: &State) {
+    fn restore_gpu_groups(&mut self, pod: PodId, stay: &State) {
         let (Some(hold), Some(plan)) = (&stay.hold, self.model.pods()[pod].state.plan.clone()) else {
             return;
         };
@@ -231,10 +231,10 @@ impl Sparer<'_> {
     }
 
     /// Those of the pods found that could stay at best.
-    fn sparing(&self, found: Vec<(PodId, State)>) -> Sparing {
+    fn spare_state(&self, found: Vec<(PodId, State)>) -> SpareState {
         let model = &*self.model;
-        let mut ranked: Vec<((u8, Reverse<usize>), Leaver)> = Vec::with_capacity(found.len());
-        let mut floors: BTreeMap<NodeId, Resources> = BTreeMap::new();
+        let mut ranked: Vec<((u8, Reverse<usize>), Candidate)> = Vec::with_capacity(found.len());
+        let mut free_without: BTreeMap<NodeId, Resources> = BTreeMap::new();
         // What is free on nodes once those planned there stay where they are.
         let mut most: BTreeMap<NodeId, Resources> = BTreeMap::new();
         for (order, (pod, stay)) in found.into_iter().enumerate() {
@@ -244,58 +244,58 @@ impl Sparer<'_> {
                 _ if stay.hold.is_some() && go.plan.is_none() => 1,
                 _ => 2,
             };
-            let leaver = Leaver {
+            let candidate = Candidate {
                 pod,
                 stay,
                 go,
                 stays: false,
             };
-            let node = leaver.place().node;
+            let node = candidate.place().node;
             let free = &model.nodes()[node].future;
-            floors.entry(node).or_insert_with(|| free.clone());
-            if let Some(plan) = &leaver.go.plan {
+            free_without.entry(node).or_insert_with(|| free.clone());
+            if let Some(plan) = &candidate.go.plan {
                 let most = most
                     .entry(plan.node)
                     .or_insert_with(|| model.nodes()[plan.node].future.clone());
                 most.add(&model.shapes()[model.pods()[pod].shape].vector, 1);
             }
-            ranked.push(((worth, Reverse(order)), leaver));
+            ranked.push(((worth, Reverse(order)), candidate));
         }
-        let no_room = |leaver: &Leaver| {
-            let (pod, node) = (&model.pods()[leaver.pod], leaver.place().node);
+        let no_room = |candidate: &Candidate| {
+            let (pod, node) = (&model.pods()[candidate.pod], candidate.place().node);
             let shape = &model.shapes()[pod.shape];
             let most = most.get(&node).unwrap_or(&model.nodes()[node].future);
             !shape.shared && pod.input.claims.is_none() && !shape.vector.fits(most, false)
         };
-        ranked.retain(|(_, leaver)| !no_room(leaver));
+        ranked.retain(|(_, candidate)| !no_room(candidate));
         ranked.sort_by_key(|(worth, _)| *worth);
-        let leavers: Vec<Leaver> = ranked.into_iter().map(|(_, leaver)| leaver).collect();
+        let candidates: Vec<Candidate> = ranked.into_iter().map(|(_, candidate)| candidate).collect();
         let mut on: BTreeMap<NodeId, Vec<usize>> = BTreeMap::new();
         let mut of: BTreeMap<PodGroupId, Vec<usize>> = BTreeMap::new();
-        for (at, leaver) in leavers.iter().enumerate() {
-            on.entry(leaver.place().node).or_default().push(at);
-            if let Some(pod_group) = model.pods()[leaver.pod].pod_group {
+        for (at, candidate) in candidates.iter().enumerate() {
+            on.entry(candidate.place().node).or_default().push(at);
+            if let Some(pod_group) = model.pods()[candidate.pod].pod_group {
                 of.entry(pod_group).or_default().push(at);
             }
         }
         let mut pod_groups: Vec<Vec<usize>> = of.into_values().filter(|those| those.len() > 1).collect();
         // By who is worth most in them.
         pod_groups.sort();
-        let counted = leavers
+        let counted = candidates
             .iter()
-            .any(|leaver| !model.pods()[leaver.pod].counted.is_empty());
-        let followers = if counted { self.followers() } else { Vec::new() };
-        Sparing {
-            leavers,
+            .any(|candidate| !model.pods()[candidate.pod].counted.is_empty());
+        let dependents = if counted { self.dependents() } else { Vec::new() };
+        SpareState {
+            candidates,
             on,
             pod_groups,
-            floors,
-            followers,
+            free_without,
+            dependents,
         }
     }
 
     /// Pods placed in this cycle that must be near others, or spread among them.
-    fn followers(&self) -> Vec<PodId> {
+    fn dependents(&self) -> Vec<PodId> {
         let model = &*self.model;
         let changed = model.decided().iter().copied().chain(model.changed_in_statement());
         let follows = |pod: &PodId| {
@@ -304,10 +304,10 @@ impl Sparer<'_> {
             matches!(pod.state.status, Status::Allocated | Status::Pipelined)
                 && asked.is_some_and(|asked| !asked.near.is_empty() || !asked.spread.is_empty())
         };
-        let mut followers: Vec<PodId> = changed.filter(follows).collect();
-        followers.sort_unstable();
-        followers.dedup();
-        followers
+        let mut dependents: Vec<PodId> = changed.filter(follows).collect();
+        dependents.sort_unstable();
+        dependents.dedup();
+        dependents
     }
 
     /// A node by its name's rank, so that the order in which nodes became known does not matter.
@@ -316,33 +316,33 @@ impl Sparer<'_> {
     }
 
     /// Lets a pod go after all. The node where it is planned, if it is.
-    fn let_go(&mut self, leaver: &mut Leaver) -> Option<(u32, NodeId)> {
-        self.model.set_state(leaver.pod, leaver.go.clone());
-        leaver.stays = false;
-        leaver.go.plan.as_ref().map(|plan| self.ranked(plan.node))
+    fn evict_again(&mut self, candidate: &mut Candidate) -> Option<(u32, NodeId)> {
+        self.model.set_state(candidate.pod, candidate.go.clone());
+        candidate.stays = false;
+        candidate.go.plan.as_ref().map(|plan| self.ranked(plan.node))
     }
 
     /// Lets pods go until there is room for what is decided on these nodes, and on those to which they go.
-    fn make_room(&mut self, sparing: &mut Sparing, mut nodes: BTreeSet<(u32, NodeId)>) {
+    fn make_room(&mut self, spare_state: &mut SpareState, mut nodes: BTreeSet<(u32, NodeId)>) {
         while let Some((_, node)) = nodes.pop_first() {
-            let here = sparing.on.get(&node).cloned().unwrap_or_default();
-            let crowded = |sparer: &Self, sparing: &Sparing| {
-                let staying = here.iter().rev().filter(|at| sparing.leavers[**at].stays);
-                staying.copied().find(|at| !sparer.has_room_to_stay(sparing, *at))
+            let here = spare_state.on.get(&node).cloned().unwrap_or_default();
+            let crowded = |sparer: &Self, spare_state: &SpareState| {
+                let staying = here.iter().rev().filter(|at| spare_state.candidates[**at].stays);
+                staying.copied().find(|at| !sparer.has_room_to_stay(spare_state, *at))
             };
-            while let Some(at) = crowded(self, sparing) {
-                nodes.extend(self.let_go(&mut sparing.leavers[at]));
+            while let Some(at) = crowded(self, spare_state) {
+                nodes.extend(self.evict_again(&mut spare_state.candidates[at]));
             }
         }
     }
 
     /// There is room for a pod that stays, beside all that is decided.
-    fn has_room_to_stay(&self, sparing: &Sparing, at: usize) -> bool {
-        let leaver = &sparing.leavers[at];
+    fn has_room_to_stay(&self, spare_state: &SpareState, at: usize) -> bool {
+        let candidate = &spare_state.candidates[at];
         let model = &*self.model;
-        let (place, shape) = (leaver.place(), &model.shapes()[model.pods()[leaver.pod].shape]);
+        let (place, shape) = (candidate.place(), &model.shapes()[model.pods()[candidate.pod].shape]);
         let (node, extras) = (&model.nodes()[place.node], place.extras());
-        let floor = &sparing.floors[&place.node];
+        let floor = &spare_state.free_without[&place.node];
         let enough = |at: usize| node.future.get(at) >= floor.get(at).min(0);
         let on_gpus = shape.shared || extras.devices.is_some();
         let mut grants = extras.devices.iter().flat_map(|grants| &**grants);
@@ -357,26 +357,26 @@ impl Sparer<'_> {
     }
 
     /// Nothing but room speaks against it that a pod stays, which it does at present.
-    fn may_stay(&mut self, sparing: &Sparing, at: usize) -> bool {
-        let leaver = &sparing.leavers[at];
-        let Some((pod_group, member)) = self.model.pods()[leaver.pod]
+    fn may_stay(&mut self, spare_state: &SpareState, at: usize) -> bool {
+        let candidate = &spare_state.candidates[at];
+        let Some((pod_group, member)) = self.model.pods()[candidate.pod]
             .pod_group
-            .zip(self.model.pods()[leaver.pod].member)
+            .zip(self.model.pods()[candidate.pod].member)
         else {
             return false;
         };
-        self.within_limits(leaver, pod_group)
-            && (leaver.go.plan.is_some() || self.is_of_use(pod_group, member))
+        self.within_limits(candidate, pod_group)
+            && (candidate.go.plan.is_some() || self.is_useful(pod_group, member))
             && self.in_one_domain(pod_group)
-            && self.suits_others(leaver, &sparing.followers)
+            && self.others_allow(candidate, &spare_state.dependents)
     }
 
     /// No queue passes its limit by it.
-    fn within_limits(&self, leaver: &Leaver, pod_group: PodGroupId) -> bool {
+    fn within_limits(&self, candidate: &Candidate, pod_group: PodGroupId) -> bool {
         let model = &*self.model;
-        let shape = &model.shapes()[model.pods()[leaver.pod].shape];
+        let shape = &model.shapes()[model.pods()[candidate.pod].shape];
         let at = |place: &Place| shape.accepted(model.nodes()[place.node].gpu_memory());
-        let (after, before) = (at(leaver.place()), leaver.go.plan.as_ref().map_or([0; 3], at));
+        let (after, before) = (at(candidate.place()), candidate.go.plan.as_ref().map_or([0; 3], at));
         let more: Vec<usize> = (0..3).filter(|resource| after[*resource] > before[*resource]).collect();
         let Some(queue) = model.pod_groups()[pod_group]
             .queue
@@ -395,7 +395,7 @@ impl Sparer<'_> {
     }
 
     /// The pod group can use a pod that it had lost: it has what it needs, and so has the pod set; or it has lost nothing.
-    fn is_of_use(&self, pod_group: PodGroupId, member: Member) -> bool {
+    fn is_useful(&self, pod_group: PodGroupId, member: Member) -> bool {
         let entry = &self.model.pod_groups()[pod_group];
         let active = entry.active();
         let lost = |pod: &PodId| {
@@ -433,25 +433,25 @@ impl Sparer<'_> {
     }
 
     /// Other pods allow the one that stays, and those that were placed with it gone still may be where they are.
-    fn suits_others(&mut self, leaver: &Leaver, followers: &[PodId]) -> bool {
+    fn others_allow(&mut self, candidate: &Candidate, dependents: &[PodId]) -> bool {
         let model = &*self.model;
-        let (id, node) = (leaver.pod, leaver.place().node);
+        let (id, node) = (candidate.pod, candidate.place().node);
         let pod = &model.pods()[id];
         let ports = &model.classes()[pod.class].constraints.ports;
         let related = !pod.counted.is_empty() || model.classes()[pod.class].asked.is_some();
         if (!ports.is_empty() && !host_ports::free(model, id, &model.nodes()[node]))
-            || (related && !self.stands_well(id, node))
+            || (related && !self.relations_hold(id, node))
         {
             return false;
         }
-        self.reaches_volumes(leaver)
-            && followers
+        self.reaches_volumes(candidate)
+            && dependents
                 .iter()
-                .all(|other| *other == id || self.still_follows(*other, id))
+                .all(|other| *other == id || self.dependent_fits(*other, id))
     }
 
     /// A pod's relations to others hold on a node.
-    fn stands_well(&self, pod: PodId, node: NodeId) -> bool {
+    fn relations_hold(&self, pod: PodId, node: NodeId) -> bool {
         let enabled = |_: &Spreading| self.context.policy.plugins.topology_spread;
         let spreading = Spreading::of(self.model, pod).filter(enabled);
         clash(self.model, pod, node).is_none()
@@ -459,55 +459,55 @@ impl Sparer<'_> {
     }
 
     /// The storage that would go with the pod is not counted on, and its volumes can be had with it counted as gone, so they can with it.
-    fn reaches_volumes(&mut self, leaver: &Leaver) -> bool {
-        let (model, node) = (&*self.model, leaver.place().node);
-        let claims = model.pods()[leaver.pod].input.volumes.iter();
+    fn reaches_volumes(&mut self, candidate: &Candidate) -> bool {
+        let (model, node) = (&*self.model, candidate.place().node);
+        let claims = model.pods()[candidate.pod].input.volumes.iter();
         let short = |claim: &Claim| claim.owned && model.storage().room(&claim.class, node, 0, 0, true) == Some(false);
         if self.context.policy.csi_storage && claims.flat_map(|volumes| &volumes.claims).any(short) {
             return false;
         }
-        if !volumes::concerned(model, leaver.pod) {
+        if !volumes::concerned(model, candidate.pod) {
             return true;
         }
         let mark = self.model.mark();
         let gone = State {
             evicted_from: None,
             plan: None,
-            ..leaver.go.clone()
+            ..candidate.go.clone()
         };
-        self.model.set_state(leaver.pod, gone);
-        let reached = volumes::fit(self.model, leaver.pod, node, false, self.context.policy.csi_storage).is_ok();
+        self.model.set_state(candidate.pod, gone);
+        let reached = volumes::fit(self.model, candidate.pod, node, false, self.context.policy.csi_storage).is_ok();
         self.model.rollback(mark);
         reached
     }
 
     /// A pod whose place depends on others still may be there, whatever became of this one.
-    fn still_follows(&mut self, follower: PodId, pod: PodId) -> bool {
-        let asked = self.model.classes()[self.model.pods()[follower].class].asked.as_ref();
+    fn dependent_fits(&mut self, dependent: PodId, pod: PodId) -> bool {
+        let asked = self.model.classes()[self.model.pods()[dependent].class].asked.as_ref();
         let about = |counter| self.model.pods()[pod].counted.contains(counter);
-        let Some(node) = self.model.node_of(follower) else {
+        let Some(node) = self.model.node_of(dependent) else {
             return true;
         };
         if !asked.is_some_and(|asked| asked.near.iter().chain(&asked.spread).any(about)) {
             return true;
         }
         let mark = self.model.mark();
-        self.model.set_state(follower, State::nowhere(Status::Pending));
-        let holds = self.stands_well(follower, node);
+        self.model.set_state(dependent, State::nowhere(Status::Pending));
+        let holds = self.relations_hold(dependent, node);
         self.model.rollback(mark);
         holds
     }
 
     /// Keeps one pod if that can be.
-    fn try_alone(&mut self, sparing: &mut Sparing, at: usize) -> bool {
-        if sparing.leavers[at].stays {
+    fn try_alone(&mut self, spare_state: &mut SpareState, at: usize) -> bool {
+        if spare_state.candidates[at].stays {
             return false;
         }
         let mark = self.model.mark();
         self.model
-            .set_state(sparing.leavers[at].pod, sparing.leavers[at].stay.clone());
-        let stays = self.has_room_to_stay(sparing, at) && self.may_stay(sparing, at);
-        sparing.leavers[at].stays = stays;
+            .set_state(spare_state.candidates[at].pod, spare_state.candidates[at].stay.clone());
+        let stays = self.has_room_to_stay(spare_state, at) && self.may_stay(spare_state, at);
+        spare_state.candidates[at].stays = stays;
         if !stays {
             self.model.rollback(mark);
         }
@@ -515,11 +515,11 @@ impl Sparer<'_> {
     }
 
     /// Keeps those of a pod group for whom there is room, if they can only stay together.
-    fn try_together(&mut self, sparing: &mut Sparing, pod_group: usize) -> bool {
-        let those: Vec<usize> = sparing.pod_groups[pod_group]
+    fn try_together(&mut self, spare_state: &mut SpareState, pod_group: usize) -> bool {
+        let those: Vec<usize> = spare_state.pod_groups[pod_group]
             .iter()
             .copied()
-            .filter(|at| !sparing.leavers[*at].stays)
+            .filter(|at| !spare_state.candidates[*at].stays)
             .collect();
         if those.len() < 2 {
             return false;
@@ -529,20 +529,20 @@ impl Sparer<'_> {
         for at in those {
             let before = self.model.mark();
             self.model
-                .set_state(sparing.leavers[at].pod, sparing.leavers[at].stay.clone());
-            if self.has_room_to_stay(sparing, at) {
+                .set_state(spare_state.candidates[at].pod, spare_state.candidates[at].stay.clone());
+            if self.has_room_to_stay(spare_state, at) {
                 staying.push(at);
             } else {
                 self.model.rollback(before);
             }
         }
-        let together = staying.len() > 1 && staying.iter().all(|at| self.may_stay(sparing, *at));
+        let together = staying.len() > 1 && staying.iter().all(|at| self.may_stay(spare_state, *at));
         if !together {
             self.model.rollback(mark);
             return false;
         }
         for at in staying {
-            sparing.leavers[at].stays = true;
+            spare_state.candidates[at].stays = true;
         }
         true
     }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::engine::decision::Why;
+use crate::engine::decision::EvictionCause;
 use crate::engine::input::{Name, Time};
 use crate::engine::model::Model;
 use crate::engine::model::ids::{PodGroupId, PodId};
@@ -51,7 +51,7 @@ pub fn evict_stale(cycle: &mut Cycle, stale: &mut BTreeSet<PodGroupId>) {
         }
         cycle.begin_placing(id);
         let pod_group = &cycle.model.pod_groups()[id];
-        let mut doomed: Vec<(PodId, Why)> = Vec::new();
+        let mut doomed: Vec<(PodId, EvictionCause)> = Vec::new();
         let single = pod_group.pod_sets().count() == 1;
         for (member, pods) in pod_group.pod_sets() {
             let name = &pod_group.tree[member as usize].name;
@@ -59,7 +59,7 @@ pub fn evict_stale(cycle: &mut Cycle, stale: &mut BTreeSet<PodGroupId>) {
             for &pod in &pods.pods {
                 let entry = &cycle.model.pods()[pod];
                 if entry.state.status.active_allocated() && entry.state.hold.is_some() {
-                    let why = Why::Broken {
+                    let why = EvictionCause::Broken {
                         min: pods.min,
                         sub_group: (!only).then(|| Name::from(&**name)),
                     };

@@ -13,9 +13,9 @@ pub mod bounds;
 mod complete;
 pub mod find;
 pub mod judge;
-mod keep;
 mod precheck;
 pub mod probe;
+mod record;
 pub mod search;
 pub mod simulate;
 

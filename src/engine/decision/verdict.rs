@@ -164,7 +164,7 @@ causes! {
 
 /// Whose words conditions and events are in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Words {
+pub enum Wording {
     /// The verdict.
     #[default]
     Plain,
@@ -172,7 +172,7 @@ pub enum Words {
     Kai,
 }
 
-impl Words {
+impl Wording {
     /// All of them.
     pub const ALL: [Self; 2] = [Self::Plain, Self::Kai];
 
@@ -195,22 +195,22 @@ impl Words {
 impl GroupReport {
     /// What the pod group's condition and event say.
     #[must_use]
-    pub fn text(&self, words: Words) -> String {
+    pub fn text(&self, words: Wording) -> String {
         match words {
-            Words::Plain => self.verdict.to_string(),
-            Words::Kai => self.message.clone(),
+            Wording::Plain => self.verdict.to_string(),
+            Wording::Kai => self.message.clone(),
         }
     }
 
     /// What the condition and the event of each pending pod say. Empty if pods are not to be marked.
     #[must_use]
-    pub fn pod_texts(&self, words: Words) -> Vec<(PodRef, String)> {
+    pub fn pod_texts(&self, words: Wording) -> Vec<(PodRef, String)> {
         match words {
-            Words::Plain => {
+            Wording::Plain => {
                 let text = self.verdict.to_string();
                 self.pods.iter().map(|(pod, _)| (pod.clone(), text.clone())).collect()
             }
-            Words::Kai => self.pods.clone(),
+            Wording::Kai => self.pods.clone(),
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::engine::model::Model;
 use crate::engine::model::ids::PodGroupId;
 use crate::engine::model::pod_group::{Kind, Member, PodGroup};
 use crate::engine::model::resources::{CPU, GPUS, MEMORY};
-use crate::engine::placement::domains::{Lack, Refused};
+use crate::engine::placement::domains::{DomainShortage, Refused};
 
 use super::report::Findings;
 
@@ -58,7 +58,7 @@ impl Findings {
     }
 }
 
-fn figures(model: &Model, lack: &Lack, wanted: usize) -> DomainFigures {
+fn figures(model: &Model, lack: &DomainShortage, wanted: usize) -> DomainFigures {
     let short = lack.short.iter().map(|&(position, asked, free)| Shortage {
         resource: model.resources().name(position).clone(),
         asked,
@@ -72,7 +72,7 @@ fn figures(model: &Model, lack: &Lack, wanted: usize) -> DomainFigures {
     }
 }
 
-fn lacking(model: &Model, lack: &Lack, wanted: usize) -> String {
+fn lacking(model: &Model, lack: &DomainShortage, wanted: usize) -> String {
     let domain = &lack.domain;
     if let Some(slots) = lack.slots {
         return format!("node-group {domain} can allocate only {slots} of {wanted} required pods");

@@ -1,6 +1,6 @@
 //! Why a pod is evicted, in KAI's words.
 
-use crate::engine::decision::{Eviction, Side, Why};
+use crate::engine::decision::{Eviction, EvictionCause, Side};
 use crate::engine::fairshare::quotas::readable;
 
 impl Eviction {
@@ -24,18 +24,18 @@ impl Eviction {
         let pod = &self.pod;
         let by = self.for_group.as_ref().map(ToString::to_string).unwrap_or_default();
         match &self.why {
-            Why::Preempted => format!("Pod {pod} was preempted by higher priority workload {by}"),
-            Why::Moved => {
+            EvictionCause::Preempted => format!("Pod {pod} was preempted by higher priority workload {by}"),
+            EvictionCause::Moved => {
                 format!("Pod {pod} was preempted and rescheduled due to bin packing (resource consolidation) procedure")
             }
-            Why::Reclaimed(sides) => {
+            EvictionCause::Reclaimed(sides) => {
                 let first = format!("Pod {pod} was preempted by workload {by}.");
                 match sides.as_deref() {
                     Some(sides) => format!("{first}\n{}\n{}", describe(&sides.theirs), describe(&sides.ours)),
                     None => first,
                 }
             }
-            Why::Broken { min, sub_group } => {
+            EvictionCause::Broken { min, sub_group } => {
                 let of = sub_group
                     .as_ref()
                     .map_or_else(String::new, |name| format!(" in sub-group {name}"));

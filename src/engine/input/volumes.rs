@@ -90,12 +90,12 @@ pub struct Waiting {
     /// A volume is being provisioned for this node.
     pub node: Option<Name>,
     /// Dynamic provisioning; `None`: only existing volumes.
-    pub making: Option<Making>,
+    pub provisioning: Option<Provisioning>,
 }
 
 /// Dynamic provisioning of a storage class.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Making {
+pub struct Provisioning {
     /// `allowedTopologies`: any of these terms; empty = all nodes.
     pub nodes: Vec<NodeTerm>,
     /// The driver reports storage capacity.

@@ -515,7 +515,7 @@ impl Neighbours {
 
     /// Whether any pod has anti-affinity to the subject.
     #[must_use]
-    pub fn shunned(&self, counter: CounterId) -> bool {
+    pub fn has_anti_affinity(&self, counter: CounterId) -> bool {
         !self.counters[counter].apart.is_empty()
     }
 

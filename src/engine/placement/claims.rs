@@ -14,14 +14,14 @@ use crate::engine::model::ids::{NodeId, PodId, PoolId};
 use crate::engine::model::node::Node;
 use crate::engine::model::selectors::meets_any;
 
-use super::devices::{Ask, NoDevices, When, find};
+use super::devices::{DeviceDemand, NoDevices, When, find};
 
 /// Consumers of a claim that the API server allows.
 const MOST_CONSUMERS: usize = 256;
 
 /// The allocation of one of a pod's claims.
 #[derive(Clone, Debug)]
-pub struct Given {
+pub struct ChosenAllocation {
     /// Which of the claims that it names; `None` = the one for its extended resources.
     pub reference: Option<u32>,
     /// The claim.
@@ -32,7 +32,7 @@ pub struct Given {
     pub fresh: AllocationInput,
 }
 
-impl Given {
+impl ChosenAllocation {
     /// Records it in the model as used by a pod.
     pub fn used(self, model: &mut Model) -> Used {
         model.use_claim(self.reference, &self.claim, self.known, &self.fresh)
@@ -116,7 +116,7 @@ fn consumers(model: &Model, claim: &Claim, pod: PodId) -> usize {
 }
 
 /// A claim's allocation, by what it means for further pods.
-enum Has<'a> {
+enum AllocationState<'a> {
     Nothing,
     /// Allocated and in use.
     Kept(&'a Arc<Allocation>),
@@ -128,7 +128,7 @@ enum Has<'a> {
     Leaving(&'a Arc<Allocation>),
 }
 
-fn has(claim: &Claim) -> Has<'_> {
+fn has(claim: &Claim) -> AllocationState<'_> {
     let with = |test: fn(&Grant) -> bool| {
         claim
             .grants
@@ -137,19 +137,19 @@ fn has(claim: &Claim) -> Has<'_> {
             .map(|grant| &grant.allocation)
     };
     if let Some(kept) = with(|grant| grant.staying > 0) {
-        Has::Kept(kept)
+        AllocationState::Kept(kept)
     } else if let Some(coming) = with(|grant| grant.planned > 0) {
-        Has::Coming(coming)
+        AllocationState::Coming(coming)
     } else if let Some(shown) = claim.shown.as_ref().filter(|_| claim.idle()) {
         if claim.awaited {
-            Has::Kept(shown)
+            AllocationState::Kept(shown)
         } else {
-            Has::Idle(shown)
+            AllocationState::Idle(shown)
         }
     } else if let Some(leaving) = with(|grant| grant.leaving > 0) {
-        Has::Leaving(leaving)
+        AllocationState::Leaving(leaving)
     } else {
-        Has::Nothing
+        AllocationState::Nothing
     }
 }
 
@@ -157,12 +157,12 @@ fn has(claim: &Claim) -> Has<'_> {
 ///
 /// # Errors
 /// If the node cannot satisfy the claims.
-pub fn choose(model: &Model, pod: PodId, id: NodeId, now: bool) -> Result<Vec<Given>, NoClaims> {
+pub fn choose(model: &Model, pod: PodId, id: NodeId, now: bool) -> Result<Vec<ChosenAllocation>, NoClaims> {
     let Some(claims) = &model.pods()[pod].input.claims else {
         return Ok(Vec::new());
     };
     let node = &model.nodes()[id];
-    let mut given: Vec<Given> = Vec::new();
+    let mut given: Vec<ChosenAllocation> = Vec::new();
     let mut open: SmallVec<[usize; 4]> = SmallVec::new();
     let extended = claims
         .extended
@@ -172,26 +172,28 @@ pub fn choose(model: &Model, pod: PodId, id: NodeId, now: bool) -> Result<Vec<Gi
     let named = named.filter_map(|(at, named)| Some((Some(at as u32), named.claim.as_ref()?)));
     for (reference, key) in named.chain(extended.map(|extended| (None, &extended.key))) {
         let claim = model.devices().claims.find(key).map(|id| &model.devices().claims[id]);
-        let known = match claim.map_or(Has::Nothing, has) {
-            Has::Nothing => None,
-            Has::Kept(kept) if reaches(kept, node) => Some(kept.clone()),
-            Has::Idle(shown) if reaches(shown, node) && stays_free(model, shown) => Some(shown.clone()),
-            Has::Idle(shown) if reaches(shown, node) => {
+        let known = match claim.map_or(AllocationState::Nothing, has) {
+            AllocationState::Nothing => None,
+            AllocationState::Kept(kept) if reaches(kept, node) => Some(kept.clone()),
+            AllocationState::Idle(shown) if reaches(shown, node) && stays_free(model, shown) => Some(shown.clone()),
+            AllocationState::Idle(shown) if reaches(shown, node) => {
                 return Err(format!("devices of claim {key} are promised to another"));
             }
-            Has::Coming(coming) if reaches(coming, node) && !now => Some(coming.clone()),
-            Has::Coming(_) if now => return Err(format!("claim {key} waits for devices")),
-            Has::Kept(_) | Has::Idle(_) | Has::Coming(_) => {
+            AllocationState::Coming(coming) if reaches(coming, node) && !now => Some(coming.clone()),
+            AllocationState::Coming(_) if now => return Err(format!("claim {key} waits for devices")),
+            AllocationState::Kept(_) | AllocationState::Idle(_) | AllocationState::Coming(_) => {
                 return Err(format!("claim {key} node selector does not match node {}", node.name));
             }
-            Has::Leaving(leaving) if reaches(leaving, node) && stays_free(model, leaving) => Some(leaving.clone()),
-            Has::Leaving(_) if now => return Err(format!("claim {key} is being given back")),
-            Has::Leaving(_) => None,
+            AllocationState::Leaving(leaving) if reaches(leaving, node) && stays_free(model, leaving) => {
+                Some(leaving.clone())
+            }
+            AllocationState::Leaving(_) if now => return Err(format!("claim {key} is being given back")),
+            AllocationState::Leaving(_) => None,
         };
         if known.is_none() {
             open.push(given.len());
         }
-        given.push(Given {
+        given.push(ChosenAllocation {
             reference,
             claim: key.clone(),
             known,
@@ -216,7 +218,7 @@ pub fn choose(model: &Model, pod: PodId, id: NodeId, now: bool) -> Result<Vec<Gi
 fn allocate(
     model: &Model,
     id: NodeId,
-    given: &[Given],
+    given: &[ChosenAllocation],
     open: &[usize],
     extended: Option<&Extended>,
     when: When,
@@ -233,10 +235,10 @@ fn allocate(
             _ => input_of(model, &given[at].claim).map_or_else(Vec::new, |input| input.requests.iter().collect()),
         })
         .collect();
-    let asks: Vec<Ask> = open
+    let asks: Vec<DeviceDemand> = open
         .iter()
         .zip(&requests)
-        .map(|(&at, requests)| Ask {
+        .map(|(&at, requests)| DeviceDemand {
             name: &given[at].claim,
             requests,
             constraints: input_of(model, &given[at].claim).map_or(&[], |input| &input.constraints),
@@ -328,7 +330,12 @@ pub fn spared(model: &Model, pod: PodId, id: NodeId, at: usize) -> i64 {
     let held = claims.named.iter().filter_map(|named| {
         let claim = &model.devices().claims[model.devices().claims.find(named.claim.as_ref()?)?];
         match has(claim) {
-            Has::Kept(known) | Has::Idle(known) | Has::Coming(known) | Has::Leaving(known) if reaches(known, node) => {
+            AllocationState::Kept(known)
+            | AllocationState::Idle(known)
+            | AllocationState::Coming(known)
+            | AllocationState::Leaving(known)
+                if reaches(known, node) =>
+            {
                 Some(known)
             }
             _ => None,
@@ -353,7 +360,7 @@ pub fn need_less(model: &Model, pod: PodId) -> bool {
 
 /// Extended resources that a pod requests and that a claim provides on this node.
 #[must_use]
-pub fn stood_for(model: &Model, pod: PodId, id: NodeId) -> SmallVec<[usize; 2]> {
+pub fn provided_by_claims(model: &Model, pod: PodId, id: NodeId) -> SmallVec<[usize; 2]> {
     let wanted = model.pods()[pod]
         .input
         .claims
@@ -368,7 +375,7 @@ pub fn stood_for(model: &Model, pod: PodId, id: NodeId) -> SmallVec<[usize; 2]> 
 
 /// Whether some candidate node could satisfy the pod's claims if no devices were allocated. Scans all candidates.
 #[must_use]
-pub fn conceivable(model: &Model, pod: PodId) -> bool {
+pub fn possible_when_unallocated(model: &Model, pod: PodId) -> bool {
     let pod = &model.pods()[pod];
     let Some(claims) = &pod.input.claims else { return true };
     if claims.named.iter().any(|named| {
@@ -391,8 +398,8 @@ pub fn conceivable(model: &Model, pod: PodId) -> bool {
         let keys = named
             .map(|key| (Some(0), key))
             .chain(extended.map(|extended| (None, &extended.key)));
-        let given: Vec<Given> = keys
-            .map(|(reference, key)| Given {
+        let given: Vec<ChosenAllocation> = keys
+            .map(|(reference, key)| ChosenAllocation {
                 reference,
                 claim: key.clone(),
                 known: None,

@@ -22,7 +22,7 @@ const MOST_RESULTS: usize = 32;
 
 /// A claim that needs devices.
 #[derive(Clone, Copy, Debug)]
-pub struct Ask<'a> {
+pub struct DeviceDemand<'a> {
     /// Its name in messages.
     pub name: &'a str,
     /// Its requests.
@@ -67,7 +67,7 @@ impl fmt::Display for NoDevices {
 pub fn find(
     model: &Model,
     node: NodeId,
-    asks: &[Ask],
+    asks: &[DeviceDemand],
     kept: &[&Allocation],
     when: When,
 ) -> Result<Vec<AllocationInput>, NoDevices> {
@@ -101,7 +101,7 @@ pub fn find(
 fn try_these(
     model: &Model,
     node: NodeId,
-    asks: &[Ask],
+    asks: &[DeviceDemand],
     kept: &[&Allocation],
     when: When,
     candidates: Vec<DeviceId>,
@@ -177,7 +177,7 @@ struct Taken {
 struct Search<'a> {
     model: &'a Model,
     node: NodeId,
-    asks: &'a [Ask<'a>],
+    asks: &'a [DeviceDemand<'a>],
     when: When,
     candidates: Vec<DeviceId>,
     taken: Vec<Taken>,

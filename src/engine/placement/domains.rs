@@ -52,12 +52,12 @@ pub enum Refused {
     /// All candidates are in one domain (`None`: the whole topology), which has too little free.
     Everything(Option<Name>),
     /// No domain of the required level has enough free.
-    Each(Vec<Lack>),
+    Each(Vec<DomainShortage>),
 }
 
 /// What a domain lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lack {
+pub struct DomainShortage {
     /// The domain.
     pub domain: Name,
     /// Number of pods that fit, if it could be computed.
@@ -242,10 +242,10 @@ impl Need {
         each.max().unwrap_or(Share { asked: 0, free: 1 })
     }
 
-    fn lack(&self, capacity: &Capacity, domain: &Name) -> Lack {
+    fn lack(&self, capacity: &Capacity, domain: &Name) -> DomainShortage {
         let each = self.asked.iter().zip(&capacity.free);
         let short = each.filter(|((_, sum, _), free)| sum > free);
-        Lack {
+        DomainShortage {
             domain: domain.clone(),
             slots: self.alike.then_some(capacity.slots),
             short: short

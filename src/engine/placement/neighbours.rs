@@ -74,18 +74,18 @@ pub fn clash(model: &Model, id: PodId, node: NodeId) -> Option<AffinityConflict>
             return Some(AffinityConflict::AntiAffinity);
         }
     }
-    let shunned = pod
+    let has_anti_affinity = pod
         .counted
         .iter()
-        .filter(|counter| model.neighbours().shunned(**counter));
-    let shunned = shunned.into_iter().any(|&counter| {
+        .filter(|counter| model.neighbours().has_anti_affinity(**counter));
+    let has_anti_affinity = has_anti_affinity.into_iter().any(|&counter| {
         value(counter).is_some_and(|at| {
             let all = model.neighbours().apart(counter, at);
             let mine = asked.is_some_and(|asked| asked.apart.contains(&counter));
             all > 0 && all > if mine { own(model, id, counter, at) } else { 0 }
         })
     });
-    shunned.then_some(AffinityConflict::ExistingAntiAffinity)
+    has_anti_affinity.then_some(AffinityConflict::ExistingAntiAffinity)
 }
 
 /// Whether the affinity is satisfied. The first pod of a set that matches its own affinity may go anywhere.

@@ -47,7 +47,7 @@ pub fn pod_fits(model: &Model, pod_id: PodId, node_id: NodeId, now: bool) -> boo
     }
     let mut vector = shape.vector.clone();
     vector.bump(GPUS, -claims::spared(model, pod_id, node_id, claims::figures(now)));
-    for position in claims::stood_for(model, pod_id, node_id) {
+    for position in claims::provided_by_claims(model, pod_id, node_id) {
         vector.set(position, 0);
     }
     vector.fits(available, false)

@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use crate::engine::input::{Claim, ClaimState, Making, PodVolumes, Waiting};
+use crate::engine::input::{Claim, ClaimState, PodVolumes, Provisioning, Waiting};
 use crate::engine::model::Model;
 use crate::engine::model::ids::{NodeId, PodId};
 use crate::engine::model::selectors::meets_any;
@@ -193,10 +193,10 @@ fn promises(
                     None => model.storage().find(&claim.key, asked, id, &found),
                 };
                 if existing.is_none() {
-                    let making = asked.making.as_ref().ok_or(VolumeConflict::NoVolume)?;
+                    let provisioning = asked.provisioning.as_ref().ok_or(VolumeConflict::NoVolume)?;
                     let others = drawn.iter().filter(|(other, _)| other.class == asked.class);
                     let beside = others.map(|(_, size)| i128::from(*size)).sum();
-                    make(model, asked, making, id, beside, with_freed, booked)?;
+                    make(model, asked, provisioning, id, beside, with_freed, booked)?;
                     drawn.push((asked, asked.size));
                 }
                 existing
@@ -214,16 +214,16 @@ fn promises(
 fn make(
     model: &Model,
     asked: &Waiting,
-    making: &Making,
+    provisioning: &Provisioning,
     id: NodeId,
     beside: i128,
     with_freed: bool,
     booked: bool,
 ) -> Result<(), VolumeConflict> {
-    if !making.nodes.is_empty() && !meets_any(&making.nodes, &model.nodes()[id]) {
+    if !provisioning.nodes.is_empty() && !meets_any(&provisioning.nodes, &model.nodes()[id]) {
         return Err(VolumeConflict::NoVolume);
     }
-    if !making.tracked {
+    if !provisioning.tracked {
         return Ok(());
     }
     match model.storage().room(&asked.class, id, asked.size, beside, with_freed) {

@@ -574,7 +574,7 @@ fn objects() {
                                 block: false,
                                 labels: Vec::new(),
                                 node: None,
-                                making: None,
+                                provisioning: None,
                             })),
                         }],
                         ..PodVolumes::default()

@@ -25,7 +25,7 @@ const NAMED: usize = 3;
 
 /// What is waited for.
 #[derive(Clone, Copy, Debug)]
-pub struct Lack<'a> {
+pub struct Shortage<'a> {
     /// The pod group.
     pub pod_group: PodGroupId,
     /// The position of the resource.
@@ -40,7 +40,7 @@ pub struct Lack<'a> {
 
 /// Why a workload stays. The order is that in which it is said.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Stay {
+enum StayReason {
     /// It is leaving already.
     Leaves,
     /// Nothing speaks against taking it, taken by itself.
@@ -80,7 +80,7 @@ struct Holding {
 
 /// All who hold something.
 struct Holders {
-    each: BTreeMap<(Stay, Option<QueueId>), Holding>,
+    each: BTreeMap<(StayReason, Option<QueueId>), Holding>,
     by_queue: BTreeMap<Option<QueueId>, i64>,
     total: i64,
     exact: bool,
@@ -88,7 +88,7 @@ struct Holders {
 
 /// What makes the answer the same for two pod groups: what their pods ask for and where, their place in the order, and what is said of it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Alike {
+struct AnswerKey {
     kind: (ClassId, ShapeId),
     queue: Option<QueueId>,
     rank: (i64, bool, Option<Time>),
@@ -99,7 +99,7 @@ struct Alike {
 
 /// The answers of one cycle: pod groups that are alike share them.
 #[derive(Debug, Default)]
-pub struct Answers(RefCell<BTreeMap<Alike, (Verdict, Option<Time>)>>);
+pub struct Answers(RefCell<BTreeMap<AnswerKey, (Verdict, Option<Time>)>>);
 
 impl Answers {
     /// The verdict on a pod that lacks something, and when it ends by itself. `intro` says what is waited for.
@@ -109,12 +109,12 @@ impl Answers {
         model: &Model,
         context: CycleContext,
         pod: PodId,
-        lack: Lack,
+        lack: Shortage,
         intro: &str,
     ) -> (Verdict, Option<Time>) {
         let entry = &model.pod_groups()[lack.pod_group];
         let input = entry.input.as_ref();
-        let alike = Alike {
+        let alike = AnswerKey {
             kind: (model.pods()[pod].class, model.pods()[pod].shape),
             queue: entry.queue,
             rank: (
@@ -139,34 +139,34 @@ impl Answers {
     }
 }
 
-fn holders(model: &Model, context: CycleContext, lack: Lack, intro: &str) -> (Verdict, Option<Time>) {
+fn holders(model: &Model, context: CycleContext, lack: Shortage, intro: &str) -> (Verdict, Option<Time>) {
     let found = look(model, context, &lack);
     let delayed = model.pod_groups()[lack.pod_group]
         .delayed_until()
         .filter(|until| *until > context.now);
     let lacking = lack.asked - lack.free;
-    let sum = |wanted: &Stay| -> i64 {
+    let sum = |wanted: &StayReason| -> i64 {
         let of = found.each.iter().filter(|((stay, _), _)| stay == wanted);
         of.map(|(_, holding)| holding.amount).sum()
     };
-    let (leaving, free) = (sum(&Stay::Leaves), sum(&Stay::Free));
+    let (leaving, free) = (sum(&StayReason::Leaves), sum(&StayReason::Free));
     if found.each.is_empty() {
         return (Verdict::new(Cause::Resources, intro), None);
     }
     let binding = if leaving >= lacking {
-        Stay::Leaves
+        StayReason::Leaves
     } else if free + leaving >= lacking {
-        Stay::Free
+        StayReason::Free
     } else {
         // What alone would do, else the most.
-        let stays: Vec<&Stay> = found.each.keys().map(|(stay, _)| stay).collect();
+        let stays: Vec<&StayReason> = found.each.keys().map(|(stay, _)| stay).collect();
         let enough = stays
             .iter()
             .copied()
-            .filter(|stay| !matches!(stay, Stay::Leaves | Stay::Free))
+            .filter(|stay| !matches!(stay, StayReason::Leaves | StayReason::Free))
             .find(|stay| sum(stay) + free + leaving >= lacking);
         let most = stays.iter().copied().max_by_key(|stay| sum(stay));
-        enough.or(most).cloned().unwrap_or(Stay::Free)
+        enough.or(most).cloned().unwrap_or(StayReason::Free)
     };
     let of_binding = found.each.iter().filter(|((stay, _), _)| *stay == binding);
     let Some(((_, queue), holding)) =
@@ -174,13 +174,13 @@ fn holders(model: &Model, context: CycleContext, lack: Lack, intro: &str) -> (Ve
     else {
         return (Verdict::new(Cause::Resources, intro), None);
     };
-    let teller = Teller {
+    let teller = Sentences {
         model,
         context,
         lack: &lack,
         found: &found,
     };
-    if binding == Stay::Free
+    if binding == StayReason::Free
         && let Some(until) = delayed
     {
         let until_text = instant(until, context.now);
@@ -214,7 +214,7 @@ fn name_of(model: &Model, queue: Option<QueueId>) -> Option<&Name> {
 }
 
 /// Looks at the pods on the nodes.
-fn look(model: &Model, context: CycleContext, lack: &Lack) -> Holders {
+fn look(model: &Model, context: CycleContext, lack: &Shortage) -> Holders {
     let mut amounts: BTreeMap<(Option<PodGroupId>, bool), i64> = BTreeMap::new();
     let pods = lack.nodes.iter().flat_map(|node| &model.nodes()[*node].pods);
     let mut seen = 0;
@@ -236,7 +236,7 @@ fn look(model: &Model, context: CycleContext, lack: &Lack) -> Holders {
         }
     }
     let case = Case::of(model, context, lack.pod_group);
-    let mut each: BTreeMap<(Stay, Option<QueueId>), Holding> = BTreeMap::new();
+    let mut each: BTreeMap<(StayReason, Option<QueueId>), Holding> = BTreeMap::new();
     let mut by_queue: BTreeMap<Option<QueueId>, i64> = BTreeMap::new();
     let namespace = model.pod_groups()[lack.pod_group].key.namespace();
     // By name: ids tell who came first.
@@ -245,8 +245,8 @@ fn look(model: &Model, context: CycleContext, lack: &Lack) -> Holders {
     for ((group, leaves), amount) in amounts {
         let queue = group.and_then(|group| model.pod_groups()[group].queue);
         let (stay, until) = match group {
-            _ if leaves => (Stay::Leaves, None),
-            None => (Stay::Foreign, None),
+            _ if leaves => (StayReason::Leaves, None),
+            None => (StayReason::Foreign, None),
             Some(group) => case.stay(group),
         };
         *by_queue.entry(queue).or_insert(0) += amount;
@@ -310,7 +310,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    fn stay(&self, holder: PodGroupId) -> (Stay, Option<Time>) {
+    fn stay(&self, holder: PodGroupId) -> (StayReason, Option<Time>) {
         let entry = &self.model.pod_groups()[holder];
         let (priority, preemptible) = entry
             .input
@@ -318,52 +318,52 @@ impl<'a> Case<'a> {
             .map_or((0, true), |input| (input.priority, input.preemptible));
         let own = entry.queue == self.queue;
         if !own && !self.reclaims {
-            return (Stay::FairShare, None);
+            return (StayReason::FairShare, None);
         }
         if !preemptible {
-            return (Stay::NonPreemptible, None);
+            return (StayReason::NonPreemptible, None);
         }
         if own && (priority >= self.priority || holder == self.pod_group) {
-            return (Stay::Priority, None);
+            return (StayReason::Priority, None);
         }
         let donates = || match (self.queue, entry.queue) {
             (Some(ours), Some(theirs)) => may_donate(self.model, ours, theirs, &self.entry),
             _ => false,
         };
         if !own && !donates() {
-            return (Stay::WithinShares, None);
+            return (StayReason::WithinShares, None);
         }
         let reclaimer = self.queue.filter(|_| !own);
         let until = protected_until(self.model, self.context.policy, entry, reclaimer);
         let until = until.filter(|until| *until > self.context.now);
         if until.is_some() && !elastic(entry) {
             let reclaim = !own;
-            return (Stay::MinRuntime { reclaim }, until);
+            return (StayReason::MinRuntime { reclaim }, until);
         }
         let running = |pod: &&PodId| self.model.pods()[**pod].state.status.active_allocated();
         let pods = || entry.pods.iter().filter(running);
         if self.model.refused(pods().copied()) {
-            return (Stay::EvictionRefused, None);
+            return (StayReason::EvictionRefused, None);
         }
         if self.context.policy.disruption_budgets == DisruptionBudgets::Respect {
             let inputs = pods().map(|pod| &*self.model.pods()[*pod].input);
             if let Some((namespace, name)) = self.model.budgets().against(inputs) {
-                return (Stay::Budget(namespace.clone(), name.clone()), None);
+                return (StayReason::Budget(namespace.clone(), name.clone()), None);
             }
         }
-        (Stay::Free, None)
+        (StayReason::Free, None)
     }
 }
 
 /// Puts it into words.
-struct Teller<'a> {
+struct Sentences<'a> {
     model: &'a Model,
     context: CycleContext<'a>,
-    lack: &'a Lack<'a>,
+    lack: &'a Shortage<'a>,
     found: &'a Holders,
 }
 
-impl Teller<'_> {
+impl Sentences<'_> {
     fn number(&self, amount: i64) -> String {
         number(self.model, self.lack.position, amount)
     }
@@ -409,7 +409,7 @@ impl Teller<'_> {
     }
 
     /// What is said of those who are the cause.
-    fn sentence(&self, stay: &Stay, queue: Option<QueueId>, holding: &Holding) -> (Cause, String) {
+    fn sentence(&self, stay: &StayReason, queue: Option<QueueId>, holding: &Holding) -> (Cause, String) {
         let (holds, amount, names) = (
             self.queue_holds(queue),
             self.number(holding.amount),
@@ -417,22 +417,22 @@ impl Teller<'_> {
         );
         let own = self.model.pod_groups()[self.lack.pod_group].queue;
         match stay {
-            Stay::Leaves => (
+            StayReason::Leaves => (
                 Cause::Leaving,
                 format!(
                     "{} are held by workloads that are leaving{names}",
                     self.unit(holding.amount)
                 ),
             ),
-            Stay::Free => (
+            StayReason::Free => (
                 Cause::Resources,
                 format!("{holds}, and no set of workloads that may be evicted makes enough room"),
             ),
-            Stay::EvictionRefused => (
+            StayReason::EvictionRefused => (
                 Cause::Resources,
                 format!("{holds}; the API server refused evictions{names}, which will be tried again"),
             ),
-            Stay::MinRuntime { reclaim } => {
+            StayReason::MinRuntime { reclaim } => {
                 let field = if *reclaim {
                     "reclaimMinRuntime"
                 } else {
@@ -444,16 +444,16 @@ impl Teller<'_> {
                     format!("{holds}, {amount} of them protected by {field}{until}{names}"),
                 )
             }
-            Stay::Budget(namespace, name) => (
+            StayReason::Budget(namespace, name) => (
                 Cause::DisruptionBudget,
                 format!("{holds}, {amount} of them protected by PodDisruptionBudget {namespace}/{name}{names}"),
             ),
-            Stay::FairShare => (Cause::FairShare, self.at_fair_share(own)),
-            Stay::NonPreemptible => (
+            StayReason::FairShare => (Cause::FairShare, self.at_fair_share(own)),
+            StayReason::NonPreemptible => (
                 Cause::NonPreemptible,
                 format!("{holds}, {amount} of them by non-preemptible workloads{names}"),
             ),
-            Stay::Priority => {
+            StayReason::Priority => {
                 let entry = self.model.pod_groups()[self.lack.pod_group].input.as_ref();
                 let own = entry.map_or(0, |input| input.priority);
                 let theirs = holding.priority.unwrap_or(own);
@@ -467,11 +467,11 @@ impl Teller<'_> {
                     format!("{holds}, {amount} of them by workloads {than}{names}"),
                 )
             }
-            Stay::WithinShares => (
+            StayReason::WithinShares => (
                 Cause::WithinShares,
                 format!("{holds}, within its quota or fair share{names}"),
             ),
-            Stay::Foreign => (
+            StayReason::Foreign => (
                 Cause::Resources,
                 format!(
                     "pods of other schedulers hold {} of {}",
@@ -509,23 +509,23 @@ impl Teller<'_> {
     }
 
     /// What is said of the others.
-    fn clause(&self, stay: &Stay, queue: Option<QueueId>, holding: &Holding) -> String {
+    fn clause(&self, stay: &StayReason, queue: Option<QueueId>, holding: &Holding) -> String {
         let queue = queue.map_or_else(
             || "no queue".to_owned(),
             |id| format!("queue {}", self.model.queues()[id].name),
         );
         let (amount, names, until) = (self.unit(holding.amount), Self::names(holding), self.until(holding));
         let why = match stay {
-            Stay::Leaves => "is leaving".to_owned(),
-            Stay::Free => "could be evicted".to_owned(),
-            Stay::EvictionRefused => "stays because its eviction was refused".to_owned(),
-            Stay::MinRuntime { .. } => format!("is protected by its minimum run time{until}"),
-            Stay::Budget(namespace, name) => format!("is protected by PodDisruptionBudget {namespace}/{name}"),
-            Stay::FairShare => "stays because the queue that waits is at its fair share".to_owned(),
-            Stay::NonPreemptible => "is not preemptible".to_owned(),
-            Stay::Priority => "has no lower priority".to_owned(),
-            Stay::WithinShares => "is within the quota or fair share of its queue".to_owned(),
-            Stay::Foreign => "belongs to other schedulers".to_owned(),
+            StayReason::Leaves => "is leaving".to_owned(),
+            StayReason::Free => "could be evicted".to_owned(),
+            StayReason::EvictionRefused => "stays because its eviction was refused".to_owned(),
+            StayReason::MinRuntime { .. } => format!("is protected by its minimum run time{until}"),
+            StayReason::Budget(namespace, name) => format!("is protected by PodDisruptionBudget {namespace}/{name}"),
+            StayReason::FairShare => "stays because the queue that waits is at its fair share".to_owned(),
+            StayReason::NonPreemptible => "is not preemptible".to_owned(),
+            StayReason::Priority => "has no lower priority".to_owned(),
+            StayReason::WithinShares => "is within the quota or fair share of its queue".to_owned(),
+            StayReason::Foreign => "belongs to other schedulers".to_owned(),
         };
         format!("Of {queue}, what holds {amount}{names} {why}")
     }

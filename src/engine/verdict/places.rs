@@ -13,9 +13,9 @@ use crate::engine::placement::claims;
 use crate::engine::placement::rules::resources::larger_than_all_nodes;
 use crate::engine::policy::ActionKind;
 
-use super::holders::{Answers, Lack, parts};
+use super::holders::{Answers, Shortage, parts};
 use super::obstacles::{Obstacle, of_refusal};
-use super::survey::{Survey, free, free_parts, portion};
+use super::scan::{NodeScan, free, free_parts, portion};
 use super::words::{count, gpus, instant, number, one_sentence, quantity, resource_name};
 
 /// Kinds of obstacles that are said.
@@ -37,12 +37,12 @@ pub struct Unplaced<'a> {
     /// What the attempt found.
     pub problem: &'a PodProblem,
     /// What nodes say to it now.
-    pub survey: &'a Survey,
+    pub scan: &'a NodeScan,
     /// What is known of who holds what.
     pub answers: &'a Answers,
 }
 
-type Told = (Verdict, Option<Time>);
+type TimedVerdict = (Verdict, Option<Time>);
 
 /// Why a pod can be placed nowhere whatever runs, if so.
 #[must_use]
@@ -129,23 +129,23 @@ fn too_large(model: &Model, pod: PodId, position: usize) -> Verdict {
 impl Unplaced<'_> {
     /// The verdict, and when it ends by itself.
     #[must_use]
-    pub fn verdict(&self) -> Told {
-        let Self { survey, .. } = *self;
-        if survey.nodes == 0 {
+    pub fn verdict(&self) -> TimedVerdict {
+        let Self { scan, .. } = *self;
+        if scan.nodes == 0 {
             return (self.no_nodes(), None);
         }
         if let Some(verdict) = self.too_many_devices() {
             return (verdict, None);
         }
         let wanted = self.alike();
-        if survey.fitting > 0 {
-            return if wanted > 1 && survey.slots < wanted {
+        if scan.fitting > 0 {
+            return if wanted > 1 && scan.slots < wanted {
                 self.gang(wanted)
             } else {
                 (self.as_found(), None)
             };
         }
-        let full: Vec<usize> = survey
+        let full: Vec<usize> = scan
             .out
             .keys()
             .filter_map(|obstacle| match obstacle {
@@ -154,7 +154,7 @@ impl Unplaced<'_> {
             })
             .collect();
         match &*full {
-            [only] if survey.out.len() == 1 => self.full(*only, wanted),
+            [only] if scan.out.len() == 1 => self.full(*only, wanted),
             [] => (self.obstacles(), None),
             several => {
                 let (room, until) = self.full(several[0], wanted);
@@ -178,13 +178,13 @@ impl Unplaced<'_> {
     }
 
     fn no_nodes(&self) -> Verdict {
-        let Self { model, survey, pod, .. } = self;
+        let Self { model, scan, pod, .. } = self;
         let shape = &model.shapes()[model.pods()[*pod].shape];
-        let sentence = if survey.without_gpus > 0 {
+        let sentence = if scan.without_gpus > 0 {
             let asked = quantity(model, GPUS, shape.quota[GPUS]);
             format!(
                 "No node has GPUs (asks {asked}, {})",
-                count(survey.without_gpus, "node without", "nodes without")
+                count(scan.without_gpus, "node without", "nodes without")
             )
         } else {
             format!("There are no nodes in node pool {}", self.context.policy.node_pool)
@@ -194,7 +194,7 @@ impl Unplaced<'_> {
 
     /// `GPU nodes` or `nodes`.
     fn kind(&self) -> &'static str {
-        match (self.survey.gpu, self.survey.nodes) {
+        match (self.scan.gpu, self.scan.nodes) {
             (true, 1) => "GPU node",
             (true, _) => "GPU nodes",
             (false, 1) => "node",
@@ -204,10 +204,10 @@ impl Unplaced<'_> {
 
     /// One sentence with all that keeps the pod from nodes.
     fn obstacles(&self) -> Verdict {
-        let Self { model, survey, pod, .. } = self;
-        let mut all: Vec<(&Obstacle, usize)> = survey.out.iter().map(|(obstacle, nodes)| (obstacle, *nodes)).collect();
+        let Self { model, scan, pod, .. } = self;
+        let mut all: Vec<(&Obstacle, usize)> = scan.out.iter().map(|(obstacle, nodes)| (obstacle, *nodes)).collect();
         all.sort_by_key(|(_, nodes)| Reverse(*nodes));
-        let (total, kind) = (survey.nodes, self.kind());
+        let (total, kind) = (scan.nodes, self.kind());
         let cause = match &*all {
             [(only, _)] => only.cause(),
             _ => Cause::Nodes,
@@ -242,7 +242,7 @@ impl Unplaced<'_> {
     fn clause(&self, obstacle: &Obstacle, nodes: usize) -> String {
         let most = match obstacle {
             Obstacle::Full(at) => {
-                let (_, most, node) = free(self.model, &self.survey.open, *at);
+                let (_, most, node) = free(self.model, &self.scan.open, *at);
                 node.map(|node| {
                     let name = &self.model.nodes()[node].name;
                     format!("at most {} free on {name}", number(self.model, *at, most))
@@ -293,14 +293,14 @@ impl Unplaced<'_> {
 
     /// It asks for parts of more GPUs than a node has, or for more memory of one than any has.
     fn too_many_devices(&self) -> Option<Verdict> {
-        let Self { model, survey, .. } = self;
+        let Self { model, scan, .. } = self;
         let shape = &model.shapes()[model.pods()[self.pod].shape];
-        if !shape.shared || survey.open.is_empty() || survey.fitting > 0 {
+        if !shape.shared || scan.open.is_empty() || scan.fitting > 0 {
             return None;
         }
         // Nodes are in the order of their names; of several that are alike the last one looked at is taken.
         let devices = |id: &NodeId| model.nodes()[*id].allocatable.get(GPUS) / GPU;
-        let largest = survey.open.iter().rev().max_by_key(|id| devices(id))?;
+        let largest = scan.open.iter().rev().max_by_key(|id| devices(id))?;
         let name = &model.nodes()[*largest].name;
         if shape.gpu.count > devices(largest) {
             let asked = if shape.gpu.memory > 0 {
@@ -313,7 +313,7 @@ impl Unplaced<'_> {
             return Some(Verdict::new(Cause::TooLarge, sentence));
         }
         let memory = |id: &NodeId| model.nodes()[*id].gpu_memory();
-        let largest = survey.open.iter().rev().max_by_key(|id| memory(id))?;
+        let largest = scan.open.iter().rev().max_by_key(|id| memory(id))?;
         let (most, name) = (memory(largest), &model.nodes()[*largest].name);
         (shape.gpu.memory > most).then(|| {
             let asked = shape.gpu.memory;
@@ -325,8 +325,8 @@ impl Unplaced<'_> {
     }
 
     /// Every node in question has too little of one resource.
-    fn full(&self, position: usize, wanted: i64) -> Told {
-        let Self { model, survey, .. } = *self;
+    fn full(&self, position: usize, wanted: i64) -> TimedVerdict {
+        let Self { model, scan, .. } = *self;
         let shape = &model.shapes()[model.pods()[self.pod].shape];
         if wanted > 1 {
             return self.gang(wanted);
@@ -335,7 +335,7 @@ impl Unplaced<'_> {
             return self.parts_full();
         }
         let asked = shape.vector.get(position);
-        let (sum, most, node) = free(model, &survey.open, position);
+        let (sum, most, node) = free(model, &scan.open, position);
         if position != GPUS {
             let mut verdict = self.obstacles();
             if position > GPUS {
@@ -374,13 +374,13 @@ impl Unplaced<'_> {
         (verdict, until)
     }
 
-    fn lack(&self, position: usize, asked: i64, free: i64) -> Lack<'_> {
-        Lack {
+    fn lack(&self, position: usize, asked: i64, free: i64) -> Shortage<'_> {
+        Shortage {
             pod_group: self.pod_group,
             position,
             asked,
             free,
-            nodes: &self.survey.open,
+            nodes: &self.scan.open,
         }
     }
 
@@ -402,10 +402,10 @@ impl Unplaced<'_> {
     }
 
     /// No GPU has the part free that is asked for.
-    fn parts_full(&self) -> Told {
-        let Self { model, survey, .. } = *self;
+    fn parts_full(&self) -> TimedVerdict {
+        let Self { model, scan, .. } = *self;
         let shape = &model.shapes()[model.pods()[self.pod].shape];
-        let (most, node, sum) = free_parts(model, &survey.open);
+        let (most, node, sum) = free_parts(model, &scan.open);
         let count = shape.gpu.count.max(1);
         let (asked, part) = if shape.gpu.memory > 0 {
             let of = node.map_or(1, |node| model.nodes()[node].gpu_memory()).max(1);
@@ -445,8 +445,8 @@ impl Unplaced<'_> {
     }
 
     /// Fewer pods fit than the gang needs.
-    fn gang(&self, wanted: i64) -> Told {
-        let Self { model, survey, .. } = *self;
+    fn gang(&self, wanted: i64) -> TimedVerdict {
+        let Self { model, scan, .. } = *self;
         let shape = &model.shapes()[model.pods()[self.pod].shape];
         let position = if shape.cpu_only { CPU } else { GPUS };
         let each = if shape.shared {
@@ -458,13 +458,13 @@ impl Unplaced<'_> {
             quantity(model, position, shape.vector.get(position))
         };
         let evidence = self.besides();
-        if survey.room < wanted {
+        if scan.room < wanted {
             let sub_group = self
                 .sub_group()
                 .map_or_else(String::new, |name| format!(" of sub-group {name}"));
             let sentence = format!(
                 "The gang needs {wanted} pods{sub_group} of {each} at once, and all nodes that suit it have room for {} even when empty",
-                survey.room
+                scan.room
             );
             let verdict = Verdict {
                 evidence: evidence.into_iter().collect(),
@@ -473,8 +473,8 @@ impl Unplaced<'_> {
             return (verdict, None);
         }
         let asked = shape.vector.get(position).saturating_mul(wanted);
-        let (sum, most, node) = free(model, &survey.open, position);
-        let slots = survey.slots;
+        let (sum, most, node) = free(model, &scan.open, position);
+        let slots = scan.slots;
         let intro = if shape.shared {
             format!("Waits for room for {wanted} pods of {each} ({slots} fit)")
         } else {
@@ -511,14 +511,14 @@ impl Unplaced<'_> {
 
     /// What keeps the gang from nodes where room would not help, beside those on which some of it fits.
     fn besides(&self) -> Option<String> {
-        let Self { survey, .. } = self;
-        if survey.fitting == 0 {
+        let Self { scan, .. } = self;
+        if scan.fitting == 0 {
             return None;
         }
         let spec = |(obstacle, _): &(&Obstacle, &usize)| !matches!(obstacle, Obstacle::Full(_));
-        let clauses = survey.out.iter().filter(spec).take(NAMED);
+        let clauses = scan.out.iter().filter(spec).take(NAMED);
         let clauses: Vec<String> = clauses.map(|(obstacle, nodes)| self.clause(obstacle, *nodes)).collect();
-        (!clauses.is_empty()).then(|| format!("Of {} {}, {}", survey.nodes, self.kind(), clauses.join(", ")))
+        (!clauses.is_empty()).then(|| format!("Of {} {}, {}", scan.nodes, self.kind(), clauses.join(", ")))
     }
 
     fn sub_group(&self) -> Option<Name> {

@@ -6,7 +6,7 @@ use crate::engine::model::Model;
 use crate::engine::model::ids::{NodeId, PodGroupId};
 use crate::engine::model::node::Node;
 use crate::engine::model::pod_group::Member;
-use crate::engine::placement::domains::{Lack, Refused};
+use crate::engine::placement::domains::{DomainShortage, Refused};
 
 use super::words::{list, number, quantity};
 
@@ -95,7 +95,7 @@ impl OutOfDomains<'_> {
         let first = format!("No domain of level {level} of topology {name} has room for {pods}");
         let sentence = match self.refused {
             Some(Refused::Each(lacks)) => {
-                let mut best: Vec<&Lack> = lacks.iter().collect();
+                let mut best: Vec<&DomainShortage> = lacks.iter().collect();
                 best.sort_by_key(|lack| std::cmp::Reverse(lack.slots));
                 let all = best.len();
                 let said: Vec<String> = best.iter().take(NAMED).map(|lack| self.lack(lack)).collect();
@@ -110,7 +110,7 @@ impl OutOfDomains<'_> {
         Some(Verdict::new(Cause::TopologyDomain, sentence))
     }
 
-    fn lack(&self, lack: &Lack) -> String {
+    fn lack(&self, lack: &DomainShortage) -> String {
         let domain = &lack.domain;
         match (lack.slots, lack.short.first()) {
             (Some(slots), _) => format!("{domain} has room for {slots} of {}", self.wanted),

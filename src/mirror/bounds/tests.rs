@@ -139,7 +139,7 @@ fn a_pod_may_have_as_many_as_the_limit_says() {
     for (what, limit, build) in CASES {
         assert_eq!(of_pod(&build(*limit)), None, "{what}");
         let one_more = build(limit + 1);
-        let excess = Some(Excess { what, limit: *limit });
+        let excess = Some(ExceededLimit { what, limit: *limit });
         assert_eq!(of_pod(&one_more), excess);
     }
 }

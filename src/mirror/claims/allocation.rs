@@ -28,7 +28,7 @@ pub fn promised(request: &BindRequest, reference: &str) -> Option<Arc<Allocation
 
 /// The allocations in a pod's bind request.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Given {
+pub struct GivenAllocations {
     /// For its claims.
     pub named: Vec<ResourceClaimAllocation>,
     /// For the claim to be created for its extended resources.
@@ -38,8 +38,8 @@ pub struct Given {
 impl Claims {
     /// The claim allocations of a bind, in the API's form.
     #[must_use]
-    pub fn given(&self, pod: Option<&Pod>, grants: &[ClaimGrant]) -> Given {
-        let mut given = Given::default();
+    pub fn given(&self, pod: Option<&Pod>, grants: &[ClaimGrant]) -> GivenAllocations {
+        let mut given = GivenAllocations::default();
         for grant in grants {
             match &grant.reference {
                 Some(reference) => {

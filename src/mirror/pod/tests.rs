@@ -11,7 +11,7 @@ fn plain(yaml: &str) -> PodInput {
         None,
         None,
         &Settings::default(),
-        Around {
+        PodContext {
             namespaces: &Namespaces::default(),
             claims: &Claims::default(),
             templates: &Templates::default(),
@@ -31,7 +31,7 @@ fn status_of(phase: &str, metadata: &str, spec: &str, requested: bool) -> PodSta
         requested.then_some(&request),
         None,
         &Settings::default(),
-        Around {
+        PodContext {
             namespaces: &Namespaces::default(),
             claims: &Claims::default(),
             templates: &Templates::default(),
@@ -139,7 +139,7 @@ fn a_bind_request_gives_node_and_gpus_to_a_pod_that_has_none() {
             Some(&request),
             None,
             &Settings::default(),
-            Around {
+            PodContext {
                 namespaces: &Namespaces::default(),
                 claims: &Claims::default(),
                 templates: &Templates::default(),
@@ -176,7 +176,7 @@ fn the_annotation_goes_before_what_the_grouper_found() {
             None,
             Some(&membership),
             &Settings::default(),
-            Around {
+            PodContext {
                 namespaces: &Namespaces::default(),
                 claims: &Claims::default(),
                 templates: &Templates::default(),

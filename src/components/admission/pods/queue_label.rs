@@ -78,7 +78,7 @@ pub enum Source {
     /// The pod's own label.
     Pod,
     /// The workload that the pod belongs to, its project, or its namespace.
-    Surroundings,
+    PodContext,
     /// It is the default, named or not.
     Default,
 }
@@ -140,7 +140,7 @@ fn objection(workload: &Workload, key: &str) -> Option<String> {
     }
     let named = match source {
         Source::Pod => format!("queue \"{queue}\""),
-        Source::Surroundings => format!("queue \"{queue}\", which the pod's workload, project or namespace names,"),
+        Source::PodContext => format!("queue \"{queue}\", which the pod's workload, project or namespace names,"),
         Source::Default => format!("queue \"{queue}\", where pods run that name none,"),
     };
     let (wrong, leaves) = if exists {

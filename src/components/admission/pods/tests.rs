@@ -8,8 +8,8 @@ use crate::components::admission::queues::Rules;
 use crate::components::admission::{FailurePolicy, QueueLabels, Scope};
 use queue_label::{Source, Tree};
 
-fn around<'a>(workload: Option<&'a Workload>, random: &'a str) -> Surroundings<'a> {
-    Surroundings {
+fn context<'a>(workload: Option<&'a Workload>, random: &'a str) -> PodContext<'a> {
+    PodContext {
         workload,
         has_runtime_class: true,
         random,
@@ -68,7 +68,7 @@ fn update(old: &Value, object: &Value) -> Request {
 
 /// The pod after mutation, as the API server makes it from the patch.
 fn mutated(object: &Value, workload: Option<&Workload>, settings: &Settings) -> Value {
-    let verdict = mutate(&create(object), around(workload, "x2b4c6d"), settings);
+    let verdict = mutate(&create(object), context(workload, "x2b4c6d"), settings);
     assert_eq!(verdict.denial, None);
     let mut after = object.clone();
     json_patch::patch(&mut after, &verdict.patch.unwrap_or_default()).unwrap();
@@ -85,7 +85,7 @@ fn pods_of_other_schedulers_are_left_alone() {
     other["spec"]["schedulerName"] = json!("default-scheduler");
     let workload = workload("missing", Source::Pod);
     assert_eq!(
-        mutate(&create(&other), around(Some(&workload), "x"), &settings()),
+        mutate(&create(&other), context(Some(&workload), "x"), &settings()),
         Verdict::allow()
     );
     assert_eq!(
@@ -105,7 +105,7 @@ fn a_pod_that_cannot_be_read_is_a_bad_request() {
     let mut odd = pod(&[]);
     odd["spec"]["containers"] = json!("none");
     assert_eq!(
-        mutate(&create(&odd), around(None, "x"), &settings())
+        mutate(&create(&odd), context(None, "x"), &settings())
             .denial
             .unwrap()
             .code,
@@ -120,7 +120,7 @@ fn the_namespace_is_that_of_the_request() {
     assert_eq!(mutated(&bare, None, &settings())["metadata"]["namespace"], "team");
     bare["metadata"]["namespace"] = json!("other");
     assert_eq!(
-        denial(mutate(&create(&bare), around(None, "x"), &settings())).as_deref(),
+        denial(mutate(&create(&bare), context(None, "x"), &settings())).as_deref(),
         Some("error: the namespace from the provided object other does not match the namespace team")
     );
 }
@@ -359,7 +359,7 @@ fn the_named_container_gets_the_gpu() {
 
     several["metadata"]["annotations"]["gpu-fraction-container-name"] = json!("nobody");
     assert_eq!(
-        denial(mutate(&create(&several), around(None, "x"), &settings())).as_deref(),
+        denial(mutate(&create(&several), context(None, "x"), &settings())).as_deref(),
         Some("failed to get fraction container ref: container with name nobody not found for fraction request")
     );
 }
@@ -572,7 +572,7 @@ fn a_queue_that_cannot_run_the_pod_is_refused_with_a_sentence_that_says_what_to_
         )
     );
     assert_eq!(
-        found("gone", Source::Surroundings).as_deref(),
+        found("gone", Source::PodContext).as_deref(),
         Some(
             "queue \"gone\", which the pod's workload, project or namespace names, does not exist. Set the label kai.scheduler/queue to one of: default-queue, test; or create the queue"
         )

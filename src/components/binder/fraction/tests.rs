@@ -46,7 +46,7 @@ fn injected() -> Value {
 }
 
 /// The content of the config maps, by name.
-fn told(pod: &Pod, portion: i64, memory: Option<&str>, words: Words) -> Result<Value, String> {
+fn told(pod: &Pod, portion: i64, memory: Option<&str>, words: Variables) -> Result<Value, String> {
     let labels = memory.map(|memory| json!({"nvidia.com/gpu.memory": memory}));
     let node: Node = serde_json::from_value(json!({"metadata": {"name": "n1", "labels": labels}})).unwrap();
     let devices = ["GPU-a".to_owned(), "GPU-b".to_owned()];
@@ -60,7 +60,7 @@ fn told(pod: &Pod, portion: i64, memory: Option<&str>, words: Words) -> Result<V
 #[test]
 fn a_container_is_told_its_devices_and_its_portion() {
     let pod = pod(json!({"runai/shared-gpu-configmap": "p"}), injected());
-    let told = told(&pod, WHOLE / 4, None, Words::default());
+    let told = told(&pod, WHOLE / 4, None, Variables::default());
     let main = json!({"NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b", "RUNAI_NUM_OF_GPUS": "0.25", "GPU_PORTION": "0.25"});
     assert_eq!(told, Ok(json!({"p-0": main, "p-0-evar": {}})));
 }
@@ -68,7 +68,7 @@ fn a_container_is_told_its_devices_and_its_portion() {
 #[test]
 fn a_named_init_container_has_config_maps_of_its_own_name() {
     let annotations = json!({"runai/shared-gpu-configmap": "p", "gpu-fraction-container-name": "gpu-init"});
-    let told = told(&pod(annotations, injected()), WHOLE / 4, None, Words::default()).unwrap();
+    let told = told(&pod(annotations, injected()), WHOLE / 4, None, Variables::default()).unwrap();
     assert_eq!(
         told.as_object().unwrap().keys().collect::<Vec<_>>(),
         ["p-i0", "p-i0-evar"]
@@ -78,7 +78,7 @@ fn a_named_init_container_has_config_maps_of_its_own_name() {
 #[test]
 fn a_pod_that_no_webhook_has_seen_gets_its_devices_directly() {
     let pod = pod(json!({"runai/shared-gpu-configmap": "p"}), json!([]));
-    let told = told(&pod, WHOLE / 4, None, Words::default()).unwrap();
+    let told = told(&pod, WHOLE / 4, None, Variables::default()).unwrap();
     assert_eq!(told["p-0-evar"], json!({"NVIDIA_VISIBLE_DEVICES": "GPU-a,GPU-b"}));
     assert_eq!(told["p-0"]["NVIDIA_VISIBLE_DEVICES"], json!(null));
 }
@@ -86,7 +86,7 @@ fn a_pod_that_no_webhook_has_seen_gets_its_devices_directly() {
 #[test]
 fn cdi_has_names_of_its_own_for_devices() {
     let pod = pod(json!({"runai/shared-gpu-configmap": "p"}), injected());
-    let words = Words {
+    let words = Variables {
         cdi: true,
         hami_core: false,
     };
@@ -98,7 +98,7 @@ fn cdi_has_names_of_its_own_for_devices() {
 #[test]
 fn hami_core_is_told_a_limit_or_the_bind_fails() {
     let pod = pod(json!({"runai/shared-gpu-configmap": "p"}), injected());
-    let words = Words {
+    let words = Variables {
         cdi: false,
         hami_core: true,
     };
@@ -114,7 +114,7 @@ fn hami_core_is_told_a_limit_or_the_bind_fails() {
 
 #[test]
 fn a_pod_without_the_name_of_its_config_maps_cannot_be_told() {
-    let why = told(&pod(json!({}), injected()), WHOLE / 4, None, Words::default()).unwrap_err();
+    let why = told(&pod(json!({}), injected()), WHOLE / 4, None, Variables::default()).unwrap_err();
     assert!(why.contains("no desired configmap name found in pod team/a"), "{why}");
 }
 
@@ -146,7 +146,7 @@ fn labels_name_the_groups_and_no_others() {
 fn a_name_of_config_maps_that_is_none_is_said() {
     for hostile in ["../secrets/x", "p?dryRun=All", "P", "-p", "p..q", "", &"p".repeat(250)] {
         let pod = pod(json!({"runai/shared-gpu-configmap": hostile}), injected());
-        let why = told(&pod, WHOLE / 4, None, Words::default()).unwrap_err();
+        let why = told(&pod, WHOLE / 4, None, Variables::default()).unwrap_err();
         assert!(why.contains("gives no valid name of a config map"), "{hostile}: {why}");
     }
 }

@@ -31,7 +31,7 @@ fn need(pods: &[Value], scaled: &[usize]) -> Need {
         need.pod(&pod);
         if scaled.contains(&at) {
             let devices = need.waiting[&Key::of(&pod.metadata)].devices;
-            need.scaling(&scaling_pod(&For(pod), devices, &Settings::default()).unwrap());
+            need.scaling(&scaling_pod(&WaitingPod(pod), devices, &Settings::default()).unwrap());
         }
     }
     need
@@ -80,7 +80,7 @@ fn those_that_nobody_needs_go_first_and_none_is_made_meanwhile() {
 #[test]
 fn one_that_has_landed_goes() {
     let mut need = need(&[fraction("0.7", 1)], &[]);
-    let wanted = For(waiting(&name(0), json!({})));
+    let wanted = WaitingPod(waiting(&name(0), json!({})));
     let mut landed = scaling_pod(&wanted, 1, &Settings::default()).unwrap();
     landed.status = serde_json::from_value(json!({"phase": "Succeeded"})).unwrap();
     assert!(need.scaling(&landed));
@@ -110,7 +110,7 @@ fn a_pod_of_which_nothing_is_said_yet_keeps_its_scaling_pod_and_gets_none() {
 
 #[test]
 fn a_scaling_pod_could_run_where_the_pod_could() {
-    let wanted = For(waiting("a-pod", fraction("0.5", 2)));
+    let wanted = WaitingPod(waiting("a-pod", fraction("0.5", 2)));
     let made = scaling_pod(&wanted, 2, &Settings::default()).unwrap();
     let spec = made.spec.clone().unwrap();
     assert_eq!(spec.node_selector.unwrap()["pool"], "a");
@@ -126,7 +126,7 @@ fn a_scaling_pod_could_run_where_the_pod_could() {
     assert_eq!(text(resources.requests), "cpu=1500m memory=1Gi nvidia.com/gpu=2");
     assert_eq!(read_scaling(&made).unwrap().pod, Key::of(&wanted.0.metadata));
     assert_eq!(made.labels()["shared-gpu-pod-name"], "a-pod");
-    let long = For(waiting(&"x".repeat(80), fraction("0.5", 1)));
+    let long = WaitingPod(waiting(&"x".repeat(80), fraction("0.5", 1)));
     let made = scaling_pod(&long, 1, &Settings::default()).unwrap();
     assert_eq!(
         read_scaling(&made).unwrap().pod,

@@ -49,13 +49,13 @@ fn skipped(failed: &str, other: &str) -> bool {
             .find(|(_, pod_group)| pod_group.key.name() == name);
         found.unwrap().0
     };
-    let mut skips = Skips::default();
-    skips.failed(&engine.model, None, pod_group("failed"));
+    let mut failed_before = FailedPodGroups::default();
+    failed_before.failed(&engine.model, None, pod_group("failed"));
     assert!(
-        !skips.certain_to_fail(&engine.model, pod_group_queue(&engine), pod_group("other")),
+        !failed_before.must_fail(&engine.model, pod_group_queue(&engine), pod_group("other")),
         "another table"
     );
-    skips.certain_to_fail(&engine.model, None, pod_group("other"))
+    failed_before.must_fail(&engine.model, None, pod_group("other"))
 }
 
 fn pod_group_queue(engine: &Engine) -> Option<QueueId> {

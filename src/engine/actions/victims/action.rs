@@ -8,13 +8,13 @@ use crate::engine::policy::{ActionKind, DisruptionBudgets, VictimGenerator};
 use crate::engine::stage::{SearchEnd, Stage};
 
 use super::judge::BudgetReach;
-use super::keep::keep;
 use super::precheck::{claims_in_vain, is_impossible, may_reclaim, note_delays, promising};
+use super::record::record;
 use super::search::VictimSearch;
 use super::{Answer, Case};
 use crate::engine::actions::context::CycleContext;
 use crate::engine::actions::cycle::Cycle;
-use crate::engine::actions::skip::Skips;
+use crate::engine::actions::skip::FailedPodGroups;
 use crate::engine::actions::spare::Sparer;
 
 /// A search for victims, as far as [`VictimSearch::reach`] says. The answer's changes are in the model, from its mark on.
@@ -28,7 +28,7 @@ pub fn evict_for_others(cycle: &mut Cycle, action: ActionKind, find: FindVictims
     }
     note_delays(cycle, action);
     let mut pod_groups = preemptors(cycle, action);
-    let mut skips = Skips::default();
+    let mut failed_before = FailedPodGroups::default();
     while let Some(entry) = next_preemptor(cycle, &mut pod_groups, action) {
         let pod_group = entry.pod_group;
         cycle.begin_placing(pod_group);
@@ -49,11 +49,11 @@ pub fn evict_for_others(cycle: &mut Cycle, action: ActionKind, find: FindVictims
         } else {
             Some(queue)
         };
-        let certain_to_fail = skips.certain_to_fail(cycle.model, table, pod_group)
+        let must_fail = failed_before.must_fail(cycle.model, table, pod_group)
             || is_impossible(cycle, pod_group, &pods)
             || claims_in_vain(cycle, &pods)
             || !promising(cycle, action, queue, &pods, preemptible);
-        let end = if certain_to_fail {
+        let end = if must_fail {
             SearchEnd::NotAttempted
         } else {
             let case = Case {
@@ -74,13 +74,13 @@ pub fn evict_for_others(cycle: &mut Cycle, action: ActionKind, find: FindVictims
                         .spare_since(answer.mark, false);
                     }
                     hold_places(cycle, &mut pod_groups, action, answer.mark);
-                    keep(cycle, &answer);
+                    record(cycle, &answer);
                     pod_groups.recount();
                     (cycle.observer)(Stage::Placed(action));
                     SearchEnd::Solved
                 }
                 None => {
-                    skips.failed(cycle.model, table, pod_group);
+                    failed_before.failed(cycle.model, table, pod_group);
                     why_not(cycle)
                 }
             }

@@ -86,7 +86,7 @@ pub fn claims_in_vain(cycle: &mut Cycle, pods: &[PodId]) -> bool {
         }
         seen.push(kind);
         refresh_class(cycle.model, kind.0);
-        claims::refused(cycle.model, id).is_some() || !claims::conceivable(cycle.model, id)
+        claims::refused(cycle.model, id).is_some() || !claims::possible_when_unallocated(cycle.model, id)
     })
 }
 

@@ -15,7 +15,7 @@ use crate::engine::model::devices::{Allocation, LATER, NOW};
 use crate::engine::model::ids::{DeviceId, PodId};
 use crate::engine::policy::DEVICE_LOCALITY_MOST as MOST;
 
-use super::{Ask, When};
+use super::{DeviceDemand, When};
 
 /// A device's values.
 type LocalityValues<'a> = SmallVec<[Option<&'a Attribute>; MOST]>;
@@ -75,7 +75,7 @@ pub fn closest(model: &Model) -> usize {
 
 /// Whether locality applies to these claims: they request more than one device, by number, without alternatives, whose order would matter more.
 #[must_use]
-pub fn concerns(model: &Model, asks: &[Ask], kept: &[&Allocation]) -> bool {
+pub fn concerns(model: &Model, asks: &[DeviceDemand], kept: &[&Allocation]) -> bool {
     if attributes(model).is_empty() {
         return false;
     }

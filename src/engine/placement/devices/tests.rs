@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{Ask, NoDevices, When, find, share};
+use super::{DeviceDemand, NoDevices, When, find, share};
 use crate::engine::input::devices::{
     AllocationInput, Attribute, Capacity, CapacityPolicy, ConstraintInput, DeviceInput, OptionInput, PoolInput, Reach,
     RequestInput,
@@ -226,10 +226,10 @@ fn search(case: &Case) -> Result<Vec<AllocationInput>, NoDevices> {
         .collect();
     let borrowed: Vec<Vec<&RequestInput>> = requests.iter().map(|requests| requests.iter().collect()).collect();
     let constraints: Vec<_> = case.claims.iter().map(|(_, distinct)| constraint(*distinct)).collect();
-    let asks: Vec<Ask> = borrowed
+    let asks: Vec<DeviceDemand> = borrowed
         .iter()
         .zip(&constraints)
-        .map(|(requests, constraints)| Ask {
+        .map(|(requests, constraints)| DeviceDemand {
             name: "ns/claim",
             requests,
             constraints,

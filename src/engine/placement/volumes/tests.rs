@@ -76,7 +76,7 @@ fn claim(text: &str) -> Claim {
             block: has("block"),
             labels: after("like").map(requirements).unwrap_or_default(),
             node: given("node=").map(Name::from),
-            making: (has("made") || given("made=").is_some()).then(|| Making {
+            provisioning: (has("made") || given("made=").is_some()).then(|| Provisioning {
                 nodes: given("made=").map(terms).unwrap_or_default(),
                 tracked: has("tracked"),
             }),

@@ -56,7 +56,7 @@ fn request(name: &str, counts: &[Option<usize>]) -> RequestInput {
 /// The devices that a claim with these requests gets.
 fn given(model: &Model, requests: &[RequestInput]) -> Option<Vec<String>> {
     let requests: Vec<&RequestInput> = requests.iter().collect();
-    let ask = Ask {
+    let ask = DeviceDemand {
         name: "ns/claim",
         requests: &requests,
         constraints: &[],

@@ -122,14 +122,14 @@ impl Background {
 
 /// The right to have one write under way; given back when dropped.
 #[derive(Debug)]
-pub struct Turn {
+pub struct WriteSlot {
     background: Background,
     began: Instant,
     _own: OwnedSemaphorePermit,
     _shared: OwnedSemaphorePermit,
 }
 
-impl Turn {
+impl WriteSlot {
     /// The write has ended, with this error if it failed.
     pub fn end(self, error: Option<&kube::Error>) {
         self.background.answered(self.began.elapsed(), error);
@@ -138,7 +138,7 @@ impl Turn {
 
 /// One component's place in the row.
 #[derive(Debug)]
-pub struct Turns {
+pub struct WriteSlots {
     background: Background,
     gate: watch::Receiver<Gate>,
     patience: Duration,
@@ -148,7 +148,7 @@ pub struct Turns {
     held: Option<OwnedSemaphorePermit>,
 }
 
-impl Turns {
+impl WriteSlots {
     /// A place among those who share this.
     #[must_use]
     pub fn new(background: &Background) -> Self {
@@ -170,7 +170,7 @@ impl Turns {
 
     /// Waits until that time (for ever, if nothing is due), then for a turn. May be dropped and called again at will: the place in
     /// the row stays.
-    pub async fn due(&mut self, at: Option<Instant>) -> Turn {
+    pub async fn due(&mut self, at: Option<Instant>) -> WriteSlot {
         match at {
             Some(at) => {
                 sleep_until(at.into()).await;
@@ -183,7 +183,7 @@ impl Turns {
         }
         let shared = poll_fn(|context| self.shared.poll_acquire(context)).await;
         match (self.held.take(), shared) {
-            (Some(own), Some(shared)) => Turn {
+            (Some(own), Some(shared)) => WriteSlot {
                 background: self.background.clone(),
                 began: Instant::now(),
                 _own: own,
@@ -247,21 +247,21 @@ mod tests {
     #[tokio::test]
     async fn writes_wait_while_bindings_are_outstanding_unless_they_are_overdue() {
         let shared = background(1);
-        let mut turns = Turns::new(&shared);
+        let mut slots = WriteSlots::new(&shared);
         shared.bindings(true);
         let now = Some(Instant::now());
-        assert!(timeout(SOON, turns.due(now)).await.is_err());
-        assert!(timeout(SOON, turns.due(overdue())).await.is_ok());
+        assert!(timeout(SOON, slots.due(now)).await.is_err());
+        assert!(timeout(SOON, slots.due(overdue())).await.is_ok());
         shared.bindings(false);
-        assert!(timeout(QUIET.1 * 2, turns.due(now)).await.is_ok());
+        assert!(timeout(QUIET.1 * 2, slots.due(now)).await.is_ok());
     }
 
     #[tokio::test]
     async fn one_who_has_less_patience_waits_less() {
         let shared = background(1);
-        let mut turns = Turns::of_patience(&shared, SOON / 4);
+        let mut slots = WriteSlots::of_patience(&shared, SOON / 4);
         shared.bindings(true);
-        assert!(timeout(SOON * 10, turns.due(Some(Instant::now()))).await.is_ok());
+        assert!(timeout(SOON * 10, slots.due(Some(Instant::now()))).await.is_ok());
     }
 
     #[tokio::test]
@@ -279,22 +279,22 @@ mod tests {
     #[tokio::test]
     async fn a_slow_answer_brings_a_quiet_time_and_a_refusal_the_pause_that_the_server_asks_for() {
         let shared = background(2);
-        let mut turns = Turns::new(&shared);
+        let mut slots = WriteSlots::new(&shared);
         let now = Some(Instant::now());
-        turns.due(now).await.end(None);
-        assert!(timeout(SOON, turns.due(now)).await.is_ok());
+        slots.due(now).await.end(None);
+        assert!(timeout(SOON, slots.due(now)).await.is_ok());
         shared.answered(Duration::from_secs(3), None);
-        assert!(timeout(SOON, turns.due(now)).await.is_err());
-        assert!(timeout(SOON, turns.due(overdue())).await.is_ok());
-        turns.due(overdue()).await.end(Some(&busy(1)));
-        assert!(timeout(SOON, turns.due(overdue())).await.is_err());
-        assert!(timeout(Duration::from_secs(5), turns.due(overdue())).await.is_ok());
+        assert!(timeout(SOON, slots.due(now)).await.is_err());
+        assert!(timeout(SOON, slots.due(overdue())).await.is_ok());
+        slots.due(overdue()).await.end(Some(&busy(1)));
+        assert!(timeout(SOON, slots.due(overdue())).await.is_err());
+        assert!(timeout(Duration::from_secs(5), slots.due(overdue())).await.is_ok());
     }
 
     #[tokio::test]
     async fn whoever_asks_is_next_however_many_another_has_to_write() {
         let shared = background(1);
-        let (mut busy, mut other) = (Turns::new(&shared), Turns::new(&shared));
+        let (mut busy, mut other) = (WriteSlots::new(&shared), WriteSlots::new(&shared));
         let now = Some(Instant::now());
         let held = busy.due(now).await;
         // Asked again and again, as in a loop whose other branches come first.
@@ -310,11 +310,11 @@ mod tests {
     #[tokio::test]
     async fn one_whose_writes_hang_leaves_turns_to_the_others() {
         let shared = background(WRITES_MAX);
-        let (mut hangs, mut other) = (Turns::new(&shared), Turns::new(&shared));
+        let (mut hangs, mut other) = (WriteSlots::new(&shared), WriteSlots::new(&shared));
         let now = Some(Instant::now());
         let mut held = Vec::new();
-        while let Ok(turn) = timeout(SOON, hangs.due(now)).await {
-            held.push(turn);
+        while let Ok(slot) = timeout(SOON, hangs.due(now)).await {
+            held.push(slot);
         }
         assert_eq!(held.len(), OWN_MAX);
         assert!(timeout(SOON, other.due(now)).await.is_ok());
@@ -325,10 +325,10 @@ mod tests {
     #[tokio::test]
     async fn nothing_due_takes_no_turn() {
         let shared = background(1);
-        let mut turns = Turns::new(&shared);
-        assert!(timeout(SOON, turns.due(None)).await.is_err());
+        let mut slots = WriteSlots::new(&shared);
+        assert!(timeout(SOON, slots.due(None)).await.is_err());
         let later = Instant::now() + Duration::from_secs(60);
-        assert!(timeout(SOON, turns.due(Some(later))).await.is_err());
+        assert!(timeout(SOON, slots.due(Some(later))).await.is_err());
         assert_eq!(shared.permits.available_permits(), 1);
     }
 }

@@ -22,7 +22,7 @@ const CALM: Duration = Duration::from_secs(1_800);
 
 /// What was written of one object, and how often.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Pace {
+pub struct WriteHistory {
     last: Option<Written>,
     /// Writes since the last that came after a long time, by what they changed.
     figures: u32,
@@ -36,7 +36,7 @@ struct Written {
     text: u64,
 }
 
-impl Pace {
+impl WriteHistory {
     /// When a text may be written.
     #[must_use]
     pub fn due(&self, text: &str, now: Instant) -> Instant {
@@ -118,16 +118,16 @@ mod tests {
 
     #[test]
     fn other_figures_wait_ever_longer_and_another_cause_does_not() {
-        let (mut pace, start) = (Pace::default(), Instant::now());
+        let (mut history, start) = (WriteHistory::default(), Instant::now());
         let text = |used: u32| format!("Queue a holds {used}.5 of 16 GPUs until 15:{used}. More of it.");
         let mut at = start;
         let mut writes = 0;
         for second in 0..3_600 {
             let now = start + Duration::from_secs(second);
             let text = text(10 + second as u32);
-            if pace.due(&text, now) <= now {
-                assert_eq!(pace.is_news(&text), writes == 0);
-                pace.wrote(&text, now);
+            if history.due(&text, now) <= now {
+                assert_eq!(history.is_news(&text), writes == 0);
+                history.wrote(&text, now);
                 (writes, at) = (writes + 1, now);
             }
         }
@@ -135,21 +135,21 @@ mod tests {
             writes, 10,
             "at 0, 10, 30, 70, 150, 310, 630, 1270, 2170 and 3070 seconds"
         );
-        assert!(pace.is_news("Node a is cordoned."));
-        assert_eq!(pace.due("Node a is cordoned.", at), at);
+        assert!(history.is_news("Node a is cordoned."));
+        assert_eq!(history.due("Node a is cordoned.", at), at);
     }
 
     #[test]
     fn causes_that_take_turns_all_the_time_are_written_rarely() {
-        let (mut pace, start) = (Pace::default(), Instant::now());
+        let (mut history, start) = (WriteHistory::default(), Instant::now());
         let written = (0..600).filter(|second| {
             let (now, text) = (
                 start + Duration::from_secs(*second),
                 ["one", "other"][*second as usize % 2],
             );
-            let due = pace.is_other(text) && pace.due(text, now) <= now;
+            let due = history.is_other(text) && history.due(text, now) <= now;
             if due {
-                pace.wrote(text, now);
+                history.wrote(text, now);
             }
             due
         });
@@ -158,10 +158,10 @@ mod tests {
 
     #[test]
     fn what_is_written_already_waits_for_nothing() {
-        let (mut pace, now) = (Pace::default(), Instant::now());
+        let (mut history, now) = (WriteHistory::default(), Instant::now());
         for _ in 0..100 {
-            assert_eq!(pace.due("the same", now), now);
-            pace.wrote("the same", now);
+            assert_eq!(history.due("the same", now), now);
+            history.wrote("the same", now);
         }
     }
 }

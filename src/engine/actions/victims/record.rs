@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::engine::decision::{Side, Sides, Why};
+use crate::engine::decision::{EvictionCause, Side, Sides};
 use crate::engine::fairshare::reclaim::parting;
 use crate::engine::model::Model;
 use crate::engine::model::ids::{PodGroupId, PodId, QueueId};
@@ -13,7 +13,7 @@ use crate::engine::actions::cycle::Cycle;
 use crate::engine::actions::cycle_log::{CycleLog, Taken, Verdict};
 
 /// Keeps an answer.
-pub fn keep(cycle: &mut Cycle, answer: &Answer) {
+pub fn record(cycle: &mut Cycle, answer: &Answer) {
     let case = &answer.case;
     let for_group = cycle.model.pod_groups()[case.pod_group].key.clone();
     let mut known: Vec<(QueueId, Arc<Sides>)> = Vec::new();
@@ -35,10 +35,10 @@ pub fn keep(cycle: &mut Cycle, answer: &Answer) {
                 action: case.action,
                 for_group: Some(for_group.clone()),
                 why: match case.action {
-                    ActionKind::Consolidation => Why::Moved,
-                    ActionKind::Preempt => Why::Preempted,
+                    ActionKind::Consolidation => EvictionCause::Moved,
+                    ActionKind::Preempt => EvictionCause::Preempted,
                     ActionKind::Reclaim | ActionKind::Allocate | ActionKind::StaleGangEviction => {
-                        Why::Reclaimed(between.clone())
+                        EvictionCause::Reclaimed(between.clone())
                     }
                 },
             };

@@ -1,4 +1,4 @@
-//! Events on pod groups and nodes of a node pool that no shard schedules, by the leader of the cluster. Pods are told in `telling`.
+//! Events on pod groups and nodes of a node pool that no shard schedules, by the leader of the cluster. Pods are told in `notify`.
 
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
@@ -24,7 +24,7 @@ impl PodGroups {
     }
 
     /// Looks at all of them once in each term, when everything is known: nothing was said of what came while nobody led.
-    pub(super) fn see_unserved(&mut self) {
+    pub(super) fn report_without_shard(&mut self) {
         let term = self.context.term();
         if !self.missing.is_empty() || self.looked_in == term {
             return;

@@ -19,7 +19,7 @@ use crate::engine::decision::Cause;
 
 /// What was seen.
 #[derive(Clone, Debug, Default)]
-pub struct Survey {
+pub struct NodeScan {
     /// The pod asks for GPUs, so that nodes without are passed over.
     pub gpu: bool,
     /// Nodes that are not passed over.
@@ -40,30 +40,30 @@ pub struct Survey {
 
 /// Looks at every node.
 #[must_use]
-pub fn survey(model: &Model, context: Context, pod: PodId) -> Survey {
+pub fn scan(model: &Model, context: Context, pod: PodId) -> NodeScan {
     let shape = &model.shapes()[model.pods()[pod].shape];
-    let mut survey = Survey {
+    let mut scan = NodeScan {
         gpu: !shape.cpu_only,
-        ..Survey::default()
+        ..NodeScan::default()
     };
     for &id in model.by_name() {
         let node = &model.nodes()[id];
-        if survey.gpu && node.cpu_only() {
-            survey.without_gpus += 1;
+        if scan.gpu && node.cpu_only() {
+            scan.without_gpus += 1;
             continue;
         }
-        survey.nodes += 1;
+        scan.nodes += 1;
         let spec = of_spec(model, pod, id, shape);
-        let Some(obstacle) = spec.or_else(|| at_present(model, context, pod, id, shape, &mut survey)) else {
-            survey.fitting += 1;
-            survey.slots = survey
+        let Some(obstacle) = spec.or_else(|| at_present(model, context, pod, id, shape, &mut scan)) else {
+            scan.fitting += 1;
+            scan.slots = scan
                 .slots
                 .saturating_add(slots(node, shape, &node.future, false).max(1));
             continue;
         };
-        *survey.out.entry(obstacle).or_insert(0) += 1;
+        *scan.out.entry(obstacle).or_insert(0) += 1;
     }
-    survey
+    scan
 }
 
 /// What no other pod's end would change.
@@ -86,11 +86,11 @@ fn of_spec(model: &Model, pod: PodId, id: NodeId, shape: &Shape) -> Option<Obsta
         return Some(of_refusal(model, pod, Some(id), &conflict.into()));
     }
     let counts = |at: usize| !(at == GPUS && (shape.shared || claims::need_less(model, pod)));
-    let stood_for = claims::stood_for(model, pod, id);
+    let provided_by_claims = claims::provided_by_claims(model, pod, id);
     let asked = shape
         .vector
         .iter()
-        .filter(|(at, asked)| *asked > 0 && counts(*at) && !stood_for.contains(at));
+        .filter(|(at, asked)| *asked > 0 && counts(*at) && !provided_by_claims.contains(at));
     let mut small = asked.filter(|(at, asked)| *asked > node.allocatable.get(*at));
     small.next().map(|(at, _)| Obstacle::TooSmall(at))
 }
@@ -102,7 +102,7 @@ fn at_present(
     pod: PodId,
     id: NodeId,
     shape: &Shape,
-    survey: &mut Survey,
+    scan: &mut NodeScan,
 ) -> Option<Obstacle> {
     let node = &model.nodes()[id];
     let fits = pod_fits(model, pod, id, false);
@@ -116,8 +116,8 @@ fn at_present(
             .first()
             .map_or(Obstacle::Full(GPUS), |reason| of_refusal(model, pod, Some(id), reason)),
         None if fits => {
-            survey.open.push(id);
-            survey.room = survey
+            scan.open.push(id);
+            scan.room = scan
                 .room
                 .saturating_add(slots(node, shape, &node.allocatable, true).max(1));
             return None;
@@ -125,8 +125,8 @@ fn at_present(
         None => Obstacle::Full(short(shape, node)),
     };
     if matches!(obstacle, Obstacle::Full(_)) {
-        survey.open.push(id);
-        survey.room = survey.room.saturating_add(slots(node, shape, &node.allocatable, true));
+        scan.open.push(id);
+        scan.room = scan.room.saturating_add(slots(node, shape, &node.allocatable, true));
     }
     Some(obstacle)
 }

@@ -6,13 +6,13 @@ use tracing::{info, warn};
 
 /// Something that may fail at every turn.
 #[derive(Debug)]
-pub struct Trouble {
+pub struct RepeatedError {
     what: &'static str,
     /// What was said, and how often it has been so.
     said: Option<(String, u64)>,
 }
 
-impl Trouble {
+impl RepeatedError {
     pub fn new(what: &'static str) -> Self {
         Self { what, said: None }
     }

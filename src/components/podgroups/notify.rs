@@ -155,13 +155,13 @@ impl PodGroups {
             return false;
         };
         let message = reported.report.text(self.context.settings.messages);
-        let due = reported.pace.due(&message, now);
+        let due = reported.history.due(&message, now);
         if due > now {
             self.agenda.plan(&Target::Group(key.clone()), due);
             return true;
         }
-        let new = reported.pace.is_news(&message);
-        reported.pace.wrote(&message, now);
+        let new = reported.history.is_news(&message);
+        reported.history.wrote(&message, now);
         if std::mem::take(&mut reported.news) {
             self.note_group(key);
             if new {
@@ -276,14 +276,14 @@ impl PodGroups {
             return None;
         }
         let waiting = self.waiting.get_mut(&pod.uid)?;
-        let (pace, message) = (&mut waiting.pace, &said.message);
-        let due = pace.due(message, now);
+        let (history, message) = (&mut waiting.history, &said.message);
+        let due = history.due(message, now);
         if due > now {
             self.agenda.plan(&target, due);
             return None;
         }
-        let (new, other) = (pace.is_news(message), pace.is_other(message));
-        pace.wrote(message, now);
+        let (new, other) = (history.is_news(message), history.is_other(message));
+        history.wrote(message, now);
         if other {
             self.note_pod(pod, &said);
         }
