@@ -27,6 +27,7 @@ use actions::spare::spare_needless;
 use actions::stale::{evict_stale, stale_until};
 use actions::victims::action::{FindVictims, evict_for_others};
 use actions::victims::find::find;
+use actions::victims::rules::EvictingAction;
 use decision::{Decisions, Detail, GroupReport, ReasonCode, UnknownSubGroup, WaitingGroup};
 use explain::report::{Findings, report};
 use fairshare::divide::divide_tree;
@@ -177,9 +178,9 @@ impl Engine {
                 // No pod is pending, so the sorted pod groups were not brought up to date.
                 _ if cycle.model.pending().is_empty() => {}
                 ActionKind::Allocate => allocate(&mut cycle),
-                ActionKind::Consolidation | ActionKind::Reclaim | ActionKind::Preempt => {
-                    evict_for_others(&mut cycle, action, find);
-                }
+                ActionKind::Consolidation => evict_for_others(&mut cycle, EvictingAction::Consolidation, find),
+                ActionKind::Reclaim => evict_for_others(&mut cycle, EvictingAction::Reclaim, find),
+                ActionKind::Preempt => evict_for_others(&mut cycle, EvictingAction::Preempt, find),
             }
             cycle.kept.placing = None;
             (cycle.observer)(Stage::Ended(action));

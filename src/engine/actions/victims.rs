@@ -16,6 +16,7 @@ pub mod judge;
 mod precheck;
 pub mod probe;
 mod record;
+pub mod rules;
 pub mod search;
 pub mod simulate;
 
@@ -25,7 +26,8 @@ use crate::engine::fairshare::reclaim::Holdings;
 use crate::engine::model::ids::{NodeId, PodGroupId, PodId, QueueId};
 use crate::engine::model::pod_group::PodIds;
 use crate::engine::model::{Mark, Model};
-use crate::engine::policy::ActionKind;
+
+use rules::EvictingAction;
 
 /// Pods that are evicted together.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,7 +92,7 @@ impl Tried {
 #[derive(Clone)]
 pub struct Case {
     /// The action.
-    pub action: ActionKind,
+    pub action: EvictingAction,
     /// The preemptor.
     pub pod_group: PodGroupId,
     /// Its queue.

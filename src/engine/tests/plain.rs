@@ -17,9 +17,10 @@ use crate::engine::fairshare::{smallest_gpu, wanted};
 use crate::engine::model::Mark;
 use crate::engine::model::ids::{PodGroupId, PodId, QueueId};
 use crate::engine::model::node_set::NodeSet;
-use crate::engine::policy::{ActionKind, VictimGenerator};
+use crate::engine::policy::VictimGenerator;
 
 use crate::engine::actions::capacity::free_gpus;
+use crate::engine::actions::victims::rules::EvictingAction;
 use crate::engine::actions::victims::{Answer, Batch, Case, lost};
 use crate::engine::fairshare::tree::Purpose;
 use tree::{OrderEntry, OrderTree};
@@ -165,18 +166,17 @@ impl VictimSearch<'_> {
                 continue;
             }
             let eligible = match action {
-                ActionKind::Consolidation => true,
-                ActionKind::Preempt => {
+                EvictingAction::Consolidation => true,
+                EvictingAction::Preempt => {
                     theirs == queue && priority(id) < priority(pod_group) && self.unprotected(id, None)
                 }
-                ActionKind::Reclaim => {
+                EvictingAction::Reclaim => {
                     theirs != queue
                         && *donors
                             .entry(theirs)
                             .or_insert_with(|| may_donate(self.model, queue, theirs, &asked))
                         && self.unprotected(id, Some(queue))
                 }
-                ActionKind::Allocate | ActionKind::StaleGangEviction => false,
             };
             if eligible {
                 match self.judge().may_lose(id, reach) {
@@ -187,7 +187,9 @@ impl VictimSearch<'_> {
         }
         self.objections = objections;
         match self.context.policy.max_consolidation_victims {
-            Some(most) if action == ActionKind::Consolidation && found.len() > most + 1 => self.worst(found, most + 1),
+            Some(most) if action == EvictingAction::Consolidation && found.len() > most + 1 => {
+                self.worst(found, most + 1)
+            }
             Some(_) | None => found,
         }
     }

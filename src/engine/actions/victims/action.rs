@@ -4,12 +4,13 @@ use crate::engine::fairshare::reclaim::Holdings;
 use crate::engine::fairshare::tree::{OrderTree, Pick, Popped, View, schedulable_queue};
 use crate::engine::model::ids::PodGroupId;
 use crate::engine::model::{Mark, Model};
-use crate::engine::policy::{ActionKind, DisruptionBudgets, VictimGenerator};
+use crate::engine::policy::{DisruptionBudgets, VictimGenerator};
 use crate::engine::stage::{SearchEnd, Stage};
 
 use super::judge::BudgetReach;
 use super::precheck::{claims_in_vain, is_impossible, may_reclaim, note_delays, promising};
 use super::record::record;
+use super::rules::EvictingAction;
 use super::search::VictimSearch;
 use super::{Answer, Case};
 use crate::engine::actions::context::CycleContext;
@@ -21,9 +22,9 @@ use crate::engine::actions::spare::Sparer;
 pub type FindVictims = fn(&mut VictimSearch, Case, &[VictimGenerator]) -> Option<Answer>;
 
 /// Runs one of the three actions.
-pub fn evict_for_others(cycle: &mut Cycle, action: ActionKind, find: FindVictims) {
+pub fn evict_for_others(cycle: &mut Cycle, action: EvictingAction, find: FindVictims) {
     let policy = cycle.context.policy;
-    if action == ActionKind::Consolidation && policy.max_consolidation_victims == Some(0) {
+    if action.most_victims(policy) == 0 {
         return;
     }
     note_delays(cycle, action);
@@ -40,15 +41,10 @@ pub fn evict_for_others(cycle: &mut Cycle, action: ActionKind, find: FindVictims
             .input
             .as_ref()
             .is_some_and(|input| input.preemptible);
-        if pods.is_empty() || (action == ActionKind::Reclaim && !may_reclaim(cycle, queue, &entry.amount, preemptible))
-        {
+        if pods.is_empty() || (action.is_between_queues() && !may_reclaim(cycle, queue, &entry.amount, preemptible)) {
             continue;
         }
-        let table = if action == ActionKind::Consolidation {
-            None
-        } else {
-            Some(queue)
-        };
+        let table = action.depends_on_queue().then_some(queue);
         let must_fail = failed_before.must_fail(cycle.model, table, pod_group)
             || is_impossible(cycle, pod_group, &pods)
             || claims_in_vain(cycle, &pods)
@@ -76,7 +72,7 @@ pub fn evict_for_others(cycle: &mut Cycle, action: ActionKind, find: FindVictims
                     hold_places(cycle, &mut pod_groups, action, answer.mark);
                     record(cycle, &answer);
                     pod_groups.recount();
-                    (cycle.observer)(Stage::Placed(action));
+                    (cycle.observer)(Stage::Placed(action.kind()));
                     SearchEnd::Solved
                 }
                 None => {
@@ -85,6 +81,7 @@ pub fn evict_for_others(cycle: &mut Cycle, action: ActionKind, find: FindVictims
                 }
             }
         };
+        let action = action.kind();
         (cycle.observer)(Stage::TakenUp { action, end });
     }
 }
@@ -104,21 +101,21 @@ fn why_not(cycle: &Cycle) -> SearchEnd {
 }
 
 /// The pod groups that an action tries, in their order.
-fn preemptors(cycle: &Cycle, action: ActionKind) -> OrderTree {
-    let mut pod_groups = cycle.pending_tree(action);
+fn preemptors(cycle: &Cycle, action: EvictingAction) -> OrderTree {
+    let mut pod_groups = cycle.pending_tree(action.kind());
     let mut pick = |pod_group| pick_preemptor(cycle.model, cycle.context, action, pod_group);
     pod_groups.add_queues(&mut View::of(cycle.model, &cycle.kept.sorted, &mut pick), |_| true);
     pod_groups
 }
 
-fn next_preemptor(cycle: &Cycle, pod_groups: &mut OrderTree, action: ActionKind) -> Option<Popped> {
+fn next_preemptor(cycle: &Cycle, pod_groups: &mut OrderTree, action: EvictingAction) -> Option<Popped> {
     let mut pick = |pod_group| pick_preemptor(cycle.model, cycle.context, action, pod_group);
     pod_groups.pop(&mut View::of(cycle.model, &cycle.kept.sorted, &mut pick))
 }
 
-fn pick_preemptor(model: &Model, context: CycleContext, action: ActionKind, pod_group: PodGroupId) -> Pick {
+fn pick_preemptor(model: &Model, context: CycleContext, action: EvictingAction, pod_group: PodGroupId) -> Pick {
     let input = model.pod_groups()[pod_group].input.as_ref();
-    let suits = input.is_some_and(|input| action != ActionKind::Consolidation || input.preemptible)
+    let suits = input.is_some_and(|input| action.serves(input))
         && model.pod_groups()[pod_group]
             .delayed_until()
             .is_none_or(|until| until <= context.now);
@@ -126,7 +123,7 @@ fn pick_preemptor(model: &Model, context: CycleContext, action: ActionKind, pod_
 }
 
 /// Pod groups that lose pods keep their places among those to be tried: the order of an action is that of its start.
-fn hold_places(cycle: &Cycle, pod_groups: &mut OrderTree, action: ActionKind, mark: Mark) {
+fn hold_places(cycle: &Cycle, pod_groups: &mut OrderTree, action: EvictingAction, mark: Mark) {
     let mut pick = |pod_group| pick_preemptor(cycle.model, cycle.context, action, pod_group);
     let mut view = View::of(cycle.model, &cycle.kept.sorted, &mut pick);
     for pod in cycle.model.changed_since(mark) {
@@ -140,8 +137,7 @@ fn hold_places(cycle: &Cycle, pod_groups: &mut OrderTree, action: ActionKind, ma
 fn solve(cycle: &mut Cycle, case: Case, find: FindVictims) -> Option<Answer> {
     let policy = cycle.context.policy;
     let generators = &policy.plugins.victim_generators;
-    let involuntary = matches!(case.action, ActionKind::Reclaim | ActionKind::Preempt);
-    let may_exceed = involuntary && policy.disruption_budgets == DisruptionBudgets::Prefer;
+    let may_exceed = case.action.may_exceed_budgets() && policy.disruption_budgets == DisruptionBudgets::Prefer;
     let mut search = VictimSearch::new(cycle);
     let mut found = find(&mut search, case.clone(), generators);
     if found.is_none() && may_exceed && search.objections.budget {

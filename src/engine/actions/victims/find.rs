@@ -1,9 +1,10 @@
 //! The searches for one case, one after the other: the generators, then all sets of victims.
 
 use crate::engine::model::Mark;
-use crate::engine::policy::{ActionKind, VictimGenerator};
+use crate::engine::policy::VictimGenerator;
 use crate::engine::stage::{Searcher, Stage};
 
+use super::rules::EvictingAction;
 use super::search::{SearchState, VictimSearch};
 use super::{Answer, Batch, Case};
 use crate::engine::actions::budgets::unbudgeted;
@@ -54,14 +55,14 @@ impl VictimSearch<'_> {
     /// Lets the observer see a search.
     fn seen<T>(
         &mut self,
-        action: ActionKind,
+        action: EvictingAction,
         searcher: Searcher,
         search: impl FnOnce(&mut Self) -> Option<T>,
     ) -> Option<T> {
         let before = self.log.work;
         let found = search(self);
         (self.observer)(Stage::Searched {
-            action,
+            action: action.kind(),
             searcher,
             solved: found.is_some(),
             work: self.log.work.since(before),

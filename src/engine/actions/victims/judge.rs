@@ -12,7 +12,6 @@ use crate::engine::model::ids::{PodGroupId, PodId, QueueId};
 use crate::engine::model::pod::Status;
 use crate::engine::model::pod_group::{Member, PodIds};
 use crate::engine::model::resources::{Shared, add};
-use crate::engine::policy::ActionKind;
 
 use super::{Candidate, Case, lost};
 use crate::engine::actions::budgets::{unbudgeted, within_budgets};
@@ -62,15 +61,11 @@ impl Judge<'_> {
                 .as_ref()
                 .map_or(0, |input| input.priority)
         };
-        match case.action {
-            ActionKind::Preempt if priority(victim) >= priority(case.pod_group) => return Err(Objection::Priority),
-            ActionKind::Preempt if !elastic(entry) => self.unprotected(victim, None)?,
-            ActionKind::Reclaim if !elastic(entry) => self.unprotected(victim, Some(case.queue))?,
-            ActionKind::Preempt
-            | ActionKind::Reclaim
-            | ActionKind::Consolidation
-            | ActionKind::Allocate
-            | ActionKind::StaleGangEviction => {}
+        if case.action.needs_lower_priority() && priority(victim) >= priority(case.pod_group) {
+            return Err(Objection::Priority);
+        }
+        if let Some(reclaimer) = case.action.min_runtime(case.queue).filter(|_| !elastic(entry)) {
+            self.unprotected(victim, reclaimer)?;
         }
         self.may_lose(victim, reach)
     }
@@ -121,18 +116,13 @@ impl Judge<'_> {
         reach: BudgetReach,
     ) -> Result<(), Objection> {
         self.may_all_go(candidate, reach)?;
-        let fine = match case.action {
-            ActionKind::Consolidation => candidate.victims().into_iter().all(|pod| !self.left_out(pod)),
-            ActionKind::Preempt => {
-                self.minimum_runtimes_kept(candidate, None)?;
-                true
-            }
-            ActionKind::Reclaim => {
-                self.minimum_runtimes_kept(candidate, Some(case.queue))?;
-                self.fair(case, pods, candidate)
-            }
-            ActionKind::Allocate | ActionKind::StaleGangEviction => false,
-        };
+        let action = case.action;
+        if let Some(reclaimer) = action.min_runtime(case.queue) {
+            self.minimum_runtimes_kept(candidate, reclaimer)?;
+        }
+        let all_placed = || candidate.victims().into_iter().all(|pod| !self.left_out(pod));
+        let fine = (!action.must_place_victims() || all_placed())
+            && (!action.is_between_queues() || self.fair(case, pods, candidate));
         if fine { Ok(()) } else { Err(Objection::Other) }
     }
 

@@ -11,9 +11,9 @@ use crate::engine::model::resources::Shared;
 use crate::engine::placement::bounds::never_fits;
 use crate::engine::placement::claims;
 use crate::engine::placement::rules::refresh_class;
-use crate::engine::policy::ActionKind;
 
 use super::bounds::asked_gpus;
+use super::rules::EvictingAction;
 use crate::engine::actions::cycle::Cycle;
 
 /// See [`reclaim::may_reclaim`]; never without shares.
@@ -22,7 +22,7 @@ pub fn may_reclaim(cycle: &Cycle, queue: QueueId, entry: &Shared, preemptible: b
 }
 
 /// Notes which pod groups an action leaves out because of their preemption delay.
-pub fn note_delays(cycle: &mut Cycle, action: ActionKind) {
+pub fn note_delays(cycle: &mut Cycle, action: EvictingAction) {
     let pending: Vec<PodGroupId> = cycle.model.pending().iter().copied().collect();
     for pod_group in pending {
         let Some(input) = &cycle.model.pod_groups()[pod_group].input else {
@@ -30,7 +30,7 @@ pub fn note_delays(cycle: &mut Cycle, action: ActionKind) {
         };
         let suits = cycle.kept.sorted.waiting(pod_group).is_some()
             && schedulable_queue(cycle.model, pod_group).is_some()
-            && (action != ActionKind::Consolidation || input.preemptible);
+            && action.serves(input);
         let Some(until) = cycle.model.pod_groups()[pod_group]
             .delayed_until()
             .filter(|until| suits && *until > cycle.context.now)
@@ -53,7 +53,7 @@ pub fn note_delays(cycle: &mut Cycle, action: ActionKind) {
 }
 
 /// Cheap tests before a search.
-pub fn promising(cycle: &mut Cycle, action: ActionKind, queue: QueueId, pods: &[PodId], preemptible: bool) -> bool {
+pub fn promising(cycle: &mut Cycle, action: EvictingAction, queue: QueueId, pods: &[PodId], preemptible: bool) -> bool {
     for pod in pods {
         refresh_class(cycle.model, cycle.model.pods()[*pod].class);
     }
@@ -62,16 +62,16 @@ pub fn promising(cycle: &mut Cycle, action: ActionKind, queue: QueueId, pods: &[
         return false;
     }
     match action {
-        ActionKind::Preempt => {
+        EvictingAction::Preempt => {
             let asked = wanted(cycle.model, pods, largest_gpu(cycle.model));
             preemptible || !cycle.context.rules.shares || over_quota(cycle.model, queue, &asked).is_none()
         }
-        ActionKind::Consolidation => {
+        EvictingAction::Consolidation => {
             let asked: i64 = pods.iter().map(|pod| asked_gpus(cycle.model, *pod)).sum();
             cycle.kept.capacity.update(cycle.model);
             asked <= cycle.kept.capacity.ready_sum
         }
-        ActionKind::Reclaim | ActionKind::Allocate | ActionKind::StaleGangEviction => true,
+        EvictingAction::Reclaim => true,
     }
 }
 

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::engine::decision::{EvictionCause, Side, Sides};
+use crate::engine::decision::{Side, Sides};
 use crate::engine::fairshare::reclaim::parting;
 use crate::engine::model::Model;
 use crate::engine::model::ids::{PodGroupId, PodId, QueueId};
-use crate::engine::policy::ActionKind;
 
 use super::{Answer, Case, lost};
 use crate::engine::actions::cycle::Cycle;
@@ -32,15 +31,9 @@ pub fn record(cycle: &mut Cycle, answer: &Answer) {
         let between = sides(cycle.model, case, batch.pod_group, &mut known);
         for pod in lost {
             let verdict = Verdict {
-                action: case.action,
+                action: case.action.kind(),
                 for_group: Some(for_group.clone()),
-                why: match case.action {
-                    ActionKind::Consolidation => EvictionCause::Moved,
-                    ActionKind::Preempt => EvictionCause::Preempted,
-                    ActionKind::Reclaim | ActionKind::Allocate | ActionKind::StaleGangEviction => {
-                        EvictionCause::Reclaimed(between.clone())
-                    }
-                },
+                why: case.action.cause(between.clone()),
             };
             cycle.log.verdicts.insert(pod, verdict);
         }
@@ -54,7 +47,7 @@ pub fn record(cycle: &mut Cycle, answer: &Answer) {
 
 /// The two queues between which a victim's pods change hands, as they were before.
 fn sides(model: &Model, case: &Case, victim: PodGroupId, known: &mut Vec<(QueueId, Arc<Sides>)>) -> Option<Arc<Sides>> {
-    if case.action != ActionKind::Reclaim {
+    if !case.action.is_between_queues() {
         return None;
     }
     let theirs = model.pod_groups()[victim].queue?;
@@ -83,7 +76,7 @@ fn sides(model: &Model, case: &Case, victim: PodGroupId, known: &mut Vec<(QueueI
 
 /// Remembers what an answer takes from pods that hold a place.
 fn remember_taken(model: &Model, log: &mut CycleLog, answer: &Answer) {
-    if answer.case.action == ActionKind::Reclaim {
+    if answer.case.action.is_between_queues() {
         log.gains.push(gaining(model, answer));
     }
     for (pod, before) in model.states_before(answer.mark) {

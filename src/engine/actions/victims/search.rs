@@ -10,7 +10,7 @@ use crate::engine::actions::cycle_log::CycleLog;
 use crate::engine::actions::node_scratch::NodeScratch;
 use crate::engine::actions::place::{PlacementCaches, Placer};
 use crate::engine::fairshare::order::Rules;
-use crate::engine::fairshare::reclaim::{may_donate, most_taken};
+use crate::engine::fairshare::reclaim::most_taken;
 use crate::engine::fairshare::sorted::{SortedPodGroups, active_of, evictable, next_victims, requests};
 use crate::engine::fairshare::tree::{OrderEntry, OrderTree, Pick, Purpose, View};
 use crate::engine::fairshare::{smallest_gpu, wanted};
@@ -20,10 +20,10 @@ use crate::engine::model::pod_group::PodIds;
 use crate::engine::model::resources::{GPUS, Shared};
 use crate::engine::model::{Mark, Model};
 use crate::engine::placement::rules::refresh_class;
-use crate::engine::policy::ActionKind;
 use crate::engine::stage::Observer;
 
 use super::judge::{BudgetReach, Judge, Objection};
+use super::rules::EvictingAction;
 use super::{Batch, Candidate, Case, Tried, lost};
 
 /// A search for one preemptor.
@@ -182,7 +182,7 @@ impl<'a> VictimSearch<'a> {
         let entry = wanted(self.model, chunk, smallest_gpu(self.model));
         let donors = self.donors(action, queue, &entry);
         self.capacity.update(self.model);
-        if action == ActionKind::Reclaim && self.beyond_reach(&case, &entry, &donors) {
+        if action.is_between_queues() && self.beyond_reach(&case, &entry, &donors) {
             return None;
         }
         let sequence = self.sequence(&case, donors)?;
@@ -231,32 +231,22 @@ impl<'a> VictimSearch<'a> {
     }
 
     /// The queues from which victims may be taken, by position.
-    fn donors(&self, action: ActionKind, queue: QueueId, entry: &Shared) -> Vec<bool> {
+    fn donors(&self, action: EvictingAction, queue: QueueId, entry: &Shared) -> Vec<bool> {
         let mut donors = vec![false; self.model.queues().slots()];
         for (theirs, line) in self.sorted.queues() {
-            donors[theirs.at()] = !line.victims.is_empty()
-                && match action {
-                    ActionKind::Consolidation => true,
-                    ActionKind::Preempt => theirs == queue,
-                    ActionKind::Reclaim => theirs != queue && may_donate(self.model, queue, theirs, entry),
-                    ActionKind::Allocate | ActionKind::StaleGangEviction => false,
-                };
+            donors[theirs.at()] = !line.victims.is_empty() && action.takes_from(self.model, queue, theirs, entry);
         }
         donors
     }
 
     /// The possible victims, to be gathered from the worst on; `None` if there are none.
     fn sequence(&mut self, case: &Case, donors: Vec<bool>) -> Option<Sequence> {
-        let most = match self.context.policy.max_consolidation_victims {
-            Some(most) if case.action == ActionKind::Consolidation => most + 1,
-            Some(_) | None => usize::MAX,
-        };
         let mut sequence = Sequence {
             batches: Vec::new(),
             rest: OrderTree::new(self.context.rules, Purpose::Victims),
             reach: BudgetReach::Within,
             donors,
-            most,
+            most: case.action.most_victims(self.context.policy),
             pod_groups: Vec::new(),
         };
         self.line_up_victims(case, &mut sequence, BudgetReach::Within);
