@@ -1,7 +1,7 @@
-//! What is to be written when: each object at most once, the earliest time counts, and never twice at the same time.
+//! Planned writes: each object at most once, the earliest time counts, and never two writes of an object at the same time.
 //!
-//! This is how writes are coalesced: an object that changes again before its time, or while its write is under way, is written
-//! once more at most. Of what is due, namespaces take turns. Pure: no clock, no client; what is to be written is looked up when the time has come.
+//! This coalesces writes: an object that changes again before its time, or during its write, is written at most once more. Of the writes that are
+//! due, namespaces are served in turn. Pure: no clock, no client; what to write is decided when the write is due.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::Hash;
@@ -9,14 +9,14 @@ use std::time::Instant;
 
 use super::fair::{Fair, InNamespace};
 
-/// Planned and running writes, by the object that they are about.
+/// Planned and running writes, by object.
 #[derive(Debug)]
 pub struct Agenda<K> {
     planned: BTreeMap<(Instant, u64), K>,
     places: HashMap<K, (Instant, u64)>,
-    /// Those whose time has come.
+    /// Writes that are due.
     ready: Fair<K>,
-    /// When the time of the first of them had come.
+    /// When the first of them became due.
     ready_since: Option<Instant>,
     running: HashSet<K>,
     again: HashMap<K, Instant>,
@@ -38,7 +38,7 @@ impl<K> Default for Agenda<K> {
 }
 
 impl<K: InNamespace + Clone + Eq + Hash> Agenda<K> {
-    /// Plans a write. While one is under way for the same object, the plan counts from its end.
+    /// Plans a write. If one is running for the same object, the plan counts from its end.
     pub fn plan(&mut self, key: &K, at: Instant) {
         if self.running.contains(key) {
             let again = self.again.entry(key.clone()).or_insert(at);
@@ -87,7 +87,7 @@ impl<K: InNamespace + Clone + Eq + Hash> Agenda<K> {
         std::iter::from_fn(|| self.start(now)).collect()
     }
 
-    /// A started write has ended, or turned out not to be needed.
+    /// A started write has ended, or was not needed.
     pub fn finish(&mut self, key: &K) {
         self.running.remove(key);
         if let Some(at) = self.again.remove(key) {
@@ -95,7 +95,7 @@ impl<K: InNamespace + Clone + Eq + Hash> Agenda<K> {
         }
     }
 
-    /// Forgets everything that is planned; what runs goes on.
+    /// Removes all plans; running writes continue.
     pub fn clear(&mut self) {
         self.planned.clear();
         self.places.clear();

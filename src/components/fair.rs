@@ -1,4 +1,4 @@
-//! Queues in which namespaces take turns: what one tenant causes delays that tenant. Pure: no clock, no client.
+//! Queues that serve namespaces in turn: work of one tenant delays that tenant only. Pure: no clock, no client.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::Hash;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::bus::GroupKey;
 use super::watches::Key;
 
-/// The namespace in whose turn something is done.
+/// An item that belongs to a namespace, or to none.
 pub trait InNamespace {
     /// Its name; empty for what belongs to no namespace.
     fn namespace(&self) -> &str;
@@ -25,18 +25,18 @@ impl InNamespace for Key {
     }
 }
 
-/// A thing of the whole cluster, by its name.
+/// A cluster-scoped object, by its name.
 impl InNamespace for String {
     fn namespace(&self) -> &str {
         ""
     }
 }
 
-/// A queue per namespace. Namespaces take turns, and no more of one of them is in progress than its share.
+/// A queue per namespace. Namespaces are served in turn, and no more items of one are in progress than its share.
 #[derive(Debug)]
 pub struct NamespaceQueues<T> {
     queues: HashMap<Arc<str>, Queue<T>>,
-    /// Namespaces of which something waits, in the order of their turns.
+    /// Namespaces with waiting items, in the order in which they are served.
     turns: VecDeque<Arc<str>>,
     share: usize,
 }
@@ -48,7 +48,7 @@ struct Queue<T> {
 }
 
 impl<T> NamespaceQueues<T> {
-    /// So much of one namespace may be in progress.
+    /// `share`: items of one namespace that may be in progress.
     #[must_use]
     pub fn new(share: usize) -> Self {
         Self {
@@ -58,7 +58,7 @@ impl<T> NamespaceQueues<T> {
         }
     }
 
-    /// Puts something behind what waits of a namespace.
+    /// Appends an item to the queue of a namespace.
     pub fn push(&mut self, namespace: &str, thing: T) {
         if let Some(queue) = self.queues.get_mut(namespace)
             && !queue.waiting.is_empty()
@@ -75,7 +75,7 @@ impl<T> NamespaceQueues<T> {
         queue.waiting.push_back(thing);
     }
 
-    /// Takes the next, which is in progress until [`NamespaceQueues::done`].
+    /// Takes the next item, which is in progress until [`NamespaceQueues::done`].
     pub fn pop(&mut self) -> Option<T> {
         for _ in 0..self.turns.len() {
             let namespace = self.turns.pop_front()?;
@@ -98,7 +98,7 @@ impl<T> NamespaceQueues<T> {
         None
     }
 
-    /// Something of a namespace is not in progress any more.
+    /// An item of a namespace is no longer in progress.
     pub fn done(&mut self, namespace: &str) {
         let Some(queue) = self.queues.get_mut(namespace) else {
             return;
@@ -116,7 +116,7 @@ impl<T> NamespaceQueues<T> {
     }
 }
 
-/// A queue in which namespaces take turns, and each thing waits once, however often it is put in.
+/// A queue that serves namespaces in turn, and holds each item once.
 #[derive(Debug)]
 pub struct Fair<T> {
     queues: NamespaceQueues<T>,
@@ -133,14 +133,14 @@ impl<T> Default for Fair<T> {
 }
 
 impl<T: InNamespace + Clone + Eq + Hash> Fair<T> {
-    /// Puts something behind what waits of its namespace, unless it waits already.
+    /// Appends an item to the queue of its namespace, unless it waits already.
     pub fn push(&mut self, thing: T) {
         if self.known.insert(thing.clone()) {
             self.queues.push(thing.clone().namespace(), thing);
         }
     }
 
-    /// Takes what has waited the longest of the namespace whose turn it is.
+    /// Takes the oldest item of the namespace that is served next.
     pub fn pop(&mut self) -> Option<T> {
         self.queues.pop().inspect(|thing| {
             self.known.remove(thing);
@@ -160,7 +160,7 @@ impl<T: InNamespace + Clone + Eq + Hash> Fair<T> {
         self.queues.is_empty()
     }
 
-    /// Forgets all.
+    /// Removes all items.
     pub fn clear(&mut self) {
         *self = Self::default();
     }

@@ -1,5 +1,5 @@
-//! What admission and the binder both know of pods that get a part of a GPU: which container gets it, and the names of the
-//! config maps by which it learns which GPU it is.
+//! Shared GPUs as admission and the binder both use them: which container of a pod gets the GPU portion, and the names of the ConfigMaps that tell it
+//! its GPU.
 
 pub mod users;
 
@@ -11,7 +11,7 @@ use super::gpu_operator::Cdi;
 use crate::api::QuantityMap;
 use crate::api::names::annotation;
 
-/// Where the container stands that gets the part of a GPU.
+/// The position of the container that gets the GPU portion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// Among the init containers.
@@ -20,10 +20,10 @@ pub enum Place {
     Regular(usize),
 }
 
-/// The container that gets the part of a GPU: the one that the pod names, else the first.
+/// The container that gets the GPU portion: the one that an annotation names, else the first.
 ///
 /// # Errors
-/// When the pod names a container that it does not have.
+/// When the annotation names a container that the pod does not have.
 pub fn fraction_place(pod: &Pod) -> Result<Place, String> {
     let annotations = pod.metadata.annotations.as_ref();
     let Some(name) = annotations.and_then(|all| all.get(annotation::GPU_FRACTION_CONTAINER_NAME)) else {
@@ -41,7 +41,7 @@ pub fn fraction_place(pod: &Pod) -> Result<Place, String> {
         })
 }
 
-/// The container at a place.
+/// The container at a position.
 #[must_use]
 pub fn container(pod: &Pod, place: Place) -> Option<&Container> {
     let spec = pod.spec.as_ref()?;
@@ -51,7 +51,7 @@ pub fn container(pod: &Pod, place: Place) -> Option<&Container> {
     }
 }
 
-/// The name of the config map that says which GPU the container got.
+/// The name of the ConfigMap with the GPU of the container.
 #[must_use]
 pub fn capabilities(prefix: &str, place: Place) -> String {
     match place {
@@ -60,37 +60,37 @@ pub fn capabilities(prefix: &str, place: Place) -> String {
     }
 }
 
-/// The name of the config map whose content becomes the container's environment as it is.
+/// The name of the ConfigMap that is the container's environment.
 #[must_use]
 pub fn direct(capabilities: &str) -> String {
     format!("{capabilities}-evar")
 }
 
-/// How GPUs are shared.
+/// Settings of GPU sharing.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// The image of reservation pods: our own.
+    /// The image of reservation pods: unikai's own.
     pub image: String,
     /// The runtime class of reservation pods.
     pub runtime_class: Option<String>,
-    /// How long a reservation pod may take to say which GPU it has.
+    /// Timeout for the device that a reservation pod reports.
     pub patience: Duration,
-    /// Whether containers are told their GPUs in the words of the container device interface.
+    /// Whether containers get their GPUs by CDI names.
     pub cdi: Cdi,
-    /// Containers are told how much GPU memory they may use.
+    /// Whether containers get their limit of GPU memory.
     pub hami_core: bool,
-    /// Every bind leaves what KAI's leaves: a bind request that stays as long as its pod, the condition `PodBound` and the event
-    /// `Bound`. Otherwise only binds of several steps have a request, which goes with their end.
+    /// Every bind leaves the same objects as KAI's: a bind request that stays as long as its pod, the condition `PodBound` and the event `Bound`.
+    /// Otherwise only multi-step binds have a request, which is deleted at their end.
     pub always_bind_requests: bool,
-    /// The secrets with which the image of reservation pods is pulled.
+    /// Image pull secrets of reservation pods.
     pub pull_secrets: Vec<String>,
-    /// The security context of reservation pods, if not the usual one.
+    /// The security context of reservation pods, if not the default.
     pub pod_security: Option<PodSecurityContext>,
-    /// That of their container, if not the usual one.
+    /// The security context of their container, if not the default.
     pub container_security: Option<SecurityContext>,
-    /// What their container requests beside the GPU, if not the usual.
+    /// Requests of their container beside the GPU, if not the default.
     pub requests: QuantityMap,
-    /// Its limits beside the GPU, if not the usual.
+    /// Limits of their container beside the GPU, if not the default.
     pub limits: QuantityMap,
 }
 
@@ -112,13 +112,13 @@ impl Default for Settings {
     }
 }
 
-/// How a reservation pod begins to say, when its container is started again, that this one has another GPU than the one that was reserved.
+/// Prefix of a reservation pod's message when its restarted container has another GPU than the reserved one.
 pub const OTHER_DEVICE: &str = "the container has another GPU than before";
 
-/// Our image, where no other is named.
+/// The image where none is configured.
 pub const IMAGE: &str = concat!("unikai:", env!("CARGO_PKG_VERSION"));
 
-/// Whether the pod asks for a part of a GPU, whatever it says about it.
+/// Whether the pod requests a GPU portion, valid or not.
 #[must_use]
 pub fn is_fractional(pod: &Pod) -> bool {
     let annotations = pod.metadata.annotations.as_ref();

@@ -1,15 +1,15 @@
-//! Whether a thread gets on with its work: it says when it begins a piece of work and when it waits for the next. Whoever depends on
-//! it asks how long it has been at the same piece.
+//! Detects a stuck thread: the thread marks the beginning and the end of each piece of work, and others read how long it has been busy with the
+//! current one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// What one thread says, and others ask of it and of its [parts](Self::part). Clones share it.
+/// The heartbeat of one thread and of its [parts](Self::part). Clones share it.
 #[derive(Clone, Debug)]
 pub struct Heartbeat {
     start: Instant,
-    /// Milliseconds after `start`, and one more, at which the work was begun; 0 while there is none.
+    /// When the work began: milliseconds after `start`, plus one; 0 while the thread waits.
     began: Arc<AtomicU64>,
     parts: Arc<Mutex<Vec<Weak<AtomicU64>>>>,
 }
@@ -25,7 +25,7 @@ impl Default for Heartbeat {
 }
 
 impl Heartbeat {
-    /// The pulse of another thread, which counts in this one until it is dropped.
+    /// The heartbeat of another thread, which counts in this one until it is dropped.
     #[must_use]
     pub fn part(&self) -> Self {
         let part = Self {
@@ -44,12 +44,12 @@ impl Heartbeat {
         self.began.store(now.saturating_add(1), Ordering::Relaxed);
     }
 
-    /// It is done; the thread waits for the next.
+    /// The work is done.
     pub fn wait(&self) {
         self.began.store(0, Ordering::Relaxed);
     }
 
-    /// How long the thread has been at the same piece of work; of this one and its parts the longest.
+    /// How long the current piece of work has taken; of this thread and its parts the longest.
     #[must_use]
     pub fn busy_for(&self) -> Duration {
         let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);

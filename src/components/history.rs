@@ -1,6 +1,6 @@
-//! What was decided of late, in memory: evictions with their causes, and what happened to pod groups. A limited number of each; the oldest goes first.
+//! Recent decisions, in memory: evictions with their causes, and what happened to pod groups. Bounded; the oldest are dropped first.
 //!
-//! Written by the schedulers, read by whoever shows it. It ends with the process: what counts stands in the API server.
+//! Written by the schedulers, read by the HTTP API. It is lost with the process: lasting state is in the API server.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,25 +10,25 @@ use jiff::Timestamp;
 use crate::api::views::{Eviction, Moment};
 use crate::engine::input::GroupKey;
 
-/// Evictions that are remembered: half a kilobyte each.
+/// Evictions kept: half a kilobyte each.
 const EVICTIONS: usize = 2_000;
-/// Moments of pod groups that are remembered: a quarter of a kilobyte each.
+/// Moments of pod groups kept: a quarter of a kilobyte each.
 const MOMENTS: usize = 40_000;
 
-/// See the module. Cheap to clone; all clones are one.
+/// See the module. Clones share it.
 #[derive(Clone, Debug)]
 pub struct History(Arc<Mutex<Entries>>);
 
 #[derive(Debug)]
 struct Entries {
     evictions: VecDeque<Eviction>,
-    /// Since when they are complete.
+    /// Since when the evictions are complete.
     since: Timestamp,
     moments: VecDeque<(GroupKey, Moment)>,
 }
 
 impl Default for History {
-    /// Begins now.
+    /// Starts now.
     fn default() -> Self {
         Self(Arc::new(Mutex::new(Entries {
             evictions: VecDeque::new(),
@@ -43,7 +43,7 @@ impl History {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds what happened, in order of time.
+    /// Adds entries, in order of time.
     pub fn add(&self, evictions: Vec<Eviction>, moments: Vec<(GroupKey, Moment)>) {
         let mut entries = self.lock();
         entries.evictions.extend(evictions);
@@ -58,7 +58,7 @@ impl History {
         }
     }
 
-    /// The evictions that fit, the latest first, and since when none of them is missing.
+    /// The matching evictions, the latest first, and since when they are complete.
     #[must_use]
     pub fn evictions(&self, fits: impl Fn(&Eviction) -> bool, most: usize) -> (Timestamp, Vec<Eviction>) {
         let entries = self.lock();

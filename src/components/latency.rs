@@ -1,10 +1,10 @@
-//! Which answers of the API server are slow, compared with the quickest. Pure.
+//! Which answers of the API server are slow, compared with the fastest. Pure.
 
 use std::time::Duration;
 
-/// An answer is slow when it takes this many times as long as the quickest, and this much longer.
+/// An answer is slow if it takes this many times as long as the fastest, and this much longer.
 const SLOW: (f64, Duration) = (8.0, Duration::from_millis(50));
-/// The quickest drifts upwards by this factor, so that one lucky answer does not count for ever.
+/// The fastest drifts upwards by this factor, so that one fast answer does not count for ever.
 const DRIFT: f64 = 1.001;
 
 /// The latencies of a kind of request.
@@ -14,7 +14,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// Takes in an answer. Whether it was slow.
+    /// Records an answer. Returns whether it was slow.
     pub fn is_slow(&mut self, took: Duration) -> bool {
         let quickest = self.quickest.map_or(took, |quickest| took.min(quickest.mul_f64(DRIFT)));
         self.quickest = Some(quickest);

@@ -1,9 +1,8 @@
-//! Leadership as the components see it: for what this process leads, and in which terms.
+//! Leadership as the components see it: what this process leads, and in which terms.
 //!
-//! What there is to lead is divided by node pools ([`Scope`]): each pool with a shard has a Lease, and the default pool shares the Lease of what
-//! concerns the whole cluster. A term lasts from taking a Lease to losing it. In between two terms of this process another may have led, so what was
-//! decided in one term is not to be carried out in the next: orders say in which term they were decided, and each term has a client of its own,
-//! whose writes are refused for good once the term is over.
+//! Leadership is divided by node pools ([`Scope`]): each pool with a shard has a Lease, and the default pool shares the Lease of cluster-wide
+//! objects. A term lasts from taking a Lease to losing it. Between two terms of this process another may have led, so decisions of one term must not
+//! be carried out in the next: orders name their term, and each term has a client of its own, whose writes are refused once the term is over.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -20,7 +19,7 @@ use crate::api::names::{label, object};
 /// What is led under one Lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
-    /// What concerns the whole cluster, the default node pool (objects without the label), and pools without a shard.
+    /// Cluster-wide objects, the default node pool (objects without the label), and pools without a shard.
     #[default]
     Cluster,
     /// The node pool with this value of the label, which has a shard.
@@ -30,9 +29,9 @@ pub enum Scope {
 /// Which node pools there are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pools {
-    /// The label that names a node pool. Empty: there is but one.
+    /// The label that names a node pool. Empty: there is only one.
     pub key: String,
-    /// The values of the label that have a shard.
+    /// Values of the label that have a shard.
     pub with_shard: BTreeSet<Arc<str>>,
     /// Whether there is a shard for objects without the label.
     pub default_has_shard: bool,
@@ -50,7 +49,7 @@ impl Default for Pools {
 }
 
 impl Pools {
-    /// In which scope an object with these labels is.
+    /// The scope of an object with these labels.
     #[must_use]
     pub fn scope(&self, labels: Option<&BTreeMap<String, String>>) -> Scope {
         let value = labels.and_then(|labels| labels.get(&self.key));
@@ -58,7 +57,7 @@ impl Pools {
         value.map_or(Scope::Cluster, |value| Scope::Pool(Arc::clone(value)))
     }
 
-    /// The node pool of an object with these labels, as messages call it, if no shard schedules it.
+    /// The name of an object's node pool, by its labels, if no shard schedules it.
     #[must_use]
     pub fn without_shard<'o>(&self, labels: Option<&'o BTreeMap<String, String>>) -> Option<&'o str> {
         if self.key.is_empty() {
@@ -71,7 +70,7 @@ impl Pools {
     }
 }
 
-/// What a node pool is called in messages, events and metrics.
+/// The name of a node pool in messages, events and metrics.
 #[must_use]
 pub fn pool_name(value: &str) -> &str {
     if value.is_empty() {
@@ -84,9 +83,9 @@ pub fn pool_name(value: &str) -> &str {
 /// One term of leadership.
 #[derive(Clone)]
 pub struct Term {
-    /// Different from those of all other terms of this process, and greater than those that began before.
+    /// Unique in this process, and greater than those of earlier terms.
     pub number: u64,
-    /// Its writes are refused once the term is over.
+    /// A client whose writes are refused once the term is over.
     pub writes: Client,
 }
 
@@ -96,7 +95,7 @@ impl fmt::Debug for Term {
     }
 }
 
-/// The terms that last.
+/// The current terms.
 #[derive(Clone, Debug, Default)]
 pub struct Terms {
     by_scope: BTreeMap<Scope, Term>,
@@ -108,26 +107,26 @@ impl Terms {
         self.by_scope.insert(scope.clone(), term);
     }
 
-    /// The term of that number is over. Another of the same scope may have begun, under another Lease, and goes on.
+    /// The term of that number is over. Another of the same scope may have begun, under another Lease, and continues.
     pub fn end(&mut self, scope: &Scope, number: u64) {
         if self.of(scope).is_some_and(|term| term.number == number) {
             self.by_scope.remove(scope);
         }
     }
 
-    /// The term in which this process leads the scope, if it does.
+    /// The current term of the scope, if this process leads it.
     #[must_use]
     pub fn of(&self, scope: &Scope) -> Option<&Term> {
         self.by_scope.get(scope)
     }
 
-    /// The term of that number, if it lasts.
+    /// The term of that number, if it is current.
     #[must_use]
     pub fn numbered(&self, number: u64) -> Option<&Term> {
         self.by_scope.values().find(|term| term.number == number)
     }
 
-    /// The terms by what they are for.
+    /// The terms by scope.
     pub fn all(&self) -> impl Iterator<Item = (&Scope, &Term)> {
         self.by_scope.iter()
     }
@@ -141,7 +140,7 @@ pub type Leading = watch::Receiver<Terms>;
 #[error("not sent: this process does not lead")]
 struct NotLeading;
 
-/// A client whose requests belong to the term in which they are made: that of the whole cluster.
+/// A client whose requests belong to the current term of the cluster scope.
 #[must_use]
 pub fn writes(leading: Leading) -> Client {
     let service = tower::service_fn(move |request: Request<Body>| {

@@ -1,7 +1,7 @@
-//! The status of queues: their children, and what the workloads in and below them ask for and hold; and the same as metrics.
+//! The status of queues: their children, and what the workloads in and below them request and hold; and the same as metrics.
 //!
-//! The figures come from the podgroups component, not from PodGroup statuses, so a queue is right as soon as its pods are. One
-//! patch per queue that changed, after a burst, by the leader. Absent: validation of queues, which is admission's.
+//! The figures come from the podgroups component, not from PodGroup statuses, so a queue is up to date as soon as its pods are. The leader writes one
+//! patch per changed queue after a burst. Queues are validated by admission.
 
 mod scheduled;
 pub mod shown;
@@ -36,13 +36,13 @@ use tree::Tree;
 
 /// A status is written this long after it changed: the workloads of a burst change together.
 const AFTER: Duration = Duration::from_millis(250);
-/// Writes of one status keep this distance.
+/// Minimum time between writes of one status.
 const DISTANCE: Duration = Duration::from_secs(1);
-/// A status of which nothing changed but the fair share is written this long after, as one pod group changes the fair shares of many
-/// queues; and so that there are not more such writes than one in that time for each queue, on average.
+/// Delay of a write if only the fair share changed, as one pod group changes those of many queues; it also bounds such writes to one per queue in
+/// that time, on average.
 const FAIR_SHARE_AFTER: Duration = Duration::from_secs(5);
 const FAIR_SHARE_EACH: Duration = Duration::from_millis(100);
-/// Wait before a failed write is tried again: first and longest.
+/// Wait before a failed write is retried: first and longest.
 const RETRY: Backoff = Backoff {
     first: Duration::from_millis(200),
     longest: Duration::from_secs(60),
@@ -74,11 +74,11 @@ pub async fn run(context: Context, mut inbox: mpsc::Receiver<ToQueues>, stores: 
     }
 }
 
-/// What the API server made of a write.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stored {
     Whole,
-    /// The summary was left out: the definition of queues is KAI's or an older one.
+    /// The summary was dropped: the definition of queues is KAI's or an older one.
     WithoutSummary,
 }
 
@@ -92,10 +92,10 @@ struct Queues {
     written_at: HashMap<String, Instant>,
     /// Fair shares in millionths of a GPU.
     fair: HashMap<String, i64>,
-    /// The API server keeps summaries.
+    /// The API server stores summaries.
     summaries: bool,
     writes: JoinSet<(String, Result<Stored, kube::Error>)>,
-    /// All queues and the usage of all pod groups have come; before, every figure would be too small.
+    /// All queues and the usage of all pod groups are known; before, figures would be too small.
     listed: bool,
     counted: bool,
 }
@@ -162,7 +162,7 @@ impl Queues {
         }
     }
 
-    /// Who leads a queue's node pool writes its status and shows it.
+    /// The leader of a queue's node pool writes its status and exports its metrics.
     fn leading_changed(&mut self) {
         self.context.figures.clear(&QUEUE_STATUSES);
         self.everything_changed();
@@ -185,12 +185,12 @@ impl Queues {
         }
     }
 
-    /// Starts the next write that is needed after all.
+    /// Starts the next write that is still needed.
     fn write_next(&mut self, slot: WriteSlot) {
         while let Some(name) = self.agenda.start(Instant::now()) {
             let now = Timestamp::now();
             let (patch, until) = self.patch(&name, now);
-            // Its schedule has it go by something else then.
+            // The queue's schedule changes then.
             if let Some(wait) = until.and_then(|until| Duration::try_from(until.duration_since(now)).ok()) {
                 self.plan(&name, wait);
             }
@@ -215,8 +215,8 @@ impl Queues {
         }
     }
 
-    /// What a status lacks, if anything, and if this process leads the queue's node pool; and the client for the write. Shows it as metrics. And when the
-    /// queue's schedule changes it next.
+    /// The difference to the stored status, if this process leads the queue's node pool; and the client for the write. Also exports the metrics. And
+    /// when the queue's schedule changes next.
     fn patch(&self, name: &str, now: Timestamp) -> (Option<(Value, Client)>, Option<Timestamp>) {
         let Some(queue) = self.stores.queues.get("", name) else {
             return (None, None);
@@ -240,7 +240,7 @@ impl Queues {
         (patch.map(|patch| (patch, context.writes)), scheduled.until)
     }
 
-    /// The status as it should be; figures that are equal in value stay as they are written.
+    /// The desired status; figures of equal value stay as they are written.
     fn target(&self, queue: &Queue) -> QueueStatus {
         let name = queue.metadata.name.as_deref().unwrap_or_default();
         let totals = self.tree.totals(name);

@@ -1,4 +1,4 @@
-//! How a failed request is to be taken, and how long to wait before the next try.
+//! Classes of failed requests, and how long to wait before a retry.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use kube::core::Status;
 pub struct Backoff {
     /// Wait after the first failure.
     pub first: Duration,
-    /// No wait is longer.
+    /// The longest wait.
     pub longest: Duration,
 }
 
 impl Backoff {
-    /// The wait after that many failures in a row, counted from 1.
+    /// The wait after so many consecutive failures, counted from 1.
     #[must_use]
     pub fn wait(&self, failures: u32) -> Duration {
         let doublings = failures.saturating_sub(1).min(20);
@@ -22,30 +22,30 @@ impl Backoff {
     }
 }
 
-/// A request that takes longer than this does not count any more among those that may be under way at once: what hangs, because a
-/// webhook of one namespace does not answer, say, must not stand in the way of the rest.
+/// A request that takes longer than this no longer counts against the limit of concurrent requests, so that requests that hang, for example in a
+/// webhook of one namespace, do not block the rest.
 pub const LAGGING: Duration = Duration::from_secs(1);
 
-/// The longest wait that a server may ask for.
+/// Upper bound of the wait that a server may ask for.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// What a failed request means for whoever sent it.
+/// Classes of failed requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The object is not there (404).
+    /// The object does not exist (404).
     Gone,
-    /// The object is not as it was assumed to be (409): read it again.
+    /// The object differs from what was assumed (409): read it again.
     Conflict,
-    /// The server has too much to do (429, 503): come again, not before the time it asks for.
+    /// The server is overloaded (429, 503): retry after the time that it asks for.
     Busy,
-    /// Nobody knows whether the request was carried out (timeout, dropped connection, 5xx): look before trying again.
+    /// The request may have been carried out (timeout, dropped connection, 5xx): read before a retry.
     Unknown,
-    /// The same request will fail again (403, 422 and the like).
+    /// A retry would fail as well (403, 422 and the like).
     Refused,
 }
 
 impl Failure {
-    /// The word, for metrics.
+    /// The value of the metric's label.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -58,14 +58,14 @@ impl Failure {
     }
 }
 
-/// Sorts an error of the client.
+/// Classifies an error of the client.
 #[must_use]
 pub fn failure(error: &kube::Error) -> Failure {
     match error {
         kube::Error::Api(status) => match status.code {
             404 | 410 => Failure::Gone,
             409 => Failure::Conflict,
-            // Nothing that waiting a little would change: a disruption budget does not allow an eviction.
+            // A short wait would change nothing: a disruption budget does not allow the eviction.
             429 if names_budget(status) => Failure::Refused,
             429 | 503 => Failure::Busy,
             500..=599 => Failure::Unknown,
@@ -83,7 +83,7 @@ pub fn asked_pause(error: &kube::Error) -> Option<Duration> {
     (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)).min(PAUSE_MAX))
 }
 
-/// Whether a disruption budget forbade it.
+/// Whether a disruption budget forbade the eviction.
 #[must_use]
 pub fn refused_by_budget(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 429 && names_budget(status))

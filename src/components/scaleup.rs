@@ -1,8 +1,9 @@
-//! Scaling pods: a cluster autoscaler sees which whole GPUs are missing, but not that a part of one is. So for pods with a part of a GPU that find no
-//! place, a pod that asks for whole GPUs waits in another namespace until a node is added for it; there it ends at once, and the GPU is free.
+//! Scaling pods: a cluster autoscaler sees missing whole GPUs, but not missing GPU portions. So for pods with a GPU portion that find no place, a pod
+//! that requests whole GPUs waits in another namespace until a node is added for it; it ends at once on that node, and the GPU is free.
 //!
-//! What is missing is worked out from the pods that the watch shows ([`need`]), a moment after the last of them changed. After a scaling pod has gone,
-//! none is made for a while, so that those who wait can take what was added. By the leader, one change at a time. Absent: free room that the waiting
+//! What is missing is computed from the watched pods ([`need`]), shortly after the last change. After a scaling pod has ended, none is created for a
+//! while, so that waiting pods can be placed on what was added. By the leader, one change at a time. It does not consider free capacity that waiting
+//! pods could use with another request.
 //! could use if they were others.
 
 mod need;
@@ -27,27 +28,27 @@ use crate::components::watches::Key;
 use crate::components::{Context, Error, pods};
 use need::{Need, Plan, Scaling};
 
-/// Pods of a burst are counted together.
+/// Changes of a burst are handled together.
 const AFTER: Duration = Duration::from_millis(500);
-/// After a scaling pod has gone, none is made for so long.
+/// After a scaling pod has ended, none is created for this time.
 const COOL_DOWN: Duration = Duration::from_secs(60);
-/// What failed is tried again.
+/// Wait before a failed change is retried.
 const RETRY: Duration = Duration::from_secs(5);
-/// By then the watch has shown what was made.
+/// By then the watch has shown a created pod.
 const SHOWN: Duration = Duration::from_secs(10);
-/// No answer by then counts as lost.
+/// A request without an answer by then counts as lost.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Whether and how scaling pods are made.
+/// Settings of scaling pods.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// There are scaling pods at all.
+    /// Whether there are scaling pods.
     pub on: bool,
-    /// Their image: our own.
+    /// Their image: unikai's own.
     pub image: String,
-    /// The secrets with which it is pulled.
+    /// Image pull secrets.
     pub pull_secrets: Vec<String>,
-    /// What a pod that asks for GPU memory counts for, in hundredths of a GPU.
+    /// Hundredths of a GPU for a pod that requests GPU memory.
     pub memory_hundredths: i64,
 }
 
@@ -62,7 +63,7 @@ impl Default for Settings {
     }
 }
 
-/// Makes and takes away scaling pods until shutdown.
+/// Creates and deletes scaling pods until shutdown.
 ///
 /// # Errors
 /// If another component is gone, or a task of this one panicked.
@@ -87,7 +88,7 @@ pub async fn run(context: Context, mut inbox: mpsc::Receiver<ToScaleUp>) -> Resu
     }
 }
 
-/// What one round of changes came to.
+/// The result of one round of changes.
 struct Done {
     made: Vec<(String, Scaling)>,
     any_gone: bool,
@@ -97,12 +98,12 @@ struct Done {
 struct ScaleUp {
     context: Context,
     need: Need,
-    /// Made, and when; until the watch shows them.
+    /// Created scaling pods, with the time; until the watch shows them.
     made: BTreeMap<String, (Scaling, Instant)>,
     /// All pods are known.
     complete: bool,
     cool_until: Option<Instant>,
-    /// When to look at the need again.
+    /// When to compute the need again.
     due: Option<Instant>,
     work: JoinSet<Done>,
 }
@@ -142,7 +143,7 @@ impl ScaleUp {
         }
     }
 
-    /// Looks at the need, and sets out to meet it.
+    /// Computes the need, and starts to meet it.
     fn adjust(&mut self, now: Instant) {
         self.due = None;
         self.cool_until = self.cool_until.filter(|until| *until > now);
@@ -209,7 +210,7 @@ async fn carry_out(context: Context, plan: Plan) -> Done {
                 info!(ns = %key.namespace(), name = %key.name(), gpus, "a cluster autoscaler is asked for GPUs");
                 unschedulable(&api, &name).await;
             }
-            // There already: the watch will show it.
+            // It exists: the watch will show it.
             Err(Some(Failure::Conflict)) => {}
             Err(_) => {
                 done.failed = true;
@@ -221,7 +222,7 @@ async fn carry_out(context: Context, plan: Plan) -> Done {
     done
 }
 
-/// Says of a new scaling pod what the default scheduler would find out later, so that autoscalers need not wait for it.
+/// Sets the condition that the default scheduler would set later, so that autoscalers need not wait for it.
 async fn unschedulable(api: &Api<Pod>, name: &str) {
     let patch = Patch::Strategic(json!({"status": {"conditions": [{
         "type": condition::POD_SCHEDULED, "status": "False", "reason": reason::UNSCHEDULABLE,
@@ -233,7 +234,7 @@ async fn unschedulable(api: &Api<Pod>, name: &str) {
     }
 }
 
-/// The answer to a request, or what its failure means; `None`: there was no answer.
+/// The answer to a request, or the class of its failure; `None`: no answer.
 async fn sent<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, Option<Failure>> {
     match timeout(TIMEOUT, request).await {
         Ok(Ok(value)) => Ok(value),

@@ -1,5 +1,4 @@
-//! Permits that are shared among namespaces: none holds more than its share of all, so that what one tenant makes slow leaves room for the
-//! work of the others.
+//! Permits shared among namespaces: none holds more than its share, so that slow requests of one tenant leave permits for the others.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -11,11 +10,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 pub struct Shares {
     all: Arc<Semaphore>,
     share: u32,
-    /// Of namespaces that hold permits or wait for some.
+    /// Namespaces that hold permits or wait for some.
     own: Mutex<HashMap<String, Weak<Semaphore>>>,
 }
 
-/// Permits of a namespace; given back when dropped.
+/// Permits of a namespace; released when dropped.
 #[derive(Debug)]
 pub struct Permit {
     _all: OwnedSemaphorePermit,
@@ -23,7 +22,7 @@ pub struct Permit {
 }
 
 impl Shares {
-    /// So many permits, of which one namespace may hold so many.
+    /// `total` permits, of which one namespace may hold `share`.
     #[must_use]
     pub fn new(all: u32, share: u32) -> Self {
         Self {
@@ -33,8 +32,8 @@ impl Shares {
         }
     }
 
-    /// Waits for so many permits, or for a whole share where that is less. First come, first served, among those of a namespace and among
-    /// namespaces that have not used up their shares.
+    /// Waits for permits, at most a whole share. First come, first served, within a namespace and among namespaces that have not used up their
+    /// shares.
     pub async fn take(&self, namespace: &str, permits: u32) -> Option<Permit> {
         let permits = permits.min(self.share);
         let semaphore = self.of(namespace);
@@ -51,7 +50,7 @@ impl Shares {
         if let Some(semaphore) = own.get(namespace).and_then(Weak::upgrade) {
             return semaphore;
         }
-        // Those that nobody uses any more are thrown out when the map would grow.
+        // Unused entries are removed before the map would grow.
         if own.len() == own.capacity() {
             own.retain(|_, semaphore| semaphore.strong_count() > 0);
         }

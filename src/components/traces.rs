@@ -16,8 +16,8 @@
 //!    └─ search                for victims
 //! ```
 //!
-//! Attempts are those that had news: a cycle that finds for the tenth time what the first one found says nothing. Absent: any
-//! influence on what is decided, and any work at all while nobody collects traces.
+//! Only attempts with a new result are exported: a cycle that finds what an earlier one found adds none. Traces do not influence decisions, and cost
+//! nothing unless a collector is configured.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -32,13 +32,13 @@ use tokio_util::sync::CancellationToken;
 use super::Error;
 use super::bus::{BindSeen, CycleSeen, GroupKey, GroupOutcome, TraceEvent};
 
-/// Workloads under way that are told of; those that come while there are so many go untold.
+/// Workloads with an open trace; further ones get none.
 const WORKLOADS_MAX: usize = 10_000;
-/// Attempts of one workload that are told of.
+/// Attempts in the trace of one workload.
 const ATTEMPTS_MAX: u32 = 100;
 
-/// Makes spans of what is seen, until nobody is left who sees anything: at shutdown the binder still finishes what is under way, and
-/// that is told of, too. Workloads that wait then end there.
+/// Makes spans of trace events until all senders are gone: at shutdown the binder still finishes open binds, and their spans are exported. Traces of
+/// workloads that wait end then.
 ///
 /// # Errors
 /// If every other component is gone before shutdown.
@@ -58,14 +58,14 @@ pub async fn run(
     }
 }
 
-/// A workload under way.
+/// A workload with an open trace.
 struct Workload {
     root: Parent,
     /// While it waits for places.
     queue: Option<Parent>,
     /// Its pods that are not bound, by UID.
     waiting: HashSet<Arc<str>>,
-    /// When the latest of the others ceased to wait. Binds that end together may be told of in either order.
+    /// When the last other pod ceased to wait. Events of binds that end together may come in any order.
     settled: SystemTime,
     attempts: u32,
 }
@@ -77,7 +77,7 @@ struct Recorder {
     /// The groups of pods that wait, by UID.
     groups: HashMap<Arc<str>, GroupKey>,
     workloads: HashMap<GroupKey, Workload>,
-    /// Pods that are bound, by UID, until they are gone: what the watch still has to say about their waiting is old.
+    /// Bound pods, by UID, until they are deleted: later events about their waiting are outdated.
     settled: HashSet<Arc<str>>,
 }
 
@@ -119,7 +119,7 @@ impl Recorder {
         }
     }
 
-    /// A pod seen at one time is known to be of a group at another.
+    /// The group of a pod, whenever the pod was first seen.
     fn grouped(
         &mut self,
         uid: Arc<str>,
@@ -243,7 +243,7 @@ impl Recorder {
         }
     }
 
-    /// A pod waits no more; its workload's trace ends with the last of them.
+    /// A pod no longer waits; its workload's trace ends with the last of them.
     fn settle(&mut self, uid: &str, at: SystemTime) {
         let Some(key) = self.groups.remove(uid) else { return };
         let Some(workload) = self.workloads.get_mut(&key) else {
@@ -262,7 +262,7 @@ impl Recorder {
         }
     }
 
-    /// A span that begins, as the parent of others.
+    /// A span that has begun, as the parent of others.
     fn begin(&self, name: &'static str, parent: &Parent, at: SystemTime, about: Vec<KeyValue>) -> Parent {
         let span = self
             .tracer
@@ -272,7 +272,7 @@ impl Recorder {
         parent.with_span(span.start_with_context(&self.tracer, parent))
     }
 
-    /// A span that is over.
+    /// A finished span.
     fn span(&self, name: &'static str, parent: &Parent, when: (SystemTime, SystemTime), about: Vec<KeyValue>) {
         let span = self
             .tracer

@@ -1,8 +1,8 @@
-//! What the queues of a shard have used over time: summed up while this process leads, and told to the scheduler at each interval.
+//! Usage of the queues of a shard: summed up while this process leads, and sent to the scheduler at each interval.
 //!
-//! There are two sources. Built in ([`kept`]): the scheduler writes down what queues hold at each change, and the sums are kept in a ConfigMap, so that the
-//! next term goes on with them. Or a Prometheus server counts, and is asked ([`server`]). At the beginning of a term the scheduler waits for the first
-//! figures, but not for ever. Absent: how it is summed up, which is `usage`'s, and what it means for shares, which is the engine's.
+//! There are two sources. Built in ([`kept`]): the scheduler records what queues hold at each change, and the sums are stored in a ConfigMap, from
+//! which the next term continues. Or a Prometheus server is queried ([`server`]). At the beginning of a term the scheduler waits for the first
+//! figures, for a limited time. How usage is summed up is in `usage`, and what it means for fair shares in the engine.
 
 mod kept;
 mod server;
@@ -22,17 +22,17 @@ use kept::Kept;
 pub use server::Endpoint;
 use server::Server;
 
-/// What failed is tried again after this time, where it is not due anyway.
+/// Wait after a failure, unless the next interval is sooner.
 const RETRY: Duration = Duration::from_secs(1);
-/// What is summed up is kept no more often.
+/// Minimum interval between writes of the sums.
 const KEPT_EVERY: Duration = Duration::from_secs(1);
 
-/// Sums up what the queues of a shard use until shutdown.
+/// Sums up the usage of a shard's queues until shutdown.
 ///
 /// # Errors
 /// If the scheduler is gone.
 pub async fn run(context: Context, mut accounts: Accounts, shard: String) -> Result<(), Error> {
-    // Shown from the start, so that the first failure is a rise.
+    // Created at the start, so that the first failure is an increase.
     metrics::counter!("unikai_usage_fetch_failures_total", "shard" => shard.clone()).increment(0);
     let mut leading = context.leading.clone();
     let mut settings = accounts.settings.clone();
@@ -82,7 +82,7 @@ pub async fn run(context: Context, mut accounts: Accounts, shard: String) -> Res
     }
 }
 
-/// A term with one way to sum up.
+/// A term with one source of usage.
 struct Work<'a> {
     accounts: &'a mut Accounts,
     kept: Kept,
@@ -96,7 +96,7 @@ fn now() -> Time {
 }
 
 impl Work<'_> {
-    /// Until somebody stops it.
+    /// Runs until it is stopped.
     async fn go_on(&mut self) {
         match self.how.source.clone() {
             Source::BuiltIn => self.count().await,
@@ -118,7 +118,7 @@ impl Work<'_> {
         });
     }
 
-    /// Lets the scheduler decide by what it knows.
+    /// Lets the scheduler decide with the usage that it has.
     fn publish(&self) {
         self.accounts.updates.send_if_modified(|update| {
             let waits = update.term != Some(self.term);
@@ -127,7 +127,7 @@ impl Work<'_> {
         });
     }
 
-    /// Counts what the scheduler writes down.
+    /// The built-in source.
     async fn count(&mut self) {
         let patience = Instant::now() + self.how.wait;
         let ledger = loop {
@@ -153,7 +153,7 @@ impl Work<'_> {
         }
     }
 
-    /// Keeps what is summed up here.
+    /// Stores the sums in the ConfigMap.
     async fn save(&mut self) {
         if let Some(ledger) = self.accounts.ledger.ledger()
             && let Err(error) = self.kept.save(ledger, now()).await
@@ -162,7 +162,7 @@ impl Work<'_> {
         }
     }
 
-    /// Asks the server, again and again.
+    /// Queries the server at each interval.
     async fn ask(&mut self, server: &Server) {
         let patience = Instant::now() + self.how.wait;
         let mut last: Option<Instant> = None;
@@ -191,7 +191,7 @@ impl Work<'_> {
                 }
             }
             due = (due + self.how.interval).max(Instant::now() + RETRY.min(self.how.interval));
-            // Before the first answer more often, and no longer than it is waited for; and not beyond the end of the last figures.
+            // More often before the first answer, for as long as the scheduler waits; and no later than the last figures expire.
             let next = if last.is_none() {
                 due.min(Instant::now() + RETRY)
             } else {
@@ -210,7 +210,7 @@ impl Work<'_> {
     }
 }
 
-/// Shows whether usage counts as none because it is not known.
+/// Sets the metric that shows whether usage counts as zero because it is unknown.
 fn show(shard: &str, stale: bool) {
     metrics::gauge!("unikai_usage_stale", "shard" => shard.to_owned()).set(f64::from(u8::from(stale)));
 }

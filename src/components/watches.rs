@@ -1,9 +1,9 @@
-//! One watch per kind for the whole process: list, watch, and tell the subscribers what changed.
+//! One watch per kind for the whole process: list, watch, and pass changes to the subscribers.
 //!
-//! A watch survives whatever the API server does: dropped connections, expired resource versions (it lists again and reports
-//! what vanished meanwhile as deleted), a kind whose CRD is not installed yet, objects that do not decode (logged, counted and
-//! passed over; the last readable version stays). What is absent: any knowledge of what the objects mean, but for one thing: what a
-//! bound pod says of what it is charged for is put back to what counts before anybody sees it ([`charged`]).
+//! A watch survives dropped connections, expired resource versions (it lists again and reports missing objects as deleted), kinds whose CRD is not
+//! installed yet, and objects that do not decode (logged, counted and skipped; the last readable version stays). Watches do not interpret objects,
+//! with one exception: labels and annotations that determine what a bound pod is charged for are restored before any subscriber gets the pod
+//! ([`charged`]).
 
 mod catchup;
 mod charged;
@@ -44,20 +44,19 @@ use crate::components::retry::Backoff;
 use crate::components::{Context, Error, Settings};
 use crate::kinds::Condition;
 
-/// Shortest and longest wait before a failed list or watch is tried again. The longest bounds how late the operator notices
-/// that a missing CRD was installed.
+/// Shortest and longest wait before a failed list or watch is retried. The longest bounds the delay until a newly installed CRD is noticed.
 const RETRY: Backoff = Backoff {
     first: Duration::from_millis(100),
     longest: Duration::from_secs(5),
 };
-/// So long without a failure, and the next one counts as the first again.
+/// After this time without a failure, the next failure counts as the first.
 const CALM: Duration = Duration::from_secs(20);
-/// A watch that has not caught up by then, after this process began to lead, is replaced by a new one, which lists everything.
+/// A watch that has not caught up by then in a new term is replaced by a new one, which lists all objects.
 const CATCH_UP: Duration = Duration::from_secs(5);
-/// Objects in a page of the list that says what a watch is to have shown. Only metadata: small.
+/// Page size of the metadata list that catching up is compared with.
 const PAGE: u32 = 5_000;
 
-/// Runs the watches of all kinds until shutdown. Fills `stores` and tells every subscriber on the bus.
+/// Runs the watches of all kinds until shutdown. Updates `stores` and sends changes to the subscribers on the bus.
 ///
 /// # Errors
 /// If a subscriber's inbox is closed while the process is not shutting down.
@@ -74,7 +73,7 @@ pub async fn run(context: Context, stores: Arc<Stores>, bus: Bus) -> Result<(), 
             bus: bus.clone(),
             leading: {
                 let mut leading = context.leading.clone();
-                // It may have been so for a while.
+                // The kind may have been absent for a while.
                 leading.mark_changed();
                 leading
             },
@@ -111,14 +110,14 @@ pub async fn run(context: Context, stores: Arc<Stores>, bus: Bus) -> Result<(), 
     Ok(())
 }
 
-/// How everything is watched: a watch ends before long and is taken up again where it ended, so that one that has died without a word
-/// is not missed for long. Bookmarks keep the place where it is taken up fresh.
+/// Parameters of all watches: a watch ends after a short time and is resumed, so that a silently dropped connection is noticed soon. Bookmarks keep
+/// the resource version recent.
 #[must_use]
 pub fn config(settings: &Settings) -> watcher::Config {
     watcher::Config::default().timeout(settings.watch_timeout)
 }
 
-/// What one watch works with.
+/// What one watch uses.
 pub struct Feed {
     client: Client,
     config: watcher::Config,
@@ -129,7 +128,7 @@ pub struct Feed {
     charged: Charged,
 }
 
-/// A kind that is not watched is known at once, and stays so in every term.
+/// A kind that is not watched counts as caught up in every term.
 async fn unwatched(kind: Kind, mut feed: Feed) -> Result<(), Error> {
     feed.readiness.ready();
     publish(&feed.bus, kind, Change::Synced(kind)).await?;
@@ -142,7 +141,7 @@ async fn unwatched(kind: Kind, mut feed: Feed) -> Result<(), Error> {
     }
 }
 
-/// Waits for the terms to change until there are some with higher numbers.
+/// Waits until the terms change to some with higher numbers.
 async fn next_terms(leading: &mut Leading, after: u64) -> Vec<u64> {
     loop {
         if leading.changed().await.is_err() {
@@ -161,7 +160,7 @@ async fn next_terms(leading: &mut Leading, after: u64) -> Vec<u64> {
     }
 }
 
-/// Tells those who decide by the kind that they know all that was current of it when the term began.
+/// Reports that the store has caught up with the state at the beginning of the term.
 async fn caught_up(bus: &Bus, kind: Kind, term: u64) -> Result<(), Error> {
     bus.schedulers.send(ToScheduler::Current(kind, term)).await?;
     deliver(&bus.binder, ToBinder::Current(kind, term)).await
@@ -175,7 +174,7 @@ async fn watch<K: Watched>(feed: Feed) -> Result<(), Error> {
     follow(feed, || watcher(api.clone(), config.clone()).map_ok(read).boxed()).await
 }
 
-/// The same for a kind of which only the metadata is asked for; the guard of others would hide that from the client.
+/// The same for a kind of which only the metadata is requested; `Guarded` would hide that from the client.
 async fn watch_metadata<K: Watched>(feed: Feed) -> Result<(), Error> {
     let api = Api::<K>::all(feed.client.clone());
     let config = feed.config.clone();
@@ -183,7 +182,7 @@ async fn watch_metadata<K: Watched>(feed: Feed) -> Result<(), Error> {
     follow(feed, || watcher(api.clone(), config.clone()).map_ok(guard).boxed()).await
 }
 
-/// An event about another form of the object.
+/// Converts an event to another form of the object.
 fn each<A, B>(event: watcher::Event<A>, form: impl FnOnce(A) -> B) -> watcher::Event<B> {
     match event {
         watcher::Event::Init => watcher::Event::Init,
@@ -194,11 +193,11 @@ fn each<A, B>(event: watcher::Event<A>, form: impl FnOnce(A) -> B) -> watcher::E
     }
 }
 
-/// What a watch brings.
+/// Events of a watch.
 type Events<K> = BoxStream<'static, watcher::Result<watcher::Event<Guarded<K>>>>;
 
-/// Passes on what a watch brings, until the inbox of a subscriber is closed. When a term of leadership begins, sees to it that the watch
-/// catches up with what is current then, and tells of it.
+/// Passes on events of a watch until the inbox of a subscriber is closed. When a term of leadership begins, starts catching up with the state at that
+/// time, and reports when it is done.
 async fn follow<K: Watched>(mut feed: Feed, start: impl Fn() -> Events<K> + Send) -> Result<(), Error> {
     let anew = || start().backoff(ResetTimerBackoff::new(Failures(0), CALM)).boxed();
     let mut events = anew();
@@ -206,14 +205,14 @@ async fn follow<K: Watched>(mut feed: Feed, start: impl Fn() -> Events<K> + Send
     state.charged = std::mem::take(&mut feed.charged);
     let mut listing: BoxFuture<'static, Listing> = pending().boxed();
     let mut replace_at = None;
-    // The latest term that the watch has been asked to catch up with.
+    // The latest term for which catching up was started.
     let mut asked = 0;
     loop {
         tokio::select! {
             event = events.next() => match event {
                 None => return Ok(()),
                 Some(Ok(event)) => {
-                    // Which pods are believed about their pod group depends on which there are.
+                    // Which pod group a bound pod is charged to depends on the pod groups that exist.
                     if K::KIND == Kind::Pod && matches!(event, watcher::Event::InitDone) {
                         feed.readiness.ready();
                         feed.stores.pod_groups.listed().await;
@@ -234,7 +233,7 @@ async fn follow<K: Watched>(mut feed: Feed, start: impl Fn() -> Events<K> + Send
             },
             new = next_terms(&mut feed.leading, asked) => {
                 asked = new.iter().copied().fold(asked, u64::max);
-                // What is current now was so when the others began, or came later.
+                // The state at the beginning of this term is that of the earlier terms' start, or newer.
                 let waiting = state.catch_up.take().map(|catch_up| catch_up.terms).unwrap_or_default();
                 state.catch_up = Some(CatchUp::begin([waiting, new].concat(), Instant::now()));
                 listing = list_versions::<K>(feed.client.clone()).boxed();
@@ -253,7 +252,7 @@ async fn follow<K: Watched>(mut feed: Feed, start: impl Fn() -> Events<K> + Send
                     continue;
                 }
                 state.is_behind();
-                // A new watch begins with a list, which is proof enough.
+                // A new watch begins with a complete list.
                 events = anew();
                 replace_at = Some(Instant::now() + CATCH_UP.max(feed_patience(&feed.config)));
             }
@@ -267,12 +266,12 @@ async fn follow<K: Watched>(mut feed: Feed, start: impl Fn() -> Events<K> + Send
     }
 }
 
-/// A list of whole objects may take longer than the proof that none is needed.
+/// A list of whole objects may take longer than a list of metadata.
 fn feed_patience(config: &watcher::Config) -> Duration {
     Duration::from_secs(u64::from(config.timeout.unwrap_or_default()))
 }
 
-/// Lists what there is of a kind, by name and version, as it is now and not as a cache may still have it; tries until it succeeds.
+/// Lists the metadata of a kind, current rather than cached; retries until it succeeds.
 async fn list_versions<K: Watched>(client: Client) -> Listing {
     let mut failures = 0;
     loop {
@@ -300,7 +299,7 @@ async fn try_list_versions<K: Watched>(client: &Client) -> kube::Result<Listing>
     }
 }
 
-/// Failures in a row, as the waits that follow them.
+/// Consecutive failures, for the wait that follows them.
 struct Failures(u32);
 
 impl Iterator for Failures {
@@ -318,21 +317,21 @@ impl Waits for Failures {
     }
 }
 
-/// `/readyz` shows the progress of a first list after so many objects each.
+/// The progress of a first list is shown on `/readyz` each time so many objects were read.
 const PROGRESS_EVERY: usize = 1_000;
 
-/// Where a watch stands: the store it keeps in step, and during a relist what has been seen again.
+/// State of a watch: the store that it updates, and during a relist the objects seen again.
 struct State<'a, K: Watched> {
     store: &'a Store<K>,
     readiness: &'a Handle,
     seen: HashSet<Key>,
     listed: bool,
     failing: bool,
-    /// The API server has no such kind, and nobody waits for it.
+    /// The API server does not serve the kind, and the kind is optional.
     missed: bool,
-    /// Objects that were shown and do not decode, by version.
+    /// Objects that do not decode, with their versions.
     unreadable: HashMap<Key, Option<String>>,
-    /// What is to be shown yet before this process may decide by the kind.
+    /// What is missing until this process may decide with objects of the kind.
     catch_up: Option<CatchUp>,
     charged: Charged,
 }
@@ -352,7 +351,7 @@ impl<'a, K: Watched> State<'a, K> {
         }
     }
 
-    /// The list that says what is to be shown is there. False: only a new list of whole objects will do.
+    /// The metadata list is complete. False: it cannot be compared, and a new list of whole objects is needed.
     fn listed_versions(&mut self, listing: Listing) -> bool {
         let Some(catch_up) = &mut self.catch_up else {
             return true;
@@ -368,9 +367,9 @@ impl<'a, K: Watched> State<'a, K> {
         catch_up.listed(listing, &shown.collect())
     }
 
-    /// The terms in which this process may decide by the kind from now on, told once.
+    /// The terms in which this process may decide with objects of the kind from now on, each returned once.
     fn caught_up(&mut self) -> Option<Vec<u64>> {
-        // A kind that is not there needs no watch to be known.
+        // A kind that is not served is caught up.
         let absent = self.missed && !self.listed;
         let done = self.catch_up.take_if(|catch_up| absent || catch_up.is_done())?;
         let took_ms = done.began.elapsed().as_millis();
@@ -386,7 +385,7 @@ impl<'a, K: Watched> State<'a, K> {
         Some(done.terms)
     }
 
-    /// It takes too long: says so.
+    /// Logs that catching up takes too long.
     fn is_behind(&self) {
         let Some(catch_up) = &self.catch_up else { return };
         let (kind, objects) = (K::KIND.plural(), catch_up.behind());
@@ -401,14 +400,14 @@ impl<'a, K: Watched> State<'a, K> {
             .not_ready("leads, and the watch has not shown yet what is current; nothing is decided before");
     }
 
-    /// An object was shown, or that it is gone.
+    /// Records that the watch has delivered an object or its deletion.
     fn saw(&mut self, meta: &ObjectMeta, still_there: bool) {
         if let Some(catch_up) = &mut self.catch_up {
             catch_up.saw(&Key::of(meta), meta.resource_version.as_deref(), still_there);
         }
     }
 
-    /// The API server is without this kind, which it may be. True the first time.
+    /// The API server does not serve this kind, which is optional. True the first time.
     fn absent(&mut self, error: &watcher::Error) -> bool {
         if std::mem::replace(&mut self.missed, true) {
             return false;
@@ -418,7 +417,7 @@ impl<'a, K: Watched> State<'a, K> {
         true
     }
 
-    /// Takes one event of the watch into the store and says what changed.
+    /// Applies one event of the watch to the store; returns the changes.
     fn advance(&mut self, event: watcher::Event<Guarded<K>>) -> Vec<Change> {
         if let watcher::Event::Init = event {
             self.seen.clear();
@@ -502,7 +501,7 @@ impl<'a, K: Watched> State<'a, K> {
         }
     }
 
-    /// Looks at an object again of which more is known than before.
+    /// Restores the charged fields of an object again, as more is known now.
     fn again(&mut self, key: &Key, first: bool) -> Option<Change> {
         let known = self.store.get(&key.namespace, &key.name)?;
         let object = Arc::new(known.again(&mut self.charged, first)?);
@@ -515,7 +514,7 @@ impl<'a, K: Watched> State<'a, K> {
         Change::Deleted(K::object(last))
     }
 
-    /// The list is complete: what it did not name is gone.
+    /// The list is complete: objects that it does not contain are deleted.
     fn init_done(&mut self) -> Vec<Change> {
         let gone = self.store.retain(|key| self.seen.contains(key));
         self.seen.clear();
@@ -535,7 +534,7 @@ impl<'a, K: Watched> State<'a, K> {
         changes
     }
 
-    /// Reports the first failure of a row, and what it means for readiness; the rest of the row is for debugging.
+    /// Logs the first of consecutive failures and updates readiness; logs the others at debug level.
     fn failed(&mut self, error: &watcher::Error) {
         metrics::counter!("unikai_watch_failures_total", "kind" => K::KIND.plural()).increment(1);
         if !self.listed {
@@ -571,17 +570,17 @@ fn status(error: &watcher::Error) -> Option<&kube::core::Status> {
     }
 }
 
-/// An expired resource version is part of a watch's life: the next list repairs it.
+/// An expired resource version is normal: the next list repairs it.
 fn is_expired(error: &watcher::Error) -> bool {
     status(error).is_some_and(|status| status.code == 410)
 }
 
-/// The API server does not serve the kind, or not to us.
+/// The API server does not serve the kind, or this client may not read it.
 fn is_absent(error: &watcher::Error) -> bool {
     status(error).is_some_and(|status| matches!(status.code, 403 | 404))
 }
 
-/// Why the first list does not come, in words for `/readyz`, which everybody may read: no object is named. The log has the rest.
+/// Why the first list fails, for `/readyz`, which is public: without names of objects. The log has the details.
 fn explain(error: &watcher::Error) -> String {
     match status(error).map(|status| status.code) {
         Some(404) => "the API server does not know this kind: its CRD is not installed".to_owned(),
@@ -591,7 +590,7 @@ fn explain(error: &watcher::Error) -> String {
     }
 }
 
-/// Tells everyone who listens to the kind.
+/// Sends a change to all subscribers of the kind.
 async fn publish(bus: &Bus, kind: Kind, change: Change) -> Result<(), Error> {
     let told = |listener| kind.listeners().contains(&listener);
     if told(Listener::PodGroups) {
@@ -604,7 +603,7 @@ async fn publish(bus: &Bus, kind: Kind, change: Change) -> Result<(), Error> {
         deliver(&bus.queues, ToQueues::Change(change.clone())).await?;
     }
     bus.schedulers.send(ToScheduler::Change(change.clone())).await?;
-    // What these two make of a change, the scheduler is to hear after the change.
+    // The scheduler gets what these two derive from a change after the change itself.
     if told(Listener::Grouper) {
         deliver(&bus.grouper, ToGrouper::Change(change.clone())).await?;
     }

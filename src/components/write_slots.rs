@@ -1,13 +1,12 @@
-//! Turns for writes that nobody waits for (pod groups, statuses, events), which all components share.
+//! Slots for background writes (pod groups, statuses, events), shared by all components.
 //!
-//! A component asks for one turn at a time, when something is due, and decides what to write only once it has the turn. So what is
-//! written is never older than the turn, what has become needless meanwhile is not written at all, and however much one component
-//! has to write, the others' next write comes after a few of its own. None has all turns at once: writes of one kind may hang (a
-//! webhook that does not answer, say), and the others' are to go on.
+//! A component waits for one slot at a time, when a write is due, and decides what to write only when it has the slot. So a write is never older than
+//! its slot, writes that became needless are left out, and a component with many writes delays the next write of another by few of its own. No
+//! component gets all slots: its writes may hang (in a webhook that does not answer, for example), and the others' must go on.
 //!
-//! Bindings go first: no turn is given while some are outstanding, nor in the quiet time after them, nor for a while after an
-//! answer that shows that the API server has too much to do. A write that has been due for longer than the component's patience
-//! waits for none of that any more. The time that the API server asks for (`Retry-After`) is waited for in any case.
+//! Bindings go first: no slot is given while bindings are outstanding, in the quiet time after them, or for a while after an answer that shows that
+//! the API server is overloaded. A write that has been due for longer than the component's patience waits for none of these. The time that the API
+//! server asks for (`Retry-After`) is kept in any case.
 
 use std::future::{pending, poll_fn};
 use std::sync::Arc;
@@ -20,18 +19,17 @@ use tokio_util::sync::PollSemaphore;
 use super::latency::Latency;
 use super::retry::{Failure, asked_pause, failure};
 
-/// Writes at the same time: enough to keep up with a thousand bindings a second, too few to stand in their way.
+/// Concurrent writes: enough to keep up with a thousand bindings a second, few enough not to delay bindings.
 const WRITES_MAX: usize = 8;
-/// Of these, those of one component.
+/// Of these, the most of one component.
 const OWN_MAX: usize = WRITES_MAX - 2;
-/// The quiet time after bindings lasts as long as they did, within these bounds: the gaps in a burst are bridged, and a single
-/// binding holds up nothing.
+/// The quiet time after bindings lasts as long as they did, within these bounds: it bridges the gaps in a burst, and a single binding delays nothing.
 const QUIET: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
 
-/// No write waits longer for bindings, whatever is set.
+/// Upper bound of the patience.
 const PATIENCE_MAX: Duration = Duration::from_secs(3_600);
 
-/// What those who write in the background share. Clones share it, too.
+/// State shared by all background writers. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Background {
     permits: Arc<Semaphore>,
@@ -39,10 +37,10 @@ pub struct Background {
     patience: Duration,
 }
 
-/// What keeps background writes back.
+/// What delays background writes.
 #[derive(Clone, Copy, Debug)]
 struct Gate {
-    /// Since when bindings have been outstanding, with no gap longer than the quiet time.
+    /// Since when bindings have been outstanding, without a gap longer than the quiet time.
     busy_since: Option<Instant>,
     /// Bindings are outstanding.
     outstanding: bool,
@@ -67,7 +65,7 @@ impl Background {
                 paused_until: now,
                 latency: Latency::default(),
             }),
-            // So that no time is out of range.
+            // So that no instant is out of range.
             patience: patience.min(PATIENCE_MAX),
         }
     }
@@ -97,7 +95,7 @@ impl Background {
         });
     }
 
-    /// A background write was answered after that time.
+    /// A background write was answered after this time.
     fn answered(&self, took: Duration, error: Option<&kube::Error>) {
         self.gate.send_if_modified(|gate| {
             let now = Instant::now();
@@ -120,7 +118,7 @@ impl Background {
     }
 }
 
-/// The right to have one write under way; given back when dropped.
+/// The right to send one write; released when dropped.
 #[derive(Debug)]
 pub struct WriteSlot {
     background: Background,
@@ -136,7 +134,7 @@ impl WriteSlot {
     }
 }
 
-/// One component's place in the row.
+/// A component's access to the slots.
 #[derive(Debug)]
 pub struct WriteSlots {
     background: Background,
@@ -144,12 +142,12 @@ pub struct WriteSlots {
     patience: Duration,
     own: PollSemaphore,
     shared: PollSemaphore,
-    /// Of its own, while it waits for one of the shared.
+    /// The component's own permit, while it waits for a shared one.
     held: Option<OwnedSemaphorePermit>,
 }
 
 impl WriteSlots {
-    /// A place among those who share this.
+    /// Access for a component.
     #[must_use]
     pub fn new(background: &Background) -> Self {
         Self::of_patience(background, Duration::MAX)
@@ -168,8 +166,7 @@ impl WriteSlots {
         }
     }
 
-    /// Waits until that time (for ever, if nothing is due), then for a turn. May be dropped and called again at will: the place in
-    /// the row stays.
+    /// Waits until that time (for ever, if nothing is due), then for a slot. May be dropped and called again: the position in the queue is kept.
     pub async fn due(&mut self, at: Option<Instant>) -> WriteSlot {
         match at {
             Some(at) => {
@@ -189,12 +186,12 @@ impl WriteSlots {
                 _own: own,
                 _shared: shared,
             },
-            // Nobody closes them.
+            // The semaphores are never closed.
             (None, _) | (_, None) => pending().await,
         }
     }
 
-    /// Waits until nothing keeps background writes back, or it is as late as that.
+    /// Waits until nothing delays background writes, or until `latest`.
     async fn after_bindings(&mut self, latest: Instant) {
         loop {
             let gate = *self.gate.borrow_and_update();
@@ -297,7 +294,7 @@ mod tests {
         let (mut busy, mut other) = (WriteSlots::new(&shared), WriteSlots::new(&shared));
         let now = Some(Instant::now());
         let held = busy.due(now).await;
-        // Asked again and again, as in a loop whose other branches come first.
+        // Polled repeatedly, as in a loop whose other branches come first.
         assert!(timeout(SOON, other.due(now)).await.is_err());
         assert!(timeout(SOON, busy.due(now)).await.is_err());
         assert!(timeout(SOON, other.due(now)).await.is_err());

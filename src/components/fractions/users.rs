@@ -1,5 +1,5 @@
-//! Who uses a shared GPU, as its reservation pod says: one annotation per user, written before the user is bound and taken away after it has gone.
-//! Tenants cannot write in the namespace of reservation pods, so what stands there wins over what the users' own labels and annotations say.
+//! Users of a shared GPU as recorded on its reservation pod: one annotation per user, written before the user is bound and removed after it has gone.
+//! Tenants cannot write in the namespace of reservation pods, so these records take precedence over the users' own labels and annotations.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +9,19 @@ use serde::{Deserialize, Serialize};
 use crate::api::names::{annotation, label};
 pub use crate::mirror::bind_request::is_share;
 
-/// What a pod asks for of shared GPUs, by annotation, in its own words.
+/// What a pod requests of shared GPUs, as the texts of its annotations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Share(BTreeMap<String, String>);
 
 impl Share {
-    /// Out of annotations.
+    /// From annotations.
     pub fn of<'a>(annotations: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
         let own = annotations.filter(|(key, _)| is_share(key));
         Self(own.map(|(key, value)| (key.to_owned(), value.to_owned())).collect())
     }
 
-    /// Out of the annotations of a pod.
+    /// From the annotations of a pod.
     #[must_use]
     pub fn of_pod(pod: &Pod) -> Self {
         let annotations = pod.metadata.annotations.iter().flatten();
@@ -33,20 +33,20 @@ impl Share {
         self.0.iter()
     }
 
-    /// Of how many GPUs it asks for a part.
+    /// The number of GPUs of which it requests a portion.
     #[must_use]
     pub fn devices(&self) -> usize {
         let devices = self.0.get(annotation::GPU_FRACTION_NUM_DEVICES);
         devices.and_then(|text| text.parse().ok()).unwrap_or(1)
     }
 
-    /// How long its texts are.
+    /// Total length of its texts.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.values().map(String::len).sum()
     }
 
-    /// Whether it asks for nothing.
+    /// Whether it requests nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -63,7 +63,7 @@ pub struct User {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// What it was given.
+    /// Its request at the bind decision.
     pub share: Share,
 }
 
@@ -80,7 +80,7 @@ pub fn annotation(uid: &str, user: &User) -> (String, String) {
     (key(uid), value)
 }
 
-/// The users that a reservation pod names, by uid. What cannot be read names nobody.
+/// The users recorded on a reservation pod, by uid. Unreadable records are ignored.
 #[must_use]
 pub fn of(reservation: &Pod) -> BTreeMap<String, User> {
     let annotations = reservation.metadata.annotations.iter().flatten();

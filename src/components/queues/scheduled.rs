@@ -8,11 +8,11 @@ use crate::api::names::{annotation, condition};
 use crate::api::queue::{QueueCondition, QueueResources};
 use crate::api::quota_schedule::QuotaSchedule;
 
-/// What a queue may have now, and what is said of its schedule.
+/// The quota in force, and the condition about the schedule.
 pub struct Scheduled {
-    /// What it may have.
+    /// The quota and limits in force.
     pub resources: QueueResources,
-    /// When that changes.
+    /// When they change.
     pub until: Option<Timestamp>,
     /// Status, reason and message of the condition; `None`: there is no schedule.
     says: Option<(&'static str, &'static str, String)>,
@@ -48,7 +48,7 @@ impl Scheduled {
         Self { resources, until, says }
     }
 
-    /// Brings the conditions of a queue up to date.
+    /// Updates the conditions of a queue.
     pub fn tell(&self, conditions: &mut Vec<QueueCondition>, now: Timestamp) {
         let is_ours = |condition: &QueueCondition| condition.r#type == condition::QUOTA_SCHEDULE;
         let before = conditions.iter().position(is_ours);

@@ -1,4 +1,4 @@
-//! Queues as metrics: what they may hold and what they do hold.
+//! Metrics of queues: quotas and limits, and what they hold.
 
 use crate::api::names::resource;
 use crate::api::quantity::Amount;
@@ -18,7 +18,7 @@ pub struct MetricLabel {
     pub default: String,
 }
 
-/// Shows a queue, with what it may have now.
+/// Exports the metrics of a queue with the quota in force.
 pub fn show(context: &Context, name: &str, queue: &Queue, status: &QueueStatus, resources: &QueueResources) {
     let mut labels = vec![
         ("queue_name", name),
@@ -51,7 +51,7 @@ pub fn show(context: &Context, name: &str, queue: &Queue, status: &QueueStatus, 
     set(&families::QUEUE_ALLOCATED_MEMORY, amount(held, resource::MEMORY));
 }
 
-/// Thousandths are scaled for CPU, megabytes for memory; unlimited stays -1.
+/// CPU in thousandths, memory in megabytes; unlimited stays -1.
 fn scaled(value: f64, factor: f64) -> f64 {
     if value < 0.0 { -1.0 } else { value * factor }
 }

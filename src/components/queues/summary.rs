@@ -1,10 +1,10 @@
-//! A queue in a line, as `kubectl get queues` shows it: its GPUs, and how much waits. Pure.
+//! The summary of a queue in one line, as `kubectl get queues` shows it: its GPUs, and how many pod groups wait. Pure.
 
 use crate::api::quantity::Amount;
 use crate::api::queue::{QueueResources, QueueStatus, QueueSummary};
 
-/// The summary for a status, what the queue may have now, its fair share in millionths of a GPU, and how many pod groups wait. Where
-/// the fair share is not known, it stays as it is.
+/// The summary from the status, the quota in force, the fair share in millionths of a GPU, and the number of waiting pod groups. An unknown fair
+/// share stays as it is.
 #[must_use]
 pub fn summary(status: &QueueStatus, resources: &QueueResources, fair: Option<i64>, waiting: Amount) -> QueueSummary {
     let gpu = resources.gpu.unwrap_or_default();
@@ -30,12 +30,12 @@ fn held(status: &QueueStatus) -> f64 {
     nanos as f64 / 1e9
 }
 
-/// GPUs to two decimals, and no more than a line holds; below nothing is no bound.
+/// GPUs with two decimals, bounded in length; negative = unlimited.
 fn number(gpus: f64) -> String {
     if gpus < 0.0 {
         return "unlimited".to_owned();
     }
-    // Display writes no decimals that are none.
+    // `Display` omits zero decimals.
     ((gpus.min(1e9) * 100.0).round() / 100.0).to_string()
 }
 

@@ -1,5 +1,5 @@
-//! What the workloads of each queue, and of the queues below it, ask for and hold. Kept by difference: a change costs the depth
-//! of the tree. Queues in a loop of parents count for themselves only. Pure.
+//! What the workloads of each queue, and of the queues below it, request and hold. Updated by differences: a change costs the depth of the tree.
+//! Queues in a cycle of parents count for themselves only. Pure.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -10,11 +10,11 @@ use crate::components::quantities::combine;
 /// The sums of a queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Asked for.
+    /// Requested.
     pub requested: Amounts,
     /// Held.
     pub allocated: Amounts,
-    /// Held and not preemptible.
+    /// Held by non-preemptible pods.
     pub allocated_non_preemptible: Amounts,
     /// Pod groups that wait.
     pub waiting: Amount,
@@ -33,7 +33,7 @@ impl Totals {
     }
 }
 
-/// Queues, their parents, and what is counted in them.
+/// Queues, their parents, and their sums.
 #[derive(Debug, Default)]
 pub struct Tree {
     parents: BTreeMap<String, Option<String>>,
@@ -43,7 +43,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// A queue appeared or changed. Returns the queues whose status may differ now.
+    /// A queue was created or changed. Returns the queues whose status may differ now.
     pub fn put(&mut self, name: &str, parent: Option<&str>) -> BTreeSet<String> {
         let parent = parent.filter(|parent| !parent.is_empty()).map(ToOwned::to_owned);
         if self.parents.get(name) == Some(&parent) {
@@ -56,7 +56,7 @@ impl Tree {
         changed
     }
 
-    /// A queue is gone. Returns the queues whose status may differ now.
+    /// A queue was deleted. Returns the queues whose status may differ now.
     pub fn remove(&mut self, name: &str) -> BTreeSet<String> {
         let mut changed = self.up_from(name);
         changed.remove(name);
@@ -65,7 +65,7 @@ impl Tree {
         changed
     }
 
-    /// What a pod group asks for and holds. Returns the queues whose status differs now.
+    /// What a pod group requests and holds. Returns the queues whose status differs now.
     pub fn count(&mut self, usage: Usage) -> BTreeSet<String> {
         let (key, queue) = (usage.group, usage.queue);
         let totals = Totals {
@@ -112,7 +112,7 @@ impl Tree {
         self.parents.keys().cloned().collect()
     }
 
-    /// Adds to, or takes from, a queue and those above it.
+    /// Adds to, or subtracts from, a queue and its ancestors.
     fn book(&mut self, queue: &str, totals: &Totals, operation: fn(Amount, Amount) -> Amount) -> BTreeSet<String> {
         self.own.entry(queue.to_owned()).or_default().add(totals, operation);
         let chain = self.chain(queue);
@@ -122,7 +122,7 @@ impl Tree {
         chain.into_iter().collect()
     }
 
-    /// The queue and those above it; only itself if they form a loop.
+    /// The queue and its ancestors; only itself if they form a cycle.
     fn chain(&self, queue: &str) -> Vec<String> {
         let mut chain = vec![queue.to_owned()];
         let mut above = self.parents.get(queue).cloned().flatten();

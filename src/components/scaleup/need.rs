@@ -1,4 +1,4 @@
-//! How many GPUs are missing, and which scaling pods say so. Pure.
+//! The number of missing GPUs, and the scaling pods for them. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,19 +16,19 @@ use crate::api::quantity::{Amount, Format};
 use crate::components::pods;
 use crate::components::watches::Key;
 
-/// Says of a scaling pod for which pod it stands, as `namespace/name`: the labels hold no long names.
+/// Annotation of a scaling pod: the pod that it stands for, as `namespace/name`, as labels hold no long names.
 const FOR_POD: &str = "unikai.dev/for-pod";
 /// The longest label value.
 const LABEL_LENGTH_MAX: usize = 63;
 
-/// A pod with parts of GPUs that has no node.
+/// A pod with GPU portions and without a node.
 #[derive(Clone, Debug)]
 pub struct Waiting {
     pod: Arc<Pod>,
-    /// Of each device.
+    /// Hundredths of each device.
     hundredths: i64,
     devices: i64,
-    /// Its scheduler has said that there is no place; until then a scaling pod for it may stay.
+    /// The scheduler reported that there is no place; until then an existing scaling pod for it stays.
     unschedulable: bool,
 }
 
@@ -42,7 +42,7 @@ pub struct Scaling {
 }
 
 impl Scaling {
-    /// One that was just made.
+    /// A scaling pod that was just created.
     #[must_use]
     pub fn new(pod: Key, gpus: i64) -> Self {
         Self {
@@ -54,24 +54,24 @@ impl Scaling {
     }
 }
 
-/// What is to be done.
+/// Changes to make.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// Scaling pods: name and uid.
+    /// Scaling pods to delete: name and uid.
     pub take_away: Vec<(String, String)>,
-    /// For which pods, and of how many GPUs.
+    /// Scaling pods to create: for which pod, and with how many GPUs.
     pub make: Vec<(WaitingPod, i64)>,
 }
 
 impl Plan {
-    /// Nothing.
+    /// Whether there is nothing to do.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.take_away.is_empty() && self.make.is_empty()
     }
 }
 
-/// A pod that is to get a scaling pod.
+/// A pod that gets a scaling pod.
 #[derive(Clone, Debug)]
 pub struct WaitingPod(Arc<Pod>);
 
@@ -88,14 +88,14 @@ impl WaitingPod {
         self.0.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// Both.
+    /// Namespace and name.
     #[must_use]
     pub fn key(&self) -> Key {
         Key::of(&self.0.metadata)
     }
 }
 
-/// Who waits, and the scaling pods.
+/// Waiting pods and scaling pods.
 #[derive(Debug)]
 pub struct Need {
     memory_hundredths: i64,
@@ -103,7 +103,7 @@ pub struct Need {
     scaling: BTreeMap<String, Scaling>,
 }
 
-/// What pods of a namespace lack, in hundredths of GPUs, and the whole GPUs that scaling pods ask for: all together, and the most of one.
+/// What pods of a namespace lack, in hundredths of GPUs, and the whole GPUs that scaling pods request: the sum, and the most of one.
 #[derive(Debug, Default)]
 struct GpuShortage {
     hundredths: i64,
@@ -112,7 +112,7 @@ struct GpuShortage {
 }
 
 impl Need {
-    /// Nothing is known yet. A pod that asks for GPU memory counts for so many hundredths of a GPU.
+    /// Empty. A pod that requests GPU memory counts as so many hundredths of a GPU.
     #[must_use]
     pub fn new(memory_hundredths: i64) -> Self {
         Self {
@@ -122,7 +122,7 @@ impl Need {
         }
     }
 
-    /// A pod of ours appeared or changed. Whether that matters.
+    /// A pod of ours was created or changed. Returns whether the need may change.
     pub fn pod(&mut self, pod: &Arc<Pod>) -> bool {
         let key = Key::of(&pod.metadata);
         match self.read(pod) {
@@ -139,19 +139,19 @@ impl Need {
         }
     }
 
-    /// A pod is gone. Whether that matters.
+    /// A pod was deleted. Returns whether the need may change.
     pub fn pod_gone(&mut self, key: &Key) -> bool {
         self.waiting.remove(key).is_some()
     }
 
-    /// A scaling pod appeared or changed. Whether that matters.
+    /// A scaling pod was created or changed. Returns whether the need may change.
     pub fn scaling(&mut self, pod: &Pod) -> bool {
         let Some(scaling) = read_scaling(pod) else { return false };
         let before = self.scaling.insert(pod.name_any(), scaling.clone());
         before != Some(scaling)
     }
 
-    /// A scaling pod is gone. Whether that matters.
+    /// A scaling pod was deleted. Returns whether the need may change.
     pub fn scaling_gone(&mut self, pod: &Pod) -> bool {
         self.scaling.remove(&pod.name_any()).is_some()
     }
@@ -180,13 +180,13 @@ impl Need {
         .filter(|_| refused != Some(false))
     }
 
-    /// Whether a scaling pod of the name is there.
+    /// Whether a scaling pod of that name exists.
     #[must_use]
     pub fn shows(&self, name: &str) -> bool {
         self.scaling.contains_key(name)
     }
 
-    /// What is to be done; `made` are scaling pods that are not seen yet.
+    /// The changes to make; `made` are scaling pods that the watch does not show yet.
     pub fn plan<'a>(&'a self, made: impl Iterator<Item = &'a Scaling>) -> Plan {
         let stays = |scaling: &Scaling| !scaling.finished && self.waiting.contains_key(&scaling.pod);
         let gone = self.scaling.iter().filter(|(_, scaling)| !stays(scaling));
@@ -200,7 +200,7 @@ impl Need {
         if !plan.take_away.is_empty() {
             return plan;
         }
-        // Namespace by namespace: what one asks for, and be it more than there can be, says nothing about what others lack.
+        // By namespace: an excessive request in one does not affect the others.
         let mut shortages: BTreeMap<&str, GpuShortage> = BTreeMap::new();
         let mut there = BTreeSet::new();
         for scaling in self.scaling.values().chain(made) {
@@ -253,7 +253,7 @@ fn read_scaling(pod: &Pod) -> Option<Scaling> {
     })
 }
 
-/// The scaling pod for a pod: it could run where that could, and wants whole GPUs.
+/// The scaling pod for a pod: with the same placement constraints, and whole GPUs.
 #[must_use]
 pub fn scaling_pod(wanted: &WaitingPod, gpus: i64, settings: &Settings) -> Option<Pod> {
     let spec = wanted.0.spec.as_ref()?;
@@ -302,7 +302,7 @@ pub fn scaling_pod(wanted: &WaitingPod, gpus: i64, settings: &Settings) -> Optio
                 name: label::SCALING_POD_APP.to_owned(),
                 image: Some(settings.image.clone()),
                 image_pull_policy: Some("IfNotPresent".to_owned()),
-                // It says which version it is, and ends.
+                // It prints its version and ends.
                 args: Some(vec!["--version".to_owned()]),
                 resources: Some(ResourceRequirements {
                     requests: Some(requests),

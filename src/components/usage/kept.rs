@@ -1,7 +1,7 @@
-//! What queues have used, kept in a ConfigMap of our namespace: read at the beginning of a term, written at each interval and at its end.
+//! Usage stored in a ConfigMap of our namespace: read at the beginning of a term, written at each interval and at the end of the term.
 //!
-//! It is bounded, belongs to one shard, and is written by the leader alone. Between the last writing and the next term what was held counts as held, for
-//! as long as figures may be old ([`Settings::staleness`]); of the time after that nothing is known, and it counts for nobody.
+//! It is bounded, belongs to one shard, and is written by the leader alone. Between the last write and the next term queues count as holding what
+//! they held, for as long as figures may be old ([`Settings::staleness`]); the time after that counts for no queue.
 
 use std::collections::BTreeMap;
 
@@ -16,11 +16,11 @@ use crate::components::Context;
 use crate::engine::input::{Millis, Time};
 use crate::usage::{Ledger, Settings};
 
-/// What the names of these ConfigMaps begin with; the shard's name follows.
+/// Prefix of the ConfigMaps' names; the shard's name follows.
 const PREFIX: &str = "unikai-usage-";
 /// The key of its data.
 const KEY: &str = "ledger";
-/// Bytes that it has at most: a write of so much each minute is little for an API server, and holds a thousand queues.
+/// Maximum size: one such write per minute is a small load for an API server, and holds a thousand queues.
 const MOST: usize = 512 << 10;
 
 /// The ConfigMap of a shard.
@@ -28,7 +28,7 @@ pub struct Kept {
     reads: Api<ConfigMap>,
     writes: Api<ConfigMap>,
     name: String,
-    /// It was there when it was last looked at.
+    /// It existed at the last read.
     there: bool,
 }
 
@@ -44,10 +44,10 @@ impl Kept {
         }
     }
 
-    /// The ledger that goes on from what is kept. Nothing is known where there is none, or none that can be read.
+    /// The ledger that continues from the stored sums; an empty one where there are none, or they cannot be parsed.
     ///
     /// # Errors
-    /// If nobody answers.
+    /// If the API server does not answer.
     pub async fn load(&mut self, how: &Settings, now: Time) -> kube::Result<Ledger> {
         let mut ledger = Ledger::new(how.window.clone(), how.half_life);
         let object = match self.reads.get_opt(&self.name).await {
@@ -76,12 +76,12 @@ impl Kept {
         Ok(ledger)
     }
 
-    /// Writes down what queues have used.
+    /// Writes the sums.
     ///
     /// # Errors
-    /// If it is not known to be written.
+    /// If the write failed or may have failed.
     pub async fn save(&mut self, ledger: Ledger, now: Time) -> kube::Result<()> {
-        // Worked out apart: it takes a while where there are many queues.
+        // On a blocking thread: with many queues it takes a while.
         let text = tokio::task::spawn_blocking(move || ledger.state(now, MOST)).await;
         let Ok(text) = text else { return Ok(()) };
         if self.there {
@@ -105,7 +105,7 @@ impl Kept {
             ..ConfigMap::default()
         };
         let created = self.writes.create(&PostParams::default(), &new).await;
-        // If it is there after all, the next interval patches it.
+        // If it exists after all, the next interval patches it.
         self.there = match &created {
             Err(kube::Error::Api(status)) => status.code == 409,
             created => created.is_ok(),

@@ -1,4 +1,4 @@
-//! Asks a Prometheus server what queues have used: six queries, within one deadline, answers of bounded size. And whether it answers at all.
+//! Queries usage from a Prometheus server: six queries, within one deadline, with answers of bounded size. Also checks whether it answers.
 
 use std::time::Duration;
 
@@ -23,32 +23,32 @@ use crate::engine::input::Time;
 use crate::usage::promql::{self, Answer};
 use crate::usage::{Prometheus, Settings};
 
-/// An answer has so many bytes at most: some tens of thousands of queues.
+/// Maximum size of an answer: some tens of thousands of queues.
 const MOST: usize = 8 << 20;
-/// How long a connection may take.
+/// Timeout of a connection attempt.
 const CONNECT: Duration = Duration::from_secs(5);
-/// A connection that nobody uses is closed.
+/// An idle connection is closed.
 const IDLE: Duration = Duration::from_secs(90);
-/// So much of an error's text is told.
+/// Characters of an error's text in messages.
 const TOLD: usize = 300;
 
 type Http = BoxCloneSyncService<Request<Body>, http::Response<Incoming>, BoxError>;
 
-/// A Prometheus server by its URL, in which user and password may stand.
+/// A Prometheus server by its URL, which may contain user and password.
 pub struct Endpoint {
     /// Without path.
     parts: Parts,
-    /// What stands before the paths of its API.
+    /// Prefix of the paths of its API.
     folder: String,
     credentials: Option<HeaderValue>,
     http: Http,
 }
 
 impl Endpoint {
-    /// Nothing is asked yet.
+    /// Sends no request yet.
     ///
     /// # Errors
-    /// If its URL is none, or there are no certificates to trust.
+    /// If the URL is invalid, or there are no trusted certificates.
     pub fn new(url: &str) -> anyhow::Result<Self> {
         let url: Uri = url.parse().context("its URL is none")?;
         let mut parts = url.into_parts();
@@ -82,10 +82,10 @@ impl Endpoint {
         })
     }
 
-    /// Whether it answers: its status page, with any success. Who asks sets a deadline.
+    /// Checks its status page; any success will do. The caller sets a deadline.
     ///
     /// # Errors
-    /// Why not.
+    /// Why the check failed.
     pub async fn ping(&self) -> anyhow::Result<()> {
         let request = Request::get(self.uri("/api/v1/status/config")?).body(Body::empty())?;
         let status = self.send(request).await?.status();
@@ -114,7 +114,7 @@ fn at(parts: &Parts, path: &str) -> anyhow::Result<Uri> {
     Ok(Uri::from_parts(whole)?)
 }
 
-/// A Prometheus server that is asked what queues have used.
+/// A Prometheus server that usage is queried from.
 pub struct Server {
     settings: Prometheus,
     endpoint: Endpoint,
@@ -122,10 +122,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Nothing is asked yet.
+    /// Sends no request yet.
     ///
     /// # Errors
-    /// If its URL is none, or there are no certificates to trust.
+    /// If the URL is invalid, or there are no trusted certificates.
     pub fn new(settings: Prometheus) -> anyhow::Result<Self> {
         let endpoint = Endpoint::new(&settings.url)?;
         let uri = endpoint.uri("/api/v1/query")?;
@@ -136,7 +136,7 @@ impl Server {
         })
     }
 
-    /// What queues have used until now.
+    /// Usage of queues until now.
     ///
     /// # Errors
     /// If one of the queries fails, or they take too long together.

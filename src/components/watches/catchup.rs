@@ -1,11 +1,10 @@
-//! Proof that a watch has shown everything that was current at some moment: when this process began to lead.
+//! Catching up: whether a watch has delivered the state at the moment when this process began to lead.
 //!
-//! A list that is made after that moment (without a resource version, so that the API server answers no older state) names every
-//! object with its version. The watch has caught up when each of them has been shown in that version or a later one, and when
-//! whatever the list does not name is gone, or from after the list. Versions are compared within one kind only, where Kubernetes
-//! says that they are ordered; those of different kinds, such as the Lease's, need not be. Bookmarks would say the same, but of a
-//! quiet kind they come once a minute. Where versions are no numbers, a list of whole objects takes the place of the watch instead: so it does
-//! where the watch does not catch up in time, for it may be dead.
+//! A list that is requested after that moment (without a resource version, so that the API server reads the current state) names every object with
+//! its version. The watch has caught up when it has delivered each of them in that version or a later one, and when objects that are not in the list
+//! are deleted, or newer than the list. Versions are compared within one kind only, where Kubernetes orders them. Bookmarks would do as well, but
+//! come once a minute for a kind without changes. Where versions are not numbers, or the watch does not catch up in time, as it may be broken, a list
+//! of whole objects replaces the watch.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -15,7 +14,7 @@ use serde::Deserialize;
 use super::Key;
 use crate::api::lenient::null_as_default;
 
-/// What a list of metadata says.
+/// A list of metadata.
 #[derive(Debug, Default, Deserialize)]
 pub struct Listing {
     #[serde(default)]
@@ -47,7 +46,7 @@ struct Meta {
 }
 
 impl Listing {
-    /// Where the next page begins.
+    /// The continue token of the next page.
     #[must_use]
     pub fn next(&self) -> Option<String> {
         self.metadata.next.clone().filter(|next| !next.is_empty())
@@ -59,7 +58,7 @@ impl Listing {
         self.items.extend(page.items);
     }
 
-    /// The version of the list, and of each object in it; none if one of them is no number.
+    /// The version of the list, and of each object in it; `None` if one of them is no number.
     fn versions(self) -> Option<(u64, HashMap<Key, u64>)> {
         let whole = self.metadata.resource_version.parse().ok()?;
         let of = |Listed { metadata }: Listed| {
@@ -72,33 +71,33 @@ impl Listing {
     }
 }
 
-/// What the watch is still to show of an object.
+/// What the watch is still to deliver of an object.
 #[derive(Clone, Copy, Debug)]
 enum Wanted {
     /// This version, or a later one.
     Version(u64),
-    /// That it is gone; or it is there again, in a version after this one.
+    /// Its deletion, or the object again in a later version.
     Gone(u64),
 }
 
-/// A watch that is to catch up.
+/// A watch that is catching up.
 #[derive(Debug)]
 pub struct CatchUp {
     /// The terms of leadership that wait for it.
     pub terms: Vec<u64>,
     /// When it began.
     pub began: Instant,
-    /// What the watch is still to show; none before the list is there.
+    /// Missing objects; `None` before the list is complete.
     behind: Option<HashMap<Key, Wanted>>,
-    /// What the watch has shown to be gone or unreadable meanwhile, in which version.
+    /// Objects that became deleted or unreadable meanwhile, with their versions.
     passed: HashMap<Key, u64>,
-    /// The watch lists anew, from the beginning.
+    /// The watch lists again, from the beginning.
     relisting: bool,
     done: bool,
 }
 
 impl CatchUp {
-    /// From now on the watch is looked at.
+    /// Starts catching up.
     #[must_use]
     pub fn begin(terms: Vec<u64>, now: Instant) -> Self {
         Self {
@@ -111,7 +110,7 @@ impl CatchUp {
         }
     }
 
-    /// The list is there. `shown` is what the watch has shown so far. False: its versions say nothing.
+    /// The list is complete. `shown`: what the watch has delivered so far. False: versions cannot be compared.
     pub fn listed(&mut self, listing: Listing, shown: &HashMap<Key, Option<u64>>) -> bool {
         let Some((list_version, listed)) = listing.versions() else {
             return false;
@@ -134,7 +133,7 @@ impl CatchUp {
         true
     }
 
-    /// The watch has shown an object, or that it is gone.
+    /// The watch has delivered an object or its deletion.
     pub fn saw(&mut self, key: &Key, version: Option<&str>, still_there: bool) {
         let version = version.and_then(|version| version.parse().ok()).unwrap_or_default();
         let Some(behind) = &mut self.behind else {
@@ -154,23 +153,23 @@ impl CatchUp {
         self.done |= behind.is_empty();
     }
 
-    /// The watch begins a list of its own: once it is complete, it has shown everything.
+    /// The watch begins a list of its own: when it is complete, the watch has caught up.
     pub fn relisting(&mut self) {
         self.relisting = true;
     }
 
-    /// Such a list is complete.
+    /// That list is complete.
     pub fn relisted(&mut self) {
         self.done |= self.relisting;
     }
 
-    /// How many objects the watch is still to show; none before that is known.
+    /// Number of missing objects; `None` before the list is complete.
     #[must_use]
     pub fn behind(&self) -> Option<usize> {
         self.behind.as_ref().map(HashMap::len)
     }
 
-    /// Whether everything has been shown.
+    /// Whether the watch has caught up.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.done

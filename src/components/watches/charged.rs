@@ -1,13 +1,13 @@
-//! What a bound pod was charged for stays, whatever is written into it afterwards. A tenant may change labels and annotations of a running pod, and with
-//! them its pod group, its part of a GPU, or which GPU it uses; none of that changes what the pod really holds. So before anybody sees a pod, what it says of
-//! these things is put back to what counts:
+//! Restores what a bound pod is charged for. A tenant may change labels and annotations of a running pod, and with them its pod group, its GPU
+//! portion and its GPU groups; none of that changes what the pod holds. So before any subscriber gets a pod, these labels and annotations are set to
+//! the first of:
 //!
-//! 1. what the reservation pods of its GPUs say of it, for its part and its groups (`fractions::users`);
-//! 2. else what it said when this process first saw it bound;
-//! 3. for a pod that is bound already when it is first seen: its own words, except that a pod group that is named after the pod or its owner, and exists,
-//!    is its group, and that a sub-group that its pod group does not have is none.
+//! 1. what the reservation pods of its GPUs record, for its portion and its groups (`fractions::users`);
+//! 2. what they were when this process first saw the pod bound;
+//! 3. for a pod that is bound when it is first seen: its own, except that an existing pod group named after the pod or its owner is its group, and
+//! that a sub-group that its pod group does not have is removed.
 //!
-//! What was put back is told in an event on the pod, once for each change.
+//! An event on the pod reports what was restored, once for each change.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -25,32 +25,32 @@ use crate::components::bus::{Note, Severity, Subject};
 use crate::components::fractions::users::{self, User};
 use crate::components::pods::{self, Role};
 
-/// How many changes an event names.
+/// Changes that an event lists.
 const NAMED_MAX: usize = 5;
-/// How much of the name of a label or annotation an event shows.
+/// Characters of a label's or annotation's name in an event.
 const NAME_SHOWN: usize = 80;
 
-/// Remembers what pods were charged for. One for the watch of pods.
+/// What pods are charged for. Used by the watch of pods.
 #[derive(Default)]
 pub struct Charged {
     stores: Arc<Stores>,
     scheduler: String,
     queue_label: String,
     pool_label: String,
-    /// What each reservation pod, by name, says of its users.
+    /// Users recorded on each reservation pod, by name of the reservation pod.
     reservations: HashMap<String, Reservation>,
-    /// The reservation pods that name a user, by the user's uid.
+    /// The reservation pods that record a user, by the user's uid.
     named_by: HashMap<String, BTreeSet<String>>,
     /// Pods that were bound when they were first seen, before all pod groups were known.
     unsure: BTreeSet<(String, String)>,
     /// The first list of pods is complete, and pod groups are known.
     listed: bool,
-    /// Which changes were told of, by the pod's uid.
+    /// Changes that were reported, by the pod's uid.
     told: HashMap<String, u64>,
     notes: Vec<Note>,
 }
 
-/// What a reservation pod says.
+/// What a reservation pod records of a user.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Reservation {
     node: String,
@@ -59,7 +59,7 @@ struct Reservation {
 }
 
 impl Charged {
-    /// Remembers nothing yet.
+    /// Empty.
     #[must_use]
     pub fn new(stores: Arc<Stores>, settings: &Settings) -> Self {
         Self {
@@ -71,7 +71,7 @@ impl Charged {
         }
     }
 
-    /// Puts back what a pod was charged for; `before` is the pod as it was last passed on. Says which other pods are to be looked at again.
+    /// Restores the charged fields; `before` is the pod as it was last passed on. Returns other pods that must be restored again.
     pub fn settle(&mut self, pod: &mut Pod, before: Option<&Pod>) -> Vec<Key> {
         if pods::role(pod) == Role::Reservation {
             return self.reservation(pod);
@@ -93,7 +93,7 @@ impl Charged {
         Vec::new()
     }
 
-    /// Looks at a pod again of which more is known than before; the pod as it counts now, if that is different. `first`: nothing but its own words was known.
+    /// Restores a pod again after more became known; returns it if it changed. `first`: only its own fields were known before.
     pub fn again(&mut self, known: &Pod, first: bool) -> Option<Pod> {
         let mut pod = known.clone();
         if !pods::is_bound(&pod) {
@@ -111,14 +111,14 @@ impl Charged {
         Some(pod)
     }
 
-    /// The first list of pods is complete, and all pod groups are known. Says which pods are to be looked at again.
+    /// The first list of pods is complete, and all pod groups are known. Returns pods that must be restored again.
     pub fn listed(&mut self) -> Vec<Key> {
         self.listed = true;
         let unsure = std::mem::take(&mut self.unsure).into_iter();
         unsure.map(|(namespace, name)| Key { namespace, name }).collect()
     }
 
-    /// A pod is gone.
+    /// A pod was deleted.
     pub fn gone(&mut self, pod: &Pod) {
         if pods::role(pod) == Role::Reservation {
             self.replace(&pod.name_any(), Reservation::default());
@@ -126,7 +126,7 @@ impl Charged {
         self.told.remove(pod.metadata.uid.as_deref().unwrap_or_default());
     }
 
-    /// What is to be told, since the last time.
+    /// Reports since the last call.
     pub fn notes(&mut self) -> Vec<Note> {
         std::mem::take(&mut self.notes)
     }
@@ -141,7 +141,7 @@ impl Charged {
             )
     }
 
-    /// What the pod says of what it is charged for.
+    /// The charged fields in the pod's own labels and annotations.
     fn charged(&self, pod: &Pod) -> Said {
         let labels = pod.metadata.labels.iter().flatten();
         let annotations = pod.metadata.annotations.iter().flatten();
@@ -151,7 +151,7 @@ impl Charged {
         both.map(|(key, value)| (key.clone(), value.clone())).collect()
     }
 
-    /// Everything stays as it was.
+    /// Keeps everything as it was.
     fn keep(&self, pod: &mut Pod, before: &Pod) {
         if self.is_late_mark(pod, before)
             && let Some(name) = pod.labels().get(label::SUBGROUP_NAME).cloned()
@@ -169,7 +169,7 @@ impl Charged {
         put_back(&mut pod.metadata.annotations, annotations, is_charged_annotation);
     }
 
-    /// The grouper names the sub-group of a pod after the binding if there was no time before.
+    /// The grouper writes the sub-group of a pod after the binding if there was no time before.
     fn is_late_mark(&self, pod: &Pod, before: &Pod) -> bool {
         let Some(name) = pod.labels().get(label::SUBGROUP_NAME) else {
             return false;
@@ -180,7 +180,7 @@ impl Charged {
             && group.is_none_or(|group| group.spec.sub_groups.iter().any(|one| one.name == *name))
     }
 
-    /// A pod that was bound before it was seen: pod groups that exist say where it belongs.
+    /// A pod that was bound when first seen: existing pod groups determine its group.
     fn first_seen(&self, pod: &mut Pod) {
         if pod.spec.as_ref().and_then(|spec| spec.scheduler_name.as_deref()) != Some(&*self.scheduler) {
             return;
@@ -218,7 +218,7 @@ impl Charged {
         }
     }
 
-    /// What reservation pods on its node say of a pod counts.
+    /// Reservation pods on the pod's node take precedence.
     fn recorded(&self, pod: &mut Pod) {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let Some(names) = self.named_by.get(uid) else { return };
@@ -232,7 +232,7 @@ impl Charged {
         let Some((_, user)) = found.first() else { return };
         let mut groups: BTreeSet<&str> = found.iter().map(|(group, _)| *group).collect();
         let labels = pod.metadata.labels.clone().unwrap_or_default();
-        // While not all of its reservation pods are known, its own word adds to theirs.
+        // While some of its reservation pods are unknown, its own annotations count as well.
         if groups.len() < user.share.devices() {
             let own = labels.iter().filter(|(key, _)| is_group_label(key));
             groups.extend(own.map(|(_, group)| &**group));
@@ -243,7 +243,7 @@ impl Charged {
         put_back(&mut pod.metadata.annotations, Some(&share), users::is_share);
     }
 
-    /// A reservation pod appeared or changed.
+    /// A reservation pod was created or changed.
     fn reservation(&mut self, pod: &Pod) -> Vec<Key> {
         let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
         let reservation = Reservation {
@@ -291,7 +291,7 @@ impl Charged {
         keys
     }
 
-    /// Tells of what was put back, once for each thing that the pod says.
+    /// Reports what was restored, once per value.
     fn tell(&mut self, pod: &Pod, said: &Said) {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let counts = self.charged(pod);
@@ -343,12 +343,12 @@ fn is_charged_annotation(key: &str) -> bool {
         || key.starts_with(annotation::MIG_PREFIX)
 }
 
-/// The name that a pod group gets after a pod or the owner of pods.
+/// The name of the pod group of a pod, or of an owner of pods.
 fn default_group(name: &str, uid: &str) -> String {
     format!("pg-{name}-{uid}")
 }
 
-/// Makes the entries of some keys what they were.
+/// Sets the entries of some keys to earlier values.
 fn put_back(
     map: &mut Option<BTreeMap<String, String>>,
     before: Option<&BTreeMap<String, String>>,

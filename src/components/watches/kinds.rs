@@ -1,4 +1,4 @@
-//! What the watches must know of each kind: its type, its place on the bus and its store, made from the table in `kinds.rs`.
+//! The watched kinds as the watches use them: type, variant on the bus and store, generated from the table in `kinds.rs`.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -16,31 +16,31 @@ use crate::mirror::Entry;
 pub trait Watched:
     Entry + Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
 {
-    /// Which one.
+    /// The kind.
     const KIND: Kind;
-    /// As an object on the bus.
+    /// Wraps an object for the bus.
     fn object(object: Arc<Self>) -> Object;
     /// Its store.
     fn store(stores: &Stores) -> &Store<Self>;
-    /// Puts back what does not change any more, whatever is written into it; says which other objects are to be looked at again.
+    /// Restores fields that no longer change; returns other objects that must be restored again.
     fn settle(&mut self, _before: impl FnOnce() -> Option<Arc<Self>>, _charged: &mut Charged) -> Vec<Key> {
         Vec::new()
     }
-    /// The object as it counts now that more is known, if that is different. `first`: nothing but its own words was known.
+    /// Restores an object after more became known; returns it if it changed. `first`: only its own fields were known before.
     fn again(&self, _charged: &mut Charged, _first: bool) -> Option<Self> {
         None
     }
-    /// The object is gone.
+    /// The object was deleted.
     fn leave(&self, _charged: &mut Charged) {}
 }
 
-/// Drops what is large and never read.
+/// Drops large fields that are never read.
 pub fn trim<K: Watched>(object: &mut K) {
     object.meta_mut().managed_fields = None;
     Entry::trim(object);
 }
 
-/// Pods alone are charged for what they hold.
+/// Only pods have charged fields.
 macro_rules! charged {
     (Pod) => {
         fn settle(&mut self, before: impl FnOnce() -> Option<Arc<Self>>, charged: &mut Charged) -> Vec<Key> {

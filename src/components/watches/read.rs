@@ -1,5 +1,5 @@
-//! Objects as watches read them: each from its own text, so that one that does not decode, however deep it is, hides no other, and trimmed before the
-//! next is read, so that a page of large ones takes little more room than it has text.
+//! Decodes objects of watches one at a time, each from its own text, so that one that does not decode, of any depth, does not affect others, and
+//! trims each before the next is decoded, so that a page of large objects needs little more memory than its text.
 
 use std::borrow::Cow;
 
@@ -19,7 +19,7 @@ pub struct Read<K>(pub Guarded<K>);
 
 impl<'de, K: Watched> Deserialize<'de> for Read<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // The text is passed over without being built, which no depth hinders.
+        // The text is skipped without being decoded, at any depth.
         let text = Box::<RawValue>::deserialize(deserializer)?;
         Ok(Self(read(text.get())))
     }
@@ -42,7 +42,7 @@ fn read<K: Watched>(text: &str) -> Guarded<K> {
     })
 }
 
-/// What tells objects apart; everything else is passed over.
+/// Fields that identify an object; all others are skipped.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Named {

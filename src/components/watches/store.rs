@@ -1,4 +1,4 @@
-//! The last known state of every watched object, for look-ups from any task. Written by the watches only.
+//! The last known state of every watched object, for reads from any task. Written by the watches only.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
@@ -30,7 +30,7 @@ impl Key {
     }
 }
 
-/// What changes when an object is to be different, and stays when only its status is. Kinds without generations have none.
+/// What changes with the spec and not with the status. Kinds without generations have none.
 #[derive(PartialEq, Eq)]
 struct Stamp {
     uid: Option<String>,
@@ -69,7 +69,7 @@ impl<K> Store<K> {
         self.objects.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The object of that namespace (empty for cluster-scoped kinds) and name.
+    /// An object by namespace (empty for cluster-scoped kinds) and name.
     #[must_use]
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
         self.read()
@@ -90,7 +90,7 @@ impl<K> Store<K> {
         all.into_iter().map(|(_, object)| Arc::clone(object)).collect()
     }
 
-    /// The objects of a namespace that fit, in order of name.
+    /// The matching objects of a namespace, in order of name.
     #[must_use]
     pub fn select(&self, namespace: &str, fits: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
         let objects = self.read();
@@ -100,37 +100,37 @@ impl<K> Store<K> {
         found.into_iter().map(|(_, object)| Arc::clone(object)).collect()
     }
 
-    /// How many objects there are.
+    /// Number of objects.
     #[must_use]
     pub fn len(&self) -> usize {
         self.read().values().map(HashMap::len).sum()
     }
 
-    /// Whether there are none.
+    /// Whether it is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Tells when an object came, went, or is to be different than before; many changes at once may be told as one. Changes of
-    /// status are not told.
+    /// Notifies when an object was created or deleted, or its spec changed; many changes may become one notification. Changes of status are not
+    /// notified.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
 
-    /// Waits until every object has been seen once.
+    /// Waits until the first list is complete.
     pub async fn listed(&self) {
-        // The sender is here, so it does not go.
+        // `self` has the sender, so the channel stays open.
         let _ = self.listed.subscribe().wait_for(|listed| *listed).await;
     }
 
-    /// Every object has been seen once.
+    /// The first list is complete.
     pub(super) fn set_listed(&self) {
         self.listed.send_replace(true);
     }
 
-    /// Removes and returns the objects whose key is not to be kept.
+    /// Removes and returns the objects whose key does not match.
     pub(super) fn retain(&self, keep: impl Fn(&Key) -> bool) -> Vec<Arc<K>> {
         let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
         let mut gone = Vec::new();
@@ -156,7 +156,7 @@ impl<K> Store<K> {
         gone.into_iter().map(|(_, object)| object).collect()
     }
 
-    /// Removes and returns the object.
+    /// Removes and returns an object.
     pub(super) fn remove(&self, key: &Key) -> Option<Arc<K>> {
         let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
         let gone = objects.get_mut(&key.namespace)?.remove(&key.name)?;
@@ -175,14 +175,14 @@ impl<K: Resource> Store<K> {
             .collect()
     }
 
-    /// Puts an object in; returns the one it replaces.
+    /// Inserts an object; returns the one that it replaces.
     pub fn insert(&self, object: Arc<K>) -> Option<Arc<K>> {
         let key = Key::of(object.meta());
         let (stamp, shown) = (Stamp::of(object.meta()), Arc::clone(&object));
         let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
         let previous = objects.entry(key.namespace).or_default().insert(key.name, object);
         drop(objects);
-        // Annotations have no generation.
+        // Annotations do not change the generation.
         let is_same = |previous: &Arc<K>| {
             Stamp::of(previous.meta()) == stamp && previous.meta().annotations == shown.meta().annotations
         };
@@ -201,7 +201,7 @@ macro_rules! stores {
             $($(#[$doc])* pub $store: Store<types::$kind>,)*
         }
 
-        /// How many objects there are of each kind.
+        /// Number of objects of each kind.
         #[derive(Debug, Serialize)]
         #[serde(rename_all = "camelCase")]
         pub struct Counts {
@@ -209,14 +209,14 @@ macro_rules! stores {
         }
 
         impl Stores {
-            /// Every object, kind by kind: first what others depend on.
+            /// Every object, kind by kind, in the order of their dependencies.
             pub fn each(&self, tell: &mut dyn FnMut(Object)) {
                 $(for object in self.$store.list() {
                     tell(Object::$kind(object));
                 })*
             }
 
-            /// How many objects there are of each kind.
+            /// Number of objects of each kind.
             #[must_use]
             pub fn counts(&self) -> Counts {
                 Counts { $($store: self.$store.len(),)* }
