@@ -1,7 +1,7 @@
-//! The command line, one file per subcommand. Each has its own `Args` and a `run` that answers with the exit
-//! status; what goes wrong is an `anyhow` error that is printed here, once, with its chain of causes.
+//! The command line, one file per subcommand. Each has its own `Args` and a `run` that returns the exit status; an error is an `anyhow` error that is
+//! printed here, once, with its chain of causes.
 
-// Printing must stand that nobody reads: see `output`.
+// Writes to a closed standard output must not panic: see `output`.
 #![deny(clippy::print_stdout)]
 
 mod check;
@@ -116,7 +116,7 @@ enum Command {
 }
 
 impl Command {
-    /// What is logged where no flag says otherwise: a service tells what it does, a tool only what is wrong.
+    /// The log level without a flag: `info` for services, `warn` for tools.
     fn log_level(&self) -> &'static str {
         match self {
             Command::Run(_) | Command::Reserve(_) | Command::NumaExporter(_) => "info",
@@ -149,14 +149,14 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// What it is called in its help: kubectl runs it as a plugin where it is found as `kubectl-unikai`.
+/// The command's name in its help: kubectl runs it as a plugin if the binary is called `kubectl-unikai`.
 fn called(program: Option<OsString>) -> &'static str {
     let plugin = program.is_some_and(|program| Path::new(&program).file_stem() == Some(OsStr::new("kubectl-unikai")));
     if plugin { "kubectl unikai" } else { "unikai" }
 }
 
-/// No huge pages for this process. Where the host has none at hand, the first touch of one holds a thread up for milliseconds, longer than a cycle takes; and small
-/// ones were not slower with 24,000 pods. If the kernel refuses, nothing is lost but that.
+/// Disables huge pages for this process. Where the host has none free, the first access to one blocks a thread for milliseconds, longer than a cycle
+/// takes; and small pages were not slower with 24,000 pods. If the kernel refuses, only that is lost.
 pub fn use_small_pages() {
     #[cfg(target_os = "linux")]
     let _ = nix::sys::prctl::set_thp_disable(true);

@@ -1,8 +1,8 @@
-//! The process on each node with NUMA zones: it asks the kubelet which devices, CPUs and memory it gave to the pods, and writes on each pod how much of it
-//! lies in which zone. The scheduler's plugin `numa` goes by that.
+//! The process on each node with NUMA zones: it reads from the kubelet which devices, CPUs and memory each pod got, and writes into the pod's
+//! annotation how much of it is in which zone. The scheduler's plugin `numa` uses the annotation.
 //!
-//! A watch of the node's pods says what is written on them, so nothing is written twice, and a pod that was created anew under the same name is known as
-//! another. Absent: the DaemonSet, which the operator makes.
+//! A watch of the node's pods shows the current annotations, so nothing is written twice, and a pod that is re-created under the same name is
+//! recognized. The DaemonSet is created by the operator.
 
 pub mod cpus;
 mod known;
@@ -31,13 +31,13 @@ use cpus::Cpus;
 use known::{Key, Known};
 use repeated_error::RepeatedError;
 
-/// Seconds after which the watch is taken up again.
+/// Seconds after which the watch is resumed.
 pub const WATCH: u32 = 290;
 
-/// The kubelet is not asked more often.
+/// Minimum interval between requests to the kubelet.
 pub const POLL_LEAST: Duration = Duration::from_millis(100);
 
-/// What the process goes by.
+/// The settings of the process.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The node that it runs on.
@@ -46,16 +46,16 @@ pub struct Settings {
     pub socket: PathBuf,
     /// Where the host's sysfs is.
     pub sysfs: PathBuf,
-    /// How often the kubelet is asked.
+    /// Interval of requests to the kubelet.
     pub poll: Duration,
-    /// How often what was written is compared with what is on the pods; `None`: never.
+    /// Interval at which annotations are compared with what was written; `None`: never.
     pub resync: Option<Duration>,
 }
 
-/// Asks the kubelet and writes on pods, until the end. `requests` answers within a deadline; `watches` is for the watch.
+/// Reads from the kubelet and writes annotations until the end. `requests` has a deadline; `watches` is for the watch.
 ///
 /// # Errors
-/// When the node's CPUs are not known.
+/// When the node's CPUs cannot be read.
 pub async fn run(settings: Settings, requests: Client, watches: Client, end: CancellationToken) -> anyhow::Result<()> {
     let cpus = cpus::read(&settings.sysfs).context("the CPUs of this node's NUMA zones cannot be read")?;
     info!(node = settings.node, cpus = cpus.len(), "NUMA exporter started");
@@ -112,7 +112,7 @@ struct Exporter {
 }
 
 impl Exporter {
-    /// Asks once, and writes what differs. What fails is tried again by the next step.
+    /// Reads once, and writes differences. Failures are retried in the next step.
     async fn step(&mut self) {
         if !self.known.is_listed() {
             return;
@@ -140,12 +140,12 @@ impl Exporter {
                     debug!(ns = key.0, pod = key.1, "placement written");
                     self.known.wrote(&key, &uid, text);
                 }
-                // It has gone, or another has its name.
+                // It was deleted, or another pod has its name.
                 Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
                 Err(error) => {
                     failed = true;
                     self.writing.failed(&error);
-                    // Where the API server cannot be reached, the others need not be tried.
+                    // If the API server cannot be reached, the others are not tried.
                     if !matches!(error, kube::Error::Api(_)) {
                         break;
                     }
@@ -158,7 +158,7 @@ impl Exporter {
     }
 
     async fn write(&self, (namespace, name): &Key, uid: &str, text: &str) -> kube::Result<()> {
-        // The answer is not to hold the whole pod.
+        // The answer need not contain the whole pod.
         let pods: Api<PartialObjectMeta<Pod>> = Api::namespaced(self.requests.clone(), namespace);
         let patch = json!({"metadata": {"uid": uid, "annotations": {annotation::NUMA_PLACEMENT_OBSERVED: text}}});
         let patched = pods.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;

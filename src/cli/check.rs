@@ -1,5 +1,5 @@
-//! `unikai check`: whether an installation is sound, seen with the rights of whoever asks. What there is is read first (`seen`), then judged
-//! (`judge`, pure). Nothing is changed.
+//! `unikai check`: checks an installation with the rights of the caller. First the objects are read (`seen`), then checked (`judge`, pure). Nothing
+//! is changed.
 
 mod judge;
 mod seen;
@@ -18,7 +18,7 @@ use crate::api::names::object;
 use judge::{Mark, Section};
 use seen::Installation;
 
-/// So long may one request take.
+/// Timeout of a request.
 const REQUEST: Duration = Duration::from_secs(10);
 
 /// Arguments of `unikai check`.
@@ -42,7 +42,7 @@ pub struct Args {
     output: Format,
 }
 
-/// How to print.
+/// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
     /// Sections, a mark for each line, and what to do.

@@ -66,7 +66,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The sentence first, then what it rests on, then what to type next.
+/// The cause first, then the evidence, then further commands.
 fn words(explained: &Explanation, look: &Look) -> String {
     let mut text = format!("{}\n", sentence(&explained.verdict.sentence));
     if look.wide {

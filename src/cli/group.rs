@@ -1,5 +1,4 @@
-//! `unikai group`: prints the pod groups that pods and their owners would make, and which rule made each. A dry run on files; no
-//! cluster is needed.
+//! `unikai group`: prints the pod groups of pods and their owners, and which rule created each. A dry run on files, without a cluster.
 
 pub(super) mod files;
 pub(super) mod imagine;
@@ -68,7 +67,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(status)
 }
 
-/// The text at the pointer, or none.
+/// The text at the JSON pointer, or none.
 fn text_at(value: &Value, pointer: &str) -> String {
     value
         .pointer(pointer)

@@ -1,4 +1,4 @@
-//! `unikai jobs`: workloads, how far they are, why they wait, and their places in the lines of their queues.
+//! `unikai jobs`: workloads, their state, why they wait, and their positions in their queues.
 
 use std::process::ExitCode;
 

@@ -1,7 +1,7 @@
-//! `unikai manifests`: all that a cluster needs to run the operator, such that one `kubectl apply` installs it.
+//! `unikai manifests`: all objects of an installation, to be installed by one `kubectl apply`.
 //!
-//! What is YAML by nature is written as YAML, beside this file; the CustomResourceDefinitions are generated. Absent: what the
-//! operator makes itself, because it needs its certificate or the CRDs first (webhook configurations, queues).
+//! Objects are YAML templates beside this file; the CustomResourceDefinitions are generated. Objects that need the operator's certificate or the CRDs
+//! first (webhook configurations, queues) are created by the operator.
 
 mod chart;
 mod kustomize;
@@ -19,7 +19,7 @@ use crate::components::fractions::IMAGE;
 use crate::components::grouping::readable::OWNERS;
 use crate::kinds::{Condition, Kind};
 
-/// The image that the manifests name where no other is asked for.
+/// The image where none is given.
 pub const DEFAULT_IMAGE: &str = IMAGE;
 
 /// Arguments of `unikai manifests`.
@@ -63,7 +63,7 @@ impl Args {
         }
     }
 
-    /// What the operator must be told of these.
+    /// Flags of the operator that follow from these arguments.
     fn flags(&self) -> String {
         let named = [
             ("scheduler-name", &self.scheduler_name, object::SCHEDULER_NAME),
@@ -96,7 +96,7 @@ impl Args {
     }
 }
 
-/// What the placeholders `${NAME}` of the templates become.
+/// Values of the placeholders `${NAME}` in the templates.
 type Values = BTreeMap<&'static str, String>;
 
 /// Replicas prefer different nodes.
@@ -110,7 +110,7 @@ podAntiAffinity:
         matchLabels:
           app.kubernetes.io/name: unikai";
 
-/// What the operator's container asks for.
+/// The resource requests of the operator's container.
 const RESOURCES: &str = "\
 requests:
   cpu: 250m
@@ -183,13 +183,13 @@ const MONITORING: [(&str, &str); 3] = [
     ),
 ];
 
-/// The files of `manifests/gpu-sharing/`, which whoever shares GPUs applies, too.
+/// The files of `manifests/gpu-sharing/`, applied for GPU sharing.
 pub fn gpu_sharing() -> Vec<(String, String)> {
     let values = Args::with_image(DEFAULT_IMAGE).values();
     vec![("gpu-sharing/gpu-sharing.yaml".to_owned(), fill(GPU_SHARING, &values))]
 }
 
-/// The files of `manifests/numa-exporter/`, which whoever wants the NUMA exporter applies, too.
+/// The files of `manifests/numa-exporter/`, applied for the NUMA exporter.
 pub fn numa_exporter() -> Vec<(String, String)> {
     let values = Args::with_image(DEFAULT_IMAGE).values();
     vec![(
@@ -198,7 +198,7 @@ pub fn numa_exporter() -> Vec<(String, String)> {
     )]
 }
 
-/// The files of all folders below `manifests/`: what is installed by choice, what makes the folders components for kustomize, and the chart.
+/// The files of all folders below `manifests/`: optional objects, `Kustomization` files, and the chart.
 fn folders() -> Vec<(String, String)> {
     let values = Args::with_image(DEFAULT_IMAGE).values();
     let network_policy = include_str!("manifests/network-policy.yaml");
@@ -220,7 +220,7 @@ fn folders() -> Vec<(String, String)> {
     files
 }
 
-/// Puts the values into a template.
+/// Replaces the placeholders of a template.
 fn fill(template: &str, values: &Values) -> String {
     let namespace = &values["NAMESPACE"];
     let derived = [
@@ -244,7 +244,7 @@ fn fill(template: &str, values: &Values) -> String {
     text
 }
 
-/// Lines of a block below a key, each behind so many spaces, from the key's line end on.
+/// Lines of a block below a key, indented, from the end of the key's line on.
 fn indented(spaces: usize, block: &str) -> String {
     block
         .lines()
@@ -264,11 +264,11 @@ fn owners() -> String {
     OWNERS.iter().map(rule).collect()
 }
 
-/// The rights to list and watch what is watched, one rule for each API group.
+/// The rights to list and watch the watched kinds, one rule for each API group.
 fn watched() -> String {
     let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
     for kind in Kind::ALL {
-        // These are given apart: the right to list ConfigMaps is the right to read them.
+        // These are written in a template: the right to list ConfigMaps is the right to read them.
         if kind.condition() == Condition::WithConfigMaps {
             continue;
         }
@@ -296,7 +296,7 @@ fn quoted(text: &str) -> String {
         .to_owned()
 }
 
-/// The PriorityClasses that the manifests bring.
+/// The PriorityClasses of the manifests.
 #[must_use]
 pub fn priority_classes() -> Vec<String> {
     let documents = serde_yaml_ng::Deserializer::from_str(include_str!("manifests/priority-classes.yaml"));

@@ -1,9 +1,9 @@
-//! `unikai migrate`: from KAI to unikai and back, on a cluster whose pods go on running.
+//! `unikai migrate`: from KAI to unikai and back, on a cluster whose pods keep running.
 //!
-//! Only one of the two ever decides. `adopt` ends KAI's processes, the one first that would start the others again, waits until they are gone
-//! and their Leases free, and only then has unikai begin; `back` does the same the other way round. Queues, pod groups, bind requests,
-//! reservation pods and configuration stay as they are: both read the same. Each step looks what there is and does what is missing, and what is
-//! needed for the way back is written beside the change that makes it necessary, so either can be ended at any moment and run again.
+//! Only one of the two schedules at any time. `adopt` scales down KAI's Deployments, its operator first as that would scale up the others again,
+//! waits until their pods are gone and their Leases free, and only then scales up unikai; `back` does the same in the opposite direction. Queues, pod
+//! groups, bind requests, reservation pods and configuration stay as they are: both read the same. Each step reads the current state and does what is
+//! missing, and what the way back needs is recorded with the change that requires it, so either can be interrupted at any time and run again.
 
 mod check;
 pub(super) mod found;
@@ -24,7 +24,7 @@ use crate::cli::output::say;
 use found::Found;
 use steps::Steps;
 
-/// So long may one request take.
+/// Timeout of a request.
 const REQUEST: Duration = Duration::from_secs(10);
 
 /// Arguments of `unikai migrate`.
@@ -124,7 +124,7 @@ impl Steered {
     }
 }
 
-/// The answer to a request, which does not take for ever.
+/// The answer to a request, with a timeout.
 pub(super) async fn within<T>(what: &str, request: impl Future<Output = kube::Result<T>>) -> anyhow::Result<T> {
     let answer = tokio::time::timeout(REQUEST, request);
     let answer = answer
@@ -133,7 +133,7 @@ pub(super) async fn within<T>(what: &str, request: impl Future<Output = kube::Re
     answer.with_context(|| what.to_owned())
 }
 
-/// The same, where the object or its kind need not be there.
+/// The same, where the object or its kind may be missing.
 pub(super) async fn if_there<T>(
     what: &str,
     request: impl Future<Output = kube::Result<T>>,

@@ -1,4 +1,4 @@
-//! `unikai nodes`: the GPUs of each node, which of them are in use, and to what part.
+//! `unikai nodes`: the GPUs of each node, and their use.
 
 use std::process::ExitCode;
 
@@ -91,10 +91,10 @@ fn row(node: &Node, look: &Look) -> Vec<String> {
     row
 }
 
-/// GPUs that are drawn; nodes have no more.
+/// Maximum number of GPUs drawn.
 const DRAWN: usize = 64;
 
-/// One sign for each GPU: used, shared to some part, free.
+/// One character for each GPU: used, partly shared, free.
 fn map(gpus: &NodeGpus, look: &Look) -> String {
     let parts: Vec<char> = "▁▂▃▄▅▆▇█".chars().collect();
     let shared = gpus.shared.iter().map(|gpu| {

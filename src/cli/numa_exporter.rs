@@ -14,7 +14,7 @@ use crate::numa_exporter::{self, Settings, WATCH};
 use crate::operator::client::{self, Patience};
 use crate::operator::shutdown;
 
-/// So long may one request take.
+/// Timeout of a request.
 const REQUEST: Duration = Duration::from_secs(10);
 
 /// Arguments of `unikai numa-exporter`.

@@ -1,11 +1,11 @@
-//! How answers leave the binary: generated YAML as a stream of documents or as files, the rest in one of two formats.
+//! Output: generated YAML as a stream of documents or as files, other answers in one of two formats.
 
 use std::io::Write;
 use std::path::Path;
 
 use anyhow::Context;
 
-/// Prints a line for people. Where nobody reads any more, what is being done goes on.
+/// Prints a line. If standard output is closed, the command continues.
 macro_rules! say {
     ($($words:tt)*) => {{
         use std::io::Write as _;
@@ -14,14 +14,14 @@ macro_rules! say {
 }
 pub(super) use say;
 
-/// Whether an error is that nobody reads what is printed any more, as in `unikai demo | head`.
+/// Whether an error is that of a closed standard output, as in `unikai demo | head`.
 #[must_use]
 pub fn nobody_reads(error: &anyhow::Error) -> bool {
     let of_pipe = |error: &std::io::Error| error.kind() == std::io::ErrorKind::BrokenPipe;
     error.chain().any(|cause| cause.downcast_ref().is_some_and(of_pipe))
 }
 
-/// How to print.
+/// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
     /// For people.
@@ -30,7 +30,7 @@ pub enum Format {
     Json,
 }
 
-/// Prints files as one stream of YAML documents or, where there is a folder, writes them into it and prints their paths.
+/// Prints files as one stream of YAML documents or, with a folder, writes them into it and prints their paths.
 ///
 /// # Errors
 /// When a file cannot be written, or standard output is gone.

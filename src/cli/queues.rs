@@ -1,4 +1,4 @@
-//! `unikai queues`: the tree of queues, what each holds of what it may have, and how many workloads wait.
+//! `unikai queues`: the tree of queues, what each may hold and holds, and how many workloads wait.
 
 use std::process::ExitCode;
 

@@ -37,18 +37,18 @@ pub struct Args {
     output: Format,
 }
 
-/// What became of one file.
+/// The result of one file.
 struct Replayed {
     decisions: Decisions,
-    /// For each bind of the decisions, what its claims are given.
+    /// For each bind, the allocations of its claims.
     given: Vec<GivenAllocations>,
-    /// For each report of the decisions, where the queues stand; empty unless it is to be explained.
+    /// For each report, the state of the queues; empty unless explanations are requested.
     standings: Vec<Vec<QueueStanding>>,
     /// Engine time in milliseconds, from the model being complete to the decisions being complete.
     cycle_ms: f64,
     /// Milliseconds from the decoded objects to the complete model.
     build_ms: f64,
-    /// What could not be used.
+    /// Objects that could not be used.
     notes: Vec<String>,
 }
 
@@ -85,7 +85,7 @@ fn replay(file: &Path, now: Option<Timestamp>, explain: bool) -> anyhow::Result<
     let now = Time(now.or(file_now).unwrap_or_else(Timestamp::now).as_millisecond());
     let mut core = SchedulerCore::new(settings, policy);
     let start = Instant::now();
-    // The objects stay, as in the operator's stores: taking them apart is no part of the model.
+    // The objects are kept, as in the operator's stores: dropping them is not part of the measured time.
     let rejections = core.load(&changes, now);
     let built = Instant::now();
     let decisions = core.cycle(now, &mut |_| ());

@@ -1,5 +1,5 @@
-//! `unikai reserve`: the process of a reservation pod. It finds the one GPU that the pod was given, writes its UUID into the pod's
-//! annotations, and holds it until it is told to end.
+//! `unikai reserve`: the process of a reservation pod. It finds the GPU that the pod was given, writes its UUID into the pod's annotations, and holds
+//! it until it is terminated.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -50,7 +50,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes down which GPU the pod has, unless that is written already.
+/// Writes the pod's GPU into its annotation, unless it is written already.
 async fn report(pods: &Api<Pod>, args: &Args) -> anyhow::Result<()> {
     let pod = pods.get(&args.pod_name).await.context("cannot read the pod")?;
     let annotations = pod.metadata.annotations.unwrap_or_default();
@@ -69,8 +69,8 @@ async fn report(pods: &Api<Pod>, args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What is to be written of the GPU that was found, given what the pod says. After a restart it may be another one; what the pod says stays, for that is
-/// what its users were given, and the process ends: the operator sees why, and that they have lost it.
+/// What to write for a GPU that was found. After a restart it may be another one: the annotation stays, as it is what the users of the GPU were
+/// given, and the process ends with a message from which the operator sees that they have lost it.
 fn to_write(found: anyhow::Result<String>, says: Option<&String>) -> anyhow::Result<Option<String>> {
     match (found, says) {
         (Ok(device), Some(says)) if device == *says => {
@@ -90,11 +90,11 @@ fn to_write(found: anyhow::Result<String>, says: Option<&String>) -> anyhow::Res
 
 /// Where to look for the GPU.
 struct Places {
-    /// What the environment says of visible devices.
+    /// The variable of visible devices.
     visible: String,
-    /// Where the kernel's driver lists all GPUs of the machine, in or out of the container.
+    /// The driver's folder of all GPUs of the machine, inside or outside of the container.
     driver: PathBuf,
-    /// The container's devices: it is given those of its GPUs, `nvidia<minor number>`.
+    /// The container's device files, `nvidia<minor number>` for each of its GPUs.
     devices: PathBuf,
 }
 
@@ -107,8 +107,7 @@ impl Places {
         }
     }
 
-    /// The UUID of the one GPU that the container was given: as the environment names it, else the one whose device is there, else the
-    /// only one that the driver lists.
+    /// The UUID of the container's GPU: by the environment, else by its device file, else the only one of the driver.
     fn find(&self) -> anyhow::Result<String> {
         let named = self.named();
         let found = if named.is_empty() { self.by_device() } else { named };
@@ -118,8 +117,8 @@ impl Places {
         }
     }
 
-    /// The UUIDs that the device plugin names in the environment, or as files in a folder that the environment names; none if it names
-    /// the devices otherwise, or leaves them to the container device interface (`void`).
+    /// The UUIDs that the device plugin names in the environment, or as files in a folder that the environment names; none if it names the devices
+    /// otherwise, or passes them by CDI (`void`).
     fn named(&self) -> Vec<String> {
         let mounted = names_in(Path::new(&self.visible)).filter(|_| self.visible.starts_with('/'));
         let uuid = |device: &str| device.rsplit('=').next().unwrap_or_default().trim().to_owned();
@@ -129,7 +128,7 @@ impl Places {
             .collect()
     }
 
-    /// The UUIDs of the GPUs that the driver lists and whose devices are in the container; where it has no such device, of all.
+    /// The UUIDs of the driver's GPUs with a device file in the container; of all if there are no such files.
     fn by_device(&self) -> Vec<String> {
         let minor = |name: String| name.strip_prefix("nvidia")?.parse::<u32>().ok();
         let given: BTreeSet<u32> = names_in(&self.devices).filter_map(minor).collect();
@@ -171,7 +170,7 @@ fn names_in(folder: &Path) -> impl Iterator<Item = String> + use<> {
 mod tests {
     use super::*;
 
-    /// A machine of two GPUs, with the container's devices and what its environment says.
+    /// A machine of two GPUs, with the container's device files and environment.
     fn found(devices: &[&str], visible: &str) -> Result<String, String> {
         let root = tempfile::tempdir().unwrap();
         let (driver, dev) = (root.path().join("gpus"), root.path().join("dev"));

@@ -1,4 +1,4 @@
-//! `unikai review`: what the webhooks would say to objects, without a cluster.
+//! `unikai review`: the webhooks' answers for objects, without a cluster.
 
 mod case;
 
@@ -15,8 +15,7 @@ use crate::components::admission::review::{Document, Operation, Verdict};
 use crate::components::admission::{hints, pod_groups, pods, queues, topologies};
 use case::{Case, Kind};
 
-/// What is taken to be around a pod: the answer to one question is always the same, so generated names have no random part, and the
-/// cluster has what the settings name.
+/// The assumed context of a pod: answers are reproducible, so generated names have no random part, and the objects that the settings name exist.
 const CONTEXT: PodContext = PodContext {
     workload: None,
     has_runtime_class: true,
@@ -40,7 +39,7 @@ pub struct Args {
     output: Format,
 }
 
-/// How to print.
+/// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
     /// For people: what is denied, warned of and changed.
@@ -49,10 +48,10 @@ enum Format {
     Json,
 }
 
-/// What became of a request.
+/// The result of a request.
 struct Reviewed {
     verdict: Verdict,
-    /// The object after mutation, without what is empty.
+    /// The object after mutation, without empty fields.
     object: Option<Value>,
 }
 
@@ -105,7 +104,7 @@ fn cases(file: &Path, args: &Args) -> anyhow::Result<Vec<Case>> {
     case::read(&text, args.gpu_sharing)
 }
 
-/// Asks the rules as the API server does: first those that change the object, then those that judge the result.
+/// Runs the rules in the order of the API server: mutation, then validation of the result.
 fn review(case: &Case) -> Reviewed {
     let Case {
         kind,
@@ -166,8 +165,7 @@ fn review_pod(case: &Case) -> Reviewed {
     Reviewed { verdict, object }
 }
 
-/// The queue of a pod of a manifest, if there are queues among the manifests. What names none runs in the default queue, which
-/// every cluster has.
+/// The queue of a pod of a manifest, if the manifests contain queues. A pod without a queue runs in the default queue, which every cluster has.
 fn workload(case: &Case) -> Option<Workload> {
     if !case.is_manifest || case.queues.is_empty() {
         return None;
@@ -184,7 +182,7 @@ fn workload(case: &Case) -> Option<Workload> {
     Some(Workload { queue, source, tree })
 }
 
-/// Without nulls and empty maps, lists and texts: they say what their absence says.
+/// Removes nulls and empty maps, lists and strings, which mean the same as absent fields.
 fn lean(value: Value) -> Value {
     let empty = |value: &Value| match value {
         Value::Null => true,
@@ -203,7 +201,7 @@ fn lean(value: Value) -> Value {
     }
 }
 
-/// Why no webhook decides about an object of a manifest; `None`: one does.
+/// Why no webhook reviews an object of a manifest; `None`: one does.
 fn unreviewed(case: &Case) -> Option<String> {
     let object = case.is_manifest.then(|| case.request.object.value())?;
     let scheduler = &case.settings.scheduler_name;
@@ -221,7 +219,7 @@ fn unreviewed(case: &Case) -> Option<String> {
     }
 }
 
-/// Kinds that have pods, whatever stands in them.
+/// Kinds that create pods.
 const WORKLOADS: [&str; 6] = ["Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob"];
 
 fn line(file: &str, case: &Case, reviewed: &Reviewed) -> Value {

@@ -1,4 +1,4 @@
-//! How answers of the operator's API are printed: as tables for people, coloured on a terminal, or as JSON or YAML as they came.
+//! Output of the operator's answers: as tables, coloured on a terminal, or as JSON or YAML.
 
 use std::io::{IsTerminal, Write};
 
@@ -32,7 +32,7 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Prints an answer, in words where people read it.
+/// Prints an answer in a format.
 ///
 /// # Errors
 /// When standard output is gone.
@@ -44,7 +44,7 @@ pub fn answer<T: Serialize>(output: Output, answer: &T, words: impl FnOnce(&Look
     }
 }
 
-/// How it looks.
+/// How tables are printed.
 #[derive(Clone, Copy, Debug)]
 pub struct Look {
     /// Colours and bars.
@@ -64,7 +64,7 @@ pub enum Colour {
     Green = 32,
     /// Something waits.
     Yellow = 33,
-    /// What stands back.
+    /// Less important.
     Grey = 90,
 }
 
@@ -90,7 +90,7 @@ impl Look {
         }
     }
 
-    /// How long ago something was, in its two greatest units.
+    /// Time since an instant, in its two largest units.
     #[must_use]
     pub fn age(&self, since: Option<Timestamp>) -> String {
         let Some(since) = since else { return "-".to_owned() };
@@ -128,7 +128,7 @@ pub fn table(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// How many columns a text takes on a terminal; colours take none.
+/// Number of columns that a text takes on a terminal; colours take none.
 fn columns_of(text: &str) -> usize {
     let (mut columns, mut in_colour) = (0, false);
     for c in text.chars() {
@@ -142,7 +142,7 @@ fn columns_of(text: &str) -> usize {
     columns
 }
 
-/// How much of a whole is used, as a bar of so many columns.
+/// A part of a whole, as a bar of this width.
 #[must_use]
 pub fn bar(part: f64, whole: f64, columns: usize) -> String {
     let share = if whole > 0.0 {
@@ -161,13 +161,13 @@ pub fn number(amount: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// A bound, where there may be none.
+/// A limit, or unlimited.
 #[must_use]
 pub fn bound(bound: Option<f64>) -> String {
     bound.map_or_else(|| "-".to_owned(), number)
 }
 
-/// Bytes in the unit that suits them.
+/// Bytes in a suitable unit.
 #[must_use]
 pub fn bytes(amount: f64) -> String {
     let units = ["B", "Ki", "Mi", "Gi", "Ti", "Pi"];
@@ -185,7 +185,7 @@ pub fn sentence(text: &str) -> String {
     format!("{text}{end}")
 }
 
-/// What is said beside a list of which parts may be missing.
+/// Notes on missing parts of a list.
 #[must_use]
 pub fn remarks(meta: &crate::api::views::Meta, about_verdicts: bool) -> String {
     let mut text = String::new();

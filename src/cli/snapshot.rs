@@ -1,4 +1,4 @@
-//! `unikai snapshot`: fetches what the scheduler knows of the cluster from an operator that runs, as one file for `unikai replay`.
+//! `unikai snapshot`: fetches a snapshot of the cluster from a running operator, as one file for `unikai replay`.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -17,13 +17,13 @@ use hyper_util::rt::TokioExecutor;
 use crate::cli::output::say;
 use crate::snapshot;
 
-/// Where a pod finds the token of its service account.
+/// Path of a pod's service account token.
 const SERVICE_ACCOUNT_TOKEN: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
-/// The operator writes no longer than this.
+/// Timeout of the transfer.
 const LONGEST: Duration = Duration::from_secs(310);
-/// So long may nothing come.
+/// Timeout without data.
 const SILENCE: Duration = Duration::from_secs(30);
-/// Bytes of a refusal that are shown.
+/// Characters of an error's body in messages.
 const REFUSAL_MAX: usize = 4 << 10;
 
 /// Arguments of `unikai snapshot`.
@@ -57,7 +57,7 @@ pub struct Args {
     token: Option<String>,
 }
 
-/// As Kubernetes names objects.
+/// Whether it is a name of a Kubernetes object.
 fn object_name(text: &str) -> Result<String, String> {
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
     if text.chars().all(fits) {
@@ -78,7 +78,7 @@ The token's owner must be allowed to get /get-snapshot, as the ClusterRole unika
 /// Runs the subcommand.
 ///
 /// # Errors
-/// When there is no token, the operator refuses or cannot be reached, or what came is not whole.
+/// When there is no token, the operator refuses or cannot be reached, or the snapshot is incomplete.
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let token = token(&args)?;
     let fetched = tokio::time::timeout(LONGEST, fetch(&args, token.trim())).await;
@@ -129,7 +129,7 @@ async fn fetch(args: &Args, token: &str) -> anyhow::Result<u64> {
         Ok(bytes)
     });
     if written.is_err() {
-        // Half a snapshot is of no use; that it cannot be removed says nothing new.
+        // An incomplete snapshot is useless; an error of its removal adds nothing.
         let _ = std::fs::remove_file(&part);
     }
     written

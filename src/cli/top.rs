@@ -1,4 +1,4 @@
-//! `unikai top`: queues, GPUs and what waits, drawn anew every few seconds.
+//! `unikai top`: queues, GPUs and waiting workloads, redrawn every few seconds.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -24,10 +24,10 @@ pub struct Args {
     connection: Connection,
 }
 
-/// The other screen of a terminal, and the way back from it.
+/// Escape sequences that switch to the terminal's other screen, and back.
 const OTHER_SCREEN: &str = "\x1b[?1049h\x1b[?25l";
 const BACK: &str = "\x1b[?25h\x1b[?1049l";
-/// From the upper left corner; what is behind the end of a line goes.
+/// Moves to the upper left corner; and clears to the end of a line.
 const HOME: &str = "\x1b[H";
 const REST_OF_LINE: &str = "\x1b[K";
 const REST_OF_SCREEN: &str = "\x1b[J";
@@ -43,7 +43,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         show::print(&picture)?;
         return Ok(ExitCode::SUCCESS);
     }
-    // Before the screen changes, so that a refusal stays to be read.
+    // Before the screen is switched, so that an error stays readable.
     let mut drawn = picture(&client, lines()).await?;
     show::print(OTHER_SCREEN)?;
     let mut end = std::pin::pin!(tokio::signal::ctrl_c());
@@ -82,7 +82,7 @@ fn lines() -> usize {
 
 async fn picture(client: &Client, lines: usize) -> anyhow::Result<String> {
     let list: WorkloadList = client.get("/workloads").await?;
-    // Not everybody may see these.
+    // The caller may lack the right to list these.
     let queues: Option<QueueList> = client.get("/queues").await.ok();
     let nodes: Option<NodeList> = client.get("/nodes").await.ok();
     let look = Look::of(Output::Table);

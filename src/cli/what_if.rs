@@ -1,4 +1,4 @@
-//! `unikai what-if`: what the scheduler would do now with the workloads of a file. Nothing is created.
+//! `unikai what-if`: what the scheduler would do now with the workloads of a file. Creates nothing.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -75,7 +75,7 @@ fn text(file: &Path) -> anyhow::Result<String> {
     Ok(std::fs::read_to_string(file)?)
 }
 
-/// The pods that the workloads would make, grouped as the operator would group them.
+/// The pods that the workloads would create, grouped as the operator would group them.
 fn asked(text: &str, namespace: &str) -> anyhow::Result<Value> {
     let mut scenario = read::manifests(text, false, Of::Whole, namespace)?;
     scenario.passes = 1;

@@ -1,4 +1,4 @@
-//! `unikai why-evicted`: who was evicted of late, for whom, and why.
+//! `unikai why-evicted`: recent evictions, for which workload, and why.
 
 use std::process::ExitCode;
 

@@ -1,9 +1,9 @@
-//! What users are told about their workloads: the status of PodGroups (what their pods ask for and hold, why they wait), the
-//! `PodScheduled` condition of pods that cannot run, and the events that go with both.
+//! Reports to users: the status of PodGroups (what their pods request and hold, why they wait), the `PodScheduled` condition of pods that cannot run,
+//! and the events that go with both.
 //!
-//! Everything is computed from the watched pods and the scheduler's reports, the latest of which counts; it is written when it
-//! differs from what is there, one patch per object, by the leader. A pod that still waits when [`UNREPORTED_AFTER`] is over says why in any
-//! case: where no report speaks of it, the objects show the reason (`unreported`). What is absent: finding out why something cannot be placed.
+//! Everything is computed from the watched pods and the scheduler's latest reports, and written when it differs from what is stored, one patch per
+//! object, by the leader. A pod that still waits after [`UNREPORTED_AFTER`] gets a reason in any case: without a report, the one that the objects
+//! show (`unreported`). Why something cannot be placed is found out by the engine.
 
 mod claims;
 mod conditions;
@@ -53,27 +53,27 @@ use write_history::WriteHistory;
 
 /// Sums are written this long after they changed: the pods of a gang change together.
 const SUMS_AFTER: Duration = Duration::from_millis(200);
-/// Sums of a gang of which not all pods are bound are written this long after they changed: most of these pods are bound before, and
-/// then one write says it all. So is that a gang lacks pods: they are usually just being created.
+/// Delay for the sums of a gang of which not all pods are bound: most of these pods are bound before, and one write suffices. The same for a gang
+/// that lacks pods: they are usually being created.
 const WAITING_AFTER: Duration = Duration::from_secs(1);
-/// The same where no pod is bound yet: where many are to be bound, it takes longer. A group that cannot be placed is reported before.
+/// The same where no pod is bound yet: binding many takes longer. A group that cannot be placed is reported earlier.
 const UNBOUND_AFTER: Duration = Duration::from_secs(5);
-/// A pod of which nothing has been said by then says what the objects show. Most pods are bound before. The pods of a gang that is not complete say
-/// so then, unless more of its pods have just come.
+/// A pod without a report by then gets the reason that the objects show. Most pods are bound before. The pods of an incomplete gang get it then as
+/// well, unless more of its pods have just been created.
 const UNREPORTED_AFTER: Duration = Duration::from_secs(2);
-/// What a user waits to read is written soon, but not before a gang whose pods are just being created has had its chance.
+/// Delay of what users wait to read: short, but long enough for a gang whose pods are being created.
 const REASONS_AFTER: Duration = Duration::from_millis(150);
-/// How long writes that are due wait for bindings at most: why a pod waits is to be read within seconds, also during a burst.
+/// Maximum time for which due writes wait for bindings: reasons are to be readable within seconds, also during a burst.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Wait before a failed write is tried again: first and longest.
+/// Wait before a failed write is retried: first and longest.
 const RETRY: Backoff = Backoff {
     first: Duration::from_millis(200),
     longest: Duration::from_secs(60),
 };
-/// Messages taken in before usage is passed on.
+/// Messages handled before usage is passed on.
 const MESSAGES_AT_ONCE: usize = 1_024;
 
-/// Keeps statuses and conditions until shutdown.
+/// Writes statuses and conditions until shutdown.
 ///
 /// # Errors
 /// If another component is gone, or a task of this one panicked.
@@ -112,7 +112,7 @@ pub async fn run(
     }
 }
 
-/// An object whose status we write.
+/// An object whose status is written.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Target {
     Group(GroupKey),
@@ -128,14 +128,14 @@ impl InNamespace for Target {
     }
 }
 
-/// A write that is to be made.
+/// A planned write.
 type Write = BoxFuture<'static, Result<Stored, kube::Error>>;
 
-/// What the API server made of a write.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stored {
     Whole,
-    /// The summary was left out: the definition of pod groups is KAI's or an older one.
+    /// The summary was dropped: the definition of pod groups is KAI's or an older one.
     WithoutSummary,
 }
 
@@ -148,10 +148,10 @@ struct Written {
 /// The latest report about a group.
 struct Reported {
     report: GroupReport,
-    /// When the group was reported on first, and last.
+    /// When the group was first and last reported.
     first: Instant,
     latest: Instant,
-    /// No event has told it yet.
+    /// No event reports it yet.
     news: bool,
     /// What its condition said.
     history: WriteHistory,
@@ -166,28 +166,28 @@ struct PodGroups {
     claimants: Users,
     /// The latest report about each group that waits.
     reports: HashMap<GroupKey, Reported>,
-    /// Groups of which the scheduler said that nothing waits any more.
+    /// Groups that the scheduler reported as no longer waiting.
     cleared: BTreeSet<GroupKey>,
     /// Pod groups of single pods that may never be written, by key, and their keys by the UID of the pod.
     unwritten: HashMap<GroupKey, Arc<PodGroup>>,
     unwritten_of: HashMap<String, GroupKey>,
     waiting: WaitingPods,
-    /// What is known of pods that wait beside reports and objects.
+    /// What is known of waiting pods beside reports and objects.
     known: unreported::Known,
     others: OtherSchedulers,
-    /// Events that are told again while nothing changes.
+    /// Events that are repeated while nothing changes.
     repeats: Repeats<Target>,
     agenda: Agenda<Target>,
     failures: HashMap<Target, u32>,
     writes: JoinSet<Written>,
-    /// Groups whose usage the queues do not know yet.
+    /// Groups whose usage was not passed to the queues yet.
     usage: BTreeSet<GroupKey>,
     missing: Vec<Kind>,
-    /// The term in which it was last looked for what no shard schedules.
+    /// The term in which objects without a shard were last searched.
     looked_in: Option<u64>,
-    /// The queues know the usage of every group that there was at the start.
+    /// The usage of all groups at the start was passed to the queues.
     complete: bool,
-    /// The API server keeps summaries.
+    /// The API server stores summaries.
     summaries: bool,
 }
 
@@ -218,7 +218,7 @@ impl PodGroups {
         }
     }
 
-    /// Takes a message in; one about an object that makes us panic is passed over.
+    /// Handles a message; if that panics, the object is skipped.
     fn take_guarded(&mut self, message: ToPodGroups) {
         let change = match &message {
             ToPodGroups::Change(change) => Some(change.clone()),
@@ -297,7 +297,7 @@ impl PodGroups {
         }
     }
 
-    /// A pod group that may never be written counts for its queue as long as its pod is there.
+    /// A pod group that may never be written counts for its queue while its pod exists.
     fn unwritten(&mut self, group: Arc<PodGroup>) {
         let key = pods::group_key(&group.metadata);
         let owners = group.metadata.owner_references.as_deref().unwrap_or_default();
@@ -311,13 +311,13 @@ impl PodGroups {
         self.usage.insert(key);
     }
 
-    /// The group as the API server has it, or as it would be written.
+    /// The group as stored, or as it would be written.
     fn group(&self, key: &GroupKey) -> Option<Arc<PodGroup>> {
         let written = self.stores.pod_groups.get(key.namespace(), key.name());
         written.or_else(|| self.unwritten.get(key).cloned())
     }
 
-    /// Nothing is written before everything has been counted; then every status is looked at.
+    /// Nothing is written before everything has been counted; then every status is compared.
     fn synced(&mut self, kind: Kind) {
         let before = self.missing.len();
         self.missing.retain(|missing| *missing != kind);
@@ -328,14 +328,14 @@ impl PodGroups {
         }
     }
 
-    /// A pod came or changed: it is counted anew, and so are others where it shows that a claim of theirs has changed.
+    /// A pod was created or changed: it is recounted, and so are others if it shows that one of their claims has changed.
     fn pod(&mut self, pod: &Pod) {
         let mut due = Vec::new();
         self.count(pod, &mut due);
         self.count_all(due);
     }
 
-    /// A claim came, changed or went: its pods are counted anew.
+    /// A claim was created, changed or deleted: its pods are recounted.
     fn claim(&mut self, key: &Key) {
         let mut due = Vec::new();
         self.claimed(key, &mut due);
@@ -365,7 +365,7 @@ impl PodGroups {
         self.see_waiting(pod);
     }
 
-    /// The devices that a claim asks for; none while it is not there. If that is news, its pods are due.
+    /// The devices that a claim requests; none while it does not exist. If they changed, its pods are due.
     fn claimed(&mut self, key: &Key, due: &mut Vec<Key>) -> Amounts {
         let claim = self.stores.resource_claims.get(&key.namespace, &key.name);
         let devices = claim.map(|claim| claims::devices(&claim)).unwrap_or_default();
@@ -394,7 +394,7 @@ impl PodGroups {
         }
     }
 
-    /// A group cannot run: its condition, its pods' conditions, and events.
+    /// A group cannot run: writes its condition, its pods' conditions, and events.
     fn waiting(&mut self, report: GroupReport) {
         let (key, now) = (report.group.clone(), Instant::now());
         self.cleared.remove(&key);
@@ -434,7 +434,7 @@ impl PodGroups {
         self.plan(Target::Group(key), of_group);
     }
 
-    /// Nothing is reported on the group any more; pods of it that still wait are looked at anew.
+    /// The group is no longer reported; its pods that still wait are handled again.
     fn no_report(&mut self, key: &GroupKey) {
         self.reports.remove(key);
         self.repeats.end(&Target::Group(key.clone()));
@@ -456,7 +456,7 @@ impl PodGroups {
         }
     }
 
-    /// A new leader looks at every status.
+    /// A new leader compares every status.
     fn leading_changed(&mut self) {
         self.agenda.clear();
         self.everything_changed();
@@ -477,7 +477,7 @@ impl PodGroups {
         self.sums_changed(groups);
     }
 
-    /// Tells the queues what changed since the last time, once everything has been counted.
+    /// Passes changed usage to the queues, once everything has been counted.
     async fn pass_usage_on(&mut self) -> Result<(), Error> {
         if !self.missing.is_empty() || (self.usage.is_empty() && self.complete) {
             return Ok(());
@@ -495,7 +495,7 @@ impl PodGroups {
         Ok(())
     }
 
-    /// Starts the next write that is needed after all.
+    /// Starts the next write that is still needed.
     fn write_next(&mut self, slot: WriteSlot) {
         let ready = self.missing.is_empty();
         while let Some(target) = self.agenda.start(Instant::now()) {
@@ -524,7 +524,7 @@ impl PodGroups {
         self.context.of_scope(&self.context.scope_of(labels))
     }
 
-    /// The write of a group's status, unless it is as it should be.
+    /// The write of a group's status, if it differs from the stored one.
     fn write_group(&mut self, key: &GroupKey) -> Option<Write> {
         let context = self.context_of(key);
         if !context.is_leading() {
@@ -566,7 +566,7 @@ impl PodGroups {
         *failures += 1;
         let wait = RETRY.wait(*failures);
         match failure(&error) {
-            // Deleted, or changed meanwhile: the watch shows it, and what is still to be written is written then.
+            // Deleted, or changed meanwhile: the watch will show it, and the rest is written then.
             Failure::Gone => {
                 self.failures.remove(&target);
                 return;

@@ -1,7 +1,7 @@
 //! Why a pod group waits, in one sentence that names what would have to change, and in evidence after it.
 //!
-//! A verdict is found when a report is made, never else: what it looks at (nodes, those who hold something) costs no cycle whose reports stay the same.
-//! Pods that ask for the same share one look at the nodes.
+//! A verdict is computed only for a report: the scan of nodes and of holders adds nothing to cycles whose reports stay the same. Pods with equal
+//! requests share a scan.
 
 mod gangs;
 mod holders;
@@ -31,18 +31,18 @@ use scan::{NodeScan, scan};
 use topologies::OutOfDomains;
 use words::{instant, one_sentence};
 
-/// Finds the verdicts of one cycle.
+/// Computes the verdicts of one cycle.
 pub struct Verdicts<'a> {
     model: &'a Model,
     context: CycleContext<'a>,
-    /// What was seen for pods that ask for the same.
+    /// Scans, by class and shape.
     scans: BTreeMap<(ClassId, ShapeId), NodeScan>,
     answers: Answers,
     queue_holders: queues::Holders,
 }
 
 impl<'a> Verdicts<'a> {
-    /// For a cycle whose decisions are made.
+    /// After a cycle has decided.
     #[must_use]
     pub fn new(model: &'a Model, context: CycleContext<'a>) -> Self {
         Self {
@@ -85,7 +85,7 @@ impl<'a> Verdicts<'a> {
         (verdict, until)
     }
 
-    /// What keeps a pod group from being tried at all.
+    /// Why a pod group is not tried at all.
     fn standing(&self, pod_group: PodGroupId) -> Option<Verdict> {
         let entry = &self.model.pod_groups()[pod_group];
         let input = entry.input.as_ref()?;
@@ -108,7 +108,7 @@ impl<'a> Verdicts<'a> {
         Some(Verdict::new(Cause::Refused, one_sentence(why)))
     }
 
-    /// What the attempt to place it found.
+    /// The result of the attempt to place it.
     fn found(&mut self, pod_group: PodGroupId, findings: &Findings) -> (Verdict, Option<Time>) {
         let entry = &self.model.pod_groups()[pod_group];
         let failed = findings.first_failure();
@@ -154,7 +154,7 @@ impl<'a> Verdicts<'a> {
         }
         let entry = &self.model.pods()[pod];
         let kind = (entry.class, entry.shape);
-        // What other pods do makes a difference for some of these, so what was seen for one of them holds for no other.
+        // For some of these the placement of other pods matters, so their scan holds for no other pod.
         if concerned(self.model, pod) || !self.scans.contains_key(&kind) {
             let spreading = Spreading::of(self.model, pod).filter(|_| self.context.policy.plugins.topology_spread);
             let context = Context {
@@ -179,7 +179,7 @@ impl<'a> Verdicts<'a> {
         unplaced.verdict()
     }
 
-    /// Nothing was tried: its pods may not be tried yet, or it has not had its turn.
+    /// It was not tried: its pods may not be tried yet, or the action stopped before it.
     fn unknown(&self, pod_group: PodGroupId) -> (Verdict, Option<Time>) {
         let pods = &self.model.pod_groups()[pod_group].pods;
         let retry = pods.iter().filter_map(|pod| self.model.pods()[*pod].retry_at).max();

@@ -1,11 +1,11 @@
-//! Which CPU is in which NUMA zone, as the kernel says it in sysfs.
+//! The NUMA zone of each CPU, from sysfs.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 
-/// No machine has so many CPUs.
+/// Upper bound of CPU numbers.
 const CPUS_MAX: i64 = 1 << 16;
 
 /// The NUMA zone of each CPU, by their numbers.
@@ -14,7 +14,7 @@ pub type Cpus = BTreeMap<i64, i64>;
 /// Reads `devices/system/node/node*/cpulist` below sysfs.
 ///
 /// # Errors
-/// When a list cannot be read, or there is none with a CPU.
+/// When a list cannot be read, or none contains a CPU.
 pub fn read(sysfs: &Path) -> anyhow::Result<Cpus> {
     let folder = sysfs.join("devices/system/node");
     let about = || folder.display().to_string();

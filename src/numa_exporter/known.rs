@@ -1,4 +1,4 @@
-//! The node's pods, as the watch shows them, and what was written on them.
+//! The node's pods, as the watch shows them, and the annotations written on them.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ struct Seen {
     uid: String,
     /// Its annotation.
     says: Option<String>,
-    /// What was written last, if that is to be believed.
+    /// The last written annotation, if it is still valid.
     written: Option<String>,
 }
 
@@ -26,18 +26,18 @@ struct Seen {
 #[derive(Debug, Default)]
 pub struct Known {
     pods: HashMap<Key, Seen>,
-    /// Shown by the list that is under way.
+    /// Pods of the list in progress.
     listing: HashMap<Key, Seen>,
     listed: bool,
 }
 
 impl Known {
-    /// Whether all pods have been shown once.
+    /// Whether the first list is complete.
     pub fn is_listed(&self) -> bool {
         self.listed
     }
 
-    /// Takes in what the watch shows.
+    /// Applies an event of the watch.
     pub fn see(&mut self, event: Event<PartialObjectMeta<Pod>>) {
         match event {
             Event::Init => self.listing.clear(),
@@ -59,7 +59,7 @@ impl Known {
         }
     }
 
-    /// What is written on it stays believed while it is the same pod.
+    /// The written annotation stays valid while the UID is the same.
     fn read(&self, pod: &PartialObjectMeta<Pod>) -> (Key, Seen) {
         let (key, uid) = (key(pod), pod.uid().unwrap_or_default());
         let before = self.pods.get(&key).filter(|before| before.uid == uid);
@@ -71,21 +71,21 @@ impl Known {
         (key, seen)
     }
 
-    /// The UID of a pod on which this text is still to be written.
+    /// The UID of a pod on which this text is not written yet.
     pub fn differs(&self, key: &Key, text: &str) -> Option<String> {
         let pod = self.pods.get(key)?;
         let there = pod.written.as_ref().or(pod.says.as_ref());
         (there.map(String::as_str) != Some(text)).then(|| pod.uid.clone())
     }
 
-    /// This was written on it.
+    /// Records a write.
     pub fn wrote(&mut self, key: &Key, uid: &str, text: String) {
         if let Some(pod) = self.pods.get_mut(key).filter(|pod| pod.uid == uid) {
             pod.written = Some(text);
         }
     }
 
-    /// From now on only what the watch shows is believed to be on the pods.
+    /// Drops the record of writes: from now on only what the watch shows counts.
     pub fn forget_written(&mut self) {
         for pod in self.pods.values_mut() {
             pod.written = None;
@@ -126,7 +126,7 @@ mod tests {
         known.wrote(&key(), "1", "x".to_owned());
         assert_eq!(known.differs(&key(), "x"), None);
         assert_eq!(known.differs(&key(), "y").as_deref(), Some("1"));
-        // Another pod of the name has nothing written on it yet, whatever a late answer says.
+        // Another pod of the name has no annotation yet, whatever a late answer shows.
         known.see(Event::Apply(pod("2", None)));
         known.wrote(&key(), "1", "x".to_owned());
         assert_eq!(known.differs(&key(), "x").as_deref(), Some("2"));
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(known.differs(&key(), "x"), None);
         known.forget_written();
         assert_eq!(known.differs(&key(), "x").as_deref(), Some("1"));
-        // A list takes the place of all that was known.
+        // A list replaces everything before.
         known.see(Event::Init);
         known.see(Event::InitDone);
         assert_eq!(known.differs(&key(), "x"), None);

@@ -1,7 +1,7 @@
 //! The kubelet's pod resources API, version 1: one call, `List`, by gRPC over the kubelet's unix socket.
 //!
-//! gRPC's framing of one message each way is a few lines, so there is no client of it but HTTP/2's. Each call has a connection of its own, which shows a
-//! kubelet that was started again at once.
+//! gRPC's framing of one message in each direction is a few lines, so only an HTTP/2 client is needed. Each call uses a new connection, so a
+//! restarted kubelet is noticed at once.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,20 +15,20 @@ use prost::Message;
 use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 
-/// Where the kubelet's socket usually is.
+/// Default path of the kubelet's socket.
 pub const FOLDER: &str = "/var/lib/kubelet/pod-resources";
 /// The socket.
 pub const SOCKET: &str = "/var/lib/kubelet/pod-resources/kubelet.sock";
-/// So long may a call take.
+/// Timeout of a call.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// So many bytes may an answer have.
+/// Maximum size of an answer.
 const ANSWER_MAX: usize = 16 << 20;
-/// Before a message: a byte that says whether it is compressed, and four with its length.
+/// Frame header: a byte for compression, and four for the length.
 const PREFIX: usize = 5;
-/// The authority of a socket is of no consequence.
+/// The authority is not used on a socket.
 const LIST: &str = "http://localhost/v1.PodResourcesLister/List";
 
-/// What the kubelet gave to the pods of its node.
+/// The kubelet's answer.
 #[derive(Clone, PartialEq, Message)]
 pub struct ListPodResourcesResponse {
     /// The pods.
@@ -36,10 +36,10 @@ pub struct ListPodResourcesResponse {
     pub pod_resources: Vec<PodResources>,
 }
 
-/// What a pod was given.
+/// Resources of a pod.
 #[derive(Clone, PartialEq, Message)]
 pub struct PodResources {
-    /// The pod.
+    /// Name of the pod.
     #[prost(string, tag = "1")]
     pub name: String,
     /// Its namespace.
@@ -50,19 +50,19 @@ pub struct PodResources {
     pub containers: Vec<ContainerResources>,
 }
 
-/// What a container was given.
+/// Resources of a container.
 #[derive(Clone, PartialEq, Message)]
 pub struct ContainerResources {
-    /// The container.
+    /// Name of the container.
     #[prost(string, tag = "1")]
     pub name: String,
     /// Devices of device plugins.
     #[prost(message, repeated, tag = "2")]
     pub devices: Vec<ContainerDevices>,
-    /// CPUs that no other container uses.
+    /// CPUs for its exclusive use.
     #[prost(int64, repeated, tag = "3")]
     pub cpu_ids: Vec<i64>,
-    /// Memory that was reserved for it.
+    /// Memory reserved for it.
     #[prost(message, repeated, tag = "4")]
     pub memory: Vec<ContainerMemory>,
 }
@@ -76,7 +76,7 @@ pub struct ContainerDevices {
     /// The devices.
     #[prost(string, repeated, tag = "2")]
     pub device_ids: Vec<String>,
-    /// Where they are.
+    /// Their zones.
     #[prost(message, optional, tag = "3")]
     pub topology: Option<TopologyInfo>,
 }
@@ -90,7 +90,7 @@ pub struct ContainerMemory {
     /// Bytes.
     #[prost(uint64, tag = "2")]
     pub size: u64,
-    /// Where it is.
+    /// Its zones.
     #[prost(message, optional, tag = "3")]
     pub topology: Option<TopologyInfo>,
 }
@@ -111,36 +111,36 @@ pub struct NumaNode {
     pub id: i64,
 }
 
-/// Why the kubelet did not answer.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no socket, or nobody behind it.
+    /// The socket does not exist, or does not accept connections.
     #[error("no connection: {0}")]
     Connect(#[from] std::io::Error),
     /// The connection broke.
     #[error("HTTP/2: {0}")]
     Http(#[from] hyper::Error),
-    /// It took too long.
+    /// The timeout.
     #[error("no answer within {} seconds", TIMEOUT.as_secs())]
     Timeout,
-    /// The answer is too long, or broke off.
+    /// The answer is too long, or incomplete.
     #[error("the answer cannot be read: {0}")]
     Body(Box<dyn std::error::Error + Send + Sync>),
-    /// The answer is not what gRPC says it is to be.
+    /// The answer is not valid gRPC.
     #[error("the answer is not gRPC's: {0}")]
     Frame(&'static str),
-    /// The kubelet says that it failed.
+    /// The kubelet reports an error.
     #[error("the kubelet says: status {0} {1}")]
     Status(String, String),
-    /// The message is not what the API says it is to be.
+    /// The message does not decode.
     #[error("the message cannot be read: {0}")]
     Decode(#[from] prost::DecodeError),
 }
 
-/// Asks the kubelet behind a socket what its pods were given.
+/// Lists the resources of all pods.
 ///
 /// # Errors
-/// When it does not say so within ten seconds.
+/// When there is no valid answer within ten seconds.
 pub async fn list(socket: &Path) -> Result<ListPodResourcesResponse, Error> {
     tokio::time::timeout(TIMEOUT, call(socket))
         .await
@@ -153,7 +153,7 @@ async fn call(socket: &Path) -> Result<ListPodResourcesResponse, Error> {
     // Ends with this call.
     let mut driver = JoinSet::new();
     driver.spawn(connection);
-    // A request without fields is a message without bytes.
+    // A request without fields is an empty message.
     let request = Request::post(LIST)
         .header(header::CONTENT_TYPE, "application/grpc")
         .header(header::TE, "trailers")
@@ -169,7 +169,7 @@ async fn call(socket: &Path) -> Result<ListPodResourcesResponse, Error> {
     Ok(ListPodResourcesResponse::decode(message(body.to_bytes())?)?)
 }
 
-/// The status follows the message; where there is no message it is in the head.
+/// The status is in the trailers; without a message, in the headers.
 fn succeeded(head: &HeaderMap, trailers: &HeaderMap) -> Result<(), Error> {
     let text = |name: &str| {
         let value = trailers.get(name).or_else(|| head.get(name))?;

@@ -1,4 +1,4 @@
-//! What a pod was given → how much of it lies in which zone, as the annotation says it.
+//! The annotation of a pod: how much of its resources is in which zone.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use super::kubelet::{PodResources, TopologyInfo};
 use crate::api::bind_request::NumaZone;
 use crate::api::quantity::{Amount, Format};
 
-/// The annotation of a pod; `None` if nothing of what it was given lies in one zone. Zones are in the order of their names.
+/// The annotation of a pod; `None` if none of its resources is in a single zone. Zones are in the order of their names.
 #[must_use]
 pub fn of(pod: &PodResources, cpus: &Cpus) -> Option<String> {
     let mut zones: BTreeMap<String, BTreeMap<&str, i64>> = BTreeMap::new();
@@ -49,7 +49,7 @@ pub fn of(pod: &PodResources, cpus: &Cpus) -> Option<String> {
     (!zones.is_empty()).then(|| serde_json::to_string(&zones).ok())?
 }
 
-/// The zone of what lies in one alone.
+/// The zone of resources that are in a single one.
 fn only_zone(topology: Option<&TopologyInfo>) -> Option<i64> {
     match &*topology?.nodes {
         [zone] if zone.id >= 0 => Some(zone.id),

@@ -1,14 +1,14 @@
-//! What goes wrong again and again, said once.
+//! Logs an error once while it repeats.
 
 use std::fmt::Display;
 
 use tracing::{info, warn};
 
-/// Something that may fail at every turn.
+/// An operation that may fail repeatedly.
 #[derive(Debug)]
 pub struct RepeatedError {
     what: &'static str,
-    /// What was said, and how often it has been so.
+    /// The logged error, and how often it occurred.
     said: Option<(String, u64)>,
 }
 
@@ -17,7 +17,7 @@ impl RepeatedError {
         Self { what, said: None }
     }
 
-    /// It failed.
+    /// Records a failure.
     pub fn failed(&mut self, error: &dyn Display) {
         let error = error.to_string();
         match &mut self.said {
@@ -29,7 +29,7 @@ impl RepeatedError {
         }
     }
 
-    /// It did not fail.
+    /// Records a success.
     pub fn passed(&mut self) {
         if let Some((said, times)) = self.said.take() {
             info!(times, was = said, "no longer so: {}", self.what);

@@ -1,7 +1,7 @@
-//! The API for people's tools: `/api/v1/`, see `crate::api::views` for its answers.
+//! The HTTP API for tools: `/api/v1/`, see `crate::api::views` for its answers.
 //!
-//! What is shown of the whole cluster is read from the schedulers page by page and kept for as long as makes reading it take less than a hundredth of
-//! the time, so viewers cost little however many they are. What the caller may not see is left out, by the rights that the API server says it has.
+//! The overview of the whole cluster is read from the schedulers page by page and cached so long that reading it takes less than a hundredth of the
+//! time, so any number of viewers costs little. What the caller may not see is left out, by the rights that the API server reports.
 
 mod answers;
 mod body;
@@ -31,13 +31,13 @@ pub use gather::{Elections, Gatherer};
 use overview::Overview;
 use what_if::{Asked, WhatIfs};
 
-/// Bytes of manifests that may be asked about.
+/// Maximum size of manifests in a request.
 const MANIFESTS_MAX: usize = 8 << 20;
 
-/// Where all of it is served.
+/// Prefix of all paths.
 pub const PREFIX: &str = "/api/v1";
 
-/// The views, and who may see them.
+/// The views, and the access check.
 pub struct Views {
     access: Arc<Access>,
     gatherer: Gatherer,
@@ -48,7 +48,7 @@ type Shared = Arc<Views>;
 type Answer = Result<Response, Response>;
 
 impl Views {
-    /// Of what is gathered, for those whom `access` lets see it.
+    /// Views of `gatherer`, for callers that `access` admits.
     #[must_use]
     pub fn new(access: Arc<Access>, gatherer: Gatherer, inspection: Arc<Inspection>) -> Self {
         Self {
@@ -58,13 +58,13 @@ impl Views {
         }
     }
 
-    /// The caller, and what is known.
+    /// The caller, and the overview.
     async fn open(&self, headers: &HeaderMap) -> Result<(Caller, Arc<Overview>), Response> {
         let caller = self.access.caller(headers).await?;
         Ok((caller, self.gatherer.overview().await?))
     }
 
-    /// A workload that must be there.
+    /// A workload, or the answer 404.
     async fn details(
         &self,
         overview: &Overview,
@@ -106,7 +106,7 @@ async fn list_queues(State(views): State<Shared>, headers: HeaderMap) -> Answer 
     rendered(&overview, "queues", &headers, || queues::list(&overview)).await
 }
 
-/// Some of the nodes.
+/// Parameters of the list of nodes.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NodesAsked {
@@ -146,7 +146,7 @@ async fn get_node(State(views): State<Shared>, Path(name): Path<String>, headers
     }
 }
 
-/// Some of the workloads.
+/// Parameters of the list of workloads.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WorkloadsAsked {
@@ -201,7 +201,7 @@ async fn get_workload(
     Ok(json(&headers, &details).await)
 }
 
-/// Some of the evictions.
+/// Parameters of the list of evictions.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct EvictionsAsked {
@@ -227,7 +227,7 @@ async fn list_evictions(
             Namespaces::These([namespace.clone()].into())
         }
         None => {
-            // Of those workloads, too, that are gone.
+            // Including workloads that no longer exist.
             let (_, of_all) = all.evictions(|_| true, usize::MAX);
             namespaces.extend(of_all.into_iter().map(|eviction| eviction.namespace));
             let (visible, left_out) = caller.visible(&namespaces).await?;

@@ -1,4 +1,4 @@
-//! What is wrong with an installation, section by section, and what to do about it. Pure.
+//! Problems of an installation, section by section, and what to do about them. Pure.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,31 +15,31 @@ use crate::api::{Queue, crds};
 use crate::components::admission::queues::{circle, traps};
 use crate::operator::lease;
 
-/// How a check ended.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mark {
     /// It is in order.
     Ok,
-    /// Something may be meant otherwise, or could not be seen.
+    /// It may be unintended, or could not be read.
     Warning,
     /// Something does not work.
     Failed,
 }
 
-/// One line.
+/// One line of output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Found {
-    /// How it ended.
+    /// The result.
     pub mark: Mark,
-    /// What is found.
+    /// The finding.
     pub says: String,
     /// What to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }
 
-/// What belongs together.
+/// A section of output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Section {
     /// Its heading.
@@ -48,7 +48,7 @@ pub struct Section {
     pub findings: Vec<Found>,
 }
 
-/// The lines of a section while they are found.
+/// Collects the lines of a section.
 struct Lines(Vec<Found>);
 
 impl Lines {
@@ -68,7 +68,7 @@ impl Lines {
         self.add(Mark::Warning, says, remedy);
     }
 
-    /// The section; with nothing found it says that all is in order.
+    /// The section; without findings it has one line that all is in order.
     fn or(mut self, name: &'static str, says: impl Into<String>) -> Section {
         if self.0.is_empty() {
             self.0.push(Found {
@@ -84,14 +84,14 @@ impl Lines {
 const APPLY: &str = "kubectl apply --server-side --force-conflicts -f crds/";
 const MANIFESTS: &str = "kubectl apply -f manifests/";
 const PODS: &str = "kubectl describe pods -l app.kubernetes.io/name=unikai, and their logs, say why";
-/// A certificate is renewed long before.
+/// Certificates are renewed long before this.
 const EXPIRES_SOON: SignedDuration = SignedDuration::from_hours(48);
-/// Where a Lease does not say how long it is valid.
+/// The duration of a Lease that does not name it.
 const LEASE_SECONDS: i32 = 15;
-/// Objects of one kind that are named in a line.
+/// Objects of one kind named in a line.
 const NAMED: usize = 5;
 
-/// Judges all.
+/// Runs all checks.
 #[must_use]
 pub fn judge(seen: &Installation, now: Timestamp) -> Vec<Section> {
     vec![

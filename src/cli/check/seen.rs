@@ -1,4 +1,4 @@
-//! What there is of an installation. What whoever asks may not read is told as unknown.
+//! The objects of an installation. What the caller may not read is recorded as unknown.
 
 use std::collections::BTreeMap;
 
@@ -27,62 +27,62 @@ use crate::cli::migrate::found::Found;
 use crate::cli::migrate::{if_there, webhooks, within};
 use crate::components::admission::certificates::{Pair, Pairs};
 
-/// Requests at the same time.
+/// Concurrent requests.
 const AT_ONCE: usize = 8;
 
-/// What was read. `None` in an option of a list: it may not be read.
+/// What was read. `None` instead of a list: the caller may not read it.
 pub struct Installation {
-    /// Deployments of both, Config and shards.
+    /// Deployments of KAI and unikai, Config and shards.
     pub found: Found,
-    /// The definitions that there are.
+    /// The installed CustomResourceDefinitions.
     pub definitions: Vec<CustomResourceDefinition>,
-    /// Rights that the operator lacks, in words; `Err`: why it is not known.
+    /// Rights that the operator lacks; `Err`: why they are unknown.
     pub lacking: Result<Vec<String>, String>,
     /// The operator's pods.
     pub pods: Vec<Pod>,
     /// The operator's Service.
     pub service: Option<Service>,
-    /// The Leases of those who decide.
+    /// The Leases of the schedulers.
     pub leases: BTreeMap<String, Option<Lease>>,
-    /// Each webhook: its configuration, its name, and where it is.
+    /// Registered webhooks.
     pub webhooks: Vec<Webhook>,
     /// KAI's webhook configurations.
     pub kai_webhooks: Vec<String>,
-    /// The certificates, where they may be read: the authorities as PEM, and until when what is served is valid.
+    /// The certificates, if they may be read: the authorities as PEM, and when the served certificate expires.
     pub certificates: Option<Certificates>,
     /// All nodes.
     pub nodes: Vec<Node>,
     /// The names of runtime classes.
     pub runtime_classes: Vec<String>,
-    /// Whether the namespace of reservation pods is there.
+    /// Whether the namespace of reservation pods exists.
     pub reservations: bool,
     /// All queues.
     pub queues: Vec<Queue>,
 }
 
-/// A webhook that is registered.
+/// A registered webhook.
 pub struct Webhook {
-    /// The configuration that it is in.
+    /// Its configuration.
     pub configuration: String,
     /// Its name.
     pub name: String,
-    /// Where it is.
+    /// Its target.
     pub client: WebhookClientConfig,
 }
 
-/// What the operator serves.
+/// The certificate that the operator serves.
 pub struct Certificates {
-    /// Whom the API server is to trust, as PEM.
+    /// The certificate authorities, as PEM.
     pub authorities: String,
-    /// When what is served expires; `None`: nothing is served.
+    /// When the served certificate expires; `None`: there is none.
     pub expires: Option<Timestamp>,
 }
 
 impl Installation {
-    /// Looks.
+    /// Reads the objects.
     ///
     /// # Errors
-    /// When a request fails for another reason than a lack of rights to read what can be done without.
+    /// When a request for required objects fails, or an optional one for another reason than missing rights.
     pub async fn look(client: &Client, namespace: &str) -> anyhow::Result<Self> {
         let found = Found::look(client, namespace).await?;
         let mut leases = BTreeMap::new();
@@ -191,7 +191,7 @@ async fn registered(client: &Client) -> anyhow::Result<Vec<Webhook>> {
     Ok(webhooks)
 }
 
-/// Not everybody who may look at an installation may read its keys.
+/// The Secret with the keys may be unreadable for the caller.
 async fn certificates(client: &Client, namespace: &str) -> Option<Certificates> {
     let api = Api::<Secret>::namespaced(client.clone(), namespace);
     let secret = within("reading the certificates", api.get_opt(object::WEBHOOK_SECRET))
@@ -259,7 +259,7 @@ fn words(right: &ResourceAttributes) -> String {
     )
 }
 
-/// What the manifests give the operator: the rules of the ClusterRole and of the Role in its namespace that bear its name.
+/// The rules of the manifests' ClusterRole, and of the Role of the same name in the operator's namespace.
 fn rights(namespace: &str) -> Vec<ResourceAttributes> {
     let mut rights = Vec::new();
     for (_, yaml) in manifests::files("unikai:check") {

@@ -1,5 +1,5 @@
-//! As whom the operator is asked: by a token that is named, that of the kubeconfig, however it comes by it, or one that the API server makes for a service
-//! account. A client certificate alone says nothing to the operator, since nobody passes it on.
+//! The caller's token: given by a flag, from the kubeconfig in any of its forms, or requested from the API server for a service account. A client
+//! certificate alone does not suffice, as it is not forwarded to the operator.
 
 use anyhow::{Context, bail};
 use http::{HeaderValue, Request, Response, header};
@@ -11,22 +11,22 @@ use tower::{BoxError, Layer, ServiceExt, service_fn};
 use super::Connection;
 use crate::api::names::object;
 
-/// The service account for those who have no token of their own, in the operator's namespace.
+/// The service account for callers without a token, in the operator's namespace.
 const VIEWER: &str = "unikai-viewer";
-/// How long a token that is made for one command lasts, in seconds: the shortest that the API server makes.
+/// Lifetime of a requested token in seconds: the shortest that the API server grants.
 const LASTS: i64 = 600;
 
 /// What was found.
 pub struct Credentials {
     /// How to connect to the API server, if there is one.
     pub config: Option<kube::Config>,
-    /// Where the operator serves HTTP, if the kubeconfig says so.
+    /// The operator's address, if the kubeconfig names it.
     pub address: Option<String>,
     /// The token to show.
     pub token: String,
 }
 
-/// Finds them.
+/// Finds the credentials.
 pub async fn find(connection: &Connection) -> anyhow::Result<Credentials> {
     let (config, address) = read(connection).await?;
     let token = match (&connection.token, &connection.token_file) {
@@ -43,7 +43,7 @@ pub async fn find(connection: &Connection) -> anyhow::Result<Credentials> {
     Ok(Credentials { config, address, token })
 }
 
-/// How to connect to the API server, and what its kubeconfig says of the operator.
+/// How to connect to the API server, and the operator's address in its kubeconfig.
 async fn read(connection: &Connection) -> anyhow::Result<(Option<kube::Config>, Option<String>)> {
     let options = KubeConfigOptions {
         context: connection.context.clone(),
@@ -63,7 +63,7 @@ async fn read(connection: &Connection) -> anyhow::Result<(Option<kube::Config>, 
     Ok((kube::Config::incluster().ok(), None))
 }
 
-/// What `unikai dev` writes into its kubeconfig.
+/// The extension that `unikai dev` writes into its kubeconfig.
 fn address(file: &Kubeconfig, context: Option<&str>) -> Option<String> {
     let context = context.or(file.current_context.as_deref())?;
     let context = file.contexts.iter().find(|known| known.name == context)?;
@@ -95,7 +95,7 @@ async fn token(connection: &Connection, config: &kube::Config) -> anyhow::Result
     })
 }
 
-/// The token that the kubeconfig itself leads to: as it stands there, from a file, or from a program.
+/// The token of the kubeconfig: inline, from a file, or from a program.
 async fn own(config: &kube::Config) -> anyhow::Result<Option<String>> {
     let Some(layer) = config.auth_layer().context("the kubeconfig's user")? else {
         return Ok(None);
@@ -117,7 +117,7 @@ async fn own(config: &kube::Config) -> anyhow::Result<Option<String>> {
     Ok(text.strip_prefix("Bearer ").map(str::to_owned))
 }
 
-/// A token that the API server makes.
+/// Requests a token from the API server.
 async fn made(config: &kube::Config, namespace: &str, name: &str) -> anyhow::Result<String> {
     let client = kube::Client::try_from(config.clone())?;
     let asked = TokenRequest {

@@ -1,4 +1,4 @@
-//! A cluster of files: what the operator asks the API server, answered from objects in memory.
+//! A cluster of files: answers requests of the operator from objects in memory.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::components::grouping::rules::{self, Cluster, Grouped, Input, KindName
 use crate::components::grouping::workload::{Workload, split_api_version};
 use crate::components::grouping::{self, Failed};
 
-/// What was written into a pod.
+/// Fields written on a pod.
 #[derive(Debug, Default)]
 pub struct Written {
     /// Annotations.
@@ -27,7 +27,7 @@ pub struct Written {
     pub labels: BTreeMap<String, String>,
 }
 
-/// The files of one scenario, and what grouping made of them.
+/// The files of one scenario, and the results of grouping.
 pub struct Files {
     scenario: Scenario,
     owners: HashMap<(String, String, String, String), Arc<Workload>>,
@@ -35,11 +35,11 @@ pub struct Files {
     pods: Vec<Arc<Pod>>,
     /// All pod groups, by namespace and name.
     pub groups: BTreeMap<(String, String), Arc<PodGroup>>,
-    /// The rule that made each.
+    /// The rule that created each.
     pub rules: BTreeMap<(String, String), String>,
-    /// What was written into which pod, by `namespace/name`.
+    /// Fields written on pods, by `namespace/name`.
     pub written: BTreeMap<String, Written>,
-    /// Which pods failed, and why.
+    /// Pods that could not be grouped, and why.
     pub errors: Vec<(String, String)>,
 }
 
@@ -102,7 +102,7 @@ impl Files {
             .insert((api_version, kind, place.0, place.1), Arc::new(workload));
     }
 
-    /// The pods, with what was written into them.
+    /// The pods with the fields written on them.
     pub fn pods(&self) -> &[Arc<Pod>] {
         &self.pods
     }
@@ -164,7 +164,7 @@ impl Files {
         Ok(Some(rules::group(&input)?))
     }
 
-    /// Writes what a pod's grouping found, as the operator would.
+    /// Applies the grouping of a pod, as the operator would write it.
     fn keep(&mut self, index: usize, name: &str, grouped: Grouped) {
         let meta = &grouped.group.metadata;
         let key = (
@@ -245,7 +245,7 @@ enum Answer {
     Missing(String),
 }
 
-/// A pod as an object: its type does not say what it is.
+/// A pod as an object with `apiVersion` and `kind`, which its type lacks.
 fn with_kind(mut pod: Value) -> Value {
     pod["apiVersion"] = "v1".into();
     pod["kind"] = "Pod".into();

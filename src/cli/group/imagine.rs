@@ -1,5 +1,4 @@
-//! Pods that a workload would make, for manifests without them: at least one for each of its parts, with the labels that its
-//! controller would give them.
+//! Generates the pods of a workload, for manifests without them: at least one for each of its parts, with the labels that its controller would set.
 
 use serde_json::{Map, Value, json};
 
@@ -7,17 +6,17 @@ use super::text_at;
 use crate::api::names::third_party as key;
 use crate::components::grouping::rules::known_kinds;
 
-/// How many pods are imagined of parts that have several.
+/// How many pods are generated for parts with several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Of {
-    /// A few of each, to show what becomes of them.
+    /// A few of each, for display.
     Parts,
-    /// All that the workload would make, up to what one workload may have.
+    /// All pods of the workload, up to the limit of one workload.
     Whole,
 }
 
 impl Of {
-    /// So many of a part that has `count`.
+    /// The number of generated pods of a part that has `count`.
     fn many(self, count: i64) -> i64 {
         match self {
             Self::Parts => count.min(3),
@@ -26,17 +25,17 @@ impl Of {
     }
 }
 
-/// Pods of one part, at most.
+/// Maximum number of pods of one part.
 const PODS_MAX: i64 = 4_096;
 
-/// A pod that the workload would make: the end of its name, its labels, and the template that it is made from.
+/// A generated pod: the end of its name, its labels, and its template.
 struct Part<'a> {
     suffix: String,
     labels: Vec<(&'static str, String)>,
     template: Option<&'a Value>,
 }
 
-/// The pods of the workload; none if it is not of a kind that makes pods.
+/// The pods of the workload; none if its kind creates no pods.
 pub fn pods(owner: &Value, of: Of) -> Vec<Value> {
     let (api_version, kind) = (text_at(owner, "/apiVersion"), text_at(owner, "/kind"));
     let group = api_version.split_once('/').map_or("", |(group, _)| group);

@@ -1,4 +1,4 @@
-//! Files to objects: scenarios as they are, manifests completed with what an API server would add.
+//! Reads files: scenarios as they are, manifests with the fields that an API server would add.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -13,24 +13,24 @@ use crate::api::names::object::SCHEDULER_NAME;
 use crate::components::Settings;
 use crate::components::leadership::Pools;
 
-/// Kinds that no namespace holds.
+/// Cluster-scoped kinds.
 const CLUSTER_SCOPED: &[&str] = &["Namespace", "PriorityClass", "Node", "Karta", "Topology", "Queue"];
 
-/// What is to be grouped.
+/// The input of grouping.
 pub struct Scenario {
-    /// How.
+    /// The settings.
     pub settings: Settings,
     /// Everything but pods.
     pub objects: Vec<Value>,
-    /// The pods, in the order in which they come.
+    /// The pods, in order.
     pub pods: Vec<Value>,
-    /// How often all pods come.
+    /// How often all pods are grouped.
     pub passes: usize,
     /// Kinds that may not be read.
     pub forbidden: Vec<KindPattern>,
     /// Kinds that are not served.
     pub unknown: Vec<KindPattern>,
-    /// Whether priority classes that no file defines are taken to exist.
+    /// Whether priority classes that no file defines are assumed to exist.
     pub assume_classes: bool,
 }
 
@@ -45,7 +45,7 @@ pub struct KindPattern {
 }
 
 impl KindPattern {
-    /// Whether the kind is meant.
+    /// Whether it contains the kind.
     pub fn fits(&self, group: &str, version: &str, kind: &str) -> bool {
         let version_fits = self.version.as_deref().is_none_or(|wanted| wanted == version);
         self.group == group && self.kind == kind && version_fits
@@ -97,7 +97,7 @@ pub fn read(path: &Path, as_kai: bool) -> anyhow::Result<Scenario> {
     manifests(&text, as_kai, Of::Parts, "default")
 }
 
-/// KAI's answer to a scenario is known, so that it is grouped exactly as KAI does.
+/// KAI's answer to a scenario is known, so it is grouped exactly as KAI does.
 fn scenario(form: Form) -> Scenario {
     let Form { config, objects, pods } = form;
     let defaults = Settings::default();

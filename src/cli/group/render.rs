@@ -1,4 +1,4 @@
-//! How pod groups are printed.
+//! Output of pod groups.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! What each kind of workload becomes. A family is a YAML file of cases, and its snapshot is what `unikai group` prints for them.
+//! The groups of each kind of workload. A family is a YAML file of cases, and its snapshot is the output of `unikai group`.
 //!
 //! In the cases, `owner: group/version/Kind/name` stands for an owner reference; namespaces and UIDs are added.
 
@@ -48,7 +48,7 @@ fn one(case: &Value) -> String {
     render::table(case["about"].as_str().expect("what it is about"), &Ok(files))
 }
 
-/// Writes out what cases abbreviate.
+/// Expands the abbreviations of cases.
 fn expand(object: &mut Value) {
     let fields = object.as_object_mut().expect("an object");
     let kind = fields.remove("kind").unwrap_or(json!("v1/Pod"));

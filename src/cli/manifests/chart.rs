@@ -1,7 +1,7 @@
-//! The Helm chart, made of the same templates as the plain manifests, so that both install the same objects.
+//! The Helm chart, generated from the same templates as the plain manifests, so that both install the same objects.
 //!
-//! Absent: the namespace of the release, which Helm makes (`--create-namespace`). CustomResourceDefinitions are in `crds/`: Helm installs them
-//! first, and neither changes nor removes them later.
+//! The namespace of the release is created by Helm (`--create-namespace`). CustomResourceDefinitions are in `crds/`: Helm installs them first, and
+//! neither changes nor removes them later.
 
 use super::{
     AFFINITY, CONFIG_MAPS, DISRUPTION_BUDGET, GPU_SHARING, KAI_SERVICES, MONITORING, NUMA_EXPORTER, TEMPLATES, Values,
@@ -9,9 +9,9 @@ use super::{
 };
 
 const FOLDER: &str = "chart";
-/// What has no namespace, and rights, is for an administrator to install.
+/// Cluster-scoped objects and rights are installed by an administrator.
 const ADMINISTRATORS: &str = ".Values.clusterObjects.enabled";
-/// The rest may be installed by whoever may write in the namespace of the release.
+/// The rest can be installed by anyone who may write in the namespace of the release.
 const OPERATORS: &str = ".Values.operator.enabled";
 
 /// The files of the chart.
@@ -106,18 +106,18 @@ fn only_if(condition: &str, text: &str) -> String {
     format!("{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n")
 }
 
-/// Namespaces that Helm does not delete: pods in them hold GPUs of others that run.
+/// Namespaces that Helm does not delete: pods in them hold GPUs of running pods.
 fn kept(text: &str) -> String {
     let annotated = "kind: Namespace\nmetadata:\n  annotations:\n    helm.sh/resource-policy: keep\n";
     text.replace("kind: Namespace\nmetadata:\n", annotated)
 }
 
-/// A text with braces that are not Helm's.
+/// Escapes braces that are not Helm's.
 fn literal(text: &str) -> String {
     text.split("{{").collect::<Vec<_>>().join("{{ \"{{\" }}")
 }
 
-/// What the placeholders become in the chart: what Helm puts in their places.
+/// Values of the placeholders in the chart: Helm expressions.
 fn values() -> Values {
     let value = |path: &str| format!("{{{{ .Values.{path} }}}}");
     let block = |name: &str, spaces: usize| {

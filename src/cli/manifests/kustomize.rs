@@ -1,7 +1,7 @@
-//! What makes `manifests/` a kustomize base, and its folders components of it: `Kustomization` files. `kubectl apply -f` takes no notice of them, as their
+//! `Kustomization` files: `manifests/` is a kustomize base, and its folders are components of it. `kubectl apply -f` ignores these files, as their
 //! name has no extension.
 
-/// What a component changes of the operator's Deployment.
+/// A component's change of the operator's Deployment.
 enum Change {
     Nothing,
     /// An environment variable is set to `true`.

@@ -1,4 +1,4 @@
-//! What `unikai migrate check` prints.
+//! Output of `unikai migrate check`.
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;

@@ -1,4 +1,4 @@
-//! What there is of KAI and of unikai.
+//! The objects of KAI and unikai in the cluster.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -10,38 +10,38 @@ use crate::api::names::{annotation, label, object};
 use crate::api::{Config, SchedulingShard};
 use crate::operator::lease;
 
-/// KAI's operator, which makes the other Deployments and sees to it that they stay as they are.
+/// KAI's operator, which creates the other Deployments and reverts changes of them.
 pub const OPERATOR: &str = "kai-operator";
-/// What KAI's operator writes on what it makes.
+/// The label that KAI's operator sets on its objects.
 const MADE_BY_OPERATOR: &str = "kai-operator";
 /// KAI's webhook server.
 const ADMISSION: &str = "admission";
 
-/// What a Deployment of KAI is for, in the order in which they are ended.
+/// The role of a Deployment of KAI, in the order of scaling down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
-    /// Makes the others.
+    /// The operator.
     Operator,
-    /// Decides.
+    /// A scheduler.
     Scheduler,
     /// Binder, grouper, controllers.
     Other,
-    /// Answers webhooks: pods cannot be created while it is registered and does not run.
+    /// The webhook server: pods cannot be created while it is registered and does not run.
     Admission,
 }
 
-/// A Deployment, as far as it matters.
+/// A Deployment.
 #[derive(Clone, Debug)]
 pub struct Workload {
     /// Its name.
     pub name: String,
-    /// How many pods it is to have.
+    /// Its replicas.
     pub replicas: i32,
-    /// How many it had before it was ended by this command.
+    /// Its replicas before this command scaled it down.
     pub before: Option<i32>,
     /// The image of its first container.
     pub image: String,
-    /// The whole.
+    /// The object.
     pub deployment: Deployment,
 }
 
@@ -69,9 +69,9 @@ impl Workload {
 
 /// What was found.
 pub struct Found {
-    /// Where.
+    /// The namespace.
     pub namespace: String,
-    /// KAI's Deployments, in the order in which they are ended.
+    /// KAI's Deployments, in the order of scaling down.
     pub kai: Vec<(Part, Workload)>,
     /// unikai's Deployment.
     pub own: Option<Workload>,
@@ -82,7 +82,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// Looks.
+    /// Reads the objects.
     ///
     /// # Errors
     /// When a request fails.
@@ -121,13 +121,13 @@ impl Found {
         })
     }
 
-    /// Whether one of KAI's schedulers is to run.
+    /// Whether one of KAI's schedulers has replicas.
     pub fn kai_decides(&self) -> bool {
         let mut schedulers = self.kai.iter().filter(|(part, _)| *part == Part::Scheduler);
         schedulers.any(|(_, scheduler)| scheduler.replicas > 0)
     }
 
-    /// The Leases of those who decide; the names are the same for both.
+    /// The Leases of the schedulers; both use the same names.
     pub fn lease_names(&self) -> Vec<String> {
         let scheduler = scheduler_name(self.config.as_ref());
         let values = self
@@ -143,7 +143,7 @@ impl Found {
         names
     }
 
-    /// The Leases that are there, with their holders.
+    /// The existing Leases with their holders.
     ///
     /// # Errors
     /// When a request fails.

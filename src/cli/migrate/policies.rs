@@ -1,5 +1,5 @@
-//! unikai's admission policies keep others from changing what a bound pod is charged for; KAI's processes do just that. So they are in force while unikai
-//! decides, and not while KAI does.
+//! unikai's admission policies forbid changes of what a bound pod is charged for, and KAI makes such changes. So the policies are bound while unikai
+//! schedules, and not while KAI does.
 
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding as Binding,
@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::{if_there, within};
 use crate::cli::manifests;
 
-/// The bindings of the manifests.
+/// The bindings in the manifests.
 fn of_manifests() -> Vec<Binding> {
     let files = manifests::files(manifests::DEFAULT_IMAGE);
     let texts = files
@@ -23,7 +23,7 @@ fn of_manifests() -> Vec<Binding> {
         .collect()
 }
 
-/// The names of unikai's policies that are in force.
+/// The names of unikai's bound policies.
 ///
 /// # Errors
 /// When a request fails.
@@ -35,7 +35,7 @@ pub async fn in_force(client: &Client) -> anyhow::Result<Vec<String>> {
     Ok(names.filter(|name| ours.contains(name)).collect())
 }
 
-/// The names of those that are installed and not in force.
+/// The names of installed policies that are not bound.
 ///
 /// # Errors
 /// When a request fails.
@@ -53,7 +53,7 @@ pub async fn at_rest(client: &Client) -> anyhow::Result<Vec<String>> {
     Ok(installed.map(ResourceExt::name_any).collect())
 }
 
-/// Puts them in force.
+/// Creates the bindings.
 ///
 /// # Errors
 /// When a request fails.
@@ -72,7 +72,7 @@ pub async fn begin(client: &Client, names: &[String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Ends them; the policies themselves stay.
+/// Deletes the bindings; the policies stay.
 ///
 /// # Errors
 /// When a request fails.

@@ -1,4 +1,4 @@
-//! The steps of `adopt` and `back`, in their order. Each is printed, and passed over where it is done already.
+//! The steps of `adopt` and `back`, in order. Each is printed, and skipped if it is done already.
 
 use std::time::Duration;
 
@@ -18,9 +18,9 @@ use crate::api::names::{annotation, object};
 use crate::cli::output::say;
 use crate::operator::lease;
 
-/// Between two looks at what is waited for.
+/// Interval of polling.
 const EVERY: Duration = Duration::from_millis(500);
-/// A Lease that says nothing of its duration has KAI's.
+/// Duration of a Lease that does not name it: KAI's.
 const LEASE: i32 = 15;
 
 /// See the module.
@@ -33,7 +33,7 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// On what was found.
+    /// For the objects found.
     pub fn new(client: Client, found: Found, dry_run: bool, patience: Duration) -> Self {
         let memory = Memory::new(&client, &found.namespace);
         Self {
@@ -68,7 +68,7 @@ impl Steps {
         for name in self.memory.keep(&self.client, self.dry_run).await? {
             self.say(&format!("keep webhook configuration {name} for the way back"));
         }
-        // The operator first: it would start the others again. The one that answers webhooks last.
+        // The operator first: it would scale up the others again. The webhook server last.
         for part in [Part::Operator, Part::Scheduler, Part::Other, Part::Admission] {
             let of_part = || {
                 self.found
@@ -138,7 +138,7 @@ impl Steps {
                 self.say(&format!("put webhook configuration {key} back"));
             }
         }
-        // The other way round: who answers webhooks first, and last the one that sees to it that all stays as it is.
+        // In the opposite order: the webhook server first, and the operator, which reverts changes, last.
         for (_, workload) in ended().rev() {
             self.begin(workload).await?;
         }
@@ -160,7 +160,7 @@ impl Steps {
         }
     }
 
-    /// Has a Deployment end its pods, and notes how many there were in the same write.
+    /// Scales a Deployment to zero, and records its replicas in the same write.
     async fn end(&self, workload: &Workload) -> anyhow::Result<()> {
         if workload.replicas == 0 {
             return Ok(());
@@ -173,7 +173,7 @@ impl Steps {
         self.scale(workload, 0, json!(before)).await
     }
 
-    /// Gives a Deployment the pods that it had.
+    /// Restores the recorded replicas of a Deployment.
     async fn begin(&self, workload: &Workload) -> anyhow::Result<()> {
         if workload.replicas > 0 && workload.before.is_none() {
             return Ok(());
@@ -190,8 +190,8 @@ impl Steps {
         if self.dry_run {
             return Ok(());
         }
-        // With the version: whoever scales it at the same time is not overruled, and this command can be run again. KAI's operator writes
-        // status and template only until it is gone.
+        // With the resource version: a concurrent change is not overwritten, and this command can be run again. KAI's operator writes status and
+        // template only until it is gone.
         let now = within("reading a Deployment", self.deployments().get(&workload.name)).await?;
         let patch = Patch::Merge(json!({
             "metadata": {"resourceVersion": now.resource_version(), "annotations": {annotation::REPLICAS_BEFORE: before}},
@@ -204,7 +204,7 @@ impl Steps {
             .map(drop)
     }
 
-    /// Waits until a Deployment has no pod any more, also none that is still ending.
+    /// Waits until a Deployment has no pods, including terminating ones.
     async fn gone(&self, workload: &Workload) -> anyhow::Result<()> {
         if self.dry_run {
             return Ok(());
@@ -248,7 +248,8 @@ impl Steps {
         }
     }
 
-    /// Waits until nobody holds the Lease of a scheduler: each is empty, or has not changed for its duration. Clocks of others are not trusted.
+    /// Waits until a scheduler's Lease is free: it has no holder, or has not changed for its duration. Times in the Lease are not used, as clocks may
+    /// differ.
     async fn leases_are_free(&self) -> anyhow::Result<()> {
         if self.dry_run {
             self.say("wait until the Leases of the schedulers are free");
@@ -280,7 +281,7 @@ impl Steps {
         }
     }
 
-    /// Waits until a Deployment has a pod that is ready.
+    /// Waits until a Deployment has a ready pod.
     async fn available(&self, name: &str) -> anyhow::Result<()> {
         if self.dry_run {
             return Ok(());

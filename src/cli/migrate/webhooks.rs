@@ -1,4 +1,4 @@
-//! The webhook configurations: unikai writes its own over KAI's of the same names, so KAI's are kept in a ConfigMap for the way back.
+//! Webhook configurations: unikai overwrites KAI's of the same names, so KAI's are stored in a ConfigMap for the way back.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -14,11 +14,11 @@ use serde_json::{Value, json};
 use super::{if_there, within};
 use crate::api::names::{label, object};
 
-/// KAI's names; a Config may say others.
+/// KAI's names; a Config may set others.
 const MUTATING: &str = "mutating-kai-";
 const VALIDATING: [&str; 3] = ["validating-kai-", "kai-queue-validation-", "kai-podgroup-validation-"];
 
-/// Whether it is made by us.
+/// Whether unikai created it.
 fn is_own(object: &impl ResourceExt) -> bool {
     object.labels().get(label::MANAGED_BY).map(String::as_str) == Some(object::OPERATOR)
 }
@@ -35,11 +35,11 @@ fn is_kai(object: &impl ResourceExt) -> bool {
     !is_own(object) && (named || owned)
 }
 
-/// A kind of configuration, as it is kept.
+/// A kind of webhook configuration.
 trait Kept:
     Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope> + Clone + Debug + Serialize + DeserializeOwned
 {
-    /// What stands before its name in the ConfigMap.
+    /// Prefix of its key in the ConfigMap.
     const PREFIX: &'static str;
 }
 
@@ -60,10 +60,10 @@ async fn all<K: Kept>(client: &Client) -> anyhow::Result<Vec<K>> {
     )
 }
 
-/// Of a configuration that KAI made.
+/// Whether KAI created it.
 pub const KAIS: &str = "KAI's";
 
-/// The names of configurations, and whose they are.
+/// The names of configurations, and who created them.
 ///
 /// # Errors
 /// When a request fails.
@@ -85,7 +85,7 @@ pub async fn whose(client: &Client) -> anyhow::Result<Vec<(String, &'static str)
     Ok(found)
 }
 
-/// KAI's configurations, as they are put back: key in the ConfigMap, and object.
+/// KAI's configurations to restore: key in the ConfigMap, and object.
 async fn to_keep<K: Kept>(client: &Client) -> anyhow::Result<BTreeMap<String, String>> {
     let mut kept = BTreeMap::new();
     for mut found in all::<K>(client).await?.into_iter().filter(is_kai) {
@@ -98,7 +98,7 @@ async fn to_keep<K: Kept>(client: &Client) -> anyhow::Result<BTreeMap<String, St
     Ok(kept)
 }
 
-/// What is kept for the way back.
+/// The stored configurations.
 pub struct Memory {
     api: Api<ConfigMap>,
 }
@@ -111,7 +111,7 @@ impl Memory {
         }
     }
 
-    /// What is kept; `None`: nothing has been adopted.
+    /// What is stored; `None`: nothing has been adopted.
     ///
     /// # Errors
     /// When a request fails.
@@ -120,7 +120,7 @@ impl Memory {
         Ok(map.map(|map| map.data.unwrap_or_default()))
     }
 
-    /// Keeps KAI's configurations, unless they are kept already; answers the names of those that it keeps now.
+    /// Stores KAI's configurations, unless they are stored already; returns the names of those stored now.
     ///
     /// # Errors
     /// When a request fails.
@@ -155,7 +155,7 @@ impl Memory {
         Ok(names)
     }
 
-    /// Forgets everything.
+    /// Deletes the ConfigMap.
     ///
     /// # Errors
     /// When a request fails.
@@ -166,10 +166,10 @@ impl Memory {
     }
 }
 
-/// Puts a configuration back as it was kept; whether there was anything to do. `key` is that of the ConfigMap.
+/// Restores a stored configuration; returns whether it differed. `key`: its key in the ConfigMap.
 ///
 /// # Errors
-/// When a request fails, or the text is no such object.
+/// When a request fails, or the text does not decode.
 pub async fn put_back(client: &Client, key: &str, text: &str, dry_run: bool) -> anyhow::Result<bool> {
     if key.starts_with(MutatingWebhookConfiguration::PREFIX) {
         put::<MutatingWebhookConfiguration>(client, text, dry_run).await
@@ -208,7 +208,7 @@ async fn put<K: Kept>(client: &Client, text: &str, dry_run: bool) -> anyhow::Res
     Ok(true)
 }
 
-/// Whether they differ in nothing that somebody wrote.
+/// Whether they are equal apart from fields that the API server sets.
 fn says_the_same<K: Kept>(one: &K, other: &K) -> bool {
     let said = |object: &K| {
         let mut value = serde_json::to_value(object).unwrap_or_default();

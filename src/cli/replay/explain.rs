@@ -1,4 +1,4 @@
-//! What holds a pod group up, level by level: its queues from its own up, the nodes, the domains of a topology.
+//! Why a pod group waits, level by level: its queues from its own up, the nodes, the domains of a topology.
 
 use serde_json::{Value, json};
 

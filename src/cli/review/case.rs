@@ -1,4 +1,4 @@
-//! The questions in a file: an admission request with what is around it, or the objects of a manifest.
+//! The requests in a file: an admission request with its context, or the objects of manifests.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,28 +14,28 @@ use crate::components::admission::queues::Rules;
 use crate::components::admission::review::Request;
 use crate::components::admission::{FailurePolicy, QueueLabels, Scope, Settings};
 
-/// One question.
+/// One request.
 pub struct Case {
-    /// What it is about.
+    /// The reviewed kind.
     pub kind: Kind,
     /// The request.
     pub request: Request,
-    /// What the rules go by.
+    /// The settings of the rules.
     pub settings: Settings,
-    /// The queues around it.
+    /// Existing queues.
     pub queues: Arc<Queues>,
     /// For a pod of a manifest: the queue that its namespace names, if the namespace is a manifest, too.
     pub namespace_queue: Option<String>,
-    /// The PriorityClasses that there are: those of the manifests, and those that unikai brings.
+    /// Existing PriorityClasses: those of the manifests, and those of unikai's manifests.
     pub priority_classes: Vec<String>,
-    /// What is asked is what KAI answers, which gives no hints.
+    /// The expected answer is KAI's, which gives no hints.
     as_kai: bool,
-    /// It comes from a manifest, so that whatever stands in the others is there as well.
+    /// From a manifest: the other manifests exist as well.
     pub is_manifest: bool,
 }
 
 impl Case {
-    /// Warnings about what is hardly meant, where they are wanted.
+    /// Hints about probable mistakes, if they are wanted.
     pub fn hints(&self, hints: impl FnOnce() -> Vec<String>) -> Vec<String> {
         if self.as_kai { Vec::new() } else { hints() }
     }
@@ -44,14 +44,14 @@ impl Case {
 /// Queues by name.
 pub type Queues = BTreeMap<String, Arc<Queue>>;
 
-/// The kinds that webhooks look at.
+/// The kinds that webhooks review.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Pod,
     Queue,
     PodGroup,
     Topology,
-    /// No webhook looks at it.
+    /// No webhook reviews it.
     Other,
 }
 
@@ -74,7 +74,7 @@ impl Kind {
     }
 }
 
-/// Reads the questions: a JSON object with a `request` (and perhaps `settings` and `objects`), or else YAML manifests.
+/// Reads the requests: a JSON object with a `request` (and optionally `settings` and `objects`), or else YAML manifests.
 pub fn read(text: &str, gpu_sharing: bool) -> anyhow::Result<Vec<Case>> {
     if let Ok(question @ Value::Object(_)) = serde_json::from_str::<Value>(text)
         && question.get("request").is_some()
@@ -164,7 +164,7 @@ fn creation(object: Value) -> anyhow::Result<Request> {
     Request::deserialize(request).context("an object")
 }
 
-/// Lets every manifest rely on the queues of all of them.
+/// Adds the queues of all manifests to the context of each.
 pub fn share_queues<'a>(cases: impl Iterator<Item = &'a mut Case>) {
     let mut cases: Vec<_> = cases.filter(|case| case.is_manifest).collect();
     let all: Queues = cases
@@ -208,8 +208,8 @@ fn queues(objects: &[Value]) -> anyhow::Result<Queues> {
     named.collect()
 }
 
-/// The settings of the webhooks, under the names of KAI's flags; absent ones are off, as in KAI, whose webhook knows no GPUs but NVIDIA's. The queue of a pod draws warnings
-/// where queues are known: a live cluster may have more of them.
+/// The settings of the webhooks, under the names of KAI's flags; absent ones are off, as in KAI, whose webhook supports NVIDIA GPUs only. Hints about
+/// a pod's queue need known queues, as a live cluster may have more of them.
 fn settings(given: &Value) -> Settings {
     let on = |name: &str| given[name].as_bool().unwrap_or(false);
     let text = |name: &str, default: &str| given[name].as_str().unwrap_or(default).to_owned();

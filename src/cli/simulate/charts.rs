@@ -9,7 +9,7 @@ use plotters::style::full_palette::GREY_500;
 use crate::simulate::Report;
 
 const SIZE: (u32, u32) = (1_200, 500);
-/// Queues that are drawn: those with the most GPUs.
+/// Queues in a chart: those with the most GPUs.
 const QUEUES: usize = 8;
 
 /// A line of a chart: its name, its colour, whether it is thin, its values step by step.
@@ -99,7 +99,7 @@ fn chart(path: &Path, title: &str, step: f64, most: f64, lines: &[Line]) -> anyh
     } in lines
     {
         let width = if *thin { 1 } else { 2 };
-        // A step is a level stretch, not a slope.
+        // Values are constant within a step.
         let points = values.iter().enumerate().flat_map(|(at, value)| {
             let at = at as f64;
             [at, at + 1.0].map(|at| (at * step / seconds, *value))

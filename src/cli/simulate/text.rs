@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::simulate::{Report, Times};
 
-/// Queues that are listed; a trace can have thousands.
+/// Queues in the list; a trace can have thousands.
 const QUEUES: usize = 40;
 
 /// The report as tables.

@@ -1,6 +1,6 @@
-//! The claims for devices that pods name, and what those ask for, by device class. Pure.
+//! The resource claims that pods name, and the devices that these request, by device class. Pure.
 //!
-//! A claim counts for every pod that names it, as it does where the scheduler holds queues to their quotas.
+//! A claim counts for every pod that names it, as in the scheduler's quotas.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -15,7 +15,7 @@ use crate::components::quantities::combine;
 use crate::components::watches::Key;
 use crate::mirror::claims::requests;
 
-/// Nobody gets more devices of a class with one claim. Sums of such numbers stay exact.
+/// More devices of a class than one claim can get. Sums of such numbers stay exact.
 const DEVICES_MAX: i64 = requests::MOST_GPUS;
 
 /// Which pods name which claims.
@@ -32,12 +32,12 @@ pub struct Users {
 struct Used {
     /// Their names; they are in its namespace.
     pods: BTreeSet<String>,
-    /// What it was last counted with.
+    /// The devices that it was last counted with.
     devices: Amounts,
 }
 
 impl Users {
-    /// Notes the claims of a pod, and returns them.
+    /// Records the claims of a pod, and returns them.
     pub fn see(&mut self, pod: &Pod) -> Vec<Key> {
         let key = Key::of(&pod.metadata);
         let named: Vec<Key> = named(pod).iter().map(|claim| in_namespace(&key, claim)).collect();
@@ -54,7 +54,7 @@ impl Users {
         named
     }
 
-    /// The pod is gone.
+    /// The pod was deleted.
     pub fn forget(&mut self, pod: &Pod) {
         let key = Key::of(&pod.metadata);
         for claim in self.claims.remove(&key).into_iter().flatten() {
@@ -67,8 +67,8 @@ impl Users {
         }
     }
 
-    /// A claim asks for these devices now. The pods that are to be counted anew: none if it did so before, since whoever
-    /// may change a claim may do so all the time.
+    /// A claim requests these devices now. Returns the pods to recount: none if it did so before, as a user who may change a claim may do so all the
+    /// time.
     pub fn changed(&mut self, claim: &Key, devices: &Amounts) -> Vec<Key> {
         match self.pods.get_mut(claim) {
             Some(used) if used.devices != *devices => {
@@ -87,7 +87,7 @@ fn in_namespace(of: &Key, name: &str) -> Key {
     }
 }
 
-/// The claims that a pod names, those made for it from templates included, each once.
+/// The claims that a pod names, including those created from templates, each once.
 fn named(pod: &Pod) -> Vec<String> {
     let references = pod.spec.iter().flat_map(|spec| spec.resource_claims.iter().flatten());
     let made = |reference: &str| {
@@ -103,7 +103,7 @@ fn named(pod: &Pod) -> Vec<String> {
     named.into_iter().collect()
 }
 
-/// What a claim asks for. One for extended resources adds nothing: the containers' requests name these.
+/// The devices that a claim requests. A claim for extended resources adds none: they are in the containers' requests.
 #[must_use]
 pub fn devices(claim: &ResourceClaim) -> Amounts {
     let annotations = claim.metadata.annotations.as_ref();

@@ -1,4 +1,4 @@
-//! The condition that says why a pod group cannot run. Pure.
+//! The condition for a pod group that cannot run. Pure.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -87,8 +87,8 @@ fn amounts(figures: &Figures) -> QuantityMap {
         .collect()
 }
 
-/// The list of conditions with a new one in it; `None` if it says so already. The counter grows over all node pools, the newest
-/// condition is the last, and a node pool has one.
+/// The conditions with a new one; `None` if the same is stored. The transition id grows over all node pools, the newest condition is the last, and a
+/// node pool has one.
 #[must_use]
 pub fn advance(
     existing: &[SchedulingCondition],
@@ -102,7 +102,7 @@ pub fn advance(
             .and_then(|id| id.parse::<i64>().ok())
             .unwrap_or(-1)
     };
-    // The first of those with the greatest id.
+    // The first of those with the highest id.
     let last = existing.iter().rev().max_by_key(|condition| id(condition));
     let place = existing
         .iter()

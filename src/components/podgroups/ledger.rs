@@ -1,4 +1,4 @@
-//! What the pods of each pod group ask for and hold, kept up to date pod by pod. Pure.
+//! What the pods of each pod group request and hold, updated pod by pod. Pure.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,7 +15,7 @@ use crate::components::quantities::combine;
 /// Sums over the pods of a group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sums {
-    /// Asked for by pods that are not finished.
+    /// Requested by pods that are not finished.
     pub requested: Amounts,
     /// Held by pods that run or are bound.
     pub allocated: Amounts,
@@ -36,7 +36,7 @@ struct Contribution {
     running: bool,
 }
 
-/// The parts of all pods and their sums by group.
+/// The contributions of all pods, and their sums by group.
 #[derive(Debug, Default)]
 pub struct Ledger {
     parts: HashMap<String, (GroupKey, Contribution)>,
@@ -44,7 +44,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Takes in a pod and the devices that it claims; returns the groups whose sums changed.
+    /// Records a pod and the devices that it claims; returns the groups whose sums changed.
     pub fn put(&mut self, pod: &Pod, node: Option<&Node>, claimed: &Amounts) -> Vec<GroupKey> {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let Some(group) = pods::annotated_group(pod) else {
@@ -72,7 +72,7 @@ impl Ledger {
         changed
     }
 
-    /// The pod is gone; returns its group.
+    /// The pod was deleted; returns its group.
     pub fn remove(&mut self, uid: &str) -> Vec<GroupKey> {
         let Some((group, part)) = self.parts.remove(uid) else {
             return Vec::new();
@@ -156,7 +156,7 @@ fn container_requests(pod: &Pod) -> Amounts {
     sum
 }
 
-/// The part of a GPU that the pod asks for; whole GPUs go before it.
+/// The GPU portion that the pod requests; whole GPUs take precedence.
 fn share(pod: &Pod, base: &Amounts) -> Option<GpuShare> {
     let whole = [resource::NVIDIA_GPU, resource::AMD_GPU]
         .iter()
@@ -208,7 +208,7 @@ fn shared_gpu_held(pod: &Pod, share: Option<GpuShare>, node: Option<&Node>) -> A
             }),
             Some(of_one),
         ) => {
-            // Thousandths, rounded up: a status is for people, and never says less than is held.
+            // Thousandths, rounded up: a status never shows less than is held.
             let milli = (Amount::from_units(mib).milli() + of_one - 1) / of_one;
             single(resource::NVIDIA_GPU, Amount::from_milli(milli).saturating_mul(devices))
         }

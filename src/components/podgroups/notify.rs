@@ -1,4 +1,4 @@
-//! Telling why a pod waits: its condition, and events about it and its group.
+//! Reports why a pod waits: its condition, and events about it and its group.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,18 +19,18 @@ use crate::components::bus::{GroupKey, GroupReport, Note, PodRef, Severity, Subj
 use crate::components::retry::Backoff;
 use crate::components::{Context, pods};
 
-/// A gang of which a pod came a shorter while ago than [`WAITING_AFTER`] is not said to lack pods, until this time is over.
+/// A gang is not reported to lack pods until this time after its last pod was created, if that is longer than [`WAITING_AFTER`].
 const GROWING_MAX: Duration = Duration::from_secs(10);
-/// Wait before it is looked once more why a pod waits of which nothing is known: first and longest.
+/// Wait before the reason of a waiting pod is looked up again: first and longest.
 const LOOKS: Backoff = Backoff {
     first: UNREPORTED_AFTER,
     longest: Duration::from_secs(60),
 };
-/// So often nothing is said: most probably the pod is about to be bound.
+/// Look-ups without a result before the pod is reported as unexplained: it will probably be bound soon.
 const LOOKS_MAX: u32 = 2;
 
 impl PodGroups {
-    /// A pod of ours came or changed: whether it waits.
+    /// A pod of ours was created or changed: records whether it waits.
     pub(super) fn see_waiting(&mut self, pod: &Pod) {
         let pod_ref = pods::pod_ref(pod);
         if !waits(pod) {
@@ -58,7 +58,7 @@ impl PodGroups {
         self.failures.remove(&target);
     }
 
-    /// Something keeps a pod from a node of which no report speaks, or no longer does.
+    /// An obstacle of a pod that no report names, or the end of one.
     pub(super) fn obstacle(&mut self, obstacle: Obstacle) {
         let Obstacle {
             pod,
@@ -69,7 +69,7 @@ impl PodGroups {
         if message.is_some() && self.shown(&pod).is_none() {
             return;
         }
-        // Those of whom others make room are mostly gone soon.
+        // Evicted pods are usually gone soon.
         let after = match (&message, kind) {
             (Some(_), ObstacleKind::Place) | (None, _) => UNREPORTED_AFTER,
             (Some(_), ObstacleKind::SubGroup | ObstacleKind::Grouping | ObstacleKind::SetAside) => REASONS_AFTER,
@@ -80,21 +80,21 @@ impl PodGroups {
         }
     }
 
-    /// The pod as the API server shows it, if it waits.
+    /// The stored pod, if it waits.
     fn shown(&self, pod: &PodRef) -> Option<Arc<Pod>> {
         let shown = self.stores.pods.get(&pod.namespace, &pod.name)?;
         let same = shown.metadata.uid.as_deref() == Some(&*pod.uid);
         Some(shown).filter(|shown| same && waits(shown))
     }
 
-    /// What there is to say of objects with these labels if no shard schedules their node pool.
+    /// The message for objects with these labels if no shard schedules their node pool.
     pub(super) fn no_shard(&self, labels: Option<&BTreeMap<String, String>>) -> Option<Said> {
         let pools = &self.context.settings.pools;
         let pool = pools.without_shard(labels)?;
         self.context.is_leading().then(|| unreported::no_shard(pool, pools))
     }
 
-    /// The same for a pod that waits: its group's node pool counts, or its own while it names no group that is there.
+    /// The same for a waiting pod: its group's node pool counts, or its own while it names no existing group.
     fn no_shard_for(&self, pod: &Pod) -> Option<Said> {
         let group = self.named_group(pod);
         let labelled = group.as_ref().map_or(&pod.metadata, |group| &group.metadata);
@@ -123,7 +123,7 @@ impl PodGroups {
         }
     }
 
-    /// A pod of another scheduler came or changed.
+    /// A pod of another scheduler was created or changed.
     pub(super) fn of_another_scheduler(&mut self, pod: &Pod) {
         if !self.missing.is_empty() || !self.context.is_leading() {
             return;
@@ -139,7 +139,7 @@ impl PodGroups {
         }
     }
 
-    /// What was not told of before everything was listed, or while another process led.
+    /// Reports what was not reported before the first lists were complete, or while another process led.
     pub(super) fn look_at_other_schedulers(&mut self) {
         for pod in self.stores.pods.list() {
             if !pods::is_ours(&pod, &self.context.settings) {
@@ -148,7 +148,7 @@ impl PodGroups {
         }
     }
 
-    /// Tells of the latest report on a group by an event, if that is news. Whether its condition stays as it is for a while.
+    /// Reports the latest report on a group in an event, if it is new. Returns whether its condition stays as it is for a while.
     pub(super) fn tell_of_group(&mut self, key: &GroupKey) -> bool {
         let now = Instant::now();
         let Some(reported) = self.reports.get_mut(key) else {
@@ -182,14 +182,14 @@ impl PodGroups {
     }
 
     fn note_pod(&self, pod: &PodRef, said: &Said) {
-        // The scheduler tells of a place in each cycle, and a bind ends soon with an event of its own.
+        // The scheduler reports a place in each cycle, and the bind soon ends with an event of its own.
         if ![reason::PIPELINED, reason::BINDING].contains(&said.reason) {
             let subject = Subject::Pod(pod.clone());
             self.bus.events.send(self.note(subject, Severity::Warning, said));
         }
     }
 
-    /// Tells once more of what still waits.
+    /// Repeats events about what still waits.
     pub(super) fn tell_again(&mut self) {
         while let Some(target) = self.repeats.take(Instant::now()) {
             let again = match &target {
@@ -212,7 +212,7 @@ impl PodGroups {
         }
     }
 
-    /// A pod that waits: as it is shown, why it waits, and the context in which that is written.
+    /// A waiting pod: as stored, why it waits, and the context of the write.
     fn sentence(&self, pod: &PodRef) -> Option<(Arc<Pod>, Said, Context)> {
         let shown = self.shown(pod)?;
         let waiting = self.waiting.get(&pod.uid)?;
@@ -240,13 +240,13 @@ impl PodGroups {
         Some((shown, said?, context))
     }
 
-    /// Whether a pod is not to be marked with why it waits, as its group asks.
+    /// Whether the group asks that its pods are not marked with the reason.
     fn is_unmarked(&self, pod: &Pod) -> bool {
         let group = self.named_group(pod);
         group.is_some_and(|group| group.spec.mark_unschedulable == Some(false))
     }
 
-    /// Until when a pod says nothing because its gang is still growing.
+    /// Until when a pod is not reported because its gang is still being created.
     fn growing_until(&self, pod: &PodRef) -> Option<Instant> {
         let group = self.waiting.get(&pod.uid)?.reported_in()?;
         let reported = self.reports.get(group).filter(|reported| reported.report.not_ready)?;
@@ -254,7 +254,7 @@ impl PodGroups {
         Some(settled.max(reported.first + UNREPORTED_AFTER))
     }
 
-    /// The write of a pod's condition, unless it says so already, or is not to say so any more.
+    /// The write of a pod's condition, unless the same is stored, or it is not to be written.
     pub(super) fn write_pod(&mut self, pod: &PodRef) -> Option<Write> {
         let now = Instant::now();
         let target = Target::Pod(pod.clone());
@@ -299,7 +299,7 @@ impl PodGroups {
     }
 }
 
-/// The word for a report, in events and in the condition of pods.
+/// The reason for a report, in events and in the condition of pods.
 pub(super) fn word(report: &GroupReport) -> &'static str {
     if report.not_ready {
         reason::NOT_READY
@@ -308,7 +308,7 @@ pub(super) fn word(report: &GroupReport) -> &'static str {
     }
 }
 
-/// Whether a pod waits for a node, and for nothing else first.
+/// Whether a pod waits for a node, and for nothing else before that.
 fn waits(pod: &Pod) -> bool {
     let gated = pod
         .spec

@@ -1,4 +1,4 @@
-//! Pods that were meant for our scheduler, by a queue that they or their namespaces name, and name another one. Their owners are told once. Pure.
+//! Pods that name a queue, or whose namespace does, and another scheduler: probably a mistake, reported once to their owners. Pure.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -7,19 +7,19 @@ use k8s_openapi::api::core::v1::{Namespace, Pod};
 
 use crate::components::{Settings, pods};
 
-/// Pods of one namespace that are told of, at most, while they exist: more say nothing new.
+/// Pods of one namespace that are reported while they exist; more would add nothing.
 const TOLD_PER_NAMESPACE: usize = 64;
-/// A pod that has a node is told of only if it is not older than this, in seconds: its owner may be looking.
+/// A bound pod is reported only up to this age, in seconds.
 const YOUNG: i64 = 300;
 
-/// The pods that were told of, by namespace and UID.
+/// The reported pods, by namespace and UID.
 #[derive(Debug, Default)]
 pub struct OtherSchedulers {
     told: HashMap<String, HashSet<String>>,
 }
 
 impl OtherSchedulers {
-    /// What the owner of a pod is to be told now.
+    /// What to report to the owner of a pod.
     pub fn remark(
         &mut self,
         pod: &Pod,
@@ -33,7 +33,7 @@ impl OtherSchedulers {
         (told.len() < TOLD_PER_NAMESPACE && told.insert(meta.uid.clone()?)).then_some(message)
     }
 
-    /// The pod is gone.
+    /// The pod was deleted.
     pub fn forget(&mut self, pod: &Pod) {
         let meta = &pod.metadata;
         let (Some(namespace), Some(uid)) = (&meta.namespace, &meta.uid) else {
@@ -77,7 +77,7 @@ fn message(pod: &Pod, namespace: Option<&Namespace>, settings: &Settings, now: T
     ))
 }
 
-/// Of a DaemonSet, or made by a kubelet: it is bound to its node in any case.
+/// Of a DaemonSet, or created by a kubelet: it is bound to its node in any case.
 fn is_of_a_node(pod: &Pod) -> bool {
     let mut owners = pod.metadata.owner_references.iter().flatten();
     owners.any(|owner| matches!(owner.kind.as_str(), "DaemonSet" | "Node"))
@@ -132,7 +132,7 @@ mod tests {
         for change in [
             json!({"metadata": {"ownerReferences": [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "d"}]}}),
             json!({"status": {"phase": "Succeeded"}}),
-            // It has run for longer than its owner looks.
+            // It is too old to be reported.
             json!({"spec": {"nodeName": "n1"}}),
         ] {
             let mut other = pod("b", "default-scheduler");

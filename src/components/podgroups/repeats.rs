@@ -1,4 +1,4 @@
-//! When events about what still waits are told again: one, two, four minutes later and so on, up to a quarter of an hour. Pure.
+//! When events about what still waits are repeated: after one, two, four minutes and so on, up to a quarter of an hour. Pure.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
@@ -6,11 +6,11 @@ use std::time::Instant;
 
 use crate::components::bus::TOLD_AGAIN;
 
-/// What is to be told again, and when.
+/// Events to repeat, with their times.
 #[derive(Debug)]
 pub struct Repeats<K> {
     due: BTreeSet<(Instant, K)>,
-    /// When each is due, and how often it was told.
+    /// When each is due, and how often it was sent.
     told: HashMap<K, (Instant, u32)>,
 }
 
@@ -24,7 +24,7 @@ impl<K> Default for Repeats<K> {
 }
 
 impl<K: Clone + Ord + Hash> Repeats<K> {
-    /// Something was told for the first time, or differently than before.
+    /// An event was sent for the first time, or with another message.
     pub fn begin(&mut self, key: &K, now: Instant) {
         self.plan(key, 1, now);
     }
@@ -37,7 +37,7 @@ impl<K: Clone + Ord + Hash> Repeats<K> {
         self.due.insert((at, key.clone()));
     }
 
-    /// Nothing of the kind is told any more.
+    /// The event is no longer repeated.
     pub fn end(&mut self, key: &K) {
         if let Some((at, _)) = self.told.remove(key) {
             self.due.remove(&(at, key.clone()));

@@ -1,4 +1,4 @@
-//! What a status is to be, whether it is so already, and the patch that makes it so.
+//! The desired status of a pod group, the difference to the stored one, and the patch.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
@@ -19,19 +19,19 @@ use crate::components::quantities::{quantities, same_amounts};
 use crate::components::watches::Stores;
 use crate::components::{Context, Settings};
 
-/// What is known of a group's chances.
+/// The latest report on a group.
 pub enum Finding<'a> {
-    /// It waits, and why.
+    /// It waits, with the reason.
     Waits(&'a GroupReport),
-    /// It waits; what is said of it stays as it is for a while.
+    /// It waits; its condition stays as it is for a while.
     Held,
-    /// The scheduler found nothing waiting.
+    /// The scheduler reported that nothing waits.
     Cleared,
-    /// The scheduler has not said anything.
+    /// No report yet.
     Unknown,
 }
 
-/// The status that the group should have.
+/// The desired status of the group.
 #[must_use]
 pub fn target(group: &PodGroup, sums: &Sums, finding: Finding, stores: &Stores, settings: &Settings) -> PodGroupStatus {
     let mut status = group.status.clone().unwrap_or_default();
@@ -66,7 +66,7 @@ pub fn target(group: &PodGroup, sums: &Sums, finding: Finding, stores: &Stores, 
     status
 }
 
-/// Equal in value, however they are written.
+/// Equal in value, in any spelling.
 fn equal(a: &ResourcesStatus, b: &ResourcesStatus) -> bool {
     same_amounts(&a.allocated, &b.allocated)
         && same_amounts(&a.allocated_non_preemptible, &b.allocated_non_preemptible)
@@ -80,7 +80,7 @@ pub fn patch(group: &PodGroup, target: &PodGroupStatus) -> Option<Value> {
     merge_diff(&is, target).map(|status| json!({"status": status}))
 }
 
-/// The explicit word, else the priority: below 100 is preemptible.
+/// The explicit value, else by priority: below 100 is preemptible.
 fn is_preemptible(group: &PodGroup, stores: &Stores) -> bool {
     match group.spec.preemptibility.as_deref() {
         Some(preemptibility::PREEMPTIBLE) => true,
@@ -102,7 +102,7 @@ fn priority(group: &PodGroup, stores: &Stores) -> i32 {
     class.map_or(priority_class::FALLBACK_VALUE, |class| class.value)
 }
 
-/// What the queues are told about a group.
+/// The group's usage, for the queues.
 #[must_use]
 pub fn usage(key: GroupKey, group: Option<&PodGroup>, sums: Sums, stores: &Stores) -> Usage {
     let held = group.is_some_and(|group| !is_preemptible(group, stores));
@@ -116,8 +116,8 @@ pub fn usage(key: GroupKey, group: Option<&PodGroup>, sums: Sums, stores: &Store
     }
 }
 
-/// The patch that says on a pod why it cannot run, if the pod does not say so. It carries the pod's resource version, so that it
-/// never lands on a pod that has been bound meanwhile.
+/// The patch that writes the reason on a pod, if it differs. It contains the pod's resource version, so that it fails for a pod that was bound
+/// meanwhile.
 #[must_use]
 pub fn pod_patch(pod: &Pod, Said { reason, message }: &Said) -> Option<Value> {
     let existing = pod

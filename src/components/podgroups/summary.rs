@@ -1,4 +1,4 @@
-//! A pod group in a line, as `kubectl get podgroups` shows it: how many of its pods have a node, its state, and why pods wait. Pure.
+//! The summary of a pod group in one line, as `kubectl get podgroups` shows it: pods with a node, its state, and why pods wait. Pure.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use super::status::Finding;
 use crate::api::PodGroup;
 use crate::api::pod_group::{PodGroupSpec, PodGroupSummary};
 
-/// The summary that the group should have. A group without pods of which nothing is known keeps what it has.
+/// The desired summary. A group without pods and without a report keeps the stored one.
 #[must_use]
 pub fn summary(group: &PodGroup, sums: &Sums, finding: &Finding) -> Option<PodGroupSummary> {
     let before = group.status.as_ref().and_then(|status| status.summary.as_ref());
@@ -36,7 +36,7 @@ pub fn summary(group: &PodGroup, sums: &Sums, finding: &Finding) -> Option<PodGr
     })
 }
 
-/// How many pods must run together. With sub-groups: those of all leaves, or one where not all sub-groups need run.
+/// How many pods must run together. With sub-groups: the sum over all leaves, or one where not all sub-groups need run.
 fn minimum(spec: &PodGroupSpec) -> usize {
     let count = |minimum: i32| usize::try_from(minimum).unwrap_or_default();
     if spec.sub_groups.is_empty() {

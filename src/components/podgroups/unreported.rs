@@ -1,4 +1,4 @@
-//! Why a pod waits of which neither the scheduler nor the grouper has said anything, as far as the objects show it. Pure.
+//! Why a pod waits that neither the scheduler nor the grouper has reported, from the objects alone. Pure.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -13,16 +13,16 @@ use crate::components::leadership::{Pools, Scope};
 use crate::components::watches::Stores;
 use crate::components::{Settings, pods};
 
-/// What the objects alone do not show.
+/// What the objects do not show.
 #[derive(Debug, Default)]
 pub struct Known {
-    /// Where nothing is decided, because the configuration says so.
+    /// Why scheduling is switched off by the configuration.
     pub off: BTreeSet<Scope>,
-    /// Pod groups that the scheduler could not read, and what it says of them.
+    /// Pod groups that the scheduler could not read, with its messages.
     pub set_aside: HashMap<GroupKey, String>,
 }
 
-/// The sentence where scheduling is switched off.
+/// The sentence for switched-off scheduling.
 #[must_use]
 pub fn switched_off(settings: &Settings) -> Said {
     let part = if settings.parts.binder { "scheduler" } else { "binder" };
@@ -34,7 +34,7 @@ pub fn switched_off(settings: &Settings) -> Said {
     Said { reason, message }
 }
 
-/// The sentence about a node pool that no shard schedules.
+/// The sentence for a node pool without a shard.
 #[must_use]
 pub fn no_shard(pool: &str, pools: &Pools) -> Said {
     let key = &pools.key;
@@ -49,7 +49,7 @@ pub fn no_shard(pool: &str, pools: &Pools) -> Said {
     }
 }
 
-/// The sentence about a pod that waits; `None`: nothing is known to be wrong. `group`: the one that it names, if that is there.
+/// The sentence for a waiting pod; `None`: no cause is known. `group`: the group that it names, if it exists.
 #[must_use]
 pub fn why(pod: &Pod, group: Option<&PodGroup>, known: &Known, stores: &Stores, settings: &Settings) -> Option<Said> {
     let say = |reason: &'static str, message: String| Some(Said { reason, message });
@@ -83,7 +83,7 @@ pub fn why(pod: &Pod, group: Option<&PodGroup>, known: &Known, stores: &Stores, 
     if let Some(node) = request.and_then(|request| request.spec.selected_node.clone()) {
         return say(reason::BINDING, format!("The pod is being bound to node {node}"));
     }
-    // A group that is not to be tried again in this node pool keeps what was said of it.
+    // A group that is not retried in this node pool keeps its last message.
     let pool = node_pool(group, settings);
     let conditions = group.status.iter().flat_map(|status| &status.scheduling_conditions);
     let mut own = conditions.filter(|condition| condition.node_pool.as_deref() == Some(pool.as_str()));

@@ -1,4 +1,4 @@
-//! The pods that wait, and what keeps each of them from a node, as the scheduler, the grouper and the API server say. Pure.
+//! Waiting pods, and what keeps each of them from a node according to the scheduler, the grouper and the API server. Pure.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -6,39 +6,39 @@ use std::sync::Arc;
 use super::write_history::WriteHistory;
 use crate::components::bus::{GroupKey, ObstacleKind, PodRef};
 
-/// What is said of a pod that waits.
+/// The reason and message of a waiting pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Said {
-    /// The word, in condition and event.
+    /// The reason, in condition and event.
     pub reason: &'static str,
-    /// The sentences.
+    /// The message.
     pub message: String,
 }
 
 /// A pod that waits.
 #[derive(Debug)]
 pub struct WaitingPod {
-    /// Which one.
+    /// The pod.
     pub pod: PodRef,
-    /// The latest report about its group, and what it says of this pod.
+    /// The latest report about its group, and its message for this pod.
     report: Option<(GroupKey, Said)>,
-    /// What else is said of it, where there is no report.
+    /// The obstacle, where there is no report.
     obstacles: BTreeMap<ObstacleKind, Said>,
     /// What was written on it.
     pub history: WriteHistory,
-    /// How often it was looked for a reason in vain.
+    /// Look-ups without a result.
     pub looks: u32,
 }
 
 impl WaitingPod {
-    /// What is said of it: by the report on its group, else by whoever could do nothing with it.
+    /// Its reason and message: of the report on its group, else of the obstacle.
     #[must_use]
     pub fn said(&self) -> Option<&Said> {
         let report = self.report.as_ref().map(|(_, said)| said);
         report.or_else(|| self.obstacles.values().next())
     }
 
-    /// The group whose report speaks of it.
+    /// The group whose report names it.
     #[must_use]
     pub fn reported_in(&self) -> Option<&GroupKey> {
         self.report.as_ref().map(|(group, _)| group)
@@ -49,12 +49,12 @@ impl WaitingPod {
 #[derive(Debug, Default)]
 pub struct WaitingPods {
     pods: HashMap<Arc<str>, WaitingPod>,
-    /// Those of which a report speaks.
+    /// Pods that a report names.
     reported: HashMap<GroupKey, BTreeSet<Arc<str>>>,
 }
 
 impl WaitingPods {
-    /// A pod waits. True if that is news.
+    /// A pod waits. Returns whether that is new.
     pub fn see(&mut self, pod: &PodRef) -> bool {
         let before = self.pods.len();
         self.entry(pod);
@@ -72,8 +72,8 @@ impl WaitingPods {
         self.pods.entry(Arc::clone(&pod.uid)).or_insert_with(new)
     }
 
-    /// What a new report says about the pods of a group; it replaces what was said. Returns the pods with something new to say, and those of which
-    /// the report speaks no more.
+    /// A new report about the pods of a group; it replaces the last one. Returns the pods with a new message, and those that the report no longer
+    /// names.
     #[must_use]
     pub fn replace(&mut self, group: &GroupKey, reason: &'static str, pods: &[(PodRef, String)]) -> Vec<PodRef> {
         let before = self.reported.remove(group).unwrap_or_default();
@@ -101,7 +101,7 @@ impl WaitingPods {
         news
     }
 
-    /// What else keeps a pod from a node; `None`: that no longer does. True if that is news.
+    /// Another obstacle of a pod; `None`: it has ended. Returns whether that is new.
     pub fn say(&mut self, pod: &PodRef, kind: ObstacleKind, said: Option<Said>) -> bool {
         match said {
             Some(said) => {
@@ -115,7 +115,7 @@ impl WaitingPods {
         }
     }
 
-    /// The pod waits no more.
+    /// The pod no longer waits.
     pub fn forget(&mut self, uid: &str) {
         let report = self.pods.remove(uid).and_then(|entry| entry.report);
         if let Some((group, _)) = report

@@ -9,7 +9,7 @@ use crate::components::bus::Subject;
 use crate::components::pods;
 
 impl PodGroups {
-    /// A pod group came or changed: whether a shard schedules it.
+    /// A pod group was created or changed: reports it if no shard schedules it.
     pub(super) fn see_group(&self, group: &PodGroup) {
         if let Some(said) = self.no_shard(group.metadata.labels.as_ref()) {
             self.tell_no_shard(Subject::PodGroup(pods::group_key(&group.metadata)), &said);
@@ -23,7 +23,7 @@ impl PodGroups {
         }
     }
 
-    /// Looks at all of them once in each term, when everything is known: nothing was said of what came while nobody led.
+    /// Checks all of them once in each term, when the first lists are complete: objects created while no process led were not reported.
     pub(super) fn report_without_shard(&mut self) {
         let term = self.context.term();
         if !self.missing.is_empty() || self.looked_in == term {

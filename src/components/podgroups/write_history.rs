@@ -1,30 +1,30 @@
-//! How often what is said of an object may be written anew: another cause at once, the same with other figures ever more rarely. Pure.
+//! When the message of an object may be written again: another cause at once, other figures of the same cause with growing delays. Pure.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
 
 use crate::components::retry::Backoff;
 
-/// Wait before the same cause is written with other figures: first and longest.
+/// Delay before the same cause is written with other figures: first and longest.
 const FIGURES: Backoff = Backoff {
     first: Duration::from_secs(10),
     longest: Duration::from_secs(900),
 };
-/// Wait before another cause is written once causes have changed often: first and longest.
+/// Delay before another cause is written after causes have changed often: first and longest.
 const CAUSES: Backoff = Backoff {
     first: Duration::from_secs(2),
     longest: Duration::from_secs(300),
 };
-/// So many causes are written at once, one after the other.
+/// Causes that are written without a delay, one after the other.
 const CAUSES_AT_ONCE: u32 = 6;
-/// After so long without a write the waits begin with the first again.
+/// After this time without a write the delays start again.
 const CALM: Duration = Duration::from_secs(1_800);
 
-/// What was written of one object, and how often.
+/// The writes of one object.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WriteHistory {
     last: Option<Written>,
-    /// Writes since the last that came after a long time, by what they changed.
+    /// Writes since the last pause, by what they changed: figures, cause.
     figures: u32,
     causes: u32,
 }
@@ -65,7 +65,7 @@ impl WriteHistory {
         self.last.is_none_or(|last| last.text != hash(text))
     }
 
-    /// A text is written.
+    /// Records a write.
     pub fn wrote(&mut self, text: &str, now: Instant) {
         if !self.is_other(text) {
             return;

@@ -1,4 +1,4 @@
-//! Why a pod group waits, for people: the one thing that would have to change, and what speaks for it.
+//! Why a pod group waits: the one thing that would have to change, and the evidence.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ pub struct Verdict {
     pub cause: Cause,
     /// The binding constraint in one sentence, without its full stop: what would have to change, with names and figures.
     pub sentence: String,
-    /// What else is known, most important first: sentences without their full stops.
+    /// Further evidence, most important first: sentences without their full stops.
     pub evidence: Vec<String>,
 }
 
@@ -39,7 +39,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Makes the enum of causes, their words and the list of all of them.
+/// Makes the enum of causes, their names and the list of all of them.
 macro_rules! causes {
     ($($(#[$doc:meta])* $cause:ident = $word:literal,)+) => {
         /// Kinds of causes, each with a word for metrics and JSON that stays the same. docs/pending.md lists them.
@@ -52,7 +52,7 @@ macro_rules! causes {
             /// All of them.
             pub const ALL: &[Self] = &[$(Self::$cause),+];
 
-            /// The word.
+            /// Its name.
             #[must_use]
             pub fn as_str(self) -> &'static str {
                 match self {
@@ -162,7 +162,7 @@ causes! {
     Unknown = "unknown",
 }
 
-/// Whose words conditions and events are in.
+/// The text of conditions and events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wording {
     /// The verdict.
@@ -176,7 +176,7 @@ impl Wording {
     /// All of them.
     pub const ALL: [Self; 2] = [Self::Plain, Self::Kai];
 
-    /// The word for it in settings.
+    /// Its name in settings.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -185,7 +185,7 @@ impl Wording {
         }
     }
 
-    /// By its word.
+    /// By its name.
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|words| words.as_str() == word)

@@ -8,7 +8,7 @@ use crate::engine::model::pod_group::PodSet;
 
 use super::words::{count, list};
 
-/// Names of gated pods that are said.
+/// Names of gated pods in a message.
 const NAMED: usize = 3;
 
 /// About a pod group that cannot start because too few of its pods exist without scheduling gates.

@@ -1,4 +1,4 @@
-//! Who holds what a pod group waits for, and why each of them stays.
+//! The workloads that hold what a pod group waits for, and why each of them is not evicted.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -18,34 +18,34 @@ use crate::engine::policy::{ActionKind, DisruptionBudgets};
 
 use super::words::{gpus, instant, list, number, quantity, shared_number, workload};
 
-/// Pods that are looked at: figures about more are not exact, and say so.
+/// Pods that are scanned; with more, figures are marked as lower bounds.
 const LOOKED_AT: usize = 4096;
-/// Names that are said.
+/// Names in a message.
 const NAMED: usize = 3;
 
-/// What is waited for.
+/// The resource that a pod group waits for.
 #[derive(Clone, Copy, Debug)]
 pub struct Shortage<'a> {
     /// The pod group.
     pub pod_group: PodGroupId,
     /// The position of the resource.
     pub position: usize,
-    /// How much of it is asked for.
+    /// The amount requested.
     pub asked: i64,
-    /// How much of that is free.
+    /// The amount free.
     pub free: i64,
-    /// The nodes on which it could be had.
+    /// The nodes that could provide it.
     pub nodes: &'a [NodeId],
 }
 
-/// Why a workload stays. The order is that in which it is said.
+/// Why a workload is not evicted. In the order of the message.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum StayReason {
-    /// It is leaving already.
+    /// It is terminating already.
     Leaves,
-    /// Nothing speaks against taking it, taken by itself.
+    /// Nothing prevents its eviction alone.
     Free,
-    /// The API server refused its eviction a moment ago.
+    /// The API server has just refused its eviction.
     EvictionRefused,
     /// Its minimum run time.
     MinRuntime {
@@ -54,15 +54,15 @@ enum StayReason {
     },
     /// A disruption budget, by namespace and name.
     Budget(Name, Name),
-    /// The queue that waits would pass its fair share.
+    /// The waiting queue would exceed its fair share.
     FairShare,
     /// It is not preemptible.
     NonPreemptible,
     /// Its priority is not lower.
     Priority,
-    /// Its queue holds no more than it may.
+    /// Its queue is within its shares.
     WithinShares,
-    /// It is another scheduler's.
+    /// Another scheduler's.
     Foreign,
 }
 
@@ -72,13 +72,13 @@ struct Holding {
     amount: i64,
     workloads: usize,
     names: Vec<String>,
-    /// The first end of what keeps them.
+    /// The first end of their protection.
     until: Option<Time>,
     /// The lowest priority.
     priority: Option<i64>,
 }
 
-/// All who hold something.
+/// All workloads that hold the resource.
 struct Holders {
     each: BTreeMap<(StayReason, Option<QueueId>), Holding>,
     by_queue: BTreeMap<Option<QueueId>, i64>,
@@ -86,7 +86,7 @@ struct Holders {
     exact: bool,
 }
 
-/// What makes the answer the same for two pod groups: what their pods ask for and where, their place in the order, and what is said of it.
+/// Key of an answer that pod groups share: their pods' class and shape, their place in the order, and the figures in the message.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct AnswerKey {
     kind: (ClassId, ShapeId),
@@ -97,12 +97,12 @@ struct AnswerKey {
     namespace: String,
 }
 
-/// The answers of one cycle: pod groups that are alike share them.
+/// The answers of one cycle, shared by pod groups with equal keys.
 #[derive(Debug, Default)]
 pub struct Answers(RefCell<BTreeMap<AnswerKey, (Verdict, Option<Time>)>>);
 
 impl Answers {
-    /// The verdict on a pod that lacks something, and when it ends by itself. `intro` says what is waited for.
+    /// The verdict on a pod that lacks a resource, and when it expires. `intro`: the first part of the message.
     #[must_use]
     pub fn holders(
         &self,
@@ -126,7 +126,7 @@ impl Answers {
             intro: intro.to_owned(),
             namespace: entry.key.namespace().to_owned(),
         };
-        // One that holds something itself is among those who hold.
+        // A pod group that holds some itself is among the holders.
         if entry.holds() {
             return holders(model, context, lack, intro);
         }
@@ -158,7 +158,7 @@ fn holders(model: &Model, context: CycleContext, lack: Shortage, intro: &str) ->
     } else if free + leaving >= lacking {
         StayReason::Free
     } else {
-        // What alone would do, else the most.
+        // The one whose end would suffice, else the largest.
         let stays: Vec<&StayReason> = found.each.keys().map(|(stay, _)| stay).collect();
         let enough = stays
             .iter()
@@ -213,7 +213,7 @@ fn name_of(model: &Model, queue: Option<QueueId>) -> Option<&Name> {
     queue.map(|queue| &model.queues()[queue].name)
 }
 
-/// Looks at the pods on the nodes.
+/// Scans the pods on the nodes.
 fn look(model: &Model, context: CycleContext, lack: &Shortage) -> Holders {
     let mut amounts: BTreeMap<(Option<PodGroupId>, bool), i64> = BTreeMap::new();
     let pods = lack.nodes.iter().flat_map(|node| &model.nodes()[*node].pods);
@@ -239,7 +239,7 @@ fn look(model: &Model, context: CycleContext, lack: &Shortage) -> Holders {
     let mut each: BTreeMap<(StayReason, Option<QueueId>), Holding> = BTreeMap::new();
     let mut by_queue: BTreeMap<Option<QueueId>, i64> = BTreeMap::new();
     let namespace = model.pod_groups()[lack.pod_group].key.namespace();
-    // By name: ids tell who came first.
+    // By name: the order of ids is that of creation.
     let mut amounts: Vec<_> = amounts.into_iter().collect();
     amounts.sort_by_key(|((group, leaves), _)| (group.map(|group| &model.pod_groups()[group].key), *leaves));
     for ((group, leaves), amount) in amounts {
@@ -274,7 +274,7 @@ fn look(model: &Model, context: CycleContext, lack: &Shortage) -> Holders {
     }
 }
 
-/// Who waits, and what it may take.
+/// The waiting pod group, and what it may take.
 struct Case<'a> {
     model: &'a Model,
     context: CycleContext<'a>,
@@ -355,7 +355,7 @@ impl<'a> Case<'a> {
     }
 }
 
-/// Puts it into words.
+/// The message.
 struct Sentences<'a> {
     model: &'a Model,
     context: CycleContext<'a>,
@@ -408,7 +408,7 @@ impl Sentences<'_> {
         })
     }
 
-    /// What is said of those who are the cause.
+    /// The sentence about the workloads that are the cause.
     fn sentence(&self, stay: &StayReason, queue: Option<QueueId>, holding: &Holding) -> (Cause, String) {
         let (holds, amount, names) = (
             self.queue_holds(queue),
@@ -508,7 +508,7 @@ impl Sentences<'_> {
         )
     }
 
-    /// What is said of the others.
+    /// The sentence about the others.
     fn clause(&self, stay: &StayReason, queue: Option<QueueId>, holding: &Holding) -> String {
         let queue = queue.map_or_else(
             || "no queue".to_owned(),
@@ -531,7 +531,7 @@ impl Sentences<'_> {
     }
 }
 
-/// The part of GPUs that is asked for.
+/// The GPU portion that is requested.
 #[must_use]
 pub fn parts(portion: i64, devices: i64) -> String {
     let portion = gpus(portion);

@@ -1,4 +1,4 @@
-//! What keeps a pod from a node, named, and in words.
+//! What keeps a pod from a node, with its message.
 
 use crate::engine::decision::Cause;
 use crate::engine::input::{HostPort, Name, NodeTerm, PodVolumes, Taint, TaintEffect};
@@ -15,16 +15,16 @@ use crate::engine::placement::volumes::VolumeConflict;
 
 use super::words::{one_sentence, quantity, requirement, requirements, resource_name};
 
-/// What keeps a pod from a node. Those that are said first come first.
+/// What keeps a pod from a node. In the order of the message.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Obstacle {
-    /// The node lacks a label of the node selector, which stands at that place in it.
+    /// The node lacks a label of the node selector, given by its position there.
     Selector(usize),
-    /// A requirement of the node affinity does not hold: the term, and the place of the requirement in it.
+    /// A requirement of the node affinity does not hold: the term, and the position of the requirement in it.
     Affinity(Option<(usize, bool, usize)>),
     /// A taint.
     Taint(Name, Name),
-    /// The node is larger in nothing: it has less of the resource at that position than is asked for, even when empty.
+    /// Even when empty, the node has less than is requested of the resource at that position.
     TooSmall(usize),
     /// Any other rule.
     Rule(Cause, String),
@@ -38,11 +38,11 @@ pub enum Obstacle {
     Cordoned,
 }
 
-/// What Kubernetes says by taints of its own beside the node's fields and conditions.
+/// Taints that Kubernetes adds for fields and conditions of the node.
 const CORDONED: &str = "node.kubernetes.io/unschedulable";
 const OF_CONDITIONS: &str = "node.kubernetes.io/";
 
-/// What keeps all pods of a class from a node as long as neither changes: the most specific of what there is.
+/// What keeps all pods of a class from a node as long as neither changes: the most specific obstacle.
 #[must_use]
 pub fn lasting(constraints: &Constraints, node: &Node) -> Option<Obstacle> {
     let input = node.input.as_ref()?;
@@ -87,7 +87,7 @@ fn unmet(terms: Option<&[NodeTerm]>, node: &Node) -> Option<(usize, bool, usize)
         .or_else(|| fields().map(|at| (0, true, at)))
 }
 
-/// What a rule says about a node that has room.
+/// The message of a rule that refuses a node with enough free resources.
 #[must_use]
 pub fn of_refusal(model: &Model, pod: PodId, node: Option<NodeId>, refusal: &Refusal) -> Obstacle {
     let constraints = &model.classes()[model.pods()[pod].class].constraints;
@@ -266,7 +266,7 @@ fn volume(conflict: &VolumeConflict, volumes: Option<&PodVolumes>) -> String {
 }
 
 impl Obstacle {
-    /// The word for it.
+    /// Its kind.
     #[must_use]
     pub fn cause(&self) -> Cause {
         match self {
@@ -283,7 +283,7 @@ impl Obstacle {
         }
     }
 
-    /// What `nodes` nodes do or are: the predicate to their number. `free` is the most that one of them has free of what they are short of.
+    /// The sentence about `nodes` nodes: the predicate in their number. `free`: the most that one of them has free of what they lack.
     #[must_use]
     pub fn predicate(&self, model: &Model, pod: PodId, nodes: usize, free: Option<&str>) -> String {
         let constraints = &model.classes()[model.pods()[pod].class].constraints;

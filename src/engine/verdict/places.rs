@@ -18,7 +18,7 @@ use super::obstacles::{Obstacle, of_refusal};
 use super::scan::{NodeScan, free, free_parts, portion};
 use super::words::{count, gpus, instant, number, one_sentence, quantity, resource_name};
 
-/// Kinds of obstacles that are said.
+/// Kinds of obstacles in a message.
 const NAMED: usize = 5;
 
 /// A pod that found no node.
@@ -34,17 +34,17 @@ pub struct Unplaced<'a> {
     pub pod: PodId,
     /// Pods of its pod set that found a place before.
     pub placed: usize,
-    /// What the attempt found.
+    /// The report of the attempt.
     pub problem: &'a PodProblem,
-    /// What nodes say to it now.
+    /// The scan of the nodes.
     pub scan: &'a NodeScan,
-    /// What is known of who holds what.
+    /// Answers about holders.
     pub answers: &'a Answers,
 }
 
 type TimedVerdict = (Verdict, Option<Time>);
 
-/// Why a pod can be placed nowhere whatever runs, if so.
+/// Why no node can take the pod, whichever pods run.
 #[must_use]
 pub fn never(model: &Model, pod: PodId) -> Option<Verdict> {
     let entry = &model.pods()[pod];
@@ -81,7 +81,7 @@ pub fn never(model: &Model, pod: PodId) -> Option<Verdict> {
     Some(Verdict::new(Cause::Devices, sentence))
 }
 
-/// A text from elsewhere, as a sentence of its own.
+/// A message of another part, as a sentence.
 fn sentence_of(text: &str) -> String {
     let text = one_sentence(text).replace("persistentvolumeclaim", "PersistentVolumeClaim");
     let mut letters = text.chars();
@@ -127,7 +127,7 @@ fn too_large(model: &Model, pod: PodId, position: usize) -> Verdict {
 }
 
 impl Unplaced<'_> {
-    /// The verdict, and when it ends by itself.
+    /// The verdict, and when it expires.
     #[must_use]
     pub fn verdict(&self) -> TimedVerdict {
         let Self { scan, .. } = *self;
@@ -166,7 +166,7 @@ impl Unplaced<'_> {
         }
     }
 
-    /// Pods of the next attempt that ask for the same.
+    /// Pods of the next attempt with the same class and shape.
     fn alike(&self) -> i64 {
         let pods = self.model.pods();
         let kind = (pods[self.pod].shape, pods[self.pod].class);
@@ -202,7 +202,7 @@ impl Unplaced<'_> {
         }
     }
 
-    /// One sentence with all that keeps the pod from nodes.
+    /// One sentence with all obstacles.
     fn obstacles(&self) -> Verdict {
         let Self { model, scan, pod, .. } = self;
         let mut all: Vec<(&Obstacle, usize)> = scan.out.iter().map(|(obstacle, nodes)| (obstacle, *nodes)).collect();
@@ -256,7 +256,7 @@ impl Unplaced<'_> {
         )
     }
 
-    /// What the attempt found, where it would be another now that it has been taken back.
+    /// The result of the attempt, where another attempt would give another after the rollback.
     fn as_found(&self) -> Verdict {
         let mut all: Vec<(Obstacle, usize)> = Vec::new();
         for (refusal, nodes) in &self.problem.counts {
@@ -291,14 +291,14 @@ impl Unplaced<'_> {
         Verdict::new(cause, sentence)
     }
 
-    /// It asks for parts of more GPUs than a node has, or for more memory of one than any has.
+    /// It requests portions of more GPUs than a node has, or more memory of one than any GPU has.
     fn too_many_devices(&self) -> Option<Verdict> {
         let Self { model, scan, .. } = self;
         let shape = &model.shapes()[model.pods()[self.pod].shape];
         if !shape.shared || scan.open.is_empty() || scan.fitting > 0 {
             return None;
         }
-        // Nodes are in the order of their names; of several that are alike the last one looked at is taken.
+        // Nodes are in the order of their names; of several equal ones the last is taken.
         let devices = |id: &NodeId| model.nodes()[*id].allocatable.get(GPUS) / GPU;
         let largest = scan.open.iter().rev().max_by_key(|id| devices(id))?;
         let name = &model.nodes()[*largest].name;
@@ -324,7 +324,7 @@ impl Unplaced<'_> {
         })
     }
 
-    /// Every node in question has too little of one resource.
+    /// Every candidate node has too little of one resource.
     fn full(&self, position: usize, wanted: i64) -> TimedVerdict {
         let Self { model, scan, .. } = *self;
         let shape = &model.shapes()[model.pods()[self.pod].shape];
@@ -384,7 +384,7 @@ impl Unplaced<'_> {
         }
     }
 
-    /// What consolidation has to say to fragments.
+    /// The sentence about consolidation, where free resources are fragmented.
     fn consolidation(&self) -> String {
         let entry = &self.model.pod_groups()[self.pod_group];
         let preemptible = entry.input.as_ref().is_some_and(|input| input.preemptible);
@@ -401,7 +401,7 @@ impl Unplaced<'_> {
         }
     }
 
-    /// No GPU has the part free that is asked for.
+    /// No GPU has the requested portion free.
     fn parts_full(&self) -> TimedVerdict {
         let Self { model, scan, .. } = *self;
         let shape = &model.shapes()[model.pods()[self.pod].shape];
@@ -509,7 +509,7 @@ impl Unplaced<'_> {
         (held, until)
     }
 
-    /// What keeps the gang from nodes where room would not help, beside those on which some of it fits.
+    /// The obstacles of the gang on nodes that lack more than free resources, beside the nodes where some of its pods fit.
     fn besides(&self) -> Option<String> {
         let Self { scan, .. } = self;
         if scan.fitting == 0 {

@@ -1,4 +1,4 @@
-//! Verdicts about queues: absent, closed, at their limit, at their quota.
+//! Verdicts about queues: missing, not schedulable, at their limit, at their quota.
 
 use std::collections::BTreeMap;
 
@@ -13,15 +13,15 @@ use super::words::{list, shared, shared_number, workload};
 
 /// Names of the resources in a queue's `spec.resources`.
 const FIELDS: [&str; 3] = ["cpu", "memory", "gpu"];
-/// Pod groups that are looked at for names of those who hold something.
+/// Pod groups scanned for names of holders.
 const LOOKED_AT: usize = 4096;
-/// Names that are said.
+/// Names in a message.
 const NAMED: usize = 2;
 
-/// Those found to hold something of queues.
+/// The holders found so far.
 pub type Holders = BTreeMap<QueueId, Vec<PodGroupId>>;
 
-/// About the queue `name`, which takes no workloads.
+/// About the queue `name`, which takes no pod groups.
 #[must_use]
 pub fn closed(model: &Model, node_pool: &str, queue: Option<QueueId>, name: &Name) -> Verdict {
     let known = queue.filter(|queue| model.queues()[*queue].input.is_some());
@@ -66,7 +66,7 @@ pub fn closed(model: &Model, node_pool: &str, queue: Option<QueueId>, name: &Nam
     Verdict::new(Cause::ParentQueueMissing, sentence)
 }
 
-/// About a limit or a quota that a pod group would pass.
+/// About a limit or a quota that a pod group would exceed.
 #[must_use]
 pub fn gate(
     model: &Model,
@@ -125,7 +125,7 @@ pub fn gate(
     Verdict::new(Cause::QueueQuota, sentence)
 }
 
-/// What is asked for, what is held and what may be.
+/// Requested, held, and allowed.
 fn gate_figures(code: ReasonCode, figures: &QueueFigures, resource: usize) -> (i64, i64, Option<i64>) {
     let (held, most) = if code == ReasonCode::OverLimit {
         (figures.allocated, figures.limit)

@@ -1,4 +1,4 @@
-//! A look at every node for one pod: what keeps it from each, and how much room there is on those that nothing else keeps it from.
+//! A scan of all nodes for one pod: the obstacle of each node, and how much is free on nodes without another obstacle.
 
 use std::collections::BTreeMap;
 
@@ -17,28 +17,28 @@ use crate::engine::placement::volumes::fit;
 use super::obstacles::{Obstacle, lasting, of_refusal};
 use crate::engine::decision::Cause;
 
-/// What was seen.
+/// The result of a scan.
 #[derive(Clone, Debug, Default)]
 pub struct NodeScan {
-    /// The pod asks for GPUs, so that nodes without are passed over.
+    /// The pod requests GPUs, so nodes without GPUs are skipped.
     pub gpu: bool,
-    /// Nodes that are not passed over.
+    /// Nodes that are not skipped.
     pub nodes: usize,
-    /// Nodes that are.
+    /// Skipped nodes.
     pub without_gpus: usize,
-    /// What keeps the pod from how many nodes; each node counts once.
+    /// Obstacles, with the number of nodes; each node counts once.
     pub out: BTreeMap<Obstacle, usize>,
-    /// Nodes on which it would fit if more were free, and those on which it fits.
+    /// Nodes without an obstacle beside free resources.
     pub open: Vec<NodeId>,
-    /// Nodes on which it fits.
+    /// Nodes on which the pod fits.
     pub fitting: usize,
-    /// Pods like it that fit in all.
+    /// How many such pods fit in all.
     pub slots: i64,
-    /// Pods like it that would fit on empty nodes.
+    /// How many such pods would fit on empty nodes.
     pub room: i64,
 }
 
-/// Looks at every node.
+/// Scans all nodes.
 #[must_use]
 pub fn scan(model: &Model, context: Context, pod: PodId) -> NodeScan {
     let shape = &model.shapes()[model.pods()[pod].shape];
@@ -66,7 +66,7 @@ pub fn scan(model: &Model, context: Context, pod: PodId) -> NodeScan {
     scan
 }
 
-/// What no other pod's end would change.
+/// An obstacle that no eviction would remove.
 fn of_spec(model: &Model, pod: PodId, id: NodeId, shape: &Shape) -> Option<Obstacle> {
     let (node, entry) = (&model.nodes()[id], &model.pods()[pod]);
     let constraints = &model.classes()[entry.class].constraints;
@@ -95,7 +95,7 @@ fn of_spec(model: &Model, pod: PodId, id: NodeId, shape: &Shape) -> Option<Obsta
     small.next().map(|(at, _)| Obstacle::TooSmall(at))
 }
 
-/// What keeps a pod from a node whose specification suits it; `None`: nothing.
+/// The obstacle of a node whose specification suits the pod; `None`: none.
 fn at_present(
     model: &Model,
     context: Context,
@@ -131,7 +131,7 @@ fn at_present(
     Some(obstacle)
 }
 
-/// The position of what a node has too little of: of GPUs, if of those too.
+/// The position of the resource of which a node has too little free: GPUs before others.
 fn short(shape: &Shape, node: &Node) -> usize {
     let short = |at: usize| shape.vector.get(at) > node.future.get(at);
     if !shape.cpu_only && !shape.shared && short(GPUS) {
@@ -142,7 +142,7 @@ fn short(shape: &Shape, node: &Node) -> usize {
     lacking.unwrap_or(if shape.cpu_only { PODS } else { GPUS })
 }
 
-/// Pods of a shape for which a node has room, of what is given.
+/// How many pods of a shape fit into the given free resources.
 fn slots(node: &Node, shape: &Shape, free: &Resources, empty: bool) -> i64 {
     let counted = shape
         .vector
@@ -163,7 +163,7 @@ fn slots(node: &Node, shape: &Shape, free: &Resources, empty: bool) -> i64 {
     plain.min((whole + parts) / shape.gpu.count.max(1))
 }
 
-/// The part of one GPU, in millionths, that is free on the node where most of one is, and that node; and how much of GPUs is free in all.
+/// The largest free portion of one GPU, in millionths, and its node; and the free GPUs of all nodes.
 #[must_use]
 pub fn free_parts(model: &Model, open: &[NodeId]) -> (i64, Option<NodeId>, i64) {
     let (mut most, mut at, mut sum) = (0, None, 0);
@@ -188,7 +188,7 @@ pub fn free_parts(model: &Model, open: &[NodeId]) -> (i64, Option<NodeId>, i64) 
     (most, at, sum)
 }
 
-/// What is free of a resource in all, and on the node that has most of it.
+/// The free amount of a resource on all nodes, and the node with the most.
 #[must_use]
 pub fn free(model: &Model, open: &[NodeId], position: usize) -> (i64, i64, Option<NodeId>) {
     let (mut sum, mut most, mut at) = (0_i64, -1, None);

@@ -1,4 +1,4 @@
-//! Verdicts about topologies: absent, without the level, with too little room in each domain.
+//! Verdicts about topologies: missing, without the level, with too little free in each domain.
 
 use crate::engine::decision::{Cause, Verdict};
 use crate::engine::input::Name;
@@ -10,10 +10,10 @@ use crate::engine::placement::domains::{DomainShortage, Refused};
 
 use super::words::{list, number, quantity};
 
-/// Domains that are said.
+/// Domains in a message.
 const NAMED: usize = 3;
 
-/// What keeps a member's pods out of a topology.
+/// Why a member's pods cannot be placed in a topology.
 #[derive(Clone, Copy)]
 pub struct OutOfDomains<'a> {
     /// The cluster.
@@ -22,14 +22,14 @@ pub struct OutOfDomains<'a> {
     pub pod_group: PodGroupId,
     /// The member that has the constraint.
     pub member: Member,
-    /// Pods that are to be placed.
+    /// Pods to place.
     pub wanted: usize,
-    /// Why no domain can be tried; `None`: each that could be was, in vain.
+    /// Why no domain can be tried; `None`: each was tried without success.
     pub refused: Option<&'a Refused>,
 }
 
 impl OutOfDomains<'_> {
-    /// The verdict; `None` if the topology is not what is missing.
+    /// The verdict; `None` if the topology is not the cause.
     #[must_use]
     pub fn verdict(&self) -> Option<Verdict> {
         let entry = &self.model.pod_groups()[self.pod_group];
@@ -84,7 +84,7 @@ impl OutOfDomains<'_> {
         Some(verdict)
     }
 
-    /// No domain of the required level has room.
+    /// No domain of the required level has enough free.
     fn domains(&self, name: &str, level: &str) -> Option<Verdict> {
         let wanted = self.wanted;
         let pods = if wanted == 1 {

@@ -1,4 +1,4 @@
-//! Amounts, times, names and lists as a person writes them.
+//! Amounts, times, names and lists for messages.
 
 use crate::api::names::resource;
 use crate::engine::fairshare::quotas::thousandths;
@@ -15,7 +15,7 @@ pub fn count(number: usize, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }
 
-/// The names, of which there may be more than are listed.
+/// The names, and the number of those not listed.
 #[must_use]
 pub fn list(names: &[String], all: usize) -> String {
     let more = all.saturating_sub(names.len());
@@ -40,14 +40,14 @@ pub fn instant(at: Time, now: Time) -> String {
     stamp.strftime(&format!("{date}%H:%M{seconds} UTC")).to_string()
 }
 
-/// A text from elsewhere as one sentence without its full stop.
+/// A message of another part as one sentence without its full stop.
 #[must_use]
 pub fn one_sentence(text: &str) -> String {
     let lines: Vec<&str> = text.split_whitespace().collect();
     lines.join(" ").trim_end_matches(['.', ':']).replace(". ", "; ")
 }
 
-/// The workload that a pod group stands for, as somebody of that namespace calls it: KAI's names of pod groups carry it between a prefix and a uid.
+/// The workload of a pod group, for readers in that namespace: KAI's names of pod groups contain it between a prefix and a uid.
 #[must_use]
 pub fn workload(key: &GroupKey, seen_from: &str) -> String {
     let name = key.name();
@@ -92,7 +92,7 @@ fn unit(model: &Model, position: usize, amount: i64) -> &str {
     }
 }
 
-/// What a resource is called where no amount stands before it.
+/// The name of a resource without an amount before it.
 #[must_use]
 pub fn resource_name(model: &Model, position: usize) -> String {
     match position {

@@ -1,4 +1,4 @@
-//! Answers as they leave: JSON, compressed for those who take it so, and kept for the next who asks the same of the same overview.
+//! Serializes answers to JSON, compressed for clients that accept it, and cached per overview.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,7 +11,7 @@ use super::super::access::refusal;
 use super::body::{Body, body};
 use super::overview::Overview;
 
-/// An answer that is made once for each overview and key. Two of the same key are the same.
+/// An answer that is the same for all callers: computed once for each overview and key.
 pub async fn rendered<T: Serialize>(
     overview: &Arc<Overview>,
     key: &str,
@@ -42,7 +42,7 @@ fn response(body: Body) -> Response {
     let mut response = body.bytes.into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    // What is shown depends on who asks.
+    // The content depends on the caller.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
     headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
     if body.compressed {

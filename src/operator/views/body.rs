@@ -1,4 +1,4 @@
-//! Bodies of answers, compressed for those who take them so.
+//! Bodies of answers, compressed for clients that accept it.
 
 use std::io::Write;
 
@@ -18,7 +18,7 @@ pub struct Body {
     pub compressed: bool,
 }
 
-/// The body with that text, compressed where that is wanted and worth it.
+/// The body with that text, compressed where the client accepts it and it is worth it.
 pub async fn body(text: Vec<u8>, compress: bool) -> Body {
     if !compress || text.len() < WORTH_IT {
         return Body {

@@ -1,4 +1,4 @@
-//! Explanations of pods, pod groups, queues and nodes, put together from what is shown of them.
+//! Explanations of pods, pod groups, queues and nodes, from the overview.
 
 use k8s_openapi::api::core::v1 as core;
 
@@ -46,7 +46,7 @@ pub fn pod_group(overview: &Overview, details: &WorkloadDetails) -> Explanation 
     )
 }
 
-/// A pod that is ours, with its pod group.
+/// A pod of our scheduler, with its pod group.
 pub fn pod(overview: &Overview, details: &WorkloadDetails, name: &str) -> Explanation {
     let workload = &details.workload;
     let namespace = &*workload.namespace;
@@ -106,7 +106,7 @@ pub fn lone_pod(overview: &Overview, pod: &core::Pod, scheduler: &str) -> Explan
     explanation(overview, ("Pod", Some(namespace), name), said, evidence, commands)
 }
 
-/// What is said of a workload that has no reason to wait.
+/// The sentence for a workload that does not wait.
 fn state(details: &WorkloadDetails) -> Verdict {
     let Workload { name, pods, state, .. } = &details.workload;
     let (have, wanted) = (pods.running, pods.wanted);
@@ -164,7 +164,7 @@ fn commands(workload: &Workload) -> Vec<String> {
     ]
 }
 
-/// A queue. `waiting` are the workloads that wait in it, the first in line first.
+/// A queue. `waiting`: the workloads that wait in it, in the order of the queue.
 pub fn queue(overview: &Overview, path: &[Queue], waiting: &[&Workload]) -> Option<Explanation> {
     let queue = path.first()?;
     let name = &queue.name;

@@ -1,4 +1,4 @@
-//! Reads what is shown from the schedulers, one page at a time, and keeps it for a while.
+//! Reads the overview from the schedulers, one page at a time, and caches it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::api::views::{Meta, WorkloadDetails};
 use crate::components::bus::{GroupKey, Look, Page, Reply, ToScheduler, WaitingGroup};
 use crate::components::history::History;
 
-/// What is known of who leads.
+/// The leaders.
 #[derive(Clone)]
 pub struct Elections {
-    /// The cluster.
+    /// Of the cluster scope.
     pub cluster: watch::Receiver<lease::Status>,
     /// Shards with a Lease of their own, by name.
     pub of_shards: watch::Receiver<BTreeMap<String, watch::Receiver<lease::Status>>>,
@@ -41,14 +41,14 @@ impl Elections {
 pub struct Gatherer {
     seen: watch::Receiver<Option<Shown>>,
     elections: Elections,
-    /// What was decided of late.
+    /// Recent evictions.
     pub history: History,
-    /// The last overview. Whoever finds it too old reads the next, and others wait for that.
+    /// The last overview. The first caller that finds it outdated reads the next one, and others wait for it.
     last: Mutex<Option<Arc<Overview>>>,
 }
 
 impl Gatherer {
-    /// Of the components that run.
+    /// For the running components.
     #[must_use]
     pub fn new(seen: watch::Receiver<Option<Shown>>, elections: Elections, history: History) -> Self {
         Self {
@@ -59,16 +59,16 @@ impl Gatherer {
         }
     }
 
-    /// The cluster as it was a moment ago.
+    /// The cached overview, or a new one.
     ///
     /// # Errors
-    /// The refusal, while not everything is known.
+    /// The refusal, while the first lists are incomplete.
     pub async fn overview(&self) -> Result<Arc<Overview>, Response> {
         let mut last = self.last.lock().await;
         if let Some(overview) = last.as_ref().filter(|overview| overview.is_fresh()) {
             return Ok(Arc::clone(overview));
         }
-        // What was read before goes first, so that there are never two.
+        // The old overview is dropped first, so that there are never two.
         *last = None;
         let shown = self.seen.borrow().clone();
         let read = match &shown {
@@ -85,7 +85,7 @@ impl Gatherer {
         let as_of = Timestamp::now();
         let mut shards = Vec::new();
         for (name, scheduler) in shown.shards.iter().zip(shown.bus.schedulers.inboxes()) {
-            // First, since it has fair shares worked out on a process that does not schedule.
+            // First, since this computes fair shares on a process that does not schedule.
             let order: Vec<WaitingGroup> = look(scheduler, Look::JobOrder).await?;
             let queues = look(scheduler, Look::Queues).await?;
             let mut nodes = all(scheduler, Look::Nodes).await?;
@@ -118,10 +118,10 @@ impl Gatherer {
         }
     }
 
-    /// A workload with all that is known of it.
+    /// A workload with its details.
     ///
     /// # Errors
-    /// The refusal, while not everything is known.
+    /// The refusal, while the first lists are incomplete.
     pub async fn details(
         &self,
         overview: &Overview,
@@ -160,7 +160,7 @@ impl Gatherer {
     /// The pod group that a pod belongs to.
     ///
     /// # Errors
-    /// The refusal, while not everything is known.
+    /// The refusal, while the first lists are incomplete.
     pub async fn group_of(&self, pod: &str) -> Result<Option<GroupKey>, Response> {
         let shown = self.seen.borrow().clone().ok_or_else(not_known)?;
         for scheduler in shown.bus.schedulers.inboxes() {
@@ -177,7 +177,7 @@ fn not_known() -> Response {
     refusal(StatusCode::SERVICE_UNAVAILABLE, NOT_KNOWN.trim().to_owned())
 }
 
-/// Asks a scheduler.
+/// Requests a part of a scheduler's state.
 async fn look<T>(scheduler: &mpsc::Sender<ToScheduler>, question: impl FnOnce(Reply<T>) -> Look) -> Option<T> {
     ask(scheduler, |reply| ToScheduler::Look(question(reply))).await
 }
@@ -196,7 +196,7 @@ async fn all<T>(
     Some(all)
 }
 
-/// The place of each pod group among those of its queue.
+/// The position of each pod group in its queue.
 fn positions(order: Vec<WaitingGroup>) -> HashMap<GroupKey, usize> {
     let mut in_line: HashMap<Arc<str>, usize> = HashMap::new();
     let mut positions = HashMap::with_capacity(order.len());

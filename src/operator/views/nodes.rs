@@ -1,4 +1,4 @@
-//! Nodes as they are shown.
+//! The views of nodes.
 
 use super::overview::{Overview, Shard};
 use crate::api::views::{GpuUser, Node, NodeGpus, NodeList, Room, SharedGpu};
@@ -7,7 +7,7 @@ use crate::engine::overview::UserSeen;
 
 use super::super::access::Namespaces;
 
-/// Which nodes are asked for.
+/// The requested nodes.
 pub struct Asked<'a> {
     /// Of this shard alone.
     pub shard: Option<&'a str>,
@@ -17,7 +17,7 @@ pub struct Asked<'a> {
     pub limit: Option<usize>,
 }
 
-/// Those that are asked for.
+/// The requested nodes.
 pub fn list(overview: &Overview, asked: &Asked, visible: &Namespaces) -> NodeList {
     let shards = overview.shards.iter();
     let shards = shards.filter(|shard| asked.shard.is_none_or(|name| *name == *shard.name));

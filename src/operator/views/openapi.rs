@@ -1,4 +1,4 @@
-//! The OpenAPI document, made from the types of the answers.
+//! The OpenAPI document, generated from the types of the answers.
 
 use axum::Json;
 use schemars::generate::{SchemaGenerator, SchemaSettings};
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::PREFIX;
 use crate::api::views;
 
-/// A parameter: name, where it is, description.
+/// A parameter: name, location, description.
 type Parameter = (&'static str, &'static str, &'static str);
 
 const AFTER: Parameter = ("after", "query", "The `next` of the answer before");

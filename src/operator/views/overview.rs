@@ -1,4 +1,4 @@
-//! What is known of the whole cluster at one time, and the answers that were made of it.
+//! The state of the whole cluster at one time, and the cached answers made from it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,15 +9,15 @@ use crate::api::views::Meta;
 use crate::components::bus::{GroupSeen, NodeSeen, QueueSeen};
 use crate::components::watches::Stores;
 
-/// An overview counts for this long at least, and at most.
+/// Minimum and maximum age of a cached overview.
 const AT_LEAST: Duration = Duration::from_secs(1);
 const AT_MOST: Duration = Duration::from_secs(10);
-/// What it cost to make is this part of the time for which it counts.
+/// The time to read it, as a part of the time for which it is cached.
 const SHARE: u32 = 100;
-/// Answers that are kept.
+/// Maximum number of cached answers.
 const KEPT: usize = 64;
 
-/// A SchedulingShard, as its scheduler knows it.
+/// A SchedulingShard, as its scheduler reports it.
 pub struct Shard {
     /// Its name.
     pub name: Arc<str>,
@@ -29,17 +29,17 @@ pub struct Shard {
     pub queues: Vec<QueueSeen>,
     /// Its pod groups.
     pub groups: Vec<GroupSeen>,
-    /// Places in the lines of queues: by namespace and name of the pod group.
+    /// Positions in the queues: by namespace and name of the pod group.
     pub positions: HashMap<crate::components::bus::GroupKey, usize>,
 }
 
 /// See the module.
 pub struct Overview {
-    /// When it was read, and by whom.
+    /// When it was read, and by which replica.
     pub meta: Meta,
     /// The shards.
     pub shards: Vec<Shard>,
-    /// The objects as they are now.
+    /// The watched objects, current.
     pub stores: Arc<Stores>,
     namespaces: BTreeSet<String>,
     made: Instant,
@@ -48,7 +48,7 @@ pub struct Overview {
 }
 
 impl Overview {
-    /// Of shards that were read just now, which took so long.
+    /// Of shards that were read just now, in this time.
     pub fn new(meta: Meta, shards: Vec<Shard>, stores: Arc<Stores>, cost: Duration) -> Self {
         let groups = shards.iter().flat_map(|shard| &shard.groups);
         let mut namespaces = BTreeSet::new();
@@ -68,24 +68,24 @@ impl Overview {
         }
     }
 
-    /// The namespaces in which there are workloads.
+    /// The namespaces with workloads.
     pub fn namespaces(&self) -> &BTreeSet<String> {
         &self.namespaces
     }
 
-    /// Whether it still counts: until it cost little enough.
+    /// Whether it is still valid.
     pub fn is_fresh(&self) -> bool {
         let cost = *self.cost.lock().unwrap_or_else(PoisonError::into_inner);
         self.made.elapsed() < (cost * SHARE).clamp(AT_LEAST, AT_MOST)
     }
 
-    /// An answer that was made of it.
+    /// A cached answer.
     pub fn rendered(&self, key: &str) -> Option<Body> {
         let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         answers.get(key).cloned()
     }
 
-    /// Keeps an answer that took so long to make.
+    /// Caches an answer that took this time to make.
     pub fn keep(&self, key: String, body: Body, took: Duration) {
         *self.cost.lock().unwrap_or_else(PoisonError::into_inner) += took;
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -94,7 +94,7 @@ impl Overview {
         }
     }
 
-    /// For each queue, those above it, from the nearest up, as its shard knows them.
+    /// For each queue its ancestors, from the nearest up, as its shard reports them.
     pub fn parents(&self) -> BTreeMap<&str, &str> {
         let queues = self.shards.iter().flat_map(|shard| &shard.queues);
         queues

@@ -1,4 +1,4 @@
-//! Queues as they are shown.
+//! The views of queues.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -10,7 +10,7 @@ use crate::api::views::{Amounts, Bounds, InForce, Queue, QueueList};
 use crate::components::bus::QueueSeen;
 use crate::engine::input::Time;
 
-/// All of them, as a tree in one list.
+/// All queues, as a tree in one list.
 pub fn list(overview: &Overview) -> QueueList {
     let mut queues = Vec::new();
     for shard in &overview.shards {
@@ -22,13 +22,13 @@ pub fn list(overview: &Overview) -> QueueList {
     }
 }
 
-/// A queue and those above it, from its own up.
+/// A queue and its ancestors, from itself up.
 pub fn path_up(overview: &Overview, shard: &Shard, name: &str) -> Vec<Queue> {
     let all = of_shard(overview, shard);
     let mut path: Vec<Queue> = Vec::new();
     let mut next = Some(name.to_owned());
     while let Some(queue) = next.and_then(|name| all.iter().find(|queue| queue.name == name)) {
-        // A circle of queues ends here.
+        // Ends a cycle of queues.
         if path.iter().any(|known| known.name == queue.name) {
             break;
         }
@@ -51,7 +51,7 @@ fn of_shard(overview: &Overview, shard: &Shard) -> Vec<Queue> {
     }
     let mut shown = Vec::with_capacity(by_name.len());
     let mut seen = BTreeSet::new();
-    // Queues that are above themselves are under no top; they come at the end.
+    // Queues in a cycle of parents have no top queue; they come last.
     let circles = by_name.values().copied().filter(|queue| !queue.valid);
     for top in tops.into_iter().chain(circles) {
         let mut open = vec![(top, 0)];
@@ -68,7 +68,7 @@ fn of_shard(overview: &Overview, shard: &Shard) -> Vec<Queue> {
     shown
 }
 
-/// What keeps a queue out of the tree.
+/// Why a queue is not in the tree.
 fn problem(queue: &QueueSeen, all: &BTreeMap<&str, &QueueSeen>) -> Option<String> {
     if queue.valid {
         return None;
@@ -84,7 +84,7 @@ fn problem(queue: &QueueSeen, all: &BTreeMap<&str, &QueueSeen>) -> Option<String
     Some(format!("Queue {} is below itself", queue.name))
 }
 
-/// Workloads that wait and that hold something, by queue, in it and below it.
+/// Workloads that wait and workloads that hold something, per queue with those below.
 fn counts(overview: &Overview, shard: &Shard) -> HashMap<String, (usize, usize)> {
     let parents = overview.parents();
     let mut counts: HashMap<String, (usize, usize)> = HashMap::new();
@@ -140,7 +140,7 @@ fn show(
     }
 }
 
-/// What of the schedule of a queue is in force.
+/// The entry of a queue's schedule that is in force.
 fn in_force(overview: &Overview, queue: &QueueSeen) -> Option<InForce> {
     let object = overview.stores.queues.get("", &queue.name)?;
     let schedule = QuotaSchedule::of(&object)?.ok()?;

@@ -1,6 +1,6 @@
-//! What would happen to pods that are not there: decided by a scheduler of its own, which is told what is known and those pods, and forgotten.
+//! Decides for pods that do not exist: a scheduler of its own gets the current objects and those pods, and is dropped afterwards.
 //!
-//! One at a time, on a thread that is no scheduler's, and with a pause after each that is longer than it took.
+//! One request at a time, on a thread of its own, with a pause after each that is longer than the request took.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,50 +25,50 @@ use crate::engine::input::Time;
 use crate::mirror::{GroupDraft, PackedChange};
 use crate::scheduler_core::SchedulerCore;
 
-/// Pods that may be asked about at once.
+/// Maximum number of pods in a request.
 const PODS_MAX: usize = 4_096;
-/// How long it may take.
+/// Time limit of a request.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// The next may begin after a pause of so many times as long as the last took.
+/// The pause after a request, as a multiple of its time.
 const PAUSE: u32 = 4;
-/// Cycles that are looked at. Pods beyond the minimum of their group may have their turn in later ones.
+/// Cycles that are run. Pods beyond the minimum of their group may be placed in later ones.
 const CYCLES: usize = 4;
-/// Changes that are taken in before it is looked at the clock.
+/// Changes applied between two checks of the clock.
 const BATCH: usize = 4_096;
 
-/// Answers, one at a time.
+/// Runs the requests, one at a time.
 pub struct WhatIfs {
     inspection: Arc<Inspection>,
     turn: Arc<Semaphore>,
     not_before: Arc<Mutex<Instant>>,
 }
 
-/// What is asked, read.
+/// A parsed request.
 pub struct Asked {
     pods: Vec<core::Pod>,
     groups: Vec<PodGroup>,
 }
 
-/// What was decided.
+/// The decisions.
 #[derive(Debug, Default)]
 pub struct Decided {
-    /// Whether each of the pods would be bound.
+    /// Whether each of the requested pods would be bound.
     pub runs: bool,
-    /// Those that would.
+    /// Pods that would be bound.
     pub binds: Vec<WouldBind>,
-    /// Who would be evicted for them.
+    /// Pods that would be evicted.
     pub evicts: Vec<WouldEvict>,
     /// Pod groups that would wait.
     pub waits: Vec<WouldWait>,
-    /// What could not be used.
+    /// Objects that could not be used.
     pub notes: Vec<String>,
 }
 
 impl Asked {
-    /// Reads what is asked.
+    /// Parses a request.
     ///
     /// # Errors
-    /// Why it makes no sense.
+    /// Why it is invalid.
     pub fn read(asked: WhatIfAsked) -> Result<Self, String> {
         if asked.pods.is_empty() || asked.pods.len() > PODS_MAX || asked.pod_groups.len() > PODS_MAX {
             return Err(format!("between 1 and {PODS_MAX} pods can be asked about at once"));
@@ -102,7 +102,7 @@ impl Asked {
         Ok(Self { pods, groups })
     }
 
-    /// The namespaces of what is asked about.
+    /// The namespaces of the request.
     pub fn namespaces(&self) -> HashSet<String> {
         let pods = self.pods.iter().filter_map(ResourceExt::namespace);
         pods.chain(self.groups.iter().filter_map(ResourceExt::namespace))
@@ -110,7 +110,7 @@ impl Asked {
     }
 }
 
-/// What a container is limited to and does not ask for it asks for, as an API server writes it down.
+/// Sets missing requests of a container to its limits, as an API server does.
 fn ask_for_limits(container: &mut core::Container) {
     let Some(resources) = &mut container.resources else {
         return;
@@ -143,7 +143,7 @@ fn all<K: DeserializeOwned>(objects: Vec<Map<String, Value>>, kind: &str) -> Res
 }
 
 impl WhatIfs {
-    /// Of what is known to those who look into the operator.
+    /// Of the components that `inspection` reads.
     #[must_use]
     pub fn new(inspection: Arc<Inspection>) -> Self {
         Self {
@@ -156,7 +156,7 @@ impl WhatIfs {
     /// What would be decided.
     ///
     /// # Errors
-    /// The refusal: another is being worked on, not everything is known, or it takes too long.
+    /// The refusal: another request is running, the first lists are incomplete, or the time limit.
     pub async fn decide(&self, shard: Option<&str>, asked: Asked) -> Result<Decided, Response> {
         let busy = || {
             let mut response = refusal(
@@ -196,7 +196,7 @@ impl WhatIfs {
     }
 }
 
-/// `None` if it takes too long.
+/// `None` after the time limit.
 fn decide(known: Known, asked: Asked, until: Instant) -> Option<Decided> {
     let mut decided = Decided::default();
     let mut changes = Vec::new();
@@ -265,7 +265,7 @@ fn grouped(grouping: Grouping) -> PackedChange {
     })
 }
 
-/// Takes of the decisions what is about the pods in question.
+/// Collects the decisions about the requested pods.
 fn take(decided: &mut Decided, core: &SchedulerCore, decisions: Decisions, ours: &HashSet<(String, String)>) {
     let is_ours = |namespace: &str, name: &str| ours.contains(&(namespace.to_owned(), name.to_owned()));
     let bound = decisions.bind.iter().map(|bind| (&bind.pod, &bind.node, false));
@@ -282,7 +282,7 @@ fn take(decided: &mut Decided, core: &SchedulerCore, decisions: Decisions, ours:
             after_evictions,
         };
         match decided.binds.iter_mut().find(known) {
-            // What was planned first may be moved by a later cycle.
+            // A later cycle may move what was planned first.
             Some(before) => *before = bind,
             None => decided.binds.push(bind),
         }

@@ -1,4 +1,4 @@
-//! Workloads as they are shown.
+//! The views of workloads.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::engine::overview::{PodSeen, PodsSeen, first_sentence};
 
 use super::super::access::Namespaces;
 
-/// Which workloads are asked for.
+/// The requested workloads.
 pub struct Asked<'a> {
     /// In this queue or one below it.
     pub queue: Option<&'a str>,
@@ -29,7 +29,7 @@ pub struct Asked<'a> {
     pub limit: Option<usize>,
 }
 
-/// Those that are asked for.
+/// The requested workloads.
 pub fn list(overview: &Overview, asked: &Asked, visible: &Namespaces) -> WorkloadList {
     let parents = overview.parents();
     let fits = |group: &GroupSeen| {
@@ -68,10 +68,10 @@ pub fn list(overview: &Overview, asked: &Asked, visible: &Namespaces) -> Workloa
     }
 }
 
-/// Whether a queue is another one or below it.
+/// Whether a queue is `other` or below it.
 fn is_below(parents: &BTreeMap<&str, &str>, queue: &str, other: &str) -> bool {
     let mut path = std::iter::successors(Some(queue), |at| parents.get(at).copied());
-    // As many as there are queues: they may be below themselves.
+    // At most as many steps as there are queues: they may form a cycle.
     path.by_ref().take(parents.len() + 1).any(|at| at == other)
 }
 
@@ -104,7 +104,7 @@ pub fn show(overview: &Overview, shard: &Shard, group: &GroupSeen) -> Workload {
     }
 }
 
-/// Why it waits; where another process schedules, as that one has written it into the status.
+/// Why it waits; where another process schedules, from the status that it wrote.
 fn verdict(overview: &Overview, group: &GroupSeen) -> Option<Verdict> {
     if group.pods.waiting + group.pods.gated == 0 {
         return None;
@@ -142,7 +142,7 @@ fn state(pods: &PodsSeen) -> WorkloadState {
     }
 }
 
-/// A workload with all that is known of it.
+/// A workload with its details.
 pub fn details(overview: &Overview, shard: &Shard, details: GroupDetails, past: Vec<Moment>) -> WorkloadDetails {
     let GroupDetails { group, report, pods } = details;
     let workload = show(overview, shard, &group);
@@ -159,7 +159,7 @@ pub fn details(overview: &Overview, shard: &Shard, details: GroupDetails, past: 
     }
 }
 
-/// What is remembered, and what the objects themselves tell.
+/// The recorded moments, and those that the objects show.
 fn timeline(overview: &Overview, workload: &Workload, pods: &[Pod], past: Vec<Moment>) -> Vec<Moment> {
     let created = workload.created.map(|at| Moment {
         at,
@@ -197,7 +197,7 @@ fn timeline(overview: &Overview, workload: &Workload, pods: &[Pod], past: Vec<Mo
         };
         Moment { at, kind, text }
     });
-    // One of the same name that went before it has no part in this.
+    // Moments of an earlier workload of the same name are left out.
     let is_its = |moment: &Moment| workload.created.is_none_or(|created| moment.at >= created);
     let mut all: Vec<Moment> = created
         .into_iter()
