@@ -209,7 +209,7 @@ const CONFIG: &[Field] = &[
         "spec.binder.plugins.*.enabled",
         "--hami-core",
         "hamicore: false",
-        "`hamicore`: whether containers are told the GPU memory that HAMi-core holds them to. The other steps are taken where a pod needs them",
+        "`hamicore`: whether containers get the limit of GPU memory that HAMi-core enforces. The other steps run where a pod needs them",
     ),
     nothing(
         "spec.binder.plugins.*.priority",
@@ -226,7 +226,7 @@ const CONFIG: &[Field] = &[
         "spec.binder.resourceReservation.allocationTimeout",
         "--reservation-timeout",
         "40",
-        "Seconds that a reservation pod may take to say which GPU it has",
+        "Seconds that a reservation pod may take to report its GPU",
     ),
     nothing("spec.binder.resourceReservation.namespace", NAMESPACES),
     nothing("spec.binder.resourceReservation.serviceAccountName", NAMESPACES),
@@ -393,7 +393,7 @@ const CONFIG: &[Field] = &[
     components(
         "spec.numaPlacementExporter.service.enabled",
         "",
-        "whether a shard says `plugins.numa.enabled: true`",
+        "whether a shard has `plugins.numa.enabled: true`",
         "Whether the NUMA exporter runs on nodes, as the DaemonSet `numa-placement-exporter` in the namespace `kai-numa-exporter`; needs `manifests/numa-exporter/`",
     ),
     nothing("spec.numaPlacementExporter.service.image", IMAGE),
@@ -482,7 +482,7 @@ const CONFIG: &[Field] = &[
         "spec.prometheus.externalPrometheusHealthProbe.interval",
         "",
         "30",
-        "Seconds between two checks whether the server of `externalPrometheusUrl` answers, which the condition `PrometheusConnected` says",
+        "Seconds between two checks whether the server of `externalPrometheusUrl` answers, which the condition `PrometheusConnected` reports",
     ),
     scheduler(
         "spec.prometheus.externalPrometheusHealthProbe.timeout",
@@ -596,7 +596,7 @@ const SHARD: &[Field] = &[
         "spec.usageDBConfig.usageParams.fetchInterval",
         "",
         "1m",
-        "How often the scheduler is told what queues have used",
+        "How often the scheduler gets the usage of queues",
     ),
     scheduler(
         "spec.usageDBConfig.usageParams.stalenessPeriod",
@@ -738,7 +738,7 @@ const ABOVE: &str = "\
 
 <!-- Generated from src/config/fields.rs by `cargo gen-docs`. -->
 
-Three places say how unikai behaves, and the later counts before the earlier where both say something:
+Three places configure unikai, and a later one takes precedence over an earlier one:
 
 1. flags and environment variables of `unikai run` (`unikai run --help`);
 2. the Config named `kai-config`, for all node pools;

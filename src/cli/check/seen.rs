@@ -6,7 +6,8 @@ use futures::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
+    MutatingWebhook, MutatingWebhookConfiguration, ValidatingWebhook, ValidatingWebhookConfiguration,
+    WebhookClientConfig,
 };
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -157,38 +158,34 @@ async fn definitions(client: &Client) -> anyhow::Result<Vec<CustomResourceDefini
 async fn registered(client: &Client) -> anyhow::Result<Vec<Webhook>> {
     let mut webhooks = Vec::new();
     for configuration in all::<MutatingWebhookConfiguration>(client).await? {
-        let of = configuration.name_any();
-        let ours = configuration.labels().get(label::MANAGED_BY).map(String::as_str) == Some(object::OPERATOR);
-        webhooks.extend(
-            configuration
-                .webhooks
-                .into_iter()
-                .flatten()
-                .filter(|_| ours)
-                .map(|webhook| Webhook {
-                    configuration: of.clone(),
-                    name: webhook.name,
-                    client: webhook.client_config,
-                }),
-        );
+        let parts = |webhook: &MutatingWebhook| (webhook.name.clone(), webhook.client_config.clone());
+        webhooks.extend(ours(&configuration, configuration.webhooks.as_deref(), parts));
     }
     for configuration in all::<ValidatingWebhookConfiguration>(client).await? {
-        let of = configuration.name_any();
-        let ours = configuration.labels().get(label::MANAGED_BY).map(String::as_str) == Some(object::OPERATOR);
-        webhooks.extend(
-            configuration
-                .webhooks
-                .into_iter()
-                .flatten()
-                .filter(|_| ours)
-                .map(|webhook| Webhook {
-                    configuration: of.clone(),
-                    name: webhook.name,
-                    client: webhook.client_config,
-                }),
-        );
+        let parts = |webhook: &ValidatingWebhook| (webhook.name.clone(), webhook.client_config.clone());
+        webhooks.extend(ours(&configuration, configuration.webhooks.as_deref(), parts));
     }
     Ok(webhooks)
+}
+
+/// The webhooks of a configuration that the operator created.
+fn ours<W>(
+    configuration: &impl ResourceExt,
+    webhooks: Option<&[W]>,
+    parts: impl Fn(&W) -> (String, WebhookClientConfig),
+) -> Vec<Webhook> {
+    let ours = configuration.labels().get(label::MANAGED_BY).map(String::as_str) == Some(object::OPERATOR);
+    let webhooks = webhooks.unwrap_or_default().iter().filter(|_| ours);
+    webhooks
+        .map(|webhook| {
+            let (name, client) = parts(webhook);
+            Webhook {
+                configuration: configuration.name_any(),
+                name,
+                client,
+            }
+        })
+        .collect()
 }
 
 /// The Secret with the keys may be unreadable for the caller.

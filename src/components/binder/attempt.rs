@@ -220,22 +220,11 @@ impl Attempt {
                     return report;
                 }
                 Failure::Refused => return report,
-                Failure::Conflict => match self.look(pod, node).await {
-                    Some(Seen::Bound) => {
-                        return Report {
-                            ending: Ending::Done,
-                            ..report
-                        };
-                    }
-                    Some(Seen::Overtaken) => {
-                        return Report {
-                            ending: Ending::Overtaken,
-                            ..report
-                        };
-                    }
-                    // Refused for a reason that the pod does not show, such as scheduling gates.
-                    Some(Seen::Unbound) | None => return report,
-                },
+                Failure::Conflict => {
+                    // Without another ending: refused for a reason that the pod does not show, such as scheduling gates.
+                    report.ending = self.ending(pod, node).await.unwrap_or(report.ending);
+                    return report;
+                }
                 Failure::Busy => {
                     report.refusals += 1;
                     report.pause = pause;
@@ -244,20 +233,8 @@ impl Attempt {
                 Failure::Unknown => {
                     report.refusals += 1;
                     sleep(AGAIN.wait(tries)).await;
-                    match self.look(pod, node).await {
-                        Some(Seen::Bound) => {
-                            return Report {
-                                ending: Ending::Done,
-                                ..report
-                            };
-                        }
-                        Some(Seen::Overtaken) => {
-                            return Report {
-                                ending: Ending::Overtaken,
-                                ..report
-                            };
-                        }
-                        Some(Seen::Unbound) | None => {}
+                    if let Some(ending) = self.ending(pod, node).await {
+                        return Report { ending, ..report };
                     }
                 }
             }
@@ -266,6 +243,15 @@ impl Attempt {
             }
         }
         report
+    }
+
+    /// How the job ended, as the API server shows the pod; `None`: the pod is unbound, or cannot be read.
+    async fn ending(&self, pod: &PodRef, node: Option<&str>) -> Option<Ending> {
+        match self.look(pod, node).await? {
+            Seen::Bound => Some(Ending::Done),
+            Seen::Overtaken => Some(Ending::Overtaken),
+            Seen::Unbound => None,
+        }
     }
 
     /// Reads the pod from the API server; `None` if the read fails.

@@ -5,7 +5,7 @@
 //! 1. what the reservation pods of its GPUs record, for its portion and its groups (`fractions::users`);
 //! 2. what they were when this process first saw the pod bound;
 //! 3. for a pod that is bound when it is first seen: its own, except that an existing pod group named after the pod or its owner is its group, and
-//! that a sub-group that its pod group does not have is removed.
+//!    that a sub-group that its pod group does not have is removed.
 //!
 //! An event on the pod reports what was restored, once for each change.
 
