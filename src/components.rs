@@ -18,6 +18,7 @@ pub mod admission;
 mod agenda;
 pub mod binder;
 pub mod bus;
+mod compact;
 pub mod events;
 pub mod fair;
 pub mod figures;

@@ -500,7 +500,7 @@ impl Mirror {
         let concerned = self
             .pods
             .iter()
-            .filter(|pod| pod.whole.as_ref().is_some_and(|pod| relations::selects_namespaces(pod)));
+            .filter(|pod| pod.spec().is_some_and(relations::selects_namespaces));
         let mut keys: Vec<Box<str>> = concerned.map(|pod| pod.key.clone()).collect();
         keys.sort_unstable();
         self.with_these_pods(&keys, out, change);

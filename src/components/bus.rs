@@ -30,9 +30,9 @@ use std::time::{Duration, SystemTime};
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 
+pub use super::quantities::Amounts;
 use crate::api::PodGroup;
 use crate::api::names::object;
-use crate::api::quantity::Amount;
 use crate::components::Error;
 use crate::components::fractions::users::Share;
 use crate::components::leadership::Scope;
@@ -316,9 +316,6 @@ pub struct FairShare {
     /// Millionths of a GPU; nothing for a queue that is no longer in the tree.
     pub gpus: i64,
 }
-
-/// Exact amounts by resource name.
-pub type Amounts = BTreeMap<String, Amount>;
 
 /// **watches, podgroups and schedulers → queues**.
 #[derive(Clone, Debug)]

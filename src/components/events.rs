@@ -125,7 +125,7 @@ fn lacks_group(event: &Waiting, stores: &Stores, patience: Duration) -> bool {
     let Subject::PodGroup(group) = &event.note.subject else {
         return false;
     };
-    event.since.elapsed() < patience + CREATION_MAX && stores.pod_groups.get(group.namespace(), group.name()).is_none()
+    event.since.elapsed() < patience + CREATION_MAX && !stores.pod_groups.contains(group.namespace(), group.name())
 }
 
 /// The object's name, shortened so that the event's name is valid, and an id.

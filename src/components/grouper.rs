@@ -180,7 +180,7 @@ impl Grouper {
 
     fn change(&mut self, change: Change) {
         match change {
-            Change::Applied(Object::Pod(pod)) if pods::is_ours(&pod, &self.context.settings) => self.pod(pod),
+            Change::Applied(Object::Pod(pod)) if pods::is_ours(&pod, &self.context.settings) => self.pod(&pod),
             Change::Deleted(Object::Pod(pod)) => {
                 self.with_obstacle
                     .remove(pod.metadata.uid.as_deref().unwrap_or_default());
@@ -232,8 +232,8 @@ impl Grouper {
         }
     }
 
-    fn pod(&mut self, pod: Arc<Pod>) {
-        let member = Member::of(&pod);
+    fn pod(&mut self, pod: &Pod) {
+        let member = Member::of(pod);
         if !self.grouped_pods.record(pod) || !self.missing.is_empty() {
             return;
         }
@@ -262,10 +262,16 @@ impl Grouper {
         }
     }
 
+    /// The pod as the watch last showed it; `None` if it is gone.
+    fn shown(&self, pod: &PodRef) -> Option<Arc<Pod>> {
+        let shown = self.stores.pods.get(&pod.namespace, &pod.name);
+        shown.filter(|shown| shown.metadata.uid.as_deref() == Some(&*pod.uid))
+    }
+
     /// Finding the group of a pod panicked. The pod has none until it changes.
     fn left_out(&mut self, pod: &Member, panic: &str) {
         let entry = self.grouped_pods.get(&pod.uid);
-        if let Some(pod) = entry.map(|entry| Arc::clone(&entry.pod)) {
+        if let Some(pod) = entry.and_then(|entry| self.shown(&entry.pod)) {
             let change = Change::Applied(Object::Pod(Arc::clone(&pod)));
             if let Some(note) = panics::set_aside("grouper", &change, panic, object::GROUPER_EVENT_SOURCE) {
                 self.report_obstacle(pods::pod_ref(&pod), note.reason, note.message.clone());
@@ -324,9 +330,9 @@ impl Grouper {
         let Some(entry) = self.grouped_pods.get_mut(&member.uid) else {
             return;
         };
-        let pod = Arc::clone(&entry.pod);
-        let (is_new, version) = (entry.group.is_none(), entry.version);
+        let (reference, is_new, version) = (entry.pod.clone(), entry.group.is_none(), entry.version);
         entry.looked = Some(Instant::now());
+        let Some(pod) = self.shown(&reference) else { return };
         if pods::is_finished(&pod) || self.walking.contains(member) {
             return;
         }
@@ -337,7 +343,7 @@ impl Grouper {
             return self.not_monitored(&pod);
         }
         if let Some(key) = self.settled(&pod).filter(|_| is_new) {
-            self.grouped_pods.assign(&member.uid, key, None);
+            self.grouped_pods.assign(&pod, key, None);
             return;
         }
         if let Some(found) = self.known().cached(&pod) {
@@ -404,7 +410,7 @@ impl Grouper {
         if entry.version != version {
             return self.queue.push(member);
         }
-        let pod = Arc::clone(&entry.pod);
+        let Some(pod) = self.shown(&entry.pod) else { return };
         match found {
             Ok(Ok(Found::Skipped)) => self.report_skipped(&pod),
             Ok(Ok(Found::Group(grouped, _))) => self.grouped(&member, &pod, *grouped),
@@ -428,14 +434,14 @@ impl Grouper {
             }
             grouped.sub_group = entry.sub_group.clone().or(grouped.sub_group);
         }
-        self.grouped_pods
-            .assign(&member.uid, key.clone(), grouped.sub_group.clone());
+        self.grouped_pods.assign(pod, key.clone(), grouped.sub_group.clone());
         let group = self.writer.desire(&key, &grouped.group, &self.grouped_pods);
         if self.writer.may_stay_unwritten(&key) {
             self.unwritten.push(Arc::clone(&group));
         }
         debug!(ns = %key.namespace(), name = pod.metadata.name, gang = %key.name(), "pod grouped");
-        if !pods::is_bound(pod) || !writer::is_placed(pod, grouped.sub_group.as_deref()) {
+        let entry = self.grouped_pods.get(&member.uid);
+        if entry.is_some_and(|entry| !entry.bound || !entry.is_placed()) {
             self.writer.mark_late(member);
         }
         self.outbox.push_back(Grouping {
@@ -450,11 +456,11 @@ impl Grouper {
         let Some(entry) = self.grouped_pods.get_mut(uid) else {
             return;
         };
-        if entry.pod.metadata.deletion_timestamp.is_some() {
+        if entry.leaving {
             return;
         }
         entry.attempts += 1;
-        let (pod, wait) = (pods::pod_ref(&entry.pod), RETRY.wait(entry.attempts));
+        let (pod, wait) = (entry.pod.clone(), RETRY.wait(entry.attempts));
         self.grouped_pods.retry(uid, Instant::now() + wait);
         self.warn(pod, names::reason::POD_GROUPER_WARNING, reason.to_owned());
     }
@@ -495,7 +501,7 @@ impl Grouper {
     }
 
     fn group_exists(&self, key: &GroupKey) -> bool {
-        self.stores.pod_groups.get(key.namespace(), key.name()).is_some()
+        self.stores.pod_groups.contains(key.namespace(), key.name())
     }
 
     /// Groups the pods anew whose time has come.

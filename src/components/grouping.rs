@@ -170,7 +170,7 @@ impl Known<'_> {
 
     fn names_known_group(&self, pod: &Pod) -> bool {
         let group = pods::annotated_group(pod);
-        group.is_some_and(|key| self.stores.pod_groups.get(key.namespace(), key.name()).is_some())
+        group.is_some_and(|key| self.stores.pod_groups.contains(key.namespace(), key.name()))
     }
 
     fn refused(&self, pod: &Pod, chain: &[Arc<Workload>], error: RuleError) -> Result<Found, Failed> {

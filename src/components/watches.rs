@@ -474,11 +474,7 @@ impl<'a, K: Watched> State<'a, K> {
         kinds::trim(&mut object);
         let (store, key) = (self.store, Key::of(object.meta()));
         let uid = object.meta().uid.clone();
-        let before = || {
-            store
-                .get(&key.namespace, &key.name)
-                .filter(|known| known.meta().uid == uid)
-        };
+        let before = || store.get_same(&key, uid.as_deref());
         let others = object.settle(before, &mut self.charged);
         let mut changes = self.put(Arc::new(object));
         changes.extend(others.iter().filter_map(|key| self.again(key, false)));
@@ -489,11 +485,12 @@ impl<'a, K: Watched> State<'a, K> {
         let Some(previous) = self.store.insert(Arc::clone(&object)) else {
             return vec![Change::Applied(K::object(object))];
         };
-        if previous.meta().uid != object.meta().uid {
-            return vec![self.gone(previous), Change::Applied(K::object(object))];
+        let meta = object.meta();
+        if previous.uid() != meta.uid.as_deref() {
+            let gone = previous.object().map(|last| self.gone(last));
+            return gone.into_iter().chain([Change::Applied(K::object(object))]).collect();
         }
-        let same = previous.meta().resource_version.is_some()
-            && previous.meta().resource_version == object.meta().resource_version;
+        let same = previous.version().is_some() && previous.version() == meta.resource_version.as_deref();
         if same {
             Vec::new()
         } else {

@@ -59,7 +59,7 @@ impl Claims {
 
     /// Records the claims of a pod, or removes them if the pod is gone.
     pub fn note_pod(&mut self, key: &str, old: Option<&Pod>, new: Option<&Pod>) {
-        if [old, new].into_iter().flatten().all(|pod| pod.whole.is_none()) {
+        if [old, new].into_iter().flatten().all(|pod| pod.further.is_none()) {
             return;
         }
         let claims = |pod: Option<&Pod>| pod.map(named).unwrap_or_default();
@@ -75,7 +75,7 @@ impl Claims {
     /// A pod's claims, and their effect on its needs: GPUs, and the part of its class key.
     #[must_use]
     pub fn of_pod(&self, pod: &Pod, request: Option<&BindRequest>, needs: &mut Arc<Needs>) -> Option<PodClaims> {
-        if pod.whole.is_none() && self.extended.is_empty() && self.claims.is_empty() {
+        if pod.further.is_none() && self.extended.is_empty() && self.claims.is_empty() {
             return None;
         }
         let named: Vec<ClaimRef> = references(pod)
@@ -475,10 +475,7 @@ fn named(pod: &Pod) -> Vec<Box<str>> {
 /// The claim created for a reference of a pod; `None` = none is needed, `Some(None)` = not created yet.
 #[allow(clippy::option_option)]
 fn generated<'p>(pod: &'p Pod, reference: &str) -> Option<Option<&'p str>> {
-    let status = pod.whole.as_ref().and_then(|whole| whole.status.as_ref());
-    let mut made = status
-        .into_iter()
-        .flat_map(|status| status.resource_claim_statuses.iter().flatten());
+    let mut made = pod.further.iter().flat_map(|further| &further.claims);
     match made.find(|made| made.name == reference) {
         Some(made) => made.resource_claim_name.as_deref().map(Some),
         None => Some(None),

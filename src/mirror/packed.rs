@@ -1,7 +1,9 @@
 //! Compact forms of pods and pod groups: fields that all of them have are in few allocations, so that iterating over a cluster
-//! causes few cache misses. The whole object is kept only if it has further relevant fields.
+//! causes few cache misses. Further relevant fields are kept beside it, and shared between pods that have the same ones.
 //!
 //! All strings are unparsed.
+
+mod further;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,6 +20,7 @@ use super::{name, queue};
 use crate::api::quantity::Amount;
 use crate::api::{PodGroup, QuantityMap};
 use crate::engine::input::{GroupKey, Keyed, Name, Pairs, PodRef, Time};
+pub use further::Further;
 
 /// A pod.
 #[derive(Clone, Debug)]
@@ -62,8 +65,8 @@ pub struct Pod {
     pub init_containers: Containers,
     /// The limit that it exceeds; it is truncated then.
     pub excess: Option<Box<ExceededLimit>>,
-    /// The whole object, if the pod has further relevant fields: node constraints, relations, volumes, claims, ports, ConfigMaps.
-    pub whole: Option<Arc<core::Pod>>,
+    /// Further relevant fields, if it has any.
+    pub further: Option<Arc<Further>>,
 }
 
 /// Containers of a pod. Most pods have one.
@@ -126,15 +129,15 @@ impl Pod {
             nominated: None,
             priority_class: None,
             excess: None,
-            whole: None,
+            further: None,
             ..self.clone()
         }
     }
 
-    /// The spec of the whole object, if kept.
+    /// The part of its spec that is kept, if any.
     #[must_use]
     pub fn spec(&self) -> Option<&core::PodSpec> {
-        self.whole.as_ref()?.spec.as_ref()
+        self.further.as_ref().map(|further| &further.spec)
     }
 }
 
@@ -183,7 +186,7 @@ impl From<Arc<core::Pod>> for Pod {
                 .map(|all| containers(all, status, |status| &status.init_container_statuses))
                 .unwrap_or_default(),
             excess,
-            whole: says_more(&pod).then_some(pod),
+            further: further::of(&pod),
         }
     }
 }
@@ -257,34 +260,6 @@ fn resized<'o>(
         }
     }
     most.into_iter().collect()
-}
-
-/// Whether a pod has fields that affect placement and that [`Pod`] does not have.
-fn says_more(pod: &core::Pod) -> bool {
-    let container = |container: &core::Container| {
-        any(&container.ports)
-            || any(&container.env_from)
-            || container.env.iter().flatten().any(|env| env.value_from.is_some())
-    };
-    let spec = |spec: &core::PodSpec| {
-        spec.affinity.is_some()
-            || spec.host_network == Some(true)
-            || any(&spec.tolerations)
-            || any(&spec.volumes)
-            || any(&spec.topology_spread_constraints)
-            || any(&spec.resource_claims)
-            || any(&spec.ephemeral_containers)
-            || spec.node_selector.iter().flatten().next().is_some()
-            || spec.overhead.iter().flatten().next().is_some()
-            || spec.resources.is_some()
-            || spec.containers.iter().any(container)
-            || spec.init_containers.iter().flatten().any(container)
-    };
-    pod.spec.as_ref().is_some_and(spec)
-        || pod
-            .status
-            .as_ref()
-            .is_some_and(|status| any(&status.resource_claim_statuses))
 }
 
 fn any<T>(list: &Option<Vec<T>>) -> bool {

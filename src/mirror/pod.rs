@@ -104,10 +104,8 @@ pub fn read(
         nominated_node: pod.nominated.clone(),
         numa: settings.numa.is_some().then(|| Arc::new(numa::of_pod(pod, request))),
         claims: used.map(Arc::new),
-        relations: pod
-            .whole
-            .as_ref()
-            .filter(|_| pod.excess.is_none())
+        relations: Some(pod)
+            .filter(|pod| pod.excess.is_none())
             .and_then(|pod| relations::read(pod, namespaces))
             .map(Arc::new),
         volumes: None,

@@ -5,10 +5,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Affinity, Namespace, Pod, PodAffinityTerm, TopologySpreadConstraint};
+use k8s_openapi::api::core::v1::{Affinity, Namespace, PodAffinityTerm, PodSpec, TopologySpreadConstraint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
 
+use super::packed::Pod;
 use super::{Entry, Mirror, Output, name};
 use crate::engine::input::{Name, NodeRequirement, PodSelector, PodTerm, Relations, SelectorOp, Spread};
 
@@ -77,9 +78,8 @@ impl Namespaces {
 
 /// Whether a pod has namespace selectors.
 #[must_use]
-pub fn selects_namespaces(pod: &Pod) -> bool {
-    let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref());
-    let Some(affinity) = affinity else { return false };
+pub fn selects_namespaces(spec: &PodSpec) -> bool {
+    let Some(affinity) = &spec.affinity else { return false };
     let near = affinity.pod_affinity.as_ref().map(|near| {
         (
             &near.required_during_scheduling_ignored_during_execution,
@@ -102,7 +102,7 @@ pub fn selects_namespaces(pod: &Pod) -> bool {
 /// The relations of a pod; `None` if it has none.
 #[must_use]
 pub fn read(pod: &Pod, namespaces: &Namespaces) -> Option<Relations> {
-    let spec = pod.spec.as_ref()?;
+    let spec = pod.spec()?;
     let to_others = |affinity: &Affinity| affinity.pod_affinity.is_some() || affinity.pod_anti_affinity.is_some();
     if spec.topology_spread_constraints.is_none() && !spec.affinity.as_ref().is_some_and(to_others) {
         return None;
@@ -158,7 +158,7 @@ fn read_term(term: &PodAffinityTerm, pod: &Pod, namespaces: &Namespaces) -> PodT
         .collect();
     let mut any = false;
     match &term.namespace_selector {
-        None if named.is_empty() => named.push(name(pod.metadata.namespace.as_deref().unwrap_or_default())),
+        None if named.is_empty() => named.push(pod.pod.namespace.clone()),
         None => {}
         Some(selector) => match requirements(selector) {
             Some(requirements) if requirements.is_empty() => any = true,
@@ -182,16 +182,15 @@ fn read_spread(constraint: &TopologySpreadConstraint, pod: &Pod) -> Option<Sprea
         return None;
     }
     let mut labels = constraint.label_selector.as_ref().and_then(requirements);
-    let own = pod.metadata.labels.as_ref();
     for key in constraint.match_label_keys.iter().flatten() {
-        if let (Some(labels), Some(value)) = (&mut labels, own.and_then(|own| own.get(key))) {
+        if let (Some(labels), Some(value)) = (&mut labels, pod.labels.get(key)) {
             labels.push(listed(key, value));
         }
     }
     Some(Spread {
         pods: PodSelector {
             labels,
-            namespaces: Some(vec![name(pod.metadata.namespace.as_deref().unwrap_or_default())]),
+            namespaces: Some(vec![pod.pod.namespace.clone()]),
         },
         key: name(&constraint.topology_key),
         max_skew: i64::from(constraint.max_skew),

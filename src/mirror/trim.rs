@@ -1,8 +1,11 @@
 //! Drops fields of a pod that are never read, such as commands of containers. They can be most of it, and take many times the memory of their text.
 
-use k8s_openapi::api::core::v1::{Container, EnvFromSource, EnvVar, EphemeralContainer, Pod, PodSpec, VolumeMount};
+use k8s_openapi::api::core::v1::{
+    Container, ContainerStatus, EnvFromSource, EnvVar, EphemeralContainer, Pod, PodSpec, VolumeMount,
+};
 
-use crate::api::limits;
+use super::identity::{Role, role};
+use crate::api::{QuantityMap, limits};
 
 /// Drops what is never read of a pod that is within the limits on numbers already.
 pub fn trim_pod(pod: &mut Pod) {
@@ -18,8 +21,53 @@ pub fn trim_pod(pod: &mut Pod) {
             bytes -= longest.len() + gone.len();
         }
     }
+    let is_reservation = role(pod) == Role::Reservation;
     if let Some(spec) = &mut pod.spec {
         trim_spec(spec);
+    }
+    if let Some(status) = &mut pod.status {
+        (status.host_ip, status.host_ips, status.pod_ip, status.pod_ips) = (None, None, None, None);
+        (status.start_time, status.ephemeral_container_statuses) = (None, None);
+        // The containers of a reservation pod say why it has no device.
+        if !is_reservation {
+            let spec = pod.spec.as_ref();
+            let containers = spec.map(|spec| &*spec.containers).unwrap_or_default();
+            let init_containers = spec
+                .and_then(|spec| spec.init_containers.as_deref())
+                .unwrap_or_default();
+            trim_statuses(&mut status.container_statuses, containers);
+            trim_statuses(&mut status.init_container_statuses, init_containers);
+        }
+    }
+}
+
+/// Of containers' statuses, the resources are read, if the containers are being resized.
+fn trim_statuses(statuses: &mut Option<Vec<ContainerStatus>>, containers: &[Container]) {
+    let is_resized = |status: &ContainerStatus| {
+        let container = containers.iter().find(|container| container.name == status.name);
+        let asked = container
+            .and_then(|container| container.resources.as_ref()?.requests.as_ref())
+            .filter(|asked| !asked.is_empty());
+        let given = status
+            .resources
+            .as_ref()
+            .and_then(|resources| resources.requests.as_ref());
+        let differs = |held: Option<&QuantityMap>| {
+            held.filter(|held| !held.is_empty())
+                .is_some_and(|held| Some(held) != asked)
+        };
+        differs(status.allocated_resources.as_ref()) || differs(given)
+    };
+    if !statuses.iter().flatten().any(is_resized) {
+        *statuses = None;
+    }
+    for status in statuses.iter_mut().flatten() {
+        *status = ContainerStatus {
+            name: std::mem::take(&mut status.name),
+            allocated_resources: status.allocated_resources.take(),
+            resources: status.resources.take(),
+            ..ContainerStatus::default()
+        };
     }
 }
 
@@ -111,6 +159,27 @@ mod tests {
         let mut trimmed = kept.clone();
         trim_pod(&mut trimmed);
         assert_eq!(trimmed, kept);
+    }
+
+    #[test]
+    fn statuses_of_containers_stay_during_a_resize() {
+        let status = |allocated: &str| {
+            let status = json!({"name": "c", "image": "i", "imageID": "x", "ready": true, "restartCount": 0,
+                "allocatedResources": {"cpu": allocated}, "resources": {"requests": {"cpu": allocated}}});
+            let mut pod = pod(json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}));
+            pod.status = Some(
+                serde_json::from_value(json!({"phase": "Running", "podIP": "10.0.0.1", "containerStatuses": [status]}))
+                    .unwrap(),
+            );
+            trim_pod(&mut pod);
+            let status = pod.status.unwrap();
+            assert_eq!((status.pod_ip, status.phase.as_deref()), (None, Some("Running")));
+            status.container_statuses
+        };
+        assert_eq!(status("1"), None);
+        let resized = status("2").unwrap();
+        assert_eq!((&*resized[0].name, &*resized[0].image), ("c", ""));
+        assert_eq!(resized[0].allocated_resources.as_ref().unwrap()["cpu"].0, "2");
     }
 
     #[test]

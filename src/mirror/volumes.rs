@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{
-    Node, NodeSelectorTerm, PersistentVolume, PersistentVolumeClaim, Pod, TopologySelectorTerm,
+    Node, NodeSelectorTerm, PersistentVolume, PersistentVolumeClaim, PodSpec, TopologySelectorTerm,
 };
 use k8s_openapi::api::storage::v1::{CSIDriver, CSINode, CSIStorageCapacity, StorageClass, VolumeAttachment};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -46,50 +46,47 @@ pub struct Volumes {
     attachments: disks::Attachments,
 }
 
-/// The claims of a pod: names, and whether they are ephemeral.
-pub fn references(pod: &Pod) -> impl Iterator<Item = (String, bool)> + '_ {
-    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-    volumes.filter_map(|volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
-        (Some(claim), _) => Some((claim.claim_name.clone(), false)),
-        (None, Some(_)) => Some((format!("{}-{}", pod.name_any(), volume.name), true)),
-        (None, None) => None,
-    })
+/// The claims of a pod of that name: names, and whether they are ephemeral.
+pub fn references<'p>(pod: &'p str, spec: Option<&'p PodSpec>) -> impl Iterator<Item = (String, bool)> + 'p {
+    let volumes = spec.into_iter().flat_map(|spec| spec.volumes.iter().flatten());
+    volumes.filter_map(
+        move |volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
+            (Some(claim), _) => Some((claim.claim_name.clone(), false)),
+            (None, Some(_)) => Some((format!("{pod}-{}", volume.name), true)),
+            (None, None) => None,
+        },
+    )
 }
 
 impl Volumes {
     /// Records the claims of a pod.
     pub(super) fn join(&mut self, key: &str, pod: &packed::Pod) {
-        let Some(pod) = &pod.whole else { return };
-        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-        for (claim, _) in references(pod) {
-            self.users.add(object_key(namespace, &claim), key);
+        for (claim, _) in references(&pod.pod.name, pod.spec()) {
+            self.users.add(object_key(&pod.pod.namespace, &claim), key);
         }
     }
 
     /// A pod is gone.
     pub(super) fn leave(&mut self, key: &str, pod: &packed::Pod) {
-        let Some(pod) = &pod.whole else { return };
-        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-        for (claim, _) in references(pod) {
-            self.users.remove(&object_key(namespace, &claim), key);
+        for (claim, _) in references(&pod.pod.name, pod.spec()) {
+            self.users.remove(&object_key(&pod.pod.namespace, &claim), key);
         }
     }
 
     /// The volumes of a pod; `None` if it has none that matter.
     #[must_use]
     pub fn of(&self, pod: &packed::Pod) -> Option<PodVolumes> {
-        let pod = pod.whole.as_ref()?;
-        pod.spec.as_ref()?.volumes.as_ref()?;
-        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let spec = pod.spec()?;
+        spec.volumes.as_ref()?;
         let mut read = PodVolumes {
-            disks: pod.spec.as_ref().map(disks::named_by).unwrap_or_default(),
+            disks: disks::named_by(spec),
             ..PodVolumes::default()
         };
         let mut unbound = false;
         let mut any = !read.disks.is_empty();
-        for (claim_name, owned) in references(pod) {
+        for (claim_name, owned) in references(&pod.pod.name, Some(spec)) {
             any = true;
-            let key = object_key(namespace, &claim_name);
+            let key = object_key(&pod.pod.namespace, &claim_name);
             let Some(claim) = self.claims.get(&key) else {
                 let text = if owned {
                     format!(
@@ -361,7 +358,7 @@ fn put<T>(table: &mut Table<Box<str>, Arc<T>>, key: &str, object: &Arc<T>, there
 }
 
 /// Why a pod cannot use a claim.
-fn unusable(pod: &Pod, claim: &PersistentVolumeClaim, owned: bool) -> Option<String> {
+fn unusable(pod: &packed::Pod, claim: &PersistentVolumeClaim, owned: bool) -> Option<String> {
     let own_name = claim.name_any();
     let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
     if phase == Some("Lost") {
@@ -375,10 +372,9 @@ fn unusable(pod: &Pod, claim: &PersistentVolumeClaim, owned: bool) -> Option<Str
         return Some(format!("persistentvolumeclaim {own_name:?} is being deleted"));
     }
     let mut owners = claim.owner_references().iter();
-    let is_owner = owners.any(|owner| owner.controller == Some(true) && Some(&owner.uid) == pod.metadata.uid.as_ref());
+    let is_owner = owners.any(|owner| owner.controller == Some(true) && *owner.uid == *pod.pod.uid);
     (owned && !is_owner).then(|| {
-        let namespace = pod.namespace().unwrap_or_default();
-        let pod = pod.name_any();
+        let (namespace, pod) = (&pod.pod.namespace, &pod.pod.name);
         format!("PVC {namespace}/{own_name} was not created for pod {namespace}/{pod} (pod is not owner)")
     })
 }

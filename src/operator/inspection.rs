@@ -187,7 +187,7 @@ impl Shard {
         let mut drafts = BTreeMap::new();
         for Grouping { pod, group, sub_group } in groupings {
             let name = group.metadata.name.clone().unwrap_or_default();
-            if stores.pod_groups.get(&pod.namespace, &name).is_none() {
+            if !stores.pod_groups.contains(&pod.namespace, &name) {
                 drafts.insert((pod.namespace.clone(), name.clone()), group);
             }
             let place = Place { group: name, sub_group };

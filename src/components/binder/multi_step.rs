@@ -419,7 +419,7 @@ impl MultiStepBind {
         let groups = &self.stores.pod_groups;
         let mut changes = groups.changes();
         let there = async {
-            while groups.get(&self.bind.placement.pod.namespace, &name).is_none() {
+            while !groups.contains(&self.bind.placement.pod.namespace, &name) {
                 if changes.changed().await.is_err() {
                     return;
                 }

@@ -53,7 +53,8 @@ pub struct Written {
 pub fn promised(stores: &Stores, pod: &Pod, node: &str) -> Option<Vec<Promise>> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let mut promises = Vec::new();
-    for (name, _) in references(pod) {
+    let pod_name = pod.metadata.name.as_deref().unwrap_or_default();
+    for (name, _) in references(pod_name, pod.spec.as_ref()) {
         let claim = stores.persistent_volume_claims.get(namespace, &name)?;
         if bound_to(&claim).is_some() {
             continue;

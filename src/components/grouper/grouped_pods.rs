@@ -6,19 +6,33 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Instant;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use smol_str::SmolStr;
 
 use crate::api::PodGroup;
 use crate::api::names::{annotation, label};
-use crate::components::bus::GroupKey;
+use crate::components::bus::{GroupKey, PodRef};
 use crate::components::fair::InNamespace;
 use crate::components::pods;
 
 /// One pod.
 #[derive(Debug)]
 pub struct Entry {
-    /// As last seen.
-    pub pod: Arc<Pod>,
+    /// Which pod.
+    pub pod: PodRef,
+    /// When it was created.
+    created: Option<Timestamp>,
+    /// It is being deleted.
+    pub leaving: bool,
+    /// It has a node.
+    pub bound: bool,
+    /// It ran to its end.
+    pub finished: bool,
+    /// The group that it names.
+    pub named: Option<GroupKey>,
+    /// The sub-group that it names.
+    named_sub_group: Option<SmolStr>,
     /// Grows whenever something changes that grouping looks at; an owner walk of an older version does not count.
     pub version: u64,
     /// Its group, once found.
@@ -30,6 +44,34 @@ pub struct Entry {
     /// When its group was last looked for.
     pub looked: Option<Instant>,
     fingerprint: u64,
+}
+
+impl Entry {
+    /// Notes what is looked at often; everything else is in the store.
+    fn see(&mut self, pod: &Pod) {
+        let meta = &pod.metadata;
+        self.created = meta.creation_timestamp.as_ref().map(|time| time.0);
+        self.leaving = meta.deletion_timestamp.is_some();
+        (self.bound, self.finished) = (pods::is_bound(pod), pods::is_finished(pod));
+        self.named = pods::annotated_group(pod);
+        let labels = meta.labels.as_ref();
+        self.named_sub_group = labels
+            .and_then(|labels| labels.get(label::SUBGROUP_NAME))
+            .map(SmolStr::new);
+    }
+
+    /// Whether it names its sub-group, if it has one.
+    pub fn is_placed(&self) -> bool {
+        self.sub_group.is_none() || self.named_sub_group.as_deref() == self.sub_group.as_deref()
+    }
+
+    /// The pod as a member of its group.
+    pub fn member(&self) -> Member {
+        Member {
+            namespace: Arc::clone(&self.pod.namespace),
+            uid: Arc::clone(&self.pod.uid),
+        }
+    }
 }
 
 /// A pod by its UID, in its namespace.
@@ -71,32 +113,37 @@ pub struct GroupedPods {
 
 impl GroupedPods {
     /// Takes in a pod; true if it must be grouped (anew).
-    pub fn record(&mut self, pod: Arc<Pod>) -> bool {
+    pub fn record(&mut self, pod: &Pod) -> bool {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let known = self.pods.get(&uid);
-        let fingerprint = fingerprint(&pod, known.and_then(|entry| entry.group.as_ref()));
+        let fingerprint = fingerprint(pod, known.and_then(|entry| entry.group.as_ref()));
         if let Some(entry) = self.pods.get_mut(&uid)
             && entry.fingerprint == fingerprint
         {
-            entry.pod = pod;
+            entry.see(pod);
             return false;
         }
         self.versions += 1;
         let earlier = self.pods.remove(&uid);
         let known = earlier.map(|entry| (entry.group, entry.sub_group, entry.looked));
         let (group, sub_group, looked) = known.unwrap_or_default();
-        self.pods.insert(
-            uid,
-            Entry {
-                pod,
-                version: self.versions,
-                group,
-                sub_group,
-                attempts: 0,
-                looked,
-                fingerprint,
-            },
-        );
+        let mut entry = Entry {
+            pod: pods::pod_ref(pod),
+            created: None,
+            leaving: false,
+            bound: false,
+            finished: false,
+            named: None,
+            named_sub_group: None,
+            version: self.versions,
+            group,
+            sub_group,
+            attempts: 0,
+            looked,
+            fingerprint,
+        };
+        entry.see(pod);
+        self.pods.insert(uid, entry);
         true
     }
 
@@ -110,12 +157,13 @@ impl GroupedPods {
     }
 
     /// The pod belongs to the group.
-    pub fn assign(&mut self, uid: &str, group: GroupKey, sub_group: Option<String>) {
+    pub fn assign(&mut self, pod: &Pod, group: GroupKey, sub_group: Option<String>) {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
         let Some(entry) = self.pods.get_mut(uid) else { return };
         entry.attempts = 0;
         entry.sub_group = sub_group;
         let previous = entry.group.replace(group.clone());
-        entry.fingerprint = fingerprint(&entry.pod, Some(&group));
+        entry.fingerprint = fingerprint(pod, Some(&group));
         if let Some(previous) = previous.filter(|previous| *previous != group) {
             self.leave(uid, &previous);
         }
@@ -166,8 +214,8 @@ impl GroupedPods {
     /// Whether a pod of the group is on a node.
     pub fn runs(&self, group: &GroupKey) -> bool {
         let uids = self.members.get(group).into_iter().flatten();
-        let mut pods = uids.filter_map(|uid| Some(&self.pods.get(uid)?.pod));
-        pods.any(|pod| pods::is_bound(pod) && !pods::is_finished(pod))
+        let mut pods = uids.filter_map(|uid| self.pods.get(uid));
+        pods.any(|pod| pod.bound && !pod.finished)
     }
 
     /// Every pod.
@@ -177,21 +225,20 @@ impl GroupedPods {
 
     /// All pods, in order of creation.
     pub fn waiting(&self) -> Vec<Member> {
-        let created = |entry: &Entry| entry.pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
-        let mut all: Vec<_> = self.pods.iter().map(|(uid, entry)| (created(entry), uid)).collect();
+        let mut all: Vec<_> = self.pods.iter().map(|(uid, entry)| (entry.created, uid)).collect();
         all.sort_unstable();
         let entries = all.into_iter().filter_map(|(_, uid)| self.pods.get(uid));
-        entries.map(|entry| Member::of(&entry.pod)).collect()
+        entries.map(Entry::member).collect()
     }
 
     /// The pods of a namespace that have no group.
     pub fn ungrouped(&self, namespace: &str) -> Vec<Member> {
-        let is_there = |entry: &Entry| entry.pod.metadata.namespace.as_deref() == Some(namespace);
+        let is_there = |entry: &Entry| *entry.pod.namespace == *namespace;
         let pods = self
             .pods
             .iter()
             .filter(|(_, entry)| entry.group.is_none() && is_there(entry));
-        let mut members: Vec<Member> = pods.map(|(_, entry)| Member::of(&entry.pod)).collect();
+        let mut members: Vec<Member> = pods.map(|(_, entry)| entry.member()).collect();
         members.sort_unstable();
         members
     }
@@ -229,8 +276,8 @@ impl GroupedPods {
         {
             self.retry_at.remove(&uid);
             let entry = self.pods.get(&uid);
-            let stays = entry.filter(|entry| entry.pod.metadata.deletion_timestamp.is_none());
-            due.extend(stays.map(|entry| Member::of(&entry.pod)));
+            let stays = entry.filter(|entry| !entry.leaving);
+            due.extend(stays.map(Entry::member));
         }
         due
     }

@@ -21,6 +21,7 @@ use crate::api::PodGroup;
 use crate::api::names::{annotation, label, object, reason};
 use crate::components::agenda::Agenda;
 use crate::components::bus::{Bus, GroupKey, Grouping, Note, Severity, Subject, Times};
+use crate::components::compact::Compact;
 use crate::components::patch::merge_diff;
 use crate::components::retry::{Backoff, Failure, failure};
 use crate::components::watches::Stores;
@@ -47,7 +48,7 @@ const RETRY: Backoff = Backoff {
 #[derive(Default)]
 struct DesiredGroup {
     /// As its workload asks; `None` for groups made by others.
-    desired: Option<PodGroup>,
+    desired: Option<Compact<PodGroup>>,
     /// It is of a single pod that owns it.
     plain: bool,
     /// The scheduler found no place for it.
@@ -113,7 +114,7 @@ impl PodGroupWriter {
         let earlier = self
             .desired_groups
             .get(key)
-            .and_then(|desired_group| desired_group.desired.clone());
+            .and_then(|desired_group| desired_group.desired.as_ref()?.object());
         let before = existing.as_deref().or(earlier.as_ref());
         let mut merged = merge(before, desired, &self.context.settings);
         if self.stays_preemptible(key, &mut merged, before, grouped_pods) {
@@ -129,7 +130,7 @@ impl PodGroupWriter {
         }
         let desired_group = self.desired_groups.entry(key.clone()).or_default();
         desired_group.plain = grouped_pods.only_owner(key, &merged);
-        desired_group.desired = Some(merged.clone());
+        desired_group.desired = Compact::of(&merged);
         // With KAI's full trail, bindings wait until the group is there.
         let awaited = self.context.settings.sharing.always_bind_requests;
         let after = if existing.is_some() || awaited {
@@ -197,8 +198,7 @@ impl PodGroupWriter {
             self.queue_if_needed(&key, WRITE_AFTER);
         }
         let unmarked = |pod: &Member| {
-            let is_so =
-                |entry: &Entry| !pods::is_bound(&entry.pod) || !is_placed(&entry.pod, entry.sub_group.as_deref());
+            let is_so = |entry: &Entry| !entry.bound || !entry.is_placed();
             grouped_pods.get(&pod.uid).is_some_and(is_so)
         };
         self.mark_soon(grouped_pods.waiting().into_iter().filter(unmarked));
@@ -311,7 +311,8 @@ impl PodGroupWriter {
         if is_left_out && existing.is_none() {
             return None;
         }
-        let mut target = match (&existing, &desired_group.desired) {
+        let desired = desired_group.desired.as_ref().and_then(Compact::object);
+        let mut target = match (&existing, &desired) {
             (existing, Some(desired)) => merge(existing.as_deref(), desired, &self.context.settings),
             (Some(existing), None) => PodGroup::clone(existing),
             (None, None) => return None,
@@ -435,13 +436,12 @@ impl PodGroupWriter {
     pub fn unwritten(&self, grouped_pods: &GroupedPods) -> Vec<Grouping> {
         let grouping = |entry: &Entry| {
             let group = entry.group.as_ref()?;
-            let named = pods::annotated_group(&entry.pod).as_ref() == Some(group);
-            if named && is_placed(&entry.pod, entry.sub_group.as_deref()) {
+            if entry.named.as_ref() == Some(group) && entry.is_placed() {
                 return None;
             }
-            let desired = || Some(Arc::new(self.desired_groups.get(group)?.desired.clone()?));
+            let desired = || Some(Arc::new(self.desired_groups.get(group)?.desired.as_ref()?.object()?));
             Some(Grouping {
-                pod: pods::pod_ref(&entry.pod),
+                pod: entry.pod.clone(),
                 group: self.existing(group).or_else(desired)?,
                 sub_group: entry.sub_group.clone(),
             })
@@ -452,11 +452,10 @@ impl PodGroupWriter {
     /// The write into a pod of which group it belongs to, unless it says so, or does not wait any more.
     fn mark(&self, member: &Member, grouped_pods: &GroupedPods) -> Option<BoxFuture<'static, Written>> {
         let entry = grouped_pods.get(&member.uid)?;
-        let (pod, group) = (&entry.pod, entry.group.clone()?);
-        let named = pods::annotated_group(pod).as_ref() == Some(&group);
-        let placed = is_placed(pod, entry.sub_group.as_deref());
+        let group = entry.group.clone()?;
+        let (named, placed) = (entry.named.as_ref() == Some(&group), entry.is_placed());
         // A binding names the group, and cannot name the sub-group: a bound pod must be told that, too.
-        let late = (pods::is_bound(pod) && placed) || pod.metadata.deletion_timestamp.is_some();
+        let late = (entry.bound && placed) || entry.leaving;
         if (named && placed) || late {
             return None;
         }
@@ -464,8 +463,8 @@ impl PodGroupWriter {
         let desired = self
             .desired_groups
             .get(&group)
-            .and_then(|wanted| wanted.desired.as_ref());
-        let context = self.context_of(existing.as_deref().or(desired));
+            .and_then(|wanted| wanted.desired.as_ref()?.object());
+        let context = self.context_of(existing.as_deref().or(desired.as_ref()));
         if !context.is_leading() {
             return None;
         }
@@ -476,7 +475,7 @@ impl PodGroupWriter {
             .collect();
         let annotations = json!({annotation::POD_GROUP_NAME: group.name()});
         let metadata = json!({"uid": &*member.uid, "annotations": annotations, "labels": labels});
-        let (name, member) = (pod.metadata.name.clone().unwrap_or_default(), member.clone());
+        let (name, member) = (entry.pod.name.clone(), member.clone());
         let api: Api<Pod> = Api::namespaced(context.writes, group.namespace());
         let write = async move {
             let patch = Patch::Merge(json!({"metadata": metadata}));
@@ -485,13 +484,6 @@ impl PodGroupWriter {
         };
         Some(write.boxed())
     }
-}
-
-/// Whether the pod names its sub-group, if it has one.
-pub fn is_placed(pod: &Pod, sub_group: Option<&str>) -> bool {
-    let labels = pod.metadata.labels.as_ref();
-    let named = labels.and_then(|labels| labels.get(label::SUBGROUP_NAME));
-    sub_group.is_none() || named.map(String::as_str) == sub_group
 }
 
 /// As the watch would show it.

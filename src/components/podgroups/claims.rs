@@ -113,11 +113,7 @@ pub fn devices(claim: &ResourceClaim) -> Amounts {
     let mut sum = Amounts::new();
     for (class, count) in requests::devices(claim) {
         let count = Amount::from_units(count.min(DEVICES_MAX));
-        combine(
-            &mut sum,
-            &Amounts::from([(class.to_owned(), count)]),
-            Amount::saturating_add,
-        );
+        combine(&mut sum, &Amounts::one(class, count), Amount::saturating_add);
     }
     sum
 }
@@ -169,7 +165,7 @@ mod tests {
             keys(["shared"])
         );
         assert!(users.see(&pod("none", json!([]), json!([]))).is_empty());
-        let devices = |count| Amounts::from([("gpu".to_owned(), Amount::from_units(count))]);
+        let devices = |count| Amounts::one("gpu", Amount::from_units(count));
         assert_eq!(users.changed(&key("shared"), &devices(1)), keys(["p", "q"]));
         assert_eq!(users.changed(&key("p-b-x"), &devices(1)), keys(["p"]));
         assert!(users.changed(&key("shared"), &devices(1)).is_empty(), "it is as it was");

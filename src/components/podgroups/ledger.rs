@@ -1,6 +1,6 @@
 //! What the pods of each pod group request and hold, updated pod by pod. Pure.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 
@@ -142,16 +142,12 @@ fn container_requests(pod: &Pod) -> Amounts {
     let requests = containers.filter_map(|container| container.resources.as_ref()?.requests.as_ref());
     let mut sum = Amounts::new();
     for (name, quantity) in requests.flatten() {
-        if sum.len() >= limits::RESOURCE_NAMES_PER_POD && !sum.contains_key(name) {
+        if sum.len() >= limits::RESOURCE_NAMES_PER_POD && sum.get(name).is_none() {
             // The pod is set aside.
             return Amounts::new();
         }
         let amount = Amount::of(quantity).unwrap_or_default();
-        combine(
-            &mut sum,
-            &BTreeMap::from([(name.clone(), amount)]),
-            Amount::saturating_add,
-        );
+        combine(&mut sum, &Amounts::one(name.as_str(), amount), Amount::saturating_add);
     }
     sum
 }
@@ -160,12 +156,12 @@ fn container_requests(pod: &Pod) -> Amounts {
 fn share(pod: &Pod, base: &Amounts) -> Option<GpuShare> {
     let whole = [resource::NVIDIA_GPU, resource::AMD_GPU]
         .iter()
-        .any(|gpu| base.get(*gpu).is_some_and(|amount| !amount.is_zero()));
+        .any(|gpu| base.get(gpu).is_some_and(|amount| !amount.is_zero()));
     gpu_request::share(pod.metadata.annotations.as_ref()).filter(|_| !whole)
 }
 
 fn single(name: &str, amount: Amount) -> Amounts {
-    Amounts::from([(name.to_owned(), amount)])
+    Amounts::one(name, amount)
 }
 
 fn shared_gpu_requested(share: Option<GpuShare>) -> Amounts {

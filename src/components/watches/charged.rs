@@ -186,15 +186,15 @@ impl Charged {
             return;
         }
         let namespace = pod.namespace().unwrap_or_default();
-        let group = |name: &str| self.stores.pod_groups.get(&namespace, name);
+        let exists = |name: &str| self.stores.pod_groups.contains(&namespace, name);
         let named = pod.annotations().get(annotation::POD_GROUP_NAME).cloned();
         let own = default_group(&pod.name_any(), pod.metadata.uid.as_deref().unwrap_or_default());
         let owners = pod.metadata.owner_references.iter().flatten();
         let mut of_owners = owners
             .map(|owner| default_group(&owner.name, &owner.uid))
-            .filter(|name| group(name).is_some())
+            .filter(|name| exists(name))
             .peekable();
-        let evident = if group(&own).is_some() {
+        let evident = if exists(&own) {
             Some(own)
         } else if of_owners.peek().is_some() {
             let all: Vec<_> = of_owners.collect();
@@ -209,7 +209,8 @@ impl Charged {
             let annotations = pod.annotations_mut();
             annotations.insert(annotation::POD_GROUP_NAME.to_owned(), evident.clone());
         }
-        let counts = evident.or(named).and_then(|name| group(&name));
+        let group = |name: String| self.stores.pod_groups.get(&namespace, &name);
+        let counts = evident.or(named).and_then(group);
         let sub_group = pod.labels().get(label::SUBGROUP_NAME);
         if let (Some(group), Some(sub_group)) = (counts, sub_group)
             && !group.spec.sub_groups.iter().any(|one| one.name == *sub_group)

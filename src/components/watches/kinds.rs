@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use kube::Resource;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::charged::Charged;
@@ -14,10 +15,12 @@ use crate::mirror::Entry;
 
 /// A kind that is watched.
 pub trait Watched:
-    Entry + Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
+    Entry + Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static
 {
     /// The kind.
     const KIND: Kind;
+    /// There are so many that the store keeps them compact.
+    const COMPACT: bool;
     /// Wraps an object for the bus.
     fn object(object: Arc<Self>) -> Object;
     /// Its store.
@@ -56,6 +59,18 @@ macro_rules! charged {
     ($other:ident) => {};
 }
 
+macro_rules! compact {
+    (Pod) => {
+        true
+    };
+    (PodGroup) => {
+        true
+    };
+    ($other:ident) => {
+        false
+    };
+}
+
 macro_rules! form {
     (Whole, $kind:ident, $feed:ident) => {
         watch::<types::$kind>($feed).await
@@ -69,6 +84,7 @@ macro_rules! watched {
     ($($(#[$doc:meta])* $kind:ident, $store:ident, $presence:ident, $condition:ident, $form:ident, $listeners:tt;)*) => {
         $(impl Watched for types::$kind {
             const KIND: Kind = Kind::$kind;
+            const COMPACT: bool = compact!($kind);
             fn object(object: Arc<Self>) -> Object {
                 Object::$kind(object)
             }

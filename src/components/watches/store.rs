@@ -1,13 +1,15 @@
 //! The last known state of every watched object, for reads from any task. Written by the watches only.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
 use serde::Serialize;
+use smol_str::SmolStr;
 use tokio::sync::watch;
 
+use super::kinds::Watched;
+use crate::components::compact::Compact;
 use crate::kinds::{Object, kinds, types};
 
 /// Namespace and name; the namespace is empty for cluster-scoped objects.
@@ -44,7 +46,64 @@ impl Stamp {
     }
 }
 
-type Objects<K> = HashMap<String, HashMap<String, Arc<K>>>;
+/// An object in a store.
+#[derive(Clone, Debug)]
+pub enum Stored<K> {
+    /// As it is.
+    Whole(Arc<K>),
+    /// Of a kind of which there are many.
+    Compact {
+        /// Its uid.
+        uid: Option<Box<str>>,
+        /// Its resource version.
+        version: Option<SmolStr>,
+        /// All of it.
+        object: Compact<K>,
+    },
+}
+
+impl<K: Watched> Stored<K> {
+    fn of(object: Arc<K>) -> Self {
+        let meta = object.meta();
+        let compact = K::COMPACT.then(|| Compact::of(&*object)).flatten();
+        match compact {
+            Some(compact) => Self::Compact {
+                uid: meta.uid.as_deref().map(Box::from),
+                version: meta.resource_version.as_deref().map(SmolStr::new),
+                object: compact,
+            },
+            None => Self::Whole(object),
+        }
+    }
+
+    /// The object itself.
+    pub(super) fn object(&self) -> Option<Arc<K>> {
+        match self {
+            Self::Whole(object) => Some(Arc::clone(object)),
+            Self::Compact { object, .. } => object.object().map(Arc::new),
+        }
+    }
+
+    /// Its uid.
+    #[must_use]
+    pub fn uid(&self) -> Option<&str> {
+        match self {
+            Self::Whole(object) => object.meta().uid.as_deref(),
+            Self::Compact { uid, .. } => uid.as_deref(),
+        }
+    }
+
+    /// Its resource version.
+    #[must_use]
+    pub fn version(&self) -> Option<&str> {
+        match self {
+            Self::Whole(object) => object.meta().resource_version.as_deref(),
+            Self::Compact { version, .. } => version.as_deref(),
+        }
+    }
+}
+
+type Objects<K> = HashMap<Box<str>, HashMap<Box<str>, Stored<K>>>;
 
 /// All objects of one kind, as last seen.
 #[derive(Debug)]
@@ -64,40 +123,69 @@ impl<K> Default for Store<K> {
     }
 }
 
-impl<K> Store<K> {
+impl<K: Watched> Store<K> {
     fn read(&self) -> RwLockReadGuard<'_, Objects<K>> {
         self.objects.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Objects<K>> {
+        self.objects.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn stored(&self, namespace: &str, name: &str) -> Option<Stored<K>> {
+        self.read().get(namespace)?.get(name).cloned()
     }
 
     /// An object by namespace (empty for cluster-scoped kinds) and name.
     #[must_use]
     pub fn get(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
-        self.read()
-            .get(namespace)
-            .and_then(|objects| objects.get(name))
-            .cloned()
+        self.stored(namespace, name)?.object()
+    }
+
+    /// The same, if it has this uid.
+    pub(super) fn get_same(&self, key: &Key, uid: Option<&str>) -> Option<Arc<K>> {
+        let stored = self.stored(&key.namespace, &key.name)?;
+        (stored.uid() == uid).then(|| stored.object())?
+    }
+
+    /// Whether there is an object of that namespace and name.
+    #[must_use]
+    pub fn contains(&self, namespace: &str, name: &str) -> bool {
+        self.read().get(namespace).is_some_and(|named| named.contains_key(name))
+    }
+
+    /// Tells every object, in order of namespace and name. Compact ones are read one at a time.
+    pub fn each(&self, tell: &mut dyn FnMut(Arc<K>)) {
+        let mut all: Vec<_> = {
+            let objects = self.read();
+            let named = objects.iter();
+            let all = named.flat_map(|(ns, named)| named.iter().map(move |(name, one)| ((ns, name), one)));
+            all.map(|((ns, name), one)| ((ns.clone(), name.clone()), one.clone()))
+                .collect()
+        };
+        all.sort_unstable_by(|(left, _), (right, _)| left.cmp(right));
+        all.into_iter().filter_map(|(_, stored)| stored.object()).for_each(tell);
     }
 
     /// Every object, in order of namespace and name.
     #[must_use]
     pub fn list(&self) -> Vec<Arc<K>> {
-        let objects = self.read();
-        let mut all: Vec<_> = objects
-            .iter()
-            .flat_map(|(ns, named)| named.iter().map(move |(name, k)| ((ns, name), k)))
-            .collect();
-        all.sort_unstable_by_key(|(key, _)| *key);
-        all.into_iter().map(|(_, object)| Arc::clone(object)).collect()
+        let mut all = Vec::new();
+        self.each(&mut |object| all.push(object));
+        all
     }
 
     /// The matching objects of a namespace, in order of name.
     #[must_use]
     pub fn select(&self, namespace: &str, fits: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
-        let objects = self.read();
-        let named = objects.get(namespace).into_iter().flatten();
-        let mut found: Vec<_> = named.filter(|(_, object)| fits(object)).collect();
-        found.sort_unstable_by_key(|(name, _)| *name);
-        found.into_iter().map(|(_, object)| Arc::clone(object)).collect()
+        let mut named: Vec<_> = {
+            let objects = self.read();
+            let named = objects.get(namespace).into_iter().flatten();
+            named.map(|(name, one)| (name.clone(), one.clone())).collect()
+        };
+        named.sort_unstable_by(|(left, _), (right, _)| left.cmp(right));
+        let objects = named.into_iter().filter_map(|(_, stored)| stored.object());
+        objects.filter(|object| fits(object)).collect()
     }
 
     /// Number of objects.
@@ -112,8 +200,8 @@ impl<K> Store<K> {
         self.len() == 0
     }
 
-    /// Notifies when an object was created or deleted, or its spec changed; many changes may become one notification. Changes of status are not
-    /// notified.
+    /// Notifies when an object was created or deleted, or its spec changed; many changes may become one notification. Changes of status are
+    /// notified for kinds that are kept compact only.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
@@ -132,62 +220,75 @@ impl<K> Store<K> {
 
     /// Removes and returns the objects whose key does not match.
     pub(super) fn retain(&self, keep: impl Fn(&Key) -> bool) -> Vec<Arc<K>> {
-        let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
+        let mut objects = self.write();
         let mut gone = Vec::new();
         for (namespace, named) in objects.iter_mut() {
             let mut key = Key {
-                namespace: namespace.clone(),
+                namespace: namespace.to_string(),
                 name: String::new(),
             };
             named.retain(|name, object| {
-                key.name.clone_from(name);
+                key.name.clear();
+                key.name.push_str(name);
                 let keep = keep(&key);
                 if !keep {
-                    gone.push((key.clone(), Arc::clone(object)));
+                    gone.push((key.clone(), object.clone()));
                 }
                 keep
             });
         }
+        objects.retain(|_, named| !named.is_empty());
         drop(objects);
         if !gone.is_empty() {
             self.changes.send_replace(());
         }
         gone.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-        gone.into_iter().map(|(_, object)| object).collect()
+        gone.into_iter().filter_map(|(_, stored)| stored.object()).collect()
     }
 
     /// Removes and returns an object.
     pub(super) fn remove(&self, key: &Key) -> Option<Arc<K>> {
-        let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
-        let gone = objects.get_mut(&key.namespace)?.remove(&key.name)?;
+        let mut objects = self.write();
+        let named = objects.get_mut(&*key.namespace)?;
+        let gone = named.remove(&*key.name)?;
+        if named.is_empty() {
+            objects.remove(&*key.namespace);
+        }
         drop(objects);
         self.changes.send_replace(());
-        Some(gone)
+        gone.object()
     }
-}
 
-impl<K: Resource> Store<K> {
     /// The version of every object.
     pub(super) fn versions(&self) -> HashMap<Key, Option<String>> {
         let objects = self.read();
-        let all = objects.values().flat_map(HashMap::values);
-        all.map(|object| (Key::of(object.meta()), object.meta().resource_version.clone()))
-            .collect()
+        let all = objects.iter().flat_map(|(namespace, named)| {
+            named.iter().map(|(name, stored)| {
+                let (namespace, name) = (namespace.to_string(), name.to_string());
+                (Key { namespace, name }, stored.version().map(str::to_owned))
+            })
+        });
+        all.collect()
     }
 
     /// Inserts an object; returns the one that it replaces.
-    pub fn insert(&self, object: Arc<K>) -> Option<Arc<K>> {
-        let key = Key::of(object.meta());
-        let (stamp, shown) = (Stamp::of(object.meta()), Arc::clone(&object));
-        let mut objects = self.objects.write().unwrap_or_else(PoisonError::into_inner);
-        let previous = objects.entry(key.namespace).or_default().insert(key.name, object);
+    pub fn insert(&self, object: Arc<K>) -> Option<Stored<K>> {
+        let Key { namespace, name } = Key::of(object.meta());
+        let stored = Stored::of(Arc::clone(&object));
+        let mut objects = self.write();
+        let named = objects.entry(namespace.into()).or_default();
+        let previous = named.insert(name.into(), stored);
         drop(objects);
         // Annotations do not change the generation.
-        let is_same = |previous: &Arc<K>| {
-            Stamp::of(previous.meta()) == stamp && previous.meta().annotations == shown.meta().annotations
+        let is_same = |previous: &K| {
+            Stamp::of(previous.meta()) == Stamp::of(object.meta())
+                && previous.meta().annotations == object.meta().annotations
         };
-        if stamp.is_none() || !previous.as_ref().is_some_and(is_same) {
-            self.changes.send_replace(());
+        match &previous {
+            Some(Stored::Whole(previous)) if object.meta().generation.is_some() && is_same(previous) => {}
+            _ => {
+                self.changes.send_replace(());
+            }
         }
         previous
     }
@@ -211,9 +312,7 @@ macro_rules! stores {
         impl Stores {
             /// Every object, kind by kind, in the order of their dependencies.
             pub fn each(&self, tell: &mut dyn FnMut(Object)) {
-                $(for object in self.$store.list() {
-                    tell(Object::$kind(object));
-                })*
+                $(self.$store.each(&mut |object| tell(Object::$kind(object)));)*
             }
 
             /// Number of objects of each kind.

@@ -30,7 +30,7 @@ fn a_plain_pod_is_held_in_full_without_the_object() {
                  initContainers: [{name: side, restartPolicy: Always, resources: {requests: {cpu: 100m}}}, {name: first}]},
           status: {phase: Running, qosClass: Guaranteed, nominatedNodeName: m}}",
     );
-    assert!(pod.whole.is_none());
+    assert!(pod.further.is_none());
     assert_eq!((&*pod.pod.namespace, &*pod.pod.name, &*pod.pod.uid), ("ns", "p", "u"));
     assert_eq!(pod.version.as_deref(), Some("7"));
     assert_eq!(
@@ -68,7 +68,7 @@ fn a_plain_pod_is_held_in_full_without_the_object() {
 
 /// Every field that some reader looks for in the object.
 #[test]
-fn whoever_says_more_is_kept_whole() {
+fn the_fields_of_a_pod_that_has_more_are_kept() {
     for spec in [
         "affinity: {nodeAffinity: {}}",
         "hostNetwork: true",
@@ -89,11 +89,11 @@ fn whoever_says_more_is_kept_whole() {
         assert!(pod.spec().is_some(), "{spec}");
     }
     let claimed = pod("{metadata: {name: p}, status: {resourceClaimStatuses: [{name: c, resourceClaimName: made}]}}");
-    assert!(claimed.whole.is_some());
+    assert!(claimed.further.is_some());
     let empty = pod(
         "{metadata: {name: p}, spec: {containers: [], tolerations: [], volumes: [], nodeSelector: {}, hostNetwork: false}}",
     );
-    assert!(empty.whole.is_none());
+    assert!(empty.further.is_none());
 }
 
 #[test]

@@ -118,5 +118,5 @@ fn spread_constraints_that_bind() {
 fn a_pod_without_relations_has_none() {
     let pod = pod("{affinity: {nodeAffinity: {}}}");
     assert_eq!(read(&pod, &Namespaces::default()), None);
-    assert!(!selects_namespaces(&pod));
+    assert!(!selects_namespaces(pod.spec().unwrap()));
 }

@@ -207,7 +207,7 @@ fn decide(known: Known, asked: Asked, until: Instant) -> Option<Decided> {
     let mut ours = HashSet::new();
     for group in asked.groups {
         let (namespace, name) = (group.namespace().unwrap_or_default(), group.name_any());
-        if known.stores.pod_groups.get(&namespace, &name).is_some() {
+        if known.stores.pod_groups.contains(&namespace, &name) {
             decided.notes.push(format!(
                 "The pod group {namespace}/{name} exists, and is taken as it is"
             ));
@@ -217,7 +217,7 @@ fn decide(known: Known, asked: Asked, until: Instant) -> Option<Decided> {
     }
     for pod in asked.pods {
         let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
-        if known.stores.pods.get(&namespace, &name).is_some() {
+        if known.stores.pods.contains(&namespace, &name) {
             decided
                 .notes
                 .push(format!("The pod {namespace}/{name} exists, and is left out"));

@@ -79,11 +79,7 @@ fn shared_gpus_count_by_their_portion_on_each_device() {
             &Amounts::new(),
         );
         let gpu = |amounts: &Amounts| {
-            let gpus = amounts
-                .clone()
-                .into_iter()
-                .filter(|(name, _)| name.contains("gpu"))
-                .collect();
+            let gpus = amounts.iter().filter(|(name, _)| name.contains("gpu")).collect();
             show(&gpus)
         };
         assert_eq!(
@@ -146,7 +142,7 @@ fn a_pod_that_changes_its_group_is_counted_there_only() {
 #[test]
 fn claimed_devices_count_beside_the_rest() {
     let mut ledger = Ledger::default();
-    let claimed = |count| Amounts::from([("gpu.example.com".to_owned(), Amount::from_units(count))]);
+    let claimed = |count| Amounts::one("gpu.example.com", Amount::from_units(count));
     ledger.put(&pod("a", "Running", Some("n"), json!({}), 1), None, &claimed(1));
     ledger.put(&pod("b", "Pending", None, json!({}), 0), None, &claimed(2));
     let sums = ledger.sums(&key());

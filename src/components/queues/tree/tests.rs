@@ -6,7 +6,7 @@ fn usage(group: &str, queue: Option<&str>, gpus: i64) -> Usage {
     let amounts = if gpus == 0 {
         Amounts::new()
     } else {
-        Amounts::from([("gpu".to_owned(), Amount::from_units(gpus))])
+        Amounts::one("gpu", Amount::from_units(gpus))
     };
     Usage {
         group: GroupKey::new("ns", group),
@@ -19,10 +19,7 @@ fn usage(group: &str, queue: Option<&str>, gpus: i64) -> Usage {
 }
 
 fn gpus(tree: &Tree, queue: &str) -> i64 {
-    tree.totals(queue)
-        .allocated
-        .get("gpu")
-        .map_or(0, |amount| amount.units())
+    tree.totals(queue).allocated.get("gpu").map_or(0, Amount::units)
 }
 
 #[test]

@@ -1,0 +1,179 @@
+//! Fields of pods that placement depends on and that not every pod has: node constraints, relations, volumes, claims, ports, ConfigMaps. What a template
+//! gives is the same in all of its pods, so pods that have the same fields share them.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher};
+use std::io;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak};
+
+use k8s_openapi::api::core::v1 as core;
+use serde::Serialize;
+
+use super::any;
+
+/// The names of the volumes that the API server adds for tokens begin so; the rest is different in each pod, and nobody refers to it.
+const TOKEN_VOLUME: &str = "kube-api-access";
+
+/// See the module.
+#[derive(Debug, PartialEq, Serialize)]
+pub struct Further {
+    /// Nothing but these fields.
+    pub spec: core::PodSpec,
+    /// The claims that were created for the pod.
+    pub claims: Vec<core::PodResourceClaimStatus>,
+}
+
+/// The further fields of a pod, if it has any.
+pub fn of(pod: &core::Pod) -> Option<Arc<Further>> {
+    if !says_more(pod) {
+        return None;
+    }
+    let status = pod.status.as_ref();
+    let claims = status.and_then(|status| status.resource_claim_statuses.clone());
+    Some(shared(Further {
+        spec: pod.spec.as_ref().map(reduced).unwrap_or_default(),
+        claims: claims.unwrap_or_default(),
+    }))
+}
+
+/// All of them, by hash.
+type All = HashMap<u64, Weak<Further>>;
+
+/// The same fields as other pods have them, if there are such.
+fn shared(further: Further) -> Arc<Further> {
+    static ALL: LazyLock<Mutex<(All, usize)>> = LazyLock::new(Mutex::default);
+    let mut hashing = Hashing(foldhash::fast::FixedState::default().build_hasher());
+    if serde_json::to_writer(&mut hashing, &further).is_err() {
+        return Arc::new(further);
+    }
+    let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
+    let (all, enough) = &mut *all;
+    let hash = hashing.0.finish();
+    let known = all.get(&hash).and_then(Weak::upgrade);
+    if let Some(known) = known.filter(|known| **known == further) {
+        return known;
+    }
+    // Those that no pod has any more go when as many have come.
+    if all.len() >= *enough {
+        all.retain(|_, one| one.strong_count() > 0);
+        *enough = all.len() * 2 + 64;
+    }
+    let new = Arc::new(further);
+    all.insert(hash, Arc::downgrade(&new));
+    new
+}
+
+struct Hashing<H>(H);
+
+impl<H: Hasher> io::Write for Hashing<H> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Whether a pod has fields that affect placement and that [`super::Pod`] does not have.
+fn says_more(pod: &core::Pod) -> bool {
+    let container = |container: &core::Container| {
+        any(&container.ports)
+            || any(&container.env_from)
+            || container.env.iter().flatten().any(|env| env.value_from.is_some())
+    };
+    let spec = |spec: &core::PodSpec| {
+        spec.affinity.is_some()
+            || spec.host_network == Some(true)
+            || any(&spec.tolerations)
+            || any(&spec.volumes)
+            || any(&spec.topology_spread_constraints)
+            || any(&spec.resource_claims)
+            || any(&spec.ephemeral_containers)
+            || spec.node_selector.iter().flatten().next().is_some()
+            || spec.overhead.iter().flatten().next().is_some()
+            || spec.resources.is_some()
+            || spec.containers.iter().any(container)
+            || spec.init_containers.iter().flatten().any(container)
+    };
+    pod.spec.as_ref().is_some_and(spec)
+        || pod
+            .status
+            .as_ref()
+            .is_some_and(|status| any(&status.resource_claim_statuses))
+}
+
+/// The spec with these fields only.
+fn reduced(spec: &core::PodSpec) -> core::PodSpec {
+    core::PodSpec {
+        affinity: spec.affinity.clone(),
+        containers: spec.containers.iter().map(container).collect(),
+        ephemeral_containers: spec
+            .ephemeral_containers
+            .as_ref()
+            .map(|all| all.iter().map(ephemeral).collect()),
+        host_network: spec.host_network,
+        init_containers: spec
+            .init_containers
+            .as_ref()
+            .map(|all| all.iter().map(container).collect()),
+        node_selector: spec.node_selector.clone(),
+        overhead: spec.overhead.clone(),
+        resource_claims: spec.resource_claims.clone(),
+        resources: spec.resources.clone(),
+        tolerations: spec.tolerations.clone(),
+        topology_spread_constraints: spec.topology_spread_constraints.clone(),
+        volumes: spec.volumes.as_ref().map(|all| all.iter().map(volume).collect()),
+        ..core::PodSpec::default()
+    }
+}
+
+fn container(container: &core::Container) -> core::Container {
+    core::Container {
+        env: variables(container.env.as_deref()),
+        env_from: container.env_from.clone(),
+        ports: container.ports.clone(),
+        restart_policy: container.restart_policy.clone(),
+        volume_mounts: mounts(container.volume_mounts.as_deref()),
+        ..core::Container::default()
+    }
+}
+
+fn ephemeral(container: &core::EphemeralContainer) -> core::EphemeralContainer {
+    core::EphemeralContainer {
+        env: variables(container.env.as_deref()),
+        env_from: container.env_from.clone(),
+        volume_mounts: mounts(container.volume_mounts.as_deref()),
+        ..core::EphemeralContainer::default()
+    }
+}
+
+/// Those whose values come from elsewhere.
+fn variables(all: Option<&[core::EnvVar]>) -> Option<Vec<core::EnvVar>> {
+    let from_elsewhere = all?.iter().filter(|variable| variable.value_from.is_some());
+    let kept: Vec<_> = from_elsewhere.cloned().collect();
+    (!kept.is_empty()).then_some(kept)
+}
+
+fn mounts(all: Option<&[core::VolumeMount]>) -> Option<Vec<core::VolumeMount>> {
+    let name = |mount: &core::VolumeMount| core::VolumeMount {
+        name: common_name(&mount.name),
+        ..core::VolumeMount::default()
+    };
+    Some(all?.iter().map(name).collect())
+}
+
+fn volume(volume: &core::Volume) -> core::Volume {
+    core::Volume {
+        name: common_name(&volume.name),
+        ..volume.clone()
+    }
+}
+
+fn common_name(name: &str) -> String {
+    let is_token = name
+        .strip_prefix(TOKEN_VOLUME)
+        .is_some_and(|rest| rest.starts_with('-'));
+    if is_token { TOKEN_VOLUME } else { name }.to_owned()
+}
