@@ -49,6 +49,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim, ResourceSlice};
 use kube::ResourceExt;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use smallvec::SmallVec;
 
@@ -64,15 +65,18 @@ pub use settings::{Home, Settings};
 pub use shard::Shard;
 
 /// How the mirror handles a kind of object.
-pub trait Entry: Sized {
+pub trait Entry: DeserializeOwned {
     /// The form in which objects are kept: mostly the object itself.
     type Packed: Packed<Self>;
+    /// Reads an object from its JSON, which may be of an older API version.
+    ///
+    /// # Errors
+    /// Those of the decoder.
+    fn read(text: &str) -> serde_json::Result<Self> {
+        serde_json::from_str(text)
+    }
     /// Drops large fields that are never read, before the object is kept.
     fn trim(&mut self) {}
-    /// Converts the JSON of an older API version to that of the type, if it is one.
-    fn upgraded(_text: &str) -> Option<Value> {
-        None
-    }
     /// Handles an object that appeared or changed (`there`), or is gone.
     fn changed(object: &Arc<Self::Packed>, there: bool, mirror: &mut Mirror, out: &mut Output);
 }
@@ -676,10 +680,18 @@ impl Entry for Queue {
     }
 }
 
+/// An object whose JSON is converted first if it is of an older API version.
+fn upgraded<K: DeserializeOwned>(text: &str, convert: fn(&str) -> Option<Value>) -> serde_json::Result<K> {
+    match convert(text) {
+        Some(converted) => serde_json::from_value(converted),
+        None => serde_json::from_str(text),
+    }
+}
+
 impl Entry for ResourceClaim {
     type Packed = Self;
-    fn upgraded(text: &str) -> Option<Value> {
-        claims::versions::claim(text)
+    fn read(text: &str) -> serde_json::Result<Self> {
+        upgraded(text, claims::versions::claim)
     }
     fn changed(claim: &Arc<Self>, there: bool, mirror: &mut Mirror, out: &mut Output) {
         mirror.claim_changed(claim, there, out);
@@ -688,8 +700,8 @@ impl Entry for ResourceClaim {
 
 impl Entry for DeviceClass {
     type Packed = Self;
-    fn upgraded(text: &str) -> Option<Value> {
-        claims::versions::class(text)
+    fn read(text: &str) -> serde_json::Result<Self> {
+        upgraded(text, claims::versions::class)
     }
     fn changed(class: &Arc<Self>, there: bool, mirror: &mut Mirror, out: &mut Output) {
         mirror.class_changed(class, there, out);
@@ -698,8 +710,8 @@ impl Entry for DeviceClass {
 
 impl Entry for ResourceSlice {
     type Packed = Self;
-    fn upgraded(text: &str) -> Option<Value> {
-        claims::versions::slice(text)
+    fn read(text: &str) -> serde_json::Result<Self> {
+        upgraded(text, claims::versions::slice)
     }
     fn changed(slice: &Arc<Self>, there: bool, mirror: &mut Mirror, out: &mut Output) {
         mirror.slice_changed(slice, there, out);

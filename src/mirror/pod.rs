@@ -1,5 +1,7 @@
 //! Pod objects → pods, joined with their bind request and their grouping.
 
+mod json;
+
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as core;
@@ -17,6 +19,9 @@ use crate::engine::input::{GpuKind, GpuRequest, GroupKey, Name, PodInput, PodSta
 
 impl Entry for core::Pod {
     type Packed = Pod;
+    fn read(text: &str) -> serde_json::Result<Self> {
+        json::read(text)
+    }
     fn trim(&mut self) {
         if let Some(annotations) = &mut self.metadata.annotations {
             // A whole manifest, which is never read.

@@ -27,7 +27,8 @@ pub fn trim_pod(pod: &mut Pod) {
     }
     if let Some(status) = &mut pod.status {
         (status.host_ip, status.host_ips, status.pod_ip, status.pod_ips) = (None, None, None, None);
-        (status.start_time, status.ephemeral_container_statuses) = (None, None);
+        (status.ephemeral_container_statuses, status.observed_generation) = (None, None);
+        (status.allocated_resources, status.resources) = (None, None);
         // The containers of a reservation pod say why it has no device.
         if !is_reservation {
             let spec = pod.spec.as_ref();
@@ -73,7 +74,19 @@ fn trim_statuses(statuses: &mut Option<Vec<ContainerStatus>>, containers: &[Cont
 
 fn trim_spec(spec: &mut PodSpec) {
     (spec.host_aliases, spec.image_pull_secrets, spec.readiness_gates) = (None, None, None);
-    (spec.dns_config, spec.security_context) = (None, None);
+    (spec.dns_config, spec.security_context, spec.os) = (None, None, None);
+    (
+        spec.automount_service_account_token,
+        spec.dns_policy,
+        spec.enable_service_links,
+    ) = (None, None, None);
+    (spec.host_ipc, spec.host_pid, spec.host_users) = (None, None, None);
+    (spec.hostname, spec.hostname_override, spec.subdomain) = (None, None, None);
+    (
+        spec.service_account,
+        spec.set_hostname_as_fqdn,
+        spec.share_process_namespace,
+    ) = (None, None, None);
     if let Some(gates) = &mut spec.scheduling_gates {
         gates.truncate(1);
         gates.shrink_to_fit();

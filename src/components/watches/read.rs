@@ -26,11 +26,7 @@ impl<'de, K: Watched> Deserialize<'de> for Read<K> {
 }
 
 fn read<K: Watched>(text: &str) -> Guarded<K> {
-    let object = match K::upgraded(text) {
-        Some(upgraded) => K::deserialize(upgraded),
-        None => serde_json::from_str::<K>(text),
-    };
-    DeserializeGuard(match object {
+    DeserializeGuard(match K::read(text) {
         Ok(mut object) => {
             kinds::trim(&mut object);
             Ok(object)

@@ -1,0 +1,158 @@
+//! Pods from JSON without the fields that are never read: commands, values of variables, probes, field managers, images. They are most of the text, and
+//! are passed over instead of being built and dropped.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use serde::{Deserialize, Deserializer};
+
+/// A pod; see the module.
+///
+/// # Errors
+/// Those of the decoder.
+pub fn read(text: &str) -> serde_json::Result<core::Pod> {
+    let Pod { metadata, spec, status } = serde_json::from_str(text)?;
+    Ok(core::Pod {
+        metadata: metadata.unwrap_or_default().into(),
+        spec: spec.map(Into::into),
+        status: status.map(Into::into),
+    })
+}
+
+/// A type with some fields of another; the others have their default.
+macro_rules! part {
+    ($part:ident of $whole:path { $($(#[$attribute:meta])* $field:ident: $type:ty,)* }) => {
+        #[derive(Default, Deserialize)]
+        #[serde(default, rename_all = "camelCase")]
+        struct $part {
+            $($(#[$attribute])* $field: $type,)*
+        }
+
+        impl From<$part> for $whole {
+            fn from(part: $part) -> Self {
+                Self { $($field: part.$field,)* ..Self::default() }
+            }
+        }
+    };
+}
+
+#[derive(Deserialize)]
+struct Pod {
+    metadata: Option<Metadata>,
+    spec: Option<Spec>,
+    status: Option<Status>,
+}
+
+part!(Metadata of ObjectMeta {
+    annotations: Option<BTreeMap<String, String>>,
+    creation_timestamp: Option<Time>,
+    deletion_grace_period_seconds: Option<i64>,
+    deletion_timestamp: Option<Time>,
+    finalizers: Option<Vec<String>>,
+    generate_name: Option<String>,
+    generation: Option<i64>,
+    labels: Option<BTreeMap<String, String>>,
+    name: Option<String>,
+    namespace: Option<String>,
+    owner_references: Option<Vec<OwnerReference>>,
+    resource_version: Option<String>,
+    uid: Option<String>,
+});
+
+part!(Spec of core::PodSpec {
+    active_deadline_seconds: Option<i64>,
+    affinity: Option<core::Affinity>,
+    #[serde(deserialize_with = "list::<_, Container, _>")]
+    containers: Vec<core::Container>,
+    #[serde(deserialize_with = "optional::<_, EphemeralContainer, _>")]
+    ephemeral_containers: Option<Vec<core::EphemeralContainer>>,
+    host_network: Option<bool>,
+    #[serde(deserialize_with = "optional::<_, Container, _>")]
+    init_containers: Option<Vec<core::Container>>,
+    node_name: Option<String>,
+    node_selector: Option<BTreeMap<String, String>>,
+    overhead: Option<BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>>,
+    preemption_policy: Option<String>,
+    priority: Option<i32>,
+    priority_class_name: Option<String>,
+    resource_claims: Option<Vec<core::PodResourceClaim>>,
+    resources: Option<core::ResourceRequirements>,
+    restart_policy: Option<String>,
+    runtime_class_name: Option<String>,
+    scheduler_name: Option<String>,
+    scheduling_gates: Option<Vec<core::PodSchedulingGate>>,
+    service_account_name: Option<String>,
+    termination_grace_period_seconds: Option<i64>,
+    tolerations: Option<Vec<core::Toleration>>,
+    topology_spread_constraints: Option<Vec<core::TopologySpreadConstraint>>,
+    volumes: Option<Vec<core::Volume>>,
+    workload_ref: Option<core::WorkloadReference>,
+});
+
+part!(Container of core::Container {
+    #[serde(deserialize_with = "optional::<_, Variable, _>")]
+    env: Option<Vec<core::EnvVar>>,
+    env_from: Option<Vec<core::EnvFromSource>>,
+    name: String,
+    ports: Option<Vec<core::ContainerPort>>,
+    resources: Option<core::ResourceRequirements>,
+    restart_policy: Option<String>,
+    #[serde(deserialize_with = "optional::<_, Mount, _>")]
+    volume_mounts: Option<Vec<core::VolumeMount>>,
+});
+
+part!(EphemeralContainer of core::EphemeralContainer {
+    #[serde(deserialize_with = "optional::<_, Variable, _>")]
+    env: Option<Vec<core::EnvVar>>,
+    env_from: Option<Vec<core::EnvFromSource>>,
+    name: String,
+    #[serde(deserialize_with = "optional::<_, Mount, _>")]
+    volume_mounts: Option<Vec<core::VolumeMount>>,
+});
+
+part!(Variable of core::EnvVar {
+    name: String,
+    value_from: Option<core::EnvVarSource>,
+});
+
+part!(Mount of core::VolumeMount {
+    name: String,
+});
+
+part!(Status of core::PodStatus {
+    conditions: Option<Vec<core::PodCondition>>,
+    container_statuses: Option<Vec<core::ContainerStatus>>,
+    extended_resource_claim_status: Option<core::PodExtendedResourceClaimStatus>,
+    init_container_statuses: Option<Vec<core::ContainerStatus>>,
+    message: Option<String>,
+    nominated_node_name: Option<String>,
+    phase: Option<String>,
+    qos_class: Option<String>,
+    reason: Option<String>,
+    resize: Option<String>,
+    resource_claim_statuses: Option<Vec<core::PodResourceClaimStatus>>,
+    start_time: Option<Time>,
+});
+
+/// A list of parts as a list of wholes; `null` is none.
+fn optional<'de, D, P, W>(deserializer: D) -> Result<Option<Vec<W>>, D::Error>
+where
+    D: Deserializer<'de>,
+    P: Deserialize<'de> + Into<W>,
+{
+    let parts = Option::<Vec<P>>::deserialize(deserializer)?;
+    Ok(parts.map(|parts| parts.into_iter().map(Into::into).collect()))
+}
+
+/// The same; `null` is an empty list.
+fn list<'de, D, P, W>(deserializer: D) -> Result<Vec<W>, D::Error>
+where
+    D: Deserializer<'de>,
+    P: Deserialize<'de> + Into<W>,
+{
+    optional::<D, P, W>(deserializer).map(Option::unwrap_or_default)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,65 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::mirror::Entry as _;
+
+/// The pod as it is kept, by way of all of its fields, and by way of those that are read.
+fn both(pod: &Value) -> (core::Pod, core::Pod) {
+    let text = pod.to_string();
+    let mut whole: core::Pod = serde_json::from_str(&text).unwrap();
+    whole.metadata.managed_fields = None;
+    let mut part = read(&text).unwrap();
+    whole.trim();
+    part.trim();
+    (whole, part)
+}
+
+#[test]
+fn a_pod_is_read_as_if_all_of_it_had_been() {
+    let variable = json!({"name": "A", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}}});
+    let probe = json!({"httpGet": {"port": 80}, "periodSeconds": 5});
+    let container = json!({
+        "name": "main", "image": "i", "command": ["c"], "args": ["a"], "livenessProbe": probe, "lifecycle": {"preStop": {"exec": {"command": ["x"]}}},
+        "env": [variable, {"name": "B", "value": "1"}], "envFrom": [{"configMapRef": {"name": "n"}}], "ports": [{"containerPort": 1, "hostPort": 2}],
+        "resources": {"requests": {"cpu": "1"}, "limits": {"nvidia.com/gpu": 1}}, "volumeMounts": [{"name": "v", "mountPath": "/v"}], "restartPolicy": "Always"});
+    let status = json!({"name": "main", "image": "i", "imageID": "x", "ready": true, "restartCount": 1, "state": {"running": {}},
+        "allocatedResources": {"cpu": "2"}, "resources": {"requests": {"cpu": "2"}}});
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": "p", "namespace": "ns", "uid": "u", "generateName": "p-", "generation": 3, "resourceVersion": "7", "selfLink": null,
+            "creationTimestamp": "2026-01-01T00:00:00Z", "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30, "finalizers": ["f"],
+            "labels": {"a": "b"}, "annotations": {"c": "d"}, "managedFields": [{"manager": "m", "fieldsV1": {"f:x": {}}}],
+            "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "w", "controller": true}]},
+        "spec": {
+            "activeDeadlineSeconds": 60, "affinity": {"nodeAffinity": {}}, "containers": [container], "initContainers": [container],
+            "ephemeralContainers": [{"name": "debug", "image": "i", "envFrom": [{"configMapRef": {"name": "o"}}]}], "hostNetwork": true, "hostPID": true,
+            "nodeName": "n", "nodeSelector": {"k": "v"}, "overhead": {"cpu": "1"}, "priority": 5, "priorityClassName": "train", "preemptionPolicy": "Never",
+            "resourceClaims": [{"name": "c"}], "resources": {"requests": {"cpu": "4"}}, "restartPolicy": "Never", "runtimeClassName": "nvidia",
+            "schedulerName": "kai-scheduler", "schedulingGates": [{"name": "g"}, {"name": "h"}], "serviceAccountName": "default", "serviceAccount": "default",
+            "terminationGracePeriodSeconds": 30, "tolerations": [{"operator": "Exists"}], "dnsPolicy": "ClusterFirst", "securityContext": {"fsGroup": 1},
+            "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "z", "whenUnsatisfiable": "DoNotSchedule"}],
+            "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "p"}}]},
+        "status": {
+            "phase": "Running", "qosClass": "Burstable", "reason": "r", "message": "m", "nominatedNodeName": "n", "startTime": "2026-01-01T00:00:00Z",
+            "podIP": "10.0.0.1", "conditions": [{"type": "Ready", "status": "True"}], "containerStatuses": [status], "initContainerStatuses": [status],
+            "resourceClaimStatuses": [{"name": "c", "resourceClaimName": "d"}], "resize": "Proposed",
+            "extendedResourceClaimStatus": {"resourceClaimName": "e", "requestMappings": []}},
+    });
+    let (whole, part) = both(&pod);
+    assert_eq!(part, whole);
+}
+
+#[test]
+fn what_is_absent_or_null_is_none() {
+    for pod in [
+        json!({}),
+        json!({"metadata": null, "spec": null, "status": null}),
+        json!({"metadata": {"name": "p", "labels": null}, "spec": {"containers": null, "initContainers": null, "volumes": null}, "status": {}}),
+        json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "env": null, "resources": {}}], "nodeName": null}}),
+    ] {
+        let (whole, part) = both(&pod);
+        assert_eq!(part, whole, "{pod}");
+    }
+    assert!(read(r#"{"spec": {"containers": "all of them"}}"#).is_err());
+}
