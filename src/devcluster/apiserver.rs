@@ -41,6 +41,7 @@ mod rest;
 pub mod schema;
 mod selector;
 mod server;
+mod service_proxy;
 mod status;
 mod store;
 mod strategy;
@@ -195,7 +196,7 @@ impl RunningServer {
         self.cluster.tokens.issue(identity)
     }
 
-    /// Sets the address of a Service port, for webhooks that name a Service.
+    /// Sets the address of a Service port, for webhooks that name a Service and for the proxy to Services.
     pub fn map_service(&self, namespace: &str, name: &str, port: u16, address: SocketAddr) {
         self.cluster.map_service(namespace, name, port, address);
     }

@@ -65,6 +65,16 @@ impl Cluster {
         self.webhooks.set_services(services.clone());
     }
 
+    /// The address of a Service port; without a port that of the lowest.
+    pub fn service(&self, namespace: &str, name: &str, port: Option<u16>) -> Option<SocketAddr> {
+        let services = self.services.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = services.iter();
+        let found = known.find(|((of, called, at), _)| {
+            (of.as_str(), called.as_str()) == (namespace, name) && port.is_none_or(|port| port == *at)
+        });
+        found.map(|(_, address)| *address)
+    }
+
     /// Applies a stored change of an object that configures this server.
     pub fn reconfigure(&self, resource: &Resource) {
         match (resource.group.as_str(), resource.plural.as_str()) {

@@ -163,6 +163,7 @@ fn kind_version<'a>(kind: &str, resource: &'a Resource) -> (&'a str, &'a str) {
     match kind {
         "Scale" => ("autoscaling", "v1"),
         "Eviction" => ("policy", "v1"),
+        "TokenRequest" => ("authentication.k8s.io", "v1"),
         _ => (&resource.group, &resource.version),
     }
 }

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use super::crd::CrdVersion;
+use super::protobuf::encoded;
 
 /// One served kind, as the documents describe it.
 #[derive(Debug, Clone, Copy)]
@@ -125,6 +126,16 @@ pub fn v2(served: &[Served<'_>]) -> Value {
     json!({
         "swagger": "2.0", "info": {"title": "Kubernetes", "version": "unversioned"}, "paths": {}, "definitions": definitions,
     })
+}
+
+/// The media type of `/openapi/v2` in protobuf.
+pub const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+
+/// `/openapi/v2` in protobuf: version and title, no paths and no definitions. kubectl reads it for a kind that no document of v3 describes, and
+/// no document of ours describes such a kind; what it cannot read would be an error in place of "no matches for kind".
+pub fn v2_protobuf() -> Vec<u8> {
+    let info = [encoded(1, b"Kubernetes"), encoded(2, b"unversioned")].concat();
+    [encoded(1, b"2.0"), encoded(2, &info), encoded(8, b"")].concat()
 }
 
 impl Served<'_> {

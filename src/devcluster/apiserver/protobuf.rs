@@ -1,6 +1,6 @@
 //! Request bodies in Kubernetes' protobuf encoding, read into JSON. kubectl's typed commands (`create namespace`, `auth can-i`, …)
 //! send nothing else, and take JSON for an answer. The kinds they send are in `protobuf/messages.txt`; any other kind or field is
-//! refused. Answers in protobuf are absent.
+//! refused. Answers in protobuf are absent, but for the head of an OpenAPI document.
 
 use std::{collections::HashMap, sync::OnceLock};
 
@@ -312,6 +312,13 @@ fn take<'a>(rest: &mut &'a [u8], length: usize) -> Result<&'a [u8]> {
         .ok_or(ProtobufError::Malformed("length"))?;
     *rest = left;
     Ok(taken)
+}
+
+/// A field that holds text or a message of at most 127 bytes, with a number up to 15.
+pub(crate) fn encoded(number: u8, content: &[u8]) -> Vec<u8> {
+    const LENGTH_DELIMITED: u8 = 2;
+    debug_assert!(number < 16 && content.len() < 128, "longer numbers take more bytes");
+    [&[number << 3 | LENGTH_DELIMITED, content.len() as u8], content].concat()
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ mod read;
 mod reviews;
 mod scale;
 mod shape;
+mod token;
 mod update;
 
 /// One request for a resource that is served.
@@ -114,7 +115,8 @@ async fn special(call: &Call, subresource: &str) -> ApiResult<Reply> {
         ("pods", "log" | "exec" | "attach" | "portforward" | "proxy" | "ephemeralcontainers" | "resize", _) if core => {
             Err(ApiError::not_implemented(&format!("pods/{subresource}")))
         }
-        ("serviceaccounts", "token", _) if core => Err(ApiError::not_implemented("serviceaccounts/token")),
+        ("serviceaccounts", "token", Verb::Create) if core => token::create(call),
+        ("serviceaccounts", "token", _) if core => Err(ApiError::method_not_allowed()),
         _ => Err(ApiError::no_such_resource()),
     }
 }

@@ -16,6 +16,7 @@ use super::{
     rbac::Action,
     request::{RequestInfo, Verb},
     rest::{self, Call, Reply},
+    service_proxy,
     status::{ApiError, ApiResult},
 };
 
@@ -34,6 +35,10 @@ pub(crate) async fn handle(cluster: Arc<Cluster>, request: Request<Body>) -> Res
         Ok(identity) => identity,
         Err(error) => return Ok(refusal(&error)),
     };
+    if let Some(asked) = service_proxy::Asked::parse(&parts.uri) {
+        let forwarded = service_proxy::forward(&cluster, &identity, asked, parts, body).await;
+        return Ok(forwarded.unwrap_or_else(|error| refusal(&error)));
+    }
     let query = parts.uri.query().unwrap_or_default();
     let Some(info) = RequestInfo::parse(&parts.method, parts.uri.path(), query) else {
         return Ok(document(&cluster, parts.uri.path(), &parts.headers).unwrap_or_else(|error| refusal(&error)));
@@ -262,6 +267,9 @@ fn document(cluster: &Cluster, path: &str, headers: &HeaderMap) -> ApiResult<Res
         ["api", version] => discovery::resources(&catalog, "", version),
         ["apis", group] => discovery::one_group(&catalog, group),
         ["apis", group, version] => discovery::resources(&catalog, group, version),
+        ["openapi", "v2"] if present::accepted(accept).any(|entry| entry.media_type.ends_with("+protobuf")) => {
+            return Ok(respond(200, Body::from(openapi::v2_protobuf()), openapi::V2_PROTOBUF));
+        }
         ["openapi", "v2"] => Some(openapi::v2(&discovery::described(&catalog))),
         ["openapi", "v3"] => Some(openapi::v3_index(&discovery::described(&catalog))),
         ["openapi", "v3", "api", version] => open_api(&catalog, "", version),

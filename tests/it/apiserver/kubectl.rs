@@ -320,6 +320,23 @@ async fn resources_are_listed_and_explained() {
 }
 
 #[tokio::test]
+async fn kinds_that_are_not_served_have_no_match() {
+    with_kubectl(async |kubectl| {
+        for (version, kind) in [("kubeflow.org/v1", "PyTorchJob"), ("apps/v1", "Foo"), ("v1", "Foo")] {
+            let object = format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: x}}\n");
+            for command in ["apply -f -", "apply --server-side -f -", "create -f -", "delete -f -"] {
+                let complaint = kubectl.fails(command, &object).await;
+                let expected = format!("no matches for kind \"{kind}\" in version \"{version}\"");
+                assert!(complaint.contains(&expected), "{command}: {complaint}");
+            }
+        }
+        let complaint = kubectl.fails("get foos", "").await;
+        assert_eq!(complaint, "error: the server doesn't have a resource type \"foos\"\n");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn get_watches_until_it_has_seen_enough() {
     with_kubectl(async |kubectl| {
         kubectl.ok("create -f -", POD).await;

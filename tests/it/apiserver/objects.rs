@@ -319,10 +319,25 @@ async fn a_namespace_that_is_leaving_takes_nothing_new() {
 async fn what_is_not_served_says_so() {
     on_each(async |cluster: &Cluster| {
         let missing = "the server could not find the requested resource";
-        assert_eq!(
-            cluster.get(&cluster.core("unknowns")).await.refusal(),
-            (404, "NotFound", missing)
-        );
+        for path in [cluster.core("unknowns"), cluster.group("apps/v1", "unknowns")] {
+            assert_eq!(cluster.get(&path).await.refusal(), (404, "NotFound", missing), "{path}");
+            let posted = cluster.post(&path, &json!({"metadata": {"name": "x"}})).await;
+            assert_eq!(posted.refusal(), (404, "NotFound", missing), "{path}");
+        }
+        // Of a group or version that is not served the real server has no handler: it answers with a plain text, for which clients say the same.
+        for (version, resource) in [("apps/v9", "deployments"), ("kubeflow.org/v1", "pytorchjobs")] {
+            let path = cluster.group(version, resource);
+            assert_eq!(cluster.get(&path).await.code, 404, "{path}");
+            let posted = cluster.post(&path, &json!({"metadata": {"name": "x"}})).await;
+            assert_eq!(posted.code, 404, "{path}");
+        }
+        for document in [
+            "/apis/kubeflow.org",
+            "/apis/kubeflow.org/v1",
+            "/openapi/v3/apis/kubeflow.org/v1",
+        ] {
+            assert_eq!(cluster.get(document).await.code, 404, "{document}");
+        }
         let refused = "the server does not allow this method on the requested resource";
         for (method, path) in [("PUT", "configmaps"), ("PATCH", "configmaps"), ("POST", "configmaps/a")] {
             let answer = cluster

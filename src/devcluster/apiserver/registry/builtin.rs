@@ -426,6 +426,7 @@ fn subresources(group: &str, plural: &str) -> &'static [(&'static str, &'static 
     match (group, plural) {
         ("", "pods") => &[("binding", "Binding"), ("eviction", "Eviction")],
         ("", "namespaces") => &[("finalize", "Namespace")],
+        ("", "serviceaccounts") => &[("token", "TokenRequest")],
         _ => &[],
     }
 }
