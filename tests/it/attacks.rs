@@ -16,8 +16,9 @@ use serde_json::{Map, Value, json};
 
 use arena::{Arena, EVIL, pod, with_fraction, with_gpus};
 use changes::{
-    claims_are_as_deep_as_can_be_written, pod_groups_of_running_pods_name_another_node_pool,
-    pod_groups_of_running_pods_name_queues_that_are_not_there, pods_say_much_that_nobody_reads,
+    claims_are_as_deep_as_can_be_written, claims_come_and_go_by_the_thousand,
+    pod_groups_of_running_pods_name_another_node_pool, pod_groups_of_running_pods_name_queues_that_are_not_there,
+    pods_say_much_that_nobody_reads, statuses_say_what_nobody_counted,
 };
 
 /// Each attack is a test on the embedded API server; all of them, one after another on the same operator, are one test on a real one.
@@ -83,7 +84,9 @@ attacks! {
     pod_groups_of_running_pods_name_queues_that_are_not_there,
     pod_groups_of_running_pods_name_another_node_pool,
     claims_are_as_deep_as_can_be_written,
+    claims_come_and_go_by_the_thousand,
     pods_say_much_that_nobody_reads,
+    statuses_say_what_nobody_counted,
 }
 
 fn labels(count: usize, mark: &str) -> Value {

@@ -166,7 +166,7 @@ impl Arena {
         let rights = json!([
             {"apiGroups": [""], "resources": ["pods", "persistentvolumeclaims"], "verbs": ["*"]},
             {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["*"]},
-            {"apiGroups": ["scheduling.run.ai"], "resources": ["podgroups"], "verbs": ["*"]},
+            {"apiGroups": ["scheduling.run.ai"], "resources": ["podgroups", "podgroups/status"], "verbs": ["*"]},
             {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["*"]},
         ]);
         self.apply(DEVICES).await;
