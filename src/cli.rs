@@ -21,6 +21,7 @@ mod migrate;
 mod nodes;
 pub mod numa_exporter;
 pub mod output;
+mod progress;
 mod queues;
 pub mod replay;
 pub mod reserve;

@@ -16,7 +16,7 @@ mod world;
 pub use report::{Report, Times};
 pub use scenario::Scenario;
 pub use traces::{jobs, openb};
-pub use world::run;
+pub use world::{Advance, run};
 
 #[cfg(test)]
 mod tests;

@@ -12,6 +12,7 @@ use anyhow::{Context, ensure};
 use jiff::SignedDuration;
 
 use super::output::Format;
+use super::progress::ProgressLine;
 use crate::api::duration;
 use crate::cli::output::say;
 use crate::simulate::{Scenario, jobs, openb, run as simulate};
@@ -83,7 +84,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let machines = read(args.openb_nodes.as_deref(), openb::nodes)?.unwrap_or_default();
     let mut more = read(args.openb_pods.as_deref(), openb::pods)?.unwrap_or_default();
     more.extend(read(args.jobs.as_deref(), jobs::read)?.unwrap_or_default());
-    let report = simulate(&scenario, machines, more)?;
+    let mut line = ProgressLine::new("jobs have ended");
+    let report = simulate(&scenario, machines, more, &mut |ended, of| line.show(ended, of))?;
+    drop(line);
     match args.output {
         Format::Json => say!("{}", serde_json::to_string(&report)?),
         Format::Table => say!("{}", text::table(&report).trim_end()),

@@ -4,11 +4,11 @@ const TWO_TEAMS: &str = include_str!("../../docs/examples/two-teams.yaml");
 
 fn simulated(yaml: &str) -> Report {
     let scenario = Scenario::read(yaml).expect("a scenario");
-    run(&scenario, Vec::new(), Vec::new()).expect("it makes sense")
+    run(&scenario, Vec::new(), Vec::new(), &mut |_, _| ()).expect("it makes sense")
 }
 
 fn refused(yaml: &str) -> String {
-    let report = Scenario::read(yaml).and_then(|scenario| run(&scenario, Vec::new(), Vec::new()));
+    let report = Scenario::read(yaml).and_then(|scenario| run(&scenario, Vec::new(), Vec::new(), &mut |_, _| ()));
     format!("{:#}", report.map(|_| ()).unwrap_err())
 }
 
@@ -132,7 +132,13 @@ fn generators_for_kueue_make_queues_and_jobs() {
 fn tables_of_jobs_run_on_the_nodes_of_a_scenario() {
     let scenario = Scenario::read("nodes: [{name: n, gpus: 8, count: 2}]").expect("a scenario");
     let table = "job_id,vc,submit_time,gpu_num,node_num,duration\na,v,100,16,2,60\nb,w,110,1,1,5\n";
-    let report = run(&scenario, Vec::new(), jobs::read(table).expect("a table")).expect("it makes sense");
+    let report = run(
+        &scenario,
+        Vec::new(),
+        jobs::read(table).expect("a table"),
+        &mut |_, _| (),
+    )
+    .expect("it makes sense");
     // The other queue's job takes back its share, and the large one begins again.
     assert_eq!((report.jobs.done, report.seconds, report.queues.len()), (2, 75.0, 2));
 }

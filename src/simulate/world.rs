@@ -23,11 +23,19 @@ const ROUNDS: usize = 64;
 /// Default interval of cycles.
 const CYCLE: Millis = 1_000;
 
+/// How many of the jobs have ended, of how many; told after each instant.
+pub type Advance<'a> = &'a mut dyn FnMut(usize, usize);
+
 /// Simulates a scenario, with `machines` and `jobs` of traces beside its own.
 ///
 /// # Errors
 /// What makes no sense in it.
-pub fn run(scenario: &Scenario, mut machines: Vec<Machine>, jobs: Vec<Job>) -> anyhow::Result<Report> {
+pub fn run(
+    scenario: &Scenario,
+    mut machines: Vec<Machine>,
+    jobs: Vec<Job>,
+    advance: Advance<'_>,
+) -> anyhow::Result<Report> {
     machines.extend(scenario.machines()?);
     let (queues, jobs) = scenario.expand(jobs)?;
     let policy = from_shard(&scenario.shard, Policy::default());
@@ -41,7 +49,7 @@ pub fn run(scenario: &Scenario, mut machines: Vec<Machine>, jobs: Vec<Job>) -> a
     }
     let mut world = World::new(scenario, &machines, &queues, jobs, policy)?;
     world.begin(&machines, &queues);
-    world.go_on(scenario.until)?;
+    world.go_on(scenario.until, advance)?;
     Ok(world.recorder.report(world.now, world.arrived, &world.occupancy))
 }
 
@@ -205,7 +213,7 @@ impl World {
     }
 
     /// Until then, or until nothing runs or comes any more.
-    fn go_on(&mut self, until: Option<Millis>) -> anyhow::Result<()> {
+    fn go_on(&mut self, until: Option<Millis>, advance: Advance<'_>) -> anyhow::Result<()> {
         let mut first = true;
         loop {
             let next = self.next(first);
@@ -230,6 +238,7 @@ impl World {
                 self.carry_out(&decisions)?;
             }
             self.account();
+            advance(self.arrived.saturating_sub(self.open), self.jobs.len());
             let all_arrived = self.arrived == self.jobs.len();
             if all_arrived && self.open == 0 && until.is_none() {
                 return Ok(());

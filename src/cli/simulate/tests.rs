@@ -9,7 +9,7 @@ fn the_report_is_printed_and_drawn() {
             {name: high, queue: q, gpus: 2, priority: 75, at: 50s, duration: 10m},
             {name: large, queue: q, gpus: 8, duration: 1s}]}",
     );
-    let report = run(&scenario.expect("a scenario"), Vec::new(), Vec::new()).expect("it makes sense");
+    let report = run(&scenario.expect("a scenario"), Vec::new(), Vec::new(), &mut |_, _| ()).expect("it makes sense");
     let table = text::table(&report);
     for part in [
         "jobs began",

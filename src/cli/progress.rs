@@ -1,0 +1,62 @@
+//! How far long work is: a line on standard error, drawn over itself, where that is a terminal.
+
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use super::show::bar;
+
+/// Between two drawings.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// To the beginning of the line, which goes.
+const CLEAR: &str = "\r\x1b[K";
+
+/// See the module. The line goes with this value.
+pub struct ProgressLine {
+    what: &'static str,
+    is_terminal: bool,
+    drawn: Option<Instant>,
+}
+
+impl ProgressLine {
+    /// About the parts of some work, such as `jobs have ended`.
+    #[must_use]
+    pub fn new(what: &'static str) -> Self {
+        Self {
+            what,
+            is_terminal: std::io::stderr().is_terminal(),
+            drawn: None,
+        }
+    }
+
+    /// So many parts are done, of so many.
+    pub fn show(&mut self, done: usize, of: usize) {
+        let is_fresh = self.drawn.is_some_and(|drawn| drawn.elapsed() < INTERVAL);
+        if self.is_terminal && !is_fresh {
+            self.drawn = Some(Instant::now());
+            // Where it cannot be shown, the work goes on.
+            let _ = write!(std::io::stderr(), "{CLEAR}{}", words(self.what, done, of));
+        }
+    }
+}
+
+impl Drop for ProgressLine {
+    fn drop(&mut self) {
+        if self.drawn.is_some() {
+            let _ = write!(std::io::stderr(), "{CLEAR}");
+        }
+    }
+}
+
+fn words(what: &str, done: usize, of: usize) -> String {
+    format!("{} {done} of {of} {what}", bar(done as f64, of as f64, 30))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn it_says_how_much_is_done() {
+        let words = super::words("jobs have ended", 1, 3);
+        assert_eq!(words, "██████████░░░░░░░░░░░░░░░░░░░░ 1 of 3 jobs have ended");
+    }
+}
