@@ -70,7 +70,7 @@ enum Command {
     Run(Box<run::Args>),
     /// Run a cluster on this machine, with GPU nodes and the operator in it, and wait for kubectl
     #[cfg(feature = "devcluster")]
-    Dev(dev::Args),
+    Dev(Box<dev::Args>),
     /// Show the scheduler at work in a cluster on this machine, explain what happened, and leave
     #[cfg(feature = "devcluster")]
     Demo(demo::Args),
@@ -170,7 +170,7 @@ fn start(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Run(args) => runtime.block_on(Box::pin(run::run(*args))),
         #[cfg(feature = "devcluster")]
-        Command::Dev(args) => runtime.block_on(Box::pin(dev::run(args))),
+        Command::Dev(args) => runtime.block_on(Box::pin(dev::run(*args))),
         #[cfg(feature = "devcluster")]
         Command::Demo(args) => runtime.block_on(Box::pin(demo::run(args))),
         Command::Reserve(args) => runtime.block_on(Box::pin(reserve::run(args))),

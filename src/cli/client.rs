@@ -105,6 +105,16 @@ enum Way {
 }
 
 impl Client {
+    /// To an address, with a token.
+    #[must_use]
+    pub fn direct(url: String, token: String) -> Self {
+        Self {
+            way: Way::Direct(url),
+            token,
+            namespace: "default".to_owned(),
+        }
+    }
+
     /// Finds the way. Nothing is asked yet but, where a token has to be made, the API server.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 pub mod cluster;
 pub(super) mod install;
 
+use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -16,15 +17,18 @@ use tokio_util::sync::CancellationToken;
 
 use self::cluster::LocalCluster;
 use crate::cli::output::say;
-use crate::components::admission::QueueLabels;
 use crate::devcluster::world::{NodeSpec, Timings, World, WorldHandle, WorldOptions};
-use crate::operator::settings::Settings;
+use crate::operator::settings::{EmbeddedArgs, Settings};
 use crate::operator::shutdown;
 
 /// Arguments of `unikai dev`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
+    // First, since what it says of flags is said of all before them.
+    #[command(flatten)]
+    operator: OperatorArgs,
+
     #[command(flatten)]
     nodes: NodeArgs,
 
@@ -35,10 +39,6 @@ pub struct Args {
     /// Only the cluster: no operator, no CRDs
     #[arg(long, conflicts_with = "kubeconfig")]
     no_operator: bool,
-
-    /// What the operator does about the queues of pods: `enforce`, `warn` or `off`, as in `unikai run`
-    #[arg(long, value_name = "MODE", default_value = "enforce", conflicts_with_all = ["kubeconfig", "no_operator"], hide_possible_values = true)]
-    queue_labels: QueueLabels,
 
     /// Give simulated nodes to the API server of this kubeconfig instead, until the end; no cluster and no operator of our own
     #[arg(long, value_name = "FILE")]
@@ -51,6 +51,18 @@ pub struct Args {
     /// Seconds between the Lease renewals of simulated nodes, for clusters that watch over them; 0: none
     #[arg(long, value_name = "SECONDS", default_value_t = 10, requires = "kubeconfig")]
     heartbeat: u64,
+}
+
+/// The operator's flags, where there is an operator.
+#[derive(Debug, Clone, clap::Args)]
+#[group(skip)]
+#[command(
+    mut_arg("gpu_sharing", |arg| arg.default_value("true")),
+    mut_args(|arg| arg.conflicts_with_all(["kubeconfig", "no_operator"]))
+)]
+struct OperatorArgs {
+    #[command(flatten)]
+    flags: EmbeddedArgs,
 }
 
 /// The simulated nodes.
@@ -73,8 +85,10 @@ const EXAMPLES: &str = "\
 Examples:
   unikai dev                                        then, in another terminal, what it prints
   unikai dev --gpu-nodes 100 --cpu-nodes 0
+  unikai dev --queue-labels warn --http-address 127.0.0.1:8080
   unikai dev --kubeconfig ~/.kube/config            simulated nodes and kubelets for a cluster that has none
 
+The flags of the operator are those of `unikai run`, but for these defaults: it serves on free ports of the loopback address, and GPUs may be shared.
 Pods run for as long as their command says (`sleep 30`, `true`, `exit 1` in sh -c), or the annotations
 unikai.dev/run-seconds and unikai.dev/exit-code; any other container runs until it is deleted.
 Ends at SIGINT (Ctrl-C) or SIGTERM and takes away what it made.";
@@ -130,12 +144,11 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 async fn run_cluster(args: &Args, end: &CancellationToken) -> anyhow::Result<()> {
-    let settings = (!args.no_operator).then(|| {
-        let mut settings = Settings::embedded();
-        settings.common.admission.queue_labels = args.queue_labels;
-        settings.common.admission.gpu_sharing = true;
-        settings
-    });
+    let settings = if args.no_operator {
+        None
+    } else {
+        Some(Settings::try_from(args.operator.flags.clone())?)
+    };
     let starting = Box::pin(LocalCluster::start(args.nodes.specs(), settings));
     let Some(started) = end.run_until_cancelled(starting).await else {
         return Ok(());
@@ -143,7 +156,7 @@ async fn run_cluster(args: &Args, end: &CancellationToken) -> anyhow::Result<()>
     let mut cluster = started?;
     let outcome = match KubeconfigFile::write(args.kubeconfig_out.as_deref(), &cluster.kubeconfig()) {
         Ok(file) => {
-            greet(args, &file.path)?;
+            greet(args, &file.path, cluster.operator_url().as_deref())?;
             tokio::select! {
                 () = end.cancelled() => Ok(()),
                 error = cluster.failed() => Err(error),
@@ -196,26 +209,46 @@ async fn take_nodes_away(world: WorldHandle) -> anyhow::Result<()> {
 }
 
 /// Says what there is and what to type next.
-fn greet(args: &Args, kubeconfig: &Path) -> anyhow::Result<()> {
-    let (with, next) = if args.no_operator {
-        ("without an operator", "kubectl run hello --image=busybox -- sleep 600")
-    } else if Path::new(QUICK_START).exists() {
-        (
+fn greet(args: &Args, kubeconfig: &Path, operator: Option<&str>) -> anyhow::Result<()> {
+    let (with, mut next) = match operator {
+        None => (
+            "without an operator",
+            "kubectl run hello --image=busybox -- sleep 600".to_owned(),
+        ),
+        Some(_) if Path::new(QUICK_START).exists() => (
             "with the operator in it",
-            "kubectl apply -f docs/quickstart.yaml\n  kubectl get pods -n team -o wide -w",
-        )
-    } else {
-        ("with the operator in it", SCHEDULED_RUN)
+            "kubectl apply -f docs/quickstart.yaml\n  kubectl get pods -n team -o wide -w".to_owned(),
+        ),
+        Some(_) => ("with the operator in it", SCHEDULED_RUN.to_owned()),
     };
+    let mut addresses = String::new();
+    if let Some(url) = operator {
+        let unikai = this_program(std::env::var_os("PATH"));
+        next += &format!("\n  {unikai} jobs -A\n  {unikai} queues\n  {unikai} top");
+        addresses = format!("The operator serves HTTP at {url}, such as {url}/metrics and {url}/readyz.\n");
+    }
     let mut out = std::io::stdout().lock();
     writeln!(
         out,
         "A cluster ({}) runs on this machine, {with}. In another terminal:\n\n  \
-         export KUBECONFIG={}\n  kubectl get nodes\n  {next}\n\nCtrl-C ends it.",
+         export KUBECONFIG={}\n  kubectl get nodes\n  {next}\n\n{addresses}Ctrl-C ends it.",
         args.nodes.describe(),
         kubeconfig.display(),
     )?;
     Ok(out.flush()?)
+}
+
+/// How this program is run in a terminal: by its name, if the search path leads to it.
+fn this_program(search_path: Option<OsString>) -> String {
+    let Ok(own) = std::env::current_exe() else {
+        return "unikai".to_owned();
+    };
+    let is_own = |folder: PathBuf| folder.join("unikai").canonicalize().is_ok_and(|found| found == own);
+    if search_path.is_some_and(|folders| std::env::split_paths(&folders).any(is_own)) {
+        "unikai".to_owned()
+    } else {
+        own.display().to_string()
+    }
 }
 
 /// A kubeconfig file, which only its owner can read and which goes with this value.

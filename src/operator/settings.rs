@@ -206,25 +206,48 @@ impl fmt::Display for Invalid {
     }
 }
 
+/// A free port of the loopback address.
+const FREE: &str = "127.0.0.1:0";
+
+/// All flags, for an operator in the process that embeds it, beside a cluster of its own: unless told otherwise it serves on free ports of the
+/// loopback address.
+#[derive(Debug, Clone, clap::Args)]
+#[group(skip)]
+#[command(
+    mut_arg("http_address", |arg| arg.default_value(FREE)),
+    mut_arg("webhook_address", |arg| arg.default_value(FREE))
+)]
+pub struct EmbeddedArgs {
+    #[command(flatten)]
+    args: Args,
+}
+
 impl Settings {
-    /// For an operator in the process that embeds it, beside a cluster of its own: free ports of the loopback address, webhooks
-    /// registered by the URL that results, short times of leader election.
+    /// Those of an embedded operator to which no flags are given.
     #[must_use]
     pub fn embedded() -> Self {
-        let args = <Embedded as clap::Parser>::parse_from(["unikai"]).args;
-        let mut settings = Self::try_from(args).expect("the defaults are valid");
-        let free = SocketAddr::from(([127, 0, 0, 1], 0));
-        (settings.http_address, settings.common.admission.address) = (free, free);
-        settings.common.admission.target = None;
-        settings
+        /// The flags.
+        #[derive(clap::Parser)]
+        struct Defaults {
+            #[command(flatten)]
+            args: EmbeddedArgs,
+        }
+        let args = <Defaults as clap::Parser>::parse_from(["unikai"]).args;
+        Self::try_from(args).expect("the defaults are valid")
     }
 }
 
-/// The defaults.
-#[derive(clap::Parser)]
-struct Embedded {
-    #[command(flatten)]
-    args: Args,
+impl TryFrom<EmbeddedArgs> for Settings {
+    type Error = Invalid;
+
+    fn try_from(EmbeddedArgs { args }: EmbeddedArgs) -> Result<Self, Invalid> {
+        let registered_by_port = args.admission.webhook_url.is_none();
+        let mut settings = Self::try_from(args)?;
+        if registered_by_port {
+            settings.common.admission.target = None;
+        }
+        Ok(settings)
+    }
 }
 
 impl TryFrom<Args> for Settings {

@@ -1,5 +1,6 @@
 //! The simulated world, held to the behaviour of real kubelets and controllers, on devcluster and on a real API server.
 
+mod demo;
 mod dev;
 mod registration;
 mod stage;

@@ -1,85 +1,67 @@
-//! The live table, printed anew at each change.
+//! Where pictures are shown: drawn over one another on a terminal, elsewhere only the last of each step.
 
-use std::fmt::Write as _;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
 
-use kube::ResourceExt;
+use super::picture::Picture;
+use crate::cli::show::{Look, Output, print};
 
-use super::{Snapshot, gpus, node, phase, reason};
-use crate::api::names::{label, resource};
+/// How long the last picture of a step stands before the next step, on a terminal.
+const TIME_TO_READ: Duration = Duration::from_secs(2);
 
-/// The table that was printed last.
+/// Lines are cut at the edge of the terminal, so that a picture has as many as it seems; and as before.
+const CUT: &str = "\x1b[?7l";
+const WRAP: &str = "\x1b[?7h";
+const REST_OF_SCREEN: &str = "\x1b[J";
+
+/// See the module.
 #[derive(Default)]
 pub(super) struct Screen {
-    shown: String,
+    /// Lines of the picture that stands.
+    lines: usize,
 }
 
 impl Screen {
-    /// Prints the state of the cluster if it differs from what was printed last.
-    pub(super) fn draw(&mut self, snapshot: &Snapshot) -> std::io::Result<()> {
-        let table = table(snapshot);
-        if table == self.shown {
+    /// Draws a picture that may be followed by others.
+    pub fn draw(&mut self, picture: &Picture) -> anyhow::Result<()> {
+        if !std::io::stdout().is_terminal() {
             return Ok(());
         }
-        let mut out = std::io::stdout().lock();
-        write!(out, "\n{table}")?;
-        self.shown = table;
-        out.flush()
+        let text = picture.text(&Look::of(Output::Table));
+        let over = over(self.lines, &text);
+        self.lines = text.lines().count();
+        print(&over)
+    }
+
+    /// Draws the last picture of a step, and leaves time to read it.
+    pub async fn show_last(&mut self, picture: &Picture) -> anyhow::Result<()> {
+        if std::io::stdout().is_terminal() {
+            self.draw(picture)?;
+            tokio::time::sleep(TIME_TO_READ).await;
+        } else {
+            std::io::stdout().write_all(picture.text(&Look::of(Output::Table)).as_bytes())?;
+        }
+        Ok(())
     }
 }
 
-fn table(snapshot: &Snapshot) -> String {
-    let mut text = String::new();
-    let width = usize::from(std::io::stdout().is_terminal()) * 40 + 60;
-    let _ = writeln!(
-        text,
-        "  {:<18} {:<8} {:>4}  {:<10} {:<11} waits because",
-        "POD", "QUEUE", "GPUS", "STATUS", "NODE"
-    );
-    for pod in &snapshot.pods {
-        let queue = pod.labels().get(label::QUEUE).map_or("", String::as_str);
-        let why = if node(pod).is_some() {
-            ""
-        } else {
-            reason(pod).unwrap_or_default()
-        };
-        let why: String = why.lines().next().unwrap_or_default().chars().take(width).collect();
-        let line = format!(
-            "  {:<18} {queue:<8} {:>4}  {:<10} {:<11} {why}",
-            pod.name_any(),
-            gpus(pod),
-            phase(pod),
-            node(pod).unwrap_or("-"),
-        );
-        let _ = writeln!(text, "{}", line.trim_end());
+/// What draws a text over the picture of so many lines above the cursor.
+fn over(lines: usize, text: &str) -> String {
+    let up = if lines > 0 {
+        format!("\x1b[{lines}A")
+    } else {
+        String::new()
+    };
+    format!("{up}{CUT}{REST_OF_SCREEN}{text}{WRAP}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::over;
+
+    #[test]
+    fn a_picture_is_drawn_over_the_one_before() {
+        assert_eq!(over(0, "a\n"), "\x1b[?7l\x1b[Ja\n\x1b[?7h");
+        assert_eq!(over(3, "a\n"), "\x1b[3A\x1b[?7l\x1b[Ja\n\x1b[?7h");
     }
-    for queue in &snapshot.queues {
-        let amount =
-            |map: &crate::api::QuantityMap| map.get(resource::NVIDIA_GPU).map_or("0".to_owned(), |q| q.0.clone());
-        if let Some(status) = &queue.status {
-            let (held, wanted) = (amount(&status.allocated), amount(&status.requested));
-            if wanted != "0" {
-                let _ = writeln!(text, "  queue {}: {held} of {wanted} GPUs asked for", queue.name_any());
-            }
-        }
-    }
-    for host in &snapshot.nodes {
-        let allocatable = host.status.as_ref().and_then(|status| status.allocatable.as_ref());
-        let Some(total) = allocatable.and_then(|a| a.get(resource::NVIDIA_GPU)?.0.parse::<usize>().ok()) else {
-            continue;
-        };
-        let here = snapshot
-            .pods
-            .iter()
-            .filter(|pod| node(pod) == Some(&host.name_any()) && phase(pod) != "Succeeded");
-        let used = here.map(|pod| gpus(pod) as usize).sum::<usize>().min(total);
-        let _ = writeln!(
-            text,
-            "  {:<12} [{}{}] {used}/{total} GPUs",
-            host.name_any(),
-            "#".repeat(used),
-            ".".repeat(total - used)
-        );
-    }
-    text
 }

@@ -1,73 +1,37 @@
-//! What happened to each pod, for the explanation at the end.
+//! The steps.
 
-use std::time::Instant;
+use super::picture::Picture;
 
-use kube::ResourceExt;
-
-use super::{Snapshot, is_placed, node, reason};
-use crate::cli::output::say;
-
-/// The pods in the order in which they were first seen.
-#[derive(Default)]
-pub(super) struct Story {
-    pods: Vec<Chapter>,
+/// A step.
+pub(super) struct Step {
+    /// What happens, and why.
+    pub sentence: &'static str,
+    /// The objects that are created for it.
+    pub manifests: &'static str,
+    /// Whether it has come to its end.
+    pub done: fn(&Picture) -> bool,
 }
 
-struct Chapter {
-    pod: String,
-    seen: Instant,
-    waited_for: Option<String>,
-    placed: Option<(Instant, String)>,
-}
-
-impl Story {
-    /// Takes in what is new.
-    pub(super) fn note(&mut self, snapshot: &Snapshot) {
-        let now = Instant::now();
-        for pod in &snapshot.pods {
-            let name = pod.name_any();
-            let index = self
-                .pods
-                .iter()
-                .position(|chapter| chapter.pod == name)
-                .unwrap_or_else(|| {
-                    self.pods.push(Chapter {
-                        pod: name,
-                        seen: now,
-                        waited_for: None,
-                        placed: None,
-                    });
-                    self.pods.len() - 1
-                });
-            let chapter = &mut self.pods[index];
-            if let (true, None, Some(node)) = (is_placed(pod), &chapter.placed, node(pod)) {
-                chapter.placed = Some((now, node.to_owned()));
-            } else if let (None, Some(reason)) = (&chapter.placed, reason(pod)) {
-                chapter.waited_for = Some(reason.to_owned());
-            }
-        }
-    }
-
-    /// Prints it.
-    pub(super) fn tell(&self) {
-        say!("\nWhat happened:");
-        for chapter in &self.pods {
-            let Some((placed, node)) = &chapter.placed else {
-                continue;
-            };
-            match &chapter.waited_for {
-                None => say!("- {} fitted at once, on {node}.", chapter.pod),
-                Some(reason) => {
-                    let seconds = placed.duration_since(chapter.seen).as_secs_f64();
-                    let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
-                    say!(
-                        "- {} waited {seconds:.1} s, because: {}. Then it got {node}.",
-                        chapter.pod,
-                        reason.trim_end_matches('.')
-                    );
-                }
-            }
-        }
-        say!("The two pods of the Job are a gang: they waited together and started together.");
-    }
-}
+/// All of them.
+pub(super) const STEPS: [Step; 4] = [
+    Step {
+        sentence: "Two teams share 16 GPUs: the queues red and blue have a quota of 8 each, and each may use what the other leaves.",
+        manifests: include_str!("queues.yaml"),
+        done: |seen| seen.holds("red", 0.0) && seen.holds("blue", 0.0),
+    },
+    Step {
+        sentence: "Shared GPU: blue starts two notebooks that need half a GPU each, and both get the same one.",
+        manifests: include_str!("notebooks.yaml"),
+        done: |seen| seen.holds("blue", 1.0) && seen.users_of_shared_gpus() == [2],
+    },
+    Step {
+        sentence: "Fair share: red starts a Job of four workers with 4 GPUs each, and since blue leaves the rest to it, three run, with 4 GPUs over red's quota.",
+        manifests: include_str!("workers.yaml"),
+        done: |seen| seen.holds("red", 12.0) && seen.holds("blue", 1.0) && seen.explains("workers"),
+    },
+    Step {
+        sentence: "Reclaim: blue starts a gang of two pods with 3 GPUs each, and since its quota covers both, one of red's workers is evicted for it.",
+        manifests: include_str!("gang.yaml"),
+        done: |seen| seen.holds("red", 8.0) && seen.holds("blue", 7.0) && seen.explains("workers"),
+    },
+];

@@ -18,6 +18,9 @@ use crate::operator::{Operator, Running};
 /// How long the operator may take to be ready.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The HTTP port of the operator's Service.
+const HTTP_PORT: u16 = 8080;
+
 /// A cluster that runs in this process. Dropping it ends it at once.
 pub struct LocalCluster {
     server: RunningServer,
@@ -60,11 +63,22 @@ impl LocalCluster {
             ),
             None => None,
         };
+        if let Some(operator) = &operator {
+            server.map_service(object::NAMESPACE, object::OPERATOR, HTTP_PORT, operator.http);
+        }
         Ok(Self {
             server,
             world,
             operator,
         })
+    }
+
+    /// Where the operator serves HTTP, if there is one.
+    #[must_use]
+    pub fn operator_url(&self) -> Option<String> {
+        self.operator
+            .as_ref()
+            .map(|operator| format!("http://{}", operator.http))
     }
 
     /// The API server.
@@ -77,8 +91,8 @@ impl LocalCluster {
     #[must_use]
     pub fn kubeconfig(&self) -> String {
         let text = self.server.kubeconfig(&Identity::admin());
-        match &self.operator {
-            Some(operator) => with_operator(&text, operator.http).unwrap_or(text),
+        match self.operator_url() {
+            Some(url) => with_operator(&text, &url).unwrap_or(text),
             None => text,
         }
     }
@@ -146,9 +160,9 @@ impl EmbeddedOperator {
 }
 
 /// The kubeconfig, with where the operator serves HTTP, for the commands that ask it.
-fn with_operator(kubeconfig: &str, http: SocketAddr) -> Option<String> {
+fn with_operator(kubeconfig: &str, url: &str) -> Option<String> {
     let mut config: Value = serde_yaml_ng::from_str(kubeconfig).ok()?;
-    let extension = json!([{"name": object::KUBECONFIG_EXTENSION, "extension": {"url": format!("http://{http}")}}]);
+    let extension = json!([{"name": object::KUBECONFIG_EXTENSION, "extension": {"url": url}}]);
     *config
         .pointer_mut("/clusters/0/cluster")?
         .as_object_mut()?

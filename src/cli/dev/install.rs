@@ -45,22 +45,16 @@ pub(super) async fn manifests(client: &Client) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Creates the objects of a YAML text in their order, and tells `created` of each before the next.
+/// Creates the objects of a YAML text in their order.
 ///
 /// # Errors
 /// When the text is not YAML of objects, or one cannot be created.
-pub(in crate::cli) async fn yaml(
-    client: &Client,
-    text: &str,
-    mut created: impl AsyncFnMut(&DynamicObject) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
+pub(in crate::cli) async fn yaml(client: &Client, text: &str) -> anyhow::Result<()> {
     let discovery = Discovery::new(client.clone()).run().await?;
     for document in serde_yaml_ng::Deserializer::from_str(text) {
         let object = DynamicObject::deserialize(document)?;
-        create(client, &discovery, object.clone())
-            .await
-            .with_context(|| object.name_any())?;
-        created(&object).await?;
+        let name = object.name_any();
+        create(client, &discovery, object).await.with_context(|| name)?;
     }
     Ok(())
 }

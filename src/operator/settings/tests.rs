@@ -4,8 +4,15 @@ use clap::Parser;
 
 use super::*;
 
+/// A command line of these flags.
+#[derive(clap::Parser)]
+struct Flags {
+    #[command(flatten)]
+    args: Args,
+}
+
 fn parse(flags: &[&str]) -> Result<Settings, Vec<String>> {
-    let args = Embedded::try_parse_from(["unikai"].iter().chain(flags))
+    let args = Flags::try_parse_from(["unikai"].iter().chain(flags))
         .expect("the flags parse")
         .args;
     Settings::try_from(args).map_err(|Invalid(wrong)| wrong)

@@ -7,10 +7,21 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
 use unikai::api::Queue;
 use unikai::cli::dev::cluster::LocalCluster;
+use unikai::devcluster::apiserver::Identity;
 use unikai::devcluster::world::NodeSpec;
 use unikai::operator::settings::Settings;
 
 use crate::support::{create, eventually};
+
+/// Somebody's kubeconfig that says nothing of the operator, so that only the API server leads to it.
+fn without_address(kubeconfig: &str) -> String {
+    let mut config: Value = serde_yaml_ng::from_str(kubeconfig).unwrap();
+    config["clusters"][0]["cluster"]
+        .as_object_mut()
+        .unwrap()
+        .remove("extensions");
+    config.to_string()
+}
 
 /// A cluster of one node with two GPUs, and its kubeconfig.
 struct Stage {
@@ -178,6 +189,83 @@ async fn a_job_is_followed_from_its_plan_to_its_eviction_by_what_the_commands_pr
     let (well, said) = stage.run("explain pod nobody").await;
     assert!(!well, "{said}");
     assert_eq!(said, "error: there is no pod nobody in the namespace default\n");
+    stage.cluster.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_api_server_leads_to_the_operator_and_makes_tokens() {
+    let stage = Box::pin(Stage::start()).await;
+    let server = stage.cluster.server();
+    let file = stage.folder.path().join("kubeconfig");
+    std::fs::write(&file, without_address(&stage.cluster.kubeconfig())).unwrap();
+
+    // With the token of the kubeconfig, through the proxy.
+    let queues = stage.says("queues").await;
+    assert!(queues.contains("  team"), "{queues}");
+    create(&stage.admin, pod("one", 1, "train")).await.unwrap();
+    let jobs = eventually("the pod runs", async || {
+        let jobs = stage.says("jobs").await;
+        jobs.contains("Running").then_some(jobs)
+    })
+    .await;
+    assert!(jobs.contains("team"), "{jobs}");
+    std::fs::write(
+        stage.folder.path().join("next.json"),
+        pod("next", 1, "train").to_string(),
+    )
+    .unwrap();
+    let said = stage.says("what-if -f next.json").await;
+    assert!(said.starts_with("All pods would run.\n"), "{said}");
+    let (well, said) = stage.run("queues --operator-namespace nowhere").await;
+    assert!(!well, "{said}");
+    assert_eq!(
+        said,
+        "error: /api/v1/queues: 503 Service Unavailable: no endpoints available for service \"http:unikai:8080\"\n"
+    );
+
+    // As a service account, whose token the API server makes: it sees what that may see.
+    server.audit().clear();
+    let viewer = Identity::service_account("kai-scheduler", "unikai-viewer");
+    server.rbac().hold(&viewer);
+    let as_viewer = "--service-account kai-scheduler/unikai-viewer";
+    let queues = stage.says(&format!("queues {as_viewer}")).await;
+    assert!(queues.contains("  team"), "{queues}");
+    let made = server.audit().writes();
+    assert!(
+        made.iter()
+            .any(|entry| entry.subresource == "token" && entry.name == "unikai-viewer"),
+        "{made:?}"
+    );
+    let nobody = Identity::service_account("default", "default");
+    server.rbac().hold(&nobody);
+    let (well, said) = stage.run("queues --service-account default/default").await;
+    assert!(
+        !well && said.contains("system:serviceaccount:default:default"),
+        "{said}"
+    );
+    let (well, said) = stage.run("queues --service-account default/missing").await;
+    assert!(
+        !well
+            && said.contains("the API server makes none of the service account default/missing for you")
+            && said.contains("serviceaccounts \"missing\" not found"),
+        "{said}"
+    );
+    let (well, said) = stage.run("queues --service-account missing").await;
+    assert!(!well, "{said}");
+    assert_eq!(
+        said,
+        "error: --service-account missing: not of the form NAMESPACE/NAME\n"
+    );
+
+    // Who may not use the proxy is told so by the API server.
+    let stranger = Identity::service_account("default", "stranger");
+    server.rbac().hold(&stranger);
+    std::fs::write(&file, without_address(&server.kubeconfig(&stranger))).unwrap();
+    let (well, said) = stage.run("queues").await;
+    assert!(
+        !well && said.contains("403") && said.contains("services/proxy"),
+        "{said}"
+    );
     stage.cluster.stop().await.unwrap();
 }
 

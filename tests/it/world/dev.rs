@@ -126,12 +126,27 @@ async fn a_cluster_of_ones_own() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_operator_is_in_it() {
-    let mut dev = Dev::start(&[]);
+    let mut dev = Dev::start(&["--scheduler-name", "other", "--queue-labels", "off"]);
     let told = dev.read_until("Ctrl-C");
     let line = told
         .lines()
         .find_map(|line| line.trim().strip_prefix("export KUBECONFIG="));
     let path = PathBuf::from(line.expect("the path"));
+    let url = told
+        .lines()
+        .find_map(|line| line.strip_prefix("The operator serves HTTP at ")?.split_once(','))
+        .expect("the address")
+        .0;
+    let unikai = env!("CARGO_BIN_EXE_unikai");
+    let next = format!(
+        "  kubectl get nodes\n  kubectl apply -f docs/quickstart.yaml\n  kubectl get pods -n team -o wide -w\n  \
+         {unikai} jobs -A\n  {unikai} queues\n  {unikai} top\n\n\
+         The operator serves HTTP at {url}, such as {url}/metrics and {url}/readyz.\nCtrl-C ends it.\n"
+    );
+    assert!(told.ends_with(&next), "{told}");
+    let queues = Command::new(unikai).arg("queues").env("KUBECONFIG", &path).output();
+    let queues = String::from_utf8(queues.expect("it runs").stdout).expect("text");
+    assert!(queues.contains("default-queue"), "{queues}");
     assert!(
         path.file_name()
             .expect("a name")
@@ -139,9 +154,24 @@ async fn the_operator_is_in_it() {
             .contains("kubeconfig")
     );
     let client = connect(&path).await;
-    run_pod(&client, "kai-scheduler").await;
+    run_pod(&client, "other").await;
     assert!(dev.signal("TERM").success());
     assert!(!path.exists());
+}
+
+#[test]
+fn flags_of_an_operator_need_one() {
+    for without in [&["--no-operator"][..], &["--kubeconfig", "none"]] {
+        let mut dev = Command::new(env!("CARGO_BIN_EXE_unikai"));
+        let refused = dev.args(["dev", "--queue-labels", "warn"]).args(without).output();
+        let told = String::from_utf8(refused.expect("it runs").stderr).expect("text");
+        let first = told.lines().next().unwrap_or_default();
+        let of_both = ["--queue-labels <MODE>", without[0]];
+        assert!(
+            first.contains("cannot be used with") && of_both.iter().all(|flag| first.contains(flag)),
+            "{told}"
+        );
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

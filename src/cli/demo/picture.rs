@@ -1,0 +1,135 @@
+//! The cluster at one moment, as the operator's API shows it.
+
+use uuid::Uuid;
+
+use crate::api::views::{Node, NodeList, Queue, QueueList, Workload, WorkloadList};
+use crate::cli::client::Client;
+use crate::cli::show::{Look, number, table};
+use crate::cli::{nodes, queues};
+
+/// The namespace of the story's workloads.
+const NAMESPACE: &str = "demo";
+
+/// What is less is the same.
+const ROUNDING: f64 = 1e-3;
+
+/// See the module.
+pub(super) struct Picture {
+    queues: Vec<Queue>,
+    nodes: Vec<Node>,
+    workloads: Vec<Workload>,
+}
+
+impl Picture {
+    /// The cluster as it is; `None` if the answers are not of one moment.
+    ///
+    /// # Errors
+    /// When the operator does not answer.
+    pub async fn take(operator: &Client) -> anyhow::Result<Option<Self>> {
+        let queues: QueueList = operator.get("/queues").await?;
+        let nodes: NodeList = operator.get("/nodes").await?;
+        let workloads: WorkloadList = operator.get(&format!("/workloads?namespace={NAMESPACE}")).await?;
+        let same = queues.meta.as_of == nodes.meta.as_of && nodes.meta.as_of == workloads.meta.as_of;
+        Ok(same.then(|| Self::of(queues.queues, nodes.nodes, workloads.workloads)))
+    }
+
+    fn of(mut queues: Vec<Queue>, mut nodes: Vec<Node>, workloads: Vec<Workload>) -> Self {
+        queues.retain(|queue| matches!(&*queue.name, "teams" | "red" | "blue"));
+        nodes.retain(|node| node.gpus.is_some());
+        Self {
+            queues,
+            nodes,
+            workloads,
+        }
+    }
+
+    fn queue(&self, name: &str) -> Option<&Queue> {
+        self.queues.iter().find(|queue| queue.name == name)
+    }
+
+    /// Whether a queue holds so many GPUs, no pod is on its way, and nodes say the same as queues.
+    pub fn holds(&self, queue: &str, gpus: f64) -> bool {
+        let leaves = self.queues.iter().filter(|queue| queue.depth > 0);
+        let held: f64 = leaves.map(|queue| queue.allocated.gpu).sum();
+        let of_nodes = self.nodes.iter().filter_map(|node| node.gpus.as_ref());
+        let used: f64 = of_nodes.map(|gpus| gpus.total - gpus.free).sum();
+        let settled = self.workloads.iter().all(|workload| {
+            let pods = &workload.pods;
+            pods.leaving == 0 && pods.running + pods.waiting == pods.wanted
+        });
+        let found = self.queue(queue);
+        settled
+            && (held - used).abs() < ROUNDING
+            && found.is_some_and(|queue| (queue.allocated.gpu - gpus).abs() < ROUNDING)
+    }
+
+    /// Whether it is said of a workload why pods of it wait, with what its queue holds now.
+    pub fn explains(&self, workload: &str) -> bool {
+        let mut named = self.workloads.iter().filter(|known| short(&known.name) == workload);
+        named.any(|workload| {
+            let said = workload.verdict.as_ref().map_or("", |verdict| &verdict.sentence);
+            let queue = self.queue(&workload.queue);
+            queue.is_some_and(|queue| said.contains(&format!("holds {} ", number(queue.allocated.gpu))))
+        })
+    }
+
+    /// The pods of each shared GPU.
+    pub fn users_of_shared_gpus(&self) -> Vec<usize> {
+        let gpus = self.nodes.iter().filter_map(|node| node.gpus.as_ref());
+        gpus.flat_map(|gpus| gpus.shared.iter().map(|gpu| gpu.users.len()))
+            .collect()
+    }
+
+    /// As text.
+    pub fn text(&self, look: &Look) -> String {
+        let mut text = queues::words(&self.queues, look) + "\n" + &nodes::words(&self.nodes, look);
+        if !self.workloads.is_empty() {
+            let headings = ["WORKLOAD", "QUEUE", "STATE", "PODS", "GPUS", "REASON"];
+            let mut rows = vec![headings.map(str::to_owned).to_vec()];
+            rows.extend(self.workloads.iter().map(row));
+            text = text + "\n" + &table(&rows);
+        }
+        text
+    }
+}
+
+fn row(workload: &Workload) -> Vec<String> {
+    let pods = &workload.pods;
+    let why = workload.verdict.as_ref().map(|said| said.sentence.clone());
+    vec![
+        short(&workload.name).to_owned(),
+        workload.queue.clone(),
+        format!("{:?}", workload.state),
+        format!("{}/{}", pods.running, pods.wanted),
+        number(workload.requested.gpu),
+        why.unwrap_or_default(),
+    ]
+}
+
+/// The name of the Job or pod that a pod group was made for, which is `pg-NAME-UID`.
+fn short(pod_group: &str) -> &str {
+    let named = |name: &'_ str| -> Option<usize> {
+        let end = name.len().checked_sub(Uuid::nil().hyphenated().to_string().len() + 1)?;
+        let uid = name.get(end..)?.strip_prefix('-')?;
+        Uuid::parse_str(uid).is_ok().then_some(end)
+    };
+    let name = pod_group.strip_prefix("pg-").unwrap_or(pod_group);
+    named(name).and_then(|end| name.get(..end)).unwrap_or(pod_group)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_group_is_called_by_what_it_was_made_for() {
+        for (group, name) in [
+            ("pg-workers-0b0f1b9e-6a4c-4f43-a3c1-0c3f5a4de6a1", "workers"),
+            ("pg-a-b-0b0f1b9e-6a4c-4f43-a3c1-0c3f5a4de6a1", "a-b"),
+            ("pg-a", "pg-a"),
+            ("mine", "mine"),
+        ] {
+            assert_eq!(short(group), name);
+        }
+    }
+}
