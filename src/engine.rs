@@ -7,6 +7,7 @@ pub mod actions;
 pub mod decision;
 pub mod explain;
 pub mod fairshare;
+pub mod gpus;
 pub mod input;
 pub mod model;
 pub mod overview;

@@ -132,6 +132,7 @@ fn begin(config: &kube::Config, settings: Settings, http: http::Bound) -> anyhow
         follows: followed,
         missing: lacked,
         prometheus: answers,
+        figures: figures.clone(),
     };
     let history = History::default();
     let inspection = Arc::new(Inspection::new(seen.clone(), resolved.clone()));

@@ -543,6 +543,9 @@ impl Binder {
             self.bus.events.send(note);
         }
         count(job.kind(), &report.ending);
+        if matches!(job, Job::Bind(_)) {
+            count_failure(&report);
+        }
         Ok(())
     }
 
@@ -601,6 +604,7 @@ impl Binder {
         ];
         told.into_iter().flatten().for_each(|note| self.bus.events.send(note));
         count("bind in steps", &report.ending);
+        count_failure(&report);
         Ok(())
     }
 
@@ -658,6 +662,18 @@ fn count(kind: &'static str, ending: &Ending) {
     metrics::counter!("unikai_binder_jobs_total", "kind" => kind, "ending" => ending.word()).increment(1);
 }
 
+/// Counts a bind that failed, by its cause. Where no answer came from the API server, nobody knows it.
+fn count_failure(report: &Report) {
+    if matches!(report.ending, Ending::Failed(_)) && report.tried {
+        let cause = if report.cause.is_empty() {
+            "unknown"
+        } else {
+            report.cause
+        };
+        metrics::counter!("unikai_bind_failures_total", "cause" => cause).increment(1);
+    }
+}
+
 fn panicked(task: &'static str, panic: &JoinError) -> Error {
     Error::Panicked {
         task,
@@ -669,7 +685,10 @@ fn panicked(task: &'static str, panic: &JoinError) -> Error {
 fn faulty(panic: &str) -> Report {
     metrics::counter!("unikai_object_panics_total", "component" => "binder").increment(1);
     error!(panic, "a job of the binder is given up");
-    Report::new(Ending::Failed(format!("a fault of the scheduler: {panic}")))
+    Report {
+        cause: "fault",
+        ..Report::new(Ending::Failed(format!("a fault of the scheduler: {panic}")))
+    }
 }
 
 async fn carry_out(attempt: &Attempt, job: &Job) -> Report {

@@ -37,6 +37,7 @@ use crate::components::Error;
 use crate::components::fractions::users::Share;
 use crate::components::leadership::Scope;
 use crate::components::retry::Backoff;
+use crate::engine::decision::Cause;
 pub use crate::engine::decision::{Bind, GroupReport, GroupTimes, WaitingGroup};
 pub use crate::engine::input::{GroupKey, PodRef};
 pub use crate::engine::overview::{GroupDetails, GroupSeen, NodeSeen, Page, QueueSeen};
@@ -304,8 +305,17 @@ pub struct Usage {
     pub allocated: Amounts,
     /// The part of `allocated` that cannot be preempted.
     pub allocated_non_preemptible: Amounts,
-    /// Pods of it have no node.
-    pub waits: bool,
+    /// Why pods of it have no node, if some have none.
+    pub waits: Option<Waits>,
+}
+
+/// That pods of a pod group have no node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waits {
+    /// The cause of the latest verdict.
+    pub cause: Cause,
+    /// When the oldest of the pods was created, in seconds since 1970.
+    pub since: i64,
 }
 
 /// **scheduler → queues**: what a queue may hold now. The latest counts.

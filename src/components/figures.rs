@@ -37,11 +37,22 @@ impl Figures {
         series.insert((owner.to_owned(), shown), value);
     }
 
-    /// Counts up one of the series of a family that an object has.
-    pub fn count(&self, family: &Family, owner: &str, labels: &Labels) {
+    /// All series of a family that an object has; others of it go.
+    pub fn set_all<'a>(&self, family: &Family, owner: &str, new: impl IntoIterator<Item = (&'a Labels<'a>, f64)>) {
         let mut all = self.lock();
         let series = all.entry(family.name).or_default();
-        *series.entry((owner.to_owned(), shown(labels))).or_default() += 1.0;
+        series.retain_others(owner, "");
+        series.extend(
+            new.into_iter()
+                .map(|(labels, value)| ((owner.to_owned(), shown(labels)), value)),
+        );
+    }
+
+    /// Counts up one of the series of a family that an object has.
+    pub fn count(&self, family: &Family, owner: &str, labels: &Labels, by: f64) {
+        let mut all = self.lock();
+        let series = all.entry(family.name).or_default();
+        *series.entry((owner.to_owned(), shown(labels))).or_default() += by;
     }
 
     /// An object is gone, and so are its series in these families.
@@ -158,10 +169,38 @@ mod tests {
     }
 
     #[test]
+    fn the_series_of_an_object_are_replaced_as_a_whole() {
+        let figures = Figures::default();
+        let pending = |owner: &str, causes: &[(&str, f64)]| {
+            let labels: Vec<_> = causes
+                .iter()
+                .map(|(cause, count)| ([("cause", *cause)], *count))
+                .collect();
+            let series = labels.iter().map(|(labels, count)| (&labels[..], *count));
+            figures.set_all(&families::QUEUE_PENDING, owner, series);
+        };
+        pending("a", &[("fair_share", 2.0), ("taints", 1.0)]);
+        pending("ab", &[("gang", 4.0)]);
+        pending("a", &[("taints", 3.0)]);
+        assert_eq!(
+            samples(&figures),
+            [
+                r#"unikai_queue_pending_pod_groups{cause="taints"} 3"#,
+                r#"unikai_queue_pending_pod_groups{cause="gang"} 4"#,
+            ]
+        );
+        pending("a", &[]);
+        assert_eq!(
+            samples(&figures),
+            [r#"unikai_queue_pending_pod_groups{cause="gang"} 4"#]
+        );
+    }
+
+    #[test]
     fn one_object_may_count_several_things() {
         let figures = Figures::default();
         for action in ["reclaim", "preempt", "reclaim"] {
-            figures.count(&families::POD_GROUP_EVICTED_PODS, "uid", &[("action", action)]);
+            figures.count(&families::POD_GROUP_EVICTED_PODS, "uid", &[("action", action)], 1.0);
         }
         assert_eq!(
             samples(&figures),

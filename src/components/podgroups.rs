@@ -420,6 +420,7 @@ impl PodGroups {
                 sentence,
                 "pod group waits"
             );
+            self.usage.insert(key.clone());
         }
         let before = before.filter(|before| before.report.not_ready == report.not_ready);
         let reported = Reported {
@@ -436,7 +437,9 @@ impl PodGroups {
 
     /// The group is no longer reported; its pods that still wait are handled again.
     fn no_report(&mut self, key: &GroupKey) {
-        self.reports.remove(key);
+        if self.reports.remove(key).is_some() {
+            self.usage.insert(key.clone());
+        }
         self.repeats.end(&Target::Group(key.clone()));
         let pods = self.waiting.replace(key, reason::UNSCHEDULABLE, &[]);
         pods.into_iter()
@@ -485,7 +488,14 @@ impl PodGroups {
         let usage = std::mem::take(&mut self.usage).into_iter();
         let usage = usage.map(|key| {
             let group = self.group(&key);
-            status::usage(key.clone(), group.as_deref(), self.ledger.sums(&key), &self.stores)
+            let report = self.reports.get(&key).map(|reported| &reported.report);
+            status::usage(
+                key.clone(),
+                group.as_deref(),
+                self.ledger.sums(&key),
+                report,
+                &self.stores,
+            )
         });
         deliver(&self.bus.queues, ToQueues::Usage(usage.collect())).await?;
         if !self.complete {

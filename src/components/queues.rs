@@ -7,8 +7,9 @@ mod scheduled;
 pub mod shown;
 mod summary;
 mod tree;
+mod waiting;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,7 +24,7 @@ use tracing::{debug, warn};
 use crate::api::queue::QueueStatus;
 use crate::api::{QuantityMap, Queue};
 use crate::components::agenda::Agenda;
-use crate::components::bus::{Amounts, Change, FairShare, Kind, Object, ToQueues};
+use crate::components::bus::{Amounts, Change, FairShare, Kind, Object, ToQueues, Usage};
 use crate::components::figures::families::QUEUE_STATUSES;
 use crate::components::patch::merge_diff;
 use crate::components::quantities::{quantities, same_amounts};
@@ -33,6 +34,7 @@ use crate::components::write_slots::{WriteSlot, WriteSlots};
 use crate::components::{Context, Error};
 use scheduled::Scheduled;
 use tree::Tree;
+use waiting::Waiting;
 
 /// A status is written this long after it changed: the workloads of a burst change together.
 const AFTER: Duration = Duration::from_millis(250);
@@ -86,6 +88,7 @@ struct Queues {
     context: Context,
     stores: Arc<Stores>,
     tree: Tree,
+    waiting: Waiting,
     agenda: Agenda<String>,
     failures: HashMap<String, u32>,
     /// When each status was last written.
@@ -106,6 +109,7 @@ impl Queues {
             context,
             stores,
             tree: Tree::default(),
+            waiting: Waiting::default(),
             agenda: Agenda::default(),
             failures: HashMap::new(),
             written_at: HashMap::new(),
@@ -121,6 +125,8 @@ impl Queues {
         let changed = match message {
             ToQueues::Change(Change::Applied(Object::Queue(queue))) => {
                 let name = queue.metadata.name.clone().unwrap_or_default();
+                self.waiting.exists(&name);
+                self.show_nowhere();
                 let mut changed = self.tree.put(&name, queue.spec.parent_queue.as_deref());
                 changed.insert(name);
                 changed
@@ -130,6 +136,8 @@ impl Queues {
                 self.context.figures.forget(&QUEUE_STATUSES, name);
                 self.written_at.remove(name);
                 self.fair.remove(name);
+                self.waiting.gone(name);
+                self.show_nowhere();
                 self.tree.remove(name)
             }
             ToQueues::Change(Change::Synced(Kind::Queue)) => {
@@ -140,12 +148,30 @@ impl Queues {
                 self.counted = true;
                 return self.everything_changed();
             }
-            ToQueues::Usage(usage) => usage.into_iter().flat_map(|usage| self.tree.count(usage)).collect(),
+            ToQueues::Usage(usage) => usage.into_iter().flat_map(|usage| self.count(usage)).collect(),
             ToQueues::FairShares(shares) => return self.fair_shares(shares),
             ToQueues::Change(Change::Applied(_) | Change::Deleted(_) | Change::Synced(_)) => return,
         };
         for name in changed {
             self.plan(&name, AFTER);
+        }
+    }
+
+    /// What a pod group asks for and holds, and why it waits. Returns the queues to be looked at.
+    fn count(&mut self, usage: Usage) -> BTreeSet<String> {
+        let waits = self.waiting.count(&usage.group, usage.queue.as_deref(), usage.waits);
+        if waits.iter().any(|queue| self.stores.queues.get("", queue).is_none()) {
+            self.show_nowhere();
+        }
+        let mut changed = self.tree.count(usage);
+        changed.extend(waits);
+        changed
+    }
+
+    /// Shows what waits in queues that do not exist.
+    fn show_nowhere(&self) {
+        if self.listed && self.counted && self.context.is_leading() {
+            shown::show_waiting(&self.context, "", self.waiting.nowhere());
         }
     }
 
@@ -169,6 +195,7 @@ impl Queues {
     }
 
     fn everything_changed(&mut self) {
+        self.show_nowhere();
         for name in self.tree.queues() {
             self.plan(&name, AFTER);
         }
@@ -236,6 +263,7 @@ impl Queues {
         }
         scheduled.tell(&mut target.conditions, now);
         shown::show(&self.context, name, &queue, &target, &scheduled.resources);
+        shown::show_waiting(&self.context, name, &self.waiting.line(name));
         let patch = merge_diff(&queue.status.clone().unwrap_or_default(), &target);
         (patch.map(|patch| (patch, context.writes)), scheduled.until)
     }

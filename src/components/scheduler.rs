@@ -528,7 +528,9 @@ impl Scheduler {
             took_us = took.as_micros(),
             "decided"
         );
-        self.show(&decisions);
+        let model = self.intake.core.engine.model();
+        self.shown
+            .show_decisions(&self.context, &decisions, model, &self.stores);
         record::decided(
             &self.context.history,
             &decisions,
@@ -541,16 +543,6 @@ impl Scheduler {
         timeline.end();
         timeline.record();
         Ok(())
-    }
-
-    /// What users are shown of the decisions as metrics.
-    fn show(&mut self, decisions: &Decisions) {
-        for bind in &decisions.bind {
-            let pod = self.stores.pods.get(&bind.pod.namespace, &bind.pod.name);
-            if let Some(age) = pod.and_then(|pod| shown::age(&pod)) {
-                metrics::histogram!("kai_task_scheduling_latency_milliseconds").record(age.as_secs_f64() * 1e3);
-            }
-        }
     }
 
     /// Bindings first: they are what users wait for.

@@ -27,6 +27,8 @@ use crate::api::condition::Condition;
 use crate::api::lenient::{Guarded, unguard};
 use crate::api::names::object;
 use crate::api::{Config, SchedulingShard};
+use crate::components::figures::Figures;
+use crate::components::figures::families::CONFIG_FINDINGS;
 use crate::components::leadership::{Leading, Scope};
 use crate::components::numa_daemon_set::Missing;
 use crate::components::readiness::Readiness;
@@ -61,6 +63,8 @@ pub struct Configuration {
     pub missing: watch::Receiver<Missing>,
     /// Whether the Prometheus server of Config answers.
     pub prometheus: watch::Receiver<Answers>,
+    /// Where the leader shows what has no effect.
+    pub figures: Figures,
 }
 
 /// One kind, as it is watched.
@@ -199,6 +203,7 @@ impl Configuration {
         let mut write_at = None;
         // The term in which missing objects were created.
         let mut made = None;
+        let mut told_of = Vec::new();
         loop {
             let listed = configs.listed && shards.listed;
             let wake = [changed.filter(|_| listed), write_at].into_iter().flatten().min();
@@ -243,7 +248,12 @@ impl Configuration {
             }
             write_at = None;
             let term = self.leading.borrow().of(&Scope::Cluster).map(|term| term.number);
-            let Some(term) = term else { continue };
+            let Some(term) = term else {
+                self.figures.clear(&[&CONFIG_FINDINGS]);
+                told_of.clear();
+                continue;
+            };
+            told_of = show(&self.figures, &reports, &told_of);
             let mut done = true;
             if made != Some(term) {
                 done = self
@@ -346,6 +356,27 @@ impl Configuration {
             }
         }
     }
+}
+
+/// Shows how many fields of each object have no effect or are wrong. Returns what is shown; `before`: what was.
+fn show(figures: &Figures, reports: &[Report], before: &[String]) -> Vec<String> {
+    let mut shown = Vec::new();
+    for report in reports {
+        let (kind, name) = match &report.which {
+            Which::Config => ("Config", object::CONFIG),
+            Which::Shard(name) => ("SchedulingShard", name.as_str()),
+        };
+        let findings = [("ignored", report.ignored.len()), ("invalid", report.wrong.len())];
+        let labels = findings.map(|(finding, count)| ([("kind", kind), ("name", name), ("finding", finding)], count));
+        let series = labels.iter().map(|(labels, count)| (&labels[..], *count as f64));
+        let owner = format!("{kind}/{name}");
+        figures.set_all(&CONFIG_FINDINGS, &owner, series);
+        shown.push(owner);
+    }
+    for gone in before.iter().filter(|owner| !shown.contains(owner)) {
+        figures.forget(&[&CONFIG_FINDINGS], gone);
+    }
+    shown
 }
 
 fn keep(all: &mut BTreeMap<String, Vec<Condition>>, name: &str, conditions: Option<Vec<Condition>>) {

@@ -10,6 +10,7 @@ mod devices;
 mod events;
 mod evictions;
 mod faults;
+mod figures;
 mod journeys;
 pub mod lab;
 mod matrix;

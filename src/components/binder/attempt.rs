@@ -124,7 +124,10 @@ impl Attempt {
         let claims = Claims::of(&self.context, bind);
         let report = match self.steps.step("reserve claims", claims.reserve()).await {
             Ok(()) => self.bind_now(bind).await,
-            Err(why) => Report::new(Ending::Failed(why)),
+            Err(why) => Report {
+                cause: "claims",
+                ..Report::new(Ending::Failed(why))
+            },
         };
         let pod = &bind.placement.pod;
         if matches!(report.ending, Ending::Failed(_))

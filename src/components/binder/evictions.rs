@@ -52,7 +52,7 @@ impl Evictions {
         ];
         context
             .figures
-            .count(&families::POD_GROUP_EVICTED_PODS, &owner, &labels);
+            .count(&families::POD_GROUP_EVICTED_PODS, &owner, &labels, 1.0);
         if self.groups.contains(&owner) {
             return;
         }

@@ -66,6 +66,19 @@ const STAGES: [Stage; 7] = [
     Stage::Binding,
 ];
 
+impl Stage {
+    /// What a bind fails of here, for metrics; the Binding says so itself.
+    fn cause(self) -> Option<&'static str> {
+        match self {
+            Self::Intent | Self::ConfigMaps | Self::Labels => Some("objects"),
+            Self::Volumes => Some("volumes"),
+            Self::Devices => Some("device"),
+            Self::PodGroup => Some("pod_group"),
+            Self::Binding => None,
+        }
+    }
+}
+
 /// How often a conflicting object is read again.
 const LOOKS: usize = 4;
 /// How long to wait for the PodGroup object.
@@ -145,6 +158,7 @@ impl MultiStepBind {
                             self.undo(&done).await;
                         }
                         report.no_device = stage == Stage::Devices;
+                        report.cause = stage.cause().unwrap_or(report.cause);
                         Ending::Failed(why)
                     }
                 };

@@ -1,6 +1,7 @@
 //! Every family of metrics: its name, kind, labels and meaning. Those under `kai_` are KAI's, with its names, labels and units;
 //! `unikai_` are ours.
 
+use crate::engine::decision::Cause;
 use crate::engine::policy::ActionKind;
 
 /// What a family counts.
@@ -71,6 +72,21 @@ const WEBHOOK: LabelValues = (
         "validate-topology",
     ],
 );
+/// What a binding failed of.
+const BIND_CAUSES: &[&str] = &[
+    "refused",
+    "conflict",
+    "busy",
+    "unknown",
+    "device",
+    "volumes",
+    "claims",
+    "objects",
+    "pod_group",
+    "fault",
+];
+/// The name of a queue, where labels of KAI's are not needed.
+const OF_QUEUE: LabelValues = ("queue_metadata_name", &[]);
 const QUEUE: &[LabelValues] = &[
     ("queue_name", &[]),
     ("queue_metadata_name", &[]),
@@ -241,18 +257,46 @@ pub const OF_THE_PROCESS: &[Family] = &[
     family(
         Counter,
         "unikai_evictions_refused_total",
-        &[ACTION, ("cause", &["budget", "refused", "conflict", "busy", "unknown"])],
-        "Evictions that came to nothing: a disruption budget forbade them, the API server refused them, the pod was in the way, the API server was busy, or \
-         nobody knows.",
+        &[
+            ACTION,
+            ("cause", &["budget", "refused", "conflict", "busy", "unknown", "fault"]),
+        ],
+        "Evictions that came to nothing: a disruption budget forbade them, the API server refused them, the pod was in the way, the API server was busy, \
+         nobody knows, or a fault of ours.",
     ),
     family(
         Counter,
         "unikai_binder_jobs_total",
         &[
-            ("kind", &["bind", "evict"]),
+            ("kind", &["bind", "bind in steps", "evict"]),
             ("ending", &["done", "overtaken", "failed"]),
         ],
         "Bindings and evictions, by how they ended.",
+    ),
+    family(
+        Counter,
+        "unikai_decisions_total",
+        &[ACTION],
+        "Pods that were decided about: allocate gives them a node, the other actions evict them.",
+    ),
+    family(
+        Counter,
+        "unikai_bind_failures_total",
+        &[("cause", BIND_CAUSES)],
+        "Bindings that failed and are tried again: the API server refused them, the pod was in the way, the API server was busy, nobody knows, no GPU could be \
+         reserved for sharing, volumes or claims could not be bound, another object could not be written, the pod group is not there, or a fault of ours.",
+    ),
+    family(
+        Gauge,
+        "unikai_shared_gpus_broken",
+        &[],
+        "Shared GPUs that are given wrongly: more than a whole one, two devices for one group, or one device for two groups.",
+    ),
+    family(
+        Counter,
+        "unikai_shared_gpu_breaches_total",
+        &[],
+        "Times that a shared GPU was found to be given wrongly.",
     ),
     family(
         Gauge,
@@ -411,10 +455,56 @@ of_objects! {
         &[("podgroup", &[]), ("namespace", &[]), ("uid", &[]), ("nodepool", &[]), ACTION],
         "Pods evicted of a pod group; of the pod groups that lost some most recently."
     );
+    QUEUE_PENDING = family(
+        Gauge,
+        "unikai_queue_pending_pod_groups",
+        &[OF_QUEUE, ("cause", Cause::WORDS)],
+        "Pod groups of a queue with pods that have no node, by the cause of the verdict; unknown: not decided about, or scheduling gates. Those that name no queue \
+         that exists have an empty queue."
+    );
+    QUEUE_WAITING_SINCE = family(
+        Gauge,
+        "unikai_queue_waiting_since_timestamp_seconds",
+        &[OF_QUEUE],
+        "When the oldest pod was created for which a pod group of the queue has been waiting, in seconds since 1970; none where nothing waits."
+    );
+    QUEUE_PLACED = family(
+        Counter,
+        "unikai_queue_placed_pods_total",
+        &[OF_QUEUE],
+        "Pods of a queue that were given a node."
+    );
+    QUEUE_WAITED = family(
+        Counter,
+        "unikai_queue_waited_seconds_total",
+        &[OF_QUEUE],
+        "Time that these pods had waited for it since they were created, all together."
+    );
+    GPUS = family(
+        Gauge,
+        "unikai_gpus",
+        &[("shard", &[]), ("state", &["used", "free", "fragmented", "unavailable"])],
+        "GPUs of a shard's nodes: in use, free on nodes without others in use, free beside others in use or in part, free on nodes that take no pods. The states \
+         add up to all GPUs."
+    );
+    GPUS_ON_ONE_NODE = family(
+        Gauge,
+        "unikai_gpus_free_on_one_node",
+        &[("shard", &[])],
+        "The most whole GPUs that are free on one node."
+    );
+    CONFIG_FINDINGS = family(
+        Gauge,
+        "unikai_config_findings",
+        &[("kind", &["Config", "SchedulingShard"]), ("name", &[]), ("finding", &["ignored", "invalid"])],
+        "Fields of Config and SchedulingShards that have no effect, or are wrong."
+    );
 }
 
 /// What the scheduler shows of queues.
-pub const FAIR_SHARES: [&Family; 6] = [
+pub const OF_THE_SCHEDULER: [&Family; 8] = [
+    &QUEUE_PLACED,
+    &QUEUE_WAITED,
     &QUEUE_FAIR_SHARE_CPU,
     &QUEUE_FAIR_SHARE_MEMORY,
     &QUEUE_FAIR_SHARE_GPU,
@@ -424,7 +514,9 @@ pub const FAIR_SHARES: [&Family; 6] = [
 ];
 
 /// What the queues' own component shows of them.
-pub const QUEUE_STATUSES: [&Family; 7] = [
+pub const QUEUE_STATUSES: [&Family; 9] = [
+    &QUEUE_PENDING,
+    &QUEUE_WAITING_SINCE,
     &QUEUE_INFO,
     &QUEUE_DESERVED_GPUS,
     &QUEUE_QUOTA_CPU,

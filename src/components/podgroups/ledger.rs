@@ -25,6 +25,8 @@ pub struct Sums {
     pub waiting: usize,
     /// Pods with a node that are not finished.
     pub running: usize,
+    /// When the oldest of the pods was created that have been without a node since there was last none of them; in seconds since 1970.
+    pub waiting_since: i64,
 }
 
 /// One pod's contribution.
@@ -34,6 +36,7 @@ struct Contribution {
     allocated: Amounts,
     waiting: bool,
     running: bool,
+    created: i64,
 }
 
 /// The contributions of all pods, and their sums by group.
@@ -65,6 +68,9 @@ impl Ledger {
         combine(&mut sums.allocated, &part.allocated, Amount::saturating_add);
         sums.waiting += usize::from(part.waiting);
         sums.running += usize::from(part.running);
+        if part.waiting && (sums.waiting == 1 || part.created < sums.waiting_since) {
+            sums.waiting_since = part.created;
+        }
         self.parts.insert(uid, (group.clone(), part));
         if !changed.contains(&group) {
             changed.push(group);
@@ -133,6 +139,11 @@ fn part(pod: &Pod, node: Option<&Node>, claimed: &Amounts) -> Contribution {
         },
         waiting: asks && !pods::is_bound(pod),
         running: asks && pods::is_bound(pod),
+        created: pod
+            .metadata
+            .creation_timestamp
+            .as_ref()
+            .map_or(0, |time| time.0.as_second()),
     }
 }
 

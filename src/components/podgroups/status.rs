@@ -13,11 +13,12 @@ use super::waiting::Said;
 use crate::api::PodGroup;
 use crate::api::names::{condition, preemptibility, priority_class};
 use crate::api::pod_group::{PodGroupStatus, ResourcesStatus};
-use crate::components::bus::{Amounts, GroupKey, GroupReport, PodRef, Usage};
+use crate::components::bus::{Amounts, GroupKey, GroupReport, PodRef, Usage, Waits};
 use crate::components::patch::merge_diff;
 use crate::components::quantities::{quantities, same_amounts};
 use crate::components::watches::Stores;
 use crate::components::{Context, Settings};
+use crate::engine::decision::Cause;
 
 /// The latest report on a group.
 pub enum Finding<'a> {
@@ -104,14 +105,23 @@ fn priority(group: &PodGroup, stores: &Stores) -> i32 {
 
 /// The group's usage, for the queues.
 #[must_use]
-pub fn usage(key: GroupKey, group: Option<&PodGroup>, sums: Sums, stores: &Stores) -> Usage {
+pub fn usage(
+    key: GroupKey,
+    group: Option<&PodGroup>,
+    sums: Sums,
+    report: Option<&GroupReport>,
+    stores: &Stores,
+) -> Usage {
     let held = group.is_some_and(|group| !is_preemptible(group, stores));
     Usage {
         group: key,
         queue: group.map(|group| group.spec.queue.clone().unwrap_or_default()),
         requested: sums.requested,
         allocated_non_preemptible: if held { sums.allocated.clone() } else { Amounts::new() },
-        waits: sums.waiting > 0,
+        waits: (sums.waiting > 0).then(|| Waits {
+            cause: report.map_or(Cause::Unknown, |report| report.verdict.cause),
+            since: sums.waiting_since,
+        }),
         allocated: sums.allocated,
     }
 }

@@ -6,6 +6,7 @@ use crate::api::queue::{QueueResource, QueueResources, QueueStatus};
 use crate::api::{QuantityMap, Queue};
 use crate::components::Context;
 use crate::components::figures::families::{self, Family};
+use crate::components::queues::waiting::Line;
 
 /// A label of queues that becomes a label of their metrics.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,6 +50,20 @@ pub fn show(context: &Context, name: &str, queue: &Queue, status: &QueueStatus, 
     );
     set(&families::QUEUE_ALLOCATED_CPU, amount(held, resource::CPU));
     set(&families::QUEUE_ALLOCATED_MEMORY, amount(held, resource::MEMORY));
+}
+
+/// Shows what waits in a queue; an empty name: in those that do not exist.
+pub fn show_waiting(context: &Context, queue: &str, line: &Line) {
+    let label = ("queue_metadata_name", queue);
+    let causes: Vec<_> = line
+        .causes()
+        .map(|(cause, groups)| ([label, ("cause", cause.as_str())], groups as f64))
+        .collect();
+    let series = causes.iter().map(|(labels, groups)| (&labels[..], *groups));
+    context.figures.set_all(&families::QUEUE_PENDING, queue, series);
+    let label = [label];
+    let since = line.since().map(|since| (&label[..], since as f64));
+    context.figures.set_all(&families::QUEUE_WAITING_SINCE, queue, since);
 }
 
 /// CPU in thousandths, memory in megabytes; unlimited stays -1.

@@ -72,7 +72,7 @@ impl Tree {
             requested: usage.requested,
             allocated: usage.allocated,
             allocated_non_preemptible: usage.allocated_non_preemptible,
-            waiting: Amount::from_units(i64::from(usage.waits)),
+            waiting: Amount::from_units(i64::from(usage.waits.is_some())),
         };
         let new = queue.map(|queue| (queue, totals));
         if self.usage.get(&key) == new.as_ref() {

@@ -1,6 +1,6 @@
-//! What the scheduler shows of objects as metrics: the fair shares of queues.
+//! What the scheduler shows of objects as metrics: the fair shares of queues, how long their pods waited, and the GPUs of nodes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -12,9 +12,13 @@ use crate::components::bus::FairShare;
 use crate::components::figures::families::{self, Family};
 use crate::components::watches::Stores;
 use crate::engine::Engine;
-use crate::engine::decision::QueueStanding;
+use crate::engine::decision::{Bind, Decisions, QueueStanding};
+use crate::engine::gpus::{GpuStates, GpuTally};
+use crate::engine::input::{GPU, Name};
+use crate::engine::model::Model;
+use crate::engine::policy::ActionKind;
 
-/// Fair shares are shown this long after they may have changed, all at once: cycles come by the hundred, scrapes do not.
+/// Fair shares and GPUs are shown this long after they may have changed, all at once: cycles come by the hundred, scrapes do not.
 const SHARES_AFTER: Duration = Duration::from_secs(1);
 
 /// What is shown, and what is to be.
@@ -25,6 +29,7 @@ pub struct Shown {
     shares_due: Option<Instant>,
     /// Queues with shares on show, and their fair shares in millionths of a GPU.
     queues: HashMap<String, i64>,
+    gpus: GpuTally,
 }
 
 impl Shown {
@@ -35,6 +40,7 @@ impl Shown {
             shard: shard.to_owned(),
             shares_due: None,
             queues: HashMap::new(),
+            gpus: GpuTally::default(),
         }
     }
 
@@ -53,6 +59,7 @@ impl Shown {
     pub fn show_shares(&mut self, context: &Context, engine: &Engine, stores: &Stores) -> Vec<FairShare> {
         self.shares_due = None;
         self.show_pending(engine.model().pending().len());
+        show_gpus(context, &self.shard, &self.gpus.update(engine.model()));
         let mut before = std::mem::take(&mut self.queues);
         let mut changed = Vec::new();
         for standing in engine.queues() {
@@ -67,7 +74,7 @@ impl Shown {
             self.queues.insert(name, gpus);
         }
         for gone in before.into_keys() {
-            context.figures.forget(&families::FAIR_SHARES, &gone);
+            context.figures.forget(&families::OF_THE_SCHEDULER, &gone);
             changed.push(FairShare { queue: gone, gpus: 0 });
         }
         changed
@@ -76,10 +83,40 @@ impl Shown {
     /// Another process leads now, and shows.
     pub fn clear(&mut self, context: &Context) {
         for (queue, _) in self.queues.drain() {
-            context.figures.forget(&families::FAIR_SHARES, &queue);
+            context.figures.forget(&families::OF_THE_SCHEDULER, &queue);
         }
+        context
+            .figures
+            .forget(&[&families::GPUS, &families::GPUS_ON_ONE_NODE], &self.shard);
         self.show_pending(0);
         self.shares_due = None;
+    }
+
+    /// Shows what a cycle decided: by action, and how long pods had waited for their nodes.
+    pub fn show_decisions(&self, context: &Context, decisions: &Decisions, model: &Model, stores: &Stores) {
+        let allocated = decisions.bind.len() as u64;
+        metrics::counter!("unikai_decisions_total", "action" => ActionKind::Allocate.as_str()).increment(allocated);
+        for eviction in &decisions.evict {
+            metrics::counter!("unikai_decisions_total", "action" => eviction.action.as_str()).increment(1);
+        }
+        // A burst places thousands of pods in few queues.
+        let mut waited: BTreeMap<Name, (f64, f64)> = BTreeMap::new();
+        for bind in &decisions.bind {
+            let pod = stores.pods.get(&bind.pod.namespace, &bind.pod.name);
+            let Some(age) = pod.and_then(|pod| age(&pod)) else {
+                continue;
+            };
+            metrics::histogram!("kai_task_scheduling_latency_milliseconds").record(age.as_secs_f64() * 1e3);
+            if let Some(queue) = queue_of(bind, model) {
+                let (pods, seconds) = waited.entry(queue).or_default();
+                (*pods, *seconds) = (*pods + 1.0, *seconds + age.as_secs_f64());
+            }
+        }
+        for (queue, (pods, seconds)) in waited {
+            let labels = [("queue_metadata_name", &*queue)];
+            context.figures.count(&families::QUEUE_PLACED, &queue, &labels, pods);
+            context.figures.count(&families::QUEUE_WAITED, &queue, &labels, seconds);
+        }
     }
 
     fn show_pending(&self, groups: usize) {
@@ -109,9 +146,28 @@ fn show(context: &Context, name: &str, queue: Option<&Queue>, standing: &QueueSt
     set(&families::QUEUE_GPU_USAGE, gpu);
 }
 
+fn queue_of(bind: &Bind, model: &Model) -> Option<Name> {
+    let group = &model.pod_groups()[model.pod_groups().id(&bind.group)?];
+    Some(model.queues()[group.queue?].name.clone())
+}
+
+fn show_gpus(context: &Context, shard: &str, states: &GpuStates) {
+    let gpus = |millionths: i64| millionths as f64 / GPU as f64;
+    let all = [
+        ("used", states.used),
+        ("free", states.free),
+        ("fragmented", states.fragmented),
+        ("unavailable", states.unavailable),
+    ];
+    let all = all.map(|(state, amount)| ([("shard", shard), ("state", state)], gpus(amount)));
+    let series = all.iter().map(|(labels, value)| (&labels[..], *value));
+    context.figures.set_all(&families::GPUS, shard, series);
+    let (labels, whole) = ([("shard", shard)], gpus(states.whole));
+    context.figures.set(&families::GPUS_ON_ONE_NODE, shard, &labels, whole);
+}
+
 /// How long ago a pod was created.
-#[must_use]
-pub fn age(pod: &Pod) -> Option<Duration> {
+fn age(pod: &Pod) -> Option<Duration> {
     let created = pod.metadata.creation_timestamp.as_ref()?.0;
     let age = Timestamp::now().duration_since(created);
     Some(Duration::try_from(age).unwrap_or_default())

@@ -51,6 +51,8 @@ macro_rules! causes {
         impl Cause {
             /// All of them.
             pub const ALL: &[Self] = &[$(Self::$cause),+];
+            /// The words of all of them.
+            pub const WORDS: &[&str] = &[$($word),+];
 
             /// Its name.
             #[must_use]

@@ -19,7 +19,7 @@ use unikai::devcluster::world::NodeSpec;
 use super::lab::{Lab, Replica, eventually, gang, pod, queue};
 use super::page::Page;
 
-async fn scrape(replica: &Replica) -> Page {
+pub async fn scrape(replica: &Replica) -> Page {
     let answer = replica.get("/metrics").await.expect("an answer");
     let (head, body) = answer.split_once("\r\n\r\n").expect("a body");
     assert!(head.contains("text/plain; version=0.0.4"), "{head}");
@@ -111,6 +111,8 @@ async fn a_scrape_of_a_busy_operator_holds_every_metric_with_its_labels() {
     high["spec"]["priorityClassName"] = json!("build");
     lab.create(high).await.unwrap();
     lab.runs("high").await;
+    lab.create(pod("waits", 8)).await.unwrap();
+    lab.unschedulable("waits").await;
 
     let test = [("queue_metadata_name", "test")];
     let page = eventually("the queue's figures are those of the pod that runs", async || {

@@ -1,6 +1,8 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::components::bus::Waits;
+use crate::engine::decision::Cause;
 
 fn usage(group: &str, queue: Option<&str>, gpus: i64) -> Usage {
     let amounts = if gpus == 0 {
@@ -14,7 +16,10 @@ fn usage(group: &str, queue: Option<&str>, gpus: i64) -> Usage {
         requested: amounts.clone(),
         allocated: amounts,
         allocated_non_preemptible: Amounts::new(),
-        waits: gpus == 0,
+        waits: (gpus == 0).then_some(Waits {
+            cause: Cause::Unknown,
+            since: 0,
+        }),
     }
 }
 
