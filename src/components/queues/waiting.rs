@@ -95,12 +95,12 @@ impl Waiting {
     }
 
     /// Whether and why a pod group waits in a queue. Returns the queue if its line differs now, and the one where it waited before.
-    pub fn count(&mut self, group: &GroupKey, queue: Option<&str>, waits: Option<Waits>) -> Vec<String> {
+    pub fn count(&mut self, group: &GroupKey, queue: Option<&str>, waits: Option<Waits>) -> BTreeSet<String> {
         let now = queue.zip(waits).map(|(queue, waits)| (queue.to_owned(), waits));
         if self.groups.get(group) == now.as_ref() {
-            return Vec::new();
+            return BTreeSet::new();
         }
-        let mut changed = Vec::new();
+        let mut changed = BTreeSet::new();
         if let Some((queue, waits)) = self.groups.remove(group) {
             if !self.queues.contains(&queue) {
                 self.nowhere.take(waits);
@@ -111,7 +111,7 @@ impl Waiting {
                     self.lines.remove(&queue);
                 }
             }
-            changed.push(queue);
+            changed.insert(queue);
         }
         if let Some((queue, waits)) = now {
             if !self.queues.contains(&queue) {
@@ -119,7 +119,7 @@ impl Waiting {
             }
             self.lines.entry(queue.clone()).or_default().put(waits);
             self.groups.insert(group.clone(), (queue.clone(), waits));
-            changed.push(queue);
+            changed.insert(queue);
         }
         changed
     }

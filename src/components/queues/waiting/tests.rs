@@ -10,6 +10,10 @@ fn group(name: &str) -> GroupKey {
     GroupKey::new("ns", name)
 }
 
+fn names(queues: &BTreeSet<String>) -> Vec<&str> {
+    queues.iter().map(String::as_str).collect()
+}
+
 fn shown(line: &Line) -> (Vec<(&'static str, usize)>, Option<i64>) {
     (
         line.causes().map(|(cause, groups)| (cause.as_str(), groups)).collect(),
@@ -22,11 +26,11 @@ fn pod_groups_are_counted_by_queue_and_cause_with_the_oldest() {
     let mut waiting = Waiting::default();
     waiting.exists("team");
     assert_eq!(
-        waiting.count(&group("a"), Some("team"), waits(Cause::Unknown, 20)),
+        names(&waiting.count(&group("a"), Some("team"), waits(Cause::Unknown, 20))),
         ["team"]
     );
     assert_eq!(
-        waiting.count(&group("a"), Some("team"), waits(Cause::Taints, 20)),
+        names(&waiting.count(&group("a"), Some("team"), waits(Cause::Taints, 20))),
         ["team"]
     );
     waiting.count(&group("b"), Some("team"), waits(Cause::Taints, 10));
@@ -38,7 +42,7 @@ fn pod_groups_are_counted_by_queue_and_cause_with_the_oldest() {
     );
     let line = shown(&waiting.line("team"));
     assert_eq!(line, (vec![("queue_limit", 1), ("taints", 2)], Some(10)));
-    assert_eq!(waiting.count(&group("b"), Some("team"), None), ["team"]);
+    assert_eq!(names(&waiting.count(&group("b"), Some("team"), None)), ["team"]);
     assert_eq!(shown(&waiting.line("team")).1, Some(20));
     waiting.count(&group("a"), None, None);
     waiting.count(&group("c"), Some("team"), None);
