@@ -12,6 +12,7 @@ pub mod crds;
 pub mod demo;
 #[cfg(feature = "devcluster")]
 pub mod dev;
+mod docs;
 mod explain;
 pub mod fields;
 pub mod group;
@@ -98,6 +99,8 @@ enum Command {
     Crds(crds::Args),
     /// Print what every field of Config and SchedulingShard does
     Fields(fields::Args),
+    /// Print the pages of the documentation that are generated, or write them
+    Docs(docs::Args),
     /// Print all that a cluster needs to run the operator, as YAML
     Manifests(manifests::Args),
     /// Say whether the installation in a cluster is sound, and what to do where it is not
@@ -123,7 +126,7 @@ impl Command {
             Command::Run(_) | Command::Reserve(_) | Command::NumaExporter(_) => "info",
             #[cfg(feature = "devcluster")]
             Command::Dev(_) | Command::Demo(_) => "warn",
-            Command::Crds(_) | Command::Fields(_) | Command::Manifests(_) => "warn",
+            Command::Crds(_) | Command::Fields(_) | Command::Docs(_) | Command::Manifests(_) => "warn",
             Command::Replay(_) | Command::Review(_) | Command::Group(_) | Command::Simulate(_) => "warn",
             Command::Snapshot(_) | Command::Migrate(_) | Command::Check(_) => "warn",
             Command::Explain(_) | Command::Queues(_) | Command::Nodes(_) | Command::Jobs(_) => "warn",
@@ -184,7 +187,8 @@ fn start(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Top(args) => runtime.block_on(Box::pin(top::run(args))),
         Command::Completion(args) => completion::run(args, Cli::command()),
         Command::Crds(args) => crds::run(args),
-        Command::Fields(args) => fields::run(args),
+        Command::Fields(args) => fields::run(&args),
+        Command::Docs(args) => docs::run(&args, Cli::command()),
         Command::Manifests(args) => manifests::run(args),
         Command::Replay(args) => replay::run(args),
         Command::Check(args) => runtime.block_on(Box::pin(check::run(args))),
