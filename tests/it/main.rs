@@ -6,6 +6,7 @@ mod attacks;
 mod components;
 mod crd_behaviour;
 mod crds;
+mod docs;
 mod filters;
 mod inspection;
 mod leadership;
