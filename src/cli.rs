@@ -23,6 +23,7 @@ mod nodes;
 pub mod numa_exporter;
 pub mod output;
 mod progress;
+mod page;
 mod queues;
 pub mod replay;
 pub mod reserve;
@@ -89,6 +90,8 @@ enum Command {
     WhatIf(what_if::Args),
     /// Show queues, GPUs and what waits, drawn anew every few seconds
     Top(top::Args),
+    /// Show the same in a browser: queues, GPUs, what waits and why
+    Page(page::Args),
     /// Print what a shell needs to complete the command line
     Completion(completion::Args),
     /// Hold a shared GPU: what reservation pods run
@@ -130,7 +133,11 @@ impl Command {
             Command::Replay(_) | Command::Review(_) | Command::Group(_) | Command::Simulate(_) => "warn",
             Command::Snapshot(_) | Command::Migrate(_) | Command::Check(_) => "warn",
             Command::Explain(_) | Command::Queues(_) | Command::Nodes(_) | Command::Jobs(_) => "warn",
-            Command::WhyEvicted(_) | Command::WhatIf(_) | Command::Top(_) | Command::Completion(_) => "warn",
+            Command::WhyEvicted(_)
+            | Command::WhatIf(_)
+            | Command::Top(_)
+            | Command::Completion(_)
+            | Command::Page(_) => "warn",
         }
     }
 }
@@ -185,6 +192,7 @@ fn start(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::WhyEvicted(args) => runtime.block_on(Box::pin(why_evicted::run(args))),
         Command::WhatIf(args) => runtime.block_on(Box::pin(what_if::run(args))),
         Command::Top(args) => runtime.block_on(Box::pin(top::run(args))),
+        Command::Page(args) => runtime.block_on(Box::pin(page::run(args))),
         Command::Completion(args) => completion::run(args, Cli::command()),
         Command::Crds(args) => crds::run(args),
         Command::Fields(args) => fields::run(&args),

@@ -15,6 +15,7 @@ pub mod scheduler_core;
 pub mod simulate;
 pub mod snapshot;
 pub mod usage;
+pub mod workloads;
 
 /// Pods come as many small pieces; this allocator takes a third of the time of the system's for them.
 #[global_allocator]

@@ -7,6 +7,7 @@
 pub mod access;
 pub mod bootstrap;
 pub mod client;
+mod compression;
 mod configuration;
 mod elections;
 pub mod fence;
@@ -14,6 +15,7 @@ pub mod http;
 mod inspection;
 pub mod lease;
 pub mod metrics;
+pub mod page;
 mod prometheus;
 mod rounds;
 pub mod settings;
@@ -141,11 +143,11 @@ fn begin(config: &kube::Config, settings: Settings, http: http::Bound) -> anyhow
         cluster: election.clone(),
         of_shards: of_shards.clone(),
     };
-    let views = Views::new(
+    let views = Arc::new(Views::new(
         Arc::clone(&access),
         Gatherer::new(seen.clone(), elected, history.clone()),
         Arc::clone(&inspection),
-    );
+    ));
     let (served, reads) = (clients.served.clone(), clients.reads.clone());
     let address = webhooks.local_addr()?;
     let webhook_server = Arc::new(WebhookServer::default());
@@ -196,6 +198,13 @@ fn begin(config: &kube::Config, settings: Settings, http: http::Bound) -> anyhow
                 let (checking, ends) = (prometheus::run(resolved.clone(), told), servers.clone());
                 async move { ends.run_until_cancelled(Box::pin(checking)).await.unwrap_or(Ok(())) }
             });
+            services.start("history of queues", {
+                let (views, ends) = (Arc::clone(&views), servers.clone());
+                async move {
+                    ends.run_until_cancelled(views.keep_history()).await;
+                    anyhow::Ok(())
+                }
+            });
             services.start(
                 "http server",
                 http.serve(
@@ -206,7 +215,7 @@ fn begin(config: &kube::Config, settings: Settings, http: http::Bound) -> anyhow
                         inspection,
                         metrics: page,
                         access,
-                        views: Arc::new(views),
+                        views,
                         protect_metrics,
                     },
                     servers.clone(),

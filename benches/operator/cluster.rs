@@ -160,6 +160,14 @@ impl Cluster {
         self.dir().join("operator.kubeconfig")
     }
 
+    /// A token of somebody; the embedded API server alone gives them.
+    pub fn token(&self, identity: &Identity) -> Option<String> {
+        match &self.server {
+            Server::Embedded(server) => Some(server.token(identity)),
+            Server::Real { .. } => None,
+        }
+    }
+
     /// Resets the count of writes.
     pub fn forget_writes(&self) {
         match &self.server {

@@ -6,12 +6,15 @@
 //!                                                               beside the operator if that folder holds it
 //! `cargo bench --bench operator -- 200 20`                      200 pods on 20 nodes
 //! `cargo bench --bench operator -- restart 10000 100000`        a restart on 10,000 nodes with 100,000 running pods
+//! `cargo bench --bench operator -- page 10000 5000`             what the page costs on 10,000 nodes with 5,000 workloads;
+//!                                                               `page keep` leaves all up afterwards, for a browser
 //!
 //! Everything shares this machine, so compare figures of one run. Created → bound counts from before the request that creates
 //! the pod (admission webhooks included) to the watch event that shows its node.
 
 mod cluster;
 mod load;
+mod page;
 mod process;
 mod restart;
 
@@ -31,9 +34,15 @@ const IDLE: Duration = Duration::from_secs(10);
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
     let numbers: Vec<usize> = std::env::args().skip(1).filter_map(|a| a.parse().ok()).collect();
-    if std::env::args().any(|argument| argument == "restart") {
-        let [nodes, pods] = [0, 1].map(|at| numbers.get(at).copied().unwrap_or(1_000));
+    let is = |word: &str| std::env::args().any(|argument| argument == word);
+    let two = |or: [usize; 2]| [0, 1].map(|at| numbers.get(at).copied().unwrap_or(or[at]));
+    if is("restart") {
+        let [nodes, pods] = two([1_000, 1_000]);
         return restart::measure(nodes, pods).await;
+    }
+    if is("page") {
+        let [nodes, workloads] = two([10_000, 5_000]);
+        return page::measure(Cluster::embedded(nodes).await?, workloads, is("keep")).await;
     }
     let pods = numbers.first().copied().unwrap_or(1_000);
     let nodes = numbers.get(1).copied().unwrap_or(100);

@@ -17,6 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Killed when dropped.
 pub struct Process {
     child: Child,
+    /// Where it serves HTTP.
+    pub http: u16,
 }
 
 impl Process {
@@ -33,7 +35,7 @@ impl Process {
             .stderr(File::create(cluster.dir().join("operator.err"))?)
             .spawn()
             .context("the operator")?;
-        let mut process = Self { child };
+        let mut process = Self { child, http };
         let deadline = Instant::now() + PATIENCE;
         while !ready(http).await {
             if let Some(status) = process.child.try_wait()? {
@@ -69,7 +71,7 @@ impl Process {
             .stderr(File::create(cluster.dir().join("kube-scheduler.log"))?)
             .spawn()
             .context("kube-scheduler")?;
-        Ok(Self { child })
+        Ok(Self { child, http: port })
     }
 
     /// CPU time so far, of all its threads.

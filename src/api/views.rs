@@ -17,11 +17,12 @@ use super::schema;
 
 pub use evictions::{Eviction, EvictionList, QueueSide};
 pub use explain::{Explanation, Subject};
-pub use nodes::{GpuUser, Node, NodeGpus, NodeList, Room, SharedGpu};
-pub use queues::{InForce, Queue, QueueList};
+pub use nodes::{GpuMap, GpuUser, Node, NodeGpus, NodeList, NodeOnMap, NodeState, Room, SharedGpu};
+pub use queues::{InForce, Queue, QueueHistory, QueueList, QueueSample};
 pub use what_if::{WhatIf, WhatIfAsked, WouldBind, WouldEvict, WouldWait};
 pub use workloads::{
-    Moment, MomentKind, Pod, PodCounts, PodState, Verdict, Workload, WorkloadDetails, WorkloadList, WorkloadState,
+    Moment, MomentKind, Pod, PodCounts, PodState, Verdict, Workload, WorkloadDetails, WorkloadList, WorkloadOrder,
+    WorkloadState,
 };
 
 /// Amounts of what queues share: cores, bytes, GPUs.

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use axum::body::Body;
-use http::{Method, Request, StatusCode, header};
+use axum::body::{Body, Bytes};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde::de::DeserializeOwned;
@@ -176,33 +176,50 @@ impl Client {
     async fn send(&self, method: Method, path: &str, body: Vec<u8>) -> anyhow::Result<(StatusCode, Vec<u8>)> {
         let request = Request::builder()
             .method(method)
-            .header(header::CONTENT_TYPE, "application/json");
-        let answer = match &self.way {
-            Way::Direct(url) => {
-                let address = format!("{url}{path}");
-                let request = request
-                    .uri(&address)
-                    .header(header::AUTHORIZATION, format!("Bearer {}", self.token))
-                    .body(Body::from(body))?;
-                let client = hyper_util::client::legacy::Client::builder(TokioExecutor::new());
-                let client: hyper_util::client::legacy::Client<HttpConnector, Body> = client.build_http();
-                let answer = client.request(request).await;
-                answer
-                    .with_context(|| format!("the operator cannot be reached at {url}"))?
-                    .map(Body::new)
-            }
-            Way::Proxied(client, service) => {
-                let request = request
-                    .uri(format!("{service}{path}"))
-                    .header(named::TOKEN, &self.token)
-                    .body(kube::client::Body::from(body))?;
-                let answer = client.send(request).await;
-                answer.context("the API server cannot be reached")?.map(Body::new)
-            }
-        };
+            .uri(path)
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(body.into())?;
+        let answer = self.pass(request).await?;
         let status = answer.status();
         let bytes = axum::body::to_bytes(answer.into_body(), ANSWER_MAX).await?;
         Ok((status, bytes.to_vec()))
+    }
+
+    /// Passes a request on to the operator, with the caller's token.
+    ///
+    /// # Errors
+    /// When the operator cannot be reached.
+    pub async fn pass(&self, request: Request<Bytes>) -> anyhow::Result<Response<Body>> {
+        let (mut parts, body) = request.into_parts();
+        let path = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
+        let (address, name, token) = match &self.way {
+            Way::Direct(url) => (
+                format!("{url}{path}"),
+                header::AUTHORIZATION,
+                format!("Bearer {}", self.token),
+            ),
+            Way::Proxied(_, service) => (
+                format!("{service}{path}"),
+                HeaderName::from_static(named::TOKEN),
+                self.token.clone(),
+            ),
+        };
+        parts.uri = address.parse()?;
+        parts.headers.insert(name, HeaderValue::from_str(&token)?);
+        match &self.way {
+            Way::Direct(url) => {
+                let client = hyper_util::client::legacy::Client::builder(TokioExecutor::new());
+                let client: hyper_util::client::legacy::Client<HttpConnector, Body> = client.build_http();
+                let answer = client.request(Request::from_parts(parts, Body::from(body))).await;
+                let answer = answer.with_context(|| format!("the operator cannot be reached at {url}"))?;
+                Ok(answer.map(Body::new))
+            }
+            Way::Proxied(client, _) => {
+                let body = kube::client::Body::from(body.to_vec());
+                let answer = client.send(Request::from_parts(parts, body)).await;
+                Ok(answer.context("the API server cannot be reached")?.map(Body::new))
+            }
+        }
     }
 }
 

@@ -1,18 +1,16 @@
 //! `unikai group`: prints the pod groups of pods and their owners, and which rule created each. A dry run on files, without a cluster.
 
-pub(super) mod files;
-pub(super) mod imagine;
-pub(super) mod read;
 mod render;
 
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use serde_json::Value;
+use anyhow::Context;
 
 use super::output::Format;
-use files::Files;
+use crate::workloads::files::Files;
+use crate::workloads::read::read;
 
 /// Arguments of `unikai group`.
 #[derive(Debug, clap::Args)]
@@ -47,7 +45,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut status = ExitCode::SUCCESS;
     for file in &args.files {
         let name = file.display().to_string();
-        let grouped = read::read(file, args.as_kai).map(|scenario| {
+        let text = std::fs::read_to_string(file).context("cannot be read");
+        let grouped = text.and_then(|text| read(&text, args.as_kai)).map(|scenario| {
             let passes = scenario.passes;
             let mut files = Files::new(scenario);
             for _ in 0..passes {
@@ -65,15 +64,6 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         out.flush()?;
     }
     Ok(status)
-}
-
-/// The text at the JSON pointer, or none.
-fn text_at(value: &Value, pointer: &str) -> String {
-    value
-        .pointer(pointer)
-        .and_then(Value::as_str)
-        .unwrap_or_default()
-        .to_owned()
 }
 
 #[cfg(test)]

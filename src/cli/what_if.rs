@@ -8,11 +8,9 @@ use anyhow::Context;
 use serde_json::{Value, json};
 
 use super::client::{Client, Connection};
-use super::group::files::Files;
-use super::group::imagine::Of;
-use super::group::read;
 use super::show::{self, Colour, Look, Output, sentence};
 use crate::api::views::WhatIf;
+use crate::workloads::{Made, made};
 
 /// Arguments of `unikai what-if`.
 #[derive(Debug, clap::Args)]
@@ -77,15 +75,9 @@ fn text(file: &Path) -> anyhow::Result<String> {
 
 /// The pods that the workloads would create, grouped as the operator would group them.
 fn asked(text: &str, namespace: &str) -> anyhow::Result<Value> {
-    let mut scenario = read::manifests(text, false, Of::Whole, namespace)?;
-    scenario.passes = 1;
-    let mut files = Files::new(scenario);
-    files.group_all();
-    if let Some((what, error)) = files.errors.first() {
-        anyhow::bail!("{what}: {error}");
-    }
-    let groups: Vec<Value> = files.groups.values().map(|group| json!(**group)).collect();
-    let pods: Vec<Value> = files.pods().iter().map(|pod| json!(**pod)).collect();
+    let Made { pods, groups } = made(text, namespace)?;
+    let groups: Vec<Value> = groups.iter().map(|group| json!(**group)).collect();
+    let pods: Vec<Value> = pods.iter().map(|pod| json!(**pod)).collect();
     Ok(json!({"pods": pods, "podGroups": groups}))
 }
 

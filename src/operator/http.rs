@@ -1,5 +1,5 @@
-//! The HTTP server for people, probes and Prometheus: `/healthz`, `/readyz`, `/metrics`, `/state`, `/get-snapshot`, `/get-job-order`, `/log-level`, `/api/v1/`. Plain HTTP,
-//! and nothing that changes anything in the cluster. What it shows of the cluster is for those whom the API server lets read it.
+//! The HTTP server for people, probes and Prometheus: the page, `/healthz`, `/readyz`, `/metrics`, `/state`, `/get-snapshot`, `/get-job-order`, `/log-level`, `/api/v1/`.
+//! Plain HTTP, and nothing that changes anything in the cluster. What it shows of the cluster is for those whom the API server lets read it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,6 +21,7 @@ use tracing::info;
 use super::access::{Access, Right};
 use super::inspection::Inspection;
 use super::metrics::{self, Page};
+use super::page;
 use super::telemetry;
 use super::views::{self, Views};
 use crate::components::admission::connections::Connections;
@@ -167,6 +168,7 @@ fn router(shared: Shared) -> Router {
         .route("/log-level", get(log_level).put(set_log_level))
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .with_state(shared)
+        .merge(page::router())
         .nest(views::PREFIX, views)
 }
 

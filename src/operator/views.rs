@@ -10,17 +10,19 @@ mod gather;
 mod nodes;
 mod openapi;
 mod overview;
+mod queue_history;
 mod queues;
 mod what_if;
 mod workloads;
 
 use std::sync::Arc;
 
+use axum::Router;
+use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, Query, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use axum::routing::{get, post};
-use axum::{Json, Router};
 use serde::Deserialize;
 
 use super::access::{Access, Caller, NODES, Namespaces, QUEUES, refusal};
@@ -28,6 +30,8 @@ use super::inspection::Inspection;
 use crate::api::views;
 use answers::{json, rendered};
 pub use gather::{Elections, Gatherer};
+#[cfg(test)]
+pub use openapi::openapi;
 use overview::Overview;
 use what_if::{Asked, WhatIfs};
 
@@ -58,6 +62,11 @@ impl Views {
         }
     }
 
+    /// Keeps the history of queues, until the process ends.
+    pub async fn keep_history(&self) {
+        self.gatherer.keep_history().await;
+    }
+
     /// The caller, and the overview.
     async fn open(&self, headers: &HeaderMap) -> Result<(Caller, Arc<Overview>), Response> {
         let caller = self.access.caller(headers).await?;
@@ -84,6 +93,8 @@ pub fn router(views: Shared) -> Router {
     Router::new()
         .route("/openapi.json", get(openapi::document))
         .route("/queues", get(list_queues))
+        .route("/queue-history", get(get_queue_history))
+        .route("/gpu-map", get(get_gpu_map))
         .route("/nodes", get(list_nodes))
         .route("/nodes/{name}", get(get_node))
         .route("/workloads", get(list_workloads))
@@ -104,6 +115,36 @@ async fn list_queues(State(views): State<Shared>, headers: HeaderMap) -> Answer 
     let (caller, overview) = views.open(&headers).await?;
     caller.must_list(QUEUES).await?;
     rendered(&overview, "queues", &headers, || queues::list(&overview)).await
+}
+
+/// Of which queue.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HistoryAsked {
+    queue: String,
+}
+
+async fn get_queue_history(
+    State(views): State<Shared>,
+    Query(asked): Query<HistoryAsked>,
+    headers: HeaderMap,
+) -> Answer {
+    let (caller, overview) = views.open(&headers).await?;
+    caller.must_list(QUEUES).await?;
+    let (every_seconds, samples) = views.gatherer.queue_history.of(&asked.queue);
+    let history = views::QueueHistory {
+        meta: overview.meta.clone(),
+        queue: asked.queue,
+        every_seconds,
+        samples,
+    };
+    Ok(json(&headers, &history).await)
+}
+
+async fn get_gpu_map(State(views): State<Shared>, headers: HeaderMap) -> Answer {
+    let (caller, overview) = views.open(&headers).await?;
+    caller.must_list(NODES).await?;
+    rendered(&overview, "gpu-map", &headers, || nodes::map(&overview)).await
 }
 
 /// Parameters of the list of nodes.
@@ -156,6 +197,14 @@ struct WorkloadsAsked {
     queue: Option<String>,
     /// In this state.
     state: Option<views::WorkloadState>,
+    /// Of which some pod waits.
+    #[serde(default)]
+    waiting: bool,
+    /// With this in their name, namespace or queue.
+    contains: Option<String>,
+    /// How they are ordered.
+    #[serde(default)]
+    order: views::WorkloadOrder,
     /// Those after this one, `namespace/name`.
     after: Option<String>,
     /// So many at most.
@@ -180,6 +229,9 @@ async fn list_workloads(
         let asked = workloads::Asked {
             queue: asked.queue.as_deref(),
             state: asked.state,
+            waiting: asked.waiting,
+            contains: asked.contains.as_deref(),
+            order: asked.order,
             after: asked.after.as_deref(),
             limit: asked.limit,
         };
@@ -244,21 +296,32 @@ async fn list_evictions(
     Ok(json(&headers, &list).await)
 }
 
-/// Of which shard.
+/// What a question goes by.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WhatIfOf {
+    /// Of this shard.
     shard: Option<String>,
+    /// Where what names no namespace is.
+    namespace: Option<String>,
 }
 
 async fn ask_what_if(
     State(views): State<Shared>,
     Query(of): Query<WhatIfOf>,
     headers: HeaderMap,
-    Json(asked): Json<views::WhatIfAsked>,
+    body: Bytes,
 ) -> Answer {
     let (caller, overview) = views.open(&headers).await?;
-    let asked = Asked::read(asked).map_err(|why| refusal(StatusCode::BAD_REQUEST, why))?;
+    let asked = if is_yaml(&headers) {
+        let namespace = of.namespace.unwrap_or_else(|| "default".to_owned());
+        let scheduler = views.gatherer.scheduler_name();
+        views.what_ifs.read(body, namespace, scheduler).await?
+    } else {
+        let asked = serde_json::from_slice(&body).map_err(|error| error.to_string());
+        let asked = asked.and_then(Asked::read);
+        asked.map_err(|why| refusal(StatusCode::BAD_REQUEST, why))?
+    };
     for namespace in asked.namespaces() {
         caller.must_see(&namespace).await?;
     }
@@ -281,6 +344,13 @@ async fn ask_what_if(
         notes: decided.notes,
     };
     Ok(json(&headers, &answer).await)
+}
+
+/// Whether the body is YAML: manifests of workloads.
+fn is_yaml(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default();
+    kind.trim().eq_ignore_ascii_case("application/yaml")
 }
 
 async fn explain_pod_group(
@@ -322,13 +392,12 @@ async fn explain_queue(State(views): State<Shared>, Path(name): Path<String>, he
     let (visible, _) = caller.visible(overview.namespaces()).await?;
     let asked = workloads::Asked {
         queue: Some(&name),
-        state: None,
-        after: None,
-        limit: None,
+        waiting: true,
+        order: views::WorkloadOrder::Line,
+        ..workloads::Asked::default()
     };
     let all = workloads::list(&overview, &asked, &visible).workloads;
-    let mut waiting: Vec<_> = all.iter().filter(|workload| workload.pods.waiting > 0).collect();
-    waiting.sort_by_key(|workload| workload.position.unwrap_or(usize::MAX));
+    let waiting: Vec<_> = all.iter().filter(|workload| workload.pods.waiting > 0).collect();
     let paths = overview
         .shards
         .iter()

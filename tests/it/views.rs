@@ -1,6 +1,7 @@
 //! The API for people's tools, over HTTP, as users with different rights see it.
 
 mod commands;
+mod page;
 mod people;
 
 use k8s_openapi::api::core::v1::Node;

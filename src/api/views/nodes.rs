@@ -44,6 +44,54 @@ pub struct Node {
     pub pods: usize,
 }
 
+/// The nodes that have GPUs, in order of name, with what a picture of them takes and no more.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GpuMap {
+    /// When this was true.
+    pub meta: Meta,
+    /// How many nodes have no GPUs. They are left out.
+    pub without_gpus: usize,
+    /// The nodes.
+    pub nodes: Vec<NodeOnMap>,
+}
+
+/// A node with GPUs.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeOnMap {
+    /// Its name.
+    pub name: String,
+    /// Whether it takes pods.
+    #[serde(default, skip_serializing_if = "NodeState::is_ready")]
+    pub state: NodeState,
+    /// How many GPUs it has.
+    pub total: f64,
+    /// How many no pod uses, not even a part of.
+    pub free: f64,
+    /// How much is in use of each that pods share, 1 being all of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shared: Vec<f64>,
+}
+
+/// Whether a node takes pods.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum NodeState {
+    /// It does.
+    #[default]
+    Ready,
+    /// Its kubelet is not well.
+    NotReady,
+    /// It was told to take none.
+    Cordoned,
+}
+
+impl NodeState {
+    fn is_ready(&self) -> bool {
+        *self == Self::Ready
+    }
+}
+
 /// How much there is, and how much of it is free.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Room {

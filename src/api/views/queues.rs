@@ -75,3 +75,32 @@ pub struct InForce {
     #[schemars(schema_with = "schema::date_time")]
     pub until: Option<Timestamp>,
 }
+
+/// What a queue held of late, and what it was entitled to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct QueueHistory {
+    /// When this was true.
+    pub meta: Meta,
+    /// The queue.
+    pub queue: String,
+    /// Seconds from one sample to the next. Where there are more, this replica did not schedule the queue.
+    pub every_seconds: u64,
+    /// The oldest first. They are in the memory of the replica that schedules the queue.
+    pub samples: Vec<QueueSample>,
+}
+
+/// A queue at some time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct QueueSample {
+    /// When.
+    #[schemars(schema_with = "schema::date_time")]
+    pub at: Timestamp,
+    /// Its fair share.
+    pub fair_share: Amounts,
+    /// What its pods held.
+    pub allocated: Amounts,
+    /// What its pods held or waited for.
+    pub requested: Amounts,
+}

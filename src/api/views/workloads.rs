@@ -40,6 +40,19 @@ pub enum WorkloadState {
     Empty,
 }
 
+/// How workloads are ordered.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum WorkloadOrder {
+    /// By namespace and name.
+    #[default]
+    Name,
+    /// The first in the lines of their queues first, then those that are in none.
+    Line,
+    /// Those that wait for the longest time first.
+    Age,
+}
+
 /// A workload.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

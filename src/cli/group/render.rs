@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use super::files::Files;
 use crate::api::PodGroup;
 use crate::api::pod_group::{SubGroup, TopologyConstraint};
+use crate::workloads::files::Files;
 
 /// One line of JSON.
 pub fn json(file: &str, grouped: &anyhow::Result<Files>) -> Value {

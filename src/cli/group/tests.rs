@@ -5,10 +5,10 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::files::Files;
-use super::read::{self, Scenario};
 use super::render;
 use crate::components::Settings;
+use crate::workloads::files::Files;
+use crate::workloads::read::{self, Scenario};
 
 /// Groups the pods of every case of the family.
 fn grouped(cases: &str) -> String {
@@ -111,15 +111,13 @@ families!(
 
 #[test]
 fn a_manifest_without_pods_is_grouped_with_imagined_ones() {
-    let file = tempfile::NamedTempFile::new().expect("a file");
     let job = "{apiVersion: batch/v1, kind: Job, metadata: {name: j, annotations: {kai.scheduler/min-member: '2'}}}";
     let set = "{apiVersion: jobset.x-k8s.io/v1alpha2, kind: JobSet, metadata: {name: js}, spec: {replicatedJobs: [
         {name: w, replicas: 2, template: {spec: {parallelism: 3}}}]}}";
-    std::fs::write(file.path(), format!("{job}\n---\n{set}\n")).expect("written");
-    let mut files = Files::new(read::read(file.path(), false).expect("manifests"));
+    let text = format!("{job}\n---\n{set}\n");
+    let mut files = Files::new(read::read(&text, false).expect("manifests"));
     files.group_all();
     insta::assert_snapshot!(render::table("a file", &Ok(files)));
-    std::fs::write(file.path(), "just a text").expect("written");
-    let error = read::read(file.path(), false).err().expect("no manifest").to_string();
+    let error = read::read("just a text", false).err().expect("no manifest").to_string();
     assert!(error.contains("not a manifest"), "{error}");
 }

@@ -1,13 +1,16 @@
-//! Serializes answers to JSON, compressed for clients that accept it, and cached per overview.
+//! Answers as they leave: JSON, compressed for those who take it so, kept for the next who asks the same of the same overview, and not sent again to who has it.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use jiff::Timestamp;
 use serde::Serialize;
+use sha2::{Digest, Sha256};
 
 use super::super::access::refusal;
+use super::super::compression::{is_known, tag, takes_gzip};
 use super::body::{Body, body};
 use super::overview::Overview;
 
@@ -21,32 +24,58 @@ pub async fn rendered<T: Serialize>(
     let compressed = takes_gzip(headers);
     let key = format!("{compressed} {key}");
     if let Some(body) = overview.rendered(&key) {
-        return Ok(response(body));
+        return Ok(response(headers, body));
     }
     let began = Instant::now();
     let text = serde_json::to_vec(&make()).map_err(failed)?;
-    let body = body(text, compressed).await;
+    let digest = digest_but(&text, overview.meta.as_of);
+    let body = Body {
+        tag: Some(tag(&digest)),
+        ..body(text, compressed).await
+    };
     overview.keep(key, body.clone(), began.elapsed());
-    Ok(response(body))
+    Ok(response(headers, body))
 }
 
 /// An answer that is made for one caller.
 pub async fn json<T: Serialize>(headers: &HeaderMap, value: &T) -> Response {
     match serde_json::to_vec(value) {
-        Ok(text) => response(body(text, takes_gzip(headers)).await),
+        Ok(text) => response(headers, body(text, takes_gzip(headers)).await),
         Err(error) => failed(error),
     }
 }
 
-fn response(body: Body) -> Response {
-    let mut response = body.bytes.into_response();
+/// The digest of an answer, without the time at which it was true: what is as it was a moment ago is no news. That time comes first in every answer.
+fn digest_but(text: &[u8], as_of: Timestamp) -> Vec<u8> {
+    let as_of = as_of.to_string();
+    let at = text.windows(as_of.len()).position(|part| part == as_of.as_bytes());
+    let (before, after) = text.split_at(at.unwrap_or_default());
+    let after = after.get(as_of.len()..).filter(|_| at.is_some()).unwrap_or(after);
+    Sha256::new()
+        .chain_update(before)
+        .chain_update(after)
+        .finalize()
+        .to_vec()
+}
+
+fn response(asked: &HeaderMap, body: Body) -> Response {
+    let known = body.tag.as_ref().is_some_and(|tag| is_known(asked, tag));
+    let mut response = if known {
+        StatusCode::NOT_MODIFIED.into_response()
+    } else {
+        body.bytes.into_response()
+    };
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    // The content depends on the caller.
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    // What is shown depends on who asks.
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
     headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
-    if body.compressed {
+    if body.compressed && !known {
         headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
+    if let Some(tag) = body.tag.and_then(|tag| HeaderValue::from_str(&tag).ok()) {
+        headers.insert(header::ETAG, tag);
     }
     response
 }
@@ -56,17 +85,6 @@ fn failed(error: serde_json::Error) -> Response {
         StatusCode::INTERNAL_SERVER_ERROR,
         format!("the answer cannot be written: {error}"),
     )
-}
-
-fn takes_gzip(headers: &HeaderMap) -> bool {
-    let all = headers.get_all(header::ACCEPT_ENCODING).into_iter();
-    let mut all = all
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|text| text.split(','));
-    all.any(|coding| {
-        let (name, quality) = coding.split_once(';').unwrap_or((coding, ""));
-        name.trim() == "gzip" && quality.trim() != "q=0"
-    })
 }
 
 #[cfg(test)]

@@ -1,10 +1,8 @@
 //! Bodies of answers, compressed for clients that accept it.
 
-use std::io::Write;
-
 use axum::body::Bytes;
-use flate2::Compression;
-use flate2::write::GzEncoder;
+
+use super::super::compression::{FAST, gzip};
 
 /// Shorter answers are not worth compressing.
 const WORTH_IT: usize = 4 << 10;
@@ -16,36 +14,33 @@ pub struct Body {
     pub bytes: Bytes,
     /// Whether it is compressed with gzip.
     pub compressed: bool,
+    /// What names its content, where that may be asked for again.
+    pub tag: Option<String>,
+}
+
+impl Body {
+    fn plain(text: Vec<u8>) -> Self {
+        Self {
+            bytes: text.into(),
+            compressed: false,
+            tag: None,
+        }
+    }
 }
 
 /// The body with that text, compressed where the client accepts it and it is worth it.
 pub async fn body(text: Vec<u8>, compress: bool) -> Body {
     if !compress || text.len() < WORTH_IT {
-        return Body {
-            bytes: text.into(),
-            compressed: false,
-        };
+        return Body::plain(text);
     }
-    let squeezed = tokio::task::spawn_blocking(move || {
-        let mut encoder = GzEncoder::new(Vec::with_capacity(text.len() / 8), Compression::fast());
-        encoder
-            .write_all(&text)
-            .and_then(|()| encoder.finish())
-            .map_err(|_| text)
-    });
+    let squeezed = tokio::task::spawn_blocking(move || gzip(&text, FAST).map_err(|_| text));
     match squeezed.await {
         Ok(Ok(bytes)) => Body {
-            bytes: bytes.into(),
             compressed: true,
+            ..Body::plain(bytes)
         },
-        Ok(Err(text)) => Body {
-            bytes: text.into(),
-            compressed: false,
-        },
-        Err(_) => Body {
-            bytes: Bytes::new(),
-            compressed: false,
-        },
+        Ok(Err(text)) => Body::plain(text),
+        Err(_) => Body::plain(Vec::new()),
     }
 }
 

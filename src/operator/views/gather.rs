@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -14,11 +14,15 @@ use super::super::inspection::{NOT_KNOWN, ask};
 use super::super::lease;
 use super::super::rounds::Shown;
 use super::overview::{Overview, Shard};
+use super::queue_history::QueueHistory;
 use super::workloads;
 use crate::api::names::object;
 use crate::api::views::{Meta, WorkloadDetails};
-use crate::components::bus::{GroupKey, Look, Page, Reply, ToScheduler, WaitingGroup};
+use crate::components::bus::{GroupKey, Look, Page, QueueSeen, Reply, ToScheduler, WaitingGroup};
 use crate::components::history::History;
+
+/// After so long it is tried again to see queues.
+const RETRY: Duration = Duration::from_secs(2);
 
 /// The leaders.
 #[derive(Clone)]
@@ -43,6 +47,8 @@ pub struct Gatherer {
     elections: Elections,
     /// Recent evictions.
     pub history: History,
+    /// What queues held.
+    pub queue_history: QueueHistory,
     /// The last overview. The first caller that finds it outdated reads the next one, and others wait for it.
     last: Mutex<Option<Arc<Overview>>>,
 }
@@ -55,8 +61,38 @@ impl Gatherer {
             seen,
             elections,
             history,
+            queue_history: QueueHistory::default(),
             last: Mutex::new(None),
         }
+    }
+
+    /// Adds to the history of queues what they hold, again and again.
+    pub async fn keep_history(&self) {
+        loop {
+            let shown = self.seen.borrow().clone();
+            let seen = match &shown {
+                Some(shown) => self.led_queues(shown).await,
+                None => Vec::new(),
+            };
+            if seen.is_empty() {
+                // Not yet, or another replica schedules.
+                tokio::time::sleep(RETRY).await;
+            } else {
+                let pause = self.queue_history.add(Timestamp::now(), &seen);
+                tokio::time::sleep(pause).await;
+            }
+        }
+    }
+
+    /// The queues of the shards that this process schedules.
+    async fn led_queues(&self, shown: &Shown) -> Vec<QueueSeen> {
+        let mut seen = Vec::new();
+        for (name, scheduler) in shown.shards.iter().zip(shown.bus.schedulers.inboxes()) {
+            if self.elections.of(name).leading {
+                seen.extend(look(scheduler, Look::Queues).await.unwrap_or_default());
+            }
+        }
+        seen
     }
 
     /// The cached overview, or a new one.

@@ -1,7 +1,7 @@
 //! The views of nodes.
 
 use super::overview::{Overview, Shard};
-use crate::api::views::{GpuUser, Node, NodeGpus, NodeList, Room, SharedGpu};
+use crate::api::views::{GpuMap, GpuUser, Node, NodeGpus, NodeList, NodeOnMap, NodeState, Room, SharedGpu};
 use crate::components::bus::NodeSeen;
 use crate::engine::overview::UserSeen;
 
@@ -51,15 +51,45 @@ pub fn one(overview: &Overview, name: &str, visible: &Namespaces) -> Option<Node
     })
 }
 
+/// Those with GPUs, for a picture of them.
+pub fn map(overview: &Overview) -> GpuMap {
+    let all = || overview.shards.iter().flat_map(|shard| &shard.nodes);
+    let mut nodes: Vec<NodeOnMap> = all().filter(|node| has_gpus(node)).map(on_map).collect();
+    // Those of one shard are in order.
+    nodes.sort_by(|left, right| left.name.cmp(&right.name));
+    GpuMap {
+        meta: overview.meta.clone(),
+        without_gpus: all().count() - nodes.len(),
+        nodes,
+    }
+}
+
+fn on_map(node: &NodeSeen) -> NodeOnMap {
+    NodeOnMap {
+        name: node.name.to_string(),
+        state: match (node.ready, node.cordoned) {
+            (false, _) => NodeState::NotReady,
+            (true, true) => NodeState::Cordoned,
+            (true, false) => NodeState::Ready,
+        },
+        total: gpus(node.total[2]),
+        free: gpus(node.free[2]),
+        shared: node.shared.iter().map(|(_, used)| gpus(*used)).collect(),
+    }
+}
+
+fn has_gpus(node: &NodeSeen) -> bool {
+    node.total[2] > 0 || !node.users.is_empty()
+}
+
 fn show(shard: &Shard, node: &NodeSeen, visible: &Namespaces) -> Node {
-    let ([cpu, memory, gpus], free) = (node.total, node.free);
-    let has_gpus = gpus > 0 || !node.users.is_empty();
+    let ([cpu, memory, _], free) = (node.total, node.free);
     Node {
         name: node.name.to_string(),
         shard: shard.name.to_string(),
         ready: node.ready,
         cordoned: node.cordoned,
-        gpus: has_gpus.then(|| show_gpus(node, visible)),
+        gpus: has_gpus(node).then(|| show_gpus(node, visible)),
         cpu: Room {
             total: cpu as f64 / 1e3,
             free: free[0] as f64 / 1e3,

@@ -39,6 +39,24 @@ pub fn openapi() -> Value {
         ),
     );
     path(
+        "/queue-history",
+        get::<views::QueueHistory>(
+            &mut schemas,
+            "getQueueHistory",
+            "What a queue held of late. For those who may list queues",
+            &[("queue", "query", "The queue's name")],
+        ),
+    );
+    path(
+        "/gpu-map",
+        get::<views::GpuMap>(
+            &mut schemas,
+            "getGpuMap",
+            "The nodes that have GPUs, with what a picture of them takes. For those who may list nodes",
+            &[],
+        ),
+    );
+    path(
         "/nodes",
         get::<views::NodeList>(
             &mut schemas,
@@ -66,6 +84,13 @@ pub fn openapi() -> Value {
                 ("namespace", "query", "Of this namespace alone"),
                 ("queue", "query", "In this queue or one below it"),
                 ("state", "query", "In this state"),
+                ("waiting", "query", "true: of which some pod waits"),
+                ("contains", "query", "With this in their name, namespace or queue"),
+                (
+                    "order",
+                    "query",
+                    "name, line (place in the line of their queue) or age; name if absent",
+                ),
                 AFTER,
                 LIMIT,
             ],
@@ -119,10 +144,16 @@ pub fn openapi() -> Value {
         &mut schemas,
         "whatIf",
         "What the scheduler would do now if these pods were created. One question at a time; nothing is written",
-        &[("shard", "query", "Of this SchedulingShard; the default one if absent")],
+        &[
+            ("shard", "query", "Of this SchedulingShard; the default one if absent"),
+            ("namespace", "query", "The namespace of manifests that name none"),
+        ],
     );
     let asked = schemas.subschema_for::<views::WhatIfAsked>();
-    what_if["requestBody"] = json!({"required": true, "content": {"application/json": {"schema": asked}}});
+    what_if["requestBody"] = json!({"required": true, "content": {
+        "application/json": {"schema": asked},
+        "application/yaml": {"schema": {"type": "string", "description": "Manifests of pods, and of workloads that make some"}},
+    }});
     paths.insert(format!("{PREFIX}/what-if"), json!({"post": what_if}));
     let problem = schemas.subschema_for::<views::Problem>();
     let responses =
@@ -155,9 +186,13 @@ fn get<T: schemars::JsonSchema>(
     let parameters: Vec<Value> = parameters
         .iter()
         .map(|(name, place, description)| {
-            let kind = if *name == "limit" { "integer" } else { "string" };
+            let kind = match *name {
+                "limit" => "integer",
+                "waiting" => "boolean",
+                _ => "string",
+            };
             json!({
-                "name": name, "in": place, "required": *place == "path", "description": description,
+                "name": name, "in": place, "required": *place == "path" || id == "getQueueHistory", "description": description,
                 "schema": {"type": kind},
             })
         })

@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use axum::body::Bytes;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use jiff::Timestamp;
@@ -24,7 +25,10 @@ use crate::engine::decision::Decisions;
 use crate::engine::input::Time;
 use crate::mirror::{GroupDraft, PackedChange};
 use crate::scheduler_core::SchedulerCore;
+use crate::workloads::{Made, made};
 
+/// Bytes of manifests of workloads.
+const TEXT_MAX: usize = 512 << 10;
 /// Maximum number of pods in a request.
 const PODS_MAX: usize = 4_096;
 /// Time limit of a request.
@@ -39,8 +43,54 @@ const BATCH: usize = 4_096;
 /// Runs the requests, one at a time.
 pub struct WhatIfs {
     inspection: Arc<Inspection>,
+    reading: Turns,
+    deciding: Turns,
+}
+
+/// Lets one piece of work be done at a time, and the next only after a pause.
+struct Turns {
     turn: Arc<Semaphore>,
     not_before: Arc<Mutex<Instant>>,
+}
+
+impl Turns {
+    fn new() -> Self {
+        Self {
+            turn: Arc::new(Semaphore::new(1)),
+            not_before: Arc::new(Mutex::new(Instant::now())),
+        }
+    }
+
+    /// Does the work on a thread of its own; or the refusal, if it is not its turn.
+    async fn take<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Response> {
+        let turn = Arc::clone(&self.turn).try_acquire_owned().map_err(|_| busy())?;
+        if Instant::now() < *self.not_before.lock().unwrap_or_else(PoisonError::into_inner) {
+            return Err(busy());
+        }
+        let not_before = Arc::clone(&self.not_before);
+        let done = tokio::task::spawn_blocking(move || {
+            let began = Instant::now();
+            let done = work();
+            let pause = began.elapsed() * PAUSE;
+            *not_before.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now() + pause;
+            drop(turn);
+            done
+        });
+        done.await.map_err(|_panicked| {
+            let why = "the scheduler cannot decide about these pods".to_owned();
+            refusal(StatusCode::INTERNAL_SERVER_ERROR, why)
+        })
+    }
+}
+
+fn busy() -> Response {
+    let mut response = refusal(
+        StatusCode::TOO_MANY_REQUESTS,
+        "another question is being worked on; ask again".to_owned(),
+    );
+    let after = HeaderValue::from_static("2");
+    response.headers_mut().insert(header::RETRY_AFTER, after);
+    response
 }
 
 /// A parsed request.
@@ -73,8 +123,32 @@ impl Asked {
         if asked.pods.is_empty() || asked.pods.len() > PODS_MAX || asked.pod_groups.len() > PODS_MAX {
             return Err(format!("between 1 and {PODS_MAX} pods can be asked about at once"));
         }
-        let mut pods: Vec<core::Pod> = all(asked.pods, "pod")?;
-        let mut groups: Vec<PodGroup> = all(asked.pod_groups, "pod group")?;
+        let pods: Vec<core::Pod> = all(asked.pods, "pod")?;
+        let groups: Vec<PodGroup> = all(asked.pod_groups, "pod group")?;
+        Ok(Self::new(pods, groups))
+    }
+
+    /// What workloads would make, as pods of this scheduler.
+    fn made(made: Made, scheduler: &str) -> Result<Self, String> {
+        if made.pods.len() > PODS_MAX {
+            return Err(format!("between 1 and {PODS_MAX} pods can be asked about at once"));
+        }
+        let mut pods: Vec<core::Pod> = made.pods.into_iter().map(Arc::unwrap_or_clone).collect();
+        let mut groups: Vec<PodGroup> = made.groups.into_iter().map(Arc::unwrap_or_clone).collect();
+        let now = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::now()));
+        for pod in &mut pods {
+            pod.metadata.creation_timestamp.clone_from(&now);
+            if let Some(spec) = &mut pod.spec {
+                spec.scheduler_name = Some(scheduler.to_owned());
+            }
+        }
+        for group in &mut groups {
+            group.metadata.creation_timestamp.clone_from(&now);
+        }
+        Ok(Self::new(pods, groups))
+    }
+
+    fn new(mut pods: Vec<core::Pod>, mut groups: Vec<PodGroup>) -> Self {
         for (number, pod) in pods.iter_mut().enumerate() {
             let meta = &mut pod.metadata;
             meta.uid = Some(format!("what-if-pod-{number}"));
@@ -99,7 +173,7 @@ impl Asked {
             meta.resource_version = None;
             group.status = None;
         }
-        Ok(Self { pods, groups })
+        Self { pods, groups }
     }
 
     /// The namespaces of the request.
@@ -148,9 +222,26 @@ impl WhatIfs {
     pub fn new(inspection: Arc<Inspection>) -> Self {
         Self {
             inspection,
-            turn: Arc::new(Semaphore::new(1)),
-            not_before: Arc::new(Mutex::new(Instant::now())),
+            reading: Turns::new(),
+            deciding: Turns::new(),
         }
+    }
+
+    /// What is asked by manifests: the pods that they would make.
+    ///
+    /// # Errors
+    /// The refusal: others are being read, or these make no sense.
+    pub async fn read(&self, text: Bytes, namespace: String, scheduler: String) -> Result<Asked, Response> {
+        if text.len() > TEXT_MAX {
+            let why = format!("manifests of more than {} KiB cannot be asked about", TEXT_MAX >> 10);
+            return Err(refusal(StatusCode::PAYLOAD_TOO_LARGE, why));
+        }
+        let read = self.reading.take(move || {
+            let text = std::str::from_utf8(&text).map_err(|_| "not a text".to_owned())?;
+            let made = made(text, &namespace).map_err(|error| format!("{error:#}"))?;
+            Asked::made(made, &scheduler)
+        });
+        read.await?.map_err(|why| refusal(StatusCode::BAD_REQUEST, why))
     }
 
     /// What would be decided.
@@ -158,41 +249,15 @@ impl WhatIfs {
     /// # Errors
     /// The refusal: another request is running, the first lists are incomplete, or the time limit.
     pub async fn decide(&self, shard: Option<&str>, asked: Asked) -> Result<Decided, Response> {
-        let busy = || {
-            let mut response = refusal(
-                StatusCode::TOO_MANY_REQUESTS,
-                "another question is being worked on; ask again".to_owned(),
-            );
-            let after = HeaderValue::from_static("2");
-            response.headers_mut().insert(header::RETRY_AFTER, after);
-            response
-        };
-        let turn = Arc::clone(&self.turn).try_acquire_owned().map_err(|_| busy())?;
-        if Instant::now() < *self.not_before.lock().unwrap_or_else(PoisonError::into_inner) {
-            return Err(busy());
-        }
         let known = self.inspection.known(shard).await;
         let known = known.map_err(|(status, why)| refusal(status, why.trim().to_owned()))?;
-        let not_before = Arc::clone(&self.not_before);
-        let decided = tokio::task::spawn_blocking(move || {
-            let began = Instant::now();
-            let decided = decide(known, asked, began + DEADLINE);
-            let pause = began.elapsed() * PAUSE;
-            *not_before.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now() + pause;
-            drop(turn);
-            decided
-        });
-        match decided.await {
-            Ok(Some(decided)) => Ok(decided),
-            Ok(None) => {
-                let why = format!("it is not decided after {} s", DEADLINE.as_secs());
-                Err(refusal(StatusCode::SERVICE_UNAVAILABLE, why))
-            }
-            Err(_panicked) => {
-                let why = "the scheduler cannot decide about these pods".to_owned();
-                Err(refusal(StatusCode::INTERNAL_SERVER_ERROR, why))
-            }
-        }
+        let decided = self
+            .deciding
+            .take(move || decide(known, asked, Instant::now() + DEADLINE));
+        decided.await?.ok_or_else(|| {
+            let why = format!("it is not decided after {} s", DEADLINE.as_secs());
+            refusal(StatusCode::SERVICE_UNAVAILABLE, why)
+        })
     }
 }
 

@@ -8,22 +8,29 @@ use super::overview::{Overview, Shard};
 use super::queues;
 use crate::api::views::{
     Amounts, Moment, MomentKind, Pod, PodCounts, PodState, Verdict, Workload, WorkloadDetails, WorkloadList,
-    WorkloadState,
+    WorkloadOrder, WorkloadState,
 };
-use crate::components::bus::{GroupDetails, GroupSeen};
+use crate::components::bus::{GroupDetails, GroupKey, GroupSeen};
 use crate::engine::input::Time;
 use crate::engine::model::pod::Status;
 use crate::engine::overview::{PodSeen, PodsSeen, first_sentence};
 
 use super::super::access::Namespaces;
 
-/// The requested workloads.
+/// Which workloads are asked for: all, by default.
+#[derive(Default)]
 pub struct Asked<'a> {
     /// In this queue or one below it.
     pub queue: Option<&'a str>,
     /// In this state.
     pub state: Option<WorkloadState>,
-    /// Those after this one, `namespace/name`.
+    /// Of which some pod waits.
+    pub waiting: bool,
+    /// With this in `namespace/name` or in the name of the queue.
+    pub contains: Option<&'a str>,
+    /// How they are ordered.
+    pub order: WorkloadOrder,
+    /// Those after this one, `namespace/name`, in that order.
     pub after: Option<&'a str>,
     /// So many at most.
     pub limit: Option<usize>,
@@ -34,6 +41,8 @@ pub fn list(overview: &Overview, asked: &Asked, visible: &Namespaces) -> Workloa
     let parents = overview.parents();
     let fits = |group: &GroupSeen| {
         visible.show(group.key.namespace())
+            && (!asked.waiting || waits(&group.pods))
+            && asked.contains.is_none_or(|text| contains(group, text))
             && asked.state.is_none_or(|wanted| state(&group.pods) == wanted)
             && asked
                 .queue
@@ -46,11 +55,28 @@ pub fn list(overview: &Overview, asked: &Asked, visible: &Namespaces) -> Workloa
         .filter(|(_, group)| fits(group))
         .collect();
     let key = |group: &GroupSeen| (group.key.namespace().to_owned(), group.key.name().to_owned());
-    all.sort_by_cached_key(|(_, group)| key(group));
+    match asked.order {
+        WorkloadOrder::Name => all.sort_by_cached_key(|(_, group)| key(group)),
+        WorkloadOrder::Line => all.sort_by_cached_key(|(shard, group)| {
+            let position = shard.positions.get(&group.key).copied().unwrap_or(usize::MAX);
+            (position, group.created, key(group))
+        }),
+        WorkloadOrder::Age => all.sort_by_cached_key(|(_, group)| (group.created, key(group))),
+    }
     let total = all.len();
-    let after = asked.after.and_then(|after| after.split_once('/'));
-    let after = after.map(|(namespace, name)| (namespace.to_owned(), name.to_owned()));
-    let from = all.partition_point(|(_, group)| after.as_ref().is_some_and(|after| key(group) <= *after));
+    let from = match (asked.after.and_then(|after| after.split_once('/')), asked.order) {
+        (None, _) => 0,
+        (Some((namespace, name)), WorkloadOrder::Name) => {
+            let after = (namespace.to_owned(), name.to_owned());
+            all.partition_point(|(_, group)| key(group) <= after)
+        }
+        (Some((namespace, name)), _) => {
+            let is_it = |key: &GroupKey| key.namespace() == namespace && key.name() == name;
+            let at = all.iter().position(|(_, group)| is_it(&group.key));
+            // One that has gone meanwhile cannot be followed: what comes after it is begun anew.
+            at.map_or(0, |at| at + 1)
+        }
+    };
     let rest = all.get(from..).unwrap_or_default();
     let most = asked.limit.unwrap_or(usize::MAX).max(1);
     let workloads: Vec<Workload> = rest
@@ -66,6 +92,19 @@ pub fn list(overview: &Overview, asked: &Asked, visible: &Namespaces) -> Workloa
         next: next.map(|last| format!("{}/{}", last.namespace, last.name)),
         workloads,
     }
+}
+
+fn waits(pods: &PodsSeen) -> bool {
+    pods.waiting + pods.gated > 0
+}
+
+fn contains(group: &GroupSeen, text: &str) -> bool {
+    let (namespace, name) = (group.key.namespace(), group.key.name());
+    group.queue.contains(text)
+        || match text.split_once('/') {
+            Some((in_namespace, in_name)) => namespace.ends_with(in_namespace) && name.starts_with(in_name),
+            None => namespace.contains(text) || name.contains(text),
+        }
 }
 
 /// Whether a queue is `other` or below it.
@@ -106,7 +145,7 @@ pub fn show(overview: &Overview, shard: &Shard, group: &GroupSeen) -> Workload {
 
 /// Why it waits; where another process schedules, from the status that it wrote.
 fn verdict(overview: &Overview, group: &GroupSeen) -> Option<Verdict> {
-    if group.pods.waiting + group.pods.gated == 0 {
+    if !waits(&group.pods) {
         return None;
     }
     if let Some((cause, sentence)) = &group.verdict {

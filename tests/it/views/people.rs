@@ -76,18 +76,43 @@ impl Person {
 
     /// The status and the answer to a request.
     pub async fn send(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
+        self.send_as(method, path, "application/json", body).await
+    }
+
+    /// The same, with a body of some kind.
+    pub async fn send_as(&self, method: &str, path: &str, kind: &str, body: &str) -> (u16, Value) {
+        let headers = format!("Content-Type: {kind}\r\n");
+        let (status, _, body) = self.exchange(method, path, &headers, body).await;
+        (status, serde_json::from_str(&body).unwrap_or_else(|_| json!(body)))
+    }
+
+    /// The entity tag of an answer.
+    pub async fn tag_of(&self, path: &str) -> Option<String> {
+        let (_, head, _) = self.exchange("GET", path, "", "").await;
+        let mut lines = head.lines();
+        lines.find_map(|line| Some(line.strip_prefix("etag: ")?.trim().to_owned()))
+    }
+
+    /// The status of an answer for who has one with that entity tag.
+    pub async fn status_with_tag(&self, path: &str, tag: &str) -> u16 {
+        let headers = format!("If-None-Match: {tag}\r\n");
+        self.exchange("GET", path, &headers, "").await.0
+    }
+
+    /// Status, head and body of an answer.
+    async fn exchange(&self, method: &str, path: &str, headers: &str, body: &str) -> (u16, String, String) {
         let mut stream = tokio::net::TcpStream::connect(self.http).await.unwrap();
         let (token, length) = (&self.token, body.len());
         let request = format!(
-            "{method} {path} HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {token}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+            "{method} {path} HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {token}\r\n{headers}Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
         );
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).await.unwrap();
         let answer = String::from_utf8_lossy(&answer).into_owned();
         let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
-        let body = answer.split_once("\r\n\r\n").unwrap().1;
-        (status, serde_json::from_str(body).unwrap_or_else(|_| json!(body)))
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (status, head.to_owned(), body.to_owned())
     }
 }
 

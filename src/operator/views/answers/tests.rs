@@ -1,20 +1,26 @@
 use super::*;
 
 #[test]
-fn who_takes_gzip_says_so() {
-    for (text, taken) in [
-        ("gzip", true),
-        ("deflate, gzip;q=1.0, *;q=0.5", true),
-        ("gzip;q=0", false),
-        ("br", false),
-        ("", false),
-    ] {
-        let value = HeaderValue::from_static(text);
-        assert_eq!(
-            takes_gzip(&HeaderMap::from_iter([(header::ACCEPT_ENCODING, value)])),
-            taken,
-            "{text}"
-        );
-    }
-    assert!(!takes_gzip(&HeaderMap::new()));
+fn the_same_at_another_time_is_no_news() {
+    let at = |second| Timestamp::from_second(second).unwrap();
+    let digest = |second, node: &str| {
+        let text = format!("{{\"meta\":{{\"asOf\":\"{}\"}},\"node\":\"{node}\"}}", at(second));
+        digest_but(text.as_bytes(), at(second))
+    };
+    assert_eq!(digest(1, "a"), digest(2, "a"));
+    assert_ne!(digest(1, "a"), digest(1, "b"));
+}
+
+#[tokio::test]
+async fn who_has_the_answer_is_not_sent_it_again() {
+    let body = Body {
+        tag: Some("W/\"1\"".to_owned()),
+        ..body(b"{}".to_vec(), false).await
+    };
+    let known = HeaderMap::from_iter([(header::IF_NONE_MATCH, HeaderValue::from_static("W/\"1\""))]);
+    assert_eq!(response(&known, body.clone()).status(), StatusCode::NOT_MODIFIED);
+    let sent = response(&HeaderMap::new(), body);
+    assert_eq!(sent.status(), StatusCode::OK);
+    assert_eq!(sent.headers()[header::ETAG], "W/\"1\"");
+    assert_eq!(sent.headers()[header::X_CONTENT_TYPE_OPTIONS], "nosniff");
 }

@@ -20,13 +20,13 @@ impl Of {
     fn many(self, count: i64) -> i64 {
         match self {
             Self::Parts => count.min(3),
-            Self::Whole => count.min(PODS_MAX),
+            Self::Whole => count.min(PODS_MAX as i64 + 1),
         }
     }
 }
 
-/// Maximum number of pods of one part.
-const PODS_MAX: i64 = 4_096;
+/// Pods of all workloads of a text, at most.
+pub const PODS_MAX: usize = 4_096;
 
 /// A generated pod: the end of its name, its labels, and its template.
 struct Part<'a> {
@@ -35,20 +35,20 @@ struct Part<'a> {
     template: Option<&'a Value>,
 }
 
-/// The pods of the workload; none if its kind creates no pods.
-pub fn pods(owner: &Value, of: Of) -> Vec<Value> {
+/// The pods of the workload, each made when it is its turn; none if it is not of a kind that makes pods.
+pub fn pods(owner: &Value, of: Of) -> impl Iterator<Item = Value> {
     let (api_version, kind) = (text_at(owner, "/apiVersion"), text_at(owner, "/kind"));
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
     let is_known = known_kinds().any(|known| known == (group, &*kind));
-    if kind == "Pod" || !is_known {
-        return Vec::new();
-    }
-    parts(owner, &kind, of)
-        .into_iter()
-        .map(|part| pod(owner, part, of))
-        .collect()
+    let parts = if kind == "Pod" || !is_known {
+        Vec::new()
+    } else {
+        parts(owner, &kind, of)
+    };
+    parts.into_iter().map(move |part| pod(owner, part, of))
 }
 
+/// What is more than [`PODS_MAX`] may lack.
 fn parts<'a>(owner: &'a Value, kind: &str, of: Of) -> Vec<Part<'a>> {
     match kind {
         "JobSet" => job_set(owner, of),
@@ -92,6 +92,9 @@ fn job_set(owner: &Value, of: Of) -> Vec<Part<'_>> {
                 ],
                 template: job.pointer("/template/spec/template"),
             }));
+            if parts.len() > PODS_MAX {
+                return parts;
+            }
         }
     }
     parts
@@ -130,6 +133,9 @@ fn replicas<'a>(owner: &'a Value, pointer: &str, of: Of) -> Vec<Part<'a>> {
             ],
             template: spec.get("template"),
         }));
+        if parts.len() > PODS_MAX {
+            return parts;
+        }
     }
     parts
 }
@@ -162,6 +168,9 @@ fn ray(owner: &Value, of: Of) -> Vec<Part<'_>> {
             labels: vec![(key::RAY_GROUP, name.clone())],
             template,
         }));
+        if parts.len() > PODS_MAX {
+            return parts;
+        }
     }
     parts
 }

@@ -1,13 +1,13 @@
 //! Reads files: scenarios as they are, manifests with the fields that an API server would add.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::imagine::{self, Of};
+use super::imagine::{self, Of, PODS_MAX};
+use super::room::Room;
 use super::text_at;
 use crate::api::names::object::SCHEDULER_NAME;
 use crate::components::Settings;
@@ -15,6 +15,9 @@ use crate::components::leadership::Pools;
 
 /// Cluster-scoped kinds.
 const CLUSTER_SCOPED: &[&str] = &["Namespace", "PriorityClass", "Node", "Karta", "Topology", "Queue"];
+
+/// What all pods of a text may take, at most, as the texts of their workloads.
+const PODS_MIB: usize = 16;
 
 /// The input of grouping.
 pub struct Scenario {
@@ -80,13 +83,12 @@ struct Form {
     pods: Vec<Value>,
 }
 
-/// Reads a file.
+/// Reads a text.
 ///
 /// # Errors
 /// If it holds neither a scenario nor manifests.
-pub fn read(path: &Path, as_kai: bool) -> anyhow::Result<Scenario> {
-    let text = std::fs::read_to_string(path).context("cannot be read")?;
-    if let Ok(value) = serde_json::from_str::<Value>(&text)
+pub fn read(text: &str, as_kai: bool) -> anyhow::Result<Scenario> {
+    if let Ok(value) = serde_json::from_str::<Value>(text)
         && value.get("kind").is_none()
         && value.get("pods").is_some()
     {
@@ -94,7 +96,7 @@ pub fn read(path: &Path, as_kai: bool) -> anyhow::Result<Scenario> {
             serde_json::from_value(value).context("not of the form of a scenario")?,
         ));
     }
-    manifests(&text, as_kai, Of::Parts, "default")
+    manifests(text, as_kai, Of::Parts, "default")
 }
 
 /// KAI's answer to a scenario is known, so it is grouped exactly as KAI does.
@@ -137,10 +139,15 @@ fn scenario(form: Form) -> Scenario {
     }
 }
 
+/// The pods that the manifests hold, and those that their workloads would make.
+///
+/// # Errors
+/// If they are none, or too much.
 pub fn manifests(text: &str, as_kai: bool, of: Of, namespace: &str) -> anyhow::Result<Scenario> {
     let mut objects = Vec::new();
+    let room = Room::of(text);
     for document in serde_yaml_ng::Deserializer::from_str(text) {
-        let value = Value::deserialize(document).context("not YAML")?;
+        let value = room.take(document).context("not YAML")?;
         match value.get("items").and_then(Value::as_array) {
             Some(items) => objects.extend(items.iter().cloned()),
             None if value.is_null() => {}
@@ -163,16 +170,24 @@ pub fn manifests(text: &str, as_kai: bool, of: Of, namespace: &str) -> anyhow::R
         .flat_map(owners)
         .map(|owner| text_at(owner, "/uid"))
         .collect();
-    let imagined: Vec<Value> = objects
-        .iter()
-        .filter(|object| !owned.contains(&text_at(object, "/metadata/uid")))
-        .flat_map(|object| imagine::pods(object, of))
-        .collect();
+    let (mut imagined, mut made, mut bytes) = (Vec::new(), 0, 0);
+    for object in &objects {
+        if !owned.contains(&text_at(object, "/metadata/uid")) {
+            let each = object.to_string().len();
+            for pod in imagine::pods(object, of) {
+                (made, bytes) = (made + 1, bytes + each);
+                ensure!(made <= PODS_MAX, "makes more than {PODS_MAX} pods");
+                ensure!(bytes <= PODS_MIB << 20, "makes pods of more than {PODS_MIB} MiB in all");
+                imagined.push(pod);
+            }
+        }
+    }
     let (mut pods, objects): (Vec<Value>, Vec<Value>) = objects
         .into_iter()
         .partition(|object| text_at(object, "/kind") == "Pod");
     pods.extend(imagined);
     for pod in &mut pods {
+        ensure!(pod["spec"].is_object(), "not a manifest: a pod lacks spec");
         pod["spec"]["schedulerName"] = json!(SCHEDULER_NAME);
     }
     if pods.is_empty() {
@@ -215,7 +230,11 @@ pub fn complete(objects: &mut [Value], namespace: &str) {
         let listed = object
             .pointer_mut("/metadata/ownerReferences")
             .and_then(Value::as_array_mut);
-        for owner in listed.into_iter().flatten().filter(|owner| owner["uid"].is_null()) {
+        for owner in listed
+            .into_iter()
+            .flatten()
+            .filter(|owner| owner.is_object() && owner["uid"].is_null())
+        {
             let uid = uids.get(&(text_at(owner, "/kind"), text_at(owner, "/name")));
             owner["uid"] = json!(uid.cloned().unwrap_or_default());
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 
-use super::read::Scenario;
+use super::read::{KindPattern, Scenario};
 use super::text_at;
 use crate::api::PodGroup;
 use crate::api::names::{annotation, label};
@@ -225,7 +225,7 @@ impl Files {
 
     fn look_up(&self, api_version: &str, kind: &str, namespace: &str, name: &str) -> Answer {
         let (group, version) = split_api_version(api_version);
-        let listed = |kinds: &[super::read::KindPattern]| kinds.iter().any(|listed| listed.fits(group, version, kind));
+        let listed = |kinds: &[KindPattern]| kinds.iter().any(|listed| listed.fits(group, version, kind));
         if listed(&self.scenario.unknown) {
             return Answer::Missing(format!("no matches for kind {kind:?} in version {api_version:?}"));
         }

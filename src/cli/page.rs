@@ -1,0 +1,196 @@
+//! `unikai page`: the page in a browser of this machine, with the rights of whoever types the command.
+//!
+//! It serves the page itself, and passes what that asks on to the operator with the caller's token, which the browser never gets. Who may ask is who has the link:
+//! it carries a word that was made for this run. Other users of the machine do not have it, and web sites that have a browser ask here do not either.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+use axum::body::{Body, Bytes};
+use axum::extract::{DefaultBodyLimit, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::any;
+use axum::{Json, Router};
+use http::{HeaderMap, Method, Request, StatusCode, Uri, header};
+use sha2::{Digest, Sha256};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use super::client::{Client, Connection};
+use super::output::say;
+use crate::api::names::header as named;
+use crate::api::views::Problem;
+use crate::operator::{page, shutdown};
+
+/// Arguments of `unikai page`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// The port of this machine to serve at [default: any that is free]
+    #[arg(long, value_name = "PORT", default_value_t = 0, hide_default_value = true)]
+    port: u16,
+
+    #[command(flatten)]
+    connection: Connection,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  unikai page                  prints the link, by the API server of the kubeconfig
+  unikai page --port 8484      to see it from another machine: ssh -L 8484:127.0.0.1:8484 HOST
+
+Ends at SIGINT (Ctrl-C) or SIGTERM.";
+
+/// Bytes of a question: those of manifests.
+const BODY_MAX: usize = 8 << 20;
+/// What of a request is passed on, and what of its answer.
+const ASKED: [header::HeaderName; 3] = [header::ACCEPT_ENCODING, header::CONTENT_TYPE, header::IF_NONE_MATCH];
+const ANSWERED: [header::HeaderName; 7] = [
+    header::CACHE_CONTROL,
+    header::CONTENT_ENCODING,
+    header::CONTENT_TYPE,
+    header::ETAG,
+    header::RETRY_AFTER,
+    header::VARY,
+    header::X_CONTENT_TYPE_OPTIONS,
+];
+/// How long the operator may take to answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// After so long a token is looked for again: those that are made for the page last twice as long.
+const RENEWED: Duration = Duration::from_secs(300);
+
+/// Passes requests on.
+struct Passage {
+    /// By what the way is found.
+    connection: Connection,
+    /// The way to the operator.
+    client: Mutex<Arc<Client>>,
+    /// What the link carries.
+    word: String,
+    /// Where the browser must believe to be: another name would be one that somebody made lead here.
+    hosts: [String; 2],
+}
+
+/// Runs until a signal.
+///
+/// # Errors
+/// When the way to the operator cannot be found, or the port is taken.
+pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let client = Client::open(&args.connection).await?;
+    // So that what is wrong is said here, and not in the browser.
+    client.get::<serde_json::Value>("/workloads?limit=1").await?;
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, args.port));
+    let listener = TcpListener::bind(address)
+        .await
+        .with_context(|| format!("--port {}", args.port))?;
+    let port = listener.local_addr()?.port();
+    let word = uuid::Uuid::new_v4().simple().to_string();
+    let link = format!("http://127.0.0.1:{port}/#token={word}");
+    let passage = Arc::new(Passage {
+        connection: args.connection,
+        client: Mutex::new(Arc::new(client)),
+        word,
+        hosts: ["127.0.0.1", "localhost"].map(|name| format!("{name}:{port}")),
+    });
+    say!("The page, with your rights, for whoever has this link:\n\n  {link}\n\nCtrl-C ends it.");
+    let end = CancellationToken::new();
+    tokio::spawn(shutdown::on_signal(end.clone()));
+    let mut serving = std::pin::pin!(async { axum::serve(listener, router(Arc::clone(&passage))).await });
+    loop {
+        tokio::select! {
+            served = &mut serving => served?,
+            () = end.cancelled() => return Ok(ExitCode::SUCCESS),
+            () = tokio::time::sleep(RENEWED) => if let Err(error) = passage.renew().await {
+                eprintln!("no other token: {error:#}");
+            },
+        }
+    }
+}
+
+fn router(passage: Arc<Passage>) -> Router {
+    Router::new()
+        .route("/api/v1/{*rest}", any(pass))
+        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .with_state(passage)
+        .merge(page::router())
+}
+
+/// Passes a request on, if it comes from the page of this run.
+async fn pass(
+    State(passage): State<Arc<Passage>>,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    if let Err(why) = passage.admits(&headers) {
+        return refusal(StatusCode::UNAUTHORIZED, why.to_owned());
+    }
+    match passage.answer(method, uri, only(&headers, &ASKED), body).await {
+        Ok(answer) => {
+            let (parts, body) = answer.into_parts();
+            let mut response = (parts.status, body).into_response();
+            *response.headers_mut() = only(&parts.headers, &ANSWERED);
+            response
+        }
+        Err(error) => refusal(StatusCode::BAD_GATEWAY, format!("{error:#}")),
+    }
+}
+
+impl Passage {
+    fn admits(&self, headers: &HeaderMap) -> Result<(), &'static str> {
+        let text = |name: &str| {
+            headers
+                .get(name)
+                .and_then(|value| value.to_str().ok())
+                .unwrap_or_default()
+        };
+        if !self.hosts.iter().any(|host| host == text("host")) {
+            return Err("this is served to 127.0.0.1 and localhost only");
+        }
+        // Digests, so that the time it takes tells nothing of the word.
+        if Sha256::digest(text(named::TOKEN)) != Sha256::digest(&self.word) {
+            return Err("use the link that `unikai page` prints");
+        }
+        Ok(())
+    }
+
+    async fn answer(
+        &self,
+        method: Method,
+        uri: Uri,
+        headers: HeaderMap,
+        body: Bytes,
+    ) -> anyhow::Result<Response<Body>> {
+        let mut request = Request::new(body);
+        *request.method_mut() = method;
+        *request.uri_mut() = uri;
+        *request.headers_mut() = headers;
+        let client = Arc::clone(&self.client.lock().unwrap_or_else(PoisonError::into_inner));
+        let answer = tokio::time::timeout(PATIENCE, client.pass(request)).await;
+        answer.with_context(|| format!("no answer in {} s", PATIENCE.as_secs()))?
+    }
+
+    /// Tokens end; whoever gives them gives others.
+    async fn renew(&self) -> anyhow::Result<()> {
+        let client = Arc::new(Client::open(&self.connection).await?);
+        *self.client.lock().unwrap_or_else(PoisonError::into_inner) = client;
+        Ok(())
+    }
+}
+
+/// Those of the headers.
+fn only(headers: &HeaderMap, names: &[header::HeaderName]) -> HeaderMap {
+    let named = |name: &header::HeaderName| Some((name.clone(), headers.get(name)?.clone()));
+    names.iter().filter_map(named).collect()
+}
+
+fn refusal(status: StatusCode, error: String) -> Response {
+    (status, Json(Problem { error })).into_response()
+}
+
+#[cfg(test)]
+mod tests;

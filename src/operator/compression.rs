@@ -1,0 +1,98 @@
+//! What the HTTP server sends compressed, and not again where the caller has it.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use axum::http::{HeaderMap, header};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+/// For what changes often.
+pub const FAST: Compression = Compression::fast();
+/// For what is compressed once.
+pub const BEST: Compression = Compression::best();
+
+/// The text, compressed.
+///
+/// # Errors
+/// Never, in memory.
+pub fn gzip(text: &[u8], how: Compression) -> io::Result<Vec<u8>> {
+    let mut encoder = GzEncoder::new(Vec::with_capacity(text.len() / 8), how);
+    encoder.write_all(text)?;
+    encoder.finish()
+}
+
+/// Whether who asks takes gzip.
+#[must_use]
+pub fn takes_gzip(headers: &HeaderMap) -> bool {
+    let mut all = listed(headers, &header::ACCEPT_ENCODING);
+    all.any(|coding| {
+        let (name, quality) = coding.split_once(';').unwrap_or((coding, ""));
+        name.trim() == "gzip" && quality.trim() != "q=0"
+    })
+}
+
+/// An entity tag of a digest. A weak one: it says nothing of how the bytes are compressed.
+#[must_use]
+pub fn tag(digest: &[u8]) -> String {
+    let mut tag = "W/\"".to_owned();
+    for byte in digest.iter().take(12) {
+        let _ = write!(tag, "{byte:02x}");
+    }
+    tag.push('"');
+    tag
+}
+
+/// Whether who asks has what this tag names.
+#[must_use]
+pub fn is_known(headers: &HeaderMap, tag: &str) -> bool {
+    let strong = |tag: &str| tag.trim().trim_start_matches("W/").to_owned();
+    listed(headers, &header::IF_NONE_MATCH).any(|known| strong(known) == strong(tag))
+}
+
+/// The parts of a header that holds a list.
+fn listed<'a>(headers: &'a HeaderMap, name: &header::HeaderName) -> impl Iterator<Item = &'a str> {
+    let all = headers.get_all(name).into_iter();
+    all.filter_map(|value| value.to_str().ok())
+        .flat_map(|text| text.split(','))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    fn with(name: header::HeaderName, value: &'static str) -> HeaderMap {
+        HeaderMap::from_iter([(name, HeaderValue::from_static(value))])
+    }
+
+    #[test]
+    fn who_takes_gzip_says_so() {
+        for (text, taken) in [
+            ("gzip", true),
+            ("deflate, gzip;q=1.0, *;q=0.5", true),
+            ("gzip;q=0", false),
+            ("br", false),
+            ("", false),
+        ] {
+            assert_eq!(takes_gzip(&with(header::ACCEPT_ENCODING, text)), taken, "{text}");
+        }
+        assert!(!takes_gzip(&HeaderMap::new()));
+    }
+
+    #[test]
+    fn what_somebody_has_is_named_by_its_tag() {
+        let tag = tag(&[0xab; 32]);
+        assert_eq!(tag, "W/\"abababababababababababab\"");
+        for (text, known) in [
+            ("W/\"abababababababababababab\"", true),
+            ("\"1\", \"abababababababababababab\"", true),
+            ("\"1\"", false),
+            ("", false),
+        ] {
+            assert_eq!(is_known(&with(header::IF_NONE_MATCH, text), &tag), known, "{text}");
+        }
+        assert!(!is_known(&HeaderMap::new(), &tag));
+    }
+}

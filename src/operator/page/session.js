@@ -1,0 +1,71 @@
+// Whose rights the page has: those of a token, which this tab keeps until it is closed.
+
+import { h } from "./dom.js";
+
+const KEY = "unikai-token";
+
+export class Session {
+  #window;
+  #storage;
+  #token;
+
+  constructor(window) {
+    this.#window = window;
+    this.#storage = window.sessionStorage;
+    this.#token = this.#storage.getItem(KEY) ?? "";
+  }
+
+  /** Takes the token that a link brings behind its #, which browsers send to nobody. It goes from the address at once. */
+  takeFromAddress() {
+    const brought = /^#token=([\w.~+/=-]+)$/.exec(this.#window.location.hash);
+    if (!brought) return;
+    this.use(brought[1]);
+    this.#window.history.replaceState(null, "", "#/queues");
+  }
+
+  /** What goes along with each request. An API server that passes it on takes the usual header for itself. */
+  headers() {
+    return this.#token ? { "X-Unikai-Token": this.#token } : {};
+  }
+
+  use(token) {
+    this.#token = token.trim();
+    this.#storage.setItem(KEY, this.#token);
+  }
+
+  forget() {
+    this.#token = "";
+    this.#storage.removeItem(KEY);
+  }
+
+  get isKnown() {
+    return this.#token !== "";
+  }
+}
+
+/** Asks for a token, and says how to come by one. */
+export function tokenForm(session, why, done) {
+  const field = h("input", {
+    id: "token", type: "password", autocomplete: "off", spellcheck: "false", required: true, "aria-describedby": "token-help",
+  });
+  const submit = (event) => {
+    event.preventDefault();
+    session.use(field.value);
+    done();
+  };
+  return h("section", { class: "connect", "aria-labelledby": "connect-title" },
+    h("h1", { id: "connect-title" }, "Who are you?"),
+    h("p", {}, "This page shows what your own rights in the cluster let you see, so it takes a token of the cluster. It stays in this tab."),
+    why && h("p", { class: "bad" }, why),
+    h("form", { onsubmit: submit },
+      h("label", { for: "token" }, "Token"),
+      h("div", { class: "row" }, field, h("button", { class: "main" }, "Show")),
+    ),
+    h("div", { id: "token-help" },
+      h("p", {}, "Without pasting anything, as whoever your kubeconfig says you are:"),
+      h("pre", {}, "unikai page"),
+      h("p", {}, "Or a token that lasts an hour, of the service account that may see all:"),
+      h("pre", {}, "kubectl create token -n kai-scheduler unikai-viewer"),
+    ),
+  );
+}

@@ -1,0 +1,180 @@
+//! What queues held of late, in memory: a limited number of samples of each queue. When there is room for no more, every other one goes and the next are
+//! taken at twice the distance, up to [`SPARSEST`]; from then on the oldest goes.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::api::views::{Amounts, QueueSample};
+use crate::components::bus::QueueSeen;
+
+/// Samples of a queue: at last eight hours of them.
+const SAMPLES: usize = 360;
+/// From one sample to the next, at first and at last.
+const DENSEST: Duration = Duration::from_secs(10);
+const SPARSEST: Duration = Duration::from_secs(80);
+/// Queues of which samples are kept, 30 KB each; the first by name.
+const QUEUES: usize = 500;
+
+/// What a queue held at some time: fair share, allocated, requested, each of cpu, memory and GPUs as the engine counts them.
+type Sample = [[i64; 3]; 3];
+
+/// See the module.
+#[derive(Debug)]
+pub struct QueueHistory(Mutex<Past>);
+
+#[derive(Debug)]
+struct Past {
+    every: Duration,
+    /// When the samples were taken.
+    times: VecDeque<Timestamp>,
+    /// One for each of the times; none from before the queue was there.
+    queues: BTreeMap<String, VecDeque<Option<Sample>>>,
+}
+
+impl Default for QueueHistory {
+    fn default() -> Self {
+        Self(Mutex::new(Past {
+            every: DENSEST,
+            times: VecDeque::new(),
+            queues: BTreeMap::new(),
+        }))
+    }
+}
+
+impl QueueHistory {
+    /// Adds what all queues hold now, and says after what time to do so again. Queues that are gone are forgotten.
+    pub fn add(&self, now: Timestamp, seen: &[QueueSeen]) -> Duration {
+        let mut past = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        past.make_room();
+        past.times.push_back(now);
+        let length = past.times.len();
+        let mut all: Vec<&QueueSeen> = seen.iter().collect();
+        all.sort_by(|left, right| left.name.cmp(&right.name));
+        all.truncate(QUEUES);
+        for queue in &all {
+            let samples = past.queues.entry(queue.name.to_string()).or_default();
+            samples.resize(length - 1, None);
+            samples.push_back(Some([queue.fair, queue.allocated, queue.wanted]));
+        }
+        past.queues.retain(|_, samples| samples.len() == length);
+        past.every
+    }
+
+    /// The samples of a queue, and the seconds from one to the next.
+    #[must_use]
+    pub fn of(&self, queue: &str) -> (u64, Vec<QueueSample>) {
+        let past = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let samples = past.queues.get(queue).into_iter().flatten();
+        let samples = past.times.iter().zip(samples).filter_map(|(at, sample)| {
+            let [fair_share, allocated, requested] = sample.as_ref()?.map(Amounts::of);
+            Some(QueueSample {
+                at: *at,
+                fair_share,
+                allocated,
+                requested,
+            })
+        });
+        (past.every.as_secs(), samples.collect())
+    }
+}
+
+impl Past {
+    fn make_room(&mut self) {
+        if self.times.len() < SAMPLES {
+            return;
+        }
+        if self.every < SPARSEST {
+            self.every *= 2;
+            every_other(&mut self.times);
+            self.queues.values_mut().for_each(every_other);
+        } else {
+            self.times.pop_front();
+            for samples in self.queues.values_mut() {
+                samples.pop_front();
+            }
+        }
+    }
+}
+
+/// Keeps the second, the fourth, and so on: the latest is among them.
+fn every_other<T>(samples: &mut VecDeque<T>) {
+    let mut number = 0;
+    samples.retain(|_| {
+        number += 1;
+        number % 2 == 0
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(name: &str, gpus: i64) -> QueueSeen {
+        QueueSeen {
+            name: name.into(),
+            display: name.into(),
+            parent: None,
+            valid: true,
+            priority: 0,
+            quota: [None; 3],
+            limit: [None; 3],
+            weight: [0; 3],
+            fair: [0; 3],
+            allocated: [0, 0, gpus * 1_000_000],
+            non_preemptible: [0; 3],
+            wanted: [0; 3],
+            usage: [0; 3],
+            schedule_until: None,
+        }
+    }
+
+    fn at(second: usize) -> Timestamp {
+        Timestamp::from_second(second as i64).unwrap()
+    }
+
+    #[test]
+    fn samples_become_sparser_and_then_the_oldest_goes() {
+        let history = QueueHistory::default();
+        let mut now = 0;
+        for number in 0..10 * SAMPLES {
+            let pause = history.add(at(now), &[queue("team", number as i64)]);
+            now += pause.as_secs() as usize;
+        }
+        let (every, samples) = history.of("team");
+        assert_eq!(every, SPARSEST.as_secs());
+        assert_eq!(samples.len(), SAMPLES);
+        assert_eq!(samples.last().unwrap().allocated.gpu, (10 * SAMPLES - 1) as f64);
+        let steps = samples
+            .windows(2)
+            .map(|pair| pair[1].at.duration_since(pair[0].at).as_secs());
+        assert!(steps.clone().all(|step| step == 80), "{:?}", steps.collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_queue_has_samples_from_its_creation_to_its_deletion() {
+        let history = QueueHistory::default();
+        history.add(at(1), &[queue("old", 1)]);
+        history.add(at(2), &[queue("old", 2), queue("new", 3)]);
+        assert_eq!(history.of("old").1.len(), 2);
+        let new = history.of("new").1;
+        assert_eq!((new.len(), new[0].at, new[0].allocated.gpu), (1, at(2), 3.0));
+        history.add(at(3), &[queue("new", 3)]);
+        assert!(history.of("old").1.is_empty());
+        assert_eq!(history.of("new").1.len(), 2);
+    }
+
+    #[test]
+    fn no_more_queues_are_kept_than_there_is_room_for() {
+        let history = QueueHistory::default();
+        let all: Vec<_> = (0..QUEUES + 5)
+            .map(|number| queue(&format!("q{number:04}"), 1))
+            .collect();
+        history.add(at(1), &all);
+        let past = history.0.lock().unwrap();
+        assert_eq!(past.queues.len(), QUEUES);
+        assert!(past.queues.contains_key("q0000") && !past.queues.contains_key("q0504"));
+    }
+}

@@ -1,0 +1,56 @@
+//! Manifests to the pods that they would make, grouped as the operator would group them. No cluster is needed, and none is asked.
+//!
+//! The text may be anybody's: what it may take of memory is bounded, however short it is.
+
+pub mod files;
+pub mod imagine;
+pub mod read;
+mod room;
+
+use anyhow::bail;
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::Value;
+use std::sync::Arc;
+
+use crate::api::PodGroup;
+use files::Files;
+use imagine::Of;
+
+/// Pods that workloads would make, and their pod groups.
+pub struct Made {
+    /// The pods, each of which names its group.
+    pub pods: Vec<Arc<Pod>>,
+    /// The pod groups.
+    pub groups: Vec<Arc<PodGroup>>,
+}
+
+/// What the workloads of these manifests would make.
+///
+/// # Errors
+/// If the text holds no workloads, too many, or some that cannot be grouped.
+pub fn made(text: &str, namespace: &str) -> anyhow::Result<Made> {
+    let mut scenario = read::manifests(text, false, Of::Whole, namespace)?;
+    // They are the cluster's to say, and a text may bring programs in them.
+    scenario.objects.retain(|object| text_at(object, "/kind") != "Karta");
+    let mut files = Files::new(scenario);
+    files.group_all();
+    if let Some((what, error)) = files.errors.first() {
+        bail!("{what}: {error}");
+    }
+    Ok(Made {
+        pods: files.pods().to_vec(),
+        groups: files.groups.into_values().collect(),
+    })
+}
+
+/// The text at the pointer, or none.
+pub fn text_at(value: &Value, pointer: &str) -> String {
+    value
+        .pointer(pointer)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,75 @@
+use super::*;
+
+fn refused(text: &str) -> String {
+    match made(text, "team") {
+        Ok(made) => panic!("{} pods", made.pods.len()),
+        Err(error) => format!("{error:#}"),
+    }
+}
+
+fn job(name: &str, parallelism: u64, image: &str) -> String {
+    format!(
+        "apiVersion: batch/v1\nkind: Job\nmetadata: {{name: {name}}}\nspec: {{parallelism: {parallelism}, completions: {parallelism}, \
+         template: {{spec: {{schedulerName: kai-scheduler, containers: [{{name: main, image: {image}}}]}}}}}}\n---\n"
+    )
+}
+
+#[test]
+fn a_job_makes_its_pods_and_they_are_grouped() {
+    let made = made(&job("train", 3, "i"), "team").unwrap();
+    assert_eq!((made.pods.len(), made.groups.len()), (3, 1));
+    let names = made
+        .pods
+        .iter()
+        .map(|pod| pod.metadata.annotations.as_ref().unwrap()["pod-group-name"].clone());
+    let group = made.groups[0].metadata.name.clone().unwrap();
+    assert!(names.into_iter().all(|name| name == group));
+    assert_eq!(made.groups[0].metadata.namespace.as_deref(), Some("team"));
+}
+
+#[test]
+fn what_would_make_too_many_pods_is_refused_before_they_are_made() {
+    assert_eq!(refused(&job("train", 1 << 40, "i")), "makes more than 4096 pods");
+    let many: String = (0..5_000)
+        .map(|number| job(&format!("j{number}"), 4_000, "i"))
+        .collect();
+    assert_eq!(refused(&many), "makes more than 4096 pods");
+    let jobs = "{name: a, replicas: 1000000000, template: {spec: {parallelism: 1000000000}}},".repeat(1_000);
+    let set = format!(
+        "apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\nmetadata: {{name: s}}\nspec: {{replicatedJobs: [{jobs}]}}"
+    );
+    assert_eq!(refused(&set), "makes pods of more than 16 MiB in all");
+}
+
+#[test]
+fn what_would_make_pods_of_too_much_text_is_refused() {
+    let long = job("train", 4_000, &"i".repeat(100_000));
+    assert_eq!(refused(&long), "makes pods of more than 16 MiB in all");
+}
+
+#[test]
+fn texts_that_are_no_manifests_are_refused_with_the_reason() {
+    for (text, why) in [
+        ("", "holds no pods, and no workload of a kind that makes some"),
+        (
+            "just words",
+            "not a manifest: an object lacks apiVersion, kind or metadata.name",
+        ),
+        ("a: b: c", "not YAML"),
+        (
+            "kind: Pod\napiVersion: v1\nmetadata: {name: p}",
+            "not a manifest: a pod lacks spec",
+        ),
+        (
+            "kind: Pod\napiVersion: v1\nmetadata: []",
+            "not a manifest: an object lacks apiVersion, kind or metadata.name",
+        ),
+        (
+            "kind: Pod\napiVersion: v1\nmetadata: {name: p}\nspec: 5",
+            "not a manifest: a pod lacks spec",
+        ),
+    ] {
+        let said = refused(text);
+        assert!(said.starts_with(why), "{text}: {said}");
+    }
+}
