@@ -114,9 +114,9 @@ async fn look(viewer: &Viewer, operator: &Process, view: &str, paths: &[&str], i
                 .await?;
             longest = longest.max(asked.elapsed());
             if reading == 0 {
-                first += answer.bytes
+                first += answer.bytes;
             } else {
-                later += answer.bytes
+                later += answer.bytes;
             }
             tags.extend(answer.tag.map(|tag| (*path, tag)));
         }
@@ -135,7 +135,7 @@ async fn look(viewer: &Viewer, operator: &Process, view: &str, paths: &[&str], i
 
 /// One that runs on one of all nodes, or one that waits since no node has its label.
 async fn create(pods: &Api<Pod>, number: usize) -> anyhow::Result<()> {
-    let waits = number % 5 == 0;
+    let waits = number.is_multiple_of(5);
     let gpus = if waits { 8 } else { [8, 8, 4, 2][number % 4] };
     let mut pod: Value = json!({
         "metadata": {"name": format!("train-{number:05}"), "labels": {"kai.scheduler/queue": "test"}},
