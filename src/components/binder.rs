@@ -10,6 +10,7 @@ mod attempt;
 mod audit;
 mod claims;
 mod cleanup;
+mod endings;
 mod evictions;
 mod failures;
 mod fraction;
@@ -50,6 +51,7 @@ use crate::components::{Context, Error, Settings, panics, pods};
 use attempt::{Attempt, Ending, Report};
 use audit::Audit;
 use cleanup::Cleanup;
+use endings::{count, count_failure, faulty};
 use evictions::Evictions;
 use failures::{Failures, RETRY, Waits};
 use groups::{Command, GroupId, Groups};
@@ -658,36 +660,10 @@ fn due(
     })
 }
 
-fn count(kind: &'static str, ending: &Ending) {
-    metrics::counter!("unikai_binder_jobs_total", "kind" => kind, "ending" => ending.word()).increment(1);
-}
-
-/// Counts a bind that failed, by its cause. Where no answer came from the API server, nobody knows it.
-fn count_failure(report: &Report) {
-    if matches!(report.ending, Ending::Failed(_)) && report.tried {
-        let cause = if report.cause.is_empty() {
-            "unknown"
-        } else {
-            report.cause
-        };
-        metrics::counter!("unikai_bind_failures_total", "cause" => cause).increment(1);
-    }
-}
-
 fn panicked(task: &'static str, panic: &JoinError) -> Error {
     Error::Panicked {
         task,
         panic: panic.to_string(),
-    }
-}
-
-/// Reports a job that panicked as failed.
-fn faulty(panic: &str) -> Report {
-    metrics::counter!("unikai_object_panics_total", "component" => "binder").increment(1);
-    error!(panic, "a job of the binder is given up");
-    Report {
-        cause: "fault",
-        ..Report::new(Ending::Failed(format!("a fault of the scheduler: {panic}")))
     }
 }
 

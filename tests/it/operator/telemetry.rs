@@ -120,6 +120,7 @@ async fn a_scrape_of_a_busy_operator_holds_every_metric_with_its_labels() {
         let figures = ["kai_queue_allocated_gpus", "kai_queue_fair_share_gpu"].map(|name| page.values(name, &test));
         let right =
             figures == [[8.0], [8.0]] && !page.values("kai_queue_info", &[("queue_name", "passing")]).is_empty();
+        let right = right && page.values("unikai_queue_pending_pod_groups", &test) == [1.0];
         let right = right && page.values("unikai_pool_leader", &[("node_pool", "blue")]) == [1.0];
         if right { Ok(page) } else { Err(format!("{figures:?}")) }
     })

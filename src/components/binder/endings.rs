@@ -1,0 +1,33 @@
+//! What jobs count in metrics when they end.
+
+use tracing::error;
+
+use super::attempt::{Ending, Report};
+
+/// Counts a job that ended, by how.
+pub fn count(kind: &'static str, ending: &Ending) {
+    metrics::counter!("unikai_binder_jobs_total", "kind" => kind, "ending" => ending.word()).increment(1);
+}
+
+/// Counts a bind that failed, by its cause. Where no answer came from the API server, nobody knows it.
+pub fn count_failure(report: &Report) {
+    if matches!(report.ending, Ending::Failed(_)) && report.tried {
+        let cause = if report.cause.is_empty() {
+            "unknown"
+        } else {
+            report.cause
+        };
+        metrics::counter!("unikai_bind_failures_total", "cause" => cause).increment(1);
+    }
+}
+
+/// Reports a job that panicked as failed.
+#[must_use]
+pub fn faulty(panic: &str) -> Report {
+    metrics::counter!("unikai_object_panics_total", "component" => "binder").increment(1);
+    error!(panic, "a job of the binder is given up");
+    Report {
+        cause: "fault",
+        ..Report::new(Ending::Failed(format!("a fault of the scheduler: {panic}")))
+    }
+}
