@@ -13,6 +13,7 @@ pub mod config;
 pub mod crds;
 pub mod duration;
 pub mod gpu_request;
+pub mod hold;
 pub mod lenient;
 pub mod limits;
 pub mod names;

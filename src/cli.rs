@@ -13,9 +13,12 @@ pub mod demo;
 #[cfg(feature = "devcluster")]
 pub mod dev;
 mod docs;
+mod drain;
+mod evict;
 mod explain;
 pub mod fields;
 pub mod group;
+mod hold;
 mod jobs;
 pub mod manifests;
 mod migrate;
@@ -25,7 +28,9 @@ pub mod output;
 mod page;
 mod progress;
 mod queues;
+mod release;
 pub mod replay;
+mod requeue;
 pub mod reserve;
 mod review;
 pub mod run;
@@ -88,6 +93,14 @@ enum Command {
     WhyEvicted(why_evicted::Args),
     /// Show what the scheduler would do now with workloads that are not there yet
     WhatIf(what_if::Args),
+    /// Have a pod group wait until it is released; what runs stays
+    Hold(hold::Args),
+    /// Release a pod group that is held
+    Release(release::Args),
+    /// Have the pods of a pod group evicted, and the pod group decided about anew
+    Requeue(requeue::Args),
+    /// Start nothing in a queue and below it any more, and evict what runs there if wanted
+    Drain(drain::Args),
     /// Show queues, GPUs and what waits, drawn anew every few seconds
     Top(top::Args),
     /// Show the same in a browser: queues, GPUs, what waits and why
@@ -138,6 +151,7 @@ impl Command {
             | Command::Top(_)
             | Command::Completion(_)
             | Command::Page(_) => "warn",
+            Command::Hold(_) | Command::Release(_) | Command::Requeue(_) | Command::Drain(_) => "warn",
         }
     }
 }
@@ -191,6 +205,10 @@ fn start(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Jobs(args) => runtime.block_on(Box::pin(jobs::run(args))),
         Command::WhyEvicted(args) => runtime.block_on(Box::pin(why_evicted::run(args))),
         Command::WhatIf(args) => runtime.block_on(Box::pin(what_if::run(args))),
+        Command::Hold(args) => runtime.block_on(Box::pin(hold::run(args))),
+        Command::Release(args) => runtime.block_on(Box::pin(release::run(args))),
+        Command::Requeue(args) => runtime.block_on(Box::pin(requeue::run(args))),
+        Command::Drain(args) => runtime.block_on(Box::pin(drain::run(args))),
         Command::Top(args) => runtime.block_on(Box::pin(top::run(args))),
         Command::Page(args) => runtime.block_on(Box::pin(page::run(args))),
         Command::Completion(args) => completion::run(args, Cli::command()),

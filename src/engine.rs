@@ -417,7 +417,10 @@ impl Engine {
         let input = entry.input.as_ref()?;
         let name = &input.queue;
         let mut findings = Findings::default();
-        if let Some(what) = &entry.broken {
+        if let Some(hold) = &input.held {
+            let message = explain::hold::held(&input.key, name, hold);
+            findings.add(ReasonCode::PodSchedulingErrors, message, Detail::Text);
+        } else if let Some(what) = &entry.broken {
             let message = format!("The sub-groups contradict each other: {what}");
             findings.add(ReasonCode::PodSchedulingErrors, message, Detail::Text);
         } else if schedulable_queue(model, pod_group).is_none() || (entry.charged_elsewhere && input.refused.is_none())

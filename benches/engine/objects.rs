@@ -34,7 +34,7 @@ pub fn node(index: usize) -> NodeInput {
         labels: vec![(name("kubernetes.io/hostname"), name(&node))],
         taints: Vec::new(),
         unschedulable: false,
-        ready: true,
+        fault: None,
         allocatable: Amounts {
             cpu: 64_000,
             memory: 512 << 30,
@@ -94,6 +94,7 @@ pub fn workload(prefix: &str, size: usize, queues: usize, first: usize) -> Vec<E
         back_off: false,
         backed_off: false,
         refused: None,
+        held: None,
     };
     let pods = (first..first + size).map(|i| Event::Pod(Box::new(pod(&key, &format!("{prefix}-{i:06}")))));
     std::iter::once(Event::Group(Box::new(group))).chain(pods).collect()

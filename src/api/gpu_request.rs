@@ -80,19 +80,38 @@ pub enum InvalidRequest {
     #[error("cannot request multiple fractional devices without specifying fraction portion or gpu-memory")]
     DevicesAlone,
     /// Invalid memory.
-    #[error("gpu-memory annotation value must be a positive integer greater than 0")]
-    Memory,
+    #[error("annotation gpu-memory: {} is not a whole number of MiB above 0{}", shown(.0), mib_of(.0))]
+    Memory(String),
     /// Invalid fraction.
-    #[error("gpu-fraction annotation value must be a positive number smaller than 1.0")]
-    Fraction,
-    /// A fraction that is not a decimal number.
-    #[error(
-        "gpu-fraction annotation value must be a float written with a decimal point or a scientific notation .given value: {0}"
-    )]
-    Spelling(String),
+    #[error("annotation gpu-fraction: {} is not a decimal number above 0 and below 1, such as 0.5", shown(.0))]
+    Fraction(String),
     /// Invalid number of devices.
-    #[error("fraction count annotation value must be a positive integer greater than 0")]
-    Devices,
+    #[error("annotation gpu-fraction-num-devices: {} is not a whole number above 0", shown(.0))]
+    Devices(String),
+}
+
+/// Characters of a value that a message shows.
+const SHOWN: usize = 40;
+
+fn shown(text: &str) -> String {
+    let shown: String = text.chars().take(SHOWN).collect();
+    let more = if shown.len() < text.len() { "…" } else { "" };
+    format!("\"{}{more}\"", shown.escape_debug())
+}
+
+fn mib_of(text: &str) -> String {
+    in_mib(text).map_or_else(String::new, |mib| format!("; in MiB: \"{mib}\""))
+}
+
+/// MiB, rounded up, of an amount of memory with a unit as people write it: 3Gi, 3GiB, 3GB. `None` for one without a unit, or below a MiB.
+#[must_use]
+pub fn in_mib(text: &str) -> Option<i64> {
+    if text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let amount: Amount = text.trim_end_matches(['b', 'B']).parse().ok()?;
+    let bytes = amount.units();
+    (bytes >= 1 << 20).then(|| bytes / (1 << 20) + i64::from(bytes % (1 << 20) > 0))
 }
 
 /// Parses a pod's annotations.
@@ -127,10 +146,12 @@ pub fn read<'a>(
         (None, None) if named.whole => return Err(InvalidRequest::WholeAndMig),
         (None, None) => return Ok(Asked::Mig(mig)),
         (Some(text), _) => Part::Fraction(read_fraction(text)?),
-        (None, Some(text)) => Part::Memory(count(text, GPU_MEMORY_COUNTED).ok_or(InvalidRequest::Memory)?),
+        (None, Some(text)) => {
+            Part::Memory(count(text, GPU_MEMORY_COUNTED).ok_or_else(|| InvalidRequest::Memory(text.to_owned()))?)
+        }
     };
-    let devices = devices.map_or(Some(1), |text| count(text, GPU_DEVICES_COUNTED));
-    let devices = devices.ok_or(InvalidRequest::Devices)?;
+    let counted = |text| count(text, GPU_DEVICES_COUNTED).ok_or_else(|| InvalidRequest::Devices(text.to_owned()));
+    let devices = devices.map_or(Ok(1), counted)?;
     if named.mig || !mig.is_empty() {
         return Err(InvalidRequest::ShareAndMig);
     }
@@ -159,15 +180,16 @@ pub fn is_part(key: &str) -> bool {
 
 /// Parses billionths. The number is validated as a float, as in KAI's admission, and converted exactly.
 fn read_fraction(text: &str) -> Result<i64, InvalidRequest> {
+    let no_fraction = || InvalidRequest::Fraction(text.to_owned());
     let lower = text.trim_start_matches(['+', '-']).to_ascii_lowercase();
     if lower == "nan" || (lower.starts_with("0x") && lower.contains('p') && !text.starts_with('-')) {
-        return Err(InvalidRequest::Spelling(text.to_owned()));
+        return Err(no_fraction());
     }
-    let number: f64 = text.parse().map_err(|_| InvalidRequest::Fraction)?;
+    let number: f64 = text.parse().map_err(|_| no_fraction())?;
     if !(number > 0.0 && number < 1.0) {
-        return Err(InvalidRequest::Fraction);
+        return Err(no_fraction());
     }
-    let amount: Amount = text.parse().map_err(|_| InvalidRequest::Spelling(text.to_owned()))?;
+    let amount: Amount = text.parse().map_err(|_| no_fraction())?;
     let billionths = i64::try_from(amount.nanos()).unwrap_or(WHOLE);
     Ok(billionths.clamp(1, WHOLE))
 }

@@ -72,6 +72,8 @@ pub const CLAIM_SELECTOR_STEPS_AT_ONCE: usize = 200_000;
 pub const QUOTA_SCHEDULE_BYTES: usize = 8_192;
 /// Entries of a queue's schedule.
 pub const QUOTA_SCHEDULE_ENTRIES: usize = 32;
+/// Bytes of the reason that the annotation with a hold gives.
+pub const HOLD_REASON_BYTES: usize = 256;
 /// Bytes of an admission request. The API server accepts objects of up to 3 MiB, and etcd half of that.
 pub const WEBHOOK_BODY_BYTES: usize = 3_145_728;
 /// Nesting depth of lists and objects in an admission request or an owner of pods. Pods have some fifteen, with managed fields some twenty.

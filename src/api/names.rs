@@ -155,6 +155,8 @@ pub mod annotation {
     pub const DIGEST: &str = "unikai.dev/digest";
     /// On queues: the namespaces whose workloads may run in the queue and below it, with `*` for any characters. Absent: all.
     pub const ALLOWED_NAMESPACES: &str = "unikai.dev/allowed-namespaces";
+    /// On PodGroups and queues: nothing of them is started while it is there; `true`, or the reason.
+    pub const HOLD: &str = "unikai.dev/hold";
     /// On queues: what they may have by time of day and day of the week, as YAML.
     pub const QUOTA_SCHEDULE: &str = "unikai.dev/quota-schedule";
     /// On reservation pods: keeps Karpenter from disrupting them.
@@ -313,6 +315,8 @@ pub mod reason {
     pub const NO_SHARD: &str = "NoShardForNodePool";
     /// PodGroup event, and condition of its pods: pods are missing.
     pub const NOT_READY: &str = "NotReady";
+    /// PodGroup event, and condition of its pods: somebody holds them. Not the word at which autoscalers add nodes.
+    pub const HELD: &str = "Held";
     /// PodGroup event: a pod was evicted.
     pub const EVICT: &str = "Evict";
     /// Pod event and condition: the bind was carried out.

@@ -28,6 +28,7 @@ use super::{QuantityMap, schema};
     printcolumn = r#"{"name": "Quota", "type": "string", "jsonPath": ".status.summary.quota", "description": "The quota of GPUs"}"#,
     printcolumn = r#"{"name": "Limit", "type": "string", "jsonPath": ".status.summary.limit", "description": "The limit of GPUs"}"#,
     printcolumn = r#"{"name": "Waiting", "type": "integer", "jsonPath": ".status.summary.waiting", "description": "Pod groups with pods that wait"}"#,
+    printcolumn = r#"{"name": "Held", "type": "string", "jsonPath": ".metadata.annotations.unikai\\.dev/hold", "description": "Why nothing is started in it and below it, or true"}"#,
     printcolumn = r#"{"name": "Priority", "type": "string", "jsonPath": ".spec.priority"}"#,
     printcolumn = r#"{"name": "Parent", "type": "string", "jsonPath": ".spec.parentQueue"}"#,
     printcolumn = r#"{"name": "Children", "type": "string", "jsonPath": ".status.childQueues"}"#,

@@ -1,4 +1,5 @@
 //! Which namespaces may use a queue: those that its annotation and the annotations of all its ancestors allow. A queue without the annotation allows all.
+//! And whether the queue or an ancestor is held, so that nobody may start anything in it.
 //!
 //! ```yaml
 //! # Pods of namespace team-a and of those whose names begin with research-; only what the parent lets through, if it has the annotation as well.
@@ -8,6 +9,7 @@
 use std::collections::BTreeMap;
 
 use super::Queue;
+use super::hold::Hold;
 use super::names::annotation;
 
 /// Names of namespaces, with `*` for any characters.
@@ -69,40 +71,60 @@ fn matches(pattern: &[u8], text: &[u8]) -> bool {
     pattern[p..].iter().all(|byte| *byte == b'*')
 }
 
-/// A queue's parent, and the namespaces that it allows.
+/// A queue's parent, the namespaces that it allows, and whether it is held.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Entry {
     parent: Option<String>,
     allowed: Option<Allowed>,
+    hold: Option<Hold>,
 }
 
-/// All queues: parents and allowed namespaces.
+/// All queues: parents, allowed namespaces and holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QueueAccess {
     queues: BTreeMap<String, Entry>,
-    /// Number of queues with the annotation.
+    /// Number of queues that allow some namespaces only.
     restricted: usize,
+    /// Number of queues that are held.
+    held: usize,
 }
 
 impl QueueAccess {
     /// Adds or changes a queue.
     pub fn put(&mut self, name: &str, parent: Option<&str>, allowed: Option<Allowed>) {
-        self.restricted += usize::from(allowed.is_some());
         let parent = parent.filter(|parent| !parent.is_empty()).map(str::to_owned);
-        let before = self.queues.insert(name.to_owned(), Entry { parent, allowed });
-        self.restricted -= usize::from(before.is_some_and(|before| before.allowed.is_some()));
+        let hold = None;
+        self.put_entry(name, Entry { parent, allowed, hold });
     }
 
     /// The same from the object.
     pub fn put_queue(&mut self, queue: &Queue) {
-        let name = queue.metadata.name.as_deref().unwrap_or_default();
-        self.put(name, queue.spec.parent_queue.as_deref(), Allowed::of(queue));
+        let parent = queue.spec.parent_queue.as_deref();
+        let entry = Entry {
+            parent: parent.filter(|parent| !parent.is_empty()).map(str::to_owned),
+            allowed: Allowed::of(queue),
+            hold: hold_of(queue),
+        };
+        self.put_entry(queue.metadata.name.as_deref().unwrap_or_default(), entry);
+    }
+
+    fn put_entry(&mut self, name: &str, entry: Entry) {
+        self.restricted += usize::from(entry.allowed.is_some());
+        self.held += usize::from(entry.hold.is_some());
+        let before = self.queues.insert(name.to_owned(), entry);
+        self.discount(before);
     }
 
     /// A queue is gone.
     pub fn remove(&mut self, name: &str) {
         let before = self.queues.remove(name);
-        self.restricted -= usize::from(before.is_some_and(|before| before.allowed.is_some()));
+        self.discount(before);
+    }
+
+    fn discount(&mut self, before: Option<Entry>) {
+        let Some(before) = before else { return };
+        self.restricted -= usize::from(before.allowed.is_some());
+        self.held -= usize::from(before.hold.is_some());
     }
 
     /// Whether the queue exists.
@@ -148,18 +170,38 @@ impl QueueAccess {
         self.path(name).find(|(_, entry)| closed(entry)).map(|(at, _)| at)
     }
 
-    /// Whether neither a new queue nor any of its ancestors has the annotation.
+    /// The queue or ancestor that is held, and the hold.
     #[must_use]
-    pub fn would_be_open(&self, queue: &Queue) -> bool {
-        let parent = queue.spec.parent_queue.as_deref();
-        Allowed::of(queue).is_none() && parent.is_none_or(|parent| self.is_open(parent))
+    pub fn held_by<'a>(&'a self, name: &'a str) -> Option<(&'a str, &'a Hold)> {
+        if self.held == 0 {
+            return None;
+        }
+        self.path(name).find_map(|(at, entry)| Some((at, entry.hold.as_ref()?)))
     }
 
-    /// Whether neither the queue nor any of its ancestors has the annotation.
+    /// Whether a queue, as it is and as it is to be, keeps nobody out: it and all its ancestors are open to all namespaces and not held.
+    #[must_use]
+    pub fn is_free(&self, name: &str, object: Option<&Queue>) -> bool {
+        let free = |name: &str| self.is_open(name) && self.held_by(name).is_none();
+        let would_be = |queue: &Queue| {
+            let parent = queue.spec.parent_queue.as_deref();
+            Allowed::of(queue).is_none() && hold_of(queue).is_none() && parent.is_none_or(free)
+        };
+        free(name) && object.is_none_or(would_be)
+    }
+
+    /// Whether the queue and all its ancestors allow all namespaces.
     #[must_use]
     pub fn is_open(&self, name: &str) -> bool {
         self.restricted == 0 || self.path(name).all(|(_, entry)| entry.allowed.is_none())
     }
+}
+
+/// The hold on a queue itself.
+#[must_use]
+pub fn hold_of(queue: &Queue) -> Option<Hold> {
+    let annotations = queue.metadata.annotations.as_ref()?;
+    Hold::of(annotations.iter().map(|(key, value)| (key.as_str(), value.as_str())))
 }
 
 /// The message for a namespace that is not allowed: `closed_by` is the queue or an ancestor.
@@ -169,9 +211,9 @@ pub fn not_open(queue: &str, closed_by: &str, namespace: &str) -> String {
     let above = if closed_by == queue {
         String::new()
     } else {
-        format!(" of queue '{closed_by}' above it")
+        format!(" of queue {closed_by} above it")
     };
-    format!("Queue '{queue}' is not open to namespace '{namespace}': the annotation {key}{above} does not name it")
+    format!("Queue {queue} is not open to namespace {namespace}: the annotation {key}{above} does not name it")
 }
 
 #[cfg(test)]

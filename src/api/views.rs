@@ -21,8 +21,8 @@ pub use nodes::{GpuMap, GpuUser, Node, NodeGpus, NodeList, NodeOnMap, NodeState,
 pub use queues::{InForce, Queue, QueueHistory, QueueList, QueueSample};
 pub use what_if::{WhatIf, WhatIfAsked, WouldBind, WouldEvict, WouldWait};
 pub use workloads::{
-    Moment, MomentKind, Pod, PodCounts, PodState, Verdict, Workload, WorkloadDetails, WorkloadList, WorkloadOrder,
-    WorkloadState,
+    Held, Moment, MomentKind, Pod, PodCounts, PodState, Verdict, Workload, WorkloadDetails, WorkloadList,
+    WorkloadOrder, WorkloadState,
 };
 
 /// Amounts of what queues share: cores, bytes, GPUs.

@@ -2,8 +2,8 @@
 //! what is shown is what its own rights let it see.
 
 mod credentials;
+mod flags;
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
@@ -16,6 +16,7 @@ use serde::de::DeserializeOwned;
 use crate::api::names::{header as named, object};
 use crate::api::views::Problem;
 use credentials::Credentials;
+pub use flags::{Kubeconfig, Token, Where};
 
 /// How long an answer may take, and be.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -29,63 +30,44 @@ pub struct Connection {
     #[arg(long, env = "UNIKAI_URL", value_name = "URL")]
     url: Option<String>,
 
-    /// The kubeconfig file [default: that of kubectl]
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-
-    /// The context of the kubeconfig [default: the current one]
-    #[arg(long, value_name = "NAME")]
-    context: Option<String>,
+    #[command(flatten)]
+    kubeconfig: Kubeconfig,
 
     /// The operator's namespace
     #[arg(long, env = "UNIKAI_NAMESPACE", value_name = "NAME", default_value = object::NAMESPACE)]
     operator_namespace: String,
 
-    /// A file with the token to show [default: that of the kubeconfig]
-    #[arg(long, value_name = "FILE")]
-    token_file: Option<PathBuf>,
-
-    /// The token to show
-    #[arg(
-        long,
-        env = "UNIKAI_TOKEN",
-        value_name = "TOKEN",
-        hide_env_values = true,
-        conflicts_with = "token_file"
-    )]
-    token: Option<String>,
+    #[command(flatten)]
+    token: Token,
 
     /// With a kubeconfig that has a client certificate and no token: have the API server make a token of this service account
     #[arg(long, env = "UNIKAI_SERVICE_ACCOUNT", value_name = "NAMESPACE/NAME")]
     service_account: Option<String>,
 }
 
-/// Which namespaces.
-#[derive(Debug, Clone, Default, clap::Args)]
-pub struct Where {
-    /// The namespace [default: that of the kubeconfig]
-    #[arg(short, long, value_name = "NAME", conflicts_with = "all_namespaces")]
-    namespace: Option<String>,
-
-    /// All namespaces that you may see
-    #[arg(short = 'A', long)]
-    all_namespaces: bool,
+/// The API server of a kubeconfig, as whoever the kubeconfig says.
+#[derive(Clone)]
+pub struct Cluster {
+    /// A client of it.
+    pub api: kube::Client,
+    /// The namespace of the kubeconfig.
+    pub namespace: String,
 }
 
-impl Where {
-    /// The namespace; `None` for all.
-    #[must_use]
-    pub fn namespace(&self, client: &Client) -> Option<String> {
-        if self.all_namespaces {
-            return None;
-        }
-        Some(self.one(client))
+impl Cluster {
+    /// Finds it. Nothing is asked yet.
+    ///
+    /// # Errors
+    /// When there is no kubeconfig, or none that can be used.
+    pub async fn open(kubeconfig: &Kubeconfig) -> anyhow::Result<Self> {
+        let (config, _) = credentials::read(kubeconfig).await?;
+        Self::of(config.context("there is no kubeconfig; name one with --kubeconfig")?)
     }
 
-    /// The namespace of something that is in one.
-    #[must_use]
-    pub fn one(&self, client: &Client) -> String {
-        self.namespace.clone().unwrap_or_else(|| client.namespace.clone())
+    fn of(config: kube::Config) -> anyhow::Result<Self> {
+        let namespace = config.default_namespace.clone();
+        let api = kube::Client::try_from(config)?;
+        Ok(Self { api, namespace })
     }
 }
 
@@ -93,15 +75,15 @@ impl Where {
 pub struct Client {
     way: Way,
     token: String,
-    /// The namespace of whoever asks.
-    namespace: String,
+    /// The API server, if a kubeconfig leads to one.
+    cluster: Option<Cluster>,
 }
 
 enum Way {
     /// Plain HTTP to an address.
     Direct(String),
     /// Through the API server: a client of it, and the path of the operator's service.
-    Proxied(Box<kube::Client>, String),
+    Proxied(kube::Client, String),
 }
 
 impl Client {
@@ -111,7 +93,7 @@ impl Client {
         Self {
             way: Way::Direct(url),
             token,
-            namespace: "default".to_owned(),
+            cluster: None,
         }
     }
 
@@ -121,25 +103,33 @@ impl Client {
     /// When there is no way, or no token.
     pub async fn open(connection: &Connection) -> anyhow::Result<Self> {
         let Credentials { config, address, token } = credentials::find(connection).await?;
-        let namespace = config
-            .as_ref()
-            .map_or_else(|| "default".to_owned(), |config| config.default_namespace.clone());
-        let way = match (connection.url.clone().or(address), config) {
+        let cluster = config.map(Cluster::of).transpose()?;
+        let way = match (connection.url.clone().or(address), &cluster) {
             (Some(url), _) => Way::Direct(plain(&url)?),
-            (None, Some(config)) => {
+            (None, Some(cluster)) => {
                 let operator = &connection.operator_namespace;
                 let service = format!("/api/v1/namespaces/{operator}/services/http:unikai:8080/proxy");
-                Way::Proxied(Box::new(kube::Client::try_from(config)?), service)
+                Way::Proxied(cluster.api.clone(), service)
             }
             (None, None) => bail!("there is no kubeconfig; name one, or the operator's address with --url"),
         };
-        Ok(Self { way, token, namespace })
+        Ok(Self { way, token, cluster })
     }
 
     /// The namespace of whoever asks.
     #[must_use]
     pub fn namespace(&self) -> &str {
-        &self.namespace
+        let cluster = self.cluster.as_ref();
+        cluster.map_or("default", |cluster| &*cluster.namespace)
+    }
+
+    /// The API server.
+    ///
+    /// # Errors
+    /// When there is no kubeconfig.
+    pub fn cluster(&self) -> anyhow::Result<&Cluster> {
+        let missing = "there is no kubeconfig, and this needs the API server; name one with --kubeconfig";
+        self.cluster.as_ref().context(missing)
     }
 
     /// An answer of the API.

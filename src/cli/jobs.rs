@@ -81,6 +81,11 @@ fn row(workload: &Workload, look: &Look) -> Vec<String> {
         WorkloadState::Running => look.paint(Colour::Green, "Running"),
         state => format!("{state:?}"),
     };
+    let state = match (&workload.held, workload.state) {
+        (None, _) | (_, WorkloadState::Leaving | WorkloadState::Finished | WorkloadState::Empty) => state,
+        (Some(_), WorkloadState::Waiting) => look.paint(Colour::Yellow, "Held"),
+        (Some(_), _) => format!("{state},{}", look.paint(Colour::Yellow, "Held")),
+    };
     let pods = &workload.pods;
     let said = workload.verdict.as_ref();
     let mut row = vec![

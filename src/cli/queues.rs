@@ -50,6 +50,23 @@ pub fn words(queues: &[Queue], look: &Look) -> String {
     let mut rows = vec![headings.into_iter().map(str::to_owned).collect::<Vec<_>>()];
     rows.extend(queues.iter().map(|queue| row(queue, look)));
     let mut text = table(&rows);
+    // Those below one that is held are held with it.
+    let held = queues
+        .iter()
+        .filter_map(|queue| Some((queue, queue.held.as_ref()?)))
+        .filter(|(queue, held)| held.queue.as_ref() == Some(&queue.name));
+    for (queue, held) in held {
+        let reason = held
+            .reason
+            .as_ref()
+            .map_or_else(String::new, |reason| format!(" ({reason})"));
+        let name = &queue.name;
+        text += &look.paint(
+            Colour::Yellow,
+            &format!("Queue {name} is held{reason} and starts nothing; resume it: unikai drain queue {name} --undo"),
+        );
+        text.push('\n');
+    }
     for queue in queues {
         if let Some(problem) = &queue.problem {
             text += &look.paint(Colour::Red, &show::sentence(problem));

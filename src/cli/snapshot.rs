@@ -14,6 +14,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 
+use super::client::Token;
 use crate::cli::output::say;
 use crate::snapshot;
 
@@ -42,19 +43,8 @@ pub struct Args {
     #[arg(long, value_name = "NAME", value_parser = object_name)]
     shard: Option<String>,
 
-    /// A file with the token to show [default: the token of the pod's service account]
-    #[arg(long, value_name = "FILE")]
-    token_file: Option<PathBuf>,
-
-    /// The token to show
-    #[arg(
-        long,
-        env = "UNIKAI_TOKEN",
-        value_name = "TOKEN",
-        hide_env_values = true,
-        conflicts_with = "token_file"
-    )]
-    token: Option<String>,
+    #[command(flatten)]
+    token: Token,
 }
 
 /// Whether it is a name of a Kubernetes object.
@@ -73,7 +63,8 @@ Examples:
   UNIKAI_TOKEN=$(kubectl create token -n monitoring maintainer) unikai snapshot
   unikai replay --explain snapshot.zip
 
-The token's owner must be allowed to get /get-snapshot, as the ClusterRole unikai-maintainer does.";
+Without a token that is named, the one of the pod's service account is shown. Its owner must be allowed to get
+/get-snapshot, as with the ClusterRole unikai-maintainer.";
 
 /// Runs the subcommand.
 ///
@@ -88,11 +79,11 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn token(args: &Args) -> anyhow::Result<String> {
-    if let Some(token) = &args.token {
-        return Ok(token.clone());
+    if let Some(token) = args.token.named()? {
+        return Ok(token);
     }
-    let file = args.token_file.as_deref().unwrap_or(Path::new(SERVICE_ACCOUNT_TOKEN));
-    std::fs::read_to_string(file).with_context(|| format!("no token: --token-file {}", file.display()))
+    std::fs::read_to_string(SERVICE_ACCOUNT_TOKEN)
+        .with_context(|| format!("no token; name one with --token-file or UNIKAI_TOKEN: {SERVICE_ACCOUNT_TOKEN}"))
 }
 
 async fn fetch(args: &Args, token: &str) -> anyhow::Result<u64> {

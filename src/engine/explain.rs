@@ -2,6 +2,7 @@
 
 pub mod domains;
 pub mod eviction;
+pub mod hold;
 pub mod queue;
 pub mod refusal;
 pub mod report;

@@ -4,6 +4,7 @@
 //! an object replaces all that was known about it. Events may come in any order: a pod before its node, a group before its queue.
 
 pub mod devices;
+mod numa;
 mod registry;
 mod schedule;
 mod volumes;
@@ -14,6 +15,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use devices::{ClaimInput, PodClaims, PoolInput};
+pub use numa::{NumaInput, NumaPolicy, PodNuma, ZoneInput};
 pub use registry::{Keyed, Registry};
 pub use schedule::Schedule;
 pub use volumes::{
@@ -235,8 +237,8 @@ pub struct NodeInput {
     pub taints: Vec<Taint>,
     /// `spec.unschedulable`.
     pub unschedulable: bool,
-    /// False if the Ready condition is present and not True, or a pressure or network condition is present and not False.
-    pub ready: bool,
+    /// Why it is not ready: its Ready condition is present and not True, or a pressure or network condition is present and not False.
+    pub fault: Option<NodeFault>,
     /// Allocatable resources: cpu, memory, whole GPUs (all vendors, and devices of resource slices), and the others by name.
     pub allocatable: Amounts,
     /// Largest number of pods; 0 if the node states none.
@@ -257,54 +259,13 @@ pub struct NodeInput {
     pub attach_limits: Vec<(Name, i64)>,
 }
 
-/// The kubelet's Topology Manager policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum NumaPolicy {
-    /// Nothing.
-    None,
-    /// Aligns where possible.
-    BestEffort,
-    /// Refuses pods that would span more zones than their requests need.
-    Restricted,
-    /// Refuses pods that do not fit in one zone.
-    SingleNode,
-}
-
-/// A node's NUMA zones. Amounts are milli-cores, and whole units of everything else.
+/// The condition by which a node is not ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NumaInput {
-    /// The policy.
-    pub policy: NumaPolicy,
-    /// Scope `pod`; else `container`.
-    pub pod_scope: bool,
-    /// The zones, in order of their numbers.
-    pub zones: Vec<ZoneInput>,
-    /// What is free in each zone, as an agent on the node saw it last. Empty: what the pods on the node use is subtracted instead.
-    pub free: Vec<Vec<(Name, i64)>>,
-}
-
-/// A NUMA zone.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ZoneInput {
-    /// Its name.
-    pub name: Name,
-    /// Allocatable amounts of the resources that the kubelet aligns.
-    pub allocatable: Vec<(Name, i64)>,
-}
-
-/// A pod's requests as the Topology Manager counts them, in the units of [`NumaInput`]. Cpu counts only if it is allocated in whole cores.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PodNuma {
-    /// QoS class Guaranteed: cpu and memory are aligned too.
-    pub guaranteed: bool,
-    /// The pod as a whole.
-    pub whole: Vec<(Name, i64)>,
-    /// Containers that run together, in order.
-    pub together: Vec<Vec<(Name, i64)>>,
-    /// Init containers, each of which runs alone.
-    pub alone: Vec<Vec<(Name, i64)>>,
-    /// Recorded usage by zone name, for a pod on a node.
-    pub record: Vec<(Name, Vec<(Name, i64)>)>,
+pub struct NodeFault {
+    /// Its type and status, as `Ready=Unknown`.
+    pub condition: Name,
+    /// When it became so.
+    pub since: Option<Time>,
 }
 
 /// Amounts of resources, exact.
@@ -452,6 +413,8 @@ pub struct GroupInput {
     pub backed_off: bool,
     /// Why its pods may not be placed, as a message: it is not tried while this is set. Running pods stay.
     pub refused: Option<Name>,
+    /// Who holds it: it is not tried while this is set, and its pending pods count as no demand of its queue. Running pods stay.
+    pub held: Option<Box<Hold>>,
     /// `spec.preemptionDelay`.
     pub preemption_delay: Option<Millis>,
     /// When it last began to run.
@@ -482,8 +445,17 @@ impl GroupInput {
     /// Whether it is not tried, whatever fits.
     #[must_use]
     pub fn is_excluded(&self) -> bool {
-        self.backed_off || self.refused.is_some()
+        self.backed_off || self.refused.is_some() || self.held.is_some()
     }
+}
+
+/// A hold on a pod group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// The queue that is held, its own or one above it; `None`: the pod group itself.
+    pub queue: Option<Name>,
+    /// Why, as whoever holds it says.
+    pub reason: Option<Name>,
 }
 
 /// A sub-group of a pod group.

@@ -497,9 +497,10 @@ impl Model {
             return;
         }
         let status = pod.state.status;
+        // What nobody lets start is no demand: a hold raises no fair share.
         let (held, memory) = if status.active_allocated() {
             (Some(self.accepted(id)), 0)
-        } else if status == Status::Pending {
+        } else if status == Status::Pending && input.held.is_none() {
             (None, self.shapes[pod.shape].memory_sum())
         } else {
             return;

@@ -5,7 +5,7 @@
 use super::Engine;
 use super::decision::{Cause, Figures, GroupReport};
 use super::fairshare::{smallest_gpu, wanted};
-use super::input::{GPU, GroupKey, Name, PodRef, Time};
+use super::input::{GPU, GroupKey, Hold, Name, PodRef, Time};
 use super::model::Model;
 use super::model::ids::{NodeId, PodGroupId, PodId};
 use super::model::node::Node;
@@ -119,6 +119,8 @@ pub struct GroupSeen {
     pub pods: PodsSeen,
     /// What its pods that can run ask for together.
     pub requested: Shared,
+    /// Who holds it.
+    pub held: Option<Hold>,
     /// Why it waits: the kind of cause, and a sentence.
     pub verdict: Option<(Cause, String)>,
 }
@@ -281,6 +283,7 @@ impl Engine {
             preemptible: input.preemptible,
             created: input.created,
             started: input.last_start,
+            held: input.held.as_deref().cloned(),
             pods: see_counts(group),
             requested: wanted(model, &alive, smallest_gpu(model)),
             verdict: self.reported.get(&id).map(|known| {
@@ -352,7 +355,7 @@ fn see_node(model: &Model, id: NodeId, node: &Node) -> Option<NodeSeen> {
     });
     Some(NodeSeen {
         name: node.name.clone(),
-        ready: input.ready,
+        ready: input.fault.is_none(),
         cordoned: input.unschedulable,
         total: of(&node.allocatable),
         free: of(&node.idle),

@@ -5,6 +5,7 @@
 
 mod gangs;
 mod holders;
+mod holds;
 mod obstacles;
 mod places;
 mod queues;
@@ -89,6 +90,9 @@ impl<'a> Verdicts<'a> {
     fn standing(&self, pod_group: PodGroupId) -> Option<Verdict> {
         let entry = &self.model.pod_groups()[pod_group];
         let input = entry.input.as_ref()?;
+        if let Some(hold) = &input.held {
+            return Some(holds::verdict(input, hold, entry.active().iter().sum()));
+        }
         if let Some(what) = &entry.broken {
             let sentence = format!(
                 "The sub-groups of the pod group contradict each other: {}",

@@ -12,8 +12,8 @@ use super::identity::object_key;
 use super::repeated::Repeated;
 use super::{Entry, GroupDraft, Mirror, Output, Problem, bounds, name, packed, pod, pod_group, priority};
 use crate::api::queue_access::{QueueAccess, not_open};
-use crate::api::{PodGroup, Queue, Topology};
-use crate::engine::input::{Event, GroupInput, GroupKey, Keyed, Name, Time};
+use crate::api::{self, PodGroup, Queue, Topology};
+use crate::engine::input::{Event, GroupInput, GroupKey, Hold, Keyed, Name, Time};
 
 /// A pod group as the grouper is about to write it.
 pub struct Draft {
@@ -59,7 +59,7 @@ pub struct Lookups {
     pub classes: priority::Classes,
     /// Topologies, by name.
     pub topologies: BTreeMap<Box<str>, Arc<Topology>>,
-    /// Namespaces that may use each queue.
+    /// Namespaces that may use each queue, and which queues are held.
     access: QueueAccess,
     queues: Repeated,
 }
@@ -163,6 +163,7 @@ impl Mirror {
         } else {
             self.refusal(&group.queue, key.namespace())
         };
+        input.held = self.hold(group).map(Box::new);
         if let Some(out) = out {
             for problem in problems {
                 out.reject("PodGroup", key.namespace(), key.name(), problem);
@@ -177,14 +178,26 @@ impl Mirror {
         Some(name(&not_open(queue, closed_by, namespace)))
     }
 
-    /// Records the namespaces that may use a queue, of any shard; `None`: it is gone. Emits events for pod groups that changed.
+    /// Who holds a pod group: its own annotation, or that of its queue or of one above.
+    fn hold(&self, group: &packed::Group) -> Option<Hold> {
+        let own = api::hold::Hold::of(group.annotations.iter()).map(|hold| (None, hold.reason));
+        let above = || {
+            let (queue, hold) = self.lookups.access.held_by(&group.queue)?;
+            Some((Some(name(queue)), hold.reason.clone()))
+        };
+        let (queue, reason) = own.or_else(above)?;
+        let reason = reason.as_deref().map(name);
+        Some(Hold { queue, reason })
+    }
+
+    /// Records who may use a queue, of any shard, and whether it is held; `None`: it is gone. Emits events for pod groups that changed.
     pub(super) fn access_changed(&mut self, queue: &str, object: Option<&Queue>, out: &mut Output) {
         let change = |mirror: &mut Self| match object {
             Some(object) => mirror.lookups.access.put_queue(object),
             None => mirror.lookups.access.remove(queue),
         };
         let access = &self.lookups.access;
-        if access.is_open(queue) && object.is_none_or(|object| access.would_be_open(object)) {
+        if access.is_free(queue, object) {
             return change(self);
         }
         let within = access.names().filter(|name| access.is_within(name, queue));

@@ -11,12 +11,15 @@ use kube::ResourceExt;
 use super::{Problem, Settings, constraints, name, requests};
 use crate::api::QuantityMap;
 use crate::api::names::{node_label, resource};
-use crate::engine::input::{Amounts, GPU, NodeInput};
+use crate::engine::input::{Amounts, GPU, NodeFault, NodeInput, Time};
 
 /// Label values from here up are bytes, below MiB.
 const BYTES_FROM: i64 = 1 << 20;
 /// GPU memory is rounded down to a multiple of this many MiB.
 const MEMORY_STEP: i64 = 100;
+
+/// Bytes of a condition's status that are kept.
+const STATUS_MAX: usize = 16;
 
 /// Cache of the last node's resources, for equal nodes that follow.
 #[derive(Debug, Default)]
@@ -64,7 +67,7 @@ pub fn read(node: &Arc<Node>, settings: &Settings, last: &Last, problems: &mut V
             .collect(),
         taints: constraints::taints(node),
         unschedulable: node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true),
-        ready: ready(node),
+        fault: fault(node),
         plugin_gpus: allocatable.gpu > 0,
         allocatable,
         pods,
@@ -95,13 +98,24 @@ fn gpu_memory(text: &str) -> Option<i64> {
     Some(mib - mib.rem_euclid(MEMORY_STEP)).filter(|mib| *mib > 0)
 }
 
-/// Ready is not False or Unknown, and every pressure or network condition is False. A node without conditions is ready.
-fn ready(node: &Node) -> bool {
+/// The condition Ready if it is False or Unknown, else a pressure or network condition that is not False. A node without conditions is ready.
+fn fault(node: &Node) -> Option<NodeFault> {
     let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    conditions.into_iter().all(|condition| match condition.type_.as_str() {
-        "Ready" => condition.status == "True",
-        "MemoryPressure" | "DiskPressure" | "PIDPressure" | "NetworkUnavailable" => condition.status == "False",
-        _ => true,
+    let faults = conditions.filter(|condition| match condition.type_.as_str() {
+        "Ready" => condition.status != "True",
+        "MemoryPressure" | "DiskPressure" | "PIDPressure" | "NetworkUnavailable" => condition.status != "False",
+        _ => false,
+    });
+    let found = faults.min_by_key(|condition| condition.type_ != "Ready")?;
+    // Kubelets write True, False and Unknown.
+    let status = found
+        .status
+        .get(..found.status.floor_char_boundary(STATUS_MAX))
+        .unwrap_or_default();
+    let since = found.last_transition_time.as_ref();
+    Some(NodeFault {
+        condition: name(&format!("{}={status}", found.type_)),
+        since: since.map(|time| Time(time.0.as_millisecond())),
     })
 }
 

@@ -76,6 +76,7 @@ pub fn read(
         mark_unschedulable: group.mark_unschedulable.unwrap_or(true),
         back_off: back_off == 1,
         refused: None,
+        held: None,
         backed_off: back_off != -1
             && whole
                 .and_then(last_condition)

@@ -146,7 +146,7 @@ fn pod_groups_learn_when_their_queue_closes_and_opens_to_their_namespace() {
     let mut world = World::default();
     assert_eq!(refused(world.apply(group("", "queue: q"))), [None]);
     assert_eq!(refused(world.apply(queue("q", "top", ""))), []);
-    let closed = "Queue 'q' is not open to namespace 'ns': the annotation unikai.dev/allowed-namespaces of queue 'top' above it does not name it";
+    let closed = "Queue q is not open to namespace ns: the annotation unikai.dev/allowed-namespaces of queue top above it does not name it";
     assert_eq!(
         refused(world.apply(queue("top", "''", "other"))),
         [Some(closed.to_owned())]
@@ -155,6 +155,46 @@ fn pod_groups_learn_when_their_queue_closes_and_opens_to_their_namespace() {
     assert_eq!(refused(world.apply(queue("top", "''", "n*"))), [None]);
     assert_eq!(refused(world.apply(queue("q", "top", "x"))).len(), 1);
     assert_eq!(refused(world.delete(queue("q", "top", "x"))), [None]);
+}
+
+#[test]
+fn pod_groups_learn_who_holds_them() {
+    let queue = |name: &str, parent: &str, hold: &str| {
+        PackedObject::Queue(read(&format!(
+            "{{metadata: {{name: {name}, annotations: {{{hold}}}}}, spec: {{parentQueue: {parent}}}}}"
+        )))
+    };
+    let held = |events: Vec<Event>| -> Vec<String> {
+        let groups = events.into_iter().filter_map(|event| match event {
+            Event::Group(group) => Some(group.held.map_or_else(String::new, |hold| {
+                let text = |name: Option<Name>| name.map_or_else(|| "-".to_owned(), |name| name.to_string());
+                format!("{} {}", text(hold.queue), text(hold.reason))
+            })),
+            _ => None,
+        });
+        groups.collect()
+    };
+    let mut world = World::default();
+    let hold = "unikai.dev/hold: 'for data'";
+    let own = format!("annotations: {{{hold}}}");
+    assert_eq!(held(world.apply(group("", "queue: q"))), [""]);
+    assert_eq!(held(world.apply(group(&own, "queue: q"))), ["- for data"]);
+    assert_eq!(
+        held(world.apply(group("annotations: {unikai.dev/hold: 'false'}", "queue: q"))),
+        [""]
+    );
+    assert_eq!(held(world.apply(queue("q", "top", ""))).len(), 0);
+    assert_eq!(
+        held(world.apply(queue("top", "''", "unikai.dev/hold: 'true'"))),
+        ["top -"]
+    );
+    assert_eq!(held(world.apply(queue("other", "''", hold))).len(), 0);
+    assert_eq!(held(world.apply(queue("q", "top", hold))), ["q for data"]);
+    assert_eq!(held(world.apply(group(&own, "queue: q"))), ["- for data"]);
+    assert_eq!(held(world.apply(group("", "queue: q"))), ["q for data"]);
+    assert_eq!(held(world.apply(queue("q", "other", ""))), ["other for data"]);
+    assert_eq!(held(world.delete(queue("other", "''", hold))), [""]);
+    assert_eq!(held(world.delete(queue("top", "''", ""))).len(), 0);
 }
 
 #[test]
@@ -433,7 +473,7 @@ fn bad_objects_are_told_of_and_stop_nothing() {
     let told: Vec<_> = pod.rejections.iter().map(ToString::to_string).collect();
     assert_eq!(
         told,
-        ["Pod ns/p: gpu-fraction annotation value must be a positive number smaller than 1.0"]
+        ["Pod ns/p: annotation gpu-fraction: \"half\" is not a decimal number above 0 and below 1, such as 0.5"]
     );
     let Some(Event::Pod(input)) = pod.events.first() else {
         panic!("{:?}", pod.events)

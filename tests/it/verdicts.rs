@@ -169,7 +169,7 @@ impl Situation {
         merge(&mut labels, &shape.labels);
         merge(&mut allocatable, &shape.allocatable);
         let ready = if shape.not_ready { "False" } else { "True" };
-        let conditions = json!([{"type": "Ready", "status": ready}]);
+        let conditions = json!([{"type": "Ready", "status": ready, "lastTransitionTime": "2026-01-31T12:00:00Z"}]);
         json!({
             "apiVersion": "v1", "kind": "Node", "metadata": {"name": self.node(name), "labels": labels},
             "spec": {"taints": shape.taints, "unschedulable": shape.cordoned},

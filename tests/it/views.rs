@@ -1,6 +1,7 @@
 //! The API for people's tools, over HTTP, as users with different rights see it.
 
 mod commands;
+mod holds;
 mod page;
 mod people;
 

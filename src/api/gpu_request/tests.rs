@@ -34,10 +34,14 @@ fn fractions_count_exactly_and_never_as_nothing() {
         "1", "1.0", "0", "-0.5", "Inf", "1e309", "1e-400", "500m", "50%", "", " 0.5", "0.5\n", "0,5", "٠.٥", "0x0",
         "0.5_",
     ] {
-        assert_eq!(fraction(text), Err(InvalidRequest::Fraction), "{text:?}");
+        assert_eq!(
+            fraction(text),
+            Err(InvalidRequest::Fraction(text.to_owned())),
+            "{text:?}"
+        );
     }
     for text in ["NaN", "0x1p-1"] {
-        assert_eq!(fraction(text), Err(InvalidRequest::Spelling(text.to_owned())));
+        assert_eq!(fraction(text), Err(InvalidRequest::Fraction(text.to_owned())));
     }
 }
 
@@ -65,7 +69,7 @@ fn memory_has_one_range() {
         "18446744073709551616",
         "NaN",
     ] {
-        assert_eq!(memory(text), Err(InvalidRequest::Memory), "{text}");
+        assert_eq!(memory(text), Err(InvalidRequest::Memory(text.to_owned())), "{text}");
     }
 }
 
@@ -86,7 +90,7 @@ fn devices_are_counted_and_ask_for_nothing_alone() {
         shares(Part::Fraction(WHOLE / 2), GPU_DEVICES_COUNTED)
     );
     for text in ["0", "-1", "1.0", "two", "", "1e1"] {
-        assert_eq!(of(text), Err(InvalidRequest::Devices), "{text}");
+        assert_eq!(of(text), Err(InvalidRequest::Devices(text.to_owned())), "{text}");
     }
     let alone = ask(&[(annotation::GPU_FRACTION_NUM_DEVICES, "2")], Named::default());
     assert_eq!(alone, Err(InvalidRequest::DevicesAlone));
@@ -148,3 +152,40 @@ proptest! {
 
 /// Numbers as people and attackers write them.
 const NUMBERS: &str = "[-+ ]?(0|1|0x)?[0-9._]{0,22}([eEpPmkMG][-+]?[0-9]{0,4}|i|u|inf|NaN|%)?";
+
+#[test]
+fn messages_name_the_value_and_its_unit() {
+    let says = |key: &'static str, value: &str| {
+        let annotations = std::iter::once((key, value));
+        read(annotations, Named::default()).unwrap_err().to_string()
+    };
+    for (value, mib) in [
+        ("3Gib", "3072"),
+        ("3GiB", "3072"),
+        ("1500MB", "1431"),
+        ("1Ti", "1048576"),
+    ] {
+        assert_eq!(
+            says(annotation::GPU_MEMORY, value),
+            format!("annotation gpu-memory: \"{value}\" is not a whole number of MiB above 0; in MiB: \"{mib}\"")
+        );
+    }
+    for value in ["-5", "much", "1Ki"] {
+        assert_eq!(
+            says(annotation::GPU_MEMORY, value),
+            format!("annotation gpu-memory: \"{value}\" is not a whole number of MiB above 0")
+        );
+    }
+    assert_eq!(
+        says(annotation::GPU_FRACTION, "half"),
+        "annotation gpu-fraction: \"half\" is not a decimal number above 0 and below 1, such as 0.5"
+    );
+    let long = "9".repeat(70);
+    assert_eq!(
+        says(annotation::GPU_FRACTION, &long),
+        format!(
+            "annotation gpu-fraction: \"{}…\" is not a decimal number above 0 and below 1, such as 0.5",
+            &long[..40]
+        )
+    );
+}

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Amounts, Bounds, Meta};
+use super::{Amounts, Bounds, Held, Meta};
 use crate::api::schema;
 
 /// All queues.
@@ -35,6 +35,9 @@ pub struct Queue {
     /// What is wrong with it, so that nothing can run in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+    /// The queue, this one or one above it, that is held, so that nothing is started in this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<Held>,
     /// Among its siblings, higher goes first.
     pub priority: i64,
     /// What it deserves.

@@ -86,9 +86,23 @@ pub struct Workload {
     /// Why it waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
+    /// Who lets nothing further of it start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<Held>,
     /// Its place in the line of its queue, from 1 on, while it waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub position: Option<usize>,
+}
+
+/// A hold: nothing is started until it is released. What runs stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Held {
+    /// The queue that is held, and with it all in it and below it; absent where the workload itself is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// Why, as whoever holds it says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// The pods of a workload, by what they do.

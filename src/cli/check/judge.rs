@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::seen::Installation;
 use crate::api::names::{node_label, object, resource};
+use crate::api::queue_access::hold_of;
 use crate::api::{Queue, crds};
 use crate::components::admission::queues::{circle, traps};
 use crate::operator::lease;
@@ -586,6 +587,13 @@ fn queues(seen: &Installation) -> Section {
                     format!("create {above}, or choose another parentQueue"),
                 );
             }
+        }
+        if let Some(hold) = hold_of(queue) {
+            let reason = hold.reason.map_or_else(String::new, |reason| format!(" ({reason})"));
+            lines.warn(
+                format!("queue {name} is held{reason}: nothing is started in it and below it"),
+                format!("unikai drain queue {name} --undo, once it may start workloads again"),
+            );
         }
         for warning in traps::of_amounts(queue) {
             lines.warn(warning, format!("kubectl edit queue {name}"));

@@ -8,7 +8,7 @@ use kube::client::ConfigExt;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 
-use super::Connection;
+use super::{Connection, flags};
 use crate::api::names::object;
 
 /// The service account for callers without a token, in the operator's namespace.
@@ -28,33 +28,27 @@ pub struct Credentials {
 
 /// Finds the credentials.
 pub async fn find(connection: &Connection) -> anyhow::Result<Credentials> {
-    let (config, address) = read(connection).await?;
-    let token = match (&connection.token, &connection.token_file) {
-        (Some(token), _) => token.trim().to_owned(),
-        (None, Some(file)) => {
-            let token = std::fs::read_to_string(file).with_context(|| format!("--token-file {}", file.display()))?;
-            token.trim().to_owned()
-        }
-        (None, None) => match &config {
-            Some(config) => token(connection, config).await?,
-            None => bail!("there is no token; name one with --token-file or UNIKAI_TOKEN, or a kubeconfig"),
-        },
+    let (config, address) = read(&connection.kubeconfig).await?;
+    let token = match (connection.token.named()?, &config) {
+        (Some(token), _) => token,
+        (None, Some(config)) => token(connection, config).await?,
+        (None, None) => bail!("there is no token; name one with --token-file or UNIKAI_TOKEN, or a kubeconfig"),
     };
     Ok(Credentials { config, address, token })
 }
 
 /// How to connect to the API server, and the operator's address in its kubeconfig.
-async fn read(connection: &Connection) -> anyhow::Result<(Option<kube::Config>, Option<String>)> {
+pub async fn read(flags: &flags::Kubeconfig) -> anyhow::Result<(Option<kube::Config>, Option<String>)> {
     let options = KubeConfigOptions {
-        context: connection.context.clone(),
+        context: flags.context.clone(),
         ..KubeConfigOptions::default()
     };
-    let file = match &connection.kubeconfig {
+    let file = match &flags.kubeconfig {
         Some(file) => Some(Kubeconfig::read_from(file).with_context(|| format!("--kubeconfig {}", file.display()))?),
         None => Kubeconfig::read().ok(),
     };
     if let Some(file) = file {
-        let address = address(&file, connection.context.as_deref());
+        let address = address(&file, flags.context.as_deref());
         let config = kube::Config::from_custom_kubeconfig(file, &options)
             .await
             .context("the kubeconfig")?;

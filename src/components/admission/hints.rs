@@ -10,8 +10,8 @@ use super::pods::ours;
 use super::queues::Find;
 use super::review::{Operation, Request};
 use super::{Settings, queues};
+use crate::api::gpu_request::in_mib;
 use crate::api::names::{annotation, label};
-use crate::api::quantity;
 use crate::api::{PodGroup, Queue};
 
 /// Labels that pods may have by us.
@@ -160,16 +160,7 @@ fn closest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a s
 
 /// Memory of a GPU is a number of MiB.
 fn with_unit(text: &str) -> Option<String> {
-    if text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    // As people write units: 3GiB, 3Gib, 3GB.
-    let (amount, _) = quantity::parse(text.trim_end_matches(['b', 'B'])).ok()?;
-    let bytes = amount.units();
-    if bytes < 1 << 20 {
-        return None;
-    }
-    let mib = bytes / (1 << 20) + i64::from(bytes % (1 << 20) > 0);
+    let mib = in_mib(text)?;
     let key = annotation::GPU_MEMORY;
     Some(format!(
         "annotation {key}: {text} is a number with a unit; the annotation counts MiB: \"{mib}\""

@@ -1,6 +1,6 @@
 //! What becomes of a pod group that exists when its workload asks for something else.
 //!
-//! The queue, the node pool and what administrators set by hand stay; the rest follows the workload, but that nobody whose pods run
+//! The queue, the node pool, holds and what administrators set by hand stay; the rest follows the workload, but that nobody whose pods run
 //! becomes non-preemptible. Labels and annotations are added or replaced, never removed.
 
 use std::collections::BTreeMap;
@@ -56,7 +56,9 @@ pub fn merge(existing: Option<&PodGroup>, desired: &PodGroup, settings: &Setting
         }
     }
     let annotations = merged.metadata.annotations.get_or_insert_default();
-    annotations.extend(desired.metadata.annotations.clone().unwrap_or_default());
+    let wanted = desired.metadata.annotations.iter().flatten();
+    let wanted = wanted.filter(|(key, _)| *key != annotation::HOLD);
+    annotations.extend(wanted.map(|(key, value)| (key.clone(), value.clone())));
     drop_empty(&mut merged.metadata.labels);
     drop_empty(&mut merged.metadata.annotations);
     merged

@@ -18,6 +18,7 @@ use crate::api::names::reason;
 use crate::components::bus::{GroupKey, GroupReport, Note, PodRef, Severity, Subject};
 use crate::components::retry::Backoff;
 use crate::components::{Context, pods};
+use crate::engine::decision::Cause;
 
 /// A gang is not reported to lack pods until this time after its last pod was created, if that is longer than [`WAITING_AFTER`].
 const GROWING_MAX: Duration = Duration::from_secs(10);
@@ -303,6 +304,8 @@ impl PodGroups {
 pub(super) fn word(report: &GroupReport) -> &'static str {
     if report.not_ready {
         reason::NOT_READY
+    } else if report.verdict.cause == Cause::Held {
+        reason::HELD
     } else {
         reason::UNSCHEDULABLE
     }

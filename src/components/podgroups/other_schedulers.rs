@@ -73,7 +73,7 @@ fn message(pod: &Pod, namespace: Option<&Namespace>, settings: &Settings, now: T
     let other = spec.scheduler_name.as_deref().unwrap_or("default-scheduler");
     let ours = &settings.scheduler_name;
     Some(format!(
-        "The pod is scheduled by {other}, not by {ours}, though {by} names queue '{queue}'; set spec.schedulerName: {ours}"
+        "The pod is scheduled by {other}, not by {ours}, though {by} names queue {queue}; set spec.schedulerName: {ours}"
     ))
 }
 
@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(
             says.as_deref(),
             Some(
-                "The pod is scheduled by default-scheduler, not by kai-scheduler, though its namespace names queue 'research'; \
+                "The pod is scheduled by default-scheduler, not by kai-scheduler, though its namespace names queue research; \
                  set spec.schedulerName: kai-scheduler"
             )
         );
@@ -120,7 +120,7 @@ mod tests {
         labelled["metadata"]["labels"] = json!({"kai.scheduler/queue": "own"});
         let says = told(&mut others, labelled, json!({})).unwrap();
         assert!(says.starts_with(
-            "The pod is scheduled by kai-schedular, not by kai-scheduler, though the pod names queue 'own'"
+            "The pod is scheduled by kai-schedular, not by kai-scheduler, though the pod names queue own"
         ));
     }
 

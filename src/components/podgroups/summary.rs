@@ -5,7 +5,12 @@ use std::collections::BTreeSet;
 use super::ledger::Sums;
 use super::status::Finding;
 use crate::api::PodGroup;
+use crate::api::hold::Hold;
 use crate::api::pod_group::{PodGroupSpec, PodGroupSummary};
+use crate::engine::decision::Cause;
+
+/// The state of one that somebody holds; added to the state of one that runs.
+const HELD: &str = "Held";
 
 /// The desired summary. A group without pods and without a report keeps the stored one.
 #[must_use]
@@ -23,6 +28,12 @@ pub fn summary(group: &PodGroup, sums: &Sums, finding: &Finding) -> Option<PodGr
         Sums { running, .. } if *running < minimum => ("Partial", there.max(minimum)),
         Sums { .. } => ("Running", there),
     };
+    let reported = matches!(finding, Finding::Waits(report) if report.verdict.cause == Cause::Held);
+    let state = match (state, reported || is_held(group)) {
+        ("Pending", true) => HELD.to_owned(),
+        ("Partial" | "Running", true) => format!("{state},{HELD}"),
+        _ => state.to_owned(),
+    };
     let reason = match finding {
         _ if state == "Finished" => None,
         Finding::Waits(report) => Some(report.verdict.cause.as_str().to_owned()),
@@ -31,9 +42,15 @@ pub fn summary(group: &PodGroup, sums: &Sums, finding: &Finding) -> Option<PodGr
     };
     Some(PodGroupSummary {
         running: Some(format!("{}/{of}", sums.running)),
-        state: Some(state.to_owned()),
+        state: Some(state),
         reason,
     })
+}
+
+/// Whether its own annotation holds it.
+fn is_held(group: &PodGroup) -> bool {
+    let annotations = group.metadata.annotations.iter().flatten();
+    Hold::of(annotations.map(|(key, value)| (key.as_str(), value.as_str()))).is_some()
 }
 
 /// How many pods must run together. With sub-groups: the sum over all leaves, or one where not all sub-groups need run.

@@ -54,11 +54,11 @@ fn elsewhere(queue: &str, get: &dyn Fn(&str) -> Option<std::sync::Arc<Queue>>, s
             let theirs = pool_name(value.map_or("", String::as_str));
             return Some(if name == queue {
                 format!(
-                    "Queue '{queue}' is of the node pool '{theirs}' and takes no work of the node pool '{ours}'; name a queue of that, or change the label {key}"
+                    "Queue {queue} is of node pool {theirs} and takes no work of node pool {ours}; name a queue of that, or change the label {key}"
                 )
             } else {
                 format!(
-                    "Queue '{queue}' takes no work, since queue '{name}' above it is of the node pool '{theirs}', not '{ours}'; change the label {key} of one of them"
+                    "Queue {queue} takes no work, since queue {name} above it is of node pool {theirs}, not {ours}; change the label {key} of one of them"
                 )
             });
         }
@@ -105,17 +105,17 @@ mod tests {
         let is_said = [
             (
                 "far",
-                "Queue 'far' is of the node pool 'green' and takes no work of the node pool 'blue'; name a queue of that, or change the label \
+                "Queue far is of node pool green and takes no work of node pool blue; name a queue of that, or change the label \
                  kai.scheduler/node-pool",
             ),
             (
                 "default",
-                "Queue 'default' is of the node pool 'default' and takes no work of the node pool 'blue'; name a queue of that, or change the label \
+                "Queue default is of node pool default and takes no work of node pool blue; name a queue of that, or change the label \
                  kai.scheduler/node-pool",
             ),
             (
                 "below",
-                "Queue 'below' takes no work, since queue 'far' above it is of the node pool 'green', not 'blue'; change the label \
+                "Queue below takes no work, since queue far above it is of node pool green, not blue; change the label \
                  kai.scheduler/node-pool of one of them",
             ),
         ];

@@ -80,6 +80,8 @@ causes! {
     SubGroups = "sub_groups",
     /// The pod group may not be placed at all for a reason that stands on it.
     Refused = "refused",
+    /// Somebody holds the pod group, or a queue that it is in.
+    Held = "held",
     /// Pods of the gang do not exist yet, or have scheduling gates.
     GangIncomplete = "gang_incomplete",
     /// The queue is at its fair share, so it may take nothing from others.

@@ -207,6 +207,7 @@ pub fn placeholder(key: GroupKey, queue: Name) -> GroupInput {
         back_off: false,
         backed_off: false,
         refused: None,
+        held: None,
         preemption_delay: None,
         last_start: None,
         last_eviction: None,

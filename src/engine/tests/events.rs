@@ -2,7 +2,8 @@
 
 use super::scenario::{NOW, group, node, placed, pod};
 use crate::api::calendar::{Calendar, Period};
-use crate::engine::input::{Event, GroupInput, PodInput, PodRef, PodStatus, QueueInput, Schedule, Share, Time};
+use crate::engine::decision::Cause;
+use crate::engine::input::{Event, GroupInput, Hold, PodInput, PodRef, PodStatus, QueueInput, Schedule, Share, Time};
 use crate::engine::policy::{ActionKind, DisruptionBudgets, Policy};
 use crate::engine::{Engine, WakeReason};
 
@@ -442,6 +443,42 @@ fn a_group_that_is_refused_waits_and_says_why_while_what_runs_stays() {
     engine.apply(refuse(Some("Queue 'q' is not open to it")), NOW);
     let decisions = engine.cycle(NOW);
     assert!(decisions.evict.is_empty() && decisions.unschedulable.is_empty());
+}
+
+#[test]
+fn a_group_that_is_held_waits_without_being_demand_while_what_runs_stays() {
+    let (mut engine, group, first) = small_world();
+    let hold = |held: bool| {
+        let (queue, reason) = (None, None);
+        Event::Group(Box::new(GroupInput {
+            held: held.then(|| Box::new(Hold { queue, reason })),
+            ..group.clone()
+        }))
+    };
+    let wanted = |engine: &Engine| {
+        let id = engine.model().queues().id("q").expect("the queue");
+        engine.model().queues()[id].wanted
+    };
+    engine.apply(hold(true), NOW);
+    let decisions = engine.cycle(NOW);
+    assert!(decisions.bind.is_empty());
+    assert_eq!(decisions.unschedulable[0].verdict.cause, Cause::Held);
+    assert_eq!(wanted(&engine), [0; 3]);
+
+    engine.apply(hold(false), NOW);
+    assert_eq!(engine.cycle(NOW).bind.len(), 1);
+    assert_ne!(wanted(&engine), [0; 3]);
+    let running = PodInput {
+        status: PodStatus::Running,
+        node: Some("n0".into()),
+        ..first
+    };
+    engine.apply(Event::Pod(Box::new(running)), NOW);
+    let runs = wanted(&engine);
+    engine.apply(hold(true), NOW);
+    let decisions = engine.cycle(NOW);
+    assert!(decisions.evict.is_empty() && decisions.unschedulable.is_empty());
+    assert_eq!(wanted(&engine), runs);
 }
 
 #[test]

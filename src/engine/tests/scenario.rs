@@ -461,6 +461,7 @@ pub fn group(name: &str, queue: &str, age: usize) -> GroupInput {
         back_off: false,
         backed_off: false,
         refused: None,
+        held: None,
     }
 }
 

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::scenario::{NOW, Scenario};
 use crate::engine::Engine;
-use crate::engine::decision::{Cause, GroupReport};
+use crate::engine::decision::{Cause, GroupReport, Wording};
 use crate::engine::input::devices::{ClaimInput, ClaimRef, OptionInput, PodClaims, RequestInput};
 use crate::engine::input::{
-    Claim, ClaimState, Event, GpuRequest, HostPort, Name, Needs, NodeRequirement, NodeTerm, PodInput, PodSelector,
-    PodTerm, PodVolumes, Reach, Relations, SelectorOp, Taint, TaintEffect, Waiting,
+    Claim, ClaimState, Event, GpuRequest, Hold, HostPort, Name, Needs, NodeRequirement, NodeTerm, PodInput,
+    PodSelector, PodTerm, PodVolumes, Reach, Relations, SelectorOp, Taint, TaintEffect, Waiting,
 };
 
 /// What becomes of an event before the engine is told.
@@ -168,6 +168,58 @@ fn queues() {
 }
 
 #[test]
+fn holds() {
+    let own: Change = |event| hold_w(event, None, Some("waits for data. Ask Ann."));
+    let silent: Change = |event| hold_w(event, None, None);
+    let queue: Change = |event| hold_w(event, Some("team"), None);
+    let above: Change = |event| hold_w(event, Some("dept"), Some("maintenance"));
+    check(&[
+        changed(
+            "nodes: {n0: 8}\nqueues: [team 8]\npod_groups: [w team T1]",
+            own,
+            Cause::Held,
+            "PodGroup w is held (waits for data; Ask Ann); release it: unikai release podgroup w -n ns",
+        ),
+        changed(
+            "nodes: {n0: 8}\nqueues: [team 8]\npod_groups: [w nosuch T1]",
+            silent,
+            Cause::Held,
+            "PodGroup w is held; release it: unikai release podgroup w -n ns",
+        ),
+        changed(
+            "nodes: {n0: 8}\nqueues: [team 8]\npod_groups: [w team T1]",
+            queue,
+            Cause::Held,
+            "Queue team is held and starts nothing; resume it: unikai drain queue team --undo",
+        ),
+        changed(
+            "nodes: {n0: 8}\nqueues: [dept 8, team 8 in dept]\npod_groups: [w team T1]",
+            above,
+            Cause::Held,
+            "Queue dept (above queue team) is held (maintenance) and starts nothing; resume it: unikai drain queue dept --undo",
+        ),
+    ]);
+    let situation = changed(
+        "nodes: {n0: 8}\nqueues: [team 8]\npod_groups: [w team T1]",
+        own,
+        Cause::Held,
+        "",
+    );
+    let report = report(&situation).expect("it waits");
+    let says = "PodSchedulingErrors: PodGroup w is held (waits for data; Ask Ann); release it: unikai release podgroup w -n ns.";
+    assert_eq!(report.text(Wording::Kai), says);
+}
+
+fn hold_w(event: &mut Event, queue: Option<&str>, reason: Option<&str>) {
+    if let Event::Group(group) = event
+        && group.key.name() == "w"
+    {
+        let (queue, reason) = (queue.map(Into::into), reason.map(Into::into));
+        group.held = Some(Box::new(Hold { queue, reason }));
+    }
+}
+
+#[test]
 fn shares_and_victims() {
     check(&[
         when(
@@ -264,7 +316,7 @@ fn nodes() {
         when(
             "nodes: {n0: 4 notready}\nqueues: [q 8 w1]\npod_groups: [w q T1]",
             Cause::NotReady,
-            "0 of 1 GPU node fit: 1 is not ready",
+            "0 of 1 GPU node fits: 1 is not ready (Ready=Unknown since 13:45:40 UTC)",
         ),
         when(
             "nodes: {a0: 4, a1: 4, a2: 4, b0: 4 taint~maintenance disk=ssd, b1: 4 taint~maintenance disk=ssd, c0: 4 disk=ssd, c1: 4 disk=ssd, d0: 4 cordoned disk=ssd}\nqueues: [q 32 w1]\npod_groups: ['x q B4x2@c0,c1', 'w q T1>disk:ssd']",
@@ -302,7 +354,7 @@ fn nodes() {
                 }
             },
             Cause::HostPort,
-            "0 of 1 GPU node fit: 1 has host port 8080 in use by x-000",
+            "0 of 1 GPU node fits: 1 has host port 8080 in use by x-000",
         ),
         when(
             "nodes: {n0: 4, n1: 4}\nqueues: [q 8 w1]\npod_groups: [w q T1x3 apart=kubernetes.io/hostname min=3]",
@@ -351,12 +403,12 @@ fn nodes() {
         when(
             "nodes: {n0: 4 M68719476736}\nqueues: [q 8 w1]\npod_groups: [x q T0@n0 mem=34359738368, w q T1 mem=51539607552]",
             Cause::Resources,
-            "0 of 1 GPU node fit: 1 has too little free memory (asks 48Gi of memory, at most 32Gi free on n0)",
+            "0 of 1 GPU node fits: 1 has too little free memory (asks 48Gi of memory, at most 32Gi free on n0)",
         ),
         when(
             "nodes: {n0: 4 pods~1}\nqueues: [q 8 w1]\npod_groups: [x q T0@n0, w q T1]",
             Cause::PodSlots,
-            "0 of 1 GPU node fit: 1 runs as many pods as the kubelet takes",
+            "0 of 1 GPU node fits: 1 runs as many pods as the kubelet takes",
         ),
         when(
             "nodes: {n0: 4 C16000}\nqueues: [q 8 w1]\npod_groups: [w q T1 cpu=32000]",
@@ -381,7 +433,7 @@ fn nodes() {
                 }
             },
             Cause::Resources,
-            "0 of 1 GPU node fit: 1 has too little free rdma/hca (asks 1 rdma/hca, at most 0 free on n0)",
+            "0 of 1 GPU node fits: 1 has too little free rdma/hca (asks 1 rdma/hca, at most 0 free on n0)",
         ),
         changed(
             "nodes: {n0: 4}\nqueues: [q 8 w1]\npod_groups: [w q T1]",
@@ -488,7 +540,7 @@ fn gangs_and_topologies() {
                 }
             },
             Cause::GangIncomplete,
-            "4 of 4 pods exist, and w-003 of them has scheduling gates; the gang waits until they are removed",
+            "3 of 4 pods may start: pod w-003 has scheduling gates; remove the gates to let the gang start",
         ),
         when(
             "nodes: {n0: 4}\nqueues: [q 8 w1]\npod_groups: ['w q a:T1x2 b:T1 subs=a:2,b:2']",
@@ -732,7 +784,7 @@ fn taints_of_conditions_go_by_what_they_mean() {
             }
         },
         Cause::NotReady,
-        "0 of 1 GPU node fit: 1 is not ready",
+        "0 of 1 GPU node fits: 1 is not ready",
     );
     check(&[situation]);
 }

@@ -1,6 +1,7 @@
 //! Verdicts about pod groups that lack pods.
 
 use crate::engine::decision::{Cause, Verdict};
+use crate::engine::explain::hold::held;
 use crate::engine::model::Model;
 use crate::engine::model::ids::PodGroupId;
 use crate::engine::model::pod::Status;
@@ -28,31 +29,40 @@ pub fn not_ready(model: &Model, pod_group: PodGroupId) -> Verdict {
             .map(|pod| model.pods()[*pod].input.pod.name.to_string())
             .collect();
         let ended = pods.with(Status::Failed) + pods.with(Status::Succeeded);
-        let first = format!("{} of {} pods{of} exist", pods.alive(), pods.min);
-        match (&*gated, ended) {
-            ([], 0) => format!("{first}; the gang waits for the others"),
-            ([], ended) => format!(
-                "{first}, beside {} that ended; the gang waits for the others",
-                count(ended, "pod", "pods")
-            ),
-            ([only], _) => format!("{first}, and {only} of them has scheduling gates; the gang waits until they are removed"),
-            (several, _) => {
-                let named = &several[..several.len().min(NAMED)];
-                let names = list(named, several.len());
-                format!(
-                    "{first}, and {} of them have scheduling gates ({names}); the gang waits until they are removed",
-                    several.len()
-                )
-            }
+        let (alive, min) = (pods.alive(), pods.min);
+        let first = format!("{alive} of {min} pods{of} exist");
+        if gated.is_empty() {
+            return match ended {
+                0 => format!("{first}; the gang waits for the others"),
+                ended => format!(
+                    "{first}, beside {} that ended; the gang waits for the others",
+                    count(ended, "pod", "pods")
+                ),
+            };
         }
+        let free = alive - gated.len();
+        let names = list(&gated[..gated.len().min(NAMED)], gated.len());
+        let (pods, have) = if gated.len() == 1 { ("pod", "has") } else { ("pods", "have") };
+        let missing = match min.saturating_sub(alive) {
+            0 => String::new(),
+            1 => ", and 1 does not exist yet".to_owned(),
+            more => format!(", and {more} do not exist yet"),
+        };
+        format!(
+            "{free} of {min} pods{of} may start: {pods} {names} {have} scheduling gates{missing}; remove the gates to let the gang start"
+        )
     });
     let mut sentences = sentences.collect::<Vec<_>>().into_iter();
+    let hold = entry
+        .input
+        .as_ref()
+        .and_then(|input| Some(held(&input.key, &input.queue, input.held.as_deref()?)));
     let first = sentences.next().unwrap_or_else(|| {
         let need = entry.tree.len().saturating_sub(1);
         format!("Too few of the {need} sub-groups have the pods that they need")
     });
     Verdict {
-        evidence: sentences.collect(),
+        evidence: sentences.chain(hold).collect(),
         ..Verdict::new(Cause::GangIncomplete, first)
     }
 }

@@ -1,7 +1,9 @@
 //! What keeps a pod from a node, with its message.
 
+use std::collections::BTreeSet;
+
 use crate::engine::decision::Cause;
-use crate::engine::input::{HostPort, Name, NodeTerm, PodVolumes, Taint, TaintEffect};
+use crate::engine::input::{ClaimState, HostPort, Name, NodeTerm, PodVolumes, Taint, TaintEffect};
 use crate::engine::model::Model;
 use crate::engine::model::constraints::Constraints;
 use crate::engine::model::ids::{NodeId, PodId};
@@ -33,7 +35,8 @@ pub enum Obstacle {
     /// Too little of the resource at that position is free.
     Full(usize),
     /// Not ready.
-    NotReady,
+    /// By the condition that says so, where it is one.
+    NotReady(Option<Name>),
     /// Cordoned.
     Cordoned,
 }
@@ -66,12 +69,12 @@ pub fn lasting(constraints: &Constraints, node: &Node) -> Option<Obstacle> {
     if input.unschedulable {
         return Some(Obstacle::Cordoned);
     }
-    if !input.ready {
-        return Some(Obstacle::NotReady);
+    if let Some(fault) = &input.fault {
+        return Some(Obstacle::NotReady(Some(fault.condition.clone())));
     }
     input.taints.iter().find(keeps).map(|taint| match &*taint.key {
         CORDONED => Obstacle::Cordoned,
-        "node.kubernetes.io/not-ready" | "node.kubernetes.io/unreachable" => Obstacle::NotReady,
+        "node.kubernetes.io/not-ready" | "node.kubernetes.io/unreachable" => Obstacle::NotReady(None),
         _ => named(taint),
     })
 }
@@ -134,7 +137,10 @@ pub fn of_refusal(model: &Model, pod: PodId, node: Option<NodeId>, refusal: &Ref
         ),
         Refusal::PodSlots(_) => rule(Cause::PodSlots, "runs|run as many pods as the kubelet takes".to_owned()),
         Refusal::NodeReady(node_ready::Refusal::Unschedulable) => Obstacle::Cordoned,
-        Refusal::NodeReady(node_ready::Refusal::NotReady) => Obstacle::NotReady,
+        Refusal::NodeReady(node_ready::Refusal::NotReady) => {
+            let fault = node.and_then(|node| model.nodes()[node].input.as_ref()?.fault.as_ref());
+            Obstacle::NotReady(fault.map(|fault| fault.condition.clone()))
+        }
         Refusal::Taints(_) => rule(Cause::Taints, "has|have a taint that is not tolerated".to_owned()),
         Refusal::NodeAffinity(_) => Obstacle::Affinity(None),
         Refusal::HostPorts(_) => {
@@ -250,7 +256,18 @@ fn volume(conflict: &VolumeConflict, volumes: Option<&PodVolumes>) -> String {
         VolumeConflict::Unreachable(Unreachable::Elsewhere) | VolumeConflict::NoVolume => {
             format!("has|have no PersistentVolume for {of}")
         }
-        VolumeConflict::NoRoom => format!("has|have too little free storage for {of}"),
+        VolumeConflict::NoRoom => {
+            let waiting = volumes.into_iter().flat_map(|volumes| &volumes.claims);
+            let waiting =
+                waiting.filter(|claim| matches!(*claim.state, ClaimState::Waiting(_)) && !claim.class.is_empty());
+            let classes: BTreeSet<&str> = waiting.map(|claim| &*claim.class).collect();
+            let classes: Vec<&str> = classes.into_iter().collect();
+            let class = match &*classes {
+                [] => String::new(),
+                classes => format!(" of class {}", classes.join(" or ")),
+            };
+            format!("has|have too little free storage{class} for {of}")
+        }
         VolumeConflict::NoRoomOf(class) => format!("has|have too little free storage of class {class} for {of}"),
         VolumeConflict::NoSourceOf(class) => format!("has|have no storage of class {class} for {of}"),
         VolumeConflict::TooMany => "takes|take no more volumes".to_owned(),
@@ -278,14 +295,15 @@ impl Obstacle {
             Self::HostPort(..) => Cause::HostPort,
             Self::Full(PODS) => Cause::PodSlots,
             Self::Full(_) => Cause::Resources,
-            Self::NotReady => Cause::NotReady,
+            Self::NotReady(_) => Cause::NotReady,
             Self::Cordoned => Cause::Cordoned,
         }
     }
 
-    /// The sentence about `nodes` nodes: the predicate in their number. `free`: the most that one of them has free of what they lack.
+    /// What `nodes` nodes do or are: the predicate to their number. `more` is what else is known: the most that one of them has
+    /// free of what they are short of, or since when they are not ready.
     #[must_use]
-    pub fn predicate(&self, model: &Model, pod: PodId, nodes: usize, free: Option<&str>) -> String {
+    pub fn predicate(&self, model: &Model, pod: PodId, nodes: usize, more: Option<&str>) -> String {
         let constraints = &model.classes()[model.pods()[pod].class].constraints;
         let shape = &model.shapes()[model.pods()[pod].shape];
         let verb = |one: &'static str, many: &'static str| if nodes == 1 { one } else { many };
@@ -327,14 +345,20 @@ impl Obstacle {
             }
             Self::Full(at) => {
                 let asked = quantity(model, *at, shape.vector.get(*at));
-                let free = free.map_or_else(String::new, |free| format!(", {free}"));
+                let free = more.map_or_else(String::new, |free| format!(", {free}"));
                 format!(
                     "{} too little free {} (asks {asked}{free})",
                     verb("has", "have"),
                     resource_name(model, *at)
                 )
             }
-            Self::NotReady => format!("{} not ready", verb("is", "are")),
+            Self::NotReady(condition) => {
+                let since = more.map_or_else(String::new, |since| format!(" {since}"));
+                let condition = condition
+                    .as_ref()
+                    .map_or_else(String::new, |condition| format!(" ({condition}{since})"));
+                format!("{} not ready{condition}", verb("is", "are"))
+            }
             Self::Cordoned => format!("{} cordoned", verb("is", "are")),
         }
     }

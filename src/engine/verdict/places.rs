@@ -208,6 +208,7 @@ impl Unplaced<'_> {
         let mut all: Vec<(&Obstacle, usize)> = scan.out.iter().map(|(obstacle, nodes)| (obstacle, *nodes)).collect();
         all.sort_by_key(|(_, nodes)| Reverse(*nodes));
         let (total, kind) = (scan.nodes, self.kind());
+        let (have, fit) = if total == 1 { ("has", "fits") } else { ("have", "fit") };
         let cause = match &*all {
             [(only, _)] => only.cause(),
             _ => Cause::Nodes,
@@ -216,12 +217,12 @@ impl Unplaced<'_> {
             let (key, value) = &model.classes()[model.pods()[*pod].class].constraints.selector[*at];
             return Verdict::new(
                 cause,
-                format!("0 of {total} {kind} have label {key}={value} (nodeSelector)"),
+                format!("0 of {total} {kind} {have} label {key}={value} (nodeSelector)"),
             );
         }
         if let [(Obstacle::Rule(Cause::GpuMemoryUnknown, _), _)] = *all {
             let sentence = format!(
-                "0 of {total} {kind} have label nvidia.com/gpu.memory, without which GPU memory cannot be asked for"
+                "0 of {total} {kind} {have} label nvidia.com/gpu.memory, without which GPU memory cannot be asked for"
             );
             return Verdict::new(cause, sentence);
         }
@@ -236,7 +237,10 @@ impl Unplaced<'_> {
         } else {
             String::new()
         };
-        Verdict::new(cause, format!("0 of {total} {kind} fit: {}{rest}", clauses.join(", ")))
+        Verdict::new(
+            cause,
+            format!("0 of {total} {kind} {fit}: {}{rest}", clauses.join(", ")),
+        )
     }
 
     fn clause(&self, obstacle: &Obstacle, nodes: usize) -> String {
@@ -248,12 +252,23 @@ impl Unplaced<'_> {
                     format!("at most {} free on {name}", number(self.model, *at, most))
                 })
             }
+            Obstacle::NotReady(Some(condition)) => self.since(condition),
             _ => None,
         };
         format!(
             "{nodes} {}",
             obstacle.predicate(self.model, self.pod, nodes, most.as_deref())
         )
+    }
+
+    /// Since when the first of the nodes with this condition is not ready.
+    fn since(&self, condition: &Name) -> Option<String> {
+        let nodes = self.model.nodes().iter();
+        let faults = nodes.filter_map(|(_, node)| node.input.as_ref()?.fault.as_ref());
+        let since = faults
+            .filter(|fault| fault.condition == *condition)
+            .filter_map(|fault| fault.since);
+        Some(format!("since {}", instant(since.min()?, self.context.now)))
     }
 
     /// The result of the attempt, where another attempt would give another after the rollback.

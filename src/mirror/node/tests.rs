@@ -17,7 +17,7 @@ fn a_node_is_read_whole() {
           status: {allocatable: {cpu: 64, memory: 1Ti, nvidia.com/gpu: 8, pods: 110}}}",
     );
     assert_eq!(
-        (&*read.name, read.labels.len(), read.unschedulable, read.ready),
+        (&*read.name, read.labels.len(), read.unschedulable, read.fault.is_none()),
         ("n1", 3, true, true)
     );
     assert_eq!(
@@ -40,6 +40,32 @@ fn a_node_is_read_whole() {
     assert_eq!(
         (read.gpu_memory, read.gpu_count, read.mig, read.dra_gpus),
         (Some(81_900), Some(8), false, false)
+    );
+}
+
+#[test]
+fn a_node_that_is_not_ready_says_by_which_condition() {
+    let fault = |conditions: &str| {
+        let fault = node(&format!(
+            "{{metadata: {{name: n}}, status: {{conditions: [{conditions}]}}}}"
+        ))
+        .fault;
+        fault.map(|fault| (fault.condition.to_string(), fault.since.map(|since| since.0)))
+    };
+    assert_eq!(
+        fault("{type: Ready, status: 'True'}, {type: DiskPressure, status: 'False'}, {type: Odd, status: 'True'}"),
+        None
+    );
+    let since = "lastTransitionTime: '1970-01-01T00:00:07Z'";
+    assert_eq!(
+        fault(&format!(
+            "{{type: DiskPressure, status: 'True'}}, {{type: Ready, status: Unknown, {since}}}"
+        )),
+        Some(("Ready=Unknown".to_owned(), Some(7_000)))
+    );
+    assert_eq!(
+        fault("{type: Ready, status: 'True'}, {type: MemoryPressure, status: 'True'}"),
+        Some(("MemoryPressure=True".to_owned(), None))
     );
 }
 
@@ -67,7 +93,8 @@ fn conditions_make_a_node_not_ready() {
         node(&format!(
             "{{metadata: {{name: n}}, status: {{conditions: [{conditions}]}}}}"
         ))
-        .ready
+        .fault
+        .is_none()
     };
     assert!(ready(""));
     assert!(ready(

@@ -275,7 +275,7 @@ fn pods_that_cannot_be_served_say_why() {
     let devices = "annotations: {gpu-fraction: '0.5', gpu-fraction-num-devices: '0'}";
     assert_eq!(
         blocked(devices, "containers: []").as_deref(),
-        Some("fraction count annotation value must be a positive integer greater than 0")
+        Some("annotation gpu-fraction-num-devices: \"0\" is not a whole number above 0")
     );
     assert!(blocked("annotations: {gpu-fraction: much}", "containers: []").is_some());
 }

@@ -194,20 +194,21 @@ fn annotations_of_pods_of_other_schedulers_mean_nothing() {
 
 #[test]
 fn annotations_that_make_no_sense_are_told() {
+    use crate::api::gpu_request::InvalidRequest;
     use GpuKind::Regular;
     let nothing = (Regular, 0, 0, 0);
-    let fraction = "gpu-fraction annotation value must be a positive number smaller than 1.0";
     for text in ["1", "1.5", "0", "-0.5", "abc", "inf", "500m", ""] {
-        check_annotations(&format!("gpu-fraction: '{text}'"), 0, nothing, &[fraction]);
+        let fraction = InvalidRequest::Fraction(text.to_owned()).to_string();
+        check_annotations(&format!("gpu-fraction: '{text}'"), 0, nothing, &[&fraction]);
     }
-    let memory = "gpu-memory annotation value must be a positive integer greater than 0";
     for text in ["2Gi", "-5", "0"] {
-        check_annotations(&format!("gpu-memory: '{text}'"), 0, nothing, &[memory]);
+        let memory = InvalidRequest::Memory(text.to_owned()).to_string();
+        check_annotations(&format!("gpu-memory: '{text}'"), 0, nothing, &[&memory]);
     }
-    let devices = "fraction count annotation value must be a positive integer greater than 0";
     for text in ["x", "0"] {
         let annotations = format!("gpu-fraction: '0.25', gpu-fraction-num-devices: '{text}'");
-        check_annotations(&annotations, 0, nothing, &[devices]);
+        let devices = InvalidRequest::Devices(text.to_owned()).to_string();
+        check_annotations(&annotations, 0, nothing, &[&devices]);
     }
     check_annotations(
         "gpu-fraction: '0.5', gpu-memory: '1024'",

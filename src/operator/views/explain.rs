@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1 as core;
 
 use super::overview::Overview;
 use crate::api::views::{
-    Explanation, Node, PodState, Queue, Subject, Verdict, Workload, WorkloadDetails, WorkloadState,
+    Explanation, Held, Node, PodState, Queue, Subject, Verdict, Workload, WorkloadDetails, WorkloadState,
 };
 
 fn verdict(cause: &str, sentence: String) -> Verdict {
@@ -130,6 +130,16 @@ fn state(details: &WorkloadDetails) -> Verdict {
 fn evidence(details: &WorkloadDetails) -> Vec<String> {
     let workload = &details.workload;
     let mut all = details.evidence.clone();
+    if let (Some(held), None) = (&workload.held, &workload.verdict) {
+        let by = held
+            .queue
+            .as_ref()
+            .map_or_else(String::new, |queue| format!(" with queue {queue}"));
+        let reason = reason(held);
+        all.push(format!(
+            "It is held{by}{reason}: what runs stays, and does not start again once it ended or was evicted"
+        ));
+    }
     if let Some(position) = workload.position {
         all.push(format!(
             "It is number {position} in the line of queue {}",
@@ -157,11 +167,30 @@ fn commands(workload: &Workload) -> Vec<String> {
     let Workload {
         namespace, name, queue, ..
     } = workload;
-    vec![
+    let release = workload.held.as_ref().map(|held| match &held.queue {
+        Some(_) => release_queue(held),
+        None => format!("unikai release podgroup {name} -n {namespace}"),
+    });
+    let mut commands = vec![
         format!("unikai explain queue {queue}"),
         format!("unikai jobs -n {namespace} --queue {queue}"),
         format!("kubectl describe podgroup -n {namespace} {name}"),
-    ]
+    ];
+    commands.extend(release);
+    commands
+}
+
+fn release_queue(held: &Held) -> String {
+    format!(
+        "unikai drain queue {} --undo",
+        held.queue.as_deref().unwrap_or_default()
+    )
+}
+
+/// The reason for a hold, behind what is held.
+fn reason(held: &Held) -> String {
+    let reason = held.reason.as_ref();
+    reason.map_or_else(String::new, |reason| format!(" ({reason})"))
 }
 
 /// A queue. `waiting`: the workloads that wait in it, in the order of the queue.
@@ -170,6 +199,14 @@ pub fn queue(overview: &Overview, path: &[Queue], waiting: &[&Workload]) -> Opti
     let name = &queue.name;
     let said = if let Some(problem) = &queue.problem {
         verdict("queue", problem.clone())
+    } else if let Some(held) = &queue.held {
+        let by = held.queue.as_deref().filter(|by| by != name);
+        let by = by.map_or_else(String::new, |by| format!(" with queue {by} above it"));
+        let reason = reason(held);
+        verdict(
+            "held",
+            format!("Queue {name} is held{by}{reason}: nothing is started in it, what runs stays"),
+        )
     } else if let Some(full) = path.iter().find(|queue| is_full(queue)) {
         let of = number(full.limit.gpu.unwrap_or_default());
         let used = number(full.allocated.gpu);
@@ -206,10 +243,11 @@ pub fn queue(overview: &Overview, path: &[Queue], waiting: &[&Workload]) -> Opti
             .map_or_else(String::new, |until| format!(" until {until}"));
         all.push(format!("Of its quota schedule the entry in force is {entry}{until}"));
     }
-    let commands = vec![
+    let mut commands = vec![
         format!("unikai jobs -A --queue {name}"),
         format!("kubectl get queue {name} -o yaml"),
     ];
+    commands.extend(queue.held.as_ref().map(release_queue));
     Some(explanation(overview, ("Queue", None, name), said, all, commands))
 }
 

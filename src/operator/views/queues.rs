@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use jiff::Timestamp;
 
 use super::overview::{Overview, Shard};
+use crate::api::queue_access::hold_of;
 use crate::api::quota_schedule::QuotaSchedule;
-use crate::api::views::{Amounts, Bounds, InForce, Queue, QueueList};
+use crate::api::views::{Amounts, Bounds, Held, InForce, Queue, QueueList};
 use crate::components::bus::QueueSeen;
 use crate::engine::input::Time;
 
@@ -54,18 +55,30 @@ fn of_shard(overview: &Overview, shard: &Shard) -> Vec<Queue> {
     // Queues in a cycle of parents have no top queue; they come last.
     let circles = by_name.values().copied().filter(|queue| !queue.valid);
     for top in tops.into_iter().chain(circles) {
-        let mut open = vec![(top, 0)];
-        while let Some((queue, depth)) = open.pop() {
+        let mut open = vec![(top, 0, None)];
+        while let Some((queue, depth, above)) = open.pop() {
             if !seen.insert(&*queue.name) {
                 continue;
             }
-            let problem = problem(queue, &by_name);
-            shown.push(show(overview, shard, queue, depth, problem, &counts));
+            let held = held(overview, queue).or(above);
+            let mut one = show(overview, shard, queue, &counts);
+            one.depth = depth;
+            one.problem = problem(queue, &by_name);
+            one.held.clone_from(&held);
+            shown.push(one);
             let children = below.get(&*queue.name).into_iter().flatten();
-            open.extend(children.rev().map(|child| (*child, depth + 1)));
+            open.extend(children.rev().map(|child| (*child, depth + 1, held.clone())));
         }
     }
     shown
+}
+
+/// The hold on a queue itself.
+fn held(overview: &Overview, queue: &QueueSeen) -> Option<Held> {
+    let object = overview.stores.queues.get("", &queue.name)?;
+    let reason = hold_of(&object)?.reason;
+    let queue = Some(queue.name.to_string());
+    Some(Held { queue, reason })
 }
 
 /// Why a queue is not in the tree.
@@ -103,14 +116,7 @@ fn counts(overview: &Overview, shard: &Shard) -> HashMap<String, (usize, usize)>
     counts
 }
 
-fn show(
-    overview: &Overview,
-    shard: &Shard,
-    queue: &QueueSeen,
-    depth: usize,
-    problem: Option<String>,
-    counts: &HashMap<String, (usize, usize)>,
-) -> Queue {
+fn show(overview: &Overview, shard: &Shard, queue: &QueueSeen, counts: &HashMap<String, (usize, usize)>) -> Queue {
     let (waiting, running) = counts.get(&*queue.name).copied().unwrap_or_default();
     let [cpu, memory, gpu] = queue.weight.map(|weight| weight as f64 / 1e6);
     let [used_cpu, used_memory, used_gpu] = queue.usage.map(|part| part as f64 / 1e9);
@@ -118,9 +124,10 @@ fn show(
         name: queue.name.to_string(),
         display_name: (queue.display != queue.name).then(|| queue.display.to_string()),
         parent: queue.parent.as_deref().map(str::to_owned),
-        depth,
+        depth: 0,
         shard: shard.name.to_string(),
-        problem,
+        problem: None,
+        held: None,
         priority: queue.priority,
         quota: Bounds::of(queue.quota),
         limit: Bounds::of(queue.limit),

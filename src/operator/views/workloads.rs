@@ -7,11 +7,11 @@ use jiff::Timestamp;
 use super::overview::{Overview, Shard};
 use super::queues;
 use crate::api::views::{
-    Amounts, Moment, MomentKind, Pod, PodCounts, PodState, Verdict, Workload, WorkloadDetails, WorkloadList,
+    Amounts, Held, Moment, MomentKind, Pod, PodCounts, PodState, Verdict, Workload, WorkloadDetails, WorkloadList,
     WorkloadOrder, WorkloadState,
 };
 use crate::components::bus::{GroupDetails, GroupKey, GroupSeen};
-use crate::engine::input::Time;
+use crate::engine::input::{Hold, Time};
 use crate::engine::model::pod::Status;
 use crate::engine::overview::{PodSeen, PodsSeen, first_sentence};
 
@@ -138,8 +138,16 @@ pub fn show(overview: &Overview, shard: &Shard, group: &GroupSeen) -> Workload {
         requested: Amounts::of(group.requested),
         created: timestamp(group.created),
         started: group.started.and_then(timestamp),
+        held: group.held.as_ref().map(held),
         verdict: verdict(overview, group),
         position: shard.positions.get(&group.key).copied().filter(|_| waits),
+    }
+}
+
+fn held(hold: &Hold) -> Held {
+    Held {
+        queue: hold.queue.as_deref().map(str::to_owned),
+        reason: hold.reason.as_deref().map(str::to_owned),
     }
 }
 

@@ -75,9 +75,12 @@ async fn queues_and_pod_groups_say_in_a_line_how_they_are() {
     lab.unschedulable("more").await;
     let free = "Quota=unlimited Limit=unlimited";
     let queues = [
-        format!("GPUs=4/7 Fair=7 {free} Waiting=1 Priority=- Parent=- Children=[\"small\",\"test\"] DisplayName=-"),
-        "GPUs=4/4 Fair=6 Quota=4 Limit=6 Waiting=1 Priority=- Parent=default Children=- DisplayName=Small".to_owned(),
-        format!("GPUs=0/0 Fair=0 {free} Waiting=0 Priority=- Parent=default Children=- DisplayName=-"),
+        format!(
+            "GPUs=4/7 Fair=7 {free} Waiting=1 Held=- Priority=- Parent=- Children=[\"small\",\"test\"] DisplayName=-"
+        ),
+        "GPUs=4/4 Fair=6 Quota=4 Limit=6 Waiting=1 Held=- Priority=- Parent=default Children=- DisplayName=Small"
+            .to_owned(),
+        format!("GPUs=0/0 Fair=0 {free} Waiting=0 Held=- Priority=- Parent=default Children=- DisplayName=-"),
     ];
     let queues: Vec<_> = queues.iter().map(String::as_str).collect();
     shows(&lab, QUEUES, &queues).await;

@@ -258,7 +258,7 @@ async fn pods_get_the_label_of_their_pool_and_pools_without_a_shard_are_said_so(
     lab.create(shard("violet", "violet")).await.unwrap();
     eventually("the queue of another pool is what keeps it now", async || {
         let says = lab.unschedulable("lost").await;
-        says.starts_with("Queue 'test' is of the node pool 'default' and takes no work of the node pool 'violet'")
+        says.starts_with("Queue test is of node pool default and takes no work of node pool violet")
             .then_some(())
             .ok_or(says)
     })

@@ -24,14 +24,14 @@ fn without_address(kubeconfig: &str) -> String {
 }
 
 /// A cluster of one node with two GPUs, and its kubeconfig.
-struct Stage {
-    cluster: LocalCluster,
+pub struct Stage {
+    pub cluster: LocalCluster,
     folder: tempfile::TempDir,
-    admin: kube::Client,
+    pub admin: kube::Client,
 }
 
 impl Stage {
-    async fn start() -> Self {
+    pub async fn start() -> Self {
         let nodes = vec![NodeSpec::gpu("gpu-1", 2), NodeSpec::cpu("cpu-1")];
         let cluster = Box::pin(LocalCluster::start(nodes, Some(Settings::embedded())))
             .await
@@ -61,7 +61,7 @@ impl Stage {
     }
 
     /// What a command prints, its errors behind it, and whether it went well.
-    async fn run(&self, command: &str) -> (bool, String) {
+    pub async fn run(&self, command: &str) -> (bool, String) {
         let mut run = Command::new(env!("CARGO_BIN_EXE_unikai"));
         run.args(command.split_whitespace())
             .env("KUBECONFIG", self.folder.path().join("kubeconfig"))
@@ -78,14 +78,14 @@ impl Stage {
     }
 
     /// What a command prints, which must go well.
-    async fn says(&self, command: &str) -> String {
+    pub async fn says(&self, command: &str) -> String {
         let (well, text) = self.run(command).await;
         assert!(well, "{command}: {text}");
         text
     }
 }
 
-fn pod(name: &str, gpus: u32, class: &str) -> Value {
+pub fn pod(name: &str, gpus: u32, class: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": name, "namespace": "default", "labels": {"kai.scheduler/queue": "team", "priorityClassName": class}},

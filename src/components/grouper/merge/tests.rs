@@ -90,6 +90,18 @@ fn labels_and_annotations_are_added_and_replaced_never_removed() {
 }
 
 #[test]
+fn a_hold_of_the_workload_counts_until_its_group_is_there() {
+    let held = json!({"metadata": {"annotations": {"unikai.dev/hold": "true"}}});
+    let hold = |group: PodGroup| group.metadata.annotations.unwrap_or_default().remove("unikai.dev/hold");
+    let new = merge(None, &group(held.clone()), &Settings::default());
+    assert_eq!(hold(new).as_deref(), Some("true"));
+    assert_eq!(hold(merged(json!({}), held.clone())), None, "it was released");
+    let own = json!({"metadata": {"annotations": {"unikai.dev/hold": "by hand"}}});
+    assert_eq!(hold(merged(own.clone(), held)).as_deref(), Some("by hand"));
+    assert_eq!(hold(merged(own, json!({}))).as_deref(), Some("by hand"));
+}
+
+#[test]
 fn a_group_whose_pods_run_does_not_become_non_preemptible() {
     let class = json!({"metadata": {"name": "high"}, "value": 100});
     let mut classes = Classes::default();

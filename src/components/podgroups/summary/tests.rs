@@ -53,6 +53,24 @@ fn states_follow_the_pods() {
 }
 
 #[test]
+fn a_group_that_is_held_says_so_beside_what_its_pods_do() {
+    let mut gang = group(json!({"minMember": 2}));
+    gang.metadata.annotations = Some([("unikai.dev/hold".to_owned(), "for the data".to_owned())].into());
+    assert_eq!(line(&gang, &sums(2, 0, 2), &Finding::Unknown), "0/2 Held -");
+    assert_eq!(line(&gang, &sums(2, 1, 1), &Finding::Unknown), "1/2 Partial,Held -");
+    assert_eq!(line(&gang, &sums(2, 2, 0), &Finding::Cleared), "2/2 Running,Held -");
+    assert_eq!(line(&gang, &sums(2, 0, 0), &Finding::Cleared), "0/2 Finished -");
+    gang.metadata.annotations = None;
+    let mut held = report();
+    held.verdict = Verdict::new(Cause::Held, "no");
+    assert_eq!(line(&gang, &sums(2, 0, 2), &Finding::Waits(&held)), "0/2 Held held");
+    assert_eq!(
+        line(&gang, &sums(2, 0, 2), &Finding::Waits(&report())),
+        "0/2 Pending queue_limit"
+    );
+}
+
+#[test]
 fn the_reason_is_that_of_the_report_until_nothing_waits() {
     let mut one = group(json!({}));
     assert_eq!(

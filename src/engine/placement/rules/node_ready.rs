@@ -33,7 +33,7 @@ pub fn check<V: Verdict<Refusal>>(_: &Constraints, node: &Node) -> V {
     V::refused_for(|| {
         let input = node.input.as_ref();
         let unschedulable = input.is_some_and(|input| input.unschedulable);
-        let not_ready = input.is_some_and(|input| !input.ready);
+        let not_ready = input.is_some_and(|input| input.fault.is_some());
         let reasons = [
             unschedulable.then_some(Refusal::Unschedulable),
             not_ready.then_some(Refusal::NotReady),

@@ -7,8 +7,8 @@ use super::*;
 use crate::engine::Engine;
 use crate::engine::explain::refusal::examine;
 use crate::engine::input::{
-    Event, GPU, GroupInput, HostPort, NodeInput, NumaInput, NumaPolicy, PodInput, PodRef, Taint, TaintEffect, Time,
-    Toleration, WHOLE, ZoneInput,
+    Event, GPU, GroupInput, HostPort, NodeFault, NodeInput, NumaInput, NumaPolicy, PodInput, PodRef, Taint,
+    TaintEffect, Time, Toleration, WHOLE, ZoneInput,
 };
 use crate::engine::model::resources::GPUS;
 use crate::engine::placement::choose::tests::asking;
@@ -20,6 +20,13 @@ use crate::engine::tests::scenario::{NOW, group, node, open_queue, placed, pod, 
 
 fn entry() -> GroupInput {
     group("job", "q", 0)
+}
+
+fn fault() -> NodeFault {
+    NodeFault {
+        condition: "Ready=False".into(),
+        since: None,
+    }
 }
 
 fn port() -> HostPort {
@@ -240,7 +247,7 @@ fn cases() -> Vec<Case> {
         ),
         case(
             "node_ready",
-            changed("1", |node| (node.ready, node.unschedulable) = (false, true)),
+            changed("1", |node| (node.fault, node.unschedulable) = (Some(fault()), true)),
             asks("1", |_| {}),
             &["node is unschedulable", "node has NotReady condition"],
         ),
@@ -411,7 +418,7 @@ fn random_node() -> impl Strategy<Value = NodeInput> {
             |((gpus, memory, mig, labels), numa, [cordoned, unready, tainted, unknown, dra, slots])| {
                 let mut node = node("n", &format!("{gpus}{memory}{mig}{labels}"));
                 node.unschedulable = cordoned;
-                node.ready = !unready;
+                node.fault = unready.then(fault);
                 node.taints = if tainted { vec![taint()] } else { Vec::new() };
                 node.gpu_memory = node.gpu_memory.filter(|_| !unknown);
                 (node.dra_gpus, node.plugin_gpus) = (dra, !dra);

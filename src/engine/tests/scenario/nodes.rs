@@ -1,6 +1,7 @@
 //! The nodes of scenarios.
 
-use crate::engine::input::{Amounts, GPU, Name, NodeInput, Taint, TaintEffect};
+use super::NOW;
+use crate::engine::input::{Amounts, GPU, Name, NodeFault, NodeInput, Taint, TaintEffect, Time};
 
 /// A node of `GPUs` or `GPUs of MiB`, with plenty of everything else unless `Cn` or `Mn` say how much, and with the labels behind. Before them
 /// `cordoned`, `notready`, `unlabelled` (its GPU memory is not known), `taint~KEY`, `pods~N` (slots), `some/resource*N`.
@@ -48,7 +49,10 @@ pub fn node(name: &str, text: &str) -> NodeInput {
             })
             .collect(),
         unschedulable: is("cordoned"),
-        ready: !is("notready"),
+        fault: is("notready").then(|| NodeFault {
+            condition: "Ready=Unknown".into(),
+            since: Some(Time(NOW.0 - 60_000)),
+        }),
         allocatable: Amounts {
             cpu: amount('C').unwrap_or(1_000_000),
             memory: amount('M').unwrap_or(1 << 50),

@@ -1,0 +1,81 @@
+//! Holds: an annotation by which nothing of a pod group, or of a queue and those below it, is started until it is taken away. What runs stays.
+//!
+//! ```yaml
+//! metadata: {name: train, annotations: {unikai.dev/hold: "waits for the data"}}
+//! ```
+
+use super::limits::HOLD_REASON_BYTES;
+use super::names::annotation;
+
+/// A hold, as an object's annotation states it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hold {
+    /// Why, in the words of whoever holds it, on one line.
+    pub reason: Option<String>,
+}
+
+impl Hold {
+    /// The hold of an object with these annotations.
+    #[must_use]
+    pub fn of<'a>(annotations: impl IntoIterator<Item = (&'a str, &'a str)>) -> Option<Self> {
+        let mut annotations = annotations.into_iter();
+        let (_, text) = annotations.find(|(key, _)| *key == annotation::HOLD)?;
+        Self::parse(text)
+    }
+
+    /// Reads the annotation's value: `true` or a reason hold, `false` and an empty text do not.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = text
+            .get(..text.floor_char_boundary(HOLD_REASON_BYTES))
+            .unwrap_or_default();
+        let words: Vec<&str> = text
+            .split(|c: char| c.is_whitespace() || c.is_control())
+            .filter(|word| !word.is_empty())
+            .collect();
+        let reason = words.join(" ");
+        match reason.to_ascii_lowercase().as_str() {
+            "" | "false" => None,
+            "true" => Some(Self::default()),
+            _ => Some(Self { reason: Some(reason) }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hold_is_true_or_a_reason() {
+        let reason = |text: &str| Hold::parse(text).map(|hold| hold.reason);
+        assert_eq!(reason("true"), Some(None));
+        assert_eq!(reason(" True "), Some(None));
+        assert_eq!(reason(""), None);
+        assert_eq!(reason("\n"), None);
+        assert_eq!(reason("false"), None);
+        assert_eq!(
+            reason("waits for\n the  data\u{7}"),
+            Some(Some("waits for the data".to_owned()))
+        );
+    }
+
+    #[test]
+    fn a_long_reason_is_cut_between_characters() {
+        let long = "ä".repeat(HOLD_REASON_BYTES);
+        let kept = Hold::parse(&long).and_then(|hold| hold.reason).unwrap_or_default();
+        assert_eq!(kept.len(), HOLD_REASON_BYTES);
+        let odd = format!("x{long}");
+        let kept = Hold::parse(&odd).and_then(|hold| hold.reason).unwrap_or_default();
+        assert_eq!(kept.len(), HOLD_REASON_BYTES - 1);
+    }
+
+    #[test]
+    fn only_its_own_annotation_counts() {
+        assert_eq!(Hold::of([("a", "true")]), None);
+        assert_eq!(
+            Hold::of([("a", "b"), ("unikai.dev/hold", "true")]),
+            Some(Hold::default())
+        );
+    }
+}

@@ -1,0 +1,85 @@
+//! Flags that several commands have: the kubeconfig, the token, the namespaces.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+
+use super::Client;
+
+/// Which cluster.
+#[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "Connection")]
+pub struct Kubeconfig {
+    /// The kubeconfig file [default: that of kubectl]
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// The context of the kubeconfig [default: the current one]
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
+}
+
+/// As whom the operator is asked.
+#[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "Connection")]
+pub struct Token {
+    /// A file with the token to show to the operator, in place of the one at hand
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+
+    /// The token to show to the operator
+    #[arg(
+        long,
+        env = "UNIKAI_TOKEN",
+        value_name = "TOKEN",
+        hide_env_values = true,
+        conflicts_with = "token_file"
+    )]
+    token: Option<String>,
+}
+
+impl Token {
+    /// The token that is named.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn named(&self) -> anyhow::Result<Option<String>> {
+        let token = match (&self.token, &self.token_file) {
+            (Some(token), _) => token.clone(),
+            (None, Some(file)) => {
+                std::fs::read_to_string(file).with_context(|| format!("--token-file {}", file.display()))?
+            }
+            (None, None) => return Ok(None),
+        };
+        Ok(Some(token.trim().to_owned()))
+    }
+}
+
+/// Which namespaces.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct Where {
+    /// The namespace [default: that of the kubeconfig]
+    #[arg(short, long, value_name = "NAME", conflicts_with = "all_namespaces")]
+    namespace: Option<String>,
+
+    /// All namespaces that you may see
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
+}
+
+impl Where {
+    /// The namespace; `None` for all.
+    #[must_use]
+    pub fn namespace(&self, client: &Client) -> Option<String> {
+        if self.all_namespaces {
+            return None;
+        }
+        Some(self.one(client))
+    }
+
+    /// The namespace of something that is in one.
+    #[must_use]
+    pub fn one(&self, client: &Client) -> String {
+        self.namespace.clone().unwrap_or_else(|| client.namespace().to_owned())
+    }
+}

@@ -1,0 +1,139 @@
+//! `unikai drain`: nothing is started in a queue and those below it any more, and if wanted, what runs there is evicted.
+
+use std::process::ExitCode;
+
+use anyhow::{anyhow, bail};
+use kube::Api;
+use tokio::time::{Instant, sleep};
+
+use super::client::{Client, Connection};
+use super::evict::{self, LOOK, placed};
+use super::hold::{reason, set};
+use super::output::say;
+use crate::api::Queue;
+use crate::api::views::{QueueList, Workload, WorkloadList};
+
+/// Arguments of `unikai drain`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// What kind of thing
+    #[arg(value_enum)]
+    kind: Kind,
+
+    /// Its name
+    #[arg(value_name = "NAME")]
+    name: String,
+
+    /// What becomes of what runs
+    #[arg(long, value_enum, default_value_t)]
+    policy: Policy,
+
+    /// Why, for those whose workloads wait
+    #[arg(long, value_name = "TEXT", default_value = "true", hide_default_value = true, value_parser = reason)]
+    reason: String,
+
+    /// Let it start workloads again
+    #[arg(long, conflicts_with_all = ["policy", "reason"])]
+    undo: bool,
+
+    #[command(flatten)]
+    how: evict::Evictions,
+
+    #[command(flatten)]
+    connection: Connection,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  unikai drain queue team --reason 'the rack is serviced on Monday'
+  unikai drain queue team --policy hold-and-evict
+  unikai drain queue team --undo
+
+It takes the right to patch queues.scheduling.run.ai; to evict, also to see the workloads, to get pods and to create
+pods/eviction in their namespaces. Disruption budgets hold.";
+
+/// What can be drained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Kind {
+    /// A queue
+    #[value(alias = "queues")]
+    Queue,
+}
+
+/// What becomes of what runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+enum Policy {
+    /// It runs on
+    #[default]
+    Hold,
+    /// It is evicted
+    HoldAndEvict,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// When operator or API server cannot be reached or refuse, or pods are still there after the time for it.
+pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let client = Client::open(&args.connection).await?;
+    let (queues, name): (Api<Queue>, _) = (Api::all(client.cluster()?.api.clone()), args.name.as_str());
+    if args.undo {
+        if set(&queues, name, None).await?.is_none() {
+            bail!("there is no queue {name}");
+        }
+        say!("queue {name} starts workloads again");
+        return Ok(ExitCode::SUCCESS);
+    }
+    set(&queues, name, Some(&args.reason)).await?;
+    say!("queue {name} is held: nothing is started in it and below it");
+    if args.policy == Policy::HoldAndEvict {
+        evict_all(&client, name, args.how).await?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Evicts what runs in the queue and below it, until nothing does any more.
+async fn evict_all(client: &Client, queue: &str, how: evict::Evictions) -> anyhow::Result<()> {
+    let (deadline, mut trouble) = (Instant::now() + how.timeout, None);
+    loop {
+        let list: WorkloadList = client.get(&format!("/workloads?queue={queue}")).await?;
+        let runs = |workload: &&Workload| workload.pods.running + workload.pods.leaving > 0;
+        let running: Vec<&Workload> = list.workloads.iter().filter(runs).collect();
+        let noted = list.workloads.iter().all(|workload| workload.held.is_some());
+        if noted && running.is_empty() {
+            break;
+        }
+        if Instant::now() > deadline {
+            let over = || {
+                anyhow!(
+                    "the time is over: {} workloads of queue {queue} still run",
+                    running.len()
+                )
+            };
+            return Err(trouble.unwrap_or_else(over));
+        }
+        if noted {
+            let mut pods = Vec::new();
+            for workload in running {
+                match placed(client, &workload.namespace, &workload.name).await {
+                    Ok((_, names)) => {
+                        pods.extend(evict::read(client.cluster()?, &workload.namespace, &names).await?);
+                    }
+                    // It may be gone since.
+                    Err(error) => trouble = Some(error),
+                }
+            }
+            evict::refuse_lone(&pods, how.force)?;
+            evict::evict(client.cluster()?, &pods, deadline).await?;
+        }
+        sleep(LOOK).await;
+    }
+    let all: QueueList = client.get("/queues").await?;
+    let hidden = all.queues.iter().find(|known| known.name == queue);
+    match hidden.map_or(0, |queue| queue.running) {
+        0 => say!("queue {queue} is empty"),
+        hidden => bail!("{hidden} workloads of namespaces that you may not see still run in queue {queue}"),
+    }
+    Ok(())
+}

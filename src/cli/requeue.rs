@@ -1,0 +1,107 @@
+//! `unikai requeue`: has the pods of a pod group that runs evicted, and the pod group decided about anew, in its place in the line as of then.
+//!
+//! The pod group is held meanwhile: else the first new pod would join those of its gang that still run.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, bail, ensure};
+use kube::Api;
+use tokio::time::Instant;
+
+use super::client::{Client, Connection, Where};
+use super::evict::{self, LOOK, placed};
+use super::hold::{Kind, set};
+use super::output::say;
+use crate::api::PodGroup;
+
+/// Arguments of `unikai requeue`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// What kind of thing
+    #[arg(value_enum)]
+    kind: Kind,
+
+    /// Its name
+    #[arg(value_name = "NAME")]
+    name: String,
+
+    #[command(flatten)]
+    at: Where,
+
+    #[command(flatten)]
+    how: evict::Evictions,
+
+    #[command(flatten)]
+    connection: Connection,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  unikai requeue podgroup train -n team
+
+It takes the right to patch podgroups.scheduling.run.ai, to get pods and to create pods/eviction in the namespace. Disruption budgets
+hold. Controllers make the pods anew; a Job counts an evicted pod as failed, unless its podFailurePolicy ignores DisruptionTarget.";
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// When operator or API server cannot be reached or refuse, or pods are still there after the time for it.
+pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let client = Client::open(&args.connection).await?;
+    let (namespace, name) = (args.at.one(&client), args.name.as_str());
+    let deadline = Instant::now() + args.how.timeout;
+    let (details, pods) = placed(&client, &namespace, name).await?;
+    ensure!(
+        !pods.is_empty(),
+        "no pod of podgroup {namespace}/{name} has a node; it is in the line as it is"
+    );
+    let there = evict::read(client.cluster()?, &namespace, &pods).await?;
+    evict::refuse_lone(&there, args.how.force)?;
+    let api: Api<PodGroup> = Api::namespaced(client.cluster()?.api.clone(), &namespace);
+    // One that is held already stays so.
+    if details.workload.held.is_some() {
+        evict_all(&client, &namespace, name, deadline).await?;
+        say!("podgroup {namespace}/{name} is held, and waits");
+        return Ok(ExitCode::SUCCESS);
+    }
+    set(&api, name, Some("requeued")).await?;
+    let evicted = tokio::select! {
+        evicted = evict_all(&client, &namespace, name, deadline) => evicted,
+        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
+    };
+    // A pod group of a single pod may have gone with it.
+    let released = set(&api, name, None).await;
+    released.with_context(|| format!("still held: unikai release podgroup {name} -n {namespace}"))?;
+    evicted?;
+    say!("podgroup {namespace}/{name} is in the line anew");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Evicts all pods that have a place, once the scheduler knows of the hold.
+async fn evict_all(client: &Client, namespace: &str, name: &str, deadline: Instant) -> anyhow::Result<()> {
+    loop {
+        let (details, pods) = match placed(client, namespace, name).await {
+            Ok(found) => found,
+            // It went with its pods.
+            Err(_) if is_gone(client, namespace, name).await? => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        if details.workload.held.is_some() {
+            let there = evict::read(client.cluster()?, namespace, &pods).await?;
+            if there.is_empty() {
+                return Ok(());
+            }
+            evict::evict(client.cluster()?, &there, deadline).await?;
+        }
+        if Instant::now() > deadline {
+            bail!("the operator has not taken note of the hold");
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+async fn is_gone(client: &Client, namespace: &str, name: &str) -> anyhow::Result<bool> {
+    let api: Api<PodGroup> = Api::namespaced(client.cluster()?.api.clone(), namespace);
+    Ok(api.get_opt(name).await?.is_none())
+}
