@@ -146,12 +146,12 @@ impl Command {
             Command::Replay(_) | Command::Review(_) | Command::Group(_) | Command::Simulate(_) => "warn",
             Command::Snapshot(_) | Command::Migrate(_) | Command::Check(_) => "warn",
             Command::Explain(_) | Command::Queues(_) | Command::Nodes(_) | Command::Jobs(_) => "warn",
+            Command::Hold(_) | Command::Release(_) | Command::Requeue(_) | Command::Drain(_) => "warn",
             Command::WhyEvicted(_)
             | Command::WhatIf(_)
             | Command::Top(_)
             | Command::Completion(_)
             | Command::Page(_) => "warn",
-            Command::Hold(_) | Command::Release(_) | Command::Requeue(_) | Command::Drain(_) => "warn",
         }
     }
 }

@@ -8,6 +8,7 @@
 //! `cargo bench --bench operator -- restart 10000 100000`        a restart on 10,000 nodes with 100,000 running pods
 //! `cargo bench --bench operator -- page 10000 5000`             what the page costs on 10,000 nodes with 5,000 workloads;
 //!                                                               `page keep` leaves all up afterwards, for a browser
+//! `UNIKAI=target/earlier/unikai cargo bench --bench operator`    the same with another binary, such as an earlier one
 //!
 //! Everything shares this machine, so compare figures of one run. Created → bound counts from before the request that creates
 //! the pod (admission webhooks included) to the watch event that shows its node.

@@ -25,7 +25,8 @@ impl Process {
     /// The operator under its own service account, outside the cluster; returns when it is ready.
     pub async fn operator(cluster: &Cluster) -> anyhow::Result<Self> {
         let [http, webhooks] = free_ports()?;
-        let child = Command::new(env!("CARGO_BIN_EXE_unikai"))
+        let binary = std::env::var_os("UNIKAI").unwrap_or_else(|| env!("CARGO_BIN_EXE_unikai").into());
+        let child = Command::new(binary)
             .args(["--log-format", "json", "run", "--identity", "bench", "--kubeconfig"])
             .arg(cluster.operator_kubeconfig())
             .args(["--http-address", &format!("127.0.0.1:{http}")])

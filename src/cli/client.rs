@@ -64,7 +64,9 @@ impl Cluster {
         Self::of(config.context("there is no kubeconfig; name one with --kubeconfig")?)
     }
 
-    fn of(config: kube::Config) -> anyhow::Result<Self> {
+    fn of(mut config: kube::Config) -> anyhow::Result<Self> {
+        // The library would retry for more than a minute, and say nothing of what the API server answers.
+        config.default_retry = false;
         let namespace = config.default_namespace.clone();
         let api = kube::Client::try_from(config)?;
         Ok(Self { api, namespace })

@@ -22,7 +22,7 @@ use super::explain::report::Findings;
 use super::fairshare::tree::schedulable_queue;
 use super::input::Time;
 use super::model::Model;
-use super::model::ids::{ClassId, PodGroupId, ShapeId};
+use super::model::ids::{ClassId, PodGroupId, QueueId, ShapeId};
 use super::model::pod_group::Member;
 use super::placement::choose::{Context, Scope};
 use super::placement::neighbours::{Spreading, concerned};
@@ -32,12 +32,15 @@ use scan::{NodeScan, scan};
 use topologies::OutOfDomains;
 use words::{instant, one_sentence};
 
+/// Key of a scan that pods share: their class and shape, and for requests by GPU memory, whose limit and quota count node by node, their queue and
+/// whether they are preemptible.
+type ScanKey = (ClassId, ShapeId, Option<(Option<QueueId>, bool)>);
+
 /// Computes the verdicts of one cycle.
 pub struct Verdicts<'a> {
     model: &'a Model,
     context: CycleContext<'a>,
-    /// Scans, by class and shape.
-    scans: BTreeMap<(ClassId, ShapeId), NodeScan>,
+    scans: BTreeMap<ScanKey, NodeScan>,
     answers: Answers,
     queue_holders: queues::Holders,
 }
@@ -157,7 +160,13 @@ impl<'a> Verdicts<'a> {
             return (verdict, None);
         }
         let entry = &self.model.pods()[pod];
-        let kind = (entry.class, entry.shape);
+        let by_memory = self.model.shapes()[entry.shape].gpu.memory > 0;
+        let payer = by_memory.then(|| {
+            let pod_group = &self.model.pod_groups()[pod_group];
+            let preemptible = pod_group.input.as_ref().is_some_and(|input| input.preemptible);
+            (pod_group.queue, preemptible)
+        });
+        let kind = (entry.class, entry.shape, payer);
         // For some of these the placement of other pods matters, so their scan holds for no other pod.
         if concerned(self.model, pod) || !self.scans.contains_key(&kind) {
             let spreading = Spreading::of(self.model, pod).filter(|_| self.context.policy.plugins.topology_spread);

@@ -191,7 +191,7 @@ async fn a_queue_takes_pods_of_the_namespaces_that_it_names() {
             .err()
     })
     .await;
-    let words = "Queue 'gold' is not open to namespace 'team': the annotation unikai.dev/allowed-namespaces does not name it. \
+    let words = "Queue gold is not open to namespace team: the annotation unikai.dev/allowed-namespaces does not name it. \
         Ask whoever keeps the queue, or set the label kai.scheduler/queue to one of: default-queue, test";
     assert!(refused.to_string().contains(words), "{refused}");
     cluster.pod("lab", "a", gold.clone()).await.expect("named");
@@ -238,7 +238,7 @@ async fn who_came_past_the_webhook_waits_until_the_queue_is_open_to_its_namespac
     })
     .await;
     assert!(
-        told.contains("Queue 'gold' is not open to namespace 'team': the annotation unikai.dev/allowed-namespaces of queue 'lab' above it does not name it"),
+        told.contains("Queue gold is not open to namespace team: the annotation unikai.dev/allowed-namespaces of queue lab above it does not name it"),
         "{told}"
     );
     open_to(&cluster, "lab", json!("research-*, team")).await;

@@ -42,6 +42,7 @@ const SHARED_BY_COMPONENTS: &[&str] = &[
     "gpu_operator",
     "grouping",
     "history",
+    "compact",
     "latency",
     "leadership",
     "owner",

@@ -228,6 +228,44 @@ fn times(decisions: &Decisions, events: &mut [Event]) {
     }
 }
 
+/// Pods that ask for the same GPU memory in different queues, which have different limits and quotas.
+#[test]
+fn the_order_of_arrival_does_not_matter_to_verdicts_on_gpu_memory() {
+    let queue = |quota, limit| RandomQueue {
+        quota,
+        limit,
+        weight: 0,
+        under: 0,
+    };
+    let job = |queue, gpus, pods, priority, running_on| RandomJob {
+        queue,
+        gpus,
+        pods,
+        min: 0,
+        priority,
+        running_on,
+    };
+    let cluster = Cluster {
+        nodes: vec![3],
+        queues: vec![queue(1, -1), queue(0, 0), queue(0, -1), queue(0, 0)],
+        pod_groups: vec![
+            job(1, "0.5", 1, 0, Some(0)),
+            job(0, "1", 1, 0, Some(0)),
+            job(0, "1", 2, 0, Some(0)),
+            job(2, "40M", 1, 0, None),
+            job(0, "40M", 2, 2, None),
+            job(0, "0.5", 1, 2, None),
+        ],
+        budgets: vec![],
+    };
+    let events = cluster.events();
+    let reports = |events: &[Event]| engine(events, &ALL_ACTIONS).cycle(NOW).unschedulable;
+    for turn in 1..events.len() {
+        let turned = [&events[turn..], &events[..turn]].concat();
+        assert_eq!(reports(&events), reports(&turned), "from event {turn} on");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 

@@ -94,7 +94,7 @@ async fn the_owner_of_a_pod_of_another_scheduler_is_told_once() {
     assert_eq!(
         about("other").await,
         [
-            "The pod is scheduled by default-scheduler, not by kai-scheduler, though the pod names queue 'test'; set spec.schedulerName: kai-scheduler"
+            "The pod is scheduled by default-scheduler, not by kai-scheduler, though the pod names queue test; set spec.schedulerName: kai-scheduler"
         ]
     );
     assert!(about("ours").await.is_empty());

@@ -154,6 +154,23 @@ async fn a_pod_group_is_requeued_as_a_whole() {
     create(&stage.admin, job("train", 2)).await.unwrap();
     let before = stage.running(2).await;
     let train = stage.group_name("train").await;
+    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "all", "namespace": "default"},
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"kai.scheduler/queue": "team"}}}});
+    create(&stage.admin, budget).await.unwrap();
+    let (well, said) = stage.run(&format!("requeue podgroup {train} --timeout 3s")).await;
+    assert!(
+        !well && said.contains("would violate the pod's disruption budget") && !said.contains(" is evicted"),
+        "{said}"
+    );
+    assert_eq!(stage.running(2).await, before);
+    let annotations = stage.group("train").await.metadata.annotations.unwrap_or_default();
+    assert_eq!(annotations.get("unikai.dev/hold"), None, "it is released all the same");
+    let budgets: Api<k8s_openapi::api::policy::v1::PodDisruptionBudget> =
+        Api::namespaced(stage.admin.clone(), "default");
+    budgets
+        .delete("all", &kube::api::DeleteParams::default())
+        .await
+        .unwrap();
     let said = stage.says(&format!("requeue podgroup {train}")).await;
     assert_eq!(said.matches(" is evicted\n").count(), 2, "{said}");
     assert!(
