@@ -36,6 +36,7 @@ const SHARED_BY_COMPONENTS: &[&str] = &[
     "accounts",
     "agenda",
     "bus",
+    "compact",
     "fair",
     "figures",
     "fractions",
