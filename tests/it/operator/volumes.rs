@@ -125,7 +125,10 @@ async fn a_claim_that_waits_gets_its_volume_where_there_is_room() {
     lab.create(claim("more", "late", "100Gi")).await.unwrap();
     lab.create(using("greedy", &["more"])).await.unwrap();
     let said = lab.unschedulable("greedy").await;
-    assert!(said.contains("3 have too little free storage of class late for claim more"), "{said}");
+    assert!(
+        said.contains("3 have too little free storage of class late for claim more"),
+        "{said}"
+    );
     operator.assert_no_errors();
 }
 
