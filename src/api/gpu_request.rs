@@ -90,6 +90,38 @@ pub enum InvalidRequest {
     Devices(String),
 }
 
+impl InvalidRequest {
+    /// The message of KAI's admission, which clients may compare: about a value, it does not show the value.
+    #[must_use]
+    pub fn in_kais_words(&self) -> String {
+        match self {
+            Self::Memory(_) => "gpu-memory annotation value must be a positive integer greater than 0".to_owned(),
+            Self::Fraction(text) if is_no_decimal(text) => format!(
+                "gpu-fraction annotation value must be a float written with a decimal point or a scientific notation .given value: {text}"
+            ),
+            Self::Fraction(_) => "gpu-fraction annotation value must be a positive number smaller than 1.0".to_owned(),
+            Self::Devices(_) => "fraction count annotation value must be a positive integer greater than 0".to_owned(),
+            Self::FractionAndWhole
+            | Self::MemoryAndOther
+            | Self::ShareAndMig
+            | Self::WholeAndMig
+            | Self::DevicesAlone => self.to_string(),
+        }
+    }
+
+    /// Whether it is about the value of one annotation.
+    #[must_use]
+    pub fn is_about_a_value(&self) -> bool {
+        matches!(self, Self::Memory(_) | Self::Fraction(_) | Self::Devices(_))
+    }
+}
+
+/// A number to Go's parser, but none in decimals.
+fn is_no_decimal(text: &str) -> bool {
+    let lower = text.trim_start_matches(['+', '-']).to_ascii_lowercase();
+    lower == "nan" || (lower.starts_with("0x") && lower.contains('p') && !text.starts_with('-'))
+}
+
 /// Characters of a value that a message shows.
 const SHOWN: usize = 40;
 
@@ -105,7 +137,7 @@ fn mib_of(text: &str) -> String {
 
 /// MiB, rounded up, of an amount of memory with a unit as people write it: 3Gi, 3GiB, 3GB. `None` for one without a unit, or below a MiB.
 #[must_use]
-pub fn in_mib(text: &str) -> Option<i64> {
+fn in_mib(text: &str) -> Option<i64> {
     if text.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
@@ -181,8 +213,7 @@ pub fn is_part(key: &str) -> bool {
 /// Parses billionths. The number is validated as a float, as in KAI's admission, and converted exactly.
 fn read_fraction(text: &str) -> Result<i64, InvalidRequest> {
     let no_fraction = || InvalidRequest::Fraction(text.to_owned());
-    let lower = text.trim_start_matches(['+', '-']).to_ascii_lowercase();
-    if lower == "nan" || (lower.starts_with("0x") && lower.contains('p') && !text.starts_with('-')) {
+    if is_no_decimal(text) {
         return Err(no_fraction());
     }
     let number: f64 = text.parse().map_err(|_| no_fraction())?;

@@ -40,7 +40,7 @@ spec: {schedulerName: kai-scheduler, containers: [{name: main, image: a}]}
     );
     assert_eq!(
         answers[1]["message"],
-        "annotation gpu-fraction: \"1\" is not a decimal number above 0 and below 1, such as 0.5"
+        "gpu-fraction annotation value must be a positive number smaller than 1.0"
     );
     assert_eq!(answers[1]["allowed"], false);
 }

@@ -10,7 +10,7 @@ use super::pods::ours;
 use super::queues::Find;
 use super::review::{Operation, Request};
 use super::{Settings, queues};
-use crate::api::gpu_request::in_mib;
+use crate::api::gpu_request::{self, InvalidRequest, Named};
 use crate::api::names::{annotation, label};
 use crate::api::{PodGroup, Queue};
 
@@ -77,9 +77,15 @@ pub fn of_pod(request: &Request, classes: &[String], settings: &Settings) -> Vec
     warnings.extend(
         class.and_then(|class| unknown_class(&format!("label {}", label::PRIORITY_CLASS_NAME), class, classes)),
     );
-    let memory = pod.metadata.annotations.as_ref();
-    let memory = memory.and_then(|annotations| annotations.get(annotation::GPU_MEMORY));
-    warnings.extend(memory.and_then(|text| with_unit(text)));
+    // The refusal that follows is in KAI's words, without the value.
+    let annotations = pod.metadata.annotations.iter().flatten();
+    let asked = annotations.map(|(key, value)| (key.as_str(), value.as_str()));
+    let invalid = gpu_request::read(asked, Named::default()).err();
+    warnings.extend(
+        invalid
+            .filter(InvalidRequest::is_about_a_value)
+            .map(|invalid| invalid.to_string()),
+    );
     warnings
 }
 
@@ -156,15 +162,6 @@ fn closest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a s
         .filter(|(letters, known)| (1..=LETTERS).contains(letters) && known.len() > 3 * letters)
         .min()
         .map(|(_, known)| known)
-}
-
-/// Memory of a GPU is a number of MiB.
-fn with_unit(text: &str) -> Option<String> {
-    let mib = in_mib(text)?;
-    let key = annotation::GPU_MEMORY;
-    Some(format!(
-        "annotation {key}: {text} is a number with a unit; the annotation counts MiB: \"{mib}\""
-    ))
 }
 
 #[cfg(test)]

@@ -76,18 +76,19 @@ fn classes_that_are_not_there_are_told_where_classes_are_known() {
 }
 
 #[test]
-fn memory_with_a_unit_is_told_in_mib() {
-    let told = |text: &str| pod(json!({}), json!({"gpu-memory": text})).join("|");
-    let says = |text: &str, mib: &str| {
-        format!("annotation gpu-memory: {text} is a number with a unit; the annotation counts MiB: \"{mib}\"")
-    };
-    assert_eq!(told("3Gib"), says("3Gib", "3072"));
-    assert_eq!(told("3Gi"), says("3Gi", "3072"));
-    assert_eq!(told("3GB"), says("3GB", "2862"));
-    assert_eq!(told("512Mi"), says("512Mi", "512"));
-    for not in ["3072", "lots", "", "-3Gi", "100m"] {
-        assert_eq!(told(not), "", "{not}");
+fn values_that_are_refused_are_shown() {
+    let told = |key: &str, value: &str| pod(json!({}), json!({key: value})).join("|");
+    for (value, mib) in [("3Gib", "3072"), ("3Gi", "3072"), ("3GB", "2862"), ("512Mi", "512")] {
+        let says =
+            format!("annotation gpu-memory: \"{value}\" is not a whole number of MiB above 0; in MiB: \"{mib}\"");
+        assert_eq!(told("gpu-memory", value), says);
     }
+    assert_eq!(
+        told("gpu-fraction", "half"),
+        "annotation gpu-fraction: \"half\" is not a decimal number above 0 and below 1, such as 0.5"
+    );
+    assert_eq!(told("gpu-memory", "3072"), "");
+    assert_eq!(told("gpu-fraction", "0.5"), "");
 }
 
 fn queue(name: &str, parent: Option<&str>, gpu: Value) -> Queue {

@@ -99,7 +99,7 @@ pub fn validate(pod: &Pod, old: Option<&Pod>, settings: &Settings) -> Result<(),
         return Err("MPS is only supported with GPU fraction request".to_owned());
     }
     let read = gpu_request::read(request.asked.into_iter(), request.named);
-    read.map(drop).map_err(|invalid| invalid.to_string())
+    read.map(drop).map_err(|invalid| invalid.in_kais_words())
 }
 
 /// The container that gets the part of a GPU; `None` for pods that ask for none.
