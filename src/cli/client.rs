@@ -89,7 +89,8 @@ enum Way {
 }
 
 impl Client {
-    /// To an address, with a token.
+    /// To an address, with a token: as `unikai demo` goes to its own operator.
+    #[cfg(feature = "devcluster")]
     #[must_use]
     pub fn direct(url: String, token: String) -> Self {
         Self {

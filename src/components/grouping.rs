@@ -61,7 +61,7 @@ impl Cluster for Known<'_> {
     }
 
     fn pods(&self, namespace: &str, labels: &[(&str, &str)]) -> Vec<Arc<Pod>> {
-        self.stores.pods.select(namespace, |pod| {
+        self.stores.pods.select(namespace, labels, |pod| {
             pods::is_ours(pod, self.settings) && carries(pod, labels)
         })
     }

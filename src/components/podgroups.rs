@@ -474,8 +474,8 @@ impl PodGroups {
     }
 
     fn everything_changed(&mut self) {
-        let groups = self.stores.pod_groups.list();
-        let written = groups.iter().map(|group| pods::group_key(&group.metadata));
+        let written = self.stores.pod_groups.keys().into_iter();
+        let written = written.map(|key| GroupKey::new(&key.namespace, &key.name));
         let groups = written.chain(self.unwritten.keys().cloned()).collect();
         self.sums_changed(groups);
     }

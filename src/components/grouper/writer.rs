@@ -111,10 +111,7 @@ impl PodGroupWriter {
     /// A workload wants this group. Returns the group as it is going to be: what exists keeps its queue.
     pub fn desire(&mut self, key: &GroupKey, desired: &PodGroup, grouped_pods: &GroupedPods) -> Arc<PodGroup> {
         let existing = self.existing(key);
-        let earlier = self
-            .desired_groups
-            .get(key)
-            .and_then(|desired_group| desired_group.desired.as_ref()?.object());
+        let earlier = existing.is_none().then(|| self.desired(key)).flatten();
         let before = existing.as_deref().or(earlier.as_ref());
         let mut merged = merge(before, desired, &self.context.settings);
         if self.stays_preemptible(key, &mut merged, before, grouped_pods) {
@@ -299,6 +296,16 @@ impl PodGroupWriter {
         written.or_else(|| self.stores.pod_groups.get(key.namespace(), key.name()))
     }
 
+    /// The group as its workload asks.
+    fn desired(&self, key: &GroupKey) -> Option<PodGroup> {
+        self.desired_groups.get(key)?.desired.as_ref()?.object()
+    }
+
+    /// The group as it is, or is about to be.
+    fn existing_or_desired(&self, key: &GroupKey) -> Option<Arc<PodGroup>> {
+        self.existing(key).or_else(|| self.desired(key).map(Arc::new))
+    }
+
     /// The group as it should be in the API server, if it is not so yet.
     fn target(&self, key: &GroupKey) -> Option<(Option<Arc<PodGroup>>, PodGroup)> {
         let desired_group = self.desired_groups.get(key)?;
@@ -311,7 +318,7 @@ impl PodGroupWriter {
         if is_left_out && existing.is_none() {
             return None;
         }
-        let desired = desired_group.desired.as_ref().and_then(Compact::object);
+        let desired = self.desired(key);
         let mut target = match (&existing, &desired) {
             (existing, Some(desired)) => merge(existing.as_deref(), desired, &self.context.settings),
             (Some(existing), None) => PodGroup::clone(existing),
@@ -439,10 +446,9 @@ impl PodGroupWriter {
             if entry.named.as_ref() == Some(group) && entry.is_placed() {
                 return None;
             }
-            let desired = || Some(Arc::new(self.desired_groups.get(group)?.desired.as_ref()?.object()?));
             Some(Grouping {
                 pod: entry.pod.clone(),
-                group: self.existing(group).or_else(desired)?,
+                group: self.existing_or_desired(group)?,
                 sub_group: entry.sub_group.clone(),
             })
         };
@@ -459,12 +465,7 @@ impl PodGroupWriter {
         if (named && placed) || late {
             return None;
         }
-        let existing = self.existing(&group);
-        let desired = self
-            .desired_groups
-            .get(&group)
-            .and_then(|wanted| wanted.desired.as_ref()?.object());
-        let context = self.context_of(existing.as_deref().or(desired.as_ref()));
+        let context = self.context_of(self.existing_or_desired(&group).as_deref());
         if !context.is_leading() {
             return None;
         }

@@ -71,8 +71,9 @@ impl Charged {
         }
     }
 
-    /// Restores the charged fields; `before` is the pod as it was last passed on. Returns other pods that must be restored again.
-    pub fn settle(&mut self, pod: &mut Pod, before: Option<&Pod>) -> Vec<Key> {
+    /// Restores the charged fields; `before` is the pod as it was last passed on, and is read for bound pods only. Returns other pods that must be
+    /// restored again.
+    pub fn settle(&mut self, pod: &mut Pod, before: impl FnOnce() -> Option<Arc<Pod>>) -> Vec<Key> {
         if pods::role(pod) == Role::Reservation {
             return self.reservation(pod);
         }
@@ -80,8 +81,8 @@ impl Charged {
             return Vec::new();
         }
         let said = self.charged(pod);
-        match before.filter(|before| pods::is_bound(before)) {
-            Some(before) => self.keep(pod, before),
+        match before().filter(|before| pods::is_bound(before)) {
+            Some(before) => self.keep(pod, &before),
             None if self.listed => self.first_seen(pod),
             None => {
                 self.unsure

@@ -47,7 +47,7 @@ pub fn trim<K: Watched>(object: &mut K) {
 macro_rules! charged {
     (Pod) => {
         fn settle(&mut self, before: impl FnOnce() -> Option<Arc<Self>>, charged: &mut Charged) -> Vec<Key> {
-            charged.settle(self, before().as_deref())
+            charged.settle(self, before)
         }
         fn again(&self, charged: &mut Charged, first: bool) -> Option<Self> {
             charged.again(self, first)

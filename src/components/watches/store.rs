@@ -1,6 +1,7 @@
 //! The last known state of every watched object, for reads from any task. Written by the watches only.
 
 use std::collections::HashMap;
+use std::hash::BuildHasher;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -57,6 +58,8 @@ pub enum Stored<K> {
         uid: Option<Box<str>>,
         /// Its resource version.
         version: Option<SmolStr>,
+        /// Hashes of its labels: most objects without the labels that are looked for need not be read.
+        labels: Box<[u32]>,
         /// All of it.
         object: Compact<K>,
     },
@@ -70,6 +73,12 @@ impl<K: Watched> Stored<K> {
             Some(compact) => Self::Compact {
                 uid: meta.uid.as_deref().map(Box::from),
                 version: meta.resource_version.as_deref().map(SmolStr::new),
+                labels: meta
+                    .labels
+                    .iter()
+                    .flatten()
+                    .map(|(key, value)| hash(key, value))
+                    .collect(),
                 object: compact,
             },
             None => Self::Whole(object),
@@ -81,6 +90,14 @@ impl<K: Watched> Stored<K> {
         match self {
             Self::Whole(object) => Some(Arc::clone(object)),
             Self::Compact { object, .. } => object.object().map(Arc::new),
+        }
+    }
+
+    /// Whether it may have all of these labels. False for most that do not.
+    fn may_have(&self, wanted: &[(&str, &str)]) -> bool {
+        match self {
+            Self::Whole(_) => true,
+            Self::Compact { labels, .. } => wanted.iter().all(|(key, value)| labels.contains(&hash(key, value))),
         }
     }
 
@@ -101,6 +118,11 @@ impl<K: Watched> Stored<K> {
             Self::Compact { version, .. } => version.as_deref(),
         }
     }
+}
+
+fn hash(key: &str, value: &str) -> u32 {
+    // Half of the hash will do: what is found by it is looked at.
+    foldhash::fast::FixedState::default().hash_one((key, value)) as u32
 }
 
 type Objects<K> = HashMap<Box<str>, HashMap<Box<str>, Stored<K>>>;
@@ -154,17 +176,26 @@ impl<K: Watched> Store<K> {
         self.read().get(namespace).is_some_and(|named| named.contains_key(name))
     }
 
+    /// Every object as it is stored, in order of namespace and name.
+    fn all(&self) -> Vec<Stored<K>> {
+        let objects = self.read();
+        let mut all: Vec<_> = objects
+            .iter()
+            .flat_map(|(namespace, named)| named.iter().map(move |(name, stored)| ((namespace, name), stored)))
+            .collect();
+        all.sort_unstable_by_key(|(key, _)| *key);
+        all.into_iter().map(|(_, stored)| stored.clone()).collect()
+    }
+
     /// Tells every object, in order of namespace and name. Compact ones are read one at a time.
     pub fn each(&self, tell: &mut dyn FnMut(Arc<K>)) {
-        let mut all: Vec<_> = {
-            let objects = self.read();
-            let named = objects.iter();
-            let all = named.flat_map(|(ns, named)| named.iter().map(move |(name, one)| ((ns, name), one)));
-            all.map(|((ns, name), one)| ((ns.clone(), name.clone()), one.clone()))
-                .collect()
-        };
-        all.sort_unstable_by(|(left, _), (right, _)| left.cmp(right));
-        all.into_iter().filter_map(|(_, stored)| stored.object()).for_each(tell);
+        self.all().iter().filter_map(Stored::object).for_each(tell);
+    }
+
+    /// The key of every object, in any order.
+    #[must_use]
+    pub fn keys(&self) -> Vec<Key> {
+        self.by_key(|key, _| key)
     }
 
     /// Every object, in order of namespace and name.
@@ -175,16 +206,17 @@ impl<K: Watched> Store<K> {
         all
     }
 
-    /// The matching objects of a namespace, in order of name.
+    /// The objects of a namespace that fit, in order of name. Those that fit have all of these labels: others are not read.
     #[must_use]
-    pub fn select(&self, namespace: &str, fits: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
+    pub fn select(&self, namespace: &str, labels: &[(&str, &str)], fits: impl Fn(&K) -> bool) -> Vec<Arc<K>> {
         let mut named: Vec<_> = {
             let objects = self.read();
             let named = objects.get(namespace).into_iter().flatten();
-            named.map(|(name, one)| (name.clone(), one.clone())).collect()
+            let named = named.filter(|(_, stored)| stored.may_have(labels));
+            named.map(|(name, stored)| (name.clone(), stored.clone())).collect()
         };
         named.sort_unstable_by(|(left, _), (right, _)| left.cmp(right));
-        let objects = named.into_iter().filter_map(|(_, stored)| stored.object());
+        let objects = named.iter().filter_map(|(_, stored)| stored.object());
         objects.filter(|object| fits(object)).collect()
     }
 
@@ -261,14 +293,18 @@ impl<K: Watched> Store<K> {
 
     /// The version of every object.
     pub(super) fn versions(&self) -> HashMap<Key, Option<String>> {
+        self.by_key(|key, stored| (key, stored.version().map(str::to_owned)))
+    }
+
+    fn by_key<T, C: FromIterator<T>>(&self, make: impl Fn(Key, &Stored<K>) -> T) -> C {
         let objects = self.read();
         let all = objects.iter().flat_map(|(namespace, named)| {
             named.iter().map(|(name, stored)| {
                 let (namespace, name) = (namespace.to_string(), name.to_string());
-                (Key { namespace, name }, stored.version().map(str::to_owned))
+                (Key { namespace, name }, stored)
             })
         });
-        all.collect()
+        all.map(|(key, stored)| make(key, stored)).collect()
     }
 
     /// Inserts an object; returns the one that it replaces.

@@ -70,7 +70,7 @@ impl Watch {
     /// The pod as everybody sees it.
     fn see(&mut self, mut pod: Pod) -> Pod {
         let before = self.shown.get(&pod.name_any()).cloned();
-        for key in self.charged.settle(&mut pod, before.as_ref()) {
+        for key in self.charged.settle(&mut pod, || before.map(Arc::new)) {
             if let Some(known) = self.shown.get(&key.name)
                 && let Some(anew) = self.charged.again(known, false)
             {
@@ -245,7 +245,7 @@ fn after_a_restart_a_sub_group_that_the_group_does_not_have_is_none() {
 fn pods_that_come_before_the_pod_groups_are_looked_at_again() {
     let mut charged = Charged::new(Arc::default(), &Settings::default());
     let mut early = pod(json!({}), json!({"pod-group-name": "nosuch"}));
-    charged.settle(&mut early, None);
+    charged.settle(&mut early, || None);
     assert_eq!(early.annotations()["pod-group-name"], "nosuch");
     charged.stores.pod_groups.insert(Arc::new(group("pg-a-1", &[])));
     let keys = charged.listed();
