@@ -136,6 +136,14 @@ macro_rules! define {
             $($(#[$doc])* $kind(Arc<types::$kind>),)*
         }
 
+        impl Object {
+            /// Its kind.
+            #[must_use]
+            pub fn kind(&self) -> Kind {
+                match self { $(Self::$kind(_) => Kind::$kind,)* }
+            }
+        }
+
         impl Kind {
             /// Every kind, in the order of the table.
             pub const ALL: &'static [Self] = &[$(Self::$kind),*];

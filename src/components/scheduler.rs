@@ -415,7 +415,7 @@ impl Scheduler {
     /// Has something taken in, and tells of what could not be.
     fn take_in(&mut self, take: impl FnOnce(&mut Intake, &Everything) -> Taken) {
         let stores = Arc::clone(&self.stores);
-        let taken = take(&mut self.intake, &|tell| stores.each(tell));
+        let taken = take(&mut self.intake, &|tell| stores.objects().for_each(tell));
         self.took(taken);
     }
 
@@ -491,7 +491,9 @@ impl Scheduler {
         let stores = Arc::clone(&self.stores);
         let decided = self
             .intake
-            .cycle(now(), &|tell| stores.each(tell), &mut |stage| timeline.reach(stage));
+            .cycle(now(), &|tell| stores.objects().for_each(tell), &mut |stage| {
+                timeline.reach(stage);
+            });
         timeline.end();
         let decisions = match decided {
             Ok(decisions) => decisions,

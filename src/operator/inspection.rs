@@ -1,7 +1,7 @@
 //! What is shown of the scheduler to whoever looks into it: the whole cluster as a snapshot, and the order of what waits.
 //!
-//! A snapshot goes out as a stream. What it takes beside the objects that are in memory anyway is a pointer for each of them and a few
-//! chunks of text, however large the cluster is. One at a time is written, and none longer than [`LONGEST`].
+//! A snapshot goes out as a stream. What it takes beside the objects that are in memory anyway is a pointer for each of them, the pod that is being written
+//! and a few chunks of text, however large the cluster is. One at a time is written, and none longer than [`LONGEST`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
@@ -124,9 +124,8 @@ impl Inspection {
             runtime: Handle::current(),
         };
         tokio::task::spawn_blocking(move || {
-            let objects = cluster.objects.len();
             match snapshot::write(stream, cluster) {
-                Ok(()) => info!(objects, "a snapshot was handed out"),
+                Ok(objects) => info!(objects, "a snapshot was handed out"),
                 Err(error) => {
                     warn!(%error, "a snapshot was not handed out to its end");
                     // Whoever reads is told that it is not whole, if it still reads.
@@ -181,8 +180,6 @@ impl Shard {
     async fn cluster(self) -> Option<Cluster> {
         let Shown { bus, stores, .. } = self.shown;
         let groupings = ask(&bus.grouper, ToGrouper::Unwritten).await?;
-        let mut objects = Vec::new();
-        stores.each(&mut |object| objects.push(object));
         let mut places = HashMap::with_capacity(groupings.len());
         let mut drafts = BTreeMap::new();
         for Grouping { pod, group, sub_group } in groupings {
@@ -197,7 +194,7 @@ impl Shard {
             settings: self.rules.mirror,
             policy: self.rules.policy,
             now: Timestamp::now(),
-            objects,
+            objects: Box::new(stores.objects()),
             places,
             drafts: drafts.into_values().collect(),
         })

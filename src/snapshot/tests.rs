@@ -78,12 +78,13 @@ fn unusual() -> (Settings, Policy) {
     (settings, policy)
 }
 
-fn cluster(settings: Settings, policy: Policy, objects: Vec<Object>) -> Cluster {
+fn cluster(settings: Settings, policy: Policy, mut objects: Vec<Object>) -> Cluster {
+    objects.sort_by_key(Object::kind);
     Cluster {
         settings,
         policy,
         now: NOW.parse().expect("a time"),
-        objects,
+        objects: Box::new(objects.into_iter()),
         places: HashMap::new(),
         drafts: Vec::new(),
     }

@@ -5,8 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use kube::ResourceExt;
-use serde::Serialize;
+use kube::Resource;
 use serde_json::{Value, json};
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
@@ -15,7 +14,7 @@ use super::format::{Additions, MEMBER, Parameters, Partition};
 use crate::api::PodGroup;
 use crate::api::names::{annotation, label};
 use crate::engine::policy::Policy;
-use crate::kinds::{Condition, Kind, Object, kinds, types};
+use crate::kinds::{Condition, Kind, Object, kinds};
 use crate::mirror::{Settings, policy};
 
 /// Size of the buffer before compression.
@@ -31,8 +30,8 @@ pub struct Cluster {
     pub policy: Policy,
     /// This instant.
     pub now: Timestamp,
-    /// Every object that is watched.
-    pub objects: Vec<Object>,
+    /// Every object that is watched, in the order of the table of kinds. Taken one at a time.
+    pub objects: Box<dyn Iterator<Item = Object> + Send>,
     /// Pods that do not name their pod group yet, by uid.
     pub places: HashMap<String, Place>,
     /// Pod groups that are about to be created.
@@ -48,50 +47,42 @@ pub struct Place {
     pub sub_group: Option<String>,
 }
 
-macro_rules! lists {
+macro_rules! members {
     ($($(#[$doc:meta])* $kind:ident, $store:ident, $presence:ident, $condition:ident, $form:ident, $listeners:tt;)*) => {
-        #[derive(Default)]
-        struct Lists {
-            $($store: Vec<Arc<types::$kind>>,)*
+        /// The member that has the objects of a kind.
+        fn member(kind: Kind) -> String {
+            match kind {
+                $(Kind::$kind => camel(stringify!($store)),)*
+            }
         }
 
-        impl Lists {
-            fn add(&mut self, object: Object) {
-                match object {
-                    $(Object::$kind(object) => self.$store.push(object),)*
-                }
-            }
-
-            fn write(self, out: &mut impl Write, writer: &ObjectWriter) -> io::Result<()> {
-                let mut comma = "";
-                $(
-                    write!(out, "{comma}{}:", json!(camel(stringify!($store))))?;
-                    comma = ",";
-                    writer.list(out, Kind::$kind, self.$store)?;
-                )*
-                Ok(())
-            }
+        /// The JSON of an object, and its uid.
+        fn json_of(object: &Object) -> serde_json::Result<(Value, Option<&str>)> {
+            Ok(match object {
+                $(Object::$kind(object) => (serde_json::to_value(&**object)?, object.meta().uid.as_deref()),)*
+            })
         }
     };
 }
-kinds!(lists);
+kinds!(members);
 
-/// Writes the snapshot as a zip archive, from its beginning to its end.
+/// Writes the snapshot as a zip archive, from its beginning to its end. Returns how many objects it has.
 ///
 /// # Errors
 /// If `out` fails; the archive is incomplete then.
-pub fn write(out: impl Write, cluster: Cluster) -> io::Result<()> {
+pub fn write(out: impl Write, cluster: Cluster) -> io::Result<usize> {
     let mut archive = ZipWriter::new_stream(out);
     // How large it becomes is not known at its beginning.
     let options = SimpleFileOptions::default().compression_level(Some(1)).large_file(true);
     archive.start_file(MEMBER, options)?;
     let mut text = BufWriter::with_capacity(TEXT, archive);
-    members(&mut text, cluster)?;
+    let objects = members(&mut text, cluster)?;
     let archive = text.into_inner().map_err(io::IntoInnerError::into_error)?;
-    archive.finish()?.into_inner().flush()
+    archive.finish()?.into_inner().flush()?;
+    Ok(objects)
 }
 
-fn members(out: &mut impl Write, cluster: Cluster) -> io::Result<()> {
+fn members(out: &mut impl Write, cluster: Cluster) -> io::Result<usize> {
     let Cluster {
         settings,
         policy,
@@ -108,22 +99,28 @@ fn members(out: &mut impl Write, cluster: Cluster) -> io::Result<()> {
     write!(out, ",\"unikai\":")?;
     serde_json::to_writer(&mut *out, &Additions::of(&settings, &policy))?;
     write!(out, ",\"now\":\"{now}\",\"rawObjects\":{{")?;
-    let mut lists = Lists::default();
-    let drafts = drafts.into_iter().map(Object::PodGroup);
-    let ours = |object: &Object| is_ours(&settings, object);
-    objects
-        .into_iter()
-        .chain(drafts)
-        .filter(ours)
-        .for_each(|object| lists.add(object));
     let writer = ObjectWriter {
         config_maps: settings.config_maps,
         numa: settings.numa.is_some(),
         places,
     };
-    lists.write(out, &writer)?;
+    let ours = |object: &Object| is_ours(&settings, object);
+    let mut objects = objects.filter(ours).peekable();
+    let mut drafts = drafts.into_iter().map(Object::PodGroup).filter(ours);
+    let (mut comma, mut written) = ("", 0);
+    for &kind in Kind::ALL {
+        write!(out, "{comma}{}:", json!(member(kind)))?;
+        comma = ",";
+        let known = std::iter::from_fn(|| objects.next_if(|object| object.kind() == kind));
+        let drafts = drafts
+            .by_ref()
+            .take(if kind == Kind::PodGroup { usize::MAX } else { 0 });
+        written += writer.list(out, kind, known.chain(drafts))?;
+    }
+    debug_assert!(objects.next().is_none(), "objects come in the order of the table");
     write!(out, "}}}}")?;
-    out.flush()
+    out.flush()?;
+    Ok(written)
 }
 
 fn is_ours(settings: &Settings, object: &Object) -> bool {
@@ -171,42 +168,45 @@ struct ObjectWriter {
 }
 
 impl ObjectWriter {
-    /// A kind that is not watched is `null`.
-    fn list<K: Serialize + ResourceExt>(&self, out: &mut impl Write, kind: Kind, list: Vec<Arc<K>>) -> io::Result<()> {
+    /// Writes the objects of a kind; returns how many there are. A kind that is not watched is `null`.
+    fn list(&self, out: &mut impl Write, kind: Kind, objects: impl Iterator<Item = Object>) -> io::Result<usize> {
         let watched = match kind.condition() {
             Condition::Always => true,
             Condition::WithNuma => self.numa,
             Condition::WithConfigMaps => self.config_maps,
         };
         if !watched {
-            return write!(out, "null");
+            write!(out, "null")?;
+            objects.for_each(drop);
+            return Ok(0);
         }
         write!(out, "[")?;
-        let mut comma = "";
-        for object in list {
-            write!(out, "{comma}")?;
-            comma = ",\n";
-            let place = (kind == Kind::Pod).then(|| self.places.get(object.meta().uid.as_deref().unwrap_or_default()));
-            serde_json::to_writer(&mut *out, &bare(&*object, place.flatten())?)?;
+        let mut written = 0;
+        for object in objects {
+            let (mut value, uid) = json_of(&object)?;
+            let place = (kind == Kind::Pod).then(|| self.places.get(uid.unwrap_or_default()));
+            bare(&mut value, place.flatten());
+            write!(out, "{}", if written == 0 { "" } else { ",\n" })?;
+            serde_json::to_writer(&mut *out, &value)?;
+            written += 1;
         }
-        write!(out, "]")
+        write!(out, "]")?;
+        Ok(written)
     }
 }
 
-/// An object in the form of a snapshot: without its type, and a pod with its pod group.
-fn bare(object: &impl Serialize, place: Option<&Place>) -> serde_json::Result<Value> {
-    let mut value = serde_json::to_value(object)?;
+/// Makes an object's JSON that of a snapshot: without its type, and a pod's with its pod group.
+fn bare(value: &mut Value, place: Option<&Place>) {
     if let Some(members) = value.as_object_mut() {
         members.remove("apiVersion");
         members.remove("kind");
     }
     if let Some(place) = place {
-        add(&mut value, "annotations", annotation::POD_GROUP_NAME, &place.group);
+        add(value, "annotations", annotation::POD_GROUP_NAME, &place.group);
         if let Some(sub_group) = &place.sub_group {
-            add(&mut value, "labels", label::SUBGROUP_NAME, sub_group);
+            add(value, "labels", label::SUBGROUP_NAME, sub_group);
         }
     }
-    Ok(value)
 }
 
 /// Adds an annotation or label, unless there is one of that name.

@@ -142,12 +142,11 @@ impl PodGroups {
 
     /// Reports what was not reported before the first lists were complete, or while another process led.
     pub(super) fn look_at_other_schedulers(&mut self) {
-        let stores = Arc::clone(&self.stores);
-        stores.pods.each(&mut |pod| {
+        for pod in self.stores.pods.objects() {
             if !pods::is_ours(&pod, &self.context.settings) {
                 self.of_another_scheduler(&pod);
             }
-        });
+        }
     }
 
     /// Reports the latest report on a group in an event, if it is new. Returns whether its condition stays as it is for a while.

@@ -187,23 +187,21 @@ impl<K: Watched> Store<K> {
         all.into_iter().map(|(_, stored)| stored.clone()).collect()
     }
 
-    /// Tells every object, in order of namespace and name. Compact ones are read one at a time.
-    pub fn each(&self, tell: &mut dyn FnMut(Arc<K>)) {
-        self.all().iter().filter_map(Stored::object).for_each(tell);
+    /// Every object as it is now, in order of namespace and name. Compact ones are read one at a time, as they are asked for.
+    pub fn objects(&self) -> impl Iterator<Item = Arc<K>> + Send + use<K> {
+        self.all().into_iter().filter_map(|stored| stored.object())
+    }
+
+    /// Every object, in order of namespace and name.
+    #[must_use]
+    pub fn list(&self) -> Vec<Arc<K>> {
+        self.objects().collect()
     }
 
     /// The key of every object, in any order.
     #[must_use]
     pub fn keys(&self) -> Vec<Key> {
         self.by_key(|key, _| key)
-    }
-
-    /// Every object, in order of namespace and name.
-    #[must_use]
-    pub fn list(&self) -> Vec<Arc<K>> {
-        let mut all = Vec::new();
-        self.each(&mut |object| all.push(object));
-        all
     }
 
     /// The objects of a namespace that fit, in order of name. Those that fit have all of these labels: others are not read.
@@ -346,9 +344,11 @@ macro_rules! stores {
         }
 
         impl Stores {
-            /// Every object, kind by kind, in the order of their dependencies.
-            pub fn each(&self, tell: &mut dyn FnMut(Object)) {
-                $(self.$store.each(&mut |object| tell(Object::$kind(object)));)*
+            /// Every object as it is now, kind by kind, in the order of their dependencies. Compact ones are read one at a time, as they are asked for.
+            pub fn objects(&self) -> impl Iterator<Item = Object> + Send + use<> {
+                let all = std::iter::empty();
+                $(let all = all.chain(self.$store.objects().map(Object::$kind));)*
+                all
             }
 
             /// Number of objects of each kind.

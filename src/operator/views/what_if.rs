@@ -264,10 +264,8 @@ impl WhatIfs {
 /// `None` after the time limit.
 fn decide(known: Known, asked: Asked, until: Instant) -> Option<Decided> {
     let mut decided = Decided::default();
-    let mut changes = Vec::new();
-    known
-        .stores
-        .each(&mut |object| changes.push(PackedChange::Applied(object.into())));
+    let objects = known.stores.objects();
+    let mut changes: Vec<_> = objects.map(|object| PackedChange::Applied(object.into())).collect();
     changes.extend(known.groupings.into_iter().map(grouped));
     let mut ours = HashSet::new();
     for group in asked.groups {

@@ -70,7 +70,9 @@ impl Cluster {
             Object::Pod(pod) => drop(self.stores.pods.insert(pod)),
             other => panic!("{other:?}"),
         }
-        let taken = self.intake.object(object, true, NOW, &|tell| self.stores.each(tell));
+        let taken = self
+            .intake
+            .object(object, true, NOW, &|tell| self.stores.objects().for_each(tell));
         taken
             .left_out
             .iter()
@@ -164,7 +166,9 @@ fn a_bind_that_failed_meanwhile_is_not_waited_for() {
         pod: "first".into(),
         retry_at: None,
     };
-    cluster.intake.tell(unbound, NOW, &|tell| cluster.stores.each(tell));
+    cluster
+        .intake
+        .tell(unbound, NOW, &|tell| cluster.stores.objects().for_each(tell));
     assert_eq!(cluster.intake.waits_until(NOW), None);
     assert_eq!(cluster.bound(), ["first"]);
 }
@@ -184,7 +188,9 @@ fn what_is_known_from_groupings_alone_is_kept() {
         group: read(group),
         sub_group: None,
     });
-    cluster.intake.change(&grouping, NOW, &|tell| cluster.stores.each(tell));
+    cluster
+        .intake
+        .change(&grouping, NOW, &|tell| cluster.stores.objects().for_each(tell));
     cluster.tell(pod("poison", 1, &json!({}), Some("the fault")));
     assert_eq!(cluster.bound(), ["p"], "its group is not written yet");
     ungrouped["metadata"]["resourceVersion"] = json!("2");
@@ -198,7 +204,9 @@ impl Cluster {
     fn bound_in_the_end(&mut self) -> (Vec<String>, Vec<Failed>) {
         let mut failures = Vec::new();
         loop {
-            let decided = self.intake.cycle(NOW, &|tell| self.stores.each(tell), &mut |_| ());
+            let decided = self
+                .intake
+                .cycle(NOW, &|tell| self.stores.objects().for_each(tell), &mut |_| ());
             match decided {
                 Ok(decisions) => {
                     let binds = decisions.bind.iter().map(|bind| bind.pod.name.to_string());
@@ -280,7 +288,9 @@ fn whoever_is_held_back_after_a_failure_is_so_in_a_new_model() {
         pod: "first".into(),
         retry_at: Some(later),
     };
-    cluster.intake.tell(unbound, NOW, &|tell| cluster.stores.each(tell));
+    cluster
+        .intake
+        .tell(unbound, NOW, &|tell| cluster.stores.objects().for_each(tell));
     cluster.tell(pod("poison", 1, &json!({}), Some("the fault")));
     assert_eq!(cluster.bound(), Vec::<String>::new());
     let wakes = cluster.intake.core.engine.next_wakeup(NOW);
@@ -305,7 +315,7 @@ fn what_a_pod_that_is_set_aside_holds_of_its_node_counts_until_it_goes() {
     let gone = runs(6, Some("the fault"));
     cluster
         .intake
-        .object(gone, false, NOW, &|tell| cluster.stores.each(tell));
+        .object(gone, false, NOW, &|tell| cluster.stores.objects().for_each(tell));
     assert_eq!(cluster.bound(), ["waits"]);
 }
 
@@ -313,9 +323,9 @@ fn what_a_pod_that_is_set_aside_holds_of_its_node_counts_until_it_goes() {
 fn what_queues_have_used_outlasts_a_new_beginning_and_waits_for_its_queue() {
     let mut cluster = Cluster::new(8);
     let usage = vec![("q".into(), [1, 2, 3]), ("later".into(), [4, 5, 6])];
-    cluster
-        .intake
-        .tell(Event::Usage(usage), NOW, &|tell| cluster.stores.each(tell));
+    cluster.intake.tell(Event::Usage(usage), NOW, &|tell| {
+        cluster.stores.objects().for_each(tell);
+    });
     cluster.tell(pod("poison", 1, &json!({}), Some("the fault")));
     let later =
         json!({"apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": {"name": "later"}, "spec": {}});
