@@ -263,7 +263,7 @@ impl Queues {
         }
         scheduled.tell(&mut target.conditions, now);
         shown::show(&self.context, name, &queue, &target, &scheduled.resources);
-        shown::show_waiting(&self.context, name, &self.waiting.line(name));
+        shown::show_waiting(&self.context, name, self.waiting.line(name));
         let patch = merge_diff(&queue.status.clone().unwrap_or_default(), &target);
         (patch.map(|patch| (patch, context.writes)), scheduled.until)
     }

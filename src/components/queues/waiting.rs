@@ -15,6 +15,11 @@ pub struct Line {
     since: BTreeMap<i64, usize>,
 }
 
+static EMPTY: Line = Line {
+    causes: BTreeMap::new(),
+    since: BTreeMap::new(),
+};
+
 impl Line {
     /// How many pod groups wait for each cause.
     pub fn causes(&self) -> impl Iterator<Item = (Cause, usize)> + '_ {
@@ -107,7 +112,7 @@ impl Waiting {
             }
             if let Some(line) = self.lines.get_mut(&queue) {
                 line.take(waits);
-                if line == &Line::default() {
+                if line == &EMPTY {
                     self.lines.remove(&queue);
                 }
             }
@@ -126,8 +131,8 @@ impl Waiting {
 
     /// What waits in a queue.
     #[must_use]
-    pub fn line(&self, queue: &str) -> Line {
-        self.lines.get(queue).cloned().unwrap_or_default()
+    pub fn line(&self, queue: &str) -> &Line {
+        self.lines.get(queue).unwrap_or(&EMPTY)
     }
 
     /// What waits in queues that do not exist.

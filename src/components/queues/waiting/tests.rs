@@ -40,13 +40,13 @@ fn pod_groups_are_counted_by_queue_and_cause_with_the_oldest() {
             .count(&group("b"), Some("team"), waits(Cause::Taints, 10))
             .is_empty()
     );
-    let line = shown(&waiting.line("team"));
+    let line = shown(waiting.line("team"));
     assert_eq!(line, (vec![("queue_limit", 1), ("taints", 2)], Some(10)));
     assert_eq!(names(&waiting.count(&group("b"), Some("team"), None)), ["team"]);
-    assert_eq!(shown(&waiting.line("team")).1, Some(20));
+    assert_eq!(shown(waiting.line("team")).1, Some(20));
     waiting.count(&group("a"), None, None);
     waiting.count(&group("c"), Some("team"), None);
-    assert_eq!(shown(&waiting.line("team")), (Vec::new(), None));
+    assert_eq!(shown(waiting.line("team")), (Vec::new(), None));
     assert!(waiting.groups.is_empty() && waiting.lines.is_empty(), "nothing is kept");
 }
 
@@ -97,7 +97,7 @@ proptest! {
         for (at, name) in queues.iter().enumerate() {
             let mut line = Line::default();
             plain.values().filter(|(queue, _)| *queue == at).for_each(|(_, waits)| line.put(*waits));
-            prop_assert_eq!(&line, &waiting.line(name));
+            prop_assert_eq!(&line, waiting.line(name));
             if !known.contains(&at) {
                 nowhere.join(&line);
             }
