@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use crate::api::names::{header as named, object};
 use crate::api::views::Problem;
 use credentials::Credentials;
-pub use flags::{Kubeconfig, Token, Where};
+pub use flags::{Kubeconfig, Subject, Token, Where};
 
 /// How long an answer may take, and be.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -64,9 +64,7 @@ impl Cluster {
         Self::of(config.context("there is no kubeconfig; name one with --kubeconfig")?)
     }
 
-    fn of(mut config: kube::Config) -> anyhow::Result<Self> {
-        // The library would retry for more than a minute, and say nothing of what the API server answers.
-        config.default_retry = false;
+    fn of(config: kube::Config) -> anyhow::Result<Self> {
         let namespace = config.default_namespace.clone();
         let api = kube::Client::try_from(config)?;
         Ok(Self { api, namespace })

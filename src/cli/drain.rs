@@ -6,7 +6,7 @@ use anyhow::{anyhow, bail};
 use kube::Api;
 use tokio::time::{Instant, sleep};
 
-use super::client::{Client, Connection};
+use super::client::{Client, Connection, Subject};
 use super::evict::{self, LOOK, placed};
 use super::hold::{reason, set};
 use super::output::say;
@@ -17,13 +17,8 @@ use crate::api::views::{QueueList, Workload, WorkloadList};
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// What kind of thing
-    #[arg(value_enum)]
-    kind: Kind,
-
-    /// Its name
-    #[arg(value_name = "NAME")]
-    name: String,
+    #[command(flatten)]
+    subject: Subject<Kind>,
 
     /// What becomes of what runs
     #[arg(long, value_enum, default_value_t)]
@@ -77,7 +72,7 @@ enum Policy {
 /// When operator or API server cannot be reached or refuse, or pods are still there after the time for it.
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let client = Client::open(&args.connection).await?;
-    let (queues, name): (Api<Queue>, _) = (Api::all(client.cluster()?.api.clone()), args.name.as_str());
+    let (queues, name): (Api<Queue>, _) = (Api::all(client.cluster()?.api.clone()), args.subject.name.as_str());
     if args.undo {
         if set(&queues, name, None).await?.is_none() {
             bail!("there is no queue {name}");

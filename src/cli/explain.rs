@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use super::client::{Client, Connection, Where};
+use super::client::{Client, Connection, Subject, Where};
 use super::show::{self, Colour, Look, Output, sentence};
 use crate::api::views::Explanation;
 
@@ -10,13 +10,8 @@ use crate::api::views::Explanation;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// What kind of thing
-    #[arg(value_enum)]
-    kind: Kind,
-
-    /// Its name
-    #[arg(value_name = "NAME")]
-    name: String,
+    #[command(flatten)]
+    subject: Subject<Kind>,
 
     #[command(flatten)]
     at: Where,
@@ -54,8 +49,8 @@ enum Kind {
 /// When the operator cannot be reached or refuses.
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let client = Client::open(&args.connection).await?;
-    let name = &args.name;
-    let path = match args.kind {
+    let name = &args.subject.name;
+    let path = match args.subject.kind {
         Kind::Pod => format!("/explain/pods/{}/{name}", args.at.one(&client)),
         Kind::Podgroup => format!("/explain/podgroups/{}/{name}", args.at.one(&client)),
         Kind::Queue => format!("/explain/queues/{name}"),

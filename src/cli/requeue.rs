@@ -8,7 +8,7 @@ use anyhow::{Context, bail, ensure};
 use kube::Api;
 use tokio::time::Instant;
 
-use super::client::{Client, Connection, Where};
+use super::client::{Client, Connection, Subject, Where};
 use super::evict::{self, LOOK, placed};
 use super::hold::{Kind, set};
 use super::output::say;
@@ -18,13 +18,8 @@ use crate::api::PodGroup;
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// What kind of thing
-    #[arg(value_enum)]
-    kind: Kind,
-
-    /// Its name
-    #[arg(value_name = "NAME")]
-    name: String,
+    #[command(flatten)]
+    subject: Subject<Kind>,
 
     #[command(flatten)]
     at: Where,
@@ -49,7 +44,7 @@ hold. Controllers make the pods anew; a Job counts an evicted pod as failed, unl
 /// When operator or API server cannot be reached or refuse, or pods are still there after the time for it.
 pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let client = Client::open(&args.connection).await?;
-    let (namespace, name) = (args.at.one(&client), args.name.as_str());
+    let (namespace, name) = (args.at.one(&client), args.subject.name.as_str());
     let deadline = Instant::now() + args.how.timeout;
     let (details, pods) = placed(&client, &namespace, name).await?;
     ensure!(

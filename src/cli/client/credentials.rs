@@ -8,7 +8,7 @@ use kube::client::ConfigExt;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tower::{BoxError, Layer, ServiceExt, service_fn};
 
-use super::{Connection, flags};
+use super::{Connection, PATIENCE, flags};
 use crate::api::names::object;
 
 /// The service account for callers without a token, in the operator's namespace.
@@ -52,9 +52,17 @@ pub async fn read(flags: &flags::Kubeconfig) -> anyhow::Result<(Option<kube::Con
         let config = kube::Config::from_custom_kubeconfig(file, &options)
             .await
             .context("the kubeconfig")?;
-        return Ok((Some(config), address));
+        return Ok((Some(bounded(config)), address));
     }
-    Ok((kube::Config::incluster().ok(), None))
+    Ok((kube::Config::incluster().ok().map(bounded), None))
+}
+
+/// With a time for each request. The library would try again for more than a minute, and say nothing of what the API server answers.
+fn bounded(mut config: kube::Config) -> kube::Config {
+    config.connect_timeout = Some(PATIENCE / 2);
+    config.read_timeout = Some(PATIENCE);
+    config.default_retry = false;
+    config
 }
 
 /// The extension that `unikai dev` writes into its kubeconfig.

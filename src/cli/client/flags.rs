@@ -55,6 +55,18 @@ impl Token {
     }
 }
 
+/// What a command is about.
+#[derive(Debug, clap::Args)]
+pub struct Subject<K: clap::ValueEnum + Clone + Send + Sync + 'static> {
+    /// What kind of thing
+    #[arg(value_enum)]
+    pub kind: K,
+
+    /// Its name
+    #[arg(value_name = "NAME")]
+    pub name: String,
+}
+
 /// Which namespaces.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Where {

@@ -1,6 +1,8 @@
 //! The proxy to Services over plain HTTP: `/api/v1/namespaces/NAMESPACE/services/[http:]NAME[:PORT]/proxy/PATH`. Those Services have endpoints whose
 //! ports were given an address by `map_service`.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use http::request::Parts;
 use http::{Request, Response, Uri, Version, header};
@@ -11,6 +13,9 @@ use super::cluster::Cluster;
 use super::identity::Identity;
 use super::rbac::Action;
 use super::status::{ApiError, ApiResult, Subject};
+
+/// How long a Service may take to begin its answer.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What is to be asked of which Service.
 #[derive(Debug, PartialEq, Eq)]
@@ -110,7 +115,8 @@ pub(crate) async fn forward(
         parts.headers.remove(of_this_hop);
     }
     let client: Client<HttpConnector, Body> = Client::builder(TokioExecutor::new()).build_http();
-    let answer = client.request(Request::from_parts(parts, body)).await;
+    let answer = tokio::time::timeout(PATIENCE, client.request(Request::from_parts(parts, body))).await;
+    let answer = answer.map_err(|_| ApiError::new(504, "Timeout", "the service does not answer"))?;
     let mut answer = answer.map_err(|error| unreachable(&error))?.map(Body::new);
     for of_this_hop in [header::CONNECTION, header::TRANSFER_ENCODING] {
         answer.headers_mut().remove(of_this_hop);
