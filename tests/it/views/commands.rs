@@ -1,5 +1,6 @@
 //! The commands that ask a running operator, as somebody types them, against the cluster of `unikai dev`.
 
+use std::path::Path;
 use std::process::Command;
 
 use kube::api::{Api, PostParams};
@@ -21,6 +22,23 @@ fn without_address(kubeconfig: &str) -> String {
         .unwrap()
         .remove("extensions");
     config.to_string()
+}
+
+/// What a command prints in a folder, by the file `kubeconfig` there, its errors behind it, and whether it went well.
+pub async fn run(command: &str, folder: &Path) -> (bool, String) {
+    let mut run = Command::new(env!("CARGO_BIN_EXE_unikai"));
+    run.args(command.split_whitespace())
+        .env("KUBECONFIG", folder.join("kubeconfig"))
+        .env_remove("UNIKAI_TOKEN")
+        .env_remove("UNIKAI_URL")
+        .current_dir(folder);
+    let output = tokio::task::spawn_blocking(move || run.output().unwrap())
+        .await
+        .unwrap();
+    let text = [output.stdout, output.stderr]
+        .map(|text| String::from_utf8(text).unwrap())
+        .concat();
+    (output.status.success(), text)
 }
 
 /// A cluster of one node with two GPUs, and its kubeconfig.
@@ -62,19 +80,7 @@ impl Stage {
 
     /// What a command prints, its errors behind it, and whether it went well.
     pub async fn run(&self, command: &str) -> (bool, String) {
-        let mut run = Command::new(env!("CARGO_BIN_EXE_unikai"));
-        run.args(command.split_whitespace())
-            .env("KUBECONFIG", self.folder.path().join("kubeconfig"))
-            .env_remove("UNIKAI_TOKEN")
-            .env_remove("UNIKAI_URL")
-            .current_dir(self.folder.path());
-        let output = tokio::task::spawn_blocking(move || run.output().unwrap())
-            .await
-            .unwrap();
-        let text = [output.stdout, output.stderr]
-            .map(|text| String::from_utf8(text).unwrap())
-            .concat();
-        (output.status.success(), text)
+        run(command, self.folder.path()).await
     }
 
     /// What a command prints, which must go well.

@@ -1,7 +1,5 @@
 //! Holds, requeues and drains, as somebody types them, against the cluster of `unikai dev`.
 
-use std::process::Command;
-
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::Api;
@@ -10,7 +8,7 @@ use serde_json::{Value, json};
 use unikai::api::{PodGroup, Queue};
 use unikai::devcluster::apiserver::Identity;
 
-use super::commands::{Stage, pod};
+use super::commands::{self, Stage, pod};
 use crate::support::{Cluster, create, eventually};
 
 /// A job of so many pods at once with a GPU each.
@@ -282,19 +280,8 @@ async fn whoever_may_patch_pod_groups_of_a_namespace_holds_those_and_nothing_els
     let tenant = Identity::service_account("team", "tenant");
     cluster.server.rbac().hold(&tenant);
     let folder = tempfile::tempdir().unwrap();
-    let kubeconfig = folder.path().join("kubeconfig");
-    std::fs::write(&kubeconfig, cluster.server.kubeconfig(&tenant)).unwrap();
-    let run = async |words: &str| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_unikai"));
-        command.args(words.split_whitespace()).env("KUBECONFIG", &kubeconfig);
-        let output = tokio::task::spawn_blocking(move || command.output().unwrap())
-            .await
-            .unwrap();
-        let text = [output.stdout, output.stderr]
-            .map(|text| String::from_utf8(text).unwrap())
-            .concat();
-        (output.status.success(), text)
-    };
+    std::fs::write(folder.path().join("kubeconfig"), cluster.server.kubeconfig(&tenant)).unwrap();
+    let run = async |words: &str| commands::run(words, folder.path()).await;
     let (well, said) = run("hold podgroup train -n team").await;
     assert!(well && said == "podgroup team/train is held\n", "{said}");
     let (well, said) = run("hold podgroup train -n other").await;
