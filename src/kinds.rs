@@ -130,7 +130,7 @@ macro_rules! define {
             $($(#[$doc])* $kind,)*
         }
 
-        /// A watched object. Shared: the watch, its store and all receivers hold the same allocation.
+        /// A watched object. Shared: all receivers hold the same allocation, and so does the store of the watch, unless it keeps the kind compact.
         #[derive(Clone, Debug)]
         pub enum Object {
             $($(#[$doc])* $kind(Arc<types::$kind>),)*

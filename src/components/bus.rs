@@ -45,7 +45,7 @@ use crate::engine::policy::ActionKind;
 pub use crate::kinds::{Kind, Listener, Object};
 use crate::mirror::claims::allocation::GivenAllocations;
 
-/// Scheduler inbox. A relist of 16,000 pods fits without stalling the watch; a message is below 128 bytes, so 2 MiB at most.
+/// Scheduler inbox. A relist of 16,000 pods fits without stalling the watch. A message is below 128 bytes, and keeps its object: a typed pod has 23 KiB.
 /// Overflow is awaited: the model must see every change.
 const SCHEDULER_INBOX: usize = 16_384;
 /// Inboxes of grouper, podgroups and queues: the burst of one gang of 4,096 pods, or as many batches from cycles. Overflow is

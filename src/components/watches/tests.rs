@@ -2,6 +2,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use http::{Request, Response};
+use k8s_openapi::api::core::v1::Pod;
 use kube::client::Body;
 use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
@@ -262,4 +263,46 @@ fn whoever_waits_for_changes_is_woken_by_a_new_spec_and_not_by_a_status() {
     assert!(woken("first", 2, "other", "x"));
     assert!(woken("second", 2, "other", "x"), "another object of the same name");
     assert!(woken("second", 2, "other", "y"), "annotations have no generation");
+}
+
+#[test]
+fn pods_are_found_by_their_labels_and_read_as_they_came() {
+    let store = Store::<Pod>::default();
+    let pod = |namespace: &str, name: &str, labels: Value| -> Arc<Pod> {
+        let pod = json!({"metadata": {"namespace": namespace, "name": name, "uid": name, "labels": labels}, "spec": {"containers": []}});
+        Arc::new(serde_json::from_value(pod).unwrap())
+    };
+    let pods = [
+        pod("a", "worker-2", json!({"job": "j", "role": "worker"})),
+        pod("a", "worker-1", json!({"job": "j", "role": "worker"})),
+        pod("a", "launcher", json!({"job": "j", "role": "launcher"})),
+        pod("a", "plain", json!(null)),
+        pod("b", "worker-3", json!({"job": "j", "role": "worker"})),
+    ];
+    for pod in &pods {
+        assert!(store.insert(Arc::clone(pod)).is_none());
+    }
+    let read = std::cell::Cell::new(0);
+    let found = |labels: &[(&str, &str)]| {
+        let fits = |_: &Pod| {
+            read.set(read.get() + 1);
+            true
+        };
+        let found = store.select("a", labels, fits);
+        found
+            .iter()
+            .map(|pod| pod.metadata.name.clone().unwrap())
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    assert_eq!(found(&[("job", "j"), ("role", "worker")]), "worker-1 worker-2");
+    assert_eq!(read.get(), 2, "others are not read");
+    assert_eq!(found(&[("job", "k")]), "");
+    assert_eq!(found(&[]), "launcher plain worker-1 worker-2");
+    assert_eq!(store.get("a", "plain"), Some(Arc::clone(&pods[3])));
+    let mut keys: Vec<_> = store.keys().into_iter().map(|key| key.name).collect();
+    keys.sort();
+    assert_eq!(keys, ["launcher", "plain", "worker-1", "worker-2", "worker-3"]);
+    let all: Vec<_> = store.objects().map(|pod| pod.metadata.name.clone().unwrap()).collect();
+    assert_eq!(all, ["launcher", "plain", "worker-1", "worker-2", "worker-3"]);
 }
