@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PodCondition;
 
 use super::overview::{Overview, Shard};
 use super::queues;
@@ -194,8 +195,10 @@ pub fn details(overview: &Overview, shard: &Shard, details: GroupDetails, past: 
     let GroupDetails { group, report, pods } = details;
     let workload = show(overview, shard, &group);
     let evidence = report.map_or_else(Vec::new, |report| report.verdict.evidence);
-    let pods: Vec<Pod> = pods.iter().map(|pod| show_pod(overview, pod)).collect();
-    let timeline = timeline(overview, &workload, &pods, past);
+    let conditions: Vec<_> = pods.iter().map(|seen| conditions(overview, seen)).collect();
+    let pods = pods.iter().zip(&conditions);
+    let pods = pods.map(|(seen, conditions)| show_pod(seen, conditions)).collect();
+    let timeline = timeline(&workload, conditions.iter().flatten(), past);
     WorkloadDetails {
         meta: overview.meta.clone(),
         queues: queues::path_up(overview, shard, &workload.queue),
@@ -206,30 +209,31 @@ pub fn details(overview: &Overview, shard: &Shard, details: GroupDetails, past: 
     }
 }
 
-/// The recorded moments, and those that the objects show.
-fn timeline(overview: &Overview, workload: &Workload, pods: &[Pod], past: Vec<Moment>) -> Vec<Moment> {
+/// The conditions of a pod.
+fn conditions(overview: &Overview, seen: &PodSeen) -> Vec<PodCondition> {
+    let object = overview.stores.pods.get(&seen.pod.namespace, &seen.pod.name);
+    let conditions = object.and_then(|object| object.status.as_ref()?.conditions.clone());
+    conditions.unwrap_or_default()
+}
+
+/// The recorded moments, and those that conditions of the pods show.
+fn timeline<'c>(
+    workload: &Workload,
+    conditions: impl Iterator<Item = &'c PodCondition>,
+    past: Vec<Moment>,
+) -> Vec<Moment> {
     let created = workload.created.map(|at| Moment {
         at,
         kind: MomentKind::Created,
         text: "The PodGroup was created".to_owned(),
     });
     let mut told: BTreeMap<(Timestamp, &str), usize> = BTreeMap::new();
-    for pod in pods {
-        let Some(object) = overview.stores.pods.get(&workload.namespace, &pod.name) else {
-            continue;
-        };
-        let conditions = object.status.as_ref().and_then(|status| status.conditions.as_ref());
-        for condition in conditions
+    for condition in conditions.filter(|condition| condition.status == "True") {
+        let known = ["PodScheduled", "Ready"]
             .into_iter()
-            .flatten()
-            .filter(|condition| condition.status == "True")
-        {
-            let known = ["PodScheduled", "Ready"]
-                .into_iter()
-                .find(|known| *known == condition.type_);
-            if let (Some(kind), Some(at)) = (known, &condition.last_transition_time) {
-                *told.entry((at.0, kind)).or_default() += 1;
-            }
+            .find(|known| *known == condition.type_);
+        if let (Some(kind), Some(at)) = (known, &condition.last_transition_time) {
+            *told.entry((at.0, kind)).or_default() += 1;
         }
     }
     let told = told.into_iter().map(|((at, condition), pods)| {
@@ -255,7 +259,7 @@ fn timeline(overview: &Overview, workload: &Workload, pods: &[Pod], past: Vec<Mo
     all
 }
 
-fn show_pod(overview: &Overview, seen: &PodSeen) -> Pod {
+fn show_pod(seen: &PodSeen, conditions: &[PodCondition]) -> Pod {
     let state = match seen.status {
         Status::Pending | Status::Allocated => PodState::Waiting,
         Status::Gated => PodState::Gated,
@@ -268,11 +272,8 @@ fn show_pod(overview: &Overview, seen: &PodSeen) -> Pod {
         Status::Failed => PodState::Failed,
         Status::Unknown => PodState::Unknown,
     };
-    let object = overview.stores.pods.get(&seen.pod.namespace, &seen.pod.name);
-    let conditions = object.as_ref().and_then(|pod| pod.status.as_ref()?.conditions.as_ref());
     let scheduled = conditions
-        .into_iter()
-        .flatten()
+        .iter()
         .find(|condition| condition.type_ == "PodScheduled" && condition.status == "False");
     Pod {
         name: seen.pod.name.to_string(),
