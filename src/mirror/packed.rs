@@ -137,7 +137,7 @@ impl Pod {
     /// The part of its spec that is kept, if any.
     #[must_use]
     pub fn spec(&self) -> Option<&core::PodSpec> {
-        self.further.as_ref().map(|further| &further.spec)
+        self.further.as_ref().map(|further| &*further.spec)
     }
 }
 

@@ -17,8 +17,8 @@ const TOKEN_VOLUME: &str = "kube-api-access";
 /// See the module.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Further {
-    /// Nothing but these fields.
-    pub spec: core::PodSpec,
+    /// Nothing but these fields. In a box, so that the weak reference to what no pod has any more holds little.
+    pub spec: Box<core::PodSpec>,
     /// The claims that were created for the pod.
     pub claims: Vec<core::PodResourceClaimStatus>,
 }
@@ -31,35 +31,38 @@ pub fn of(pod: &core::Pod) -> Option<Arc<Further>> {
     let status = pod.status.as_ref();
     let claims = status.and_then(|status| status.resource_claim_statuses.clone());
     Some(shared(Further {
-        spec: pod.spec.as_ref().map(reduced).unwrap_or_default(),
+        spec: Box::new(pod.spec.as_ref().map(reduced).unwrap_or_default()),
         claims: claims.unwrap_or_default(),
     }))
 }
 
-/// All of them, by hash.
-type All = HashMap<u64, Weak<Further>>;
+/// Those that pods have, by hash.
+#[derive(Default)]
+struct Known {
+    by_hash: HashMap<u64, Weak<Further>>,
+    /// At so many, those that no pod has any more are removed.
+    clean_at: usize,
+}
 
 /// The same fields as other pods have them, if there are such.
 fn shared(further: Further) -> Arc<Further> {
-    static ALL: LazyLock<Mutex<(All, usize)>> = LazyLock::new(Mutex::default);
+    static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
     let mut hashing = Hashing(foldhash::fast::FixedState::default().build_hasher());
     if serde_json::to_writer(&mut hashing, &further).is_err() {
         return Arc::new(further);
     }
-    let mut all = ALL.lock().unwrap_or_else(PoisonError::into_inner);
-    let (all, enough) = &mut *all;
     let hash = hashing.0.finish();
-    let known = all.get(&hash).and_then(Weak::upgrade);
-    if let Some(known) = known.filter(|known| **known == further) {
-        return known;
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let same = known.by_hash.get(&hash).and_then(Weak::upgrade);
+    if let Some(same) = same.filter(|same| **same == further) {
+        return same;
     }
-    // Those that no pod has any more go when as many have come.
-    if all.len() >= *enough {
-        all.retain(|_, one| one.strong_count() > 0);
-        *enough = all.len() * 2 + 64;
+    if known.by_hash.len() >= known.clean_at {
+        known.by_hash.retain(|_, one| one.strong_count() > 0);
+        known.clean_at = known.by_hash.len() * 2 + 64;
     }
     let new = Arc::new(further);
-    all.insert(hash, Arc::downgrade(&new));
+    known.by_hash.insert(hash, Arc::downgrade(&new));
     new
 }
 

@@ -97,6 +97,24 @@ fn the_fields_of_a_pod_that_has_more_are_kept() {
 }
 
 #[test]
+fn pods_of_one_template_share_their_further_fields() {
+    let of = |name: &str, zone: &str| {
+        let token = format!("kube-api-access-{name}");
+        let pod = pod(&format!(
+            "{{metadata: {{name: {name}}}, spec: {{nodeSelector: {{zone: {zone}}}, volumes: [{{name: {token}, projected: {{sources: []}}}}],
+              containers: [{{name: c, volumeMounts: [{{name: {token}, mountPath: /t}}], env: [{{name: NAME, value: {name}}}]}}]}}}}"
+        ));
+        pod.further.expect("further fields")
+    };
+    let (first, second, other) = (of("a", "shared"), of("b", "shared"), of("c", "another"));
+    assert!(Arc::ptr_eq(&first, &second));
+    assert!(!Arc::ptr_eq(&first, &other));
+    let gone = Arc::downgrade(&other);
+    drop(other);
+    assert!(gone.upgrade().is_none(), "it goes with the last pod");
+}
+
+#[test]
 fn a_pod_group_that_says_more_is_kept_whole() {
     let group = |spec: &str| -> Group {
         let yaml = format!("{{metadata: {{name: g, namespace: ns, uid: u, labels: {{a: b}}}}, spec: {{{spec}}}}}");
