@@ -45,14 +45,14 @@ use crate::engine::policy::ActionKind;
 pub use crate::kinds::{Kind, Listener, Object};
 use crate::mirror::claims::allocation::GivenAllocations;
 
-/// Scheduler inbox. A relist of 16,000 pods fits without stalling the watch. A message is below 128 bytes, and keeps its object: a typed pod has 23 KiB.
-/// Overflow is awaited: the model must see every change.
-const SCHEDULER_INBOX: usize = 16_384;
-/// Inboxes of grouper, podgroups and queues: the burst of one gang of 4,096 pods, or as many batches from cycles. Overflow is
-/// awaited.
-const CHANGES_INBOX: usize = 4_096;
+/// Scheduler inbox: the burst of one gang of 4,096 pods. A message is below 128 bytes, and keeps its object, a typed pod of some KiB: while everything is
+/// listed, the inboxes are full, so their size bounds the memory that is needed beyond what is kept. Overflow is awaited: the model must see every
+/// change.
+const SCHEDULER_INBOX: usize = 4_096;
+/// Inboxes of grouper, podgroups and queues, which handle a change in some microseconds. Overflow is awaited.
+const CHANGES_INBOX: usize = 2_048;
 /// Binder inbox: a batch from each cycle, and the changes of pods and bind requests. The loop only notes and queues. Awaited.
-const BINDER_INBOX: usize = 4_096;
+const BINDER_INBOX: usize = 2_048;
 /// Events waiting to be written: two for each pod of a 4,096-pod burst. What does not fit is dropped and counted; events are
 /// a courtesy and are never worth delaying a binding.
 const EVENTS_INBOX: usize = 8_192;

@@ -1,14 +1,20 @@
 //! An object as compressed JSON. A typed pod takes twenty times as much memory, and most pods are not looked at again before they end.
+//!
+//! The resource version is not part of it, so that an object that changed only in fields that nobody reads has the same text.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use kube::Resource;
 use lz4_flex::block::{compress_with_dict, decompress_with_dict};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// Compression refers to this text, so that what all objects have in common takes no room in each.
 const COMMON: &[u8] = include_bytes!("compact/common.json");
+
+/// Bytes of most objects as JSON.
+const USUAL: usize = 2_048;
 
 /// See the module. Copies share the text.
 #[derive(Debug)]
@@ -29,23 +35,41 @@ impl<K> Clone for Compact<K> {
     }
 }
 
-impl<K: Serialize + DeserializeOwned> Compact<K> {
-    /// The compact form of an object; `None` if it has no JSON.
+impl<K: Serialize + DeserializeOwned + Resource> Compact<K> {
+    /// The JSON of an object without its resource version; `None` if it has none.
     #[must_use]
-    pub fn of(object: &K) -> Option<Self> {
-        let json = serde_json::to_vec(object).ok()?;
-        Some(Self {
-            text: compress_with_dict(&json, COMMON).into(),
-            length: json.len(),
-            of: PhantomData,
-        })
+    pub fn json(object: &mut K) -> Option<Vec<u8>> {
+        let version = object.meta_mut().resource_version.take();
+        let mut json = Vec::with_capacity(USUAL);
+        let written = serde_json::to_writer(&mut json, object);
+        object.meta_mut().resource_version = version;
+        written.is_ok().then_some(json)
     }
 
-    /// The object. `None` does not occur for a form that [`Compact::of`] made.
+    /// The compact form of such a JSON.
+    #[must_use]
+    pub fn of(json: &[u8]) -> Self {
+        Self {
+            text: compress_with_dict(json, COMMON).into(),
+            length: json.len(),
+            of: PhantomData,
+        }
+    }
+
+    fn expand(&self) -> Option<Vec<u8>> {
+        decompress_with_dict(&self.text, self.length, COMMON).ok()
+    }
+
+    /// Whether it is the compact form of this JSON.
+    #[must_use]
+    pub fn is(&self, json: &[u8]) -> bool {
+        self.length == json.len() && self.expand().is_some_and(|own| own == json)
+    }
+
+    /// The object, without resource version. `None` does not occur for JSON of [`Compact::json`].
     #[must_use]
     pub fn object(&self) -> Option<K> {
-        let json = decompress_with_dict(&self.text, self.length, COMMON).ok()?;
-        serde_json::from_slice(&json).ok()
+        serde_json::from_slice(&self.expand()?).ok()
     }
 }
 

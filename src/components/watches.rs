@@ -473,16 +473,21 @@ impl<'a, K: Watched> State<'a, K> {
         };
         kinds::trim(&mut object);
         let (store, key) = (self.store, Key::of(object.meta()));
+        // Most changes of pods are about fields that nobody reads.
+        if store.renew(&key, &mut object) {
+            return Vec::new();
+        }
         let uid = object.meta().uid.clone();
         let before = || store.get_same(&key, uid.as_deref());
         let others = object.settle(before, &mut self.charged);
-        let mut changes = self.put(Arc::new(object));
+        let mut changes = self.put(object);
         changes.extend(others.iter().filter_map(|key| self.again(key, false)));
         changes
     }
 
-    fn put(&mut self, object: Arc<K>) -> Vec<Change> {
-        let Some(previous) = self.store.insert(Arc::clone(&object)) else {
+    fn put(&mut self, object: K) -> Vec<Change> {
+        let (object, previous) = self.store.insert(object);
+        let Some(previous) = previous else {
             return vec![Change::Applied(K::object(object))];
         };
         let meta = object.meta();
@@ -501,8 +506,7 @@ impl<'a, K: Watched> State<'a, K> {
     /// Restores the charged fields of an object again, as more is known now.
     fn again(&mut self, key: &Key, first: bool) -> Option<Change> {
         let known = self.store.get(&key.namespace, &key.name)?;
-        let object = Arc::new(known.again(&mut self.charged, first)?);
-        self.store.insert(Arc::clone(&object));
+        let (object, _) = self.store.insert(known.again(&mut self.charged, first)?);
         Some(Change::Applied(K::object(object)))
     }
 

@@ -19,24 +19,32 @@ fn pod() -> Value {
 
 #[test]
 fn an_object_is_read_as_it_was() {
-    let pod: Pod = serde_json::from_value(pod()).unwrap();
-    assert_eq!(Compact::of(&pod).unwrap().object().as_ref(), Some(&pod));
-    let empty = Pod::default();
-    assert_eq!(Compact::of(&empty).unwrap().object(), Some(empty));
-    let group: PodGroup = serde_json::from_value(json!({
+    let mut pod: Pod = serde_json::from_value(pod()).unwrap();
+    let json = Compact::json(&mut pod).unwrap();
+    assert_eq!(pod.metadata.resource_version.as_deref(), Some("42"));
+    let compact = Compact::<Pod>::of(&json);
+    assert!(compact.is(&json));
+    pod.metadata.resource_version = None;
+    assert_eq!(compact.object().as_ref(), Some(&pod), "all but the resource version");
+    pod.metadata.labels = None;
+    assert!(!compact.is(&Compact::json(&mut pod).unwrap()));
+    let mut empty = Pod::default();
+    assert_eq!(Compact::of(&Compact::json(&mut empty).unwrap()).object(), Some(empty));
+    let mut group: PodGroup = serde_json::from_value(json!({
         "apiVersion": "scheduling.run.ai/v2alpha2", "kind": "PodGroup", "metadata": {"name": "g", "namespace": "team"},
         "spec": {"minMember": 2, "queue": "test", "subGroups": [{"name": "a", "minMember": 1}], "topologyConstraint": {"topology": "t"}},
         "status": {"schedulingConditions": [{"type": "UnschedulableOnNodePool", "nodePool": "default", "transitionID": "1", "status": "True",
             "lastTransitionTime": "2026-01-01T00:00:00Z", "reason": "r", "message": "m"}]},
     }))
     .unwrap();
-    assert_eq!(Compact::of(&group).unwrap().object(), Some(group));
+    assert_eq!(Compact::of(&Compact::json(&mut group).unwrap()).object(), Some(group));
 }
 
 #[test]
 fn what_all_pods_have_in_common_takes_no_room_in_each() {
-    let pod: Pod = serde_json::from_value(pod()).unwrap();
-    let (json, compact) = (serde_json::to_vec(&pod).unwrap(), Compact::of(&pod).unwrap());
+    let mut pod: Pod = serde_json::from_value(pod()).unwrap();
+    let json = Compact::json(&mut pod).unwrap();
+    let compact = Compact::<Pod>::of(&json);
     assert!(
         compact.text.len() * 2 < json.len(),
         "{} of {}",

@@ -66,30 +66,34 @@ pub enum Stored<K> {
 }
 
 impl<K: Watched> Stored<K> {
-    fn of(object: Arc<K>) -> Self {
+    /// The form in which the store keeps an object.
+    fn of(object: K) -> (Self, Arc<K>) {
+        let mut object = object;
+        let json = K::COMPACT.then(|| Compact::json(&mut object)).flatten();
+        let object = Arc::new(object);
+        let Some(json) = json else {
+            return (Self::Whole(Arc::clone(&object)), object);
+        };
         let meta = object.meta();
-        let compact = K::COMPACT.then(|| Compact::of(&*object)).flatten();
-        match compact {
-            Some(compact) => Self::Compact {
-                uid: meta.uid.as_deref().map(Box::from),
-                version: meta.resource_version.as_deref().map(SmolStr::new),
-                labels: meta
-                    .labels
-                    .iter()
-                    .flatten()
-                    .map(|(key, value)| hash(key, value))
-                    .collect(),
-                object: compact,
-            },
-            None => Self::Whole(object),
-        }
+        let labels = meta.labels.iter().flatten();
+        let stored = Self::Compact {
+            uid: meta.uid.as_deref().map(Box::from),
+            version: meta.resource_version.as_deref().map(SmolStr::new),
+            labels: labels.map(|(key, value)| hash(key, value)).collect(),
+            object: Compact::of(&json),
+        };
+        (stored, object)
     }
 
     /// The object itself.
     pub(super) fn object(&self) -> Option<Arc<K>> {
         match self {
             Self::Whole(object) => Some(Arc::clone(object)),
-            Self::Compact { object, .. } => object.object().map(Arc::new),
+            Self::Compact { object, version, .. } => {
+                let mut object = object.object()?;
+                object.meta_mut().resource_version = version.as_deref().map(str::to_owned);
+                Some(Arc::new(object))
+            }
         }
     }
 
@@ -305,10 +309,29 @@ impl<K: Watched> Store<K> {
         all.map(|(key, stored)| make(key, stored)).collect()
     }
 
-    /// Inserts an object; returns the one that it replaces.
-    pub fn insert(&self, object: Arc<K>) -> Option<Stored<K>> {
+    /// Notes another resource version of an object that is the same otherwise, and true; false if it is another, or new. Only objects of compact kinds
+    /// are compared.
+    pub(super) fn renew(&self, key: &Key, object: &mut K) -> bool {
+        let Some(json) = K::COMPACT.then(|| Compact::json(object)).flatten() else {
+            return false;
+        };
+        let mut objects = self.write();
+        let named = objects.get_mut(&*key.namespace);
+        match named.and_then(|named| named.get_mut(&*key.name)) {
+            Some(Stored::Compact {
+                version, object: known, ..
+            }) if known.is(&json) => {
+                *version = object.meta().resource_version.as_deref().map(SmolStr::new);
+                true
+            }
+            Some(_) | None => false,
+        }
+    }
+
+    /// Inserts an object; returns it with the one that it replaces.
+    pub fn insert(&self, object: K) -> (Arc<K>, Option<Stored<K>>) {
         let Key { namespace, name } = Key::of(object.meta());
-        let stored = Stored::of(Arc::clone(&object));
+        let (stored, object) = Stored::of(object);
         let mut objects = self.write();
         let named = objects.entry(namespace.into()).or_default();
         let previous = named.insert(name.into(), stored);
@@ -324,7 +347,7 @@ impl<K: Watched> Store<K> {
                 self.changes.send_replace(());
             }
         }
-        previous
+        (object, previous)
     }
 }
 

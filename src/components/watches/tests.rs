@@ -253,7 +253,7 @@ fn whoever_waits_for_changes_is_woken_by_a_new_spec_and_not_by_a_status() {
             "metadata": {"name": "a", "uid": uid, "generation": generation, "annotations": {"note": note}},
             "spec": {"parentQueue": parent}, "status": {"childQueues": [generation.to_string()]},
         });
-        store.insert(Arc::new(serde_json::from_value(queue).unwrap()));
+        store.insert(serde_json::from_value(queue).unwrap());
         let woken = changes.has_changed().unwrap();
         changes.mark_unchanged();
         woken
@@ -280,7 +280,7 @@ fn pods_are_found_by_their_labels_and_read_as_they_came() {
         pod("b", "worker-3", json!({"job": "j", "role": "worker"})),
     ];
     for pod in &pods {
-        assert!(store.insert(Arc::clone(pod)).is_none());
+        assert!(store.insert(Pod::clone(pod)).1.is_none());
     }
     let read = std::cell::Cell::new(0);
     let found = |labels: &[(&str, &str)]| {
@@ -305,4 +305,33 @@ fn pods_are_found_by_their_labels_and_read_as_they_came() {
     assert_eq!(keys, ["launcher", "plain", "worker-1", "worker-2", "worker-3"]);
     let all: Vec<_> = store.objects().map(|pod| pod.metadata.name.clone().unwrap()).collect();
     assert_eq!(all, ["launcher", "plain", "worker-1", "worker-2", "worker-3"]);
+}
+
+#[test]
+fn a_change_of_fields_that_nobody_reads_is_not_passed_on() {
+    let watch = Watch::new();
+    let mut state = State::<Pod>::new(&watch.stores.pods, &watch.handle);
+    let mut apply = |version: &str, ip: &str, phase: &str| {
+        let pod = json!({
+            "metadata": {"namespace": "a", "name": "p", "uid": "u", "resourceVersion": version, "labels": {"app": "x"}},
+            "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]}, "status": {"phase": phase, "podIP": ip}});
+        let event = Event::Apply(serde_json::from_value::<Guarded<Pod>>(pod).unwrap());
+        let changes = state.advance(event).len();
+        (
+            changes,
+            watch
+                .stores
+                .pods
+                .get("a", "p")
+                .unwrap()
+                .metadata
+                .resource_version
+                .clone()
+                .unwrap(),
+        )
+    };
+    assert_eq!(apply("1", "", "Pending"), (1, "1".to_owned()));
+    assert_eq!(apply("2", "10.0.0.1", "Pending"), (0, "2".to_owned()));
+    assert_eq!(apply("3", "10.0.0.1", "Running"), (1, "3".to_owned()));
+    assert_eq!(apply("4", "10.0.0.2", "Running"), (0, "4".to_owned()));
 }

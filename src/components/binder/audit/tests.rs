@@ -17,7 +17,7 @@ impl World {
     fn new() -> Self {
         let node = json!({"metadata": {"name": "n1", "labels": {"nvidia.com/gpu.memory": "81559"}}});
         let stores = Stores::default();
-        stores.nodes.insert(Arc::new(serde_json::from_value(node).unwrap()));
+        stores.nodes.insert(serde_json::from_value(node).unwrap());
         Self {
             groups: Groups::new(Duration::from_secs(40)),
             stores,
@@ -27,7 +27,7 @@ impl World {
 
     fn see(&mut self, value: Value) {
         let pod: Arc<Pod> = Arc::new(serde_json::from_value(value).unwrap());
-        self.stores.pods.insert(Arc::clone(&pod));
+        self.stores.pods.insert(Pod::clone(&pod));
         for id in self.groups.pod(&pod, Instant::now()) {
             self.audit.look(&id, &self.groups, &self.stores);
         }

@@ -1,10 +1,12 @@
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::{Node, Pod};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::api::names::annotation;
+use crate::api::{PodGroup, Queue};
 use crate::components::watches::Stores;
 use crate::engine::input::{GroupKey, Time};
 use crate::engine::tests::faults::panic_when_served;
@@ -64,10 +66,10 @@ impl Cluster {
     /// What of the change was left out.
     fn tell(&mut self, object: Object) -> Vec<String> {
         match object.clone() {
-            Object::Node(node) => drop(self.stores.nodes.insert(node)),
-            Object::Queue(queue) => drop(self.stores.queues.insert(queue)),
-            Object::PodGroup(group) => drop(self.stores.pod_groups.insert(group)),
-            Object::Pod(pod) => drop(self.stores.pods.insert(pod)),
+            Object::Node(node) => drop(self.stores.nodes.insert(Node::clone(&node))),
+            Object::Queue(queue) => drop(self.stores.queues.insert(Queue::clone(&queue))),
+            Object::PodGroup(group) => drop(self.stores.pod_groups.insert(PodGroup::clone(&group))),
+            Object::Pod(pod) => drop(self.stores.pods.insert(Pod::clone(&pod))),
             other => panic!("{other:?}"),
         }
         let taken = self
@@ -128,7 +130,7 @@ fn several_objects_are_found_one_after_the_other() {
         let Object::Pod(poison) = pod(name, 1, &json!({}), Some("the fault")) else {
             unreachable!()
         };
-        cluster.stores.pods.insert(poison);
+        cluster.stores.pods.insert(Pod::clone(&poison));
     }
     let failed = cluster.tell(pod("c", 1, &json!({}), Some("the fault")));
     assert_eq!(failed, ["Pod ns/c", "Pod ns/a", "Pod ns/b"]);

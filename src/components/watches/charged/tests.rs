@@ -57,7 +57,7 @@ impl Watch {
     fn new(groups: &[PodGroup]) -> Self {
         let stores = Arc::new(Stores::default());
         for group in groups {
-            stores.pod_groups.insert(Arc::new(group.clone()));
+            stores.pod_groups.insert(group.clone());
         }
         let mut watch = Self {
             charged: Charged::new(stores, &Settings::default()),
@@ -247,7 +247,7 @@ fn pods_that_come_before_the_pod_groups_are_looked_at_again() {
     let mut early = pod(json!({}), json!({"pod-group-name": "nosuch"}));
     charged.settle(&mut early, || None);
     assert_eq!(early.annotations()["pod-group-name"], "nosuch");
-    charged.stores.pod_groups.insert(Arc::new(group("pg-a-1", &[])));
+    charged.stores.pod_groups.insert(group("pg-a-1", &[]));
     let keys = charged.listed();
     assert_eq!(keys.len(), 1);
     let anew = charged.again(&early, true).expect("it belongs elsewhere");
