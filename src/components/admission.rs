@@ -6,7 +6,7 @@
 //! - `known_queues` decides which queues the API server need not ask about;
 //! - `certificates` decides which certificate is issued and served when, `configurations` what the API server is told of the
 //!   webhooks; `keeper` watches and writes both;
-//! - `server` listens; `connections` and `body` bound what it takes in.
+//! - `server` listens; `connections` and `body` bound what it takes in, `handshakes` tells of TLS that fails.
 //!
 //! Every replica serves; only the leader writes, except for the very first certificate, which whoever comes first makes.
 //! Pods of other schedulers never get here: the API server is told not to ask about them.
@@ -15,6 +15,7 @@ mod body;
 pub mod certificates;
 pub mod configurations;
 pub mod connections;
+mod handshakes;
 pub mod hints;
 pub mod keeper;
 mod known_queues;

@@ -38,6 +38,7 @@ use crate::api::lenient::{self, Guarded};
 use crate::components::bus::{
     Bus, Change, Kind, Listener, ToBinder, ToGrouper, ToPodGroups, ToQueues, ToScaleUp, ToScheduler, deliver,
 };
+use crate::components::connection_failures::ConnectionFailed;
 use crate::components::leadership::Leading;
 use crate::components::readiness::Handle;
 use crate::components::retry::Backoff;
@@ -541,7 +542,8 @@ impl<'a, K: Watched> State<'a, K> {
         if !self.listed {
             self.readiness.not_ready(explain(error));
         }
-        if self.failing || is_expired(error) {
+        // Of the connection the log has told once for all kinds.
+        if self.failing || is_expired(error) || ConnectionFailed::is_cause_of(error) {
             debug!(%error, "watch failed");
         } else {
             warn!(%error, "watch failed; it is tried again until it works");

@@ -8,6 +8,7 @@
 //! HTTP/1.1 only: each request has its own connection, so a hanging one blocks no other.
 
 pub mod deadline;
+pub mod reached;
 pub mod served;
 
 use std::time::Duration;
@@ -25,6 +26,7 @@ use super::fence::stream::FencedConnector;
 use super::fence::{Fence, FenceLayer};
 use super::writes::CountLayer;
 use deadline::{ConnectWithin, DeadlineLayer, Deadlines};
+use reached::{Reached, ReachedLayer};
 use served::{Served, ServedLayer};
 
 /// Timeout of a connection with its TLS handshake.
@@ -67,6 +69,7 @@ pub struct Clients {
 pub struct Writers {
     config: Config,
     deadlines: Deadlines,
+    server: Reached,
     served: Served,
 }
 
@@ -77,7 +80,15 @@ impl Writers {
     /// When the configuration's certificates or credentials cannot be used.
     pub fn behind(&self, fence: &Fence) -> anyhow::Result<Client> {
         let fenced = FencedConnector::new(tcp(), fence.clone());
-        client(&self.config, fenced, self.deadlines, &self.served, Some(fence.clone())).context(UNUSABLE)
+        let fence = Some(fence.clone());
+        client(
+            &self.config,
+            fenced,
+            self.deadlines,
+            (&self.server, &self.served),
+            fence,
+        )
+        .context(UNUSABLE)
     }
 }
 
@@ -90,8 +101,8 @@ pub fn connect(config: &Config, patience: Patience, lease: Duration) -> anyhow::
         config.proxy_url.is_none(),
         "the kubeconfig names a proxy; the API server must be reachable without one"
     );
-    let served = Served::default();
-    let plain = |deadlines| client(config, tcp(), deadlines, &served, None).context(UNUSABLE);
+    let (server, served) = (Reached::at(&config.cluster_url), Served::default());
+    let plain = |deadlines| client(config, tcp(), deadlines, (&server, &served), None).context(UNUSABLE);
     let deadlines = Deadlines::whole(patience.request);
     Ok(Clients {
         reads: plain(deadlines)?,
@@ -100,6 +111,7 @@ pub fn connect(config: &Config, patience: Patience, lease: Duration) -> anyhow::
         writers: Writers {
             config: config.clone(),
             deadlines,
+            server: server.clone(),
             served: served.clone(),
         },
         served: served.clone(),
@@ -126,7 +138,7 @@ fn client<C>(
     config: &Config,
     connector: C,
     deadlines: Deadlines,
-    served: &Served,
+    (server, served): (&Reached, &Served),
     fence: Option<Fence>,
 ) -> kube::Result<Client>
 where
@@ -142,6 +154,7 @@ where
         .build::<_, Body>(ConnectWithin::new(connector, CONNECT));
     let is_for_writes = fence.is_some();
     let service = ServiceBuilder::new()
+        .layer(ReachedLayer(server.clone()))
         .layer(DeadlineLayer(deadlines))
         .layer(ServedLayer(served.clone()))
         .option_layer(fence.map(FenceLayer))

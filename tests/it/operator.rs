@@ -5,6 +5,7 @@ mod charged;
 mod check;
 mod columns;
 mod configuration;
+mod connections;
 mod crash;
 mod devices;
 mod events;

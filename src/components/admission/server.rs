@@ -23,6 +23,7 @@ use tracing::info;
 
 use super::body::Bodies;
 use super::connections::{Connections, IDLE};
+use super::handshakes::Handshakes;
 use super::lookups::Lookups;
 use super::pods::PodContext;
 use super::pods::gpu_sharing::random_suffix;
@@ -77,7 +78,7 @@ pub async fn serve(
     let address = listener.local_addr()?;
     let router = router(answers).into_make_service();
     let mut server = axum_server::from_tcp_rustls(listener, config.clone())?
-        .map(|acceptor| acceptor.handshake_timeout(HANDSHAKE).acceptor(Connections::new()))
+        .map(|acceptor| Handshakes::with(acceptor.handshake_timeout(HANDSHAKE).acceptor(Connections::new())))
         .handle(handle.clone());
     bound(server.http_builder());
     let server = server.serve(router);

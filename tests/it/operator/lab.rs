@@ -75,6 +75,13 @@ impl Lab {
         lab
     }
 
+    /// Ends the API server and the world. The folder of the logs stays while the value does.
+    pub async fn end(self) -> tempfile::TempDir {
+        self.world.shutdown().await;
+        self.server.shutdown().await;
+        self.dir
+    }
+
     /// Creates every document of a YAML text.
     pub async fn apply(&self, yaml: &str) {
         for document in serde_yaml_ng::Deserializer::from_str(yaml) {
@@ -135,6 +142,7 @@ impl Lab {
         Replica {
             child,
             http,
+            webhooks,
             log,
             identity,
             token: self.server.token(&Identity::admin()),
@@ -298,6 +306,7 @@ impl Drop for Lab {
 pub struct Replica {
     child: Child,
     http: u16,
+    pub webhooks: u16,
     log: PathBuf,
     pub identity: Identity,
     /// Of an administrator.
