@@ -29,6 +29,14 @@ impl ProgressLine {
         }
     }
 
+    /// The same for work that prints as it goes on: only where that is printed elsewhere, so that the two do not mix.
+    #[must_use]
+    pub fn beside_output(what: &'static str) -> Self {
+        let mut line = Self::new(what);
+        line.is_terminal &= !std::io::stdout().is_terminal();
+        line
+    }
+
     /// So many parts are done, of so many.
     pub fn show(&mut self, done: usize, of: usize) {
         let is_fresh = self.drawn.is_some_and(|drawn| drawn.elapsed() < INTERVAL);

@@ -11,11 +11,15 @@ use std::time::Instant;
 use jiff::Timestamp;
 
 use super::output::Format;
+use super::progress::ProgressLine;
 use crate::engine::decision::{Decisions, QueueStanding};
 use crate::engine::input::Time;
 use crate::mirror::claims::allocation::GivenAllocations;
 use crate::scheduler_core::SchedulerCore;
 use crate::snapshot::{self, Snapshot};
+
+/// Objects that are taken in between two looks at how far it is.
+const PART: usize = 20_000;
 
 /// Arguments of `unikai replay`.
 #[derive(Debug, clap::Args)]
@@ -59,7 +63,9 @@ struct Replayed {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut out = std::io::stdout().lock();
     let mut status = ExitCode::SUCCESS;
-    for file in &args.files {
+    let mut progress = ProgressLine::beside_output("snapshots are decided");
+    for (done, file) in args.files.iter().enumerate() {
+        progress.show(done, args.files.len());
         let name = file.display().to_string();
         let replayed = replay(file, args.now, args.explain);
         if replayed.is_err() {
@@ -86,7 +92,13 @@ fn replay(file: &Path, now: Option<Timestamp>, explain: bool) -> anyhow::Result<
     let mut core = SchedulerCore::new(settings, policy);
     let start = Instant::now();
     // The objects are kept, as in the operator's stores: dropping them is not part of the measured time.
-    let rejections = core.load(&changes, now);
+    let mut line = ProgressLine::new("objects are taken in");
+    let mut rejections = Vec::new();
+    for (part, some) in changes.chunks(PART).enumerate() {
+        line.show(part * PART, changes.len());
+        rejections.extend(core.load(some, now));
+    }
+    drop(line);
     let built = Instant::now();
     let decisions = core.cycle(now, &mut |_| ());
     let done = Instant::now();

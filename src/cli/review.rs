@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use serde_json::{Value, json};
 
+use super::progress::ProgressLine;
 use crate::components::admission::pods::PodContext;
 use crate::components::admission::pods::queue_label::{Source, Workload};
 use crate::components::admission::review::{Document, Operation, Verdict};
@@ -69,6 +70,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             .filter_map(|(_, cases)| cases.as_mut().ok())
             .flatten(),
     );
+    let objects = questions
+        .iter()
+        .filter_map(|(_, cases)| cases.as_ref().ok())
+        .map(Vec::len)
+        .sum();
+    let (mut progress, mut done) = (ProgressLine::beside_output("objects are reviewed"), 0);
     for (file, cases) in questions {
         let name = file.display().to_string();
         let cases = match cases {
@@ -83,6 +90,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             }
         };
         for case in cases {
+            progress.show(done, objects);
+            done += 1;
             let reviewed = review(&case);
             match args.output {
                 Format::Json => writeln!(out, "{}", line(&name, &case, &reviewed))?,
