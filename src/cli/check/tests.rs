@@ -330,6 +330,15 @@ const FAULTS: &[Fault] = &[
         Mark::Warning,
         "queue team: the gpu quota (8) is above the limit (2)",
     ),
+    (
+        |i| {
+            let mut held = queue("team", Some("top"), 8);
+            held["metadata"]["annotations"] = json!({"unikai.dev/hold": "maintenance"});
+            queues(&[queue("top", None, 8), held], i);
+        },
+        Mark::Warning,
+        "queue team is held (maintenance): nothing is started in it and below it",
+    ),
 ];
 
 #[test]
