@@ -13,13 +13,16 @@ const bounds = ({ gpu, cpu, memory }) => ({ gpu, cpu, memory });
 /** @api Verdict */
 const verdict = ({ cause, sentence }) => ({ cause, sentence });
 
+/** @api Held */
+const held = ({ queue: of, reason }) => ({ queue: of, reason });
+
 /** @api InForce */
 const inForce = ({ entry, until }) => ({ entry, until });
 
 /** @api Queue */
 const queue = ({
   name, displayName, parent, depth, shard, problem, priority, quota, limit, weight, fairShare, allocated, nonPreemptible,
-  requested, usedOverTime, waiting, running, schedule,
+  requested, usedOverTime, waiting, running, schedule, held: stopped,
 }) => ({
   name, displayName, parent, depth, shard, problem, priority, waiting, running,
   quota: bounds(quota),
@@ -31,6 +34,7 @@ const queue = ({
   requested: amounts(requested),
   usedOverTime: usedOverTime && amounts(usedOverTime),
   schedule: schedule && inForce(schedule),
+  held: stopped && held(stopped),
 });
 
 /** @api QueueList */
@@ -80,12 +84,13 @@ const podCounts = ({ min, wanted, running, waiting, gated, leaving, ended }) => 
 
 /** @api Workload */
 const workload = ({
-  namespace, name, queue: of, shard, priority, preemptible, state, pods, requested, created, started, verdict: said, position,
+  namespace, name, queue: of, shard, priority, preemptible, state, pods, requested, created, started, verdict: said, held: stopped, position,
 }) => ({
   namespace, name, queue: of, shard, priority, preemptible, state, created, started, position,
   pods: podCounts(pods),
   requested: amounts(requested),
   verdict: said && verdict(said),
+  held: stopped && held(stopped),
 });
 
 /** @api WorkloadList */

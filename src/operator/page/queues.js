@@ -4,6 +4,7 @@ import { explanation, queueHistory, queueList } from "./answers.js";
 import { path } from "./api.js";
 import { chart } from "./chart.js";
 import { bar, choice, filter, h, number, replace, sentences, table } from "./dom.js";
+import { badge, holder } from "./workloads.js";
 import { RESOURCES, bound, clock, counted, sentence } from "./format.js";
 
 /** Rows that are drawn at once. */
@@ -71,6 +72,7 @@ export function queues({ api, refresh, parts }) {
       h("th", { scope: "row", class: "tree" }, indent, link,
         queue.depth > 0 && h("span", { class: "unseen" }, `, level ${queue.depth + 1}`),
         queue.displayName && h("span", { class: "quiet" }, ` (${queue.displayName})`),
+        queue.held && [" ", badge("Held")],
         queue.problem && h("span", { class: "bad" }, ` ${sentence(queue.problem)}`)),
       h("td", {}, bar(queue.allocated[resource], queue.fairShare[resource], most)),
       number(write(queue.allocated[resource])),
@@ -124,6 +126,7 @@ export function queues({ api, refresh, parts }) {
       "Held, not preemptible": write(queue.nonPreemptible[resource]),
       "Node pool": queue.shard,
     };
+    if (queue.held) all["Held"] = holder(queue.held);
     if (queue.parent) all["Parent"] = queue.parent;
     if (queue.usedOverTime) all["Used over time"] = `${(queue.usedOverTime[resource] * 100).toFixed(1)} % of the cluster`;
     if (queue.schedule) {

@@ -5,7 +5,7 @@ import { path } from "./api.js";
 import { h, number, replace, sentences, table, toNode } from "./dom.js";
 import { age, brief, clock, counted, number as written, remarks, sentence, words } from "./format.js";
 import { cause } from "./evictions.js";
-import { badge } from "./workloads.js";
+import { badge, holder, states } from "./workloads.js";
 
 /** Pods that are drawn. */
 const PODS = 200;
@@ -29,10 +29,11 @@ export function workload({ api, parts: [namespace, name] }) {
       ["May be evicted for others", workload.preemptible ? "yes" : "no"],
       ["Age", age(workload.created)],
       workload.started && ["Runs since", clock(workload.started)],
+      workload.held && ["Held", holder(workload.held)],
       ["Node pool", workload.shard],
     ];
     replace(content,
-      h("p", { class: "verdict" }, badge(workload.state), " ", workload.verdict && sentence(workload.verdict.sentence)),
+      h("p", { class: "verdict" }, states(workload), " ", workload.verdict && sentence(workload.verdict.sentence)),
       evidence.length > 0 && sentences(evidence.map(sentence)),
       remarks(meta, true).map((text) => h("p", { class: "quiet" }, text)),
       h("div", { class: "split" },

@@ -69,11 +69,11 @@ export function workloads({ api, refresh, query }) {
 }
 
 function row(api, workload) {
-  const { namespace, name, pods, state } = workload;
+  const { namespace, name, pods } = workload;
   return h("tr", {},
     h("th", { scope: "row" }, toWorkload(namespace, name, `${namespace}/${brief(name)}`, { "data-key": `${namespace}/${name}` })),
     h("td", {}, workload.queue),
-    h("td", {}, badge(state)),
+    h("td", {}, states(workload)),
     number(`${pods.running}/${pods.wanted}`),
     number(written(workload.requested.gpu)),
     number(workload.position ?? "–"),
@@ -96,8 +96,17 @@ function why(api, { namespace, name, verdict }) {
   return h("details", { "data-key": `why ${namespace}/${name}`, ontoggle }, h("summary", {}, sentence(verdict.sentence)), evidence);
 }
 
+/** The state of a workload. One that is held and waits is held; one that runs is what it is, and held. */
+export function states({ state, held }) {
+  if (!held || ["Leaving", "Finished", "Empty"].includes(state)) return badge(state);
+  return state === "Waiting" ? badge("Held") : [badge(state), " ", badge("Held")];
+}
+
+/** Who holds it, and why. */
+export const holder = ({ queue, reason }) => (queue ? `by queue ${queue}` : "itself") + (reason ? ` (${reason})` : "");
+
 /** A state in words, with its colour. */
 export function badge(state) {
-  const kinds = { Waiting: "warn", PartlyRunning: "warn", Running: "good", Failed: "bad", Gated: "warn" };
+  const kinds = { Waiting: "warn", PartlyRunning: "warn", Running: "good", Failed: "bad", Gated: "warn", Held: "warn" };
   return h("span", { class: `badge ${kinds[state] ?? ""}` }, words(state));
 }
