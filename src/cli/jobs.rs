@@ -52,6 +52,11 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         text + &show::remarks(&list.meta, true)
     })?;
+    if let (Output::Table, Some(first)) = (args.output, list.workloads.iter().find(|workload| waits(workload))) {
+        let Workload { namespace, name, .. } = first;
+        // Beside the table, for scripts.
+        eprintln!("\nMore about the first that waits: unikai explain podgroup {name} -n {namespace}");
+    }
     Ok(ExitCode::SUCCESS)
 }
 

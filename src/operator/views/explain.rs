@@ -1,5 +1,7 @@
 //! Explanations of pods, pod groups, queues and nodes, from the overview.
 
+mod raise;
+
 use k8s_openapi::api::core::v1 as core;
 
 use super::overview::Overview;
@@ -42,7 +44,7 @@ pub fn pod_group(overview: &Overview, details: &WorkloadDetails) -> Explanation 
         ("PodGroup", Some(namespace), name),
         said,
         evidence(details),
-        commands(workload),
+        commands(details),
     )
 }
 
@@ -82,7 +84,7 @@ pub fn pod(overview: &Overview, details: &WorkloadDetails, name: &str) -> Explan
     let mut all = vec![format!("It belongs to the pod group {}", workload.name)];
     all.extend(evidence(details));
     let subject = ("Pod", Some(namespace), name);
-    explanation(overview, subject, said, all, commands(workload))
+    explanation(overview, subject, said, all, commands(details))
 }
 
 /// A pod that belongs to no pod group.
@@ -163,10 +165,12 @@ fn standing(queue: &Queue) -> String {
     )
 }
 
-fn commands(workload: &Workload) -> Vec<String> {
+/// What shows more, then what would change it.
+fn commands(details: &WorkloadDetails) -> Vec<String> {
     let Workload {
         namespace, name, queue, ..
-    } = workload;
+    } = &details.workload;
+    let workload = &details.workload;
     let release = workload.held.as_ref().map(|held| match &held.queue {
         Some(_) => release_queue(held),
         None => format!("unikai release podgroup {name} -n {namespace}"),
@@ -177,6 +181,7 @@ fn commands(workload: &Workload) -> Vec<String> {
         format!("kubectl describe podgroup -n {namespace} {name}"),
     ];
     commands.extend(release);
+    commands.extend(raise::commands(details));
     commands
 }
 

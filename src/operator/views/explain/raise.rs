@@ -1,0 +1,55 @@
+//! Commands that raise the limits and quotas that a workload waits for, to what it needs and no further.
+
+use serde_json::{Map, json};
+
+use crate::api::views::{Amounts, Bounds, Queue, WorkloadDetails};
+use crate::engine::decision::Cause;
+
+/// One for each queue, from its own up.
+pub fn commands(details: &WorkloadDetails) -> Vec<String> {
+    let cause = details.workload.verdict.as_ref().map(|verdict| verdict.cause.as_str());
+    let asked = waiting(details);
+    let of = |queue: &Queue| match cause {
+        Some(cause) if cause == Cause::QueueLimit.as_str() => {
+            raise(queue, "limit", queue.limit, queue.allocated, asked)
+        }
+        Some(cause) if cause == Cause::QueueQuota.as_str() => {
+            raise(queue, "quota", queue.quota, queue.non_preemptible, asked)
+        }
+        Some(_) | None => None,
+    };
+    details.queues.iter().filter_map(of).collect()
+}
+
+/// What its waiting pods ask for, where all of its pods ask for the same.
+fn waiting(details: &WorkloadDetails) -> Amounts {
+    let (workload, pods) = (&details.workload, &details.workload.pods);
+    let part = pods.waiting as f64 / pods.wanted.max(1) as f64;
+    Amounts {
+        gpu: workload.requested.gpu * part,
+        cpu: workload.requested.cpu * part,
+        memory: workload.requested.memory * part,
+    }
+}
+
+/// In the units of the fields: GPUs, milli-cores, millions of bytes.
+fn raise(queue: &Queue, field: &str, bound: Bounds, held: Amounts, asked: Amounts) -> Option<String> {
+    let mut resources = Map::new();
+    for (name, bound, held, asked, unit) in [
+        ("gpu", bound.gpu, held.gpu, asked.gpu, 1.0),
+        ("cpu", bound.cpu, held.cpu, asked.cpu, 1e3),
+        ("memory", bound.memory, held.memory, asked.memory, 1e-6),
+    ] {
+        let needed = held + asked;
+        // Without the noise of sums of parts of GPUs.
+        if bound.is_some_and(|bound| needed > bound + 1e-6) {
+            let amount = (needed * unit - 1e-6).ceil();
+            resources.insert(name.to_owned(), json!({field: amount as i64}));
+        }
+    }
+    if resources.is_empty() {
+        return None;
+    }
+    let patch = json!({"spec": {"resources": resources}});
+    Some(format!("kubectl patch queue {} --type merge -p '{patch}'", queue.name))
+}
