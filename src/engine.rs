@@ -13,6 +13,7 @@ pub mod model;
 pub mod overview;
 pub mod placement;
 pub mod policy;
+pub mod renew;
 pub mod stage;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -40,6 +41,7 @@ use model::ids::{PodGroupId, PodId};
 use model::pod::{Assumed, Status};
 use placement::score::Scorers;
 use policy::{ActionKind, Policy};
+use renew::LOOK_AGAIN;
 use stage::{Observer, Stage};
 use verdict::Verdicts;
 
@@ -84,24 +86,26 @@ struct Reported {
     /// See [`PodGroup::changed`](model::pod_group::PodGroup::changed); 0 if the words must be found anew.
     changed: Epoch,
     findings: Findings,
-    /// When the verdict is to be found anew although nothing of this changed, because of what others do.
+    /// The state of everything when the verdict was found.
+    as_of: Seen,
+    /// When the verdict ends by itself.
+    ends: Option<Time>,
+    /// From when on the verdict may be found anew although nothing of this changed, because of what others do.
     look_again: Time,
     /// How long it stood when that was settled.
     stood: Millis,
 }
 
 impl Reported {
-    /// Settles when the verdict is found anew: after `stood`, within bounds, or when it ends by itself.
+    /// Settles when the verdict may be found anew: after `stood`, within bounds, or when it ends by itself.
     fn settle(&mut self, now: Time, stood: Millis, until: Option<Time>) {
         let (shortest, longest) = LOOK_AGAIN;
         self.stood = stood.clamp(shortest, longest);
         let then = Time(now.0.saturating_add(self.stood));
-        self.look_again = until.filter(|until| *until > now).map_or(then, |until| until.min(then));
+        self.ends = until.filter(|until| *until > now);
+        self.look_again = self.ends.map_or(then, |until| until.min(then));
     }
 }
-
-/// A verdict that stays the same is looked at again after so many milliseconds, then after twice that time, and so on up to the other.
-const LOOK_AGAIN: (Millis, Millis) = (1_000, 300_000);
 
 impl Engine {
     /// An engine that knows nothing yet.
@@ -312,8 +316,8 @@ impl Engine {
                 .or_else(|| findings.get(&pod_group))
                 .unwrap_or(&nothing);
             let changed = model.pod_groups()[pod_group].changed;
-            let known = reported.get_mut(&pod_group);
-            let same = |known: &&mut Reported| known.changed == changed && known.findings == *findings;
+            let known = reported.get(&pod_group);
+            let same = |known: &&Reported| known.changed == changed && known.findings == *findings;
             if let Some(known) = known.filter(same) {
                 let said = || known.report.verdict.clone();
                 debug_assert!(
@@ -321,15 +325,6 @@ impl Engine {
                     "{:?}",
                     known.report
                 );
-                if known.look_again <= now {
-                    let (verdict, until) = verdicts.verdict(pod_group, findings);
-                    let stands = verdict == known.report.verdict;
-                    known.settle(now, if stands { known.stood * 2 } else { 0 }, until);
-                    if !stands {
-                        known.report.verdict = verdict;
-                        decisions.unschedulable.push(known.report.clone());
-                    }
-                }
                 continue;
             }
             let mut until = None;
@@ -349,6 +344,8 @@ impl Engine {
                 report,
                 changed,
                 findings: findings.clone(),
+                as_of: Seen::at(model.epochs().of(Change::Any)),
+                ends: None,
                 look_again: now,
                 stood: 0,
             };

@@ -39,6 +39,13 @@ pub fn is_bound(pod: &Pod) -> bool {
         .is_some_and(|spec| spec.node_name.as_deref().is_some_and(|node| !node.is_empty()))
 }
 
+/// Whether it waits for its scheduling gates to be removed.
+#[must_use]
+pub fn has_gates(pod: &Pod) -> bool {
+    let gates = pod.spec.as_ref().and_then(|spec| spec.scheduling_gates.as_ref());
+    gates.is_some_and(|gates| !gates.is_empty())
+}
+
 /// What the containers of our own pods may do: nothing but run.
 #[must_use]
 pub fn without_privileges() -> SecurityContext {

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep_until;
-use tracing::{debug, info, info_span, warn};
+use tracing::{debug, error, info, info_span, warn};
 
 use crate::api::names::{object, reason};
 use crate::components::accounts::Meter;
@@ -46,6 +46,8 @@ use cycle::Timeline;
 use intake::{Everything, Intake, Taken};
 use shown::Shown;
 
+/// Between two times that verdicts are found anew, in small parts.
+const RENEW_EVERY: Duration = Duration::from_millis(250);
 /// Pause after a cycle that took longer than [`CHEAP`], so that what comes meanwhile is decided together.
 const DISTANCE: Duration = Duration::from_millis(1);
 /// A cycle this short is worth no pause.
@@ -133,6 +135,7 @@ pub async fn run(
         not_before: Instant::now(),
         asked: Instant::now(),
         shown: Shown::new(&shard.name),
+        renew_at: None,
         nodes: rules.mirror.shard.clone(),
         remarks: vec![ToPodGroups::Decides(shard.scope.clone(), rules.on)],
         context,
@@ -184,6 +187,8 @@ struct Scheduler {
     /// When selectors of devices had their turn.
     asked: Instant,
     shown: Shown,
+    /// When verdicts are found anew.
+    renew_at: Option<Instant>,
     /// Which nodes are the shard's.
     nodes: mirror::Shard,
     /// What podgroups is still to be told.
@@ -207,6 +212,8 @@ enum Next {
     /// The selectors of claims that wait are asked on, at the top of the loop.
     Selectors,
     Cycle,
+    /// Verdicts are found anew.
+    Renew,
     Messages(usize),
 }
 
@@ -237,7 +244,7 @@ impl Scheduler {
             }
             let wake = self.next_cycle();
             let at = wake.unwrap_or_else(|| Instant::now() + LONGEST_SLEEP);
-            let shares = self.shown.due();
+            let (shares, renew) = (self.shown.due(), self.renew_at);
             self.context.heartbeat.wait();
             let next = tokio::select! {
                 biased;
@@ -262,6 +269,7 @@ impl Scheduler {
                 }
                 () = until(shares.unwrap_or(at)), if shares.is_some() => Next::Shares,
                 () = until(at), if wake.is_some() => Next::Cycle,
+                () = until(renew.unwrap_or(at)), if renew.is_some() => Next::Renew,
                 () = until(self.asked + SELECTORS_EVERY), if self.intake.core.mirror.selectors_wait() => Next::Selectors,
                 received = inbox.recv_many(&mut messages, MESSAGES_AT_ONCE) => Next::Messages(received),
             };
@@ -293,6 +301,7 @@ impl Scheduler {
                 }
                 Next::Selectors => {}
                 Next::Cycle => self.cycle().await?,
+                Next::Renew => self.renew().await?,
                 Next::Messages(0) => return Err(Error::Closed),
                 Next::Messages(_) => messages.drain(..).for_each(|message| self.take(message)),
             }
@@ -517,6 +526,7 @@ impl Scheduler {
         };
         if timeline.worked() {
             self.shown.shares_changed();
+            self.renew_at.get_or_insert_with(|| Instant::now() + RENEW_EVERY);
         }
         if decisions.is_empty() {
             timeline.record();
@@ -547,9 +557,39 @@ impl Scheduler {
         Ok(())
     }
 
+    /// Has the engine find verdicts anew, and passes on what has changed.
+    async fn renew(&mut self) -> Result<(), Error> {
+        self.renew_at = None;
+        if self.term().is_none() {
+            return Ok(());
+        }
+        let engine = &mut self.intake.core.engine;
+        let mut renewed = match panics::catch(|| engine.renew(now())) {
+            Ok(renewed) => renewed,
+            Err(panic) => {
+                // Those that stand are of the last cycle.
+                metrics::counter!("unikai_object_panics_total", "component" => "scheduler").increment(1);
+                error!(panic, "verdicts cannot be found anew");
+                return Ok(());
+            }
+        };
+        self.renew_at = renewed.next.map(|Time(at)| {
+            let wait = u64::try_from(at.saturating_sub(now().0)).unwrap_or_default();
+            Instant::now() + Duration::from_millis(wait).max(RENEW_EVERY)
+        });
+        if renewed.reports.is_empty() {
+            return Ok(());
+        }
+        record::waits(&self.context.history, &renewed.other_cause);
+        let model = self.intake.core.engine.model();
+        reports::complete(&mut renewed.reports, model, &self.stores, &self.nodes);
+        deliver(&self.bus.podgroups, ToPodGroups::Waiting(renewed.reports)).await
+    }
+
     /// Bindings first: they are what users wait for.
     async fn pass_on(&mut self, mut decisions: Decisions, term: u64) -> Result<(), Error> {
-        let order = orders::order(&mut decisions, &self.intake.core.mirror, &self.nodes, term);
+        let words = self.context.settings.messages;
+        let order = orders::order(&mut decisions, &self.intake.core.mirror, &self.nodes, term, words);
         if !order.binds.is_empty() || !order.evictions.is_empty() {
             deliver(&self.bus.binder, ToBinder::Order(order)).await?;
         }

@@ -749,7 +749,7 @@ anything else has the components end in good order and start again within the pr
 What was decided before is waited for, so no bind is lost or made twice.
 
 Some flags have no field beside them: `unikai run --help` lists all. Among these, `--messages plain|kai` says whose words conditions and events are in
-that say why workloads wait: `plain`, the default, names in the first sentence what would have to change ([why is it pending](pending.md)), `kai` says
+that say why workloads wait and why pods are evicted: `plain`, the default, names in the first sentence what would have to change ([why is it pending](pending.md)), `kai` says
 what KAI says. Reasons and their codes are the same in both.
 
 The leader makes `kai-config` where there is none, and the shard `default` where there is no shard at all. Both are left as they are otherwise.

@@ -1,6 +1,6 @@
 //! What is shown of the scheduler: plain copies of queues, nodes and pod groups, page by page, so that a look at a large cluster holds no cycle up for long.
 //!
-//! Decides nothing. What fair shares and reports say is as of the last cycle.
+//! Decides nothing. What fair shares and reports say is as of the last cycle; the verdict on a single pod group is found anew.
 
 use super::Engine;
 use super::decision::{Cause, Figures, GroupReport};
@@ -257,17 +257,16 @@ impl Engine {
 
     /// A pod group with its pods and the last report about it.
     #[must_use]
-    pub fn see_details(&mut self, key: &GroupKey) -> Option<GroupDetails> {
+    pub fn see_details(&mut self, key: &GroupKey, now: Time) -> Option<GroupDetails> {
         self.model.prepare(&self.policy);
         let id = self.model.pod_groups().id(key)?;
         let group = &self.model.pod_groups()[id];
         let mut pods: Vec<_> = group.pods.iter().map(|pod| see_pod(&self.model, group, *pod)).collect();
         pods.sort_by(|left, right| left.pod.name.cmp(&right.pod.name));
-        Some(GroupDetails {
-            group: self.see_group(id, group)?,
-            report: self.reported.get(&id).map(|known| known.report.clone()),
-            pods,
-        })
+        let report = self.current_report(id, now);
+        let mut group = self.see_group(id, group)?;
+        group.verdict = report.as_ref().map(shown);
+        Some(GroupDetails { group, report, pods })
     }
 
     /// `None` for one of which no event has come, and for those that stand for unknown ones.
@@ -286,12 +285,15 @@ impl Engine {
             held: input.held.as_deref().cloned(),
             pods: see_counts(group),
             requested: wanted(model, &alive, smallest_gpu(model)),
-            verdict: self.reported.get(&id).map(|known| {
-                let verdict = &known.report.verdict;
-                (verdict.cause, first_sentence(&verdict.sentence).to_owned())
-            }),
+            verdict: self.reported.get(&id).map(|known| shown(&known.report)),
         })
     }
+}
+
+/// The cause of a report, and its first sentence.
+fn shown(report: &GroupReport) -> (Cause, String) {
+    let verdict = &report.verdict;
+    (verdict.cause, first_sentence(&verdict.sentence).to_owned())
 }
 
 /// The text up to the end of its first sentence or line, without a full stop.

@@ -10,6 +10,7 @@ mod growth;
 pub mod holdings;
 mod plain;
 mod properties;
+mod renew;
 pub mod scenario;
 mod spare;
 mod tables;

@@ -3,6 +3,7 @@
 //! A verdict is computed only for a report: the scan of nodes and of holders adds nothing to cycles whose reports stay the same. Pods with equal
 //! requests share a scan.
 
+mod evictions;
 mod gangs;
 mod holders;
 mod holds;
@@ -43,6 +44,8 @@ pub struct Verdicts<'a> {
     scans: BTreeMap<ScanKey, NodeScan>,
     answers: Answers,
     queue_holders: queues::Holders,
+    /// Scans of all nodes so far.
+    scanned: usize,
 }
 
 impl<'a> Verdicts<'a> {
@@ -55,7 +58,14 @@ impl<'a> Verdicts<'a> {
             scans: BTreeMap::new(),
             answers: Answers::default(),
             queue_holders: queues::Holders::new(),
+            scanned: 0,
         }
+    }
+
+    /// How often all nodes were scanned.
+    #[must_use]
+    pub fn scanned(&self) -> usize {
+        self.scanned
     }
 
     /// The verdict on a pod group that waits, and when it ends by itself.
@@ -177,6 +187,7 @@ impl<'a> Verdicts<'a> {
                 spreading: spreading.as_ref(),
                 rejected: None,
             };
+            self.scanned += 1;
             self.scans.insert(kind, scan(self.model, context, pod));
         }
         let unplaced = Unplaced {

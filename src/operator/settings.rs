@@ -85,7 +85,7 @@ pub struct SchedulingArgs {
     )]
     pub gpu_resources: Vec<String>,
 
-    /// What conditions and events say of workloads that wait: `plain` names in the first sentence what would have to change, `kai` says it in
+    /// What conditions and events say of workloads that wait and of evicted pods: `plain` names the cause in the first sentence, `kai` says it in
     /// KAI's words
     #[arg(long, env = "UNIKAI_MESSAGES", value_name = "WORDS", default_value = "plain", value_parser = words)]
     pub messages: Wording,

@@ -23,10 +23,20 @@ pub struct Sums {
     pub pods: usize,
     /// Pods without a node that are not finished.
     pub waiting: usize,
+    /// Those of them that have scheduling gates.
+    pub gated: usize,
     /// Pods with a node that are not finished.
     pub running: usize,
     /// When the oldest of the pods was created that have been without a node since there was last none of them; in seconds since 1970.
     pub waiting_since: i64,
+}
+
+impl Sums {
+    /// Whether nothing but scheduling gates keeps its waiting pods.
+    #[must_use]
+    pub fn only_gated(&self) -> bool {
+        self.waiting > 0 && self.gated == self.waiting
+    }
 }
 
 /// One pod's contribution.
@@ -35,6 +45,7 @@ struct Contribution {
     requested: Amounts,
     allocated: Amounts,
     waiting: bool,
+    gated: bool,
     running: bool,
     created: i64,
 }
@@ -67,6 +78,7 @@ impl Ledger {
         combine(&mut sums.requested, &part.requested, Amount::saturating_add);
         combine(&mut sums.allocated, &part.allocated, Amount::saturating_add);
         sums.waiting += usize::from(part.waiting);
+        sums.gated += usize::from(part.gated);
         sums.running += usize::from(part.running);
         if part.waiting && (sums.waiting == 1 || part.created < sums.waiting_since) {
             sums.waiting_since = part.created;
@@ -88,6 +100,7 @@ impl Ledger {
             combine(&mut sums.requested, &part.requested, Amount::saturating_sub);
             combine(&mut sums.allocated, &part.allocated, Amount::saturating_sub);
             sums.waiting -= usize::from(part.waiting);
+            sums.gated -= usize::from(part.gated);
             sums.running -= usize::from(part.running);
             if sums.pods == 0 {
                 self.sums.remove(&group);
@@ -138,6 +151,7 @@ fn part(pod: &Pod, node: Option<&Node>, claimed: &Amounts) -> Contribution {
             Amounts::new()
         },
         waiting: asks && !pods::is_bound(pod),
+        gated: asks && !pods::is_bound(pod) && pods::has_gates(pod),
         running: asks && pods::is_bound(pod),
         created: pod
             .metadata

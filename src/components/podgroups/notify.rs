@@ -151,12 +151,12 @@ impl PodGroups {
 
     /// Reports the latest report on a group in an event, if it is new. Returns whether its condition stays as it is for a while.
     pub(super) fn tell_of_group(&mut self, key: &GroupKey) -> bool {
-        let now = Instant::now();
+        let (now, waiting) = (Instant::now(), self.reports.len());
         let Some(reported) = self.reports.get_mut(key) else {
             return false;
         };
         let message = reported.report.text(self.context.settings.messages);
-        let due = reported.history.due(&message, now);
+        let due = reported.history.due(&message, now, waiting);
         if due > now {
             self.agenda.plan(&Target::Group(key.clone()), due);
             return true;
@@ -278,7 +278,7 @@ impl PodGroups {
         }
         let waiting = self.waiting.get_mut(&pod.uid)?;
         let (history, message) = (&mut waiting.history, &said.message);
-        let due = history.due(message, now);
+        let due = history.due(message, now, self.reports.len());
         if due > now {
             self.agenda.plan(&target, due);
             return None;
@@ -313,12 +313,7 @@ pub(super) fn word(report: &GroupReport) -> &'static str {
 
 /// Whether a pod waits for a node, and for nothing else before that.
 fn waits(pod: &Pod) -> bool {
-    let gated = pod
-        .spec
-        .as_ref()
-        .and_then(|spec| spec.scheduling_gates.as_ref())
-        .is_some_and(|gates| !gates.is_empty());
-    !gated
+    !pods::has_gates(pod)
         && !pods::is_bound(pod)
         && !pods::is_finished(pod)
         && pod.metadata.deletion_timestamp.is_none()

@@ -113,13 +113,19 @@ pub fn usage(
     stores: &Stores,
 ) -> Usage {
     let held = group.is_some_and(|group| !is_preemptible(group, stores));
+    // Pods with gates are not tried, so nothing is reported of them.
+    let cause = match report {
+        _ if sums.only_gated() => Cause::Gated,
+        Some(report) => report.verdict.cause,
+        None => Cause::Unknown,
+    };
     Usage {
         group: key,
         queue: group.map(|group| group.spec.queue.clone().unwrap_or_default()),
         requested: sums.requested,
         allocated_non_preemptible: if held { sums.allocated.clone() } else { Amounts::new() },
-        waits: (sums.waiting > 0).then(|| Waits {
-            cause: report.map_or(Cause::Unknown, |report| report.verdict.cause),
+        waits: (sums.waiting > 0).then_some(Waits {
+            cause,
             since: sums.waiting_since,
         }),
         allocated: sums.allocated,

@@ -36,6 +36,7 @@ pub fn summary(group: &PodGroup, sums: &Sums, finding: &Finding) -> Option<PodGr
     };
     let reason = match finding {
         _ if state == "Finished" => None,
+        Finding::Cleared | Finding::Unknown if sums.only_gated() => Some(Cause::Gated.as_str().to_owned()),
         Finding::Waits(report) => Some(report.verdict.cause.as_str().to_owned()),
         Finding::Held | Finding::Unknown if sums.waiting > 0 => before.and_then(|before| before.reason.clone()),
         Finding::Held | Finding::Unknown | Finding::Cleared => None,

@@ -10,6 +10,10 @@ const FIGURES: Backoff = Backoff {
     first: Duration::from_secs(10),
     longest: Duration::from_secs(900),
 };
+/// The first such delay where few wait, so that it costs the API server little.
+const FIGURES_OF_FEW: Duration = Duration::from_secs(3);
+/// So many pod groups that wait are few.
+const FEW: usize = 64;
 /// Delay before another cause is written after causes have changed often: first and longest.
 const CAUSES: Backoff = Backoff {
     first: Duration::from_secs(2),
@@ -37,13 +41,15 @@ struct Written {
 }
 
 impl WriteHistory {
-    /// When a text may be written.
+    /// When a text may be written, where so many pod groups wait.
     #[must_use]
-    pub fn due(&self, text: &str, now: Instant) -> Instant {
+    pub fn due(&self, text: &str, now: Instant, waiting: usize) -> Instant {
         let Some(last) = self.last.filter(|last| last.text != hash(text)) else {
             return now;
         };
-        let wait = if last.cause == cause(text) {
+        let wait = if last.cause == cause(text) && self.figures == 0 && waiting <= FEW {
+            FIGURES_OF_FEW
+        } else if last.cause == cause(text) {
             FIGURES.wait(self.figures + 1)
         } else if self.causes < CAUSES_AT_ONCE {
             Duration::ZERO
@@ -125,7 +131,7 @@ mod tests {
         for second in 0..3_600 {
             let now = start + Duration::from_secs(second);
             let text = text(10 + second as u32);
-            if history.due(&text, now) <= now {
+            if history.due(&text, now, FEW + 1) <= now {
                 assert_eq!(history.is_news(&text), writes == 0);
                 history.wrote(&text, now);
                 (writes, at) = (writes + 1, now);
@@ -136,7 +142,18 @@ mod tests {
             "at 0, 10, 30, 70, 150, 310, 630, 1270, 2170 and 3070 seconds"
         );
         assert!(history.is_news("Node a is cordoned."));
-        assert_eq!(history.due("Node a is cordoned.", at), at);
+        assert_eq!(history.due("Node a is cordoned.", at, 1), at);
+    }
+
+    #[test]
+    fn the_first_other_figures_are_written_soon_where_few_wait() {
+        let (mut history, start) = (WriteHistory::default(), Instant::now());
+        let after = |seconds: u64| start + Duration::from_secs(seconds);
+        history.wrote("Queue a holds 1", start);
+        assert_eq!(history.due("Queue a holds 2", start, FEW), after(3));
+        assert_eq!(history.due("Queue a holds 2", start, FEW + 1), after(10));
+        history.wrote("Queue a holds 2", after(3));
+        assert_eq!(history.due("Queue a holds 3", after(3), FEW), after(23));
     }
 
     #[test]
@@ -147,7 +164,7 @@ mod tests {
                 start + Duration::from_secs(*second),
                 ["one", "other"][*second as usize % 2],
             );
-            let due = history.is_other(text) && history.due(text, now) <= now;
+            let due = history.is_other(text) && history.due(text, now, 1) <= now;
             if due {
                 history.wrote(text, now);
             }
@@ -160,7 +177,7 @@ mod tests {
     fn what_is_written_already_waits_for_nothing() {
         let (mut history, now) = (WriteHistory::default(), Instant::now());
         for _ in 0..100 {
-            assert_eq!(history.due("the same", now), now);
+            assert_eq!(history.due("the same", now, 1), now);
             history.wrote("the same", now);
         }
     }

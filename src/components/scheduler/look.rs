@@ -11,7 +11,7 @@ pub fn answer(look: Look, engine: &mut Engine, now: Time) {
         Look::Queues(reply) => reply.try_send(engine.see_queues()).is_ok(),
         Look::Nodes(from, reply) => reply.try_send(engine.see_nodes(from)).is_ok(),
         Look::Groups(from, reply) => reply.try_send(engine.see_groups(from)).is_ok(),
-        Look::Group(key, reply) => reply.try_send(engine.see_details(&key).map(Box::new)).is_ok(),
+        Look::Group(key, reply) => reply.try_send(engine.see_details(&key, now).map(Box::new)).is_ok(),
         Look::GroupOf(pod, reply) => reply.try_send(engine.see_group_of(&pod)).is_ok(),
     };
 }

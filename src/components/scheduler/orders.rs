@@ -9,14 +9,14 @@ use crate::components::bus::{
     Bind, BindOrder, Evict, GroupKey, Note, Obstacle, ObstacleKind, OrderedBind, Severity, Step, Subject, Times,
 };
 use crate::components::fractions::users::Share;
-use crate::engine::decision::{Decisions, Eviction, Pipeline};
+use crate::engine::decision::{Decisions, Eviction, Pipeline, Wording};
 use crate::engine::input::GpuKind;
 use crate::engine::model::Model;
 use crate::engine::model::pod_group::PodGroup;
 use crate::mirror::{Mirror, Shard, numa, packed};
 
-/// What the binder is to do, as decided for that node pool in that term of leadership. Takes the binds and evictions out of the decisions.
-pub fn order(decisions: &mut Decisions, mirror: &Mirror, shard: &Shard, term: u64) -> BindOrder {
+/// What the binder is to do, as decided for that node pool in that term of leadership, with texts in those words. Takes the binds and evictions out of the decisions.
+pub fn order(decisions: &mut Decisions, mirror: &Mirror, shard: &Shard, term: u64, words: Wording) -> BindOrder {
     let pool: Arc<str> = shard.value.as_str().into();
     let binds = std::mem::take(&mut decisions.bind);
     let evictions = std::mem::take(&mut decisions.evict);
@@ -31,7 +31,7 @@ pub fn order(decisions: &mut Decisions, mirror: &Mirror, shard: &Shard, term: u6
             .collect(),
         evictions: evictions
             .into_iter()
-            .map(|eviction| evict(eviction, &sizes, &pool))
+            .map(|eviction| evict(eviction, &sizes, &pool, words))
             .collect(),
         term,
     }
@@ -81,7 +81,7 @@ fn bind(placement: Bind, mirror: &Mirror, shard: &Shard, pool: &Arc<str>) -> Ord
     }
 }
 
-fn evict(eviction: Eviction, sizes: &HashMap<GroupKey, usize>, pool: &Arc<str>) -> Evict {
+fn evict(eviction: Eviction, sizes: &HashMap<GroupKey, usize>, pool: &Arc<str>, words: Wording) -> Evict {
     let evicted = sizes.get(&eviction.group).copied().unwrap_or(1);
     let mut details = BTreeMap::from([
         (annotation::NUM_EVICTED_PODS.to_owned(), evicted.to_string()),
@@ -99,7 +99,7 @@ fn evict(eviction: Eviction, sizes: &HashMap<GroupKey, usize>, pool: &Arc<str>) 
     }
     Evict {
         pool: Arc::clone(pool),
-        message: eviction.message(),
+        message: eviction.text(words),
         action: eviction.action,
         overrules_budgets: !eviction.exceeds.is_empty(),
         pod: eviction.pod,

@@ -8,7 +8,7 @@ use crate::api::views::{Amounts, Bounds, Eviction, Moment, MomentKind, QueueSide
 use crate::components::bus::GroupKey;
 use crate::components::history::History;
 use crate::components::watches::Stores;
-use crate::engine::decision::{self, Decisions, EvictionCause, Side};
+use crate::engine::decision::{self, Decisions, EvictionCause, GroupReport, Side};
 use crate::engine::model::Model;
 
 /// Nodes that are named in a sentence.
@@ -18,15 +18,8 @@ const NAMED: usize = 4;
 pub fn decided(history: &History, decisions: &Decisions, model: &Model, stores: &Stores) {
     let at = Timestamp::now();
     let mut moments = Vec::new();
+    moments.extend(decisions.unschedulable.iter().map(|report| waiting(report, at)));
     let mut moment = |group: &GroupKey, kind, text| moments.push((group.clone(), Moment { at, kind, text }));
-    for report in &decisions.unschedulable {
-        let sentence = &report.verdict.sentence;
-        moment(
-            &report.group,
-            MomentKind::Waits,
-            sentence.lines().next().unwrap_or_default().to_owned(),
-        );
-    }
     let mut leaving: BTreeMap<(&GroupKey, Option<&GroupKey>), usize> = BTreeMap::new();
     for eviction in &decisions.evict {
         *leaving
@@ -59,6 +52,22 @@ pub fn decided(history: &History, decisions: &Decisions, model: &Model, stores: 
         .iter()
         .map(|evicted| eviction(evicted, at, model, stores));
     history.add(evictions.collect(), moments);
+}
+
+/// Remembers that pod groups wait for something else than before.
+pub fn waits(history: &History, reports: &[GroupReport]) {
+    let at = Timestamp::now();
+    history.add(Vec::new(), reports.iter().map(|report| waiting(report, at)).collect());
+}
+
+fn waiting(report: &GroupReport, at: Timestamp) -> (GroupKey, Moment) {
+    let sentence = &report.verdict.sentence;
+    let moment = Moment {
+        at,
+        kind: MomentKind::Waits,
+        text: sentence.lines().next().unwrap_or_default().to_owned(),
+    };
+    (report.group.clone(), moment)
 }
 
 /// Remembers that a bind failed.
@@ -103,7 +112,7 @@ fn eviction(evicted: &decision::Eviction, at: Timestamp, model: &Model, stores: 
         node: object.and_then(|pod| pod.spec.as_ref()?.node_name.clone()),
         action: evicted.action.as_str().to_owned(),
         evicted_for: evicted.for_group.as_ref().map(ToString::to_string),
-        message: evicted.message(),
+        message: evicted.sentence(),
         overruled_budgets: evicted.exceeds.iter().map(ToString::to_string).collect(),
         sides,
     }

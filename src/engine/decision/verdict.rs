@@ -82,7 +82,9 @@ causes! {
     Refused = "refused",
     /// Somebody holds the pod group, or a queue that it is in.
     Held = "held",
-    /// Pods of the gang do not exist yet, or have scheduling gates.
+    /// Pods wait for their scheduling gates to be removed.
+    Gated = "gated",
+    /// Pods of the gang do not exist yet.
     GangIncomplete = "gang_incomplete",
     /// The queue is at its fair share, so it may take nothing from others.
     FairShare = "fair_share",

@@ -4,7 +4,7 @@ use crate::engine::decision::{Eviction, EvictionCause, Side};
 use crate::engine::fairshare::quotas::readable;
 
 impl Eviction {
-    /// One sentence or a few for the event and the pod's condition.
+    /// One sentence or a few for the event and the pod's condition, in KAI's words.
     #[must_use]
     pub fn message(&self) -> String {
         let reason = self.reason();

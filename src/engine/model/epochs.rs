@@ -92,6 +92,12 @@ impl Epochs {
 pub struct Seen(Epoch);
 
 impl Seen {
+    /// Remembers this epoch.
+    #[must_use]
+    pub fn at(epoch: Epoch) -> Self {
+        Self(epoch)
+    }
+
     /// Whether it is still the current epoch.
     #[must_use]
     pub fn is_current(self, epoch: Epoch) -> bool {

@@ -539,7 +539,7 @@ fn gangs_and_topologies() {
                     pod.status = crate::engine::input::PodStatus::Gated;
                 }
             },
-            Cause::GangIncomplete,
+            Cause::Gated,
             "3 of 4 pods may start: pod w-003 has scheduling gates; remove the gates to let the gang start",
         ),
         when(

@@ -52,6 +52,11 @@ pub fn not_ready(model: &Model, pod_group: PodGroupId) -> Verdict {
             "{free} of {min} pods{of} may start: {pods} {names} {have} scheduling gates{missing}; remove the gates to let the gang start"
         )
     });
+    // Where nothing but gates keeps it back.
+    let complete = |pods: &PodSet| pods.alive() >= pods.min;
+    let gates = entry.pod_sets().any(|(_, pods)| lacking(pods))
+        && entry.pod_sets().all(|(_, pods)| !lacking(pods) || complete(pods));
+    let cause = if gates { Cause::Gated } else { Cause::GangIncomplete };
     let mut sentences = sentences.collect::<Vec<_>>().into_iter();
     let hold = entry
         .input
@@ -63,6 +68,6 @@ pub fn not_ready(model: &Model, pod_group: PodGroupId) -> Verdict {
     });
     Verdict {
         evidence: sentences.chain(hold).collect(),
-        ..Verdict::new(Cause::GangIncomplete, first)
+        ..Verdict::new(cause, first)
     }
 }

@@ -366,7 +366,7 @@ fn take(decided: &mut Decided, core: &SchedulerCore, decisions: Decisions, ours:
         pod: evicted.pod.name.to_string(),
         workload: evicted.group.name().to_owned(),
         action: evicted.action.as_str().to_owned(),
-        message: evicted.message(),
+        message: evicted.sentence(),
     }));
     for report in decisions
         .unschedulable

@@ -12,6 +12,7 @@ use crate::api::views::{
     WorkloadOrder, WorkloadState,
 };
 use crate::components::bus::{GroupDetails, GroupKey, GroupSeen};
+use crate::engine::decision::Cause;
 use crate::engine::input::{Hold, Time};
 use crate::engine::model::pod::Status;
 use crate::engine::overview::{PodSeen, PodsSeen, first_sentence};
@@ -161,6 +162,18 @@ fn verdict(overview: &Overview, group: &GroupSeen) -> Option<Verdict> {
         return Some(Verdict {
             cause: cause.as_str().to_owned(),
             sentence: sentence.clone(),
+        });
+    }
+    if group.pods.waiting == 0 {
+        let gated = group.pods.gated;
+        let (pods, wait) = if gated == 1 {
+            ("pod has", "waits")
+        } else {
+            ("pods have", "wait")
+        };
+        return Some(Verdict {
+            cause: Cause::Gated.as_str().to_owned(),
+            sentence: format!("{gated} {pods} scheduling gates, and {wait} until they are removed"),
         });
     }
     let object = overview

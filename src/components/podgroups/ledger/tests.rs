@@ -176,3 +176,20 @@ fn a_pod_with_too_many_names_of_resources_counts_with_none() {
     ledger.put(&pod, None, &Amounts::new());
     assert_eq!(ledger.sums(&key()).requested, Amounts::new());
 }
+
+#[test]
+fn pods_that_wait_for_their_gates_alone_are_told_apart() {
+    let mut ledger = Ledger::default();
+    let mut gated = pod("a", "Pending", None, json!({}), 1);
+    let gates = serde_json::from_value(json!([{"name": "example.com/wait"}])).unwrap();
+    gated.spec.as_mut().unwrap().scheduling_gates = gates;
+    ledger.put(&gated, None, &Amounts::new());
+    assert!(ledger.sums(&key()).only_gated());
+    ledger.put(&pod("b", "Pending", None, json!({}), 1), None, &Amounts::new());
+    assert!(!ledger.sums(&key()).only_gated());
+    ledger.remove("b");
+    gated.spec.as_mut().unwrap().scheduling_gates = None;
+    ledger.put(&gated, None, &Amounts::new());
+    assert_eq!((ledger.sums(&key()).waiting, ledger.sums(&key()).gated), (1, 0));
+    assert!(!ledger.sums(&key()).only_gated());
+}

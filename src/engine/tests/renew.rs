@@ -1,0 +1,80 @@
+//! Verdicts follow who holds what, though nothing of the workload that waits has changed.
+
+use super::scenario::{NOW, Scenario, group, placed, pod};
+use crate::engine::Engine;
+use crate::engine::input::{Event, GroupKey, Time};
+
+/// What is said of the pod group `w` to whoever asks now, and of all in the list.
+fn said(engine: &mut Engine, now: Time) -> [String; 2] {
+    let details = engine.see_details(&GroupKey::new("ns", "w"), now).expect("it is there");
+    let listed = engine
+        .see_groups(0)
+        .seen
+        .into_iter()
+        .find(|group| group.key.name() == "w");
+    let (_, listed) = listed.and_then(|group| group.verdict).expect("it waits");
+    let (_, asked) = details.group.verdict.expect("it waits");
+    assert!(details.report.expect("a report").verdict.sentence.starts_with(&asked));
+    [asked, listed]
+}
+
+/// One node with two GPUs, both held by `x`, and `w`, which waits for them.
+fn world() -> Engine {
+    let text = "name: it\nactions: [allocate, consolidation, reclaim, preempt]\nnodes: {n0: 2}\nqueues: [q 8 w1]\n\
+        pod_groups: [x q T2@n0, w q T2]";
+    let scenario: Scenario = serde_yaml_ng::from_str(text).expect("a scenario");
+    let mut engine = Engine::new(scenario.policy());
+    scenario.events().into_iter().for_each(|event| engine.apply(event, NOW));
+    engine
+}
+
+/// `y` takes the place of `x`.
+fn other_holder(engine: &mut Engine, now: Time) {
+    let other = group("y", "q", 0);
+    let running = placed(pod(&other, 0, "2"), "n0");
+    engine.apply(Event::PodGone("x-000".into()), now);
+    engine.apply(Event::Group(Box::new(other)), now);
+    engine.apply(Event::Pod(Box::new(running)), now);
+}
+
+#[test]
+fn verdicts_name_those_who_hold_what_is_asked_for_now() {
+    let mut engine = world();
+    let first = engine.cycle(NOW);
+    assert_eq!(first.unschedulable.len(), 1);
+    let holders = |name: &str| {
+        format!(
+            "Waits for 2 GPUs: queue q holds 2 of 2 GPUs (fair share 4), 2 of them by workloads of the same priority 50 or a higher one ({name})"
+        )
+    };
+    let before = said(&mut engine, NOW);
+    assert_eq!(before[0], before[1]);
+    assert!(before[0].ends_with("(x)"), "{before:?}");
+    assert!(engine.renew(NOW).reports.is_empty(), "nothing has changed");
+
+    let then = Time(NOW.0 + 500);
+    other_holder(&mut engine, then);
+    assert!(engine.renew(then).reports.is_empty(), "the cycle comes first");
+    let second = engine.cycle(then);
+    while engine.next_wakeup(then).is_some_and(|(at, _)| at <= then) {
+        engine.cycle(then);
+    }
+    assert!(second.unschedulable.is_empty(), "nodes say what they said: {second:?}");
+    let [asked, listed] = said(&mut engine, then);
+    assert!(asked.ends_with("(y)") && listed.ends_with("(x)"), "{asked}\n{listed}");
+    let early = engine.renew(then);
+    assert_eq!((early.reports.len(), early.next), (0, Some(Time(NOW.0 + 1_000))));
+
+    let due = Time(NOW.0 + 1_000);
+    let renewed = engine.renew(due);
+    assert_eq!(renewed.reports.len(), 1);
+    assert!(renewed.other_cause.is_empty(), "other holders, the same cause");
+    assert_eq!(renewed.next, None);
+    let [asked, listed] = said(&mut engine, due);
+    assert_eq!(asked, listed);
+    assert_eq!(asked.replace("fair share 2", "fair share 4"), holders("y"));
+    assert!(
+        engine.renew(Time(due.0 + 60_000)).reports.is_empty(),
+        "nothing has changed since"
+    );
+}
