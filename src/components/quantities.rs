@@ -1,5 +1,7 @@
 //! Exact amounts by resource name, and how a status writes them.
 
+use std::sync::Arc;
+
 use smol_str::SmolStr;
 
 use crate::api::QuantityMap;
@@ -7,49 +9,57 @@ use crate::api::limits;
 use crate::api::names::resource;
 use crate::api::quantity::{Amount, Format};
 
-/// Exact amounts by resource name, in order of the names. There are several for each pod and pod group, so they are dense.
+/// Exact amounts by resource name, in order of the names. There are several for each pod and pod group, mostly the same ones, so copies are shared.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Amounts(Vec<(SmolStr, Amount)>);
+pub struct Amounts(Option<Arc<Vec<(SmolStr, Amount)>>>);
 
 impl Amounts {
     /// None.
     #[must_use]
     pub const fn new() -> Self {
-        Self(Vec::new())
+        Self(None)
     }
 
     /// One amount.
     #[must_use]
     pub fn one(name: impl Into<SmolStr>, amount: Amount) -> Self {
-        Self(vec![(name.into(), amount)])
+        Self::of_sorted(vec![(name.into(), amount)])
+    }
+
+    fn of_sorted(all: Vec<(SmolStr, Amount)>) -> Self {
+        Self((!all.is_empty()).then(|| Arc::new(all)))
+    }
+
+    fn all(&self) -> &[(SmolStr, Amount)] {
+        self.0.as_ref().map(|all| &***all).unwrap_or_default()
     }
 
     fn at(&self, name: &str) -> Result<usize, usize> {
-        self.0.binary_search_by(|(known, _)| known.as_str().cmp(name))
+        self.all().binary_search_by(|(known, _)| known.as_str().cmp(name))
     }
 
     /// The amount of a resource.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<Amount> {
         let at = self.at(name).ok()?;
-        self.0.get(at).map(|(_, amount)| *amount)
+        self.all().get(at).map(|(_, amount)| *amount)
     }
 
     /// All amounts, in order of the names.
     pub fn iter(&self) -> impl Iterator<Item = (&str, Amount)> {
-        self.0.iter().map(|(name, amount)| (name.as_str(), *amount))
+        self.all().iter().map(|(name, amount)| (name.as_str(), *amount))
     }
 
     /// How many resources there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.all().len()
     }
 
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.is_none()
     }
 }
 
@@ -61,30 +71,31 @@ impl<N: Into<SmolStr>> FromIterator<(N, Amount)> for Amounts {
             .collect();
         all.sort_unstable_by(|(left, _), (right, _)| left.cmp(right));
         all.dedup_by(|(next, _), (first, _)| next == first);
-        Self(all)
+        Self::of_sorted(all)
     }
 }
 
 /// Adds or subtracts entry by entry; what becomes nothing is left out.
 pub fn combine(sum: &mut Amounts, amounts: &Amounts, operation: fn(Amount, Amount) -> Amount) {
+    let stays = |amount: Amount| !amount.is_zero() && operation(Amount::default(), amount) == amount;
+    if sum.is_empty() && amounts.iter().all(|(_, amount)| stays(amount)) {
+        sum.clone_from(amounts);
+        return;
+    }
+    let mut all = sum.0.take().unwrap_or_default();
+    let entries = Arc::make_mut(&mut all);
     for (name, amount) in amounts.iter() {
-        let at = sum.at(name);
-        let known = at.ok().and_then(|at| sum.0.get_mut(at));
-        match (known, at) {
-            (Some((_, known)), Ok(at)) => {
-                *known = operation(*known, amount);
-                if known.is_zero() {
-                    sum.0.remove(at);
+        match entries.binary_search_by(|(known, _)| known.as_str().cmp(name)) {
+            Ok(at) => {
+                if let Some((_, known)) = entries.get_mut(at) {
+                    *known = operation(*known, amount);
                 }
             }
-            (_, Ok(at) | Err(at)) => {
-                let amount = operation(Amount::default(), amount);
-                if !amount.is_zero() {
-                    sum.0.insert(at, (SmolStr::new(name), amount));
-                }
-            }
+            Err(at) => entries.insert(at, (SmolStr::new(name), operation(Amount::default(), amount))),
         }
     }
+    entries.retain(|(_, amount)| !amount.is_zero());
+    sum.0 = (!all.is_empty()).then_some(all);
 }
 
 /// The amounts as a status writes them, of so many names at most.
@@ -134,6 +145,33 @@ pub fn same_amounts(a: &QuantityMap, b: &QuantityMap) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sums_and_differences() {
+        let amounts = |all: &[(&str, i64)]| -> Amounts {
+            all.iter()
+                .map(|(name, units)| (*name, Amount::from_units(*units)))
+                .collect()
+        };
+        let pod = amounts(&[("cpu", 2), ("gpu", 1)]);
+        let mut sum = Amounts::new();
+        combine(&mut sum, &pod, Amount::saturating_add);
+        assert_eq!(sum, pod);
+        combine(&mut sum, &amounts(&[("a", 7), ("gpu", 1)]), Amount::saturating_add);
+        assert_eq!(sum, amounts(&[("a", 7), ("cpu", 2), ("gpu", 2)]));
+        assert_eq!(
+            pod,
+            amounts(&[("cpu", 2), ("gpu", 1)]),
+            "copies are not changed with it"
+        );
+        combine(&mut sum, &pod, Amount::saturating_sub);
+        assert_eq!(sum, amounts(&[("a", 7), ("gpu", 1)]));
+        combine(&mut sum, &amounts(&[("a", 7), ("gpu", 1)]), Amount::saturating_sub);
+        assert!(sum.is_empty());
+        assert_eq!(sum, Amounts::new());
+        combine(&mut sum, &amounts(&[("gpu", 1)]), Amount::saturating_sub);
+        assert_eq!(sum, amounts(&[("gpu", -1)]));
+    }
 
     #[test]
     fn names_that_pods_bring_do_not_keep_a_status_from_being_written() {

@@ -53,7 +53,9 @@ impl Entry {
         self.created = meta.creation_timestamp.as_ref().map(|time| time.0);
         self.leaving = meta.deletion_timestamp.is_some();
         (self.bound, self.finished) = (pods::is_bound(pod), pods::is_finished(pod));
-        self.named = pods::annotated_group(pod);
+        let named = pods::annotated_group(pod);
+        // One text for both.
+        self.named = if named == self.group { self.group.clone() } else { named };
         let labels = meta.labels.as_ref();
         self.named_sub_group = labels
             .and_then(|labels| labels.get(label::SUBGROUP_NAME))
@@ -100,11 +102,49 @@ impl InNamespace for Member {
     }
 }
 
+/// The UIDs of a group's members, in order. Most groups have one.
+#[derive(Clone, Debug)]
+enum Members {
+    One(Arc<str>),
+    Many(BTreeSet<Arc<str>>),
+}
+
+impl Members {
+    fn insert(&mut self, uid: &Arc<str>) {
+        match self {
+            Self::One(one) if one == uid => {}
+            Self::One(one) => *self = Self::Many(BTreeSet::from([Arc::clone(one), Arc::clone(uid)])),
+            Self::Many(all) => {
+                all.insert(Arc::clone(uid));
+            }
+        }
+    }
+
+    /// True if none is left.
+    fn remove(&mut self, uid: &str) -> bool {
+        match self {
+            Self::One(one) => **one == *uid,
+            Self::Many(all) => {
+                all.remove(uid);
+                all.is_empty()
+            }
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Arc<str>> {
+        let (one, many) = match self {
+            Self::One(one) => (Some(one), None),
+            Self::Many(all) => (None, Some(all)),
+        };
+        one.into_iter().chain(many.into_iter().flatten())
+    }
+}
+
 /// All pods of our scheduler, by UID.
 #[derive(Debug, Default)]
 pub struct GroupedPods {
-    pods: HashMap<String, Entry>,
-    members: HashMap<GroupKey, BTreeSet<String>>,
+    pods: HashMap<Arc<str>, Entry>,
+    members: HashMap<GroupKey, Members>,
     retries: BTreeSet<(Instant, String)>,
     /// When each of them is to be looked at again.
     retry_at: HashMap<String, Instant>,
@@ -114,17 +154,17 @@ pub struct GroupedPods {
 impl GroupedPods {
     /// Takes in a pod; true if it must be grouped (anew).
     pub fn record(&mut self, pod: &Pod) -> bool {
-        let uid = pod.metadata.uid.clone().unwrap_or_default();
-        let known = self.pods.get(&uid);
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        let known = self.pods.get(uid);
         let fingerprint = fingerprint(pod, known.and_then(|entry| entry.group.as_ref()));
-        if let Some(entry) = self.pods.get_mut(&uid)
+        if let Some(entry) = self.pods.get_mut(uid)
             && entry.fingerprint == fingerprint
         {
             entry.see(pod);
             return false;
         }
         self.versions += 1;
-        let earlier = self.pods.remove(&uid);
+        let earlier = self.pods.remove(uid);
         let known = earlier.map(|entry| (entry.group, entry.sub_group, entry.looked));
         let (group, sub_group, looked) = known.unwrap_or_default();
         let mut entry = Entry {
@@ -143,7 +183,7 @@ impl GroupedPods {
             fingerprint,
         };
         entry.see(pod);
-        self.pods.insert(uid, entry);
+        self.pods.insert(Arc::clone(&entry.pod.uid), entry);
         true
     }
 
@@ -162,20 +202,24 @@ impl GroupedPods {
         let Some(entry) = self.pods.get_mut(uid) else { return };
         entry.attempts = 0;
         entry.sub_group = sub_group;
-        let previous = entry.group.replace(group.clone());
         entry.fingerprint = fingerprint(pod, Some(&group));
-        if let Some(previous) = previous.filter(|previous| *previous != group) {
-            self.leave(uid, &previous);
+        if entry.named.as_ref() == Some(&group) {
+            entry.named = Some(group.clone());
         }
-        self.members.entry(group).or_default().insert(uid.to_owned());
+        let previous = entry.group.replace(group.clone());
+        let uid = Arc::clone(&entry.pod.uid);
+        if let Some(previous) = previous.filter(|previous| *previous != group) {
+            self.leave(&uid, &previous);
+        }
+        self.members
+            .entry(group)
+            .and_modify(|members| members.insert(&uid))
+            .or_insert(Members::One(uid));
     }
 
     fn leave(&mut self, uid: &str, group: &GroupKey) {
-        if let Some(members) = self.members.get_mut(group) {
-            members.remove(uid);
-            if members.is_empty() {
-                self.members.remove(group);
-            }
+        if self.members.get_mut(group).is_some_and(|members| members.remove(uid)) {
+            self.members.remove(group);
         }
     }
 
@@ -192,10 +236,10 @@ impl GroupedPods {
     /// The group's members.
     pub fn members(&self, group: &GroupKey) -> impl Iterator<Item = Member> {
         let namespace: Arc<str> = group.namespace().into();
-        let uids = self.members.get(group).into_iter().flatten();
+        let uids = self.members.get(group).into_iter().flat_map(Members::iter);
         uids.map(move |uid| Member {
             namespace: Arc::clone(&namespace),
-            uid: uid.as_str().into(),
+            uid: Arc::clone(uid),
         })
     }
 
@@ -207,13 +251,13 @@ impl GroupedPods {
     /// Whether the only member is a pod that owns the group.
     pub fn only_owner(&self, key: &GroupKey, group: &PodGroup) -> bool {
         let owners = group.metadata.owner_references.as_deref().unwrap_or_default();
-        let members = self.members.get(key).into_iter().flatten();
-        matches!(owners, [owner] if owner.kind == "Pod" && members.eq([&owner.uid]))
+        let members = self.members.get(key).into_iter().flat_map(Members::iter);
+        matches!(owners, [owner] if owner.kind == "Pod" && members.map(|uid| &**uid).eq([&*owner.uid]))
     }
 
     /// Whether a pod of the group is on a node.
     pub fn runs(&self, group: &GroupKey) -> bool {
-        let uids = self.members.get(group).into_iter().flatten();
+        let uids = self.members.get(group).into_iter().flat_map(Members::iter);
         let mut pods = uids.filter_map(|uid| self.pods.get(uid));
         pods.any(|pod| pod.bound && !pod.finished)
     }
@@ -258,8 +302,9 @@ impl GroupedPods {
 
     /// Looks at all members of the group again at the instant, unless they are being deleted by then.
     pub fn retry_members(&mut self, group: &GroupKey, at: Instant) {
-        for uid in self.members.get(group).cloned().unwrap_or_default() {
-            self.retry(&uid, at);
+        let members = self.members.get(group).cloned();
+        for uid in members.iter().flat_map(Members::iter) {
+            self.retry(uid, at);
         }
     }
 
@@ -275,7 +320,7 @@ impl GroupedPods {
             && let Some((_, uid)) = self.retries.pop_first()
         {
             self.retry_at.remove(&uid);
-            let entry = self.pods.get(&uid);
+            let entry = self.pods.get(&*uid);
             let stays = entry.filter(|entry| !entry.leaving);
             due.extend(stays.map(Entry::member));
         }

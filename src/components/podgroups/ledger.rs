@@ -55,6 +55,8 @@ struct Contribution {
 pub struct Ledger {
     parts: HashMap<String, (GroupKey, Contribution)>,
     sums: HashMap<GroupKey, Sums>,
+    /// What the pod before requested: mostly pods of the same template come one after another, and share it.
+    latest: Amounts,
 }
 
 impl Ledger {
@@ -64,7 +66,15 @@ impl Ledger {
         let Some(group) = pods::annotated_group(pod) else {
             return self.remove(&uid);
         };
-        let part = part(pod, node, claimed);
+        let mut part = part(pod, node, claimed);
+        if part.requested == self.latest {
+            part.requested = self.latest.clone();
+        } else {
+            self.latest = part.requested.clone();
+        }
+        if part.allocated == part.requested {
+            part.allocated = part.requested.clone();
+        }
         if self
             .parts
             .get(&uid)
